@@ -1,0 +1,175 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Stage says how far a graph has come on its way through the passes, and so
+// which operations it may hold.
+type Stage uint8
+
+// The stages.
+const (
+	ModelStage       Stage = iota // as the model defines it: global, packed
+	UnpackedStage                 // packed tensors are their fields where that matters
+	PartitionedStage              // every value has a layout, collectives are explicit
+	FusedStage                    // ready to be lowered
+)
+
+var stages = [...]struct {
+	name    string
+	layouts bool // values may lie over ranks
+}{{"model", false}, {"unpacked", false}, {"partitioned", true}, {"fused", true}}
+
+// String is the stage's name in graph text.
+func (s Stage) String() string { return stages[s].name }
+
+// ParseStage is the inverse of [Stage.String].
+func ParseStage(name string) (Stage, bool) {
+	for i, s := range stages {
+		if s.name == name {
+			return Stage(i), true
+		}
+	}
+	return 0, false
+}
+
+// MaxRanks bounds the number of ranks of a graph.
+const MaxRanks = 1024
+
+// Check reports everything that is wrong with a graph at its stage: a broken
+// order or name, an operation that is not legal there, a type that is not what
+// the operation gives, a state that is not consumed exactly once, a partial sum
+// that reaches an output.
+func Check(g *Graph) error {
+	if g.Ranks < 1 || g.Ranks > MaxRanks {
+		return fmt.Errorf("%d ranks; 1 to %d are possible", g.Ranks, MaxRanks)
+	}
+	var errs []error
+	fail := func(where, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
+	}
+	defined := map[*Value]bool{}
+	uses := map[*Value]int{}
+	for _, n := range g.Nodes {
+		for i, v := range n.Args {
+			if uses[v]++; !defined[v] {
+				fail(n.Name(), "%s: operand %d (%s) is used before it is defined", n.Op.Name, i, v.Name)
+			}
+		}
+		if err := checkNode(g, n); err != nil {
+			fail(n.Name(), "%s: %w", n.Op.Name, err)
+		}
+		for _, v := range n.Results {
+			defined[v] = true
+		}
+	}
+	for _, n := range g.Leaves("state") {
+		if c := uses[n.Results[0]]; c != 1 {
+			fail(n.Name(), "state is consumed %d times; it must be exactly once", c)
+		}
+	}
+	for _, o := range g.Outputs {
+		if !defined[o.Value] {
+			fail("output "+o.Name, "%s is not in the graph", o.Value.Name)
+		} else if k := o.Value.Type.Layout.Kind; k != Replicated {
+			fail("output "+o.Name, "%s is %s; it must be whole on every rank", o.Value.Name, o.Value.Type)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkNode(g *Graph, n *Node) error {
+	if c := n.Op.Class; (c == Collective || c == Relayout) && !stages[g.Stage].layouts {
+		return fmt.Errorf("not legal at stage %s, where values do not lie over ranks yet", g.Stage)
+	}
+	for _, v := range n.Results {
+		if err := v.Type.Valid(); err != nil {
+			return err
+		}
+		if v.Type.Layout.Kind != Replicated && !stages[g.Stage].layouts {
+			return fmt.Errorf("%s has a layout at stage %s", v.Name, g.Stage)
+		}
+	}
+	if n.Op.Class == Leaf {
+		return checkLeaf(n)
+	}
+	if err := checkStates(n); err != nil {
+		return err
+	}
+	types, err := infer(n, g.Ranks)
+	if err != nil {
+		return err
+	}
+	if len(types) != len(n.Results) {
+		return fmt.Errorf("%d results named, the operation gives %d", len(n.Results), len(types))
+	}
+	for i, v := range n.Results {
+		if !v.Type.Equal(types[i]) {
+			return fmt.Errorf("%s is written as %s; the operation gives %s", v.Name, v.Type, types[i])
+		}
+	}
+	return nil
+}
+
+func checkLeaf(n *Node) error {
+	t := n.Results[0].Type
+	symbolic := slices.ContainsFunc(t.Dims, func(d Dim) bool { return d.Sym != 0 })
+	switch {
+	case len(n.Args) != 0 || len(n.Results) != 1:
+		return errors.New("takes no operands and gives one value")
+	case n.Op.Name != "param" && n.Storage != nil:
+		return errors.New("only a parameter has a place in the checkpoint")
+	case t.Layout.Kind == Partial:
+		return errors.New("cannot be a partial sum")
+	case n.Op.Name == "param" && symbolic:
+		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
+	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):
+		return fmt.Errorf("%s: the first axis of a state is s, the sequences", t)
+	}
+	return n.Storage.valid()
+}
+
+// checkStates: a state goes where the operation replaces it, and nothing else does.
+func checkStates(n *Node) error {
+	for i, v := range n.Args {
+		takes := slices.ContainsFunc(n.Op.States, func(p StatePair) bool { return p.Operand == i })
+		if is := v.Def.Op.Name == "state"; is != takes {
+			if is {
+				return fmt.Errorf("operand %d (%s) is state, which this operation does not update", i, v.Name)
+			}
+			return fmt.Errorf("operand %d (%s) must be state", i, v.Name)
+		}
+	}
+	return nil
+}
+
+// Equal reports whether two graphs are the same: nodes, names, types, storage
+// and outputs, in order.
+func Equal(g, h *Graph) bool {
+	return g.Name == h.Name && g.Stage == h.Stage && g.Ranks == h.Ranks &&
+		slices.EqualFunc(g.Nodes, h.Nodes, equalNode) &&
+		slices.EqualFunc(g.Outputs, h.Outputs, func(a, b Output) bool {
+			return a.Name == b.Name && a.Value.Name == b.Value.Name
+		})
+}
+
+func equalNode(m, n *Node) bool {
+	sameName := func(a, b *Value) bool { return a.Name == b.Name }
+	sameValue := func(a, b *Value) bool { return a.Name == b.Name && a.Type.Equal(b.Type) }
+	if len(m.Attrs) != len(n.Attrs) {
+		return false
+	}
+	for k, v := range m.Attrs {
+		if !sameAttr(n.Attrs[k], v) {
+			return false
+		}
+	}
+	return m.Op == n.Op && m.Storage.equal(n.Storage) &&
+		slices.EqualFunc(m.Args, n.Args, sameName) && slices.EqualFunc(m.Results, n.Results, sameValue)
+}
+
+// sameAttr compares attribute values; a NaN equals itself.
+func sameAttr(a, b any) bool { return a == b || a != a && b != b }

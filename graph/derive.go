@@ -1,0 +1,212 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// derive says how the results lie over the ranks, given how the operands do.
+// It refuses every combination that the rule does not make right.
+func (b *binding) derive(in []Type, linear [][]int, ranks int) ([]Layout, error) {
+	out := make([]Layout, len(b.rule.out))
+	index, err := b.cutIndex(in)
+	if err != nil {
+		return nil, err
+	}
+	partial, err := sumOf(in, linear)
+	switch {
+	case err != nil:
+		return nil, err
+	case partial && index != "":
+		return nil, fmt.Errorf("an operand is a partial sum and another is split on %c: reduce or gather one first", index[0])
+	case partial:
+		for i := range out {
+			out[i].Kind = Partial
+		}
+		return out, nil
+	case index == "":
+		return out, nil
+	}
+	if n, _ := b.product(index); n == 0 {
+		return nil, fmt.Errorf("split on (%s), which is empty", index)
+	}
+	own, err := b.owners(in, index, ranks)
+	if err != nil {
+		return nil, err
+	}
+	for i := range in {
+		if err := b.needs(i, in[i], index, own, ranks); err != nil {
+			return nil, err
+		}
+	}
+	for i, axes := range b.rule.out {
+		if out[i], err = b.placeResult(axes, in, index, own); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// sumOf reports whether the operands make the results partial: all operands of
+// one linear group are partial sums and no other operand is.
+func sumOf(in []Type, linear [][]int) (bool, error) {
+	var parts []int
+	for i, t := range in {
+		if t.Layout.Kind == Partial {
+			parts = append(parts, i)
+		}
+	}
+	if len(parts) == 0 {
+		return false, nil
+	}
+	for _, g := range linear {
+		if !slices.Contains(g, parts[0]) {
+			continue
+		}
+		for _, i := range g {
+			if !slices.Contains(parts, i) {
+				return false, fmt.Errorf("operand %d is a partial sum and operand %d is not; all_reduce the first, or make a term of the second", parts[0], i)
+			}
+		}
+		for _, i := range parts {
+			if !slices.Contains(g, i) {
+				return false, fmt.Errorf("operands %d and %d are partial sums and are multiplied; all_reduce one first", parts[0], i)
+			}
+		}
+		return true, nil
+	}
+	return false, fmt.Errorf("operand %d is a partial sum; all_reduce it first", parts[0])
+}
+
+// cutIndex finds the one index of the rule that the operands are split on.
+func (b *binding) cutIndex(in []Type) (string, error) {
+	index := ""
+	for i, t := range in {
+		if t.Layout.Kind != Sharded {
+			continue
+		}
+		a := b.rule.in[i][t.Layout.Axis]
+		lead := a.lead()
+		if lead == "" {
+			return "", fmt.Errorf("operand %d is split on %s, which this operation may not cut", i, a)
+		}
+		switch x := b.rule.index(lead[0]); {
+		case index != "" && index != x:
+			return "", fmt.Errorf("operand %d is split on %c and another operand on %c: only one may be", i, x[0], index[0])
+		default:
+			index = x
+		}
+	}
+	for _, a := range slices.Concat(b.rule.in...) {
+		if index != "" && strings.IndexByte(a.letters, index[0]) > 0 {
+			return "", fmt.Errorf("an operand is split on %c, which %s walks inside", index[0], a)
+		}
+	}
+	return index, nil
+}
+
+// owned is what each rank owns of an index, in units, and the layout that says so.
+type owned struct {
+	runs   [][]Run
+	layout Layout
+}
+
+// owners reads the ownership of the index off the operands that carry all of
+// it, and checks that they agree.
+func (b *binding) owners(in []Type, index string, ranks int) (owned, error) {
+	var own owned
+	first := -1
+	for i, t := range in {
+		for j, a := range b.rule.in[i] {
+			if a.lead() != index {
+				continue
+			}
+			if t.Layout.Kind != Sharded || t.Layout.Axis != j {
+				return own, fmt.Errorf("operand %d is whole on %s where another operand is split: shard it first", i, a)
+			}
+			runs, err := b.unitRuns(i, t, a, ranks)
+			if err != nil {
+				return own, err
+			}
+			if first < 0 {
+				own, first = owned{runs, t.Layout}, i
+			} else if !slices.EqualFunc(runs, own.runs, slices.Equal) {
+				return own, fmt.Errorf("operands %d and %d are split differently on %s", first, i, a)
+			}
+		}
+	}
+	if first < 0 {
+		return own, fmt.Errorf("an operand is split on %c and none carries the index (%s) that ranks own", index[0], index)
+	}
+	if len(index) > 1 && (len(own.layout.Place) > 1 || !own.layout.disjoint()) {
+		return own, fmt.Errorf("operand %d: the index (%s) must be one field that ranks own disjointly", first, index)
+	}
+	return own, nil
+}
+
+// unitRuns are the extents of every rank in units of the axis's fixed tail.
+func (b *binding) unitRuns(i int, t Type, a axis, ranks int) ([][]Run, error) {
+	tail, _ := b.product(a.tail())
+	if tail == 0 {
+		return nil, fmt.Errorf("operand %d is split on %s, whose units are empty", i, a)
+	}
+	all := make([][]Run, ranks)
+	for r := range ranks {
+		for _, run := range t.Extents(ranks, r) {
+			if run.Start%tail != 0 || run.Len%tail != 0 {
+				return nil, fmt.Errorf("operand %d is %s over %d ranks: rank %d starts or ends inside a unit of %d of %s", i, t, ranks, r, tail, a)
+			}
+			all[r] = append(all[r], Run{run.Start / tail, run.Len / tail})
+		}
+	}
+	return all, nil
+}
+
+// needs checks that operand i holds on each rank the groups that the rank's
+// range of the index touches.
+func (b *binding) needs(i int, t Type, index string, own owned, ranks int) error {
+	for j, a := range b.rule.in[i] {
+		lead := a.lead()
+		if lead == "" || len(lead) == len(index) || lead[0] != index[0] || t.Layout.Kind != Sharded {
+			continue
+		}
+		held, err := b.unitRuns(i, t, a, ranks)
+		if err != nil {
+			return err
+		}
+		group, _ := b.product(index[len(lead):])
+		for r := range ranks {
+			want := covering(own.runs[r][0], group)
+			if t.Layout.Axis != j || len(held[r]) != 1 || want.Len > 0 && (held[r][0].Start > want.Start || held[r][0].End() < want.End()) {
+				return fmt.Errorf("operand %d: rank %d holds groups %v of %s and needs %v", i, r, held[r], a, want)
+			}
+		}
+	}
+	return nil
+}
+
+// placeResult is the layout of a result under the ownership of the index.
+func (b *binding) placeResult(axes []axis, in []Type, index string, own owned) (Layout, error) {
+	for j, a := range axes {
+		lead := a.lead()
+		switch {
+		case lead == "" || lead[0] != index[0]:
+			continue
+		case lead == index:
+			return Layout{Kind: Sharded, Axis: j, Place: own.layout.Place}, nil
+		}
+		// The result has only the groups; the rest of the index is summed.
+		group, _ := b.product(index[len(lead):])
+		for _, runs := range own.runs {
+			if r := runs[0]; r.Start%group != 0 || r.Len%group != 0 {
+				return Layout{Kind: Partial}, nil
+			}
+		}
+		return SplitOn(j, 1), nil
+	}
+	if !own.layout.disjoint() {
+		return Layout{}, fmt.Errorf("contracts %s, which has fields that every rank holds: they would be counted once per rank", index)
+	}
+	return Layout{Kind: Partial}, nil
+}

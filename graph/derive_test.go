@@ -1,0 +1,194 @@
+package graph
+
+import (
+	"strings"
+	"testing"
+)
+
+// deriveCases give the leaves, one node, and the type that its first result
+// gets, or the error. All run on 4 ranks unless the text says otherwise.
+var deriveCases = []struct{ name, leaves, node, want string }{
+	{"matmul, all whole", "x f32[t 8]; w f32[6 8]", "matmul x w", "f32[t 6]"},
+	{"matmul, weight split by output", "x f32[t 8]; w f32[6 8] shard(0: split)", "matmul x w", "f32[t 6] shard(1: split)"},
+	{"matmul, contraction split", "x f32[t 8] shard(1: split); w f32[6 8] shard(1: split)", "matmul x w", "f32[t 6] partial"},
+	{"matmul, contraction split in one operand only", "x f32[t 8]; w f32[6 8] shard(1: split)", "matmul x w",
+		"error: operand 0 is whole on k where another operand is split: shard it first"},
+	{"matmul, two letters cut", "x f32[t 8] shard(1: split); w f32[6 8] shard(0: split)", "matmul x w",
+		"error: operand 1 is split on n and another operand on k: only one may be"},
+	{"matmul, packed output", "x f32[t 8]; w f32[a:6|b:3 8] shard(0: a=split b=whole)", "matmul x w", "f32[t a:6|b:3] shard(1: a=split b=whole)"},
+	{"matmul, packed contraction, a field whole", "x f32[t a:6|b:3] shard(1: a=split b=whole); w f32[5 a:6|b:3] shard(1: a=split b=whole)", "matmul x w",
+		"error: contracts k, which has fields that every rank holds: they would be counted once per rank"},
+	{"matmul, packed contraction, a field covered", "x f32[t a:8|b:4/2] shard(1: a=split b=cover/8); w f32[5 a:8|b:4/2] shard(1: a=split b=cover/8)", "matmul x w",
+		"error: contracts k, which has fields that every rank holds: they would be counted once per rank"},
+	{"matmul, packed contraction, all split", "x f32[t a:6|b:3] shard(1: a=split b=split); w f32[5 a:6|b:3] shard(1: a=split b=split)", "matmul x w", "f32[t 5] partial"},
+	{"matmul, units differ", "x f32[t 8/2]; w f32[5 8]", "matmul x w", "error: k is 8 in operand 1 and 8/2 before"},
+	{"matmul, activation partial", "p f32[t 8] partial; w f32[6 8]", "matmul p w", "f32[t 6] partial"},
+	{"matmul, partial and split", "p f32[t 8] partial; w f32[6 8] shard(0: split)", "matmul p w",
+		"error: an operand is a partial sum and another is split on n: reduce or gather one first"},
+
+	{"embedding, vocabulary split", "i i32[t]; w f32[10 8] shard(0: split)", "embedding i w", "f32[t 8] partial"},
+	{"embedding, width split", "i i32[t]; w f32[10 8] shard(1: split)", "embedding i w", "f32[t 8] shard(1: split)"},
+	{"select_rows of a partial sum", "p f32[t 8] partial; r i32[o]", "select_rows p r", "f32[o 8] partial"},
+
+	{"add, both partial", "p f32[t 8] partial; q f32[t 8] partial", "add p q", "f32[t 8] partial"},
+	{"add, one partial", "x f32[t 8]; p f32[t 8] partial", "add x p",
+		"error: operand 1 is a partial sum and operand 0 is not; all_reduce the first, or make a term of the second"},
+	{"add, both split", "x f32[t 8] shard(1: split); y f32[t 8] shard(1: split)", "add x y", "f32[t 8] shard(1: split)"},
+	{"add, one split", "x f32[t 8] shard(1: split); y f32[t 8]", "add x y", "error: operand 1 is whole on b where another operand is split: shard it first"},
+	{"bias of a partial sum", "p f32[t 8] partial; b f32[8]", "bias p b",
+		"error: operand 0 is a partial sum and operand 1 is not; all_reduce the first, or make a term of the second"},
+	{"mul, one partial", "p f32[t 8] partial; x f32[t 8]", "mul p x", "f32[t 8] partial"},
+	{"mul, both partial", "p f32[t 8] partial; q f32[t 8] partial", "mul p q", "error: operands 0 and 1 are partial sums and are multiplied; all_reduce one first"},
+	{"silu of a partial sum", "p f32[t 8] partial", "silu p", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"scale of a partial sum", "p f32[t 8] partial; d f32[8]", "scale p d", "f32[t 8] partial"},
+	{"scale per head", "x f32[t 20/4] shard(1: split); d f32[5] shard(0: split)", "scale x d", "f32[t 20/4] shard(1: split)"},
+	{"scale per head, cut inside", "x f32[t 20] shard(1: split); d f32[10] shard(0: split)", "scale x d",
+		"error: operand 0 is f32[t 20] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 2 of (h p!)"},
+
+	{"rmsnorm over split channels", "x f32[t 8] shard(1: split); w f32[8] shard(0: split)", "rmsnorm x w {eps=1e-5}",
+		"error: operand 0 is split on d!, which this operation may not cut"},
+	{"norm per group, groups whole", "x f32[t 16/2] shard(1: split); w f32[16/2] shard(0: split)", "group_rmsnorm x w {groups=4 eps=1e-5}", "f32[t 16/2] shard(1: split)"},
+	{"norm per group, groups cut", "x f32[t 16/2] shard(1: split); w f32[16/2] shard(0: split)", "group_rmsnorm x w {groups=2 eps=1e-5}",
+		"error: operand 0 is f32[t 16/2] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 8 of (g e!)"},
+	{"norm per group, groups do not divide", "x f32[t 16]; w f32[16]", "group_rmsnorm x w {groups=3 eps=1e-5}", "error: (g e!) is 16 in operand 0, which 3 does not divide"},
+
+	{"conv1d, split and covered fields", "x f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6); w f32[x:6/2|B:4/2 4] shard(0: x=split B=cover/6); $h f32[s x:6/2|B:4/2 3] shard(1: x=split B=cover/6)",
+		"conv1d x w $h seg", "f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6)"},
+	{"conv1d, state too short", "x f32[t 6]; w f32[6 4]; $h f32[s 6 4]", "conv1d x w $h seg", "error: a filter of width 4 needs a state of width 3, found 4"},
+
+	{"scan, one group whole", "u f32[t 8] shard(1: split); d f32[t 8] shard(1: split); A f32[8 3] shard(0: split); B f32[t 3/3]; C f32[t 3/3]; $h f32[s 8 3] shard(1: split)",
+		"selective_scan u d A B C $h seg", "f32[t 8] shard(1: split)"},
+	{"scan, dt whole", "u f32[t 8] shard(1: split); d f32[t 8]; A f32[8 3] shard(0: split); B f32[t 3/3]; C f32[t 3/3]; $h f32[s 8 3] shard(1: split)",
+		"selective_scan u d A B C $h seg", "error: operand 1 is whole on (g q) where another operand is split: shard it first"},
+	{"scan, B partial", "u f32[t 8] shard(1: split); d f32[t 8] shard(1: split); A f32[8 3] shard(0: split); B f32[t 3/3] partial; C f32[t 3/3]; $h f32[s 8 3] shard(1: split)",
+		"selective_scan u d A B C $h seg", "error: operand 3 is a partial sum; all_reduce it first"},
+	{"scan over split states", "u f32[t 8]; d f32[t 8]; A f32[8 3] shard(1: split); B f32[t 3/3]; C f32[t 3/3]; $h f32[s 8 3]",
+		"selective_scan u d A B C $h seg", "error: operand 2 is split on n!, which this operation may not cut"},
+
+	{"ssd, fewer groups than ranks, covered", ssd("cover/6"), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
+	{"ssd, groups whole", strings.ReplaceAll(ssd("whole"), " shard(1: whole)", ""), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
+	{"ssd, groups split among ranks", ssd("split"), "ssd_scan x d A B C $h seg", "error: operand 3: rank 0 holds groups [{0 0}] of (g n!) and needs {0 1}"},
+	{"ssd, groups covered as for other heads that need the same", ssd("cover/10"), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
+	{"ssd, only groups cut", "x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3] shard(1: cover/6); C f32[t 6/3]; $h f32[s 6 4 3]", "ssd_scan x d A B C $h seg",
+		"error: operand 0 is whole on (g q p!) where another operand is split: shard it first"},
+
+	{"field, split", "x f32[t a:6|b:3] shard(1: a=split b=whole)", "field x {name=a}", "f32[t 6] shard(1: split)"},
+	{"field, whole", "x f32[t a:6|b:3] shard(1: a=split b=whole)", "field x {name=b}", "f32[t 3]"},
+	{"field of a partial sum", "p f32[t a:6|b:3] partial", "field p {name=b}", "f32[t 3] partial"},
+	{"field, other axis split", "x f32[a:6|b:3 8] shard(1: split)", "field x {name=b axis=0}", "f32[3 8] shard(1: split)"},
+	{"field, no such", "x f32[t a:6|b:3]", "field x {name=c}", `error: no field "c" in a:6|b:3`},
+
+	{"all_reduce", "p f32[t 8] partial", "all_reduce p", "f32[t 8]"},
+	{"all_reduce of a whole value", "x f32[t 8]", "all_reduce x", "error: operand 0 is not a partial sum: every rank would add what it already has whole"},
+	{"all_gather", "x f32[t 8] shard(1: split)", "all_gather x", "f32[t 8]"},
+	{"all_gather of a whole value", "x f32[t 8]", "all_gather x", "error: operand 0 is not sharded: there is nothing to gather"},
+	{"reduce_scatter", "p f32[t 8] partial", "reduce_scatter p", "f32[t 8] shard(1: split)"},
+	{"shard", "x f32[t a:6|b:3]", "shard x", "f32[t a:6|b:3] shard(1: a=split b=split)"},
+	{"shard over tokens", "x f32[t 8]", "shard x {axis=0}", "error: axis 0 of f32[t 8] cannot be split"},
+	{"term", "x f32[t 8]", "term x", "f32[t 8] partial"},
+	{"term of a partial sum", "p f32[t 8] partial", "term p", "error: operand 0 is not whole on every rank"},
+}
+
+// ssd gives leaves with 6 heads in 2 groups, split over 4 ranks.
+func ssd(groups string) string {
+	return strings.ReplaceAll("x f32[t 24/4] shard(1: split); d f32[t 6] shard(1: split); A f32[6] shard(0: split); "+
+		"B f32[t 6/3] shard(1: G); C f32[t 6/3] shard(1: G); $h f32[s 6 4 3] shard(1: split)", "G", groups)
+}
+
+func TestDerive(t *testing.T) {
+	for _, c := range deriveCases {
+		t.Run(c.name, func(t *testing.T) {
+			g, node := deriveGraph(t, c.leaves, c.node)
+			got := ""
+			if types, err := infer(node, g.Ranks); err != nil {
+				got = "error: " + err.Error()
+			} else {
+				got = types[0].String()
+			}
+			if got != c.want {
+				t.Errorf("%s\ngot  %s\nwant %s", c.node, got, c.want)
+			}
+		})
+	}
+}
+
+// deriveGraph makes inputs and states of the leaves and the node on top.
+func deriveGraph(t *testing.T, leaves, node string) (*Graph, *Node) {
+	t.Helper()
+	text := "graph \"t\" stage=partitioned ranks=4\ninput %seg : i32[s 3]\n"
+	for leaf := range strings.SplitSeq(leaves, "; ") {
+		name, typ, _ := strings.Cut(leaf, " ")
+		kind := "input"
+		if strings.HasPrefix(name, "$") {
+			kind = "state"
+		}
+		text += kind + " %" + strings.TrimPrefix(name, "$") + " : " + typ + "\n"
+	}
+	g, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, attrs, _ := strings.Cut(node, "{")
+	words := strings.Fields(rest)
+	op, ok := Lookup(words[0])
+	if !ok {
+		t.Fatalf("no operation %s", words[0])
+	}
+	n := &Node{Op: op}
+	for _, w := range words[1:] {
+		v, ok := g.Value(strings.TrimPrefix(w, "$"))
+		if !ok {
+			t.Fatalf("no value %s", w)
+		}
+		n.Args = append(n.Args, v)
+	}
+	s := &scanner{"{" + attrs}
+	if attrs == "" {
+		s.rest = ""
+	}
+	a, err := s.attrs(op)
+	if err == nil {
+		n.Attrs, err = op.complete(a)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, n
+}
+
+// TestDeriveContractedIndex is the rule of a projection per head, where the
+// index that ranks own is contracted but for its heads.
+func TestDeriveContractedIndex(t *testing.T) {
+	r := rule("t (h k), h n k -> t h n")
+	tokens := Symbol(Tokens)
+	split := func(axis int, d ...Dim) Type { return Type{F32, d, SplitOn(axis, 1)} }
+	for _, c := range []struct {
+		name  string
+		in    []Type
+		ranks int
+		want  string
+	}{
+		{"ranks own whole heads", []Type{split(1, tokens, Size(12)), split(0, Size(4), Size(5), Size(3))}, 2, "shard"},
+		{"ranks share heads, weight covered", []Type{split(1, tokens, Size(12)),
+			{F32, []Dim{Size(2), Size(5), Size(6)}, Layout{Sharded, 0, []Placement{{Cover, 12}}}}}, 4, "partial"},
+		{"ranks share heads, weight whole", []Type{split(1, tokens, Size(12)), TypeOf(F32, Size(2), Size(5), Size(6))}, 4, "partial"},
+		{"ranks share heads, weight split", []Type{split(1, tokens, Size(12)), split(0, Size(2), Size(5), Size(6))}, 4, "error"},
+		{"inner letter cut", []Type{TypeOf(F32, tokens, Size(12)), split(2, Size(2), Size(5), Size(6))}, 2, "error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, err := r.bind(c.in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "error"
+			if l, err := b.derive(c.in, nil, c.ranks); err == nil {
+				got = map[LayoutKind]string{Replicated: "whole", Sharded: "shard", Partial: "partial"}[l[0].Kind]
+			} else {
+				t.Log(err)
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Field is a named part of a dimension. Unit is the number of neighbouring
+// elements that a shard may not cut apart: 1 for channels, the head size where
+// a head must stay together.
+type Field struct {
+	Name       string
+	Size, Unit int
+}
+
+// Units is the number of units in the field.
+func (f Field) Units() int { return f.Size / f.Unit }
+
+// Dim is one axis of a shape: either a symbol or a list of fields, of which a
+// packed axis has several and a plain one has one without a name.
+type Dim struct {
+	Sym    Sym // 0 when the size is fixed
+	Fields []Field
+}
+
+// maxSize bounds a dimension, so that products of a shape cannot overflow
+// unnoticed.
+const maxSize = 1 << 40
+
+// Size is a plain axis of n elements that may be cut anywhere.
+func Size(n int) Dim { return Units(n, 1) }
+
+// Units is a plain axis of n elements that may be cut every unit elements.
+func Units(n, unit int) Dim { return Dim{Fields: []Field{{Size: n, Unit: unit}}} }
+
+// Symbol is an axis whose size is known when a batch is.
+func Symbol(s Sym) Dim { return Dim{Sym: s} }
+
+// Pack is an axis of several named fields, in the order of the checkpoint.
+func Pack(fields ...Field) Dim { return Dim{Fields: fields} }
+
+// Len is the number of elements of a fixed axis, 0 for a symbol.
+func (d Dim) Len() int {
+	n := 0
+	for _, f := range d.Fields {
+		n += f.Size
+	}
+	return n
+}
+
+// Poly is the number of elements.
+func (d Dim) Poly() Poly {
+	if d.Sym != 0 {
+		return Var(d.Sym)
+	}
+	return Const(int64(d.Len()))
+}
+
+// Field finds a field by name and says where it starts.
+func (d Dim) Field(name string) (f Field, index, start int, ok bool) {
+	for i, f := range d.Fields {
+		if f.Name == name {
+			return f, i, start, true
+		}
+		start += f.Size
+	}
+	return Field{}, 0, 0, false
+}
+
+// same reports whether two axes may be walked by one index: equal sizes and
+// equal units, field by field. Names do not matter.
+func (d Dim) same(e Dim) bool {
+	if d.Sym != e.Sym || len(d.Fields) != len(e.Fields) {
+		return false
+	}
+	for i, f := range d.Fields {
+		if f.Size != e.Fields[i].Size || f.Unit != e.Fields[i].Unit {
+			return false
+		}
+	}
+	return true
+}
+
+// equal is same with names.
+func (d Dim) equal(e Dim) bool {
+	for i := range min(len(d.Fields), len(e.Fields)) {
+		if d.Fields[i].Name != e.Fields[i].Name {
+			return false
+		}
+	}
+	return d.same(e)
+}
+
+func (d Dim) valid() error {
+	if d.Sym != 0 {
+		if d.Sym.index() < 0 || len(d.Fields) > 0 {
+			return fmt.Errorf("unknown symbol %q", rune(d.Sym))
+		}
+		return nil
+	}
+	if len(d.Fields) == 0 {
+		return errors.New("an axis without fields")
+	}
+	seen := map[string]bool{}
+	total := 0
+	for _, f := range d.Fields {
+		switch {
+		case f.Size < 0 || f.Size > maxSize || f.Unit < 1 || f.Unit > maxSize:
+			return fmt.Errorf("field %s has size %d and unit %d", f, f.Size, f.Unit)
+		case f.Size%f.Unit != 0:
+			return fmt.Errorf("field %s: unit %d does not divide size %d", f, f.Unit, f.Size)
+		case len(d.Fields) > 1 && (!validName(f.Name) || seen[f.Name]):
+			return fmt.Errorf("the fields of a packed axis need different names, found %q", f.Name)
+		case f.Name != "" && !validName(f.Name):
+			return fmt.Errorf("%q is no name for a field", f.Name)
+		}
+		seen[f.Name] = true
+		if total += f.Size; total > maxSize {
+			return fmt.Errorf("an axis of more than %d elements", maxSize)
+		}
+	}
+	return nil
+}
+
+// String writes the field as x:5120/64; name and unit are left out where they
+// say nothing.
+func (f Field) String() string {
+	s := fmt.Sprint(f.Size)
+	if f.Name != "" {
+		s = f.Name + ":" + s
+	}
+	if f.Unit != 1 {
+		s += fmt.Sprintf("/%d", f.Unit)
+	}
+	return s
+}
+
+// String writes the axis as graph text does: t, 2560, or x:256|z:256.
+func (d Dim) String() string {
+	if d.Sym != 0 {
+		return string(rune(d.Sym))
+	}
+	parts := make([]string, len(d.Fields))
+	for i, f := range d.Fields {
+		parts[i] = f.String()
+	}
+	return strings.Join(parts, "|")
+}
+
+// validName accepts what graph text reads as one name: letters, digits and _.
+func validName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
+			return false
+		}
+	}
+	return s != ""
+}

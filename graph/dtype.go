@@ -1,0 +1,44 @@
+package graph
+
+// DType is the number format of a tensor's elements.
+type DType uint8
+
+// The number formats that a graph may hold.
+const (
+	NoDType DType = iota
+	F64
+	F32
+	F16
+	BF16
+	I64
+	I32
+)
+
+var dtypes = [...]struct {
+	name  string
+	bytes int
+}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4}}
+
+// String gives the name that graph text uses: f32, bf16, i32, …
+func (d DType) String() string {
+	if int(d) >= len(dtypes) {
+		return "none"
+	}
+	return dtypes[d].name
+}
+
+// Bytes is the size of one element.
+func (d DType) Bytes() int { return dtypes[d].bytes }
+
+// Float reports whether d is a floating-point format.
+func (d DType) Float() bool { return d >= F64 && d <= BF16 }
+
+// ParseDType is the inverse of [DType.String].
+func ParseDType(s string) (DType, bool) {
+	for d := F64; int(d) < len(dtypes); d++ {
+		if dtypes[d].name == s {
+			return d, true
+		}
+	}
+	return NoDType, false
+}

@@ -1,0 +1,129 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Graph is a flat list of nodes in an order in which they can run.
+type Graph struct {
+	Name    string
+	Stage   Stage
+	Ranks   int
+	Nodes   []*Node
+	Outputs []Output
+
+	values map[string]*Value
+}
+
+// Node is one use of an operation.
+type Node struct {
+	Op      *Op
+	Args    []*Value
+	Results []*Value
+	Attrs   Attrs
+	Storage *Storage // params: where the checkpoint has it
+}
+
+// Value is a result of a node. Its name is a path: what is before the last dot
+// is its scope.
+type Value struct {
+	Name string
+	Type Type
+	Def  *Node
+	ID   int // dense, in order of definition
+}
+
+// Output is a value that the caller of the graph gets.
+type Output struct {
+	Name  string
+	Value *Value
+}
+
+// NewGraph returns an empty graph for a number of ranks.
+func NewGraph(name string, stage Stage, ranks int) *Graph {
+	return &Graph{Name: name, Stage: stage, Ranks: ranks, values: map[string]*Value{}}
+}
+
+// Value finds a value by its full name.
+func (g *Graph) Value(name string) (*Value, bool) {
+	v, ok := g.values[name]
+	return v, ok
+}
+
+// Len is the number of values; their ids are below it.
+func (g *Graph) Len() int { return len(g.values) }
+
+// append adds a node whose results have the names and types given.
+func (g *Graph) append(n *Node, names []string, types []Type) error {
+	for i, name := range names {
+		if !validPath(name) {
+			return fmt.Errorf("%q is no name for a value: letters, digits and _ between dots", name)
+		}
+		if g.values[name] != nil {
+			return fmt.Errorf("a value named %s exists already", name)
+		}
+		v := &Value{name, types[i], n, len(g.values)}
+		g.values[name] = v
+		n.Results = append(n.Results, v)
+	}
+	g.Nodes = append(g.Nodes, n)
+	return nil
+}
+
+// Leaves lists the nodes of a leaf operation (input, param or state) in order.
+func (g *Graph) Leaves(op string) []*Node {
+	var out []*Node
+	for _, n := range g.Nodes {
+		if n.Op.Name == op {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Blocks lists the layers.N scopes that hold nodes, in order of appearance.
+func (g *Graph) Blocks() []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	for _, n := range g.Nodes {
+		if b := n.Block(); !seen[b] {
+			seen[b] = true
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// Name is the node's first result's name.
+func (n *Node) Name() string { return n.Results[0].Name }
+
+// Block is the block that the node belongs to, "" outside of all.
+func (n *Node) Block() string { return BlockOf(n.Name()) }
+
+// BlockOf is the layers.N scope of a name, "" when it is in none.
+func BlockOf(name string) string {
+	rest, ok := strings.CutPrefix(name, "layers.")
+	if !ok {
+		return ""
+	}
+	num, _, ok := strings.Cut(rest, ".")
+	if !ok || num == "" || strings.Trim(num, "0123456789") != "" {
+		return ""
+	}
+	return "layers." + num
+}
+
+// Scope is the path before the value's own name.
+func (v *Value) Scope() string {
+	return v.Name[:max(0, strings.LastIndexByte(v.Name, '.'))]
+}
+
+func validPath(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if !validName(part) {
+			return false
+		}
+	}
+	return true
+}

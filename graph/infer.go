@@ -1,0 +1,110 @@
+package graph
+
+import "fmt"
+
+// infer works out the types of a node's results from its operands.
+func infer(n *Node, ranks int) ([]Type, error) {
+	if err := checkOperands(n); err != nil {
+		return nil, err
+	}
+	if n.Op.infer != nil {
+		return n.Op.infer(n)
+	}
+	b, in, err := bindNode(n)
+	if err != nil {
+		return nil, err
+	}
+	if n.Op.check != nil {
+		if err := n.Op.check(n, b); err != nil {
+			return nil, err
+		}
+	}
+	layouts, err := b.derive(in, n.Op.Linear, ranks)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Type, len(b.rule.out))
+	for i, axes := range b.rule.out {
+		out[i] = Type{DType: n.resultDType(i), Layout: layouts[i]}
+		for _, a := range axes {
+			out[i].Dims = append(out[i].Dims, b.result(a))
+		}
+		if err := out[i].Valid(); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// bindNode binds the letters of the node's rule.
+func bindNode(n *Node) (*binding, []Type, error) {
+	in := make([]Type, len(n.Args))
+	for i, v := range n.Args {
+		in[i] = v.Type
+	}
+	given := map[byte]int{}
+	for c, name := range n.Op.Sizes {
+		if given[c] = n.Attrs.Int(name); given[c] < 1 {
+			return nil, nil, fmt.Errorf("attribute %s is %d; it must be at least 1", name, given[c])
+		}
+	}
+	b, err := n.Op.Rule.bind(in, given)
+	return b, in, err
+}
+
+// checkOperands checks number and dtypes of the operands against the row.
+func checkOperands(n *Node) error {
+	kinds := n.Op.Operands
+	if kinds == "" {
+		return nil
+	}
+	if len(n.Args) != len(kinds) {
+		return fmt.Errorf("%d operands given, %d wanted", len(n.Args), len(kinds))
+	}
+	act := n.activation()
+	for i, v := range n.Args {
+		d, want := v.Type.DType, ""
+		switch kinds[i] {
+		case 'a':
+			if !d.Float() || d != act {
+				want = "the float format of the other activations"
+			}
+		case 'w':
+			if !d.Float() || d == F64 {
+				want = "f32, bf16 or f16"
+			}
+		case 'f':
+			if d != F32 {
+				want = "f32"
+			}
+		case 'i':
+			if d != I32 {
+				want = "i32"
+			}
+		}
+		if want != "" {
+			return fmt.Errorf("operand %d is %s; it must be %s", i, d, want)
+		}
+	}
+	return nil
+}
+
+// activation is the number format of the node's activations, f32 without any.
+func (n *Node) activation() DType {
+	for i, k := range n.Op.Operands {
+		if k == 'a' {
+			return n.Args[i].Type.DType
+		}
+	}
+	return F32
+}
+
+// resultDType: a new state is as the old one, everything else as the activations.
+func (n *Node) resultDType(i int) DType {
+	for _, p := range n.Op.States {
+		if p.Result == i {
+			return n.Args[p.Operand].Type.DType
+		}
+	}
+	return n.activation()
+}

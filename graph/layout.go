@@ -1,0 +1,83 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// LayoutKind says in what sense the ranks together hold a value.
+type LayoutKind uint8
+
+// The kinds of layout.
+const (
+	Replicated LayoutKind = iota // every rank holds the whole value
+	Sharded                      // ranks hold parts along one axis
+	Partial                      // every rank holds a summand; the value is their sum
+)
+
+// PlaceKind says how one field of the sharded axis lies over the ranks.
+type PlaceKind uint8
+
+// The kinds of placement.
+const (
+	Whole PlaceKind = iota // every rank has the field
+	Split                  // ranks own disjoint runs of units, as even as possible
+	Cover                  // ranks hold the runs of groups that their share of Of units needs; runs may overlap
+)
+
+// Placement is how a field lies over the ranks. Of is used by Cover only: the
+// number of units (heads) that are split over the ranks and that share the
+// groups of this field.
+type Placement struct {
+	Kind PlaceKind
+	Of   int
+}
+
+// Layout is how a value lies over the ranks. Axis and Place (one per field of
+// that axis) are used by Sharded only.
+type Layout struct {
+	Kind  LayoutKind
+	Axis  int
+	Place []Placement
+}
+
+// SplitOn is the layout in which every field of an axis with n fields is split.
+func SplitOn(axis, n int) Layout {
+	return Layout{Kind: Sharded, Axis: axis, Place: slices.Repeat([]Placement{{Kind: Split}}, n)}
+}
+
+// Equal reports whether two layouts are the same.
+func (l Layout) Equal(m Layout) bool {
+	if l.Kind != m.Kind || l.Kind != Sharded {
+		return l.Kind == m.Kind
+	}
+	return l.Axis == m.Axis && slices.Equal(l.Place, m.Place)
+}
+
+// disjoint reports whether no element is held by two ranks.
+func (l Layout) disjoint() bool {
+	return !slices.ContainsFunc(l.Place, func(p Placement) bool { return p.Kind != Split })
+}
+
+func (l Layout) valid(dims []Dim) error {
+	if l.Kind != Sharded {
+		return nil
+	}
+	if l.Axis < 0 || l.Axis >= len(dims) {
+		return fmt.Errorf("sharded on axis %d of a value with %d axes", l.Axis, len(dims))
+	}
+	d := dims[l.Axis]
+	if d.Sym != 0 {
+		return fmt.Errorf("sharded on the symbolic axis %s", d)
+	}
+	if len(l.Place) != len(d.Fields) {
+		return fmt.Errorf("%d placements for the %d fields of %s", len(l.Place), len(d.Fields), d)
+	}
+	for i, p := range l.Place {
+		f := d.Fields[i]
+		if p.Kind == Cover && (p.Of < 1 || p.Of > maxSize || f.Units() == 0 || p.Of%f.Units() != 0) {
+			return fmt.Errorf("cover/%d of field %s: %d units do not share %d groups evenly", p.Of, f, p.Of, f.Units())
+		}
+	}
+	return nil
+}

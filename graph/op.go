@@ -1,0 +1,141 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Op is one row of the operation table.
+type Op struct {
+	Name  string
+	Doc   string // one line: what it computes
+	Class Class
+	Rule  *Rule // nil where Infer says it all
+
+	// Operands has a letter per operand: a activation, w weight in any float
+	// format, f f32, i i32. Activations share one format, which the results have.
+	Operands string
+	// Linear lists the groups of operands in which the operation is linear:
+	// those of one group may be partial sums together.
+	Linear [][]int
+	// States pairs operands that are state with the results that replace them.
+	States []StatePair
+	Attrs  []Attr
+	// Sizes binds letters of the rule to integer attributes.
+	Sizes map[byte]string
+	// Work lists floating-point operations as terms such as "2 t k n".
+	Work []string
+
+	infer func(*Node) ([]Type, error)        // instead of the rule
+	check func(n *Node, b *binding) error    // beyond the rule
+	cost  func(n *Node, b *binding) (c Cost) // instead of Work and operand bytes
+}
+
+// Class says what kind of operation a row is, and so at which stage it is legal.
+type Class uint8
+
+// The classes of operations.
+const (
+	Leaf       Class = iota // input, param, state
+	View                    // another look at the same bytes
+	Compute                 // a kernel
+	Collective              // ranks exchange data
+	Relayout                // a change of layout without any exchange
+)
+
+// StatePair says that a result replaces an operand that is state.
+type StatePair struct{ Operand, Result int }
+
+// Attr is an attribute that a row takes. Default is its value where it may be
+// left out, nil where it must be given, and decides its type: int, float64 or string.
+type Attr struct {
+	Name    string
+	Kind    AttrKind
+	Default any
+}
+
+// AttrKind is the type of an attribute's value.
+type AttrKind uint8
+
+// The types of attribute values: int, float64 and string.
+const (
+	IntAttr AttrKind = iota
+	FloatAttr
+	StringAttr
+)
+
+// Attrs are a node's attributes by name.
+type Attrs map[string]any
+
+// Int returns an integer attribute, 0 when it is absent.
+func (a Attrs) Int(name string) int { v, _ := a[name].(int); return v }
+
+// Float returns a float attribute, 0 when it is absent.
+func (a Attrs) Float(name string) float64 { v, _ := a[name].(float64); return v }
+
+// Text returns a string attribute, "" when it is absent.
+func (a Attrs) Text(name string) string { v, _ := a[name].(string); return v }
+
+// Lookup finds a row by name.
+func Lookup(name string) (*Op, bool) {
+	op, ok := byName[name]
+	return op, ok
+}
+
+// Ops lists the rows of the table in its order.
+func Ops() []*Op { return slices.Clone(table) }
+
+var byName = map[string]*Op{}
+
+func init() {
+	for _, op := range table {
+		if byName[op.Name] != nil || op.Doc == "" {
+			panic("BUG: operation " + op.Name + " is listed twice or has no doc")
+		}
+		byName[op.Name] = op
+	}
+}
+
+// rule reads a rule of the table.
+func rule(text string) *Rule {
+	r, err := ParseRule(text)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return r
+}
+
+// complete checks attributes against the row and fills in defaults.
+func (op *Op) complete(a Attrs) (Attrs, error) {
+	out := Attrs{}
+	for _, spec := range op.Attrs {
+		v, ok := a[spec.Name]
+		if !ok {
+			if v = spec.Default; v == nil {
+				return nil, fmt.Errorf("attribute %s is missing", spec.Name)
+			}
+		}
+		if !spec.Kind.holds(v) {
+			return nil, fmt.Errorf("attribute %s = %v has the wrong type", spec.Name, v)
+		}
+		out[spec.Name] = v
+	}
+	for name := range a {
+		if !slices.ContainsFunc(op.Attrs, func(s Attr) bool { return s.Name == name }) {
+			return nil, fmt.Errorf("unknown attribute %s", name)
+		}
+	}
+	return out, nil
+}
+
+func (k AttrKind) holds(v any) bool {
+	switch v.(type) {
+	case int:
+		return k == IntAttr
+	case float64:
+		return k == FloatAttr
+	case string:
+		return k == StringAttr
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package graph
+
+// The operations. Letters: t tokens, d c k n widths, v vocabulary, h heads,
+// p head size, g groups, s sequences, f the columns of %seg.
+//
+// Operations that look across time read the batch's segments, an i32[s 3] of
+// (first token, number of tokens, state slot) per sequence, so that prefill,
+// decode and mixed batches are one program.
+var table = []*Op{
+	// Leaves.
+	{Name: "input", Doc: "a tensor that the caller gives with every batch", Class: Leaf},
+	{Name: "param", Doc: "a tensor of the checkpoint", Class: Leaf},
+	{Name: "state", Doc: "what a sequence keeps between steps, a row per sequence", Class: Leaf},
+
+	// Views.
+	{Name: "field", Doc: "one field of a packed axis", Class: View, Operands: "a", Linear: [][]int{{0}},
+		Attrs: []Attr{{"name", StringAttr, nil}, {"axis", IntAttr, 1}}, infer: inferField},
+
+	// Rows in and out.
+	{Name: "embedding", Doc: "row ids[t] of a table", Class: Compute, Rule: rule("t, v d -> t d"), Operands: "iw", cost: costEmbedding},
+	{Name: "select_rows", Doc: "the rows of a value that are listed", Class: Compute, Rule: rule("t! d, o! -> o! d"),
+		Operands: "ai", Linear: [][]int{{0}}, cost: costSelect},
+
+	// Linear algebra. Weights are [out, in] as in checkpoints.
+	{Name: "matmul", Doc: "x wᵀ", Class: Compute, Rule: rule("t k, n k -> t n"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t k n"}},
+	{Name: "bias", Doc: "x + b, b per channel", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", Linear: [][]int{{0, 1}}, Work: []string{"1 t n"}},
+	{Name: "scale", Doc: "x · d, d per channel or head", Class: Compute, Rule: rule("t (h p!), h -> t (h p!)"), Operands: "af", Linear: [][]int{{0}}, Work: []string{"1 t h p"}},
+	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0, 1}}, Work: []string{"1"}},
+	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
+
+	// Functions of one element.
+	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"4"}},
+	{Name: "gelu", Doc: "x Φ(x), by erf", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"8"}},
+	{Name: "gelu_tanh", Doc: "x Φ(x), by the tanh approximation", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"8"}},
+	{Name: "relu", Doc: "max(x, 0)", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"1"}},
+	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"4"}},
+	{Name: "neg_exp", Doc: "-exp(x): the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
+	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"},
+		Attrs: []Attr{{"min", FloatAttr, nil}, {"max", FloatAttr, nil}}},
+
+	// Norms (Zhang and Sennrich 2019).
+	{Name: "rmsnorm", Doc: "w · x / sqrt(mean x² + eps)", Class: Compute, Rule: rule("t d!, d! -> t d!"), Operands: "af",
+		Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"4 t d"}},
+	{Name: "unit_rmsnorm", Doc: "x / sqrt(mean x² + eps), without a weight", Class: Compute, Rule: rule("t d! -> t d!"), Operands: "a",
+		Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
+	{Name: "group_rmsnorm", Doc: "rmsnorm of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e!), (g e!) -> t (g e!)"), Operands: "af",
+		Attrs: []Attr{{"groups", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
+
+	// State-space models.
+	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
+		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D},
+	{Name: "selective_scan", Doc: "h = exp(dt A) h + dt u B, y = C h (Gu and Dao 2023, eq. 2): u dt A B C h seg", Class: Compute,
+		Rule:     rule("t! (g q), t! (g q), (g q) n!, t! (g n!), t! (g n!), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
+		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
+	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
+		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
+		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
+
+	// Layouts.
+	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand", Class: Collective, infer: inferAllReduce},
+	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, Operands: "a", infer: inferAllGather},
+	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis", Class: Collective, Operands: "a",
+		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferReduceScatter},
+	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, Operands: "a",
+		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferShard},
+	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, Operands: "a", infer: inferTerm},
+}

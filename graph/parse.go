@@ -1,0 +1,243 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Parse reads graph text. Types of results may be left out of nodes that are
+// not leaves; they are inferred. Everything from # to the end of a line is a
+// comment. The graph may break rules that [Check] knows; what cannot be read at
+// all is an error that names the line.
+func Parse(text string) (*Graph, error) {
+	p := &parser{}
+	for i, line := range strings.Split(text, "\n") {
+		if err := p.line(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if p.g == nil {
+		return nil, errors.New(`no graph: the text must begin with a line such as graph "name" stage=model ranks=1`)
+	}
+	return p.g, nil
+}
+
+type parser struct {
+	g     *Graph
+	block string
+}
+
+func (p *parser) line(line string) error {
+	line = strings.TrimRight(uncomment(line), " \t\r")
+	if strings.TrimLeft(line, " \t") == "" {
+		return nil
+	}
+	if line[0] != ' ' && line[0] != '\t' {
+		p.block = ""
+	}
+	s := &scanner{line}
+	if err := p.statement(s); err != nil {
+		return err
+	}
+	if s.blank(); s.rest != "" {
+		return fmt.Errorf("unexpected %q", s.rest)
+	}
+	return nil
+}
+
+// uncomment cuts a comment off, minding quoted strings.
+func uncomment(line string) string {
+	quoted := false
+	for i := 0; i < len(line); i++ {
+		switch {
+		case line[i] == '"':
+			quoted = !quoted
+		case line[i] == '\\' && quoted:
+			i++
+		case line[i] == '#' && !quoted:
+			return line[:i]
+		}
+	}
+	return line
+}
+
+func (p *parser) statement(s *scanner) error {
+	if p.g == nil {
+		return p.header(s)
+	}
+	switch {
+	case s.eat("block "):
+		p.block = s.word(".")
+		if BlockOf(p.block+".x") != p.block {
+			return fmt.Errorf("%q is no block; a block is layers.N", p.block)
+		}
+		return nil
+	case s.eat("output "):
+		return p.output(s)
+	}
+	for _, op := range []string{"input", "param", "state"} {
+		if s.eat(op + " ") {
+			return p.leaf(s, byName[op])
+		}
+	}
+	return p.node(s)
+}
+
+func (p *parser) header(s *scanner) error {
+	if err := s.expect("graph"); err != nil {
+		return err
+	}
+	name, err := s.quoted()
+	if err != nil {
+		return err
+	}
+	if err := s.expect("stage="); err != nil {
+		return err
+	}
+	w := s.word("")
+	stage, ok := ParseStage(w)
+	if !ok {
+		return fmt.Errorf("unknown stage %q", w)
+	}
+	if err := s.expect("ranks="); err != nil {
+		return err
+	}
+	ranks, err := s.int()
+	if err != nil {
+		return err
+	}
+	if ranks < 1 || ranks > MaxRanks {
+		return fmt.Errorf("ranks=%d; 1 to %d are possible", ranks, MaxRanks)
+	}
+	p.g = NewGraph(name, stage, ranks)
+	return nil
+}
+
+// name reads a value's name and completes it: relative to the block without a
+// leading "/".
+func (p *parser) name(s *scanner, sigils string) (string, byte, error) {
+	s.blank()
+	if s.rest == "" || strings.IndexByte(sigils, s.rest[0]) < 0 {
+		return "", 0, fmt.Errorf("expected a name that begins with %s, found %q", strings.Join(strings.Split(sigils, ""), " or "), s.rest)
+	}
+	sigil := s.rest[0]
+	s.rest = s.rest[1:]
+	absolute := strings.HasPrefix(s.rest, "/")
+	s.rest = strings.TrimPrefix(s.rest, "/")
+	w := s.word(".")
+	if !validPath(w) {
+		return "", 0, fmt.Errorf("%q is no name for a value", w)
+	}
+	if p.block != "" && !absolute {
+		w = p.block + "." + w
+	}
+	return w, sigil, nil
+}
+
+func (p *parser) ref(s *scanner) (*Value, error) {
+	name, sigil, err := p.name(s, "%@")
+	if err != nil {
+		return nil, err
+	}
+	v, ok := p.g.Value(name)
+	if !ok {
+		return nil, fmt.Errorf("%s is not defined above", name)
+	}
+	if param := v.Def.Op.Name == "param"; param != (sigil == '@') {
+		return nil, fmt.Errorf("%s: parameters are written @, other values %%", name)
+	}
+	return v, nil
+}
+
+func (p *parser) leaf(s *scanner, op *Op) error {
+	sigil := "%"
+	if op.Name == "param" {
+		sigil = "@"
+	}
+	name, _, err := p.name(s, sigil)
+	if err != nil {
+		return err
+	}
+	if err := s.expect(":"); err != nil {
+		return err
+	}
+	t, err := s.typ()
+	if err != nil {
+		return err
+	}
+	n := &Node{Op: op, Attrs: Attrs{}}
+	if n.Storage, err = s.storage(); err != nil {
+		return err
+	}
+	return p.g.append(n, []string{name}, []Type{t})
+}
+
+func (p *parser) output(s *scanner) error {
+	name := s.word(".")
+	if err := s.expect("="); err != nil {
+		return err
+	}
+	v, err := p.ref(s)
+	if err != nil {
+		return err
+	}
+	return p.g.addOutput(name, v)
+}
+
+// node reads %c %s = conv1d %x @w %s0 %/seg {…} : T, T.
+func (p *parser) node(s *scanner) error {
+	var names []string
+	for !s.eat("=") {
+		name, _, err := p.name(s, "%")
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	w := s.word("")
+	op, ok := Lookup(w)
+	if !ok || op.Class == Leaf {
+		return fmt.Errorf("no operation is called %q", w)
+	}
+	n := &Node{Op: op}
+	for s.blank(); strings.HasPrefix(s.rest, "%") || strings.HasPrefix(s.rest, "@"); s.blank() {
+		v, err := p.ref(s)
+		if err != nil {
+			return err
+		}
+		n.Args = append(n.Args, v)
+	}
+	attrs, err := s.attrs(op)
+	if err != nil {
+		return err
+	}
+	if n.Attrs, err = op.complete(attrs); err != nil {
+		return fmt.Errorf("%s: %w", op.Name, err)
+	}
+	types, err := p.types(s, n)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op.Name, err)
+	}
+	if len(names) == 0 || len(names) != len(types) {
+		return fmt.Errorf("%s: %d results named, %d types", op.Name, len(names), len(types))
+	}
+	return p.g.append(n, names, types)
+}
+
+// types reads the types after ":", or infers them where there are none.
+func (p *parser) types(s *scanner, n *Node) ([]Type, error) {
+	if !s.eat(":") {
+		return infer(n, p.g.Ranks)
+	}
+	var types []Type
+	for {
+		t, err := s.typ()
+		if err != nil {
+			return nil, err
+		}
+		if types = append(types, t); !s.eat(",") {
+			return types, nil
+		}
+	}
+}

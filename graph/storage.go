@@ -1,0 +1,220 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Storage says where the checkpoint has a parameter and how it lies there.
+// Rows (the first axis) of the parameter are taken from pieces, one after
+// another, so that a parameter may lie interleaved in a tensor, or in several.
+type Storage struct {
+	Pieces []Piece
+	Shape  []int // of each tensor in the file; nil: as the parameter
+	Perm   []int // axis i of the parameter is axis Perm[i] of the tensor; nil: in order
+}
+
+// Piece is Count rows of a tensor: Start, Start+Step, … A Count of 0 means all.
+type Piece struct {
+	Tensor             string
+	Start, Step, Count int
+}
+
+// Stored is the storage of a parameter that is one tensor of the file, whose
+// shape there may have axes of size 1 more.
+func Stored(tensor string, shape ...int) *Storage {
+	return &Storage{Pieces: []Piece{{Tensor: tensor}}, Shape: shape}
+}
+
+// Load reads what rank holds of the parameter named param, of type t. Where
+// nothing has to be moved the result is a view of the tensor that find returns.
+func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor string) (Array, error)) (Array, error) {
+	if s == nil {
+		s = Stored(param)
+	}
+	rows, err := s.rows(t, find)
+	if err != nil {
+		return Array{}, err
+	}
+	local := t.Local(ranks, rank)
+	runs := t.Extents(ranks, rank)
+	out := Array{DType: rows.DType, From: rows.From, Shape: local.shape()}
+	out.Data = cut(rows.Data, t, rows.DType.Bytes(), runs)
+	return out.Convert(t.DType)
+}
+
+// rows assembles the whole parameter; a view when it is one tensor as it lies.
+func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) {
+	out := Array{Shape: t.shape()}
+	rowElems := 1
+	for _, n := range out.Shape[min(1, len(out.Shape)):] {
+		rowElems *= n
+	}
+	var parts [][]byte
+	for _, p := range s.Pieces {
+		a, err := s.tensor(p, t, find)
+		if err != nil {
+			return Array{}, err
+		}
+		part, err := p.take(a, rowElems)
+		if err != nil {
+			return Array{}, err
+		}
+		if parts == nil {
+			out.DType, out.From = a.DType, a.From
+		} else if a.DType != out.DType {
+			return Array{}, fmt.Errorf("%s is %s, and %s is %s: the parts of a parameter must be alike", out.From, out.DType, a.From, a.DType)
+		}
+		parts = append(parts, part)
+	}
+	if out.Data = parts[0]; len(parts) > 1 {
+		out.Data = slices.Concat(parts...)
+	}
+	if want := out.Elems() * out.DType.Bytes(); len(out.Data) != want {
+		return Array{}, fmt.Errorf("%s: its pieces give %d bytes, expected %d for shape %v", out.From, len(out.Data), want, out.Shape)
+	}
+	return out, nil
+}
+
+// tensor finds the tensor of a piece and brings its axes into order.
+func (s *Storage) tensor(p Piece, t Type, find func(string) (Array, error)) (Array, error) {
+	a, err := find(p.Tensor)
+	if err != nil {
+		return Array{}, err
+	}
+	if err := s.Fits(a, t); err != nil {
+		return Array{}, err
+	}
+	if s.Perm != nil {
+		if len(s.Perm) != len(a.Shape) {
+			return Array{}, fmt.Errorf("%s has shape %v, expected %d axes", a.From, a.Shape, len(s.Perm))
+		}
+		a = permute(a, s.Perm)
+	}
+	return a, nil
+}
+
+// Fits reports whether a tensor of the file has the shape that a parameter of
+// type t needs, where the storage says which that is.
+func (s *Storage) Fits(a Array, t Type) error {
+	want := s.Shape
+	if want == nil && len(s.Pieces) == 1 && s.Pieces[0].Count == 0 && s.Perm == nil {
+		want = t.shape()
+	}
+	if want != nil && !slices.Equal(a.Shape, want) {
+		return fmt.Errorf("%s has shape %v, expected %v", a.From, a.Shape, want)
+	}
+	return nil
+}
+
+// take cuts the piece's rows out of a.
+func (p Piece) take(a Array, rowElems int) ([]byte, error) {
+	if p.Count == 0 {
+		return a.Data, nil
+	}
+	size := rowElems * a.DType.Bytes()
+	if last := p.Start + p.Step*(p.Count-1); p.Start < 0 || p.Step < 1 || (last+1)*size > len(a.Data) {
+		return nil, fmt.Errorf("%s has shape %v: no rows %d to %d of %d elements", a.From, a.Shape, p.Start, last, rowElems)
+	}
+	if p.Step == 1 {
+		return a.Data[p.Start*size : (p.Start+p.Count)*size], nil
+	}
+	out := make([]byte, 0, p.Count*size)
+	for i := range p.Count {
+		at := (p.Start + i*p.Step) * size
+		out = append(out, a.Data[at:at+size]...)
+	}
+	return out, nil
+}
+
+// cut takes the runs of the sharded axis out of data; one run of whole rows is
+// a view.
+func cut(data []byte, t Type, elem int, runs []Run) []byte {
+	if runs == nil {
+		return data
+	}
+	axis := t.Layout.Axis
+	inner, outer := elem, 1
+	for i, d := range t.Dims {
+		if i < axis {
+			outer *= d.Len()
+		} else if i > axis {
+			inner *= d.Len()
+		}
+	}
+	if len(runs) == 1 && outer == 1 {
+		return data[runs[0].Start*inner : runs[0].End()*inner]
+	}
+	line := t.Dims[axis].Len() * inner
+	var out []byte
+	for o := range outer {
+		for _, r := range runs {
+			out = append(out, data[o*line+r.Start*inner:o*line+r.End()*inner]...)
+		}
+	}
+	return out
+}
+
+// permute copies a with its axes in another order.
+func permute(a Array, perm []int) Array {
+	out := Array{DType: a.DType, From: a.From, Data: make([]byte, len(a.Data))}
+	stride := make([]int, len(perm))
+	for i, p := range perm {
+		out.Shape = append(out.Shape, a.Shape[p])
+		stride[i] = 1
+		for _, d := range a.Shape[p+1:] {
+			stride[i] *= d
+		}
+	}
+	size := a.DType.Bytes()
+	index := make([]int, len(perm))
+	for i := range out.Elems() {
+		at := 0
+		for k, x := range index {
+			at += x * stride[k]
+		}
+		copy(out.Data[i*size:(i+1)*size], a.Data[at*size:])
+		for k := len(index) - 1; k >= 0; k-- {
+			if index[k]++; index[k] < out.Shape[k] {
+				break
+			}
+			index[k] = 0
+		}
+	}
+	return out
+}
+
+func (s *Storage) equal(o *Storage) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return slices.Equal(s.Pieces, o.Pieces) && slices.Equal(s.Shape, o.Shape) && slices.Equal(s.Perm, o.Perm)
+}
+
+// valid checks what Load relies on.
+func (s *Storage) valid() error {
+	if s == nil {
+		return nil
+	}
+	if len(s.Pieces) == 0 {
+		return fmt.Errorf("a storage without pieces")
+	}
+	for _, p := range s.Pieces {
+		if p.Start < 0 || p.Count < 0 || p.Count > 0 && p.Step < 1 || p.Count == 0 && (p.Start != 0 || p.Step != 0) ||
+			p.Start > maxSize || p.Step > maxSize || p.Count > maxSize {
+			return fmt.Errorf("tensor %q: rows [%d:%d:%d] make no sense", p.Tensor, p.Start, p.Step, p.Count)
+		}
+	}
+	sorted := slices.Sorted(slices.Values(s.Perm))
+	for i, x := range sorted {
+		if i != x {
+			return fmt.Errorf("perm %v is no order of axes", s.Perm)
+		}
+	}
+	for _, d := range s.Shape {
+		if d < 0 || d > maxSize {
+			return fmt.Errorf("shape %v makes no sense", s.Shape)
+		}
+	}
+	return nil
+}

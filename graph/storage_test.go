@@ -1,0 +1,133 @@
+package graph
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// counting is an f32 array whose element i is base + i.
+func counting(name string, base int, shape ...int) Array {
+	a := Array{DType: F32, Shape: shape, From: name}
+	values := make([]float32, a.Elems())
+	for i := range values {
+		values[i] = float32(base + i)
+	}
+	a.Data = ArrayOf(values).Data
+	return a
+}
+
+func finder(arrays ...Array) func(string) (Array, error) {
+	return func(name string) (Array, error) {
+		for _, a := range arrays {
+			if a.From == name {
+				return a, nil
+			}
+		}
+		return Array{}, errors.New("no " + name)
+	}
+}
+
+func TestStorage(t *testing.T) {
+	file := finder(counting("a", 0, 4, 2), counting("b", 100, 2, 2), counting("conv", 0, 3, 1, 2), counting("cube", 0, 2, 3, 4))
+	for _, c := range []struct {
+		name string
+		s    *Storage
+		t    Type
+		want string
+	}{
+		{"as it lies", Stored("a"), TypeOf(F32, Size(4), Size(2)), "[0 1 2 3 4 5 6 7]"},
+		{"the parameter's own name", nil, TypeOf(F32, Size(4), Size(2)), "error: no param"},
+		{"an axis of size 1 in the file", Stored("conv", 3, 1, 2), TypeOf(F32, Size(3), Size(2)), "[0 1 2 3 4 5]"},
+		{"interleaved rows", &Storage{Pieces: []Piece{{"a", 0, 2, 2}, {"a", 1, 2, 2}}}, TypeOf(F32, Pack(Field{"x", 2, 1}, Field{"z", 2, 1}), Size(2)), "[0 1 4 5 2 3 6 7]"},
+		{"two tensors", &Storage{Pieces: []Piece{{Tensor: "a"}, {Tensor: "b"}}}, TypeOf(F32, Size(6), Size(2)), "[0 1 2 3 4 5 6 7 100 101 102 103]"},
+		{"a row range", &Storage{Pieces: []Piece{{"a", 1, 1, 2}}}, TypeOf(F32, Size(2), Size(2)), "[2 3 4 5]"},
+		{"transposed", &Storage{Pieces: []Piece{{Tensor: "a"}}, Perm: []int{1, 0}}, TypeOf(F32, Size(2), Size(4)), "[0 2 4 6 1 3 5 7]"},
+		{"permuted", &Storage{Pieces: []Piece{{Tensor: "cube"}}, Perm: []int{2, 0, 1}}, TypeOf(F32, Size(4), Size(2), Size(3)),
+			"[0 4 8 12 16 20 1 5 9 13 17 21 2 6 10 14 18 22 3 7 11 15 19 23]"},
+		{"wrong shape", Stored("a"), TypeOf(F32, Size(2), Size(4)), "error: a has shape [4 2], expected [2 4]"},
+		{"too few rows", &Storage{Pieces: []Piece{{"a", 1, 2, 3}}}, TypeOf(F32, Size(3), Size(2)), "error: a has shape [4 2]: no rows 1 to 5 of 2 elements"},
+		{"pieces too short", &Storage{Pieces: []Piece{{Tensor: "a"}, {Tensor: "b"}}}, TypeOf(F32, Size(7), Size(2)), "error: a: its pieces give 48 bytes, expected 56 for shape [7 2]"},
+		{"perm of other axes", &Storage{Pieces: []Piece{{Tensor: "a"}}, Perm: []int{0, 1, 2}}, TypeOf(F32, Size(4), Size(2)), "error: a has shape [4 2], expected 3 axes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := c.s.Load("param", c.t, 1, 0, file)
+			got := ""
+			if err != nil {
+				got = "error: " + err.Error()
+			} else {
+				got = fmt.Sprint(a.Float32s())
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestStorageIsAView(t *testing.T) {
+	a := counting("a", 0, 6, 2)
+	typ := Type{F32, []Dim{Size(6), Size(2)}, SplitOn(0, 1)}
+	got, err := Stored("a").Load("", typ, 3, 1, finder(a))
+	if err != nil || &got.Data[0] != &a.Data[4*4] || !slices.Equal(got.Shape, []int{2, 2}) {
+		t.Errorf("rows 2 and 3 are %v (%v), and should be a view", got, err)
+	}
+}
+
+// TestStorageShards: what the ranks load is what the extents say, along any axis.
+func TestStorageShards(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dims := []Dim{Size(rapid.IntRange(1, 5).Draw(t, "rows")), Pack(genField(t, "x"), genField(t, "y")), Size(rapid.IntRange(1, 3).Draw(t, "depth"))}
+		axis := rapid.IntRange(0, 2).Draw(t, "axis")
+		typ := Type{F32, dims, SplitOn(axis, len(dims[axis].Fields))}
+		whole := counting("w", 0, typ.shape()...)
+		ranks := rapid.IntRange(1, 6).Draw(t, "ranks")
+		for r := range ranks {
+			got, err := Stored("w").Load("", typ, ranks, r, finder(whole))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []float32
+			for i := range whole.Elems() {
+				index := i / dims[2].Len() % dims[1].Len()
+				if axis == 0 {
+					index = i / dims[2].Len() / dims[1].Len()
+				} else if axis == 2 {
+					index = i % dims[2].Len()
+				}
+				for _, run := range typ.Extents(ranks, r) {
+					if run.Start <= index && index < run.End() {
+						want = append(want, float32(i))
+					}
+				}
+			}
+			if !slices.Equal(got.Float32s(), want) {
+				t.Fatalf("rank %d of %d of %s: %v, want %v", r, ranks, typ, got.Float32s(), want)
+			}
+		}
+	})
+}
+
+func TestConvert(t *testing.T) {
+	for _, c := range []struct {
+		d    DType
+		v    float32
+		bits uint16
+	}{
+		{BF16, 1, 0x3f80}, {BF16, 1.00390625, 0x3f80}, {BF16, 1.01171875, 0x3f82}, {BF16, -2.5, 0xc020}, // ties to even
+		{F16, 1, 0x3c00}, {F16, 65504, 0x7bff}, {F16, 5.9604645e-08, 0x0001}, {F16, -0.5, 0xb800},
+	} {
+		a, err := ArrayOf([]float32{c.v}, 1).Convert(c.d)
+		if err != nil || binary.LittleEndian.Uint16(a.Data) != c.bits {
+			t.Errorf("%v as %s: %x (%v), want %x", c.v, c.d, a.Data, err, c.bits)
+		}
+	}
+	if _, err := (Array{DType: I32, Shape: []int{1}, Data: make([]byte, 4), From: "x"}).Convert(F32); err == nil || !strings.Contains(err.Error(), "cannot read i32 as f32") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,118 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Type is what a value is: its number format, its shape, and how it lies over
+// the ranks.
+type Type struct {
+	DType  DType
+	Dims   []Dim
+	Layout Layout
+}
+
+// TypeOf is a replicated type.
+func TypeOf(d DType, dims ...Dim) Type { return Type{DType: d, Dims: dims} }
+
+// Elems is the number of elements of the whole value.
+func (t Type) Elems() Poly {
+	n := Const(1)
+	for _, d := range t.Dims {
+		n = n.Times(d.Poly())
+	}
+	return n
+}
+
+// Bytes is the size of the whole value.
+func (t Type) Bytes() Poly { return t.Elems().Times(Const(int64(t.DType.Bytes()))) }
+
+// shape lists the sizes of the axes, none of which is a symbol.
+func (t Type) shape() []int {
+	shape := make([]int, len(t.Dims))
+	for i, d := range t.Dims {
+		shape[i] = d.Len()
+	}
+	return shape
+}
+
+// Equal reports whether dtype, dims (with their names) and layout agree.
+func (t Type) Equal(u Type) bool {
+	if t.DType != u.DType || len(t.Dims) != len(u.Dims) || !t.Layout.Equal(u.Layout) {
+		return false
+	}
+	for i := range t.Dims {
+		if !t.Dims[i].equal(u.Dims[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// MaxRank is the most axes that a value may have.
+const MaxRank = 6
+
+// Valid reports what is wrong with a type that did not come from inference.
+func (t Type) Valid() error {
+	if t.DType.Bytes() == 0 {
+		return errors.New("no dtype")
+	}
+	if len(t.Dims) > MaxRank {
+		return fmt.Errorf("%d axes; at most %d are supported", len(t.Dims), MaxRank)
+	}
+	elems := 1
+	for _, d := range t.Dims {
+		if err := d.valid(); err != nil {
+			return err
+		}
+		if d.Sym == 0 && d.Len() > 0 {
+			if elems > maxSize/d.Len() {
+				return fmt.Errorf("more than %d elements", maxSize)
+			}
+			elems *= d.Len()
+		}
+	}
+	return t.Layout.valid(t.Dims)
+}
+
+// String writes the type as graph text does: f32[t x:256|z:256] shard(1: x=split z=split).
+func (t Type) String() string {
+	parts := make([]string, len(t.Dims))
+	for i, d := range t.Dims {
+		parts[i] = d.String()
+	}
+	s := t.DType.String() + "[" + strings.Join(parts, " ") + "]"
+	switch t.Layout.Kind {
+	case Partial:
+		s += " partial"
+	case Sharded:
+		s += " " + t.shardString()
+	}
+	return s
+}
+
+func (t Type) shardString() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "shard(%d:", t.Layout.Axis)
+	for i, f := range t.Dims[t.Layout.Axis].Fields {
+		b.WriteByte(' ')
+		if f.Name != "" {
+			b.WriteString(f.Name + "=")
+		}
+		b.WriteString(t.Layout.Place[i].String())
+	}
+	return b.String() + ")"
+}
+
+// String writes whole, split or cover/80.
+func (p Placement) String() string {
+	switch p.Kind {
+	case Split:
+		return "split"
+	case Cover:
+		return fmt.Sprintf("cover/%d", p.Of)
+	}
+	return "whole"
+}
