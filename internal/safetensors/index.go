@@ -1,0 +1,58 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// readIndex reads model.safetensors.index.json: the shard of each tensor.
+func readIndex(path string) (map[string]string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: is not a regular file", path)
+	case info.Size() > maxHeader:
+		return nil, fmt.Errorf("%s: %d bytes are too many for an index; the limit is %d", path, info.Size(), maxHeader)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	weightMap, err := parseIndex(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return weightMap, nil
+}
+
+// parseIndex returns the weight_map of an index: for each tensor the path of
+// its shard, cleaned, in the system's form, and inside the model's directory.
+func parseIndex(data []byte) (weightMap map[string]string, err error) {
+	err = readDocument(data, func(r *reader, key string) error {
+		if key != "weight_map" { // "metadata" holds sizes that the shards tell as well
+			return within(key, r.skip())
+		}
+		weightMap, err = r.stringMap()
+		return within(key, err)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case weightMap == nil:
+		return nil, errors.New("there is no weight_map, which says where each tensor is")
+	case len(weightMap) == 0:
+		return nil, errors.New("weight_map is empty")
+	}
+	for name, shard := range weightMap {
+		local := filepath.Clean(filepath.FromSlash(shard))
+		if shard == "" || local == "." || !filepath.IsLocal(local) {
+			return nil, fmt.Errorf("weight_map places tensor %s in %s, which is not a path inside the model's directory", quote(name), quote(shard))
+		}
+		weightMap[name] = local
+	}
+	return weightMap, nil
+}
