@@ -1,0 +1,262 @@
+package models
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Config is a config.json. A family reads its keys through the typed getters,
+// which collect what is wrong; what nobody asked for is unknown.
+type Config struct {
+	Path   string
+	values map[string]any
+	asked  map[string]bool
+	errs   []error
+}
+
+// ReadConfig reads dir/config.json.
+func ReadConfig(dir string) (*Config, error) {
+	path := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: there is no config.json; a model is a Hugging Face folder with config.json and model.safetensors", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfig(path, data)
+}
+
+// ParseConfig reads the text of a config.json; path is used in errors. Bare
+// Infinity, which Python writes, is accepted; a NaN is not.
+func ParseConfig(path string, data []byte) (*Config, error) {
+	c := &Config{Path: path, asked: map[string]bool{}}
+	if err := json.Unmarshal(quoteSpecials(data), &c.values); err != nil {
+		return nil, fmt.Errorf("%s: not a JSON object: %w", path, err)
+	}
+	if c.values == nil {
+		return nil, fmt.Errorf("%s: not a JSON object: null", path)
+	}
+	for _, key := range c.keys() {
+		if hasNaN(c.values[key]) {
+			return nil, fmt.Errorf("%s: %s is NaN", path, key)
+		}
+	}
+	return c, nil
+}
+
+// specials are the numbers that Python's json writes bare and the strings that
+// stand for them once read. The NUL keeps them apart from text.
+var specials = []struct{ bare, quoted string }{
+	{"-Infinity", `"\u0000-Infinity"`}, {"Infinity", `"\u0000Infinity"`}, {"NaN", `"\u0000NaN"`},
+}
+
+func quoteSpecials(data []byte) []byte {
+	var out bytes.Buffer
+	inString := false
+scan:
+	for i := 0; i < len(data); i++ {
+		c := data[i]
+		switch {
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\' && i+1 < len(data):
+			out.WriteByte(c)
+			i++
+			c = data[i]
+		case !inString && (c == '-' || c == 'I' || c == 'N'):
+			for _, s := range specials {
+				if bytes.HasPrefix(data[i:], []byte(s.bare)) {
+					out.WriteString(s.quoted)
+					i += len(s.bare) - 1
+					continue scan
+				}
+			}
+		}
+		out.WriteByte(c)
+	}
+	return out.Bytes()
+}
+
+func hasNaN(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return v == "\x00NaN"
+	case []any:
+		return slices.ContainsFunc(v, hasNaN)
+	case map[string]any:
+		return v["__float__"] == "NaN" || slices.ContainsFunc(slices.Collect(maps.Values(v)), hasNaN)
+	}
+	return false
+}
+
+func (c *Config) keys() []string { return slices.Sorted(maps.Keys(c.values)) }
+
+func (c *Config) get(key string) (any, bool) {
+	c.asked[key] = true
+	v, ok := c.values[key]
+	return v, ok && v != nil
+}
+
+func (c *Config) fail(key string, v any, want string) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = fmt.Append(nil, v)
+	}
+	c.errs = append(c.errs, fmt.Errorf("%s: %s is %s; it must be %s", c.Path, key, bytes.ReplaceAll(text, []byte(`\u0000`), nil), want))
+}
+
+// number reads a finite number or an infinity, in each form that writers use.
+func number(v any) (float64, bool) {
+	if m, ok := v.(map[string]any); ok {
+		if s, ok := m["__float__"].(string); ok && len(m) == 1 {
+			v = "\x00" + s
+		}
+	}
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case string:
+		return map[string]float64{"\x00Infinity": math.Inf(1), "\x00-Infinity": math.Inf(-1)}[v], strings.HasSuffix(v, "Infinity") && v[0] == 0
+	}
+	return 0, false
+}
+
+// maxDim bounds every size in a config, far above any model and far below overflow.
+const maxDim = 1 << 28
+
+// Int reads a size: an integer of at least lowest.
+func (c *Config) Int(key string, def, lowest int) int {
+	v, ok := c.get(key)
+	if !ok {
+		return def
+	}
+	f, ok := v.(float64)
+	if !ok || f != math.Trunc(f) || f < float64(lowest) || f > maxDim {
+		c.fail(key, v, fmt.Sprintf("an integer from %d to %d", lowest, maxDim))
+		return def
+	}
+	return int(f)
+}
+
+// Positive reads a finite number above zero.
+func (c *Config) Positive(key string, def float64) float64 {
+	v, ok := c.get(key)
+	if !ok {
+		return def
+	}
+	f, ok := number(v)
+	if !ok || f <= 0 || math.IsInf(f, 0) {
+		c.fail(key, v, "a number above 0")
+		return def
+	}
+	return f
+}
+
+// Bool reads true or false.
+func (c *Config) Bool(key string, def bool) bool {
+	v, ok := c.get(key)
+	if !ok {
+		return def
+	}
+	b, ok := v.(bool)
+	if !ok {
+		c.fail(key, v, "true or false")
+	}
+	return b
+}
+
+// Choice reads a string that names one of the options and returns what it stands for.
+func (c *Config) Choice(key, def string, options map[string]string) string {
+	v, ok := c.get(key)
+	if !ok {
+		return options[def]
+	}
+	s, _ := v.(string)
+	out, ok := options[s]
+	if !ok {
+		c.fail(key, v, "one of "+strings.Join(slices.Sorted(maps.Keys(options)), ", ")+" (Krait has no other)")
+	}
+	return out
+}
+
+// Tokens reads a token id or a list of them; null and absent give none.
+func (c *Config) Tokens(key string) []int {
+	v, ok := c.get(key)
+	if !ok {
+		return nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	var ids []int
+	for _, x := range list {
+		f, ok := x.(float64)
+		if !ok || f != math.Trunc(f) || f < 0 || f > maxDim {
+			c.fail(key, v, "a token id or a list of them")
+			return nil
+		}
+		ids = append(ids, int(f))
+	}
+	return ids
+}
+
+// Without lists keys that have no effect on inference.
+func (c *Config) Without(keys ...string) {
+	for _, k := range keys {
+		c.asked[k] = true
+	}
+}
+
+// Refuse lists keys that would change the result and that Krait does not
+// support: any value but null, false, 0 and empty is an error.
+func (c *Config) Refuse(keys ...string) {
+	for _, k := range keys {
+		v, ok := c.get(k)
+		if list, is := v.([]any); is && len(list) == 0 {
+			ok = false
+		}
+		if m, is := v.(map[string]any); is && len(m) == 0 {
+			ok = false
+		}
+		if ok && v != false && v != 0.0 && v != "" {
+			c.fail(k, v, "absent: Krait does not support it")
+		}
+	}
+}
+
+// ModelType is the model_type key.
+func (c *Config) ModelType() string {
+	v, _ := c.get("model_type")
+	s, _ := v.(string)
+	return s
+}
+
+// Unknown lists the keys that nobody asked for, sorted.
+func (c *Config) Unknown() []string {
+	return slices.DeleteFunc(c.keys(), func(k string) bool { return c.asked[k] })
+}
+
+// common marks what every config of transformers may carry.
+func (c *Config) common() {
+	c.Without("architectures", "auto_map", "transformers_version", "_name_or_path", "_commit_hash", "name_or_path", "model_type",
+		"torch_dtype", "dtype", "initializer_range", "use_cache", "return_dict", "output_hidden_states", "output_attentions", "torchscript",
+		"use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward", "id2label", "label2id", "num_labels", "problem_type",
+		"task_specific_params", "prefix", "tokenizer_class", "finetuning_task", "cross_attention_hidden_size", "is_decoder",
+		"decoder_start_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id",
+		// Defaults of generation, which transformers moved to generation_config.json.
+		"max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature",
+		"top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+		"bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
+		"forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens")
+	c.Refuse("quantization_config", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder", "pruned_heads")
+}

@@ -1,0 +1,154 @@
+package models
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+const minimal = `{"model_type": "mamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1`
+
+func read(text string) (*Model, error) {
+	c, err := ParseConfig("config.json", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return Read(c)
+}
+
+func TestReadRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                                       "config.json: not a JSON object",
+		`null`:                                   "config.json: not a JSON object",
+		`[1]`:                                    "config.json: not a JSON object",
+		`{"model_type": "mamba"`:                 "config.json: not a JSON object",
+		`{}`:                                     `model_type is ""; Krait knows falcon_mamba, mamba`,
+		`{"model_type": "llama"}`:                `model_type is "llama"; Krait knows falcon_mamba, mamba`,
+		`{"model_type": 3}`:                      `model_type is ""`,
+		minimal + `, "hidden_size": 0}`:          "hidden_size is 0; it must be an integer from 1",
+		minimal + `, "hidden_size": 2.5}`:        "hidden_size is 2.5; it must be an integer",
+		minimal + `, "hidden_size": "8"}`:        `hidden_size is "8"; it must be an integer`,
+		minimal + `, "hidden_size": 1e30}`:       "hidden_size is 1e+30; it must be an integer",
+		minimal + `, "hidden_size": Infinity}`:   `hidden_size is "Infinity"; it must be an integer`,
+		minimal + `, "layer_norm_epsilon": NaN}`: "layer_norm_epsilon is NaN",
+		minimal + `, "layer_norm_epsilon": {"__float__": "NaN"}}`: "layer_norm_epsilon is NaN",
+		minimal + `, "anything": [1, NaN]}`:                       "anything is NaN",
+		minimal + `, "layer_norm_epsilon": -1e-5}`:                "layer_norm_epsilon is -0.00001; it must be a number above 0",
+		minimal + `, "layer_norm_epsilon": -Infinity}`:            "it must be a number above 0",
+		minimal + `, "use_bias": "no"}`:                           `use_bias is "no"; it must be true or false`,
+		minimal + `, "hidden_act": "mish"}`:                       `hidden_act is "mish"; it must be one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish (Krait has no other)`,
+		minimal + `, "hidden_act": 1}`:                            "hidden_act is 1; it must be one of",
+		minimal + `, "time_step_rank": "full"}`:                   `time_step_rank is "full"; it must be an integer`,
+		minimal + `, "time_step_rank": 0}`:                        "time_step_rank is 0",
+		minimal + `, "conv_kernel": 0}`:                           "conv_kernel is 0",
+		minimal + `, "eos_token_id": [1, "x"]}`:                   `eos_token_id is [1,"x"]; it must be a token id or a list of them`,
+		minimal + `, "tie_word_embeddings": 1}`:                   "tie_word_embeddings is 1; it must be true or false",
+		minimal + `, "quantization_config": {"bits": 4}}`:         `quantization_config is {"bits":4}; it must be absent: Krait does not support it`,
+		minimal + `, "is_encoder_decoder": true}`:                 "is_encoder_decoder is true",
+		minimal + `, "hidden_size": 0, "state_size": 0}`:          "state_size is 0",
+	} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for _, c := range []struct {
+		keys  string
+		holds []string // in the graph's text
+		not   []string
+	}{
+		{`}`, []string{"f32[x:16|z:16 8]", "dt:1|B:16/16|C:16/16", "rmsnorm %/h @norm.weight {eps=1e-05}", "conv1d.bias", "= silu", "%logits = matmul %norm_f @embeddings.weight", "[16 4]"},
+			[]string{"lm_head", "in_proj.bias", "unit_rmsnorm"}},
+		{`, "hidden_size": 33, "time_step_rank": "auto"}`, []string{"dt:3|"}, nil},
+		{`, "time_step_rank": 5, "state_size": 7}`, []string{"dt:5|B:7/7|C:7/7"}, nil},
+		{`, "expand": 1.5}`, []string{"x:12|z:12"}, nil},
+		{`, "expand": 16, "intermediate_size": 24}`, []string{"x:24|z:24"}, nil},
+		{`, "conv_kernel": 3, "use_conv_bias": false}`, []string{"[16 3]", "f32[s 16 2]"}, []string{"conv1d.bias"}},
+		{`, "use_bias": true}`, []string{"in_proj.bias", "out_proj.bias"}, nil},
+		{`, "tie_word_embeddings": false}`, []string{`"lm_head.weight"`, "%logits = matmul %norm_f @lm_head.weight"}, nil},
+		{`, "hidden_act": "gelu_new"}`, []string{"= gelu_tanh"}, []string{"= silu"}},
+		{`, "layer_norm_epsilon": 1e-6}`, []string{"{eps=1e-06}"}, []string{"{eps=1e-05}"}},
+		{`, "rescale_prenorm_residual": true, "time_step_min": 7, "residual_in_fp32": false}`, []string{"= silu"}, nil},
+		{`, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-3}`, []string{"%mixer.dt_norm = unit_rmsnorm %mixer.dt {eps=0.001}", "B_norm", "C_norm"}, nil},
+		{`, "num_hidden_layers": 0}`, []string{"%wanted = select_rows %h"}, []string{"block"}},
+	} {
+		m, err := read(minimal + c.keys)
+		if err != nil {
+			t.Errorf("%s: %v", c.keys, err)
+			continue
+		}
+		if len(m.Unknown) > 0 {
+			t.Errorf("%s: unknown keys %v", c.keys, m.Unknown)
+		}
+		text := graphText(t, m)
+		for _, s := range c.holds {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s: no %q in\n%s", c.keys, s, text)
+			}
+		}
+		for _, s := range c.not {
+			if strings.Contains(text, s) {
+				t.Errorf("%s: %q in\n%s", c.keys, s, text)
+			}
+		}
+	}
+}
+
+// TestPublishedConfig: keys of the published Mamba configs that mean nothing are
+// listed once each, sorted, and change nothing.
+func TestPublishedConfig(t *testing.T) {
+	const extra = `, "d_inner": 16, "d_model": 8, "n_layer": 1, "ssm_cfg": {}, "fused_add_norm": true, "rms_norm": true, "pad_vocab_size_multiple": 8}`
+	m, err := read(minimal + extra)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(m.Unknown, " "); got != "d_inner d_model fused_add_norm n_layer pad_vocab_size_multiple rms_norm ssm_cfg" {
+		t.Errorf("unknown keys: %s", got)
+	}
+	plain, err := read(minimal + "}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if graphText(t, m) != graphText(t, plain) {
+		t.Error("keys without meaning change the graph")
+	}
+}
+
+func TestInfinities(t *testing.T) {
+	c, err := ParseConfig("c", []byte(`{"a": [0.0, Infinity], "b": -Infinity, "c": {"__float__": "Infinity"}, "d": "Infinity \" NaN", "e": -3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := number(c.values["a"].([]any)[1]); !ok || !math.IsInf(f, 1) {
+		t.Error("a", f, ok)
+	}
+	if f, ok := number(c.values["b"]); !ok || !math.IsInf(f, -1) {
+		t.Error("b", f, ok)
+	}
+	if f, ok := number(c.values["c"]); !ok || !math.IsInf(f, 1) {
+		t.Error("c", f, ok)
+	}
+	if c.values["d"] != `Infinity " NaN` || c.values["e"] != -3.0 {
+		t.Error(c.values)
+	}
+	if _, ok := number(c.values["d"]); ok {
+		t.Error("a text is a number")
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(minimal + `, "x": [Infinity, -Infinity]}`))
+	f.Add([]byte(`{"model_type": "falcon_mamba", "hidden_act": {"__float__": "NaN"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConfig("config.json", data)
+		if err != nil {
+			return
+		}
+		// Some thousands of layers are legal; many fuzzed ones only take time.
+		if m, err := Read(c); err == nil && m.Layers < 4 {
+			m.Graph(nil) // sizes may be too large, which is an error
+		}
+	})
+}

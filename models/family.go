@@ -1,0 +1,61 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Model is what a config describes, ready to become a graph.
+type Model struct {
+	Family string // model_type
+	Vocab  int
+	Layers int
+	BOS    []int // tokens that begin and end a text, as config.json says
+	EOS    []int
+	// Unknown lists keys of config.json that Krait does not know. They had no
+	// effect.
+	Unknown []string
+
+	build func(b *parts)
+}
+
+// families maps model_type to what reads the family's config.
+var families = map[string]func(*Config) *Model{
+	"mamba":        readMamba,
+	"falcon_mamba": readFalconMamba,
+}
+
+// Read makes a model from a config, or says which key is wrong.
+func Read(c *Config) (*Model, error) {
+	name := c.ModelType()
+	read, ok := families[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: model_type is %q; Krait knows %s", c.Path, name, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+	}
+	c.common()
+	m := read(c)
+	m.Family = name
+	m.BOS, m.EOS = c.Tokens("bos_token_id"), c.Tokens("eos_token_id")
+	m.Unknown = c.Unknown()
+	return m, errors.Join(c.errs...)
+}
+
+// Graph builds the model's graph. tensor tells the number format of a tensor of
+// the checkpoint and whether it is there; nil means that all are, in f32.
+func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Graph, error) {
+	if tensor == nil {
+		tensor = func(string) (graph.DType, bool) { return graph.F32, true }
+	}
+	b := graph.New(m.Family)
+	p := &parts{Builder: b, tensor: tensor}
+	p.ids = b.Input("ids", graph.TypeOf(graph.I32, graph.Symbol(graph.Tokens)))
+	p.seg = b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
+	p.rows = b.Input("rows", graph.TypeOf(graph.I32, graph.Symbol(graph.Rows)))
+	m.build(p)
+	return b.Graph()
+}
