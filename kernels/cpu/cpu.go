@@ -1,0 +1,34 @@
+// Package cpu has the kernels for a CPU, in f32. Sums run in one fixed order
+// per result element, so a row's result does not depend on what else is in the
+// batch.
+package cpu
+
+import "github.com/krait-ml/krait/kernels"
+
+// Kernels is the set.
+var Kernels = kernels.Set{
+	"embedding":   {Units: kernels.RowUnits, Run: embedding},
+	"select_rows": {Units: kernels.RowUnits, Run: selectRows},
+
+	"matmul": {Units: matmulUnits, Run: matmul},
+	"bias":   {Units: kernels.RowUnits, Run: bias},
+	"scale":  {Units: kernels.RowUnits, Run: scale},
+	"add":    {Units: kernels.RowUnits, Run: add},
+	"mul":    {Units: kernels.RowUnits, Run: mul},
+
+	"silu":      {Units: kernels.RowUnits, Run: silu},
+	"gelu":      {Units: kernels.RowUnits, Run: gelu},
+	"gelu_tanh": {Units: kernels.RowUnits, Run: geluTanh},
+	"relu":      {Units: kernels.RowUnits, Run: relu},
+	"softplus":  {Units: kernels.RowUnits, Run: softplus},
+	"neg_exp":   {Units: kernels.RowUnits, Run: negExp},
+	"clamp":     {Units: kernels.RowUnits, Run: clamp},
+
+	"rmsnorm":       {Units: kernels.RowUnits, Run: rmsnorm},
+	"unit_rmsnorm":  {Units: kernels.RowUnits, Run: unitRMSNorm},
+	"group_rmsnorm": {Units: kernels.RowUnits, Run: groupRMSNorm},
+
+	"conv1d":         {Units: convUnits, Run: conv1d},
+	"selective_scan": {Units: scanUnits, Run: selectiveScan},
+	"ssd_scan":       {Units: ssdUnits, Run: ssdScan},
+}

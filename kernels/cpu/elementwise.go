@@ -1,0 +1,126 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+func add(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, a, b := c.Results[0].Row(i), c.Args[0].Row(i), c.Args[1].Row(i)
+		for j := range y {
+			y[j] = a[j] + b[j]
+		}
+	}
+}
+
+func mul(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, a, b := c.Results[0].Row(i), c.Args[0].Row(i), c.Args[1].Row(i)
+		for j := range y {
+			y[j] = a[j] * b[j]
+		}
+	}
+}
+
+func bias(c *kernels.Call, lo, hi int) {
+	b := c.Args[1].Vector()
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = x[j] + b[j]
+		}
+	}
+}
+
+// scale multiplies each len(row)/len(d) neighbours by one factor.
+func scale(c *kernels.Call, lo, hi int) {
+	d := c.Args[1].Vector()
+	if len(d) == 0 {
+		return
+	}
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		size := len(y) / len(d)
+		for h, f := range d {
+			for j := h * size; j < (h+1)*size; j++ {
+				y[j] = x[j] * f
+			}
+		}
+	}
+}
+
+func clamp(c *kernels.Call, lo, hi int) {
+	least, most := float32(c.Attrs.Float("min")), float32(c.Attrs.Float("max"))
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = min(max(x[j], least), most)
+		}
+	}
+}
+
+func relu(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = max(x[j], 0)
+		}
+	}
+}
+
+func silu(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		expInto(y, x, -1)
+		for j := range y {
+			y[j] = x[j] / (1 + y[j])
+		}
+	}
+}
+
+func negExp(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y := c.Results[0].Row(i)
+		expInto(y, c.Args[0].Row(i), 1)
+		for j := range y {
+			y[j] = -y[j]
+		}
+	}
+}
+
+func softplus(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		expInto(y, x, 1)
+		for j, v := range x {
+			if v > 20 {
+				y[j] = v // exp(-20) is below the rounding of 20
+			} else {
+				y[j] = float32(math.Log1p(float64(y[j])))
+			}
+		}
+	}
+}
+
+func gelu(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j, v := range x {
+			v := float64(v)
+			y[j] = float32(v * 0.5 * math.Erfc(-v/math.Sqrt2))
+		}
+	}
+}
+
+func geluTanh(c *kernels.Call, lo, hi int) {
+	const sqrt2OverPi = 0.79788456080286535588
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j, v := range x {
+			v := float64(v)
+			y[j] = float32(0.5 * v * (1 + math.Tanh(sqrt2OverPi*(v+0.044715*v*v*v))))
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package cpu
+
+import "github.com/krait-ml/krait/kernels"
+
+// A unit of the operations over time is one sequence and a block of channels.
+const channelBlock = 64
+
+func blocks(channels int) int { return (channels + channelBlock - 1) / channelBlock }
+
+func convUnits(c *kernels.Call) int { return c.Args[3].Rows() * blocks(c.Results[0].Cols) }
+
+// conv1d: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the
+// segment come from the state, which then takes the segment's last ones.
+func conv1d(c *kernels.Call, lo, hi int) {
+	x, w, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Results[0]
+	width := w.Cols
+	perSeq := blocks(y.Cols)
+	for u := lo; u < hi; u++ {
+		start, tokens, slot := seg.Segment(u / perSeq)
+		from := u % perSeq * channelBlock
+		to := min(from+channelBlock, y.Cols)
+		history := state.Row(slot)
+		for t := range tokens {
+			out := y.Row(start + t)[from:to]
+			clear(out)
+			for j := range width {
+				back := t - (width - 1) + j
+				if back < 0 {
+					for k := range out {
+						ch := from + k
+						out[k] += w.F32[ch*width+j] * history[ch*(width-1)+back+width-1]
+					}
+					continue
+				}
+				in := x.Row(start + back)[from:to]
+				for k := range out {
+					out[k] += w.F32[(from+k)*width+j] * in[k]
+				}
+			}
+		}
+		shift(history, x, start, tokens, from, to, width-1)
+	}
+}
+
+// shift moves the segment's last inputs into the history of keep per channel.
+func shift(history []float32, x *kernels.Tensor, start, tokens, from, to, keep int) {
+	for ch := from; ch < to; ch++ {
+		h := history[ch*keep : (ch+1)*keep]
+		fresh := min(tokens, keep)
+		copy(h, h[fresh:])
+		for i := range fresh {
+			h[keep-fresh+i] = x.Row(start + tokens - fresh + i)[ch]
+		}
+	}
+}
+
+func scanUnits(c *kernels.Call) int { return c.Args[6].Rows() * blocks(c.Results[0].Cols) }
+
+// selectiveScan: h = exp(dt A) h + dt u B; y = Σ_n h C, per channel.
+func selectiveScan(c *kernels.Call, lo, hi int) {
+	u, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
+	y := &c.Results[0]
+	n := a.Cols
+	perGroup := y.Cols / (b.Cols / n)
+	perSeq := blocks(y.Cols)
+	var buf [256]float32 // the decays of one channel; longer states go in pieces
+	for unit := lo; unit < hi; unit++ {
+		start, tokens, slot := seg.Segment(unit / perSeq)
+		from := unit % perSeq * channelBlock
+		to := min(from+channelBlock, y.Cols)
+		h := state.Row(slot)
+		for t := start; t < start+tokens; t++ {
+			ut, dtt, bt, ct, yt := u.Row(t), dt.Row(t), b.Row(t), cc.Row(t), y.Row(t)
+			for ch := from; ch < to; ch++ {
+				g := ch / perGroup * n
+				var sum float32
+				for k := 0; k < n; k += len(buf) {
+					e := min(k+len(buf), n)
+					decay := buf[:e-k]
+					expInto(decay, a.F32[ch*n+k:ch*n+e], dtt[ch])
+					sum = recur(h[ch*n+k:ch*n+e], decay, bt[g+k:g+e], ct[g+k:g+e], dtt[ch]*ut[ch], sum)
+				}
+				yt[ch] = sum
+			}
+		}
+	}
+}
+
+// recur updates the state of one channel and adds what it puts out to sum.
+func recur(h, decay, b, c []float32, x, sum float32) float32 {
+	decay, b, c = decay[:len(h)], b[:len(h)], c[:len(h)]
+	for i := range h {
+		v := decay[i]*h[i] + x*b[i]
+		h[i] = v
+		sum += v * c[i]
+	}
+	return sum
+}
+
+func ssdUnits(c *kernels.Call) int { return c.Args[6].Rows() * c.Args[1].Cols }
+
+// ssdScan is the recurrent form of SSD: one unit is a head of a sequence.
+func ssdScan(c *kernels.Call, lo, hi int) {
+	x, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], c.Args[2].Vector(), &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
+	y := &c.Results[0]
+	heads, size, n := dt.Cols, state.Dims[2], state.Dims[3]
+	perGroup := heads / (b.Cols / n)
+	var decay [1]float32
+	for unit := lo; unit < hi; unit++ {
+		start, tokens, slot := seg.Segment(unit / heads)
+		head := unit % heads
+		g := head / perGroup * n
+		h := state.Row(slot)[head*size*n : (head+1)*size*n]
+		for t := start; t < start+tokens; t++ {
+			d := dt.Row(t)[head]
+			expInto(decay[:], a[head:head+1], d)
+			bt, ct := b.Row(t)[g:g+n], cc.Row(t)[g:g+n]
+			xt, yt := x.Row(t)[head*size:(head+1)*size], y.Row(t)[head*size:(head+1)*size]
+			for p := range xt {
+				yt[p] = recurHead(h[p*n:(p+1)*n], bt, ct, decay[0], d*xt[p])
+			}
+		}
+	}
+}
+
+// recurHead is recur with one decay for the whole row.
+func recurHead(h, b, c []float32, decay, x float32) (sum float32) {
+	b, c = b[:len(h)], c[:len(h)]
+	for i := range h {
+		v := decay*h[i] + x*b[i]
+		h[i] = v
+		sum += v * c[i]
+	}
+	return sum
+}

@@ -1,0 +1,59 @@
+// Package kernels says what a kernel is; the packages below it have one per
+// operation: cpu the fast ones, reference the plain ones in float64.
+package kernels
+
+import "github.com/krait-ml/krait/graph"
+
+// Tensor is memory as a kernel sees it: rows of Cols elements, Stride elements
+// apart. Of the slices, the one for DType is set.
+type Tensor struct {
+	DType  graph.DType
+	Dims   [graph.MaxRank]int // axes that do not exist are 1
+	Cols   int                // elements of a row: the product of all axes but the first
+	Stride int
+	F32    []float32
+	U16    []uint16 // bits of f16 and bf16
+	I32    []int32
+}
+
+// Rows is the size of the first axis.
+func (t *Tensor) Rows() int { return t.Dims[0] }
+
+// Row is row i of an f32 tensor.
+func (t *Tensor) Row(i int) []float32 {
+	at := i * t.Stride
+	return t.F32[at : at+t.Cols : at+t.Cols]
+}
+
+// Vector is an f32 tensor with one axis.
+func (t *Tensor) Vector() []float32 { return t.F32[:t.Dims[0]] }
+
+// Segment is row i of the segment table: the first token of a sequence, the
+// number of its tokens, and its state slot.
+func (t *Tensor) Segment(i int) (start, tokens, slot int) {
+	r := t.I32[3*i : 3*i+3]
+	return int(r[0]), int(r[1]), int(r[2])
+}
+
+// Call is one launch: operands and results in the order of the operation. The
+// new state of an operation that has one is the memory of the old, with a row
+// per slot.
+type Call struct {
+	Args    []Tensor
+	Results []Tensor
+	Attrs   graph.Attrs
+}
+
+// Kernel computes an operation. Units says into how many parts the work can be
+// cut; Run does parts lo to hi. Parts may run at the same time, and a part's
+// result does not depend on how the work was cut.
+type Kernel struct {
+	Units func(c *Call) int
+	Run   func(c *Call, lo, hi int)
+}
+
+// Set has a kernel for each operation, by name.
+type Set map[string]Kernel
+
+// RowUnits cuts the work by rows of the first result.
+func RowUnits(c *Call) int { return c.Results[0].Rows() }

@@ -1,0 +1,143 @@
+// Package reference has the plain kernels: one loop per sum, in float64, as the
+// definitions read. They are what other kernels are held against.
+package reference
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/x448/float16"
+)
+
+// Kernels is the set.
+var Kernels = kernels.Set{
+	"embedding":   whole(embedding),
+	"select_rows": whole(selectRows),
+
+	"matmul": whole(matmul),
+	"bias":   whole(perChannel(func(x, b float64) float64 { return x + b })),
+	"scale":  whole(perChannel(func(x, d float64) float64 { return x * d })),
+	"add":    whole(zip(func(x, y float64) float64 { return x + y })),
+	"mul":    whole(zip(func(x, y float64) float64 { return x * y })),
+
+	"silu":      whole(each(func(x float64) float64 { return x / (1 + math.Exp(-x)) })),
+	"gelu":      whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
+	"gelu_tanh": whole(each(geluTanh)),
+	"relu":      whole(each(func(x float64) float64 { return math.Max(x, 0) })),
+	"softplus":  whole(each(softplus)),
+	"neg_exp":   whole(each(func(x float64) float64 { return -math.Exp(x) })),
+	"clamp":     whole(clamp),
+
+	"rmsnorm":       whole(func(c *kernels.Call) { norm(c, 1) }),
+	"unit_rmsnorm":  whole(func(c *kernels.Call) { norm(c, 1) }),
+	"group_rmsnorm": whole(func(c *kernels.Call) { norm(c, c.Attrs.Int("groups")) }),
+
+	"conv1d":         whole(conv1d),
+	"selective_scan": whole(selectiveScan),
+	"ssd_scan":       whole(ssdScan),
+}
+
+// whole runs an operation in one part.
+func whole(run func(c *kernels.Call)) kernels.Kernel {
+	return kernels.Kernel{
+		Units: func(*kernels.Call) int { return 1 },
+		Run:   func(c *kernels.Call, lo, hi int) { run(c) },
+	}
+}
+
+// at reads column j of row i.
+func at(t *kernels.Tensor, i, j int) float64 {
+	k := i*t.Stride + j
+	switch t.DType {
+	case graph.F16:
+		return float64(float16.Frombits(t.U16[k]).Float32())
+	case graph.BF16:
+		return float64(math.Float32frombits(uint32(t.U16[k]) << 16))
+	}
+	return float64(t.F32[k])
+}
+
+func set(t *kernels.Tensor, i, j int, v float64) { t.F32[i*t.Stride+j] = float32(v) }
+
+// fill sets every element of the first result.
+func fill(c *kernels.Call, f func(i, j int) float64) {
+	y := &c.Results[0]
+	for i := range y.Rows() {
+		for j := range y.Cols {
+			set(y, i, j, f(i, j))
+		}
+	}
+}
+
+func each(f func(float64) float64) func(*kernels.Call) {
+	return func(c *kernels.Call) {
+		fill(c, func(i, j int) float64 { return f(at(&c.Args[0], i, j)) })
+	}
+}
+
+func zip(f func(x, y float64) float64) func(*kernels.Call) {
+	return func(c *kernels.Call) {
+		fill(c, func(i, j int) float64 { return f(at(&c.Args[0], i, j), at(&c.Args[1], i, j)) })
+	}
+}
+
+// perChannel combines each element with the factor of its channel or head.
+func perChannel(f func(x, v float64) float64) func(*kernels.Call) {
+	return func(c *kernels.Call) {
+		x, v := &c.Args[0], &c.Args[1]
+		fill(c, func(i, j int) float64 { return f(at(x, i, j), at(v, j/(x.Cols/v.Rows()), 0)) })
+	}
+}
+
+func geluTanh(x float64) float64 {
+	return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+}
+
+func softplus(x float64) float64 {
+	if x > 30 {
+		return x
+	}
+	return math.Log1p(math.Exp(x))
+}
+
+func clamp(c *kernels.Call) {
+	lo, hi := c.Attrs.Float("min"), c.Attrs.Float("max")
+	each(func(x float64) float64 { return math.Min(math.Max(x, lo), hi) })(c)
+}
+
+func embedding(c *kernels.Call) {
+	fill(c, func(i, j int) float64 { return at(&c.Args[1], int(c.Args[0].I32[i]), j) })
+}
+
+func selectRows(c *kernels.Call) {
+	fill(c, func(i, j int) float64 { return at(&c.Args[0], int(c.Args[1].I32[i]), j) })
+}
+
+func matmul(c *kernels.Call) {
+	x, w := &c.Args[0], &c.Args[1]
+	fill(c, func(i, j int) (sum float64) {
+		for k := range w.Cols {
+			sum += at(x, i, k) * at(w, j, k)
+		}
+		return sum
+	})
+}
+
+// norm divides each of equal groups of a row by its root mean square, and
+// multiplies by the weight when there is one.
+func norm(c *kernels.Call, groups int) {
+	x, eps := &c.Args[0], c.Attrs.Float("eps")
+	size := x.Cols / groups
+	fill(c, func(i, j int) float64 {
+		var sum float64
+		for k := j / size * size; k < (j/size+1)*size; k++ {
+			sum += at(x, i, k) * at(x, i, k)
+		}
+		y := at(x, i, j) / math.Sqrt(sum/float64(size)+eps)
+		if len(c.Args) > 1 {
+			y *= at(&c.Args[1], j, 0)
+		}
+		return y
+	})
+}
