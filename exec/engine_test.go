@@ -1,0 +1,230 @@
+package exec_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// small is a graph with ids, a state and wanted rows.
+const small = `graph "small" stage=model ranks=1
+input %ids : i32[t]
+input %seg : i32[s 3]
+input %rows : i32[o]
+param @table : f32[5 4]
+param @taps : f32[4 3]
+state %past : f32[s 4 2]
+%e = embedding %ids @table
+%c %new = conv1d %e @taps %past %seg
+%y = select_rows %c %rows
+output y = %y
+`
+
+func smallParams(name string) (graph.Array, error) {
+	shape := map[string][]int{"table": {5, 4}, "taps": {4, 3}}[name]
+	values := make([]float32, shape[0]*shape[1])
+	for i := range values {
+		values[i] = float32(i%7) - 2.5
+	}
+	return graph.ArrayOf(values, shape...), nil
+}
+
+func smallEngine(t *testing.T, o exec.Options) *exec.Engine {
+	t.Helper()
+	g, err := graph.Parse(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := exec.New(s, smallParams, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func alloc(t *testing.T, e *exec.Engine) int {
+	t.Helper()
+	slot, err := e.Alloc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slot
+}
+
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
+}
+
+func TestStepRefuses(t *testing.T) {
+	e := smallEngine(t, exec.Options{Slots: 2})
+	slot := alloc(t, e)
+	for want, sequences := range map[string][]exec.Sequence{
+		"the batch is empty":                                {},
+		"sequence 0 has no tokens":                          {{Slot: slot}},
+		"there is no state slot 9; there are 2":             {{Slot: 9, Tokens: []int{1}}},
+		"state slot 1 is not taken":                         {{Slot: 1, Tokens: []int{1}}},
+		"sequences 0 and 1 share state slot 0":              {{Slot: slot, Tokens: []int{1}}, {Slot: slot, Tokens: []int{1}}},
+		"row 1 is wanted of 1 tokens":                       {{Slot: slot, Tokens: []int{1}, Rows: []int{1}}},
+		"row -1 is wanted of 1 tokens":                      {{Slot: slot, Tokens: []int{1}, Rows: []int{-1}}},
+		"sequence 0: token 2 is 5; ids go from 0 to 4":      {{Slot: slot, Tokens: []int{0, 1, 5}}},
+		"sequence 0: token 0 is -1; ids go from 0 to 4":     {{Slot: slot, Tokens: []int{-1}}},
+		"the graph reads token ids and none are given":      {{Slot: slot, Len: 3}},
+		"sequence 0: token 0 is 4294967296; ids go from 0 ": {{Slot: slot, Tokens: []int{1 << 32}}},
+	} {
+		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences}), want)
+	}
+	// Refusals come before the first launch: the sequence goes on.
+	if err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSlots(t *testing.T) {
+	e := smallEngine(t, exec.Options{Slots: 2})
+	a, b := alloc(t, e), alloc(t, e)
+	_, err := e.Alloc()
+	wantError(t, err, "all 2 state slots are taken")
+	feed := func(slot int) []float32 {
+		t.Helper()
+		if err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2}}}}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.State(slot, "past")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := feed(a)
+	feed(b)
+	if err := e.Free(a); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, e.Free(a), "is not taken")
+	wantError(t, e.Free(7), "is not taken")
+	if c := alloc(t, e); c != a {
+		t.Fatalf("slot %d was freed, and %d allocated", a, c)
+	}
+	if s, _ := e.State(a, "past"); s[0] != 0 {
+		t.Errorf("a new sequence begins with the state %v", s)
+	}
+	if again := feed(a); again[0] != first[0] {
+		t.Errorf("a reused slot ends with %v, a fresh one with %v", again, first)
+	}
+	_, err = e.State(a, "future")
+	wantError(t, err, "the graph has no state future")
+	wantError(t, e.SetState(a, "past", []float32{1}), "state past has 8 elements, 1 given")
+	_, err = e.Output("z")
+	wantError(t, err, "the graph has no output z")
+}
+
+// TestFailureInEveryStep lets a kernel panic, and the context end, at each step:
+// the error names the step, and the sequence cannot be used until it is reset.
+func TestFailureInEveryStep(t *testing.T) {
+	for _, op := range []string{"embedding", "conv1d", "select_rows"} {
+		for _, how := range []string{"panic", "cancel"} {
+			ctx, cancel := context.WithCancel(context.Background())
+			set := maps.Clone(cpu.Kernels)
+			armed := false
+			k := set[op]
+			set[op] = kernels.Kernel{Units: k.Units, Run: func(c *kernels.Call, lo, hi int) {
+				if armed && how == "panic" {
+					panic("planted")
+				}
+				if armed {
+					cancel()
+				}
+				k.Run(c, lo, hi)
+			}}
+			e := smallEngine(t, exec.Options{Slots: 2, Kernels: set})
+			slot, other := alloc(t, e), alloc(t, e)
+			batch := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}}
+			armed = true
+			err := e.Step(ctx, batch)
+			armed = false
+			switch {
+			case how == "panic":
+				wantError(t, err, "("+op+"): BUG: planted")
+			case op == "select_rows": // the last step: nothing is left to stop
+				if err != nil {
+					t.Error(err)
+				}
+				continue
+			case !errors.Is(err, context.Canceled):
+				t.Errorf("%s: %v", op, err)
+			}
+			wantError(t, e.Step(context.Background(), batch), "was left in the middle of a step")
+			if err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: other, Tokens: []int{1}}}}); err != nil {
+				t.Errorf("another sequence: %v", err)
+			}
+			if err := e.Reset(slot); err != nil {
+				t.Error(err)
+			}
+			if err := e.Step(context.Background(), batch); err != nil {
+				t.Errorf("after a reset: %v", err)
+			}
+			cancel()
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	g, err := graph.Parse(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = exec.New(s, smallParams, exec.Options{Slots: -1})
+	wantError(t, err, "-1 slots")
+	_, err = exec.New(s, smallParams, exec.Options{Kernels: kernels.Set{}})
+	wantError(t, err, "e: this device has no kernel for embedding")
+	_, err = exec.New(s, func(name string) (graph.Array, error) {
+		a, _ := smallParams(name)
+		a.Shape, a.From = []int{2, 10}, "file: "+name
+		return a, nil
+	}, exec.Options{})
+	wantError(t, err, "parameter table: file: table has shape [2 10], expected [5 4]")
+}
+
+func TestInputsAreChecked(t *testing.T) {
+	g, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 2]\n%y = silu %x\noutput y = %y\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := exec.New(s, nil, exec.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	sequences := []exec.Sequence{{Slot: alloc(t, e), Len: 2}}
+	for want, inputs := range map[string]map[string]graph.Array{
+		"input x is not given":                 nil,
+		"input x has shape [3 2] and 24 bytes": {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
+		"input x is i32, the graph wants f32":  {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
+	} {
+		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences, Inputs: inputs}), want)
+	}
+}

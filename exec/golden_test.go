@@ -1,0 +1,284 @@
+package exec_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/kernels/reference"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// goldenOp is a case of testdata/golden/ops: one operation, computed in float64
+// by code that nobody here wrote.
+type goldenOp struct {
+	Op        string
+	Softplus  bool      `json:"delta_softplus"`
+	Softplus2 bool      `json:"dt_softplus"`
+	Limit     []float64 `json:"dt_limit"`
+	Groups    int       `json:"groups"`
+	Before    *bool     `json:"norm_before_gate"`
+	Eps       float64   `json:"eps"`
+	SiLU      bool      `json:"silu"`
+	name      string
+	file      *safetensors.File
+	b         *graph.Builder
+	inputs    map[string]graph.Array
+	params    map[string]graph.Array
+}
+
+func TestGoldenOps(t *testing.T) {
+	const dir = "../testdata/golden/ops/"
+	data, err := os.ReadFile(dir + "ops.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index struct{ Cases map[string]*goldenOp }
+	if err := json.Unmarshal(data, &index); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(dir + "ops.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, name := range slices.Sorted(maps.Keys(index.Cases)) {
+		for device, set := range map[string]kernels.Set{"cpu": cpu.Kernels, "reference": reference.Kernels} {
+			t.Run(name+"/"+device, func(t *testing.T) {
+				c := *index.Cases[name]
+				c.name, c.file = name, f
+				c.run(t, set)
+			})
+		}
+	}
+}
+
+// run builds the case as a graph, runs it as one batch and in chunks of 7, and
+// compares result and final state.
+func (c *goldenOp) run(t *testing.T, set kernels.Set) {
+	for _, chunk := range []int{1 << 20, 7} {
+		c.b, c.inputs, c.params = graph.New(c.name), map[string]graph.Array{}, map[string]graph.Array{}
+		state := map[string]func(seg *graph.Value) string{
+			"selective_scan": c.selectiveScan, "ssd": c.ssd, "rms_norm": c.norm, "rms_norm_gated": c.norm, "causal_depthwise_conv1d": c.conv,
+		}[c.Op](c.b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3))))
+		g, err := c.b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := lowering.Lower(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := c.tensor("y")
+		batch, length := want.Shape[0], want.Shape[1]
+		e, err := exec.New(s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Kernels: set, Slots: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		c.load(t, e, state, batch)
+		for at := 0; at < length; at += chunk {
+			c.step(t, e, batch, length, at, min(chunk, length-at), floats(t, want))
+		}
+		if state == "" {
+			continue
+		}
+		final := c.tensor("h_final")
+		if final.Shape == nil {
+			final = c.tensor("s_final")
+		}
+		size := final.Elems() / batch
+		for b := range batch {
+			got, err := e.State(b, state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			near(t, "final state", got, floats(t, final)[b*size:(b+1)*size])
+		}
+	}
+}
+
+// load takes a slot per row and gives it the initial state.
+func (c *goldenOp) load(t *testing.T, e *exec.Engine, state string, batch int) {
+	for b := range batch {
+		if _, err := e.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"h0", "s0"} {
+			if h := c.tensor(name); h.Shape != nil {
+				size := h.Elems() / batch
+				if err := e.SetState(b, state, h.Float32s()[b*size:(b+1)*size]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// step runs tokens at to at+n of every row.
+func (c *goldenOp) step(t *testing.T, e *exec.Engine, batch, length, at, n int, want []float64) {
+	var b exec.Batch
+	b.Inputs = map[string]graph.Array{}
+	for row := range batch {
+		b.Sequences = append(b.Sequences, exec.Sequence{Slot: row, Len: n})
+	}
+	for name, a := range c.inputs {
+		line := len(a.Data) / (batch * length)
+		part := graph.Array{DType: a.DType, Shape: []int{batch * n, a.Elems() / (batch * length)}}
+		for row := range batch {
+			first := (row*length + at) * line
+			part.Data = append(part.Data, a.Data[first:first+n*line]...)
+		}
+		b.Inputs[name] = part
+	}
+	if err := e.Step(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Output("y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row := range batch {
+		for i := range n {
+			w := (row*length + at + i) * out.Cols
+			near(t, "y", out.Row(row*n+i), want[w:w+out.Cols])
+		}
+	}
+}
+
+func (c *goldenOp) tensor(name string) graph.Array {
+	t, ok := c.file.Tensor(c.name + "." + name)
+	if !ok {
+		return graph.Array{}
+	}
+	return graph.Array{DType: map[string]graph.DType{"F32": graph.F32, "F64": graph.F64}[t.DType], Shape: t.Shape, Data: t.Data, From: name}
+}
+
+// input declares a tensor [batch, length, …] as tokens of one row each.
+func (c *goldenOp) input(name string, dim graph.Dim) *graph.Value {
+	c.inputs[name] = c.tensor(name)
+	return c.b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), dim))
+}
+
+func (c *goldenOp) param(name string, dims ...graph.Dim) *graph.Value {
+	c.params[name] = c.tensor(name)
+	return c.b.Param(name, graph.TypeOf(graph.F32, dims...), nil)
+}
+
+func (c *goldenOp) has(name string) bool { return c.tensor(name).Shape != nil }
+
+func (c *goldenOp) state(name string, dims ...graph.Dim) *graph.Value {
+	return c.b.State(name, graph.TypeOf(graph.F32, append([]graph.Dim{graph.Symbol(graph.Seqs)}, dims...)...))
+}
+
+func (c *goldenOp) selectiveScan(seg *graph.Value) string {
+	shape, groups := c.tensor("A").Shape, c.tensor("B").Shape[2]
+	d, n := graph.Size(shape[0]), graph.Size(shape[1])
+	u, dt := c.input("u", d), c.input("delta", d)
+	if c.has("delta_bias") {
+		dt = c.b.Bias("dt_b", dt, c.param("delta_bias", d))
+	}
+	if c.Softplus {
+		dt = c.b.Map("dt_s", "softplus", dt)
+	}
+	bc := graph.Units(groups*shape[1], shape[1])
+	y := c.b.SelectiveScan("scan", u, dt, c.param("A", d, n), c.input("B", bc), c.input("C", bc), c.state("h", d, n), seg)
+	if c.has("D") {
+		y = c.b.Add("skipped", y, c.b.Scale("skip", u, c.param("D", d)))
+	}
+	if c.has("z") {
+		y = c.b.Mul("gated", y, c.b.Map("gate", "silu", c.input("z", d)))
+	}
+	c.b.Output("y", y)
+	return "h"
+}
+
+func (c *goldenOp) ssd(seg *graph.Value) string {
+	x, b := c.tensor("x").Shape, c.tensor("B").Shape
+	inner, h, p, n := graph.Units(x[2]*x[3], x[3]), graph.Size(x[2]), graph.Size(x[3]), graph.Size(b[3])
+	dt := c.input("dt", h)
+	if c.has("dt_bias") {
+		dt = c.b.Bias("dt_b", dt, c.param("dt_bias", h))
+	}
+	if c.Softplus2 {
+		dt = c.b.Map("dt_s", "softplus", dt)
+	}
+	if c.Limit != nil {
+		dt = c.b.Clamp("dt_c", dt, c.Limit[0], c.Limit[1])
+	}
+	bc := graph.Units(b[2]*b[3], b[3])
+	v := c.input("x", inner)
+	y := c.b.SSDScan("scan", v, dt, c.param("A", h), c.input("B", bc), c.input("C", bc), c.state("h", h, p, n), seg)
+	if c.has("D") {
+		y = c.b.Add("skipped", y, c.b.Scale("skip", v, c.param("D", h)))
+	}
+	c.b.Output("y", y)
+	return "h"
+}
+
+func (c *goldenOp) norm(*graph.Value) string {
+	d := graph.Size(c.tensor("weight").Shape[0])
+	x, w := c.input("x", d), c.param("weight", d)
+	norm := func(v *graph.Value) *graph.Value {
+		if c.Groups == 1 {
+			return c.b.RMSNorm("norm", v, w, c.Eps)
+		}
+		return c.b.GroupRMSNorm("norm", v, w, c.Groups, c.Eps)
+	}
+	switch {
+	case c.Before == nil:
+		x = norm(x)
+	case *c.Before:
+		x = c.b.Mul("gated", norm(x), c.b.Map("gate", "silu", c.input("z", d)))
+	default:
+		x = norm(c.b.Mul("gated", x, c.b.Map("gate", "silu", c.input("z", d))))
+	}
+	c.b.Output("y", x)
+	return ""
+}
+
+func (c *goldenOp) conv(seg *graph.Value) string {
+	shape := c.tensor("weight").Shape
+	ch, width := graph.Size(shape[0]), graph.Size(shape[1])
+	y := c.b.Conv1D("conv", c.input("x", ch), c.param("weight", ch, width), c.state("s", ch, graph.Size(shape[1]-1)), seg)
+	if c.has("bias") {
+		y = c.b.Bias("biased", y, c.param("bias", ch))
+	}
+	if c.SiLU {
+		y = c.b.Map("act", "silu", y)
+	}
+	c.b.Output("y", y)
+	return "s"
+}
+
+func floats(t *testing.T, a graph.Array) []float64 {
+	f := safetensors.Tensor{DType: map[graph.DType]string{graph.F32: "F32", graph.F64: "F64"}[a.DType], Shape: a.Shape, Data: a.Data}
+	v, err := f.Float64s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// near holds got within 1e-5 of the largest magnitude.
+func near(t *testing.T, what string, got []float32, want []float64) {
+	t.Helper()
+	scale := 0.0
+	for _, v := range want {
+		scale = math.Max(scale, math.Abs(v))
+	}
+	for i := range want {
+		if d := math.Abs(float64(got[i]) - want[i]); !(d <= 1e-5*scale) {
+			t.Fatalf("%s: element %d is %g, want %g (off by %.2g of %g)", what, i, got[i], want[i], d, scale)
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package exec_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/kernels/reference"
+	"github.com/krait-ml/krait/lowering"
+	"pgregory.net/rapid"
+)
+
+// sizes are those at which tilings go wrong: one, primes, and around the tiles
+// of 4 columns, 64 channels and 512 elements.
+var sizes = []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 31, 63, 64, 65, 67}
+
+// TestOps runs every operation of the table through a schedule, with the fast
+// kernels and the float64 ones, over batches of random shape, twice in a row so
+// that state is carried, and each sequence again by itself.
+func TestOps(t *testing.T) {
+	for _, op := range graph.Ops() {
+		if op.Class == graph.Compute {
+			t.Run(op.Name, func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) { checkOp(t, op) })
+			})
+		}
+	}
+}
+
+// opCase is one operation on drawn shapes, and its data.
+type opCase struct {
+	op     *graph.Op
+	graph  *graph.Graph
+	params map[string]graph.Array
+	inputs []string
+	rng    *rand.Rand
+}
+
+func checkOp(t *rapid.T, op *graph.Op) {
+	c := drawOp(t, op)
+	const slots = 4
+	fast, plain := c.engine(t, cpu.Kernels, slots), c.engine(t, reference.Kernels, slots)
+	alone := c.engine(t, cpu.Kernels, slots)
+	defer fast.Close()
+	defer plain.Close()
+	defer alone.Close()
+	for _, e := range []*exec.Engine{fast, plain, alone} {
+		for range slots {
+			if _, err := e.Alloc(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	order := c.rng.Perm(slots)
+	for range 2 {
+		var b exec.Batch
+		for i := range rapid.IntRange(1, slots).Draw(t, "sequences") {
+			q := exec.Sequence{Slot: order[i], Len: rapid.SampledFrom([]int{1, 1, 2, 3, 5, 9}).Draw(t, "tokens"), Rows: []int{}}
+			for range rapid.IntRange(0, 3).Draw(t, "rows") {
+				q.Rows = append(q.Rows, c.rng.IntN(q.Len))
+			}
+			b.Sequences = append(b.Sequences, q)
+		}
+		c.fill(&b)
+		step(t, fast, &b)
+		step(t, plain, &b)
+		same(t, "result", output(t, fast), output(t, plain), 1e-5)
+		c.checkAlone(t, alone, &b, output(t, fast))
+		for _, n := range c.graph.Leaves("state") {
+			for slot := range slots {
+				got, want, one := state(t, fast, slot, n.Name()), state(t, plain, slot, n.Name()), state(t, alone, slot, n.Name())
+				same(t, n.Name(), got, want, 1e-5)
+				same(t, n.Name()+" alone", got, one, 0)
+			}
+		}
+	}
+}
+
+// checkAlone runs each sequence of the batch by itself: the rows must be the
+// same to the last bit.
+func (c *opCase) checkAlone(t *rapid.T, e *exec.Engine, b *exec.Batch, all []float32) {
+	width := 0
+	if rows := totalRows(c.graph, b.Sequences); rows > 0 {
+		width = len(all) / rows
+	}
+	token, row := 0, 0
+	for i, q := range b.Sequences {
+		one := exec.Batch{Sequences: b.Sequences[i : i+1], Inputs: map[string]graph.Array{}}
+		for name, a := range b.Inputs {
+			one.Inputs[name] = a
+			if v, _ := c.graph.Value(name); v.Type.Dims[0].Sym == graph.Tokens {
+				line := len(a.Data) / a.Shape[0]
+				a.Shape = append([]int{q.Len}, a.Shape[1:]...)
+				a.Data = a.Data[token*line : (token+q.Len)*line]
+				one.Inputs[name] = a
+			}
+		}
+		step(t, e, &one)
+		n := totalRows(c.graph, one.Sequences)
+		same(t, fmt.Sprintf("sequence %d alone", i), output(t, e), all[row*width:(row+n)*width], 0)
+		token, row = token+q.Len, row+n
+	}
+}
+
+// totalRows is the size of the result's first axis.
+func totalRows(g *graph.Graph, sequences []exec.Sequence) int {
+	n := 0
+	for _, q := range sequences {
+		if g.Outputs[0].Value.Type.Dims[0].Sym == graph.Rows {
+			n += len(q.Rows)
+		} else {
+			n += q.Len
+		}
+	}
+	return n
+}
+
+// drawOp draws a size for each letter of the rule and makes a graph of the
+// operation alone. Weights and vectors are parameters, the rest inputs.
+func drawOp(t *rapid.T, op *graph.Op) *opCase {
+	c := &opCase{op: op, params: map[string]graph.Array{}, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
+	letters := map[byte]int{'f': 3}
+	size := func(l byte) int {
+		if n, ok := letters[l]; ok {
+			return n
+		}
+		n := rapid.SampledFrom(sizes).Draw(t, string(rune(l)))
+		switch {
+		case l == 'k' && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
+			n = rapid.SampledFrom([]int{511, 512, 513, 1025}).Draw(t, "k")
+		case strings.IndexByte("gqhpn", l) >= 0:
+			n = min(n, 9)
+		case l == 'w':
+			n = min(n, 5)
+		}
+		letters[l] = n
+		if l == 'w' {
+			letters['m'] = n - 1
+		}
+		return n
+	}
+	left, _, _ := strings.Cut(op.Rule.String(), "->")
+	b := graph.New("op")
+	var args []*graph.Value
+	for i, list := range strings.Split(strings.ReplaceAll(left, "*", "t d"), ",") {
+		dims := drawDims(list, size)
+		kind := op.Operands[i]
+		d := map[byte]graph.DType{'a': graph.F32, 'f': graph.F32, 'i': graph.I32}[kind]
+		if kind == 'w' {
+			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "format")
+		}
+		args = append(args, c.leaf(b, i, list, graph.TypeOf(d, dims...)))
+	}
+	attrs := graph.Attrs{}
+	for _, a := range op.Attrs {
+		switch a.Name {
+		case "groups":
+			attrs[a.Name] = letters['g']
+		case "min":
+			attrs[a.Name] = -0.25
+		default:
+			attrs[a.Name] = 0.5 // eps and max: large enough to matter
+		}
+	}
+	b.Output("y", b.Apply("y", op.Name, attrs, args...)[0])
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.graph = g
+	return c
+}
+
+// drawDims reads one axis list of a rule.
+func drawDims(list string, size func(byte) int) []graph.Dim {
+	var dims []graph.Dim
+	for _, axis := range splitAxes(list) {
+		n, unit := 1, 1
+		for j := 0; j < len(axis); j++ {
+			if axis[j] < 'a' {
+				continue
+			}
+			n *= size(axis[j])
+			if j+1 < len(axis) && axis[j+1] == '!' && strings.HasPrefix(axis, "(") {
+				unit *= size(axis[j])
+			}
+		}
+		switch axis[0] {
+		case 't', 's', 'o':
+			dims = append(dims, graph.Symbol(graph.Sym(axis[0])))
+		default:
+			dims = append(dims, graph.Units(n, unit))
+		}
+	}
+	return dims
+}
+
+func splitAxes(list string) []string {
+	var axes []string
+	for w := range strings.FieldsSeq(list) {
+		if n := len(axes); n > 0 && strings.Count(axes[n-1], "(") > strings.Count(axes[n-1], ")") {
+			axes[n-1] += " " + w
+		} else {
+			axes = append(axes, w)
+		}
+	}
+	return axes
+}
+
+// leaf declares operand i: the segment table, a state, a parameter or an input.
+func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *graph.Value {
+	name := fmt.Sprint("x", i)
+	switch {
+	case slices.ContainsFunc(c.op.States, func(p graph.StatePair) bool { return p.Operand == i }):
+		return b.State(name, typ)
+	case strings.Contains(list, "f!"):
+		return b.Input("seg", typ)
+	case typ.Dims[0].Sym == graph.Rows:
+		return b.Input("rows", typ)
+	case typ.Dims[0].Sym == 0:
+		shape := make([]int, len(typ.Dims))
+		for j, d := range typ.Dims {
+			shape[j] = d.Len()
+		}
+		a, err := graph.ArrayOf(c.values(graph.Array{Shape: shape}.Elems(), i), shape...).Convert(typ.DType)
+		if err != nil {
+			panic(err)
+		}
+		c.params[name] = a
+		return b.Param(name, typ, nil)
+	}
+	c.inputs = append(c.inputs, name)
+	return b.Input(name, typ)
+}
+
+// values are random; for scans, steps are positive and rates negative.
+func (c *opCase) values(n, operand int) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		out[i] = float32(c.rng.NormFloat64())
+		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
+			out[i] = float32(math.Abs(float64(out[i]))) / 4
+		}
+		if strings.HasSuffix(c.op.Name, "_scan") && operand == 2 {
+			out[i] = -float32(math.Abs(float64(out[i])))
+		}
+	}
+	return out
+}
+
+// fill gives the batch its inputs.
+func (c *opCase) fill(b *exec.Batch) {
+	tokens := 0
+	for _, q := range b.Sequences {
+		tokens += q.Len
+	}
+	b.Inputs = map[string]graph.Array{}
+	for _, name := range c.inputs {
+		v, _ := c.graph.Value(name)
+		shape := []int{tokens}
+		for _, d := range v.Type.Dims[1:] {
+			shape = append(shape, d.Len())
+		}
+		var operand int
+		fmt.Sscanf(name, "x%d", &operand)
+		a := graph.ArrayOf(c.values(graph.Array{Shape: shape}.Elems(), operand), shape...)
+		if v.Type.DType == graph.I32 {
+			a = c.ids(shape)
+		}
+		b.Inputs[name] = a
+	}
+}
+
+// ids are rows of the table, which is operand 1.
+func (c *opCase) ids(shape []int) graph.Array {
+	a := graph.Array{DType: graph.I32, Shape: shape, Data: make([]byte, 4*shape[0])}
+	for i := range shape[0] {
+		a.Data[4*i] = byte(c.rng.IntN(c.params["x1"].Shape[0]))
+	}
+	return a
+}
+
+func (c *opCase) engine(t *rapid.T, set kernels.Set, slots int) *exec.Engine {
+	s, err := lowering.Lower(c.graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := exec.New(s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Slots: slots, Kernels: set, Workers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func step(t *rapid.T, e *exec.Engine, b *exec.Batch) {
+	if err := e.Step(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func output(t *rapid.T, e *exec.Engine) []float32 {
+	out, err := e.Output("y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []float32
+	for i := range out.Rows() {
+		all = append(all, out.Row(i)...)
+	}
+	return all
+}
+
+func state(t *rapid.T, e *exec.Engine, slot int, name string) []float32 {
+	s, err := e.State(slot, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// same compares within a share of the largest magnitude; a share of 0 means to
+// the last bit.
+func same(t *rapid.T, what string, got, want []float32, share float64) {
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d elements, want %d", what, len(got), len(want))
+	}
+	scale := 1.0
+	for _, v := range want {
+		scale = math.Max(scale, math.Abs(float64(v)))
+	}
+	for i := range want {
+		if d := math.Abs(float64(got[i]) - float64(want[i])); !(d <= share*scale) {
+			t.Fatalf("%s: element %d is %g, want %g (off by %g of %g)", what, i, got[i], want[i], d, scale)
+		}
+	}
+}
