@@ -112,7 +112,7 @@ func (b *binding) tailFromUnit(in []Type) bool {
 		for j, a := range b.rule.in[i] {
 			if t := a.tail(); len(a.letters) > 1 && len(t) == 1 {
 				if _, ok := b.size[t[0]]; !ok {
-					b.size[t[0]] = in[i].Dims[j].Fields[0].Unit
+					b.size[t[0]] = in[i].Dims[j].Fields[0].Grain()
 					return true
 				}
 			}

@@ -3,19 +3,25 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Field is a named part of a dimension. Unit is the number of neighbouring
-// elements that a shard may not cut apart: 1 for channels, the head size where
-// a head must stay together.
+// elements that one unit has: 1 for channels, the head size for heads. A shard
+// does not cut a unit apart, and ranks own units. A Unit of 0 means that the
+// field has no units (model width, dt rank, state size): nobody owns parts of it,
+// though a layout may cut it anywhere.
 type Field struct {
 	Name       string
 	Size, Unit int
 }
 
-// Units is the number of units in the field.
-func (f Field) Units() int { return f.Size / f.Unit }
+// Grain is the number of elements that a shard keeps together.
+func (f Field) Grain() int { return max(f.Unit, 1) }
+
+// Units is the number of pieces that a shard may be made of.
+func (f Field) Units() int { return f.Size / f.Grain() }
 
 // Dim is one axis of a shape: either a symbol or a list of fields, of which a
 // packed axis has several and a plain one has one without a name.
@@ -28,10 +34,10 @@ type Dim struct {
 // unnoticed.
 const maxSize = 1 << 40
 
-// Size is a plain axis of n elements that may be cut anywhere.
-func Size(n int) Dim { return Units(n, 1) }
+// Size is a plain axis of n elements without units.
+func Size(n int) Dim { return Units(n, 0) }
 
-// Units is a plain axis of n elements that may be cut every unit elements.
+// Units is a plain axis of n elements, unit to a unit.
 func Units(n, unit int) Dim { return Dim{Fields: []Field{{Size: n, Unit: unit}}} }
 
 // Symbol is an axis whose size is known when a batch is.
@@ -68,29 +74,22 @@ func (d Dim) Field(name string) (f Field, index, start int, ok bool) {
 	return Field{}, 0, 0, false
 }
 
-// same reports whether two axes may be walked by one index: equal sizes and
-// equal units, field by field. Names do not matter.
+// same reports whether two axes may be walked by one index: equal sizes, cut at
+// the same places, field by field. Names do not matter.
 func (d Dim) same(e Dim) bool {
 	if d.Sym != e.Sym || len(d.Fields) != len(e.Fields) {
 		return false
 	}
 	for i, f := range d.Fields {
-		if f.Size != e.Fields[i].Size || f.Unit != e.Fields[i].Unit {
+		if f.Size != e.Fields[i].Size || f.Grain() != e.Fields[i].Grain() {
 			return false
 		}
 	}
 	return true
 }
 
-// equal is same with names.
-func (d Dim) equal(e Dim) bool {
-	for i := range min(len(d.Fields), len(e.Fields)) {
-		if d.Fields[i].Name != e.Fields[i].Name {
-			return false
-		}
-	}
-	return d.same(e)
-}
+// equal compares names and units, too.
+func (d Dim) equal(e Dim) bool { return d.Sym == e.Sym && slices.Equal(d.Fields, e.Fields) }
 
 func (d Dim) valid() error {
 	if d.Sym != 0 {
@@ -106,9 +105,9 @@ func (d Dim) valid() error {
 	total := 0
 	for _, f := range d.Fields {
 		switch {
-		case f.Size < 0 || f.Size > maxSize || f.Unit < 1 || f.Unit > maxSize:
+		case f.Size < 0 || f.Size > maxSize || f.Unit < 0 || f.Unit > maxSize:
 			return fmt.Errorf("field %s has size %d and unit %d", f, f.Size, f.Unit)
-		case f.Size%f.Unit != 0:
+		case f.Size%f.Grain() != 0:
 			return fmt.Errorf("field %s: unit %d does not divide size %d", f, f.Unit, f.Size)
 		case len(d.Fields) > 1 && (!validName(f.Name) || seen[f.Name]):
 			return fmt.Errorf("the fields of a packed axis need different names, found %q", f.Name)
@@ -130,7 +129,7 @@ func (f Field) String() string {
 	if f.Name != "" {
 		s = f.Name + ":" + s
 	}
-	if f.Unit != 1 {
+	if f.Unit != 0 {
 		s += fmt.Sprintf("/%d", f.Unit)
 	}
 	return s

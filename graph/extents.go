@@ -28,7 +28,7 @@ func (t Type) Extents(ranks, rank int) []Run {
 	start := 0
 	for i, f := range fields {
 		r := placed(f, t.Layout.Place[i], ranks, rank)
-		runs[i] = Run{start + r.Start*f.Unit, r.Len * f.Unit}
+		runs[i] = Run{start + r.Start*f.Grain(), r.Len * f.Grain()}
 		start += f.Size
 	}
 	return runs

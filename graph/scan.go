@@ -118,10 +118,12 @@ func parseDim(w string) (Dim, error) {
 			name, size = "", part
 		}
 		n, unit, cut := strings.Cut(size, "/")
-		f := Field{Name: name, Unit: 1}
+		f := Field{Name: name}
 		var err error
 		if f.Size, err = strconv.Atoi(n); err == nil && cut {
-			f.Unit, err = strconv.Atoi(unit)
+			if f.Unit, err = strconv.Atoi(unit); f.Unit == 0 {
+				named, name = true, "" // units of nothing
+			}
 		}
 		if err != nil || named && name == "" {
 			return d, fmt.Errorf("expected an axis such as t, 2560 or x:256/64|z:256, found %q", w)

@@ -74,6 +74,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "%y = silu %x : f32[t a:4|a:4]":             "line 3: silu: the fields of a packed axis need different names",
 		head + "%y = silu %x : f32[t 4] shard(0: split)":   "line 3: silu: shard axis 0 is the symbol t",
 		head + "%y = silu %x : f32[t 4] shard(1: cover/3)": "line 3: silu: cover/3 of field 4",
+		head + "%y = silu %x : f32[t 4/0]":                 "line 3: silu: expected an axis",
 		head + "%y.. = silu %x":                            "line 3: \"y..\" is no name",
 		head + "block layer.1":                             `line 3: "layer.1" is no block`,
 		head + "output y = %y":                             "line 3: y is not defined above",

@@ -59,13 +59,13 @@ func TestKeys(t *testing.T) {
 		holds []string // in the graph's text
 		not   []string
 	}{
-		{`}`, []string{"f32[x:16|z:16 8]", "dt:1|B:16/16|C:16/16", "rmsnorm %/h @norm.weight {eps=1e-05}", "conv1d.bias", "= silu", "%logits = matmul %norm_f @embeddings.weight", "[16 4]"},
+		{`}`, []string{"f32[x:16/1|z:16/1 8]", "dt:1|B:16|C:16", "rmsnorm %/h @norm.weight {eps=1e-05}", "conv1d.bias", "= silu", "%logits = matmul %norm_f @embeddings.weight", "[16/1 4]"},
 			[]string{"lm_head", "in_proj.bias", "unit_rmsnorm"}},
 		{`, "hidden_size": 33, "time_step_rank": "auto"}`, []string{"dt:3|"}, nil},
-		{`, "time_step_rank": 5, "state_size": 7}`, []string{"dt:5|B:7/7|C:7/7"}, nil},
-		{`, "expand": 1.5}`, []string{"x:12|z:12"}, nil},
-		{`, "expand": 16, "intermediate_size": 24}`, []string{"x:24|z:24"}, nil},
-		{`, "conv_kernel": 3, "use_conv_bias": false}`, []string{"[16 3]", "f32[s 16 2]"}, []string{"conv1d.bias"}},
+		{`, "time_step_rank": 5, "state_size": 7}`, []string{"dt:5|B:7|C:7"}, nil},
+		{`, "expand": 1.5}`, []string{"x:12/1|z:12/1"}, nil},
+		{`, "expand": 16, "intermediate_size": 24}`, []string{"x:24/1|z:24/1"}, nil},
+		{`, "conv_kernel": 3, "use_conv_bias": false}`, []string{"[16/1 3]", "f32[s 16/1 2]"}, []string{"conv1d.bias"}},
 		{`, "use_bias": true}`, []string{"in_proj.bias", "out_proj.bias"}, nil},
 		{`, "tie_word_embeddings": false}`, []string{`"lm_head.weight"`, "%logits = matmul %norm_f @lm_head.weight"}, nil},
 		{`, "hidden_act": "gelu_new"}`, []string{"= gelu_tanh"}, []string{"= silu"}},

@@ -22,9 +22,9 @@ func readMambaKeys(c *Config) *mamba {
 	hidden := c.Int("hidden_size", 768, 1)
 	expand := c.Positive("expand", 2)
 	m := &mamba{
-		vocab:    graph.Size(c.Int("vocab_size", 50280, 1)),
+		vocab:    graph.Units(c.Int("vocab_size", 50280, 1), 1),
 		hidden:   graph.Size(hidden),
-		inner:    graph.Size(c.Int("intermediate_size", int(min(expand*float64(hidden), maxDim)), 1)),
+		inner:    graph.Units(c.Int("intermediate_size", int(min(expand*float64(hidden), maxDim)), 1), 1),
 		state:    graph.Size(c.Int("state_size", 16, 1)),
 		layers:   c.Int("num_hidden_layers", 32, 0),
 		width:    c.Int("conv_kernel", 4, 1),
@@ -83,9 +83,8 @@ func (m *mamba) mixer(p *parts, n *graph.Value) *graph.Value {
 
 	u := p.Map("u", m.act, p.conv(x, m.inner, m.width, m.convBias))
 
-	// B and C are one group: no channel's share of them can be cut.
-	packed = graph.Pack(graph.Field{Name: "dt", Size: m.rank, Unit: 1},
-		graph.Field{Name: "B", Size: states, Unit: states}, graph.Field{Name: "C", Size: states, Unit: states})
+	// All channels need all of dt, B and C: these have no units.
+	packed = graph.Pack(graph.Field{Name: "dt", Size: m.rank}, graph.Field{Name: "B", Size: states}, graph.Field{Name: "C", Size: states})
 	dbc := p.linear("x_proj", u, packed, m.inner, false)
 	dt, b, c := m.normed(p, "dt", dbc), m.normed(p, "B", dbc), m.normed(p, "C", dbc)
 	delta := p.Map("delta", "softplus", p.linear("dt_proj", dt, m.inner, graph.Size(m.rank), true))
