@@ -147,10 +147,14 @@ func (e *Engine) feed(b *Batch, z graph.Sizes) error {
 			e.bound = false
 		}
 		e.memory[f.buffer] = e.memory[f.buffer][:n]
-		if f.fill == nil {
-			f.fill = func(_ *Engine, b *Batch, data []byte) error { return given(b, f.name, t.DType, data) }
+		data := e.memory[f.buffer]
+		var err error
+		if f.fill != nil {
+			err = f.fill(e, b, data)
+		} else {
+			err = given(b, f.name, t.DType, data)
 		}
-		if err := f.fill(e, b, e.memory[f.buffer]); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,74 @@
+package krait
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/krait-ml/krait/internal/tokenizer"
+)
+
+func readVal(t testing.TB) []int {
+	t.Helper()
+	text, err := os.ReadFile("testdata/val.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokenizer.Bytes{}.Encode(string(text), false)
+}
+
+// TestDecodeAllocatesNothing is the property that BenchmarkDecode shows.
+func TestDecodeAllocatesNothing(t *testing.T) {
+	m := embeddedModel(t)
+	s, err := m.NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	ids := []int{65}
+	step := func() {
+		if _, err := s.Step(ctx, ids...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if n := testing.AllocsPerRun(50, step); n != 0 {
+		t.Errorf("%v allocations per token", n)
+	}
+}
+
+// BenchmarkDecode feeds one token at a time to one sequence.
+func BenchmarkDecode(b *testing.B) {
+	m := embeddedModel(b)
+	s, err := m.NewSequence()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	ids := []int{65}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Step(ctx, ids...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// BenchmarkPrefill feeds 512 tokens at a time to one sequence.
+func BenchmarkPrefill(b *testing.B) {
+	m := embeddedModel(b)
+	text := readVal(b)[:prefillChunk]
+	s, err := m.NewSequence()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Step(ctx, text...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(text))/b.Elapsed().Seconds(), "tokens/s")
+}

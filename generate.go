@@ -1,0 +1,129 @@
+package krait
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/krait-ml/krait/internal/sampling"
+)
+
+// Generate says how to continue a prompt. The zero value is greedy, for 200
+// tokens, until the model ends the text.
+type Generate struct {
+	MaxTokens int // 0: 200
+
+	Temperature       float64 // 0: greedy
+	TopK              int     // keep the k most probable tokens; 0: all
+	TopP              float64 // keep the most probable tokens up to this probability; 0: all
+	RepetitionPenalty float64 // of tokens that were seen, as in transformers; 0 or 1: none
+	Seed              uint64  // the same seed gives the same text
+
+	Stop      []string // ends before any of these texts
+	IgnoreEOS bool     // go on where the model would end the text
+
+	// OnText gets the text as soon as it is certain, whole characters only.
+	OnText func(text string)
+	// OnToken gets each token; it is what there is without a tokenizer.
+	OnToken func(id int)
+}
+
+// Reason says why a generation ended.
+type Reason string
+
+// The reasons.
+const (
+	ReachedEOS  Reason = "end of text"
+	ReachedStop Reason = "stop string"
+	ReachedMax  Reason = "token limit"
+)
+
+// Generation is a continued prompt.
+type Generation struct {
+	Text   string // without the prompt; empty without a tokenizer
+	IDs    []int  // without the token that ended the text
+	Reason Reason
+
+	PromptTokens int
+	TTFT         time.Duration // from the call to the first token
+	Total        time.Duration
+}
+
+// TokensPerSecond is the rate after the first token, 0 where there was no other.
+func (g *Generation) TokensPerSecond() float64 {
+	if len(g.IDs) < 2 || g.Total <= g.TTFT {
+		return 0
+	}
+	return float64(len(g.IDs)-1) / (g.Total - g.TTFT).Seconds()
+}
+
+// Generate continues a text.
+func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
+	t, err := m.Tokenizer()
+	if err != nil {
+		return nil, err
+	}
+	return m.GenerateIDs(ctx, t.Encode(prompt, true), o)
+}
+
+// GenerateIDs continues token ids. Stop strings need a tokenizer.
+func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Generation, error) {
+	start := time.Now()
+	if o.MaxTokens == 0 {
+		o.MaxTokens = 200
+	}
+	if o.MaxTokens < 0 {
+		return nil, fmt.Errorf("MaxTokens is %d; it must be at least 1", o.MaxTokens)
+	}
+	sampler, err := sampling.New(sampling.Config{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP,
+		RepetitionPenalty: o.RepetitionPenalty, Seed: o.Seed})
+	if err != nil {
+		return nil, err
+	}
+	w, err := m.newWriter(&o)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.NewSequence()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+
+	out := &Generation{PromptTokens: len(prompt), Reason: ReachedMax}
+	for _, id := range prompt {
+		sampler.Accept(id)
+	}
+	next := prompt
+	for len(out.IDs) < o.MaxTokens {
+		logits, err := s.Step(ctx, next...)
+		if err != nil {
+			return nil, err
+		}
+		id, err := sampler.Next(logits)
+		if err != nil {
+			return nil, err
+		}
+		if out.TTFT == 0 {
+			out.TTFT = time.Since(start)
+		}
+		if !o.IgnoreEOS && slices.Contains(m.EOS(), id) {
+			out.Reason = ReachedEOS
+			break
+		}
+		sampler.Accept(id)
+		out.IDs = append(out.IDs, id)
+		if o.OnToken != nil {
+			o.OnToken(id)
+		}
+		if w.push(id) {
+			out.Reason = ReachedStop
+			break
+		}
+		next = out.IDs[len(out.IDs)-1:]
+	}
+	out.Text = w.flush()
+	out.Total = time.Since(start)
+	return out, nil
+}

@@ -1,0 +1,108 @@
+package krait
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/krait-ml/krait"
+
+// mayImport says which packages of ours a package may import, by the longest
+// path that fits; "*" is any. Imports follow the data: models -> graph ->
+// passes -> lowering -> exec. Tests may import anything.
+var mayImport = map[string][]string{
+	"graph":          {},
+	"models":         {"graph", "internal/safetensors"},
+	"passes":         {"graph"},
+	"lowering":       {"graph"},
+	"kernels":        {"graph", "kernels"},
+	"exec":           {"graph", "lowering", "kernels"},
+	"visualize":      {"graph", "lowering"},
+	"internal":       {},
+	"examples":       {"*"},
+	"interop":        {"*"},
+	"cmd":            {"*"},
+	".":              {"*"},
+	"internal/check": {"*"},
+}
+
+// onlyIn lists foreign modules that only one folder may import, so that who
+// does not use the folder does not link them.
+var onlyIn = map[string]string{
+	"gorgonia.org/":           "interop/gorgonia examples/gorgonia",
+	"github.com/spf13/":       "cmd",
+	"github.com/schollz/":     "cmd",
+	"github.com/emicklei/dot": "visualize",
+}
+
+func TestImports(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(file))
+		for _, spec := range f.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			seen++
+			if imported == "C" {
+				t.Errorf("%s imports C; the program must build without cgo", file)
+			}
+			for prefix, folders := range onlyIn {
+				if strings.HasPrefix(imported, prefix) && !under(dir, strings.Fields(folders)) {
+					t.Errorf("%s imports %s, which only %s may", file, imported, folders)
+				}
+			}
+			if ours, ok := strings.CutPrefix(imported, module); ok && !allowed(dir, strings.TrimPrefix(ours, "/")) {
+				t.Errorf("%s imports %s: %s may import only %v of ours", file, imported, dir, rule(dir))
+			}
+		}
+		return nil
+	})
+	if err != nil || seen < 50 {
+		t.Errorf("%d imports seen: %v", seen, err)
+	}
+}
+
+// rule is the entry of the longest path that dir is under.
+func rule(dir string) []string {
+	for d := dir; ; d = path.Dir(d) {
+		if r, ok := mayImport[d]; ok {
+			return r
+		}
+	}
+}
+
+func allowed(dir, imported string) bool {
+	r := rule(dir)
+	return len(r) == 1 && r[0] == "*" || under(imported, r) || imported == dir
+}
+
+func under(dir string, folders []string) bool {
+	for _, f := range folders {
+		if dir == f || strings.HasPrefix(dir, f+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestImportRules: the rules refuse what they should.
+func TestImportRules(t *testing.T) {
+	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"},
+		{"visualize", "exec"}, {"internal/tokenizer", "graph"}, {"passes", "lowering"}, {"models", ""}} {
+		if allowed(bad[0], bad[1]) {
+			t.Errorf("%s may import %q", bad[0], bad[1])
+		}
+	}
+}

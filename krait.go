@@ -1,0 +1,192 @@
+// Package krait runs state-space language models.
+//
+// [Open] reads a Hugging Face folder, [Embedded] the small model that comes
+// with the program. A [Model] generates text, or is stepped token by token
+// through a [Sequence]:
+//
+//	m, err := krait.Open(dir)
+//	if err != nil { … }
+//	defer m.Close()
+//	out, err := m.Generate(ctx, "In the beginning", krait.Generate{MaxTokens: 100})
+//
+// Those who define their own graphs use [Compile].
+package krait
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/embedded"
+	"github.com/krait-ml/krait/internal/tokenizer"
+	"github.com/krait-ml/krait/kernels/reference"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/models"
+)
+
+// Tokenizer turns text into token ids and back.
+type Tokenizer = tokenizer.Tokenizer
+
+// Options say how a model is opened. The zero value is a good start.
+type Options struct {
+	// Slots is how many sequences can be under way at the same time; 0 is 8.
+	Slots int
+	// Strict makes errors of what otherwise becomes a warning: unknown config
+	// keys and unused tensors.
+	Strict bool
+	// Reference runs the plain float64 kernels: slow, for comparison.
+	Reference bool
+	// Workers is the number of goroutines per kernel; 0 is GOMAXPROCS.
+	Workers int
+	// Keep names values of the graph, such as layers.0.h, that Output gives
+	// besides the logits.
+	Keep []string
+}
+
+// Model is an opened model. It may be used from several goroutines, which wait
+// for each other.
+type Model struct {
+	// Name is the folder's name, or the embedded model's.
+	Name string
+	// Warnings says what in the checkpoint was ignored.
+	Warnings []string
+
+	checkpoint *models.Checkpoint
+	engine     *exec.Engine
+	tokens     Tokenizer
+	noTokens   error // why tokens is nil
+}
+
+// Open opens a Hugging Face folder: config.json, the weights as
+// model.safetensors or shards with an index, and a tokenizer where Krait can
+// read it. The weights are mapped, not read; Close ends that.
+func Open(dir string, options ...Options) (*Model, error) {
+	c, err := models.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Name: filepath.Base(filepath.Clean(dir)), checkpoint: c}
+	m.tokens, m.noTokens = openTokenizer(dir, c.Model.Vocab)
+	return m.start(options)
+}
+
+// Embedded opens the small Mamba that the program carries: 0.7 million
+// parameters, trained on the King James Bible, a token is a byte.
+func Embedded(options ...Options) (*Model, error) {
+	c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+	if err != nil {
+		return nil, err
+	}
+	return (&Model{Name: embedded.Name, checkpoint: c, tokens: tokenizer.Bytes{}}).start(options)
+}
+
+func (m *Model) start(options []Options) (*Model, error) {
+	var o Options
+	for _, x := range options {
+		o = x
+	}
+	err := m.warn(o.Strict)
+	if err == nil {
+		g := m.checkpoint.Graph
+		for _, name := range o.Keep {
+			v, ok := g.Value(name)
+			if !ok {
+				err = errors.Join(err, fmt.Errorf("the graph of %s has no value %s", m.Name, name))
+				continue
+			}
+			g.Outputs = append(g.Outputs, graph.Output{Name: name, Value: v})
+		}
+	}
+	if err == nil {
+		m.engine, err = Compile(m.checkpoint.Graph, m.checkpoint.Tensor, o)
+	}
+	if err != nil {
+		m.checkpoint.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// Compile lowers a graph and makes an engine that runs it; tensor finds the
+// parameters by the names that their storage gives.
+func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+	s, err := lowering.Lower(g)
+	if err != nil {
+		return nil, err
+	}
+	e := exec.Options{Slots: o.Slots, Workers: o.Workers}
+	if o.Reference {
+		e.Kernels = reference.Kernels
+	}
+	return exec.New(s, tensor, e)
+}
+
+// warn lists what was ignored, as an error when strict.
+func (m *Model) warn(strict bool) error {
+	if u := m.checkpoint.Model.Unknown; len(u) > 0 {
+		m.Warnings = append(m.Warnings, "config.json has keys that Krait does not know, and ignores: "+strings.Join(u, ", "))
+	}
+	if u := m.checkpoint.Unused; len(u) > 0 {
+		const most = 8
+		list := strings.Join(u[:min(most, len(u))], ", ")
+		if len(u) > most {
+			list += fmt.Sprintf(" and %d more", len(u)-most)
+		}
+		m.Warnings = append(m.Warnings, "the checkpoint has tensors that the model does not use: "+list)
+	}
+	if strict && len(m.Warnings) > 0 {
+		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
+	}
+	return nil
+}
+
+// openTokenizer reads the folder's tokenizer. A folder without one whose
+// vocabulary is 256 is read as bytes.
+func openTokenizer(dir string, vocab int) (Tokenizer, error) {
+	_, err := os.Stat(filepath.Join(dir, "tokenizer.json"))
+	if err == nil {
+		return nil, fmt.Errorf("%s: tokenizer.json is not read yet; give token ids", dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) && vocab == 256 {
+		return tokenizer.Bytes{}, nil
+	}
+	return nil, fmt.Errorf("%s: there is no tokenizer.json; give token ids", dir)
+}
+
+// Close ends the model and unmaps its weights.
+func (m *Model) Close() error {
+	m.engine.Close()
+	return m.checkpoint.Close()
+}
+
+// Family is the checkpoint's model_type.
+func (m *Model) Family() string { return m.checkpoint.Model.Family }
+
+// Vocab is the number of token ids.
+func (m *Model) Vocab() int { return m.checkpoint.Model.Vocab }
+
+// EOS lists the tokens that end a text.
+func (m *Model) EOS() []int { return m.checkpoint.Model.EOS }
+
+// Graph is the model as a graph.
+func (m *Model) Graph() *graph.Graph { return m.checkpoint.Graph }
+
+// Engine runs the model; it takes whole batches.
+func (m *Model) Engine() *exec.Engine { return m.engine }
+
+// Tokenizer is the model's tokenizer, or an error that says why there is none.
+func (m *Model) Tokenizer() (Tokenizer, error) { return m.tokens, m.noTokens }
+
+// Parameters is the number of parameters; what is shared counts once.
+func (m *Model) Parameters() int64 {
+	var n int64
+	for _, p := range m.checkpoint.Graph.Leaves("param") {
+		n += p.Results[0].Type.Elems().At(graph.Sizes{})
+	}
+	return n
+}

@@ -1,0 +1,67 @@
+package krait
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec"
+)
+
+// prefillChunk is how many tokens of a prompt go through the model at once: so
+// many that weights are read rarely, so few that activations stay small.
+const prefillChunk = 512
+
+// Sequence is one text under way: its state, and nothing of its tokens.
+type Sequence struct {
+	m     *Model
+	slot  int
+	batch exec.Batch
+	none  []int
+}
+
+// NewSequence begins a sequence with an empty state. It fails when all slots
+// are taken.
+func (m *Model) NewSequence() (*Sequence, error) {
+	slot, err := m.engine.Alloc()
+	if err != nil {
+		return nil, err
+	}
+	return &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, none: []int{}}, nil
+}
+
+// Step feeds tokens and returns the logits after the last one, a number per
+// token id. They are valid until the model's next step.
+func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
+	if len(tokens) == 0 {
+		return nil, fmt.Errorf("no tokens: an empty prompt has no next token")
+	}
+	// Look at all ids first: a bad one must not leave half a prompt behind.
+	for i, id := range tokens {
+		if id < 0 || id >= s.m.Vocab() {
+			return nil, fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, s.m.Name, s.m.Vocab()-1)
+		}
+	}
+	q := &s.batch.Sequences[0]
+	for len(tokens) > 0 {
+		n := min(len(tokens), prefillChunk)
+		*q = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
+		if n < len(tokens) {
+			q.Rows = s.none
+		}
+		if err := s.m.engine.Step(ctx, &s.batch); err != nil {
+			return nil, err
+		}
+		tokens = tokens[n:]
+	}
+	out, err := s.m.engine.Output("logits")
+	if err != nil {
+		return nil, err
+	}
+	return out.Row(0), nil
+}
+
+// Reset takes the sequence back to its beginning.
+func (s *Sequence) Reset() error { return s.m.engine.Reset(s.slot) }
+
+// Close gives the sequence's state slot back.
+func (s *Sequence) Close() error { return s.m.engine.Free(s.slot) }

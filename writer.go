@@ -1,0 +1,72 @@
+package krait
+
+import (
+	"strings"
+
+	"github.com/krait-ml/krait/internal/sampling"
+	"github.com/krait-ml/krait/internal/tokenizer"
+)
+
+// writer turns tokens into text as it becomes certain: it holds back half
+// characters, and what may be the beginning of a stop string.
+type writer struct {
+	stream  tokenizer.Stream // nil without a tokenizer
+	stop    *sampling.Stop
+	stopped bool
+	emit    func(string)
+	text    strings.Builder
+}
+
+// newWriter fails for stop strings that are empty, or that no tokenizer can find.
+func (m *Model) newWriter(o *Generate) (*writer, error) {
+	stop, err := sampling.NewStop(o.Stop)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{stop: stop, emit: o.OnText}
+	if m.tokens == nil {
+		if len(o.Stop) > 0 {
+			return nil, m.noTokens
+		}
+		return w, nil
+	}
+	w.stream = m.tokens.NewStream(true)
+	return w, nil
+}
+
+// push takes a token and reports whether a stop string is complete.
+func (w *writer) push(id int) bool {
+	if w.stream != nil {
+		w.write(w.stream.Push(id))
+	}
+	return w.stopped
+}
+
+func (w *writer) write(text string) {
+	if w.stopped {
+		return
+	}
+	text, w.stopped = w.stop.Push(text)
+	w.out(text)
+}
+
+func (w *writer) out(text string) {
+	if text == "" {
+		return
+	}
+	w.text.WriteString(text)
+	if w.emit != nil {
+		w.emit(text)
+	}
+}
+
+// flush ends the text and returns all of it.
+func (w *writer) flush() string {
+	if w.stream != nil && !w.stopped {
+		w.write(w.stream.Flush())
+	}
+	if !w.stopped {
+		w.out(w.stop.Flush())
+	}
+	return w.text.String()
+}
