@@ -1,0 +1,177 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// quantity is one tensor of the file and what of the run it is compared with.
+type quantity struct {
+	name   string
+	shape  []int
+	want   []float64
+	kind   kind
+	value  string // the graph's output, for rows
+	state  string // the graph's state, for states
+	width  int    // elements of a row or of a state's last axis
+	turned bool   // rows are [B, width, L] in the file
+
+	line Line
+}
+
+type kind uint8
+
+const (
+	unknown     kind = iota
+	rows             // a row per token of the prompt
+	decodeRows       // a row per decode step
+	state            // after the prompt
+	decodeState      // after decoding
+	greedy           // decode.ids
+)
+
+// names maps what the file calls a quantity to values of the graph, the first
+// that exists.
+var names = []struct {
+	pattern *regexp.Regexp
+	kind    kind
+	values  []string
+}{
+	{exactly("logits"), rows, []string{"logits"}},
+	{exactly("embeddings"), rows, []string{"h"}},
+	{exactly(`layers\.(\d+)\.out`), rows, []string{"layers.$1.h"}},
+	{exactly("final_norm"), rows, []string{"norm_f"}},
+	{exactly(`mixer(\d+)\.in`), rows, []string{"layers.$1.norm"}},
+	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u"}},
+	{exactly(`mixer(\d+)\.dt_rank_in`), rows, []string{"layers.$1.mixer.dt_norm", "layers.$1.mixer.dt"}},
+	{exactly(`mixer(\d+)\.dt`), rows, []string{"layers.$1.mixer.delta"}},
+	{exactly(`mixer(\d+)\.(B|C)`), rows, []string{"layers.$1.mixer.${2}_norm", "layers.$1.mixer.$2"}},
+	{exactly(`mixer(\d+)\.scan_D`), rows, []string{"layers.$1.mixer.y"}},
+	{exactly(`mixer(\d+)\.out_in`), rows, []string{"layers.$1.mixer.gated"}},
+	{exactly(`mixer(\d+)\.out`), rows, []string{"layers.$1.mixer.out_proj"}},
+	{exactly(`mixer(\d+)\.(in_proj|x_proj|scan)`), rows, []string{"layers.$1.mixer.$2"}},
+	{exactly(`state\.layers\.(\d+)\.(ssm|conv)`), state, []string{"layers.$1.mixer.$2"}},
+	{exactly(`decode\.state\.layers\.(\d+)\.(ssm|conv)`), decodeState, []string{"layers.$1.mixer.$2"}},
+	{exactly(`decode\.logits`), decodeRows, []string{"logits"}},
+	{exactly(`decode\.ids`), greedy, nil},
+}
+
+func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") }
+
+// source finds what the quantity is compared with, or says why it is not.
+func (q *quantity) source(g *graph.Graph, p *prompt) {
+	q.line = Line{Prompt: p.name, Quantity: q.name}
+	q.value, q.state = "", ""
+	if q.name == "logits_native_bf16" {
+		q.line.Skip = "the reference in bf16 throughout; Krait computes in f32"
+		return
+	}
+	for _, n := range names {
+		if !n.pattern.MatchString(q.name) {
+			continue
+		}
+		q.kind = n.kind
+		if q.kind == greedy {
+			return
+		}
+		for _, v := range n.values {
+			name := n.pattern.ReplaceAllString(q.name, v)
+			if v, ok := lookup(g, name); ok {
+				q.attach(name, v.Type, p)
+				return
+			}
+		}
+		q.line.Skip = "this model has no such value"
+		return
+	}
+	q.line.Skip = "not a quantity that Krait knows"
+}
+
+// lookup finds a value, or the output of that name.
+func lookup(g *graph.Graph, name string) (*graph.Value, bool) {
+	for _, o := range g.Outputs {
+		if o.Name == name {
+			return o.Value, true
+		}
+	}
+	return g.Value(name)
+}
+
+// attach checks the shape in the file against the value's.
+func (q *quantity) attach(name string, t graph.Type, p *prompt) {
+	want := []int{p.batch}
+	switch q.kind {
+	case rows:
+		q.value, want = name, append(want, p.length)
+	case decodeRows:
+		q.value, want = name, append(want, p.steps)
+	default:
+		q.state = name
+	}
+	for _, d := range t.Dims[1:] {
+		want = append(want, d.Len())
+	}
+	q.width = want[len(want)-1]
+	last := len(want) - 1
+	switch {
+	case slices.Equal(q.shape, want):
+	case q.kind == rows && slices.Equal(q.shape, []int{want[0], want[2], want[1]}):
+		q.turned = true
+	case q.state != "" && len(q.shape) == len(want) && slices.Equal(q.shape[:last], want[:last]) && q.shape[last] == want[last]+1:
+		// The file has the last K inputs of the convolution; a step needs K-1.
+	default:
+		q.line.Fail = fmt.Sprintf("has shape %v in the file, the model gives %v", q.shape, want)
+		q.value, q.state = "", ""
+	}
+}
+
+// row compares the row of token i of sequence b.
+func (q *quantity) row(way string, b, i int, got []float32) {
+	for j, v := range got {
+		if q.turned {
+			q.element(way, v, b, j, i)
+		} else {
+			q.element(way, v, b, i, j)
+		}
+	}
+}
+
+// stateOf compares the state of sequence b; where the file has more columns
+// than the state, the newest count.
+func (q *quantity) stateOf(way string, b int, got []float32) {
+	if q.width == 0 {
+		return
+	}
+	last := q.shape[len(q.shape)-1]
+	index := make([]int, len(q.shape))
+	for i, v := range got {
+		index[0] = b
+		index[len(index)-1] = i%q.width + last - q.width
+		rest := i / q.width
+		for k := len(index) - 2; k > 0; k-- {
+			index[k] = rest % q.shape[k]
+			rest /= q.shape[k]
+		}
+		q.element(way, v, index...)
+	}
+}
+
+// element compares one number; a NaN on either side is an infinite difference.
+func (q *quantity) element(way string, got float32, at ...int) {
+	k := 0
+	for i, x := range at {
+		k = k*q.shape[i] + x
+	}
+	d := math.Abs(float64(got) - q.want[k])
+	if math.IsNaN(d) {
+		d = math.Inf(1)
+	}
+	if d > q.line.Max || q.line.At == nil {
+		q.line.Max, q.line.Way = d, way
+		q.line.At = append(q.line.At[:0], at...)
+	}
+}
