@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/visualize"
+	"github.com/spf13/cobra"
+)
+
+func newGraph() *cobra.Command {
+	var format, output string
+	var layer int
+	var unfolded, cost bool
+	c := &cobra.Command{
+		Use:   "graph [flags] [DIR | FILE.ir]",
+		Short: "Print or draw a model's graph",
+		Long: `Graph prints the graph of a model as text, or draws it. Of a folder only
+config.json is needed. A FILE.ir is graph text, which is parsed and checked.
+Without either it is the embedded model's. The output is the same on every run.`,
+		Example: `  krait graph --layer 0
+  krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
+  krait graph --layer 0 --cost`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, err := readGraph(append(args, "")[0])
+			if err != nil {
+				return err
+			}
+			block := ""
+			if c.Flags().Changed("layer") {
+				if block = "layers." + strconv.Itoa(layer); !slices.Contains(g.Blocks(), block) {
+					return fmt.Errorf("--layer %d: the graph has %d blocks", layer, len(g.Blocks()))
+				}
+			}
+			var text []byte
+			switch {
+			case cost:
+				text = []byte(costTable(g, block))
+			case format == "text" && block == "":
+				text = []byte(graph.Print(g))
+			case format == "text":
+				text = []byte(strings.TrimPrefix(graph.PrintBlock(g, block), "\n"))
+			case format == "dot" || format == "svg":
+				text = []byte(visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded}) + "\n")
+				if format == "svg" {
+					text, err = svg(c, text)
+				}
+			default:
+				err = fmt.Errorf("--format %q: it is text, dot or svg", format)
+			}
+			if err != nil {
+				return err
+			}
+			return write(c.OutOrStdout(), output, text)
+		},
+	}
+	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
+	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	c.Flags().IntVar(&layer, "layer", 0, "only this block")
+	c.Flags().BoolVar(&unfolded, "unfolded", false, "draw every block, also those that are the same")
+	c.Flags().BoolVar(&cost, "cost", false, "print what each node costs, in t tokens, s sequences, o rows")
+	return c
+}
+
+// readGraph builds a model's graph, or parses and checks graph text.
+func readGraph(path string) (*graph.Graph, error) {
+	if path == "" {
+		m, err := krait.Embedded()
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		return m.Graph(), nil
+	}
+	if filepath.Ext(path) != ".ir" {
+		_, g, err := models.Describe(path)
+		return g, err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	g, err := graph.Parse(string(text))
+	if err == nil {
+		err = graph.Check(g)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, nil
+}
+
+// costTable has a line per node that computes, and the sum.
+func costTable(g *graph.Graph, block string) string {
+	var b strings.Builder
+	var sum graph.Cost
+	line := func(name, op string, c graph.Cost) {
+		fmt.Fprintf(&b, "%-28s %-16s %-22s %-34s %s\n", name, op, c.FLOPs, c.Read, c.Write)
+	}
+	fmt.Fprintf(&b, "%-28s %-16s %-22s %-34s %s\n", "value", "operation", "FLOPs", "bytes read", "bytes written")
+	for _, n := range g.Nodes {
+		if n.Op.Class != graph.Compute || block != "" && n.Block() != block {
+			continue
+		}
+		line(n.Name(), n.Op.Name, n.Cost())
+		sum = sum.Plus(n.Cost())
+	}
+	line("sum", "", sum)
+	return b.String()
+}
+
+// svg runs Graphviz.
+func svg(c *cobra.Command, text []byte) ([]byte, error) {
+	path, err := exec.LookPath("dot")
+	if err != nil {
+		return nil, errors.New("svg is drawn by the program dot of Graphviz, which is not installed; install graphviz, or use --format dot")
+	}
+	run := exec.CommandContext(c.Context(), path, "-Tsvg")
+	run.Stdin = bytes.NewReader(text)
+	var out, complaints bytes.Buffer
+	run.Stdout, run.Stderr = &out, &complaints
+	if err := run.Run(); err != nil {
+		return nil, fmt.Errorf("dot: %w: %s", err, complaints.String())
+	}
+	return out.Bytes(), nil
+}
+
+// write writes to standard output, or to a file that is whole or not there.
+func write(stdout io.Writer, path string, text []byte) error {
+	if path == "" {
+		_, err := stdout.Write(text)
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

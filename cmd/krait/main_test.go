@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"krait": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+	})
+}
+
+// TestScripts runs the command line as users do; each script is a story.
+func TestScripts(t *testing.T) {
+	data, err := filepath.Abs("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("DATA", data)
+			return nil
+		},
+	})
+}
+
+// TestEveryCommandHasHelp: a command says what it does, with an example.
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, c := range newRoot().Commands() {
+		if c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		if c.Short == "" || c.Long == "" || c.Example == "" || c.Args == nil {
+			t.Errorf("krait %s has no complete help", c.Name())
+		}
+	}
+}
+
+func TestWriteLeavesNothingHalf(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	if err := write(nil, path, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(nil, filepath.Join(dir, "no", "out"), nil); err == nil {
+		t.Error("wrote into a folder that is not there")
+	}
+	files, _ := os.ReadDir(dir)
+	text, _ := os.ReadFile(path)
+	if len(files) != 1 || string(text) != "text" {
+		t.Errorf("%d files, text %q", len(files), text)
+	}
+}
+
+// TestSVG: with Graphviz there is a picture, without it an error that names it.
+func TestSVG(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"graph", "--format", "svg", "--layer", "0"})
+	err := root.Execute()
+	if _, missing := exec.LookPath("dot"); missing == nil && (err != nil || !bytes.Contains(out.Bytes(), []byte("</svg>"))) {
+		t.Errorf("with Graphviz: %v", err)
+	}
+	t.Setenv("PATH", "")
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "dot of Graphviz, which is not installed") {
+		t.Errorf("without Graphviz: %v", err)
+	}
+}

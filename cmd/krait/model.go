@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/spf13/cobra"
+)
+
+// modelFlags are the flags of every command that opens a model.
+type modelFlags struct {
+	options krait.Options
+	quiet   bool
+}
+
+func (f *modelFlags) add(c *cobra.Command) {
+	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
+	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
+	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
+}
+
+// open opens dir, or the embedded model when dir is empty, and prints warnings.
+func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
+	var m *krait.Model
+	var err error
+	if dir == "" {
+		m, err = krait.Embedded(f.options)
+	} else {
+		m, err = krait.Open(dir, f.options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !f.quiet {
+		for _, w := range m.Warnings {
+			fmt.Fprintln(stderr, "warning:", w)
+		}
+	}
+	return m, nil
+}
+
+// describe is one line about a model.
+func describe(m *krait.Model) string {
+	device := "cpu"
+	ranks := "1 rank"
+	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", m.Name, m.Family(), thousands(m.Parameters()), ranks, device)
+}
+
+// thousands writes 732544 as 732,544.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// readIDs reads token ids between blanks or commas.
+func readIDs(text string) ([]int, error) {
+	var ids []int
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
+		id, err := strconv.Atoi(w)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no token id; --ids takes numbers between blanks", w)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
