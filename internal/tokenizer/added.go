@@ -146,12 +146,15 @@ func (f *finder) split(text string, yield func(t *addedToken, stretch string, st
 		if t.singleWord && touchesWord(text, start, stop) {
 			continue
 		}
-		if t.lstrip && done < start {
-			start = done + len(strings.TrimRightFunc(text[done:start], isSpace))
+		// A token before it may have taken the space beyond its start, up to done.
+		if t.lstrip {
+			start = done + len(strings.TrimRightFunc(text[min(done, start):start], isSpace))
 		}
 		if t.rstrip {
-			stop = max(stop, done) // a token before it may have taken the space
-			stop = len(text) - len(strings.TrimLeftFunc(text[stop:], isSpace))
+			stop = len(text) - len(strings.TrimLeftFunc(text[max(done, stop):], isSpace))
+		}
+		if start >= stop {
+			continue
 		}
 		if done < start {
 			yield(nil, text[done:start], done)

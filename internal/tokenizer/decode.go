@@ -24,7 +24,7 @@ var decoders = component[decoder]{
 	sequence: func(_ *object, parts []decoder) decoder { return decodeInTurn(parts) },
 	read: map[string]func(o *object) decoder{
 		"BPEDecoder":   readBPEDecoder,
-		"ByteFallback": func(*object) decoder { return newDecoder(func(next sink) sink { return &byteRuns{next: next} }) },
+		"ByteFallback": readByteFallback,
 		"ByteLevel":    readByteLevelDecoder,
 		"CTC":          readCTC,
 		"Fuse":         func(*object) decoder { return fuse },

@@ -6,6 +6,10 @@ import (
 	"unicode/utf8"
 )
 
+func readByteFallback(*object) decoder {
+	return newDecoder(func(next sink) sink { return &byteRuns{next: next} })
+}
+
 // byteRuns reads byte tokens such as <0x0A>. If those in a row are not UTF-8
 // as a whole, each of them is U+FFFD, so that none is certain before the row
 // ends.

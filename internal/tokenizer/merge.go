@@ -24,7 +24,7 @@ type word struct {
 type token struct {
 	id         tokenID
 	rank       uint32 // of the merge with the next token, or noMerge
-	prev, next int32  // or end
+	prev, next int32  // or end; 2 GB of text in one piece is out of reach
 }
 
 const (

@@ -81,7 +81,8 @@ func (p *Pipeline) ID(piece string) (id int, ok bool) {
 	return int(n), ok
 }
 
-// Size returns the number of tokens, added ones included.
+// Size returns the number of tokens, added ones included. Ids may be larger
+// where those of the vocabulary have gaps.
 func (p *Pipeline) Size() int { return len(p.pieces) }
 
 // BOS returns the token that begins a text, if tokenizer_config.json names one.

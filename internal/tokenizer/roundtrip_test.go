@@ -1,7 +1,9 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -70,6 +72,27 @@ func TestRoundTrip(t *testing.T) {
 			checkText(t, name, tok, text)
 		}
 	})
+}
+
+// TestConcurrent uses one tokenizer from several goroutines; see go test -race.
+func TestConcurrent(t *testing.T) {
+	for name, tok := range loadTokenizers(t) {
+		const text = "Several at once: <s> 12 'll\n\n  été"
+		want := tok.Encode(text, true)
+		decoded := tok.Decode(want, true)
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				if got := tok.Encode(text, true); !slices.Equal(got, want) {
+					t.Errorf("%s: Encode = %v, want %v", name, got, want)
+				}
+				if got := tok.Decode(want, true); got != decoded {
+					t.Errorf("%s: Decode = %q, want %q", name, got, decoded)
+				}
+			})
+		}
+		group.Wait()
+	}
 }
 
 // TestRandomIDs decodes ids that no text has.
