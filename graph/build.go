@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 )
@@ -67,18 +66,14 @@ func (b *Builder) Param(name string, t Type, s *Storage) *Value {
 func (b *Builder) State(name string, t Type) *Value { return b.leaf("state", name, t, nil) }
 
 func (b *Builder) leaf(op, name string, t Type, s *Storage) *Value {
-	n := &Node{Op: byName[op], Attrs: Attrs{}, Storage: s}
-	err := t.Valid()
-	if err == nil && b.err == nil {
-		err = b.g.append(n, []string{b.scope + name}, []Type{t})
-	}
-	if err != nil {
-		b.fail(name, fmt.Errorf("%s: %w", op, err))
-	}
 	if b.err != nil {
 		return nil
 	}
-	return n.Results[0]
+	v, err := b.g.AddLeaf(op, b.scope+name, t, s)
+	if err != nil {
+		b.fail(name, fmt.Errorf("%s: %w", op, err))
+	}
+	return v
 }
 
 // Output makes a value visible to the caller of the graph.
@@ -86,22 +81,9 @@ func (b *Builder) Output(name string, v *Value) {
 	if b.err != nil {
 		return
 	}
-	if err := b.g.addOutput(name, v); err != nil {
+	if err := b.g.AddOutput(name, v); err != nil {
 		b.fail(name, err)
 	}
-}
-
-func (g *Graph) addOutput(name string, v *Value) error {
-	for _, o := range g.Outputs {
-		if o.Name == name {
-			return errors.New("an output of this name exists already")
-		}
-	}
-	if !validPath(name) {
-		return fmt.Errorf("%q is no name for an output", name)
-	}
-	g.Outputs = append(g.Outputs, Output{name, v})
-	return nil
 }
 
 // Apply adds a node. Its first result is called name, the new state of an
@@ -110,19 +92,26 @@ func (b *Builder) Apply(name, op string, attrs Attrs, args ...*Value) []*Value {
 	if b.err != nil {
 		return make([]*Value, 4)
 	}
-	n, types, err := b.node(op, attrs, args)
-	if err == nil {
-		names := make([]string, len(types))
-		for i := range types {
-			names[i] = b.scope + name + resultSuffix(n.Op, i)
+	var names []string
+	if row, ok := byName[op]; ok {
+		for i := range row.results() {
+			names = append(names, b.scope+name+resultSuffix(row, i))
 		}
-		err = b.g.append(n, names, types)
 	}
+	n, err := b.g.Add(op, attrs, names, args...)
 	if err != nil {
 		b.fail(name, fmt.Errorf("%s: %w", op, err))
 		return make([]*Value, 4)
 	}
 	return n.Results
+}
+
+// results is the number of results of an operation that is not variadic.
+func (op *Op) results() int {
+	if op.Rule == nil {
+		return 1
+	}
+	return len(op.Rule.out)
 }
 
 func resultSuffix(op *Op, i int) string {
@@ -135,23 +124,4 @@ func resultSuffix(op *Op, i int) string {
 		return ""
 	}
 	return "_" + strconv.Itoa(i)
-}
-
-func (b *Builder) node(name string, attrs Attrs, args []*Value) (*Node, []Type, error) {
-	op, ok := byName[name]
-	if !ok || op.Class == Leaf {
-		return nil, nil, errors.New("no such operation")
-	}
-	for i, v := range args {
-		if v == nil || b.g.values[v.Name] != v {
-			return nil, nil, fmt.Errorf("operand %d is not a value of this graph", i)
-		}
-	}
-	complete, err := op.complete(attrs)
-	if err != nil {
-		return nil, nil, err
-	}
-	n := &Node{Op: op, Args: args, Attrs: complete}
-	types, err := infer(n, b.g.Ranks)
-	return n, types, err
 }

@@ -99,6 +99,11 @@ func checkNode(g *Graph, n *Node) error {
 	if err := checkStates(n); err != nil {
 		return err
 	}
+	for i, v := range n.Args {
+		if v.Def.Op.Name == "quantize" && n.Op.Class != Collective && n.Op.Name != "dequantize" {
+			return fmt.Errorf("operand %d (%s) is quantized, which only a collective may take", i, v.Name)
+		}
+	}
 	types, err := infer(n, g.Ranks)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -23,6 +24,7 @@ type Node struct {
 	Results []*Value
 	Attrs   Attrs
 	Storage *Storage // params: where the checkpoint has it
+	Note    string   // why the node is there; a comment in text, and not compared
 }
 
 // Value is a result of a node. Its name is a path: what is before the last dot
@@ -68,6 +70,58 @@ func (g *Graph) append(n *Node, names []string, types []Type) error {
 		n.Results = append(n.Results, v)
 	}
 	g.Nodes = append(g.Nodes, n)
+	return nil
+}
+
+// Add appends a node and infers the types of its results, which get the names.
+func (g *Graph) Add(op string, attrs Attrs, names []string, args ...*Value) (*Node, error) {
+	row, ok := byName[op]
+	if !ok || row.Class == Leaf {
+		return nil, errors.New("no such operation")
+	}
+	for i, v := range args {
+		if v == nil || g.values[v.Name] != v {
+			return nil, fmt.Errorf("operand %d is not a value of this graph", i)
+		}
+	}
+	complete, err := row.complete(attrs)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Op: row, Args: args, Attrs: complete}
+	types, err := infer(n, g.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) != len(types) {
+		return nil, fmt.Errorf("%d names for %d results", len(names), len(types))
+	}
+	return n, g.append(n, names, types)
+}
+
+// AddLeaf appends an input, a param or a state.
+func (g *Graph) AddLeaf(op, name string, t Type, s *Storage) (*Value, error) {
+	if err := t.Valid(); err != nil {
+		return nil, err
+	}
+	n := &Node{Op: byName[op], Attrs: Attrs{}, Storage: s}
+	if err := g.append(n, []string{name}, []Type{t}); err != nil {
+		return nil, err
+	}
+	return n.Results[0], nil
+}
+
+// AddOutput makes a value visible to the caller of the graph.
+func (g *Graph) AddOutput(name string, v *Value) error {
+	for _, o := range g.Outputs {
+		if o.Name == name {
+			return fmt.Errorf("an output named %s exists already", name)
+		}
+	}
+	if !validPath(name) {
+		return fmt.Errorf("%q is no name for an output", name)
+	}
+	g.Outputs = append(g.Outputs, Output{name, v})
 	return nil
 }
 

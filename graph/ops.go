@@ -46,6 +46,11 @@ var table = []*Op{
 	{Name: "group_rmsnorm", Doc: "rmsnorm of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e!), (g e!) -> t (g e!)"), Operands: "af",
 		Attrs: []Attr{{"groups", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
 
+	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
+	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Work: []string{"2 t d"}},
+	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
+		Rule: rule("t d, t, d -> t d"), Operands: "aaf", Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
+
 	// State-space models.
 	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
 		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D},
@@ -57,11 +62,16 @@ var table = []*Op{
 		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
 
 	// Layouts.
-	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand", Class: Collective, infer: inferAllReduce},
+	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective,
+		Attrs: []Attr{{"acc", StringAttr, ""}}, infer: inferAllReduce},
 	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, Operands: "a", infer: inferAllGather},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis", Class: Collective, Operands: "a",
 		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferReduceScatter},
 	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, Operands: "a",
 		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferShard},
+	{Name: "quantize", Doc: "x rounded to a smaller format for transport; only a collective may take it", Class: Compute, Rule: rule("* -> *"), Operands: "a",
+		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil}}, Work: []string{"1"}, infer: inferConvert},
+	{Name: "dequantize", Doc: "what a collective brought, in f32 again", Class: Compute, Rule: rule("* -> *"), Operands: "a",
+		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32"}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, Operands: "a", infer: inferTerm},
 }

@@ -182,7 +182,7 @@ func (p *parser) output(s *scanner) error {
 	if err != nil {
 		return err
 	}
-	return p.g.addOutput(name, v)
+	return p.g.AddOutput(name, v)
 }
 
 // node reads %c %s = conv1d %x @w %s0 %/seg {…} : T, T.

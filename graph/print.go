@@ -94,6 +94,9 @@ func (p *printer) node(n *Node) {
 	if n.Storage != nil && p.outside == nil {
 		p.WriteString(n.Storage.String())
 	}
+	if n.Note != "" && p.outside == nil {
+		p.WriteString("  # " + strings.ReplaceAll(n.Note, "\n", " "))
+	}
 	p.WriteByte('\n')
 }
 

@@ -58,9 +58,24 @@ func inferField(n *Node) ([]Type, error) {
 	return []Type{out}, nil
 }
 
+// inferConvert gives the operand's type with another dtype. Rounding is not
+// linear, but a rounded summand still is a summand: the layout stays.
+func inferConvert(n *Node) ([]Type, error) {
+	t := n.Args[0].Type
+	d, ok := ParseDType(n.Attrs.Text("to"))
+	if !ok || !d.Float() || d == F64 {
+		return nil, fmt.Errorf("attribute to is %q; it must be f32, f16 or bf16", n.Attrs.Text("to"))
+	}
+	t.DType = d
+	return []Type{t}, nil
+}
+
 func inferAllReduce(n *Node) ([]Type, error) {
 	if len(n.Args) == 0 {
 		return nil, errors.New("nothing to reduce")
+	}
+	if acc := n.Attrs.Text("acc"); acc != "" && acc != "f32" {
+		return nil, fmt.Errorf("attribute acc is %q; it may be f32", acc)
 	}
 	var out []Type
 	for i, v := range n.Args {

@@ -218,3 +218,33 @@ func (s *Storage) valid() error {
 	}
 	return nil
 }
+
+// Slice is the storage of size entries of an axis of a parameter of type t, from
+// start on.
+func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, error) {
+	if s == nil {
+		s = Stored(param)
+	}
+	if axis != 0 || s.Perm != nil {
+		return nil, fmt.Errorf("%s: only rows of a parameter that is not permuted can be taken apart", param)
+	}
+	out := &Storage{Shape: s.Shape}
+	at := 0
+	for _, p := range s.Pieces {
+		if p.Count == 0 {
+			if len(s.Pieces) > 1 {
+				return nil, fmt.Errorf("%s: tensor %s of several gives no number of rows", param, p.Tensor)
+			}
+			p = Piece{p.Tensor, 0, 1, t.Dims[0].Len()}
+		}
+		lo, hi := max(start, at), min(start+size, at+p.Count)
+		if lo < hi {
+			out.Pieces = append(out.Pieces, Piece{p.Tensor, p.Start + (lo-at)*p.Step, p.Step, hi - lo})
+		}
+		at += p.Count
+	}
+	if out.Shape == nil && len(s.Pieces) == 1 && s.Pieces[0].Count == 0 {
+		out.Shape = t.shape() // the file still has all of it
+	}
+	return out, nil
+}

@@ -84,13 +84,21 @@ func (t Type) String() string {
 		parts[i] = d.String()
 	}
 	s := t.DType.String() + "[" + strings.Join(parts, " ") + "]"
-	switch t.Layout.Kind {
-	case Partial:
-		s += " partial"
-	case Sharded:
-		s += " " + t.shardString()
+	if l := t.LayoutString(); l != "" {
+		s += " " + l
 	}
 	return s
+}
+
+// LayoutString writes the layout alone, empty when the value is replicated.
+func (t Type) LayoutString() string {
+	switch t.Layout.Kind {
+	case Partial:
+		return "partial"
+	case Sharded:
+		return t.shardString()
+	}
+	return ""
 }
 
 func (t Type) shardString() string {

@@ -1,0 +1,76 @@
+package graph
+
+import "strings"
+
+// What passes ask of a node's rule.
+
+// LayoutsOf says how the results of a node would lie over the ranks if its
+// operands had the layouts given. It fails where the operation refuses them.
+func LayoutsOf(n *Node, operands []Layout, ranks int) ([]Layout, error) {
+	m := &Node{Op: n.Op, Attrs: n.Attrs, Args: make([]*Value, len(n.Args))}
+	for i, v := range n.Args {
+		m.Args[i] = &Value{Name: v.Name, Type: Type{v.Type.DType, v.Type.Dims, operands[i]}, Def: v.Def}
+	}
+	types, err := infer(m, ranks)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Layout, len(types))
+	for i, t := range types {
+		out[i] = t.Layout
+	}
+	return out, nil
+}
+
+// Follow finds the axis of every operand and result that is walked together
+// with an axis of result 0, -1 where there is none. It fails where the axis is
+// not a letter by itself.
+func Follow(n *Node, at int) (operands, results []int, ok bool) {
+	if n.Op.Rule == nil {
+		return nil, nil, false
+	}
+	r := n.Op.Rule.forRank(len(n.Results[0].Type.Dims))
+	letter := r.out[0][at]
+	if len(letter.letters) != 1 {
+		return nil, nil, false
+	}
+	find := func(lists [][]axis) []int {
+		out := make([]int, len(lists))
+		for i, axes := range lists {
+			out[i] = -1
+			for j, a := range axes {
+				if a.letters == letter.letters {
+					out[i] = j
+				} else if strings.Contains(a.letters, letter.letters) {
+					ok = false
+				}
+			}
+		}
+		return out
+	}
+	ok = true
+	return find(r.in), find(r.out), ok
+}
+
+// Groups reports, for a node whose rule has an index of groups and members, how
+// many units that index has for each number of groups: ranks that own units
+// must hold the groups that cover them.
+func Groups(n *Node) (groups, units int, ok bool) {
+	if n.Op.Rule == nil {
+		return 0, 0, false
+	}
+	b, _, err := bindNode(n)
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, axes := range b.rule.in {
+		for _, a := range axes {
+			if lead := a.lead(); len(lead) > 1 {
+				groups, _ = b.product(lead[:1])
+				units, _ = b.product(lead)
+				return groups, units, true
+			}
+		}
+	}
+	return 0, 0, false
+}
