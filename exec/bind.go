@@ -8,106 +8,143 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// arenaSpaces are the regions of the arena, in their order.
-var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow}
-
-// count is how often a region of the arena repeats for the current batch.
-func (e *Engine) count(s lowering.Space) int64 {
-	switch s {
-	case lowering.PerToken:
-		return e.sizes.Tokens
-	case lowering.PerSeq:
-		return e.sizes.Seqs
-	case lowering.PerRow:
-		return e.sizes.Rows
-	}
-	return 1
+// operand is a tensor of a step: what is the same for every batch, and where the
+// memory of the current one is.
+type operand struct {
+	kernels.Tensor
+	buffer, offset int
+	sym            graph.Sym // the size of the first axis, 0 when it is fixed
+	slots          bool      // it has a row per slot
 }
 
-// resize makes the arena large enough for a batch and binds all steps to it.
-// For a batch of the same sizes as the last there is nothing to do.
-func (e *Engine) resize(z graph.Sizes) {
-	if e.bound && e.sizes == z {
-		return
+func newOperand(s *lowering.Schedule, ref lowering.Ref) operand {
+	o := operand{buffer: ref.Buffer, offset: ref.Offset, slots: s.Buffers[ref.Buffer].Space == lowering.State}
+	o.DType, o.Cols, o.Stride = ref.Type.DType, 1, ref.Stride
+	o.Axis = len(ref.Type.Dims) - 1
+	if ref.Type.Layout.Kind == graph.Sharded {
+		o.Axis, o.Runs = ref.Type.Layout.Axis, ref.Type.Extents(s.Ranks, s.Rank)
 	}
-	e.sizes, e.bound = z, true
-	var need int64
-	for _, s := range arenaSpaces {
-		need += e.s.Bytes[s] * e.count(s)
+	if o.Axis >= 0 {
+		o.Full = ref.Type.Dims[o.Axis].Len()
 	}
-	if need > int64(len(e.arena)) {
-		e.arena = make([]byte, need)
+	local := s.Local(ref.Type).Dims
+	for i := range o.Dims {
+		o.Dims[i] = 1
+		if i < len(local) {
+			o.Dims[i] = local[i].Len()
+		}
+		if i > 0 {
+			o.Cols *= o.Dims[i]
+		}
 	}
-	e.bindAll(e.steps)
+	if len(local) > 0 {
+		o.sym = local[0].Sym
+	}
+	return o
+}
+
+// bind lets o be what it means for the current batch.
+func (r *rank) bind(o *operand) {
+	switch {
+	case o.slots:
+		o.Dims[0] = r.slots
+	case o.sym != 0:
+		o.Dims[0] = int(r.sizes.Of(o.sym))
+	}
+	data := r.bytesOf(o.buffer)
+	switch o.DType {
+	case graph.F32:
+		o.F32 = view[float32](data)
+		o.F32 = o.F32[min(o.offset, len(o.F32)):]
+	case graph.F16, graph.BF16:
+		o.U16 = view[uint16](data)
+		o.U16 = o.U16[min(o.offset, len(o.U16)):]
+	case graph.I32:
+		o.I32 = view[int32](data)
+		o.I32 = o.I32[min(o.offset, len(o.I32)):]
+	}
 }
 
 // parallelWork is how much work, in operations and words read, makes it worth
 // waking other goroutines: some tens of microseconds.
 const parallelWork = 1 << 16
 
-func (e *Engine) bindAll(steps []launch) {
+// bindAll binds the operands of steps.
+func (r *rank) bindAll(steps []step) {
 	for i := range steps {
-		l := &steps[i]
-		l.wide = l.step.Cost.FLOPs.At(e.sizes)+l.step.Cost.Read.At(e.sizes)/4 > parallelWork
-		for j, r := range l.step.Args {
-			e.bind(&l.call.Args[j], r)
+		st := &steps[i]
+		work := st.Cost.FLOPs.At(r.sizes) + st.Cost.Read.At(r.sizes)/4
+		st.wide = work/int64(r.s.Ranks) > parallelWork
+		for j := range st.args {
+			r.bind(&st.args[j])
+			st.call.Args[j] = st.args[j].Tensor
 		}
-		for j, r := range l.step.Results {
-			e.bind(&l.call.Results[j], r)
+		for j := range st.results {
+			r.bind(&st.results[j])
+			st.call.Results[j] = st.results[j].Tensor
 		}
 	}
+}
+
+// arenaSpaces are the regions of the arena, in their order.
+var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow}
+
+// count is how often a region of the arena repeats for the current batch.
+func (r *rank) count(s lowering.Space) int64 {
+	switch s {
+	case lowering.PerToken:
+		return r.sizes.Tokens
+	case lowering.PerSeq:
+		return r.sizes.Seqs
+	case lowering.PerRow:
+		return r.sizes.Rows
+	}
+	return 1
+}
+
+// prepare takes the inputs, makes the arena large enough for the batch, and
+// binds the steps. For a batch of the same sizes as the last there is little to do.
+func (r *rank) prepare(t turn, steps []step) {
+	if t.init {
+		r.bindAll(steps)
+		return
+	}
+	for i := range r.feeds {
+		r.feed(&r.feeds[i])
+	}
+	if r.bound && r.sizes == t.sizes {
+		return
+	}
+	r.sizes, r.bound = t.sizes, true
+	var need int64
+	for _, s := range arenaSpaces {
+		need += r.s.Bytes[s] * r.count(s)
+	}
+	if need > int64(len(r.arena)) {
+		r.arena = make([]byte, need)
+	}
+	r.bindAll(steps)
 }
 
 // bytesOf is the memory of a buffer for the current batch.
-func (e *Engine) bytesOf(id int) []byte {
-	b := &e.s.Buffers[id]
-	if e.memory[id] != nil {
-		return e.memory[id]
+func (r *rank) bytesOf(id int) []byte {
+	b := &r.s.Buffers[id]
+	if b.Space < lowering.PerToken {
+		return r.memory[id]
 	}
 	var base int64
 	for _, s := range arenaSpaces {
-		n := e.count(s)
 		if s == b.Space {
-			at := base + b.Offset*n
-			return e.arena[at : at+b.Bytes*n]
+			break
 		}
-		base += e.s.Bytes[s] * n
+		base += r.s.Bytes[s] * r.count(s)
 	}
-	return nil // an input that has not been given yet
-}
-
-// bind lets t be what r means for the current batch.
-func (e *Engine) bind(t *kernels.Tensor, r lowering.Ref) {
-	b := &e.s.Buffers[r.Buffer]
-	*t = kernels.Tensor{DType: b.Value.Type.DType, Cols: 1, Stride: r.Stride}
-	for i := range t.Dims {
-		t.Dims[i] = 1
-		if i >= len(r.Dims) {
-			continue
-		}
-		if d := r.Dims[i]; d.Sym != 0 {
-			t.Dims[i] = int(e.sizes.Of(d.Sym))
-		} else {
-			t.Dims[i] = d.Len()
-		}
-		if i > 0 {
-			t.Cols *= t.Dims[i]
-		}
+	n := r.count(b.Space)
+	at := base + b.Offset*n
+	if at+b.Bytes*n > int64(len(r.arena)) {
+		return nil // no batch has been run yet
 	}
-	if b.Space == lowering.State {
-		t.Dims[0] = len(e.slots.state)
-	}
-	data := e.bytesOf(r.Buffer)
-	switch t.DType {
-	case graph.F32:
-		t.F32 = view[float32](data)
-		t.F32 = t.F32[min(r.Offset, len(t.F32)):]
-	case graph.F16, graph.BF16:
-		t.U16 = view[uint16](data)
-		t.U16 = t.U16[min(r.Offset, len(t.U16)):]
-	case graph.I32:
-		t.I32 = view[int32](data)
-	}
+	return r.arena[at : at+b.Bytes*n]
 }
 
 // view looks at bytes as numbers of the machine, which is little-endian.

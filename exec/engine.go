@@ -1,6 +1,6 @@
-// Package exec runs schedules. An [Engine] holds a schedule's weights, the
-// state of its sequences and its arena, and runs one batch at a time: any mix of
-// prefill and decode.
+// Package exec runs schedules. An [Engine] holds one rank per schedule, each
+// with its share of the weights and of the state of its sequences, and runs one
+// batch at a time: any mix of prefill and decode.
 package exec
 
 import (
@@ -19,37 +19,29 @@ import (
 type Options struct {
 	Slots   int         // sequences that can have state at the same time; 0: 8
 	Kernels kernels.Set // nil: the fast kernels of package cpu
-	Workers int         // goroutines that share a kernel's work; 0: GOMAXPROCS
+	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
 
-// Engine runs a schedule. Its methods may be called from several goroutines;
-// they wait for each other.
+// Engine runs the schedules of all ranks of a graph. Its methods may be called
+// from several goroutines; they wait for each other.
+//
+// A rank is a goroutine that lives as long as the engine (rank 0 is the caller
+// of Step). It takes the steps of both streams in the order in which the
+// schedule lists them, which is one of the orders that its events allow.
 type Engine struct {
 	mu     sync.Mutex
-	s      *lowering.Schedule
+	ranks  []*rank
+	meet   *rendezvous
 	slots  slots
-	pool   *pool
-	memory [][]byte // by buffer: parameters, states, inputs, constants
-	arena  []byte
-	steps  []launch
-	init   []launch
-	sizes  graph.Sizes
-	bound  bool        // steps is bound to sizes and to the memory as it is
-	limits map[int]int // by buffer of an i32 input: ids must be below
-	feeds  []feed
+	inputs []input
+	done   sync.WaitGroup // the ranks' turns
+	live   sync.WaitGroup // all goroutines
 }
 
-// launch is a step with its tensors bound to memory.
-type launch struct {
-	step   *lowering.Step
-	kernel kernels.Kernel
-	call   kernels.Call
-	wide   bool // worth more than one worker
-}
-
-// New makes an engine and loads its weights: tensor finds a tensor of the
-// checkpoint, whose memory must stay valid as long as the engine is used.
-func New(s *lowering.Schedule, tensor func(name string) (graph.Array, error), o Options) (*Engine, error) {
+// New makes an engine for the schedules of all ranks, in their order, and loads
+// its weights: tensor finds a tensor of the checkpoint, whose memory must stay
+// valid as long as the engine is used.
+func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), o Options) (*Engine, error) {
 	if o.Slots == 0 {
 		o.Slots = 8
 	}
@@ -62,86 +54,93 @@ func New(s *lowering.Schedule, tensor func(name string) (graph.Array, error), o 
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{s: s, slots: newSlots(o.Slots), memory: make([][]byte, len(s.Buffers))}
-	if err := e.allocate(tensor); err != nil {
+	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	var err error
-	if e.init, err = launches(s.Init, o.Kernels); err != nil {
+	e := &Engine{slots: newSlots(o.Slots), meet: newRendezvous(len(schedules))}
+	for i, s := range schedules {
+		r, err := newRank(s, tensor, o)
+		if err != nil {
+			return nil, err
+		}
+		r.comm = &shared{rendezvous: e.meet, rank: i}
+		e.ranks = append(e.ranks, r)
+	}
+	if err := e.findInputs(); err != nil {
 		return nil, err
 	}
-	if e.steps, err = launches(s.Steps, o.Kernels); err != nil {
-		return nil, err
-	}
-	e.findInputs()
-	e.pool = newPool(o.Workers)
-	e.bindAll(e.init)
-	if err := e.run(context.Background(), e.init); err != nil {
+	e.start(o.Workers)
+	if err := e.turn(turn{ctx: context.Background(), init: true}); err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// Close stops the engine's goroutines. The engine must not be used afterwards.
+// start starts the goroutines of the ranks and of their workers.
+func (e *Engine) start(workers int) {
+	for i, r := range e.ranks {
+		r.pool = newPool(max(1, workers/len(e.ranks)), &e.live)
+		if i == 0 {
+			continue
+		}
+		r.wake = make(chan turn, 1)
+		e.live.Go(func() {
+			for t := range r.wake {
+				r.take(t)
+				e.done.Done()
+			}
+		})
+	}
+}
+
+// turn lets all ranks run, and returns the error of the one that failed first.
+func (e *Engine) turn(t turn) error {
+	e.meet.reset()
+	others := e.ranks[1:]
+	e.done.Add(len(others))
+	for _, r := range others {
+		r.wake <- t
+	}
+	e.ranks[0].take(t)
+	e.done.Wait()
+	return e.meet.failure()
+}
+
+// Close stops the engine's goroutines and returns when they have ended. The
+// engine must not be used afterwards.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pool.close()
-}
-
-// Schedule is what the engine runs.
-func (e *Engine) Schedule() *lowering.Schedule { return e.s }
-
-func launches(steps []lowering.Step, set kernels.Set) ([]launch, error) {
-	out := make([]launch, len(steps))
-	for i := range steps {
-		st := &steps[i]
-		k, ok := set[st.Op.Name]
-		if !ok {
-			return nil, fmt.Errorf("%s: this device has no kernel for %s", st.Name, st.Op.Name)
-		}
-		out[i] = launch{step: st, kernel: k, call: kernels.Call{
-			Args:    make([]kernels.Tensor, len(st.Args)),
-			Results: make([]kernels.Tensor, len(st.Results)),
-			Attrs:   st.Attrs,
-		}}
-	}
-	return out, nil
-}
-
-// allocate gives parameters, states and constants their memory.
-func (e *Engine) allocate(tensor func(string) (graph.Array, error)) error {
-	constants := make([]byte, e.s.Bytes[lowering.Constant])
-	for i, b := range e.s.Buffers {
-		switch b.Space {
-		case lowering.Param:
-			v := b.Value
-			a, err := v.Def.Storage.Load(v.Name, v.Type, e.s.Ranks, e.s.Rank, tensor)
-			if err != nil {
-				return fmt.Errorf("parameter %s: %w", v.Name, err)
-			}
-			e.memory[i] = aligned(a.Data, a.DType.Bytes())
-		case lowering.State:
-			e.memory[i] = make([]byte, b.Bytes*int64(len(e.slots.state)))
-		case lowering.Constant:
-			e.memory[i] = constants[b.Offset : b.Offset+b.Bytes]
+	for _, r := range e.ranks {
+		r.pool.close()
+		if r.wake != nil {
+			close(r.wake)
 		}
 	}
-	return nil
+	e.live.Wait()
 }
 
-// run launches the kernels in order. A panic in one becomes an error that names
-// the step.
-func (e *Engine) run(ctx context.Context, steps []launch) error {
-	for i := range steps {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("stopped before %s: %w", steps[i].step.Name, err)
-		}
-		l := &steps[i]
-		if err := e.pool.run(&l.kernel, &l.call, l.wide); err != nil {
-			return fmt.Errorf("%s (%s): %w", l.step.Name, l.step.Op.Name, err)
+// Schedules are what the engine runs, one per rank.
+func (e *Engine) Schedules() []*lowering.Schedule {
+	var out []*lowering.Schedule
+	for _, r := range e.ranks {
+		out = append(out, r.s)
+	}
+	return out
+}
+
+// Output is a result of the last step, valid until the next: a row per token,
+// sequence or wanted row, in the order of the batch.
+func (e *Engine) Output(name string) (kernels.Tensor, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.ranks[0] // all ranks have the same
+	for i := range r.s.Outputs {
+		if r.s.Outputs[i].Name == name {
+			r.bind(&r.outputs[i])
+			return r.outputs[i].Tensor, nil
 		}
 	}
-	return nil
+	return kernels.Tensor{}, fmt.Errorf("the graph has no output %s", name)
 }

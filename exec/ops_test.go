@@ -42,6 +42,7 @@ type opCase struct {
 	params map[string]graph.Array
 	inputs []string
 	rng    *rand.Rand
+	width  int // the attribute
 }
 
 func checkOp(t *rapid.T, op *graph.Op) {
@@ -149,12 +150,17 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 	}
 	left, _, _ := strings.Cut(op.Rule.String(), "->")
 	b := graph.New("op")
+	packed := map[byte]graph.Dim{}
 	var args []*graph.Value
 	for i, list := range strings.Split(strings.ReplaceAll(left, "*", "t d"), ",") {
 		dims := drawDims(list, size)
+		c.pack(t, list, dims, packed)
 		kind := op.Operands[i]
 		d := map[byte]graph.DType{'a': graph.F32, 'f': graph.F32, 'i': graph.I32}[kind]
 		if kind == 'w' {
+			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "format")
+		}
+		if op.Name == "dequantize" {
 			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "format")
 		}
 		args = append(args, c.leaf(b, i, list, graph.TypeOf(d, dims...)))
@@ -164,6 +170,11 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 		switch a.Name {
 		case "groups":
 			attrs[a.Name] = letters['g']
+		case "width":
+			c.width = letters['d']
+			attrs[a.Name] = c.width
+		case "to":
+			attrs[a.Name] = rapid.SampledFrom([]string{"f32", "f16", "bf16"}).Draw(t, "to")
 		case "min":
 			attrs[a.Name] = -0.25
 		default:
@@ -201,6 +212,25 @@ func drawDims(list string, size func(byte) int) []graph.Dim {
 		}
 	}
 	return dims
+}
+
+// pack makes several fields of some axes that one letter walks everywhere.
+func (c *opCase) pack(t *rapid.T, list string, dims []graph.Dim, known map[byte]graph.Dim) {
+	for i, axis := range splitAxes(list) {
+		l := axis[0]
+		if len(axis) > 1 || dims[i].Sym != 0 || strings.ContainsAny(c.op.Rule.String(), "(") || strings.Contains(c.op.Rule.String(), string(l)+"!") {
+			continue
+		}
+		if _, ok := known[l]; !ok {
+			n := dims[i].Len()
+			cut := rapid.IntRange(0, n).Draw(t, "cut")
+			known[l] = graph.Units(n, 1)
+			if rapid.Bool().Draw(t, "packed") {
+				known[l] = graph.Pack(graph.Field{Name: "a", Size: cut, Unit: 1}, graph.Field{Name: "b", Size: n - cut, Unit: 1})
+			}
+		}
+		dims[i] = known[l]
+	}
 }
 
 func splitAxes(list string) []string {
@@ -241,13 +271,17 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 	return b.Input(name, typ)
 }
 
-// values are random; for scans, steps are positive and rates negative.
+// values are random; for scans, steps are positive and rates negative, and sums
+// of squares are positive.
 func (c *opCase) values(n, operand int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(c.rng.NormFloat64())
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
 			out[i] = float32(math.Abs(float64(out[i]))) / 4
+		}
+		if c.op.Name == "rms_scale" && operand == 1 {
+			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
 		}
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 2 {
 			out[i] = -float32(math.Abs(float64(out[i])))
@@ -258,6 +292,7 @@ func (c *opCase) values(n, operand int) []float32 {
 
 // fill gives the batch its inputs.
 func (c *opCase) fill(b *exec.Batch) {
+	var err error
 	tokens := 0
 	for _, q := range b.Sequences {
 		tokens += q.Len
@@ -274,6 +309,8 @@ func (c *opCase) fill(b *exec.Batch) {
 		a := graph.ArrayOf(c.values(graph.Array{Shape: shape}.Elems(), operand), shape...)
 		if v.Type.DType == graph.I32 {
 			a = c.ids(shape)
+		} else if a, err = a.Convert(v.Type.DType); err != nil {
+			panic(err)
 		}
 		b.Inputs[name] = a
 	}
@@ -289,7 +326,11 @@ func (c *opCase) ids(shape []int) graph.Array {
 }
 
 func (c *opCase) engine(t *rapid.T, set kernels.Set, slots int) *exec.Engine {
-	s, err := lowering.Lower(c.graph)
+	return c.engineOf(t, c.graph, set, slots)
+}
+
+func (c *opCase) engineOf(t *rapid.T, g *graph.Graph, set kernels.Set, slots int) *exec.Engine {
+	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,9 +352,9 @@ func output(t *rapid.T, e *exec.Engine) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []float32
+	all := make([]float32, out.Rows()*out.Cols)
 	for i := range out.Rows() {
-		all = append(all, out.Row(i)...)
+		out.Read(all[i*out.Cols:(i+1)*out.Cols], i*out.Stride)
 	}
 	return all
 }

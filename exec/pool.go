@@ -27,15 +27,15 @@ type job struct {
 	failed atomic.Pointer[error]
 }
 
-func newPool(workers int) *pool {
+func newPool(workers int, live *sync.WaitGroup) *pool {
 	p := &pool{workers: workers, wake: make(chan struct{}, workers)}
 	for range workers - 1 {
-		go func() {
+		live.Go(func() {
 			for range p.wake {
 				p.job.work()
 				p.job.done.Done()
 			}
-		}()
+		})
 	}
 	return p
 }

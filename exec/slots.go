@@ -57,28 +57,29 @@ func (e *Engine) Reset(slot int) error {
 }
 
 func (e *Engine) clear(slot int) {
-	for i, b := range e.s.Buffers {
-		if b.Space == lowering.State {
-			clear(e.memory[i][int64(slot)*b.Bytes : int64(slot+1)*b.Bytes])
+	for _, r := range e.ranks {
+		for i, b := range r.s.Buffers {
+			if b.Space == lowering.State {
+				clear(r.memory[i][int64(slot)*b.Bytes : int64(slot+1)*b.Bytes])
+			}
 		}
 	}
 }
 
-// State copies a state of a sequence, by the name of the graph's state value.
+// State copies a state of a sequence, by the name of the graph's state value:
+// all of it, whatever the ranks hold.
 func (e *Engine) State(slot int, name string) ([]float32, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.usable(slot); err != nil {
 		return nil, err
 	}
-	for i, b := range e.s.Buffers {
-		if b.Space == lowering.State && b.Value.Name == name {
-			all := view[float32](e.memory[i])
-			n := int(b.Bytes) / 4
-			return append([]float32(nil), all[slot*n:(slot+1)*n]...), nil
-		}
-	}
-	return nil, fmt.Errorf("the graph has no state %s", name)
+	var out []float32
+	err := e.eachPiece(slot, name, func(size int) error {
+		out = make([]float32, size)
+		return nil
+	}, func(whole int, held []float32) { copy(out[whole:], held) })
+	return out, err
 }
 
 // SetState replaces a state of a sequence.
@@ -88,17 +89,38 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 	if err := e.usable(slot); err != nil {
 		return err
 	}
-	for i, b := range e.s.Buffers {
-		if b.Space == lowering.State && b.Value.Name == name {
-			n := int(b.Bytes) / 4
-			if len(values) != n {
-				return fmt.Errorf("state %s has %d elements, %d given", name, n, len(values))
+	return e.eachPiece(slot, name, func(size int) error {
+		if len(values) != size {
+			return fmt.Errorf("state %s has %d elements, %d given", name, size, len(values))
+		}
+		return nil
+	}, func(whole int, held []float32) { copy(held, values[whole:]) })
+}
+
+// eachPiece visits what the ranks hold of a slot's state, once its size is right.
+func (e *Engine) eachPiece(slot int, name string, size func(int) error, see func(whole int, held []float32)) error {
+	found := false
+	for _, r := range e.ranks {
+		for i, b := range r.s.Buffers {
+			if b.Space != lowering.State || b.Name != name {
+				continue
 			}
-			copy(view[float32](e.memory[i])[slot*n:], values)
-			return nil
+			if !found {
+				found = true
+				if err := size(rowElems(b.Type.Dims)); err != nil {
+					return err
+				}
+			}
+			n := int(b.Bytes) / 4
+			held := view[float32](r.memory[i])[slot*n : (slot+1)*n]
+			p := piecesOf(b.Type, r.s.Ranks, r.s.Rank)
+			p.each(1, rowElems(b.Type.Dims), func(_, whole, _, part, n int) { see(whole, held[part:part+n]) })
 		}
 	}
-	return fmt.Errorf("the graph has no state %s", name)
+	if !found {
+		return fmt.Errorf("the graph has no state %s", name)
+	}
+	return nil
 }
 
 // usable reports why a slot cannot be used in a step.

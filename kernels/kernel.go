@@ -8,12 +8,18 @@ import "github.com/krait-ml/krait/graph"
 // apart. Of the slices, the one for DType is set.
 type Tensor struct {
 	DType  graph.DType
-	Dims   [graph.MaxRank]int // axes that do not exist are 1
+	Dims   [graph.MaxRank]int // of what the rank holds; axes that do not exist are 1
 	Cols   int                // elements of a row: the product of all axes but the first
 	Stride int
 	F32    []float32
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
+
+	// Axis is the sharded axis, Full its size over all ranks, and Runs what this
+	// rank holds of it. Of a tensor that is not sharded, Axis is the last one
+	// and Runs is nil.
+	Axis, Full int
+	Runs       []graph.Run
 }
 
 // Rows is the size of the first axis.
@@ -33,6 +39,28 @@ func (t *Tensor) Vector() []float32 { return t.F32[:t.Dims[0]] }
 func (t *Tensor) Segment(i int) (start, tokens, slot int) {
 	r := t.I32[3*i : 3*i+3]
 	return int(r[0]), int(r[1]), int(r[2])
+}
+
+// Start is where the rank's part of the sharded axis begins.
+func (t *Tensor) Start() int {
+	if len(t.Runs) == 0 {
+		return 0
+	}
+	return t.Runs[0].Start
+}
+
+// HeldRow finds row i of the whole tensor among those that the rank holds.
+func (t *Tensor) HeldRow(i int) (at int, ok bool) {
+	if t.Runs == nil || t.Axis != 0 {
+		return i, true
+	}
+	for _, r := range t.Runs {
+		if r.Start <= i && i < r.End() {
+			return at + i - r.Start, true
+		}
+		at += r.Len
+	}
+	return 0, false
 }
 
 // Call is one launch: operands and results in the order of the operation. The
@@ -57,3 +85,20 @@ type Set map[string]Kernel
 
 // RowUnits cuts the work by rows of the first result.
 func RowUnits(c *Call) int { return c.Results[0].Rows() }
+
+// Groups says which group of B and C a head (or channel) of a scan reads, where
+// a rank has a range of the heads and the groups that they need.
+type Groups struct {
+	first int // the rank's first head
+	each  int // heads per group
+	skip  int // groups before the first that the rank holds
+}
+
+// GroupsOf works the groups out from a tensor with an entry per head and one
+// with n per group.
+func GroupsOf(heads, b *Tensor, n int) Groups {
+	return Groups{heads.Start(), max(1, heads.Full/(b.Full/n)), b.Start() / n}
+}
+
+// Of is the group, of those that the rank holds, that its head i reads.
+func (g Groups) Of(i int) int { return (g.first+i)/g.each - g.skip }

@@ -1,14 +1,15 @@
 // Package lowering turns a graph into a schedule per rank: the steps that the
-// rank runs, and where in memory every tensor lies.
+// rank runs, on which stream, and where in memory every tensor lies.
 //
 // Sizes that depend on the batch stay symbolic: the arena has one region per
 // symbol (tokens, sequences, rows) that is planned for a count of one, so that
-// binding a batch is a multiplication. A schedule prints as text.
+// binding a batch is a multiplication. A schedule prints as text and is parsed
+// from it, checks itself ([Schedule.Check]), and says without running what it
+// takes ([NewPlan]).
 package lowering
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -33,13 +34,44 @@ var spaceNames = [...]string{"param", "state", "input", "constant", "token", "se
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
 
-// Schedule is what one rank runs.
+// Count is how often a region of this space repeats: a symbol, or once.
+func (s Space) Count() graph.Poly {
+	switch s {
+	case PerToken:
+		return graph.Var(graph.Tokens)
+	case PerSeq:
+		return graph.Var(graph.Seqs)
+	case PerRow:
+		return graph.Var(graph.Rows)
+	}
+	return graph.Const(1)
+}
+
+// Stream is a queue of steps. Steps of one stream run in order; steps of
+// different streams run at the same time unless events order them.
+type Stream uint8
+
+// The streams.
+const (
+	Compute Stream = iota // kernels
+	Comm                  // collectives
+)
+
+const numStreams = 2
+
+var streamNames = [numStreams]string{"compute", "comm"}
+
+// String is the name of the stream in schedule text.
+func (s Stream) String() string { return streamNames[s] }
+
+// Schedule is what one rank runs. The streams may run the steps in any order
+// that streams and events allow; the order of Steps is one of them.
 type Schedule struct {
 	Name    string
 	Rank    int
 	Ranks   int
 	Buffers []Buffer
-	Init    []Step // once, when the weights are there
+	Init    []Step // once, when the weights are there; on the compute stream
 	Steps   []Step // for every batch
 	Outputs []Output
 	// Bytes is the size of each region: for the spaces of the arena, the peak
@@ -49,28 +81,46 @@ type Schedule struct {
 
 // Buffer is a tensor in memory.
 type Buffer struct {
-	Value  *graph.Value // its name and type; for parameters and state what the rank has of it
-	Space  Space
-	Offset int64 // bytes into the region, times the count of the space
-	Bytes  int64 // likewise; for state, per slot
+	Name    string         // of the value
+	Type    graph.Type     // over all ranks; the rank has its share
+	Storage *graph.Storage // parameters: where the checkpoint has it
+	Space   Space
+	Offset  int64 // bytes into the region, times the count of the space
+	Bytes   int64 // of the rank's share, likewise; for state, per slot
 }
 
 // Ref is a tensor as a step sees it: a buffer or a view of one.
 type Ref struct {
+	Name   string     // of the value
+	Type   graph.Type // over all ranks; the rank has its share
 	Buffer int
 	Offset int // elements from the beginning of the buffer
 	Stride int // elements from one entry of the first axis to the next
-	Dims   []graph.Dim
 }
 
-// Step launches one kernel.
+// Kind says what a step does.
+type Kind uint8
+
+// The kinds of steps.
+const (
+	Launch   Kind = iota // run the kernel of Op
+	Exchange             // take part in the collective Op
+	Relayout             // shard: keep the rank's part; term: clear what rank 0 keeps
+	Record               // Event happens when the stream comes here
+	Wait                 // the stream goes on after Event
+)
+
+// Step is one entry of a stream.
 type Step struct {
+	Kind    Kind
+	Stream  Stream
+	Event   int    // of Record and Wait
 	Name    string // of the first result, for errors and profiles
 	Op      *graph.Op
 	Attrs   graph.Attrs
 	Args    []Ref
 	Results []Ref
-	Cost    graph.Cost
+	Cost    graph.Cost // over all ranks
 }
 
 // Output is a value that the caller gets after a step.
@@ -79,52 +129,20 @@ type Output struct {
 	Ref  Ref
 }
 
-// String writes the schedule as text: buffers, then steps.
-func (s *Schedule) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d\n", s.Name, s.Rank, s.Ranks)
-	for i, bytes := range s.Bytes {
-		if bytes > 0 {
-			fmt.Fprintf(&b, "region %s %d bytes\n", Space(i), bytes)
-		}
-	}
-	for _, buf := range s.Buffers {
-		fmt.Fprintf(&b, "buffer %s %s+%d %d bytes : %s\n", buf.Value.Name, buf.Space, buf.Offset, buf.Bytes, buf.Value.Type)
-	}
-	for _, st := range s.Init {
-		b.WriteString("init " + s.stepText(st))
-	}
-	for _, st := range s.Steps {
-		b.WriteString("step " + s.stepText(st))
-	}
-	for _, o := range s.Outputs {
-		fmt.Fprintf(&b, "output %s = %s\n", o.Name, s.refText(o.Ref))
-	}
-	return b.String()
-}
+// Local is what the rank holds of a value of type t.
+func (s *Schedule) Local(t graph.Type) graph.Type { return t.Local(s.Ranks, s.Rank) }
 
-func (s *Schedule) stepText(st Step) string {
-	var b strings.Builder
-	for i, r := range st.Results {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(s.refText(r))
+// kindOf is the kind of step that an operation becomes.
+func kindOf(op *graph.Op) (Kind, error) {
+	switch op.Class {
+	case graph.Compute:
+		return Launch, nil
+	case graph.Collective:
+		return Exchange, nil
+	case graph.Relayout:
+		return Relayout, nil
 	}
-	fmt.Fprintf(&b, " = %s", st.Op.Name)
-	for i, r := range st.Args {
-		b.WriteString([]string{" ", ", "}[min(i, 1)] + s.refText(r))
-	}
-	return b.String() + "\n"
-}
-
-// refText writes a view as name[offset:stride].
-func (s *Schedule) refText(r Ref) string {
-	v := s.Buffers[r.Buffer].Value
-	if r.Offset == 0 && r.Stride == rowElems(v.Type.Dims) {
-		return v.Name
-	}
-	return fmt.Sprintf("%s[%d:%d]", v.Name, r.Offset, r.Stride)
+	return 0, fmt.Errorf("%s is no step of a schedule", op.Name)
 }
 
 // rowElems is the number of elements below the first axis, whose size may be a
@@ -137,4 +155,27 @@ func rowElems(dims []graph.Dim) int {
 		}
 	}
 	return n
+}
+
+// sizeOf is the bytes of a local type per count of the symbol that its first
+// axis may be, and the space of a value of that shape.
+func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
+	bytes, space = int64(t.DType.Bytes()), Fixed
+	for i, d := range t.Dims {
+		switch {
+		case d.Sym == 0:
+			bytes *= int64(d.Len())
+		case i > 0:
+			return 0, 0, fmt.Errorf("%s: only the first axis may be a symbol", t)
+		case d.Sym == graph.Tokens:
+			space = PerToken
+		case d.Sym == graph.Seqs:
+			space = PerSeq
+		case d.Sym == graph.Rows:
+			space = PerRow
+		default:
+			return 0, 0, fmt.Errorf("%s: a result cannot be as long as %s", t, d)
+		}
+	}
+	return bytes, space, nil
 }

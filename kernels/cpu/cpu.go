@@ -28,6 +28,12 @@ var Kernels = kernels.Set{
 	"unit_rmsnorm":  {Units: kernels.RowUnits, Run: unitRMSNorm},
 	"group_rmsnorm": {Units: kernels.RowUnits, Run: groupRMSNorm},
 
+	"sumsq":     {Units: kernels.RowUnits, Run: sumsq},
+	"rms_scale": {Units: kernels.RowUnits, Run: rmsScale},
+
+	"quantize":   {Units: kernels.RowUnits, Run: convert},
+	"dequantize": {Units: kernels.RowUnits, Run: convert},
+
 	"conv1d":         {Units: convUnits, Run: conv1d},
 	"selective_scan": {Units: scanUnits, Run: selectiveScan},
 	"ssd_scan":       {Units: ssdUnits, Run: ssdScan},

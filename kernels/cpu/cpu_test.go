@@ -6,7 +6,6 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels/reference"
-	"github.com/x448/float16"
 )
 
 // TestSet: every operation that computes has a kernel here and a plain one.
@@ -26,15 +25,6 @@ func TestSet(t *testing.T) {
 	}
 	if len(Kernels) != n || len(reference.Kernels) != n {
 		t.Errorf("%d and %d kernels for %d operations", len(Kernels), len(reference.Kernels), n)
-	}
-}
-
-func TestHalf(t *testing.T) {
-	for i := range 1 << 16 {
-		got, want := half(uint16(i)), float16.Frombits(uint16(i)).Float32()
-		if got != want && !(math.IsNaN(float64(got)) && math.IsNaN(float64(want))) {
-			t.Fatalf("%#04x is %g, want %g", i, got, want)
-		}
 	}
 }
 

@@ -16,9 +16,10 @@ func matmulUnits(c *kernels.Call) int {
 
 // matmul is x wᵀ. A unit reads its rows of the weight once for all tokens: as
 // they lie when they are f32, widened into a small buffer otherwise. Each
-// element of the result is summed along k in order, whatever the tiling.
+// element of the result is summed along k in order, whatever the tiling; without
+// any k it is 0.
 func matmul(c *kernels.Call, lo, hi int) {
-	w, depth := &c.Args[1], c.Args[1].Cols
+	w, depth := &c.Args[1], max(1, c.Args[1].Cols)
 	if w.DType != graph.F32 {
 		depth = matmulDepth
 	}
@@ -35,7 +36,7 @@ func matmul(c *kernels.Call, lo, hi int) {
 					rows[j] = w.F32[at : at+end-k]
 				} else {
 					rows[j] = buf[j][:end-k]
-					widen(rows[j], w, at)
+					w.Read(rows[j], at)
 				}
 			}
 			panel(c, rows[:cols], n, k)

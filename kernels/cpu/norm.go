@@ -36,11 +36,34 @@ func unitRMSNorm(c *kernels.Call, lo, hi int) {
 
 func groupRMSNorm(c *kernels.Call, lo, hi int) {
 	w, eps, groups := c.Args[1].Vector(), c.Attrs.Float("eps"), c.Attrs.Int("groups")
-	size := len(w) / groups
+	size := c.Args[1].Full / groups
 	for i := lo; i < hi; i++ {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for g := 0; g < len(w); g += size {
 			normalise(y[g:g+size], x[g:g+size], w[g:g+size], eps)
+		}
+	}
+}
+
+// sumsq is the first half of rmsnorm, rmsScale the second.
+func sumsq(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		var sum float64
+		for _, v := range c.Args[0].Row(i) {
+			sum += float64(v) * float64(v)
+		}
+		c.Results[0].F32[i*c.Results[0].Stride] = float32(sum)
+	}
+}
+
+func rmsScale(c *kernels.Call, lo, hi int) {
+	sum, w := &c.Args[1], c.Args[2].Vector()
+	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		f := float32(1 / math.Sqrt(float64(sum.F32[i*sum.Stride])/width+eps))
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = w[j] * (x[j] * f)
 		}
 	}
 }

@@ -1,16 +1,16 @@
 package cpu
 
-import (
-	"math"
-
-	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
-)
+import "github.com/krait-ml/krait/kernels"
 
 func embedding(c *kernels.Call, lo, hi int) {
 	ids, table := c.Args[0].I32, &c.Args[1]
 	for i := lo; i < hi; i++ {
-		widen(c.Results[0].Row(i), table, int(ids[i])*table.Stride)
+		row := c.Results[0].Row(i)
+		if at, ok := table.HeldRow(int(ids[i])); ok {
+			table.Read(row, at*table.Stride)
+		} else {
+			clear(row) // another rank has it
+		}
 	}
 }
 
@@ -21,32 +21,15 @@ func selectRows(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// widen reads elements of t, from the one at index at, as f32.
-func widen(dst []float32, t *kernels.Tensor, at int) {
-	switch t.DType {
-	case graph.F32:
-		copy(dst, t.F32[at:at+len(dst)])
-	case graph.BF16:
-		src := t.U16[at : at+len(dst)]
-		for i, b := range src {
-			dst[i] = math.Float32frombits(uint32(b) << 16)
-		}
-	case graph.F16:
-		src := t.U16[at : at+len(dst)]
-		for i, b := range src {
-			dst[i] = half(b)
+// convert rounds or widens to the format of the result.
+func convert(c *kernels.Call, lo, hi int) {
+	var buf [512]float32
+	x, y := &c.Args[0], &c.Results[0]
+	for i := lo; i < hi; i++ {
+		for j := 0; j < y.Cols; j += len(buf) {
+			part := buf[:min(len(buf), y.Cols-j)]
+			x.Read(part, i*x.Stride+j)
+			y.Write(i*y.Stride+j, part)
 		}
 	}
-}
-
-// half widens an f16: the exponent is moved by a multiplication, which is exact
-// for subnormals too; infinities and NaNs are set apart.
-func half(b uint16) float32 {
-	mag := uint32(b&0x7fff) << 13
-	if mag >= 0x7c00<<13 {
-		mag |= 0xff << 23
-	} else {
-		mag = math.Float32bits(math.Float32frombits(mag) * 0x1p112)
-	}
-	return math.Float32frombits(mag | uint32(b&0x8000)<<16)
 }

@@ -28,13 +28,13 @@ func conv1d(c *kernels.Call, lo, hi int) {
 				if back < 0 {
 					for k := range out {
 						ch := from + k
-						out[k] += w.F32[ch*width+j] * history[ch*(width-1)+back+width-1]
+						out[k] += w.F32[ch*w.Stride+j] * history[ch*(width-1)+back+width-1]
 					}
 					continue
 				}
 				in := x.Row(start + back)[from:to]
 				for k := range out {
-					out[k] += w.F32[(from+k)*width+j] * in[k]
+					out[k] += w.F32[(from+k)*w.Stride+j] * in[k]
 				}
 			}
 		}
@@ -61,7 +61,7 @@ func selectiveScan(c *kernels.Call, lo, hi int) {
 	u, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
 	y := &c.Results[0]
 	n := a.Cols
-	perGroup := y.Cols / (b.Cols / n)
+	groups := kernels.GroupsOf(dt, b, n)
 	perSeq := blocks(y.Cols)
 	var buf [256]float32 // the decays of one channel; longer states go in pieces
 	for unit := lo; unit < hi; unit++ {
@@ -72,12 +72,12 @@ func selectiveScan(c *kernels.Call, lo, hi int) {
 		for t := start; t < start+tokens; t++ {
 			ut, dtt, bt, ct, yt := u.Row(t), dt.Row(t), b.Row(t), cc.Row(t), y.Row(t)
 			for ch := from; ch < to; ch++ {
-				g := ch / perGroup * n
+				g := groups.Of(ch) * n
 				var sum float32
 				for k := 0; k < n; k += len(buf) {
 					e := min(k+len(buf), n)
 					decay := buf[:e-k]
-					expInto(decay, a.F32[ch*n+k:ch*n+e], dtt[ch])
+					expInto(decay, a.F32[ch*a.Stride+k:ch*a.Stride+e], dtt[ch])
 					sum = recur(h[ch*n+k:ch*n+e], decay, bt[g+k:g+e], ct[g+k:g+e], dtt[ch]*ut[ch], sum)
 				}
 				yt[ch] = sum
@@ -104,12 +104,12 @@ func ssdScan(c *kernels.Call, lo, hi int) {
 	x, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], c.Args[2].Vector(), &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
 	y := &c.Results[0]
 	heads, size, n := dt.Cols, state.Dims[2], state.Dims[3]
-	perGroup := heads / (b.Cols / n)
+	groups := kernels.GroupsOf(dt, b, n)
 	var decay [1]float32
 	for unit := lo; unit < hi; unit++ {
 		start, tokens, slot := seg.Segment(unit / heads)
 		head := unit % heads
-		g := head / perGroup * n
+		g := groups.Of(head) * n
 		h := state.Row(slot)[head*size*n : (head+1)*size*n]
 		for t := start; t < start+tokens; t++ {
 			d := dt.Row(t)[head]

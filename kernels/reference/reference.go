@@ -33,6 +33,12 @@ var Kernels = kernels.Set{
 	"unit_rmsnorm":  whole(func(c *kernels.Call) { norm(c, 1) }),
 	"group_rmsnorm": whole(func(c *kernels.Call) { norm(c, c.Attrs.Int("groups")) }),
 
+	"sumsq":     whole(sumsq),
+	"rms_scale": whole(rmsScale),
+
+	"quantize":   whole(each(func(x float64) float64 { return x })),
+	"dequantize": whole(each(func(x float64) float64 { return x })),
+
 	"conv1d":         whole(conv1d),
 	"selective_scan": whole(selectiveScan),
 	"ssd_scan":       whole(ssdScan),
@@ -58,7 +64,30 @@ func at(t *kernels.Tensor, i, j int) float64 {
 	return float64(t.F32[k])
 }
 
-func set(t *kernels.Tensor, i, j int, v float64) { t.F32[i*t.Stride+j] = float32(v) }
+func set(t *kernels.Tensor, i, j int, v float64) {
+	k := i*t.Stride + j
+	switch t.DType {
+	case graph.F16:
+		t.U16[k] = float16.Fromfloat32(float32(v)).Bits()
+	case graph.BF16:
+		t.U16[k] = bf16(float32(v))
+	default:
+		t.F32[k] = float32(v)
+	}
+}
+
+// bf16 takes the upper half of the bits, rounded to nearest, ties to even.
+func bf16(v float32) uint16 {
+	bits := math.Float32bits(v)
+	hi, lo := uint16(bits>>16), bits&0xffff
+	switch {
+	case v != v:
+		return hi | 0x40
+	case lo > 0x8000 || lo == 0x8000 && hi&1 == 1:
+		return hi + 1
+	}
+	return hi
+}
 
 // fill sets every element of the first result.
 func fill(c *kernels.Call, f func(i, j int) float64) {
@@ -107,7 +136,12 @@ func clamp(c *kernels.Call) {
 }
 
 func embedding(c *kernels.Call) {
-	fill(c, func(i, j int) float64 { return at(&c.Args[1], int(c.Args[0].I32[i]), j) })
+	fill(c, func(i, j int) float64 {
+		if row, ok := c.Args[1].HeldRow(int(c.Args[0].I32[i])); ok {
+			return at(&c.Args[1], row, j)
+		}
+		return 0
+	})
 }
 
 func selectRows(c *kernels.Call) {
@@ -124,11 +158,27 @@ func matmul(c *kernels.Call) {
 	})
 }
 
+func sumsq(c *kernels.Call) {
+	fill(c, func(i, _ int) (sum float64) {
+		for j := range c.Args[0].Cols {
+			sum += at(&c.Args[0], i, j) * at(&c.Args[0], i, j)
+		}
+		return sum
+	})
+}
+
+func rmsScale(c *kernels.Call) {
+	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
+	fill(c, func(i, j int) float64 {
+		return at(&c.Args[2], j, 0) * at(&c.Args[0], i, j) / math.Sqrt(at(&c.Args[1], i, 0)/width+eps)
+	})
+}
+
 // norm divides each of equal groups of a row by its root mean square, and
 // multiplies by the weight when there is one.
 func norm(c *kernels.Call, groups int) {
 	x, eps := &c.Args[0], c.Attrs.Float("eps")
-	size := x.Cols / groups
+	size := x.Full / groups
 	fill(c, func(i, j int) float64 {
 		var sum float64
 		for k := j / size * size; k < (j/size+1)*size; k++ {

@@ -45,7 +45,7 @@ func ssdScan(c *kernels.Call) {
 // channels and n states.
 func scan(c *kernels.Call, size, n int, rate func(head, k int) float64) {
 	x, dt, b, cc, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6], &c.Results[0]
-	group := dt.Cols / (b.Cols / n)
+	groups := kernels.GroupsOf(dt, b, n)
 	for s := range seg.Rows() {
 		start, tokens, slot := seg.Segment(s)
 		for ch := range y.Cols {
@@ -57,7 +57,7 @@ func scan(c *kernels.Call, size, n int, rate func(head, k int) float64) {
 			for t := start; t < start+tokens; t++ {
 				d, sum := at(dt, t, head), 0.0
 				for k := range h {
-					g := head/group*n + k
+					g := groups.Of(head)*n + k
 					h[k] = math.Exp(d*rate(head, k))*h[k] + d*at(x, t, ch)*at(b, t, g)
 					sum += h[k] * at(cc, t, g)
 				}

@@ -1,0 +1,167 @@
+package exec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/x448/float16"
+)
+
+// tensorOf is a tensor of rows of cols elements with a gap after each.
+func tensorOf(d graph.DType, rows, cols int, values []float32) kernels.Tensor {
+	t := kernels.Tensor{DType: d, Cols: cols, Stride: cols + 3}
+	t.Dims[0] = rows
+	t.F32, t.U16 = make([]float32, rows*t.Stride), make([]uint16, rows*t.Stride)
+	for i := range rows {
+		t.Write(i*t.Stride, values[i*cols:(i+1)*cols])
+	}
+	return t
+}
+
+func valueAt(t *kernels.Tensor, row, col int) float32 {
+	var v [1]float32
+	t.Read(v[:], row*t.Stride+col)
+	return v[0]
+}
+
+// collectively runs f on all ranks at the same time.
+func collectively(t *testing.T, ranks int, f func(c comm, rank int) error) {
+	t.Helper()
+	meet := newRendezvous(ranks)
+	var wg sync.WaitGroup
+	for r := range ranks {
+		wg.Go(func() {
+			if err := f(&shared{rendezvous: meet, rank: r}, r); err != nil {
+				meet.stop(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := meet.failure(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// round is the value in the format, by another way than kernels.Round.
+func round(d graph.DType, v float32) float32 {
+	a, err := graph.ArrayOf([]float32{v}, 1).Convert(d)
+	if err != nil {
+		panic(err)
+	}
+	return a.Float32s()[0]
+}
+
+// TestAllReduce: sums of two values at a time, of every format and both ways to
+// add, in place and not, are those of the ranks in order, with the same bits on
+// all ranks. The f32 sum of f16 summands differs from the f16 sum.
+func TestAllReduce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const rows, cols = 3, 301
+	differ := 0
+	for _, ranks := range []int{2, 3, 4, 8} {
+		for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
+			for _, acc32 := range []bool{false, true} {
+				x := make([]exchange, ranks)
+				terms := make([][]float32, ranks)
+				for r := range x {
+					terms[r] = make([]float32, rows*cols)
+					for i := range terms[r] {
+						terms[r][i] = round(d, float32(rng.NormFloat64()))
+					}
+					x[r].acc32 = acc32
+					x[r].args = []kernels.Tensor{tensorOf(d, rows, cols, terms[r]), tensorOf(graph.F32, 1, 2, []float32{float32(r), 1})}
+					x[r].results = []kernels.Tensor{x[r].args[0], tensorOf(graph.F32, 1, 2, []float32{7, 7})}
+				}
+				collectively(t, ranks, func(c comm, r int) error { return c.allReduce(&x[r]) })
+				for i := range rows * cols {
+					exact, each := float32(0), float32(0)
+					for r := range ranks {
+						exact += terms[r][i]
+						each = round(d, each+terms[r][i])
+					}
+					want := each
+					if acc32 {
+						want = round(d, exact)
+					}
+					if round(d, exact) != each {
+						differ++
+					}
+					for r := range ranks {
+						if got := valueAt(&x[r].results[0], i/cols, i%cols); got != want {
+							t.Fatalf("%d ranks, %s, acc32 %v: element %d is %g on rank %d, want %g", ranks, d, acc32, i, got, r, want)
+						}
+					}
+				}
+				for r := range ranks {
+					if a, b := valueAt(&x[r].results[1], 0, 0), valueAt(&x[r].results[1], 0, 1); a != float32(ranks*(ranks-1)/2) || b != float32(ranks) {
+						t.Fatalf("%d ranks: the second value is %g %g on rank %d", ranks, a, b, r)
+					}
+				}
+			}
+		}
+	}
+	if differ == 0 {
+		t.Error("no sum depends on the format in which it is made; the test says nothing")
+	}
+}
+
+// TestGatherAndScatter: of axes before and after others, of several fields, split,
+// whole and covering, with empty parts.
+func TestGatherAndScatter(t *testing.T) {
+	field := func(name string, size, unit int) graph.Field { return graph.Field{Name: name, Size: size, Unit: unit} }
+	packed := graph.Pack(field("a", 6, 2), field("b", 5, 1), field("c", 2, 1))
+	split, whole, cover := graph.Placement{Kind: graph.Split}, graph.Placement{}, graph.Placement{Kind: graph.Cover, Of: 6}
+	for _, typ := range []graph.Type{
+		{Dims: []graph.Dim{graph.Size(3), packed}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 1, Place: []graph.Placement{split, split, split}}},
+		{Dims: []graph.Dim{graph.Size(3), packed}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 1, Place: []graph.Placement{split, whole, cover}}},
+		{Dims: []graph.Dim{packed, graph.Size(4)}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 0, Place: []graph.Placement{whole, split, cover}}},
+		{Dims: []graph.Dim{graph.Size(2), packed, graph.Size(3)}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 1, Place: []graph.Placement{split, split, cover}}},
+		{Dims: []graph.Dim{graph.Size(2), graph.Size(3), packed}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 2, Place: []graph.Placement{split, split, split}}},
+		{Dims: []graph.Dim{graph.Size(2), graph.Size(2), packed, graph.Size(2)}, Layout: graph.Layout{Kind: graph.Sharded, Axis: 2, Place: []graph.Placement{split, whole, split}}},
+	} {
+		for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
+			typ.DType = d
+			for _, ranks := range []int{2, 3, 4, 8} {
+				t.Run(fmt.Sprintf("%s/%d", typ, ranks), func(t *testing.T) { gatherAndScatter(t, typ, ranks) })
+			}
+		}
+	}
+}
+
+// gatherAndScatter: element i of the whole is i; the sum of ranks times it is
+// scattered, and what each rank got is gathered.
+func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
+	rows, cols := typ.Dims[0].Len(), rowElems(typ.Dims)
+	values, zeros := make([]float32, rows*cols), make([]float32, rows*cols)
+	for i := range values {
+		values[i] = float32(i % 50)
+	}
+	var parts []pieces
+	for r := range ranks {
+		parts = append(parts, piecesOf(typ, ranks, r))
+	}
+	collectively(t, ranks, func(c comm, r int) error {
+		local := typ.Local(ranks, r).Dims
+		scatter := exchange{parts: parts, args: []kernels.Tensor{tensorOf(typ.DType, rows, cols, values)}}
+		scatter.results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), rowElems(local), zeros)}
+		if err := c.reduceScatter(&scatter); err != nil {
+			return err
+		}
+		gather := exchange{parts: parts, args: scatter.results, results: []kernels.Tensor{tensorOf(typ.DType, rows, cols, zeros)}}
+		if err := c.allGather(&gather); err != nil {
+			return err
+		}
+		for i, v := range values {
+			if got := valueAt(&gather.results[0], i/cols, i%cols); got != float32(ranks)*v {
+				return fmt.Errorf("element %d is %g, want %g", i, got, float32(ranks)*v)
+			}
+		}
+		return nil
+	})
+}
+
+var _ = float16.Fromfloat32

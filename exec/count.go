@@ -1,0 +1,57 @@
+package exec
+
+import "github.com/krait-ml/krait/lowering"
+
+// CollectiveCount is what one collective of the schedule has done.
+type CollectiveCount struct {
+	Name  string // of its first result
+	Kind  string // all_reduce, all_gather or reduce_scatter
+	Calls int
+	// Elems and Bytes are the payload of all calls: of a sum each operand once,
+	// of an all_gather the whole result.
+	Elems, Bytes int64
+}
+
+// tally counts what a collective moved.
+type tally struct {
+	calls        int
+	elems, bytes int64
+}
+
+func (t *tally) count(st *step) {
+	t.calls++
+	tensors := st.call.Args
+	if st.Op.Name == "all_gather" {
+		tensors = st.call.Results
+	}
+	for i := range tensors {
+		n := int64(tensors[i].Rows() * tensors[i].Cols)
+		t.elems += n
+		t.bytes += n * int64(tensors[i].DType.Bytes())
+	}
+}
+
+// Collectives lists the collectives in the order of the schedule with what they
+// did, counted as they ran, since New or [Engine.ResetCounts].
+func (e *Engine) Collectives() []CollectiveCount {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []CollectiveCount
+	for _, st := range e.ranks[0].steps {
+		if st.Kind == lowering.Exchange {
+			out = append(out, CollectiveCount{st.Name, st.Op.Name, st.done.calls, st.done.elems, st.done.bytes})
+		}
+	}
+	return out
+}
+
+// ResetCounts lets [Engine.Collectives] count from 0 again.
+func (e *Engine) ResetCounts() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.ranks {
+		for i := range r.steps {
+			r.steps[i].done = tally{}
+		}
+	}
+}

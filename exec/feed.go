@@ -1,0 +1,200 @@
+package exec
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// input is an input of the graph as the caller gives it, on the host.
+type input struct {
+	name  string
+	typ   graph.Type
+	data  []byte
+	fill  func(*Batch, *input) error
+	limit int // ids must be below it, unless it is 0
+}
+
+// feed is an input of one rank: the host's memory, or a copy of what the rank
+// holds of it.
+type feed struct {
+	buffer int
+	in     *input
+	part   *pieces // nil: all of it
+	cols   int     // elements of a row of the whole
+	stride int     // of what the rank holds
+}
+
+// The inputs that every batch has are made from its sequences.
+var fills = map[string]func(*Batch, *input) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows}
+
+// findInputs lists the inputs, the bounds that tables set on ids, and what ranks
+// take of them.
+func (e *Engine) findInputs() error {
+	index := map[string]int{}
+	for _, r := range e.ranks {
+		for _, b := range r.s.Buffers {
+			if b.Space != lowering.Input {
+				continue
+			}
+			if i, ok := index[b.Name]; ok && !e.inputs[i].typ.Equal(b.Type) {
+				return fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, r.s.Rank, e.inputs[i].typ)
+			} else if ok {
+				continue
+			}
+			index[b.Name] = len(e.inputs)
+			fill := fills[b.Name]
+			if fill == nil {
+				fill = given
+			}
+			e.inputs = append(e.inputs, input{name: b.Name, typ: b.Type, fill: fill})
+		}
+		for i := range r.s.Steps {
+			if st := &r.s.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
+				if at, ok := index[st.Args[0].Name]; ok {
+					e.inputs[at].limit = st.Args[1].Type.Dims[0].Len()
+				}
+			}
+		}
+	}
+	for _, r := range e.ranks {
+		for i, b := range r.s.Buffers {
+			if b.Space == lowering.Input {
+				r.feeds = append(r.feeds, newFeed(r.s, i, &e.inputs[index[b.Name]]))
+			}
+		}
+	}
+	return nil
+}
+
+func newFeed(s *lowering.Schedule, buffer int, in *input) feed {
+	f := feed{buffer: buffer, in: in}
+	if in.typ.Layout.Kind == graph.Sharded {
+		part := piecesOf(in.typ, s.Ranks, s.Rank)
+		f.part, f.cols, f.stride = &part, rowElems(in.typ.Dims), rowElems(s.Local(in.typ).Dims)
+	}
+	return f
+}
+
+// feed fills the inputs; their memory only grows, so that decoding allocates
+// nothing.
+func (e *Engine) feed(b *Batch, z graph.Sizes) error {
+	for i := range e.inputs {
+		in := &e.inputs[i]
+		n := int64(in.typ.DType.Bytes())
+		for _, d := range in.typ.Dims {
+			if d.Sym != 0 {
+				n *= z.Of(d.Sym)
+			} else {
+				n *= int64(d.Len())
+			}
+		}
+		if int64(cap(in.data)) < n {
+			in.data = make([]byte, n, 2*n)
+		}
+		in.data = in.data[:n]
+		if err := in.fill(b, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// feed takes an input from the host.
+func (r *rank) feed(f *feed) {
+	data := f.in.data
+	if f.part != nil {
+		data = f.cut(r.memory[f.buffer])
+	}
+	if old := r.memory[f.buffer]; len(old) != len(data) || unsafe.SliceData(old) != unsafe.SliceData(data) {
+		r.memory[f.buffer], r.bound = data, false
+	}
+}
+
+// cut copies what the rank holds, into old where that is large enough.
+func (f *feed) cut(old []byte) []byte {
+	size := f.in.typ.DType.Bytes()
+	rows := len(f.in.data) / max(1, f.cols*size)
+	n := rows * f.stride * size
+	if f.part.rows {
+		n = 0
+		for _, x := range f.part.list {
+			n += x.n * f.stride * size
+		}
+	}
+	if cap(old) < n {
+		old = make([]byte, n)
+	}
+	out := old[:n]
+	f.part.each(rows, f.cols, func(row, whole, partRow, part, n int) {
+		from, to := (row*f.cols+whole)*size, (partRow*f.stride+part)*size
+		copy(out[to:to+n*size], f.in.data[from:])
+	})
+	return out
+}
+
+// given copies an input of the caller.
+func given(b *Batch, in *input) error {
+	name, d, data := in.name, in.typ.DType, in.data
+	a, ok := b.Inputs[name]
+	switch {
+	case !ok:
+		return fmt.Errorf("input %s is not given", name)
+	case a.DType != d:
+		return fmt.Errorf("input %s is %s, the graph wants %s", name, a.DType, d)
+	case len(a.Data) != len(data):
+		return fmt.Errorf("input %s has shape %v and %d bytes, the graph wants %d for this batch", name, a.Shape, len(a.Data), len(data))
+	}
+	copy(data, a.Data)
+	return nil
+}
+
+func fillIDs(b *Batch, in *input) error {
+	ids := view[int32](in.data)
+	at := 0
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		if q.Tokens == nil {
+			return fmt.Errorf("sequence %d: the graph reads token ids and none are given", i)
+		}
+		for j, id := range q.Tokens {
+			if id < 0 || in.limit > 0 && id >= in.limit {
+				return fmt.Errorf("sequence %d: token %d is %d; ids go from 0 to %d", i, j, id, in.limit-1)
+			}
+			ids[at] = int32(id)
+			at++
+		}
+	}
+	return nil
+}
+
+func fillSegments(b *Batch, in *input) error {
+	seg := view[int32](in.data)
+	start := 0
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		seg[3*i], seg[3*i+1], seg[3*i+2] = int32(start), int32(q.len()), int32(q.Slot)
+		start += q.len()
+	}
+	return nil
+}
+
+func fillRows(b *Batch, in *input) error {
+	rows := view[int32](in.data)
+	start, at := 0, 0
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		if q.Rows == nil {
+			rows[at] = int32(start + q.len() - 1)
+			at++
+		}
+		for _, r := range q.Rows {
+			rows[at] = int32(start + r)
+			at++
+		}
+		start += q.len()
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/x448/float16"
+)
+
+// Read reads elements of t, from the one at index at, as f32.
+func (t *Tensor) Read(dst []float32, at int) {
+	switch t.DType {
+	case graph.F32:
+		copy(dst, t.F32[at:at+len(dst)])
+	case graph.BF16:
+		src := t.U16[at : at+len(dst)]
+		for i, b := range src {
+			dst[i] = math.Float32frombits(uint32(b) << 16)
+		}
+	case graph.F16:
+		src := t.U16[at : at+len(dst)]
+		for i, b := range src {
+			dst[i] = half(b)
+		}
+	}
+}
+
+// Write rounds src to the format of t, to nearest and ties to even, from the
+// element at index at on.
+func (t *Tensor) Write(at int, src []float32) {
+	switch t.DType {
+	case graph.F32:
+		copy(t.F32[at:at+len(src)], src)
+	case graph.BF16:
+		dst := t.U16[at : at+len(src)]
+		for i, v := range src {
+			dst[i] = toBF16(v)
+		}
+	case graph.F16:
+		dst := t.U16[at : at+len(src)]
+		for i, v := range src {
+			dst[i] = float16.Fromfloat32(v).Bits()
+		}
+	}
+}
+
+// Round rounds values to what a format can hold.
+func Round(d graph.DType, values []float32) {
+	switch d {
+	case graph.BF16:
+		for i, v := range values {
+			values[i] = math.Float32frombits(uint32(toBF16(v)) << 16)
+		}
+	case graph.F16:
+		for i, v := range values {
+			values[i] = half(float16.Fromfloat32(v).Bits())
+		}
+	}
+}
+
+// toBF16 adds half of the last place, or a little less where that is even.
+func toBF16(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		return uint16(bits>>16) | 0x40
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}
+
+// half widens an f16: the exponent is moved by a multiplication, which is exact
+// for subnormals too; infinities and NaNs are set apart.
+func half(b uint16) float32 {
+	mag := uint32(b&0x7fff) << 13
+	if mag >= 0x7c00<<13 {
+		mag |= 0xff << 23
+	} else {
+		mag = math.Float32bits(math.Float32frombits(mag) * 0x1p112)
+	}
+	return math.Float32frombits(mag | uint32(b&0x8000)<<16)
+}

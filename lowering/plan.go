@@ -1,0 +1,93 @@
+package lowering
+
+import (
+	"errors"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Plan says what schedules take, without running them.
+type Plan struct {
+	Ranks       []RankPlan
+	Collectives []CollectivePlan // of one step, in order; the same for all ranks
+}
+
+// RankPlan is what one rank needs.
+type RankPlan struct {
+	Weights     int64      // bytes of parameters, in the format that the graph has them
+	Constants   int64      // bytes of what is computed from parameters once
+	State       int64      // bytes per slot
+	Arena       graph.Poly // bytes of activations at their peak, for a batch
+	Launches    int        // kernels per step
+	Copies      int        // steps that only move data, per step
+	Collectives int        // per step
+}
+
+// CollectivePlan is one collective of a step.
+type CollectivePlan struct {
+	Name  string // of its first result
+	Kind  string // all_reduce, all_gather or reduce_scatter
+	Block string // layers.N, "" outside of all
+	// Elems and Bytes are the payload: of a sum each operand once, of an
+	// all_gather the whole result.
+	Elems, Bytes graph.Poly
+	// Sent is what all ranks together send in a ring: 2(p-1) times the payload
+	// for an all_reduce, p-1 times for the halves of one.
+	Sent  graph.Poly
+	ranks int
+}
+
+// SentPerRank is the bytes that a rank sends for a batch, on average where
+// shards are uneven.
+func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
+	return float64(c.Sent.At(z)) / float64(c.ranks)
+}
+
+// NewPlan works out the plan of the schedules of all ranks. Schedules of which
+// there are none, or that do not meet in the same collectives, are an error.
+func NewPlan(schedules []*Schedule) (*Plan, error) {
+	if len(schedules) == 0 {
+		return nil, errors.New("there is no schedule")
+	}
+	p := &Plan{}
+	for _, s := range schedules {
+		p.Ranks = append(p.Ranks, s.plan())
+	}
+	for _, st := range schedules[0].exchanges() {
+		p.Collectives = append(p.Collectives, planExchange(st, len(schedules)))
+	}
+	return p, nil
+}
+
+func (s *Schedule) plan() RankPlan {
+	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State]}
+	for _, space := range []Space{PerToken, PerSeq, PerRow, Fixed} {
+		r.Arena = r.Arena.Plus(space.Count().Times(graph.Const(s.Bytes[space])))
+	}
+	for _, st := range s.Steps {
+		switch st.Kind {
+		case Launch:
+			r.Launches++
+		case Relayout:
+			r.Copies++
+		case Exchange:
+			r.Collectives++
+		}
+	}
+	return r
+}
+
+func planExchange(st *Step, ranks int) CollectivePlan {
+	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), ranks: ranks}
+	for i := range st.Args {
+		t := st.Args[i].Type
+		c.Elems = c.Elems.Plus(t.Elems())
+		c.Bytes = c.Bytes.Plus(t.Bytes())
+	}
+	rounds := int64(ranks - 1)
+	if c.Kind == "all_reduce" {
+		rounds *= 2
+	}
+	c.Sent = c.Bytes.Times(graph.Const(rounds))
+	return c
+}

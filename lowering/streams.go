@@ -1,0 +1,127 @@
+package lowering
+
+import (
+	"github.com/krait-ml/krait/graph"
+)
+
+// streams places steps on their streams, with events where one stream needs
+// what the other has done.
+//
+// A collective runs on the comm stream, after all that was launched on compute
+// before it. Compute waits for it when a launch reads its result; what is in
+// between runs at the same time. Collectives are numbered from 1.
+type streams struct {
+	launched int         // steps on compute so far
+	known    int         // of them, those that comm has waited for
+	issued   int         // collectives so far
+	waited   int         // the last that compute has waited for
+	written  map[int]int // by buffer: the last collective that writes it
+}
+
+// compute appends a step to the compute stream, after the collectives whose
+// results it reads.
+func (l *lowerer) compute(st Step) {
+	if l.s.Buffers[st.Results[0].Buffer].Space == Constant {
+		l.s.Init = append(l.s.Init, st)
+		return
+	}
+	need := 0
+	for _, r := range st.Args {
+		need = max(need, l.written[r.Buffer])
+	}
+	l.wait(need)
+	l.s.Steps = append(l.s.Steps, st)
+	l.launched++
+}
+
+// wait makes compute wait for a collective, unless it has.
+func (l *lowerer) wait(collective int) {
+	if collective <= l.waited {
+		return
+	}
+	l.s.Steps = append(l.s.Steps, Step{Kind: Wait, Stream: Compute, Event: collective})
+	l.waited = collective
+}
+
+func (l *lowerer) collective(i int, n *graph.Node) error {
+	if l.known < l.launched {
+		l.s.Steps = append(l.s.Steps, Step{Kind: Record, Stream: Compute}, Step{Kind: Wait, Stream: Comm})
+		l.known = l.launched
+	}
+	l.issued++
+	st := Step{Kind: Exchange, Stream: Comm, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
+	for k, v := range n.Results {
+		if err := l.exchanged(i, n, k, v); err != nil {
+			return err
+		}
+	}
+	st.Results = l.refs(n.Results)
+	if l.written == nil {
+		l.written = map[int]int{}
+	}
+	for _, r := range st.Args {
+		l.busy[r.Buffer] = l.issued
+	}
+	for _, r := range st.Results {
+		l.busy[r.Buffer], l.written[r.Buffer] = l.issued, l.issued
+	}
+	l.s.Steps = append(l.s.Steps, st)
+	return nil
+}
+
+// exchanged finds memory for result k of a collective: that of the operand when
+// a sum has the same shape and nobody needs the operand any more.
+func (l *lowerer) exchanged(i int, n *graph.Node, k int, v *graph.Value) error {
+	if n.Op.Name != "all_reduce" {
+		return l.result(v, false)
+	}
+	r := l.ref[n.Args[k].ID]
+	b := &l.s.Buffers[r.Buffer]
+	bytes, space, err := sizeOf(r.Type)
+	free := err == nil && space == b.Space && bytes == b.Bytes && l.end[r.Buffer] <= i
+	for j, a := range n.Args {
+		free = free && (j == k || l.ref[a.ID].Buffer != r.Buffer)
+	}
+	if !free {
+		return l.result(v, false)
+	}
+	l.alias(v, r)
+	return nil
+}
+
+// join lets compute wait for everything, so that its end is the end of the
+// batch, and then puts in the records of collectives that are waited for, and
+// numbers the events. Until then a wait on compute has the collective's number.
+func (l *lowerer) join() {
+	l.wait(l.issued)
+	event := map[int]int{}
+	for _, st := range l.s.Steps {
+		if st.Kind == Wait && st.Stream == Compute {
+			event[st.Event] = -1
+		}
+	}
+	var steps []Step
+	events, collectives := 0, 0
+	for _, st := range l.s.Steps {
+		switch {
+		case st.Kind == Record:
+			st.Event = events
+			events++
+		case st.Kind == Wait && st.Stream == Comm: // for the record before it
+			st.Event = events - 1
+		case st.Kind == Wait:
+			st.Event = event[st.Event]
+		}
+		steps = append(steps, st)
+		if st.Kind != Exchange {
+			continue
+		}
+		collectives++
+		if _, waited := event[collectives]; waited {
+			event[collectives] = events
+			steps = append(steps, Step{Kind: Record, Stream: Comm, Event: events})
+			events++
+		}
+	}
+	l.s.Steps = steps
+}
