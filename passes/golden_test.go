@@ -1,0 +1,98 @@
+package passes
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"golang.org/x/tools/txtar"
+)
+
+var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
+
+// TestGolden runs the cases of testdata: one file per pass. A case NAME is the
+// files NAME/in.ir, NAME/run (the passes, then ranks, strategy and payloads, as
+// key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
+// the in.ir before.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) != len(Table) {
+		t.Fatalf("%d files for %d passes: %v", len(files), len(Table), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { runGolden(t, file) })
+	}
+}
+
+func runGolden(t *testing.T, file string) {
+	a, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, run := "", ""
+	for i := range a.Files {
+		f := &a.Files[i]
+		name, what := filepath.Split(f.Name)
+		switch what {
+		case "in.ir":
+			in = string(f.Data)
+		case "run":
+			run = string(f.Data)
+		case "want.ir", "want.err":
+			got, err := runCase(in, run)
+			if (err != nil) != (what == "want.err") {
+				t.Errorf("%s: %v\n%s", name, err, got)
+				continue
+			}
+			if err != nil {
+				got = err.Error() + "\n"
+			}
+			if got != string(f.Data) {
+				t.Errorf("%s: got\n%s\nwant\n%s", name, got, f.Data)
+			}
+			if *update && err == nil {
+				f.Data = []byte(got)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// runCase runs "unpack partition ranks=2 strategy=naive quantize=fp16".
+func runCase(in, run string) (string, error) {
+	g, err := graph.Parse(in)
+	if err != nil {
+		return "", err
+	}
+	var o Options
+	var names []string
+	for _, w := range strings.Fields(run) {
+		key, value, ok := strings.Cut(w, "=")
+		switch {
+		case !ok:
+			names = append(names, w)
+		case key == "ranks":
+			fmt.Sscan(value, &o.Ranks)
+		case key == "strategy":
+			o.Strategy, err = FindStrategy(value)
+		case key == "quantize":
+			o.Quantize, err = ParseQuantize(value)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	out, err := Run(g, names, o)
+	if err != nil {
+		return "", err
+	}
+	return graph.Print(out), nil
+}

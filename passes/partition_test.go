@@ -1,0 +1,251 @@
+package passes
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"pgregory.net/rapid"
+)
+
+// TestSearchIsExhaustive: on small random graphs, the search finds what trying
+// every way of running every node finds.
+func TestSearchIsExhaustive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := randomBlock(t)
+		ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
+		strategy := Strategies[rapid.IntRange(0, 1).Draw(t, "strategy")]
+		p := &partitioner{rewriter: rewrite(g, graph.PartitionedStage, ranks), o: &Options{Ranks: ranks, Strategy: strategy},
+			uses: usesOf(g), covers: coversOf(g), placed: map[*graph.Value]graph.Layout{}}
+		s, err := p.describe(g.Nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decisions, err := s.solve(ranks)
+		best, ok := s.tryAll(state{have: make([]uint8, len(s.values))}, 0, ranks)
+		if (err == nil) != ok {
+			t.Fatalf("search: %v; brute force found one: %v\n%s", err, ok, graph.Print(g))
+		}
+		if !ok {
+			return
+		}
+		if got := s.replay(decisions, ranks); got != best {
+			t.Fatalf("search finds %+v, brute force %+v in\n%s", got, best, graph.Print(g))
+		}
+	})
+}
+
+// tryAll runs node i and all after it in every way.
+func (s *segment) tryAll(st state, i, ranks int) (best cost, found bool) {
+	if i == len(s.nodes) {
+		end, ok := s.end(st, ranks)
+		return end.cost, ok
+	}
+	configs, err := s.configs(s.nodes[i], ranks)
+	if err != nil {
+		return cost{}, false
+	}
+	for _, c := range configs {
+		if next, ok := s.step(st, i, s.nodes[i], c, ranks); ok {
+			if c, ok := s.tryAll(next, i+1, ranks); ok && (!found || c.less(best)) {
+				best, found = c, true
+			}
+		}
+	}
+	return best, found
+}
+
+// replay adds up what the decisions cost.
+func (s *segment) replay(decisions []*decision, ranks int) cost {
+	st := state{have: make([]uint8, len(s.values))}
+	for i, n := range s.nodes {
+		st, _ = s.step(st, i, n, decisions[i].config, ranks)
+	}
+	st, _ = s.end(st, ranks)
+	return st.cost
+}
+
+// randomBlock is a few operations on values with and without units.
+func randomBlock(t *rapid.T) *graph.Graph {
+	b := graph.New("g")
+	width, units := graph.Size(4), graph.Units(6, 1)
+	values := []*graph.Value{b.Input("x", graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), width))}
+	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+		x := rapid.SampledFrom(values).Draw(t, "x")
+		name := fmt.Sprint("v", i)
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0, 1:
+			out := rapid.SampledFrom([]graph.Dim{width, units}).Draw(t, "out")
+			x = b.MatMul(name, x, b.Param(name+"_w", graph.TypeOf(graph.F32, out, x.Type.Dims[1]), nil))
+		case 2:
+			x = b.Map(name, "silu", x)
+		case 3:
+			y := rapid.SampledFrom(values).Draw(t, "y")
+			if y.Type.Dims[1].Len() != x.Type.Dims[1].Len() {
+				y = x
+			}
+			x = b.Add(name, x, y)
+		}
+		values = append(values, x)
+	}
+	b.Output("y", values[len(values)-1])
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// stack is n blocks of the shape of a Mamba block, of the sizes of Mamba-2.8B.
+func stack(t testing.TB, n int) *graph.Graph {
+	b := graph.New("stack")
+	hidden, inner, states, rank := graph.Size(2560), 5120, 16, 160
+	param := func(l *graph.Builder, name string, dims ...graph.Dim) *graph.Value {
+		return l.Param(name, graph.TypeOf(graph.F32, dims...), nil)
+	}
+	x := b.Input("x", graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), hidden))
+	seg := b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
+	for i := range n {
+		l := b.In("layers", i)
+		ch := graph.Units(inner, 1)
+		xz := l.MatMul("in_proj", l.RMSNorm("norm", x, param(l, "norm_w", hidden), 1e-5),
+			param(l, "in_w", graph.Pack(graph.Field{Name: "x", Size: inner, Unit: 1}, graph.Field{Name: "z", Size: inner, Unit: 1}), hidden))
+		conv := l.State("past", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), ch, graph.Size(3)))
+		u := l.Map("u", "silu", l.Conv1D("conv", l.Field("x", xz), param(l, "taps", ch, graph.Size(4)), conv, seg))
+		dbc := l.MatMul("x_proj", u, param(l, "x_w", graph.Pack(graph.Field{Name: "dt", Size: rank}, graph.Field{Name: "B", Size: states}, graph.Field{Name: "C", Size: states}), ch))
+		dt := l.Map("delta", "softplus", l.MatMul("dt_proj", l.Field("dt", dbc), param(l, "dt_w", ch, graph.Size(rank))))
+		a := l.Map("A", "neg_exp", param(l, "A_log", ch, graph.Size(states)))
+		h := l.State("ssm", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), ch, graph.Size(states)))
+		y := l.SelectiveScan("y", u, dt, a, l.Field("B", dbc), l.Field("C", dbc), h, seg)
+		g := l.Mul("g", y, l.Map("gate", "silu", l.Field("z", xz)))
+		x = l.Add("h", x, l.MatMul("out_proj", g, param(l, "out_w", hidden, ch)))
+	}
+	b.Output("y", x)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestTwoAllReduces: the block has two collectives at every number of ranks, with
+// t × (R+2N) and t × H elements; the template has four gathers.
+func TestTwoAllReduces(t *testing.T) {
+	g := stack(t, 3)
+	for ranks := 2; ranks <= MaxRanks; ranks++ {
+		out, err := Run(g, Default, Options{Ranks: ranks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		naive, err := Run(g, []string{"partition"}, Options{Ranks: ranks, Strategy: Strategies[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range g.Blocks() {
+			if got := collectives(out, b); got != "all_reduce 192·t, all_reduce 2560·t" {
+				t.Errorf("%d ranks, %s: %s", ranks, b, got)
+			}
+			if got := collectives(naive, b); got != "all_gather 10240·t, all_gather 192·t, all_gather 5120·t, all_gather 2560·t" {
+				t.Errorf("naive, %d ranks, %s: %s", ranks, b, got)
+			}
+		}
+	}
+}
+
+func collectives(g *graph.Graph, block string) string {
+	var list []string
+	for _, n := range g.Nodes {
+		if n.Op.Class == graph.Collective && n.Block() == block {
+			list = append(list, n.Op.Name+" "+n.Results[0].Type.Elems().String())
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// TestSameText: compiling again gives the same text; so does every run with maps
+// walked in another order.
+func TestSameText(t *testing.T) {
+	want := ""
+	for range 20 {
+		out, err := Run(stack(t, 2), Default, Options{Ranks: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := graph.Print(out); want == "" {
+			want = text
+		} else if text != want {
+			t.Fatal("two compilations of one graph differ")
+		}
+	}
+}
+
+func TestDump(t *testing.T) {
+	var seen []string
+	_, err := Run(stack(t, 1), Default, Options{Ranks: 2, Dump: func(i int, pass string, g *graph.Graph) error {
+		seen = append(seen, fmt.Sprintf("%d %s %s", i, pass, g.Stage))
+		return nil
+	}})
+	if got := strings.Join(seen, ", "); err != nil || got != "1 unpack unpacked, 3 partition partitioned" {
+		t.Errorf("%s: %v", got, err)
+	}
+}
+
+// TestBrokenPassIsNamed: a pass that breaks an invariant, or panics, is named.
+func TestBrokenPassIsNamed(t *testing.T) {
+	for want, run := range map[string]func(*graph.Graph, *Options) (*graph.Graph, error){
+		"BUG: planted": func(*graph.Graph, *Options) (*graph.Graph, error) { panic("planted") },
+		"BUG: left the graph at stage model instead of unpacked": func(g *graph.Graph, _ *Options) (*graph.Graph, error) { return g, nil },
+		"BUG: the graph does not check afterwards: u: operand": func(*graph.Graph, *Options) (*graph.Graph, error) {
+			return graph.Parse("graph \"g\" stage=unpacked ranks=1\ninput %x : f32[t 4]\nparam @w : f32[3 3]\n%u = matmul %x @w : f32[t 4]")
+		},
+	} {
+		p := &Pass{Name: "broken", From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: run}
+		if _, err := p.run(stack(t, 1), &Options{Ranks: 1}); err == nil || !strings.Contains(err.Error(), strings.Split(want, ": u:")[0]) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+func TestStrategyFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"*":                 `file: line 1: "*" has no layout`,
+		"# doc\n\nx  halve": `file: line 3: "halve" is no layout`,
+		"x split:y":         `"split:y" is no layout`,
+		"[ whole":           `"[" is no pattern`,
+	} {
+		if _, err := ParseStrategy("file", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want an error with %q", text, err, want)
+		}
+	}
+	for _, s := range Strategies {
+		if s.Doc == "" {
+			t.Errorf("strategy %s has no doc", s.Name)
+		}
+	}
+	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `no strategy "best"; there are channel, naive, paper-naive`) {
+		t.Error(err)
+	}
+	bad, err := ParseStrategy("file", "* split:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(stack(t, 1), Default, Options{Ranks: 2, Strategy: bad}); err == nil || !strings.Contains(err.Error(), "x: strategy file: axis 7 of f32[t 2560] cannot be split") {
+		t.Error(err)
+	}
+}
+
+// BenchmarkCompile compiles stacks of 16 to 128 blocks of the sizes of
+// Mamba-2.8B for 8 ranks.
+func BenchmarkCompile(b *testing.B) {
+	for _, n := range []int{16, 32, 64, 128} {
+		b.Run(fmt.Sprint("layers=", n), func(b *testing.B) {
+			g := stack(b, n)
+			for b.Loop() {
+				if _, err := Run(g, Default, Options{Ranks: 8}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

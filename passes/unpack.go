@@ -1,0 +1,174 @@
+package passes
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// unpack makes a tensor per field of every packed tensor with units (in_proj's
+// x|z) that is used only field by field: a shard then never cuts across fields,
+// and work on one field need not wait for another. It takes parameters apart in
+// their storage map and repeats the operation per field. What has no units stays
+// packed: x_proj's dt|B|C is one matmul, and one sum over ranks.
+func unpack(g *graph.Graph, _ *Options) (*graph.Graph, error) {
+	u := &unpacker{
+		rewriter: rewrite(g, graph.UnpackedStage, g.Ranks),
+		uses:     usesOf(g),
+		apart:    map[*graph.Value]int{},
+		fields:   map[fieldOf]*graph.Value{},
+	}
+	for _, n := range g.Nodes {
+		if n.Op.Name == "field" {
+			u.consider(n.Args[0], n.Attrs.Int("axis"))
+		}
+	}
+	for _, n := range g.Nodes {
+		if err := u.node(n); err != nil {
+			return nil, err
+		}
+	}
+	return u.finish()
+}
+
+type unpacker struct {
+	*rewriter
+	uses   map[*graph.Value][]*graph.Node
+	apart  map[*graph.Value]int // values to take apart, and the axis
+	fields map[fieldOf]*graph.Value
+}
+
+type fieldOf struct {
+	v    *graph.Value
+	name string
+}
+
+// consider marks v, and what it is made of, if it can be taken apart.
+func (u *unpacker) consider(v *graph.Value, axis int) {
+	if _, done := u.apart[v]; done || !hasUnits(v.Type.Dims[axis]) {
+		return
+	}
+	for _, n := range u.uses[v] {
+		if n.Op.Name != "field" || n.Attrs.Int("axis") != axis {
+			return
+		}
+	}
+	for _, o := range u.from.Outputs {
+		if o.Value == v {
+			return
+		}
+	}
+	if made := u.madeOf(v, axis, map[*graph.Value]int{}); made != nil {
+		for x, a := range made {
+			u.apart[x] = a
+		}
+	}
+}
+
+func hasUnits(d graph.Dim) bool {
+	for _, f := range d.Fields {
+		if f.Unit > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// madeOf collects the values that carry the packed axis up to parameters and
+// states, or nil where something else is on the way.
+func (u *unpacker) madeOf(v *graph.Value, axis int, made map[*graph.Value]int) map[*graph.Value]int {
+	n := v.Def
+	made[v] = axis
+	if n.Op.Name == "param" || n.Op.Name == "state" {
+		return made
+	}
+	if v != n.Results[0] {
+		return nil
+	}
+	operands, results, ok := graph.Follow(n, axis)
+	if !ok {
+		return nil
+	}
+	for i, a := range results {
+		if a < 0 || i > 0 && len(u.uses[n.Results[i]]) > 0 {
+			return nil
+		}
+	}
+	for i, a := range operands {
+		if a >= 0 && (len(u.uses[n.Args[i]]) != 1 || u.madeOf(n.Args[i], a, made) == nil) {
+			return nil
+		}
+	}
+	return made
+}
+
+func (u *unpacker) node(n *graph.Node) error {
+	if _, ok := u.apart[n.Results[0]]; ok {
+		return nil // made again, field by field, where fields are used
+	}
+	if n.Op.Name == "field" {
+		if _, ok := u.apart[n.Args[0]]; ok {
+			v, err := u.field(n.Args[0], n.Attrs.Text("name"), n.Name())
+			u.to[n.Results[0]] = v
+			return err
+		}
+	}
+	return u.copy(n)
+}
+
+// field makes one field of v, called name.
+func (u *unpacker) field(v *graph.Value, field, name string) (*graph.Value, error) {
+	key := fieldOf{v, field}
+	if made, ok := u.fields[key]; ok {
+		return made, nil
+	}
+	made, err := u.make(v, field, name)
+	u.fields[key] = made
+	return made, err
+}
+
+func (u *unpacker) make(v *graph.Value, field, name string) (*graph.Value, error) {
+	n, axis := v.Def, u.apart[v]
+	f, _, start, ok := v.Type.Dims[axis].Field(field)
+	if !ok {
+		return nil, fmt.Errorf("%s has no field %s", v.Name, field)
+	}
+	if n.Op.Class == graph.Leaf {
+		return u.leafField(v, axis, f, start)
+	}
+	operands, _, _ := graph.Follow(n, axis)
+	args := make([]*graph.Value, len(n.Args))
+	for i, a := range n.Args {
+		if args[i] = u.to[a]; operands[i] < 0 {
+			continue
+		}
+		var err error
+		if args[i], err = u.field(a, field, a.Name+"."+field); err != nil {
+			return nil, err
+		}
+	}
+	all := []string{name}
+	for range n.Results[1:] {
+		all = append(all, name+"_state")
+	}
+	m, err := u.rewriter.node(n, n.Op.Name, n.Attrs, all, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Results[0], nil
+}
+
+// leafField is a parameter or state for one field.
+func (u *unpacker) leafField(v *graph.Value, axis int, f graph.Field, start int) (*graph.Value, error) {
+	n := v.Def
+	t := graph.TypeOf(v.Type.DType, append([]graph.Dim(nil), v.Type.Dims...)...)
+	t.Dims[axis] = graph.Units(f.Size, f.Unit)
+	var s *graph.Storage
+	if n.Op.Name == "param" {
+		var err error
+		if s, err = n.Storage.Slice(v.Name, v.Type, axis, start, f.Size); err != nil {
+			return nil, err
+		}
+	}
+	return u.out.AddLeaf(n.Op.Name, v.Name+"."+f.Name, t, s)
+}
