@@ -1,0 +1,82 @@
+package prove
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Certificate says why a partitioned graph is right and what it costs.
+type Certificate struct {
+	Model       string   `json:"model"`
+	Ranks       int      `json:"ranks"`
+	Nodes       int      `json:"nodes"` // whose layouts were derived again
+	Class       string   `json:"class"`
+	Parts       []Part   `json:"parts"`
+	Collectives int      `json:"collectives"`
+	Sent        Volume   `json:"sent_bytes"` // per rank
+	SentOne     int64    `json:"sent_bytes_one_token"`
+	WeightBytes int64    `json:"weight_bytes"` // of the rank that owns most
+	Minimum     Minimum  `json:"minimum"`
+	Outside     []string `json:"outside_of_class"` // blocks that the class does not have
+	Exact       bool     `json:"exact"`            // nothing is rounded for transport
+}
+
+// Part is a block, and the blocks that are the same, or all that is outside of
+// blocks.
+type Part struct {
+	Blocks      []string     `json:"blocks"` // none: outside of blocks
+	Collectives []Collective `json:"collectives"`
+	Sent        Volume       `json:"sent_bytes"`
+	SentOne     int64        `json:"sent_bytes_one_token"`
+	WeightBytes int64        `json:"weight_bytes"`
+	Minimum     Minimum      `json:"minimum"`
+	Outside     []string     `json:"outside_of_class"` // why the class does not have it
+	Inexact     []string     `json:"inexact"`          // what is rounded for transport
+}
+
+// Collective is one launch. Names are relative to the block.
+type Collective struct {
+	Kind     string   `json:"kind"`
+	Name     string   `json:"name"` // of its first result
+	Values   []string `json:"values"`
+	Reasons  []string `json:"made_by"` // what made the values partial, or split
+	WholeFor []string `json:"needed_by"`
+	Elements Poly     `json:"payload_elements"`
+	Payload  Poly     `json:"payload_bytes"`
+	Sent     Volume   `json:"sent_bytes"`
+	SentOne  int64    `json:"sent_bytes_one_token"`
+}
+
+// MarshalJSON writes the volume as text.
+func (v Volume) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
+
+// Poly is a polynomial in the sizes of a batch, in JSON as its text.
+type Poly struct{ graph.Poly }
+
+// MarshalJSON writes 240·t.
+func (p Poly) MarshalJSON() ([]byte, error) { return json.Marshal(p.String()) }
+
+// JSON is the certificate for programs; its fields keep their order.
+func (c *Certificate) JSON() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(c)
+	return b.Bytes(), err
+}
+
+// consistent: a graph of the class cannot cost less than the minimum.
+func (c *Certificate) consistent() error {
+	for _, p := range c.Parts {
+		m := p.Minimum
+		fewer := len(p.Collectives) < m.Collectives || len(p.Collectives) == m.Collectives && p.Sent.parts() < m.parts && len(p.Inexact) == 0
+		if len(p.Outside) == 0 && m.None == "" && fewer {
+			return fmt.Errorf("BUG: %s has %d collectives and sends %d bytes, less than the minimum of %d and %d", p.title(), len(p.Collectives), p.SentOne, m.Collectives, m.SentBytes)
+		}
+	}
+	return nil
+}

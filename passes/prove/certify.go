@@ -1,0 +1,194 @@
+package prove
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// certify writes down what was proved of g.
+func certify(g *graph.Graph, s *sums, minima map[string]Minimum) *Certificate {
+	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: Class, Exact: true, Outside: []string{}, Minimum: total(minima)}
+	byBlock := map[string][]*graph.Node{}
+	for _, n := range g.Nodes {
+		byBlock[n.Block()] = append(byBlock[n.Block()], n)
+	}
+	folded := map[string]int{}
+	for _, block := range append(g.Blocks(), "") {
+		p := part(g, s, block, byBlock[block], minima[block])
+		c.add(p, block)
+		text := fmt.Sprintf("%s%+v", graph.BlockKey(&graph.Graph{Nodes: byBlock[block]}, block), p)
+		if i, ok := folded[text]; ok {
+			c.Parts[i].Blocks = append(c.Parts[i].Blocks, block)
+			continue
+		}
+		folded[text] = len(c.Parts)
+		if p.Blocks = []string{}; block != "" {
+			p.Blocks = []string{block}
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	c.SentOne = c.Sent.One()
+	c.Minimum.SentBytes = ceil(c.Minimum.parts, c.Ranks)
+	return c
+}
+
+// add counts a part.
+func (c *Certificate) add(p Part, block string) {
+	c.Collectives += len(p.Collectives)
+	c.Sent = c.Sent.plus(p.Sent)
+	c.WeightBytes += p.WeightBytes
+	c.Exact = c.Exact && len(p.Inexact) == 0
+	if len(p.Outside) > 0 {
+		c.Outside = append(c.Outside, (Part{Blocks: blockList(block)}).title())
+	}
+}
+
+func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum) Part {
+	p := Part{Minimum: m, Collectives: []Collective{}, Outside: []string{}, Inexact: []string{}, Sent: Volume{ranks: int64(g.Ranks)}}
+	for _, n := range nodes {
+		switch {
+		case n.Op.Class == graph.Collective:
+			p.Collectives = append(p.Collectives, s.collective(g, n))
+			p.Sent = p.Sent.plus(p.Collectives[len(p.Collectives)-1].Sent)
+		case n.Op.Name == "quantize":
+			p.Inexact = append(p.Inexact, fmt.Sprintf("%s travels as %s", local(n.Args[0].Name, block), n.Results[0].Type.DType))
+		case n.Op.Name == "param":
+			p.WeightBytes += weight(n.Results[0].Type, n.Results[0].Type.Layout, g.Ranks)
+		}
+		for _, v := range n.Results {
+			if why := outside(g, s, n, v); why != "" && g.Ranks > 1 {
+				p.Outside = append(p.Outside, local(v.Name, block)+" "+why)
+			}
+		}
+	}
+	p.SentOne = p.Sent.One()
+	return p
+}
+
+// outside says why the class does not have a value as it lies; empty if it has.
+func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
+	leaves := slices.ContainsFunc(s.users[v], func(u *graph.Node) bool { return u.Block() != n.Block() })
+	switch made := transparent(n) || n.Op.Name == "input"; {
+	case !owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
+		return fmt.Sprintf("has units and every rank has all of them (%s)", v.Type)
+	case !owned(v.Type, made):
+		return fmt.Sprintf("is not split in units (%s)", v.Type)
+	case s.termsOnly(v) && n.Op.Name != "term":
+		return "is a sum of terms only, which no partial sum joins"
+	case leaves && n.Op.Name != "param" && v.Type.Layout.Kind != graph.Replicated:
+		return fmt.Sprintf("leaves its block and is not whole (%s)", v.Type)
+	}
+	return ""
+}
+
+// collective describes one launch.
+func (s *sums) collective(g *graph.Graph, n *graph.Node) Collective {
+	c := Collective{Kind: n.Op.Name, Name: local(n.Name(), n.Block()), Sent: Volume{ranks: int64(g.Ranks)}}
+	for i, v := range n.Args {
+		c.Values = append(c.Values, local(v.Name, n.Block()))
+		for _, r := range s.reasons(v, n.Block()) {
+			if !slices.Contains(c.Reasons, r) {
+				c.Reasons = append(c.Reasons, r)
+			}
+		}
+		s.needs(g, n.Results[i], n.Block(), &c.WholeFor)
+		c.Elements.Poly = c.Elements.Plus(v.Type.Elems())
+		c.Payload.Poly = c.Payload.Plus(v.Type.Bytes())
+		c.Sent = c.Sent.plus(sent(n.Op.Name, v.Type, g.Ranks))
+	}
+	c.SentOne = c.Sent.One()
+	return c
+}
+
+// reasons says what made a value partial or split.
+func (s *sums) reasons(v *graph.Value, block string) []string {
+	if v.Type.Layout.Kind == graph.Sharded {
+		d := v.Type.Dims[v.Type.Layout.Axis]
+		return []string{fmt.Sprintf("%s is split over ranks on axis %d (%s)", local(v.Name, block), v.Type.Layout.Axis, d)}
+	}
+	var out []string
+	for _, o := range s.pending[v] {
+		name := local(o.node.Name(), block)
+		if o.node.Op.Name == "term" {
+			out = append(out, fmt.Sprintf("%s joins as a term", local(o.node.Args[0].Name, block)))
+		} else {
+			out = append(out, fmt.Sprintf("%s contracts split %s", name+o.field, contracted(o.node)))
+		}
+	}
+	return out
+}
+
+// contracted names the split axis over which a node sums, as its rule does.
+func contracted(n *graph.Node) string {
+	for i, v := range n.Args {
+		l := v.Type.Layout
+		if l.Kind != graph.Sharded {
+			continue
+		}
+		if axes := ruleAxes(n.Op.Rule, i); l.Axis < len(axes) {
+			return fmt.Sprintf("%s (%s)", axes[l.Axis], v.Type.Dims[l.Axis])
+		}
+	}
+	return "units"
+}
+
+// ruleAxes lists the axes of operand i as the rule writes them.
+func ruleAxes(r *graph.Rule, i int) []string {
+	if r == nil {
+		return nil
+	}
+	in, _, _ := strings.Cut(r.String(), "->")
+	lists := strings.Split(in, ",")
+	var axes []string
+	open := false
+	for _, word := range strings.Fields(lists[min(i, len(lists)-1)]) {
+		if open {
+			axes[len(axes)-1] += " " + word
+		} else {
+			axes = append(axes, word)
+		}
+		open = open && !strings.HasSuffix(word, ")") || strings.HasPrefix(word, "(") && !strings.HasSuffix(word, ")")
+	}
+	return axes
+}
+
+// needs collects who takes a value, through views and relayouts.
+func (s *sums) needs(g *graph.Graph, v *graph.Value, block string, out *[]string) {
+	add := func(name string) {
+		if !slices.Contains(*out, name) {
+			*out = append(*out, name)
+		}
+	}
+	for _, n := range s.users[v] {
+		if n.Op.Class == graph.View || n.Op.Class == graph.Relayout || rounds(n) {
+			for _, r := range n.Results {
+				s.needs(g, r, block, out)
+			}
+		} else {
+			add(local(n.Name(), block))
+		}
+	}
+	for _, o := range g.Outputs {
+		if o.Value == v {
+			add("output " + o.Name)
+		}
+	}
+}
+
+// local is a name relative to a block.
+func local(name, block string) string {
+	if rest, ok := strings.CutPrefix(name, block+"."); ok && block != "" {
+		return rest
+	}
+	return name
+}
+
+func blockList(block string) []string {
+	if block == "" {
+		return []string{}
+	}
+	return []string{block}
+}

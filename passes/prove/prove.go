@@ -1,0 +1,85 @@
+// Package prove checks partitioned graphs. It knows nothing of how a graph was
+// partitioned: it derives every layout again from the rules of the operations,
+// holds the graph against its source, follows every partial sum to where it is
+// reduced, and searches by itself for the fewest collectives that the stated
+// class of placements allows.
+package prove
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Prove checks that the partitioned graph computes the source, that its layouts
+// follow from the rules and that every partial sum is reduced exactly once. The
+// certificate says so collective by collective, and compares their number with
+// the minimum. A graph outside of the class of the minimum, or with more
+// collectives, is no error: the certificate says that as well.
+func Prove(source, partitioned *graph.Graph) (*Certificate, error) {
+	if err := stages(source, partitioned); err != nil {
+		return nil, err
+	}
+	if err := graph.Check(source); err != nil {
+		return nil, fmt.Errorf("the source is not valid:\n%w", err)
+	}
+	if err := graph.Check(partitioned); err != nil {
+		return nil, err
+	}
+	match, err := compare(source, partitioned)
+	if err = errors.Join(err, checkLeaves(partitioned)); err != nil {
+		return nil, err
+	}
+	sums, err := trace(partitioned, match)
+	if err != nil {
+		return nil, err
+	}
+	c := certify(partitioned, sums, minimum(source, partitioned.Ranks))
+	return c, c.consistent()
+}
+
+func stages(source, partitioned *graph.Graph) error {
+	if source.Stage >= graph.PartitionedStage {
+		return fmt.Errorf("the source is at stage %s: give the graph as it was before partition", source.Stage)
+	}
+	if partitioned.Stage < graph.PartitionedStage {
+		return fmt.Errorf("the graph is at stage %s: there is nothing to prove before partition", partitioned.Stage)
+	}
+	return nil
+}
+
+// checkLeaves checks what the rules of single operations do not see: that inputs are
+// whole, that a parameter has one placement, and that a state stays where it is.
+func checkLeaves(g *graph.Graph) error {
+	var errs []error
+	for _, n := range g.Nodes {
+		if v := n.Results[0]; n.Op.Name == "input" && v.Type.Layout.Kind != graph.Replicated {
+			errs = append(errs, fmt.Errorf("%s: input is %s; every rank is given the whole batch", v.Name, v.Type))
+		}
+		for _, v := range n.Args {
+			if v.Def.Op.Name == "param" && (n.Op.Name == "shard" || n.Op.Class == graph.Collective) {
+				errs = append(errs, fmt.Errorf("%s: %s gives %s a second placement; a parameter has one for all its uses: declare it as it is used", n.Name(), n.Op.Name, v.Name))
+			}
+		}
+		for _, p := range n.Op.States {
+			old, next := n.Args[p.Operand].Type, n.Results[p.Result].Type
+			if !old.Equal(next) {
+				errs = append(errs, fmt.Errorf("%s: %s: the state lies as %s and its successor as %s; it must stay where it is", n.Name(), n.Op.Name, old, next))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// transparent reports whether a node passes its operands on as they are, but
+// for where they lie and how they travel.
+func transparent(n *graph.Node) bool {
+	return n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout || rounds(n)
+}
+
+// rounds reports whether a node changes the number format for transport.
+func rounds(n *graph.Node) bool { return n.Op.Name == "quantize" || n.Op.Name == "dequantize" }
+
+// reduces reports whether a node adds up partial sums.
+func reduces(n *graph.Node) bool { return n.Op.Name == "all_reduce" || n.Op.Name == "reduce_scatter" }

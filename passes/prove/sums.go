@@ -1,0 +1,167 @@
+package prove
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// origin is what made a value partial: a node that contracted a split axis, or
+// that made a term of a whole value. Fields of a partial sum are sums apart.
+type origin struct {
+	node  *graph.Node
+	field string
+}
+
+// reduced says which collective added up a partial sum.
+type reduced struct {
+	origin origin
+	by     *graph.Node
+}
+
+// sums follows partial sums through a graph.
+type sums struct {
+	pending map[*graph.Value][]origin      // of a partial value: what it is a sum of
+	done    map[*graph.Value][]reduced     // of any value: sums it is a linear function of, once reduced
+	by      map[*graph.Value]*graph.Node   // of a source value: what reduces it
+	users   map[*graph.Value][]*graph.Node // of a value: who takes it
+	errs    []error
+}
+
+// trace follows every partial sum to the one place where it is reduced.
+// [graph.Check] has made sure that nothing nonlinear takes it before; here is
+// refused what adds it up twice, or adds up what needs no adding.
+func trace(g *graph.Graph, m matching) (*sums, error) {
+	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value][]reduced{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil}
+	for _, n := range g.Nodes {
+		for _, v := range n.Args {
+			if !slices.Contains(s.users[v], n) {
+				s.users[v] = append(s.users[v], n)
+			}
+		}
+		switch {
+		case reduces(n):
+			s.reduce(n, m)
+		case n.Op.Class == graph.Leaf:
+		case n.Op.Name == "term":
+			s.pending[n.Results[0]] = []origin{{n, ""}}
+			s.done[n.Results[0]] = s.done[n.Args[0]]
+		case n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout:
+			s.done[n.Results[0]] = s.done[n.Args[0]]
+		default:
+			s.compute(n)
+		}
+	}
+	return s, errors.Join(s.errs...)
+}
+
+func (s *sums) fail(n *graph.Node, format string, args ...any) {
+	s.errs = append(s.errs, fmt.Errorf("%s: %s: %w", n.Name(), n.Op.Name, fmt.Errorf(format, args...)))
+}
+
+// reduce records that a collective adds up its operands.
+func (s *sums) reduce(n *graph.Node, m matching) {
+	for i, v := range n.Args {
+		switch other := s.by[m[v]]; {
+		case slices.Contains(n.Args[:i], v):
+			s.fail(n, "%s is reduced twice by the same launch; name it once", v.Name)
+		case other != nil && other != n:
+			s.fail(n, "%s is reduced already, by %s; use its result", v.Name, other.Name())
+		case s.termsOnly(v):
+			s.fail(n, "%s is a sum of terms only, which every rank has whole: reduce nothing and use them", v.Name)
+		}
+		s.by[m[v]] = n
+		r := n.Results[i]
+		s.done[r] = slices.Clone(s.done[v])
+		for _, o := range s.pending[v] {
+			s.done[r] = append(s.done[r], reduced{o, n})
+		}
+	}
+}
+
+// termsOnly reports whether a partial sum is made of whole values alone.
+func (s *sums) termsOnly(v *graph.Value) bool {
+	return v.Type.Layout.Kind == graph.Partial &&
+		!slices.ContainsFunc(s.pending[v], func(o origin) bool { return o.node.Op.Name != "term" })
+}
+
+// compute follows sums through a view or a kernel.
+func (s *sums) compute(n *graph.Node) {
+	for _, group := range n.Op.Linear {
+		for _, i := range group {
+			for _, v := range n.Results {
+				if v.Type.Layout.Kind == graph.Partial {
+					s.pending[v] = union(s.pending[v], fieldOf(n, s.pending[n.Args[i]]))
+				}
+			}
+		}
+	}
+	for _, v := range n.Results {
+		if v.Type.Layout.Kind == graph.Partial && s.pending[v] == nil {
+			s.pending[v] = []origin{{n, ""}}
+		}
+	}
+	if len(n.Op.Linear) == 1 { // a product of two is a new value
+		s.together(n, n.Op.Linear[0])
+	}
+}
+
+// fieldOf names the sums that one field of a packed sum consists of.
+func fieldOf(n *graph.Node, from []origin) []origin {
+	if n.Op.Name != "field" {
+		return from
+	}
+	out := slices.Clone(from)
+	for i := range out {
+		out[i].field += "." + n.Attrs.Text("name")
+	}
+	return out
+}
+
+// together checks operands that are added: a sum may not come to the result on
+// two ways that were reduced apart.
+func (s *sums) together(n *graph.Node, group []int) {
+	var all []reduced
+	for k, i := range group {
+		a := n.Args[i]
+		for _, j := range group[:k] {
+			s.apart(n, a, n.Args[j])
+			s.apart(n, n.Args[j], a)
+		}
+		for _, r := range s.done[a] {
+			if r.origin = fieldOf(n, []origin{r.origin})[0]; !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	for _, v := range n.Results {
+		s.done[v] = all
+	}
+}
+
+func (s *sums) apart(n *graph.Node, a, b *graph.Value) {
+	for _, r := range s.done[a] {
+		if slices.Contains(s.pending[b], r.origin) {
+			s.fail(n, "the partial sum of %s is reduced in %s, by %s, and still partial in %s: it would be added up twice", r.origin.node.Name(), a.Name, r.by.Name(), b.Name)
+			return
+		}
+		for _, q := range s.done[b] {
+			if a.ID < b.ID && q.origin == r.origin && q.by != r.by {
+				s.fail(n, "the partial sum of %s comes in by %s and by %s: it is reduced twice", r.origin.node.Name(), r.by.Name(), q.by.Name())
+				return
+			}
+		}
+	}
+}
+
+// union appends what is new, in order.
+func union(a, b []origin) []origin {
+	for _, o := range b {
+		if !slices.Contains(a, o) {
+			a = append(a, o)
+		}
+	}
+	return a
+}

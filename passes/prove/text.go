@@ -1,0 +1,139 @@
+package prove
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String is the certificate for people.
+func (c *Certificate) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s: proved\n\n", c.Model, count(c.Ranks, "rank"))
+	fmt.Fprintf(&b, "  The layouts of %d nodes follow from the rules of the operations.\n", c.Nodes)
+	b.WriteString("  Every value of the source is computed once, by the same operation on the same operands.\n")
+	b.WriteString("  Every partial sum is reduced once before anything nonlinear, or an output, takes it.\n")
+	if !c.Exact {
+		b.WriteString("  Some payloads are rounded for transport, so the result is not exact.\n")
+	}
+	for _, p := range c.Parts {
+		if len(p.Blocks) > 0 || len(p.Collectives) > 0 || p.verdict() != "the minimum" {
+			p.write(&b)
+		}
+	}
+	fmt.Fprintf(&b, "\ntotal: %s; a rank sends %s bytes, %d for one token; weights of a rank %d bytes\n",
+		count(c.Collectives, "collective"), c.Sent, c.SentOne, c.WeightBytes)
+	if m := c.Minimum; m.None == "" {
+		fmt.Fprintf(&b, "minimum: %s; a rank sends %d bytes for one token; weights of a rank %d bytes\n", count(m.Collectives, "collective"), m.SentBytes, m.WeightBytes)
+	}
+	fmt.Fprintf(&b, "\nclass:\n%s", wrap(c.Class, "  ", 100))
+	return b.String()
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// title names the blocks of a part.
+func (p Part) title() string {
+	switch n := len(p.Blocks); {
+	case n == 0:
+		return "outside of blocks"
+	case n == 1:
+		return p.Blocks[0]
+	case p.neighbours():
+		return fmt.Sprintf("%s and the %d after it", p.Blocks[0], n-1)
+	default:
+		return strings.Join(p.Blocks, ", ")
+	}
+}
+
+// neighbours reports whether the blocks are numbered one after another.
+func (p Part) neighbours() bool {
+	at := func(b string) (n int) {
+		fmt.Sscanf(b, "layers.%d", &n)
+		return n
+	}
+	for i, b := range p.Blocks {
+		if at(b) != at(p.Blocks[0])+i {
+			return false
+		}
+	}
+	return true
+}
+
+func (p Part) write(b *strings.Builder) {
+	each := ""
+	if len(p.Blocks) > 1 {
+		each = " each"
+	}
+	fmt.Fprintf(b, "\n%s: %s%s, %s\n", p.title(), count(len(p.Collectives), "collective"), each, p.verdict())
+	for _, c := range p.Collectives {
+		c.write(b)
+	}
+	for _, why := range p.Inexact {
+		fmt.Fprintf(b, "  inexact: %s\n", why)
+	}
+	for i, why := range p.Outside {
+		if i == 3 {
+			fmt.Fprintf(b, "  outside of the class: %d more\n", len(p.Outside)-i)
+			break
+		}
+		fmt.Fprintf(b, "  outside of the class: %s\n", why)
+	}
+}
+
+// verdict compares a part with its minimum.
+func (p Part) verdict() string {
+	m, n := p.Minimum, len(p.Collectives)
+	switch {
+	case m.None != "":
+		return "the class has no placement: " + m.None
+	case n > m.Collectives && m.Collectives == 0:
+		return "more than the minimum, which is none"
+	case n > m.Collectives:
+		return fmt.Sprintf("more than the minimum of %d (%s)", m.Collectives, strings.Join(m.Plan, "; "))
+	case n < m.Collectives:
+		return fmt.Sprintf("fewer than the minimum of the class, %d", m.Collectives)
+	case p.Sent.parts() > m.parts:
+		return fmt.Sprintf("the minimum, but %d bytes are sent for one token where %d suffice (%s)", p.SentOne, m.SentBytes, strings.Join(m.Plan, "; "))
+	}
+	return "the minimum"
+}
+
+func (c Collective) write(b *strings.Builder) {
+	needed := "whole"
+	if c.Kind == "reduce_scatter" {
+		needed = "split"
+	}
+	fmt.Fprintf(b, "  %s %s\n", c.Kind, strings.Join(c.Values, ", "))
+	fmt.Fprintf(b, "    %s; %s\n", strings.Join(c.Reasons, ", "), c.need(needed))
+	fmt.Fprintf(b, "    payload %s elements, %s bytes; a rank sends %s bytes, %d for one token\n", c.Elements, c.Payload, c.Sent, c.SentOne)
+}
+
+func (c Collective) need(how string) string {
+	switch n := len(c.WholeFor); n {
+	case 0:
+		return "nothing needs it"
+	case 1:
+		return fmt.Sprintf("%s needs it %s", c.WholeFor[0], how)
+	default:
+		return fmt.Sprintf("%s need it %s", strings.Join(c.WholeFor, ", "), how)
+	}
+}
+
+// wrap breaks text into indented lines.
+func wrap(text, indent string, width int) string {
+	var b strings.Builder
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if len(line) > len(indent) && len(line)+len(word) >= width {
+			b.WriteString(line[:len(line)-1] + "\n")
+			line = indent
+		}
+		line += word + " "
+	}
+	return b.String() + line[:len(line)-1] + "\n"
+}

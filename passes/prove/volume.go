@@ -1,0 +1,79 @@
+package prove
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// oneToken is the batch for which bytes are compared.
+var oneToken = graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
+
+// turns is how often a ring passes the payload on: once to scatter or to gather
+// it, twice to reduce it for all.
+func turns(kind string) int64 {
+	if kind == "all_reduce" {
+		return 2
+	}
+	return 1
+}
+
+// Volume is a number of bytes in the sizes of a batch. Ranks may not divide it:
+// it is bytes + over/ranks.
+type Volume struct {
+	bytes, over graph.Poly
+	ranks       int64
+}
+
+// sent is what each rank sends when values of type t go through a collective.
+func sent(kind string, t graph.Type, ranks int) Volume {
+	n, symbols := turns(kind)*int64(ranks-1)*int64(t.DType.Bytes()), graph.Const(1)
+	for _, d := range t.Dims {
+		if d.Sym != 0 {
+			symbols = symbols.Times(graph.Var(d.Sym))
+		} else {
+			n *= int64(d.Len())
+		}
+	}
+	v := Volume{ranks: int64(ranks)}
+	if n%v.ranks == 0 {
+		v.bytes = graph.Const(n / v.ranks).Times(symbols)
+	} else {
+		v.over = graph.Const(n).Times(symbols)
+	}
+	return v
+}
+
+// plus adds volumes of the same number of ranks.
+func (v Volume) plus(w Volume) Volume {
+	return Volume{v.bytes.Plus(w.bytes), v.over.Plus(w.over), max(v.ranks, w.ranks)}
+}
+
+// times is n such volumes.
+func (v Volume) times(n int) Volume {
+	c := graph.Const(int64(n))
+	return Volume{v.bytes.Times(c), v.over.Times(c), v.ranks}
+}
+
+// parts is the volume for one token, times the number of ranks.
+func (v Volume) parts() int64 { return v.bytes.At(oneToken)*max(v.ranks, 1) + v.over.At(oneToken) }
+
+// One is the volume for one token, one sequence and one row, rounded up.
+func (v Volume) One() int64 { return ceil(v.parts(), int(v.ranks)) }
+
+// ceil is n/ranks, rounded up.
+func ceil(n int64, ranks int) int64 {
+	p := int64(max(ranks, 1))
+	return (n + p - 1) / p
+}
+
+// String writes 240·t, or 80·t + (640·t)/3.
+func (v Volume) String() string {
+	switch {
+	case len(v.over) == 0:
+		return v.bytes.String()
+	case len(v.bytes) == 0:
+		return fmt.Sprintf("(%s)/%d", v.over, v.ranks)
+	}
+	return fmt.Sprintf("%s + (%s)/%d", v.bytes, v.over, v.ranks)
+}
