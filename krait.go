@@ -15,8 +15,6 @@ package krait
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -28,9 +26,6 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 )
-
-// Tokenizer turns text into token ids and back.
-type Tokenizer = tokenizer.Tokenizer
 
 // Options say how a model is opened. The zero value is a good start.
 type Options struct {
@@ -46,6 +41,8 @@ type Options struct {
 	// Keep names values of the graph, such as layers.0.h, that Output gives
 	// besides the logits.
 	Keep []string
+	// Sharding says how many ranks run the model, and how it lies over them.
+	Sharding Sharding
 }
 
 // Model is an opened model. It may be used from several goroutines, which wait
@@ -57,7 +54,10 @@ type Model struct {
 	Warnings []string
 
 	checkpoint *models.Checkpoint
+	sharding   Sharding
+	graph      *graph.Graph // as it runs
 	engine     *exec.Engine
+	generation models.Generation
 	tokens     Tokenizer
 	noTokens   error // why tokens is nil
 }
@@ -71,7 +71,11 @@ func Open(dir string, options ...Options) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Name: filepath.Base(filepath.Clean(dir)), checkpoint: c}
-	m.tokens, m.noTokens = openTokenizer(dir, c.Model.Vocab)
+	if m.generation, err = models.ReadGeneration(dir); err != nil {
+		c.Close()
+		return nil, err
+	}
+	m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
 	return m.start(options)
 }
 
@@ -103,7 +107,10 @@ func (m *Model) start(options []Options) (*Model, error) {
 		}
 	}
 	if err == nil {
-		m.engine, err = Compile(m.checkpoint.Graph, m.checkpoint.Tensor, o)
+		m.sharding = o.Sharding
+		if m.graph, err = Shard(m.checkpoint.Graph, o.Sharding); err == nil {
+			m.engine, err = Compile(m.graph, m.checkpoint.Tensor, o)
+		}
 	}
 	if err != nil {
 		m.checkpoint.Close()
@@ -145,19 +152,6 @@ func (m *Model) warn(strict bool) error {
 	return nil
 }
 
-// openTokenizer reads the folder's tokenizer. A folder without one whose
-// vocabulary is 256 is read as bytes.
-func openTokenizer(dir string, vocab int) (Tokenizer, error) {
-	_, err := os.Stat(filepath.Join(dir, "tokenizer.json"))
-	if err == nil {
-		return nil, fmt.Errorf("%s: tokenizer.json is not read yet; give token ids", dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) && vocab == 256 {
-		return tokenizer.Bytes{}, nil
-	}
-	return nil, fmt.Errorf("%s: there is no tokenizer.json; give token ids", dir)
-}
-
 // Close ends the model and unmaps its weights.
 func (m *Model) Close() error {
 	m.engine.Close()
@@ -170,11 +164,35 @@ func (m *Model) Family() string { return m.checkpoint.Model.Family }
 // Vocab is the number of token ids.
 func (m *Model) Vocab() int { return m.checkpoint.Model.Vocab }
 
-// EOS lists the tokens that end a text.
-func (m *Model) EOS() []int { return m.checkpoint.Model.EOS }
+// EOS lists the tokens that end a text, as generation_config.json says, or
+// config.json, or the tokenizer.
+func (m *Model) EOS() []int {
+	if m.generation.EOS != nil {
+		return m.generation.EOS
+	}
+	if t, ok := m.tokens.(*tokenizer.Pipeline); ok && m.checkpoint.Model.EOS == nil {
+		if id, ok := t.EOS(); ok {
+			return []int{id}
+		}
+	}
+	return m.checkpoint.Model.EOS
+}
 
-// Graph is the model as a graph.
+// Defaults is how the checkpoint's author means texts to be continued:
+// generation_config.json.
+func (m *Model) Defaults() Generate {
+	g := m.generation
+	return Generate{Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, RepetitionPenalty: g.RepetitionPenalty}
+}
+
+// Graph is the model as a graph, as its family defines it.
 func (m *Model) Graph() *graph.Graph { return m.checkpoint.Graph }
+
+// Sharded is the graph that runs: the model's, compiled for its ranks.
+func (m *Model) Sharded() *graph.Graph { return m.graph }
+
+// Ranks is the number of ranks that run the model.
+func (m *Model) Ranks() int { return m.graph.Ranks }
 
 // Engine runs the model; it takes whole batches.
 func (m *Model) Engine() *exec.Engine { return m.engine }

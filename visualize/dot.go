@@ -28,7 +28,11 @@ func Dot(g *graph.Graph, o Options) string {
 	d.dot.Attr("rankdir", "TB")
 	d.dot.Attr("labelloc", "t")
 	d.dot.Attr("fontname", "Helvetica")
-	d.dot.Attr("label", g.Name+", stage "+g.Stage.String())
+	label := g.Name + ", stage " + g.Stage.String()
+	if g.Ranks > 1 {
+		label += fmt.Sprintf(", %d ranks (blue: split over them, red: a partial sum)", g.Ranks)
+	}
+	d.dot.Attr("label", label)
 	d.dot.NodeInitializer(func(n dot.Node) {
 		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").Attr("fontname", "Helvetica").Attr("fontsize", "11")
 	})
@@ -67,6 +71,9 @@ var colours = map[graph.Class]string{
 
 // heavy operations have a colour of their own.
 var heavy = map[string]string{"matmul": "#dae8fc", "conv1d": "#d5e8d4", "selective_scan": "#d5e8d4", "ssd_scan": "#d5e8d4"}
+
+// layoutColours tell at a glance what lies over the ranks, and how.
+var layoutColours = map[graph.LayoutKind]string{graph.Sharded: "#1f5fa8", graph.Partial: "#c0392b"}
 
 // fold lets runs of identical blocks be drawn once.
 func (d *drawing) fold() {
@@ -129,6 +136,9 @@ func (d *drawing) node(n *graph.Node) {
 	if n.Op.Class != graph.Leaf {
 		lines = append(lines, n.Op.Name)
 	}
+	if n.Op.Class == graph.Collective {
+		lines = append(lines, collectiveLines(n)...)
+	}
 	for _, v := range n.Args {
 		if quiet(v.Def) {
 			lines = append(lines, sigil(v)+strings.TrimPrefix(v.Name, block+".")+" "+v.Type.String())
@@ -146,6 +156,24 @@ func (d *drawing) node(n *graph.Node) {
 			d.edge(d.standIn(v), box)
 		}
 	}
+}
+
+// collectiveLines say why a collective is there, and what it carries.
+func collectiveLines(n *graph.Node) []string {
+	var bytes graph.Poly
+	for i, v := range n.Args {
+		if n.Op.Name == "all_gather" {
+			v = n.Results[i]
+		}
+		bytes = bytes.Plus(v.Type.Bytes())
+	}
+	lines := []string{bytes.String() + " bytes"}
+	for part := range strings.SplitSeq(n.Note, "; ") {
+		if part != "" {
+			lines = append(lines, part)
+		}
+	}
+	return lines
 }
 
 // quiet nodes are not drawn: parameters, states and the batch's segments.
@@ -168,5 +196,8 @@ func (d *drawing) edge(v *graph.Value, to dot.Node) {
 		from = d.dot.Node(v.Name).Label(v.Name).Attr("shape", "plaintext").Attr("style", "")
 		d.nodes[v] = from
 	}
-	d.dot.Edge(from, to, v.Type.String())
+	e := d.dot.Edge(from, to, v.Type.String())
+	if c, ok := layoutColours[v.Type.Layout.Kind]; ok {
+		e.Attr("color", c).Attr("fontcolor", c)
+	}
 }

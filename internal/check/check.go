@@ -22,6 +22,7 @@ type Options struct {
 	Tolerance float64 // the largest absolute difference that passes
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels
+	Sharding  krait.Sharding
 }
 
 // Line is the result for one quantity, over all ways of running the prompt.
@@ -90,7 +91,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	for _, p := range prompts {
 		slots = max(slots, p.batch)
 	}
-	options := krait.Options{Slots: slots, Reference: o.Reference}
+	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding}
 	m, err := krait.Open(dir, options)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,115 @@
+package krait
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/exec"
+)
+
+// Agreement compares what two models put first, over the tokens of a text.
+type Agreement struct {
+	Tokens        int
+	Top1          float64 // share of tokens after which both put the same token first
+	Top5Unordered float64 // mean share of the five most likely tokens that both have
+	Top5Ordered   float64 // mean share of the five places that hold the same token
+}
+
+// Agree runs two models over the same windows of token ids, which each start
+// from an empty state, and compares their logits after every token but the last
+// of a window.
+func Agree(ctx context.Context, a, b *Model, ids []int, o Evaluate) (*Agreement, error) {
+	if a.Vocab() != b.Vocab() || a.Vocab() < 5 {
+		return nil, fmt.Errorf("vocabularies of %d and %d: they must be equal, and at least 5", a.Vocab(), b.Vocab())
+	}
+	if o.Window == 0 {
+		o.Window = len(ids)
+	}
+	var sum Agreement
+	var err [2]error
+	var s [2]*Sequence
+	for i, m := range []*Model{a, b} {
+		if s[i], err[i] = m.NewSequence(); err[i] != nil {
+			return nil, err[i]
+		}
+		defer s[i].Close()
+	}
+	for start := 0; start+1 < len(ids); start += o.Window {
+		window := ids[start:min(start+o.Window, len(ids))]
+		if err := agreeWindow(ctx, s, window[:len(window)-1], &sum); err != nil {
+			return nil, err
+		}
+		if o.Progress != nil {
+			o.Progress(start+len(window), len(ids))
+		}
+	}
+	n := float64(sum.Tokens)
+	sum.Top1, sum.Top5Unordered, sum.Top5Ordered = sum.Top1/n, sum.Top5Unordered/n, sum.Top5Ordered/n
+	return &sum, nil
+}
+
+func agreeWindow(ctx context.Context, s [2]*Sequence, ids []int, sum *Agreement) error {
+	for i := range s {
+		if err := s[i].Reset(); err != nil {
+			return err
+		}
+	}
+	chunk := max(1, min(prefillChunk, maxLogits/s[0].m.Vocab()))
+	for tokens := range slices.Chunk(ids, chunk) {
+		var top [2][][5]int
+		for i := range s {
+			var err error
+			if top[i], err = s[i].topFive(ctx, tokens); err != nil {
+				return err
+			}
+		}
+		for i, x := range top[0] {
+			sum.add(x, top[1][i])
+		}
+	}
+	return nil
+}
+
+// topFive feeds tokens and lists the five most likely next ones after each.
+func (s *Sequence) topFive(ctx context.Context, tokens []int) ([][5]int, error) {
+	every := make([]int, len(tokens))
+	for i := range every {
+		every[i] = i
+	}
+	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: every}}}
+	if err := s.m.engine.Step(ctx, &batch); err != nil {
+		return nil, err
+	}
+	logits, err := s.m.engine.Output("logits")
+	if err != nil {
+		return nil, err
+	}
+	out := make([][5]int, len(tokens))
+	order := make([]int, s.m.Vocab())
+	for i := range tokens {
+		row := logits.Row(i)
+		for j := range order {
+			order[j] = j
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(row[b], row[a]), a-b) })
+		copy(out[i][:], order)
+	}
+	return out, nil
+}
+
+func (a *Agreement) add(x, y [5]int) {
+	a.Tokens++
+	if x[0] == y[0] {
+		a.Top1++
+	}
+	for i := range x {
+		if slices.Contains(y[:], x[i]) {
+			a.Top5Unordered += 0.2
+		}
+		if x[i] == y[i] {
+			a.Top5Ordered += 0.2
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package krait
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/atomicfile"
+	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/visualize"
+)
+
+// Sharding says how a model lies over ranks. The zero value is one rank.
+type Sharding struct {
+	Ranks    int    // 0: 1
+	Strategy string // a name; empty: channel
+	Place    string // a placement file, instead of a strategy
+	Quantize string // what all_reduces travel in: fp16, or x_proj=none,out_proj=bf16:acc32
+	Dump     string // a folder that gets the graph after each pass, as text and drawing
+}
+
+// Options reads what the names and files of the sharding stand for.
+func (s Sharding) Options() (passes.Options, error) {
+	o := passes.Options{Ranks: max(s.Ranks, 1)}
+	var err error
+	switch {
+	case s.Ranks < 0 || s.Ranks > passes.MaxRanks:
+		return o, fmt.Errorf("%d ranks; 1 to %d are possible", s.Ranks, passes.MaxRanks)
+	case s.Place != "" && s.Strategy != "":
+		return o, fmt.Errorf("strategy %s and placement file %s: give one of them", s.Strategy, s.Place)
+	case s.Place != "":
+		o.Strategy, err = passes.ReadStrategy(s.Place)
+	case s.Strategy != "":
+		o.Strategy, err = passes.FindStrategy(s.Strategy)
+	default:
+		o.Strategy = passes.Strategies[0]
+	}
+	if err != nil {
+		return o, err
+	}
+	if o.Quantize, err = passes.ParseQuantize(s.Quantize); err != nil {
+		return o, err
+	}
+	if s.Dump != "" {
+		if err := os.MkdirAll(s.Dump, 0o755); err != nil {
+			return o, err
+		}
+		o.Dump = func(step int, pass string, g *graph.Graph) error { return dump(s.Dump, step, pass, g) }
+	}
+	return o, nil
+}
+
+// Shard compiles a model's graph for the ranks: layouts for all values, and
+// collectives between them. For one rank it is the graph itself.
+func Shard(g *graph.Graph, s Sharding) (*graph.Graph, error) {
+	o, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	if o.Ranks == 1 && s.Dump == "" {
+		return g, nil
+	}
+	return passes.Compile(g, o)
+}
+
+// dump writes 03-partition.txt and .dot.
+func dump(dir string, step int, pass string, g *graph.Graph) error {
+	base := filepath.Join(dir, fmt.Sprintf("%02d-%s", step, pass))
+	if err := atomicfile.Write(base+".txt", []byte(graph.Print(g))); err != nil {
+		return err
+	}
+	return atomicfile.Write(base+".dot", []byte(visualize.Dot(g, visualize.Options{})+"\n"))
+}

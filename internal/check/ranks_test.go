@@ -1,0 +1,39 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/passes"
+)
+
+// TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, by every
+// strategy, within the tolerance of one rank, in all ways of running it, with the
+// same greedy tokens.
+func TestRanks(t *testing.T) {
+	configs, err := filepath.Glob("../../testdata/golden/*/config.json")
+	if err != nil || len(configs) == 0 {
+		t.Fatal("no goldens", err)
+	}
+	for _, config := range configs {
+		dir := filepath.Dir(config)
+		for _, ranks := range []int{1, 2, 3, 4, 8} {
+			for _, s := range passes.Strategies {
+				t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), ranks, s.Name), func(t *testing.T) {
+					o := Options{Tolerance: 1e-4, Chunks: []int{1, 3, 16}, Sharding: krait.Sharding{Ranks: ranks, Strategy: s.Name}}
+					ok, err := Run(context.Background(), dir, o, func(l Line) {
+						if l.Fail != "" {
+							t.Errorf("%s %s: %g at %v, %s: %s", l.Prompt, l.Quantity, l.Max, l.At, l.Way, l.Fail)
+						}
+					})
+					if err != nil || !ok {
+						t.Errorf("passed: %v, %v", ok, err)
+					}
+				})
+			}
+		}
+	}
+}

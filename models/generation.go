@@ -1,0 +1,49 @@
+package models
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Generation is a generation_config.json: what ends a text, and how tokens are
+// chosen. The zero value is greedy.
+type Generation struct {
+	EOS               []int // nil: not said
+	Temperature       float64
+	TopK              int
+	TopP              float64
+	RepetitionPenalty float64
+}
+
+// ReadGeneration reads dir/generation_config.json; without one it returns the
+// zero value. Sampling parameters count where do_sample is true, with the
+// defaults of transformers.
+func ReadGeneration(dir string) (Generation, error) {
+	var g Generation
+	path := filepath.Join(dir, "generation_config.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return g, nil
+	}
+	if err != nil {
+		return g, err
+	}
+	c, err := ParseConfig(path, data)
+	if err != nil {
+		return g, err
+	}
+	g.EOS = c.Tokens("eos_token_id")
+	if penalty := c.Positive("repetition_penalty", 1); penalty != 1 {
+		g.RepetitionPenalty = penalty
+	}
+	if c.Bool("do_sample", false) {
+		g.Temperature = c.Positive("temperature", 1)
+		g.TopK = c.Int("top_k", 50, 0)
+		if p := c.Positive("top_p", 1); p < 1 {
+			g.TopP = p
+		}
+	}
+	return g, errors.Join(c.errs...)
+}
