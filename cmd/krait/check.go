@@ -23,6 +23,7 @@ when one is over the tolerance.
 
 docs/check.md describes the file.`,
 		Example: `  krait check testdata/golden/mamba-a
+  krait check --tp 4 testdata/golden/falcon-mamba
   krait check --expected numbers.safetensors --tolerance 3e-4 ~/models/mamba-130m-hf`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -41,6 +42,7 @@ docs/check.md describes the file.`,
 	c.Flags().StringVar(&o.Expected, "expected", "", "the file (default: DIR/expected.safetensors)")
 	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes")
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
+	shardingFlags(c, &o.Sharding)
 	c.Flags().BoolVar(&o.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	return c
 }

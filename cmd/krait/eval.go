@@ -25,8 +25,13 @@ func newEval() *cobra.Command {
 perplexity per token. The text is cut into windows that each start from an empty
 state, and whose first token is not scored; --window 0 makes it one sequence.
 
+With --quantize it also runs the model without, and prints how well both agree:
+how often they put the same token first, how many of the five most likely tokens
+both have, and how many of the five places hold the same token.
+
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
+  krait eval --text testdata/val.txt --tp 4 --quantize fp16
   krait eval --text testdata/val.txt --window 0 --limit 4096
   krait eval ~/models/mamba-130m-hf --text ids.txt --ids --window 2048`,
 		Args: cobra.MaximumNArgs(1),
@@ -55,7 +60,10 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			report(c.OutOrStdout(), m, path, text, len(tokens), e)
-			return nil
+			if f.options.Sharding.Quantize == "" {
+				return nil
+			}
+			return f.agreement(c, m, append(args, "")[0], tokens, o)
 		},
 	}
 	f.add(c)
@@ -104,6 +112,32 @@ func report(w io.Writer, m *krait.Model, path string, bytes, tokens int, e *krai
 	}
 	fmt.Fprintf(w, "bits per token  %.6f\n", e.BitsPerToken())
 	fmt.Fprintf(w, "perplexity      %.4f\n", e.Perplexity())
+}
+
+// agreement compares the model with one whose payloads are not rounded.
+func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) error {
+	plain := *f
+	plain.quiet = true
+	plain.options.Sharding.Quantize = ""
+	plain.options.Sharding.Dump = ""
+	base, err := plain.open(dir, c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	done := func() {}
+	o.Progress, done = progress(c.ErrOrStderr(), "agreement", f.quiet)
+	a, err := krait.Agree(c.Context(), m, base, tokens, o)
+	done()
+	if err != nil {
+		return err
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "agreement with the run that is not quantized (%s), over %s tokens\n", f.options.Sharding.Quantize, thousands(int64(a.Tokens)))
+	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
+	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
+	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
+	return nil
 }
 
 // progress is a bar on a terminal, and nothing in a pipe.

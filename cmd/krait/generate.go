@@ -22,7 +22,8 @@ one wants to know (model, prompt tokens, time to the first token, tokens per
 second) goes to standard error. A PROMPT of - is read from standard input.
 
 Without --model it uses the embedded model, trained on the King James Bible.
-Without --temperature it is greedy: the same prompt gives the same text.`,
+Without --temperature it is greedy, unless the folder's generation_config.json
+says otherwise: flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
   krait generate --model ~/models/mamba-130m-hf --ids "510 5347 273"`,
@@ -42,6 +43,7 @@ Without --temperature it is greedy: the same prompt gives the same text.`,
 				return err
 			}
 			defer m.Close()
+			defaults(c, m, &o)
 			return generate(c, m, prompt, ids, o, f.quiet)
 		},
 	}
@@ -57,6 +59,23 @@ Without --temperature it is greedy: the same prompt gives the same text.`,
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
 	return c
+}
+
+// defaults takes what no flag says from the checkpoint's generation_config.json.
+func defaults(c *cobra.Command, m *krait.Model, o *krait.Generate) {
+	d := m.Defaults()
+	if !c.Flags().Changed("temperature") {
+		o.Temperature = d.Temperature
+	}
+	if !c.Flags().Changed("top-k") {
+		o.TopK = d.TopK
+	}
+	if !c.Flags().Changed("top-p") {
+		o.TopP = d.TopP
+	}
+	if !c.Flags().Changed("repetition-penalty") {
+		o.RepetitionPenalty = d.RepetitionPenalty
+	}
 }
 
 func generate(c *cobra.Command, m *krait.Model, prompt string, ids bool, o krait.Generate, quiet bool) error {

@@ -14,13 +14,16 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/atomicfile"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
 func newGraph() *cobra.Command {
-	var format, output string
+	var s krait.Sharding
+	var format, output, stage string
 	var layer int
 	var unfolded, cost bool
 	c := &cobra.Command{
@@ -31,10 +34,14 @@ config.json is needed. A FILE.ir is graph text, which is parsed and checked.
 Without either it is the embedded model's. The output is the same on every run.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
-  krait graph --layer 0 --cost`,
+  krait graph --layer 0 --cost
+  krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			g, err := readGraph(append(args, "")[0])
+			if err == nil {
+				g, err = toStage(g, stage, s)
+			}
 			if err != nil {
 				return err
 			}
@@ -66,6 +73,8 @@ Without either it is the embedded model's. The output is the same on every run.`
 			return write(c.OutOrStdout(), output, text)
 		},
 	}
+	shardingFlags(c, &s)
+	c.Flags().StringVar(&stage, "stage", "", "model, unpacked or partitioned (default: model, with --tp partitioned)")
 	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
 	c.Flags().IntVar(&layer, "layer", 0, "only this block")
@@ -100,6 +109,35 @@ func readGraph(path string) (*graph.Graph, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return g, nil
+}
+
+// toStage runs the strategy's passes up to a stage.
+func toStage(g *graph.Graph, stage string, s krait.Sharding) (*graph.Graph, error) {
+	if stage == "" && s.Ranks == 1 && s.Dump == "" || stage == "model" {
+		return g, nil
+	}
+	o, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	names := o.Strategy.Passes
+	switch stage {
+	case "unpacked":
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(afterUnpacked(names), n) })
+	case "", "partitioned":
+	default:
+		return nil, fmt.Errorf("--stage %q: it is model, unpacked or partitioned", stage)
+	}
+	return passes.Run(g, names, o)
+}
+
+// afterUnpacked are the passes that work on layouts.
+func afterUnpacked(names []string) []string {
+	i := slices.Index(names, "partition")
+	if i < 0 {
+		return nil
+	}
+	return names[i:]
 }
 
 // costTable has a line per node that computes, and the sum.
@@ -143,17 +181,5 @@ func write(stdout io.Writer, path string, text []byte) error {
 		_, err := stdout.Write(text)
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return atomicfile.Write(path, text)
 }

@@ -20,6 +20,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	shardingFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
 }
 
@@ -45,9 +46,11 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 
 // describe is one line about a model.
 func describe(m *krait.Model) string {
-	device := "cpu"
 	ranks := "1 rank"
-	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", m.Name, m.Family(), thousands(m.Parameters()), ranks, device)
+	if m.Ranks() > 1 {
+		ranks = fmt.Sprintf("%d ranks", m.Ranks())
+	}
+	return fmt.Sprintf("%s (%s, %s parameters), %s on cpu", m.Name, m.Family(), thousands(m.Parameters()), ranks)
 }
 
 // thousands writes 732544 as 732,544.

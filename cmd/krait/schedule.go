@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/visualize"
+	"github.com/spf13/cobra"
+)
+
+func newSchedule() *cobra.Command {
+	var s krait.Sharding
+	var format, output string
+	var rank, layer int
+	c := &cobra.Command{
+		Use:   "schedule [flags] [DIR | FILE.ir]",
+		Short: "Print or draw what a rank runs",
+		Long: `Schedule lowers a model and prints what one rank runs: buffers with their place in
+memory, and steps on the compute and the communication stream with the events that
+order them. As dot or svg it draws the streams side by side. A FILE.ir that is
+partitioned already is taken as it is.
+
+Without DIR it is the embedded model's.`,
+		Example: `  krait schedule --tp 4 --rank 1
+  krait schedule --tp 2 --layer 0 --format svg -o schedule.svg`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := lowered(append(args, "")[0], s)
+			if err != nil {
+				return err
+			}
+			if rank < 0 || rank >= len(all) {
+				return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+			}
+			block := ""
+			if c.Flags().Changed("layer") {
+				block = "layers." + strconv.Itoa(layer)
+				if !slices.ContainsFunc(all[rank].Steps, func(st lowering.Step) bool { return inBlock(st, block) }) {
+					return fmt.Errorf("--layer %d: the schedule has no steps of it", layer)
+				}
+			}
+			var text []byte
+			switch format {
+			case "text":
+				text = []byte(all[rank].String())
+			case "dot", "svg":
+				text = []byte(visualize.Schedule(all[rank], block) + "\n")
+				if format == "svg" {
+					text, err = svg(c, text)
+				}
+			default:
+				err = fmt.Errorf("--format %q: it is text, dot or svg", format)
+			}
+			if err != nil {
+				return err
+			}
+			return write(c.OutOrStdout(), output, text)
+		},
+	}
+	shardingFlags(c, &s)
+	c.Flags().IntVar(&rank, "rank", 0, "which rank")
+	c.Flags().IntVar(&layer, "layer", 0, "draw only this block")
+	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
+	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	return c
+}

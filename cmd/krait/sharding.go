@@ -1,0 +1,22 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/passes"
+	"github.com/spf13/cobra"
+)
+
+// shardingFlags are the flags of every command that lays a model over ranks.
+func shardingFlags(c *cobra.Command, s *krait.Sharding) {
+	var names []string
+	for _, x := range passes.Strategies {
+		names = append(names, x.Name)
+	}
+	c.Flags().IntVar(&s.Ranks, "tp", 1, "ranks that share the model (tensor parallel)")
+	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+" (default channel)")
+	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy")
+	c.Flags().StringVar(&s.Quantize, "quantize", "", "what all_reduces travel in: fp16, bf16, or by site x_proj=none,out_proj=fp16:acc32")
+	c.Flags().StringVar(&s.Dump, "dump", "", "write the graph after each pass to this folder")
+}
