@@ -1,0 +1,243 @@
+package gorgonia_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
+	G "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+	"pgregory.net/rapid"
+)
+
+// sizes are those at which tilings go wrong: one, primes, and around 64.
+var sizes = []int{1, 2, 3, 5, 7, 13, 31, 63, 64, 65, 67}
+
+// matrix is what both sides compute with: krait in float32, gorgonia in float64.
+type matrix struct {
+	rows, cols int
+	v          []float64
+}
+
+// matrixOf fills a matrix element by element, with what float32 can hold.
+func matrixOf(rows, cols int, f func(i, j int) float64) matrix {
+	m := matrix{rows, cols, make([]float64, rows*cols)}
+	for i := range rows {
+		for j := range cols {
+			m.v[i*cols+j] = float64(float32(f(i, j)))
+		}
+	}
+	return m
+}
+
+func (m matrix) at(i, j int) float64 { return m.v[i*m.cols+j] }
+
+func (m matrix) transposed() matrix {
+	return matrixOf(m.cols, m.rows, func(i, j int) float64 { return m.at(j, i) })
+}
+
+// row is row i by itself.
+func (m matrix) row(i int) matrix { return matrix{1, m.cols, m.v[i*m.cols : (i+1)*m.cols]} }
+
+// filled is a matrix of m's shape with one value everywhere.
+func (m matrix) filled(v float64) matrix {
+	return matrixOf(m.rows, m.cols, func(int, int) float64 { return v })
+}
+
+func float32s(v []float64) []float32 {
+	f := make([]float32, len(v))
+	for i, x := range v {
+		f[i] = float32(x)
+	}
+	return f
+}
+
+// evaluate runs an expression in a graph of its own. Gorgonia confuses nodes of
+// one graph that it should not, see the package's documentation.
+func evaluate(expression func(x []*G.Node) *G.Node, operands ...matrix) []float64 {
+	g := G.NewGraph()
+	nodes := make([]*G.Node, len(operands))
+	for i, m := range operands {
+		value := tensor.New(tensor.WithShape(m.rows, m.cols), tensor.WithBacking(append([]float64(nil), m.v...)))
+		nodes[i] = G.NodeFromAny(g, value, G.WithName(fmt.Sprint("x", i)))
+	}
+	y := expression(nodes)
+	vm := G.NewTapeMachine(g)
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		panic(err)
+	}
+	switch v := y.Value().Data().(type) {
+	case float64:
+		return []float64{v}
+	case []float64:
+		return append([]float64(nil), v...)
+	}
+	panic(fmt.Sprintf("gorgonia gives a %T", y.Value().Data()))
+}
+
+// opCase is one operation on drawn shapes: krait's graph of it, and a batch.
+type opCase struct {
+	t      *rapid.T
+	rng    *rand.Rand
+	op     *graph.Op
+	b      *graph.Builder
+	leaves int
+	params map[string]graph.Array
+	batch  exec.Batch
+	tokens int
+	owner  []int     // by token: its sequence
+	first  []int     // by sequence: its first token
+	states []operand // before the step, a row per sequence
+}
+
+// operand is a value of krait's graph and what is in it.
+type operand struct {
+	value *graph.Value
+	matrix
+}
+
+// newCase draws a batch: one that is long, or for operations with a state
+// several that are short.
+func newCase(t *rapid.T, op *graph.Op) *opCase {
+	c := &opCase{t: t, op: op, b: graph.New("op"), params: map[string]graph.Array{},
+		rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
+	c.batch.Inputs = map[string]graph.Array{}
+	for i := range rapid.IntRange(1, 3).Draw(t, "sequences") {
+		n := rapid.SampledFrom([]int{1, 2, 3, 5}).Draw(t, "tokens")
+		if i == 0 && op.States == nil {
+			n = c.size("t")
+		}
+		c.batch.Sequences = append(c.batch.Sequences, exec.Sequence{Slot: i, Len: n, Rows: []int{}})
+		c.first = append(c.first, c.tokens)
+		c.owner = append(c.owner, slices.Repeat([]int{i}, n)...)
+		c.tokens += n
+	}
+	return c
+}
+
+func (c *opCase) size(letter string) int { return rapid.SampledFrom(sizes).Draw(c.t, letter) }
+
+// few draws a size of an axis that multiplies with others.
+func (c *opCase) few(letter string) int { return rapid.IntRange(1, 5).Draw(c.t, letter) }
+
+func (c *opCase) normal(int, int) float64 { return c.rng.NormFloat64() }
+
+func (c *opCase) name() string {
+	c.leaves++
+	return fmt.Sprint("x", c.leaves)
+}
+
+// input is an activation with a row per token.
+func (c *opCase) input(width graph.Dim) operand { return c.inputOf(width, c.normal) }
+
+func (c *opCase) inputOf(width graph.Dim, f func(i, j int) float64) operand {
+	m, name := matrixOf(c.tokens, width.Len(), f), c.name()
+	c.batch.Inputs[name] = graph.ArrayOf(float32s(m.v), m.rows, m.cols)
+	return operand{c.b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), width)), m}
+}
+
+// perToken is an activation with a number per token.
+func (c *opCase) perToken(f func(i, j int) float64) operand {
+	m, name := matrixOf(c.tokens, 1, f), c.name()
+	c.batch.Inputs[name] = graph.ArrayOf(float32s(m.v), m.rows)
+	return operand{c.b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens))), m}
+}
+
+// param is a parameter in f32.
+func (c *opCase) param(f func(i, j int) float64, dims ...graph.Dim) operand {
+	m, name := matrixOf(1, dims[len(dims)-1].Len(), f), c.name()
+	shape := []int{m.cols}
+	if len(dims) == 2 {
+		m = matrixOf(dims[0].Len(), m.cols, f)
+		shape = []int{m.rows, m.cols}
+	}
+	c.params[name] = graph.ArrayOf(float32s(m.v), shape...)
+	return operand{c.b.Param(name, graph.TypeOf(graph.F32, dims...), nil), m}
+}
+
+// weight is a matrix in one of the formats of checkpoints.
+func (c *opCase) weight(rows, cols int) operand {
+	d := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(c.t, "format")
+	name := c.name()
+	a, err := graph.ArrayOf(float32s(matrixOf(rows, cols, c.normal).v), rows, cols).Convert(d)
+	c.must(err)
+	c.params[name] = a
+	exact := a.Float32s()
+	m := matrixOf(rows, cols, func(i, j int) float64 { return float64(exact[i*cols+j]) })
+	return operand{c.b.Param(name, graph.TypeOf(d, graph.Size(rows), graph.Size(cols)), nil), m}
+}
+
+// state has a row per sequence.
+func (c *opCase) state(dims ...graph.Dim) operand {
+	n := 1
+	for _, d := range dims {
+		n *= d.Len()
+	}
+	m, name := matrixOf(len(c.batch.Sequences), n, c.normal), c.name()
+	o := operand{c.b.State(name, graph.TypeOf(graph.F32, append([]graph.Dim{graph.Symbol(graph.Seqs)}, dims...)...)), m}
+	c.states = append(c.states, o)
+	return o
+}
+
+func (c *opCase) segments() operand {
+	return operand{value: c.b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))}
+}
+
+// apply finishes krait's graph.
+func (c *opCase) apply(attrs graph.Attrs, operands ...operand) {
+	var args []*graph.Value
+	for _, o := range operands {
+		args = append(args, o.value)
+	}
+	c.b.Output("y", c.b.Apply("y", c.op.Name, attrs, args...)[0])
+}
+
+// run steps krait's graph with the kernels given. It returns the result and then
+// each state, a row per sequence.
+func (c *opCase) run(set kernels.Set) [][]float32 {
+	g, err := c.b.Graph()
+	c.must(err)
+	s, err := lowering.Lower(g)
+	c.must(err)
+	find := func(name string) (graph.Array, error) { return c.params[name], nil }
+	e, err := exec.New(s, find, exec.Options{Slots: len(c.batch.Sequences), Kernels: set, Workers: 2})
+	c.must(err)
+	defer e.Close()
+	for _, q := range c.batch.Sequences {
+		_, err := e.Alloc()
+		c.must(err)
+		for _, o := range c.states {
+			c.must(e.SetState(q.Slot, o.value.Name, float32s(o.row(q.Slot).v)))
+		}
+	}
+	c.must(e.Step(context.Background(), &c.batch))
+	y, err := e.Output("y")
+	c.must(err)
+	results := [][]float32{nil}
+	for i := range y.Rows() {
+		results[0] = append(results[0], y.Row(i)...)
+	}
+	for _, o := range c.states {
+		var all []float32
+		for _, q := range c.batch.Sequences {
+			one, err := e.State(q.Slot, o.value.Name)
+			c.must(err)
+			all = append(all, one...)
+		}
+		results = append(results, all)
+	}
+	return results
+}
+
+func (c *opCase) must(err error) {
+	if err != nil {
+		c.t.Helper()
+		c.t.Fatal(err)
+	}
+}

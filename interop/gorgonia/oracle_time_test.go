@@ -1,0 +1,99 @@
+package gorgonia_test
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/graph"
+	G "gorgonia.org/gorgonia"
+)
+
+// conv1d is a sum over taps: the inputs so many tokens back, times a weight per
+// channel. Shifting the inputs is done here, as Gorgonia confuses slices.
+func conv1d(c *opCase) [][]float64 {
+	ch, w := c.size("c"), c.few("w")
+	m := w - 1
+	x, weight := c.input(graph.Size(ch)), c.param(c.normal, graph.Size(ch), graph.Size(w))
+	state := c.state(graph.Size(ch), graph.Size(m))
+	c.apply(nil, x, weight, state, c.segments())
+
+	// past is channel j of sequence s, at tokens after the oldest in its state.
+	past := func(s, at, j int) float64 {
+		if at < m {
+			return state.at(s, j*m+at)
+		}
+		return x.at(c.first[s]+at-m, j)
+	}
+	var operands []matrix
+	for k := range w {
+		shifted := matrixOf(c.tokens, ch, func(i, j int) float64 { return past(c.owner[i], i-c.first[c.owner[i]]+k, j) })
+		operands = append(operands, shifted, matrixOf(1, ch, func(_, j int) float64 { return weight.at(j, k) }))
+	}
+	y := evaluate(func(n []*G.Node) *G.Node {
+		var sum *G.Node
+		for k := range w {
+			tap := G.Must(G.BroadcastHadamardProd(n[2*k], n[2*k+1], nil, []byte{0}))
+			if k == 0 {
+				sum = tap
+			} else {
+				sum = G.Must(G.Add(sum, tap))
+			}
+		}
+		return sum
+	}, operands...)
+	after := matrixOf(state.rows, state.cols, func(s, i int) float64 { return past(s, c.batch.Sequences[s].Len+i%m, i/m) })
+	return [][]float64{y, after.v}
+}
+
+// positive and negative are what the steps and the rates of a scan are.
+func (c *opCase) positive(int, int) float64 { return math.Abs(c.rng.NormFloat64()) / 4 }
+func (c *opCase) negative(int, int) float64 { return -math.Abs(c.rng.NormFloat64()) }
+
+func selectiveScan(c *opCase) [][]float64 {
+	g, q, n := c.few("g"), c.few("q"), c.few("n")
+	d := graph.Size(g * q)
+	x, dt := c.input(d), c.inputOf(d, c.positive)
+	a := c.param(c.negative, d, graph.Size(n))
+	b, cc := c.input(graph.Units(g*n, n)), c.input(graph.Units(g*n, n))
+	h := c.state(d, graph.Size(n))
+	c.apply(nil, x, dt, a, b, cc, h, c.segments())
+	return scan(c, x, dt, a.matrix, b, cc, h)
+}
+
+func ssdScan(c *opCase) [][]float64 {
+	g, q, p, n := c.few("g"), c.few("q"), c.few("p"), c.few("n")
+	heads := graph.Size(g * q)
+	x, dt := c.input(graph.Units(g*q*p, p)), c.inputOf(heads, c.positive)
+	a := c.param(c.negative, heads)
+	b, cc := c.input(graph.Units(g*n, n)), c.input(graph.Units(g*n, n))
+	h := c.state(heads, graph.Size(p), graph.Size(n))
+	c.apply(nil, x, dt, a, b, cc, h, c.segments())
+	return scan(c, x, dt, matrixOf(g*q, n, func(head, _ int) float64 { return a.at(0, head) }), b, cc, h)
+}
+
+// scan evaluates h = exp(dt A) h + dt x B and y = h C for each token, on
+// matrices with a row per channel and a column per state. a has a row per head;
+// channels share it, and heads B and C, as their numbers divide.
+func scan(c *opCase, x, dt operand, a matrix, b, cc, state operand) [][]float64 {
+	n := a.cols
+	p, q := x.cols/dt.cols, dt.cols/(b.cols/n)
+	var y, after []float64
+	for s, seq := range c.batch.Sequences {
+		h := matrix{x.cols, n, state.row(s).v}
+		for t := c.first[s]; t < c.first[s]+seq.Len; t++ {
+			spread := func(f func(ch, k int) float64) matrix { return matrixOf(h.rows, n, f) }
+			h.v = evaluate(func(m []*G.Node) *G.Node {
+				dt, a, h, x, b := m[0], m[1], m[2], m[3], m[4]
+				return G.Must(G.Add(mul(G.Must(G.Exp(mul(dt, a))), h), mul(mul(dt, x), b)))
+			},
+				spread(func(ch, _ int) float64 { return dt.at(t, ch/p) }),
+				spread(func(ch, k int) float64 { return a.at(ch/p, k) }),
+				h,
+				spread(func(ch, _ int) float64 { return x.at(t, ch) }),
+				spread(func(ch, k int) float64 { return b.at(t, ch/p/q*n+k) }))
+			y = append(y, evaluate(func(m []*G.Node) *G.Node { return G.Must(G.Sum(mul(m[0], m[1]), 1)) },
+				h, spread(func(ch, k int) float64 { return cc.at(t, ch/p/q*n+k) }))...)
+		}
+		after = append(after, h.v...)
+	}
+	return [][]float64{y, after}
+}
