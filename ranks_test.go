@@ -1,0 +1,251 @@
+package krait
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/passes/prove"
+)
+
+// TestCollectives counts at run time: two all_reduces per block by unit ownership,
+// of R+2N and of H elements per token, four gathers by the baselines; kinds and
+// bytes are the plan's and the proof's.
+func TestCollectives(t *testing.T) {
+	const hidden, inner, rank, states, layers, vocab = 128, 256, 8, 16, 6, 256
+	dbc := rank + 2*states
+	for strategy, want := range map[string]string{
+		"channel":     fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
+		"naive":       fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, dbc, inner, hidden),
+		"paper-naive": fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, inner, dbc, inner),
+	} {
+		for _, ranks := range []int{2, 3, 8} {
+			for _, quantize := range []string{"", "fp16"} {
+				t.Run(fmt.Sprintf("%s/tp=%d/%s", strategy, ranks, quantize), func(t *testing.T) {
+					m := embeddedModel(t, Options{Sharding: Sharding{Ranks: ranks, Strategy: strategy, Quantize: quantize}})
+					const tokens = 7
+					s, err := m.NewSequence()
+					if err != nil {
+						t.Fatal(err)
+					}
+					m.Engine().ResetCounts()
+					if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
+						t.Fatal(err)
+					}
+					counts := m.Engine().Collectives()
+					for i := range layers {
+						if got := perToken(counts, fmt.Sprint("layers.", i), tokens); got != want {
+							t.Errorf("block %d: %s, want %s per token", i, got, want)
+						}
+					}
+					if len(counts) != layers*(strings.Count(want, ",")+1)+2 {
+						t.Errorf("%d collectives", len(counts))
+					}
+					comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+					compareProof(t, m, counts, tokens)
+				})
+			}
+		}
+	}
+}
+
+// perToken lists the collectives of a block with their elements per token.
+func perToken(counts []exec.CollectiveCount, block string, tokens int64) string {
+	var list []string
+	for _, c := range counts {
+		if graph.BlockOf(c.Name) == block && c.Calls == 1 && c.Elems%tokens == 0 {
+			list = append(list, fmt.Sprintf("%s %d", c.Kind, c.Elems/tokens))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func comparePlan(t *testing.T, m *Model, counts []exec.CollectiveCount, z graph.Sizes) {
+	t.Helper()
+	schedules, err := lowering.Lower(m.Sharded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lowering.NewPlan(schedules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Collectives) != len(counts) {
+		t.Fatalf("%d collectives planned, %d run", len(p.Collectives), len(counts))
+	}
+	for i, c := range p.Collectives {
+		if got := counts[i]; c.Name != got.Name || c.Kind != got.Kind || c.Elems.At(z) != got.Elems || c.Bytes.At(z) != got.Bytes {
+			t.Errorf("planned %s %s of %d elements, %d bytes; run %+v", c.Kind, c.Name, c.Elems.At(z), c.Bytes.At(z), got)
+		}
+	}
+}
+
+func compareProof(t *testing.T, m *Model, counts []exec.CollectiveCount, tokens int64) {
+	t.Helper()
+	o, err := m.sharding.Options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.DeleteFunc(slices.Clone(o.Strategy.Passes), func(n string) bool { return n == "partition" || n == "quantize" })
+	source, err := passes.Run(m.Graph(), names, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := prove.Prove(source, m.Sharded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Collectives != len(counts) {
+		t.Errorf("%d collectives proved, %d run", c.Collectives, len(counts))
+	}
+	if m.sharding.Strategy == "channel" && (c.Minimum.Collectives != len(counts) || len(c.Outside) > 0) {
+		t.Errorf("the minimum is %d collectives, %d run; outside of the class: %v", c.Minimum.Collectives, len(counts), c.Outside)
+	}
+	for _, part := range c.Parts {
+		for i := range part.Blocks {
+			k := 0
+			for _, n := range counts {
+				if graph.BlockOf(n.Name) != part.Blocks[i] {
+					continue
+				}
+				p := part.Collectives[k]
+				if z := (graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1}); p.Kind != n.Kind || p.Payload.At(z) != n.Bytes {
+					t.Errorf("%s: proved %s of %d bytes, run %+v", part.Blocks[i], p.Kind, p.Payload.At(z), n)
+				}
+				k++
+			}
+		}
+	}
+}
+
+// tiny writes a checkpoint of random weights, smaller than many numbers of ranks.
+func tiny(t *testing.T, config string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, g, err := models.Describe(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	var tensors []safetensors.Tensor
+	for _, n := range g.Leaves("param") {
+		x := safetensors.Tensor{Name: n.Storage.Pieces[0].Tensor, DType: "F32", Shape: n.Storage.Shape}
+		if x.Shape == nil {
+			for _, d := range n.Results[0].Type.Dims {
+				x.Shape = append(x.Shape, d.Len())
+			}
+		}
+		for range n.Results[0].Type.Elems().At(graph.Sizes{}) {
+			x.Data = binary.LittleEndian.AppendUint32(x.Data, math.Float32bits(float32(rng.NormFloat64())/2))
+		}
+		tensors = append(tensors, x)
+	}
+	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAnyRanks: 1 to 16 ranks give the logits of one rank, also where channels
+// and vocabulary do not divide by them and where a rank owns nothing.
+func TestAnyRanks(t *testing.T) {
+	for _, config := range []string{
+		`{"model_type": "mamba", "vocab_size": 7, "hidden_size": 5, "intermediate_size": 11, "num_hidden_layers": 2, "state_size": 3, "time_step_rank": 2, "use_bias": true}`,
+		`{"model_type": "falcon_mamba", "vocab_size": 13, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 2, "state_size": 2, "conv_kernel": 2, "tie_word_embeddings": false}`,
+		`{"model_type": "mamba", "vocab_size": 2, "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 1, "state_size": 1, "conv_kernel": 1}`,
+	} {
+		dir := tiny(t, config)
+		var want [][]float32
+		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
+			for _, strategy := range []string{"channel", "naive", "paper-naive"} {
+				got := logitsOf(t, dir, Options{Sharding: Sharding{Ranks: ranks, Strategy: strategy}})
+				if want == nil {
+					want = got
+				}
+				for i := range want {
+					for j := range want[i] {
+						if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= 1e-4) {
+							t.Fatalf("%s, %d ranks, %s: logit %d after step %d is %g, on one rank %g", config, ranks, strategy, j, i, got[i][j], want[i][j])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// logitsOf feeds a prompt and then single tokens.
+func logitsOf(t *testing.T, dir string, o Options) [][]float32 {
+	t.Helper()
+	m, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [][]float32
+	for _, tokens := range [][]int{{1, 0, 1, 1, 0}, {1}, {0}} {
+		logits, err := s.Step(context.Background(), tokens...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, slices.Clone(logits))
+	}
+	return out
+}
+
+// TestRepeats: a run on many ranks gives the same bits every time.
+func TestRepeats(t *testing.T) {
+	run := func() []float32 {
+		m := embeddedModel(t, Options{Sharding: Sharding{Ranks: 4, Quantize: "x_proj=fp16,out_proj=bf16"}})
+		s, err := m.NewSequence()
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits, err := s.Step(context.Background(), readVal(t)[:100]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(logits)
+	}
+	want := run()
+	for range 5 {
+		if !slices.Equal(run(), want) {
+			t.Fatal("two runs on 4 ranks differ")
+		}
+	}
+}
+
+func TestDump(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "steps")
+	if _, err := Shard(embeddedModel(t).Graph(), Sharding{Ranks: 2, Dump: dir}); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(dir + "/*")
+	var names []string
+	for _, f := range files {
+		names = append(names, filepath.Base(f))
+	}
+	if got := strings.Join(names, " "); got != "01-unpack.dot 01-unpack.txt 03-partition.dot 03-partition.txt" {
+		t.Error(got)
+	}
+}
