@@ -232,7 +232,7 @@ func TestGenerateRefuses(t *testing.T) {
 	for want, run := range map[string]func() error{
 		"an empty prompt has no next token":    func() error { _, err := m.Generate(ctx, "", Generate{}); return err },
 		"token 1 is 256; ids of tiny-mamba":    func() error { _, err := m.GenerateIDs(ctx, []int{1, 256}, Generate{}); return err },
-		"TopP":                                 func() error { _, err := m.Generate(ctx, "a", Generate{Temperature: 1, TopP: 2}); return err },
+		"top-p is 2":                           func() error { _, err := m.Generate(ctx, "a", Generate{Temperature: 1, TopP: 2}); return err },
 		"stop string":                          func() error { _, err := m.Generate(ctx, "a", Generate{Stop: []string{""}}); return err },
 		"MaxTokens is -1":                      func() error { _, err := m.Generate(ctx, "a", Generate{MaxTokens: -1}); return err },
 		"the graph of tiny-mamba has no value": func() error { _, err := Embedded(Options{Keep: []string{"nothing"}}); return err },

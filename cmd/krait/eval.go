@@ -52,7 +52,7 @@ Without DIR it uses the embedded model.`,
 			if err != nil {
 				return err
 			}
-			done := func() {}
+			var done func()
 			o.Progress, done = progress(c.ErrOrStderr(), "eval", f.quiet)
 			e, err := m.Evaluate(c.Context(), tokens, o)
 			done()
@@ -125,7 +125,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 		return err
 	}
 	defer base.Close()
-	done := func() {}
+	var done func()
 	o.Progress, done = progress(c.ErrOrStderr(), "agreement", f.quiet)
 	a, err := krait.Agree(c.Context(), m, base, tokens, o)
 	done()

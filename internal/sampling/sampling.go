@@ -74,13 +74,13 @@ func (cfg Config) check() error {
 	finite := func(x float64) bool { return x >= 0 && x <= math.MaxFloat64 } // false for NaN
 	switch {
 	case !finite(cfg.Temperature):
-		return fmt.Errorf("Temperature is %v; it must be 0 (greedy) or a positive number", cfg.Temperature)
+		return fmt.Errorf("temperature is %v; it must be 0 (greedy) or a positive number", cfg.Temperature)
 	case cfg.TopK < 0:
-		return fmt.Errorf("TopK is %d; it must be 0 (off) or a positive number", cfg.TopK)
+		return fmt.Errorf("top-k is %d; it must be 0 (off) or a positive number", cfg.TopK)
 	case !(cfg.TopP >= 0 && cfg.TopP <= 1):
-		return fmt.Errorf("TopP is %v; it must be above 0 and at most 1 (off), or 0 (off)", cfg.TopP)
+		return fmt.Errorf("top-p is %v; it must be above 0 and at most 1 (off), or 0 (off)", cfg.TopP)
 	case !finite(cfg.RepetitionPenalty):
-		return fmt.Errorf("RepetitionPenalty is %v; it must be a positive number, where 1 is off, or 0 (off)", cfg.RepetitionPenalty)
+		return fmt.Errorf("repetition penalty is %v; it must be a positive number, where 1 is off, or 0 (off)", cfg.RepetitionPenalty)
 	}
 	return nil
 }

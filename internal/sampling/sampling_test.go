@@ -307,7 +307,7 @@ func TestSeed(t *testing.T) {
 		}
 		return fmt.Sprint(ids)
 	}
-	if text(7) != text(7) {
+	if first, again := text(7), text(7); first != again {
 		t.Error("the same seed gave two texts")
 	}
 	if text(7) == text(8) {
@@ -321,16 +321,16 @@ func TestConfigErrors(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Temperature: -0.5}, "Temperature is -0.5; it must be 0 (greedy) or a positive number"},
-		{Config{Temperature: nan}, "Temperature is NaN"},
-		{Config{Temperature: inf}, "Temperature is +Inf"},
-		{Config{TopK: -1}, "TopK is -1; it must be 0 (off) or a positive number"},
-		{Config{TopP: -0.1}, "TopP is -0.1; it must be above 0 and at most 1 (off), or 0 (off)"},
-		{Config{TopP: 1.5}, "TopP is 1.5"},
-		{Config{TopP: nan}, "TopP is NaN"},
-		{Config{RepetitionPenalty: -1}, "RepetitionPenalty is -1; it must be a positive number"},
-		{Config{RepetitionPenalty: nan}, "RepetitionPenalty is NaN"},
-		{Config{RepetitionPenalty: inf}, "RepetitionPenalty is +Inf"},
+		{Config{Temperature: -0.5}, "temperature is -0.5; it must be 0 (greedy) or a positive number"},
+		{Config{Temperature: nan}, "temperature is NaN"},
+		{Config{Temperature: inf}, "temperature is +Inf"},
+		{Config{TopK: -1}, "top-k is -1; it must be 0 (off) or a positive number"},
+		{Config{TopP: -0.1}, "top-p is -0.1; it must be above 0 and at most 1 (off), or 0 (off)"},
+		{Config{TopP: 1.5}, "top-p is 1.5"},
+		{Config{TopP: nan}, "top-p is NaN"},
+		{Config{RepetitionPenalty: -1}, "repetition penalty is -1; it must be a positive number"},
+		{Config{RepetitionPenalty: nan}, "repetition penalty is NaN"},
+		{Config{RepetitionPenalty: inf}, "repetition penalty is +Inf"},
 	} {
 		if s, err := New(c.cfg); s != nil || err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("got %v, want %s", err, c.want)
