@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 // Config is a config.json. A family reads its keys through the typed getters,
@@ -234,6 +236,20 @@ func (c *Config) Refuse(keys ...string) {
 	}
 }
 
+// dtype is the format of the weights by torch_dtype, which newer writers call
+// dtype; f32 where neither is there.
+func (c *Config) dtype() graph.DType {
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		if _, ok := c.get(key); ok {
+			name := c.Choice(key, "float32", map[string]string{"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f32", "auto": "f32"})
+			if d, ok := graph.ParseDType(name); ok {
+				return d
+			}
+		}
+	}
+	return graph.F32
+}
+
 // ModelType is the model_type key.
 func (c *Config) ModelType() string {
 	v, _ := c.get("model_type")
@@ -249,7 +265,7 @@ func (c *Config) Unknown() []string {
 // common marks what every config of transformers may carry.
 func (c *Config) common() {
 	c.Without("architectures", "auto_map", "transformers_version", "_name_or_path", "_commit_hash", "name_or_path", "model_type",
-		"torch_dtype", "dtype", "initializer_range", "use_cache", "return_dict", "output_hidden_states", "output_attentions", "torchscript",
+		"initializer_range", "use_cache", "return_dict", "output_hidden_states", "output_attentions", "torchscript",
 		"use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward", "id2label", "label2id", "num_labels", "problem_type",
 		"task_specific_params", "prefix", "tokenizer_class", "finetuning_task", "cross_attention_hidden_size", "is_decoder",
 		"decoder_start_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id",

@@ -45,6 +45,7 @@ func TestReadRefuses(t *testing.T) {
 		minimal + `, "tie_word_embeddings": 1}`:                   "tie_word_embeddings is 1; it must be true or false",
 		minimal + `, "quantization_config": {"bits": 4}}`:         `quantization_config is {"bits":4}; it must be absent: Krait does not support it`,
 		minimal + `, "is_encoder_decoder": true}`:                 "is_encoder_decoder is true",
+		minimal + `, "torch_dtype": "int8"}`:                      `torch_dtype is "int8"; it must be one of auto, bfloat16, float16`,
 		minimal + `, "hidden_size": 0, "state_size": 0}`:          "state_size is 0",
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -72,6 +73,8 @@ func TestKeys(t *testing.T) {
 		{`, "layer_norm_epsilon": 1e-6}`, []string{"{eps=1e-06}"}, []string{"{eps=1e-05}"}},
 		{`, "rescale_prenorm_residual": true, "time_step_min": 7, "residual_in_fp32": false}`, []string{"= silu"}, nil},
 		{`, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-3}`, []string{"%mixer.dt_norm = unit_rmsnorm %mixer.dt {eps=0.001}", "B_norm", "C_norm"}, nil},
+		{`, "torch_dtype": "bfloat16"}`, []string{"@embeddings.weight : bf16[10/1 8]", "@norm.weight : f32[8]"}, nil},
+		{`, "dtype": "float16", "torch_dtype": "float32"}`, []string{"@embeddings.weight : f16[10/1 8]"}, nil},
 		{`, "num_hidden_layers": 0}`, []string{"%wanted = select_rows %h"}, []string{"block"}},
 	} {
 		m, err := read(minimal + c.keys)

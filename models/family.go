@@ -17,6 +17,8 @@ type Model struct {
 	Layers int
 	BOS    []int // tokens that begin and end a text, as config.json says
 	EOS    []int
+	// DType is the format of the weights, as config.json says; files tell better.
+	DType graph.DType
 	// Unknown lists keys of config.json that Krait does not know. They had no
 	// effect.
 	Unknown []string
@@ -40,16 +42,18 @@ func Read(c *Config) (*Model, error) {
 	c.common()
 	m := read(c)
 	m.Family = name
+	m.DType = c.dtype()
 	m.BOS, m.EOS = c.Tokens("bos_token_id"), c.Tokens("eos_token_id")
 	m.Unknown = c.Unknown()
 	return m, errors.Join(c.errs...)
 }
 
 // Graph builds the model's graph. tensor tells the number format of a tensor of
-// the checkpoint and whether it is there; nil means that all are, in f32.
+// the checkpoint and whether it is there; nil means that all are, in the format
+// of the config.
 func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Graph, error) {
 	if tensor == nil {
-		tensor = func(string) (graph.DType, bool) { return graph.F32, true }
+		tensor = func(string) (graph.DType, bool) { return m.DType, true }
 	}
 	b := graph.New(m.Family)
 	p := &parts{Builder: b, tensor: tensor}
