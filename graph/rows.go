@@ -79,8 +79,11 @@ func inferAllReduce(n *Node) ([]Type, error) {
 	}
 	var out []Type
 	for i, v := range n.Args {
-		if v.Type.Layout.Kind != Partial {
+		switch v.Type.Layout.Kind {
+		case Replicated:
 			return nil, fmt.Errorf("operand %d is not a partial sum: every rank would add what it already has whole", i)
+		case Sharded:
+			return nil, fmt.Errorf("operand %d is split, not a partial sum; all_gather makes it whole", i)
 		}
 		out = append(out, TypeOf(v.Type.DType, v.Type.Dims...))
 	}

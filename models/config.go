@@ -239,6 +239,7 @@ func (c *Config) Refuse(keys ...string) {
 // dtype is the format of the weights by torch_dtype, which newer writers call
 // dtype; f32 where neither is there.
 func (c *Config) dtype() graph.DType {
+	c.Without("dtype", "torch_dtype")
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if _, ok := c.get(key); ok {
 			name := c.Choice(key, "float32", map[string]string{"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f32", "auto": "f32"})

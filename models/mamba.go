@@ -41,7 +41,7 @@ func readMambaKeys(c *Config) *mamba {
 	// All arithmetic is in f32, the residual stream too.
 	c.Bool("residual_in_fp32", true)
 	c.Without("time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
-		"rescale_prenorm_residual", "use_mambapy")
+		"rescale_prenorm_residual", "use_mambapy", "use_associative_scan")
 	return m
 }
 

@@ -111,6 +111,9 @@ func (x *space) ways(n *graph.Node) []config {
 			rest(i + 1)
 		}
 	}
+	if n.Op == elsewhere {
+		return []config{{make([]int, len(in)), []int{whole}}}
+	}
 	rest(0)
 	return out
 }

@@ -20,6 +20,9 @@ func TestMinimum(t *testing.T) {
 	// Reductions that do not need each other are one launch, even of squashed values.
 	apart := []string{"  %h = add %/h %out_proj :", "  param @side.weight : f32[6 12/1]\n  %side = matmul %gate @side.weight : f32[t 6]\n  %act = silu %side : f32[t 6]\n" +
 		"  %act2 = silu %out_proj : f32[t 6]\n  %both = add %act2 %act : f32[t 6]\n  %h = add %/h %both :"}
+	// A reduction after the blocks needs that of the embedding, by way of the blocks.
+	after := []string{"%logits = matmul %norm_f_out ", "param @up.weight : f32[12/1 6]\nparam @down.weight : f32[6 12/1]\n%up = matmul %norm_f_out @up.weight : f32[o 12/1]\n" +
+		"%act = silu %up : f32[o 12/1]\n%down = matmul %act @down.weight : f32[o 6]\n%logits = matmul %down "}
 	for _, c := range []struct {
 		name, file, block, want string
 		edits                   []string
@@ -32,6 +35,7 @@ func TestMinimum(t *testing.T) {
 		{"merged launches", "block.ir", "layers.0", "2 [all_reduce x_proj, side all_reduce out_proj]", apart, func(p int64) int64 { return 2 * (p - 1) * 4 * (10 + 6 + 6) }},
 		{"norm by statistic, groups covered", "groups.ir", "layers.0", "2 [all_reduce sumsq all_reduce out_proj]", nil, func(p int64) int64 { return 2 * (p - 1) * 4 * (1 + 6) }},
 		{"embedding and tied head", "model.ir", "", "2 [all_reduce h all_gather logits]", nil, func(p int64) int64 { return (p - 1) * 4 * (2*6 + 10) }},
+		{"sums before and after blocks", "model.ir", "", "3 [all_reduce h all_reduce down all_gather logits]", after, func(p int64) int64 { return (p - 1) * 4 * (2*6 + 2*6 + 10) }},
 		{"norm over units", "norm.ir", "layers.0", "none: layers.0.gated_n: the class has no layout of its operands that rmsnorm accepts", nil, func(int64) int64 { return 0 }},
 	} {
 		for _, p := range []int{2, 3, 4, 8, 16} {

@@ -47,6 +47,11 @@ type move struct {
 // collective, then with one, and so on, until there are some.
 func search(s *section) Minimum {
 	x := explore(s)
+	for i, n := range s.nodes {
+		if len(x.configs[i]) == 0 {
+			return stuckAt(n)
+		}
+	}
 	for x.limit = 0; ; x.limit++ {
 		x.over = false
 		best, stuck := x.walk()
@@ -55,11 +60,15 @@ func search(s *section) Minimum {
 			return x.minimum(best)
 		case x.over: // with more collectives there may be a way
 		case stuck != nil:
-			return Minimum{None: fmt.Sprintf("%s: the class has no layout of its operands that %s accepts", stuck.Name(), stuck.Op.Name)}
+			return stuckAt(stuck)
 		default:
 			return Minimum{None: "what leaves the block cannot be made whole"}
 		}
 	}
+}
+
+func stuckAt(n *graph.Node) Minimum {
+	return Minimum{None: fmt.Sprintf("%s: the class has no layout of its operands that %s accepts", n.Name(), n.Op.Name)}
 }
 
 // walk goes through the nodes in order and keeps, for each way in which the

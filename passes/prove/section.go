@@ -1,6 +1,11 @@
 package prove
 
-import "github.com/krait-ml/krait/graph"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+)
 
 // section is a block of a graph, or all that is outside of blocks: what the
 // search looks at by itself, because values cross its border whole.
@@ -28,7 +33,10 @@ func sections(g *graph.Graph, ranks int, placed map[*graph.Value]graph.Layout) [
 		out = append(out, s)
 	}
 	for _, n := range g.Nodes {
-		byBlock[n.Block()].add(n)
+		s := byBlock[n.Block()]
+		s.all = append(s.all, n)
+		s.reenter(n)
+		s.add(n)
 	}
 	for _, o := range g.Outputs {
 		s := byBlock[o.Value.Def.Block()]
@@ -61,7 +69,7 @@ func (s *section) value(v *graph.Value) int {
 }
 
 func (s *section) add(n *graph.Node) {
-	if s.all = append(s.all, n); n.Op.Class == graph.Leaf {
+	if n.Op.Class == graph.Leaf {
 		return // leaves come with their users
 	}
 	for _, v := range n.Args {
@@ -71,6 +79,47 @@ func (s *section) add(n *graph.Node) {
 		s.value(v)
 	}
 	s.nodes = append(s.nodes, n)
+}
+
+// elsewhere stands for other sections: what comes back from there was made of
+// values of this section, which left it whole.
+var elsewhere = &graph.Op{Name: "elsewhere", Class: graph.Compute}
+
+// reenter adds a node for every operand that comes back from other sections.
+func (s *section) reenter(n *graph.Node) {
+	if len(s.nodes) == 0 {
+		return
+	}
+	for _, v := range n.Args {
+		if _, known := s.id[v]; known || v.Def.Block() == s.block || v.Def.Op.Class == graph.Leaf {
+			continue
+		}
+		if from := s.sources(v); len(from) > 0 {
+			s.add(&graph.Node{Op: elsewhere, Args: from, Results: []*graph.Value{v}})
+		}
+	}
+}
+
+// sources lists the values of the section that a value from elsewhere is made
+// of, in order.
+func (s *section) sources(v *graph.Value) []*graph.Value {
+	var out []*graph.Value
+	seen := map[*graph.Value]bool{}
+	var visit func(v *graph.Value)
+	visit = func(v *graph.Value) {
+		switch {
+		case seen[v] || v.Def.Op.Class == graph.Leaf:
+		case v.Def.Block() == s.block:
+			out = append(out, v)
+		default:
+			for _, a := range v.Def.Args {
+				visit(a)
+			}
+		}
+		seen[v] = true
+	}
+	visit(v)
+	return out
 }
 
 // begin says how values lie before their first use.
@@ -84,10 +133,15 @@ func (s *section) begin() {
 			s.start[i] = []graph.Layout{l}
 		case leaf == "param" || leaf == "state":
 			s.start[i] = placements(v.Type, shares)
-		case leaf == "input" || v.Def.Block() != s.block:
+		case leaf == "input" || v.Def.Block() != s.block && !s.returns(v):
 			s.start[i] = []graph.Layout{{}}
 		}
 	}
+}
+
+// returns reports whether a value comes back from elsewhere.
+func (s *section) returns(v *graph.Value) bool {
+	return slices.ContainsFunc(s.nodes, func(n *graph.Node) bool { return n.Op == elsewhere && n.Results[0] == v })
 }
 
 // stays reports whether a value keeps its one placement: parameters and states.
@@ -104,6 +158,14 @@ func (s *section) key() string {
 		text += layoutText(v.Type, s.start[i]) + "\n"
 		if s.last[i] == len(s.nodes) {
 			text += "output " + v.Name[len(s.block):] + "\n"
+		}
+	}
+	for i, n := range s.nodes {
+		if n.Op == elsewhere {
+			text += fmt.Sprint("elsewhere ", i, len(n.Args), "\n")
+			for _, v := range n.Args {
+				text += fmt.Sprint(s.id[v], "\n")
+			}
 		}
 	}
 	return text

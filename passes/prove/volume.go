@@ -49,12 +49,6 @@ func (v Volume) plus(w Volume) Volume {
 	return Volume{v.bytes.Plus(w.bytes), v.over.Plus(w.over), max(v.ranks, w.ranks)}
 }
 
-// times is n such volumes.
-func (v Volume) times(n int) Volume {
-	c := graph.Const(int64(n))
-	return Volume{v.bytes.Times(c), v.over.Times(c), v.ranks}
-}
-
 // parts is the volume for one token, times the number of ranks.
 func (v Volume) parts() int64 { return v.bytes.At(oneToken)*max(v.ranks, 1) + v.over.At(oneToken) }
 
