@@ -51,22 +51,17 @@ Without either it is the embedded model's. The output is the same on every run.`
 					return fmt.Errorf("--layer %d: the graph has %d blocks", layer, len(g.Blocks()))
 				}
 			}
-			var text []byte
-			switch {
-			case cost:
-				text = []byte(costTable(g, block))
-			case format == "text" && block == "":
-				text = []byte(graph.Print(g))
-			case format == "text":
-				text = []byte(strings.TrimPrefix(graph.PrintBlock(g, block), "\n"))
-			case format == "dot" || format == "svg":
-				text = []byte(visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded}) + "\n")
-				if format == "svg" {
-					text, err = svg(c, text)
-				}
-			default:
-				err = fmt.Errorf("--format %q: it is text, dot or svg", format)
+			if cost {
+				return write(c.OutOrStdout(), output, []byte(costTable(g, block)))
 			}
+			text, err := render(c, format, func() string {
+				if block == "" {
+					return graph.Print(g)
+				}
+				return strings.TrimPrefix(graph.PrintBlock(g, block), "\n")
+			}, func() string {
+				return visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded})
+			})
 			if err != nil {
 				return err
 			}
@@ -157,6 +152,19 @@ func costTable(g *graph.Graph, block string) string {
 	}
 	line("sum", "", sum)
 	return b.String()
+}
+
+// render gives the text itself, the drawing as Graphviz text, or as a picture.
+func render(c *cobra.Command, format string, text, dot func() string) ([]byte, error) {
+	switch format {
+	case "text":
+		return []byte(text()), nil
+	case "dot":
+		return []byte(dot() + "\n"), nil
+	case "svg":
+		return svg(c, []byte(dot()))
+	}
+	return nil, fmt.Errorf("--format %q: it is text, dot or svg", format)
 }
 
 // svg runs Graphviz.

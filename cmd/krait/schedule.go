@@ -42,18 +42,7 @@ Without DIR it is the embedded model's.`,
 					return fmt.Errorf("--layer %d: the schedule has no steps of it", layer)
 				}
 			}
-			var text []byte
-			switch format {
-			case "text":
-				text = []byte(all[rank].String())
-			case "dot", "svg":
-				text = []byte(visualize.Schedule(all[rank], block) + "\n")
-				if format == "svg" {
-					text, err = svg(c, text)
-				}
-			default:
-				err = fmt.Errorf("--format %q: it is text, dot or svg", format)
-			}
+			text, err := render(c, format, all[rank].String, func() string { return visualize.Schedule(all[rank], block) })
 			if err != nil {
 				return err
 			}
