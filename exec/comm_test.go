@@ -8,7 +8,6 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/x448/float16"
 )
 
 // tensorOf is a tensor of rows of cols elements with a gap after each.
@@ -163,5 +162,3 @@ func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 		return nil
 	})
 }
-
-var _ = float16.Fromfloat32

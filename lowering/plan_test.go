@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -64,5 +65,51 @@ output r = %p2
 	}
 	if _, err := NewPlan(nil); err == nil {
 		t.Error("a plan of nothing")
+	}
+}
+
+// BenchmarkLower lowers, and checks, a graph of 64 blocks for 8 ranks.
+func BenchmarkLower(b *testing.B) {
+	g := graph.NewGraph("g", graph.PartitionedStage, 8)
+	add := func(op, name string, args ...*graph.Value) *graph.Value {
+		n, err := g.Add(op, nil, []string{name}, args...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return n.Results[0]
+	}
+	param := func(name string, axis, rows, cols int) *graph.Value {
+		t := graph.TypeOf(graph.F32, graph.Units(rows, 1), graph.Units(cols, 1))
+		t.Layout = graph.SplitOn(axis, 1)
+		v, err := g.AddLeaf("param", name, t, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return v
+	}
+	h, err := g.AddLeaf("input", "x", graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Units(2560, 1)), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 64 {
+		scope := fmt.Sprintf("layers.%d.", i)
+		x := add("matmul", scope+"x", h, param(scope+"up", 0, 5120, 2560))
+		for j := range 14 {
+			x = add("silu", fmt.Sprint(scope, "s", j), x)
+		}
+		x = add("matmul", scope+"y", x, param(scope+"down", 1, 2560, 5120))
+		h = add("add", scope+"h", h, add("all_reduce", scope+"r", x))
+	}
+	if err := g.AddOutput("h", h); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s, err := Lower(g)
+		if err == nil {
+			err = CheckAll(s)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
