@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"github.com/krait-ml/krait/exec"
 )
 
 // Agreement compares what two models put first, over the tokens of a text.
@@ -74,29 +72,16 @@ func agreeWindow(ctx context.Context, s [2]*Sequence, ids []int, sum *Agreement)
 
 // topFive feeds tokens and lists the five most likely next ones after each.
 func (s *Sequence) topFive(ctx context.Context, tokens []int) ([][5]int, error) {
-	every := make([]int, len(tokens))
-	for i := range every {
-		every[i] = i
-	}
-	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: every}}}
-	if err := s.m.engine.Step(ctx, &batch); err != nil {
-		return nil, err
-	}
-	logits, err := s.m.engine.Output("logits")
-	if err != nil {
-		return nil, err
-	}
 	out := make([][5]int, len(tokens))
 	order := make([]int, s.m.Vocab())
-	for i := range tokens {
-		row := logits.Row(i)
+	err := s.every(ctx, tokens, func(i int, logits []float32) {
 		for j := range order {
 			order[j] = j
 		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(row[b], row[a]), a-b) })
+		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(logits[b], logits[a]), a-b) })
 		copy(out[i][:], order)
-	}
-	return out, nil
+	})
+	return out, err
 }
 
 func (a *Agreement) add(x, y [5]int) {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/kernels"
 )
 
 // Evaluate says how a text is scored.
@@ -78,24 +79,32 @@ func (m *Model) scoreWindow(ctx context.Context, s *Sequence, ids []int, done fu
 		for i := range every {
 			every[i] = i
 		}
-		batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: every}}}
-		if err := m.engine.Step(ctx, &batch); err != nil {
-			return 0, err
-		}
-		logits, err := m.engine.Output("logits")
-		if err != nil {
-			return 0, err
-		}
-		for i := range tokens {
-			next := ids[at+i+1]
+		for _, next := range ids[at+1 : at+len(tokens)+1] {
 			if next < 0 || next >= m.Vocab() {
 				return 0, fmt.Errorf("token id %d is outside of the vocabulary of %d", next, m.Vocab())
 			}
-			bits += surprise(logits.Row(i), next)
+		}
+		err := s.every(ctx, tokens, func(i int, logits []float32) { bits += surprise(logits, ids[at+i+1]) })
+		if err != nil {
+			return 0, err
 		}
 		done(at + len(tokens))
 	}
 	return bits, nil
+}
+
+// every feeds tokens and shows the logits after each of them.
+func (s *Sequence) every(ctx context.Context, tokens []int, see func(i int, logits []float32)) error {
+	rows := make([]int, len(tokens))
+	for i := range rows {
+		rows[i] = i
+	}
+	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: rows}}}
+	return s.m.step(ctx, &batch, func(logits *kernels.Tensor) {
+		for i := range tokens {
+			see(i, logits.Row(i))
+		}
+	})
 }
 
 // surprise is -log2 of the probability that the logits give to id.

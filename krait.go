@@ -17,11 +17,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/internal/tokenizer"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
@@ -45,8 +47,8 @@ type Options struct {
 	Sharding Sharding
 }
 
-// Model is an opened model. It may be used from several goroutines, which wait
-// for each other.
+// Model is an opened model. It may be used from several goroutines, whose steps
+// wait for each other.
 type Model struct {
 	// Name is the folder's name, or the embedded model's.
 	Name string
@@ -55,7 +57,9 @@ type Model struct {
 
 	checkpoint *models.Checkpoint
 	sharding   Sharding
-	graph      *graph.Graph // as it runs
+	graph      *graph.Graph   // as it runs
+	mu         sync.Mutex     // of a step and its logits
+	logits     kernels.Tensor // kept here so that a step allocates nothing
 	engine     *exec.Engine
 	generation models.Generation
 	tokens     Tokenizer
@@ -194,7 +198,8 @@ func (m *Model) Sharded() *graph.Graph { return m.graph }
 // Ranks is the number of ranks that run the model.
 func (m *Model) Ranks() int { return m.graph.Ranks }
 
-// Engine runs the model; it takes whole batches.
+// Engine runs the model; it takes whole batches. Its outputs are those of the
+// last step by anyone.
 func (m *Model) Engine() *exec.Engine { return m.engine }
 
 // Tokenizer is the model's tokenizer, or an error that says why there is none.

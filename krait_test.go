@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +178,33 @@ func TestLongPrompt(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Error("a long prompt and its tokens one by one end with different logits")
+	}
+}
+
+// TestGoroutines: texts that are generated at the same time are those that are
+// generated one after another.
+func TestGoroutines(t *testing.T) {
+	m := embeddedModel(t, Options{Slots: 4})
+	prompts := []string{"And the LORD said", "In those days", "Psalms 151\n\n", "And it came to pass"}
+	want, got := make([]string, len(prompts)), make([]string, len(prompts))
+	text := func(i int) string {
+		g, err := m.Generate(context.Background(), prompts[i], Generate{MaxTokens: 60, Temperature: 1, Seed: uint64(i)})
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		return g.Text
+	}
+	for i := range prompts {
+		want[i] = text(i)
+	}
+	var all sync.WaitGroup
+	for i := range prompts {
+		all.Go(func() { got[i] = text(i) })
+	}
+	all.Wait()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -5,18 +5,22 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/kernels"
 )
 
 // prefillChunk is how many tokens of a prompt go through the model at once: so
 // many that weights are read rarely, so few that activations stay small.
 const prefillChunk = 512
 
-// Sequence is one text under way: its state, and nothing of its tokens.
+// Sequence is one text under way: its state, and nothing of its tokens. It
+// belongs to one goroutine; several may use sequences of one model.
 type Sequence struct {
-	m     *Model
-	slot  int
-	batch exec.Batch
-	none  []int
+	m      *Model
+	slot   int
+	batch  exec.Batch
+	none   []int
+	logits []float32
+	keep   func(*kernels.Tensor) // copies the last row to logits
 }
 
 // NewSequence begins a sequence with an empty state. It fails when all slots
@@ -26,11 +30,32 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, none: []int{}}, nil
+	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, none: []int{}}
+	s.keep = func(logits *kernels.Tensor) {
+		if n := logits.Rows(); n > 0 {
+			s.logits = append(s.logits[:0], logits.Row(n-1)...)
+		}
+	}
+	return s, nil
+}
+
+// step runs a batch and lets read see its logits before another goroutine's
+// batch can replace them.
+func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits *kernels.Tensor)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.engine.Step(ctx, b); err != nil {
+		return err
+	}
+	var err error
+	if m.logits, err = m.engine.Output("logits"); err == nil {
+		read(&m.logits)
+	}
+	return err
 }
 
 // Step feeds tokens and returns the logits after the last one, a number per
-// token id. They are valid until the model's next step.
+// token id. They are valid until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 	if len(tokens) == 0 {
 		return nil, fmt.Errorf("no tokens: an empty prompt has no next token")
@@ -48,16 +73,12 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 		if n < len(tokens) {
 			q.Rows = s.none
 		}
-		if err := s.m.engine.Step(ctx, &s.batch); err != nil {
+		if err := s.m.step(ctx, &s.batch, s.keep); err != nil {
 			return nil, err
 		}
 		tokens = tokens[n:]
 	}
-	out, err := s.m.engine.Output("logits")
-	if err != nil {
-		return nil, err
-	}
-	return out.Row(0), nil
+	return s.logits, nil
 }
 
 // Reset takes the sequence back to its beginning.

@@ -140,6 +140,9 @@ func (o *order) write(st *Step, r *Ref, at stamp, init bool) {
 		o.fail("%s writes %s, a part of %s", at.name, r.Name, b.Name)
 	}
 	o.visit(b, func(c *cell) {
+		if c.wrote == at {
+			o.fail("%s writes two results to %s", at.name, b.Name)
+		}
 		for _, before := range append(c.reads[:], c.wrote) {
 			if !o.before(before, at) && before != at {
 				o.fail("%s on %s writes %s where %s on %s may not be done", at.name, at.stream, r.Name, before.name, before.stream)
