@@ -122,7 +122,7 @@ func closeTo(t *testing.T, what string, got, want []float32, share float64) {
 // TestBlocks: partitioned blocks give on any number of ranks what the graph as
 // the model defines it gives, outputs and states, and the same bits every time.
 func TestBlocks(t *testing.T) {
-	for _, name := range []string{"mamba", "mlp"} {
+	for _, name := range []string{"block", "mlp"} {
 		for _, ranks := range rankCounts {
 			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) {
 				whole := openGraph(t, readGraph(t, name+"_whole", 1), exec.Options{})
@@ -171,7 +171,7 @@ func moveState(t *testing.T, g *graph.Graph, whole, e *exec.Engine) {
 
 // TestCollectives: what is counted at run time is what the plan says.
 func TestCollectives(t *testing.T) {
-	kinds := map[string]string{"mamba": "all_reduce all_reduce all_reduce all_gather", "mlp": "reduce_scatter all_gather all_reduce all_gather"}
+	kinds := map[string]string{"block": "all_reduce all_reduce all_reduce all_gather", "mlp": "reduce_scatter all_gather all_reduce all_gather"}
 	for name, want := range kinds {
 		for _, ranks := range rankCounts {
 			e := openGraph(t, readGraph(t, name, ranks), exec.Options{})
@@ -227,7 +227,7 @@ func TestCollectives(t *testing.T) {
 // TestStepAllocatesNothing: in a steady state, on one rank and on several.
 func TestStepAllocatesNothing(t *testing.T) {
 	for _, ranks := range rankCounts {
-		for _, name := range []string{"mamba", "mlp"} {
+		for _, name := range []string{"block", "mlp"} {
 			e := openGraph(t, readGraph(t, name, ranks), exec.Options{})
 			b := batches()[1]
 			step := func() {
@@ -246,7 +246,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 // TestClose leaves no goroutine behind.
 func TestClose(t *testing.T) {
 	before := runtime.NumGoroutine()
-	g := readGraph(t, "mamba", 4)
+	g := readGraph(t, "block", 4)
 	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestNewRefusesSchedules(t *testing.T) {
-	g := readGraph(t, "mamba", 2)
+	g := readGraph(t, "block", 2)
 	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
