@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -104,6 +105,43 @@ func TestImportRules(t *testing.T) {
 		{"visualize", "exec"}, {"internal/tokenizer", "graph"}, {"passes", "lowering"}, {"models", ""}} {
 		if allowed(bad[0], bad[1]) {
 			t.Errorf("%s may import %q", bad[0], bad[1])
+		}
+	}
+}
+
+// TestNoFamilyNames: only models and what is above it know families; citations of
+// papers in comments, and file names in them, are fine.
+func TestNoFamilyNames(t *testing.T) {
+	names := []string{"mamba", "falcon", "zamba", "jamba", "bamba"}
+	for _, dir := range []string{"graph", "passes", "lowering", "exec", "kernels"} {
+		err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, file, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				text := ""
+				switch n := n.(type) {
+				case *ast.Ident:
+					text = n.Name
+				case *ast.BasicLit:
+					text = n.Value
+				}
+				for _, name := range names {
+					if strings.Contains(strings.ToLower(text), name) {
+						t.Errorf("%s: %s names a family", set.Position(n.Pos()), text)
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }
