@@ -169,11 +169,17 @@ func TestAnyRanks(t *testing.T) {
 		`{"model_type": "mamba", "vocab_size": 7, "hidden_size": 5, "intermediate_size": 11, "num_hidden_layers": 2, "state_size": 3, "time_step_rank": 2, "use_bias": true}`,
 		`{"model_type": "falcon_mamba", "vocab_size": 13, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 2, "state_size": 2, "conv_kernel": 2, "tie_word_embeddings": false}`,
 		`{"model_type": "mamba", "vocab_size": 2, "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 1, "state_size": 1, "conv_kernel": 1}`,
+		`{"model_type": "mamba2", "vocab_size": 5, "hidden_size": 10, "num_heads": 5, "head_dim": 4, "n_groups": 5, "state_size": 3, "num_hidden_layers": 2, "use_bias": true}`,
+		`{"model_type": "mamba2", "vocab_size": 5, "hidden_size": 6, "num_heads": 6, "head_dim": 2, "n_groups": 2, "state_size": 3, "num_hidden_layers": 2, "tie_word_embeddings": true}`,
+		`{"model_type": "mamba2", "vocab_size": 3, "hidden_size": 3, "num_heads": 6, "head_dim": 1, "n_groups": 1, "state_size": 2, "num_hidden_layers": 1, "conv_kernel": 2}`,
 	} {
 		dir := tiny(t, config)
 		var want [][]float32
 		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
 			for _, strategy := range []string{"channel", "naive", "paper-naive"} {
+				if strategy == "paper-naive" && strings.Contains(config, "head_dim") {
+					continue // its sites are those of the first generation
+				}
 				got := logitsOf(t, dir, Options{Sharding: Sharding{Ranks: ranks, Strategy: strategy}})
 				if want == nil {
 					want = got

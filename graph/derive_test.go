@@ -76,6 +76,9 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"field, whole", "x f32[t a:6|b:3] shard(1: a=split b=whole)", "field x {name=b}", "f32[t 3]"},
 	{"field of a partial sum", "p f32[t a:6|b:3] partial", "field p {name=b}", "f32[t 3] partial"},
 	{"field, other axis split", "x f32[a:6|b:3 8] shard(1: split)", "field x {name=b axis=0}", "f32[3 8] shard(1: split)"},
+	{"field, a run", "x f32[t z:6|x:6|B:3] shard(1: z=split x=split B=whole)", `field x {name="x|B"}`, "f32[t x:6|B:3] shard(1: x=split B=whole)"},
+	{"field, a whole run", "x f32[t z:6|x:6|B:3] shard(1: z=split x=whole B=whole)", `field x {name="x|B"}`, "f32[t x:6|B:3]"},
+	{"field, no run", "x f32[t z:6|x:6|B:3]", `field x {name="z|B"}`, `error: no field "z|B" in z:6|x:6|B:3`},
 	{"field, no such", "x f32[t a:6|b:3]", "field x {name=c}", `error: no field "c" in a:6|b:3`},
 
 	{"all_reduce", "p f32[t 8] partial", "all_reduce p", "f32[t 8]"},

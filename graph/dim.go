@@ -74,6 +74,22 @@ func (d Dim) Field(name string) (f Field, index, start int, ok bool) {
 	return Field{}, 0, 0, false
 }
 
+// Run finds neighbouring fields by their names, joined by "|": where the first
+// is, how many there are, and where they start.
+func (d Dim) Run(names string) (first, n, start int, ok bool) {
+	list := strings.Split(names, "|")
+	_, first, start, ok = d.Field(list[0])
+	if !ok || list[0] == "" || first+len(list) > len(d.Fields) {
+		return 0, 0, 0, false
+	}
+	for i, name := range list {
+		if d.Fields[first+i].Name != name {
+			return 0, 0, 0, false
+		}
+	}
+	return first, len(list), start, true
+}
+
 // same reports whether two axes may be walked by one index: equal sizes, cut at
 // the same places, field by field. Names do not matter.
 func (d Dim) same(e Dim) bool {

@@ -13,7 +13,7 @@ var table = []*Op{
 	{Name: "state", Doc: "what a sequence keeps between steps, a row per sequence", Class: Leaf},
 
 	// Views.
-	{Name: "field", Doc: "one field of a packed axis", Class: View, Operands: "a", Linear: [][]int{{0}},
+	{Name: "field", Doc: "a field of a packed axis, or neighbouring ones: x, or x|B|C", Class: View, Operands: "a", Linear: [][]int{{0}},
 		Attrs: []Attr{{"name", StringAttr, nil}, {"axis", IntAttr, 1}}, infer: inferField},
 
 	// Rows in and out.

@@ -44,15 +44,20 @@ func inferField(n *Node) ([]Type, error) {
 	if axis < 0 || axis >= len(t.Dims) {
 		return nil, fmt.Errorf("axis %d of a value with %d axes", axis, len(t.Dims))
 	}
-	f, i, _, ok := t.Dims[axis].Field(name)
-	if !ok || name == "" {
+	first, count, _, ok := t.Dims[axis].Run(name)
+	if !ok {
 		return nil, fmt.Errorf("no field %q in %s", name, t.Dims[axis])
 	}
 	out := Type{DType: t.DType, Dims: slices.Clone(t.Dims), Layout: t.Layout}
-	out.Dims[axis] = Units(f.Size, f.Unit)
+	fields := slices.Clone(t.Dims[axis].Fields[first : first+count])
+	if count == 1 {
+		fields[0].Name = ""
+	}
+	out.Dims[axis] = Dim{Fields: fields}
 	if l := t.Layout; l.Kind == Sharded && l.Axis == axis {
-		if out.Layout = (Layout{}); l.Place[i].Kind != Whole {
-			out.Layout = Layout{Kind: Sharded, Axis: axis, Place: l.Place[i : i+1]}
+		place := l.Place[first : first+count]
+		if out.Layout = (Layout{}); slices.ContainsFunc(place, func(p Placement) bool { return p.Kind != Whole }) {
+			out.Layout = Layout{Kind: Sharded, Axis: axis, Place: place}
 		}
 	}
 	return []Type{out}, nil

@@ -21,6 +21,11 @@ func (b *Builder) Field(name string, x *Value) *Value {
 	return b.one(name, "field", Attrs{"name": name}, x)
 }
 
+// Fields is neighbouring fields of the packed last axis of x[t d], "x|B|C".
+func (b *Builder) Fields(name, fields string, x *Value) *Value {
+	return b.one(name, "field", Attrs{"name": fields}, x)
+}
+
 // MatMul is x[t k] times the transpose of w[n k].
 func (b *Builder) MatMul(name string, x, w *Value) *Value { return b.one(name, "matmul", nil, x, w) }
 

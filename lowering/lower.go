@@ -104,7 +104,7 @@ func (l *lowerer) leaf(n *graph.Node) error {
 // field makes no step: kernels read strides.
 func (l *lowerer) field(n *graph.Node) error {
 	of, axis := n.Args[0], n.Attrs.Int("axis")
-	_, _, start, _ := l.s.Local(of.Type).Dims[axis].Field(n.Attrs.Text("name"))
+	_, _, start, _ := l.s.Local(of.Type).Dims[axis].Run(n.Attrs.Text("name"))
 	r, ok := l.part(l.ref[of.ID], axis, start)
 	if !ok {
 		return fmt.Errorf("a field of axis %d of %s: only the first axis, or the second of two, can be viewed", axis, of.Type)

@@ -163,6 +163,26 @@ func (c *Config) Positive(key string, def float64) float64 {
 	return f
 }
 
+// Range reads two numbers, the lower first, either of which may be infinite; it
+// is [0, ∞] where the key is absent.
+func (c *Config) Range(key string) [2]float64 {
+	def := [2]float64{0, math.Inf(1)}
+	v, ok := c.get(key)
+	if !ok {
+		return def
+	}
+	list, _ := v.([]any)
+	if len(list) == 2 {
+		lo, ok1 := number(list[0])
+		hi, ok2 := number(list[1])
+		if ok1 && ok2 && lo <= hi {
+			return [2]float64{lo, hi}
+		}
+	}
+	c.fail(key, v, "two numbers, the lower first")
+	return def
+}
+
 // Bool reads true or false.
 func (c *Config) Bool(key string, def bool) bool {
 	v, ok := c.get(key)

@@ -16,14 +16,16 @@ func read(text string) (*Model, error) {
 	return Read(c)
 }
 
+const minimal2 = `{"model_type": "mamba2", "vocab_size": 10, "hidden_size": 8, "num_heads": 4, "head_dim": 4, "n_groups": 2, "state_size": 3, "num_hidden_layers": 1`
+
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                       "config.json: not a JSON object",
 		`null`:                                   "config.json: not a JSON object",
 		`[1]`:                                    "config.json: not a JSON object",
 		`{"model_type": "mamba"`:                 "config.json: not a JSON object",
-		`{}`:                                     `model_type is ""; Krait knows falcon_mamba, mamba`,
-		`{"model_type": "llama"}`:                `model_type is "llama"; Krait knows falcon_mamba, mamba`,
+		`{}`:                                     `model_type is ""; Krait knows falcon_mamba, mamba, mamba2`,
+		`{"model_type": "llama"}`:                `model_type is "llama"; Krait knows falcon_mamba, mamba, mamba2`,
 		`{"model_type": 3}`:                      `model_type is ""`,
 		minimal + `, "hidden_size": 0}`:          "hidden_size is 0; it must be an integer from 1",
 		minimal + `, "hidden_size": 2.5}`:        "hidden_size is 2.5; it must be an integer",
@@ -46,6 +48,11 @@ func TestReadRefuses(t *testing.T) {
 		minimal + `, "quantization_config": {"bits": 4}}`:         `quantization_config is {"bits":4}; it must be absent: Krait does not support it`,
 		minimal + `, "is_encoder_decoder": true}`:                 "is_encoder_decoder is true",
 		minimal + `, "torch_dtype": "int8"}`:                      `torch_dtype is "int8"; it must be one of auto, bfloat16, float16`,
+		minimal2 + `, "expand": 3}`:                               "num_heads is 4; it must be such that num_heads × head_dim is expand × hidden_size",
+		minimal2 + `, "n_groups": 3}`:                             "n_groups is 3; it must be a divisor of num_heads",
+		minimal2 + `, "rms_norm": false}`:                         "rms_norm is false; it must be true",
+		minimal2 + `, "time_step_limit": [1, 0]}`:                 "time_step_limit is [1,0]; it must be two numbers, the lower first",
+		minimal2 + `, "time_step_limit": 3}`:                      "time_step_limit is 3; it must be two numbers",
 		minimal + `, "hidden_size": 0, "state_size": 0}`:          "state_size is 0",
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -84,6 +91,38 @@ func TestKeys(t *testing.T) {
 		}
 		if len(m.Unknown) > 0 {
 			t.Errorf("%s: unknown keys %v", c.keys, m.Unknown)
+		}
+		text := graphText(t, m)
+		for _, s := range c.holds {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s: no %q in\n%s", c.keys, s, text)
+			}
+		}
+		for _, s := range c.not {
+			if strings.Contains(text, s) {
+				t.Errorf("%s: %q in\n%s", c.keys, s, text)
+			}
+		}
+	}
+}
+
+func TestKeysOfMamba2(t *testing.T) {
+	for _, c := range []struct {
+		keys  string
+		holds []string
+		not   []string
+	}{
+		{`}`, []string{"f32[z:16/4|x:16/4|B:6/3|C:6/3|dt:4/1 8]", `field %mixer.in_proj {name="x|B|C"}`, "f32[s x:16/4|B:6/3|C:6/3 3]", "f32[s 4/1 4 3]",
+			"{max=+inf min=0}", "@lm_head.weight", "conv1d.bias", "%mixer.normed = rmsnorm %mixer.gated"}, []string{"in_proj.bias"}},
+		{`, "time_step_limit": [0.01, Infinity]}`, []string{"{max=+inf min=0.01}"}, nil},
+		{`, "time_step_limit": [0.0, {"__float__": "Infinity"}]}`, []string{"{max=+inf min=0}"}, nil},
+		{`, "tie_word_embeddings": true, "use_bias": true, "use_conv_bias": false}`, []string{"in_proj.bias", "out_proj.bias"}, []string{"lm_head", "conv1d.bias"}},
+		{`, "n_groups": 1, "chunk_size": 7, "residual_in_fp32": false}`, []string{"B:3/3|C:3/3"}, nil},
+	} {
+		m, err := read(minimal2 + c.keys)
+		if err != nil || len(m.Unknown) > 0 {
+			t.Errorf("%s: %v", c.keys, err)
+			continue
 		}
 		text := graphText(t, m)
 		for _, s := range c.holds {

@@ -29,6 +29,7 @@ type Model struct {
 // families maps model_type to what reads the family's config.
 var families = map[string]func(*Config) *Model{
 	"mamba":        readMamba,
+	"mamba2":       readMamba2,
 	"falcon_mamba": readFalconMamba,
 }
 

@@ -228,7 +228,7 @@ func places(f graph.Field, covers map[int][]int) []graph.Placement {
 func coversOf(g *graph.Graph) map[int][]int {
 	out := map[int][]int{}
 	for _, n := range g.Nodes {
-		if groups, units, ok := graph.Groups(n); ok && units > groups && groups > 1 && !slices.Contains(out[groups], units) {
+		if groups, units, ok := graph.Groups(n); ok && units > groups && !slices.Contains(out[groups], units) {
 			out[groups] = append(out[groups], units)
 			slices.Sort(out[groups])
 		}

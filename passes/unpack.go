@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -18,7 +19,8 @@ func unpack(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 		apart:    map[*graph.Value]int{},
 		fields:   map[fieldOf]*graph.Value{},
 	}
-	for _, n := range g.Nodes {
+	// A tensor can be taken apart once the runs of its fields are, so go backwards.
+	for _, n := range slices.Backward(g.Nodes) {
 		if n.Op.Name == "field" {
 			u.consider(n.Args[0], n.Attrs.Int("axis"))
 		}
@@ -49,7 +51,8 @@ func (u *unpacker) consider(v *graph.Value, axis int) {
 		return
 	}
 	for _, n := range u.uses[v] {
-		if n.Op.Name != "field" || n.Attrs.Int("axis") != axis {
+		_, apart := u.apart[n.Results[0]]
+		if n.Op.Name != "field" || n.Attrs.Int("axis") != axis || len(n.Results[0].Type.Dims[axis].Fields) > 1 && !apart {
 			return
 		}
 	}
@@ -79,7 +82,7 @@ func hasUnits(d graph.Dim) bool {
 func (u *unpacker) madeOf(v *graph.Value, axis int, made map[*graph.Value]int) map[*graph.Value]int {
 	n := v.Def
 	made[v] = axis
-	if n.Op.Name == "param" || n.Op.Name == "state" {
+	if n.Op.Name == "param" || n.Op.Name == "state" || n.Op.Name == "field" && n.Attrs.Int("axis") == axis {
 		return made
 	}
 	if v != n.Results[0] {
@@ -107,7 +110,7 @@ func (u *unpacker) node(n *graph.Node) error {
 		return nil // made again, field by field, where fields are used
 	}
 	if n.Op.Name == "field" {
-		if _, ok := u.apart[n.Args[0]]; ok {
+		if _, ok := u.apart[n.Args[0]]; ok { // of one field: runs are apart themselves
 			v, err := u.field(n.Args[0], n.Attrs.Text("name"), n.Name())
 			u.to[n.Results[0]] = v
 			return err
@@ -133,6 +136,9 @@ func (u *unpacker) make(v *graph.Value, field, name string) (*graph.Value, error
 	if !ok {
 		return nil, fmt.Errorf("%s has no field %s", v.Name, field)
 	}
+	if n.Op.Name == "field" { // of a run
+		return u.runField(n, axis, field, name)
+	}
 	if n.Op.Class == graph.Leaf {
 		return u.leafField(v, axis, f, start)
 	}
@@ -152,6 +158,18 @@ func (u *unpacker) make(v *graph.Value, field, name string) (*graph.Value, error
 		all = append(all, name+"_state")
 	}
 	m, err := u.rewriter.node(n, n.Op.Name, n.Attrs, all, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Results[0], nil
+}
+
+// runField is a field of a run of fields: the same field of what the run is of.
+func (u *unpacker) runField(n *graph.Node, axis int, field, name string) (*graph.Value, error) {
+	if _, ok := u.apart[n.Args[0]]; ok {
+		return u.field(n.Args[0], field, name)
+	}
+	m, err := u.rewriter.node(n, "field", graph.Attrs{"name": field, "axis": axis}, []string{name}, nil, u.to[n.Args[0]])
 	if err != nil {
 		return nil, err
 	}

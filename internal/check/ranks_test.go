@@ -7,8 +7,19 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
+
+func hasXProj(t *testing.T, dir string) bool {
+	t.Helper()
+	_, g, err := models.Describe(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ok := g.Value("layers.0.mixer.x_proj")
+	return ok
+}
 
 // TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, by every
 // strategy, within the tolerance of one rank, in all ways of running it, with the
@@ -22,6 +33,9 @@ func TestRanks(t *testing.T) {
 		dir := filepath.Dir(config)
 		for _, ranks := range []int{1, 2, 3, 4, 8} {
 			for _, s := range passes.Strategies {
+				if s.Name == "paper-naive" && !hasXProj(t, dir) {
+					continue // its sites are those of the first generation
+				}
 				t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), ranks, s.Name), func(t *testing.T) {
 					o := Options{Tolerance: 1e-4, Chunks: []int{1, 3, 16}, Sharding: krait.Sharding{Ranks: ranks, Strategy: s.Name}}
 					ok, err := Run(context.Background(), dir, o, func(l Line) {
