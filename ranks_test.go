@@ -28,9 +28,11 @@ func TestCollectives(t *testing.T) {
 	const hidden, inner, rank, states, layers, vocab = 128, 256, 8, 16, 6, 256
 	dbc := rank + 2*states
 	for strategy, want := range map[string]string{
-		"channel":     fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
-		"naive":       fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, dbc, inner, hidden),
-		"paper-naive": fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, inner, dbc, inner),
+		"channel":      fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
+		"naive":        fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, dbc, inner, hidden),
+		"hoisted":      fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
+		"replicated-x": fmt.Sprintf("all_reduce %d", hidden),
+		"paper-naive":  fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, inner, dbc, inner),
 	} {
 		for _, ranks := range []int{2, 3, 8} {
 			for _, quantize := range []string{"", "fp16"} {
@@ -59,6 +61,51 @@ func TestCollectives(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestCollectivesOfHeads: where a norm spans the ranks, a block has two all_reduces,
+// of one number per token and of H elements; hoisted, one that carries both, and
+// the statistic stays in f32 when the rest is rounded.
+func TestCollectivesOfHeads(t *testing.T) {
+	const hidden, tokens = 64, 5
+	for sharding, want := range map[Sharding]string{
+		{Ranks: 3}:                      fmt.Sprintf("all_reduce 1, all_reduce %d", hidden),
+		{Ranks: 3, Strategy: "hoisted"}: fmt.Sprintf("all_reduce %d", 1+hidden),
+		{Ranks: 8, Strategy: "hoisted", Quantize: "fp16"}: fmt.Sprintf("all_reduce %d", 1+hidden),
+		{Ranks: 2, Quantize: "bf16:acc32"}:                fmt.Sprintf("all_reduce 1, all_reduce %d", hidden),
+	} {
+		m, err := Open("testdata/golden/mamba2-g4", Options{Sharding: sharding})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		s, err := m.NewSequence()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Engine().ResetCounts()
+		if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
+			t.Fatal(err)
+		}
+		counts := m.Engine().Collectives()
+		for _, block := range m.Graph().Blocks() {
+			if got := perToken(counts, block, tokens); got != want {
+				t.Errorf("%+v, %s: %s, want %s per token", sharding, block, got, want)
+			}
+			bytes := int64(0)
+			for _, c := range counts {
+				if graph.BlockOf(c.Name) == block {
+					bytes += c.Bytes
+				}
+			}
+			if rounded := map[bool]int64{false: 4, true: 2}[sharding.Quantize != ""]; bytes != tokens*(4+hidden*rounded) {
+				t.Errorf("%+v, %s: %d bytes", sharding, block, bytes)
+			}
+		}
+		comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+		m.sharding = sharding
+		compareProof(t, m, counts, tokens)
 	}
 }
 
@@ -99,7 +146,7 @@ func compareProof(t *testing.T, m *Model, counts []exec.CollectiveCount, tokens 
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := slices.DeleteFunc(slices.Clone(o.Strategy.Passes), func(n string) bool { return n == "partition" || n == "quantize" })
+	names := o.Strategy.Passes[:slices.Index(o.Strategy.Passes, "partition")]
 	source, err := passes.Run(m.Graph(), names, o)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +158,7 @@ func compareProof(t *testing.T, m *Model, counts []exec.CollectiveCount, tokens 
 	if c.Collectives != len(counts) {
 		t.Errorf("%d collectives proved, %d run", c.Collectives, len(counts))
 	}
-	if m.sharding.Strategy == "channel" && (c.Minimum.Collectives != len(counts) || len(c.Outside) > 0) {
+	if s := m.sharding.Strategy; (s == "channel" || s == "hoisted") && (c.Minimum.Collectives != len(counts) || len(c.Outside) > 0) {
 		t.Errorf("the minimum is %d collectives, %d run; outside of the class: %v", c.Minimum.Collectives, len(counts), c.Outside)
 	}
 	for _, part := range c.Parts {
@@ -176,9 +223,10 @@ func TestAnyRanks(t *testing.T) {
 		dir := tiny(t, config)
 		var want [][]float32
 		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
-			for _, strategy := range []string{"channel", "naive", "paper-naive"} {
-				if strategy == "paper-naive" && strings.Contains(config, "head_dim") {
-					continue // its sites are those of the first generation
+			for _, s := range passes.Strategies {
+				strategy := s.Name
+				if (strategy == "paper-naive" || strategy == "replicated-x") && strings.Contains(config, "head_dim") {
+					continue // they are about the first generation's x_proj
 				}
 				got := logitsOf(t, dir, Options{Sharding: Sharding{Ranks: ranks, Strategy: strategy}})
 				if want == nil {

@@ -280,7 +280,7 @@ func (c *opCase) values(n, operand int) []float32 {
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
 			out[i] = float32(math.Abs(float64(out[i]))) / 4
 		}
-		if c.op.Name == "rms_scale" && operand == 1 {
+		if (c.op.Name == "rms_scale" || c.op.Name == "rms_rows") && operand == 1 {
 			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
 		}
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 2 {

@@ -15,7 +15,7 @@ func TestSearchIsExhaustive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := randomBlock(t)
 		ranks := rapid.IntRange(1, 4).Draw(t, "ranks")
-		strategy := Strategies[rapid.IntRange(0, 1).Draw(t, "strategy")]
+		strategy, _ := FindStrategy(rapid.SampledFrom([]string{"channel", "naive"}).Draw(t, "strategy"))
 		p := &partitioner{rewriter: rewrite(g, graph.PartitionedStage, ranks), o: &Options{Ranks: ranks, Strategy: strategy},
 			uses: usesOf(g), covers: coversOf(g), placed: map[*graph.Value]graph.Layout{}}
 		s, err := p.describe(g.Nodes)
@@ -138,7 +138,11 @@ func TestTwoAllReduces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		naive, err := Run(g, []string{"partition"}, Options{Ranks: ranks, Strategy: Strategies[1]})
+		template, err := FindStrategy("naive")
+		if err != nil {
+			t.Fatal(err)
+		}
+		naive, err := Compile(g, Options{Ranks: ranks, Strategy: template})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +227,7 @@ func TestStrategyFiles(t *testing.T) {
 			t.Errorf("strategy %s has no doc", s.Name)
 		}
 	}
-	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `no strategy "best"; there are channel, naive, paper-naive`) {
+	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `no strategy "best"; there are channel, hoisted, replicated-x, naive, paper-naive`) {
 		t.Error(err)
 	}
 	bad, err := ParseStrategy("file", "* split:7")

@@ -35,8 +35,12 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack},
 	{Name: "decompose", Doc: "a norm over an axis of units -> a sum of squares and a scale",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.UnpackedStage, Run: decompose},
+	{Name: "norm-hoist", Doc: "a norm's factor per token before a matmul -> after it, so that its sum can travel with the matmul's",
+		From: []graph.Stage{graph.UnpackedStage}, To: graph.UnpackedStage, Run: normHoist},
 	{Name: "partition", Doc: "a graph for one rank -> layouts for all values, and the fewest collectives between them",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partition},
+	{Name: "merge", Doc: "all_reduces of a block that do not wait for each other -> one launch",
+		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge},
 	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of what travels, dequantize",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize},
 }
@@ -46,6 +50,10 @@ var order = []struct{ first, then, why string }{
 	{"unpack", "decompose", "a norm may be of a packed tensor's field"},
 	{"unpack", "partition", "partition places tensors, and a packed one has no single placement"},
 	{"decompose", "partition", "partition splits the sum of squares, and a norm cannot be split"},
+	{"decompose", "norm-hoist", "only a norm in two parts has a factor to move"},
+	{"norm-hoist", "partition", "partition places the sum where it is needed"},
+	{"partition", "merge", "there are no collectives before"},
+	{"merge", "quantize", "quantized operands would keep launches apart"},
 	{"partition", "quantize", "there are no collectives before"},
 }
 

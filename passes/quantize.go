@@ -134,8 +134,10 @@ func quantizeNode(r *rewriter, n *graph.Node, q *Quantize) error {
 	return nil
 }
 
+// rounds reports whether a value is to be rounded. A statistic, one number per
+// token, stays as it is: it is small, and a sum of squares leaves the range of f16.
 func rounds(p Payload, v *graph.Value) bool {
-	return p.DType != graph.NoDType && p.DType != v.Type.DType
+	return len(v.Type.Dims) > 1 && p.DType != graph.NoDType && p.DType != v.Type.DType
 }
 
 // reduced lists the values that all_reduces take, without their blocks.

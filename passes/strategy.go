@@ -38,7 +38,7 @@ type placeRule struct {
 var strategyFiles embed.FS
 
 // Strategies are those that come with the program; the first is the default.
-var Strategies = builtin("channel", "naive", "paper-naive")
+var Strategies = builtin("channel", "hoisted", "replicated-x", "naive", "paper-naive")
 
 func builtin(names ...string) []*Strategy {
 	var list []*Strategy

@@ -44,6 +44,7 @@ var oracles = map[string]struct {
 	"group_rmsnorm": {run: groupRMSNorm},
 	"sumsq":         {run: sumSquares},
 	"rms_scale":     {run: rmsScale},
+	"rms_rows":      {run: rmsRows},
 
 	"conv1d":         {run: conv1d},
 	"selective_scan": {run: selectiveScan},
@@ -296,6 +297,18 @@ func sumSquares(c *opCase) [][]float64 {
 }
 
 // rmsScale has a part of a row of width channels, and the sum over all of it.
+func rmsRows(c *opCase) [][]float64 {
+	d := c.size("d")
+	width := d * c.few("ranks")
+	x := c.input(graph.Size(d))
+	sum := c.perToken(func(int, int) float64 { return float64(width) * c.rng.ExpFloat64() })
+	c.apply(graph.Attrs{"width": width, "eps": eps}, x, sum)
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node {
+		rms := G.Must(G.Sqrt(plus(times(n[1], 1/float64(width)), eps)))
+		return G.Must(G.BroadcastHadamardDiv(n[0], rms, nil, []byte{1}))
+	}, x.matrix, sum.matrix)}
+}
+
 func rmsScale(c *opCase) [][]float64 {
 	d := c.size("d")
 	width := d * c.few("ranks")

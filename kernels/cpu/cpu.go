@@ -30,6 +30,7 @@ var Kernels = kernels.Set{
 
 	"sumsq":     {Units: kernels.RowUnits, Run: sumsq},
 	"rms_scale": {Units: kernels.RowUnits, Run: rmsScale},
+	"rms_rows":  {Units: kernels.RowUnits, Run: rmsRows},
 
 	"quantize":   {Units: kernels.RowUnits, Run: convert},
 	"dequantize": {Units: kernels.RowUnits, Run: convert},

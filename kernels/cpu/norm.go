@@ -68,6 +68,19 @@ func rmsScale(c *kernels.Call, lo, hi int) {
 	}
 }
 
+// rmsRows is the factor of rmsScale alone.
+func rmsRows(c *kernels.Call, lo, hi int) {
+	sum := &c.Args[1]
+	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		f := float32(1 / math.Sqrt(float64(sum.F32[i*sum.Stride])/width+eps))
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = x[j] * f
+		}
+	}
+}
+
 func normalise(y, x, w []float32, eps float64) {
 	f := rms(x, eps)
 	w, x = w[:len(y)], x[:len(y)]

@@ -35,6 +35,7 @@ var Kernels = kernels.Set{
 
 	"sumsq":     whole(sumsq),
 	"rms_scale": whole(rmsScale),
+	"rms_rows":  whole(rmsRows),
 
 	"quantize":   whole(each(func(x float64) float64 { return x })),
 	"dequantize": whole(each(func(x float64) float64 { return x })),
@@ -172,6 +173,11 @@ func rmsScale(c *kernels.Call) {
 	fill(c, func(i, j int) float64 {
 		return at(&c.Args[2], j, 0) * at(&c.Args[0], i, j) / math.Sqrt(at(&c.Args[1], i, 0)/width+eps)
 	})
+}
+
+func rmsRows(c *kernels.Call) {
+	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
+	fill(c, func(i, j int) float64 { return at(&c.Args[0], i, j) / math.Sqrt(at(&c.Args[1], i, 0)/width+eps) })
 }
 
 // norm divides each of equal groups of a row by its root mean square, and
