@@ -23,6 +23,8 @@ type Generate struct {
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
 
+	// OnPrompt is told how much of a long prompt has been read.
+	OnPrompt func(done, all int)
 	// OnText gets the text as soon as it is certain, whole characters only.
 	OnText func(text string)
 	// OnToken gets each token; it is what there is without a tokenizer.
@@ -90,6 +92,7 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 		return nil, err
 	}
 	defer s.Close()
+	s.fed = o.OnPrompt
 
 	out := &Generation{PromptTokens: len(prompt), Reason: ReachedMax}
 	for _, id := range prompt {

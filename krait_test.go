@@ -176,6 +176,11 @@ func TestLongPrompt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var seen []int
+	if _, err := m.GenerateIDs(context.Background(), text, Generate{MaxTokens: 1, OnPrompt: func(done, all int) { seen = append(seen, done, all) }}); err != nil ||
+		!slices.Equal(seen, []int{prefillChunk, len(text), 2 * prefillChunk, len(text), len(text), len(text)}) {
+		t.Errorf("progress of a long prompt: %v, %v", seen, err)
+	}
 	if !slices.Equal(got, want) {
 		t.Error("a long prompt and its tokens one by one end with different logits")
 	}

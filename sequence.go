@@ -19,6 +19,7 @@ type Sequence struct {
 	slot   int
 	batch  exec.Batch
 	none   []int
+	fed    func(done, all int) // told after each chunk of a long prompt; may be nil
 	logits []float32
 	keep   func(*kernels.Tensor) // copies the last row to logits
 }
@@ -67,7 +68,7 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 		}
 	}
 	q := &s.batch.Sequences[0]
-	for len(tokens) > 0 {
+	for all := len(tokens); len(tokens) > 0; {
 		n := min(len(tokens), prefillChunk)
 		*q = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
 		if n < len(tokens) {
@@ -76,7 +77,9 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 		if err := s.m.step(ctx, &s.batch, s.keep); err != nil {
 			return nil, err
 		}
-		tokens = tokens[n:]
+		if tokens = tokens[n:]; s.fed != nil && all > prefillChunk {
+			s.fed(all-len(tokens), all)
+		}
 	}
 	return s.logits, nil
 }

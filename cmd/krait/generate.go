@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -87,16 +88,20 @@ func generate(c *cobra.Command, m *krait.Model, prompt string, ids bool, o krait
 		info = io.Discard
 	}
 	fmt.Fprintln(info, "model  ", describe(m))
+	var read func()
+	o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", quiet)
+	first := sync.OnceFunc(read)
+	defer first()
 	var g *krait.Generation
 	var err error
 	if ids {
 		var tokens []int
 		if tokens, err = readIDs(prompt); err == nil {
-			o.OnToken = separated(out)
+			o.OnToken = after(first, separated(out))
 			g, err = m.GenerateIDs(c.Context(), tokens, o)
 		}
 	} else {
-		o.OnText = func(text string) { io.WriteString(out, text) }
+		o.OnText = after(first, func(text string) { io.WriteString(out, text) })
 		g, err = m.Generate(c.Context(), prompt, o)
 	}
 	if err != nil {
@@ -106,6 +111,14 @@ func generate(c *cobra.Command, m *krait.Model, prompt string, ids bool, o krait
 	fmt.Fprintf(info, "prompt  %d tokens, TTFT %s\n", g.PromptTokens, round(g.TTFT))
 	fmt.Fprintf(info, "output  %d tokens, %.1f tokens/s, ended by %s\n", len(g.IDs), g.TokensPerSecond(), g.Reason)
 	return nil
+}
+
+// after runs first before every call of f.
+func after[T any](first func(), f func(T)) func(T) {
+	return func(x T) {
+		first()
+		f(x)
+	}
 }
 
 // separated prints ids with blanks between them.
