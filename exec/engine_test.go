@@ -221,9 +221,11 @@ func TestInputsAreChecked(t *testing.T) {
 	defer e.Close()
 	sequences := []exec.Sequence{{Slot: alloc(t, e), Len: 2}}
 	for want, inputs := range map[string]map[string]graph.Array{
-		"input x is not given":                 nil,
-		"input x has shape [3 2] and 24 bytes": {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
-		"input x is i32, the graph wants f32":  {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
+		"input x is not given":                              nil,
+		"input x has shape [3 2] and 24 bytes":              {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
+		"input x has shape [4], the graph wants f32[t 2]":   {"x": graph.ArrayOf(make([]float32, 4), 4)},
+		"input x has shape [4 1], the graph wants f32[t 2]": {"x": graph.ArrayOf(make([]float32, 4), 4, 1)},
+		"input x is i32, the graph wants f32":               {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
 	} {
 		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences, Inputs: inputs}), want)
 	}

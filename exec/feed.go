@@ -54,7 +54,10 @@ func (e *Engine) findInputs() error {
 		for i := range r.s.Steps {
 			if st := &r.s.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
 				if at, ok := index[st.Args[0].Name]; ok {
-					e.inputs[at].limit = st.Args[1].Type.Dims[0].Len()
+					rows := st.Args[1].Type.Dims[0].Len()
+					if limit := &e.inputs[at].limit; *limit == 0 || rows < *limit {
+						*limit = rows
+					}
 				}
 			}
 		}
@@ -146,9 +149,29 @@ func given(b *Batch, in *input) error {
 		return fmt.Errorf("input %s is %s, the graph wants %s", name, a.DType, d)
 	case len(a.Data) != len(data):
 		return fmt.Errorf("input %s has shape %v and %d bytes, the graph wants %d for this batch", name, a.Shape, len(a.Data), len(data))
+	case !in.fits(a.Shape):
+		return fmt.Errorf("input %s has shape %v, the graph wants %s", name, a.Shape, in.typ)
 	}
 	copy(data, a.Data)
 	return nil
+}
+
+// fits compares a shape with the type's; the number of bytes tells the symbols. A
+// single row may be given without its first axis.
+func (in *input) fits(shape []int) bool {
+	dims := in.typ.Dims
+	if len(shape) == len(dims)-1 && dims[0].Sym != 0 {
+		dims = dims[1:]
+	}
+	if len(shape) != len(dims) {
+		return false
+	}
+	for i, d := range dims {
+		if d.Sym == 0 && d.Len() != shape[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func fillIDs(b *Batch, in *input) error {
