@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,7 +84,8 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 // lines handles a JSON object per line.
 func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error {
 	in := json.NewDecoder(r)
-	out := json.NewEncoder(w)
+	var line bytes.Buffer
+	out := json.NewEncoder(&line)
 	out.SetEscapeHTML(false)
 	for n := 1; ; n++ {
 		var c struct {
@@ -102,7 +104,12 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 		if err != nil {
 			return fmt.Errorf("case %d: %w", n, err)
 		}
+		line.Reset()
 		if err := out.Encode(f.one(t, c.Text, c.IDs)); err != nil {
+			return err
+		}
+		// Some readers end a line at U+0085, the one such character that is left bare.
+		if _, err := w.Write(bytes.ReplaceAll(line.Bytes(), []byte("\u0085"), []byte(`\u0085`))); err != nil {
 			return err
 		}
 	}
