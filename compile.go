@@ -42,6 +42,9 @@ func (s Sharding) Options() (passes.Options, error) {
 	if o.Quantize, err = passes.ParseQuantize(s.Quantize); err != nil {
 		return o, err
 	}
+	if s.Quantize != "" && o.Ranks == 1 {
+		return o, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", s.Quantize)
+	}
 	if s.Dump != "" {
 		if err := os.MkdirAll(s.Dump, 0o755); err != nil {
 			return o, err

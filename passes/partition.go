@@ -91,9 +91,12 @@ func (p *partitioner) describe(nodes []*graph.Node) (*segment, error) {
 
 // add takes a value into a segment.
 func (p *partitioner) add(s *segment, v *graph.Value, inside map[*graph.Node]bool) error {
-	choices, err := p.o.Strategy.layouts(v, p.uses[v], p.covers)
-	if err != nil {
-		return err
+	choices := []graph.Layout{{}} // on one rank everything is whole
+	if p.o.Ranks > 1 {
+		var err error
+		if choices, err = p.o.Strategy.layouts(v, p.uses[v], p.covers); err != nil {
+			return err
+		}
 	}
 	leaf := isPlaced(v)
 	needed := !leaf && slices.ContainsFunc(p.from.Outputs, func(o graph.Output) bool { return o.Value == v })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/krait-ml/krait"
@@ -13,6 +14,12 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
+	}
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if s.Ranks < 1 {
+			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
+		}
+		return nil
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 1, "ranks that share the model (tensor parallel)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+" (default channel)")
