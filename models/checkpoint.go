@@ -27,10 +27,13 @@ func Describe(dir string) (*Model, *graph.Graph, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := safetensors.OpenDir(dir)
-	if err != nil {
+	if !safetensors.InDir(dir) {
 		g, err := m.Graph(nil)
 		return m, g, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer set.Close()
 	g, err := m.Graph(formats(set))

@@ -125,6 +125,13 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
 	}
+	broken := checkpoint(t, func(map[string]safetensors.Tensor) {})
+	if err := os.Truncate(filepath.Join(broken, "model.safetensors"), 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Describe(broken); err == nil || !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("broken weights: %v", err)
+	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -6,12 +6,12 @@ import "github.com/krait-ml/krait/graph"
 // and figure 3) as Hugging Face stores it, and its descendants that differ in
 // norms only.
 type mamba struct {
-	vocab, hidden, inner, state graph.Dim
-	layers, width, rank         int
-	eps                         float64
-	bias, convBias, tied        bool
-	act                         string
-	paramEps                    float64 // of the norms on dt, B and C; 0: there are none
+	backbone
+	inner, state   graph.Dim
+	width, rank    int
+	bias, convBias bool
+	act            string
+	paramEps       float64 // of the norms on dt, B and C; 0: there are none
 }
 
 func readMamba(c *Config) *Model { return readMambaKeys(c).model() }
@@ -22,49 +22,25 @@ func readMambaKeys(c *Config) *mamba {
 	hidden := c.Int("hidden_size", 768, 1)
 	expand := c.Positive("expand", 2)
 	m := &mamba{
-		vocab:    graph.Units(c.Int("vocab_size", 50280, 1), 1),
-		hidden:   graph.Size(hidden),
+		backbone: readBackbone(c, hidden, 50280, 32, true),
 		inner:    graph.Units(c.Int("intermediate_size", int(min(expand*float64(hidden), maxDim)), 1), 1),
 		state:    graph.Size(c.Int("state_size", 16, 1)),
-		layers:   c.Int("num_hidden_layers", 32, 0),
 		width:    c.Int("conv_kernel", 4, 1),
 		rank:     (hidden + 15) / 16,
-		eps:      c.Positive("layer_norm_epsilon", 1e-5),
 		bias:     c.Bool("use_bias", false),
 		convBias: c.Bool("use_conv_bias", true),
-		tied:     c.Bool("tie_word_embeddings", true),
 		act:      c.Choice("hidden_act", "silu", activations),
 	}
 	if v, _ := c.get("time_step_rank"); v != "auto" {
 		m.rank = c.Int("time_step_rank", m.rank, 1)
 	}
-	// All arithmetic is in f32, the residual stream too.
-	c.Bool("residual_in_fp32", true)
 	c.Without("time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
 		"rescale_prenorm_residual", "use_mambapy", "use_associative_scan")
 	return m
 }
 
 func (m *mamba) model() *Model {
-	return &Model{Vocab: m.vocab.Len(), Layers: m.layers, build: m.build}
-}
-
-func (m *mamba) build(p *parts) {
-	root := p.under("backbone.")
-	embeddings := root.matrix("embeddings.weight", m.vocab, m.hidden, "backbone.embedding.weight")
-	h := p.Embedding("h", p.ids, embeddings)
-	for i := range m.layers {
-		h = m.block(root.in("layers").in(i), h)
-	}
-	h = p.SelectRows("wanted", h, p.rows)
-	h = p.RMSNorm("norm_f", h, root.small("norm_f.weight", m.hidden), m.eps)
-	p.head(h, embeddings, m.vocab, m.hidden, m.tied)
-}
-
-// block is h + mixer(norm(h)).
-func (m *mamba) block(p *parts, h *graph.Value) *graph.Value {
-	n := p.RMSNorm("norm", h, p.small("norm.weight", m.hidden), m.eps)
-	return p.Add("h", h, m.mixer(p.in("mixer"), n))
+	return m.backbone.model(m.mixer)
 }
 
 // mixer is the selective state-space model:

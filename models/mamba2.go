@@ -5,12 +5,12 @@ import "github.com/krait-ml/krait/graph"
 // mamba2 is Mamba-2 (Dao and Gu 2024, https://arxiv.org/abs/2405.21060, section 7)
 // as Hugging Face stores it.
 type mamba2 struct {
-	vocab, hidden, inner, heads, head, groups, state graph.Dim
-	layers, width                                    int
-	eps                                              float64
-	limit                                            [2]float64 // of dt
-	bias, convBias, tied                             bool
-	act                                              string
+	backbone
+	inner, heads, head, groups, state graph.Dim
+	width                             int
+	limit                             [2]float64 // of dt
+	bias, convBias                    bool
+	act                               string
 }
 
 func readMamba2(c *Config) *Model {
@@ -23,47 +23,24 @@ func readMamba2(c *Config) *Model {
 		c.fail("n_groups", groups, "a divisor of num_heads")
 	}
 	m := &mamba2{
-		vocab:    graph.Units(c.Int("vocab_size", 32768, 1), 1),
-		hidden:   graph.Size(hidden),
+		backbone: readBackbone(c, hidden, 32768, 64, false),
 		inner:    graph.Units(heads*head, head),
 		heads:    graph.Units(heads, 1),
 		head:     graph.Size(head),
 		groups:   graph.Units(groups*states, states),
 		state:    graph.Size(states),
-		layers:   c.Int("num_hidden_layers", 64, 0),
 		width:    c.Int("conv_kernel", 4, 1),
-		eps:      c.Positive("layer_norm_epsilon", 1e-5),
 		limit:    c.Range("time_step_limit"),
 		bias:     c.Bool("use_bias", false),
 		convBias: c.Bool("use_conv_bias", true),
-		tied:     c.Bool("tie_word_embeddings", false),
 		act:      c.Choice("hidden_act", "silu", activations),
 	}
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait has no other norm of the gated output")
 	}
-	c.Bool("residual_in_fp32", true)
 	c.Without("time_step_rank", "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_init_scheme",
 		"rescale_prenorm_residual", "chunk_size", "intermediate_size")
-	return &Model{Vocab: m.vocab.Len(), Layers: m.layers, build: m.build}
-}
-
-func (m *mamba2) build(p *parts) {
-	root := p.under("backbone.")
-	embeddings := root.matrix("embeddings.weight", m.vocab, m.hidden, "backbone.embedding.weight")
-	h := p.Embedding("h", p.ids, embeddings)
-	for i := range m.layers {
-		h = m.block(root.in("layers").in(i), h)
-	}
-	h = p.SelectRows("wanted", h, p.rows)
-	h = p.RMSNorm("norm_f", h, root.small("norm_f.weight", m.hidden), m.eps)
-	p.head(h, embeddings, m.vocab, m.hidden, m.tied)
-}
-
-// block is h + mixer(norm(h)).
-func (m *mamba2) block(p *parts, h *graph.Value) *graph.Value {
-	n := p.RMSNorm("norm", h, p.small("norm.weight", m.hidden), m.eps)
-	return p.Add("h", h, m.mixer(p.in("mixer"), n))
+	return m.model(m.mixer)
 }
 
 // mixer is state-space duality with one rate per head:

@@ -65,6 +65,11 @@ func OpenDir(dir string) (*Set, error) {
 	return nil, noWeights(dir)
 }
 
+// InDir reports whether dir has what OpenDir reads; it may still be malformed.
+func InDir(dir string) bool {
+	return exists(filepath.Join(dir, singleName)) || exists(filepath.Join(dir, indexName))
+}
+
 // Tensor returns the named tensor, and whether the set holds it.
 func (s *Set) Tensor(name string) (Tensor, bool) {
 	f, ok := s.owner[name]
