@@ -134,7 +134,7 @@ func TestGatherAndScatter(t *testing.T) {
 // gatherAndScatter: element i of the whole is i; the sum of ranks times it is
 // scattered, and what each rank got is gathered.
 func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
-	rows, cols := typ.Dims[0].Len(), rowElems(typ.Dims)
+	rows, cols := typ.Dims[0].Len(), graph.RowElems(typ.Dims)
 	values, zeros := make([]float32, rows*cols), make([]float32, rows*cols)
 	for i := range values {
 		values[i] = float32(i % 50)
@@ -146,7 +146,7 @@ func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 	collectively(t, ranks, func(c comm, r int) error {
 		local := typ.Local(ranks, r).Dims
 		scatter := exchange{parts: parts, args: []kernels.Tensor{tensorOf(typ.DType, rows, cols, values)}}
-		scatter.results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), rowElems(local), zeros)}
+		scatter.results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), graph.RowElems(local), zeros)}
 		if err := c.reduceScatter(&scatter); err != nil {
 			return err
 		}

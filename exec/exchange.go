@@ -67,7 +67,7 @@ type piece struct{ whole, part, n int }
 func piecesOf(t graph.Type, ranks, rank int) pieces {
 	runs := t.Extents(ranks, rank)
 	if runs == nil {
-		runs = []graph.Run{{Start: 0, Len: rowElems(t.Dims)}}
+		runs = []graph.Run{{Start: 0, Len: graph.RowElems(t.Dims)}}
 		t = graph.TypeOf(t.DType, graph.Symbol(graph.Tokens), graph.Size(runs[0].Len))
 		t.Layout.Axis = 1
 	}
@@ -110,15 +110,6 @@ func (p *pieces) each(rows, cols int, f func(row, whole, partRow, part, n int)) 
 			f(x.whole+i, 0, x.part+i, 0, cols)
 		}
 	}
-}
-
-// rowElems is the number of elements of a row: below the first axis.
-func rowElems(dims []graph.Dim) int {
-	n := 1
-	for _, d := range dims[min(1, len(dims)):] {
-		n *= d.Len()
-	}
-	return n
 }
 
 // copyElems copies n elements between tensors of one format.

@@ -76,7 +76,7 @@ func newFeed(s *lowering.Schedule, buffer int, in *input) feed {
 	f := feed{buffer: buffer, in: in}
 	if in.typ.Layout.Kind == graph.Sharded {
 		part := piecesOf(in.typ, s.Ranks, s.Rank)
-		f.part, f.cols, f.stride = &part, rowElems(in.typ.Dims), rowElems(s.Local(in.typ).Dims)
+		f.part, f.cols, f.stride = &part, graph.RowElems(in.typ.Dims), graph.RowElems(s.Local(in.typ).Dims)
 	}
 	return f
 }

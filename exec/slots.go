@@ -3,6 +3,7 @@ package exec
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -107,14 +108,14 @@ func (e *Engine) eachPiece(slot int, name string, size func(int) error, see func
 			}
 			if !found {
 				found = true
-				if err := size(rowElems(b.Type.Dims)); err != nil {
+				if err := size(graph.RowElems(b.Type.Dims)); err != nil {
 					return err
 				}
 			}
 			n := int(b.Bytes) / 4
 			held := view[float32](r.memory[i])[slot*n : (slot+1)*n]
 			p := piecesOf(b.Type, r.s.Ranks, r.s.Rank)
-			p.each(1, rowElems(b.Type.Dims), func(_, whole, _, part, n int) { see(whole, held[part:part+n]) })
+			p.each(1, graph.RowElems(b.Type.Dims), func(_, whole, _, part, n int) { see(whole, held[part:part+n]) })
 		}
 	}
 	if !found {

@@ -107,6 +107,16 @@ func (d Dim) same(e Dim) bool {
 // equal compares names and units, too.
 func (d Dim) equal(e Dim) bool { return d.Sym == e.Sym && slices.Equal(d.Fields, e.Fields) }
 
+// RowElems is the number of elements below the first axis, whose size may be a
+// symbol.
+func RowElems(dims []Dim) int {
+	n := 1
+	for _, d := range dims[min(1, len(dims)):] {
+		n *= d.Len()
+	}
+	return n
+}
+
 func (d Dim) valid() error {
 	if d.Sym != 0 {
 		if d.Sym.index() < 0 || len(d.Fields) > 0 {

@@ -132,7 +132,7 @@ func (s *Schedule) checkRef(r *Ref) error {
 	}
 	b := &s.Buffers[r.Buffer]
 	local, of := s.Local(r.Type).Dims, s.Local(b.Type).Dims
-	cols, width := rowElems(local), rowElems(of)
+	cols, width := graph.RowElems(local), graph.RowElems(of)
 	fail := func(why string) error {
 		return fmt.Errorf("%s[%d:%d] is no view of %s, which is %s: %s", r.Name, r.Offset, r.Stride, b.Name, b.Type, why)
 	}

@@ -91,7 +91,7 @@ func (l *lowerer) leaf(n *graph.Node) error {
 			return fmt.Errorf("%s: only the first axis may be a symbol", v.Type)
 		}
 	}
-	bytes := int64(rowElems(local.Dims) * v.Type.DType.Bytes())
+	bytes := int64(graph.RowElems(local.Dims) * v.Type.DType.Bytes())
 	if len(local.Dims) > 0 && local.Dims[0].Sym == 0 {
 		bytes *= int64(local.Dims[0].Len())
 	}

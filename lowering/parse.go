@@ -141,7 +141,7 @@ func (p *parser) buffer(rest string) error {
 	}
 	local := p.s.Local(b.Type)
 	p.s.Buffers = append(p.s.Buffers, b)
-	return p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: rowElems(local.Dims)})
+	return p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: graph.RowElems(local.Dims)})
 }
 
 // view reads z = xz[256:512] : f32[t 256].

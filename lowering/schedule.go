@@ -145,18 +145,6 @@ func kindOf(op *graph.Op) (Kind, error) {
 	return 0, fmt.Errorf("%s is no step of a schedule", op.Name)
 }
 
-// rowElems is the number of elements below the first axis, whose size may be a
-// symbol.
-func rowElems(dims []graph.Dim) int {
-	n := 1
-	for i, d := range dims {
-		if i > 0 {
-			n *= d.Len()
-		}
-	}
-	return n
-}
-
 // sizeOf is the bytes of a local type per count of the symbol that its first
 // axis may be, and the space of a value of that shape.
 func sizeOf(t graph.Type) (bytes int64, space Space, err error) {

@@ -57,10 +57,9 @@ func sumsq(c *kernels.Call, lo, hi int) {
 }
 
 func rmsScale(c *kernels.Call, lo, hi int) {
-	sum, w := &c.Args[1], c.Args[2].Vector()
-	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
+	w := c.Args[2].Vector()
 	for i := lo; i < hi; i++ {
-		f := float32(1 / math.Sqrt(float64(sum.F32[i*sum.Stride])/width+eps))
+		f := factor(c, i)
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
 			y[j] = w[j] * (x[j] * f)
@@ -70,15 +69,19 @@ func rmsScale(c *kernels.Call, lo, hi int) {
 
 // rmsRows is the factor of rmsScale alone.
 func rmsRows(c *kernels.Call, lo, hi int) {
-	sum := &c.Args[1]
-	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
 	for i := lo; i < hi; i++ {
-		f := float32(1 / math.Sqrt(float64(sum.F32[i*sum.Stride])/width+eps))
+		f := factor(c, i)
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
 			y[j] = x[j] * f
 		}
 	}
+}
+
+// factor is 1 / sqrt(sum / width + eps) of row i.
+func factor(c *kernels.Call, i int) float32 {
+	sum := c.Args[1].F32[i*c.Args[1].Stride]
+	return float32(1 / math.Sqrt(float64(sum)/float64(c.Attrs.Int("width"))+c.Attrs.Float("eps")))
 }
 
 func normalise(y, x, w []float32, eps float64) {
