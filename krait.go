@@ -56,7 +56,6 @@ type Model struct {
 	Warnings []string
 
 	checkpoint *models.Checkpoint
-	sharding   Sharding
 	graph      *graph.Graph   // as it runs
 	mu         sync.Mutex     // of a step and its logits
 	logits     kernels.Tensor // kept here so that a step allocates nothing
@@ -66,7 +65,7 @@ type Model struct {
 	noTokens   error // why tokens is nil
 }
 
-// Open opens a Hugging Face folder: config.json, the weights as
+// Open opens a Hugging Face folder (of several options the last counts): config.json, the weights as
 // model.safetensors or shards with an index, and a tokenizer where Krait can
 // read it. The weights are mapped, not read; Close ends that.
 func Open(dir string, options ...Options) (*Model, error) {
@@ -107,11 +106,10 @@ func (m *Model) start(options []Options) (*Model, error) {
 				err = errors.Join(err, fmt.Errorf("the graph of %s has no value %s", m.Name, name))
 				continue
 			}
-			g.Outputs = append(g.Outputs, graph.Output{Name: name, Value: v})
+			err = errors.Join(err, g.AddOutput(name, v))
 		}
 	}
 	if err == nil {
-		m.sharding = o.Sharding
 		if m.graph, err = Shard(m.checkpoint.Graph, o.Sharding); err == nil {
 			m.engine, err = Compile(m.graph, m.checkpoint.Tensor, o)
 		}

@@ -58,24 +58,20 @@ func (p *checkPrinter) line(l check.Line) {
 		fmt.Fprintf(p.w, "prompt %s\n", l.Prompt)
 		p.prompt = l.Prompt
 	}
-	what, verdict := "", "ok"
+	what, verdict := "", ""
 	switch {
 	case l.Skip != "":
 		p.skipped++
 		verdict = "not compared: " + l.Skip
-	case l.At == nil && l.Fail == "":
-		p.passed++
-		what = "equal"
-	case l.At != nil:
-		what = fmt.Sprintf("%.3g at %s, %s", l.Max, strings.ReplaceAll(fmt.Sprint(l.At), " ", ","), l.Way)
-		p.passed++
-	}
-	if l.Fail != "" {
-		if l.At != nil {
-			p.passed--
-		}
+	case l.Fail != "":
 		p.failed++
 		verdict = "FAIL: " + l.Fail
+	default:
+		p.passed++
+		what, verdict = "equal", "ok"
+	}
+	if l.At != nil {
+		what = fmt.Sprintf("%.3g at %s, %s", l.Max, strings.ReplaceAll(fmt.Sprint(l.At), " ", ","), l.Way)
 	}
 	fmt.Fprintf(p.w, "  %-32s %-44s %s\n", l.Quantity, what, verdict)
 }

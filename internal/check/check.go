@@ -13,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/models"
 )
 
 // Options say what to compare and how.
@@ -92,29 +94,20 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 		slots = max(slots, p.batch)
 	}
 	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding}
-	m, err := krait.Open(dir, options)
+	_, g, err := models.Describe(dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range prompts {
 		for _, q := range p.quantities {
-			q.source(m.Graph(), p)
-			if q.value != "" && !slices.Contains(options.Keep, q.value) && !isOutput(m, q.value) {
+			q.source(g, p)
+			output := slices.ContainsFunc(g.Outputs, func(o graph.Output) bool { return o.Name == q.value })
+			if q.value != "" && !slices.Contains(options.Keep, q.value) && !output {
 				options.Keep = append(options.Keep, q.value)
 			}
 		}
 	}
-	m.Close()
 	return krait.Open(dir, options)
-}
-
-func isOutput(m *krait.Model, name string) bool {
-	for _, o := range m.Graph().Outputs {
-		if o.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // prompt is what the file has under one name.
