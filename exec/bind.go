@@ -15,17 +15,22 @@ type operand struct {
 	buffer, offset int
 	sym            graph.Sym // the size of the first axis, 0 when it is fixed
 	slots          bool      // it has a row per slot
+	cache          bool      // it has a row per slot and token
 }
 
 func newOperand(s *lowering.Schedule, ref lowering.Ref) operand {
-	o := operand{buffer: ref.Buffer, offset: ref.Offset, slots: s.Buffers[ref.Buffer].Space == lowering.State}
+	space := s.Buffers[ref.Buffer].Space
+	o := operand{buffer: ref.Buffer, offset: ref.Offset, slots: space == lowering.State || space == lowering.Cache, cache: space == lowering.Cache}
 	o.DType, o.Cols, o.Stride = ref.Type.DType, 1, ref.Stride
 	o.Axis = len(ref.Type.Dims) - 1
 	if ref.Type.Layout.Kind == graph.Sharded {
 		o.Axis, o.Runs = ref.Type.Layout.Axis, ref.Type.Extents(s.Ranks, s.Rank)
 	}
 	if o.Axis >= 0 {
-		o.Full = ref.Type.Dims[o.Axis].Len()
+		o.Full, o.Unit = ref.Type.Dims[o.Axis].Len(), 1
+		if f := ref.Type.Dims[o.Axis].Fields; len(f) > 0 {
+			o.Unit = f[0].Grain()
+		}
 	}
 	local := s.Local(ref.Type).Dims
 	for i := range o.Dims {
@@ -33,7 +38,7 @@ func newOperand(s *lowering.Schedule, ref lowering.Ref) operand {
 		if i < len(local) {
 			o.Dims[i] = local[i].Len()
 		}
-		if i > 0 {
+		if i > 1 || i > 0 && !o.cache {
 			o.Cols *= o.Dims[i]
 		}
 	}
@@ -46,6 +51,8 @@ func newOperand(s *lowering.Schedule, ref lowering.Ref) operand {
 // bind lets o be what it means for the current batch.
 func (r *rank) bind(o *operand) {
 	switch {
+	case o.cache:
+		o.Dims[0], o.Dims[1] = r.slots, r.context
 	case o.slots:
 		o.Dims[0] = r.slots
 	case o.sym != 0:

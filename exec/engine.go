@@ -18,6 +18,7 @@ import (
 // Options say how an engine runs. The zero value is a good start.
 type Options struct {
 	Slots   int         // sequences that can have state at the same time; 0: 8
+	Context int         // tokens per sequence that attention caches have room for; 0: they grow
 	Kernels kernels.Set // nil: the fast kernels of package cpu
 	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
@@ -33,6 +34,7 @@ type Engine struct {
 	ranks  []*rank
 	meet   *rendezvous
 	slots  slots
+	limit  int // of the tokens of a sequence that are cached; 0: none
 	inputs []input
 	done   sync.WaitGroup // the ranks' turns
 	live   sync.WaitGroup // all goroutines
@@ -45,8 +47,8 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if o.Slots == 0 {
 		o.Slots = 8
 	}
-	if o.Slots < 1 || o.Workers < 0 {
-		return nil, fmt.Errorf("%d slots and %d workers: neither may be negative", o.Slots, o.Workers)
+	if o.Slots < 1 || o.Workers < 0 || o.Context < 0 {
+		return nil, fmt.Errorf("%d slots, %d workers and a context of %d: none may be negative", o.Slots, o.Workers, o.Context)
 	}
 	if o.Kernels == nil {
 		o.Kernels = cpu.Kernels
@@ -57,7 +59,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	e := &Engine{slots: newSlots(o.Slots), meet: newRendezvous(len(schedules))}
+	e := &Engine{slots: newSlots(o.Slots), limit: o.Context, meet: newRendezvous(len(schedules))}
 	for i, s := range schedules {
 		r, err := newRank(s, tensor, o)
 		if err != nil {

@@ -72,6 +72,10 @@ func piecesOf(t graph.Type, ranks, rank int) pieces {
 		t.Layout.Axis = 1
 	}
 	axis := t.Layout.Axis
+	if t.Ragged() { // a row per sequence and token
+		t.Dims = t.Dims[1:]
+		axis--
+	}
 	outer, inner, held := 1, 1, 0
 	for i, d := range t.Dims {
 		if i > axis && axis > 0 {

@@ -28,7 +28,7 @@ type feed struct {
 }
 
 // The inputs that every batch has are made from its sequences.
-var fills = map[string]func(*Batch, *input) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows}
+var fills = map[string]func(*Batch, *input) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast}
 
 // findInputs lists the inputs, the bounds that tables set on ids, and what ranks
 // take of them.
@@ -200,6 +200,14 @@ func fillSegments(b *Batch, in *input) error {
 		q := &b.Sequences[i]
 		seg[3*i], seg[3*i+1], seg[3*i+2] = int32(start), int32(q.len()), int32(q.Slot)
 		start += q.len()
+	}
+	return nil
+}
+
+func fillPast(b *Batch, in *input) error {
+	past := view[int32](in.data)
+	for i := range b.Sequences {
+		past[i] = int32(b.Sequences[i].past)
 	}
 	return nil
 }

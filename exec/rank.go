@@ -17,6 +17,7 @@ type rank struct {
 	pool    *pool
 	wake    chan turn // nil for rank 0, which runs in the caller
 	slots   int
+	context int      // tokens per slot that caches have room for
 	memory  [][]byte // by buffer: parameters, states, inputs, constants
 	arena   []byte
 	init    []step
@@ -46,7 +47,7 @@ type step struct {
 }
 
 func newRank(s *lowering.Schedule, tensor func(string) (graph.Array, error), o Options) (*rank, error) {
-	r := &rank{s: s, slots: o.Slots, memory: make([][]byte, len(s.Buffers))}
+	r := &rank{s: s, slots: o.Slots, context: o.Context, memory: make([][]byte, len(s.Buffers))}
 	if err := r.allocate(tensor); err != nil {
 		return nil, err
 	}
@@ -104,6 +105,8 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 			r.memory[i] = aligned(a.Data, a.DType.Bytes())
 		case lowering.State:
 			r.memory[i] = make([]byte, b.Bytes*int64(r.slots))
+		case lowering.Cache:
+			r.memory[i] = make([]byte, b.Bytes*int64(r.slots*r.context))
 		case lowering.Constant:
 			r.memory[i] = constants[b.Offset : b.Offset+b.Bytes]
 		}

@@ -7,8 +7,11 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// slots keeps which state slots are taken.
-type slots struct{ state []slotState }
+// slots keeps which state slots are taken, and how many tokens their sequences have.
+type slots struct {
+	state  []slotState
+	tokens []int
+}
 
 type slotState uint8
 
@@ -18,7 +21,7 @@ const (
 	broken           // a step was stopped in the middle of it
 )
 
-func newSlots(n int) slots { return slots{make([]slotState, n)} }
+func newSlots(n int) slots { return slots{make([]slotState, n), make([]int, n)} }
 
 // Alloc takes a free slot for a new sequence. Its state is zero.
 func (e *Engine) Alloc() (int, error) {
@@ -57,7 +60,10 @@ func (e *Engine) Reset(slot int) error {
 	return nil
 }
 
+// clear makes the state of a slot zero. Of caches nothing is read that was not
+// written since.
 func (e *Engine) clear(slot int) {
+	e.slots.tokens[slot] = 0
 	for _, r := range e.ranks {
 		for i, b := range r.s.Buffers {
 			if b.Space == lowering.State {
@@ -67,8 +73,36 @@ func (e *Engine) clear(slot int) {
 	}
 }
 
+// Len is the number of tokens that a sequence has been given.
+func (e *Engine) Len(slot int) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.usable(slot); err != nil {
+		return 0, err
+	}
+	return e.slots.tokens[slot], nil
+}
+
+// SetLen says how many tokens a sequence has, before [Engine.SetState] brings
+// its states from elsewhere.
+func (e *Engine) SetLen(slot, tokens int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.usable(slot); err != nil {
+		return err
+	}
+	if tokens < 0 {
+		return fmt.Errorf("a sequence of %d tokens", tokens)
+	}
+	if err := e.grow(tokens); err != nil {
+		return err
+	}
+	e.slots.tokens[slot] = tokens
+	return nil
+}
+
 // State copies a state of a sequence, by the name of the graph's state value:
-// all of it, whatever the ranks hold.
+// all of it, whatever the ranks hold; of a cache, a row per token.
 func (e *Engine) State(slot int, name string) ([]float32, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,19 +137,23 @@ func (e *Engine) eachPiece(slot int, name string, size func(int) error, see func
 	found := false
 	for _, r := range e.ranks {
 		for i, b := range r.s.Buffers {
-			if b.Space != lowering.State || b.Name != name {
+			if b.Space != lowering.State && b.Space != lowering.Cache || b.Name != name {
 				continue
+			}
+			rows, room := 1, 1
+			if b.Space == lowering.Cache {
+				rows, room = e.slots.tokens[slot], r.context
 			}
 			if !found {
 				found = true
-				if err := size(graph.RowElems(b.Type.Dims)); err != nil {
+				if err := size(rows * graph.RowElems(b.Type.Dims)); err != nil {
 					return err
 				}
 			}
-			n := int(b.Bytes) / 4
-			held := view[float32](r.memory[i])[slot*n : (slot+1)*n]
+			n, cols := int(b.Bytes)/4, graph.RowElems(b.Type.Dims)
+			held := view[float32](r.memory[i])[slot*room*n : (slot*room+rows)*n]
 			p := piecesOf(b.Type, r.s.Ranks, r.s.Rank)
-			p.each(1, graph.RowElems(b.Type.Dims), func(_, whole, _, part, n int) { see(whole, held[part:part+n]) })
+			p.each(rows, cols, func(row, whole, _, part, size int) { see(row*cols+whole, held[row*n+part:row*n+part+size]) })
 		}
 	}
 	if !found {

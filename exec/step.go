@@ -17,6 +17,8 @@ type Sequence struct {
 	// wanted (the logits after that token). Nil means the last one; an empty
 	// list that is not nil means none.
 	Rows []int
+
+	past int // tokens before, from the slot
 }
 
 func (q *Sequence) len() int {
@@ -51,6 +53,9 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
+	if err := e.reserve(b); err != nil {
+		return err
+	}
 	if err := e.feed(b, z); err != nil {
 		return err
 	}
@@ -62,6 +67,10 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 			e.slots.state[q.Slot] = broken
 		}
 		return err
+	}
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		e.slots.tokens[q.Slot] += q.len()
 	}
 	return nil
 }
@@ -89,8 +98,12 @@ func (e *Engine) admit(b *Batch) (z graph.Sizes, err error) {
 				return z, fmt.Errorf("sequence %d: row %d is wanted of %d tokens", i, r, q.len())
 			}
 		}
+		q.past = e.slots.tokens[q.Slot]
+		n, past := int64(q.len()), int64(q.past)
 		z.Seqs++
-		z.Tokens += int64(q.len())
+		z.Tokens += n
+		z.Cached += past + n
+		z.Pairs += n*past + n*(n+1)/2
 		z.Rows += int64(q.rows())
 	}
 	return z, nil

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -86,17 +87,14 @@ func (b *Builder) Output(name string, v *Value) {
 	}
 }
 
-// Apply adds a node. Its first result is called name, the new state of an
-// operation that has one name_state, further results name_1, ….
+// Apply adds a node, whose results are called after it: see [Op.ResultNames].
 func (b *Builder) Apply(name, op string, attrs Attrs, args ...*Value) []*Value {
 	if b.err != nil {
 		return make([]*Value, 4)
 	}
 	var names []string
 	if row, ok := byName[op]; ok {
-		for i := range row.results() {
-			names = append(names, b.scope+name+resultSuffix(row, i))
-		}
+		names = row.ResultNames(b.scope + name)
 	}
 	n, err := b.g.Add(op, attrs, names, args...)
 	if err != nil {
@@ -114,14 +112,24 @@ func (op *Op) results() int {
 	return len(op.Rule.out)
 }
 
-func resultSuffix(op *Op, i int) string {
-	for _, p := range op.States {
-		if p.Result == i {
-			return "_state"
+// ResultNames are the names of the results of a node that is called name: the
+// first is called so, new states name_state and name_state2, others name_1, ….
+func (op *Op) ResultNames(name string) []string {
+	out := make([]string, op.results())
+	states := 0
+	for i := range out {
+		switch {
+		case slices.ContainsFunc(op.States, func(p StatePair) bool { return p.Result == i }):
+			if states++; states == 1 {
+				out[i] = name + "_state"
+			} else {
+				out[i] = name + "_state" + strconv.Itoa(states)
+			}
+		case i > 0:
+			out[i] = name + "_" + strconv.Itoa(i)
+		default:
+			out[i] = name
 		}
 	}
-	if i == 0 {
-		return ""
-	}
-	return "_" + strconv.Itoa(i)
+	return out
 }

@@ -19,9 +19,12 @@ func (n *Node) Cost() Cost {
 	if n.Op.Class != Compute {
 		return Cost{}
 	}
-	b, _, err := bindNode(n)
-	if err != nil {
-		panic("BUG: cost of a node that does not check: " + err.Error())
+	var b *binding
+	if n.Op.Rule != nil {
+		var err error
+		if b, _, err = bindNode(n); err != nil {
+			panic("BUG: cost of a node that does not check: " + err.Error())
+		}
 	}
 	if n.Op.cost != nil {
 		return n.Op.cost(n, b)

@@ -8,13 +8,13 @@ import (
 
 // derive says how the results lie over the ranks, given how the operands do.
 // It refuses every combination that the rule does not make right.
-func (b *binding) derive(in []Type, linear [][]int, ranks int) ([]Layout, error) {
+func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 	out := make([]Layout, len(b.rule.out))
 	index, err := b.cutIndex(in)
 	if err != nil {
 		return nil, err
 	}
-	partial, err := sumOf(in, linear)
+	partial, err := sumOf(in, op.Linear)
 	switch {
 	case err != nil:
 		return nil, err
@@ -45,7 +45,45 @@ func (b *binding) derive(in []Type, linear [][]int, ranks int) ([]Layout, error)
 			return nil, err
 		}
 	}
-	return out, nil
+	return out, b.keepStates(in, out, op.States, index, ranks)
+}
+
+// keepStates lets a state of groups stay as it lies: each rank makes the groups
+// that it holds anew, from operands that must have them.
+func (b *binding) keepStates(in []Type, out []Layout, states []StatePair, index string, ranks int) error {
+	for _, p := range states {
+		for _, a := range b.rule.in[p.Operand] {
+			if lead := a.lead(); lead == "" || lead[0] != index[0] || lead == index {
+				continue
+			}
+			for i := range in {
+				if err := b.carries(i, in[i], p.Operand, in[p.Operand], a, ranks); err != nil {
+					return err
+				}
+			}
+			out[p.Result] = in[p.Operand].Layout
+		}
+	}
+	return nil
+}
+
+// carries checks that operand i, if it has the groups of a, has all those that
+// the state holds.
+func (b *binding) carries(i int, t Type, state int, s Type, a axis, ranks int) error {
+	j := slices.IndexFunc(b.rule.in[i], func(x axis) bool { return x.letters == a.letters })
+	if j < 0 || t.Layout.Kind == Replicated {
+		return nil
+	}
+	if s.Layout.Kind == Replicated {
+		return fmt.Errorf("operand %d is whole on every rank, and operand %d has only some of its %s", state, i, a)
+	}
+	for r := range ranks {
+		has, wants := t.Extents(ranks, r)[0], s.Extents(ranks, r)[0]
+		if wants.Len > 0 && (has.Start > wants.Start || has.End() < wants.End()) {
+			return fmt.Errorf("operand %d holds %v of %s on rank %d, and operand %d has %v", state, wants, a, r, i, has)
+		}
+	}
+	return nil
 }
 
 // sumOf reports whether the operands make the results partial: all operands of

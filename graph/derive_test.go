@@ -184,7 +184,7 @@ func TestDeriveContractedIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := "error"
-			if l, err := b.derive(c.in, nil, c.ranks); err == nil {
+			if l, err := b.derive(c.in, &Op{}, c.ranks); err == nil {
 				got = map[LayoutKind]string{Replicated: "whole", Sharded: "shard", Partial: "partial"}[l[0].Kind]
 			} else {
 				t.Log(err)

@@ -108,11 +108,13 @@ func (d Dim) same(e Dim) bool {
 func (d Dim) equal(e Dim) bool { return d.Sym == e.Sym && slices.Equal(d.Fields, e.Fields) }
 
 // RowElems is the number of elements below the first axis, whose size may be a
-// symbol.
+// symbol; of a cache, below the first two.
 func RowElems(dims []Dim) int {
 	n := 1
-	for _, d := range dims[min(1, len(dims)):] {
-		n *= d.Len()
+	for i, d := range dims {
+		if i > 0 && d.Sym == 0 {
+			n *= d.Len()
+		}
 	}
 	return n
 }

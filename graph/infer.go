@@ -19,7 +19,7 @@ func infer(n *Node, ranks int) ([]Type, error) {
 			return nil, err
 		}
 	}
-	layouts, err := b.derive(in, n.Op.Linear, ranks)
+	layouts, err := b.derive(in, n.Op, ranks)
 	if err != nil {
 		return nil, err
 	}

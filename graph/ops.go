@@ -1,11 +1,13 @@
 package graph
 
 // The operations. Letters: t tokens, d c k n widths, v vocabulary, h heads,
-// p head size, g groups, s sequences, f the columns of %seg.
+// p head size, g groups, s sequences, f the columns of %seg, l cached tokens,
+// e experts, i hidden units.
 //
 // Operations that look across time read the batch's segments, an i32[s 3] of
 // (first token, number of tokens, state slot) per sequence, so that prefill,
-// decode and mixed batches are one program.
+// decode and mixed batches are one program. Those that need positions read
+// %past, an i32[s] of the tokens that each sequence had before the batch.
 var table = []*Op{
 	// Leaves.
 	{Name: "input", Doc: "a tensor that the caller gives with every batch", Class: Leaf},
@@ -27,6 +29,16 @@ var table = []*Op{
 	{Name: "scale", Doc: "x · d, d per channel or head", Class: Compute, Rule: rule("t (h p!), h -> t (h p!)"), Operands: "af", Linear: [][]int{{0}}, Work: []string{"1 t h p"}},
 	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0, 1}}, Work: []string{"1"}},
 	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
+
+	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", Linear: [][]int{{0}},
+		Attrs: []Attr{{"by", FloatAttr, nil}}, Work: []string{"1"}},
+	// A matrix per head: from its channels to a few values, and back.
+	{Name: "head_down", Doc: "each head's channels times the head's own matrix, to n values per head", Class: Compute,
+		Rule: rule("t (h k), (h n!) k -> t (h n!)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
+	{Name: "head_up", Doc: "each head's few values times the head's own matrix, to n channels per head", Class: Compute,
+		Rule: rule("t (h k!), (h n) k! -> t (h n)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
+	{Name: "concat", Doc: "values side by side, as fields of one axis with the names given: h|e", Class: Compute,
+		Attrs: []Attr{{"names", StringAttr, nil}}, infer: inferConcat, cost: costCopy},
 
 	// Functions of one element.
 	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"4"}},
@@ -54,6 +66,12 @@ var table = []*Op{
 	{Name: "rms_rows", Doc: "x / sqrt(sum / width + eps), with the sum of squares of another row per row of x", Class: Compute,
 		Rule: rule("t d, t -> t d"), Operands: "aa", Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"1 t d"}},
 
+	{Name: "group_sumsq", Doc: "Σ x² of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e) -> t g"), Operands: "a",
+		Attrs: []Attr{{"groups", IntAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"2 t g e"}},
+	{Name: "group_rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sums of squares of the groups, of width channels each", Class: Compute,
+		Rule: rule("t (g e), t g, (g e) -> t (g e)"), Operands: "aaf", Linear: [][]int{{0}},
+		Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'e': "width"}, Work: []string{"3 t g e"}},
+
 	// State-space models.
 	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
 		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D},
@@ -63,6 +81,19 @@ var table = []*Op{
 	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
+
+	// Transformers.
+	{Name: "rotary", Doc: "turns pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
+		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil}, {"dims", IntAttr, nil}},
+		Work: []string{"4 t h p"}, check: checkRotary},
+	{Name: "attention", Doc: "causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et al. 2017; groups share keys, Ainslie et al. 2023): q k v keys values seg past", Class: Compute,
+		Rule:     rule("t! (g q p!), t! (g p!), t! (g p!), s! l! (g p!), s! l! (g p!), s! f!, s! -> t! (g q p!), s! l! (g p!), s! l! (g p!)"),
+		Operands: "aaaffii", States: []StatePair{{3, 1}, {4, 2}}, Attrs: []Attr{{"scale", FloatAttr, nil}}, check: checkAttention, cost: costAttention},
+	{Name: "router", Doc: "softmax over the experts, of which the top stay and others are 0; norm=1 makes those that stay sum to 1", Class: Compute,
+		Rule: rule("t e! -> t e!"), Operands: "a", Attrs: []Attr{{"top", IntAttr, nil}, {"norm", IntAttr, 0}}, Work: []string{"8 t e"}, check: checkRouter},
+	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
+		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
+		Attrs: []Attr{{"act", StringAttr, "silu"}, {"top", IntAttr, nil}}, check: checkExperts, cost: costExperts},
 
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective,

@@ -14,8 +14,8 @@ const (
 	Tokens Sym = 't' // new tokens of all sequences in this step, flattened
 	Seqs   Sym = 's' // sequences in this step
 	Rows   Sym = 'o' // rows whose logits are wanted
-	Cached Sym = 'c' // tokens already in the attention caches of the batch
-	Pairs  Sym = 'x' // sum over sequences of new tokens × cached tokens
+	Cached Sym = 'c' // tokens in the attention caches of the batch, the new ones too
+	Pairs  Sym = 'x' // pairs of a new token and one that it sees: itself and those before it
 )
 
 var symbols = [...]Sym{Tokens, Seqs, Rows, Cached, Pairs}

@@ -1,6 +1,9 @@
 package graph
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // What passes ask of a node's rule.
 
@@ -52,6 +55,20 @@ func Follow(n *Node, at int) (operands, results []int, ok bool) {
 	return find(r.in), find(r.out), ok
 }
 
+// OfGroups reports whether v is made per group of an index of groups and members:
+// ranks that share the members of a group have sums over parts of it.
+func OfGroups(v *Value) bool {
+	r := v.Def.Op.Rule
+	if r == nil || slices.ContainsFunc(v.Def.Op.States, func(p StatePair) bool { return v == v.Def.Results[p.Result] }) {
+		return false
+	}
+	i := slices.Index(v.Def.Results, v)
+	return slices.ContainsFunc(r.forRank(len(v.Type.Dims)).out[i], func(a axis) bool {
+		lead := a.lead()
+		return lead != "" && len(r.index(lead[0])) > len(lead)
+	})
+}
+
 // Groups reports, for a node whose rule has an index of groups and members, how
 // many units that index has for each number of groups: ranks that own units
 // must hold the groups that cover them.
@@ -59,15 +76,18 @@ func Groups(n *Node) (groups, units int, ok bool) {
 	if n.Op.Rule == nil {
 		return 0, 0, false
 	}
-	b, _, err := bindNode(n)
+	b, in, err := bindNode(n)
 	if err != nil {
 		return 0, 0, false
 	}
-	for _, axes := range b.rule.in {
-		for _, a := range axes {
+	for i, axes := range b.rule.in {
+		for j, a := range axes {
 			if lead := a.lead(); len(lead) > 1 {
 				groups, _ = b.product(lead[:1])
 				units, _ = b.product(lead)
+				if f := in[i].Dims[j].Fields[0]; f.Units() < units { // units may be larger than the rule needs
+					units = f.Units()
+				}
 				return groups, units, true
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // What rows of the table need beyond their rule.
@@ -37,6 +38,128 @@ func costEmbedding(n *Node, _ *binding) Cost {
 func costSelect(n *Node, _ *binding) Cost {
 	out := n.Results[0].Type.Bytes()
 	return Cost{Read: out.Plus(n.Args[1].Type.Bytes()), Write: out}
+}
+
+func checkRotary(n *Node, b *binding) error {
+	if dims, head := n.Attrs.Int("dims"), b.size['p']; dims < 0 || dims%2 != 0 || dims > head {
+		return fmt.Errorf("attribute dims is %d; it must be even and at most %d, the size of a head", dims, head)
+	}
+	return checkPositions(n, 1)
+}
+
+// checkPositions checks operands that are the segments and the past.
+func checkPositions(n *Node, seg int) error {
+	if past := n.Args[seg+1].Type.Dims[0]; past.Sym != Seqs {
+		return fmt.Errorf("operand %d must be the past i32[s], found %s", seg+1, n.Args[seg+1].Type)
+	}
+	return checkSegments(seg)(n, nil)
+}
+
+func checkAttention(n *Node, _ *binding) error {
+	for _, i := range []int{3, 4} {
+		if d := n.Args[i].Type.Dims; d[0].Sym != Seqs || d[1].Sym != Cached {
+			return fmt.Errorf("operand %d must be a cache, f32[s c …], found %s", i, n.Args[i].Type)
+		}
+	}
+	return checkPositions(n, 5)
+}
+
+func checkRouter(n *Node, b *binding) error {
+	if top, norm := n.Attrs.Int("top"), n.Attrs.Int("norm"); top < 1 || top > b.size['e'] || norm < 0 || norm > 1 {
+		return fmt.Errorf("attributes top and norm are %d and %d; they must be 1 to %d, the experts, and 0 or 1", top, norm, b.size['e'])
+	}
+	return nil
+}
+
+// GateActivations are the functions that experts may apply to their gate: names
+// of operations.
+var GateActivations = []string{"silu", "gelu", "gelu_tanh", "relu"}
+
+func checkExperts(n *Node, b *binding) error {
+	if act := n.Attrs.Text("act"); !slices.Contains(GateActivations, act) {
+		return fmt.Errorf("attribute act is %q; it must be one of %v", act, GateActivations)
+	}
+	if top := n.Attrs.Int("top"); top < 1 || top > b.size['e'] {
+		return fmt.Errorf("attribute top is %d; it must be 1 to %d, the experts", top, b.size['e'])
+	}
+	return nil
+}
+
+// costAttention: every pair of a new token and one that it sees costs a product
+// with the key and one with the value; caches are read once.
+func costAttention(n *Node, b *binding) Cost {
+	q, k := n.Args[0].Type, n.Args[1].Type
+	cache := n.Args[3].Type.Bytes().Plus(n.Args[4].Type.Bytes())
+	fresh := k.Bytes().Times(Const(2))
+	return Cost{
+		FLOPs: b.cost("4 g q p").Times(Var(Pairs)),
+		Read:  q.Bytes().Plus(fresh).Plus(cache),
+		Write: q.Bytes().Plus(fresh),
+	}
+}
+
+// costExperts: a token uses the top experts only; all may be read.
+func costExperts(n *Node, b *binding) Cost {
+	c := Cost{FLOPs: b.cost("4 t i k").Plus(b.cost("2 t n i")).Times(Const(int64(n.Attrs.Int("top")))), Write: n.Results[0].Type.Bytes()}
+	for _, v := range n.Args {
+		c.Read = c.Read.Plus(v.Type.Bytes())
+	}
+	return c
+}
+
+func costCopy(n *Node, _ *binding) Cost {
+	b := n.Results[0].Type.Bytes()
+	return Cost{Read: b, Write: b}
+}
+
+// inferConcat joins the last axes of its operands. What is whole is a whole
+// field beside split ones; partial sums are partial together.
+func inferConcat(n *Node) ([]Type, error) {
+	names := strings.Split(n.Attrs.Text("names"), "|")
+	if len(n.Args) < 2 || len(names) != len(n.Args) {
+		return nil, fmt.Errorf("%d names for %d values, of which there must be at least 2", len(names), len(n.Args))
+	}
+	first := n.Args[0].Type
+	last := len(first.Dims) - 1
+	out := Type{DType: first.DType, Dims: slices.Clone(first.Dims)}
+	var fields []Field
+	var place []Placement
+	split, partial := false, 0
+	for i, v := range n.Args {
+		t := v.Type
+		switch {
+		case !t.DType.Float() || t.DType != first.DType:
+			return nil, fmt.Errorf("operand %d is %s; all must have one float format", i, t.DType)
+		case len(t.Dims) != len(first.Dims) || last < 1 || !slices.EqualFunc(t.Dims[:last], first.Dims[:last], Dim.same):
+			return nil, fmt.Errorf("operand %d is %s; all but the last axis must be as in %s", i, t, first)
+		case len(t.Dims[last].Fields) != 1:
+			return nil, fmt.Errorf("operand %d is %s; its last axis must be one field", i, t)
+		}
+		f := t.Dims[last].Fields[0]
+		f.Name = names[i]
+		fields = append(fields, f)
+		switch l := t.Layout; {
+		case l.Kind == Partial:
+			partial++
+		case l.Kind == Sharded && l.Axis != last:
+			return nil, fmt.Errorf("operand %d is split on axis %d; only the last may be", i, l.Axis)
+		case l.Kind == Sharded:
+			split = true
+			place = append(place, l.Place[0])
+		default:
+			place = append(place, Placement{})
+		}
+	}
+	out.Dims[last] = Dim{Fields: fields}
+	switch {
+	case partial > 0 && partial < len(n.Args):
+		return nil, errors.New("some operands are partial sums and others are not; all_reduce them first")
+	case partial > 0:
+		out.Layout.Kind = Partial
+	case split:
+		out.Layout = Layout{Kind: Sharded, Axis: last, Place: place}
+	}
+	return []Type{out}, nil
 }
 
 func inferField(n *Node) ([]Type, error) {

@@ -41,6 +41,53 @@ func (b *Builder) Add(name string, x, y *Value) *Value { return b.one(name, "add
 // Mul is x · y, element by element.
 func (b *Builder) Mul(name string, x, y *Value) *Value { return b.one(name, "mul", nil, x, y) }
 
+// Times is x · by.
+func (b *Builder) Times(name string, x *Value, by float64) *Value {
+	return b.one(name, "times", Attrs{"by": by}, x)
+}
+
+// HeadDown is x[t h·k] times w[h·n k], a matrix per head: t h·n.
+func (b *Builder) HeadDown(name string, x, w *Value) *Value {
+	return b.one(name, "head_down", nil, x, w)
+}
+
+// HeadUp is x[t h·k] times w[h·n k], a matrix per head, whose results are
+// channels that ranks own: t h·n.
+func (b *Builder) HeadUp(name string, x, w *Value) *Value { return b.one(name, "head_up", nil, x, w) }
+
+// Concat joins values along their last axis; names are those of the fields, "h|e".
+func (b *Builder) Concat(name, names string, values ...*Value) *Value {
+	return b.one(name, "concat", Attrs{"names": names}, values...)
+}
+
+// Rotary turns the first dims channels of each head of x[t h·p] by the position
+// of the token: seg[s 3] and past[s] tell it.
+func (b *Builder) Rotary(name string, x, seg, past *Value, theta float64, dims int) *Value {
+	return b.one(name, "rotary", Attrs{"theta": theta, "dims": dims}, x, seg, past)
+}
+
+// Attention is causal attention of q[t g·q·p] over keys and values k and v[t g·p]
+// and those in the caches[s c g·p], which it extends.
+func (b *Builder) Attention(name string, q, k, v, keys, values, seg, past *Value, scale float64) *Value {
+	return b.one(name, "attention", Attrs{"scale": scale}, q, k, v, keys, values, seg, past)
+}
+
+// Router turns scores x[t e] into the weights of the top experts, 0 for others.
+// With norm the weights of a token sum to 1.
+func (b *Builder) Router(name string, x *Value, top int, norm bool) *Value {
+	a := Attrs{"top": top}
+	if norm {
+		a["norm"] = 1
+	}
+	return b.one(name, "router", a, x)
+}
+
+// Experts is a gated MLP per expert, with gate and up[e i k] and down[e n i],
+// summed with the weights[t e], of which top are not 0.
+func (b *Builder) Experts(name, act string, x, weights, gate, up, down *Value, top int) *Value {
+	return b.one(name, "experts", Attrs{"act": act, "top": top}, x, weights, gate, up, down)
+}
+
 // Map applies a function of one element: silu, gelu, gelu_tanh, relu, softplus
 // or neg_exp.
 func (b *Builder) Map(name, function string, x *Value) *Value {

@@ -17,13 +17,23 @@ type Type struct {
 // TypeOf is a replicated type.
 func TypeOf(d DType, dims ...Dim) Type { return Type{DType: d, Dims: dims} }
 
-// Elems is the number of elements of the whole value.
+// Elems is the number of elements of the whole value. The axes s c of a cache are
+// ragged, each sequence has its own length: together they have c entries.
 func (t Type) Elems() Poly {
+	dims := t.Dims
+	if t.Ragged() {
+		dims = dims[1:]
+	}
 	n := Const(1)
-	for _, d := range t.Dims {
+	for _, d := range dims {
 		n = n.Times(d.Poly())
 	}
 	return n
+}
+
+// Ragged reports whether the value is a cache, with a row per sequence and token.
+func (t Type) Ragged() bool {
+	return len(t.Dims) > 1 && t.Dims[0].Sym == Seqs && t.Dims[1].Sym == Cached
 }
 
 // Bytes is the size of the whole value.

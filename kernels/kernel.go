@@ -15,15 +15,18 @@ type Tensor struct {
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
 
-	// Axis is the sharded axis, Full its size over all ranks, and Runs what this
-	// rank holds of it. Of a tensor that is not sharded, Axis is the last one
-	// and Runs is nil.
-	Axis, Full int
-	Runs       []graph.Run
+	// Axis is the sharded axis, Full its size over all ranks, Unit the size of
+	// its units, and Runs what this rank holds of it. Of a tensor that is not
+	// sharded, Axis is the last one and Runs is nil.
+	Axis, Full, Unit int
+	Runs             []graph.Run
 }
 
 // Rows is the size of the first axis.
 func (t *Tensor) Rows() int { return t.Dims[0] }
+
+// CacheRow is the row of a token in a cache, which has Dims[1] of them per slot.
+func (t *Tensor) CacheRow(slot, token int) []float32 { return t.Row(slot*t.Dims[1] + token) }
 
 // Row is row i of an f32 tensor.
 func (t *Tensor) Row(i int) []float32 {
@@ -85,6 +88,13 @@ type Set map[string]Kernel
 
 // RowUnits cuts the work by rows of the first result.
 func RowUnits(c *Call) int { return c.Results[0].Rows() }
+
+// Held is what the rank holds of size elements of the axis, from one on: where
+// they begin and end in what the rank has.
+func Held(t *Tensor, from, size int) (lo, hi int) {
+	lo = min(max(from-t.Start(), 0), t.Cols)
+	return lo, max(lo, min(from+size-t.Start(), t.Cols))
+}
 
 // Groups says which group of B and C a head (or channel) of a scan reads, where
 // a rank has a range of the heads and the groups that they need.

@@ -101,7 +101,7 @@ func (s *Schedule) checkBuffers() []error {
 		switch {
 		case b.Space > Input && err != nil:
 			fail("%w", err)
-		case b.Space == Constant && space != Fixed || b.Space > Constant && b.Space != space:
+		case b.Space == Constant && space != Fixed || (b.Space == Cache) != (space == Cache) && b.Space != Input && err == nil || b.Space > Constant && b.Space != space:
 			fail("%s is in the region %s", b.Type, b.Space)
 		case b.Space != Input && err == nil && b.Bytes != bytes:
 			fail("%s takes %d bytes, not %d", b.Type, bytes, b.Bytes)

@@ -86,9 +86,13 @@ func (l *lowerer) leaf(n *graph.Node) error {
 	v := n.Results[0]
 	space := map[string]Space{"param": Param, "state": State, "input": Input}[n.Op.Name]
 	local := l.s.Local(v.Type)
-	for _, d := range local.Dims[min(1, len(local.Dims)):] {
+	first := 1
+	if space == State && v.Type.Ragged() {
+		space, first = Cache, 2
+	}
+	for _, d := range local.Dims[min(first, len(local.Dims)):] {
 		if d.Sym != 0 {
-			return fmt.Errorf("%s: only the first axis may be a symbol", v.Type)
+			return fmt.Errorf("%s: only the first axis may be a symbol, and c the second of a state", v.Type)
 		}
 	}
 	bytes := int64(graph.RowElems(local.Dims) * v.Type.DType.Bytes())

@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
@@ -34,6 +35,9 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 	}
 	if constant {
 		space = Constant
+	}
+	if space == Cache {
+		return fmt.Errorf("%s: only a state can be a cache", v.Type)
 	}
 	l.buffer(v, space, l.arena[space].take(bytes), bytes)
 	return nil

@@ -131,7 +131,7 @@ func (o *order) read(r *Ref, at stamp) {
 func (o *order) write(st *Step, r *Ref, at stamp, init bool) {
 	b := &o.s.Buffers[r.Buffer]
 	if b.Space < Constant || init != (b.Space == Constant) {
-		if b.Space != State || !slices.ContainsFunc(st.Args, func(a Ref) bool { return a.Buffer == r.Buffer }) {
+		if b.Space != State && b.Space != Cache || !slices.ContainsFunc(st.Args, func(a Ref) bool { return a.Buffer == r.Buffer }) {
 			o.fail("%s writes %s, which is in the region %s", at.name, r.Name, b.Space)
 		}
 		return

@@ -17,6 +17,7 @@ type RankPlan struct {
 	Weights     int64      // bytes of parameters, in the format that the graph has them
 	Constants   int64      // bytes of what is computed from parameters once
 	State       int64      // bytes per slot
+	Cache       int64      // bytes per slot and token of its sequence
 	Arena       graph.Poly // bytes of activations at their peak, for a batch
 	Launches    int        // kernels per step
 	Copies      int        // steps that only move data, per step
@@ -60,7 +61,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 }
 
 func (s *Schedule) plan() RankPlan {
-	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State]}
+	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State], Cache: s.Bytes[Cache]}
 	for _, space := range []Space{PerToken, PerSeq, PerRow, Fixed} {
 		r.Arena = r.Arena.Plus(space.Count().Times(graph.Const(s.Bytes[space])))
 	}

@@ -21,6 +21,7 @@ type Space uint8
 const (
 	Param    Space = iota // the checkpoint
 	State                 // a row per slot, kept between steps
+	Cache                 // rows per slot, one for each of its tokens, kept between steps
 	Input                 // given with each batch
 	Constant              // computed once from parameters
 	PerToken              // in the arena, Offset and Bytes per token
@@ -29,7 +30,7 @@ const (
 	Fixed                 // in the arena, one for the batch
 )
 
-var spaceNames = [...]string{"param", "state", "input", "constant", "token", "seq", "row", "fixed"}
+var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "token", "seq", "row", "fixed"}
 
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
@@ -86,7 +87,7 @@ type Buffer struct {
 	Storage *graph.Storage // parameters: where the checkpoint has it
 	Space   Space
 	Offset  int64 // bytes into the region, times the count of the space
-	Bytes   int64 // of the rank's share, likewise; for state, per slot
+	Bytes   int64 // of the rank's share, likewise; for state, per slot; for a cache, per slot and token
 }
 
 // Ref is a tensor as a step sees it: a buffer or a view of one.
@@ -149,6 +150,9 @@ func kindOf(op *graph.Op) (Kind, error) {
 // axis may be, and the space of a value of that shape.
 func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 	bytes, space = int64(t.DType.Bytes()), Fixed
+	if t.Ragged() {
+		return bytes * int64(graph.RowElems(t.Dims)), Cache, nil
+	}
 	for i, d := range t.Dims {
 		switch {
 		case d.Sym == 0:

@@ -16,12 +16,17 @@ var Kernels = kernels.Set{
 	"add":    {Units: kernels.RowUnits, Run: add},
 	"mul":    {Units: kernels.RowUnits, Run: mul},
 
-	"silu":      {Units: kernels.RowUnits, Run: silu},
-	"gelu":      {Units: kernels.RowUnits, Run: gelu},
-	"gelu_tanh": {Units: kernels.RowUnits, Run: geluTanh},
-	"relu":      {Units: kernels.RowUnits, Run: relu},
-	"softplus":  {Units: kernels.RowUnits, Run: softplus},
-	"neg_exp":   {Units: kernels.RowUnits, Run: negExp},
+	"times":     {Units: kernels.RowUnits, Run: times},
+	"head_down": {Units: kernels.RowUnits, Run: headDown},
+	"head_up":   {Units: kernels.RowUnits, Run: headUp},
+	"concat":    {Units: kernels.RowUnits, Run: concat},
+
+	"silu":      {Units: kernels.RowUnits, Run: perRow(silu)},
+	"gelu":      {Units: kernels.RowUnits, Run: perRow(gelu)},
+	"gelu_tanh": {Units: kernels.RowUnits, Run: perRow(geluTanh)},
+	"relu":      {Units: kernels.RowUnits, Run: perRow(relu)},
+	"softplus":  {Units: kernels.RowUnits, Run: perRow(softplus)},
+	"neg_exp":   {Units: kernels.RowUnits, Run: perRow(negExp)},
 	"clamp":     {Units: kernels.RowUnits, Run: clamp},
 
 	"rmsnorm":       {Units: kernels.RowUnits, Run: rmsnorm},
@@ -31,6 +36,14 @@ var Kernels = kernels.Set{
 	"sumsq":     {Units: kernels.RowUnits, Run: sumsq},
 	"rms_scale": {Units: kernels.RowUnits, Run: rmsScale},
 	"rms_rows":  {Units: kernels.RowUnits, Run: rmsRows},
+
+	"group_sumsq":     {Units: kernels.RowUnits, Run: groupSumsq},
+	"group_rms_scale": {Units: kernels.RowUnits, Run: groupRMSScale},
+
+	"rotary":    {Units: rotaryUnits, Run: rotary},
+	"attention": {Units: attentionUnits, Run: attention},
+	"router":    {Units: kernels.RowUnits, Run: router},
+	"experts":   {Units: kernels.RowUnits, Run: experts},
 
 	"quantize":   {Units: kernels.RowUnits, Run: convert},
 	"dequantize": {Units: kernels.RowUnits, Run: convert},

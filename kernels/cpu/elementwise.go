@@ -24,6 +24,16 @@ func mul(c *kernels.Call, lo, hi int) {
 	}
 }
 
+func times(c *kernels.Call, lo, hi int) {
+	by := float32(c.Attrs.Float("by"))
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = x[j] * by
+		}
+	}
+}
+
 func bias(c *kernels.Call, lo, hi int) {
 	b := c.Args[1].Vector()
 	for i := lo; i < hi; i++ {
@@ -61,66 +71,57 @@ func clamp(c *kernels.Call, lo, hi int) {
 	}
 }
 
-func relu(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for j := range y {
-			y[j] = max(x[j], 0)
+// perRow is the kernel of a function of a row; y and x do not overlap.
+func perRow(f func(y, x []float32)) func(c *kernels.Call, lo, hi int) {
+	return func(c *kernels.Call, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(c.Results[0].Row(i), c.Args[0].Row(i))
 		}
 	}
 }
 
-func silu(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		expInto(y, x, -1)
-		for j := range y {
-			y[j] = x[j] / (1 + y[j])
+func relu(y, x []float32) {
+	for j := range y {
+		y[j] = max(x[j], 0)
+	}
+}
+
+func silu(y, x []float32) {
+	expInto(y, x, -1)
+	for j := range y {
+		y[j] = x[j] / (1 + y[j])
+	}
+}
+
+func negExp(y, x []float32) {
+	expInto(y, x, 1)
+	for j := range y {
+		y[j] = -y[j]
+	}
+}
+
+func softplus(y, x []float32) {
+	expInto(y, x, 1)
+	for j, v := range x {
+		if v > 20 {
+			y[j] = v // exp(-20) is below the rounding of 20
+		} else {
+			y[j] = float32(math.Log1p(float64(y[j])))
 		}
 	}
 }
 
-func negExp(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		y := c.Results[0].Row(i)
-		expInto(y, c.Args[0].Row(i), 1)
-		for j := range y {
-			y[j] = -y[j]
-		}
+func gelu(y, x []float32) {
+	for j, v := range x {
+		v := float64(v)
+		y[j] = float32(v * 0.5 * math.Erfc(-v/math.Sqrt2))
 	}
 }
 
-func softplus(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		expInto(y, x, 1)
-		for j, v := range x {
-			if v > 20 {
-				y[j] = v // exp(-20) is below the rounding of 20
-			} else {
-				y[j] = float32(math.Log1p(float64(y[j])))
-			}
-		}
-	}
-}
-
-func gelu(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for j, v := range x {
-			v := float64(v)
-			y[j] = float32(v * 0.5 * math.Erfc(-v/math.Sqrt2))
-		}
-	}
-}
-
-func geluTanh(c *kernels.Call, lo, hi int) {
+func geluTanh(y, x []float32) {
 	const sqrt2OverPi = 0.79788456080286535588
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for j, v := range x {
-			v := float64(v)
-			y[j] = float32(0.5 * v * (1 + math.Tanh(sqrt2OverPi*(v+0.044715*v*v*v))))
-		}
+	for j, v := range x {
+		v := float64(v)
+		y[j] = float32(0.5 * v * (1 + math.Tanh(sqrt2OverPi*(v+0.044715*v*v*v))))
 	}
 }

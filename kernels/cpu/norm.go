@@ -67,6 +67,38 @@ func rmsScale(c *kernels.Call, lo, hi int) {
 	}
 }
 
+// groupSumsq is sumsq of each group. A rank that has a part of a group adds up
+// that part.
+func groupSumsq(c *kernels.Call, lo, hi int) {
+	x, y := &c.Args[0], &c.Results[0]
+	size := max(1, x.Full/c.Attrs.Int("groups"))
+	for i := lo; i < hi; i++ {
+		row := x.Row(i)
+		for g := range y.Cols {
+			from, to := kernels.Held(x, (y.Start()+g)*size, size)
+			var sum float64
+			for _, v := range row[from:to] {
+				sum += float64(v) * float64(v)
+			}
+			y.F32[i*y.Stride+g] = float32(sum)
+		}
+	}
+}
+
+func groupRMSScale(c *kernels.Call, lo, hi int) {
+	x, sums, w, size := &c.Args[0], &c.Args[1], c.Args[2].Vector(), c.Attrs.Int("width")
+	for i := lo; i < hi; i++ {
+		y, row := c.Results[0].Row(i), x.Row(i)
+		for g := range sums.Cols {
+			f := inverseRMS(sums.F32[i*sums.Stride+g], size, c.Attrs.Float("eps"))
+			from, to := kernels.Held(x, (sums.Start()+g)*size, size)
+			for j := from; j < to; j++ {
+				y[j] = w[j] * (row[j] * f)
+			}
+		}
+	}
+}
+
 // rmsRows is the factor of rmsScale alone.
 func rmsRows(c *kernels.Call, lo, hi int) {
 	for i := lo; i < hi; i++ {
@@ -80,8 +112,11 @@ func rmsRows(c *kernels.Call, lo, hi int) {
 
 // factor is 1 / sqrt(sum / width + eps) of row i.
 func factor(c *kernels.Call, i int) float32 {
-	sum := c.Args[1].F32[i*c.Args[1].Stride]
-	return float32(1 / math.Sqrt(float64(sum)/float64(c.Attrs.Int("width"))+c.Attrs.Float("eps")))
+	return inverseRMS(c.Args[1].F32[i*c.Args[1].Stride], c.Attrs.Int("width"), c.Attrs.Float("eps"))
+}
+
+func inverseRMS(sum float32, width int, eps float64) float32 {
+	return float32(1 / math.Sqrt(float64(sum)/float64(width)+eps))
 }
 
 func normalise(y, x, w []float32, eps float64) {

@@ -21,6 +21,16 @@ func selectRows(c *kernels.Call, lo, hi int) {
 	}
 }
 
+// concat copies its operands side by side.
+func concat(c *kernels.Call, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		y := c.Results[0].Row(i)
+		for k := range c.Args {
+			y = y[copy(y, c.Args[k].Row(i)):]
+		}
+	}
+}
+
 // convert rounds or widens to the format of the result.
 func convert(c *kernels.Call, lo, hi int) {
 	var buf [512]float32

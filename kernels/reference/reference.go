@@ -21,6 +21,11 @@ var Kernels = kernels.Set{
 	"add":    whole(zip(func(x, y float64) float64 { return x + y })),
 	"mul":    whole(zip(func(x, y float64) float64 { return x * y })),
 
+	"times":     whole(times),
+	"head_down": whole(headMatmul),
+	"head_up":   whole(headMatmul),
+	"concat":    whole(concat),
+
 	"silu":      whole(each(func(x float64) float64 { return x / (1 + math.Exp(-x)) })),
 	"gelu":      whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
 	"gelu_tanh": whole(each(geluTanh)),
@@ -36,6 +41,14 @@ var Kernels = kernels.Set{
 	"sumsq":     whole(sumsq),
 	"rms_scale": whole(rmsScale),
 	"rms_rows":  whole(rmsRows),
+
+	"group_sumsq":     whole(groupSumsq),
+	"group_rms_scale": whole(groupRMSScale),
+
+	"rotary":    whole(rotary),
+	"attention": whole(attention),
+	"router":    whole(router),
+	"experts":   whole(experts),
 
 	"quantize":   whole(each(func(x float64) float64 { return x })),
 	"dequantize": whole(each(func(x float64) float64 { return x })),
@@ -159,6 +172,38 @@ func matmul(c *kernels.Call) {
 	})
 }
 
+// headMatmul is a matmul per head, of what the rank has of the head.
+func headMatmul(c *kernels.Call) {
+	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	heads := x.Full / w.Cols
+	fill(c, func(i, j int) (sum float64) {
+		col := y.Start() + j
+		head := col / (y.Full / heads)
+		for k := range w.Cols {
+			from := head*w.Cols + k - x.Start()
+			if row, ok := w.HeldRow(col); ok && from >= 0 && from < x.Cols {
+				sum += at(x, i, from) * at(w, row, k)
+			}
+		}
+		return sum
+	})
+}
+
+func times(c *kernels.Call) {
+	by := c.Attrs.Float("by")
+	each(func(x float64) float64 { return x * by })(c)
+}
+
+func concat(c *kernels.Call) {
+	fill(c, func(i, j int) float64 {
+		k := 0
+		for ; j >= c.Args[k].Cols; k++ {
+			j -= c.Args[k].Cols
+		}
+		return at(&c.Args[k], i, j)
+	})
+}
+
 func sumsq(c *kernels.Call) {
 	fill(c, func(i, _ int) (sum float64) {
 		for j := range c.Args[0].Cols {
@@ -172,6 +217,27 @@ func rmsScale(c *kernels.Call) {
 	width, eps := float64(c.Attrs.Int("width")), c.Attrs.Float("eps")
 	fill(c, func(i, j int) float64 {
 		return at(&c.Args[2], j, 0) * at(&c.Args[0], i, j) / math.Sqrt(at(&c.Args[1], i, 0)/width+eps)
+	})
+}
+
+func groupSumsq(c *kernels.Call) {
+	x, y := &c.Args[0], &c.Results[0]
+	size := x.Full / c.Attrs.Int("groups")
+	fill(c, func(i, j int) (sum float64) {
+		for k := range x.Cols {
+			if (x.Start()+k)/size == y.Start()+j {
+				sum += at(x, i, k) * at(x, i, k)
+			}
+		}
+		return sum
+	})
+}
+
+func groupRMSScale(c *kernels.Call) {
+	x, sums, size, eps := &c.Args[0], &c.Args[1], c.Attrs.Int("width"), c.Attrs.Float("eps")
+	fill(c, func(i, j int) float64 {
+		sum := at(sums, i, (x.Start()+j)/size-sums.Start())
+		return at(&c.Args[2], j, 0) * at(x, i, j) / math.Sqrt(sum/float64(size)+eps)
 	})
 }
 

@@ -1,0 +1,66 @@
+package exec
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Attention caches have a row per slot and token, with the same room for every
+// slot. It grows by doubling, unless the options say how much there is.
+
+// reserve makes room for the batch.
+func (e *Engine) reserve(b *Batch) error {
+	need := 0
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		need = max(need, q.past+q.len())
+	}
+	return e.grow(need)
+}
+
+// grow makes room for so many tokens per sequence.
+func (e *Engine) grow(need int) error {
+	room := e.ranks[0].context
+	if need <= room || !e.cached() {
+		return nil
+	}
+	if e.limit > 0 {
+		return fmt.Errorf("a sequence of %d tokens; the attention caches have room for %d: open the model with more context", need, e.limit)
+	}
+	for room = max(room, firstRoom); room < need; {
+		room *= 2
+	}
+	for _, r := range e.ranks {
+		r.grow(room)
+	}
+	return nil
+}
+
+// firstRoom is the room of the first batch.
+const firstRoom = 64
+
+// cached reports whether the model has caches.
+func (e *Engine) cached() bool {
+	for _, b := range e.ranks[0].s.Buffers {
+		if b.Space == lowering.Cache {
+			return true
+		}
+	}
+	return false
+}
+
+// grow moves the caches to larger memory.
+func (r *rank) grow(room int) {
+	for i, b := range r.s.Buffers {
+		if b.Space != lowering.Cache {
+			continue
+		}
+		old, size := r.memory[i], int(b.Bytes)
+		r.memory[i] = make([]byte, size*r.slots*room)
+		for slot := range r.slots {
+			copy(r.memory[i][slot*room*size:], old[slot*r.context*size:(slot+1)*r.context*size])
+		}
+	}
+	r.context, r.bound = room, false
+}

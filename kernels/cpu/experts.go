@@ -1,0 +1,98 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+// router is the softmax of each row, of which the largest stay. Of equal ones
+// the first do.
+func router(c *kernels.Call, lo, hi int) {
+	top, norm := c.Attrs.Int("top"), c.Attrs.Int("norm") == 1
+	for i := lo; i < hi; i++ {
+		x, y := c.Args[0].Row(i), c.Results[0].Row(i)
+		most := float32(math.Inf(-1))
+		for _, v := range x {
+			most = max(most, v)
+		}
+		var total, kept float64
+		for _, v := range x {
+			total += math.Exp(float64(v - most))
+		}
+		for j, v := range x {
+			y[j] = 0
+			if rank(x, j) < top {
+				p := math.Exp(float64(v-most)) / total
+				kept += p
+				y[j] = float32(p)
+			}
+		}
+		if norm {
+			for j := range y {
+				y[j] = float32(float64(y[j]) / kept)
+			}
+		}
+	}
+}
+
+// rank is the number of elements that come before x[j], the largest first.
+func rank(x []float32, j int) int {
+	n := 0
+	for i, v := range x {
+		if v > x[j] || v == x[j] && i < j {
+			n++
+		}
+	}
+	return n
+}
+
+// hiddenBlock is how many hidden units of an expert are computed together.
+const hiddenBlock = 64
+
+// experts: y = Σ_e p_e down_e (act(gate_e x) · up_e x), over the experts whose
+// weight p_e is not 0.
+func experts(c *kernels.Call, lo, hi int) {
+	x, p, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	for t := lo; t < hi; t++ {
+		out := y.Row(t)
+		clear(out)
+		for e, weight := range p.Row(t) {
+			if weight != 0 {
+				expert(c, e, weight, x.Row(t), out)
+			}
+		}
+	}
+}
+
+// expert adds the output of one expert, times its weight.
+func expert(c *kernels.Call, e int, weight float32, x, out []float32) {
+	gate, up, down := &c.Args[2], &c.Args[3], &c.Args[4]
+	hidden, width := gate.Dims[1], len(x)
+	var g, u, h [hiddenBlock]float32
+	act := gates[c.Attrs.Text("act")]
+	for from := 0; from < hidden; from += hiddenBlock {
+		n := min(hiddenBlock, hidden-from)
+		for i := range n {
+			row := (e*hidden + from + i) * width
+			g[i], u[i] = dotAt(gate, row, x), dotAt(up, row, x)
+		}
+		act(h[:n], g[:n])
+		for i := range n {
+			h[i] *= u[i] * weight
+		}
+		for j := range out {
+			out[j] += dotAt(down, (e*down.Dims[1]+j)*hidden+from, h[:n])
+		}
+	}
+}
+
+// dotAt is the product of x with the elements of a weight from one on.
+func dotAt(w *kernels.Tensor, at int, x []float32) float32 {
+	flat := *w
+	flat.Stride = 1
+	return dot(&flat, at, 0, x)
+}
+
+// gates are the functions that an expert may apply to its gate.
+var gates = map[string]func(y, x []float32){"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu}

@@ -1,0 +1,145 @@
+package reference
+
+import (
+	"math"
+	"slices"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+func rotary(c *kernels.Call) {
+	x, seg, past, y := &c.Args[0], &c.Args[1], c.Args[2].I32, &c.Results[0]
+	dims, theta := c.Attrs.Int("dims"), c.Attrs.Float("theta")
+	for s := range seg.Rows() {
+		start, tokens, _ := seg.Segment(s)
+		for t := range tokens {
+			for j := range y.Cols {
+				i := j % x.Unit // channel of the head
+				v := at(x, start+t, j)
+				if i < dims {
+					k := i % (dims / 2)
+					angle := float64(int(past[s])+t) * math.Pow(theta, -2*float64(k)/float64(dims))
+					other := at(x, start+t, j-i+(i+dims/2)%dims)
+					if i < dims/2 {
+						other = -other
+					}
+					v = v*math.Cos(angle) + other*math.Sin(angle)
+				}
+				set(y, start+t, j, v)
+			}
+		}
+	}
+}
+
+func attention(c *kernels.Call) {
+	q, k, v, keys, values, seg, past, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], c.Args[6].I32, &c.Results[0]
+	size, scale := q.Unit, c.Attrs.Float("scale")
+	for s := range seg.Rows() {
+		start, tokens, slot := seg.Segment(s)
+		for t := range tokens {
+			pos := slot*keys.Dims[1] + int(past[s]) + t
+			for j := range keys.Cols {
+				set(keys, pos, j, at(k, start+t, keys.Start()+j-k.Start()))
+				set(values, pos, j, at(v, start+t, values.Start()+j-v.Start()))
+			}
+			for j := range q.Cols / size {
+				head := q.Start()/size + j
+				group := head / (q.Full / k.Full)
+				from := group*size - keys.Start()
+				var scores []float64
+				for p := range int(past[s]) + t + 1 {
+					var sum float64
+					for i := range size {
+						sum += at(q, start+t, j*size+i) * at(keys, slot*keys.Dims[1]+p, from+i)
+					}
+					scores = append(scores, sum*scale)
+				}
+				softmax(scores)
+				for i := range size {
+					var sum float64
+					for p, weight := range scores {
+						sum += weight * at(values, slot*keys.Dims[1]+p, from+i)
+					}
+					set(y, start+t, j*size+i, sum)
+				}
+			}
+		}
+	}
+}
+
+func softmax(x []float64) {
+	if len(x) == 0 {
+		return
+	}
+	most, total := slices.Max(x), 0.0
+	for i := range x {
+		x[i] = math.Exp(x[i] - most)
+		total += x[i]
+	}
+	for i := range x {
+		x[i] /= total
+	}
+}
+
+func router(c *kernels.Call) {
+	x, y := &c.Args[0], &c.Results[0]
+	for i := range y.Rows() {
+		p := make([]float64, x.Cols)
+		order := make([]int, x.Cols)
+		for j := range p {
+			p[j], order[j] = at(x, i, j), j
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
+			if p[a] > p[b] {
+				return -1
+			} else if p[a] < p[b] {
+				return 1
+			}
+			return 0
+		})
+		softmax(p)
+		order = order[:c.Attrs.Int("top")]
+		kept := 1.0
+		if c.Attrs.Int("norm") == 1 {
+			kept = 0
+			for _, j := range order {
+				kept += p[j]
+			}
+		}
+		for j := range p {
+			set(y, i, j, 0)
+		}
+		for _, j := range order {
+			set(y, i, j, p[j]/kept)
+		}
+	}
+}
+
+func experts(c *kernels.Call) {
+	x, p, gate, up, down := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4]
+	hidden, width := gate.Dims[1], gate.Dims[2]
+	act := map[string]func(float64) float64{
+		"silu":      func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+		"gelu":      func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) },
+		"gelu_tanh": geluTanh,
+		"relu":      func(x float64) float64 { return math.Max(x, 0) },
+	}[c.Attrs.Text("act")]
+	product := func(w *kernels.Tensor, e, i, t int) (sum float64) {
+		for k := range width {
+			sum += at(w, e, i*width+k) * at(x, t, k)
+		}
+		return sum
+	}
+	fill(c, func(t, j int) (sum float64) {
+		for e := range p.Cols {
+			weight := at(p, t, e)
+			if weight == 0 {
+				continue
+			}
+			for i := range hidden {
+				sum += weight * at(down, e, j*hidden+i) * act(product(gate, e, i, t)) * product(up, e, i, t)
+			}
+		}
+		return sum
+	})
+}
