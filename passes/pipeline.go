@@ -33,7 +33,7 @@ type Pass struct {
 var Table = []*Pass{
 	{Name: "unpack", Doc: "packed tensors of units that are used apart -> a tensor per field",
 		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack},
-	{Name: "decompose", Doc: "a norm over an axis of units -> a sum of squares and a scale",
+	{Name: "decompose", Doc: "a norm over an axis of units, or over groups of them -> a sum of squares and a scale",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.UnpackedStage, Run: decompose},
 	{Name: "norm-hoist", Doc: "a norm's factor per token before a matmul -> after it, so that its sum can travel with the matmul's",
 		From: []graph.Stage{graph.UnpackedStage}, To: graph.UnpackedStage, Run: normHoist},
@@ -58,7 +58,7 @@ var order = []struct{ first, then, why string }{
 }
 
 // Default is the list of passes that compile a model.
-var Default = []string{"unpack", "decompose", "partition", "quantize"}
+var Default = []string{"unpack", "decompose", "partition", "merge", "quantize"}
 
 // Lookup finds passes by name and refuses an order that breaks a constraint.
 func Lookup(names []string) ([]*Pass, error) {

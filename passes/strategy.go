@@ -181,6 +181,9 @@ func expand(text string, v *graph.Value, covers map[int][]int) ([]graph.Layout, 
 		return []graph.Layout{partial}, nil
 	}
 	if l := owned(v, covers); l != nil {
+		if graph.OfGroups(v) { // a sum over a part of the group, or a copy of it
+			l = append(l, whole, partial)
+		}
 		return l, nil
 	}
 	if v.Def.Op.Class == graph.Leaf {

@@ -82,7 +82,7 @@ func hasUnits(d graph.Dim) bool {
 func (u *unpacker) madeOf(v *graph.Value, axis int, made map[*graph.Value]int) map[*graph.Value]int {
 	n := v.Def
 	made[v] = axis
-	if n.Op.Name == "param" || n.Op.Name == "state" || n.Op.Name == "field" && n.Attrs.Int("axis") == axis {
+	if n.Op.Name == "param" || n.Op.Name == "state" || n.Op.Name == "concat" || n.Op.Name == "field" && n.Attrs.Int("axis") == axis {
 		return made
 	}
 	if v != n.Results[0] {
@@ -136,8 +136,12 @@ func (u *unpacker) make(v *graph.Value, field, name string) (*graph.Value, error
 	if !ok {
 		return nil, fmt.Errorf("%s has no field %s", v.Name, field)
 	}
-	if n.Op.Name == "field" { // of a run
+	switch n.Op.Name {
+	case "field": // of a run
 		return u.runField(n, axis, field, name)
+	case "concat": // which had it as an operand
+		_, i, _, _ := v.Type.Dims[axis].Field(field)
+		return u.to[n.Args[i]], nil
 	}
 	if n.Op.Class == graph.Leaf {
 		return u.leafField(v, axis, f, start)
@@ -153,11 +157,7 @@ func (u *unpacker) make(v *graph.Value, field, name string) (*graph.Value, error
 			return nil, err
 		}
 	}
-	all := []string{name}
-	for range n.Results[1:] {
-		all = append(all, name+"_state")
-	}
-	m, err := u.rewriter.node(n, n.Op.Name, n.Attrs, all, nil, args...)
+	m, err := u.rewriter.node(n, n.Op.Name, n.Attrs, n.Op.ResultNames(name), nil, args...)
 	if err != nil {
 		return nil, err
 	}
