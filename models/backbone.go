@@ -2,49 +2,91 @@ package models
 
 import "github.com/krait-ml/krait/graph"
 
-// backbone is what is around the mixers: embedding, residual blocks with a norm
-// each, the last norm, and the head.
+// backbone is what is around the blocks: embedding, the last norm, and the head.
 type backbone struct {
 	vocab, hidden graph.Dim
 	layers        int
 	eps           float64
 	tied          bool
+	names         tensorNames
+	embedScale    float64 // of the embeddings; 1 as a rule
+	logitScale    float64
 }
 
-// readBackbone reads the keys of the backbone; the family gives its defaults.
-func readBackbone(c *Config, hidden, vocab, layers int, tied bool) backbone {
-	// All arithmetic is in f32, the residual stream too.
-	c.Bool("residual_in_fp32", true)
-	return backbone{
-		vocab:  graph.Units(c.Int("vocab_size", vocab, 1), 1),
-		hidden: graph.Size(hidden),
-		layers: c.Int("num_hidden_layers", layers, 0),
-		eps:    c.Positive("layer_norm_epsilon", 1e-5),
-		tied:   c.Bool("tie_word_embeddings", tied),
+// tensorNames are what families call the tensors around their blocks.
+type tensorNames struct{ prefix, older, embeddings, norm string }
+
+var (
+	backboneNames = tensorNames{"backbone.", "backbone.embedding.weight", "embeddings.weight", "norm_f.weight"}
+	modelNames    = tensorNames{"model.", "", "embed_tokens.weight", "final_layernorm.weight"}
+)
+
+// block is one layer: what it makes of the residual stream h; e is the stream as
+// the embedding left it.
+type block func(p *parts, i int, h, e *graph.Value) *graph.Value
+
+func (m *backbone) model(b block) *Model {
+	return &Model{Vocab: m.vocab.Len(), Layers: m.layers, build: func(p *parts) { m.build(p, b) }}
+}
+
+// hybrid is a model of which some blocks attend.
+func (m *backbone) hybrid(b block) *Model {
+	h := m.model(b)
+	h.attends = true
+	return h
+}
+
+func (m *backbone) build(p *parts, b block) {
+	root := p.under(m.names.prefix)
+	var older []string
+	if m.names.older != "" {
+		older = append(older, m.names.older)
 	}
+	embeddings := root.matrix(m.names.embeddings, m.vocab, m.hidden, older...)
+	e := p.times("h_scaled", p.Embedding("h", p.ids, embeddings), m.embedScale)
+	h := e
+	for i := range m.layers {
+		h = b(root.in("layers").in(i), i, h, e)
+	}
+	h = p.SelectRows("wanted", h, p.rows)
+	h = p.RMSNorm("norm_f", h, root.small(m.names.norm, m.hidden), m.eps)
+	if !m.tied {
+		embeddings = p.under("").matrix("lm_head.weight", m.vocab, m.hidden)
+	}
+	p.Output("logits", p.timesTo("logits", m.logitScale, func(name string) *graph.Value { return p.MatMul(name, h, embeddings) }))
 }
 
 // mixer is what a block adds to the residual stream, from the normed stream.
 type mixer func(p *parts, n *graph.Value) *graph.Value
 
-func (m *backbone) model(mix mixer) *Model {
-	return &Model{Vocab: m.vocab.Len(), Layers: m.layers, build: func(p *parts) { m.build(p, mix) }}
-}
-
-func (m *backbone) build(p *parts, mix mixer) {
-	root := p.under("backbone.")
-	embeddings := root.matrix("embeddings.weight", m.vocab, m.hidden, "backbone.embedding.weight")
-	h := p.Embedding("h", p.ids, embeddings)
-	for i := range m.layers {
-		h = m.block(root.in("layers").in(i), h, mix)
+// residual is the block h + mixer(norm(h)).
+func (m *backbone) residual(mix mixer) block {
+	return func(p *parts, _ int, h, _ *graph.Value) *graph.Value {
+		n := p.RMSNorm("norm", h, p.small("norm.weight", m.hidden), m.eps)
+		return p.Add("h", h, mix(p.in("mixer"), n))
 	}
-	h = p.SelectRows("wanted", h, p.rows)
-	h = p.RMSNorm("norm_f", h, root.small("norm_f.weight", m.hidden), m.eps)
-	p.head(h, embeddings, m.vocab, m.hidden, m.tied)
 }
 
-// block is h + mixer(norm(h)).
-func (m *backbone) block(p *parts, h *graph.Value, mix mixer) *graph.Value {
-	n := p.RMSNorm("norm", h, p.small("norm.weight", m.hidden), m.eps)
-	return p.Add("h", h, mix(p.in("mixer"), n))
+// transformer is the block of transformers: h = h + mixer(norm(h)), and then
+// h + feed forward(norm(h)).
+func (m *backbone) transformer(p *parts, h *graph.Value, mix, feedForward mixer) *graph.Value {
+	n := p.RMSNorm("norm", h, p.small("input_layernorm.weight", m.hidden), m.eps)
+	h = p.Add("mixed", h, mix(p, n))
+	n = p.RMSNorm("norm_ff", h, p.small("pre_ff_layernorm.weight", m.hidden), m.eps)
+	return p.Add("h", h, feedForward(p.as("mlp", "feed_forward."), n))
+}
+
+// readModel reads the keys of a backbone that hybrids share; the family gives
+// its defaults.
+func readModel(c *Config, vocab, hidden, layers int, eps float64, tied bool) backbone {
+	return backbone{
+		vocab:      graph.Units(c.Int("vocab_size", vocab, 1), 1),
+		hidden:     graph.Size(c.Int("hidden_size", hidden, 1)),
+		layers:     c.Int("num_hidden_layers", layers, 0),
+		eps:        c.Positive("rms_norm_eps", eps),
+		tied:       c.Bool("tie_word_embeddings", tied),
+		names:      modelNames,
+		embedScale: 1,
+		logitScale: 1,
+	}
 }

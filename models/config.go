@@ -149,6 +149,27 @@ func (c *Config) Int(key string, def, lowest int) int {
 	return int(f)
 }
 
+// null reports whether the key is there and null, which is not always its default.
+func (c *Config) null(key string) bool {
+	v, ok := c.values[key]
+	return ok && v == nil
+}
+
+// expanded is a width times the factor of a key, 2 where it is absent.
+func (c *Config) expanded(key string, width int) int {
+	return int(min(c.Positive(key, 2)*float64(width), maxDim))
+}
+
+// Rank reads the rank of dt: a number, or "auto" for a sixteenth of the width,
+// rounded up.
+func (c *Config) Rank(key string, hidden int) int {
+	auto := (hidden + 15) / 16
+	if v, _ := c.get(key); v == "auto" {
+		return auto
+	}
+	return c.Int(key, auto, 1)
+}
+
 // Positive reads a finite number above zero.
 func (c *Config) Positive(key string, def float64) float64 {
 	v, ok := c.get(key)
@@ -181,6 +202,114 @@ func (c *Config) Range(key string) [2]float64 {
 	}
 	c.fail(key, v, "two numbers, the lower first")
 	return def
+}
+
+// Scale reads a factor, 1 where it is absent.
+func (c *Config) Scale(key string) float64 {
+	if v, ok := c.get(key); ok {
+		if f, ok := number(v); ok && !math.IsInf(f, 0) {
+			return f
+		}
+		c.fail(key, v, "a number")
+	}
+	return 1
+}
+
+// Scales reads n factors, which are 1 where the key is absent.
+func (c *Config) Scales(key string, n int) []float64 {
+	out := slices.Repeat([]float64{1}, n)
+	v, ok := c.get(key)
+	if !ok {
+		return out
+	}
+	list, _ := v.([]any)
+	good := len(list) == n
+	for i := range min(n, len(list)) {
+		f, ok := number(list[i])
+		out[i], good = f, good && ok && !math.IsInf(f, 0)
+	}
+	if !good {
+		c.fail(key, v, fmt.Sprintf("%d numbers", n))
+	}
+	return out
+}
+
+// Indices reads a list of layers of n.
+func (c *Config) Indices(key string, n int) []int {
+	v, ok := c.get(key)
+	if !ok {
+		return nil
+	}
+	var out []int
+	list, good := v.([]any)
+	for _, x := range list {
+		f, ok := x.(float64)
+		good = good && ok && f == math.Trunc(f) && f >= 0 && f < float64(n)
+		out = append(out, int(f))
+	}
+	if !good {
+		c.fail(key, v, fmt.Sprintf("a list of layers, 0 to %d", n-1))
+	}
+	return out
+}
+
+// Kinds reads a list of n words, each one of those given; nil where it is absent.
+func (c *Config) Kinds(key string, n int, words ...string) []string {
+	v, ok := c.get(key)
+	if !ok {
+		return nil
+	}
+	var out []string
+	list, good := v.([]any)
+	for _, x := range list {
+		s, _ := x.(string)
+		good = good && slices.Contains(words, s)
+		out = append(out, s)
+	}
+	if !good || len(out) != n {
+		c.fail(key, v, fmt.Sprintf("%d times one of %s", n, strings.Join(words, ", ")))
+	}
+	return out
+}
+
+// rotary reads the base of the rotary embedding and the share of a head that is
+// turned, where older and newer writers put them.
+func (c *Config) rotary(theta, share float64) (base, part float64) {
+	base, part = c.Positive("rope_theta", theta), c.Positive("partial_rotary_factor", share)
+	for _, key := range []string{"rope_scaling", "rope_parameters"} {
+		v, ok := c.get(key)
+		if !ok {
+			continue
+		}
+		m, ok := v.(map[string]any)
+		sub := &Config{Path: c.Path + ": " + key, values: m, asked: map[string]bool{}}
+		kinds := map[string]string{"default": "default"}
+		sub.Choice("rope_type", "default", kinds)
+		sub.Choice("type", "default", kinds)
+		base, part = sub.Positive("rope_theta", base), sub.Positive("partial_rotary_factor", part)
+		if !ok {
+			c.fail(key, v, "an object or null")
+		}
+		for _, k := range sub.Unknown() {
+			sub.fail(k, m[k], "absent: Krait has no scaled rotary embedding")
+		}
+		c.errs = append(c.errs, sub.errs...)
+	}
+	if part > 1 {
+		c.fail("partial_rotary_factor", part, "at most 1")
+		part = 1
+	}
+	return base, part
+}
+
+// every tells layers apart by i % period == offset.
+func (c *Config) every(prefix string, period, offset int) func(i int) bool {
+	period = c.Int(prefix+"_period", period, 1)
+	offset = c.Int(prefix+"_offset", offset, 0)
+	if offset >= period {
+		c.fail(prefix+"_offset", offset, "below "+prefix+"_period")
+	}
+	return func(i int) bool { return i%period == offset }
 }
 
 // Bool reads true or false.

@@ -23,7 +23,9 @@ type Model struct {
 	// effect.
 	Unknown []string
 
-	build func(b *parts)
+	attends bool // it reads positions, and keeps keys and values
+	build   func(b *parts)
+	copies  []copied // tensors that the checkpoint has several times
 }
 
 // families maps model_type to what reads the family's config.
@@ -31,6 +33,11 @@ var families = map[string]func(*Config) *Model{
 	"mamba":        readMamba,
 	"mamba2":       readMamba2,
 	"falcon_mamba": readFalconMamba,
+	"zamba":        readZamba,
+	"zamba2":       readZamba2,
+	"jamba":        readJamba,
+	"bamba":        readBamba,
+	"falcon_h1":    readFalconH1,
 }
 
 // Read makes a model from a config, or says which key is wrong.
@@ -57,10 +64,14 @@ func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Grap
 		tensor = func(string) (graph.DType, bool) { return m.DType, true }
 	}
 	b := graph.New(m.Family)
-	p := &parts{Builder: b, tensor: tensor}
+	p := &parts{Builder: b, shared: &shared{tensor: tensor, made: map[string]*graph.Value{}}, paths: []string{""}}
 	p.ids = b.Input("ids", graph.TypeOf(graph.I32, graph.Symbol(graph.Tokens)))
 	p.seg = b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
 	p.rows = b.Input("rows", graph.TypeOf(graph.I32, graph.Symbol(graph.Rows)))
+	if m.attends {
+		p.past = b.Input("past", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs)))
+	}
 	m.build(p)
+	m.copies = p.copies
 	return b.Graph()
 }

@@ -11,14 +11,14 @@ import (
 
 // quantity is one tensor of the file and what of the run it is compared with.
 type quantity struct {
-	name   string
-	shape  []int
-	want   []float64
-	kind   kind
-	value  string // the graph's output, for rows
-	state  string // the graph's state, for states
-	width  int    // elements of a row or of a state's last axis
-	turned bool   // rows are [B, width, L] in the file
+	name  string
+	shape []int
+	want  []float64
+	kind  kind
+	value string                  // the graph's output, for rows
+	state string                  // the graph's state, for states
+	width int                     // elements of a row or of a state's last axis
+	place func(b, i, j int) []int // of element j of row i of sequence b in the file
 
 	line Line
 }
@@ -45,19 +45,23 @@ var names = []struct {
 	{exactly("embeddings"), rows, []string{"h"}},
 	{exactly(`layers\.(\d+)\.out`), rows, []string{"layers.$1.h"}},
 	{exactly("final_norm"), rows, []string{"norm_f"}},
-	{exactly(`mixer(\d+)\.in`), rows, []string{"layers.$1.norm"}},
+	{exactly(`mixer(\d+)\.in`), rows, []string{"layers.$1.mixer_in", "layers.$1.norm"}},
 	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u"}},
 	{exactly(`mixer(\d+)\.dt_rank_in`), rows, []string{"layers.$1.mixer.dt_norm", "layers.$1.mixer.dt"}},
 	{exactly(`mixer(\d+)\.dt`), rows, []string{"layers.$1.mixer.delta"}},
 	{exactly(`mixer(\d+)\.(B|C)`), rows, []string{"layers.$1.mixer.${2}_norm", "layers.$1.mixer.$2"}},
 	{exactly(`mixer(\d+)\.scan_D`), rows, []string{"layers.$1.mixer.y"}},
-	{exactly(`mixer(\d+)\.out_in`), rows, []string{"layers.$1.mixer.normed", "layers.$1.mixer.gated"}},
-	{exactly(`mixer(\d+)\.norm`), rows, []string{"layers.$1.mixer.normed"}},
-	{exactly(`mixer(\d+)\.gate`), rows, []string{"layers.$1.mixer.z"}},
+	{exactly(`mixer(\d+)\.out_in`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed", "layers.$1.mixer.gated"}},
+	{exactly(`mixer(\d+)\.norm`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed"}},
+	{exactly(`mixer(\d+)\.gate`), rows, []string{"layers.$1.mixer.z_scaled", "layers.$1.mixer.z"}},
 	{exactly(`mixer(\d+)\.out`), rows, []string{"layers.$1.mixer.out_proj"}},
 	{exactly(`mixer(\d+)\.(in_proj|x_proj|x|scan)`), rows, []string{"layers.$1.mixer.$2"}},
 	{exactly(`state\.layers\.(\d+)\.(ssm|conv)`), state, []string{"layers.$1.mixer.$2"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.(ssm|conv)`), decodeState, []string{"layers.$1.mixer.$2"}},
+	{exactly(`state\.layers\.(\d+)\.k`), state, []string{"layers.$1.attention.keys"}},
+	{exactly(`state\.layers\.(\d+)\.v`), state, []string{"layers.$1.attention.values"}},
+	{exactly(`decode\.state\.layers\.(\d+)\.k`), decodeState, []string{"layers.$1.attention.keys"}},
+	{exactly(`decode\.state\.layers\.(\d+)\.v`), decodeState, []string{"layers.$1.attention.values"}},
 	{exactly(`decode\.logits`), decodeRows, []string{"logits"}},
 	{exactly(`decode\.ids`), greedy, nil},
 }
@@ -84,6 +88,7 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 			name := n.pattern.ReplaceAllString(q.name, v)
 			if v, ok := lookup(g, name); ok {
 				q.attach(name, v.Type, p)
+				q.reordered(v)
 				return
 			}
 		}
@@ -105,40 +110,107 @@ func lookup(g *graph.Graph, name string) (*graph.Value, bool) {
 
 // attach checks the shape in the file against the value's.
 func (q *quantity) attach(name string, t graph.Type, p *prompt) {
-	want := []int{p.batch}
-	switch q.kind {
-	case rows:
-		q.value, want = name, append(want, p.length)
-	case decodeRows:
-		q.value, want = name, append(want, p.steps)
+	var fits bool
+	var want []int
+	switch {
+	case t.Ragged():
+		q.state = name
+		fits, want = q.cached(t, p)
+	case q.kind == rows || q.kind == decodeRows:
+		q.value = name
+		fits, want = q.rowed(t, p)
 	default:
 		q.state = name
+		fits, want = q.stated(t, p)
 	}
+	if !fits {
+		q.line.Fail = fmt.Sprintf("has shape %v in the file, the model gives %v", q.shape, want)
+		q.value, q.state = "", ""
+	}
+}
+
+// rowed: rows are [B, L, width] in the file, or [B, width, L], or by heads
+// [heads, B, L, width/heads].
+func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
+	b, l, w := p.batch, p.length, graph.RowElems(t.Dims)
+	if q.kind == decodeRows {
+		l = p.steps
+	}
+	q.width = w
+	switch s := q.shape; {
+	case slices.Equal(s, []int{b, l, w}):
+		q.place = func(b, i, j int) []int { return []int{b, i, j} }
+	case q.kind == rows && slices.Equal(s, []int{b, w, l}):
+		q.place = func(b, i, j int) []int { return []int{b, j, i} }
+	case len(s) == 4 && s[0] > 0 && slices.Equal(s[1:3], []int{b, l}) && s[0]*s[3] == w:
+		q.place = func(b, i, j int) []int { return []int{j / s[3], b, i, j % s[3]} }
+	default:
+		return false, []int{b, l, w}
+	}
+	return true, nil
+}
+
+// stated: states are as in the model, with channels perhaps cut into heads; of
+// convolutions the file may have the last K inputs, of which a step needs K-1.
+func (q *quantity) stated(t graph.Type, p *prompt) (fits bool, want []int) {
+	want = []int{p.batch}
 	for _, d := range t.Dims[1:] {
 		want = append(want, d.Len())
 	}
+	last := len(q.shape) - 1
 	q.width = want[len(want)-1]
-	last := len(want) - 1
-	switch {
-	case slices.Equal(q.shape, want):
-	case q.kind == rows && slices.Equal(q.shape, []int{want[0], want[2], want[1]}):
-		q.turned = true
-	case q.state != "" && len(q.shape) == len(want) && slices.Equal(q.shape[:last], want[:last]) && q.shape[last] == want[last]+1:
-		// The file has the last K inputs of the convolution; a step needs K-1.
-	default:
-		q.line.Fail = fmt.Sprintf("has shape %v in the file, the model gives %v", q.shape, want)
-		q.value, q.state = "", ""
+	if last < 1 || q.shape[0] != p.batch || q.shape[last] != q.width && q.shape[last] != q.width+1 {
+		return false, want
+	}
+	return product(q.shape[1:last]) == product(want[1:len(want)-1]), want
+}
+
+// cached: caches are [B, groups, tokens, head] in the file, rows of groups here.
+func (q *quantity) cached(t graph.Type, p *prompt) (fits bool, want []int) {
+	tokens := p.length
+	if q.kind == decodeState {
+		tokens += p.steps
+	}
+	f := t.Dims[2].Fields[0]
+	q.width = f.Size
+	q.place = func(b, i, j int) []int { return []int{b, j / f.Unit, i, j % f.Unit} }
+	want = []int{p.batch, f.Units(), tokens, f.Unit}
+	return slices.Equal(q.shape, want), want
+}
+
+func product(list []int) int {
+	n := 1
+	for _, x := range list {
+		n *= x
+	}
+	return n
+}
+
+// reordered lets the columns of a matmul be where the file has the rows of its
+// weight, which may lie interleaved there.
+func (q *quantity) reordered(v *graph.Value) {
+	n := v.Def
+	if n.Op.Name == "bias" {
+		n = n.Args[0].Def
+	}
+	if n.Op.Name != "matmul" || n.Args[1].Def.Storage == nil || q.place == nil {
+		return
+	}
+	var at []int
+	for _, piece := range n.Args[1].Def.Storage.Pieces {
+		for i := range piece.Count {
+			at = append(at, piece.Start+i*piece.Step)
+		}
+	}
+	if place := q.place; len(at) == q.width {
+		q.place = func(b, i, j int) []int { return place(b, i, at[j]) }
 	}
 }
 
 // row compares the row of token i of sequence b.
 func (q *quantity) row(way string, b, i int, got []float32) {
 	for j, v := range got {
-		if q.turned {
-			q.element(way, v, b, j, i)
-		} else {
-			q.element(way, v, b, i, j)
-		}
+		q.element(way, v, q.place(b, i, j)...)
 	}
 }
 
@@ -146,6 +218,12 @@ func (q *quantity) row(way string, b, i int, got []float32) {
 // than the state, the newest count.
 func (q *quantity) stateOf(way string, b int, got []float32) {
 	if q.width == 0 {
+		return
+	}
+	if q.place != nil {
+		for i := range len(got) / q.width {
+			q.row(way, b, i, got[i*q.width:(i+1)*q.width])
+		}
 		return
 	}
 	last := q.shape[len(q.shape)-1]

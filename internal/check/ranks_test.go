@@ -21,6 +21,10 @@ func hasXProj(t *testing.T, dir string) bool {
 	return ok
 }
 
+// tolerances are those that the goldens' README suggests where it is not 1e-4:
+// that reference's own two paths differ by 1e-4.
+var tolerances = map[string]float64{"zamba2": 3e-4}
+
 // TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, by every
 // strategy, within the tolerance of one rank, in all ways of running it, with the
 // same greedy tokens.
@@ -37,7 +41,11 @@ func TestRanks(t *testing.T) {
 					continue // they are about the first generation's x_proj
 				}
 				t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), ranks, s.Name), func(t *testing.T) {
-					o := Options{Tolerance: 1e-4, Chunks: []int{1, 3, 16}, Sharding: krait.Sharding{Ranks: ranks, Strategy: s.Name}}
+					tolerance := 1e-4
+					if x, ok := tolerances[filepath.Base(dir)]; ok {
+						tolerance = x
+					}
+					o := Options{Tolerance: tolerance, Chunks: []int{1, 3, 16}, Sharding: krait.Sharding{Ranks: ranks, Strategy: s.Name}}
 					ok, err := Run(context.Background(), dir, o, func(l Line) {
 						if l.Fail != "" {
 							t.Errorf("%s %s: %g at %v, %s: %s", l.Prompt, l.Quantity, l.Max, l.At, l.Way, l.Fail)
