@@ -166,6 +166,11 @@ func (c *Checkpoint) verify() error {
 			}
 		}
 	}
+	for _, twice := range c.Model.copies {
+		if !c.isCopy(twice.again, map[string]bool{twice.first: true}) {
+			errs = append(errs, fmt.Errorf("%s: tensors %s and %s are one parameter of the model, and differ", c.set.FileOf(twice.again), twice.first, twice.again))
+		}
+	}
 	for _, name := range c.set.Names() {
 		if !used[name] && !c.isCopy(name, used) {
 			c.Unused = append(c.Unused, name)

@@ -59,14 +59,14 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
-// checkpoint writes a small one whose tensors edit may change.
-func checkpoint(t *testing.T, edit func(map[string]safetensors.Tensor)) string {
+// checkpoint writes a small one with a config, whose tensors edit may change.
+func checkpoint(t *testing.T, config string, edit func(map[string]safetensors.Tensor)) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(minimal+"}"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m, err := read(minimal + "}")
+	m, err := read(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,25 +74,11 @@ func checkpoint(t *testing.T, edit func(map[string]safetensors.Tensor)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tensors := map[string]safetensors.Tensor{}
-	for _, n := range g.Leaves("param") {
-		p := n.Storage
-		shape := p.Shape
-		if shape == nil {
-			for _, d := range n.Results[0].Type.Dims {
-				shape = append(shape, d.Len())
-			}
-		}
-		size := 4
-		for _, d := range shape {
-			size *= d
-		}
-		name := p.Pieces[0].Tensor
-		tensors[name] = safetensors.Tensor{Name: name, DType: "F32", Shape: shape, Data: make([]byte, size)}
-	}
+	tensors := tensorsOf(g)
 	edit(tensors)
 	var list []safetensors.Tensor
-	for _, x := range tensors {
+	for name, x := range tensors {
+		x.Name = name
 		list = append(list, x)
 	}
 	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), list, nil); err != nil {
@@ -125,11 +111,11 @@ func TestOpenRefuses(t *testing.T) {
 		}, "has dtype I32; Krait reads F32, BF16, F16 and F64"},
 		"everything missing": {func(m map[string]safetensors.Tensor) { clear(m) }, "and 7 more tensors"},
 	} {
-		if _, err := Open(checkpoint(t, c.edit)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(checkpoint(t, minimal+"}", c.edit)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
 	}
-	broken := checkpoint(t, func(map[string]safetensors.Tensor) {})
+	broken := checkpoint(t, minimal+"}", func(map[string]safetensors.Tensor) {})
 	if err := os.Truncate(filepath.Join(broken, "model.safetensors"), 100); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +138,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOlderNamesAndUnusedTensors(t *testing.T) {
-	dir := checkpoint(t, func(m map[string]safetensors.Tensor) {
+	dir := checkpoint(t, minimal+"}", func(m map[string]safetensors.Tensor) {
 		x := m["backbone.embeddings.weight"]
 		delete(m, x.Name)
 		x.Name = "backbone.embedding.weight"

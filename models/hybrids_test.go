@@ -1,0 +1,187 @@
+package models
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/safetensors"
+)
+
+// hybrids are small configs of the families with attention, open at the end.
+var hybrids = map[string]string{
+	"zamba":     `{"model_type": "zamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 6, "mamba_d_state": 3, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]`,
+	"zamba2":    `{"model_type": "zamba2", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 6, "n_mamba_heads": 4, "mamba_ngroups": 2, "mamba_d_state": 3, "adapter_rank": 2, "layers_block_type": ["mamba", "hybrid", "hybrid"]`,
+	"jamba":     `{"model_type": "jamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6, "num_experts": 3, "num_experts_per_tok": 2, "attn_layer_period": 4, "attn_layer_offset": 2`,
+	"bamba":     `{"model_type": "bamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "mamba_n_heads": 4, "mamba_d_state": 3, "attn_layer_indices": [1]`,
+	"falcon_h1": `{"model_type": "falcon_h1", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "mamba_n_heads": 4, "mamba_d_ssm": 16, "mamba_d_state": 3`,
+}
+
+// TestKeysOfHybrids: what a key does to the graph.
+func TestKeysOfHybrids(t *testing.T) {
+	for _, c := range []struct {
+		family, keys string
+		holds, not   []string
+	}{
+		{"zamba", `}`, []string{`"model.layers.0.mamba.in_proj.weight"[0:2:16] "model.layers.0.mamba.in_proj.weight"[1:2:16] shape(32 8)`, "{scale=0.5}",
+			"%both = concat %/", "= gelu ", "head_down", "head_up"}, []string{"rotary", "lm_head", "in_proj.bias"}},
+		{"zamba", `, "hidden_act": "relu", "hidden_mamba_act": "gelu", "mamba_proj_bias": true, "mamba_conv_bias": false, "n_mamba_heads": 4, "attention_head_dim": 2}`,
+			[]string{"= relu ", "= gelu ", "in_proj.bias", "out_proj.bias", "f32[t 12/3]", "f32[s c 4/2]", "{scale=1}"}, []string{"conv1d.bias"}},
+		{"zamba2", `}`, []string{"group_rmsnorm %mixer.gated @mixer.norm.weight {eps=1e-05 groups=2}", "min=0.001", "gate_up_proj_adapter_list.1.0"}, []string{"rotary", "linear_q_adapter"}},
+		{"zamba2", `, "use_mem_rope": true, "use_long_context": true, "use_shared_attention_adapter": true, "rms_norm_eps": 0.01, "add_bias_linear": true, "num_mem_blocks": 2, "time_step_min": 0.5}`,
+			[]string{"rotary %attention.linear_q_adapter_list.0 %/seg %/past {dims=8 theta=1", "linear_v_adapter_list.1.1", "{eps=1e-05 groups=2}", "{eps=0.01}", "gate_up_proj.bias",
+				`"model.layers.2.shared_transformer.self_attn.q_proj.weight"`, "min=0.5"}, []string{"linear_v_adapter_list.2"}},
+		{"jamba", `}`, []string{"= router %mlp.router {top=2}", "@mlp.experts.down_proj.weight {top=2}", `"model.layers.1.feed_forward.experts.2.up_proj.weight"`, "%mixer.dt_norm = rmsnorm", "{eps=1e-06}", "lm_head"}, []string{"rotary"}},
+		{"jamba", `, "num_experts": 1, "num_experts_per_tok": 1, "tie_word_embeddings": true}`, []string{"gate_proj"}, []string{"router", "experts", "lm_head"}},
+		{"bamba", `}`, []string{"{dims=2 theta=10000}", "%mixer.normed = rmsnorm", "keys"}, []string{"k_proj.bias", "gate_proj.bias"}},
+		{"bamba", `, "rope_parameters": {"rope_theta": 500, "rope_type": "default", "partial_rotary_factor": 1.0}, "head_dim": 6, "attention_bias": true, "mlp_bias": true, "mamba_n_groups": 2}`,
+			[]string{"{dims=6 theta=500}", "k_proj.bias", "gate_proj.bias", "B:6/3", "%mixer.normed = rmsnorm"}, nil},
+		{"falcon_h1", `}`, []string{"add %mixer.out_proj %attention.o_proj", "{dims=4 theta=100000}"}, []string{"normed", "= times ", "concat"}},
+		{"falcon_h1", `, "mamba_rms_norm": true, "mamba_n_groups": 2, "ssm_multipliers": [1, 2, 1, 1, 1], "key_multiplier": 0.5, "lm_head_multiplier": 2, "embedding_multiplier": 3, "projectors_bias": true}`,
+			[]string{"%mixer.normed = group_rmsnorm %mixer.y", "%mixer.out_in = mul %mixer.normed %mixer.gate", "%mixer.x_scaled = times %mixer.x_in {by=2}", `names="x|B|C"`,
+				"%attention.k_scaled = times", "%logits = times %logits_raw {by=2}", "%h_scaled = times %h {by=3}", "out_proj.bias"}, []string{"in_proj.bias", "z_scaled"}},
+		{"falcon_h1", `, "mamba_d_ssm": null, "mamba_rms_norm": true, "mamba_norm_before_gate": false}`, []string{"%mixer.normed = rmsnorm %mixer.gated"}, nil},
+	} {
+		m, err := read(hybrids[c.family] + c.keys)
+		if err != nil {
+			t.Errorf("%s %s: %v", c.family, c.keys, err)
+			continue
+		}
+		if len(m.Unknown) > 0 {
+			t.Errorf("%s %s: unknown keys %v", c.family, c.keys, m.Unknown)
+		}
+		text := graphText(t, m)
+		for _, s := range c.holds {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s %s: no %q in\n%s", c.family, c.keys, s, text)
+			}
+		}
+		for _, s := range c.not {
+			if strings.Contains(text, s) {
+				t.Errorf("%s %s: %q in\n%s", c.family, c.keys, s, text)
+			}
+		}
+	}
+}
+
+// TestLayersOfZamba: the pattern counts from layer 3, unless layers are listed.
+func TestLayersOfZamba(t *testing.T) {
+	c, err := ParseConfig("config.json", []byte(`{"attn_layer_period": 3, "attn_layer_offset": 1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(c.zambaKinds(8), " "), "mamba mamba hybrid mamba hybrid mamba mamba hybrid"; got != want || len(c.errs) > 0 {
+		t.Errorf("%s, want %s; %v", got, want, c.errs)
+	}
+	if n := strings.Count(strings.Join(zamba2Kinds(), " "), "hybrid"); n != 9 || zamba2Kinds()[47] != "hybrid" {
+		t.Errorf("%d hybrid layers", n)
+	}
+}
+
+func TestHybridsRefuse(t *testing.T) {
+	for _, c := range [][3]string{
+		{"zamba", `, "n_mamba_heads": 3}`, "n_mamba_heads is 3; it must be a divisor of mamba_expand × hidden_size"},
+		{"zamba", `, "num_key_value_heads": 3}`, "num_key_value_heads is 3; it must be a divisor of num_attention_heads"},
+		{"zamba", `, "attention_hidden_size": 8}`, "attention_hidden_size is 8; it must be 2 × hidden_size"},
+		{"zamba", `, "layers_block_type": ["mamba"]}`, `layers_block_type is ["mamba"]; it must be 4 times one of mamba, hybrid`},
+		{"zamba", `, "layers_block_type": ["mamba", "mamba", "mlp", "mamba"]}`, "it must be 4 times one of mamba, hybrid"},
+		{"zamba", `, "attn_layer_offset": 9}`, "attn_layer_offset is 9; it must be below attn_layer_period"},
+		{"zamba", `, "layers_block_type": null, "num_hidden_layers": 2}`, "num_hidden_layers is 2; it must be at least 3"},
+		{"zamba2", `, "layers_block_type": null}`, "only models with 54 layers have a default"},
+		{"zamba2", `, "num_key_value_heads": 1, "use_shared_attention_adapter": true}`, "num_key_value_heads is 1; it must be num_attention_heads"},
+		{"zamba2", `, "use_conv_bias": false}`, "use_conv_bias is false"},
+		{"zamba2", `, "mamba_ngroups": 3}`, "mamba_ngroups is 3; it must be a divisor of n_mamba_heads"},
+		{"zamba2", `, "use_mem_rope": true, "rope_scaling": {"type": "linear", "factor": 2}}`, `rope_scaling: type is "linear"; it must be one of default`},
+		{"jamba", `, "num_experts_per_tok": 4}`, "num_experts_per_tok is 4; it must be at most num_experts"},
+		{"jamba", `, "num_attention_heads": 3, "num_key_value_heads": 1}`, "num_attention_heads is 3; it must be a divisor of hidden_size"},
+		{"jamba", `, "expert_layer_offset": 2}`, "expert_layer_offset is 2; it must be below expert_layer_period"},
+		{"jamba", `, "sliding_window": 128}`, "sliding_window is 128; it must be absent"},
+		{"jamba", `, "mamba_inner_layernorms": false}`, "mamba_inner_layernorms is false"},
+		{"bamba", `, "attn_layer_indices": [2]}`, "attn_layer_indices is [2]; it must be a list of layers, 0 to 1"},
+		{"bamba", `, "mamba_d_head": 3}`, "mamba_n_heads is 4; it must be such that mamba_n_heads × mamba_d_head is the inner width"},
+		{"bamba", `, "partial_rotary_factor": 0.3, "head_dim": 10}`, "partial_rotary_factor is 0.3; it must be such that an even number"},
+		{"bamba", `, "partial_rotary_factor": 1.5}`, "partial_rotary_factor is 1.5; it must be at most 1"},
+		{"bamba", `, "rope_scaling": {"rope_type": "yarn"}}`, `rope_type is "yarn"; it must be one of default`},
+		{"bamba", `, "rope_scaling": {"rope_type": "default", "factor": 4}}`, "factor is 4; it must be absent"},
+		{"falcon_h1", `, "mlp_multipliers": [1]}`, "mlp_multipliers is [1]; it must be 2 numbers"},
+		{"falcon_h1", `, "ssm_multipliers": [1, 1, 1, 1, "x"]}`, "it must be 5 numbers"},
+		{"falcon_h1", `, "key_multiplier": "x"}`, `key_multiplier is "x"; it must be a number`},
+		{"falcon_h1", `, "partial_rotary_factor": 0.5}`, "partial_rotary_factor is 0.5; it must be 1"},
+		{"falcon_h1", `, "head_dim": 3}`, "head_dim is 3; it must be even"},
+	} {
+		if _, err := read(hybrids[c[0]] + c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%s %s\ngot  %v\nwant %s", c[0], c[1], err, c[2])
+		}
+	}
+}
+
+// TestSharedBlocks: the parameters of a shared block are found under any layer
+// that uses it; copies must be the same.
+func TestSharedBlocks(t *testing.T) {
+	config := hybrids["zamba"] + `}`
+	const norm = ".shared_transf.input_layernorm.weight"
+	for _, c := range []struct {
+		name string
+		edit func(tensors map[string]safetensors.Tensor)
+		want string
+	}{
+		{"under the first layer", func(map[string]safetensors.Tensor) {}, ""},
+		{"under the last layer", func(m map[string]safetensors.Tensor) { move(m, "layers.1.shared_transf", "layers.3.shared_transf") }, ""},
+		{"under both", func(m map[string]safetensors.Tensor) {
+			again := m["model.layers.1"+norm]
+			again.Data = bytes.Clone(again.Data)
+			m["model.layers.3"+norm] = again
+		}, ""},
+		{"under both, not the same", func(m map[string]safetensors.Tensor) {
+			again := m["model.layers.1"+norm]
+			again.Data = bytes.Clone(again.Data)
+			again.Data[0]++
+			m["model.layers.3"+norm] = again
+		}, "tensors model.layers.1" + norm + " and model.layers.3" + norm + " are one parameter of the model, and differ"},
+		{"nowhere", func(m map[string]safetensors.Tensor) { delete(m, "model.layers.1"+norm) }, "model.layers.1" + norm + " is missing"},
+	} {
+		got, err := Open(checkpoint(t, config, c.edit))
+		if err == nil {
+			defer got.Close()
+		}
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want == "" && len(got.Unused) > 0:
+			t.Errorf("%s: unused %v", c.name, got.Unused)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+func move(m map[string]safetensors.Tensor, from, to string) {
+	for name, t := range m {
+		if strings.Contains(name, from) {
+			delete(m, name)
+			m[strings.Replace(name, from, to, 1)] = t
+		}
+	}
+}
+
+// tensorsOf are tensors of zeros for all parameters of a graph.
+func tensorsOf(g *graph.Graph) map[string]safetensors.Tensor {
+	out := map[string]safetensors.Tensor{}
+	for _, n := range g.Leaves("param") {
+		shape := n.Storage.Shape
+		if shape == nil {
+			for _, d := range n.Results[0].Type.Dims {
+				shape = append(shape, d.Len())
+			}
+		}
+		size := 4
+		for _, d := range shape {
+			size *= d
+		}
+		for _, p := range n.Storage.Pieces {
+			out[p.Tensor] = safetensors.Tensor{DType: "F32", Shape: shape, Data: make([]byte, size)}
+		}
+	}
+	return out
+}
