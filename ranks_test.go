@@ -110,6 +110,63 @@ func TestCollectivesOfHeads(t *testing.T) {
 	}
 }
 
+// TestCollectivesOfHybrids: what each kind of block sends, as it runs: attention
+// and MLPs one sum of H elements each; a scan by heads none before out_proj when
+// heads lie whole on ranks; norms of groups that cross ranks one number per group.
+// Attention beside a mixer shares its sum.
+func TestCollectivesOfHybrids(t *testing.T) {
+	const tokens = 5
+	reduces := func(elems ...int) string {
+		var list []string
+		for _, n := range elems {
+			list = append(list, fmt.Sprintf("all_reduce %d", n))
+		}
+		return strings.Join(list, ", ")
+	}
+	type blocks map[int]string
+	for _, c := range []struct {
+		model    string
+		sharding Sharding
+		want     blocks
+	}{
+		{"zamba", Sharding{Ranks: 2}, blocks{0: reduces(64), 2: reduces(64, 64, 64)}},
+		{"zamba", Sharding{Ranks: 3}, blocks{1: reduces(2*(4+16+16), 64), 4: reduces(64, 64, 72, 64)}},
+		{"zamba", Sharding{Ranks: 4}, blocks{0: reduces(72, 64), 2: reduces(64, 64, 72, 64)}},
+		{"zamba", Sharding{Ranks: 4, Strategy: "replicated-x"}, blocks{0: reduces(64), 2: reduces(64, 64, 64)}},
+		{"zamba2", Sharding{Ranks: 2}, blocks{0: reduces(64), 2: reduces(64, 64, 64), 3: reduces(64, 64, 64)}},
+		{"zamba2", Sharding{Ranks: 4}, blocks{0: reduces(2, 64), 2: reduces(64, 64, 2, 64)}},
+		{"zamba2", Sharding{Ranks: 4, Strategy: "hoisted"}, blocks{0: reduces(2, 64), 2: reduces(64, 64, 2, 64)}},
+		{"jamba", Sharding{Ranks: 3}, blocks{0: reduces(8+2*16, 64, 64), 1: reduces(40, 64, 64), 2: reduces(64, 64)}},
+		{"jamba", Sharding{Ranks: 8, Strategy: "replicated-x"}, blocks{0: reduces(64, 64), 2: reduces(64, 64)}},
+		{"bamba", Sharding{Ranks: 4}, blocks{0: reduces(1, 64, 64), 1: reduces(64, 64)}},
+		{"bamba", Sharding{Ranks: 4, Strategy: "hoisted"}, blocks{0: reduces(1+64, 64), 1: reduces(64, 64)}},
+		{"falcon-h1", Sharding{Ranks: 3}, blocks{0: reduces(1, 64, 64), 2: reduces(1, 64, 64)}},
+		{"falcon-h1", Sharding{Ranks: 8, Strategy: "hoisted", Quantize: "fp16"}, blocks{0: reduces(1+64+64, 64)}},
+	} {
+		m, err := Open("testdata/golden/"+c.model, Options{Sharding: c.sharding})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		s, err := m.NewSequence()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Engine().ResetCounts()
+		if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
+			t.Fatal(err)
+		}
+		counts := m.Engine().Collectives()
+		for block, want := range c.want {
+			if got := perToken(counts, fmt.Sprint("layers.", block), tokens); got != want {
+				t.Errorf("%s %+v, block %d: %s, want %s per token", c.model, c.sharding, block, got, want)
+			}
+		}
+		comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+		compareProof(t, m, c.sharding, counts, tokens)
+	}
+}
+
 // perToken lists the collectives of a block with their elements per token.
 func perToken(counts []exec.CollectiveCount, block string, tokens int64) string {
 	var list []string

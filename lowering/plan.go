@@ -44,6 +44,15 @@ func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
 	return float64(c.Sent.At(z)) / float64(c.ranks)
 }
 
+// Sent is the bytes that a rank sends for a batch.
+func (p *Plan) Sent(z graph.Sizes) int64 {
+	var sum float64
+	for i := range p.Collectives {
+		sum += p.Collectives[i].SentPerRank(z)
+	}
+	return int64(sum)
+}
+
 // NewPlan works out the plan of the schedules of all ranks. Schedules of which
 // there are none, or that do not meet in the same collectives, are an error.
 func NewPlan(schedules []*Schedule) (*Plan, error) {

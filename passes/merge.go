@@ -6,55 +6,98 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// merge joins all_reduces of a block that do not wait for each other into one
-// launch: the earlier one moves to the later, where nothing in between takes its
+// merge joins all_reduces of a block that do not need each other's results into
+// one launch. The earlier one waits for the later, and with it what takes its
 // results.
 func merge(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.PartitionedStage, g.Ranks)
-	into := map[*graph.Node][]*graph.Node{} // by the last: those that join it
-	moved := map[*graph.Node]bool{}
-	for i, n := range g.Nodes {
-		if n.Op.Name != "all_reduce" {
-			continue
+	for start := 0; start < len(g.Nodes); {
+		end := start
+		for end < len(g.Nodes) && g.Nodes[end].Block() == g.Nodes[start].Block() {
+			end++
 		}
-		if to := laterReduce(g.Nodes[i+1:], n); to != nil {
-			into[to] = append(append(into[to], into[n]...), n)
-			delete(into, n)
-			moved[n] = true
+		for _, l := range joinLaunches(g.Nodes[start:end]) {
+			if err := r.launch(l); err != nil {
+				return nil, err
+			}
 		}
-	}
-	for _, n := range g.Nodes {
-		var err error
-		switch {
-		case moved[n]:
-		case into[n] != nil:
-			err = r.joined(append(into[n], n))
-		default:
-			err = r.copy(n)
-		}
-		if err != nil {
-			return nil, err
-		}
+		start = end
 	}
 	return r.finish()
 }
 
-// laterReduce finds the next all_reduce of the block with the same attributes
-// that n can join.
-func laterReduce(rest []*graph.Node, n *graph.Node) *graph.Node {
-	for _, m := range rest {
-		if m.Block() != n.Block() || slices.ContainsFunc(m.Args, func(v *graph.Value) bool { return v.Def == n }) {
-			return nil
+// launch is one node, or several all_reduces that are one.
+type launch []*graph.Node
+
+// joinLaunches puts the nodes of a block in an order in which launches that can
+// be one are.
+func joinLaunches(nodes []*graph.Node) []launch {
+	list := make([]launch, len(nodes))
+	for i, n := range nodes {
+		list[i] = launch{n}
+	}
+	for i := 0; i < len(list); i++ {
+		if list[i][0].Op.Name != "all_reduce" {
+			continue
 		}
-		if m.Op.Name == "all_reduce" && m.Attrs.Text("acc") == n.Attrs.Text("acc") {
-			return m
+		if j, waiting := laterReduce(list, i); j > 0 {
+			joined := append(slices.Clone(list[i]), list[j]...)
+			var next []launch
+			for k, l := range list[i+1 : j+1] {
+				if k+i+1 == j {
+					next = append(next, joined)
+				} else if !waiting[k+i+1] {
+					next = append(next, l)
+				}
+			}
+			for k, l := range list[i+1 : j] {
+				if waiting[k+i+1] {
+					next = append(next, l)
+				}
+			}
+			list = slices.Replace(list, i, j+1, next...)
+			i-- // another node is here now
 		}
 	}
-	return nil
+	return list
 }
 
-// joined writes several all_reduces as one.
-func (r *rewriter) joined(list []*graph.Node) error {
+// laterReduce finds the next all_reduce with the same attributes that does not
+// need the results of launch i, and which launches before it do.
+func laterReduce(list []launch, i int) (j int, waiting map[int]bool) {
+	waits := map[*graph.Value]bool{}
+	need := func(l launch) bool {
+		return slices.ContainsFunc(l, func(n *graph.Node) bool {
+			return slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return waits[v] })
+		})
+	}
+	add := func(l launch) {
+		for _, n := range l {
+			for _, v := range n.Results {
+				waits[v] = true
+			}
+		}
+	}
+	add(list[i])
+	waiting = map[int]bool{}
+	for j := i + 1; j < len(list); j++ {
+		n := list[j][0]
+		switch {
+		case need(list[j]):
+			waiting[j] = true
+			add(list[j])
+		case n.Op.Name == "all_reduce" && n.Attrs.Text("acc") == list[i][0].Attrs.Text("acc"):
+			return j, waiting
+		}
+	}
+	return 0, nil
+}
+
+// launch writes one node, or several all_reduces as one.
+func (r *rewriter) launch(list launch) error {
+	if len(list) == 1 {
+		return r.copy(list[0])
+	}
 	var args, results []*graph.Value
 	note := ""
 	for i, n := range list {

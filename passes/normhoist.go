@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
@@ -12,7 +13,9 @@ import (
 // same all_reduce as the matmul's result. The factor has no letter that the matmul
 // contracts, since there is one statistic per token; the norm's weight stays with
 // the activation, and what is added to the result (a bias) comes after the factor.
-// A norm over an axis without units needs no reduction, and is left as it is.
+// A norm over an axis without units needs no reduction, and is left as it is; so is
+// one of several groups of channels, since the matmul sums over groups whose
+// factors differ.
 func normHoist(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.UnpackedStage, g.Ranks)
 	uses := usesOf(g)
@@ -27,7 +30,10 @@ func normHoist(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 		case n.Op.Name == "matmul" && hoisted[n.Args[0]] != nil:
 			err = r.divideAfter(n, hoisted[n.Args[0]])
 		default:
-			err = r.copy(n)
+			if err = r.copy(n); n.Op.Name == "group_rms_scale" && err == nil {
+				groups := n.Args[0].Type.Dims[1].Len() / n.Attrs.Int("width")
+				r.to[n.Results[0]].Def.Note = fmt.Sprintf("not hoisted: it has %d factors per token, one per group, and a matmul sums over groups", groups)
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -53,6 +59,9 @@ func (r *rewriter) divideAfter(n, norm *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.node(n, "rms_rows", norm.Attrs, names(n.Results), n.Results, m.Results[0], r.to[norm.Args[1]])
+	rows, err := r.node(n, "rms_rows", norm.Attrs, names(n.Results), n.Results, m.Results[0], r.to[norm.Args[1]])
+	if err == nil {
+		rows.Note = "hoisted: the factor of the norm is one per token and has no letter that the matmul contracts, so its sum can travel with the result"
+	}
 	return err
 }

@@ -35,6 +35,7 @@ type Part struct {
 	Minimum     Minimum      `json:"minimum"`
 	Outside     []string     `json:"outside_of_class"` // why the class does not have it
 	Inexact     []string     `json:"inexact"`          // what is rounded for transport
+	Notes       []string     `json:"notes"`            // what passes say of the computations
 }
 
 // Collective is one launch. Names are relative to the block.

@@ -47,8 +47,11 @@ func (c *Certificate) add(p Part, block string) {
 }
 
 func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum) Part {
-	p := Part{Minimum: m, Collectives: []Collective{}, Outside: []string{}, Inexact: []string{}, Sent: Volume{ranks: int64(g.Ranks)}}
+	p := Part{Minimum: m, Collectives: []Collective{}, Outside: []string{}, Inexact: []string{}, Notes: []string{}, Sent: Volume{ranks: int64(g.Ranks)}}
 	for _, n := range nodes {
+		if n.Op.Class == graph.Compute && n.Note != "" {
+			p.Notes = append(p.Notes, local(n.Name(), block)+" is "+n.Note)
+		}
 		switch {
 		case n.Op.Class == graph.Collective:
 			p.Collectives = append(p.Collectives, s.collective(g, n))

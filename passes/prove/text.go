@@ -73,6 +73,9 @@ func (p Part) write(b *strings.Builder) {
 	for _, c := range p.Collectives {
 		c.write(b)
 	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(b, "  %s\n", note)
+	}
 	for _, why := range p.Inexact {
 		fmt.Fprintf(b, "  inexact: %s\n", why)
 	}
