@@ -64,7 +64,7 @@ func checkOp(t *rapid.T, op *graph.Op) {
 	for range 2 {
 		var b exec.Batch
 		for i := range rapid.IntRange(1, slots).Draw(t, "sequences") {
-			q := exec.Sequence{Slot: order[i], Len: rapid.SampledFrom([]int{1, 1, 2, 3, 5, 9}).Draw(t, "tokens"), Rows: []int{}}
+			q := exec.Sequence{Slot: order[i], Len: rapid.SampledFrom(c.lengths()).Draw(t, "tokens"), Rows: []int{}}
 			for range rapid.IntRange(0, 3).Draw(t, "rows") {
 				q.Rows = append(q.Rows, c.rng.IntN(q.Len))
 			}
@@ -83,6 +83,15 @@ func checkOp(t *rapid.T, op *graph.Op) {
 			}
 		}
 	}
+}
+
+// lengths are those of sequences: around the tiles of what works by chunks.
+func (c *opCase) lengths() []int {
+	lengths := []int{1, 1, 2, 3, 5, 9}
+	if c.op.Name == "ssd_scan" || c.op.Name == "attention" {
+		lengths = append(lengths, 7, 8, 15, 16, 17, 24, 33, 127, 130)
+	}
+	return lengths
 }
 
 // checkAlone runs each sequence of the batch by itself: the rows must be the

@@ -218,7 +218,7 @@ func (c *opCase) compare(t *rapid.T, build func(ranks int) *graph.Graph) {
 	for range 2 {
 		var b exec.Batch
 		for i, slot := range c.rng.Perm(slots)[:1+c.rng.IntN(slots)] {
-			q := exec.Sequence{Slot: slot, Len: 1 + c.rng.IntN(4), Rows: []int{}}
+			q := exec.Sequence{Slot: slot, Len: 1 + c.rng.IntN(12), Rows: []int{}}
 			for range i {
 				q.Rows = append(q.Rows, c.rng.IntN(q.Len))
 			}
