@@ -21,7 +21,7 @@ func (e *Engine) reserve(b *Batch) error {
 
 // grow makes room for so many tokens per sequence.
 func (e *Engine) grow(need int) error {
-	room := e.ranks[0].context
+	room := e.machine.Room()
 	if need <= room || !e.cached() {
 		return nil
 	}
@@ -31,10 +31,7 @@ func (e *Engine) grow(need int) error {
 	for room = max(room, firstRoom); room < need; {
 		room *= 2
 	}
-	for _, r := range e.ranks {
-		r.grow(room)
-	}
-	return nil
+	return e.machine.Grow(room)
 }
 
 // firstRoom is the room of the first batch.
@@ -42,7 +39,7 @@ const firstRoom = 64
 
 // cached reports whether the model has caches.
 func (e *Engine) cached() bool {
-	for _, b := range e.ranks[0].s.Buffers {
+	for _, b := range e.schedules[0].Buffers {
 		if b.Space == lowering.Cache {
 			return true
 		}

@@ -1,7 +1,5 @@
 package exec
 
-import "github.com/krait-ml/krait/lowering"
-
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {
 	Name  string // of its first result
@@ -36,22 +34,12 @@ func (t *tally) count(st *step) {
 func (e *Engine) Collectives() []CollectiveCount {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var out []CollectiveCount
-	for _, st := range e.ranks[0].steps {
-		if st.Kind == lowering.Exchange {
-			out = append(out, CollectiveCount{st.Name, st.Op.Name, st.done.calls, st.done.elems, st.done.bytes})
-		}
-	}
-	return out
+	return e.machine.Collectives()
 }
 
 // ResetCounts lets [Engine.Collectives] count from 0 again.
 func (e *Engine) ResetCounts() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, r := range e.ranks {
-		for i := range r.steps {
-			r.steps[i].done = tally{}
-		}
-	}
+	e.machine.ResetCounts()
 }

@@ -38,12 +38,12 @@ func TestFailures(t *testing.T) {
 			}
 			logits := failOutput(t, e)
 			for r := range ranks {
-				for i := range e.ranks[r].steps {
+				for i := range ranksOf(e)[r].steps {
 					for _, how := range []string{"panic", "cancel", "inside"} {
-						if e.ranks[r].steps[i].Kind == lowering.Relayout && how != "inside" {
+						if ranksOf(e)[r].steps[i].Kind == lowering.Relayout && how != "inside" {
 							continue // nothing happens before it
 						}
-						t.Run(fmt.Sprintf("%s/rank %d of %d/%s/%s", name, r, ranks, e.ranks[r].steps[i].Name, how), func(t *testing.T) {
+						t.Run(fmt.Sprintf("%s/rank %d of %d/%s/%s", name, r, ranks, ranksOf(e)[r].steps[i].Name, how), func(t *testing.T) {
 							e.check(t, r, i, how, batch, logits)
 						})
 					}
@@ -63,15 +63,15 @@ func (e *Engine) check(t *testing.T, r, i int, how string, batch *Batch, logits 
 	restore := e.plant(r, i, how, cancel)
 	err := failStep(t, e, ctx, batch)
 	restore()
-	st := &e.ranks[r].steps[i]
+	st := &ranksOf(e)[r].steps[i]
 	where := fmt.Sprintf("%s (%s): BUG: ", st.Name, st.Op.Name)
 	switch {
-	case how == "cancel" && err == nil && i == len(e.ranks[r].steps)-1: // nothing was left to stop
+	case how == "cancel" && err == nil && i == len(ranksOf(e)[r].steps)-1: // nothing was left to stop
 	case how == "cancel" && !errors.Is(err, context.Canceled):
 		t.Errorf("cancelled: %v", err)
 	case how == "panic" && (err == nil || !strings.Contains(err.Error(), where+"planted")):
 		t.Errorf("got %v, want an error at %s", err, where)
-	case how == "panic" && len(e.ranks) > 1 && !strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d: ", r)):
+	case how == "panic" && len(ranksOf(e)) > 1 && !strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d: ", r)):
 		t.Errorf("got %v, want an error of rank %d", err, r)
 	case how == "inside" && (err == nil || !strings.Contains(err.Error(), where)):
 		t.Errorf("got %v, want an error at %s", err, where)
@@ -96,7 +96,7 @@ func (e *Engine) check(t *testing.T, r, i int, how string, batch *Batch, logits 
 
 // plant makes step i of rank r fail, and returns how to mend it.
 func (e *Engine) plant(r, i int, how string, cancel func()) (restore func()) {
-	rank := e.ranks[r]
+	rank := ranksOf(e)[r]
 	st := &rank.steps[i]
 	old, comm := *st, rank.comm
 	act := cancel
@@ -191,3 +191,6 @@ func failEngine(t *testing.T, name string, ranks int) (*Engine, *Batch) {
 		Inputs:    map[string]graph.Array{"x": graph.ArrayOf(x, 3, 10)},
 	}
 }
+
+// ranksOf are the ranks of an engine on the CPU.
+func ranksOf(e *Engine) []*rank { return e.machine.(*cpuMachine).ranks }

@@ -2,81 +2,72 @@ package exec
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// input is an input of the graph as the caller gives it, on the host.
-type input struct {
-	name  string
-	typ   graph.Type
-	data  []byte
-	fill  func(*Batch, *input) error
-	limit int // ids must be below it, unless it is 0
-}
-
 // feed is an input of one rank: the host's memory, or a copy of what the rank
 // holds of it.
 type feed struct {
 	buffer int
-	in     *input
+	in     *Input
 	part   *pieces // nil: all of it
 	cols   int     // elements of a row of the whole
 	stride int     // of what the rank holds
 }
 
 // The inputs that every batch has are made from its sequences.
-var fills = map[string]func(*Batch, *input) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast}
+var fills = map[string]func(*Batch, *Input) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast}
 
-// findInputs lists the inputs, the bounds that tables set on ids, and what ranks
-// take of them.
+// findInputs lists the inputs, and the bounds that tables set on ids.
 func (e *Engine) findInputs() error {
-	index := map[string]int{}
-	for _, r := range e.ranks {
-		for _, b := range r.s.Buffers {
+	for _, sch := range e.schedules {
+		for _, b := range sch.Buffers {
 			if b.Space != lowering.Input {
 				continue
 			}
-			if i, ok := index[b.Name]; ok && !e.inputs[i].typ.Equal(b.Type) {
-				return fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, r.s.Rank, e.inputs[i].typ)
-			} else if ok {
+			if in := inputNamed(e.inputs, b.Name); in != nil {
+				if !in.Type.Equal(b.Type) {
+					return fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, sch.Rank, in.Type)
+				}
 				continue
 			}
-			index[b.Name] = len(e.inputs)
 			fill := fills[b.Name]
 			if fill == nil {
 				fill = given
 			}
-			e.inputs = append(e.inputs, input{name: b.Name, typ: b.Type, fill: fill})
+			e.inputs = append(e.inputs, &Input{Name: b.Name, Type: b.Type, fill: fill})
 		}
-		for i := range r.s.Steps {
-			if st := &r.s.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
-				if at, ok := index[st.Args[0].Name]; ok {
-					rows := st.Args[1].Type.Dims[0].Len()
-					if limit := &e.inputs[at].limit; *limit == 0 || rows < *limit {
-						*limit = rows
+		for i := range sch.Steps {
+			if st := &sch.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
+				if in := inputNamed(e.inputs, st.Args[0].Name); in != nil {
+					if rows := st.Args[1].Type.Dims[0].Len(); in.limit == 0 || rows < in.limit {
+						in.limit = rows
 					}
 				}
-			}
-		}
-	}
-	for _, r := range e.ranks {
-		for i, b := range r.s.Buffers {
-			if b.Space == lowering.Input {
-				r.feeds = append(r.feeds, newFeed(r.s, i, &e.inputs[index[b.Name]]))
 			}
 		}
 	}
 	return nil
 }
 
-func newFeed(s *lowering.Schedule, buffer int, in *input) feed {
+// inputNamed finds an input, or nil.
+func inputNamed(list []*Input, name string) *Input {
+	i := slices.IndexFunc(list, func(in *Input) bool { return in.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return list[i]
+}
+
+func newFeed(s *lowering.Schedule, buffer int, in *Input) feed {
 	f := feed{buffer: buffer, in: in}
-	if in.typ.Layout.Kind == graph.Sharded {
-		part := piecesOf(in.typ, s.Ranks, s.Rank)
-		f.part, f.cols, f.stride = &part, graph.RowElems(in.typ.Dims), graph.RowElems(s.Local(in.typ).Dims)
+	if in.Type.Layout.Kind == graph.Sharded {
+		part := piecesOf(in.Type, s.Ranks, s.Rank)
+		f.part, f.cols, f.stride = &part, graph.RowElems(in.Type.Dims), graph.RowElems(s.Local(in.Type).Dims)
 	}
 	return f
 }
@@ -84,20 +75,19 @@ func newFeed(s *lowering.Schedule, buffer int, in *input) feed {
 // feed fills the inputs; their memory only grows, so that decoding allocates
 // nothing.
 func (e *Engine) feed(b *Batch, z graph.Sizes) error {
-	for i := range e.inputs {
-		in := &e.inputs[i]
-		n := int64(in.typ.DType.Bytes())
-		for _, d := range in.typ.Dims {
+	for _, in := range e.inputs {
+		n := int64(in.Type.DType.Bytes())
+		for _, d := range in.Type.Dims {
 			if d.Sym != 0 {
 				n *= z.Of(d.Sym)
 			} else {
 				n *= int64(d.Len())
 			}
 		}
-		if int64(cap(in.data)) < n {
-			in.data = make([]byte, n, 2*n)
+		if int64(cap(in.Data)) < n {
+			in.Data = make([]byte, n, 2*n)
 		}
-		in.data = in.data[:n]
+		in.Data = in.Data[:n]
 		if err := in.fill(b, in); err != nil {
 			return err
 		}
@@ -107,7 +97,7 @@ func (e *Engine) feed(b *Batch, z graph.Sizes) error {
 
 // feed takes an input from the host.
 func (r *rank) feed(f *feed) {
-	data := f.in.data
+	data := f.in.Data
 	if f.part != nil {
 		data = f.cut(r.memory[f.buffer])
 	}
@@ -118,8 +108,8 @@ func (r *rank) feed(f *feed) {
 
 // cut copies what the rank holds, into old where that is large enough.
 func (f *feed) cut(old []byte) []byte {
-	size := f.in.typ.DType.Bytes()
-	rows := len(f.in.data) / max(1, f.cols*size)
+	size := f.in.Type.DType.Bytes()
+	rows := len(f.in.Data) / max(1, f.cols*size)
 	n := rows * f.stride * size
 	if f.part.rows {
 		n = 0
@@ -133,14 +123,14 @@ func (f *feed) cut(old []byte) []byte {
 	out := old[:n]
 	f.part.each(rows, f.cols, func(row, whole, partRow, part, n int) {
 		from, to := (row*f.cols+whole)*size, (partRow*f.stride+part)*size
-		copy(out[to:to+n*size], f.in.data[from:])
+		copy(out[to:to+n*size], f.in.Data[from:])
 	})
 	return out
 }
 
 // given copies an input of the caller.
-func given(b *Batch, in *input) error {
-	name, d, data := in.name, in.typ.DType, in.data
+func given(b *Batch, in *Input) error {
+	name, d, data := in.Name, in.Type.DType, in.Data
 	a, ok := b.Inputs[name]
 	switch {
 	case !ok:
@@ -150,7 +140,7 @@ func given(b *Batch, in *input) error {
 	case len(a.Data) != len(data):
 		return fmt.Errorf("input %s has shape %v and %d bytes, the graph wants %d for this batch", name, a.Shape, len(a.Data), len(data))
 	case !in.fits(a.Shape):
-		return fmt.Errorf("input %s has shape %v, the graph wants %s", name, a.Shape, in.typ)
+		return fmt.Errorf("input %s has shape %v, the graph wants %s", name, a.Shape, in.Type)
 	}
 	copy(data, a.Data)
 	return nil
@@ -158,8 +148,8 @@ func given(b *Batch, in *input) error {
 
 // fits compares a shape with the type's; the number of bytes tells the symbols. A
 // single row may be given without its first axis.
-func (in *input) fits(shape []int) bool {
-	dims := in.typ.Dims
+func (in *Input) fits(shape []int) bool {
+	dims := in.Type.Dims
 	if len(shape) == len(dims)-1 && dims[0].Sym != 0 {
 		dims = dims[1:]
 	}
@@ -174,8 +164,8 @@ func (in *input) fits(shape []int) bool {
 	return true
 }
 
-func fillIDs(b *Batch, in *input) error {
-	ids := view[int32](in.data)
+func fillIDs(b *Batch, in *Input) error {
+	ids := view[int32](in.Data)
 	at := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -193,8 +183,8 @@ func fillIDs(b *Batch, in *input) error {
 	return nil
 }
 
-func fillSegments(b *Batch, in *input) error {
-	seg := view[int32](in.data)
+func fillSegments(b *Batch, in *Input) error {
+	seg := view[int32](in.Data)
 	start := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -204,16 +194,16 @@ func fillSegments(b *Batch, in *input) error {
 	return nil
 }
 
-func fillPast(b *Batch, in *input) error {
-	past := view[int32](in.data)
+func fillPast(b *Batch, in *Input) error {
+	past := view[int32](in.Data)
 	for i := range b.Sequences {
 		past[i] = int32(b.Sequences[i].past)
 	}
 	return nil
 }
 
-func fillRows(b *Batch, in *input) error {
-	rows := view[int32](in.data)
+func fillRows(b *Batch, in *Input) error {
+	rows := view[int32](in.Data)
 	start, at := 0, 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]

@@ -29,8 +29,10 @@ func (e *Engine) Alloc() (int, error) {
 	defer e.mu.Unlock()
 	for i, s := range e.slots.state {
 		if s == free {
+			if err := e.clear(i); err != nil {
+				return 0, err
+			}
 			e.slots.state[i] = taken
-			e.clear(i)
 			return i, nil
 		}
 	}
@@ -55,22 +57,18 @@ func (e *Engine) Reset(slot int) error {
 	if slot < 0 || slot >= len(e.slots.state) || e.slots.state[slot] == free {
 		return fmt.Errorf("state slot %d is not taken", slot)
 	}
+	if err := e.clear(slot); err != nil {
+		return err
+	}
 	e.slots.state[slot] = taken
-	e.clear(slot)
 	return nil
 }
 
 // clear makes the state of a slot zero. Of caches nothing is read that was not
 // written since.
-func (e *Engine) clear(slot int) {
+func (e *Engine) clear(slot int) error {
 	e.slots.tokens[slot] = 0
-	for _, r := range e.ranks {
-		for i, b := range r.s.Buffers {
-			if b.Space == lowering.State {
-				clear(r.memory[i][int64(slot)*b.Bytes : int64(slot+1)*b.Bytes])
-			}
-		}
-	}
+	return e.machine.Clear(slot)
 }
 
 // Len is the number of tokens that a sequence has been given.
@@ -106,14 +104,18 @@ func (e *Engine) SetLen(slot, tokens int) error {
 func (e *Engine) State(slot int, name string) ([]float32, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.usable(slot); err != nil {
-		return nil, err
-	}
 	var out []float32
-	err := e.eachPiece(slot, name, func(size int) error {
+	err := e.eachHeld(slot, name, func(size int) error {
 		out = make([]float32, size)
 		return nil
-	}, func(whole int, held []float32) { copy(out[whole:], held) })
+	}, func(h held) error {
+		data := make([]byte, h.bytes)
+		if err := e.machine.Read(h.rank, h.buffer, h.at, data); err != nil {
+			return err
+		}
+		h.each(func(whole, part, n int) { copy(out[whole:whole+n], view[float32](data)[part:]) })
+		return nil
+	})
 	return out, err
 }
 
@@ -121,39 +123,55 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 func (e *Engine) SetState(slot int, name string, values []float32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.usable(slot); err != nil {
-		return err
-	}
-	return e.eachPiece(slot, name, func(size int) error {
+	return e.eachHeld(slot, name, func(size int) error {
 		if len(values) != size {
 			return fmt.Errorf("state %s has %d elements, %d given", name, size, len(values))
 		}
 		return nil
-	}, func(whole int, held []float32) { copy(held, values[whole:]) })
+	}, func(h held) error {
+		data := make([]byte, h.bytes)
+		h.each(func(whole, part, n int) { copy(view[float32](data)[part:part+n], values[whole:]) })
+		return e.machine.Write(h.rank, h.buffer, h.at, data)
+	})
 }
 
-// eachPiece visits what the ranks hold of a slot's state, once its size is right.
-func (e *Engine) eachPiece(slot int, name string, size func(int) error, see func(whole int, held []float32)) error {
+// held is what a rank holds of the state of a slot: bytes of a buffer, and where
+// their elements are in the whole.
+type held struct {
+	rank, buffer int
+	at, bytes    int64
+	each         func(visit func(whole, part, n int))
+}
+
+// eachHeld visits what the ranks hold of a slot's state, once its size is right.
+func (e *Engine) eachHeld(slot int, name string, size func(int) error, see func(held) error) error {
+	if err := e.usable(slot); err != nil {
+		return err
+	}
 	found := false
-	for _, r := range e.ranks {
-		for i, b := range r.s.Buffers {
+	for r, s := range e.schedules {
+		for i, b := range s.Buffers {
 			if b.Space != lowering.State && b.Space != lowering.Cache || b.Name != name {
 				continue
 			}
 			rows, room := 1, 1
 			if b.Space == lowering.Cache {
-				rows, room = e.slots.tokens[slot], r.context
+				rows, room = e.slots.tokens[slot], e.machine.Room()
 			}
+			cols := graph.RowElems(b.Type.Dims)
 			if !found {
 				found = true
-				if err := size(rows * graph.RowElems(b.Type.Dims)); err != nil {
+				if err := size(rows * cols); err != nil {
 					return err
 				}
 			}
-			n, cols := int(b.Bytes)/4, graph.RowElems(b.Type.Dims)
-			held := view[float32](r.memory[i])[slot*room*n : (slot*room+rows)*n]
-			p := piecesOf(b.Type, r.s.Ranks, r.s.Rank)
-			p.each(rows, cols, func(row, whole, _, part, size int) { see(row*cols+whole, held[row*n+part:row*n+part+size]) })
+			p, width := piecesOf(b.Type, s.Ranks, s.Rank), int(b.Bytes)/4
+			h := held{r, i, int64(slot*room) * b.Bytes, int64(rows) * b.Bytes, func(visit func(whole, part, n int)) {
+				p.each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*width+part, n) })
+			}}
+			if err := see(h); err != nil {
+				return err
+			}
 		}
 	}
 	if !found {

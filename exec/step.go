@@ -62,7 +62,7 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.turn(turn{ctx: ctx, sizes: z}); err != nil {
+	if err := e.machine.Step(ctx, z); err != nil {
 		for _, q := range b.Sequences {
 			e.slots.state[q.Slot] = broken
 		}
