@@ -23,7 +23,8 @@ var mayImport = map[string][]string{
 	"passes":         {"graph"},
 	"lowering":       {"graph"},
 	"kernels":        {"graph", "kernels"},
-	"exec":           {"graph", "lowering", "kernels"},
+	"exec":           {"graph", "lowering", "kernels", "exec"},
+	"exec/cuda":      {"graph", "lowering", "kernels", "exec", "internal/ptx"},
 	"visualize":      {"graph", "lowering"},
 	"internal":       {},
 	"examples":       {"*"},
@@ -37,7 +38,7 @@ var mayImport = map[string][]string{
 // onlyIn lists foreign modules that only one folder may import, so that who
 // does not use the folder does not link them.
 var onlyIn = map[string]string{
-	"gorgonia.org/":           "interop/gorgonia examples/gorgonia",
+	"gorgonia.org/":           "interop/gorgonia examples/gorgonia exec/cuda/gorgoniacu",
 	"github.com/spf13/":       "cmd",
 	"github.com/schollz/":     "cmd",
 	"github.com/emicklei/dot": "visualize",

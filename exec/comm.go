@@ -130,7 +130,7 @@ func (c *shared) reduceScatter(x *exchange) error {
 		return err
 	}
 	from, to := &x.args[0], &x.results[0]
-	x.parts[c.rank].each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+	x.parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
 		c.sum(0, row, whole, n, func(col int, sum []float32) {
 			to.Write(partRow*to.Stride+part+col-whole, sum)
 		})
@@ -146,7 +146,7 @@ func (c *shared) allGather(x *exchange) error {
 	to := &x.results[0]
 	for r, p := range c.posted {
 		from := &p.args[0]
-		x.parts[r].each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
+		x.parts[r].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
 			copyElems(to, row*to.Stride+whole, from, partRow*from.Stride+part, n)
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -14,9 +15,9 @@ import (
 type feed struct {
 	buffer int
 	in     *Input
-	part   *pieces // nil: all of it
-	cols   int     // elements of a row of the whole
-	stride int     // of what the rank holds
+	part   *place.Pieces // nil: all of it
+	cols   int           // elements of a row of the whole
+	stride int           // of what the rank holds
 }
 
 // The inputs that every batch has are made from its sequences.
@@ -66,7 +67,7 @@ func inputNamed(list []*Input, name string) *Input {
 func newFeed(s *lowering.Schedule, buffer int, in *Input) feed {
 	f := feed{buffer: buffer, in: in}
 	if in.Type.Layout.Kind == graph.Sharded {
-		part := piecesOf(in.Type, s.Ranks, s.Rank)
+		part := place.PiecesOf(in.Type, s.Ranks, s.Rank)
 		f.part, f.cols, f.stride = &part, graph.RowElems(in.Type.Dims), graph.RowElems(s.Local(in.Type).Dims)
 	}
 	return f
@@ -111,17 +112,17 @@ func (f *feed) cut(old []byte) []byte {
 	size := f.in.Type.DType.Bytes()
 	rows := len(f.in.Data) / max(1, f.cols*size)
 	n := rows * f.stride * size
-	if f.part.rows {
+	if f.part.Rows {
 		n = 0
-		for _, x := range f.part.list {
-			n += x.n * f.stride * size
+		for _, x := range f.part.List {
+			n += x.N * f.stride * size
 		}
 	}
 	if cap(old) < n {
 		old = make([]byte, n)
 	}
 	out := old[:n]
-	f.part.each(rows, f.cols, func(row, whole, partRow, part, n int) {
+	f.part.Each(rows, f.cols, func(row, whole, partRow, part, n int) {
 		from, to := (row*f.cols+whole)*size, (partRow*f.stride+part)*size
 		copy(out[to:to+n*size], f.in.Data[from:])
 	})

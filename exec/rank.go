@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -23,7 +24,7 @@ type rank struct {
 	init    []step
 	steps   []step
 	feeds   []feed
-	outputs []operand
+	outputs []place.Operand
 	sizes   graph.Sizes
 	bound   bool // steps are bound to sizes and to the memory as it is
 }
@@ -38,7 +39,7 @@ type turn struct {
 // step is a step of the schedule with its tensors bound to memory.
 type step struct {
 	*lowering.Step
-	args, results []operand
+	args, results []place.Operand
 	kernel        kernels.Kernel
 	call          kernels.Call
 	wide          bool // worth more than one worker
@@ -56,7 +57,7 @@ func newRank(s *lowering.Schedule, tensor func(string) (graph.Array, error), o O
 		return nil, err
 	}
 	for _, out := range s.Outputs {
-		r.outputs = append(r.outputs, newOperand(s, out.Ref))
+		r.outputs = append(r.outputs, place.NewOperand(s, out.Ref))
 	}
 	r.steps, err = newSteps(s, s.Steps, o.Kernels)
 	return r, err
@@ -73,10 +74,10 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 		st := step{Step: from}
 		st.call = kernels.Call{Args: make([]kernels.Tensor, len(from.Args)), Results: make([]kernels.Tensor, len(from.Results)), Attrs: from.Attrs}
 		for _, ref := range from.Args {
-			st.args = append(st.args, newOperand(s, ref))
+			st.args = append(st.args, place.NewOperand(s, ref))
 		}
 		for _, ref := range from.Results {
-			st.results = append(st.results, newOperand(s, ref))
+			st.results = append(st.results, place.NewOperand(s, ref))
 		}
 		if from.Kind == lowering.Launch {
 			k, ok := set[from.Op.Name]

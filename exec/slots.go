@@ -3,6 +3,7 @@ package exec
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -165,9 +166,9 @@ func (e *Engine) eachHeld(slot int, name string, size func(int) error, see func(
 					return err
 				}
 			}
-			p, width := piecesOf(b.Type, s.Ranks, s.Rank), int(b.Bytes)/4
+			p, width := place.PiecesOf(b.Type, s.Ranks, s.Rank), int(b.Bytes)/4
 			h := held{r, i, int64(slot*room) * b.Bytes, int64(rows) * b.Bytes, func(visit func(whole, part, n int)) {
-				p.each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*width+part, n) })
+				p.Each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*width+part, n) })
 			}}
 			if err := see(h); err != nil {
 				return err

@@ -1,0 +1,66 @@
+package place
+
+import "github.com/krait-ml/krait/graph"
+
+// Pieces says where what a rank holds of a tensor is in the whole: stretches of
+// each row, or of the rows when the first axis is sharded.
+type Pieces struct {
+	Rows bool
+	List []Piece
+}
+
+// Piece is a stretch of N elements, or rows.
+type Piece struct{ Whole, Part, N int }
+
+// PiecesOf works the pieces out from the extents of a type.
+func PiecesOf(t graph.Type, ranks, rank int) Pieces {
+	runs := t.Extents(ranks, rank)
+	if runs == nil {
+		runs = []graph.Run{{Start: 0, Len: graph.RowElems(t.Dims)}}
+		t = graph.TypeOf(t.DType, graph.Symbol(graph.Tokens), graph.Size(runs[0].Len))
+		t.Layout.Axis = 1
+	}
+	axis := t.Layout.Axis
+	if t.Ragged() { // a row per sequence and token
+		t.Dims = t.Dims[1:]
+		axis--
+	}
+	outer, inner, held := 1, 1, 0
+	for i, d := range t.Dims {
+		if i > axis && axis > 0 {
+			inner *= d.Len()
+		} else if 0 < i && i < axis {
+			outer *= d.Len()
+		}
+	}
+	for _, r := range runs {
+		held += r.Len
+	}
+	p := Pieces{Rows: axis == 0}
+	for o := range outer {
+		at := o * held
+		for _, r := range runs {
+			if r.Len > 0 {
+				p.List = append(p.List, Piece{(o*t.Dims[axis].Len() + r.Start) * inner, at * inner, r.Len * inner})
+			}
+			at += r.Len
+		}
+	}
+	return p
+}
+
+// Each visits stretches of n elements of a whole tensor of rows times cols: row
+// and column in the whole, row and column in the part.
+func (p *Pieces) Each(rows, cols int, f func(row, whole, partRow, part, n int)) {
+	for _, x := range p.List {
+		if !p.Rows {
+			for row := range rows {
+				f(row, x.Whole, row, x.Part, x.N)
+			}
+			continue
+		}
+		for i := range x.N {
+			f(x.Whole+i, 0, x.Part+i, 0, cols)
+		}
+	}
+}
