@@ -8,7 +8,13 @@ func infer(n *Node, ranks int) ([]Type, error) {
 		return nil, err
 	}
 	if n.Op.infer != nil {
-		return n.Op.infer(n)
+		out, err := n.Op.infer(n)
+		for i := range out {
+			if err := out[i].Valid(); err != nil {
+				return nil, fmt.Errorf("result %d: %w", i, err)
+			}
+		}
+		return out, err
 	}
 	b, in, err := bindNode(n)
 	if err != nil {

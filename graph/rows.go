@@ -41,6 +41,12 @@ func costSelect(n *Node, _ *binding) Cost {
 }
 
 func checkRotary(n *Node, b *binding) error {
+	if theta := n.Attrs.Float("theta"); !(theta > 0) {
+		return fmt.Errorf("attribute theta is %v; it must be above 0", theta)
+	}
+	if err := checkHeads(n, b, 0); err != nil {
+		return err
+	}
 	if dims, head := n.Attrs.Int("dims"), b.size['p']; dims < 0 || dims%2 != 0 || dims > head {
 		return fmt.Errorf("attribute dims is %d; it must be even and at most %d, the size of a head", dims, head)
 	}
@@ -55,7 +61,22 @@ func checkPositions(n *Node, seg int) error {
 	return checkSegments(seg)(n, nil)
 }
 
-func checkAttention(n *Node, _ *binding) error {
+// checkHeads: where heads are units, all operands must have heads of one size,
+// which nothing else says.
+func checkHeads(n *Node, b *binding, operands ...int) error {
+	for _, i := range operands {
+		d := n.Args[i].Type.Dims
+		if f := d[len(d)-1].Fields; len(f) != 1 || f[0].Unit != b.size['p'] {
+			return fmt.Errorf("operand %d has heads %s; its units must be heads of %d, as in operand 0", i, d[len(d)-1], b.size['p'])
+		}
+	}
+	return nil
+}
+
+func checkAttention(n *Node, b *binding) error {
+	if err := checkHeads(n, b, 0, 1, 2, 3, 4); err != nil {
+		return err
+	}
 	for _, i := range []int{3, 4} {
 		if d := n.Args[i].Type.Dims; d[0].Sym != Seqs || d[1].Sym != Cached {
 			return fmt.Errorf("operand %d must be a cache, f32[s c …], found %s", i, n.Args[i].Type)

@@ -41,8 +41,26 @@ func (m matrix) transposed() matrix {
 	return matrixOf(m.cols, m.rows, func(i, j int) float64 { return m.at(j, i) })
 }
 
-// row is row i by itself.
-func (m matrix) row(i int) matrix { return matrix{1, m.cols, m.v[i*m.cols : (i+1)*m.cols]} }
+// row is row i by itself, rowsFrom n rows from row i on.
+func (m matrix) row(i int) matrix         { return m.rowsFrom(i, 1) }
+func (m matrix) rowsFrom(i, n int) matrix { return matrix{n, m.cols, m.v[i*m.cols : (i+n)*m.cols]} }
+
+// colsFrom is n columns from column j on.
+func (m matrix) colsFrom(j, n int) matrix {
+	return matrixOf(m.rows, n, func(i, k int) float64 { return m.at(i, j+k) })
+}
+
+// beside joins matrices of so many rows, given by their elements, row by row.
+func beside(rows int, parts ...[]float64) []float64 {
+	var all []float64
+	for i := range rows {
+		for _, p := range parts {
+			n := len(p) / rows
+			all = append(all, p[i*n:(i+1)*n]...)
+		}
+	}
+	return all
+}
 
 // filled is a matrix of m's shape with one value everywhere.
 func (m matrix) filled(v float64) matrix {
@@ -91,9 +109,16 @@ type opCase struct {
 	params map[string]graph.Array
 	batch  exec.Batch
 	tokens int
-	owner  []int     // by token: its sequence
-	first  []int     // by sequence: its first token
-	states []operand // before the step, a row per sequence
+	owner  []int // by token: its sequence
+	first  []int // by sequence: its first token
+	past   []int // by sequence: its tokens before the step, nil when that does not matter
+	states []state
+}
+
+// state is what sequences keep, as it is before the step.
+type state struct {
+	name   string
+	before [][]float64 // by sequence
 }
 
 // operand is a value of krait's graph and what is in it.
@@ -161,16 +186,23 @@ func (c *opCase) param(f func(i, j int) float64, dims ...graph.Dim) operand {
 	return operand{c.b.Param(name, graph.TypeOf(graph.F32, dims...), nil), m}
 }
 
-// weight is a matrix in one of the formats of checkpoints.
-func (c *opCase) weight(rows, cols int) operand {
+// weight is a tensor in one of the formats of checkpoints, as a matrix with the
+// last axis for its columns.
+func (c *opCase) weight(shape ...int) operand {
+	cols := shape[len(shape)-1]
+	rows := graph.Array{Shape: shape}.Elems() / cols
 	d := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(c.t, "format")
 	name := c.name()
-	a, err := graph.ArrayOf(float32s(matrixOf(rows, cols, c.normal).v), rows, cols).Convert(d)
+	a, err := graph.ArrayOf(float32s(matrixOf(rows, cols, c.normal).v), shape...).Convert(d)
 	c.must(err)
 	c.params[name] = a
 	exact := a.Float32s()
 	m := matrixOf(rows, cols, func(i, j int) float64 { return float64(exact[i*cols+j]) })
-	return operand{c.b.Param(name, graph.TypeOf(d, graph.Size(rows), graph.Size(cols)), nil), m}
+	var dims []graph.Dim
+	for _, n := range shape {
+		dims = append(dims, graph.Size(n))
+	}
+	return operand{c.b.Param(name, graph.TypeOf(d, dims...), nil), m}
 }
 
 // state has a row per sequence.
@@ -181,8 +213,32 @@ func (c *opCase) state(dims ...graph.Dim) operand {
 	}
 	m, name := matrixOf(len(c.batch.Sequences), n, c.normal), c.name()
 	o := operand{c.b.State(name, graph.TypeOf(graph.F32, append([]graph.Dim{graph.Symbol(graph.Seqs)}, dims...)...)), m}
-	c.states = append(c.states, o)
+	before := make([][]float64, m.rows)
+	for i := range before {
+		before[i] = m.row(i).v
+	}
+	c.states = append(c.states, state{name, before})
 	return o
+}
+
+// cache is a state with a row per token that each sequence had before.
+func (c *opCase) cache(width graph.Dim) (operand, state) {
+	st := state{name: c.name()}
+	for _, n := range c.past {
+		st.before = append(st.before, matrixOf(n, width.Len(), c.normal).v)
+	}
+	c.states = append(c.states, st)
+	t := graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Symbol(graph.Cached), width)
+	return operand{value: c.b.State(st.name, t)}, st
+}
+
+// drawPast draws how many tokens the sequences had before: few, or about as many
+// as a cache has room for at first and as attention looks at together.
+func (c *opCase) drawPast() operand {
+	for range c.batch.Sequences {
+		c.past = append(c.past, rapid.SampledFrom([]int{0, 1, 2, 5, 63, 64, 127, 130}).Draw(c.t, "past"))
+	}
+	return operand{value: c.b.Input("past", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs)))}
 }
 
 func (c *opCase) segments() operand {
@@ -199,7 +255,7 @@ func (c *opCase) apply(attrs graph.Attrs, operands ...operand) {
 }
 
 // run steps krait's graph with the kernels given. It returns the result and then
-// each state, a row per sequence.
+// each state, sequence by sequence.
 func (c *opCase) run(set kernels.Set) [][]float32 {
 	g, err := c.b.Graph()
 	c.must(err)
@@ -212,8 +268,11 @@ func (c *opCase) run(set kernels.Set) [][]float32 {
 	for _, q := range c.batch.Sequences {
 		_, err := e.Alloc()
 		c.must(err)
-		for _, o := range c.states {
-			c.must(e.SetState(q.Slot, o.value.Name, float32s(o.row(q.Slot).v)))
+		if c.past != nil {
+			c.must(e.SetLen(q.Slot, c.past[q.Slot]))
+		}
+		for _, st := range c.states {
+			c.must(e.SetState(q.Slot, st.name, float32s(st.before[q.Slot])))
 		}
 	}
 	c.must(e.Step(context.Background(), &c.batch))
@@ -223,10 +282,10 @@ func (c *opCase) run(set kernels.Set) [][]float32 {
 	for i := range y.Rows() {
 		results[0] = append(results[0], y.Row(i)...)
 	}
-	for _, o := range c.states {
+	for _, st := range c.states {
 		var all []float32
 		for _, q := range c.batch.Sequences {
-			one, err := e.State(q.Slot, o.value.Name)
+			one, err := e.State(q.Slot, st.name)
 			c.must(err)
 			all = append(all, one...)
 		}

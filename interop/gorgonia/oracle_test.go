@@ -31,10 +31,15 @@ var oracles = map[string]struct {
 	"add":    {run: pairs(G.Add)},
 	"mul":    {run: pairs(G.HadamardProd)},
 
-	"silu":      {run: each(func(x *G.Node) *G.Node { return mul(x, G.Must(G.Sigmoid(x))) })},
+	"times":     {run: multiply},
+	"head_down": {run: headProduct},
+	"head_up":   {run: headProduct},
+	"concat":    {run: concat},
+
+	"silu":      {run: each(silu)},
 	"gelu":      {run: each(gelu)},
 	"gelu_tanh": {run: each(geluTanh)},
-	"relu":      {run: each(func(x *G.Node) *G.Node { return G.Must(G.Rectify(x)) })},
+	"relu":      {run: each(relu)},
 	"softplus":  {run: each(func(x *G.Node) *G.Node { return G.Must(G.Softplus(x)) })},
 	"neg_exp":   {run: each(func(x *G.Node) *G.Node { return G.Must(G.Neg(G.Must(G.Exp(x)))) })},
 	"clamp":     {run: clamp},
@@ -46,9 +51,17 @@ var oracles = map[string]struct {
 	"rms_scale":     {run: rmsScale},
 	"rms_rows":      {run: rmsRows},
 
+	"group_sumsq":     {run: groupSumSquares},
+	"group_rms_scale": {run: groupRMSScale},
+
 	"conv1d":         {run: conv1d},
 	"selective_scan": {run: selectiveScan},
 	"ssd_scan":       {run: ssdScan},
+
+	"rotary":    {run: rotary},
+	"attention": {run: attention},
+	"router":    {run: router},
+	"experts":   {run: experts},
 
 	"quantize":   {why: narrow},
 	"dequantize": {why: narrow},
@@ -119,17 +132,30 @@ func spoil(op string, i int) kernels.Set {
 		Units: func(*kernels.Call) int { return 1 },
 		Run: func(c *kernels.Call, _, _ int) {
 			right.Run(c, 0, right.Units(c))
-			r := &c.Results[i]
-			largest := 1.0
-			for row := range r.Rows() {
-				for _, v := range r.Row(row) {
-					largest = max(largest, math.Abs(float64(v)))
-				}
-			}
-			r.Row(r.Rows() - 1)[r.Cols-1] += float32(3 * tolerance * largest)
+			v := largest(&c.Results[i], op == "attention" && i > 0)
+			*v += float32(3 * tolerance * max(1, math.Abs(float64(*v))))
 		},
 	}
 	return set
+}
+
+// largest is the element of the largest magnitude. Of a cache, which has a row
+// per slot and token, it is one that has been written: the others are 0.
+func largest(r *kernels.Tensor, cache bool) *float32 {
+	rows := r.Rows()
+	if cache {
+		rows *= r.Dims[1]
+	}
+	at := &r.Row(0)[0]
+	for i := range rows {
+		row := r.Row(i)
+		for j := range row {
+			if math.Abs(float64(row[j])) > math.Abs(float64(*at)) {
+				at = &row[j]
+			}
+		}
+	}
+	return at
 }
 
 func mul(x, y *G.Node) *G.Node { return G.Must(G.HadamardProd(x, y)) }
@@ -157,6 +183,9 @@ func pairs(f func(x, y *G.Node) (*G.Node, error)) oracle {
 	}
 }
 
+func silu(x *G.Node) *G.Node { return mul(x, G.Must(G.Sigmoid(x))) }
+func relu(x *G.Node) *G.Node { return G.Must(G.Rectify(x)) }
+
 // gelu is x Φ(x) with Φ(x) = 1/2 + φ(x) (x + x³/3 + x⁵/(3·5) + …), Marsaglia
 // 2004, since Gorgonia has no erf. The sum is good for x from -8 to 8.
 func gelu(x *G.Node) *G.Node {
@@ -182,6 +211,23 @@ func clamp(c *opCase) [][]float64 {
 	return [][]float64{evaluate(func(n []*G.Node) *G.Node {
 		return G.Must(G.MinBetween(G.Must(G.MaxBetween(n[0], n[1])), n[2]))
 	}, x.matrix, x.filled(lo), x.filled(hi))}
+}
+
+func multiply(c *opCase) [][]float64 {
+	x, by := c.input(graph.Size(c.size("d"))), c.normal(0, 0)
+	c.apply(graph.Attrs{"by": by}, x)
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return times(n[0], by) }, x.matrix)}
+}
+
+func concat(c *opCase) [][]float64 {
+	var values []operand
+	var parts []matrix
+	for range rapid.IntRange(2, 4).Draw(c.t, "operands") {
+		values = append(values, c.input(graph.Size(c.size("d"))))
+		parts = append(parts, values[len(values)-1].matrix)
+	}
+	c.apply(graph.Attrs{"names": "a|b|c|d"[:2*len(values)-1]}, values...)
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return G.Must(G.Concat(1, n...)) }, parts...)}
 }
 
 // product is x times y in Gorgonia.
@@ -290,33 +336,62 @@ func groupRMSNorm(c *opCase) [][]float64 {
 	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return mul(normalised(n[0]), n[1]) }, groups, weights)}
 }
 
+// sumsq is the sum of squares of each row of x.
+func sumsq(x *G.Node) *G.Node { return G.Must(G.Sum(G.Must(G.Square(x)), 1)) }
+
 func sumSquares(c *opCase) [][]float64 {
 	x := c.input(graph.Size(c.size("d")))
 	c.apply(nil, x)
-	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return G.Must(G.Sum(G.Must(G.Square(n[0])), 1)) }, x.matrix)}
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return sumsq(n[0]) }, x.matrix)}
 }
 
-// rmsScale has a part of a row of width channels, and the sum over all of it.
+func groupSumSquares(c *opCase) [][]float64 {
+	g, e := c.few("g"), c.size("e")
+	x := c.input(graph.Size(g * e))
+	c.apply(graph.Attrs{"groups": g}, x)
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return sumsq(n[0]) }, matrix{c.tokens * g, e, x.v})}
+}
+
+// byRMS is each row of x by its root mean square, given the sum of the squares of
+// width channels.
+func byRMS(x, sum *G.Node, width int) *G.Node {
+	rms := G.Must(G.Sqrt(plus(times(sum, 1/float64(width)), eps)))
+	return G.Must(G.BroadcastHadamardDiv(x, rms, nil, []byte{1}))
+}
+
+// sumOver draws sums of so many squares.
+func (c *opCase) sumOver(width int) func(int, int) float64 {
+	return func(int, int) float64 { return float64(width) * c.rng.ExpFloat64() }
+}
+
 func rmsRows(c *opCase) [][]float64 {
 	d := c.size("d")
 	width := d * c.few("ranks")
-	x := c.input(graph.Size(d))
-	sum := c.perToken(func(int, int) float64 { return float64(width) * c.rng.ExpFloat64() })
+	x, sum := c.input(graph.Size(d)), c.perToken(c.sumOver(width))
 	c.apply(graph.Attrs{"width": width, "eps": eps}, x, sum)
-	return [][]float64{evaluate(func(n []*G.Node) *G.Node {
-		rms := G.Must(G.Sqrt(plus(times(n[1], 1/float64(width)), eps)))
-		return G.Must(G.BroadcastHadamardDiv(n[0], rms, nil, []byte{1}))
-	}, x.matrix, sum.matrix)}
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return byRMS(n[0], n[1], width) }, x.matrix, sum.matrix)}
 }
 
+// rmsScale has a part of a row of width channels, and the sum over all of it.
 func rmsScale(c *opCase) [][]float64 {
 	d := c.size("d")
 	width := d * c.few("ranks")
 	x, w := c.input(graph.Size(d)), c.param(c.normal, graph.Size(d))
-	sum := c.perToken(func(int, int) float64 { return float64(width) * c.rng.ExpFloat64() })
+	sum := c.perToken(c.sumOver(width))
 	c.apply(graph.Attrs{"width": width, "eps": eps}, x, sum, w)
 	return [][]float64{evaluate(func(n []*G.Node) *G.Node {
-		rms := G.Must(G.Sqrt(plus(times(n[1], 1/float64(width)), eps)))
-		return G.Must(G.BroadcastHadamardProd(G.Must(G.BroadcastHadamardDiv(n[0], rms, nil, []byte{1})), n[2], nil, []byte{0}))
+		return G.Must(G.BroadcastHadamardProd(byRMS(n[0], n[1], width), n[2], nil, []byte{0}))
 	}, x.matrix, sum.matrix, w.matrix)}
+}
+
+// groupRMSScale has a row per token and group.
+func groupRMSScale(c *opCase) [][]float64 {
+	g, e := c.few("g"), c.size("e")
+	x, w := c.input(graph.Size(g*e)), c.param(c.normal, graph.Size(g*e))
+	sum := c.inputOf(graph.Size(g), c.sumOver(e))
+	c.apply(graph.Attrs{"width": e, "eps": eps}, x, sum, w)
+	groups := matrix{c.tokens * g, e, x.v}
+	weights := matrixOf(groups.rows, e, func(i, j int) float64 { return w.at(0, i%g*e+j) })
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return mul(byRMS(n[0], n[1], e), n[2]) },
+		groups, matrix{groups.rows, 1, sum.v}, weights)}
 }

@@ -1,0 +1,162 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// transformerCases are as deriveCases, but want the types of all results.
+var transformerCases = []struct{ name, leaves, node, want string }{
+	// 6 heads of 2 channels in 2 groups: ranks have heads {0}, {1 2}, {3}, {4 5}.
+	{"attention, all whole", attended(6, 2, "whole", "whole", "whole", "whole"), attentionNode,
+		"f32[t 12/2]; f32[s c 4/2]; f32[s c 4/2]"},
+	{"attention, groups covered", attended(6, 2, "split", "cover/6", "cover/6", "cover/6"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 4/2] shard(2: cover/6); f32[s c 4/2] shard(2: cover/6)"},
+	{"attention, keys whole, caches covered", attended(6, 2, "split", "whole", "cover/6", "cover/6"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 4/2] shard(2: cover/6); f32[s c 4/2] shard(2: cover/6)"},
+	{"attention, keys and caches whole", attended(6, 2, "split", "whole", "whole", "whole"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 4/2]; f32[s c 4/2]"},
+	{"attention, as many groups as ranks", attended(8, 4, "split", "split", "split", "cover/8"), attentionNode,
+		"f32[t 16/2] shard(1: split); f32[s c 8/2] shard(2: split); f32[s c 8/2] shard(2: cover/8)"},
+	{"attention, one group", attended(6, 1, "split", "whole", "whole", "whole"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 2/2]; f32[s c 2/2]"},
+	{"attention, one group, held where a rank has heads", attended(3, 1, "split", "cover/3", "cover/3", "cover/3"), attentionNode,
+		"f32[t 6/2] shard(1: split); f32[s c 2/2] shard(2: cover/3); f32[s c 2/2] shard(2: cover/3)"},
+	{"attention, a group per head", attended(6, 6, "split", "split", "split", "split"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 12/2] shard(2: split); f32[s c 12/2] shard(2: split)"},
+
+	{"attention, caches whole and keys covered", attended(6, 2, "split", "cover/6", "whole", "whole"), attentionNode,
+		"error: operand 3 is whole on every rank, and operand 1 has only some of its (g p!)"},
+	{"attention, caches whole and keys split", attended(8, 4, "split", "split", "whole", "whole"), attentionNode,
+		"error: operand 3 is whole on every rank, and operand 1 has only some of its (g p!)"},
+	{"attention, one cache whole", attended(6, 2, "split", "whole", "whole", "cover/6"), attentionNode,
+		"error: operand 3 is whole on every rank, and operand 4 has only some of its (g p!)"},
+	{"attention, caches split more narrowly than heads need", attended(6, 2, "split", "cover/6", "split", "split"), attentionNode,
+		"error: operand 3: rank 0 holds groups [{0 0}] of (g p!) and needs {0 1}"},
+	{"attention, keys split more narrowly than heads need", attended(6, 2, "split", "split", "cover/6", "cover/6"), attentionNode,
+		"error: operand 1: rank 0 holds groups [{0 0}] of (g p!) and needs {0 1}"},
+	// In 3 groups, rank 2 has group 1 of those that 6 heads share, and 1 and 2 of
+	// those that 12 do.
+	{"attention, caches wider than needed", attended(6, 3, "split", "cover/12", "cover/12", "cover/12"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 6/2] shard(2: cover/12); f32[s c 6/2] shard(2: cover/12)"},
+	{"attention, keys wider than caches", attended(6, 3, "split", "cover/12", "cover/6", "cover/6"), attentionNode,
+		"f32[t 12/2] shard(1: split); f32[s c 6/2] shard(2: cover/6); f32[s c 6/2] shard(2: cover/6)"},
+	{"attention, caches wider than keys", attended(6, 3, "split", "cover/6", "cover/12", "cover/12"), attentionNode,
+		"error: operand 3 holds {2 4} of (g p!) on rank 2, and operand 1 has {2 2}"},
+	{"attention, one cache wider than the other", attended(6, 3, "split", "whole", "cover/6", "cover/12"), attentionNode,
+		"error: operand 4 holds {2 4} of (g p!) on rank 2, and operand 3 has {2 2}"},
+
+	{"attention, only keys split", attended(8, 4, "whole", "split", "split", "split"), attentionNode,
+		"error: operand 0 is whole on (g q p!) where another operand is split: shard it first"},
+	{"attention, heads covered", attended(8, 4, "cover/16", "whole", "whole", "whole"), attentionNode,
+		"error: operand 0: the index (gq) must be one field that ranks own disjointly"},
+	{"attention, keys partial", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 4/2] partial", 1), attentionNode,
+		"error: operand 1 is a partial sum; all_reduce it first"},
+
+	{"attention, a state that is no cache", "q f32[t 12/2]; k f32[t 4/2]; v f32[t 4/2]; $keys f32[s 9 4/2]; $values f32[s 9 4/2]; past i32[s]", attentionNode,
+		"error: operand 3 must be a cache, f32[s c …], found f32[s 9 4/2]"},
+	{"attention, caches unlike", "q f32[t 12/2]; k f32[t 4/2]; v f32[t 4/2]; $keys f32[s c 4/2]; $values f32[s 9 4/2]; past i32[s]", attentionNode,
+		"error: l is 9 in operand 4 and c before"},
+	{"attention, segments of 4 columns", attended(6, 2, "whole", "whole", "whole", "whole") + "; wide i32[s 4]", "attention q k v $keys $values wide past {scale=0.5}",
+		"error: operand 5 must be the segments i32[s 3], found i32[s 4]"},
+	{"attention, groups do not divide heads", attended(5, 2, "whole", "whole", "whole", "whole"), attentionNode,
+		"error: (g q p!) is 10 in operand 0, which 4 does not divide"},
+	{"attention, keys of another size", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 8/2]", 1), attentionNode,
+		"error: (g p!) is 4/2 in operand 2 and 8/2 before"},
+	{"attention, caches in bf16", strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "bf16[s c"), attentionNode,
+		"error: operand 3 is bf16; it must be f32"},
+	{"attention, past in f32", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32", "past f32", 1), attentionNode,
+		"error: operand 6 is f32; it must be i32"},
+	{"attention, a past per token", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32[s]", "past i32[t]", 1), attentionNode,
+		"error: s is t in operand 6 and s before"},
+
+	{"rotary", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=4}", "f32[t 12/4]"},
+	{"rotary of nothing", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=0}", "f32[t 12/4]"},
+	{"rotary, heads split", "x f32[t 12/4] shard(1: split); past i32[s]", "rotary x seg past {theta=100 dims=2}", "f32[t 12/4] shard(1: split)"},
+	{"rotary, groups covered", "x f32[t 8/4] shard(1: cover/6); past i32[s]", "rotary x seg past {theta=100 dims=2}", "f32[t 8/4] shard(1: cover/6)"},
+	{"rotary of a partial sum", "p f32[t 12/4] partial; past i32[s]", "rotary p seg past {theta=100 dims=2}", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"rotary, dims odd", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=3}",
+		"error: attribute dims is 3; it must be even and at most 4, the size of a head"},
+	{"rotary, dims negative", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=-2}",
+		"error: attribute dims is -2; it must be even and at most 4, the size of a head"},
+	{"rotary, dims more than a head", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=6}",
+		"error: attribute dims is 6; it must be even and at most 4, the size of a head"},
+	{"rotary, segments of 4 columns", "x f32[t 12/4]; wide i32[s 4]; past i32[s]", "rotary x wide past {theta=100 dims=4}",
+		"error: operand 1 must be the segments i32[s 3], found i32[s 4]"},
+	{"rotary, a fixed number of sequences", "x f32[t 12/4]; two i32[2 3]; past i32[2]", "rotary x two past {theta=100 dims=4}",
+		"error: operand 2 must be the past i32[s], found i32[2]"},
+
+	{"router", "x f32[t 8]", "router x {top=2}", "f32[t 8]"},
+	{"router, all stay", "x f32[t 8]", "router x {top=8 norm=1}", "f32[t 8]"},
+	{"router, experts split", "x f32[t 8] shard(1: split)", "router x {top=2}", "error: operand 0 is split on e!, which this operation may not cut"},
+	{"router of a partial sum", "p f32[t 8] partial", "router p {top=2}", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"router, none stay", "x f32[t 8]", "router x {top=0}", "error: attributes top and norm are 0 and 0; they must be 1 to 8, the experts, and 0 or 1"},
+	{"router, more than all stay", "x f32[t 8]", "router x {top=9}", "error: attributes top and norm are 9 and 0; they must be 1 to 8, the experts, and 0 or 1"},
+	{"router, norm negative", "x f32[t 8]", "router x {top=2 norm=-1}", "error: attributes top and norm are 2 and -1; they must be 1 to 8, the experts, and 0 or 1"},
+	{"router, norm of 2", "x f32[t 8]", "router x {top=2 norm=2}", "error: attributes top and norm are 2 and 2; they must be 1 to 8, the experts, and 0 or 1"},
+
+	{"experts", expert("", "", ""), expertsNode, "f32[t 6]"},
+	{"experts, hidden units split", expert("", " shard(1: split)", " shard(2: split)"), expertsNode, "f32[t 6] partial"},
+	{"experts, results split", expert("", "", " shard(1: split)"), expertsNode, "f32[t 6] shard(1: split)"},
+	{"experts, hidden units split in one weight", expert("", " shard(1: split)", ""), expertsNode,
+		"error: operand 4 is whole on i where another operand is split: shard it first"},
+	{"experts split among ranks", expert("", " shard(0: split)", " shard(0: split)"), expertsNode,
+		"error: operand 2 is split on e!, which this operation may not cut"},
+	{"experts, activation split", expert(" shard(1: split)", "", ""), expertsNode,
+		"error: operand 0 is split on k!, which this operation may not cut"},
+	{"experts, activation partial", expert(" partial", "", ""), expertsNode, "error: operand 0 is a partial sum; all_reduce it first"},
+	{"experts, no such function", expert("", "", ""), "experts x p gate up down {act=tanh top=2}",
+		`error: attribute act is "tanh"; it must be one of [silu gelu gelu_tanh relu]`},
+	{"experts, none used", expert("", "", ""), "experts x p gate up down {top=0}", "error: attribute top is 0; it must be 1 to 3, the experts"},
+	{"experts, more than all used", expert("", "", ""), "experts x p gate up down {top=4}", "error: attribute top is 4; it must be 1 to 3, the experts"},
+}
+
+const (
+	attentionNode = "attention q k v $keys $values seg past {scale=0.5}"
+	expertsNode   = "experts x p gate up down {top=2}"
+)
+
+// attended gives leaves with heads of 2 channels, in groups, and the placements
+// of q, of k and v, and of the caches.
+func attended(heads, groups int, q, kv, keys, values string) string {
+	part := func(name, lead string, heads int, place string) string {
+		width := Units(2*heads, 2)
+		if place == "whole" {
+			return fmt.Sprintf("%s f32[%s %s]", name, lead, width)
+		}
+		return fmt.Sprintf("%s f32[%s %s] shard(%d: %s)", name, lead, width, len(strings.Fields(lead)), place)
+	}
+	return strings.Join([]string{part("q", "t", heads, q), part("k", "t", groups, kv), part("v", "t", groups, kv),
+		part("$keys", "s c", groups, keys), part("$values", "s c", groups, values), "past i32[s]"}, "; ")
+}
+
+// expert gives leaves of 3 experts with 8 hidden units, and the layouts of x, of
+// gate and up, and of down.
+func expert(x, in, out string) string {
+	return "x f32[t 5]" + x + "; p f32[t 3]; gate bf16[3 8 5]" + in + "; up bf16[3 8 5]" + in + "; down bf16[3 6 8]" + out
+}
+
+func TestDeriveTransformer(t *testing.T) {
+	for _, c := range transformerCases {
+		t.Run(c.name, func(t *testing.T) { checkDerived(t, c.leaves, c.node, c.want) })
+	}
+}
+
+// checkDerived compares the types of all results, or the error.
+func checkDerived(t *testing.T, leaves, node, want string) {
+	t.Helper()
+	g, n := deriveGraph(t, leaves, node)
+	types, err := infer(n, g.Ranks)
+	var all []string
+	for _, typ := range types {
+		all = append(all, typ.String())
+	}
+	got := strings.Join(all, "; ")
+	if err != nil {
+		got = "error: " + err.Error()
+	}
+	if got != want {
+		t.Errorf("%s\n%s\ngot  %s\nwant %s", leaves, node, got, want)
+	}
+}
