@@ -43,6 +43,12 @@ type Options struct {
 	// Keep names values of the graph, such as layers.0.h, that Output gives
 	// besides the logits.
 	Keep []string
+	// Device is where the model runs; nil is the CPU. Package exec/cuda/devices
+	// has others.
+	Device exec.Device
+	// Progress is told of the bytes of weights that a device other than the CPU
+	// has loaded, of how many.
+	Progress func(done, total int64)
 	// Sharding says how many ranks run the model, and how it lies over them.
 	Sharding Sharding
 }
@@ -128,7 +134,10 @@ func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Op
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Workers: o.Workers}
+	e := exec.Options{Slots: o.Slots, Workers: o.Workers, Device: o.Device, Progress: o.Progress}
+	if o.Reference && o.Device != nil {
+		return nil, errors.New("the reference kernels run on the CPU only; leave out the device")
+	}
 	if o.Reference {
 		e.Kernels = reference.Kernels
 	}

@@ -249,17 +249,28 @@ func tiny(t *testing.T, config string) string {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var tensors []safetensors.Tensor
+	seen := map[string]bool{}
 	for _, n := range g.Leaves("param") {
-		x := safetensors.Tensor{Name: n.Storage.Pieces[0].Tensor, DType: "F32", Shape: n.Storage.Shape}
-		if x.Shape == nil {
+		shape, size := n.Storage.Shape, 1
+		if shape == nil {
 			for _, d := range n.Results[0].Type.Dims {
-				x.Shape = append(x.Shape, d.Len())
+				shape = append(shape, d.Len())
 			}
 		}
-		for range n.Results[0].Type.Elems().At(graph.Sizes{}) {
-			x.Data = binary.LittleEndian.AppendUint32(x.Data, math.Float32bits(float32(rng.NormFloat64())/2))
+		for _, d := range shape {
+			size *= d
 		}
-		tensors = append(tensors, x)
+		for _, p := range n.Storage.Pieces { // a tensor may have several parameters, and a parameter several tensors
+			if seen[p.Tensor] {
+				continue
+			}
+			seen[p.Tensor] = true
+			x := safetensors.Tensor{Name: p.Tensor, DType: "F32", Shape: shape}
+			for range size {
+				x.Data = binary.LittleEndian.AppendUint32(x.Data, math.Float32bits(float32(rng.NormFloat64())/2))
+			}
+			tensors = append(tensors, x)
+		}
 	}
 	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), tensors, nil); err != nil {
 		t.Fatal(err)
@@ -277,13 +288,20 @@ func TestAnyRanks(t *testing.T) {
 		`{"model_type": "mamba2", "vocab_size": 5, "hidden_size": 10, "num_heads": 5, "head_dim": 4, "n_groups": 5, "state_size": 3, "num_hidden_layers": 2, "use_bias": true}`,
 		`{"model_type": "mamba2", "vocab_size": 5, "hidden_size": 6, "num_heads": 6, "head_dim": 2, "n_groups": 2, "state_size": 3, "num_hidden_layers": 2, "tie_word_embeddings": true}`,
 		`{"model_type": "mamba2", "vocab_size": 3, "hidden_size": 3, "num_heads": 6, "head_dim": 1, "n_groups": 1, "state_size": 2, "num_hidden_layers": 1, "conv_kernel": 2}`,
+		`{"model_type": "zamba", "vocab_size": 5, "hidden_size": 6, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3, "attention_head_dim": 2, "intermediate_size": 5, "mamba_d_state": 3, "n_mamba_heads": 3}`,
+		`{"model_type": "zamba2", "vocab_size": 5, "hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3, "intermediate_size": 5, "n_mamba_heads": 6, "mamba_ngroups": 3, "mamba_d_state": 2, "adapter_rank": 2, "use_mem_rope": true, "use_shared_attention_adapter": true, "layers_block_type": ["mamba", "hybrid"]}`,
+		`{"model_type": "jamba", "vocab_size": 5, "hidden_size": 10, "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 7, "num_experts": 3, "mamba_d_state": 2, "attn_layer_period": 2, "attn_layer_offset": 1}`,
+		`{"model_type": "bamba", "vocab_size": 5, "hidden_size": 9, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "intermediate_size": 5, "mamba_n_heads": 3, "mamba_d_state": 2, "mamba_n_groups": 3, "attn_layer_indices": [1], "attention_bias": true, "mlp_bias": true, "mamba_proj_bias": true}`,
+		// As many groups of B and C as of keys, and other numbers of heads.
+		`{"model_type": "falcon_h1", "vocab_size": 5, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5, "mamba_n_heads": 6, "mamba_d_ssm": 12, "mamba_d_state": 2, "mamba_n_groups": 3, "mamba_rms_norm": true, "ssm_multipliers": [1, 2, 1, 1, 0.5]}`,
 	} {
 		dir := tiny(t, config)
 		var want [][]float32
+		second := !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba")
 		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
 			for _, s := range passes.Strategies {
 				strategy := s.Name
-				if (strategy == "paper-naive" || strategy == "replicated-x") && strings.Contains(config, "head_dim") {
+				if (strategy == "paper-naive" || strategy == "replicated-x") && second {
 					continue // they are about the first generation's x_proj
 				}
 				got := logitsOf(t, dir, Options{Sharding: Sharding{Ranks: ranks, Strategy: strategy}})
@@ -295,6 +313,25 @@ func TestAnyRanks(t *testing.T) {
 						if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= 1e-4) {
 							t.Fatalf("%s, %d ranks, %s: logit %d after step %d is %g, on one rank %g", config, ranks, strategy, j, i, got[i][j], want[i][j])
 						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestKeepsGroups: a value of groups that is also kept for the caller is right
+// where it goes: B of the scan whole in one place, covered in another.
+func TestKeepsGroups(t *testing.T) {
+	const name = "layers.0.mixer.B"
+	for _, ranks := range []int{1, 2, 3, 8} {
+		for _, keep := range [][]string{{name}, {name, "layers.0.mixer.in_proj"}, {"layers.0.mixer.C"}} {
+			got := logitsOf(t, "testdata/golden/mamba2-g4", Options{Keep: keep, Sharding: Sharding{Ranks: ranks}})
+			want := logitsOf(t, "testdata/golden/mamba2-g4", Options{})
+			for i := range want {
+				for j := range want[i] {
+					if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= 1e-4) {
+						t.Fatalf("%d ranks, keeping %v: logit %d after step %d is %g, want %g", ranks, keep, j, i, got[i][j], want[i][j])
 					}
 				}
 			}

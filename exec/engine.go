@@ -14,11 +14,12 @@ import (
 
 // Options say how an engine runs. The zero value is a good start.
 type Options struct {
-	Device  Device      // nil: the CPU
-	Slots   int         // sequences that can have state at the same time; 0: 8
-	Context int         // tokens per sequence that attention caches have room for; 0: they grow
-	Kernels kernels.Set // of the CPU; nil: the fast kernels of package cpu
-	Workers int         // goroutines that share the CPU kernels' work, over all ranks; 0: GOMAXPROCS
+	Device   Device                  // nil: the CPU
+	Slots    int                     // sequences that can have state at the same time; 0: 8
+	Context  int                     // tokens per sequence that attention caches have room for; 0: they grow
+	Kernels  kernels.Set             // of the CPU; nil: the fast kernels of package cpu
+	Progress func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
+	Workers  int                     // goroutines that share the CPU kernels' work, over all ranks; 0: GOMAXPROCS
 }
 
 // Engine runs the schedules of all ranks of a graph. Its methods may be called

@@ -40,6 +40,9 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 			return nil, err
 		}
 	}
+	if err := b.alike(in, op.States, index, ranks); err != nil {
+		return nil, err
+	}
 	for i, axes := range b.rule.out {
 		if out[i], err = b.placeResult(axes, in, index, own); err != nil {
 			return nil, err
@@ -218,6 +221,33 @@ func (b *binding) needs(i int, t Type, index string, own owned, ranks int) error
 			want := covering(own.runs[r][0], group)
 			if t.Layout.Axis != j || len(held[r]) != 1 || want.Len > 0 && (held[r][0].Start > want.Start || held[r][0].End() < want.End()) {
 				return fmt.Errorf("operand %d: rank %d holds groups %v of %s and needs %v", i, r, held[r], a, want)
+			}
+		}
+	}
+	return nil
+}
+
+// alike checks that operands with the same groups, such as B and C of a scan, hold
+// the same of them on each rank: kernels then find a head's group in one way.
+func (b *binding) alike(in []Type, states []StatePair, index string, ranks int) error {
+	first := map[string]int{}
+	for i, t := range in {
+		if slices.ContainsFunc(states, func(p StatePair) bool { return p.Operand == i }) {
+			continue
+		}
+		for _, a := range b.rule.in[i] {
+			if lead := a.lead(); lead == "" || lead[0] != index[0] || lead == index {
+				continue
+			}
+			k, ok := first[a.letters]
+			if !ok {
+				first[a.letters] = i
+				continue
+			}
+			for r := range ranks {
+				if !slices.Equal(t.Extents(ranks, r), in[k].Extents(ranks, r)) {
+					return fmt.Errorf("operands %d and %d hold different groups of %s on rank %d", k, i, a, r)
+				}
 			}
 		}
 	}

@@ -69,6 +69,8 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"ssd, groups whole", strings.ReplaceAll(ssd("whole"), " shard(1: whole)", ""), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
 	{"ssd, groups split among ranks", ssd("split"), "ssd_scan x d A B C $h seg", "error: operand 3: rank 0 holds groups [{0 0}] of (g n!) and needs {0 1}"},
 	{"ssd, groups covered as for other heads that need the same", ssd("cover/10"), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
+	{"ssd, groups of B covered and of C whole", strings.Replace(ssd("cover/6"), "C f32[t 6/3] shard(1: cover/6)", "C f32[t 6/3]", 1), "ssd_scan x d A B C $h seg",
+		"error: operands 3 and 4 hold different groups of (g n!) on rank 0"},
 	{"ssd, only groups cut", "x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3] shard(1: cover/6); C f32[t 6/3]; $h f32[s 6 4 3]", "ssd_scan x d A B C $h seg",
 		"error: operand 0 is whole on (g q p!) where another operand is split: shard it first"},
 

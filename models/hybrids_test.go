@@ -33,7 +33,7 @@ func TestKeysOfHybrids(t *testing.T) {
 			[]string{"rotary %attention.linear_q_adapter_list.0 %/seg %/past {dims=8 theta=1", "linear_v_adapter_list.1.1", "{eps=1e-05 groups=2}", "{eps=0.01}", "gate_up_proj.bias",
 				`"model.layers.2.shared_transformer.self_attn.q_proj.weight"`, "min=0.5"}, []string{"linear_v_adapter_list.2"}},
 		{"jamba", `}`, []string{"= router %mlp.router {top=2}", "@mlp.experts.down_proj.weight {top=2}", `"model.layers.1.feed_forward.experts.2.up_proj.weight"`, "%mixer.dt_norm = rmsnorm", "{eps=1e-06}", "lm_head"}, []string{"rotary"}},
-		{"jamba", `, "num_experts": 1, "num_experts_per_tok": 1, "tie_word_embeddings": true}`, []string{"gate_proj"}, []string{"router", "experts", "lm_head"}},
+		{"jamba", `, "num_experts": 1, "num_experts_per_tok": 2, "tie_word_embeddings": true}`, []string{"gate_proj"}, []string{"router", "experts", "lm_head"}},
 		{"bamba", `}`, []string{"{dims=2 theta=10000}", "%mixer.normed = rmsnorm", "keys"}, []string{"k_proj.bias", "gate_proj.bias"}},
 		{"bamba", `, "rope_parameters": {"rope_theta": 500, "rope_type": "default", "partial_rotary_factor": 1.0}, "head_dim": 6, "attention_bias": true, "mlp_bias": true, "mamba_n_groups": 2}`,
 			[]string{"{dims=6 theta=500}", "k_proj.bias", "gate_proj.bias", "B:6/3", "%mixer.normed = rmsnorm"}, nil},

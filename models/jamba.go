@@ -43,7 +43,7 @@ func readJamba(c *Config) *Model {
 		experts: c.Int("num_experts", 16, 1),
 		top:     c.Int("num_experts_per_tok", 2, 1),
 	}
-	if m.experts.top > m.experts.experts {
+	if m.experts.experts > 1 && m.experts.top > m.experts.experts {
 		c.fail("num_experts_per_tok", m.experts.top, "at most num_experts")
 	}
 	m.attends, m.mixes = c.every("attn_layer", 8, 4), c.every("expert_layer", 2, 1)

@@ -39,7 +39,7 @@ type partitioner struct {
 	*rewriter
 	o      *Options
 	uses   map[*graph.Value][]*graph.Node
-	covers map[int][]int
+	covers map[*graph.Value]groupings
 	placed map[*graph.Value]graph.Layout // parameters and states
 	solved map[string][]*decision        // by the text of a block and its choices
 	as     map[layoutOf]*graph.Value     // new values by old value and layout
@@ -94,7 +94,7 @@ func (p *partitioner) add(s *segment, v *graph.Value, inside map[*graph.Node]boo
 	choices := []graph.Layout{{}} // on one rank everything is whole
 	if p.o.Ranks > 1 {
 		var err error
-		if choices, err = p.o.Strategy.layouts(v, p.uses[v], p.covers); err != nil {
+		if choices, err = p.o.Strategy.layouts(v, p.uses[v], p.covers[v]); err != nil {
 			return err
 		}
 	}

@@ -125,7 +125,7 @@ func validLayout(text string) bool {
 }
 
 // layouts are those that the strategy lets a value have, in order of preference.
-func (s *Strategy) layouts(v *graph.Value, uses []*graph.Node, covers map[int][]int) ([]graph.Layout, error) {
+func (s *Strategy) layouts(v *graph.Value, uses []*graph.Node, covers groupings) ([]graph.Layout, error) {
 	texts := []string{"units"}
 	for _, r := range s.rules {
 		if r.fits(v, uses) {
@@ -165,7 +165,7 @@ func (r *placeRule) fits(v *graph.Value, uses []*graph.Node) bool {
 	})
 }
 
-func expand(text string, v *graph.Value, covers map[int][]int) ([]graph.Layout, error) {
+func expand(text string, v *graph.Value, covers groupings) ([]graph.Layout, error) {
 	whole, partial := graph.Layout{}, graph.Layout{Kind: graph.Partial}
 	if axis, ok := strings.CutPrefix(text, "split:"); ok {
 		a, _ := strconv.Atoi(axis)
@@ -194,7 +194,7 @@ func expand(text string, v *graph.Value, covers map[int][]int) ([]graph.Layout, 
 
 // owned are the layouts of a value that has an axis of units: split along it,
 // or covering the groups of units. Fields without units stay whole.
-func owned(v *graph.Value, covers map[int][]int) []graph.Layout {
+func owned(v *graph.Value, covers groupings) []graph.Layout {
 	for axis, d := range v.Type.Dims {
 		if !hasUnits(d) {
 			continue
@@ -215,7 +215,7 @@ func owned(v *graph.Value, covers map[int][]int) []graph.Layout {
 	return nil
 }
 
-func places(f graph.Field, covers map[int][]int) []graph.Placement {
+func places(f graph.Field, covers groupings) []graph.Placement {
 	if f.Unit == 0 {
 		return []graph.Placement{{Kind: graph.Whole}}
 	}
@@ -226,15 +226,41 @@ func places(f graph.Field, covers map[int][]int) []graph.Placement {
 	return out
 }
 
-// coversOf finds, for each number of groups, the numbers of units that share
-// them in some operation: covers are derived, not chosen.
-func coversOf(g *graph.Graph) map[int][]int {
-	out := map[int][]int{}
+// groupings are, for each number of groups that a value may have, the numbers of
+// units that share them in some operation.
+type groupings map[int][]int
+
+// coversOf finds the groupings of every value that groups go through on their way
+// to an operation that has units of them: covers are derived, not chosen.
+func coversOf(g *graph.Graph) map[*graph.Value]groupings {
+	out := map[*graph.Value]groupings{}
+	var mark func(v *graph.Value, groups, units int)
+	mark = func(v *graph.Value, groups, units int) {
+		if !hasGroups(v, groups) || slices.Contains(out[v][groups], units) {
+			return
+		}
+		if out[v] == nil {
+			out[v] = groupings{}
+		}
+		out[v][groups] = append(out[v][groups], units)
+		slices.Sort(out[v][groups])
+		for _, a := range v.Def.Args {
+			mark(a, groups, units)
+		}
+	}
 	for _, n := range g.Nodes {
-		if groups, units, ok := graph.Groups(n); ok && units > groups && !slices.Contains(out[groups], units) {
-			out[groups] = append(out[groups], units)
-			slices.Sort(out[groups])
+		if groups, units, ok := graph.Groups(n); ok && units > groups {
+			for _, v := range n.Args {
+				mark(v, groups, units)
+			}
 		}
 	}
 	return out
+}
+
+// hasGroups reports whether a field of v has so many units.
+func hasGroups(v *graph.Value, groups int) bool {
+	return slices.ContainsFunc(v.Type.Dims, func(d graph.Dim) bool {
+		return slices.ContainsFunc(d.Fields, func(f graph.Field) bool { return f.Unit > 0 && f.Units() == groups })
+	})
 }

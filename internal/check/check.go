@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
@@ -25,6 +26,7 @@ type Options struct {
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels
 	Sharding  krait.Sharding
+	Device    exec.Device // nil: the CPU
 }
 
 // Line is the result for one quantity, over all ways of running the prompt.
@@ -93,7 +95,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	for _, p := range prompts {
 		slots = max(slots, p.batch)
 	}
-	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding}
+	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device}
 	_, g, err := models.Describe(dir)
 	if err != nil {
 		return nil, err

@@ -84,6 +84,10 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 		if q.kind == greedy {
 			return
 		}
+		if q.kind == decodeState && p.steps == 0 {
+			q.line.Skip = "without decode.ids or decode.logits, how many tokens were decoded is unknown"
+			return
+		}
 		for _, v := range n.values {
 			name := n.pattern.ReplaceAllString(q.name, v)
 			if v, ok := lookup(g, name); ok {
