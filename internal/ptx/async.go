@@ -1,0 +1,178 @@
+package ptx
+
+import "math/bits"
+
+// An asyncCopy is a cp.async that has been issued. Its bytes have been read;
+// they appear in shared memory when its thread waits for them, and until then
+// shared memory there is unwritten.
+type asyncCopy struct {
+	to    uint64
+	group int
+	data  [16]byte
+	size  uint8
+}
+
+// asyncState is a thread's copies, oldest first, and how many groups it has
+// committed. A copy's group is the number of those before it.
+type asyncState struct {
+	copies []asyncCopy
+	groups int
+}
+
+// decodeAsync decodes cp.async and the waits for it.
+func decodeAsync(b *builder, o *opcode) (instr, error) {
+	in := instr{kind: instrExec}
+	if !o.take("async") || hasSpace(o, "bulk") || hasSpace(o, "mbarrier") {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	switch o.oneOf("commit_group", "wait_group", "wait_all") {
+	case "commit_group":
+		in.exec = commitCopies
+		return in, b.count(0, 0)
+	case "wait_group":
+		if err := b.count(1, 1); err != nil {
+			return in, err
+		}
+		if in.imm = b.s.args[0].bits; b.s.args[0].kind != operandInt || in.imm > 1<<16 {
+			return in, b.errorf("wait_group wants a number of groups")
+		}
+		in.exec = waitCopies
+		return in, nil
+	case "wait_all":
+		in.exec = func(w *warp, in *instr, m uint32) {
+			commitCopies(w, in, m)
+			waitCopies(w, in, m)
+		}
+		return in, b.count(0, 0)
+	}
+	return decodeCopy(b, o, in)
+}
+
+// decodeCopy decodes cp.async.ca.shared.global [a], [b], size{, source size}.
+func decodeCopy(b *builder, o *opcode, in instr) (instr, error) {
+	cache := o.oneOf("ca", "cg")
+	to, ok := takeSpace(o)
+	from, ok2 := takeSpace(o)
+	policy := takeHints(o)
+	if !ok || !ok2 || cache == "" || to != spaceShared || from != spaceGlobal {
+		return in, b.errorf("cp.async has no such form")
+	}
+	args := b.s.args
+	if policy && len(args) > 3 {
+		args = args[:len(args)-1]
+	}
+	if len(args) != 3 && len(args) != 4 {
+		return in, b.errorf("%d operands", len(args))
+	}
+	size := args[2].bits
+	if args[2].kind != operandInt || size != 16 && (cache != "ca" || size != 4 && size != 8) {
+		return in, b.errorf("cp.async.%s of %d bytes", cache, size)
+	}
+	source := instr{operands: operands{mem: b.newMemOp(spaceGlobal, size)}}
+	if err := b.accessAddress(&source, args[1]); err != nil {
+		return in, err
+	}
+	in.mem = b.newMemOp(spaceShared, size)
+	if err := b.accessAddress(&in, args[0]); err != nil {
+		return in, err
+	}
+	in.mem.from, in.b, in.imm, in.exec = source.mem, source.a, source.offset, startCopies
+	in.c = b.value(size)
+	if len(args) == 4 {
+		var err error
+		in.c, err = b.src(args[3], tU32)
+		return in, err
+	}
+	return in, nil
+}
+
+// startCopies reads the source, and takes the destination's bytes away until
+// the copy is waited for.
+func startCopies(w *warp, in *instr, m uint32) {
+	to, from, sizes := &w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
+	n := in.mem.total
+	for lanes := m; lanes != 0; lanes &= lanes - 1 {
+		l := bits.TrailingZeros32(lanes) & 31
+		if sizes[l] > n {
+			w.fail(in, l, Undefined, "copies %d bytes of %d", sizes[l], n)
+			return
+		}
+		c := asyncCopy{size: uint8(n), group: w.async[l].groups}
+		if !w.readSource(in, l, in.mem.from.addr(from[l], in.imm), sizes[l], c.data[:]) {
+			return
+		}
+		r, off := w.locate(in, l, in.mem, spaceShared, in.mem.addr(to[l], in.offset), n, "writes")
+		if r == nil || !w.noteWrite(in, 0, l, r, off, c.data[:n]) {
+			return
+		}
+		r.written.clear(off, n)
+		c.to = off
+		w.async[l].copies = append(w.async[l].copies, c)
+	}
+}
+
+// readSource reads the n bytes of a copy's source that are asked for.
+func (w *warp) readSource(in *instr, l int, addr, n uint64, data []byte) bool {
+	if n == 0 {
+		return true // the address need not be one
+	}
+	if addr&(in.mem.total-1) != 0 {
+		w.fail(in, l, Misaligned, "reads %d bytes at %#x, which is no multiple of %d", n, addr, in.mem.total)
+		return false
+	}
+	for n > 0 {
+		part := uint64(1) << (bits.Len64(n) - 1)
+		r, off := w.locate(in, l, in.mem.from, spaceGlobal, addr, part, "reads")
+		if r == nil || !w.readable(in, l, r, off, part, spaceGlobal, addr) || !w.noteRead(in, l, r, off, part, false) {
+			return false
+		}
+		copy(data, r.data[off:off+part])
+		data, addr, n = data[part:], addr+part, n-part
+	}
+	return true
+}
+
+func commitCopies(w *warp, _ *instr, m uint32) {
+	for ; m != 0; m &= m - 1 {
+		w.async[bits.TrailingZeros32(m)&31].groups++
+	}
+}
+
+// waitCopies completes all groups but the latest in.imm.
+func waitCopies(w *warp, in *instr, m uint32) {
+	r := w.x.shared
+	for ; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		s := &w.async[l]
+		done := 0
+		for done < len(s.copies) && s.copies[done].group+int(in.imm) < s.groups {
+			c := &s.copies[done]
+			data := c.data[:c.size]
+			if !w.noteWrite(in, 0, l, r, c.to, data) {
+				return
+			}
+			copy(r.data[c.to:], data)
+			r.written.set(c.to, uint64(c.size))
+			done++
+		}
+		s.copies = append(s.copies[:0], s.copies[done:]...)
+	}
+}
+
+// inFlight reports whether a copy to the byte has been issued and not waited
+// for.
+func (x *execution) inFlight(r *region, off uint64) bool {
+	if r != x.shared {
+		return false
+	}
+	for i := range x.warps {
+		for l := range x.warps[i].async {
+			for _, c := range x.warps[i].async[l].copies {
+				if off-c.to < uint64(c.size) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package ptx
+
+import "testing"
+
+// TestBranchTable: brx.idx sends each lane its own way, and they meet again.
+func TestBranchTable(t *testing.T) {
+	o := operation{`{ bra START;
+T: .branchtargets A, B, C, B;
+START: and.b32 %c, %x, 3; mov.u32 %z, 0;
+brx.idx %c, T;
+A: add.u32 %z, %z, 1; bra.uni END;
+B: add.u32 %z, %z, 10; bra.uni END;
+C: add.u32 %z, %z, 100;
+END: shfl.sync.bfly.b32 %z, %z, 1, 31, -1; }`, 32, 32, 0, 0}
+	for l, got := range perLane(t, o, func(l int) uint64 { return uint64(l) }) {
+		if want := []uint64{10, 1, 10, 100}[l%4]; got != want {
+			t.Errorf("lane %d gets %d, want %d", l, got, want)
+		}
+	}
+}
+
+// TestGuards: instructions of all kinds under a guard that splits the warp.
+func TestGuards(t *testing.T) {
+	text := header + `.func (.param .b32 r) twice(.param .b32 x) {
+.reg .b32 %r<3>; .reg .pred %p<2>;
+ld.param.b32 %r1, [x]; setp.gt.u32 %p1, %r1, 25; @%p1 bra BIG;
+add.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret;
+BIG: st.param.b32 [r+0], 0; ret.uni; }
+.visible .entry k(.param .u64 out) {
+.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<3>;
+mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 1; ld.param.u64 %d1, [out]; mad.wide.u32 %d1, %r1, 4, %d1;
+mov.u32 %r3, %r1;
+{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; st.param.b32 [b], 5;
+@%p1 call.uni (b), twice, (a);
+ld.param.b32 %r3, [b]; }
+@!%p1 bar.sync 0; @%p1 bar.sync 0; // on one line, which makes them one barrier
+@%p1 shfl.sync.idx.b32 %r4, %r1, 3, 31, 0xaaaaaaaa;
+@!%p1 mov.u32 %r4, 50;
+@%p1 st.global.u32 [%d1], %r3;
+@%p1 exit;
+add.u32 %r3, %r3, %r4; st.global.u32 [%d1], %r3; ret; }`
+	r := newRig(t)
+	out := r.alloc(4 * 64)
+	r.mustRun(entry(t, parse(t, text), "k"), 1, 64, out)
+	got := make([]uint32, 64)
+	r.get(out, got)
+	for i, v := range got {
+		want := uint32(55)
+		switch {
+		case i%2 == 1 && i > 25:
+			want = 0
+		case i%2 == 1:
+			want = uint32(2 * i)
+		}
+		if v != want {
+			t.Errorf("thread %d has %d, want %d", i, v, want)
+		}
+	}
+}
+
+// TestSpinning: threads that wait for others of their warp or block in a loop
+// do not keep those from running.
+func TestSpinning(t *testing.T) {
+	body := `.shared .u32 s; mov.u32 %r0, %tid.x; setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 40; setp.eq.u32 %p3, %r0, 5;
+@%p1 st.shared.u32 [s], 0;
+bar.sync 0;
+@%p2 bra SECOND; @%p3 bra FIRST;
+WAIT: ld.volatile.shared.u32 %r1, [s]; setp.ne.u32 %p4, %r1, 2; @%p4 bra WAIT;
+bra DONE;
+SECOND: ld.volatile.shared.u32 %r1, [s]; setp.ne.u32 %p4, %r1, 1; @%p4 bra SECOND;
+st.volatile.shared.u32 [s], 2;
+bra DONE;
+FIRST: st.volatile.shared.u32 [s], 1;
+DONE:`
+	r := newRig(t)
+	r.mustRun(entry(t, parse(t, kernel("", body)), "k"), 1, 64)
+}
+
+// TestNamedBarriers: producers arrive and go on; consumers wait for them.
+func TestNamedBarriers(t *testing.T) {
+	body := `.shared .b8 s[128]; mov.u32 %r0, %tid.x; mov.u32 %r9, s; setp.lt.u32 %p1, %r0, 32; and.b32 %r1, %r0, 31; mad.lo.u32 %r2, %r1, 4, %r9;
+ld.param.u64 %d1, [out]; mad.wide.u32 %d1, %r1, 4, %d1;
+@!%p1 bra CONSUME;
+mul.lo.u32 %r3, %r1, 3; st.shared.u32 [%r2], %r3; barrier.cta.arrive 3, 64; bra DONE;
+CONSUME: barrier.sync.aligned 3, 64;
+xor.b32 %r1, %r1, 1; mad.lo.u32 %r2, %r1, 4, %r9; ld.shared.u32 %r3, [%r2]; st.global.u32 [%d1], %r3;
+DONE:`
+	r := newRig(t)
+	out := r.alloc(128)
+	r.mustRun(entry(t, parse(t, kernel(".param .u64 out", body)), "k"), 1, 64, out)
+	got := make([]uint32, 32)
+	r.get(out, got)
+	for i, v := range got {
+		if v != uint32(i^1)*3 {
+			t.Errorf("thread %d has %d", i, v)
+		}
+	}
+}
+
+// TestAsyncCopy: with fewer bytes of source than of destination, the rest is
+// zero; none at all need not have an address.
+func TestAsyncCopy(t *testing.T) {
+	body := `.shared .align 16 .b8 s[48]; ld.param.u64 %d1, [in]; ld.param.u64 %d2, [out]; mov.u32 %r1, 0;
+cp.async.cg.shared.global.L2::128B [s], [%d1], 16;
+cp.async.cg.shared.global [s+16], [%d1+16], 16, 7;
+cp.async.commit_group;
+cp.async.ca.shared.global [s+32], [%d1+32], 8; cp.async.cg.shared::cta.global [s+32], [%d3], 16, %r1;
+cp.async.wait_all;
+ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s]; st.global.v4.u32 [%d2], {%r2, %r3, %r4, %r5};
+ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+16]; st.global.v4.u32 [%d2+16], {%r2, %r3, %r4, %r5};
+ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+32]; st.global.v4.u32 [%d2+32], {%r2, %r3, %r4, %r5};`
+	r := newRig(t)
+	in := make([]byte, 48)
+	for i := range in {
+		in[i] = byte(i + 1)
+	}
+	out := r.alloc(48)
+	r.mustRun(entry(t, parse(t, kernel(".param .u64 in, .param .u64 out", body)), "k"), 1, 1, r.put(in), out)
+	got := make([]byte, 48)
+	r.get(out, got)
+	for i, v := range got {
+		want := byte(i + 1)
+		if i >= 23 {
+			want = 0
+		}
+		if v != want {
+			t.Errorf("byte %d is %d, want %d", i, v, want)
+		}
+	}
+}

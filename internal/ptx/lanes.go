@@ -1,0 +1,284 @@
+package ptx
+
+import "math/bits"
+
+func lowest(m uint32) int { return bits.TrailingZeros32(m) & 31 }
+
+// meet is bar.warp.sync, the only instruction that orders the memory accesses
+// of a warp's lanes.
+func meet(w *warp, _ *instr, m uint32) {
+	w.x.advance()
+	if m == w.all {
+		w.met = w.x.now
+		return
+	}
+	if w.pairs == nil {
+		w.pairs = new([32][32]stamp)
+	}
+	for i := m; i != 0; i &= i - 1 {
+		for j := m; j != 0; j &= j - 1 {
+			w.pairs[lowest(i)][lowest(j)] = w.x.now
+		}
+	}
+}
+
+// syncInstr decodes what comes last in a warp-wide instruction: the mask.
+func (b *builder) syncMask(in *instr, o operand) (err error) {
+	in.kind = instrSync
+	in.mask, err = b.src(o, tB32)
+	return err
+}
+
+// pairDst decodes d or d|p.
+func (b *builder) pairDst(in *instr, o operand, t typ) (err error) {
+	in.p = -1
+	if o.kind == operandPair {
+		if in.p, err = b.predDst(o.items[1]); err != nil {
+			return err
+		}
+		o = o.items[0]
+	}
+	in.d, err = b.dst(o, t)
+	return err
+}
+
+// decodeShuffle decodes shfl.sync.mode.b32 d|p, a, b, c, mask.
+func decodeShuffle(b *builder, o *opcode) (instr, error) {
+	var in instr
+	sync, mode := o.take("sync"), o.oneOf("up", "down", "bfly", "idx")
+	t, err := b.typeOf(o)
+	if err != nil {
+		return in, err
+	}
+	if !sync || mode == "" || t != tB32 {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	if err := b.count(5, 5); err != nil {
+		return in, err
+	}
+	args := b.s.args
+	if err := b.pairDst(&in, args[0], t); err != nil {
+		return in, err
+	}
+	for i, to := range []*int32{&in.a, &in.b, &in.c} {
+		if *to, err = b.src(args[i+1], tB32); err != nil {
+			return in, err
+		}
+	}
+	in.exec = func(w *warp, in *instr, m uint32) { shuffle(w, in, m, mode) }
+	return in, b.syncMask(&in, args[4])
+}
+
+func shuffle(w *warp, in *instr, m uint32, mode string) {
+	a, b, c := w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
+	d := &w.regs[in.d]
+	var inRange uint32
+	for n := m; n != 0; n &= n - 1 {
+		l := lowest(n)
+		from, ok := shuffleSource(mode, l, int(b[l]), int(c[l]))
+		if m>>from&1 == 0 {
+			why := "is not in the mask"
+			if w.live>>from&1 == 0 {
+				why = "has exited or never was"
+			}
+			w.fail(in, l, Undefined, "shuffles from lane %d, which %s", from, why)
+			return
+		}
+		if ok {
+			inRange |= 1 << l
+		}
+		d[l] = a[from]
+	}
+	w.setPred(in.p, m, inRange)
+}
+
+// shuffleSource is the lane that lane l reads from, and whether it is within
+// bounds; where it is not, it is l itself.
+func shuffleSource(mode string, l, b, c int) (int, bool) {
+	segment, clamp := c>>8&31, c&31
+	b &= 31
+	low := l & segment
+	high := low | clamp&^segment
+	from, ok := 0, false
+	switch mode {
+	case "up":
+		from = l - b
+		ok = from >= high
+	case "down":
+		from = l + b
+		ok = from <= high
+	case "bfly":
+		from = l ^ b
+		ok = from <= high
+	default:
+		from = low | b&^segment
+		ok = from <= high
+	}
+	if !ok {
+		return l, false
+	}
+	return from, true
+}
+
+// decodeVote decodes vote.sync.mode p, a, mask.
+func decodeVote(b *builder, o *opcode) (instr, error) {
+	in := instr{p: -1}
+	sync, mode := o.take("sync"), o.oneOf("all", "any", "uni", "ballot")
+	t, err := b.typeOf(o)
+	if err != nil {
+		return in, err
+	}
+	if !sync || mode == "" || (mode == "ballot") != (t == tB32) || t != tB32 && t != tPred {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	if err := b.count(3, 3); err != nil {
+		return in, err
+	}
+	args := b.s.args
+	if mode == "ballot" {
+		in.d, err = b.dst(args[0], t)
+	} else {
+		in.p, err = b.predDst(args[0])
+	}
+	if err != nil {
+		return in, err
+	}
+	p, err := b.pred(args[1])
+	if err != nil {
+		return in, err
+	}
+	in.exec = func(w *warp, in *instr, m uint32) {
+		v := p.lanes(w) & m
+		if mode == "ballot" {
+			w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return uint64(v) })
+			return
+		}
+		yes := mode == "all" && v == m || mode == "any" && v != 0 || mode == "uni" && (v == 0 || v == m)
+		w.setPred(in.p, m, everyLane(yes))
+	}
+	return in, b.syncMask(&in, args[2])
+}
+
+func everyLane(yes bool) uint32 {
+	if yes {
+		return fullMask
+	}
+	return 0
+}
+
+// decodeMatch decodes match.any.sync and match.all.sync.
+func decodeMatch(b *builder, o *opcode) (instr, error) {
+	var in instr
+	sync, mode := o.take("sync"), o.oneOf("any", "all")
+	t, err := b.typeOf(o)
+	if err != nil {
+		return in, err
+	}
+	if !sync || mode == "" || !t.oneOf(tB32, tB64) {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	if err := b.count(3, 3); err != nil {
+		return in, err
+	}
+	args := b.s.args
+	if err := b.pairDst(&in, args[0], tB32); err != nil {
+		return in, err
+	}
+	if in.a, err = b.src(args[1], t); err != nil {
+		return in, err
+	}
+	in.exec = func(w *warp, in *instr, m uint32) {
+		a := w.regs[in.a]
+		all := uint32(0)
+		w.each(in, m, func(l int, _, _, _ uint64) uint64 {
+			var equal uint32
+			for n := m; n != 0; n &= n - 1 {
+				if a[lowest(n)] == a[l] {
+					equal |= 1 << lowest(n)
+				}
+			}
+			if mode == "any" {
+				return uint64(equal)
+			}
+			if all = everyLane(equal == m); all == 0 {
+				return 0
+			}
+			return uint64(m)
+		})
+		w.setPred(in.p, m, all)
+	}
+	return in, b.syncMask(&in, args[2])
+}
+
+// decodeRedux decodes redux.sync.op.type d, a, mask.
+func decodeRedux(b *builder, o *opcode) (instr, error) {
+	var in instr
+	sync, name := o.take("sync"), o.oneOf("add", "min", "max", "and", "or", "xor")
+	t, err := b.typeOf(o)
+	if err != nil {
+		return in, err
+	}
+	op := intOps[name]
+	if !sync || name == "" || t.bits() != 32 || op.bits != (t == tB32) || t.kind() > kindInt {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	if err := b.count(3, 3); err != nil {
+		return in, err
+	}
+	args := b.s.args
+	if in.d, err = b.dst(args[0], t); err != nil {
+		return in, err
+	}
+	if in.a, err = b.src(args[1], t); err != nil {
+		return in, err
+	}
+	combine := op.row(t)
+	in.exec = func(w *warp, in *instr, m uint32) {
+		var sum, next row
+		a := &w.regs[in.a]
+		for n, first := m, true; n != 0; n, first = n&(n-1), false {
+			next[0] = a[lowest(n)]
+			if first {
+				sum[0] = next[0]
+			} else {
+				combine(&sum, &sum, &next, &next)
+			}
+		}
+		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return sum[0] })
+	}
+	return in, b.syncMask(&in, args[2])
+}
+
+// decodeActiveMask decodes activemask: the lanes that happen to run together.
+func decodeActiveMask(b *builder, o *opcode) (instr, error) {
+	t, err := b.typeOf(o)
+	if err != nil {
+		return instr{}, err
+	}
+	in, err := b.rowsOf(t)
+	in.kind = instrExec
+	in.exec = func(w *warp, in *instr, m uint32) {
+		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return uint64(m) })
+	}
+	return in, err
+}
+
+// decodeElect decodes elect.sync d|p, mask: the lowest lane leads.
+func decodeElect(b *builder, o *opcode) (instr, error) {
+	var in instr
+	if !o.take("sync") {
+		return in, b.errorf("%s is not modelled", b.s.name)
+	}
+	if err := b.count(2, 2); err != nil {
+		return in, err
+	}
+	if err := b.pairDst(&in, b.s.args[0], tB32); err != nil {
+		return in, err
+	}
+	in.exec = func(w *warp, in *instr, m uint32) {
+		leader := lowest(m)
+		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return uint64(leader) })
+		w.setPred(in.p, m, 1<<leader)
+	}
+	return in, b.syncMask(&in, b.s.args[1])
+}

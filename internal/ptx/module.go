@@ -1,0 +1,151 @@
+package ptx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+// Module is parsed PTX.
+type Module struct {
+	name         string
+	lines        []string
+	variables    map[string]*variable // of the module's scope
+	globals      []*variable
+	consts       []*variable
+	constOffsets map[string]int
+	constBytes   int
+	functions    map[string]*function
+	order        []string // of the entries
+	entries      map[string]*Entry
+	instrs       int // in all entries, calls expanded
+}
+
+// Parse reads PTX and decodes its kernels. name is what errors call it. An
+// instruction, modifier or operand that the interpreter does not have is an
+// error here, never at run.
+func Parse(name, text string) (*Module, error) {
+	m := &Module{
+		name: name, lines: strings.Split(text, "\n"),
+		variables: map[string]*variable{}, constOffsets: map[string]int{},
+		functions: map[string]*function{}, entries: map[string]*Entry{},
+	}
+	tokens, err := lex(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := (&parser{tokens: tokens, module: m}).parseModule(); err != nil {
+		return nil, err
+	}
+	if err := m.checkRelocs(); err != nil {
+		return nil, err
+	}
+	for _, entry := range m.order {
+		if m.entries[entry], err = build(m, m.functions[entry]); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Entry returns a kernel.
+func (m *Module) Entry(name string) (*Entry, bool) {
+	e, ok := m.entries[name]
+	return e, ok
+}
+
+// Entries returns the names of the kernels in the text's order.
+func (m *Module) Entries() []string { return append([]string(nil), m.order...) }
+
+// source returns the text of a line, trimmed.
+func (m *Module) source(line int) string {
+	if line < 1 || line > len(m.lines) {
+		return ""
+	}
+	text, _, _ := strings.Cut(m.lines[line-1], "//")
+	return strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ";")
+}
+
+// layout gives a global or const variable its place.
+func (m *Module) layout(v *variable) {
+	if v.space == spaceGlobal {
+		m.globals = append(m.globals, v)
+		return
+	}
+	m.constBytes = alignUp(m.constBytes, v.align)
+	m.consts = append(m.consts, v)
+	m.constOffsets[v.name] = m.constBytes
+	m.constBytes += v.bytes
+}
+
+// maxConstBytes is what a GPU has of constant memory.
+const maxConstBytes = 64 << 10
+
+func (m *Module) checkRelocs() error {
+	if m.constBytes > maxConstBytes {
+		return fmt.Errorf("%s: %d bytes of constants, of %d", m.name, m.constBytes, maxConstBytes)
+	}
+	for _, v := range m.variables {
+		for _, r := range v.relocs {
+			if t := m.variables[r.symbol]; t == nil || t.space == spaceShared {
+				return fmt.Errorf("%s: line %d: variable %s holds the address of %s, which is no global or const variable", m.name, v.line, v.name, r.symbol)
+			}
+		}
+	}
+	return nil
+}
+
+// relocate writes the addresses that an initialiser names.
+func (m *Module) relocate(s *moduleState, v *variable, data []byte) {
+	for _, r := range v.relocs {
+		addr := r.addend
+		if g := s.globals[r.symbol]; g != nil {
+			addr += g.base
+		} else {
+			addr += uint64(m.constOffsets[r.symbol])
+			if r.generic {
+				addr += constWindow
+			}
+		}
+		binary.LittleEndian.PutUint64(data[r.offset:], addr)
+	}
+}
+
+// Param is one parameter of a kernel in its parameter block.
+type Param struct {
+	Name                string
+	Offset, Size, Align int
+}
+
+// Entry is a kernel, decoded once and run often, in several memories at a
+// time if need be.
+type Entry struct {
+	module  *Module
+	name    string
+	code    []instr
+	params  []Param
+	maxntid [3]int
+	reqntid [3]int
+
+	paramBytes  int
+	shared      int    // static bytes
+	sharedAlign int    // of dynamic shared memory, which follows
+	local       int    // bytes for each thread
+	memOps      int    // instructions that access memory
+	preds       int    // predicate registers; 0 is always true
+	rows        int    // registers and constants; 0 swallows what is written to _
+	fixedRow    []bool // which rows the kernel never writes
+	fixed       []fixedRow
+}
+
+// Name returns the kernel's name.
+func (e *Entry) Name() string { return e.name }
+
+// ParamBytes returns the size of the parameter block.
+func (e *Entry) ParamBytes() int { return e.paramBytes }
+
+// Params returns the parameters in order.
+func (e *Entry) Params() []Param { return append([]Param(nil), e.params...) }
+
+// SharedBytes returns the size of static shared memory.
+func (e *Entry) SharedBytes() int { return e.shared }
