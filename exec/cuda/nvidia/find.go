@@ -1,0 +1,94 @@
+//go:build linux && (amd64 || arm64)
+
+package nvidia
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ebitengine/purego"
+)
+
+// search says where libraries are looked for.
+type search struct {
+	first  []string // patterns of folders
+	loader bool     // then the system's loader is asked
+	then   []string // patterns of folders
+}
+
+// usual is the search of a user's program.
+func usual() search {
+	s := search{loader: true}
+	for _, dir := range filepath.SplitList(os.Getenv("KRAIT_CUDA_PATH")) {
+		if dir != "" {
+			s.first = append(s.first, dir, dir+"/lib64", dir+"/lib", dir+"/*/lib")
+		}
+	}
+	if env := os.Getenv("VIRTUAL_ENV"); env != "" {
+		s.then = append(s.then, env+"/lib/python3*/site-packages/nvidia/*/lib")
+	}
+	if env := os.Getenv("CONDA_PREFIX"); env != "" {
+		s.then = append(s.then, env+"/lib", env+"/lib/python3*/site-packages/nvidia/*/lib")
+	}
+	s.then = append(s.then,
+		"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/opt/cuda/lib64",
+		"/usr/local/nvidia/lib64", // containers of Kubernetes
+		"/usr/lib/wsl/lib",        // WSL
+		"/run/opengl-driver/lib")  // NixOS
+	return s
+}
+
+// open opens the first of the names that is found; in each place the first name
+// is preferred.
+func (s search) open(names ...string) (handle uintptr, err error) {
+	var broken error
+	try := func(file string) bool {
+		if strings.Contains(file, "libcublas.so") { // needs a library beside it, where the loader does not look
+			purego.Dlopen(strings.Replace(file, "libcublas.so", "libcublasLt.so", 1), purego.RTLD_NOW|purego.RTLD_LOCAL)
+		}
+		var failed error
+		if handle, failed = purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_LOCAL); failed == nil {
+			return true
+		}
+		if strings.Contains(file, "/") || !strings.HasPrefix(failed.Error(), file+":") {
+			broken = failed // it is there, and something else is wrong
+		}
+		return false
+	}
+	for _, place := range s.places(names) {
+		if try(place) {
+			return handle, nil
+		}
+	}
+	if broken != nil {
+		return 0, fmt.Errorf("it cannot be loaded: %w", broken)
+	}
+	return 0, fmt.Errorf("%s was not found%s", strings.Join(names, " or "), s.where())
+}
+
+// places lists what to give to the loader, best first.
+func (s search) places(names []string) (files []string) {
+	in := func(patterns []string) {
+		for _, pattern := range patterns {
+			for _, name := range names {
+				found, _ := filepath.Glob(filepath.Join(pattern, name))
+				files = append(files, found...)
+			}
+		}
+	}
+	in(s.first)
+	if s.loader {
+		files = append(files, names...)
+	}
+	in(s.then)
+	return files
+}
+
+func (s search) where() string {
+	if len(s.first) > 0 {
+		return " in KRAIT_CUDA_PATH or anywhere else"
+	}
+	return ""
+}
