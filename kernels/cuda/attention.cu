@@ -1,0 +1,254 @@
+// Causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et
+// al. 2017), where heads of a group share keys and values (Ainslie et al. 2023).
+// A cache has a row per slot and token, room of them per slot.
+#include "krait.h"
+
+// Puts the batch's keys and values into the caches; k and v begin with the
+// channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
+KERNEL THREADS(256) attention_append(float *__restrict__ keys, float *__restrict__ values, i64 cs, const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int room, int cols, int vec) {
+	Piece p;
+	if (!find_piece(seg, seqs, 1, block_x(), p))
+		return;
+	i64 to = ((i64)p.slot * room + past[p.seq] + p.at) * cs;
+	int j = 4 * (block_y() * 256 + thread()), n = cols - j;
+	if (n <= 0)
+		return;
+	store4(keys + to + j, load4(k + p.first * ks + j, n, vec), n, vec);
+	store4(values + to + j, load4(v + p.first * vs + j, n, vec), n, vec);
+}
+
+struct Attention {
+	float *y, *partial;
+	const float *q, *keys, *values;
+	const int *seg, *past;
+	i64 ys, qs, cs;
+	int seqs, room;
+	// Heads of size channels; each of them share a group. The rank has heads
+	// from first_head on, held of them; its caches begin with group first_group.
+	int size, each, held, first_head, first_group;
+	int vec, splits;
+	float scale;
+};
+
+// The cache's channel from which on the head's keys and values lie.
+DEVICE int group_channel(const Attention &a, int head) { return ((a.first_head + head) / a.each - a.first_group) * a.size; }
+
+// A few tokens, as in decoding: the keys of a token are split in stretches of
+// split_keys, from fixed places on, which many blocks look at (after
+// Flash-Decoding, Dao et al. 2023). A block serves up to Heads heads of a group,
+// of up to 128 · Wide channels. First each warp takes the scores of 4 keys at a
+// time, then all channels of values are summed. Where there is one split for all
+// that the cache has room for, the result is there; otherwise partial gets, per
+// token, head and split, size sums, the largest score and the sum of weights.
+// Blocks of 128 threads are (tokens, splits, head blocks).
+const int split_keys = 128;
+
+template <int Heads, int Wide> DEVICE void split(const Attention &a) {
+	SHARED static float scores[Heads][split_keys];
+	alignas(16) SHARED static float sums[4][Heads][128 * Wide];
+	Piece p;
+	if (!find_piece(a.seg, a.seqs, 1, block_x(), p))
+		return;
+	int per_group = ceil_div(a.each, Heads); // blocks of heads of a whole group
+	int group = a.first_head / a.each + block_z() / per_group;
+	int head = group * a.each + block_z() % per_group * Heads - a.first_head;
+	int end = min(min(head + Heads, (group + 1) * a.each - a.first_head), a.held);
+	int from = block_y() * split_keys, count = min(split_keys, a.past[p.seq] + p.at + 1 - from);
+	if (end <= 0 || head >= a.held || count <= 0)
+		return;
+	int skip = max(0, -head); // heads of the group that the rank before has
+	i64 row = ((i64)p.slot * a.room + from) * a.cs + (group - a.first_group) * a.size;
+	const float *keys = a.keys + row, *values = a.values + row;
+	f32x4 q[Heads][Wide];
+	UNROLL for (int h = 0; h < Heads; h++)
+		UNROLL for (int w = 0; w < Wide; w++) {
+			int j = 4 * lane() + 128 * w;
+			bool held = h >= skip && head + h < end;
+			q[h][w] = load4(a.q + p.first * a.qs + (i64)(head + h) * a.size + j, held ? a.size - j : 0, a.vec) * a.scale;
+		}
+	for (int i = 4 * warp(); i < count; i += 16) {
+		float dots[4 * Heads] = {};
+		UNROLL for (int e = 0; e < 4; e++)
+			UNROLL for (int w = 0; w < Wide; w++) {
+				int j = 4 * lane() + 128 * w;
+				f32x4 k = load4(keys + min(i + e, count - 1) * a.cs + j, a.size - j, a.vec);
+				UNROLL for (int h = 0; h < Heads; h++)
+					UNROLL for (int c = 0; c < 4; c++) dots[4 * h + e] = fma(q[h][w][c], k[c], dots[4 * h + e]);
+			}
+		float dot = warp_sums(dots);
+		const int lanes = 8 / Heads; // that have the same dot
+		int key = i + lane() / lanes % 4;
+		if (lane() % lanes == 0 && key < count)
+			scores[lane() / lanes / 4][key] = dot;
+	}
+	sync();
+	// A warp after the other takes a head: weights are relative to the largest score.
+	float most[Heads / 4 + 1], total[Heads / 4 + 1];
+	UNROLL for (int h = 0; h < (Heads + 3) / 4; h++) {
+		int of = 4 * h + warp();
+		if (of < Heads) {
+			float top = -__builtin_inff(), sum = 0;
+			for (int i = lane(); i < count; i += 32)
+				top = max(top, scores[of][i]);
+			top = warp_max(top);
+			for (int i = lane(); i < count; i += 32) {
+				float e = math::exp(scores[of][i] - top);
+				scores[of][i] = e;
+				sum += e;
+			}
+			most[h] = top;
+			total[h] = warp_sum(sum);
+		}
+	}
+	sync();
+	f32x4 sum[Heads][Wide] = {};
+	for (int i = warp(); i < count; i += 4)
+		UNROLL for (int w = 0; w < Wide; w++) {
+			int j = 4 * lane() + 128 * w;
+			f32x4 v = load4(values + i * a.cs + j, a.size - j, a.vec);
+			UNROLL for (int h = 0; h < Heads; h++)
+				UNROLL for (int c = 0; c < 4; c++) sum[h][w][c] = fma(scores[h][i], v[c], sum[h][w][c]);
+		}
+	UNROLL for (int h = 0; h < Heads; h++)
+		UNROLL for (int w = 0; w < Wide; w++) put4(&sums[warp()][h][4 * lane() + 128 * w], sum[h][w]);
+	sync();
+	UNROLL for (int h = 0; h < (Heads + 3) / 4; h++) {
+		int of = 4 * h + warp();
+		if (of < Heads && of >= skip && head + of < end) {
+			float *out = a.partial + (((i64)block_x() * a.held + head + of) * a.splits + block_y()) * (a.size + 2);
+			float scale = 1;
+			if (a.splits == 1) {
+				out = a.y + p.first * a.ys + (i64)(head + of) * a.size;
+				scale = 1 / total[h];
+			} else if (lane() == 0) {
+				out[a.size] = most[h];
+				out[a.size + 1] = total[h];
+			}
+			for (int j = lane(); j < a.size; j += 32)
+				out[j] = (sums[0][of][j] + sums[1][of][j] + sums[2][of][j] + sums[3][of][j]) * scale;
+		}
+	}
+}
+
+#define SPLIT(heads, wide)                                                                                                 \
+	KERNEL THREADS(128) attention_split_##heads##_##wide(Attention a) { split<heads, wide>(a); }
+
+SPLIT(1, 1)
+SPLIT(1, 2)
+SPLIT(1, 4)
+SPLIT(4, 1)
+SPLIT(4, 2)
+SPLIT(8, 1)
+
+// Adds what the splits have, in order, each scaled to the largest score of all
+// (Milakov and Gimelshein 2018). Blocks of 128 threads are (tokens, heads).
+KERNEL THREADS(128) attention_join(Attention a) {
+	Piece p;
+	if (!find_piece(a.seg, a.seqs, 1, block_x(), p))
+		return;
+	int head = block_y(), splits = ceil_div(a.past[p.seq] + p.at + 1, split_keys);
+	const float *part = a.partial + ((i64)block_x() * a.held + head) * a.splits * (a.size + 2);
+	float most = -__builtin_inff(), total = 0;
+	for (int i = 0; i < splits; i++)
+		most = max(most, part[i * (a.size + 2) + a.size]);
+	for (int i = 0; i < splits; i++)
+		total = fma(part[i * (a.size + 2) + a.size + 1], math::exp(part[i * (a.size + 2) + a.size] - most), total);
+	for (int j = thread(); j < a.size; j += 128) {
+		float sum = 0;
+		for (int i = 0; i < splits; i++)
+			sum = fma(part[i * (a.size + 2) + j], math::exp(part[i * (a.size + 2) + a.size] - most), sum);
+		a.y[p.first * a.ys + (i64)head * a.size + j] = sum / total;
+	}
+}
+
+// Many tokens: a block has a head of a piece of tile_queries tokens, and goes
+// over the keys in tiles of tile_keys, with the sums scaled to the largest score
+// so far (Dao et al. 2022). Eight threads share two queries: each has the scores
+// of every eighth key, and every eighth four of channels. Blocks of 128 threads
+// are (pieces, heads).
+const int tile_queries = 32, tile_keys = 32;
+
+extern SHARED f32x4 shared_memory[];
+
+// Fours is the number of fours of channels of a thread: heads of up to 32 · Fours.
+template <int Fours> DEVICE void flash(const Attention &a) {
+	const int stride = 32 * Fours + 4; // rows next to each other begin 4 banks apart
+	float(*q)[stride] = (float(*)[stride])shared_memory;
+	float(*kv)[stride] = q + tile_queries;
+	float(*weights)[tile_keys + 1] = (float(*)[tile_keys + 1])(kv + tile_keys);
+	Piece p;
+	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p))
+		return;
+	int head = block_y(), row = thread() / 8, part = thread() % 8; // and row + 16
+	int past = a.past[p.seq] + p.at, all = past + p.tokens;
+	i64 cache = (i64)p.slot * a.room * a.cs + group_channel(a, head);
+	auto fetch = [&](float(*to)[stride], const float *from, i64 apart, int rows) {
+		NO_UNROLL for (int i = thread(); i < 32 * 8 * Fours; i += 128) {
+			int r = i / (8 * Fours), j = i % (8 * Fours) * 4;
+			put4(&to[r][j], load4(from + r * apart + j, r < rows ? a.size - j : 0, a.vec));
+		}
+	};
+	fetch(q, a.q + p.first * a.qs + (i64)head * a.size, a.qs, p.tokens);
+	f32x4 sum[2][Fours] = {};
+	float most[2] = {-__builtin_inff(), -__builtin_inff()}, total[2] = {};
+	for (int at = 0; at < all; at += tile_keys) {
+		int rows = min(tile_keys, all - at);
+		fetch(kv, a.keys + cache + at * a.cs, a.cs, rows);
+		sync();
+		float scores[2][4] = {};
+		for (int j = 0; j < 32 * Fours; j += 4)
+			UNROLL for (int e = 0; e < 4; e++) {
+				f32x4 k = whole4(&kv[part + 8 * e][j]);
+				UNROLL for (int r = 0; r < 2; r++) {
+					f32x4 u = whole4(&q[row + 16 * r][j]);
+					UNROLL for (int c = 0; c < 4; c++) scores[r][e] = fma(u[c], k[c], scores[r][e]);
+				}
+			}
+		UNROLL for (int r = 0; r < 2; r++) {
+			int seen = past + row + 16 * r + 1 - at; // keys of the tile that the token sees
+			float top = most[r], weight = 0;
+			UNROLL for (int e = 0; e < 4; e++) {
+				scores[r][e] = part + 8 * e < seen ? scores[r][e] * a.scale : -__builtin_inff();
+				top = max(top, scores[r][e]);
+			}
+			UNROLL for (int o = 4; o > 0; o /= 2) top = max(top, from_lane_xor(top, o));
+			UNROLL for (int e = 0; e < 4; e++) {
+				float w = math::exp(scores[r][e] - top);
+				weights[row + 16 * r][part + 8 * e] = w;
+				weight += w;
+			}
+			UNROLL for (int o = 4; o > 0; o /= 2) weight += from_lane_xor(weight, o);
+			float fade = math::exp(most[r] - top);
+			most[r] = top;
+			total[r] = fma(total[r], fade, weight);
+			UNROLL for (int f = 0; f < Fours; f++) sum[r][f] *= fade;
+		}
+		sync(); // keys are read no more
+		fetch(kv, a.values + cache + at * a.cs, a.cs, rows);
+		sync();
+		for (int i = 0; i < rows; i++) {
+			float w0 = weights[row][i], w1 = weights[row + 16][i];
+			UNROLL for (int f = 0; f < Fours; f++) {
+				f32x4 v = whole4(&kv[i][4 * part + 32 * f]);
+				UNROLL for (int c = 0; c < 4; c++) {
+					sum[0][f][c] = fma(w0, v[c], sum[0][f][c]);
+					sum[1][f][c] = fma(w1, v[c], sum[1][f][c]);
+				}
+			}
+		}
+		sync(); // nor values
+	}
+	UNROLL for (int r = 0; r < 2; r++) {
+		if (row + 16 * r >= p.tokens)
+			continue;
+		float *out = a.y + (p.first + row + 16 * r) * a.ys + (i64)head * a.size;
+		UNROLL for (int f = 0; f < Fours; f++) {
+			int j = 4 * part + 32 * f;
+			store4(out + j, sum[r][f] * (1 / total[r]), a.size - j, a.vec);
+		}
+	}
+}
+
+KERNEL THREADS(128) attention_flash_2(Attention a) { flash<2>(a); }
+KERNEL THREADS(128) attention_flash_4(Attention a) { flash<4>(a); }
+KERNEL THREADS(128) attention_flash_8(Attention a) { flash<8>(a); }

@@ -1,0 +1,116 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+)
+
+const (
+	splitKeys    = 128 // keys of a split
+	splitSize    = 512 // channels of a head at most
+	flashQueries = 32  // tokens of a block for many tokens
+	flashSize    = 256 // channels of a head at most
+)
+
+func rotary(c *Call) error {
+	x, seg, past, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
+	dims := c.Attrs.Int("dims")
+	turn := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
+	c.launch("rotary", "rotary", [3]int{y.Rows(), 1, 1}, [3]int{128}, 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, max(1, x.Unit), dims, turn)
+	return nil
+}
+
+// heads is how a rank's heads of attention lie.
+type heads struct {
+	size, each         int // channels of a head, heads of a group
+	held               int // heads of the rank
+	firstHead          int
+	firstGroup, groups int // of the caches, and how many groups the heads are in
+	splits             int // of what a cache has room for
+}
+
+func headsOf(c *Call) heads {
+	q, k, keys := &c.Args[0], &c.Args[1], &c.Args[3]
+	h := heads{size: max(1, q.Unit), each: max(1, q.Full/max(1, k.Full)), splits: ceilDiv(keys.Dims[1], splitKeys)}
+	h.held, h.firstHead, h.firstGroup = q.Cols/h.size, q.Start()/h.size, keys.Start()/h.size
+	if h.held > 0 {
+		h.groups = (h.firstHead+h.held-1)/h.each - h.firstHead/h.each + 1
+	}
+	return h
+}
+
+// split reports whether the keys of a token are looked at by many blocks: where
+// every sequence has one token, and for very wide heads.
+func (h *heads) split(c *Call) bool {
+	return c.Results[0].Rows() == c.Args[5].Rows() || h.size > flashSize
+}
+
+// attentionScratch is for what splits find: sums, the largest score, the sum of
+// weights.
+func attentionScratch(c *Call) int64 {
+	h := headsOf(c)
+	if !h.split(c) || h.splits == 1 {
+		return 0
+	}
+	return int64(c.Results[0].Rows()) * int64(h.held*h.splits*(h.size+2)*4)
+}
+
+func attention(c *Call) error {
+	q, k, v, keys, values, seg, past, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6], &c.Results[0]
+	h := headsOf(c)
+	if h.size > splitSize {
+		return fmt.Errorf("heads of %d channels; the attention kernels take up to %d", h.size, splitSize)
+	}
+	t, s, room := y.Rows(), seg.Rows(), keys.Dims[1]
+	// The caches' first channel may not be that of k and v.
+	newKeys, newValues := *k, *v
+	newKeys.Ptr, newValues.Ptr = k.offset(keys.Start()-k.Start()), v.offset(values.Start()-v.Start())
+	cached := keys.Cols
+	whole := keys.Stride%4 == 0 && values.Stride%4 == 0 // of rows of a slot
+	vec := whole && aligned(&newKeys, &newValues, keys, values)
+	grid, block := elementGrid(t, cached)
+	c.launch("attention", "attention_append", grid, block, 0, keys.Ptr, values.Ptr, keys.stride(), newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
+		seg.Ptr, past.Ptr, s, room, cached, vec)
+	if h.held == 0 {
+		return nil
+	}
+	partial := c.Scratch
+	vec = whole && h.size%4 == 0 && aligned(q, keys, values, y)
+	params := Struct{y.Ptr, partial, q.Ptr, keys.Ptr, values.Ptr, seg.Ptr, past.Ptr, y.stride(), q.stride(), keys.stride(), s, room,
+		h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, float32(c.Attrs.Float("scale"))}
+	if !h.split(c) {
+		fours := 2
+		for 32*fours < h.size {
+			fours *= 2
+		}
+		shared := 4 * (2*flashQueries*(32*fours+4) + flashQueries*(flashQueries+1))
+		c.launch("attention", fmt.Sprint("attention_flash_", fours), [3]int{pieces(t, s, flashQueries), h.held, 1}, [3]int{128}, shared, params)
+		return nil
+	}
+	together, wide := h.together()
+	blocks := h.groups * ceilDiv(h.each, together)
+	c.launch("attention", fmt.Sprint("attention_split_", together, "_", wide), [3]int{t, h.splits, blocks}, [3]int{128}, 0, params)
+	if h.splits > 1 {
+		c.launch("attention", "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
+	}
+	return nil
+}
+
+// together is how many heads of a group a block serves, and how many times 128
+// channels a head may have there.
+func (h *heads) together() (heads, wide int) {
+	switch {
+	case h.size > 256:
+		return 1, 4
+	case h.size > 128 && h.each == 1:
+		return 1, 2
+	case h.size > 128:
+		return 4, 2
+	case h.each == 1:
+		return 1, 1
+	case h.each <= 4:
+		return 4, 1
+	}
+	return 8, 1
+}

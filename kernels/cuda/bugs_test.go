@@ -1,0 +1,93 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ptx"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// TestBugs runs copies of kernels with a mistake in each: the interpreter must
+// catch it, and the kernel without it must pass.
+func TestBugs(t *testing.T) {
+	for _, c := range []struct {
+		bug  string
+		kind ptx.FaultKind
+		op   string
+		call func(d *draw) kernels.Call
+	}{
+		{"reduction_barrier", ptx.SharedRace, "", nil},
+		{"scan_barrier", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
+		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
+		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
+		{"block_race", ptx.GlobalRace, "conv1d", func(d *draw) kernels.Call { return convOf(d, 40) }},
+		{"unwritten", ptx.Unwritten, "sumsq", func(d *draw) kernels.Call {
+			return call(nil, one(d.packed(graph.F32, 2)), d.packed(graph.F32, 2, 100))
+		}},
+	} {
+		t.Run(c.bug, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", "bugs", c.bug+".ptx"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := ptx.Parse(c.bug, string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dev := newDevice(t)
+			d := &draw{rng: newRand(1), past: make([]int, slots)}
+			var launches []Launch
+			if c.op == "" {
+				x, choice := d.packed(graph.F32, 1, 100), dev.alloc(ChoiceBytes)
+				if err := dev.mem.Write(choice, Choice{Temperature: 1, TopK: 5, TopP: 0.9}.Append(nil)); err != nil {
+					t.Fatal(err)
+				}
+				launches = Sample(dev.alloc(4), dev.upload(&x, 0), choice)
+			} else {
+				on := c.call(d)
+				launches, err = Kernels[c.op].Launches(dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 0 }))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := launches[0]
+			e, ok := m.Entry(l.Function)
+			if !ok {
+				t.Fatalf("there is no copy of %s", l.Function)
+			}
+			err = e.Run(context.Background(), dev.mem, launchOf(l, 0))
+			var fault *ptx.Fault
+			if !errors.As(err, &fault) || fault.Kind != c.kind {
+				t.Errorf("got %v, want a fault of kind %s", err, c.kind)
+			}
+			dev.run(launches, 0)
+		})
+	}
+}
+
+// scanOf is ssd_scan of one sequence.
+func scanOf(d *draw, tokens int) kernels.Call {
+	state := d.packed(graph.F32, slots, 2, 32, 16)
+	dt, a := d.packed(graph.F32, tokens, 2), d.packed(graph.F32, 2)
+	d.fill(&dt, positive)
+	d.fill(&a, negative)
+	y := d.packed(graph.F32, tokens, 64)
+	return call(nil, []kernels.Tensor{y, state}, d.packed(graph.F32, tokens, 64), dt, a, d.packed(graph.F32, tokens, 16), d.packed(graph.F32, tokens, 16), state, segment(d, tokens))
+}
+
+// convOf is conv1d of one sequence, in a state with one slot.
+func convOf(d *draw, tokens int) kernels.Call {
+	state := d.packed(graph.F32, 1, 5, 2)
+	return call(nil, []kernels.Tensor{d.packed(graph.F32, tokens, 5), state}, d.packed(graph.F32, tokens, 5), d.packed(graph.F32, 5, 3), state, segment(d, tokens))
+}
+
+func segment(d *draw, tokens int) kernels.Tensor {
+	seg := d.packed(graph.I32, 1, 3)
+	seg.I32[1] = int32(tokens)
+	return seg
+}

@@ -1,0 +1,188 @@
+// Package cuda has the kernels for NVIDIA GPUs, in CUDA C++ that is compiled to
+// PTX ahead of time (build.sh) and lies in the binary: building Krait needs no
+// compiler but Go's. The package knows which kernels an operation launches and
+// how; loading and launching them is up to a driver.
+//
+// Kernels are deterministic, and a row's result does not depend on which rows
+// come with it. It may change in the last bits with their number, where that
+// decides between two kernels: for a matmul, between the one for few rows and the
+// one for many; for ssd_scan and attention, between a token by itself and a
+// prompt.
+//
+// Grids depend on numbers of tokens, sequences and rows only. What is in the
+// segment table, in the past and among the ids is read by the kernels, so that a
+// captured graph of launches serves other batches of the same size.
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// Tensor is a tensor in device memory. Of the slices of kernels.Tensor none is
+// used.
+type Tensor struct {
+	kernels.Tensor
+	Ptr uint64 // address of the first element
+}
+
+// Math says how products of many rows are computed.
+type Math int
+
+const (
+	// F32 multiplies and adds in f32, whatever the format of the weights.
+	F32 Math = iota
+	// BF16 rounds both operands to bf16 and adds in f32, on tensor cores, where
+	// rows are aligned to 16 bytes.
+	BF16
+)
+
+// Options choose between kernels of an operation.
+type Options struct {
+	Math Math
+}
+
+// Call is an operation on tensors: operands and results in the order of the
+// operation. The new state of an operation that has one is the memory of the old.
+type Call struct {
+	Args, Results []Tensor
+	Attrs         graph.Attrs
+	Options       Options
+	// Scratch is the address of as many bytes as Kernel.Scratch asks for, aligned
+	// to 256. What is in them does not matter, before or after.
+	Scratch uint64
+
+	launches []Launch
+}
+
+// Launch is one launch of a kernel.
+type Launch struct {
+	Module, Function string
+	Grid, Block      [3]uint32
+	Shared           uint32 // dynamic shared memory, bytes; above 48 KB a function must be allowed to have it
+	Params           []byte // the parameters, laid out as the function's list says
+}
+
+// Kernel computes an operation.
+type Kernel struct {
+	plan    func(c *Call) error
+	scratch func(c *Call) int64
+}
+
+// Launches lists what computes the call, in order. They are the same for all
+// calls whose tensors have the same shapes and addresses.
+func (k Kernel) Launches(c *Call) ([]Launch, error) {
+	c.launches = nil
+	if err := k.plan(c); err != nil {
+		return nil, err
+	}
+	return c.launches, nil
+}
+
+// Scratch is how many bytes of memory the call needs beside its tensors.
+func (k Kernel) Scratch(c *Call) int64 {
+	if k.scratch == nil {
+		return 0
+	}
+	return k.scratch(c)
+}
+
+// Set has a kernel for each operation, by name.
+type Set map[string]Kernel
+
+// Kernels is the set.
+var Kernels = Set{
+	"embedding":   {plan: embedding},
+	"select_rows": {plan: selectRows},
+
+	"matmul": {plan: matmul},
+	"bias":   {plan: bias},
+	"scale":  {plan: scale},
+	"add":    {plan: zip("add")},
+	"mul":    {plan: zip("mul")},
+
+	"times":     {plan: times},
+	"head_down": {plan: headMatmul},
+	"head_up":   {plan: headMatmul},
+	"concat":    {plan: concat},
+
+	"silu":      {plan: each("silu")},
+	"gelu":      {plan: each("gelu")},
+	"gelu_tanh": {plan: each("gelu_tanh")},
+	"relu":      {plan: each("relu")},
+	"softplus":  {plan: each("softplus")},
+	"neg_exp":   {plan: each("neg_exp")},
+	"clamp":     {plan: clamp},
+
+	"rmsnorm":       {plan: rmsnorm},
+	"unit_rmsnorm":  {plan: rmsnorm},
+	"group_rmsnorm": {plan: groupRMSNorm},
+
+	"sumsq":     {plan: sumsq},
+	"rms_scale": {plan: rmsScale},
+	"rms_rows":  {plan: rmsScale},
+
+	"group_sumsq":     {plan: groupSumsq},
+	"group_rms_scale": {plan: groupRMSScale},
+
+	"rotary":    {plan: rotary},
+	"attention": {plan: attention, scratch: attentionScratch},
+	"router":    {plan: router},
+	"experts":   {plan: experts, scratch: expertsScratch},
+
+	"quantize":   {plan: convert},
+	"dequantize": {plan: convert},
+
+	"conv1d":         {plan: conv1d},
+	"selective_scan": {plan: selectiveScan},
+	"ssd_scan":       {plan: ssdScan},
+}
+
+// launch appends a launch, unless there is nothing to do.
+func (c *Call) launch(module, function string, grid, block [3]int, shared int, params ...any) {
+	l := Launch{Module: module, Function: function, Shared: uint32(shared), Params: Params(params...)}
+	for i := range grid {
+		if grid[i] == 0 {
+			return
+		}
+		if grid[i] < 0 || i > 0 && grid[i] > maxGridYZ {
+			panic(fmt.Sprintf("BUG: %s is launched on %v blocks", function, grid))
+		}
+		l.Grid[i], l.Block[i] = uint32(grid[i]), uint32(max(1, block[i]))
+	}
+	c.launches = append(c.launches, l)
+}
+
+// maxGridYZ is how many blocks there may be but along the first axis.
+const maxGridYZ = 65535
+
+// offset is the address of element i.
+func (t *Tensor) offset(i int) uint64 { return t.Ptr + uint64(i*t.DType.Bytes()) }
+
+// stride is the distance of rows, as kernels take it.
+func (t *Tensor) stride() int64 { return int64(t.Stride) }
+
+// aligned reports whether all rows of tensors begin at a multiple of 16 bytes, so
+// that kernels may load as many at a time.
+func aligned(tensors ...*Tensor) bool {
+	for _, t := range tensors {
+		if t.Ptr%16 != 0 || t.Rows() > 1 && t.Stride*t.DType.Bytes()%16 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// ceilDiv is a / b, rounded up.
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// formats are the names of formats in kernels' names.
+func format(d graph.DType) string {
+	switch d {
+	case graph.F32, graph.F16, graph.BF16:
+		return d.String()
+	}
+	panic(fmt.Sprintf("BUG: no kernel has elements of %s", d))
+}

@@ -1,0 +1,275 @@
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ptx"
+	"github.com/krait-ml/krait/kernels"
+	"pgregory.net/rapid"
+)
+
+// modules are the kernels of sm_80 in the interpreter; those of sm_90 are the
+// same (TestArchs).
+var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
+	out := map[string]*ptx.Module{}
+	for name, text := range PTX("sm_80") {
+		m, err := ptx.Parse(name, string(text))
+		if err != nil {
+			return nil, err
+		}
+		out[name] = m
+	}
+	return out, nil
+})
+
+// device is a memory to run kernels in.
+type device struct {
+	t   fataler
+	mem *ptx.Memory
+}
+
+type fataler interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func newDevice(t fataler) *device { return &device{t, ptx.NewMemory(1 << 28)} }
+
+// run launches kernels one after the other.
+func (d *device) run(launches []Launch, seed uint64) {
+	d.t.Helper()
+	for _, l := range launches {
+		if err := d.launch(l, seed); err != nil {
+			d.t.Fatalf("%s on %v blocks of %v: %v", l.Function, l.Grid, l.Block, err)
+		}
+	}
+}
+
+func (d *device) launch(l Launch, seed uint64) error {
+	all, err := modules()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	m, ok := all[l.Module]
+	if !ok {
+		d.t.Fatalf("there is no module %s", l.Module)
+	}
+	e, ok := m.Entry(l.Function)
+	if !ok {
+		d.t.Fatalf("module %s has no kernel %s", l.Module, l.Function)
+	}
+	if len(l.Params) != e.ParamBytes() {
+		d.t.Fatalf("%s takes %d bytes of parameters, not %d", l.Function, e.ParamBytes(), len(l.Params))
+	}
+	launched.Lock()
+	launched.count[l.Function]++
+	launched.Unlock()
+	return e.Run(context.Background(), d.mem, launchOf(l, seed))
+}
+
+func launchOf(l Launch, seed uint64) ptx.Launch {
+	out := ptx.Launch{Shared: int(l.Shared), Params: l.Params, Seed: seed}
+	for i := range l.Grid {
+		out.Grid[i], out.Block[i] = int(l.Grid[i]), int(l.Block[i])
+	}
+	return out
+}
+
+// alloc gives memory that nobody has written.
+func (d *device) alloc(bytes int) uint64 {
+	d.t.Helper()
+	addr, err := d.mem.Alloc(int64(max(1, bytes)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return addr
+}
+
+// empty is a tensor of which nothing is written, some elements into an
+// allocation that it fills to the end.
+func (d *device) empty(t *kernels.Tensor, offset int) Tensor {
+	size := t.DType.Bytes()
+	elems := offset
+	if rows := allRows(t); rows > 0 && t.Cols > 0 {
+		elems += (rows-1)*t.Stride + t.Cols
+	}
+	out := Tensor{Tensor: *t, Ptr: d.alloc(elems*size) + uint64(offset*size)}
+	out.F32, out.U16, out.I32 = nil, nil, nil
+	return out
+}
+
+// upload copies the rows of a tensor, and nothing of what lies between them.
+func (d *device) upload(t *kernels.Tensor, offset int) Tensor {
+	d.t.Helper()
+	out := d.empty(t, offset)
+	for i := range allRows(t) {
+		if t.Cols > 0 {
+			if err := d.mem.Write(out.offset(i*t.Stride), rowBytes(t, i)); err != nil {
+				d.t.Fatal(err)
+			}
+		}
+	}
+	return out
+}
+
+// download reads rows into a tensor like to.
+func (d *device) download(from Tensor, to *kernels.Tensor) {
+	d.t.Helper()
+	for i := range allRows(to) {
+		data := rowBytes(to, i)
+		if len(data) == 0 {
+			continue
+		}
+		if err := d.mem.Read(from.offset(i*to.Stride), data); err != nil {
+			d.t.Fatalf("row %d of %d: %v", i, allRows(to), err)
+		}
+		for j := range to.Cols {
+			switch at := i*to.Stride + j; to.DType {
+			case graph.F32:
+				to.F32[at] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:]))
+			case graph.I32:
+				to.I32[at] = int32(binary.LittleEndian.Uint32(data[4*j:]))
+			default:
+				to.U16[at] = binary.LittleEndian.Uint16(data[2*j:])
+			}
+		}
+	}
+}
+
+// allRows counts the rows of a tensor; a cache has some per slot.
+func allRows(t *kernels.Tensor) int {
+	n := t.Dims[0]
+	for _, d := range t.Dims[1:] {
+		n *= d
+	}
+	return n / max(1, t.Cols)
+}
+
+func rowBytes(t *kernels.Tensor, i int) []byte {
+	var b []byte
+	for at := i * t.Stride; at < i*t.Stride+t.Cols; at++ {
+		switch t.DType {
+		case graph.F32:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(t.F32[at]))
+		case graph.I32:
+			b = binary.LittleEndian.AppendUint32(b, uint32(t.I32[at]))
+		default:
+			b = binary.LittleEndian.AppendUint16(b, t.U16[at])
+		}
+	}
+	return b
+}
+
+// clone copies a tensor's memory, too.
+func clone(t *kernels.Tensor) kernels.Tensor {
+	out := *t
+	out.F32, out.U16, out.I32 = append([]float32(nil), t.F32...), append([]uint16(nil), t.U16...), append([]int32(nil), t.I32...)
+	return out
+}
+
+// values reads all elements as float64.
+func values(t *kernels.Tensor) []float64 {
+	var out []float64
+	buf := make([]float32, t.Cols)
+	for i := range allRows(t) {
+		if t.DType == graph.I32 {
+			for _, v := range t.I32[i*t.Stride : i*t.Stride+t.Cols] {
+				out = append(out, float64(v))
+			}
+			continue
+		}
+		t.Read(buf, i*t.Stride)
+		for _, v := range buf {
+			out = append(out, float64(v))
+		}
+	}
+	return out
+}
+
+// same compares within a share of the largest magnitude, which counts as 1 at
+// least; a share of 0 means to the last bit, but for the sign of 0.
+func same(t fataler, what string, got, want *kernels.Tensor, share float64) {
+	t.Helper()
+	a, b := values(got), values(want)
+	if len(a) != len(b) {
+		t.Fatalf("%s has %d elements, want %d", what, len(a), len(b))
+	}
+	scale := 1.0
+	for _, v := range b {
+		scale = math.Max(scale, math.Abs(v))
+	}
+	for i := range b {
+		if d := math.Abs(a[i] - b[i]); !(d <= share*scale) {
+			t.Fatalf("%s, row %d, column %d: %g, want %g (off by %g of %g)", what, i/max(1, want.Cols), i%max(1, want.Cols), a[i], b[i], d, scale)
+		}
+	}
+}
+
+// deviceCall puts a call's tensors on the device. The results that are states
+// are the memory of their operands; offsets says how many elements into its
+// allocation each tensor begins.
+func (d *device) deviceCall(op *graph.Op, c *kernels.Call, states map[int]Tensor, offset func() int) *Call {
+	d.t.Helper()
+	out := &Call{Attrs: c.Attrs, Results: make([]Tensor, len(c.Results))}
+	for i := range c.Args {
+		if s, ok := states[i]; ok {
+			out.Args = append(out.Args, s)
+			continue
+		}
+		t := d.upload(&c.Args[i], offset())
+		if isState(op, i) {
+			states[i] = t
+		}
+		out.Args = append(out.Args, t)
+	}
+	for i := range c.Results {
+		out.Results[i] = d.empty(&c.Results[i], offset())
+	}
+	for _, p := range op.States {
+		out.Results[p.Result].Ptr = out.Args[p.Operand].Ptr
+	}
+	return out
+}
+
+func isState(op *graph.Op, operand int) bool {
+	for _, p := range op.States {
+		if p.Operand == operand {
+			return true
+		}
+	}
+	return false
+}
+
+// compute runs a call and returns the launches.
+func (d *device) compute(op *graph.Op, c *Call, seed uint64) []Launch {
+	d.t.Helper()
+	k := Kernels[op.Name]
+	if n := k.Scratch(c); n > 0 {
+		c.Scratch = d.alloc(int(n))
+	}
+	launches, err := k.Launches(c)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.run(launches, seed)
+	return launches
+}
+
+func findOp(t fataler, name string) *graph.Op {
+	for _, op := range graph.Ops() {
+		if op.Name == name {
+			return op
+		}
+	}
+	t.Fatalf("there is no operation %s", name)
+	return nil
+}
+
+var _ fataler = (*rapid.T)(nil)
+var _ fataler = (*testing.T)(nil)

@@ -1,0 +1,81 @@
+// Functions of one element and of two. Rows are xs, ys elements apart.
+#include "krait.h"
+
+template <class F> DEVICE void map(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, F f) {
+	each4(cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(x + i * xs + j, n, vec);
+		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k]);
+		store4(y + i * ys + j, v, n, vec);
+	});
+}
+
+#define MAP(name, f)                                                                                                       \
+	KERNEL THREADS(256) name(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec) {  \
+		map(y, ys, x, xs, cols, vec, [](float x) { return f; });                                                   \
+	}
+
+MAP(silu, math::silu(x))
+MAP(gelu, math::gelu(x))
+MAP(gelu_tanh, math::gelu_tanh(x))
+MAP(relu, math::relu(x))
+MAP(softplus, math::softplus(x))
+MAP(neg_exp, -math::exp(x))
+
+KERNEL THREADS(256) times(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec, float by) {
+	map(y, ys, x, xs, cols, vec, [=](float v) { return v * by; });
+}
+
+KERNEL THREADS(256) clamp(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec, float least, float most) {
+	map(y, ys, x, xs, cols, vec, [=](float v) { return min(max(v, least), most); });
+}
+
+template <class F> DEVICE void zip(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec, F f) {
+	each4(cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(a + i * as + j, n, vec), w = load4(b + i * bs + j, n, vec);
+		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k], w[k]);
+		store4(y + i * ys + j, v, n, vec);
+	});
+}
+
+// A stride of 0 gives all rows the same b: a bias.
+KERNEL THREADS(256) add(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x + y; });
+}
+
+KERNEL THREADS(256) mul(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x * y; });
+}
+
+// Each size neighbours have one factor.
+KERNEL THREADS(256) scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
+	each4(cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(x + i * xs + j, n, vec);
+		u32 h = (u32)j / (u32)size, at = j - h * size;
+		UNROLL for (int k = 0; k < 4; k++) {
+			if (k < n)
+				v[k] *= d[h];
+			if (++at == size)
+				at = 0, h++;
+		}
+		store4(y + i * ys + j, v, n, vec);
+	});
+}
+
+template <class Out, class In> DEVICE void convert(Out *y, i64 ys, const In *x, i64 xs, int cols, int vec) {
+	each4(cols, [=](i64 i, int j, int n) { store4(y + i * ys + j, load4(x + i * xs + j, n, vec), n, vec); });
+}
+
+#define CONVERT(In, Out, from, to)                                                                                         \
+	KERNEL THREADS(256) convert_##from##_##to(Out *__restrict__ y, i64 ys, const In *__restrict__ x, i64 xs, int cols, int vec) { \
+		convert(y, ys, x, xs, cols, vec);                                                                          \
+	}
+
+CONVERT(float, float, f32, f32)
+CONVERT(float, bf16, f32, bf16)
+CONVERT(float, f16, f32, f16)
+CONVERT(bf16, float, bf16, f32)
+CONVERT(bf16, bf16, bf16, bf16)
+CONVERT(bf16, f16, bf16, f16)
+CONVERT(f16, float, f16, f32)
+CONVERT(f16, bf16, f16, bf16)
+CONVERT(f16, f16, f16, f16)

@@ -1,0 +1,81 @@
+package cuda
+
+// Functions of elements run in blocks of 256 threads with 4 columns each.
+const (
+	elementThreads = 256
+	elementCols    = 4 * elementThreads
+)
+
+func elementGrid(rows, cols int) ([3]int, [3]int) {
+	return [3]int{rows, ceilDiv(cols, elementCols), 1}, [3]int{elementThreads}
+}
+
+// shape gives rows and columns of tensors that have the same, as a single row
+// where nothing lies between their rows, and whether they are aligned.
+func shape(tensors ...*Tensor) (rows, cols int, vec bool) {
+	rows, cols = tensors[0].Rows(), tensors[0].Cols
+	whole := rows*cols <= maxGridYZ*elementCols
+	first := true // rows are aligned
+	for _, t := range tensors {
+		whole = whole && t.Stride == t.Cols
+		first = first && t.Ptr%16 == 0
+	}
+	if whole {
+		return min(rows, 1), rows * cols, first
+	}
+	return rows, cols, aligned(tensors...)
+}
+
+// perElement launches a function of one tensor.
+func (c *Call) perElement(function string, params ...any) error {
+	x, y := &c.Args[0], &c.Results[0]
+	rows, cols, vec := shape(x, y)
+	grid, block := elementGrid(rows, cols)
+	c.launch("elementwise", function, grid, block, 0, append([]any{y.Ptr, y.stride(), x.Ptr, x.stride(), cols, vec}, params...)...)
+	return nil
+}
+
+func each(function string) func(*Call) error {
+	return func(c *Call) error { return c.perElement(function) }
+}
+
+func times(c *Call) error {
+	return c.perElement("times", float32(c.Attrs.Float("by")))
+}
+
+func clamp(c *Call) error {
+	return c.perElement("clamp", float32(c.Attrs.Float("min")), float32(c.Attrs.Float("max")))
+}
+
+func convert(c *Call) error {
+	return c.perElement("convert_" + format(c.Args[0].DType) + "_" + format(c.Results[0].DType))
+}
+
+// zip launches a function of two tensors.
+func zip(function string) func(*Call) error {
+	return func(c *Call) error {
+		a, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
+		rows, cols, vec := shape(a, b, y)
+		grid, block := elementGrid(rows, cols)
+		c.launch("elementwise", function, grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cols, vec)
+		return nil
+	}
+}
+
+// bias adds the same row everywhere.
+func bias(c *Call) error {
+	x, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("elementwise", "add", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), b.Ptr, int64(0), y.Cols, aligned(x, y) && b.Ptr%16 == 0)
+	return nil
+}
+
+func scale(c *Call) error {
+	x, d, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	if d.Rows() == 0 {
+		return nil
+	}
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("elementwise", "scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), d.Ptr, y.Cols, y.Cols/d.Rows(), aligned(x, y))
+	return nil
+}

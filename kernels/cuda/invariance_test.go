@@ -1,0 +1,182 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"pgregory.net/rapid"
+)
+
+// perToken says which operands have a row per token, and which a row per sequence.
+func perToken(op *graph.Op) (token, sequence func(i int) bool) {
+	if op.Rule == nil { // concat, quantize
+		return func(int) bool { return true }, func(int) bool { return false }
+	}
+	left, _, _ := strings.Cut(strings.ReplaceAll(op.Rule.String(), "*", "t d"), "->")
+	lists := strings.Split(left, ",")
+	begins := func(letter string) func(int) bool {
+		return func(i int) bool { return strings.HasPrefix(strings.TrimSpace(lists[i]), letter) && !isState(op, i) }
+	}
+	return begins("t"), begins("s")
+}
+
+// rowsOf is rows lo to hi of a tensor.
+func rowsOf(t kernels.Tensor, lo, hi int) kernels.Tensor {
+	from := lo * t.Stride
+	t.Dims[0] = hi - lo
+	switch t.DType {
+	case graph.F32:
+		t.F32 = t.F32[min(from, len(t.F32)):]
+	case graph.I32:
+		t.I32 = t.I32[min(from, len(t.I32)):]
+	default:
+		t.U16 = t.U16[min(from, len(t.U16)):]
+	}
+	return t
+}
+
+// tokensOf is a call for tokens lo to hi of the batch, all of sequence s, which
+// has had some before: the whole call where there are no sequences.
+func tokensOf(op *graph.Op, c *kernels.Call, lo, hi, s, before int) kernels.Call {
+	token, sequence := perToken(op)
+	out := *c
+	out.Args = append([]kernels.Tensor(nil), c.Args...)
+	for i := range out.Args {
+		if token(i) {
+			out.Args[i] = rowsOf(out.Args[i], lo, hi)
+		}
+		if sequence(i) {
+			t := clone(&out.Args[i])
+			t = rowsOf(t, s, s+1)
+			if t.Cols == 3 {
+				t.I32[0], t.I32[1] = 0, int32(hi-lo)
+			} else {
+				t.I32[0] += int32(before)
+			}
+			out.Args[i] = t
+		}
+	}
+	out.Results = append([]kernels.Tensor(nil), c.Results...)
+	out.Results[0] = rowsOf(out.Results[0], lo, hi)
+	return out
+}
+
+// order names the kernels of a call that add in an order of their own: calls with
+// the same give the same bits.
+func order(launches []Launch) string {
+	var names []string
+	for _, l := range launches {
+		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "attention_flash", "mma_few", "mma_tile", "ssd_mma"} {
+			if strings.Contains(l.Function, own) {
+				names = append(names, own)
+			}
+		}
+	}
+	return fmt.Sprint(names)
+}
+
+// once runs a call in new memory with the states as they are in the call.
+func once(t *rapid.T, op *graph.Op, c *kernels.Call, o Options, states map[int]Tensor, dev *device) (result kernels.Tensor, launches []Launch) {
+	on := dev.deviceCall(op, c, states, func() int { return 0 })
+	on.Options = o
+	launches = dev.compute(op, on, 0)
+	result = clone(&c.Results[0])
+	dev.download(on.Results[0], &result)
+	return result, launches
+}
+
+// TestAlone: rows do not depend on the rest of the batch. Each sequence by itself,
+// or some of the rows, give the same bits.
+func TestAlone(t *testing.T) {
+	for _, op := range graph.Ops() {
+		if op.Class != graph.Compute || op.Name == "select_rows" {
+			continue
+		}
+		t.Run(op.Name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				d, dev := newDraw(t), newDevice(t)
+				o := Options{Math: Math(d.pick("math", 0, 1))}
+				c := cases[op.Name](d)()
+				all, launches := once(t, op, &c, o, map[int]Tensor{}, dev)
+				lo, hi, s := drawRows(d, op, &c)
+				part := tokensOf(op, &c, lo, hi, s, 0)
+				got, alone := once(t, op, &part, o, map[int]Tensor{}, dev)
+				want := rowsOf(all, lo, hi)
+				switch {
+				case order(launches) == order(alone):
+					same(t, fmt.Sprintf("tokens %d to %d", lo, hi), &got, &want, 0)
+				case o.Math == F32:
+					same(t, fmt.Sprintf("tokens %d to %d", lo, hi), &got, &want, 1e-5)
+				}
+			})
+		})
+	}
+}
+
+// drawRows draws rows of a call: those of a sequence where it has some.
+func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
+	_, sequence := perToken(op)
+	for i := range c.Args {
+		if sequence(i) && c.Args[i].Cols == 3 {
+			s = rapid.IntRange(0, c.Args[i].Rows()-1).Draw(d.T, "sequence")
+			start, tokens, _ := c.Args[i].Segment(s)
+			return start, start + tokens, s
+		}
+	}
+	rows := c.Results[0].Rows()
+	lo = rapid.IntRange(0, rows-1).Draw(d.T, "lo")
+	return lo, rapid.IntRange(lo+1, rows).Draw(d.T, "hi"), 0
+}
+
+// TestCut: a prompt gives the same, and leaves the same state, in however many
+// batches it comes.
+func TestCut(t *testing.T) {
+	for _, name := range []string{"conv1d", "selective_scan", "ssd_scan", "attention"} {
+		op := findOp(t, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				d, dev := newDraw(t), newDevice(t)
+				next := cases[name](d)
+				d.decode, d.most, d.lens = false, min(d.most, 2), []int{1, 4, 33, 70}
+				c := next()
+				whole, cut := map[int]Tensor{}, map[int]Tensor{}
+				all, _ := once(t, op, &c, Options{}, whole, dev)
+				share := 0.0
+				if name == "ssd_scan" || name == "attention" {
+					share = 1e-5
+				}
+				_, sequence := perToken(op)
+				for i := range c.Args {
+					if !sequence(i) || c.Args[i].Cols != 3 {
+						continue
+					}
+					for s := range c.Args[i].Rows() {
+						start, tokens, _ := c.Args[i].Segment(s)
+						for at := 0; at < tokens; {
+							n := rapid.IntRange(1, tokens-at).Draw(t, "piece")
+							part := tokensOf(op, &c, start+at, start+at+n, s, at)
+							got, _ := once(t, op, &part, Options{}, cut, dev)
+							want := rowsOf(all, start+at, start+at+n)
+							same(t, fmt.Sprintf("tokens %d to %d of sequence %d", at, at+n, s), &got, &want, share)
+							at += n
+						}
+					}
+				}
+				for _, p := range op.States {
+					if name == "attention" {
+						continue // most of the caches is not written
+					}
+					a, b := clone(&c.Args[p.Operand]), clone(&c.Args[p.Operand])
+					dev.download(whole[p.Operand], &a)
+					dev.download(cut[p.Operand], &b)
+					same(t, "state", &b, &a, share)
+				}
+			})
+		})
+	}
+}

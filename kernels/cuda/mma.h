@@ -1,0 +1,61 @@
+// Products of small matrices on tensor cores: d[16, 8] += a[16, 16] b[8, 16]ᵀ, of
+// bf16, summed in f32. A lane has pairs of neighbours in k. With g = lane / 4 and
+// c = 2 (lane % 4) it has of a: rows g, g+8 at c, then both at c+8; of b: row g
+// at c and c+8; of d: row g, columns c and c+1, then row g+8.
+#pragma once
+#include "krait.h"
+
+DEVICE void mma(f32x4 &d, u32x4 a, u32x2 b) {
+	float d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+	d = f32x4{d0, d1, d2, d3};
+}
+
+// Four 8 by 8 matrices from shared memory: lanes 8 i to 8 i + 7 give the
+// addresses of the rows of matrix i; of its row g, a lane gets the pair at c.
+DEVICE u32x4 load_matrices(const u16 *row) {
+	u32 a, b, c, d;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");
+	return u32x4{a, b, c, d};
+}
+
+// The same, with rows and columns exchanged.
+DEVICE u32x4 load_transposed(const u16 *row) {
+	u32 a, b, c, d;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");
+	return u32x4{a, b, c, d};
+}
+
+DEVICE void put_pair(u16 *p, u32 v) { *(u32 *)p = v; }
+DEVICE void put_pairs(u16 *p, u32x4 v) { *(u32x4 *)p = v; }
+
+// Eight neighbours as they are in memory, so that a load need not have arrived
+// before it is used, and as pairs of bf16. Addresses are aligned, and of n
+// neighbours, where fewer than 8 are left, there are 4 in f32 or none: the host
+// leaves other shapes to other kernels.
+template <class T> struct Raw {
+	u32x4 v;
+};
+
+template <> struct Raw<float> {
+	f32x4 a, b;
+};
+
+DEVICE void load_raw(Raw<float> &r, const float *p, int n) {
+	r.a = n > 0 ? whole4(p) : 0;
+	r.b = n > 4 ? whole4(p + 4) : 0;
+}
+
+template <class T> DEVICE void load_raw(Raw<T> &r, const T *p, int n) { r.v = n > 0 ? *(const u32x4 *)p : 0; }
+
+DEVICE u32x4 pairs(Raw<bf16> r) { return r.v; }
+
+DEVICE u32x4 pairs(Raw<f16> r) {
+	u32x4 v;
+	UNROLL for (int i = 0; i < 4; i++) v[i] = bf16x2(widen(f16{(u16)r.v[i]}), widen(f16{(u16)(r.v[i] >> 16)}));
+	return v;
+}
+
+DEVICE u32x4 pairs(Raw<float> r) { return u32x4{bf16x2(r.a[0], r.a[1]), bf16x2(r.a[2], r.a[3]), bf16x2(r.b[0], r.b[1]), bf16x2(r.b[2], r.b[3])}; }

@@ -1,0 +1,179 @@
+package cuda
+
+import (
+	"math"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
+	"pgregory.net/rapid"
+)
+
+// round rounds all elements to bf16.
+func round(t kernels.Tensor) kernels.Tensor {
+	t = clone(&t)
+	if t.DType == graph.F32 {
+		kernels.Round(graph.BF16, t.F32)
+		return t
+	}
+	wide := make([]float32, len(t.U16))
+	t.Read(wide, 0)
+	out := t
+	out.DType, out.F32, out.U16 = graph.F32, wide, nil
+	kernels.Round(graph.BF16, out.F32)
+	return out
+}
+
+// TestMatmulBF16: products of many rows are those of operands rounded to bf16.
+func TestMatmulBF16(t *testing.T) {
+	op := findOp(t, "matmul")
+	rapid.Check(t, func(t *rapid.T) {
+		d, dev := newDraw(t), newDevice(t)
+		d.aligned = true
+		n, k, rows := d.size("n", 63, 65, 129), d.pick("k", 8, 16, 24, 32, 40, 64, 248, 264), d.pick("t", 9, 31, 33, 64, 65, 127, 129)
+		c := call(nil, one(d.tensor(graph.F32, rows, n)), d.tensor(graph.F32, rows, k), d.tensor(d.format(), n, k))
+		on := dev.deviceCall(op, &c, nil, d.offset)
+		on.Options.Math = BF16
+		dev.compute(op, on, d.rng.Uint64())
+		got := clone(&c.Results[0])
+		dev.download(on.Results[0], &got)
+		c.Args[0], c.Args[1] = round(c.Args[0]), round(c.Args[1])
+		plain := reference.Kernels["matmul"]
+		plain.Run(&c, 0, 1)
+		same(t, "result", &got, &c.Results[0], 1e-5)
+	})
+}
+
+// TestExpertsBF16: the same of experts, whose hidden units are rounded, too.
+func TestExpertsBF16(t *testing.T) {
+	op := findOp(t, "experts")
+	rapid.Check(t, func(t *rapid.T) {
+		d, dev := newDraw(t), newDevice(t)
+		d.aligned = true
+		e, i, k, n, format := d.pick("e", 1, 2, 5), d.pick("i", 8, 40, 64), d.pick("k", 8, 40), d.size("n", 65), d.format()
+		c := expertsOf(d, e, i, k, n, format)()
+		rows := d.pick("t", 9, 31, 33, 70, 129)
+		c.Args[0], c.Args[1] = d.tensor(graph.F32, rows, c.Args[0].Cols), d.tensor(graph.F32, rows, c.Args[1].Cols)
+		c.Results[0] = d.tensor(graph.F32, rows, c.Results[0].Cols)
+		on := dev.deviceCall(op, &c, nil, d.offset)
+		on.Options.Math = BF16
+		dev.compute(op, on, d.rng.Uint64())
+		got := clone(&c.Results[0])
+		dev.download(on.Results[0], &got)
+		for _, i := range []int{0, 2, 3, 4} {
+			c.Args[i] = round(c.Args[i])
+		}
+		plain := reference.Kernels["experts"]
+		plain.Run(&c, 0, 1)
+		same(t, "result", &got, &c.Results[0], 1e-2)
+	})
+}
+
+// TestScanBF16 holds the scan on tensor cores against the same chunks in float64,
+// with bf16 where the kernel has it, and against the plain scan. What lies close
+// to the middle between two bf16 may be rounded either way: a few parts in 1000
+// of a term.
+func TestScanBF16(t *testing.T) {
+	op := findOp(t, "ssd_scan")
+	rapid.Check(t, func(t *rapid.T) {
+		d, dev := newDraw(t), newDevice(t)
+		d.aligned = true
+		d.decode, d.lens = false, []int{1, 5, 63, 64, 65, 130}
+		next := ssdOf(d, d.pick("p", 4, 16, 36, 64), d.pick("n", 4, 16, 20, 64, 132))
+		states := map[int]Tensor{}
+		var state kernels.Tensor
+		for batch := range 2 {
+			c := next()
+			on := dev.deviceCall(op, &c, states, d.offset)
+			on.Options.Math = BF16
+			if batch == 0 {
+				state = clone(&c.Args[5])
+			}
+			launches := dev.compute(op, on, d.rng.Uint64())
+			if len(launches) == 0 || launches[0].Module != "ssd_mma" {
+				return // there are no heads, or sequences have one token
+			}
+			plain := c
+			plain.Args = append([]kernels.Tensor(nil), c.Args...)
+			plain.Args[5] = clone(&state)
+			plain.Results = []kernels.Tensor{clone(&c.Results[0]), plain.Args[5]}
+			k := reference.Kernels["ssd_scan"]
+			k.Run(&plain, 0, 1)
+			c.Args[5], c.Results[1] = state, state
+			chunkedScan(&c)
+			for i := range c.Results {
+				got := clone(&c.Results[i])
+				dev.download(on.Results[i], &got)
+				same(t, "result", &got, &c.Results[i], 2e-3)
+				same(t, "result", &got, &plain.Results[i], 2e-2)
+			}
+		}
+	})
+}
+
+// bf is v rounded to bf16.
+func bf(v float64) float64 {
+	x := []float32{float32(v)}
+	kernels.Round(graph.BF16, x)
+	return float64(x[0])
+}
+
+// chunkedScan is ssd_scan in the matrix form, 64 tokens at a time.
+func chunkedScan(c *kernels.Call) {
+	dt, b, state, seg := &c.Args[1], &c.Args[3], &c.Args[5], &c.Args[6]
+	groups := kernels.GroupsOf(dt, b, state.Dims[3])
+	for i := range seg.Rows() {
+		start, tokens, slot := seg.Segment(i)
+		for at := 0; at < tokens; at += 64 {
+			for head := range dt.Cols {
+				chunkOf(c, start+at, min(64, tokens-at), slot, head, groups.Of(head))
+			}
+		}
+	}
+}
+
+func chunkOf(c *kernels.Call, token, count, slot, head, group int) {
+	x, dt, a, b, cc, state, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Results[0]
+	size, n := state.Dims[2], state.Dims[3]
+	h := state.Row(slot)[head*size*n : (head+1)*size*n]
+	sum := make([]float64, count) // of dt A
+	for t := range sum {
+		sum[t] = float64(dt.Row(token + t)[head]) * float64(a.F32[head])
+		if t > 0 {
+			sum[t] += sum[t-1]
+		}
+	}
+	scores := make([]float64, count*count)
+	for t := range count {
+		for s := range t + 1 {
+			var dot float64
+			for k := range n {
+				dot += bf(float64(cc.Row(token + t)[group*n+k])) * bf(float64(b.Row(token + s)[group*n+k]))
+			}
+			scores[t*count+s] = bf(dot * math.Exp(sum[t]-sum[s]) * float64(dt.Row(token + s)[head]))
+		}
+	}
+	for p := range size {
+		row, ch := h[p*n:(p+1)*n], head*size+p
+		for t := range count {
+			var v float64
+			for k := range n {
+				v += bf(float64(cc.Row(token + t)[group*n+k])) * bf(float64(row[k]))
+			}
+			v *= math.Exp(sum[t])
+			for s := range t + 1 {
+				v += scores[t*count+s] * bf(float64(x.Row(token + s)[ch]))
+			}
+			y.Row(token + t)[ch] = float32(v)
+		}
+		for k := range n {
+			v := float64(row[k]) * math.Exp(sum[count-1])
+			for s := range count {
+				tail := float64(dt.Row(token + s)[head]) * math.Exp(sum[count-1]-sum[s])
+				v += bf(float64(x.Row(token + s)[ch])*tail) * bf(float64(b.Row(token + s)[group*n+k]))
+			}
+			row[k] = float32(v)
+		}
+	}
+}

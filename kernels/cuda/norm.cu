@@ -1,0 +1,65 @@
+// Norms (Zhang and Sennrich 2019), whole and in two parts.
+#include "krait.h"
+
+// The sum of squares of n neighbours, by all threads of the block.
+DEVICE float sum_of_squares(const float *x, int n, bool vec) {
+	float sum = 0;
+	for (int j = 4 * thread(); j < n; j += 4 * threads()) {
+		f32x4 v = load4(x + j, n - j, vec);
+		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
+	}
+	return block_sum(sum);
+}
+
+DEVICE float inverse_rms(float sum, float width, float eps) { return 1 / math::sqrt(sum / width + eps); }
+
+// y = w · x / sqrt(mean x² + eps), of one of equal groups of a row; without w
+// where that is null. Blocks are (rows, groups).
+KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) {
+	i64 group = (i64)block_y() * size;
+	x += block_x() * xs + group;
+	y += block_x() * ys + group;
+	w += w ? group : 0;
+	float f = inverse_rms(sum_of_squares(x, size, vec), size, eps);
+	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
+		f32x4 v = load4(x + j, size - j, vec) * f;
+		if (w)
+			v *= load4(w + j, size - j, vec);
+		store4(y + j, v, size - j, vec);
+	}
+}
+
+// The sum of squares of what the rank holds of each group of size channels: of
+// the axis it has cols channels from x_start and groups from y_start on. Blocks
+// are (rows, groups).
+KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int size, int x_start, int y_start, int vec) {
+	int from = (y_start + block_y()) * size - x_start;
+	int lo = min(max(from, 0), cols), hi = max(lo, min(from + size, cols));
+	float sum = sum_of_squares(x + block_x() * xs + lo, hi - lo, vec && lo % 4 == 0);
+	if (thread() == 0)
+		y[block_x() * ys + block_y()] = sum;
+}
+
+// y = w · x / sqrt(sum / width + eps), without w where that is null, with the
+// sum of the row.
+KERNEL THREADS(256) rms_scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, float width, float eps) {
+	each4(cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(x + i * xs + j, n, vec) * inverse_rms(sums[i * ss], width, eps);
+		if (w)
+			v *= load4(w + j, n, vec);
+		store4(y + i * ys + j, v, n, vec);
+	});
+}
+
+// The same with a sum per group of size channels; the rank has channels from
+// x_start and groups from s_start on.
+KERNEL THREADS(256) group_rms_scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
+	each4(cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(x + i * xs + j, n, vec), u = load4(w + j, n, vec);
+		UNROLL for (int k = 0; k < 4; k++) {
+			int group = (u32)(x_start + j + min(k, n - 1)) / (u32)size - s_start;
+			v[k] = u[k] * (v[k] * inverse_rms(sums[i * ss + group], size, eps));
+		}
+		store4(y + i * ys + j, v, n, vec);
+	});
+}

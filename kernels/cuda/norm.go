@@ -1,0 +1,94 @@
+package cuda
+
+import "github.com/krait-ml/krait/kernels"
+
+// normThreads is enough for a row's fours, in whole warps.
+func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(size, 128)))} }
+
+func rmsnorm(c *Call) error { return c.rmsnorm(1) }
+
+func groupRMSNorm(c *Call) error { return c.rmsnorm(c.Attrs.Int("groups")) }
+
+// rmsnorm normalises equal groups of a row, as many as the whole row has.
+func (c *Call) rmsnorm(groups int) error {
+	x, y, w := &c.Args[0], &c.Results[0], Tensor{}
+	if len(c.Args) > 1 {
+		w = c.Args[1]
+	}
+	size := x.Full / groups
+	if size == 0 {
+		return nil
+	}
+	vec := aligned(x, y) && w.Ptr%16 == 0 && (size == x.Cols || size%4 == 0)
+	c.launch("norm", "rmsnorm", [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, size, vec, float32(c.Attrs.Float("eps")))
+	return nil
+}
+
+// sumsq is the sum of one group: what the rank has of the row.
+func sumsq(c *Call) error {
+	c.groupSumsq(c.Args[0].Cols, 1, 0, 0)
+	return nil
+}
+
+// groupSumsq is sumsq of each group. A rank that has a part of a group adds up
+// that part.
+func groupSumsq(c *Call) error {
+	x, y := &c.Args[0], &c.Results[0]
+	c.groupSumsq(max(1, x.Full/c.Attrs.Int("groups")), y.Cols, x.Start(), y.Start())
+	return nil
+}
+
+func (c *Call) groupSumsq(size, groups, xStart, yStart int) {
+	x, y := &c.Args[0], &c.Results[0]
+	c.launch("norm", "group_sumsq", [3]int{y.Rows(), groups, 1}, normThreads(size), 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), x.Cols, size, xStart, yStart, aligned(x))
+}
+
+// rmsScale is rms_scale, and without a weight rms_rows.
+func rmsScale(c *Call) error {
+	x, sums, y, w := &c.Args[0], &c.Args[1], &c.Results[0], Tensor{}
+	if len(c.Args) > 2 {
+		w = c.Args[2]
+	}
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("norm", "rms_scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
+		y.Cols, aligned(x, y) && w.Ptr%16 == 0, float32(c.Attrs.Int("width")), float32(c.Attrs.Float("eps")))
+	return nil
+}
+
+func groupRMSScale(c *Call) error {
+	x, sums, w, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("norm", "group_rms_scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
+		y.Cols, aligned(x, y) && w.Ptr%16 == 0, c.Attrs.Int("width"), x.Start(), sums.Start(), float32(c.Attrs.Float("eps")))
+	return nil
+}
+
+// headMatmul is a matmul per head, of what the rank has of the head.
+func headMatmul(c *Call) error {
+	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	size := max(1, w.Cols)
+	if x.Full < size || y.Cols == 0 {
+		return nil
+	}
+	each := y.Full / (x.Full / size)
+	lanes := 2 // for dots of a few channels
+	if size > 16 {
+		lanes = 32
+	}
+	first := y.Start() // row of w, of those held, for the first column of y
+	if w.Axis == 0 {
+		first -= w.Start()
+	}
+	name := map[int]string{2: "_2", 32: "_32"}[lanes]
+	c.launch("heads", "head_matmul_"+format(w.DType)+name, [3]int{y.Rows(), ceilDiv(y.Cols*lanes, 128), 1}, [3]int{128}, 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), w.offset(first*w.Stride), w.stride(),
+		Struct{y.Cols, x.Start(), x.Cols, size, y.Start(), each})
+	return nil
+}
+
+// groupsOf is kernels.GroupsOf as kernels take it.
+func groupsOf(heads, b *kernels.Tensor, n int) (first, each, skip int) {
+	return heads.Start(), max(1, heads.Full/max(1, b.Full/n)), b.Start() / n
+}

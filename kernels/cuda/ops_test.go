@@ -1,0 +1,478 @@
+package cuda
+
+import (
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
+	"pgregory.net/rapid"
+)
+
+// cases draw calls of operations: first what stays, then, per call, what a batch
+// brings.
+var cases = map[string]func(d *draw) func() kernels.Call{
+	"embedding":   embeddingCase,
+	"select_rows": selectCase,
+	"matmul":      matmulCase,
+	"bias":        biasCase,
+	"scale":       scaleCase,
+	"add":         zipCase,
+	"mul":         zipCase,
+	"times":       elementCase(graph.Attrs{"by": -1.75}),
+	"head_down":   headDownCase,
+	"head_up":     headUpCase,
+	"concat":      concatCase,
+	"silu":        elementCase(nil),
+	"gelu":        elementCase(nil),
+	"gelu_tanh":   elementCase(nil),
+	"relu":        elementCase(nil),
+	"softplus":    elementCase(nil),
+	"neg_exp":     elementCase(nil),
+	"clamp":       elementCase(graph.Attrs{"min": -0.25, "max": 0.5}),
+
+	"rmsnorm":         normCase,
+	"unit_rmsnorm":    unitNormCase,
+	"group_rmsnorm":   groupNormCase,
+	"sumsq":           sumsqCase,
+	"rms_scale":       rmsScaleCase,
+	"rms_rows":        rmsRowsCase,
+	"group_sumsq":     groupSumsqCase,
+	"group_rms_scale": groupScaleCase,
+
+	"rotary":    rotaryCase,
+	"attention": attentionCase,
+	"router":    routerCase,
+	"experts":   expertsCase,
+
+	"quantize":   convertCase,
+	"dequantize": convertCase,
+
+	"conv1d":         convCase,
+	"selective_scan": selectiveCase,
+	"ssd_scan":       ssdCase,
+}
+
+// TestOps runs every operation on the device and in float64, twice in a row so
+// that state is carried.
+func TestOps(t *testing.T) {
+	for _, op := range graph.Ops() {
+		if op.Class == graph.Compute {
+			t.Run(op.Name, func(t *testing.T) {
+				t.Parallel()
+				rapid.Check(t, func(t *rapid.T) { checkOp(t, op, Options{}) })
+			})
+		}
+	}
+}
+
+// TestSet: every operation that computes has kernels, and a case here.
+func TestSet(t *testing.T) {
+	n := 0
+	for _, op := range graph.Ops() {
+		if op.Class != graph.Compute {
+			continue
+		}
+		n++
+		if _, ok := Kernels[op.Name]; !ok {
+			t.Errorf("no kernels for %s", op.Name)
+		}
+		if cases[op.Name] == nil {
+			t.Errorf("no case for %s", op.Name)
+		}
+	}
+	if len(Kernels) != n || len(cases) != n {
+		t.Errorf("%d kernels and %d cases for %d operations", len(Kernels), len(cases), n)
+	}
+}
+
+func checkOp(t *rapid.T, op *graph.Op, o Options) {
+	d, dev := newDraw(t), newDevice(t)
+	next := cases[op.Name](d)
+	states := map[int]Tensor{}
+	var held map[int]kernels.Tensor // states in float64
+	for range 2 {
+		c := next()
+		on := dev.deviceCall(op, &c, states, d.offset)
+		on.Options = o
+		if held == nil {
+			held = map[int]kernels.Tensor{}
+			for _, p := range op.States {
+				held[p.Operand] = clone(&c.Args[p.Operand])
+			}
+		}
+		for _, p := range op.States {
+			c.Args[p.Operand] = held[p.Operand]
+			c.Results[p.Result] = held[p.Operand]
+		}
+		k := reference.Kernels[op.Name]
+		k.Run(&c, 0, 1)
+		dev.compute(op, on, d.rng.Uint64())
+		for i := range c.Results {
+			got := clone(&c.Results[i])
+			dev.download(on.Results[i], &got)
+			same(t, "result", &got, &c.Results[i], 1e-5)
+		}
+	}
+}
+
+func call(attrs graph.Attrs, results []kernels.Tensor, args ...kernels.Tensor) kernels.Call {
+	return kernels.Call{Args: args, Results: results, Attrs: attrs}
+}
+
+func one(t kernels.Tensor) []kernels.Tensor { return []kernels.Tensor{t} }
+
+func embeddingCase(d *draw) func() kernels.Call {
+	v, cols := d.size("v"), d.size("d", 67, 1025)
+	table := d.tensor(d.format(), v, cols)
+	limit := v
+	if rapid.Bool().Draw(d.T, "shard") { // two fields, of each of which the rank has a run
+		a, b := d.share(v+3), d.share(5)
+		table = d.tensor(table.DType, a.Len+b.Len, cols)
+		table.Axis, table.Full, table.Runs = 0, v+8, []graph.Run{a, {Start: v + 3 + b.Start, Len: b.Len}}
+		limit = v + 8
+	}
+	return func() kernels.Call {
+		ids := d.ints(d.size("t"), limit)
+		return call(nil, one(d.tensor(graph.F32, ids.Rows(), cols)), ids, table)
+	}
+}
+
+func selectCase(d *draw) func() kernels.Call {
+	return func() kernels.Call {
+		t, cols := d.size("t"), d.size("d", 65)
+		rows := d.ints(d.size("rows"), t)
+		return call(nil, one(d.tensor(graph.F32, rows.Rows(), cols)), d.tensor(graph.F32, t, cols), rows)
+	}
+}
+
+func matmulCase(d *draw) func() kernels.Call {
+	n, k := d.size("n", 63, 64, 65), d.size("k", 31, 64, 65)
+	if d.pick("deep", 0, 0, 0, 1) == 1 {
+		n, k = d.pick("n", 1, 4, 5, 9), d.pick("k", 255, 1024, 1033)
+	}
+	w := d.tensor(d.format(), n, k)
+	return func() kernels.Call {
+		t := d.size("t", 24, 31)
+		if d.pick("many", 0, 0, 1) == 1 && k < 100 {
+			t = d.pick("t", 33, 127, 129)
+		}
+		return call(nil, one(d.tensor(graph.F32, t, n)), d.tensor(graph.F32, t, k), w)
+	}
+}
+
+func biasCase(d *draw) func() kernels.Call { return channelCase(d, d.size("n", 67, 1027), 1) }
+
+func scaleCase(d *draw) func() kernels.Call { return channelCase(d, d.size("h"), d.size("p")) }
+
+func channelCase(d *draw, h, p int) func() kernels.Call {
+	return func() kernels.Call {
+		t, width := d.size("t"), h*p
+		return call(nil, one(d.tensor(graph.F32, t, width)), d.tensor(graph.F32, t, width), d.packed(graph.F32, h))
+	}
+}
+
+func zipCase(d *draw) func() kernels.Call {
+	return func() kernels.Call {
+		t, width := d.size("t"), d.size("d", 67, 1027)
+		return call(nil, one(d.tensor(graph.F32, t, width)), d.tensor(graph.F32, t, width), d.tensor(graph.F32, t, width))
+	}
+}
+
+func elementCase(attrs graph.Attrs) func(d *draw) func() kernels.Call {
+	return func(d *draw) func() kernels.Call {
+		return func() kernels.Call {
+			t, width := d.size("t"), d.size("d", 67, 1027)
+			return call(attrs, one(d.tensor(graph.F32, t, width)), d.tensor(graph.F32, t, width))
+		}
+	}
+}
+
+func convertCase(d *draw) func() kernels.Call {
+	return func() kernels.Call {
+		t, width, to := d.size("t"), d.size("d", 67, 1027), d.format()
+		return call(graph.Attrs{"to": to.String()}, one(d.tensor(to, t, width)), d.tensor(d.format(), t, width))
+	}
+}
+
+func concatCase(d *draw) func() kernels.Call {
+	return func() kernels.Call {
+		t, format, width := d.size("t"), d.format(), 0
+		var args []kernels.Tensor
+		for range d.pick("values", 2, 3) {
+			x := d.tensor(format, t, d.size("d", 65))
+			args = append(args, x)
+			width += x.Cols
+		}
+		return call(nil, one(d.tensor(format, t, width)), args...)
+	}
+}
+
+// headDownCase: a rank has a run of all channels, and the results of the heads
+// that they are of.
+func headDownCase(d *draw) func() kernels.Call {
+	h, k, n := d.size("h"), d.size("k", 17, 64, 65), d.size("n")
+	x := d.share(h * k)
+	heads := cover(x, k)
+	w := part(d.tensor(d.format(), heads.Len*n, k), 0, h*n, n, heads.Start*n)
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(nil, one(part(d.tensor(graph.F32, t, heads.Len*n), 1, h*n, n, heads.Start*n)), part(d.tensor(graph.F32, t, x.Len), 1, h*k, 1, x.Start), w)
+	}
+}
+
+// headUpCase: a rank has a run of all results, and what the heads have that they
+// are of.
+func headUpCase(d *draw) func() kernels.Call {
+	h, k, n := d.size("h"), d.size("k"), d.size("n", 65)
+	y := d.share(h * n)
+	heads := cover(y, n)
+	w := part(d.tensor(d.format(), y.Len, k), 0, h*n, 1, y.Start)
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(nil, one(part(d.tensor(graph.F32, t, y.Len), 1, h*n, 1, y.Start)), part(d.tensor(graph.F32, t, heads.Len*k), 1, h*k, k, heads.Start*k), w)
+	}
+}
+
+func normCase(d *draw) func() kernels.Call {
+	width := d.size("d", 65, 127, 513)
+	if d.pick("wide", 0, 0, 0, 0, 0, 0, 0, 1) == 1 {
+		width = 4100
+	}
+	w := d.packed(graph.F32, width)
+	return func() kernels.Call {
+		t := d.size("t")
+		if width > 4096 {
+			t = 1
+		}
+		return call(graph.Attrs{"eps": 0.5}, one(d.tensor(graph.F32, t, width)), d.tensor(graph.F32, t, width), w)
+	}
+}
+
+func unitNormCase(d *draw) func() kernels.Call {
+	next := normCase(d)
+	return func() kernels.Call {
+		c := next()
+		c.Args = c.Args[:1]
+		return c
+	}
+}
+
+func groupNormCase(d *draw) func() kernels.Call {
+	g, e := d.size("g"), d.size("e", 65)
+	held := d.share(g)
+	width := held.Len * e
+	shard := func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, g*e, e, held.Start*e) }
+	w := shard(d.packed(graph.F32, width), 0)
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(graph.Attrs{"groups": g, "eps": 0.5}, one(shard(d.tensor(graph.F32, t, width), 1)), shard(d.tensor(graph.F32, t, width), 1), w)
+	}
+}
+
+func sumsqCase(d *draw) func() kernels.Call {
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(nil, one(d.packed(graph.F32, t)), d.tensor(graph.F32, t, d.size("d", 65, 1027)))
+	}
+}
+
+// sums are squares of a width, far from 0.
+func (d *draw) sums(t kernels.Tensor, width int) kernels.Tensor {
+	d.fill(&t, func(v float64) float64 { return float64(width) * (0.5 + positive(v)) })
+	return t
+}
+
+func rmsScaleCase(d *draw) func() kernels.Call {
+	width := d.size("d", 65, 1027)
+	attrs := graph.Attrs{"width": 2 * width, "eps": 0.5}
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(attrs, one(d.tensor(graph.F32, t, width)), d.tensor(graph.F32, t, width), d.sums(d.packed(graph.F32, t), 2*width), d.packed(graph.F32, width))
+	}
+}
+
+func rmsRowsCase(d *draw) func() kernels.Call {
+	next := rmsScaleCase(d)
+	return func() kernels.Call {
+		c := next()
+		c.Args = c.Args[:2]
+		return c
+	}
+}
+
+// groupSumsqCase: a rank has a run of all channels, and sums of the groups that
+// they are of.
+func groupSumsqCase(d *draw) func() kernels.Call {
+	g, e := d.size("g"), d.size("e", 65)
+	x := d.share(g * e)
+	groups := cover(x, e)
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(graph.Attrs{"groups": g}, one(part(d.tensor(graph.F32, t, groups.Len), 1, g, 1, groups.Start)), part(d.tensor(graph.F32, t, x.Len), 1, g*e, 1, x.Start))
+	}
+}
+
+func groupScaleCase(d *draw) func() kernels.Call {
+	g, e := d.size("g"), d.size("e", 65)
+	x := d.share(g * e)
+	groups := cover(x, e)
+	shard := func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, g*e, 1, x.Start) }
+	w := shard(d.packed(graph.F32, x.Len), 0)
+	return func() kernels.Call {
+		t := d.size("t")
+		sums := part(d.sums(d.tensor(graph.F32, t, groups.Len), e), 1, g, 1, groups.Start)
+		return call(graph.Attrs{"width": e, "eps": 0.5}, one(shard(d.tensor(graph.F32, t, x.Len), 1)), shard(d.tensor(graph.F32, t, x.Len), 1), sums, w)
+	}
+}
+
+func convCase(d *draw) func() kernels.Call {
+	cols, w := d.size("c", 63, 127, 129), d.pick("w", 1, 2, 3, 4, 4, 4, 5)
+	filter, state := d.tensor(graph.F32, cols, w), d.packed(graph.F32, slots, cols, w-1)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		return call(nil, []kernels.Tensor{d.tensor(graph.F32, t, cols), state}, d.tensor(graph.F32, t, cols), filter, state, seg)
+	}
+}
+
+// scanShape draws groups of channels or heads, of which a rank has a run, and
+// the groups of B and C that they read.
+func (d *draw) scanShape(each ...int) (heads, held, groups graph.Run, per int) {
+	g := d.pick("g", 1, 1, 2, 3)
+	per = d.pick("q", each...)
+	heads = graph.Run{Start: 0, Len: g * per}
+	held = d.share(heads.Len)
+	return heads, held, cover(held, per), per
+}
+
+func selectiveCase(d *draw) func() kernels.Call {
+	all, held, groups, per := d.scanShape(1, 2, 5, 31, 32, 33)
+	n := d.pick("n", 1, 3, 4, 16, 16, 17, 33, 65)
+	channels := func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, all.Len, 1, held.Start) }
+	shared := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, groups.Start*n) }
+	a := d.tensor(graph.F32, held.Len, n)
+	d.fill(&a, negative)
+	a, state := channels(a, 0), channels(d.packed(graph.F32, slots, held.Len, n), 1)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		dt := d.tensor(graph.F32, t, held.Len)
+		d.fill(&dt, positive)
+		b, c := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
+		return call(nil, []kernels.Tensor{channels(d.tensor(graph.F32, t, held.Len), 1), state},
+			channels(d.tensor(graph.F32, t, held.Len), 1), channels(dt, 1), a, shared(b), shared(c), state, seg)
+	}
+}
+
+func ssdCase(d *draw) func() kernels.Call {
+	return ssdOf(d, d.pick("p", 1, 4, 5, 16, 17, 33, 64), d.pick("n", 1, 3, 4, 16, 17, 65, 129))
+}
+
+func ssdOf(d *draw, size, n int) func() kernels.Call {
+	all, held, groups, per := d.scanShape(1, 2, 3)
+	if size*n > 1000 {
+		all.Len, held, d.most = per, graph.Run{Start: 0, Len: 1}, 2
+		groups = cover(held, per)
+	}
+	heads := func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, all.Len, 1, held.Start) }
+	channels := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len*size, size, held.Start*size) }
+	shared := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, groups.Start*n) }
+	a := d.packed(graph.F32, held.Len)
+	d.fill(&a, negative)
+	a, state := heads(a, 0), heads(d.packed(graph.F32, slots, held.Len, size, n), 1)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		dt := d.tensor(graph.F32, t, held.Len)
+		d.fill(&dt, positive)
+		b, c := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
+		return call(nil, []kernels.Tensor{channels(d.tensor(graph.F32, t, held.Len*size)), state},
+			channels(d.tensor(graph.F32, t, held.Len*size)), heads(dt, 1), a, shared(b), shared(c), state, seg)
+	}
+}
+
+func rotaryCase(d *draw) func() kernels.Call {
+	h, p := d.size("h"), d.size("p", 64)
+	dims := 2 * rapid.IntRange(0, p/2).Draw(d.T, "dims")
+	for i := range d.past {
+		d.past[i] = d.pick("past", 0, 1, 100, 100_000)
+	}
+	return func() kernels.Call {
+		seg, past, t := d.batch()
+		x, y := d.tensor(graph.F32, t, h*p), d.tensor(graph.F32, t, h*p)
+		x.Unit, y.Unit = p, p
+		return call(graph.Attrs{"theta": 10000.0, "dims": dims}, one(y), x, seg, past)
+	}
+}
+
+func attentionCase(d *draw) func() kernels.Call {
+	all, held, groups, per := d.scanShape(1, 2, 3, 5, 9)
+	size := d.pick("p", 1, 4, 5, 31, 65, 132, 132, 260)
+	d.lens = []int{1, 2, 5, 33}
+	if size > 30 {
+		all.Len, held, d.most = per, graph.Run{Start: held.Start % per, Len: min(held.Len, per-held.Start%per, 2)}, 2
+		groups = cover(held, per)
+	}
+	room := d.pick("room", 300, 512)
+	queries := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len*size, size, held.Start*size) }
+	shared := func(t kernels.Tensor, axis int) kernels.Tensor {
+		return part(t, axis, all.Len/per*size, size, groups.Start*size)
+	}
+	cache := func() kernels.Tensor {
+		c := shared(d.packed(graph.F32, slots, room, groups.Len*size), 2)
+		c.Cols, c.Stride = groups.Len*size, groups.Len*size
+		return c
+	}
+	keys, values := cache(), cache()
+	for i := range d.past { // as if there had been a prompt
+		d.past[i] = d.pick("past", 0, 3, 63, 127)
+	}
+	if room == 512 && d.pick("far", 0, 0, 1) == 1 {
+		d.past[0] = 300
+	}
+	return func() kernels.Call {
+		seg, past, t := d.batch()
+		k, v := shared(d.tensor(graph.F32, t, groups.Len*size), 1), shared(d.tensor(graph.F32, t, groups.Len*size), 1)
+		if rapid.Bool().Draw(d.T, "whole keys") { // more than the caches keep here
+			k, v = d.tensor(graph.F32, t, all.Len/per*size), d.tensor(graph.F32, t, all.Len/per*size)
+			k.Unit, v.Unit = size, size
+		}
+		return call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{queries(d.tensor(graph.F32, t, held.Len*size)), keys, values},
+			queries(d.tensor(graph.F32, t, held.Len*size)), k, v, keys, values, seg, past)
+	}
+}
+
+func routerCase(d *draw) func() kernels.Call {
+	e := d.size("e", 64, 129)
+	attrs := graph.Attrs{"top": rapid.IntRange(1, e).Draw(d.T, "top"), "norm": d.pick("norm", 0, 1)}
+	return func() kernels.Call {
+		t := d.size("t")
+		x := d.tensor(graph.F32, t, e)
+		if d.pick("ties", 0, 1) == 1 {
+			d.fill(&x, func(v float64) float64 { return float64(int(v)) })
+		}
+		return call(attrs, one(d.tensor(graph.F32, t, e)), x)
+	}
+}
+
+func expertsCase(d *draw) func() kernels.Call {
+	return expertsOf(d, d.pick("e", 1, 2, 3, 5), d.size("i", 65), d.size("k", 33), d.size("n", 65), d.format())
+}
+
+func expertsOf(d *draw, e, i, k, n int, format graph.DType) func() kernels.Call {
+	gate, up, down := d.packed(format, e, i, k), d.packed(format, e, i, k), d.packed(format, e, n, i)
+	for _, w := range []*kernels.Tensor{&gate, &up} {
+		d.fill(w, func(v float64) float64 { return v / 4 })
+	}
+	attrs := graph.Attrs{"act": rapid.SampledFrom(graph.GateActivations).Draw(d.T, "act"), "top": rapid.IntRange(1, e).Draw(d.T, "top")}
+	return func() kernels.Call {
+		t := d.size("t", 40)
+		weights := d.tensor(graph.F32, t, e)
+		zeros := d.pick("zeros", 0, 50, 90)
+		d.fill(&weights, func(v float64) float64 {
+			if d.rng.IntN(100) < zeros {
+				return 0
+			}
+			return v
+		})
+		return call(attrs, one(d.tensor(graph.F32, t, n)), d.tensor(graph.F32, t, k), weights, gate, up, down)
+	}
+}

@@ -1,0 +1,90 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+// maxRuns is how many runs of an axis the embedding kernel takes.
+const maxRuns = 8
+
+// runs is what the rank holds of the first axis of a tensor, for kernels.
+func runs(t *kernels.Tensor) (Struct, error) {
+	start, size := make([]any, maxRuns), make([]any, maxRuns)
+	for i := range start {
+		start[i], size[i] = 0, 0
+	}
+	if t.Runs == nil || t.Axis != 0 {
+		size[0] = t.Rows()
+		return append(start, size...), nil
+	}
+	if len(t.Runs) > maxRuns {
+		return nil, fmt.Errorf("the table's rows have %d fields; the kernel takes up to %d", len(t.Runs), maxRuns)
+	}
+	for i, r := range t.Runs {
+		start[i], size[i] = r.Start, r.Len
+	}
+	return append(start, size...), nil
+}
+
+func embedding(c *Call) error {
+	ids, table, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	held, err := runs(&table.Tensor)
+	if err != nil {
+		return err
+	}
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("rows", "embedding_"+format(table.DType), grid, block, 0,
+		y.Ptr, y.stride(), ids.Ptr, table.Ptr, table.stride(), y.Cols, aligned(table, y), held)
+	return nil
+}
+
+func selectRows(c *Call) error {
+	c.copy(&c.Results[0], &c.Args[0], c.Args[1].Ptr, c.Results[0].Cols)
+	return nil
+}
+
+// concat copies its operands side by side.
+func concat(c *Call) error {
+	y := c.Results[0]
+	for i := range c.Args {
+		x := &c.Args[i]
+		c.copy(&y, x, 0, x.Cols)
+		y.Ptr = y.offset(x.Cols)
+	}
+	return nil
+}
+
+// copy copies columns of rows of x, those that index lists if it is not 0, to
+// the rows of y.
+func (c *Call) copy(y, x *Tensor, index uint64, cols int) {
+	size := y.DType.Bytes()
+	grid, block := [3]int{y.Rows(), ceilDiv(cols*size, 16*elementThreads), 1}, [3]int{elementThreads}
+	vec := y.Ptr%16 == 0 && x.Ptr%16 == 0 && y.Stride*size%16 == 0 && x.Stride*size%16 == 0
+	c.launch("rows", fmt.Sprint("copy_", size), grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), index, cols, vec)
+}
+
+// Copy copies as many rows and columns as y has from x, which has as many or
+// more: it gathers and scatters pieces of tensors of one format.
+func Copy(y, x Tensor) []Launch {
+	var c Call
+	c.copy(&y, &x, 0, y.Cols)
+	return c.launches
+}
+
+// Zero fills a tensor with zeros.
+func Zero(y Tensor) []Launch {
+	var c Call
+	size := y.DType.Bytes()
+	grid, block := [3]int{y.Rows(), ceilDiv(y.Cols*size, 16*elementThreads), 1}, [3]int{elementThreads}
+	c.launch("rows", fmt.Sprint("zero_", size), grid, block, 0, y.Ptr, y.stride(), y.Cols, aligned(&y))
+	return c.launches
+}
+
+// Convert rounds or widens x to the format of y.
+func Convert(y, x Tensor) []Launch {
+	c := Call{Args: []Tensor{x}, Results: []Tensor{y}}
+	_ = convert(&c) // has no errors
+	return c.launches
+}

@@ -1,0 +1,146 @@
+// The selective scan h = exp(dt A) h + dt u B, y = Σ_n h C (Gu and Dao 2023,
+// eq. 2), per channel. Four lanes share a channel: of every 16 states, a lane
+// has 4 neighbours. Both kernels do the same operations in the same order, so
+// that how a prompt is cut changes no bit.
+#include "krait.h"
+
+// One token of 4 states: the decays are those of dt A; gives what is added to y.
+DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, float sum) {
+	UNROLL for (int k = 0; k < 4; k++) {
+		h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
+		sum = fma(h[k], c[k], sum);
+	}
+	return sum;
+}
+
+// The sequence's tokens one by one, with the state in memory: for one token, or
+// states that are too many for registers. Blocks of 128 threads are (channels /
+// 32, sequences).
+KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) {
+	int ch = block_x() * 32 + thread() / 4, part = 4 * (thread() % 4);
+	int first = seg[3 * block_y()], tokens = seg[3 * block_y() + 1], slot = seg[3 * block_y() + 2];
+	int held = min(ch, cols - 1); // all lanes take part in the sums
+	int g = group_of(groups, held) * n;
+	float *h = state + slot * hs + (i64)held * n;
+	for (i64 t = first; t < first + tokens; t++) {
+		float d = dt[t * ds + held], x = d * u[t * us + held], sum = 0;
+		for (int k = part; k < n && ch < cols; k += 16) {
+			f32x4 rate = load4(a + held * as + k, n - k, vec) * math::log2e;
+			f32x4 v = load4(h + k, n - k, vec);
+			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, x, sum);
+			store4(h + k, v, n - k, vec);
+		}
+		sum += from_lane_xor(sum, 2);
+		sum += from_lane_xor(sum, 1);
+		if (ch < cols && part == 0)
+			y[t * ys + ch] = sum;
+	}
+}
+
+// Tokens and channels that a block has at a time. While it computes one chunk,
+// the next comes to shared memory.
+const int chunk_tokens = 32, chunk_channels = 32;
+
+// What a chunk is in shared memory: Sixteens · 16 states, the last ones 0.
+template <int Sixteens> struct alignas(16) Chunk {
+	float u[chunk_tokens][chunk_channels], dt[chunk_tokens][chunk_channels];
+	float b[chunk_tokens][16 * Sixteens], c[chunk_tokens][16 * Sixteens];
+};
+
+// Copies the part of rows that lies in a chunk.
+template <int Cols> DEVICE void fetch(float (*to)[Cols], const float *from, i64 stride, int rows, int cols) {
+	NO_UNROLL for (int i = thread(); i < rows * Cols; i += 128)
+		if (i % Cols < cols)
+			copy_async(&to[i / Cols][i % Cols], from + i / Cols * stride + i % Cols);
+}
+
+// The sum over the four lanes of a channel of each of 4 tokens: lane l gets that
+// of token l.
+DEVICE float quad_sums(float (&v)[4]) {
+	bool upper = lane() & 2, odd = lane() & 1;
+	UNROLL for (int i = 0; i < 2; i++) v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
+	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
+}
+
+// Whole segments: the state stays in registers, B and C are shared by the
+// channels of a block, which are of one group. Blocks of 128 threads are (groups
+// · each / 32, sequences).
+template <int Sixteens>
+DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, float *state, i64 hs, const int *seg, int cols, int n, Groups groups, int vec) {
+	SHARED static Chunk<Sixteens> chunks[2];
+	int per_group = ceil_div(groups.each, chunk_channels), group = block_x() / per_group;
+	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
+	int last = min(from + groups.each, cols);
+	from = max(from, 0) + block_x() % per_group * chunk_channels;
+	int first = seg[3 * block_y()], tokens = seg[3 * block_y() + 1], slot = seg[3 * block_y() + 2];
+	if (from >= last || tokens < 1)
+		return;
+	int wide = min(chunk_channels, last - from), own = thread() / 4, part = 4 * (thread() % 4);
+	int ch = from + min(own, wide - 1); // all lanes take part in the sums
+	auto fetch_chunk = [&](int at) {
+		Chunk<Sixteens> &to = chunks[at / chunk_tokens % 2];
+		i64 row = first + at;
+		int rows = min(chunk_tokens, tokens - at);
+		fetch(to.u, u + row * us + from, us, rows, wide);
+		fetch(to.dt, dt + row * ds + from, ds, rows, wide);
+		fetch(to.b, b + row * bs + (i64)group * n, bs, rows, n);
+		fetch(to.c, c + row * cs + (i64)group * n, cs, rows, n);
+		end_group();
+	};
+	NO_UNROLL for (int i = thread(); i < 2 * chunk_tokens * 16 * Sixteens; i += 128) {
+		int k = i % (16 * Sixteens), row = i / (16 * Sixteens);
+		if (k >= n)
+			chunks[row % 2].b[row / 2][k] = chunks[row % 2].c[row / 2][k] = 0;
+	}
+	f32x4 h[Sixteens], rate[Sixteens];
+	float *held = state + slot * hs + (i64)ch * n;
+	UNROLL for (int i = 0; i < Sixteens; i++) {
+		int k = part + 16 * i;
+		h[i] = load4(held + k, n - k, vec);
+		rate[i] = load4(a + ch * as + k, n - k, vec) * math::log2e;
+	}
+	fetch_chunk(0);
+	for (int at = 0; at < tokens; at += chunk_tokens) {
+		if (at + chunk_tokens < tokens)
+			fetch_chunk(at + chunk_tokens);
+		else
+			end_group();
+		wait_groups<1>();
+		sync();
+		Chunk<Sixteens> &now = chunks[at / chunk_tokens % 2];
+		int count = min(chunk_tokens, tokens - at);
+		auto token = [&](int t) {
+			float d = now.dt[t][ch - from], x = d * now.u[t][ch - from], sum = 0;
+			UNROLL for (int i = 0; i < Sixteens; i++)
+				sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x, sum);
+			return sum;
+		};
+		for (int t = 0; t < count; t += 4) {
+			float sums[4];
+			if (t + 4 <= count) {
+				UNROLL for (int j = 0; j < 4; j++) sums[j] = token(t + j);
+			} else {
+				UNROLL for (int j = 0; j < 4; j++) sums[j] = t + j < count ? token(t + j) : 0;
+			}
+			float sum = quad_sums(sums);
+			int at_lane = t + thread() % 4;
+			if (own < wide && at_lane < count)
+				y[(i64)(first + at + at_lane) * ys + ch] = sum;
+		}
+		sync(); // the next but one overwrites this
+	}
+	UNROLL for (int i = 0; i < Sixteens; i++) {
+		int k = part + 16 * i;
+		if (own < wide)
+			store4(held + k, h[i], n - k, vec);
+	}
+}
+
+#define SCAN(name, sixteens)                                                                                               \
+	KERNEL THREADS(128) selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) { \
+		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, groups, vec);    \
+	}
+
+SCAN(16, 1)
+SCAN(32, 2)
+SCAN(64, 4)

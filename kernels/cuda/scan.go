@@ -1,0 +1,93 @@
+package cuda
+
+import "fmt"
+
+const (
+	convChannels = 128 // of a block
+	convTokens   = 32  // of a piece
+	scanChannels = 32  // of a block
+	scanStates   = 64  // that fit the registers of the kernel for whole segments
+
+	ssdChannels  = 32   // of a block for whole segments
+	ssdTokens    = 32   // of its chunks
+	ssdStates    = 256  // that fit its shared memory
+	ssdShared    = 9344 // bytes of it beside B, C and the state
+	ssdStepsRows = 16   // of a block for single tokens
+)
+
+// ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
+var ssdMMAShared = map[int]int{128: 54784, 256: 95744}
+
+// pieces is how many pieces of size tokens t tokens of s sequences can make.
+func pieces(t, s, size int) int { return min(t, t/size+s) }
+
+// conv1d is in two steps where sequences have several tokens: blocks of one
+// sequence read the old state, so that only a later launch may write the new.
+func conv1d(c *Call) error {
+	x, w, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Results[0]
+	t, s, width := y.Rows(), seg.Rows(), w.Cols
+	blocks := ceilDiv(y.Cols, convChannels)
+	grid, block := [3]int{blocks, s, 1}, [3]int{convChannels}
+	if t == s {
+		c.launch("conv", "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
+			state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
+		return nil
+	}
+	function := "conv1d_pieces"
+	if width == 4 {
+		function = "conv1d_pieces_4"
+	}
+	c.launch("conv", function, [3]int{blocks, pieces(t, s, convTokens), 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
+		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width)
+	if width > 1 {
+		c.launch("conv", "conv1d_state", grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
+	}
+	return nil
+}
+
+func selectiveScan(c *Call) error {
+	u, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
+	y, n, s := &c.Results[0], c.Args[2].Cols, c.Args[6].Rows()
+	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
+	vec := n%4 == 0 && aligned(a, b, cc, state)
+	args := []any{y.Ptr, y.stride(), u.Ptr, u.stride(), dt.Ptr, dt.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cc.Ptr, cc.stride(),
+		state.Ptr, state.stride(), seg.Ptr, y.Cols, n, Struct{first, each, skip}, vec}
+	block := [3]int{4 * scanChannels}
+	if y.Rows() == s || n > scanStates {
+		c.launch("scan", "selective_scan_steps", [3]int{ceilDiv(y.Cols, scanChannels), s, 1}, block, 0, args...)
+		return nil
+	}
+	states := 16
+	for states < n {
+		states *= 2
+	}
+	grid := [3]int{b.Cols / n * ceilDiv(each, scanChannels), s, 1}
+	c.launch("scan", fmt.Sprint("selective_scan_", states), grid, block, 0, args...)
+	return nil
+}
+
+func ssdScan(c *Call) error {
+	x, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
+	y, s := &c.Results[0], c.Args[6].Rows()
+	heads, size, n := dt.Cols, state.Dims[2], state.Dims[3]
+	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
+	vec := n%4 == 0 && size%4 == 0 && aligned(x, b, cc, state)
+	scan := Struct{y.Ptr, x.Ptr, dt.Ptr, a.Ptr, b.Ptr, cc.Ptr, state.Ptr, seg.Ptr,
+		y.stride(), x.stride(), dt.stride(), b.stride(), cc.stride(), state.stride(), size, n, Struct{first, each, skip}, vec}
+	if y.Rows() == s || n > ssdStates {
+		c.launch("ssd", "ssd_scan_steps", [3]int{ceilDiv(size, ssdStepsRows), heads, s}, [3]int{128}, 0, scan)
+		return nil
+	}
+	grid := [3]int{ceilDiv(size, ssdChannels), heads, s}
+	if c.Options.Math == BF16 && vec {
+		states := 128
+		if n > states {
+			states = 256
+		}
+		c.launch("ssd_mma", fmt.Sprint("ssd_mma_", states), grid, [3]int{128}, ssdMMAShared[states], scan)
+		return nil
+	}
+	shared := ssdShared + 3*ssdTokens*4*(ceilDiv(n, 4)*4+4)
+	c.launch("ssd", "ssd_scan_chunks", grid, [3]int{256}, shared, scan)
+	return nil
+}

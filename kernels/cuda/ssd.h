@@ -1,0 +1,16 @@
+// What the kernels of the scan with one rate per head share.
+#pragma once
+#include "krait.h"
+
+// Rows of the scan's operands: x and y [t, head · size], dt [t, head],
+// b and c [t, group · n], state [slot, head, size, n].
+struct Scan {
+	float *y;
+	const float *x, *dt, *a, *b, *c;
+	float *state;
+	const int *seg;
+	i64 ys, xs, ds, bs, cs, hs;
+	int size, n;
+	Groups groups;
+	int vec;
+};
