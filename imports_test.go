@@ -42,6 +42,7 @@ var onlyIn = map[string]string{
 	"github.com/spf13/":       "cmd",
 	"github.com/schollz/":     "cmd",
 	"github.com/emicklei/dot": "visualize",
+	"github.com/ebitengine/":  "exec/cuda/nvidia",
 }
 
 func TestImports(t *testing.T) {

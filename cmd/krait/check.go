@@ -11,6 +11,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var o check.Options
+	var device deviceFlags
 	c := &cobra.Command{
 		Use:   "check [flags] DIR",
 		Short: "Compare a checkpoint with stored reference numbers",
@@ -28,9 +29,13 @@ docs/check.md describes the file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			p := &checkPrinter{w: c.OutOrStdout()}
+			var err error
+			if o.Device, err = device.open(); err != nil {
+				return err
+			}
 			ok, err := check.Run(c.Context(), args[0], o, p.line)
 			if err != nil {
-				return err
+				return explained{err}
 			}
 			fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not compared (tolerance %g)\n", p.passed, p.failed, p.skipped, o.Tolerance)
 			if !ok {
@@ -42,6 +47,7 @@ docs/check.md describes the file.`,
 	c.Flags().StringVar(&o.Expected, "expected", "", "the file (default: DIR/expected.safetensors)")
 	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes")
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
+	device.add(c)
 	shardingFlags(c, &o.Sharding)
 	c.Flags().BoolVar(&o.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	return c

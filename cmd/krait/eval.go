@@ -53,13 +53,13 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			var done func()
-			o.Progress, done = progress(c.ErrOrStderr(), "eval", f.quiet)
+			o.Progress, done = progress(c.ErrOrStderr(), "eval", "tokens", f.quiet)
 			e, err := m.Evaluate(c.Context(), tokens, o)
 			done()
 			if err != nil {
 				return err
 			}
-			report(c.OutOrStdout(), m, path, text, len(tokens), e)
+			report(c.OutOrStdout(), m, f.device.name, path, text, len(tokens), e)
 			if f.options.Sharding.Quantize == "" {
 				return nil
 			}
@@ -103,8 +103,8 @@ func readText(m *krait.Model, path string, ids bool, limit int) (bytes int, toke
 
 // report prints bits per byte where bytes are known. What is scored of the text
 // is all but the first token of each window.
-func report(w io.Writer, m *krait.Model, path string, bytes, tokens int, e *krait.Evaluation) {
-	fmt.Fprintln(w, "model          ", describe(m))
+func report(w io.Writer, m *krait.Model, device string, path string, bytes, tokens int, e *krait.Evaluation) {
+	fmt.Fprintln(w, "model          ", describe(m, device))
 	fmt.Fprintf(w, "text            %s, %s tokens in %d windows, %s scored\n", path, thousands(int64(tokens)), len(e.Windows), thousands(int64(e.Scored)))
 	if bytes > 0 {
 		share := float64(bytes) * float64(e.Scored) / float64(tokens)
@@ -126,7 +126,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	}
 	defer base.Close()
 	var done func()
-	o.Progress, done = progress(c.ErrOrStderr(), "agreement", f.quiet)
+	o.Progress, done = progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
 	a, err := krait.Agree(c.Context(), m, base, tokens, o)
 	done()
 	if err != nil {
@@ -141,13 +141,13 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 }
 
 // progress is a bar on a terminal, and nothing in a pipe.
-func progress(w io.Writer, what string, quiet bool) (func(done, all int), func()) {
+func progress(w io.Writer, what, unit string, quiet bool) (func(done, all int), func()) {
 	f, ok := w.(*os.File)
 	if !ok || quiet || !term.IsTerminal(int(f.Fd())) {
 		return nil, func() {}
 	}
 	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tokens"), progressbar.OptionClearOnFinish())
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit), progressbar.OptionClearOnFinish())
 	return func(done, all int) {
 		bar.ChangeMax(all)
 		bar.Set(done)

@@ -45,7 +45,7 @@ says otherwise: flags override that file.`,
 			}
 			defer m.Close()
 			defaults(c, m, &o)
-			return generate(c, m, prompt, ids, o, f.quiet)
+			return generate(c, &f, m, prompt, ids, o)
 		},
 	}
 	f.add(c)
@@ -79,17 +79,17 @@ func defaults(c *cobra.Command, m *krait.Model, o *krait.Generate) {
 	}
 }
 
-func generate(c *cobra.Command, m *krait.Model, prompt string, ids bool, o krait.Generate, quiet bool) error {
+func generate(c *cobra.Command, f *modelFlags, m *krait.Model, prompt string, ids bool, o krait.Generate) error {
 	if o.MaxTokens < 1 {
 		return fmt.Errorf("--max-tokens is %d; it must be at least 1", o.MaxTokens)
 	}
 	out, info := c.OutOrStdout(), c.ErrOrStderr()
-	if quiet {
+	if f.quiet {
 		info = io.Discard
 	}
-	fmt.Fprintln(info, "model  ", describe(m))
+	fmt.Fprintln(info, "model  ", describe(m, f.device.name))
 	var read func()
-	o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", quiet)
+	o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", f.quiet)
 	first := sync.OnceFunc(read)
 	defer first()
 	var g *krait.Generation

@@ -48,6 +48,6 @@ carries.`,
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newSchedule(), newTokenize())
+	root.AddCommand(newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newTokenize())
 	return root
 }

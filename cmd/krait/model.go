@@ -13,6 +13,7 @@ import (
 // modelFlags are the flags of every command that opens a model.
 type modelFlags struct {
 	options krait.Options
+	device  deviceFlags
 	quiet   bool
 }
 
@@ -20,6 +21,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	f.device.add(c)
 	shardingFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
 }
@@ -28,13 +30,23 @@ func (f *modelFlags) add(c *cobra.Command) {
 func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 	var m *krait.Model
 	var err error
+	if f.options.Device, err = f.device.open(); err != nil {
+		return nil, err
+	}
+	if f.options.Device != nil {
+		tell, end := progress(stderr, "weights", "bytes", f.quiet)
+		if tell != nil {
+			f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
+		}
+		defer end()
+	}
 	if dir == "" {
 		m, err = krait.Embedded(f.options)
 	} else {
 		m, err = krait.Open(dir, f.options)
 	}
 	if err != nil {
-		return nil, err
+		return nil, explained{err}
 	}
 	if !f.quiet {
 		for _, w := range m.Warnings {
@@ -45,12 +57,12 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 }
 
 // describe is one line about a model.
-func describe(m *krait.Model) string {
+func describe(m *krait.Model, device string) string {
 	ranks := "1 rank"
 	if m.Ranks() > 1 {
 		ranks = fmt.Sprintf("%d ranks", m.Ranks())
 	}
-	return fmt.Sprintf("%s (%s, %s parameters), %s on cpu", m.Name, m.Family(), thousands(m.Parameters()), ranks)
+	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", m.Name, m.Family(), thousands(m.Parameters()), ranks, device)
 }
 
 // thousands writes 732544 as 732,544.

@@ -1,0 +1,92 @@
+// Package cuda runs schedules on NVIDIA GPUs, through a driver that may be the
+// real one or a simulated one.
+//
+// Each GPU has one OS thread, which puts the work of its ranks into their
+// streams: two per rank, one for kernels and one for collectives, ordered by the
+// schedule's events. Ranks have a GPU each and meet through NCCL, or all share
+// one and meet by events; then a kernel adds what they have. A batch with one
+// token per sequence is captured once per number of sequences, and replayed as
+// one launch.
+package cuda
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Device is the GPUs of a driver, for [exec.Options].
+type Device struct {
+	Driver driver.Driver
+	Math   kernels.Math // of products of many rows
+	// NoGraphs launches every kernel by itself, also where a graph would do.
+	NoGraphs bool
+	// NoGEMM leaves products to Krait's kernels, also where cuBLAS is there.
+	NoGEMM bool
+}
+
+// Open loads the weights of all ranks: a GPU for each where there are enough,
+// else one for all.
+func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), inputs []*exec.Input, o exec.Options) (exec.Machine, error) {
+	devices, err := d.Driver.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
+	}
+	m := &machine{device: d, inputs: inputs, slots: o.Slots, room: o.Context}
+	m.nccl = len(schedules) > 1 && len(devices) >= len(schedules)
+	gpus := 1
+	if m.nccl {
+		gpus = len(schedules)
+	}
+	for i := range gpus {
+		g, err := openGPU(d, devices[i])
+		if err != nil {
+			m.Close()
+			return nil, fmt.Errorf("GPU %d (%s): %w", i, devices[i].Name, err)
+		}
+		m.gpus = append(m.gpus, g)
+	}
+	for i, s := range schedules {
+		m.ranks = append(m.ranks, &rank{machine: m, s: s, gpu: m.gpus[i%gpus], memory: make([]driver.Ptr, len(s.Buffers)), plans: map[graph.Sizes]*plan{}})
+	}
+	if err := m.open(tensor, o); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// open loads weights and runs what is run once.
+func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Options) error {
+	if m.nccl {
+		if err := m.join(); err != nil {
+			return err
+		}
+	}
+	progress := newProgress(m.ranks, o.Progress)
+	err := m.each(func(g *gpu) error {
+		l, err := newLoader(g, progress)
+		if err != nil {
+			return err
+		}
+		defer l.close()
+		for _, r := range m.on(g) {
+			if err := r.load(l, tensor); err != nil {
+				return r.where(err)
+			}
+		}
+		return l.wait()
+	})
+	if err != nil {
+		return err
+	}
+	return m.run(context.Background(), graph.Sizes{}, (*rank).initPlan)
+}

@@ -1,0 +1,184 @@
+package cuda
+
+import (
+	"github.com/krait-ml/krait/exec/internal/place"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// exchange is one rank's side of a collective.
+type exchange struct {
+	rank          *rank
+	op, name      string
+	args, results []kernels.Tensor
+	parts         []place.Pieces // by rank: what it holds of the whole
+	wide          bool           // sums are kept in f32 whatever travels
+
+	work          [][]action // by rank, where they share a GPU; with rank 0
+	before, after []action   // around the calls of NCCL
+	calls         []ncclCall
+}
+
+func (r *rank) exchange(c *call) (*exchange, error) {
+	x := &exchange{rank: r, op: c.step.Op.Name, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
+	sharded := c.step.Results[0].Type
+	if x.op == "all_gather" {
+		sharded = c.step.Args[0].Type
+	}
+	for i := range r.s.Ranks {
+		x.parts = append(x.parts, place.PiecesOf(sharded, r.s.Ranks, i))
+	}
+	if r.machine.nccl {
+		return x, x.plan()
+	}
+	return x, nil
+}
+
+// together issues a collective of ranks that share a GPU: all wait until every
+// rank's operands are there, kernels add or copy them, and all wait until nobody
+// reads them any more.
+func together(list []*exchange) error {
+	work, err := list[0].shared(list)
+	if err != nil {
+		return err
+	}
+	if err := everyoneWaits(list, func(r *rank) error { return r.comm.Record(r.ready) }, func(r, of *rank) error { return r.comm.Wait(of.ready) }); err != nil {
+		return err
+	}
+	for i, actions := range work {
+		for k := range actions {
+			if err := list[i].rank.put(&actions[k]); err != nil {
+				return list[i].rank.where(err)
+			}
+		}
+	}
+	return everyoneWaits(list, func(r *rank) error { return r.comm.Record(r.done) }, func(r, of *rank) error { return r.comm.Wait(of.done) })
+}
+
+// everyoneWaits lets the comm stream of every rank wait for that of every other.
+func everyoneWaits(list []*exchange, record func(r *rank) error, wait func(r, of *rank) error) error {
+	for _, x := range list {
+		if err := record(x.rank); err != nil {
+			return x.rank.where(err)
+		}
+	}
+	for _, x := range list {
+		for _, y := range list {
+			if x != y {
+				if err := wait(x.rank, y.rank); err != nil {
+					return x.rank.where(err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// shared is what each rank launches in a collective of ranks that share a GPU;
+// it is worked out once, and kept with rank 0's side.
+func (x *exchange) shared(list []*exchange) ([][]action, error) {
+	if x.work != nil {
+		return x.work, nil
+	}
+	work := make([][]action, len(list))
+	for i, y := range list {
+		launches, err := y.sharedLaunches(i, list)
+		if err != nil {
+			return nil, y.rank.where(err)
+		}
+		if work[i], err = y.rank.actions(y.name, lowering.Comm, launches); err != nil {
+			return nil, y.rank.where(err)
+		}
+	}
+	x.work = work
+	return work, nil
+}
+
+func (x *exchange) sharedLaunches(i int, list []*exchange) ([]kernels.Launch, error) {
+	switch x.op {
+	case "all_reduce":
+		if i > 0 {
+			return nil, nil // rank 0 sums for all, so that all have the same bits
+		}
+		return sumAll(list)
+	case "all_gather":
+		var out []kernels.Launch
+		for q, y := range list {
+			for _, p := range x.parts[q].List {
+				out = append(out, copyPiece(x.results[0], y.args[0], x.parts[q].Rows, p.Whole, p.Part, p.N)...)
+			}
+		}
+		return out, nil
+	}
+	var out []kernels.Launch
+	for _, p := range x.parts[i].List {
+		var args []kernels.Tensor
+		for _, y := range list {
+			args = append(args, piece(y.args[0], x.parts[i].Rows, p.Whole, p.N))
+		}
+		more, err := kernels.PeerSum([]kernels.Tensor{piece(x.results[0], x.parts[i].Rows, p.Part, p.N)}, args, x.wide)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+func sumAll(list []*exchange) ([]kernels.Launch, error) {
+	var out []kernels.Launch
+	for k := range list[0].args {
+		var args, results []kernels.Tensor
+		for _, y := range list {
+			args, results = append(args, y.args[k]), append(results, y.results[k])
+		}
+		more, err := kernels.PeerSum(results, args, list[0].wide)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// piece is n columns of t, or n rows, from one on.
+func piece(t kernels.Tensor, rows bool, from, n int) kernels.Tensor {
+	if rows {
+		t.Ptr += uint64(from * t.Stride * t.DType.Bytes())
+		t.Dims[0] = n
+		return t
+	}
+	t.Ptr += uint64(from * t.DType.Bytes())
+	t.Cols = n
+	return t
+}
+
+// copyPiece copies a piece of one tensor to another place of a second.
+func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.Launch {
+	dst, src := piece(to, rows, at, n), piece(from, rows, part, n)
+	if dst.Rows() == 0 || dst.Cols == 0 {
+		return nil
+	}
+	return kernels.Copy(dst, src)
+}
+
+// relayout keeps the rank's part of a whole value, or makes the term of a rank
+// that is not the first: zeros.
+func (r *rank) relayout(c *call) []kernels.Launch {
+	from, to := c.on.Args[0], c.on.Results[0]
+	if to.Rows() == 0 || to.Cols == 0 {
+		return nil
+	}
+	if c.step.Op.Name == "term" {
+		return kernels.Zero(to)
+	}
+	var out []kernels.Launch
+	parts := place.PiecesOf(c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
+	for _, p := range parts.List {
+		out = append(out, copyPiece(to, from, parts.Rows, p.Part, p.Whole, p.N)...)
+	}
+	return out
+}
+
+// elems is the number of elements of a tensor.
+func elems(t *kernels.Tensor) int { return t.Rows() * t.Cols }

@@ -1,0 +1,197 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+)
+
+// gpu is a device with the thread that calls its driver.
+type gpu struct {
+	ctx     driver.Context
+	work    chan func() // for the thread; closed when it ends
+	modules map[string]driver.Module
+	funcs   map[string]driver.Function
+	gemm    driver.GEMM // nil without cuBLAS
+	lent    memory      // what cuBLAS works in, so that products can be captured
+	ptx     map[string][]byte
+	moves   int // how often memory has moved, and plans were forgotten
+}
+
+// openGPU opens a device on a thread of its own.
+func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
+	arch := kernels.Arch(info.Capability[0], info.Capability[1])
+	if arch == "" {
+		return nil, &driver.Error{Call: "open", Text: fmt.Sprintf("compute capability %d.%d is too low; Krait's kernels need 8.0 (Ampere) or later", info.Capability[0], info.Capability[1]), Kind: driver.ErrNoDriver}
+	}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}, ptx: kernels.PTX(arch)}
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for f := range g.work {
+			f()
+		}
+	}()
+	err := g.do(func() error {
+		var err error
+		if g.ctx, err = d.Driver.Open(info.Index); err != nil {
+			return err
+		}
+		if err := g.ctx.Bind(); err != nil {
+			return err
+		}
+		if d.NoGEMM {
+			return nil
+		}
+		if g.gemm, err = g.ctx.GEMM(); errors.Is(err, driver.ErrMissingLibrary) || errors.Is(err, driver.ErrUnsupported) {
+			g.gemm, err = nil, nil // Krait's kernels do without
+		}
+		return err
+	})
+	if err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// do runs f on the GPU's thread. A panic comes back as an error.
+func (g *gpu) do(f func() error) error {
+	done := make(chan error, 1)
+	g.work <- func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("BUG: %v", p)
+			}
+		}()
+		done <- f()
+	}
+	return <-done
+}
+
+// function finds a kernel; its module is compiled when the first is asked for.
+func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
+	key := l.Module + "." + l.Function
+	if f, ok := g.funcs[key]; ok {
+		return f, nil
+	}
+	m, ok := g.modules[l.Module]
+	if !ok {
+		text, ok := g.ptx[l.Module]
+		if !ok {
+			panic("BUG: there is no module " + l.Module)
+		}
+		var err error
+		if m, err = g.ctx.Module(text, l.Module); err != nil {
+			return nil, err
+		}
+		g.modules[l.Module] = m
+	}
+	f, err := m.Function(l.Function)
+	if err != nil {
+		return nil, err
+	}
+	if l.Shared > 48<<10 {
+		if err := f.SetMaxShared(int(l.Shared)); err != nil {
+			return nil, err
+		}
+	}
+	g.funcs[key] = f
+	return f, nil
+}
+
+// close gives the device back and ends the thread.
+func (g *gpu) close() error {
+	var err error
+	if g.ctx != nil {
+		err = g.do(func() error {
+			var errs []error
+			if g.gemm != nil {
+				errs = append(errs, g.gemm.Close(), g.lent.release(g))
+			}
+			for _, m := range g.modules {
+				errs = append(errs, m.Close())
+			}
+			return errors.Join(append(errs, g.ctx.Close())...)
+		})
+	}
+	close(g.work)
+	return err
+}
+
+// lendWorkspace gives cuBLAS the memory that NVIDIA recommends, once.
+func (g *gpu) lendWorkspace() error {
+	bytes := int64(4 << 20)
+	if g.ctx.Device().Capability[0] >= 9 {
+		bytes = 32 << 20
+	}
+	moved, err := g.lent.reserve(g, bytes)
+	if err != nil {
+		return fmt.Errorf("workspace of cuBLAS: %w", err)
+	}
+	if !moved {
+		return nil
+	}
+	return g.gemm.SetWorkspace(g.lent.ptr, bytes)
+}
+
+// memory is device memory that only grows.
+type memory struct {
+	ptr   driver.Ptr
+	bytes int64
+}
+
+// reserve makes the memory at least as large; what it held is lost when it moves.
+func (m *memory) reserve(g *gpu, bytes int64) (moved bool, err error) {
+	if bytes <= m.bytes {
+		return false, nil
+	}
+	if err := m.release(g); err != nil {
+		return true, err
+	}
+	m.ptr, err = g.ctx.Alloc(bytes)
+	if err == nil {
+		m.bytes = bytes
+	}
+	return true, err
+}
+
+func (m *memory) release(g *gpu) error {
+	if m.bytes == 0 {
+		return nil
+	}
+	m.bytes = 0
+	return g.ctx.Release(m.ptr)
+}
+
+// pinned is host memory that copies go through; it only grows.
+type pinned struct{ data []byte }
+
+func (p *pinned) reserve(g *gpu, bytes int) (moved bool, err error) {
+	if bytes <= len(p.data) {
+		return false, nil
+	}
+	if err := p.release(g); err != nil {
+		return true, err
+	}
+	p.data, err = g.ctx.AllocHost(int64(bytes))
+	return true, err
+}
+
+func (p *pinned) release(g *gpu) error {
+	if p.data == nil {
+		return nil
+	}
+	data := p.data
+	p.data = nil
+	return g.ctx.ReleaseHost(data)
+}
+
+// on lists the ranks of a GPU.
+func (m *machine) on(g *gpu) []*rank {
+	return slices.DeleteFunc(slices.Clone(m.ranks), func(r *rank) bool { return r.gpu != g })
+}

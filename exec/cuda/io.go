@@ -1,0 +1,186 @@
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// feed is an input on its way: from the caller's memory through pinned memory to
+// the device.
+type feed struct {
+	in       *exec.Input
+	part     *place.Pieces // what the rank holds, nil: all
+	cols     int           // elements of a row of the whole
+	stride   int           // of what the rank holds
+	at, size int           // bytes of the rank's inputs
+}
+
+// output is a result on its way to pinned memory: rows with gaps, if it has them.
+type output struct {
+	tensor   kernels.Tensor // on the host
+	from     driver.Ptr
+	at, size int
+}
+
+const ioAlign = 256
+
+func roundUp(n int) int { return (n + ioAlign - 1) / ioAlign * ioAlign }
+
+// localBytes is the size of what the rank holds of a value for a batch.
+func (r *rank) localBytes(t graph.Type, z graph.Sizes) int {
+	return int(r.s.Local(t).Bytes().At(z))
+}
+
+// inputAt is where an input lies among the inputs.
+func (r *rank) inputAt(buffer int, z graph.Sizes) int {
+	at := 0
+	for i, b := range r.s.Buffers[:buffer] {
+		if b.Space == lowering.Input {
+			at += roundUp(r.localBytes(r.s.Buffers[i].Type, z))
+		}
+	}
+	return at
+}
+
+// span is the elements from the first of an output to its last.
+func span(t *kernels.Tensor) int {
+	if t.Rows() == 0 || t.Cols == 0 {
+		return 0
+	}
+	return (t.Rows()-1)*t.Stride + t.Cols
+}
+
+// outputTensor is output i as the device has it.
+func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
+	o := place.NewOperand(r.s, r.s.Outputs[i].Ref)
+	o.Resize(z, r.machine.slots, r.machine.room)
+	return o.Tensor
+}
+
+// ioBytes is the memory that inputs and outputs of a batch take.
+func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
+	in = r.inputAt(len(r.s.Buffers), z)
+	if r.s.Rank > 0 {
+		return in, 0 // all ranks have the same outputs
+	}
+	for i := range r.s.Outputs {
+		t := r.outputTensor(i, z)
+		out += roundUp(span(&t) * t.DType.Bytes())
+	}
+	return in, out
+}
+
+// io lists what goes in and out.
+func (b *builder) io() {
+	r := b.r
+	for i, buf := range r.s.Buffers {
+		if buf.Space != lowering.Input {
+			continue
+		}
+		f := feed{at: r.inputAt(i, b.z), size: r.localBytes(buf.Type, b.z), cols: graph.RowElems(buf.Type.Dims), stride: graph.RowElems(r.s.Local(buf.Type).Dims)}
+		for _, in := range r.machine.inputs {
+			if in.Name == buf.Name {
+				f.in = in
+			}
+		}
+		if buf.Type.Layout.Kind == graph.Sharded {
+			part := place.PiecesOf(buf.Type, r.s.Ranks, r.s.Rank)
+			f.part = &part
+		}
+		b.feeds = append(b.feeds, f)
+	}
+	if r.s.Rank > 0 {
+		return
+	}
+	at := 0
+	for i, out := range r.s.Outputs {
+		o := output{tensor: r.outputTensor(i, b.z), at: at}
+		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
+		o.from = driver.Ptr(r.tensor(out.Ref, b.z).Ptr)
+		at += roundUp(o.size)
+		b.outputs = append(b.outputs, o)
+	}
+}
+
+// fill copies the inputs of a batch to pinned memory.
+func (p *plan) fill() error {
+	for _, f := range p.feeds {
+		to := p.rank.fed.data[f.at : f.at+f.size]
+		if f.part == nil {
+			if len(f.in.Data) != f.size {
+				return fmt.Errorf("BUG: input %s has %d bytes, the plan %d", f.in.Name, len(f.in.Data), f.size)
+			}
+			copy(to, f.in.Data)
+			continue
+		}
+		size := f.in.Type.DType.Bytes()
+		f.part.Each(len(f.in.Data)/max(1, f.cols*size), f.cols, func(row, whole, partRow, part, n int) {
+			copy(to[(partRow*f.stride+part)*size:][:n*size], f.in.Data[(row*f.cols+whole)*size:])
+		})
+	}
+	return nil
+}
+
+// copyIn puts the copies of inputs into the stream.
+func (p *plan) copyIn() error {
+	for _, f := range p.feeds {
+		if f.size == 0 {
+			continue
+		}
+		if err := p.rank.compute.CopyIn(p.rank.inputs.ptr+driver.Ptr(f.at), p.rank.fed.data[f.at:f.at+f.size]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOut puts the copies of outputs into the stream.
+func (p *plan) copyOut() error {
+	for _, o := range p.outputs {
+		if o.size == 0 {
+			continue
+		}
+		if err := p.rank.compute.CopyOut(p.rank.outputs.data[o.at:o.at+o.size], o.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Output is output i as rank 0 had it after the last step.
+func (m *machine) Output(i int) (kernels.Tensor, error) {
+	r := m.ranks[0]
+	p, ok := r.plans[sized(m.sizes)]
+	if !ok {
+		return kernels.Tensor{}, fmt.Errorf("there is no output %s before the first step", r.s.Outputs[i].Name)
+	}
+	o := &p.outputs[i]
+	t := o.tensor
+	data := r.outputs.data[o.at : o.at+o.size]
+	switch t.DType {
+	case graph.F32:
+		t.F32 = view[float32](data)
+	case graph.F16, graph.BF16:
+		t.U16 = view[uint16](data)
+	case graph.I32:
+		t.I32 = view[int32](data)
+	}
+	return t, nil
+}
+
+// view looks at bytes as numbers of the machine, which is little-endian.
+func view[T float32 | uint16 | int32](b []byte) []T {
+	var zero T
+	n := len(b) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}

@@ -1,0 +1,203 @@
+package cuda
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// batch is the plans of the ranks of one GPU, for one step.
+type batch struct{ plans []*plan }
+
+// captureAfter is how often a plan is issued launch by launch before it is
+// captured: what kernels and libraries do once must not be in the graph.
+const captureAfter = 1
+
+// launch issues the batch: as a graph where one is worth it, else launch by launch.
+func (b *batch) launch(ctx context.Context, plain bool) error {
+	first := b.plans[0]
+	if first.graph == nil && !plain && first.used >= captureAfter && first.decodes() {
+		if err := b.capture(ctx); err != nil {
+			return err
+		}
+	}
+	first.used++
+	if first.graph != nil {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("stopped before the step: %w", err)
+		}
+		return first.rank.where(first.graph.Launch(first.rank.compute))
+	}
+	return b.issue(ctx)
+}
+
+// capture makes a graph of the batch: all streams hang on rank 0's.
+func (b *batch) capture(ctx context.Context) error {
+	origin := b.plans[0].rank
+	if err := origin.compute.BeginCapture(); err != nil {
+		return origin.where(err)
+	}
+	err := b.fork()
+	if err == nil {
+		err = b.issue(ctx)
+	}
+	if err == nil {
+		err = b.join()
+	}
+	g, e := origin.compute.EndCapture() // also after an error: the stream is of no use otherwise
+	if err == nil {
+		err = origin.where(e)
+	}
+	if err == nil {
+		b.plans[0].graph = g
+	} else if e == nil {
+		_ = g.Close() // err is the one to tell
+	}
+	return err
+}
+
+// fork lets the other ranks' streams into the capture.
+func (b *batch) fork() error {
+	origin := b.plans[0].rank
+	if len(b.plans) == 1 {
+		return nil
+	}
+	if err := origin.compute.Record(origin.ready); err != nil {
+		return origin.where(err)
+	}
+	for _, p := range b.plans[1:] {
+		if err := p.rank.compute.Wait(origin.ready); err != nil {
+			return p.rank.where(err)
+		}
+	}
+	return nil
+}
+
+// join brings the other ranks' streams back; their comm streams are joined to
+// them by the schedule.
+func (b *batch) join() error {
+	origin := b.plans[0].rank
+	for _, p := range b.plans[1:] {
+		if err := p.rank.compute.Record(p.rank.ready); err != nil {
+			return p.rank.where(err)
+		}
+		if err := origin.compute.Wait(p.rank.ready); err != nil {
+			return origin.where(err)
+		}
+	}
+	return nil
+}
+
+// issue puts the work of all ranks into their streams. Ranks take turns between
+// collectives, since what one waits for there must have been put in before.
+func (b *batch) issue(ctx context.Context) error {
+	for _, p := range b.plans {
+		if err := p.copyIn(); err != nil {
+			return p.rank.where(err)
+		}
+	}
+	next := make([]int, len(b.plans))
+	for {
+		ended := 0
+		for i, p := range b.plans {
+			n, err := p.issue(ctx, next[i])
+			if err != nil {
+				return p.rank.where(err)
+			}
+			if next[i] = n; n == len(p.actions) {
+				ended++
+			}
+		}
+		if ended == len(b.plans) {
+			break
+		}
+		if ended > 0 {
+			panic("BUG: ranks do not meet in the same collectives")
+		}
+		if err := b.meet(next); err != nil {
+			return err
+		}
+	}
+	for _, p := range b.plans {
+		if err := p.copyOut(); err != nil {
+			return p.rank.where(err)
+		}
+	}
+	return nil
+}
+
+// meet issues the collective that all ranks have come to.
+func (b *batch) meet(next []int) error {
+	list := make([]*exchange, len(b.plans))
+	name := ""
+	for i, p := range b.plans {
+		a := &p.actions[next[i]]
+		list[i], name = a.meet, a.name
+		next[i]++
+	}
+	var err error
+	if b.plans[0].rank.machine.nccl {
+		err = list[0].viaNCCL()
+	} else {
+		err = together(list)
+	}
+	if err != nil {
+		return fmt.Errorf("%s (%s): %w", name, list[0].op, err)
+	}
+	return nil
+}
+
+// issue puts in actions from one on, up to a collective or the end, and says
+// which is next.
+func (p *plan) issue(ctx context.Context, from int) (int, error) {
+	for i := from; i < len(p.actions); i++ {
+		a := &p.actions[i]
+		if a.kind == lowering.Exchange {
+			return i, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return i, fmt.Errorf("stopped before %s: %w", a.name, err)
+		}
+		if err := p.rank.put(a); err != nil {
+			return i, fmt.Errorf("%s: %w", a.what(), err)
+		}
+	}
+	return len(p.actions), nil
+}
+
+// put puts one action into its stream.
+func (r *rank) put(a *action) error {
+	s := r.stream(a.stream)
+	switch {
+	case a.kind == lowering.Record:
+		return s.Record(r.events[a.event])
+	case a.kind == lowering.Wait:
+		return s.Wait(r.events[a.event])
+	case a.gemm != nil:
+		if err := r.gpu.gemm.SetStream(s); err != nil {
+			return err
+		}
+		return r.gpu.gemm.Gemm(a.gemm)
+	}
+	return s.Launch(a.fn, &a.config)
+}
+
+func (r *rank) stream(s lowering.Stream) driver.Stream {
+	if s == lowering.Comm {
+		return r.comm
+	}
+	return r.compute
+}
+
+// what names an action for errors.
+func (a *action) what() string {
+	switch {
+	case a.kind == lowering.Record || a.kind == lowering.Wait:
+		return fmt.Sprintf("event %d", a.event)
+	case a.gemm != nil:
+		return a.name + " (matmul by cuBLAS)"
+	}
+	return fmt.Sprintf("%s (kernel %s)", a.name, a.fn.Name())
+}

@@ -1,0 +1,102 @@
+package cuda
+
+import (
+	"sync"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// stagingBytes is the size of each of the two pinned buffers that weights go
+// through: one is filled while the other is copied.
+const stagingBytes = 16 << 20
+
+// loader copies weights to a GPU.
+type loader struct {
+	gpu      *gpu
+	stream   driver.Stream
+	buffers  [2][]byte
+	free     [2]driver.Event // when a buffer has been copied
+	next     int
+	progress *progress
+}
+
+func newLoader(g *gpu, p *progress) (*loader, error) {
+	l := &loader{gpu: g, progress: p}
+	var err error
+	if l.stream, err = g.ctx.Stream(); err != nil {
+		return nil, err
+	}
+	for i := range l.buffers {
+		if l.buffers[i], err = g.ctx.AllocHost(min(stagingBytes, max(p.total, 1))); err != nil {
+			l.close()
+			return nil, err
+		}
+		if l.free[i], err = g.ctx.Event(false); err != nil {
+			l.close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// copy puts data on its way to the device.
+func (l *loader) copy(to driver.Ptr, data []byte) error {
+	for len(data) > 0 {
+		i := l.next
+		l.next = 1 - i
+		if err := l.free[i].Synchronize(); err != nil {
+			return err
+		}
+		n := copy(l.buffers[i], data)
+		if err := l.stream.CopyIn(to, l.buffers[i][:n]); err != nil {
+			return err
+		}
+		if err := l.stream.Record(l.free[i]); err != nil {
+			return err
+		}
+		l.progress.add(int64(n))
+		to += driver.Ptr(n)
+		data = data[n:]
+	}
+	return nil
+}
+
+// wait returns when all is there.
+func (l *loader) wait() error { return l.stream.Synchronize() }
+
+func (l *loader) close() {
+	_ = l.stream.Synchronize() // wait has told what went wrong
+	for i := range l.buffers {
+		if l.buffers[i] != nil {
+			_ = l.gpu.ctx.ReleaseHost(l.buffers[i])
+		}
+		if l.free[i] != nil {
+			_ = l.free[i].Close()
+		}
+	}
+	_ = l.stream.Close()
+}
+
+// progress counts bytes of weights over all GPUs.
+type progress struct {
+	mu          sync.Mutex
+	done, total int64
+	tell        func(done, total int64)
+}
+
+func newProgress(ranks []*rank, tell func(done, total int64)) *progress {
+	p := &progress{tell: tell}
+	for _, r := range ranks {
+		p.total += r.s.Bytes[lowering.Param]
+	}
+	return p
+}
+
+func (p *progress) add(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done += n; p.tell != nil {
+		p.tell(p.done, p.total)
+	}
+}

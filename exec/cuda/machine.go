@@ -1,0 +1,222 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// machine is the ranks of a model on their GPUs.
+type machine struct {
+	device *Device
+	inputs []*exec.Input
+	gpus   []*gpu
+	ranks  []*rank
+	slots  int
+	room   int  // tokens per slot that caches have room for
+	nccl   bool // ranks have a GPU each, and meet through NCCL
+
+	sizes  graph.Sizes // of the last step
+	counts []exec.CollectiveCount
+}
+
+// each runs f for all GPUs at the same time, and returns the error of the first
+// that failed. Where one fails, the others' collectives are ended.
+func (m *machine) each(f func(g *gpu) error) error {
+	if len(m.gpus) == 1 {
+		return m.gpus[0].do(func() error { return f(m.gpus[0]) })
+	}
+	var wg sync.WaitGroup
+	var once sync.Once
+	var first error
+	for _, g := range m.gpus {
+		wg.Go(func() {
+			if err := g.do(func() error { return f(g) }); err != nil {
+				once.Do(func() {
+					first = err
+					m.abort()
+				})
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// abort ends what ranks wait for in collectives.
+func (m *machine) abort() {
+	for _, r := range m.ranks {
+		if r.nccl != nil {
+			_ = r.nccl.Abort() // the error that led here is the one to tell
+		}
+	}
+}
+
+// Step runs a batch on all ranks.
+func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
+	m.sizes = z
+	err := m.run(ctx, z, (*rank).plan)
+	if err == nil {
+		m.count(z)
+	}
+	return err
+}
+
+// run lets every GPU issue the plans of its ranks, and waits for them.
+func (m *machine) run(ctx context.Context, z graph.Sizes, plan func(*rank, graph.Sizes) (*plan, error)) error {
+	return m.each(func(g *gpu) error {
+		ranks := m.on(g)
+		var b batch
+		for moves := -1; moves != g.moves; { // memory only grows, so this ends
+			moves, b.plans = g.moves, nil
+			for _, r := range ranks {
+				p, err := plan(r, z)
+				if err != nil {
+					return r.where(err)
+				}
+				b.plans = append(b.plans, p)
+			}
+		}
+		for _, p := range b.plans {
+			if err := p.fill(); err != nil {
+				return p.rank.where(err)
+			}
+		}
+		err := b.launch(ctx, m.device.NoGraphs)
+		for _, r := range ranks { // what was issued runs, whatever happened since
+			if e := r.compute.Synchronize(); e != nil && err == nil {
+				err = r.where(e)
+			}
+		}
+		return err
+	})
+}
+
+// Clear makes the states of a slot zero.
+func (m *machine) Clear(slot int) error {
+	return m.each(func(g *gpu) error {
+		for _, r := range m.on(g) {
+			for i, b := range r.s.Buffers {
+				if b.Space == lowering.State && b.Bytes > 0 {
+					if err := r.compute.Fill(r.memory[i]+driver.Ptr(int64(slot)*b.Bytes), 0, b.Bytes); err != nil {
+						return r.where(err)
+					}
+				}
+			}
+			if err := r.compute.Synchronize(); err != nil {
+				return r.where(err)
+			}
+		}
+		return nil
+	})
+}
+
+// Read copies out of a state.
+func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
+	r := m.ranks[rank]
+	if len(to) == 0 {
+		return nil
+	}
+	return r.gpu.do(func() error {
+		if err := r.compute.CopyOut(to, r.memory[buffer]+driver.Ptr(at)); err != nil {
+			return err
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// Write copies into a state.
+func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
+	r := m.ranks[rank]
+	if len(from) == 0 {
+		return nil
+	}
+	return r.gpu.do(func() error {
+		if err := r.compute.CopyIn(r.memory[buffer]+driver.Ptr(at), from); err != nil {
+			return err
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// Room is the caches' room per slot.
+func (m *machine) Room() int { return m.room }
+
+// Grow moves the caches to larger memory.
+func (m *machine) Grow(room int) error {
+	err := m.each(func(g *gpu) error {
+		for _, r := range m.on(g) {
+			if err := r.grow(room); err != nil {
+				return r.where(err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		m.room = room
+	}
+	return err
+}
+
+// Close gives everything back.
+func (m *machine) Close() {
+	// Of a context that is lost nothing can be given back: errors have been told.
+	_ = m.each(func(g *gpu) error {
+		var errs []error
+		for _, r := range m.on(g) {
+			errs = append(errs, r.close()...)
+		}
+		return errors.Join(errs...)
+	})
+	for _, g := range m.gpus {
+		_ = g.close()
+	}
+}
+
+// Collectives counts by the batches that ran.
+func (m *machine) Collectives() []exec.CollectiveCount {
+	m.startCounts()
+	return append([]exec.CollectiveCount(nil), m.counts...)
+}
+
+// ResetCounts lets Collectives count from 0 again.
+func (m *machine) ResetCounts() { m.counts = nil }
+
+// startCounts lists the collectives.
+func (m *machine) startCounts() {
+	if m.counts != nil {
+		return
+	}
+	for _, st := range m.ranks[0].s.Steps {
+		if st.Kind == lowering.Exchange {
+			m.counts = append(m.counts, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name})
+		}
+	}
+}
+
+// count adds a batch to the counts: each collective of the schedule was issued once.
+func (m *machine) count(z graph.Sizes) {
+	m.startCounts()
+	k := 0
+	for _, st := range m.ranks[0].s.Steps {
+		if st.Kind != lowering.Exchange {
+			continue
+		}
+		refs := st.Args
+		if st.Op.Name == "all_gather" {
+			refs = st.Results
+		}
+		c := &m.counts[k]
+		c.Calls++
+		for i := range refs {
+			c.Elems += refs[i].Type.Elems().At(z)
+			c.Bytes += refs[i].Type.Bytes().At(z)
+		}
+		k++
+	}
+}

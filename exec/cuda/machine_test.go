@@ -1,0 +1,433 @@
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
+)
+
+// model is a golden checkpoint, split over ranks.
+type model struct {
+	*models.Checkpoint
+	schedules []*lowering.Schedule
+}
+
+func open(t *testing.T, name string, ranks int, strategy string) *model {
+	t.Helper()
+	c, err := models.Open("../../testdata/golden/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	g := c.Graph
+	if ranks > 1 {
+		s, err := passes.FindStrategy(strategy)
+		if err == nil {
+			g, err = passes.Compile(g, passes.Options{Ranks: ranks, Strategy: s})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &model{c, s}
+}
+
+func (m *model) engine(t *testing.T, d exec.Device) *exec.Engine {
+	t.Helper()
+	e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: d, Slots: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// batches are prompts, single tokens often enough that graphs are captured and
+// replayed, a mix of both, and a sequence that begins late.
+var batches = [][]exec.Sequence{
+	{{Slot: 0, Tokens: []int{1, 2, 3, 4, 5}}, {Slot: 1, Tokens: []int{9}}},
+	{{Slot: 0, Tokens: []int{6}}, {Slot: 1, Tokens: []int{7}}},
+	{{Slot: 1, Tokens: []int{8}}, {Slot: 0, Tokens: []int{9}}},
+	{{Slot: 0, Tokens: []int{10}}, {Slot: 1, Tokens: []int{11}}},
+	{{Slot: 1, Tokens: []int{12, 13, 14}}, {Slot: 0, Tokens: []int{15}}},
+	{{Slot: 2, Tokens: []int{16}}},
+	{{Slot: 0, Tokens: []int{17}}, {Slot: 2, Tokens: []int{18}}},
+}
+
+// run feeds the batches and returns all logits.
+func run(t *testing.T, e *exec.Engine) []float32 {
+	t.Helper()
+	for range 3 {
+		if _, err := e.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out []float32
+	for _, b := range batches {
+		out = append(out, step(t, e, b)...)
+	}
+	return out
+}
+
+func step(t *testing.T, e *exec.Engine, b []exec.Sequence) []float32 {
+	t.Helper()
+	if err := e.Step(context.Background(), &exec.Batch{Sequences: append([]exec.Sequence(nil), b...)}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := e.Output("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []float32
+	for i := range l.Rows() {
+		out = append(out, l.Row(i)...)
+	}
+	return out
+}
+
+func compare(t *testing.T, what string, got, want []float32, tolerance float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d logits, want %d", what, len(got), len(want))
+	}
+	for i := range want {
+		if d := math.Abs(float64(got[i] - want[i])); !(d <= tolerance) {
+			t.Fatalf("%s: logit %d is %g, want %g", what, i, got[i], want[i])
+		}
+	}
+}
+
+// TestMachine: simulated GPUs give the logits of the CPU, whether ranks share one
+// or have one each, with graphs and without, with cuBLAS and without, under
+// several seeds of the scheduler; and nothing is left behind.
+func TestMachine(t *testing.T) {
+	for _, c := range []struct {
+		model    string
+		ranks    int
+		strategy string
+		options  sim.Options
+		device   cuda.Device
+	}{
+		{model: "mamba-b", ranks: 1},
+		{model: "mamba-b", ranks: 3, strategy: "channel"},
+		{model: "mamba-b", ranks: 3, strategy: "naive"},
+		{model: "mamba-b", ranks: 3, strategy: "naive", options: sim.Options{Devices: 3}},
+		{model: "mamba-a-bf16", ranks: 2, strategy: "replicated-x", device: cuda.Device{NoGraphs: true}},
+		{model: "mamba2-g4", ranks: 3, strategy: "hoisted", options: sim.Options{NoBLAS: true}},
+		{model: "mamba2-g4", ranks: 8, strategy: "channel", options: sim.Options{Devices: 8}},
+		{model: "zamba", ranks: 4, strategy: "channel", options: sim.Options{Devices: 4, Capability: [2]int{9, 0}}},
+		{model: "jamba", ranks: 3, strategy: "channel", device: cuda.Device{NoGEMM: true}},
+		{model: "falcon-h1", ranks: 2, strategy: "hoisted", options: sim.Options{Devices: 2}},
+	} {
+		t.Run(c.model+"/"+c.strategy, func(t *testing.T) {
+			t.Parallel()
+			m := open(t, c.model, c.ranks, c.strategy)
+			cpu := m.engine(t, nil)
+			defer cpu.Close()
+			want := run(t, cpu)
+			for seed := range uint64(3) {
+				o := c.options
+				o.Seed = seed
+				d := sim.New(o)
+				device := c.device
+				device.Driver = d
+				e := m.engine(t, &device)
+				compare(t, c.model, run(t, e), want, 1e-4)
+				if got, want := e.Collectives(), cpu.Collectives(); len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+					t.Errorf("collectives %v, want %v", got, want)
+				}
+				e.Close()
+				if leaks := d.Leaks(); len(leaks) > 0 {
+					t.Errorf("left behind: %v", leaks)
+				}
+			}
+		})
+	}
+}
+
+// TestRepeats: two runs give the same bits, and so do graphs and single launches.
+func TestRepeats(t *testing.T) {
+	m := open(t, "mamba2-g4", 3, "channel")
+	var want []float32
+	for i := range uint64(4) {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Seed: i}), NoGraphs: i%2 == 1})
+		got := run(t, e)
+		if want == nil {
+			want = got
+		}
+		compare(t, "again", got, want, 0)
+		e.Close()
+	}
+}
+
+// TestBF16: products on tensor cores are near those in f32.
+func TestBF16(t *testing.T) {
+	m := open(t, "mamba-a-bf16", 1, "")
+	cpu := m.engine(t, nil)
+	defer cpu.Close()
+	prompt := make([]int, 40)
+	for i := range prompt {
+		prompt[i] = i
+	}
+	want := first(t, cpu, prompt)
+	for _, o := range []sim.Options{{}, {NoBLAS: true}} {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(o), Math: kernels.BF16})
+		got := first(t, e, prompt)
+		compare(t, "bf16", got, want, 0.2)
+		same := true
+		for i := range got {
+			same = same && got[i] == want[i]
+		}
+		if same {
+			t.Error("nothing was rounded")
+		}
+		e.Close()
+	}
+}
+
+func first(t *testing.T, e *exec.Engine, prompt []int) []float32 {
+	t.Helper()
+	if _, err := e.Alloc(); err != nil {
+		t.Fatal(err)
+	}
+	return step(t, e, []exec.Sequence{{Slot: 0, Tokens: prompt}})
+}
+
+// TestStatesMove: a sequence goes on on another device, with other ranks, where it
+// was on the first; caches have grown there.
+func TestStatesMove(t *testing.T) {
+	for _, name := range []string{"mamba-a", "zamba2"} {
+		one, many := open(t, name, 1, ""), open(t, name, 3, "naive") // which take nothing apart
+		from := one.engine(t, nil)
+		defer from.Close()
+		to := many.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
+		defer to.Close()
+		prompt := make([]int, 70)
+		for i := range prompt {
+			prompt[i] = i % 50
+		}
+		first(t, from, prompt)
+		slot, err := to.Alloc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := from.Len(0)
+		if err == nil {
+			err = to.SetLen(slot, n)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, leaf := range one.Graph.Leaves("state") {
+			v, err := from.State(0, leaf.Name())
+			if err == nil {
+				err = to.SetState(slot, leaf.Name(), v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := to.State(slot, leaf.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, leaf.Name(), back, v, 0)
+		}
+		next := []exec.Sequence{{Slot: 0, Tokens: []int{3}}}
+		compare(t, name, step(t, to, next), step(t, from, next), 3e-4)
+	}
+}
+
+// TestFailures: what can go wrong with a GPU is one clear error, and a new engine
+// works afterwards.
+func TestFailures(t *testing.T) {
+	m := open(t, "mamba-a", 2, "channel")
+	tryOpen := func(o sim.Options) error {
+		e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: sim.New(o)}})
+		if err == nil {
+			e.Close()
+		}
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		kind error
+		text string
+	}{
+		{"no memory", tryOpen(sim.Options{FailAlloc: 9}), driver.ErrOutOfMemory, "rank 0: param "},
+		{"little memory", tryOpen(sim.Options{Memory: 100e3}), driver.ErrOutOfMemory, "asked"},
+		{"no NCCL", tryOpen(sim.Options{Devices: 2, NoNCCL: true}), driver.ErrMissingLibrary, "NCCL"},
+		{"an old GPU", tryOpen(sim.Options{Capability: [2]int{7, 5}}), driver.ErrNoDriver, "compute capability 7.5 is too low; Krait's kernels need 8.0"},
+		{"lost at the start", tryOpen(sim.Options{LoseDevice: 1}), driver.ErrDeviceLost, "rank 0: "},
+	} {
+		if c.err == nil || !errors.Is(c.err, c.kind) || !strings.Contains(c.err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v with %q", c.name, c.err, c.kind, c.text)
+		}
+	}
+	if err := tryOpen(sim.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnyAllocationFails: whichever allocation finds no memory, while loading or in
+// a step, the error says so, nothing hangs, and nothing is left behind.
+func TestAnyAllocationFails(t *testing.T) {
+	m := open(t, "zamba", 2, "channel")
+	for fail, done := 1, false; !done; fail += 7 {
+		d := sim.New(sim.Options{FailAlloc: fail})
+		e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: d}})
+		if err == nil {
+			if _, err = e.Alloc(); err == nil {
+				err = e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2}}}})
+			}
+			e.Close()
+		}
+		done = err == nil
+		if !done && !errors.Is(err, driver.ErrOutOfMemory) {
+			t.Errorf("allocation %d: %v", fail, err)
+		}
+		if leaks := d.Leaks(); len(leaks) > 0 {
+			t.Errorf("allocation %d: left behind: %v", fail, leaks)
+		}
+	}
+}
+
+// TestLostDevice: a GPU that is lost in a step ends the step on all ranks, also
+// where they wait for it in a collective; the error stays, and Close returns.
+func TestLostDevice(t *testing.T) {
+	m := open(t, "mamba-a", 2, "channel")
+	for _, gpus := range []int{1, 2} {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, LoseDevice: 40})})
+		if _, err := e.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+		b := &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2, 3}}}}
+		if err := e.Step(context.Background(), b); !errors.Is(err, driver.ErrDeviceLost) || !strings.Contains(err.Error(), "rank ") {
+			t.Errorf("%d GPUs: %v", gpus, err)
+		}
+		if err := e.Reset(0); !errors.Is(err, driver.ErrDeviceLost) {
+			t.Errorf("%d GPUs, afterwards: %v", gpus, err)
+		}
+		e.Close()
+	}
+}
+
+// TestKernelFault: a kernel that reads where nothing is says which, and where.
+func TestKernelFault(t *testing.T) {
+	m := open(t, "mamba-a", 1, "")
+	inputs, machine := bare(t, m.schedules, m, &cuda.Device{Driver: sim.New(sim.Options{})}, 1)
+	defer machine.Close()
+	copy(inputs[2].Data, []byte{0, 0, 0, 0x10}) // a row far beyond the batch, which the engine would refuse
+	err := machine.Step(context.Background(), graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1})
+	if !errors.Is(err, driver.ErrKernelFault) || !strings.Contains(err.Error(), "kernel copy_4") || !strings.Contains(err.Error(), "PTX line") {
+		t.Errorf("%v", err)
+	}
+}
+
+// bare is a machine without an engine, and its inputs for one token.
+func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device, id byte) ([]*exec.Input, exec.Machine) {
+	t.Helper()
+	var inputs []*exec.Input
+	for _, b := range schedules[0].Buffers {
+		if b.Space == lowering.Input {
+			n := b.Type.Bytes().At(graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1})
+			inputs = append(inputs, &exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, n)})
+		}
+	}
+	inputs[0].Data[0] = id
+	inputs[1].Data[4] = 1 // one token
+	machine, err := d.Open(schedules, m.Tensor, inputs, exec.Options{Slots: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inputs, machine
+}
+
+// TestMissingWaits: without any one of the waits that a schedule has, some of 20
+// seeds give an error or another result: the simulated device hides no race.
+func TestMissingWaits(t *testing.T) {
+	m := open(t, "mamba-a", 2, "channel")
+	want := oneToken(t, m, m.schedules, 0)
+	if want == nil {
+		t.Fatal("the whole schedule fails")
+	}
+	tried := 0
+	for i, st := range m.schedules[0].Steps {
+		if st.Kind != lowering.Wait {
+			continue
+		}
+		if tried++; tried > 8 {
+			break // the blocks are the same
+		}
+		broken := []*lowering.Schedule{without(m.schedules[0], i), without(m.schedules[1], i)}
+		found := false
+		for seed := uint64(0); seed < 20 && !found; seed++ {
+			got := oneToken(t, m, broken, seed)
+			found = got == nil
+			for k := range got {
+				found = found || got[k] != want[k]
+			}
+		}
+		if !found {
+			t.Errorf("nobody misses %s", st)
+		}
+	}
+	if tried < 4 {
+		t.Errorf("%d waits tried", tried)
+	}
+}
+
+func without(s *lowering.Schedule, i int) *lowering.Schedule {
+	c := *s
+	c.Steps = append(append([]lowering.Step(nil), s.Steps[:i]...), s.Steps[i+1:]...)
+	return &c
+}
+
+// oneToken is the logits of a token, or nil after an error.
+func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, seed uint64) []float32 {
+	t.Helper()
+	_, machine := bare(t, schedules, m, &cuda.Device{Driver: sim.New(sim.Options{Seed: seed})}, 3)
+	defer machine.Close()
+	if err := machine.Step(context.Background(), graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}); err != nil {
+		return nil
+	}
+	out, err := machine.Output(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]float32(nil), out.F32...)
+}
+
+// TestCancel: a context that ends stops the step; the engine goes on.
+func TestCancel(t *testing.T) {
+	m := open(t, "mamba-a", 2, "channel")
+	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
+	defer e.Close()
+	want := run(t, e)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1}}}}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for slot := range 3 {
+		if err := e.Free(slot); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, "after a cancelled step", run(t, e), want, 0)
+}

@@ -1,0 +1,245 @@
+package cuda
+
+import (
+	"context"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// ncclCall is one call of NCCL in a collective.
+type ncclCall struct {
+	op         string
+	send, recv driver.Ptr
+	count      int64
+	format     driver.Format
+}
+
+// join lets the ranks meet.
+func (m *machine) join() error {
+	id, err := m.device.Driver.UniqueID()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	return m.each(func(g *gpu) error {
+		for _, r := range m.on(g) {
+			if r.nccl, err = m.device.Driver.Join(ctx, g.ctx, id, len(m.ranks), r.s.Rank); err != nil {
+				cancel() // the others would wait for this one
+				return r.where(err)
+			}
+		}
+		return nil
+	})
+}
+
+// viaNCCL issues the collective: its operands are made contiguous, the calls of a
+// variadic one are a group, results are put where they belong.
+func (x *exchange) viaNCCL() error {
+	for i := range x.before {
+		if err := x.rank.put(&x.before[i]); err != nil {
+			return x.rank.where(err)
+		}
+	}
+	if err := x.group(); err != nil {
+		return x.rank.where(err)
+	}
+	for i := range x.after {
+		if err := x.rank.put(&x.after[i]); err != nil {
+			return x.rank.where(err)
+		}
+	}
+	return nil
+}
+
+func (x *exchange) group() error {
+	if len(x.calls) == 0 {
+		return nil
+	}
+	n, s := x.rank.nccl, x.rank.comm
+	if err := n.GroupStart(); err != nil {
+		return err
+	}
+	for _, c := range x.calls {
+		var err error
+		switch c.op {
+		case "all_reduce":
+			err = n.AllReduce(s, c.send, c.recv, c.count, c.format)
+		case "all_gather":
+			err = n.AllGather(s, c.send, c.recv, c.count, c.format)
+		default:
+			err = n.ReduceScatter(s, c.send, c.recv, c.count, c.format)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return n.GroupEnd()
+}
+
+// most is the largest share of the whole that a rank holds, in elements: shares
+// are padded to it.
+func (x *exchange) most(whole *kernels.Tensor) int {
+	most := 0
+	for _, part := range x.parts {
+		n := 0
+		for _, p := range part.List {
+			if part.Rows {
+				n += p.N * whole.Cols
+			} else {
+				n += p.N * whole.Rows()
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// stagingBytes is the memory in which a collective packs what it sends.
+func (r *rank) stagingBytes(c *call) int64 {
+	if !r.machine.nccl {
+		return 0
+	}
+	n := 0
+	for _, list := range [][]kernels.Tensor{c.on.Args, c.on.Results} {
+		for i := range list {
+			n += roundUp((elems(&list[i]) + list[i].Rows()) * list[i].DType.Bytes())
+		}
+	}
+	return int64(2 * (n + r.s.Ranks*ioAlign) * r.s.Ranks)
+}
+
+// plan works out the calls of NCCL.
+func (x *exchange) plan() error {
+	s := &stager{x: x, at: x.rank.staging.ptr}
+	switch x.op {
+	case "all_reduce":
+		for i := range x.args {
+			s.reduce(&x.args[i], &x.results[i])
+		}
+	case "all_gather":
+		s.gather(&x.args[0], &x.results[0])
+	default:
+		s.scatter(&x.args[0], &x.results[0])
+	}
+	return s.err
+}
+
+// stager packs operands into the rank's staging memory.
+type stager struct {
+	x   *exchange
+	at  driver.Ptr
+	err error
+}
+
+// take is memory for rows of a tensor without gaps.
+func (s *stager) take(d graph.DType, rows, cols int) kernels.Tensor {
+	t := kernels.Tensor{Ptr: uint64(s.at)}
+	t.DType, t.Cols, t.Stride = d, cols, cols
+	t.Dims[0] = rows
+	s.at += driver.Ptr(roundUp(rows * cols * d.Bytes()))
+	return t
+}
+
+func (s *stager) launch(to *[]action, list []kernels.Launch) {
+	more, err := s.x.rank.actions(s.x.name, lowering.Comm, list)
+	*to = append(*to, more...)
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *stager) call(op string, send, recv uint64, count int, d graph.DType) {
+	if count > 0 {
+		s.x.calls = append(s.x.calls, ncclCall{op, driver.Ptr(send), driver.Ptr(recv), int64(count), formatOf(d)})
+	}
+}
+
+// contiguous reports whether rows have no gaps.
+func contiguous(t *kernels.Tensor) bool { return t.Stride == t.Cols || t.Rows() < 2 }
+
+func (s *stager) reduce(from, to *kernels.Tensor) {
+	if elems(from) == 0 {
+		return
+	}
+	send, recv := *from, *to
+	if !contiguous(from) {
+		send = s.take(from.DType, from.Rows(), from.Cols)
+		s.launch(&s.x.before, kernels.Copy(send, *from))
+	}
+	if !contiguous(to) {
+		recv = s.take(to.DType, to.Rows(), to.Cols)
+		s.launch(&s.x.after, kernels.Copy(*to, recv))
+	}
+	s.call("all_reduce", send.Ptr, recv.Ptr, elems(from), from.DType)
+}
+
+// packed are tensors for the pieces of a rank's share, one after another from an
+// address on.
+func (s *stager) packed(base uint64, rank int, whole *kernels.Tensor) []kernels.Tensor {
+	var out []kernels.Tensor
+	for _, p := range s.x.parts[rank].List {
+		t := piece(*whole, s.x.parts[rank].Rows, 0, p.N)
+		t.Ptr, t.Stride = base, t.Cols
+		base += uint64(elems(&t) * t.DType.Bytes())
+		out = append(out, t)
+	}
+	return out
+}
+
+// gather packs this rank's share, gathers the padded shares of all, and puts
+// every piece where it belongs.
+func (s *stager) gather(from, to *kernels.Tensor) {
+	x := s.x
+	most := x.most(to)
+	if most == 0 {
+		return
+	}
+	send, recv := s.take(from.DType, 1, most), s.take(from.DType, len(x.parts), most)
+	s.launch(&x.before, kernels.Zero(send))
+	me := x.rank.s.Rank
+	for k, t := range s.packed(send.Ptr, me, to) {
+		p := x.parts[me].List[k]
+		s.copy(&x.before, t, piece(*from, x.parts[me].Rows, p.Part, p.N))
+	}
+	s.call("all_gather", send.Ptr, recv.Ptr, most, from.DType)
+	for r := range x.parts {
+		for k, t := range s.packed(recv.Ptr+uint64(r*most*to.DType.Bytes()), r, to) {
+			p := x.parts[r].List[k]
+			s.copy(&x.after, piece(*to, x.parts[r].Rows, p.Whole, p.N), t)
+		}
+	}
+}
+
+// scatter packs the shares of all, sums them to their owners, and unpacks this
+// rank's.
+func (s *stager) scatter(from, to *kernels.Tensor) {
+	x := s.x
+	most := x.most(from)
+	if most == 0 {
+		return
+	}
+	send, recv := s.take(from.DType, len(x.parts), most), s.take(from.DType, 1, most)
+	s.launch(&x.before, kernels.Zero(send))
+	for r := range x.parts {
+		for k, t := range s.packed(send.Ptr+uint64(r*most*from.DType.Bytes()), r, from) {
+			p := x.parts[r].List[k]
+			s.copy(&x.before, t, piece(*from, x.parts[r].Rows, p.Whole, p.N))
+		}
+	}
+	s.call("reduce_scatter", send.Ptr, recv.Ptr, most, from.DType)
+	me := x.rank.s.Rank
+	for k, t := range s.packed(recv.Ptr, me, from) {
+		p := x.parts[me].List[k]
+		s.copy(&x.after, piece(*to, x.parts[me].Rows, p.Part, p.N), t)
+	}
+}
+
+func (s *stager) copy(to *[]action, dst, src kernels.Tensor) {
+	if elems(&dst) > 0 {
+		s.launch(to, kernels.Copy(dst, src))
+	}
+}

@@ -1,0 +1,318 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// plan is what a rank issues for batches of some sizes: every launch with its
+// parameters, worked out once.
+type plan struct {
+	rank    *rank
+	actions []action
+	feeds   []feed
+	outputs []output
+	graph   driver.Graph // the whole, captured; nil: not yet
+	used    int          // how often it was issued
+}
+
+// action is one thing that goes into a stream.
+type action struct {
+	kind   lowering.Kind // Launch also for what relayouts launch
+	stream lowering.Stream
+	event  int
+	name   string // of the step, for errors
+	fn     driver.Function
+	config driver.LaunchConfig
+	gemm   *driver.GemmCall // instead of a launch
+	meet   *exchange        // of an Exchange
+}
+
+// sized is the part of a batch's sizes that decides where tensors lie.
+func sized(z graph.Sizes) graph.Sizes {
+	return graph.Sizes{Tokens: z.Tokens, Seqs: z.Seqs, Rows: z.Rows}
+}
+
+// plan finds the plan for a batch, or makes it.
+func (r *rank) plan(z graph.Sizes) (*plan, error) {
+	z = sized(z)
+	if p, ok := r.plans[z]; ok {
+		return p, nil
+	}
+	if len(r.plans) > maxPlans {
+		if err := r.forget(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := r.build(z, r.s.Steps, true)
+	if err != nil {
+		return nil, err
+	}
+	r.plans[z] = p
+	return p, nil
+}
+
+// maxPlans bounds what is kept of batches of different sizes.
+const maxPlans = 64
+
+// initPlan is the plan of what is run once.
+func (r *rank) initPlan(graph.Sizes) (*plan, error) { return r.build(graph.Sizes{}, r.s.Init, false) }
+
+// builder makes a plan. What needs memory is counted before launches are made,
+// since these hold addresses.
+type builder struct {
+	*plan
+	r       *rank
+	z       graph.Sizes
+	calls   []call
+	scratch int64
+	staging int64
+}
+
+// call is a step with its tensors.
+type call struct {
+	step *lowering.Step
+	on   kernels.Call
+}
+
+func (r *rank) build(z graph.Sizes, steps []lowering.Step, whole bool) (*plan, error) {
+	b := &builder{plan: &plan{rank: r}, r: r, z: z}
+	if err := r.reserve(z, whole); err != nil {
+		return nil, err
+	}
+	for i := range steps {
+		c := call{step: &steps[i]}
+		c.on.Attrs, c.on.Options.Math = c.step.Attrs, r.machine.device.Math
+		for _, ref := range c.step.Args {
+			c.on.Args = append(c.on.Args, r.tensor(ref, z))
+		}
+		for _, ref := range c.step.Results {
+			c.on.Results = append(c.on.Results, r.tensor(ref, z))
+		}
+		b.calls = append(b.calls, c)
+		b.needs(&b.calls[i])
+	}
+	if err := b.lend(); err != nil {
+		return nil, err
+	}
+	for i := range b.calls {
+		if err := b.add(&b.calls[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.calls[i].step.Name, err)
+		}
+	}
+	if whole {
+		b.io()
+	}
+	return b.plan, nil
+}
+
+// reserve makes room for a batch; if memory moves, older plans are of no use.
+func (r *rank) reserve(z graph.Sizes, whole bool) error {
+	if !whole {
+		return nil
+	}
+	moved, err := r.arena.reserve(r.gpu, place.Arena(r.s, z))
+	if err != nil {
+		return fmt.Errorf("activations: %w", err)
+	}
+	in, out := r.ioBytes(z)
+	for _, f := range []func() (bool, error){
+		func() (bool, error) { return r.inputs.reserve(r.gpu, int64(in)) },
+		func() (bool, error) { return r.fed.reserve(r.gpu, in) },
+		func() (bool, error) { return r.outputs.reserve(r.gpu, out) },
+	} {
+		m, err := f()
+		if err != nil {
+			return err
+		}
+		moved = moved || m
+	}
+	if moved {
+		return r.forget()
+	}
+	return nil
+}
+
+// needs counts the memory that a step needs beside its tensors.
+func (b *builder) needs(c *call) {
+	switch c.step.Kind {
+	case lowering.Launch:
+		n := b.kernel(c).Scratch(&c.on)
+		if g := b.product(c); g != nil && g.In != driver.F32 {
+			n = max(n, int64(g.M*g.K*g.In.Bytes()))
+		}
+		b.scratch = max(b.scratch, n)
+	case lowering.Exchange:
+		b.staging = max(b.staging, b.r.stagingBytes(c))
+	}
+}
+
+func (b *builder) kernel(c *call) kernels.Kernel {
+	k, ok := kernels.Kernels[c.step.Op.Name]
+	if !ok {
+		panic("BUG: CUDA has no kernel for " + c.step.Op.Name)
+	}
+	return k
+}
+
+// lend makes scratch and staging large enough.
+func (b *builder) lend() error {
+	s, err := b.r.scratch.reserve(b.r.gpu, b.scratch)
+	if err != nil {
+		return fmt.Errorf("scratch of kernels: %w", err)
+	}
+	t, err := b.r.staging.reserve(b.r.gpu, b.staging)
+	if err != nil {
+		return fmt.Errorf("staging of collectives: %w", err)
+	}
+	if s || t {
+		return b.r.forget()
+	}
+	return nil
+}
+
+// tensor is where a tensor lies for a batch.
+func (r *rank) tensor(ref lowering.Ref, z graph.Sizes) kernels.Tensor {
+	o := place.NewOperand(r.s, ref)
+	o.Resize(z, r.machine.slots, r.machine.room)
+	b := &r.s.Buffers[ref.Buffer]
+	base := r.memory[ref.Buffer]
+	switch {
+	case place.InArena(b):
+		at, _ := place.At(r.s, b, z)
+		base = r.arena.ptr + driver.Ptr(at)
+	case b.Space == lowering.Input:
+		base = r.inputs.ptr + driver.Ptr(r.inputAt(ref.Buffer, z))
+	}
+	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
+}
+
+// add appends what a step issues.
+func (b *builder) add(c *call) error {
+	switch c.step.Kind {
+	case lowering.Record, lowering.Wait:
+		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
+		return nil
+	case lowering.Exchange:
+		x, err := b.r.exchange(c)
+		if err != nil {
+			return err
+		}
+		b.actions = append(b.actions, action{kind: lowering.Exchange, stream: lowering.Comm, name: c.step.Name, meet: x})
+		return nil
+	case lowering.Relayout:
+		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
+	}
+	if c.on.Results[0].Rows() == 0 || c.on.Results[0].Cols == 0 {
+		return nil
+	}
+	c.on.Scratch = uint64(b.r.scratch.ptr)
+	if g := b.product(c); g != nil {
+		return b.gemm(c, g)
+	}
+	list, err := b.kernel(c).Launches(&c.on)
+	if err != nil {
+		return err
+	}
+	return b.launches(c.step.Name, c.step.Stream, list)
+}
+
+// launches appends launches of kernels.
+func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch) error {
+	more, err := b.r.actions(name, s, list)
+	b.actions = append(b.actions, more...)
+	return err
+}
+
+// actions are launches of kernels as actions.
+func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([]action, error) {
+	var out []action
+	for i := range list {
+		l := &list[i]
+		f, err := r.gpu.function(l)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, action{kind: lowering.Launch, stream: s, name: name, fn: f,
+			config: driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params}})
+	}
+	return out, nil
+}
+
+// gemmRows is from how many rows on a product is cuBLAS's.
+const gemmRows = 33
+
+// product is the call of cuBLAS that computes a matmul, or nil where Krait's
+// kernels do: for few rows, where there is no cuBLAS, and where weights of 16
+// bits are multiplied in f32.
+func (b *builder) product(c *call) *driver.GemmCall {
+	if c.step.Op.Name != "matmul" || b.r.gpu.gemm == nil {
+		return nil
+	}
+	x, w, y := &c.on.Args[0], &c.on.Args[1], &c.on.Results[0]
+	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 {
+		return nil
+	}
+	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride}
+	switch {
+	case w.DType == graph.F32 && b.r.machine.device.Math == kernels.BF16:
+		g.In = driver.TF32
+	case w.DType == graph.F32:
+	case b.r.machine.device.Math == kernels.BF16:
+		g.In = formatOf(w.DType)
+	default:
+		return nil
+	}
+	return g
+}
+
+// gemm appends a product; activations are rounded to the weight's format first.
+func (b *builder) gemm(c *call, g *driver.GemmCall) error {
+	if err := b.r.gpu.lendWorkspace(); err != nil {
+		return err
+	}
+	if g.In == driver.BF16 || g.In == driver.F16 {
+		x := c.on.Args[0]
+		to := x
+		to.DType, to.Ptr, to.Stride = c.on.Args[1].DType, c.on.Scratch, g.K
+		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
+		if err := b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x)); err != nil {
+			return err
+		}
+	}
+	b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: g})
+	return nil
+}
+
+func formatOf(d graph.DType) driver.Format {
+	switch d {
+	case graph.F16:
+		return driver.F16
+	case graph.BF16:
+		return driver.BF16
+	}
+	return driver.F32
+}
+
+// decodes reports whether a batch is worth a captured graph: a token per sequence.
+func (p *plan) decodes() bool {
+	for z, q := range p.rank.plans {
+		if q == p {
+			return z.Tokens == z.Seqs
+		}
+	}
+	return false
+}
+
+func (p *plan) close() error {
+	if p.graph == nil {
+		return nil
+	}
+	return p.graph.Close()
+}

@@ -1,0 +1,188 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// rank has its memory and its streams on a GPU that it may share.
+type rank struct {
+	machine *machine
+	s       *lowering.Schedule
+	gpu     *gpu
+
+	compute, comm driver.Stream
+	events        []driver.Event // of the schedule
+	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
+	nccl          driver.Collectives
+
+	memory  []driver.Ptr // by buffer: parameters, states, caches, constants
+	arena   memory
+	scratch memory // of kernels, one after another
+	staging memory // of collectives through NCCL
+	inputs  memory // of all inputs, one after another
+	fed     pinned // the same on the host
+	outputs pinned
+
+	plans map[graph.Sizes]*plan // by tokens, sequences and rows
+}
+
+// where names the rank of an error.
+func (r *rank) where(err error) error {
+	if err != nil && r.s.Ranks > 1 {
+		return fmt.Errorf("rank %d: %w", r.s.Rank, err)
+	}
+	return err
+}
+
+// load allocates memory and loads the weights.
+func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
+	if err := r.makeStreams(); err != nil {
+		return err
+	}
+	for i, b := range r.s.Buffers {
+		var err error
+		switch b.Space {
+		case lowering.Param:
+			err = r.loadParam(l, i, tensor)
+		case lowering.State:
+			if r.memory[i], err = r.alloc(b.Bytes * int64(r.machine.slots)); err == nil && b.Bytes > 0 {
+				err = r.compute.Fill(r.memory[i], 0, b.Bytes*int64(r.machine.slots))
+			}
+		case lowering.Cache:
+			r.memory[i], err = r.alloc(b.Bytes * int64(r.machine.slots*r.machine.room))
+		case lowering.Constant:
+			r.memory[i], err = r.alloc(b.Bytes)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", b.Space, b.Name, err)
+		}
+	}
+	return r.compute.Synchronize()
+}
+
+func (r *rank) makeStreams() error {
+	var err error
+	if r.compute, err = r.gpu.ctx.Stream(); err != nil {
+		return err
+	}
+	if r.comm, err = r.gpu.ctx.Stream(); err != nil {
+		return err
+	}
+	if r.ready, err = r.gpu.ctx.Event(false); err != nil {
+		return err
+	}
+	if r.done, err = r.gpu.ctx.Event(false); err != nil {
+		return err
+	}
+	for _, st := range r.s.Steps {
+		for st.Kind == lowering.Record && st.Event >= len(r.events) {
+			e, err := r.gpu.ctx.Event(false)
+			if err != nil {
+				return err
+			}
+			r.events = append(r.events, e)
+		}
+	}
+	return nil
+}
+
+// alloc allocates memory; of nothing there is none.
+func (r *rank) alloc(bytes int64) (driver.Ptr, error) {
+	if bytes == 0 {
+		return 0, nil
+	}
+	return r.gpu.ctx.Alloc(bytes)
+}
+
+func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, error)) error {
+	b := &r.s.Buffers[i]
+	a, err := b.Storage.Load(b.Name, b.Type, r.s.Ranks, r.s.Rank, tensor)
+	if err != nil {
+		return err
+	}
+	if r.memory[i], err = r.alloc(int64(len(a.Data))); err != nil {
+		return err
+	}
+	return l.copy(r.memory[i], a.Data)
+}
+
+// grow moves the caches to memory with more room per slot.
+func (r *rank) grow(room int) error {
+	for i, b := range r.s.Buffers {
+		if b.Space != lowering.Cache {
+			continue
+		}
+		to, err := r.alloc(b.Bytes * int64(r.machine.slots*room))
+		if err != nil {
+			return fmt.Errorf("cache %s: %w", b.Name, err)
+		}
+		old := r.memory[i]
+		for slot := range r.machine.slots {
+			if n := b.Bytes * int64(r.machine.room); n > 0 {
+				if err := r.compute.Copy(to+driver.Ptr(int64(slot*room)*b.Bytes), old+driver.Ptr(int64(slot)*n), n); err != nil {
+					return err
+				}
+			}
+		}
+		if err := r.compute.Synchronize(); err != nil {
+			return err
+		}
+		r.memory[i] = to
+		if old != 0 {
+			if err := r.gpu.ctx.Release(old); err != nil {
+				return err
+			}
+		}
+	}
+	return r.forget()
+}
+
+// forget drops the plans of all ranks of the GPU, after memory that they name has
+// moved: ranks that share a GPU name each other's.
+func (r *rank) forget() error {
+	r.gpu.moves++
+	for _, s := range r.machine.on(r.gpu) {
+		for key, p := range s.plans {
+			delete(s.plans, key)
+			if err := p.close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// close gives back everything; it goes on after errors.
+func (r *rank) close() []error {
+	var errs []error
+	failed := func(err error) { errs = append(errs, err) }
+	failed(r.forget())
+	if r.nccl != nil {
+		failed(r.nccl.Close())
+	}
+	for _, p := range r.memory {
+		if p != 0 {
+			failed(r.gpu.ctx.Release(p))
+		}
+	}
+	for _, m := range []*memory{&r.arena, &r.scratch, &r.staging, &r.inputs} {
+		failed(m.release(r.gpu))
+	}
+	failed(r.fed.release(r.gpu))
+	failed(r.outputs.release(r.gpu))
+	for _, e := range append(r.events, r.ready, r.done) {
+		if e != nil {
+			failed(e.Close())
+		}
+	}
+	for _, s := range []driver.Stream{r.compute, r.comm} {
+		if s != nil {
+			failed(s.Close())
+		}
+	}
+	return errs
+}
