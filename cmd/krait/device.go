@@ -49,6 +49,8 @@ says why, and what to do.
 Krait needs the NVIDIA driver (for CUDA 12 or later) and nothing else: cuBLAS
 makes prompts faster, NCCL lets ranks have a GPU each. KRAIT_CUDA_PATH names a
 folder to look for these two in first.`,
+		Example: `  krait devices
+  krait devices --device cuda-sim:2`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			w := c.OutOrStdout()
