@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/sampling"
 )
 
@@ -69,6 +70,20 @@ func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Gener
 	return m.GenerateIDs(ctx, t.Encode(prompt, true), o)
 }
 
+// next feeds tokens and chooses the one after them: on the device, where it can
+// and no penalty looks at what was chosen before, so that logits need not travel.
+func (s *Sequence) next(ctx context.Context, sampler *sampling.Sampler, o *Generate, tokens []int) (int, error) {
+	if s.m.engine.Chooses() && (o.RepetitionPenalty == 0 || o.RepetitionPenalty == 1) {
+		c := exec.Choice{Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, Uniform: sampler.Uniform()}
+		return s.choose(ctx, c, tokens)
+	}
+	logits, err := s.Step(ctx, tokens...)
+	if err != nil {
+		return 0, err
+	}
+	return sampler.Next(logits)
+}
+
 // GenerateIDs continues token ids. Stop strings need a tokenizer.
 func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Generation, error) {
 	start := time.Now()
@@ -100,11 +115,7 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	}
 	next := prompt
 	for len(out.IDs) < o.MaxTokens {
-		logits, err := s.Step(ctx, next...)
-		if err != nil {
-			return nil, err
-		}
-		id, err := sampler.Next(logits)
+		id, err := s.next(ctx, sampler, &o, next)
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,8 @@ type Sequence struct {
 	fed    func(done, all int) // told after each chunk of a long prompt; may be nil
 	logits []float32
 	keep   func(*kernels.Tensor) // copies the last row to logits
+	choice []exec.Choice         // how the device chooses the next token; nil: it does not
+	chosen int
 }
 
 // NewSequence begins a sequence with an empty state. It fails when all slots
@@ -55,16 +57,40 @@ func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits *kerne
 	return err
 }
 
+// choose runs a batch whose only token the device chooses.
+func (m *Model) choose(ctx context.Context, b *exec.Batch) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.engine.Step(ctx, b); err != nil {
+		return 0, err
+	}
+	return int(m.engine.Chosen()[0]), nil
+}
+
 // Step feeds tokens and returns the logits after the last one, a number per
 // token id. They are valid until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
+	err := s.feed(ctx, tokens)
+	return s.logits, err
+}
+
+// choose feeds tokens and lets the device choose the next one.
+func (s *Sequence) choose(ctx context.Context, c exec.Choice, tokens []int) (int, error) {
+	s.choice = append(s.choice[:0], c)
+	err := s.feed(ctx, tokens)
+	s.choice = nil
+	return s.chosen, err
+}
+
+// feed feeds tokens, some at a time.
+func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("no tokens: an empty prompt has no next token")
+		return fmt.Errorf("no tokens: an empty prompt has no next token")
 	}
 	// Look at all ids first: a bad one must not leave half a prompt behind.
 	for i, id := range tokens {
 		if id < 0 || id >= s.m.Vocab() {
-			return nil, fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, s.m.Name, s.m.Vocab()-1)
+			return fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, s.m.Name, s.m.Vocab()-1)
 		}
 	}
 	q := &s.batch.Sequences[0]
@@ -74,14 +100,22 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 		if n < len(tokens) {
 			q.Rows = s.none
 		}
-		if err := s.m.step(ctx, &s.batch, s.keep); err != nil {
-			return nil, err
+		s.batch.Choose = nil
+		var err error
+		if s.choice != nil && n == len(tokens) {
+			s.batch.Choose = s.choice
+			s.chosen, err = s.m.choose(ctx, &s.batch)
+		} else {
+			err = s.m.step(ctx, &s.batch, s.keep)
+		}
+		if err != nil {
+			return err
 		}
 		if tokens = tokens[n:]; s.fed != nil && all > prefillChunk {
 			s.fed(all-len(tokens), all)
 		}
 	}
-	return s.logits, nil
+	return nil
 }
 
 // Reset takes the sequence back to its beginning.

@@ -31,6 +31,7 @@ type Engine struct {
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
 	inputs    []*Input
+	chosen    []int32
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads

@@ -41,6 +41,9 @@ type Batch struct {
 	// Inputs gives the graph's inputs other than ids, seg and rows, which are
 	// made from the sequences.
 	Inputs map[string]graph.Array
+	// Choose lets the device choose a token for each wanted row instead of
+	// bringing its logits, where it can: [Engine.Chooses], [Engine.Chosen].
+	Choose []Choice
 }
 
 // Step runs a batch and leaves its results in [Engine.Output]. An error before
@@ -53,6 +56,9 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
+	if err := e.admitChoices(b, z.Rows); err != nil {
+		return err
+	}
 	if err := e.reserve(b); err != nil {
 		return err
 	}
@@ -62,7 +68,7 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.machine.Step(ctx, z); err != nil {
+	if err := e.run(ctx, b, z); err != nil {
 		for _, q := range b.Sequences {
 			e.slots.state[q.Slot] = broken
 		}

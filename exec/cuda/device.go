@@ -55,7 +55,7 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 		m.gpus = append(m.gpus, g)
 	}
 	for i, s := range schedules {
-		m.ranks = append(m.ranks, &rank{machine: m, s: s, gpu: m.gpus[i%gpus], memory: make([]driver.Ptr, len(s.Buffers)), plans: map[graph.Sizes]*plan{}})
+		m.ranks = append(m.ranks, &rank{machine: m, s: s, gpu: m.gpus[i%gpus], memory: make([]driver.Ptr, len(s.Buffers)), plans: map[planKey]*plan{}})
 	}
 	if err := m.open(tensor, o); err != nil {
 		m.Close()
@@ -88,5 +88,5 @@ func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Opt
 	if err != nil {
 		return err
 	}
-	return m.run(context.Background(), graph.Sizes{}, (*rank).initPlan)
+	return m.run(context.Background(), (*rank).initPlan)
 }

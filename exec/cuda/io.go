@@ -70,6 +70,8 @@ func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 	if r.s.Rank > 0 {
 		return in, 0 // all ranks have the same outputs
 	}
+	in += choiceBytes(z)
+	out = roundUp(4 * int(z.Rows))
 	for i := range r.s.Outputs {
 		t := r.outputTensor(i, z)
 		out += roundUp(span(&t) * t.DType.Bytes())
@@ -96,7 +98,7 @@ func (b *builder) io() {
 		}
 		b.feeds = append(b.feeds, f)
 	}
-	if r.s.Rank > 0 {
+	if r.s.Rank > 0 || b.choose != nil {
 		return
 	}
 	at := 0
@@ -111,6 +113,9 @@ func (b *builder) io() {
 
 // fill copies the inputs of a batch to pinned memory.
 func (p *plan) fill() error {
+	if p.choose != nil {
+		p.choose.fill(p.rank.fed.data, p.rank.machine.choices)
+	}
 	for _, f := range p.feeds {
 		to := p.rank.fed.data[f.at : f.at+f.size]
 		if f.part == nil {
@@ -138,6 +143,9 @@ func (p *plan) copyIn() error {
 			return err
 		}
 	}
+	if p.choose != nil {
+		return p.choose.copyIn(p.rank)
+	}
 	return nil
 }
 
@@ -151,15 +159,18 @@ func (p *plan) copyOut() error {
 			return err
 		}
 	}
+	if p.choose != nil {
+		return p.choose.copyOut(p.rank)
+	}
 	return nil
 }
 
 // Output is output i as rank 0 had it after the last step.
 func (m *machine) Output(i int) (kernels.Tensor, error) {
 	r := m.ranks[0]
-	p, ok := r.plans[sized(m.sizes)]
-	if !ok {
-		return kernels.Tensor{}, fmt.Errorf("there is no output %s before the first step", r.s.Outputs[i].Name)
+	p, ok := r.plans[m.last]
+	if !ok || i >= len(p.outputs) {
+		return kernels.Tensor{}, fmt.Errorf("there is no output %s: there was no step yet, or the last one chose tokens", r.s.Outputs[i].Name)
 	}
 	o := &p.outputs[i]
 	t := o.tensor

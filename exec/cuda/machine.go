@@ -21,8 +21,10 @@ type machine struct {
 	room   int  // tokens per slot that caches have room for
 	nccl   bool // ranks have a GPU each, and meet through NCCL
 
-	sizes  graph.Sizes // of the last step
-	counts []exec.CollectiveCount
+	sizes   graph.Sizes // of the step
+	choices []exec.Choice
+	last    planKey // of the last step that ended well
+	counts  []exec.CollectiveCount
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
@@ -60,22 +62,24 @@ func (m *machine) abort() {
 // Step runs a batch on all ranks.
 func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
 	m.sizes = z
-	err := m.run(ctx, z, (*rank).plan)
+	key := planKey{sized(z), 0}
+	err := m.run(ctx, func(r *rank) (*plan, error) { return r.plan(key) })
 	if err == nil {
+		m.last = key
 		m.count(z)
 	}
 	return err
 }
 
 // run lets every GPU issue the plans of its ranks, and waits for them.
-func (m *machine) run(ctx context.Context, z graph.Sizes, plan func(*rank, graph.Sizes) (*plan, error)) error {
+func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) error {
 	return m.each(func(g *gpu) error {
 		ranks := m.on(g)
 		var b batch
 		for moves := -1; moves != g.moves; { // memory only grows, so this ends
 			moves, b.plans = g.moves, nil
 			for _, r := range ranks {
-				p, err := plan(r, z)
+				p, err := plan(r)
 				if err != nil {
 					return r.where(err)
 				}

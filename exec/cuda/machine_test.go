@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/exec/cuda/sim"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/sampling"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
@@ -431,3 +432,69 @@ func TestCancel(t *testing.T) {
 	}
 	compare(t, "after a cancelled step", run(t, e), want, 0)
 }
+
+// TestChoose: tokens chosen on the device are those of the host's sampler, greedy
+// and drawn, launch by launch and replayed; logits then do not travel.
+func TestChoose(t *testing.T) {
+	m := open(t, "mamba-b", 2, "channel")
+	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
+	defer e.Close()
+	cpu := m.engine(t, nil)
+	defer cpu.Close()
+	if cpu.Chooses() || !e.Chooses() {
+		t.Fatal("who chooses?")
+	}
+	for _, x := range []*exec.Engine{e, cpu} {
+		for range 2 {
+			if _, err := x.Alloc(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	config := sampling.Config{Temperature: 0.9, TopK: 12, TopP: 0.95, Seed: 4}
+	host, err := sampling.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uniform, _ := sampling.New(config)
+	next := [2]int{5, 6}
+	for i := range 6 {
+		b := func() *exec.Batch {
+			return &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}}}
+		}
+		logits := step(t, cpu, b().Sequences)
+		want := [2]int{}
+		if want[0], err = greedy.Next(logits[:len(logits)/2]); err == nil {
+			want[1], err = host.Next(logits[len(logits)/2:])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := b()
+		on.Choose = []exec.Choice{{}, {Temperature: config.Temperature, TopK: config.TopK, TopP: config.TopP, Uniform: uniform.Uniform()}}
+		if err := e.Step(context.Background(), on); err != nil {
+			t.Fatal(err)
+		}
+		for k, id := range e.Chosen() {
+			if int(id) != want[k] {
+				t.Errorf("step %d: row %d is %d, want %d", i, k, id, want[k])
+			}
+		}
+		if _, err := e.Output("logits"); err == nil {
+			t.Error("logits travelled")
+		}
+		next = want
+	}
+	for _, b := range []exec.Batch{
+		{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1}}}, Choose: make([]exec.Choice, 2)},
+	} {
+		if err := e.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "2 choices for 1 wanted rows") {
+			t.Error(err)
+		}
+		if err := cpu.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "does not choose tokens") {
+			t.Error(err)
+		}
+	}
+}
+
+var greedy, _ = sampling.New(sampling.Config{})

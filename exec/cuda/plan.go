@@ -17,6 +17,7 @@ type plan struct {
 	actions []action
 	feeds   []feed
 	outputs []output
+	choose  *choosing    // instead of outputs; nil: tokens are not chosen
 	graph   driver.Graph // the whole, captured; nil: not yet
 	used    int          // how often it was issued
 }
@@ -38,10 +39,16 @@ func sized(z graph.Sizes) graph.Sizes {
 	return graph.Sizes{Tokens: z.Tokens, Seqs: z.Seqs, Rows: z.Rows}
 }
 
+// planKey tells plans apart: the sizes of the batch, and the output that tokens are
+// chosen from, counted from 1.
+type planKey struct {
+	z      graph.Sizes
+	choose int
+}
+
 // plan finds the plan for a batch, or makes it.
-func (r *rank) plan(z graph.Sizes) (*plan, error) {
-	z = sized(z)
-	if p, ok := r.plans[z]; ok {
+func (r *rank) plan(key planKey) (*plan, error) {
+	if p, ok := r.plans[key]; ok {
 		return p, nil
 	}
 	if len(r.plans) > maxPlans {
@@ -49,11 +56,11 @@ func (r *rank) plan(z graph.Sizes) (*plan, error) {
 			return nil, err
 		}
 	}
-	p, err := r.build(z, r.s.Steps, true)
+	p, err := r.build(key, r.s.Steps, true)
 	if err != nil {
 		return nil, err
 	}
-	r.plans[z] = p
+	r.plans[key] = p
 	return p, nil
 }
 
@@ -61,7 +68,7 @@ func (r *rank) plan(z graph.Sizes) (*plan, error) {
 const maxPlans = 64
 
 // initPlan is the plan of what is run once.
-func (r *rank) initPlan(graph.Sizes) (*plan, error) { return r.build(graph.Sizes{}, r.s.Init, false) }
+func (r *rank) initPlan() (*plan, error) { return r.build(planKey{}, r.s.Init, false) }
 
 // builder makes a plan. What needs memory is counted before launches are made,
 // since these hold addresses.
@@ -80,7 +87,8 @@ type call struct {
 	on   kernels.Call
 }
 
-func (r *rank) build(z graph.Sizes, steps []lowering.Step, whole bool) (*plan, error) {
+func (r *rank) build(key planKey, steps []lowering.Step, whole bool) (*plan, error) {
+	z := key.z
 	b := &builder{plan: &plan{rank: r}, r: r, z: z}
 	if err := r.reserve(z, whole); err != nil {
 		return nil, err
@@ -103,6 +111,11 @@ func (r *rank) build(z graph.Sizes, steps []lowering.Step, whole bool) (*plan, e
 	for i := range b.calls {
 		if err := b.add(&b.calls[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.calls[i].step.Name, err)
+		}
+	}
+	if whole && key.choose > 0 && r.s.Rank == 0 {
+		if err := b.chooseTokens(key.choose - 1); err != nil {
+			return nil, err
 		}
 	}
 	if whole {
@@ -302,9 +315,9 @@ func formatOf(d graph.DType) driver.Format {
 
 // decodes reports whether a batch is worth a captured graph: a token per sequence.
 func (p *plan) decodes() bool {
-	for z, q := range p.rank.plans {
+	for key, q := range p.rank.plans {
 		if q == p {
-			return z.Tokens == z.Seqs
+			return key.z.Tokens == key.z.Seqs
 		}
 	}
 	return false

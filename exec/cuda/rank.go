@@ -27,7 +27,7 @@ type rank struct {
 	fed     pinned // the same on the host
 	outputs pinned
 
-	plans map[graph.Sizes]*plan // by tokens, sequences and rows
+	plans map[planKey]*plan
 }
 
 // where names the rank of an error.

@@ -90,6 +90,15 @@ func (cfg Config) check() error {
 // which knows the vocabulary.
 func (s *Sampler) Accept(id int) { s.accepted = append(s.accepted, id) }
 
+// Uniform takes the random number that Next would draw its token with, for who
+// chooses elsewhere; greedy choices take none.
+func (s *Sampler) Uniform() float64 {
+	if s.cfg.Temperature == 0 {
+		return 0
+	}
+	return s.rng.Float64()
+}
+
 // Next chooses a token: an index of logits. It does not accept it, and it does
 // not change logits. A logit of -Inf excludes its token.
 //

@@ -1,0 +1,70 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Choice is how a token is chosen from a row of logits: Temperature 0 takes the
+// most probable; TopK 0 and TopP 0 or 1 keep all. Uniform is a random number of
+// [0, 1).
+type Choice struct {
+	Temperature, TopP, Uniform float64
+	TopK                       int
+}
+
+// Chooser is a machine that chooses tokens where the logits are, so that these
+// need not travel.
+type Chooser interface {
+	// Choose runs a batch like Step and chooses a token for each row of output i,
+	// which is not copied to the host.
+	Choose(ctx context.Context, z graph.Sizes, output int, choices []Choice) ([]int32, error)
+}
+
+// Chooses reports whether the engine's device can choose tokens: [Batch.Choose].
+func (e *Engine) Chooses() bool {
+	_, ok := e.machine.(Chooser)
+	return ok
+}
+
+// Chosen are the tokens of the last step that had choices, a row each. They are
+// valid until the next.
+func (e *Engine) Chosen() []int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.chosen
+}
+
+// run runs a batch that was admitted.
+func (e *Engine) run(ctx context.Context, b *Batch, z graph.Sizes) error {
+	if b.Choose == nil {
+		return e.machine.Step(ctx, z)
+	}
+	var err error
+	e.chosen, err = e.machine.(Chooser).Choose(ctx, z, e.logits(), b.Choose)
+	return err
+}
+
+// logits is the output that tokens are chosen from, -1 where there is none.
+func (e *Engine) logits() int {
+	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == "logits" })
+}
+
+// admitChoices checks that there is a choice per row, and a device that chooses.
+func (e *Engine) admitChoices(b *Batch, rows int64) error {
+	switch {
+	case b.Choose == nil:
+		return nil
+	case !e.Chooses():
+		return fmt.Errorf("this device does not choose tokens; take the logits from Output")
+	case e.logits() < 0:
+		return fmt.Errorf("the graph has no output logits to choose from")
+	case int64(len(b.Choose)) != rows:
+		return fmt.Errorf("%d choices for %d wanted rows", len(b.Choose), rows)
+	}
+	return nil
+}
