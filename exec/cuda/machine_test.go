@@ -338,6 +338,7 @@ func TestKernelFault(t *testing.T) {
 	if !errors.Is(err, driver.ErrKernelFault) || !strings.Contains(err.Error(), "kernel copy_4") || !strings.Contains(err.Error(), "PTX line") {
 		t.Errorf("%v", err)
 	}
+	t.Log(err)
 }
 
 // bare is a machine without an engine, and its inputs for one token.
