@@ -3,6 +3,7 @@ package cuda
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
@@ -18,8 +19,9 @@ type machine struct {
 	gpus   []*gpu
 	ranks  []*rank
 	slots  int
-	room   int  // tokens per slot that caches have room for
-	nccl   bool // ranks have a GPU each, and meet through NCCL
+	room   int   // tokens per slot that caches have room for
+	nccl   bool  // ranks have a GPU each, and meet through NCCL
+	failed error // why they cannot meet any more
 
 	sizes   graph.Sizes // of the step
 	choices []exec.Choice
@@ -28,11 +30,24 @@ type machine struct {
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
-// that failed. Where one fails, the others' collectives are ended.
+// that failed. Where one fails, the others' collectives are ended, and with them
+// the machine.
 func (m *machine) each(f func(g *gpu) error) error {
-	if len(m.gpus) == 1 {
+	switch {
+	case m.failed != nil:
+		return m.failed
+	case len(m.gpus) == 1:
 		return m.gpus[0].do(func() error { return f(m.gpus[0]) })
 	}
+	if err := m.all(f); err != nil {
+		m.failed = fmt.Errorf("%w; the ranks cannot meet any more: close the model and open it again", err)
+		return err
+	}
+	return nil
+}
+
+// all is each for several GPUs.
+func (m *machine) all(f func(g *gpu) error) error {
 	var wg sync.WaitGroup
 	var once sync.Once
 	var first error
@@ -72,7 +87,16 @@ func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
 }
 
 // run lets every GPU issue the plans of its ranks, and waits for them.
+//
+// GPUs that meet in collectives all run the step, or none: where one stopped in the
+// middle, the others would wait for it.
 func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped before the step: %w", err)
+	}
+	if len(m.gpus) > 1 {
+		ctx = context.WithoutCancel(ctx)
+	}
 	return m.each(func(g *gpu) error {
 		ranks := m.on(g)
 		var b batch
@@ -93,7 +117,7 @@ func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) erro
 		}
 		err := b.launch(ctx, m.device.NoGraphs)
 		for _, r := range ranks { // what was issued runs, whatever happened since
-			if e := r.compute.Synchronize(); e != nil && err == nil {
+			if e := r.settle(err != nil); err == nil {
 				err = r.where(e)
 			}
 		}
@@ -170,6 +194,7 @@ func (m *machine) Grow(room int) error {
 // Close gives everything back.
 func (m *machine) Close() {
 	// Of a context that is lost nothing can be given back: errors have been told.
+	m.failed = nil
 	_ = m.each(func(g *gpu) error {
 		var errs []error
 		for _, r := range m.on(g) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
@@ -418,20 +419,25 @@ func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, seed uint6
 // TestCancel: a context that ends stops the step; the engine goes on.
 func TestCancel(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
-	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
-	defer e.Close()
-	want := run(t, e)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1}}}}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	for slot := range 3 {
-		if err := e.Free(slot); err != nil {
-			t.Fatal(err)
+	for _, gpus := range []int{1, 2} {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus})})
+		defer e.Close()
+		want := run(t, e)
+		for after := range 12 {
+			ctx := &ending{Context: context.Background()}
+			ctx.left.Store(int64(after))
+			err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2}}}})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			for slot := range 3 {
+				if err := e.Free(slot); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compare(t, "after a cancelled step", run(t, e), want, 0)
 		}
 	}
-	compare(t, "after a cancelled step", run(t, e), want, 0)
 }
 
 // TestChoose: tokens chosen on the device are those of the host's sampler, greedy
@@ -499,3 +505,16 @@ func TestChoose(t *testing.T) {
 }
 
 var greedy, _ = sampling.New(sampling.Config{})
+
+// ending is a context that is cancelled after some looks at it.
+type ending struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (e *ending) Err() error {
+	if e.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/krait-ml/krait/exec/cuda/driver"
@@ -88,6 +89,16 @@ func (r *rank) makeStreams() error {
 		}
 	}
 	return nil
+}
+
+// settle waits for what was issued. At the end of a step compute has waited for
+// all collectives; where it was stopped, it may not have.
+func (r *rank) settle(stopped bool) error {
+	err := r.compute.Synchronize()
+	if stopped {
+		err = errors.Join(err, r.comm.Synchronize())
+	}
+	return err
 }
 
 // alloc allocates memory; of nothing there is none.

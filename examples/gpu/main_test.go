@@ -1,0 +1,24 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+func Test(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	main()
+	os.Stdout = stdout
+	w.Close()
+	var out bytes.Buffer
+	out.ReadFrom(r)
+	if !bytes.HasSuffix(out.Bytes(), []byte("2 ranks: of the children of Isra\n")) {
+		t.Errorf("%q", out.String())
+	}
+}
