@@ -40,15 +40,7 @@ func TestCollectives(t *testing.T) {
 					sharding := Sharding{Ranks: ranks, Strategy: strategy, Quantize: quantize}
 					m := embeddedModel(t, Options{Sharding: sharding})
 					const tokens = 7
-					s, err := m.NewSequence()
-					if err != nil {
-						t.Fatal(err)
-					}
-					m.Engine().ResetCounts()
-					if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
-						t.Fatal(err)
-					}
-					counts := m.Engine().Collectives()
+					counts := countPrompt(t, m, tokens)
 					for i := range layers {
 						if got := perToken(counts, fmt.Sprint("layers.", i), tokens); got != want {
 							t.Errorf("block %d: %s, want %s per token", i, got, want)
@@ -82,15 +74,7 @@ func TestCollectivesOfHeads(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		s, err := m.NewSequence()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Engine().ResetCounts()
-		if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
-			t.Fatal(err)
-		}
-		counts := m.Engine().Collectives()
+		counts := countPrompt(t, m, tokens)
 		for _, block := range m.Graph().Blocks() {
 			if got := perToken(counts, block, tokens); got != want {
 				t.Errorf("%+v, %s: %s, want %s per token", sharding, block, got, want)
@@ -148,15 +132,7 @@ func TestCollectivesOfHybrids(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		s, err := m.NewSequence()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Engine().ResetCounts()
-		if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
-			t.Fatal(err)
-		}
-		counts := m.Engine().Collectives()
+		counts := countPrompt(t, m, tokens)
 		for block, want := range c.want {
 			if got := perToken(counts, fmt.Sprint("layers.", block), tokens); got != want {
 				t.Errorf("%s %+v, block %d: %s, want %s per token", c.model, c.sharding, block, got, want)
@@ -165,6 +141,20 @@ func TestCollectivesOfHybrids(t *testing.T) {
 		comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
 		compareProof(t, m, c.sharding, counts, tokens)
 	}
+}
+
+// countPrompt feeds a prompt and returns what its collectives did.
+func countPrompt(t *testing.T, m *Model, tokens int) []exec.CollectiveCount {
+	t.Helper()
+	s, err := m.NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Engine().ResetCounts()
+	if _, err := s.Step(context.Background(), slices.Repeat([]int{65}, tokens)...); err != nil {
+		t.Fatal(err)
+	}
+	return m.Engine().Collectives()
 }
 
 // perToken lists the collectives of a block with their elements per token.

@@ -14,13 +14,13 @@ func (r *rank) bind(o *place.Operand) {
 	data := r.bytesOf(o.Buffer)
 	switch o.DType {
 	case graph.F32:
-		o.F32 = view[float32](data)
+		o.F32 = place.View[float32](data)
 		o.F32 = o.F32[min(o.Offset, len(o.F32)):]
 	case graph.F16, graph.BF16:
-		o.U16 = view[uint16](data)
+		o.U16 = place.View[uint16](data)
 		o.U16 = o.U16[min(o.Offset, len(o.U16)):]
 	case graph.I32:
-		o.I32 = view[int32](data)
+		o.I32 = place.View[int32](data)
 		o.I32 = o.I32[min(o.Offset, len(o.I32)):]
 	}
 }
@@ -83,16 +83,6 @@ func (r *rank) bytesOf(id int) []byte {
 		return nil // no batch has been run yet
 	}
 	return r.arena[at : at+n]
-}
-
-// view looks at bytes as numbers of the machine, which is little-endian.
-func view[T float32 | uint16 | int32](b []byte) []T {
-	var zero T
-	n := len(b) / int(unsafe.Sizeof(zero))
-	if n == 0 {
-		return nil
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
 // aligned returns data at an address that its elements may have: the same

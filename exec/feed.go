@@ -166,7 +166,7 @@ func (in *Input) fits(shape []int) bool {
 }
 
 func fillIDs(b *Batch, in *Input) error {
-	ids := view[int32](in.Data)
+	ids := place.View[int32](in.Data)
 	at := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -185,7 +185,7 @@ func fillIDs(b *Batch, in *Input) error {
 }
 
 func fillSegments(b *Batch, in *Input) error {
-	seg := view[int32](in.Data)
+	seg := place.View[int32](in.Data)
 	start := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -196,7 +196,7 @@ func fillSegments(b *Batch, in *Input) error {
 }
 
 func fillPast(b *Batch, in *Input) error {
-	past := view[int32](in.Data)
+	past := place.View[int32](in.Data)
 	for i := range b.Sequences {
 		past[i] = int32(b.Sequences[i].past)
 	}
@@ -204,7 +204,7 @@ func fillPast(b *Batch, in *Input) error {
 }
 
 func fillRows(b *Batch, in *Input) error {
-	rows := view[int32](in.Data)
+	rows := place.View[int32](in.Data)
 	start, at := 0, 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]

@@ -114,7 +114,7 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 		if err := e.machine.Read(h.rank, h.buffer, h.at, data); err != nil {
 			return err
 		}
-		h.each(func(whole, part, n int) { copy(out[whole:whole+n], view[float32](data)[part:]) })
+		h.each(func(whole, part, n int) { copy(out[whole:whole+n], place.View[float32](data)[part:]) })
 		return nil
 	})
 	return out, err
@@ -131,7 +131,7 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 		return nil
 	}, func(h held) error {
 		data := make([]byte, h.bytes)
-		h.each(func(whole, part, n int) { copy(view[float32](data)[part:part+n], values[whole:]) })
+		h.each(func(whole, part, n int) { copy(place.View[float32](data)[part:part+n], values[whole:]) })
 		return e.machine.Write(h.rank, h.buffer, h.at, data)
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -33,7 +34,7 @@ func (m *machine) Choose(ctx context.Context, z graph.Sizes, output int, choices
 	m.count(z)
 	r := m.ranks[0]
 	c := r.plans[key].choose
-	ids := view[int32](r.outputs.data[c.outputs:][:4*c.rows])
+	ids := place.View[int32](r.outputs.data[c.outputs:][:4*c.rows])
 	for i, id := range ids {
 		switch id {
 		case kernels.BrokenLogits:

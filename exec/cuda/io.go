@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda/driver"
@@ -177,21 +176,11 @@ func (m *machine) Output(i int) (kernels.Tensor, error) {
 	data := r.outputs.data[o.at : o.at+o.size]
 	switch t.DType {
 	case graph.F32:
-		t.F32 = view[float32](data)
+		t.F32 = place.View[float32](data)
 	case graph.F16, graph.BF16:
-		t.U16 = view[uint16](data)
+		t.U16 = place.View[uint16](data)
 	case graph.I32:
-		t.I32 = view[int32](data)
+		t.I32 = place.View[int32](data)
 	}
 	return t, nil
-}
-
-// view looks at bytes as numbers of the machine, which is little-endian.
-func view[T float32 | uint16 | int32](b []byte) []T {
-	var zero T
-	n := len(b) / int(unsafe.Sizeof(zero))
-	if n == 0 {
-		return nil
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
