@@ -135,15 +135,25 @@ func number(v any) (float64, bool) {
 // maxDim bounds every size in a config, far above any model and far below overflow.
 const maxDim = 1 << 28
 
+// maxCount bounds what is built one by one: layers, experts, heads with matrices.
+const maxCount = 1 << 16
+
 // Int reads a size: an integer of at least lowest.
-func (c *Config) Int(key string, def, lowest int) int {
+func (c *Config) Int(key string, def, lowest int) int { return c.integer(key, def, lowest, maxDim) }
+
+// Count reads how many there are of something that is built one by one.
+func (c *Config) Count(key string, def, lowest int) int {
+	return c.integer(key, def, lowest, maxCount)
+}
+
+func (c *Config) integer(key string, def, lowest, highest int) int {
 	v, ok := c.get(key)
 	if !ok {
 		return def
 	}
 	f, ok := v.(float64)
-	if !ok || f != math.Trunc(f) || f < float64(lowest) || f > maxDim {
-		c.fail(key, v, fmt.Sprintf("an integer from %d to %d", lowest, maxDim))
+	if !ok || f != math.Trunc(f) || f < float64(lowest) || f > float64(highest) {
+		c.fail(key, v, fmt.Sprintf("an integer from %d to %d", lowest, highest))
 		return def
 	}
 	return int(f)

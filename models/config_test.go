@@ -183,6 +183,9 @@ func TestInfinities(t *testing.T) {
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(minimal + `, "x": [Infinity, -Infinity]}`))
 	f.Add([]byte(`{"model_type": "falcon_mamba", "hidden_act": {"__float__": "NaN"}}`))
+	for _, config := range hybrids {
+		f.Add([]byte(config + "}"))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig("config.json", data)
 		if err != nil {

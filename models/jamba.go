@@ -40,7 +40,7 @@ func readJamba(c *Config) *Model {
 	m.attention.in, m.attention.out, m.attention.scale = m.hidden, m.hidden, 1/math.Sqrt(float64(m.attention.head))
 	m.experts = mixture{
 		mlp:     mlp{hidden: m.hidden, inner: graph.Units(c.Int("intermediate_size", 14336, 1), 1), act: act, gateScale: 1, outScale: 1},
-		experts: c.Int("num_experts", 16, 1),
+		experts: c.Count("num_experts", 16, 1),
 		top:     c.Int("num_experts_per_tok", 2, 1),
 	}
 	if m.experts.experts > 1 && m.experts.top > m.experts.experts {

@@ -20,7 +20,7 @@ type zamba struct {
 func readZamba(c *Config) *Model {
 	m := &zamba{backbone: readModel(c, 32000, 3712, 76, 1e-5, true)}
 	hidden := m.hidden.Len()
-	heads, inner := c.Int("n_mamba_heads", 2, 1), c.expanded("mamba_expand", hidden)
+	heads, inner := c.Count("n_mamba_heads", 2, 1), c.expanded("mamba_expand", hidden)
 	if inner%heads != 0 {
 		c.fail("n_mamba_heads", heads, "a divisor of mamba_expand × hidden_size")
 	}

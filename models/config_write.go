@@ -1,0 +1,50 @@
+package models
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Set changes a key, before the config is read.
+func (c *Config) Set(key string, v any) { c.values[key] = v }
+
+// Cut leaves the first layers of the model, also in what the config says of each
+// layer. A config that does not say how many there are is an error.
+func (c *Config) Cut(layers int) error {
+	const key = "num_hidden_layers"
+	all, ok := c.values[key].(float64)
+	if !ok || layers < 1 || float64(layers) > all {
+		return fmt.Errorf("%s: %d layers cannot be cut from %s %v; it must be a number of at least as many", c.Path, layers, key, c.values[key])
+	}
+	for k, v := range c.values {
+		list, ok := v.([]any)
+		if !ok {
+			continue
+		}
+		switch k {
+		case "layers_block_type":
+			c.values[k] = list[:min(layers, len(list))]
+		case "attn_layer_indices", "hybrid_layer_ids":
+			c.values[k] = slices.DeleteFunc(slices.Clone(list), func(i any) bool {
+				n, ok := i.(float64)
+				return ok && n >= float64(layers)
+			})
+		}
+	}
+	c.values[key] = float64(layers)
+	return nil
+}
+
+// Text writes the config as Python does, with a bare Infinity.
+func (c *Config) Text() ([]byte, error) {
+	text, err := json.MarshalIndent(c.values, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Path, err)
+	}
+	for _, s := range specials {
+		text = bytes.ReplaceAll(text, []byte(s.quoted), []byte(s.bare))
+	}
+	return append(text, '\n'), nil
+}
