@@ -196,7 +196,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 		fetch(kv, a.keys + cache + at * a.cs, a.cs, rows);
 		sync();
 		float scores[2][4] = {};
-		for (int j = 0; j < 32 * Fours; j += 4)
+		for (int j = 0; j < a.size; j += 4)
 			UNROLL for (int e = 0; e < 4; e++) {
 				f32x4 k = whole4(&kv[part + 8 * e][j]);
 				UNROLL for (int r = 0; r < 2; r++) {

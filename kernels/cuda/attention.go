@@ -10,14 +10,16 @@ const (
 	splitSize    = 512 // channels of a head at most
 	flashQueries = 32  // tokens of a block for many tokens
 	flashSize    = 256 // channels of a head at most
+	rotaryHeads  = 4   // heads of a block
 )
 
 func rotary(c *Call) error {
 	x, seg, past, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	dims := c.Attrs.Int("dims")
 	turn := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
-	c.launch("rotary", "rotary", [3]int{y.Rows(), 1, 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, max(1, x.Unit), dims, turn)
+	size := max(1, x.Unit)
+	c.launch("rotary", "rotary", [3]int{y.Rows(), ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, turn)
 	return nil
 }
 

@@ -108,14 +108,20 @@ func (d *device) empty(t *kernels.Tensor, offset int) Tensor {
 func (d *device) upload(t *kernels.Tensor, offset int) Tensor {
 	d.t.Helper()
 	out := d.empty(t, offset)
+	d.write(out, t)
+	return out
+}
+
+// write copies the rows of a tensor to one that lies as it does.
+func (d *device) write(to Tensor, t *kernels.Tensor) {
+	d.t.Helper()
 	for i := range allRows(t) {
 		if t.Cols > 0 {
-			if err := d.mem.Write(out.offset(i*t.Stride), rowBytes(t, i)); err != nil {
+			if err := d.mem.Write(to.offset(i*t.Stride), rowBytes(t, i)); err != nil {
 				d.t.Fatal(err)
 			}
 		}
 	}
-	return out
 }
 
 // download reads rows into a tensor like to.

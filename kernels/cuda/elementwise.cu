@@ -26,7 +26,7 @@ KERNEL THREADS(256) times(float *__restrict__ y, i64 ys, const float *__restrict
 }
 
 KERNEL THREADS(256) clamp(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec, float least, float most) {
-	map(y, ys, x, xs, cols, vec, [=](float v) { return min(max(v, least), most); });
+	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }
 
 template <class F> DEVICE void zip(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec, F f) {

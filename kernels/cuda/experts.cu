@@ -1,5 +1,5 @@
-// Mixtures of experts: which experts a token uses, and what surrounds the matrix
-// products of package file matmul.cu. A token with some weights that are not 0
+// Mixtures of experts: which experts a token uses, and what comes around the matrix
+// products of matmul.cu. A token with some weights that are not 0
 // has a slot for each of them, in the order of the experts: token · room + i.
 #include "krait.h"
 

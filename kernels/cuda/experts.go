@@ -23,7 +23,8 @@ type mixture struct {
 	bytes                        int64
 }
 
-const (
+// Tests make these smaller.
+var (
 	// anyExperts is the memory that may be spent so that a token may use all experts.
 	anyExperts = 16 << 20
 	// mixtureBytes is about how much memory experts may take.

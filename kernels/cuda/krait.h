@@ -33,7 +33,6 @@ DEVICE void sync() { __syncthreads(); }
 DEVICE int min(int a, int b) { return a < b ? a : b; }
 DEVICE int max(int a, int b) { return a > b ? a : b; }
 DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
-DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }
 DEVICE u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
@@ -47,7 +46,6 @@ const u32 all_lanes = 0xffffffff;
 
 DEVICE float from_lane_xor(float v, int mask) { return __nvvm_shfl_sync_bfly_f32(all_lanes, v, mask, 31); }
 DEVICE int from_lane(int v, int at) { return __nvvm_shfl_sync_idx_i32(all_lanes, v, at, 31); }
-DEVICE float from_lane(float v, int at) { return __nvvm_shfl_sync_idx_f32(all_lanes, v, at, 31); }
 
 // What lane() - by has; the first lanes keep their own.
 DEVICE int from_lane_below(int v, int by) { return __nvvm_shfl_sync_up_i32(all_lanes, v, by, 0); }
@@ -276,7 +274,7 @@ DEVICE float exp(float x) {
 
 DEVICE float silu(float x) { return x / (1 + exp(-x)); }
 
-DEVICE float relu(float x) { return max(x, 0.f); }
+DEVICE float relu(float x) { return x < 0 ? 0.f : x; } // NaN stays NaN
 
 // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), the logarithm of 1 + e as
 // 2 atanh(e / (2 + e)) by its series, which is exact for small e too.

@@ -9,6 +9,7 @@ const (
 	tileRows, tileCols = 128, 64 // of f32
 
 	mmaFew           = 64 // with more rows, tiles are faster
+	mmaBlocks        = 16 // with fewer blocks, more of smaller ones are faster
 	fewPass, fewCols = 32, 64
 	mmaRows, mmaCols = 128, 128 // of bf16 tiles
 	mmaThreads       = 256
@@ -25,7 +26,7 @@ func matmul(c *Call) error {
 	case tensorCores && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
 		c.launch("matmul_mma", "mma_tile_"+format(w.DType), grid, [3]int{mmaThreads}, 0, append(args, vec)...)
-	case tensorCores && t > gemvRows:
+	case tensorCores && t > gemvRows && (t > fewRows || n >= mmaBlocks*fewCols):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma", "mma_few_"+format(w.DType), grid, [3]int{mmaThreads}, 0, append(args, vec)...)
 	case t > fewRows:

@@ -411,7 +411,13 @@ func attentionCase(d *draw) func() kernels.Call {
 		all.Len, held, d.most = per, graph.Run{Start: held.Start % per, Len: min(held.Len, per-held.Start%per, 2)}, 2
 		groups = cover(held, per)
 	}
-	room := d.pick("room", 300, 512)
+	if size > 256 {
+		d.lens = []int{1, 2, 5}
+	}
+	room, pasts := 128, []int{0, 3, 40} // one split
+	if d.pick("splits", 1, 1, 3) > 1 {
+		room, pasts = 300, []int{0, 63, 127, 200}
+	}
 	queries := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len*size, size, held.Start*size) }
 	shared := func(t kernels.Tensor, axis int) kernels.Tensor {
 		return part(t, axis, all.Len/per*size, size, groups.Start*size)
@@ -423,15 +429,13 @@ func attentionCase(d *draw) func() kernels.Call {
 	}
 	keys, values := cache(), cache()
 	for i := range d.past { // as if there had been a prompt
-		d.past[i] = d.pick("past", 0, 3, 63, 127)
+		d.past[i] = d.pick("past", pasts...)
 	}
-	if room == 512 && d.pick("far", 0, 0, 1) == 1 {
-		d.past[0] = 300
-	}
+	whole := rapid.Bool().Draw(d.T, "whole keys") // more than the caches keep here
 	return func() kernels.Call {
 		seg, past, t := d.batch()
 		k, v := shared(d.tensor(graph.F32, t, groups.Len*size), 1), shared(d.tensor(graph.F32, t, groups.Len*size), 1)
-		if rapid.Bool().Draw(d.T, "whole keys") { // more than the caches keep here
+		if whole {
 			k, v = d.tensor(graph.F32, t, all.Len/per*size), d.tensor(graph.F32, t, all.Len/per*size)
 			k.Unit, v.Unit = size, size
 		}
@@ -465,6 +469,9 @@ func expertsOf(d *draw, e, i, k, n int, format graph.DType) func() kernels.Call 
 	attrs := graph.Attrs{"act": rapid.SampledFrom(graph.GateActivations).Draw(d.T, "act"), "top": rapid.IntRange(1, e).Draw(d.T, "top")}
 	return func() kernels.Call {
 		t := d.size("t", 40)
+		if e*i*k*n < 500 {
+			t = d.pick("many", t, 300)
+		}
 		weights := d.tensor(graph.F32, t, e)
 		zeros := d.pick("zeros", 0, 50, 90)
 		d.fill(&weights, func(v float64) float64 {

@@ -26,15 +26,18 @@ DEVICE void turn(double angle, float &sin, float &cos) {
 		cos = -cos;
 }
 
-// A thread turns a pair in all heads of a token, and copies what is not turned.
-// log2_theta is log2(theta) · -2 / dims. Blocks of 128 threads are (tokens).
+// A thread turns a pair in some heads of a token, and copies what is not turned.
+// log2_theta is log2(theta) · -2 / dims. Blocks of 128 threads are (tokens, heads / 4).
+const int block_heads = 4;
+
 KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, double log2_theta) {
 	Piece p;
 	if (!find_piece(seg, seqs, 1, block_x(), p))
 		return;
-	x += p.first * xs;
-	y += p.first * ys;
-	int half = dims / 2;
+	int channel = block_y() * block_heads * size, half = dims / 2;
+	x += p.first * xs + channel;
+	y += p.first * ys + channel;
+	cols = min(cols - channel, block_heads * size);
 	for (int j = thread(); j < half; j += 128) {
 		float sin, cos;
 		turn((past[p.seq] + p.at) * exp2_double(log2_theta * j), sin, cos);

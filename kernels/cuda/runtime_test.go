@@ -2,13 +2,16 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"sort"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ptx"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
 )
 
@@ -239,5 +242,69 @@ func TestArgmax(t *testing.T) {
 		if got := int32(binary.LittleEndian.Uint32(out[4:])); got != c.want {
 			t.Errorf("drew %d, want %d", got, c.want)
 		}
+	}
+}
+
+// TestMixtureMemory: with little memory, tokens come in several parts and have
+// room for the top experts only; more is a fault.
+func TestMixtureMemory(t *testing.T) {
+	defer func(any, bytes int) { anyExperts, mixtureBytes = any, bytes }(anyExperts, mixtureBytes)
+	anyExperts, mixtureBytes = 0, 4000
+	op := findOp(t, "experts")
+	rapid.Check(t, func(t *rapid.T) {
+		d, dev := newDraw(t), newDevice(t)
+		c := expertsOf(d, 4, 7, 5, 9, d.format())()
+		top := c.Attrs.Int("top")
+		weights := &c.Args[1]
+		for i := range weights.Rows() {
+			used := 0
+			for j, w := range weights.Row(i) {
+				if w != 0 {
+					used++
+				}
+				if used > top {
+					weights.Row(i)[j] = 0
+				}
+			}
+		}
+		on := dev.deviceCall(op, &c, nil, d.offset)
+		dev.compute(op, on, d.rng.Uint64())
+		plain := reference.Kernels["experts"]
+		plain.Run(&c, 0, 1)
+		got := clone(&c.Results[0])
+		dev.download(on.Results[0], &got)
+		same(t, "result", &got, &c.Results[0], 1e-5)
+	})
+
+	d, dev := &draw{rng: newRand(1)}, newDevice(t)
+	x, weights, w := d.packed(graph.F32, 1, 8), d.packed(graph.F32, 1, 3), d.packed(graph.F32, 3, 8, 8)
+	c := call(graph.Attrs{"act": "silu", "top": 2}, one(d.packed(graph.F32, 1, 8)), x, weights, w, w, w)
+	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+	on.Scratch = dev.alloc(int(Kernels["experts"].Scratch(on)))
+	launches, err := Kernels["experts"].Launches(on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fault *ptx.Fault
+	if err := dev.launch(launches[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Trap {
+		t.Errorf("three experts where there is room for two: %v", err)
+	}
+}
+
+// TestRefusals: what the kernels do not take is said.
+func TestRefusals(t *testing.T) {
+	table := shaped(graph.F32, 9, 4)
+	table.Axis, table.Runs = 0, make([]graph.Run, 9)
+	ids, y := shaped(graph.I32, 1), shaped(graph.F32, 1, 4)
+	if _, err := Kernels["embedding"].Launches(&Call{Args: []Tensor{{Tensor: ids}, {Tensor: table}}, Results: []Tensor{{Tensor: y}}}); err == nil ||
+		err.Error() != "the table's rows have 9 fields; the kernel takes up to 8" {
+		t.Errorf("got %v", err)
+	}
+	q := shaped(graph.F32, 1, 513)
+	q.Unit = 513
+	cache := shaped(graph.F32, 1, 1, 513)
+	c := &Call{Args: []Tensor{{Tensor: q}, {Tensor: q}, {Tensor: q}, {Tensor: cache}, {Tensor: cache}, {Tensor: shaped(graph.I32, 1, 3)}, {Tensor: ids}}, Results: []Tensor{{Tensor: q}}}
+	if _, err := Kernels["attention"].Launches(c); err == nil || err.Error() != "heads of 513 channels; the attention kernels take up to 512" {
+		t.Errorf("got %v", err)
 	}
 }
