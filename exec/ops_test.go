@@ -144,7 +144,7 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 		}
 		n := rapid.SampledFrom(sizes).Draw(t, string(rune(l)))
 		switch {
-		case l == 'k' && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
+		case l == 'k' && !strings.Contains(op.Rule.String(), "(") && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
 			n = rapid.SampledFrom([]int{511, 512, 513, 1025}).Draw(t, "k")
 		case strings.IndexByte("gqhpnei", l) >= 0:
 			n = min(n, 9)
