@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/cuda/devices"
 	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 type deviceFlags struct {
 	name    string
 	options devices.Options
+	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
 }
 
 func (f *deviceFlags) add(c *cobra.Command) {
@@ -27,6 +29,11 @@ func (f *deviceFlags) open() (exec.Device, error) {
 	d, err := devices.Open(f.name, f.options)
 	if err != nil {
 		return nil, explained{err}
+	}
+	if gpu, ok := d.(*cuda.Device); ok && f.prepare != nil {
+		if err := f.prepare(gpu); err != nil {
+			return nil, explained{err}
+		}
 	}
 	return d, nil
 }

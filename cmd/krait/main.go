@@ -48,6 +48,6 @@ carries.`,
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newTokenize())
+	root.AddCommand(newBench(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newSynth(), newTokenize())
 	return root
 }

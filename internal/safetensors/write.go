@@ -27,11 +27,13 @@ func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	slices.SortStableFunc(tensors, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(dtypeBits[b.DType], dtypeBits[a.DType]), cmp.Compare(a.Name, b.Name))
 	})
-	header, err := encodeHeader(tensors, metadata)
-	if err != nil {
-		return err
+	for _, t := range tensors {
+		if err := t.check(); err != nil {
+			return err
+		}
 	}
-	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(header)))); err != nil {
+	header, _, err := Header(tensors, metadata)
+	if err != nil {
 		return err
 	}
 	if _, err := w.Write(header); err != nil {
@@ -79,14 +81,29 @@ func WriteFile(path string, tensors []Tensor, metadata map[string]string) (err e
 	return os.Rename(tmp.Name(), path)
 }
 
-// encodeHeader checks the tensors and writes the JSON that describes them,
-// padded with spaces so that the data after it is aligned to 8 bytes.
-func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+// Header is how a file of these tensors begins, whose data follow in this order,
+// and where each of them begins in the file. Their Data is not looked at: who
+// writes tensors one by one need not have them all.
+func Header(tensors []Tensor, metadata map[string]string) (header []byte, begins []int64, err error) {
+	text, begins, err := encodeHeader(tensors, metadata)
+	if err != nil {
+		return nil, nil, err
+	}
+	header = append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+	for i := range begins {
+		begins[i] += int64(len(header))
+	}
+	return header, begins, nil
+}
+
+// encodeHeader writes the JSON that describes the tensors, padded with spaces so
+// that the data after it is aligned to 8 bytes.
+func encodeHeader(tensors []Tensor, metadata map[string]string) (header []byte, begins []int64, err error) {
 	fields := make([]field, 0, len(tensors)+1)
 	if len(metadata) > 0 {
 		for key, value := range metadata {
 			if !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return nil, fmt.Errorf("metadata %s: not valid UTF-8", quote(key))
+				return nil, nil, fmt.Errorf("metadata %s: not valid UTF-8", quote(key))
 			}
 		}
 		fields = append(fields, field{metadataKey, metadata})
@@ -95,12 +112,14 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	begin := 0
 	for _, t := range tensors {
 		if err := checkName(t.Name, seen); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if err := t.check(); err != nil {
-			return nil, err
+		size, err := byteSize(t.DType, t.Shape)
+		if err != nil {
+			return nil, nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
 		}
-		end := begin + len(t.Data)
+		end := begin + size
+		begins = append(begins, int64(begin))
 		fields = append(fields, field{t.Name, struct {
 			DType   string `json:"dtype"`
 			Shape   []int  `json:"shape"`
@@ -108,17 +127,17 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		}{t.DType, append([]int{}, t.Shape...), [2]int{begin, end}}}) // never nil, which would be null
 		begin = end
 	}
-	header, err := encodeObject(fields)
+	header, err = encodeObject(fields)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for len(header)%8 != 0 {
 		header = append(header, ' ')
 	}
 	if len(header) > maxHeader {
-		return nil, fmt.Errorf("the header takes %d bytes, the format's limit is %d; write fewer tensors or less metadata", len(header), maxHeader)
+		return nil, nil, fmt.Errorf("the header takes %d bytes, the format's limit is %d; write fewer tensors or less metadata", len(header), maxHeader)
 	}
-	return header, nil
+	return header, begins, nil
 }
 
 func checkName(name string, seen map[string]bool) error {

@@ -1,0 +1,287 @@
+// Package bench measures how fast a model runs, and how near that is to what the
+// memory of its device allows. Every time is a median.
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/sampling"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// Options say what is measured.
+type Options struct {
+	Batch  int // sequences
+	Prompt int // tokens of each
+	Chunk  int // tokens of each prompt that go through the model at once; 0: all
+	Tokens int // that each sequence goes on for
+	Repeat int // how often, after one run that is not counted
+	// Counter counts what goes to the driver; nil on the CPU.
+	Counter *Counter
+	// Bandwidth is that of a GPU's memory, bytes per second; 0: not known.
+	Bandwidth float64
+	GPUs      int // that the ranks are on
+}
+
+// Result is what one model does with one batch.
+type Result struct {
+	By         string `json:"by,omitempty"` // whose; empty: Krait's
+	Model      string `json:"model"`
+	Family     string `json:"family,omitempty"`
+	Parameters int64  `json:"parameters,omitempty"`
+	Device     string `json:"device,omitempty"`
+	Math       string `json:"math,omitempty"`
+	Graphs     bool   `json:"graphs"`
+	Ranks      int    `json:"ranks,omitempty"`
+	Batch      int    `json:"batch"`
+	Prompt     int    `json:"prompt"`
+	Chunk      int    `json:"chunk,omitempty"`
+	Tokens     int    `json:"tokens"`
+	Repeat     int    `json:"repeat,omitempty"`
+
+	TTFT    float64 `json:"ttft_ms"`              // from the prompts to the first token of each
+	Prefill float64 `json:"prefill_tokens_per_s"` // of all sequences
+	Step    float64 `json:"step_ms"`              // a token for each sequence
+	Decode  float64 `json:"decode_tokens_per_s"`  // of all sequences
+
+	// Of a step, where there is a driver: what the host launches, how many of
+	// these are whole graphs, copies, and the time that the host does not spend
+	// waiting.
+	Launches float64 `json:"launches_per_step,omitempty"`
+	Replays  float64 `json:"graphs_per_step,omitempty"`
+	Copies   float64 `json:"copies_per_step,omitempty"`
+	Host     float64 `json:"host_us_per_step,omitempty"`
+
+	Bytes     int64   `json:"bytes_per_step,omitempty"`   // weights and state, of the GPU that has most
+	Bandwidth float64 `json:"bytes_per_second,omitempty"` // measured
+	Floor     float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth
+	Share     float64 `json:"share_of_floor,omitempty"`   // Floor of Step: 1 is as fast as memory
+	Logits    string  `json:"logits_sha256,omitempty"`    // after the last token
+	Repeats   *bool   `json:"repeats_bitwise,omitempty"`  // every run gave these logits, and these tokens
+	Note      string  `json:"note,omitempty"`
+}
+
+// run is a model under measurement.
+type run struct {
+	o      Options
+	m      *krait.Model
+	e      *exec.Engine
+	slots  []int
+	prompt [][]int
+	next   []int // the last token of each sequence
+	batch  exec.Batch
+	greedy []exec.Choice // where the device chooses
+	sample *sampling.Sampler
+}
+
+// Measure measures a model that has as many free slots as the batch has sequences.
+func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
+	if o.Batch < 1 || o.Prompt < 1 || o.Tokens < 1 || o.Repeat < 1 || o.Chunk < 0 {
+		return nil, fmt.Errorf("batch %d, prompt %d, chunk %d, tokens %d, repeat %d: all must be at least 1, the chunk 0", o.Batch, o.Prompt, o.Chunk, o.Tokens, o.Repeat)
+	}
+	r, err := newRun(m, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	return r.measure(ctx)
+}
+
+func newRun(m *krait.Model, o Options) (*run, error) {
+	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch)}
+	var err error
+	if r.sample, err = sampling.New(sampling.Config{}); err != nil {
+		return nil, err
+	}
+	for i := range o.Batch {
+		slot, err := r.e.Alloc()
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.slots = append(r.slots, slot)
+		r.prompt = append(r.prompt, tokens(o.Prompt, m.Vocab(), i))
+	}
+	if r.e.Chooses() {
+		r.greedy = make([]exec.Choice, o.Batch)
+	}
+	r.batch.Sequences = make([]exec.Sequence, o.Batch)
+	return r, nil
+}
+
+func (r *run) close() {
+	for _, slot := range r.slots {
+		_ = r.e.Free(slot) // it was taken by newRun
+	}
+}
+
+// tokens are token ids without a pattern; those of each sequence differ.
+func tokens(n, vocab, sequence int) []int {
+	list := make([]int, n)
+	x := uint64(sequence)*0x9e3779b97f4a7c15 + 1
+	for i := range list {
+		x = x*6364136223846793005 + 1442695040888963407
+		list[i] = int((x >> 33) % uint64(vocab))
+	}
+	return list
+}
+
+func (r *run) measure(ctx context.Context) (*Result, error) {
+	var prefill, steps, host []time.Duration
+	var sums []string
+	var calls Calls
+	for i := range r.o.Repeat + 1 {
+		first, err := r.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list, at, made, err := r.decode(ctx)
+		if err != nil {
+			return nil, err
+		}
+		sum, err := r.logits(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if sums = append(sums, sum); i > 0 { // the first run compiles and captures
+			prefill, steps, host, calls = append(prefill, first), append(steps, list...), append(host, at...), made
+		}
+	}
+	return r.result(prefill, steps, host, calls, sums), nil
+}
+
+// read takes the prompts in, up to the first token of each.
+func (r *run) read(ctx context.Context) (time.Duration, error) {
+	for _, slot := range r.slots {
+		if err := r.e.Reset(slot); err != nil {
+			return 0, err
+		}
+	}
+	chunk := r.o.Chunk
+	if chunk == 0 {
+		chunk = r.o.Prompt
+	}
+	none := []int{}
+	start := time.Now()
+	for at := 0; at < r.o.Prompt; at += chunk {
+		end := min(at+chunk, r.o.Prompt)
+		for i, slot := range r.slots {
+			q := &r.batch.Sequences[i]
+			*q = exec.Sequence{Slot: slot, Tokens: r.prompt[i][at:end]}
+			if end < r.o.Prompt {
+				q.Rows = none
+			}
+		}
+		if err := r.step(ctx, end == r.o.Prompt); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// decode goes on for some tokens: the time of each step, and what of it the host
+// was not waiting.
+func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Calls, err error) {
+	for i, slot := range r.slots {
+		r.batch.Sequences[i] = exec.Sequence{Slot: slot, Tokens: r.next[i : i+1]}
+	}
+	for range r.o.Tokens {
+		before := r.o.Counter.Calls()
+		start := time.Now()
+		if err := r.step(ctx, true); err != nil {
+			return nil, nil, made, err
+		}
+		took := time.Since(start)
+		made = r.o.Counter.Calls().Minus(before)
+		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
+	}
+	return steps, host, made, nil
+}
+
+// step runs the batch; wanted says that it ends in a token for each sequence.
+func (r *run) step(ctx context.Context, wanted bool) error {
+	r.batch.Choose = nil
+	if wanted {
+		r.batch.Choose = r.greedy
+	}
+	err := r.e.Step(ctx, &r.batch)
+	if err != nil || !wanted {
+		return err
+	}
+	if r.greedy != nil {
+		for i, id := range r.e.Chosen() {
+			r.next[i] = int(id)
+		}
+		return nil
+	}
+	out, err := r.e.Output("logits")
+	for i := 0; err == nil && i < r.o.Batch; i++ {
+		r.next[i], err = r.sample.Next(out.Row(i))
+	}
+	return err
+}
+
+// logits takes one step more and names what came out of it, and with it of all
+// before: a state or a token that differed shows here.
+func (r *run) logits(ctx context.Context) (string, error) {
+	r.batch.Choose = nil
+	if err := r.e.Step(ctx, &r.batch); err != nil {
+		return "", err
+	}
+	out, err := r.e.Output("logits")
+	if err != nil {
+		return "", err
+	}
+	return hash(&out), nil
+}
+
+func hash(t *kernels.Tensor) string {
+	h := sha256.New()
+	for i := range t.Rows() {
+		for _, v := range t.Row(i) {
+			fmt.Fprintf(h, "%x,", v)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []string) *Result {
+	o := &r.o
+	same := !slices.ContainsFunc(sums, func(s string) bool { return s != sums[0] })
+	out := &Result{
+		Model: r.m.Name, Family: r.m.Family(), Parameters: r.m.Parameters(), Ranks: r.m.Ranks(),
+		Batch: o.Batch, Prompt: o.Prompt, Chunk: o.Chunk, Tokens: o.Tokens, Repeat: o.Repeat,
+		TTFT: ms(median(prefill)), Step: ms(median(steps)),
+		Logits: sums[0], Repeats: &same,
+	}
+	out.Prefill = rate(o.Batch*o.Prompt, out.TTFT)
+	out.Decode = rate(o.Batch, out.Step)
+	if o.Counter != nil {
+		out.Launches, out.Replays, out.Copies = float64(calls.Launches()), float64(calls.Graphs), float64(calls.Copies)
+		out.Host = 1e3 * ms(median(host))
+	}
+	if o.Bandwidth > 0 {
+		out.Bytes, out.Bandwidth = stepBytes(r.e.Schedules(), max(1, o.GPUs), o.Batch, o.Prompt+o.Tokens/2), o.Bandwidth
+		out.Floor = 1e3 * float64(out.Bytes) / o.Bandwidth
+		out.Share = out.Floor / out.Step
+	}
+	return out
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func rate(n int, ms float64) float64 { return 1e3 * float64(n) / ms }
+
+// median of a list that is not empty; of an even number, the lower middle.
+func median[T time.Duration | float64](list []T) T {
+	sorted := slices.Clone(list)
+	slices.Sort(sorted)
+	return sorted[(len(sorted)-1)/2]
+}

@@ -1,0 +1,62 @@
+package bench
+
+import (
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// stepBytes is what a step of one token per sequence cannot but move through a
+// GPU's memory: weights once, states in and out, caches of so many tokens in.
+// Activations stay in the cache of the chip. Of several GPUs it is the one with
+// most.
+func stepBytes(schedules []*lowering.Schedule, gpus, batch, context int) int64 {
+	sums := make([]int64, gpus)
+	for i, s := range schedules {
+		sums[i%gpus] += rankBytes(s, int64(batch), int64(context))
+	}
+	most := int64(0)
+	for _, n := range sums {
+		most = max(most, n)
+	}
+	return most
+}
+
+func rankBytes(s *lowering.Schedule, batch, context int64) int64 {
+	readers := make([][]*lowering.Step, len(s.Buffers))
+	for i := range s.Steps {
+		for _, ref := range s.Steps[i].Args {
+			readers[ref.Buffer] = append(readers[ref.Buffer], &s.Steps[i])
+		}
+	}
+	n := int64(0)
+	for i, b := range s.Buffers {
+		switch b.Space {
+		case lowering.Param, lowering.Constant:
+			n += weightBytes(s, i, readers[i], batch)
+		case lowering.State:
+			n += 2 * b.Bytes * batch
+		case lowering.Cache:
+			n += b.Bytes * batch * context
+		}
+	}
+	return n
+}
+
+// weightBytes is what is read of a parameter: nothing where it is used at load
+// only, a row per token of a table, of experts those that tokens go through.
+func weightBytes(s *lowering.Schedule, buffer int, readers []*lowering.Step, batch int64) int64 {
+	t := s.Local(s.Buffers[buffer].Type)
+	all := t.Bytes().At(graph.Sizes{})
+	most := int64(0)
+	for _, st := range readers {
+		n := all
+		switch rows := int64(t.Dims[0].Len()); st.Op.Name {
+		case "embedding":
+			n = all / max(1, rows) * min(rows, batch)
+		case "experts":
+			n = all / max(1, rows) * min(rows, batch*int64(st.Attrs.Int("top")))
+		}
+		most = max(most, n)
+	}
+	return most
+}

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Report writes a file as Markdown.
+func Report(w io.Writer, f *File) {
+	e := &f.Environment
+	fmt.Fprintf(w, "# Measured %s\n\n", or(e.Date, "at an unknown date"))
+	fmt.Fprintf(w, "- GPU: %s\n- machine: %s\n- commit: %s\n", or(e.GPU, "none"), or(e.Machine, "unknown"), or(e.Commit, "unknown"))
+	if e.Bandwidth > 0 {
+		fmt.Fprintf(w, "- memory: %.0f GB/s, measured by copies within the device\n", e.Bandwidth/1e9)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Libraries)) {
+		fmt.Fprintf(w, "- %s: %s\n", name, e.Libraries[name])
+	}
+	reportSpeed(w, f.Results)
+	reportHost(w, f.Results)
+	reportPeers(w, f.Results)
+	reportKernels(w, f.Kernels)
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// table writes a table; columns after the first few are numbers.
+func table(w io.Writer, texts int, head string, rows [][]string) {
+	columns := strings.Split(head, "|")
+	fmt.Fprintf(w, "| %s |\n|", strings.Join(columns, " | "))
+	for i := range columns {
+		fmt.Fprint(w, map[bool]string{true: "---|", false: "---:|"}[i < texts])
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprintf(w, "| %s |\n", strings.Join(r, " | "))
+	}
+}
+
+// how says how a result came to be.
+func (r *Result) how() string {
+	if r.By != "" {
+		return r.By
+	}
+	list := []string{"krait", r.Device}
+	if r.Math != "" && r.Device != "cpu" {
+		list = append(list, r.Math)
+	}
+	if !r.Graphs && r.Device != "cpu" {
+		list = append(list, "no graphs")
+	}
+	if r.Ranks > 1 {
+		list = append(list, fmt.Sprint(r.Ranks, " ranks"))
+	}
+	return strings.Join(list, ", ")
+}
+
+func reportSpeed(w io.Writer, list []Result) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n## Models\n\nMedians. A step is one token for each sequence; its floor is weights and state through memory once.\n\n")
+	var rows [][]string
+	for i := range list {
+		r := &list[i]
+		share := "–"
+		if r.Share > 0 {
+			share = fmt.Sprintf("%.0f %%", 100*r.Share)
+		}
+		repeats := "–"
+		if r.Repeats != nil {
+			repeats = map[bool]string{true: "yes", false: "NO"}[*r.Repeats]
+		}
+		rows = append(rows, []string{r.Model, r.how(), fmt.Sprint(r.Batch), fmt.Sprint(r.Prompt), number(r.TTFT), number(r.Prefill), number(r.Step), number(r.Decode), share, repeats})
+	}
+	table(w, 2, "model|how|batch|prompt|TTFT, ms|prompt, tokens/s|step, ms|decode, tokens/s|of the floor|bitwise repeatable", rows)
+}
+
+// number leaves three digits that count, and all before the point.
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "–"
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func reportHost(w io.Writer, list []Result) {
+	var rows [][]string
+	for i := range list {
+		if r := &list[i]; r.Launches > 0 {
+			rows = append(rows, []string{r.Model, r.how(), fmt.Sprint(r.Batch), number(r.Launches), number(r.Copies), number(r.Host), number(1e3 * r.Step)})
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprint(w, "\n## What a step costs the host\n\nA captured graph is one launch, and holds its copies. Host time is what is not spent waiting for the device.\n\n")
+		table(w, 2, "model|how|batch|launches|copies|host, µs|step, µs", rows)
+	}
+}
+
+// reportPeers compares with others on the same model, batch and prompt: the best
+// of each.
+func reportPeers(w io.Writer, list []Result) {
+	var rows [][]string
+	for i := range list {
+		peer := &list[i]
+		if peer.By == "" || peer.Note != "" {
+			continue
+		}
+		decode, prefill := 0.0, 0.0
+		for _, r := range list {
+			if r.By == "" && r.Model == peer.Model && r.Batch == peer.Batch && r.Prompt == peer.Prompt && r.Ranks <= 1 {
+				decode, prefill = max(decode, r.Decode), max(prefill, r.Prefill)
+			}
+		}
+		rows = append(rows, []string{peer.Model, peer.By, fmt.Sprint(peer.Batch), fmt.Sprint(peer.Prompt), ratio(decode, peer.Decode), ratio(prefill, peer.Prefill)})
+	}
+	if len(rows) > 0 {
+		fmt.Fprint(w, "\n## Against others\n\nTokens per second of Krait's fastest way on one rank, divided by theirs: above 1, Krait is faster.\n\n")
+		table(w, 2, "model|against|batch|prompt|decode|prompt", rows)
+	}
+	for i := range list {
+		if r := &list[i]; r.Note != "" {
+			fmt.Fprintf(w, "\n%s, %s: %s\n", r.Model, r.how(), r.Note)
+		}
+	}
+}
+
+func ratio(a, b float64) string {
+	if a == 0 || b == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}
+
+func reportKernels(w io.Writer, list []Kernel) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n## Kernels\n\nThe floor is operands and results through memory once, or the arithmetic at the highest clock, whichever takes longer. Operands are packed, and not in the chip's cache.\n\n")
+	slices.SortStableFunc(list, func(a, b Kernel) int { return strings.Compare(a.Model, b.Model) })
+	var rows [][]string
+	for _, k := range list {
+		share := fmt.Sprintf("%.0f %%", 100*k.Share)
+		if k.Error != "" {
+			share = "failed: " + strings.ReplaceAll(k.Error, "\n", " ")
+		}
+		rows = append(rows, []string{k.Model, k.Phase, k.Op, k.Launch, k.Shapes, k.Bound, fmt.Sprint(k.Count), number(k.Time), number(k.Floor), share})
+	}
+	for i := range rows {
+		for j, text := range rows[i] {
+			rows[i][j] = strings.ReplaceAll(text, "|", "\\|")
+		}
+	}
+	table(w, 6, "model|phase|operation|kernel|operands|bound by|times|µs|floor, µs|of the floor", rows)
+}

@@ -1,0 +1,136 @@
+package synth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/krait-ml/krait/internal/atomicfile"
+)
+
+// folder is where a checkpoint comes to lie. Weights are in temporary files until
+// all are written.
+type folder struct {
+	dir   string
+	force bool
+	total int64
+	made  bool        // by begin
+	files []temporary // one per shard
+}
+
+type temporary struct {
+	path    string
+	tensors []tensor
+}
+
+// begin makes the folder, and looks whether there is room for total bytes.
+func (f *folder) begin(total int64) error {
+	f.total = total
+	entries, err := os.ReadDir(f.dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.made = true
+		if err := os.MkdirAll(f.dir, 0o755); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case len(entries) > 0 && !f.force:
+		return fmt.Errorf("%s is not empty; name another folder, or overwrite it with --force", f.dir)
+	}
+	if free, ok := freeBytes(f.dir); ok && free < total {
+		f.end()
+		return f.full(fmt.Sprintf("%.1f GB are free", float64(free)/1e9))
+	}
+	return nil
+}
+
+// full is the error of a disk without room.
+func (f *folder) full(detail string) error {
+	return fmt.Errorf("%s: the weights take %.1f GB, and %s; make room, name a folder on another disk, or make fewer --layers", f.dir, float64(f.total)/1e9, detail)
+}
+
+// shard writes a file of tensors.
+func (f *folder) shard(ctx context.Context, w *writer, tensors []tensor) error {
+	file, err := os.CreateTemp(f.dir, ".model.*.tmp")
+	if err != nil {
+		return err
+	}
+	f.files = append(f.files, temporary{file.Name(), tensors})
+	err = w.write(ctx, file, tensors)
+	if err == nil {
+		err = file.Chmod(0o644) // temporary files are private
+	}
+	if err = errors.Join(err, file.Close()); errors.Is(err, syscall.ENOSPC) {
+		return f.full("the disk is full")
+	}
+	return err
+}
+
+// finish takes away what was there, and puts the files in their places; the
+// config is last, since without it there is no model.
+func (f *folder) finish(config []byte) error {
+	if err := f.clear(); err != nil {
+		return err
+	}
+	index := struct {
+		Metadata map[string]int64  `json:"metadata"`
+		Map      map[string]string `json:"weight_map"`
+	}{map[string]int64{"total_size": f.total}, map[string]string{}}
+	for i, file := range f.files {
+		name := "model.safetensors"
+		if len(f.files) > 1 {
+			name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(f.files))
+		}
+		if err := os.Rename(file.path, filepath.Join(f.dir, name)); err != nil {
+			return err
+		}
+		for _, t := range file.tensors {
+			index.Map[t.name] = name
+		}
+	}
+	if len(f.files) > 1 {
+		text, err := json.MarshalIndent(index, "", "  ")
+		if err == nil {
+			err = atomicfile.Write(filepath.Join(f.dir, "model.safetensors.index.json"), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	f.files = nil
+	return atomicfile.Write(filepath.Join(f.dir, "config.json"), config)
+}
+
+// clear removes an older checkpoint, of which a file may be in the new one's way.
+func (f *folder) clear() error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		for _, pattern := range []string{"config.json", "model.safetensors", "model-*.safetensors", "model.safetensors.index.json"} {
+			if old, _ := filepath.Match(pattern, e.Name()); !old { // the patterns are good
+				continue
+			}
+			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end removes what is not finished.
+func (f *folder) end() {
+	for _, file := range f.files {
+		_ = os.Remove(file.path) // it may have been renamed
+	}
+	if f.made {
+		_ = os.Remove(f.dir) // fails where there is something in it
+	}
+}

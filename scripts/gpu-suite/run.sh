@@ -1,0 +1,220 @@
+#!/usr/bin/env bash
+# Tests and measures Krait on this machine's GPU. Needs bash, coreutils and the
+# NVIDIA driver; compares with transformers where python3 has it.
+#
+#   ./run.sh            everything, in an hour or so
+#   ./run.sh --quick    tiny models and few runs, to see that all of it works
+#
+# KRAIT_DEVICE=cuda-sim runs on a simulated GPU (with --quick only: it is slow).
+# KRAIT_TMP is a folder with 15 GB of room for weights (default: a temporary one).
+# A step that fails or hangs does not stop the others. results/ gets a log of each
+# step, numbers as JSON, and results.md; the exit status is 1 if a step failed.
+set -u
+cd "$(dirname "$0")" || exit 1
+
+quick=false
+case "${1:-}" in
+  "") ;;
+  --quick) quick=true ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+device=${KRAIT_DEVICE:-cuda}
+root=$PWD
+golden=$root/tree/testdata/golden
+results=$root/results
+made=""
+if [ -n "${KRAIT_TMP:-}" ]; then
+  tmp=$KRAIT_TMP
+  mkdir -p "$tmp" || exit 1
+else
+  tmp=$(mktemp -d) || exit 1
+  made=$tmp
+fi
+weights=$tmp/krait-suite
+cleanup() { rm -rf "$weights"; [ -z "$made" ] || rm -rf "$made"; }
+trap cleanup EXIT
+trap 'echo interrupted; exit 130' INT TERM
+
+mkdir -p "$results/logs" || exit 1
+rm -f "$results"/*.json "$results"/*.md "$results"/logs/*.log "$results"/COMMIT
+cp COMMIT "$results/COMMIT"
+export KRAIT_TEST_DEVICE=$device
+
+passed=0
+failed=()
+
+# step NAME SECONDS COMMAND...: runs it under a time limit, with a log.
+step() {
+  local name=$1 limit=$2 log status start
+  shift 2
+  log=$results/logs/$(printf '%s' "$name" | tr -c 'A-Za-z0-9._-' '_').log
+  printf '%-58s ' "$name"
+  start=$SECONDS
+  timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null
+  status=$?
+  if [ "$status" -eq 0 ]; then
+    passed=$((passed + 1))
+    printf 'ok    %4d s\n' $((SECONDS - start))
+    return 0
+  fi
+  failed+=("$name")
+  case $status in
+    124 | 137) printf 'HANGS (stopped after %d s)\n' "$limit" ;;
+    *) printf 'FAIL  %4d s, status %d\n' $((SECONDS - start)) "$status" ;;
+  esac
+  tail -n 12 "$log" | sed 's/^/    | /'
+  return 1
+}
+
+section() { printf '\n== %s\n' "$1"; }
+
+# tests PACKAGE SECONDS: the tests of a package, in their folder.
+tests() {
+  local where="on simulated GPUs"
+  if [ ! -x "tree/$1/test" ]; then
+    echo "tests of $1: they know no device but the interpreter; not here"
+    return
+  fi
+  if [ "$1" = exec/cuda/nvidia ] || grep -q KRAIT_TEST_DEVICE "tree/$1/test"; then
+    where="on $device"
+  fi
+  step "tests of $1, $where" "$2" bash -c 'cd "tree/$1" && exec ./test -test.timeout="$2s" -test.v' - "$1" $(($2 - 10))
+}
+
+# twice TP MODEL PROMPT: two runs give the same tokens.
+twice() {
+  local list=()
+  local i
+  for i in 1 2; do
+    list+=("$(./krait generate -q --device "$device" --tp "$1" --model "$2" --ids -n "$tokens" "$3")") || return 1
+  done
+  printf '%s\n' "${list[@]}"
+  [ -n "${list[0]}" ] && [ "${list[0]}" = "${list[1]}" ]
+}
+
+# like_cpu MODEL PROMPT: the GPU chooses the tokens that the CPU chooses.
+like_cpu() {
+  local a b
+  a=$(./krait generate -q --model "$1" --ids -n "$tokens" "$2") || return 1
+  b=$(./krait generate -q --device "$device" --model "$1" --ids -n "$tokens" "$2") || return 1
+  printf 'cpu  %s\n%-4s %s\n' "$a" "$device" "$b"
+  [ "$a" = "$b" ]
+}
+
+# repeatable FILES: every run gave the same logits, with graphs and without.
+repeatable() {
+  if grep -q '"repeats_bitwise": false' "$@"; then
+    echo "runs of one command gave different logits:"
+    grep -l '"repeats_bitwise": false' "$@"
+    return 1
+  fi
+  grep -ho '"logits_sha256": "[0-9a-f]*"' "$1" >"$weights/a"
+  grep -ho '"logits_sha256": "[0-9a-f]*"' "$2" >"$weights/b"
+  cmp "$weights/a" "$weights/b"
+}
+export -f twice like_cpu repeatable
+export device weights
+
+if $quick; then
+  goldens="mamba-a mamba2-g1"; ranks="1 2"; chunks=16; export tokens=4
+  shape=(--batch 1,2 --prompt 6 -n 2 --repeat 1); long=(--batch 2 --prompt 8 -n 1 --repeat 1)
+  kernels=(--decode 1 --batch 2 --prompt 5)
+else
+  goldens=$(cd "$golden" && ls -d */ | tr -d / ); ranks="1 2 4"; chunks=1,3,16; export tokens=64
+  shape=(--batch 1,8 --prompt 512 -n 128 --repeat 5); long=(--batch 8 --prompt 4096 -n 8 --repeat 5)
+  kernels=(--decode 1,8 --batch 8 --prompt 4096)
+fi
+prompt=$(seq -s ' ' 1 40)
+
+section "this machine"
+step "krait devices" 60 ./krait devices --device "${device%%:*}"
+cat "$results/logs/krait_devices.log"
+gpus=$(grep -c '^  GPU ' "$results/logs/krait_devices.log")
+if [ "$gpus" -eq 0 ]; then
+  echo "there is no GPU that $device can use; nothing to test" >&2
+  exit 1
+fi
+python=false
+if [ "$device" = cuda ] && timeout 300 python3 -c 'import torch, transformers' 2>/dev/null; then
+  python=true
+else
+  echo "no comparison with transformers: python3 does not have torch and transformers, or this is no real GPU"
+fi
+
+section "tests"
+if [ "$device" = cuda ]; then
+  tests exec/cuda/nvidia 300
+fi
+$quick || tests exec/cuda 900
+tests kernels/cuda 1800
+
+section "reference numbers of transformers"
+for name in $goldens; do
+  tolerance=1e-4
+  [ "$name" != zamba2 ] || tolerance=3e-4 # the reference's own two paths differ by 1e-4
+  for tp in $ranks; do
+    step "check $name, $tp ranks on one GPU" 600 env CUDA_VISIBLE_DEVICES=0 \
+      ./krait check --device "$device" --tp "$tp" --chunks "$chunks" --tolerance "$tolerance" "$golden/$name"
+    if [ "$gpus" -ge "$tp" ] && [ "$tp" -gt 1 ]; then
+      step "check $name, $tp ranks on a GPU each" 600 \
+        ./krait check --device "$device" --tp "$tp" --chunks "$chunks" --tolerance "$tolerance" "$golden/$name"
+    fi
+  done
+done
+
+section "repeatability"
+for name in $goldens; do
+  for tp in $ranks; do
+    step "generate with $name twice, $tp ranks" 300 bash -c 'twice "$@"' - "$tp" "$golden/$name" "$prompt"
+  done
+done
+
+# measure NAME SYNTH-FLAGS...: everything about one model.
+measure() {
+  local name=$1 dir=$weights/$1
+  shift
+  section "$name"
+  rm -rf "$weights"
+  mkdir -p "$weights"
+  step "kernels of $name" 1200 ./krait bench kernels --device "$device" "$@" "${kernels[@]}" --json "$results/$name.kernels.json"
+  step "make two layers of $name in f32" 600 ./krait synth -q "$@" --layers 2 --dtype f32 "$dir" &&
+    step "the tokens of the CPU, two layers of $name" 900 bash -c 'like_cpu "$@"' - "$dir" "$prompt"
+  rm -rf "$dir"
+  step "make $name" 1800 ./krait synth -q "$@" --dtype bf16 "$dir" || return
+  step "$name" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${shape[@]}" --json "$results/$name.json"
+  step "$name without graphs" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --no-graphs "${shape[@]}" --json "$results/$name.no-graphs.json"
+  step "$name repeats, with graphs and without" 60 bash -c 'repeatable "$@"' - "$results/$name.json" "$results/$name.no-graphs.json"
+  step "$name in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${shape[@]}" --json "$results/$name.bf16.json"
+  step "$name, long prompts" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${long[@]}" --json "$results/$name.long.json"
+  step "$name, long prompts in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${long[@]}" --json "$results/$name.long-bf16.json"
+  if $python; then
+    step "$name by transformers" 1800 python3 peers.py --model "$dir" "${shape[@]}" --json "$results/$name.peers.json"
+    step "$name by transformers, long prompts" 1800 python3 peers.py --model "$dir" "${long[@]}" --json "$results/$name.peers-long.json"
+  fi
+  rm -rf "$dir"
+}
+
+if $quick; then
+  for name in $goldens; do
+    measure "$name" --config "$golden/$name/config.json"
+  done
+else
+  for name in mamba-130m mamba-2.8b mamba2-2.7b falcon-mamba-7b; do
+    measure "$name" --like "$name"
+  done
+fi
+
+section "report"
+write_report() { ./krait bench report "$results"/*.json >"$results/results.md"; }
+export results
+export -f write_report
+step "results.md" 60 bash -c write_report
+{
+  printf '\n## Steps\n\n%d passed, %d failed\n' "$passed" "${#failed[@]}"
+  for name in "${failed[@]+"${failed[@]}"}"; do printf -- '- failed: %s\n' "$name"; done
+} >>"$results/results.md"
+
+printf '\n%d steps passed, %d failed. Commit %s\n' "$passed" "${#failed[@]}" "$(cat COMMIT)"
+for name in "${failed[@]+"${failed[@]}"}"; do printf '  failed: %s\n' "$name"; done
+echo "Numbers: $results/results.md, with JSON beside it: copy them to docs/benchmarks/"
+[ "${#failed[@]}" -eq 0 ]
