@@ -27,6 +27,7 @@ import (
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
 )
 
 // Options say how a model is opened. The zero value is a good start.
@@ -62,7 +63,7 @@ type Model struct {
 	Warnings []string
 
 	checkpoint *models.Checkpoint
-	graph      *graph.Graph   // as it runs
+	graph      *graph.Graph   // compiled for its ranks, not fused
 	mu         sync.Mutex     // of a step and its logits
 	logits     kernels.Tensor // kept here so that a step allocates nothing
 	engine     *exec.Engine
@@ -127,10 +128,14 @@ func (m *Model) start(options []Options) (*Model, error) {
 	return m, nil
 }
 
-// Compile lowers a graph and makes an engine that runs it; tensor finds the
+// Compile fuses a graph, lowers it and makes an engine that runs it; tensor finds the
 // parameters by the names that their storage gives.
 func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
-	s, err := lowering.Lower(g)
+	fused, err := passes.Fuse(g)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lowering.Lower(fused)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +204,8 @@ func (m *Model) Defaults() Generate {
 // Graph is the model as a graph, as its family defines it.
 func (m *Model) Graph() *graph.Graph { return m.checkpoint.Graph }
 
-// Sharded is the graph that runs: the model's, compiled for its ranks.
+// Sharded is the model's graph, compiled for its ranks. What runs gives the same
+// bits: neighbouring operations of it are fused.
 func (m *Model) Sharded() *graph.Graph { return m.graph }
 
 // Ranks is the number of ranks that run the model.

@@ -205,7 +205,11 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 			attrs[a.Name] = 0.5 // eps and max: large enough to matter
 		}
 	}
-	b.Output("y", b.Apply("y", op.Name, attrs, args...)[0])
+	for i, v := range b.Apply("y", op.Name, attrs, args...) {
+		if v != nil && !slices.ContainsFunc(op.States, func(p graph.StatePair) bool { return p.Result == i }) {
+			b.Output(v.Name, v)
+		}
+	}
 	g, err := b.Graph()
 	if err != nil {
 		t.Fatal(err)
@@ -378,14 +382,24 @@ func step(t *rapid.T, e *exec.Engine, b *exec.Batch) {
 	}
 }
 
+// output is the rows of the result, each followed by that of the second where
+// there is one.
 func output(t *rapid.T, e *exec.Engine) []float32 {
 	out, err := e.Output("y")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := make([]float32, out.Rows()*out.Cols)
+	results := []kernels.Tensor{out}
+	if second, err := e.Output("y_1"); err == nil {
+		results = append(results, second)
+	}
+	all := []float32{}
 	for i := range out.Rows() {
-		out.Read(all[i*out.Cols:(i+1)*out.Cols], i*out.Stride)
+		for _, r := range results {
+			row := make([]float32, r.Cols)
+			r.Read(row, i*r.Stride)
+			all = append(all, row...)
+		}
 	}
 	return all
 }

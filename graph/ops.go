@@ -74,7 +74,7 @@ var table = []*Op{
 
 	// State-space models.
 	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
-		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D},
+		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D(3)},
 	{Name: "selective_scan", Doc: "h = exp(dt A) h + dt u B, y = C h (Gu and Dao 2023, eq. 2): u dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q), t! (g q), (g q) n!, t! (g n!), t! (g n!), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
 		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
@@ -94,6 +94,17 @@ var table = []*Op{
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
 		Attrs: []Attr{{"act", StringAttr, "silu"}, {"top", IntAttr, nil}}, check: checkExperts, cost: costExperts},
+
+	// Fused: what the pass fuse makes of neighbours. Each gives the bits of the
+	// operations that it stands for, and may be partial where they may.
+	{Name: "add_rmsnorm", Doc: "x + y, and w · (x + y) / sqrt(mean (x + y)² + eps): add and rmsnorm", Class: Compute,
+		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"5 t d"}},
+	{Name: "conv1d_silu", Doc: "silu(conv1d(x) + b): conv1d, bias and silu: x w b state seg", Class: Compute,
+		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afffi", States: []StatePair{{3, 1}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
+	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{1}}, Work: []string{"5"}},
+	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", Work: []string{"5 t n"}},
+	{Name: "add_scaled", Doc: "y + x · d, d per channel or head: scale and add", Class: Compute,
+		Rule: rule("t (h p!), t (h p!), h -> t (h p!)"), Operands: "aaf", Linear: [][]int{{0, 1}}, Work: []string{"2 t h p"}},
 
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective,

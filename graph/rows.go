@@ -21,11 +21,14 @@ func checkSegments(operand int) func(*Node, *binding) error {
 	}
 }
 
-func checkConv1D(n *Node, b *binding) error {
-	if b.size['m'] != b.size['w']-1 {
-		return fmt.Errorf("a filter of width %d needs a state of width %d, found %d", b.size['w'], b.size['w']-1, b.size['m'])
+// checkConv1D checks filter and state, and the segments, which are operand seg.
+func checkConv1D(seg int) func(*Node, *binding) error {
+	return func(n *Node, b *binding) error {
+		if b.size['m'] != b.size['w']-1 {
+			return fmt.Errorf("a filter of width %d needs a state of width %d, found %d", b.size['w'], b.size['w']-1, b.size['m'])
+		}
+		return checkSegments(seg)(n, b)
 	}
-	return checkSegments(3)(n, b)
 }
 
 // costEmbedding: only the rows that are looked up are read.

@@ -43,6 +43,8 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge},
 	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of what travels, dequantize",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize},
+	{Name: "fuse", Doc: "neighbouring operations whose values in between nobody else takes -> one operation",
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
 }
 
 // order holds which pass must come before which, and why.
@@ -55,9 +57,14 @@ var order = []struct{ first, then, why string }{
 	{"partition", "merge", "there are no collectives before"},
 	{"merge", "quantize", "quantized operands would keep launches apart"},
 	{"partition", "quantize", "there are no collectives before"},
+	{"decompose", "fuse", "a norm that comes apart has no sum for a neighbour"},
+	{"partition", "fuse", "strategies give layouts to the operations apart, and proofs speak of them"},
+	{"merge", "fuse", "merge moves what waits for a launch, and so changes who is whose neighbour"},
+	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
-// Default is the list of passes that compile a model.
+// Default is the list of passes that compile a model. What runs is fused after
+// them, by [Fuse]: what is proved and drawn is not.
 var Default = []string{"unpack", "decompose", "partition", "merge", "quantize"}
 
 // Lookup finds passes by name and refuses an order that breaks a constraint.

@@ -71,7 +71,7 @@ var colours = map[graph.Class]string{
 
 // heavy operations have a colour of their own.
 var heavy = map[string]string{"matmul": "#dae8fc", "head_down": "#dae8fc", "head_up": "#dae8fc", "experts": "#dae8fc",
-	"conv1d": "#d5e8d4", "selective_scan": "#d5e8d4", "ssd_scan": "#d5e8d4", "attention": "#d5e8d4"}
+	"conv1d": "#d5e8d4", "conv1d_silu": "#d5e8d4", "selective_scan": "#d5e8d4", "ssd_scan": "#d5e8d4", "attention": "#d5e8d4"}
 
 // layoutColours tell at a glance what lies over the ranks, and how.
 var layoutColours = map[graph.LayoutKind]string{graph.Sharded: "#1f5fa8", graph.Partial: "#c0392b"}

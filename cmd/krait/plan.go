@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
 
@@ -71,11 +72,14 @@ Without DIR it is the embedded model's.`,
 	return c
 }
 
-// lowered makes the schedules of a model or of graph text.
+// lowered makes the schedules of a model or of graph text, fused as they run.
 func lowered(path string, s krait.Sharding) ([]*lowering.Schedule, error) {
 	g, err := readGraph(path)
 	if err == nil && g.Stage < graph.PartitionedStage {
 		g, err = krait.Shard(g, s)
+	}
+	if err == nil {
+		g, err = passes.Fuse(g)
 	}
 	if err != nil {
 		return nil, err

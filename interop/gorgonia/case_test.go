@@ -251,10 +251,14 @@ func (c *opCase) apply(attrs graph.Attrs, operands ...operand) {
 	for _, o := range operands {
 		args = append(args, o.value)
 	}
-	c.b.Output("y", c.b.Apply("y", c.op.Name, attrs, args...)[0])
+	for i, v := range c.b.Apply("y", c.op.Name, attrs, args...) {
+		if v != nil && !slices.ContainsFunc(c.op.States, func(p graph.StatePair) bool { return p.Result == i }) {
+			c.b.Output(v.Name, v)
+		}
+	}
 }
 
-// run steps krait's graph with the kernels given. It returns the result and then
+// run steps krait's graph with the kernels given. It returns the results and then
 // each state, sequence by sequence.
 func (c *opCase) run(set kernels.Set) [][]float32 {
 	g, err := c.b.Graph()
@@ -276,11 +280,15 @@ func (c *opCase) run(set kernels.Set) [][]float32 {
 		}
 	}
 	c.must(e.Step(context.Background(), &c.batch))
-	y, err := e.Output("y")
-	c.must(err)
-	results := [][]float32{nil}
-	for i := range y.Rows() {
-		results[0] = append(results[0], y.Row(i)...)
+	var results [][]float32
+	for _, o := range g.Outputs {
+		y, err := e.Output(o.Name)
+		c.must(err)
+		var all []float32
+		for i := range y.Rows() {
+			all = append(all, y.Row(i)...)
+		}
+		results = append(results, all)
 	}
 	for _, st := range c.states {
 		var all []float32

@@ -58,6 +58,12 @@ var oracles = map[string]struct {
 	"selective_scan": {run: selectiveScan},
 	"ssd_scan":       {run: ssdScan},
 
+	"add_rmsnorm":   {run: addRMSNorm},
+	"conv1d_silu":   {run: convSilu},
+	"silu_mul":      {run: pairs(func(x, y *G.Node) (*G.Node, error) { return G.HadamardProd(silu(x), y) })},
+	"bias_softplus": {run: biasSoftplus},
+	"add_scaled":    {run: addScaled},
+
 	"rotary":    {run: rotary},
 	"attention": {run: attention},
 	"router":    {run: router},

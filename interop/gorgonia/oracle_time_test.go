@@ -10,12 +10,32 @@ import (
 // conv1d is a sum over taps: the inputs so many tokens back, times a weight per
 // channel. Shifting the inputs is done here, as Gorgonia confuses slices.
 func conv1d(c *opCase) [][]float64 {
-	ch, w := c.size("c"), c.few("w")
-	m := w - 1
-	x, weight := c.input(graph.Size(ch)), c.param(c.normal, graph.Size(ch), graph.Size(w))
-	state := c.state(graph.Size(ch), graph.Size(m))
+	x, weight := c.filter()
+	state := c.state(x.value.Type.Dims[1], graph.Size(weight.cols-1))
 	c.apply(nil, x, weight, state, c.segments())
+	return convolution(c, x, weight, state, func(sum, _ *G.Node) *G.Node { return sum }, matrix{1, 1, []float64{0}})
+}
 
+func convSilu(c *opCase) [][]float64 {
+	x, weight := c.filter()
+	b := c.param(c.normal, x.value.Type.Dims[1])
+	state := c.state(x.value.Type.Dims[1], graph.Size(weight.cols-1))
+	c.apply(nil, x, weight, b, state, c.segments())
+	return convolution(c, x, weight, state, func(sum, b *G.Node) *G.Node {
+		return silu(G.Must(G.BroadcastAdd(sum, b, nil, []byte{0})))
+	}, b.matrix)
+}
+
+// filter draws what is convolved, and the weights.
+func (c *opCase) filter() (x, weight operand) {
+	ch := graph.Size(c.size("c"))
+	return c.input(ch), c.param(c.normal, ch, graph.Size(c.few("w")))
+}
+
+// convolution puts out what then makes of the sum and of its operand.
+func convolution(c *opCase, x, weight, state operand, then func(sum, operand *G.Node) *G.Node, operand matrix) [][]float64 {
+	ch, w := weight.rows, weight.cols
+	m := w - 1
 	// past is channel j of sequence s, at tokens after the oldest in its state.
 	past := func(s, at, j int) float64 {
 		if at < m {
@@ -38,8 +58,8 @@ func conv1d(c *opCase) [][]float64 {
 				sum = G.Must(G.Add(sum, tap))
 			}
 		}
-		return sum
-	}, operands...)
+		return then(sum, n[2*w])
+	}, append(operands, operand)...)
 	after := matrixOf(state.rows, state.cols, func(s, i int) float64 { return past(s, c.batch.Sequences[s].Len+i%m, i/m) })
 	return [][]float64{y, after.v}
 }

@@ -51,4 +51,10 @@ var Kernels = kernels.Set{
 	"conv1d":         {Units: convUnits, Run: conv1d},
 	"selective_scan": {Units: scanUnits, Run: selectiveScan},
 	"ssd_scan":       {Units: ssdUnits, Run: ssdScan},
+
+	"add_rmsnorm":   {Units: kernels.RowUnits, Run: addRMSNorm},
+	"conv1d_silu":   {Units: convSiluUnits, Run: convSilu},
+	"silu_mul":      {Units: kernels.RowUnits, Run: siluMul},
+	"bias_softplus": {Units: kernels.RowUnits, Run: biasSoftplus},
+	"add_scaled":    {Units: kernels.RowUnits, Run: addScaled},
 }

@@ -9,10 +9,14 @@ func blocks(channels int) int { return (channels + channelBlock - 1) / channelBl
 
 func convUnits(c *kernels.Call) int { return c.Args[3].Rows() * blocks(c.Results[0].Cols) }
 
-// conv1d: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the
-// segment come from the state, which then takes the segment's last ones.
 func conv1d(c *kernels.Call, lo, hi int) {
-	x, w, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Results[0]
+	convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], lo, hi, nil)
+}
+
+// convolve: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the
+// segment come from the state, which then takes the segment's last ones. With a
+// bias it is silu of that and the bias.
+func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
 	width := w.Cols
 	perSeq := blocks(y.Cols)
 	for u := lo; u < hi; u++ {
@@ -36,6 +40,9 @@ func conv1d(c *kernels.Call, lo, hi int) {
 				for k := range out {
 					out[k] += w.F32[(from+k)*w.Stride+j] * in[k]
 				}
+			}
+			if bias != nil {
+				addSilu(out, bias[from:to])
 			}
 		}
 		shift(history, x, start, tokens, from, to, width-1)

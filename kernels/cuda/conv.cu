@@ -1,13 +1,18 @@
 // Causal depthwise convolution over time: y[t, c] = Σ_j w[c, j] x[t-width+1+j, c].
 // What is before the segment comes from the state, which has width-1 inputs per
-// channel, oldest first.
+// channel, oldest first. With a bias, what is put out is silu(y + bias).
 #include "krait.h"
+
+// A channel's bias; 0 where there is none, and finish does not ask for it.
+DEVICE float bias_of(const float *bias, int c) { return bias ? bias[c] : 0; }
+
+DEVICE float finish(float sum, bool biased, float b) { return biased ? math::silu(sum + b) : sum; }
 
 // One thread per channel does a piece of piece_tokens tokens of a sequence;
 // blocks are (channels / 128, pieces). The state is read only.
 const int piece_tokens = 32;
 
-KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width) {
+KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias) {
 	Piece p;
 	int c = block_x() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_y(), p) || c >= cols)
@@ -16,6 +21,7 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 	y += p.first * ys + c;
 	w += c * ws;
 	const float *history = state + p.slot * hs + (i64)c * (width - 1);
+	float b = bias_of(bias, c);
 	for (int t = 0; t < p.tokens; t++) {
 		float sum = 0;
 		for (int j = 0; j < width; j++) {
@@ -23,13 +29,13 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 			float in = p.at + back >= 0 ? x[back * xs] : history[p.at + back + width - 1];
 			sum = fma(w[j], in, sum);
 		}
-		y[t * ys] = sum;
+		y[t * ys] = finish(sum, bias, b);
 	}
 }
 
 // The same where the filter is 4 wide, as it mostly is: the inputs that are
 // needed again stay in registers, and loads run ahead.
-KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int) {
+KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) {
 	Piece p;
 	int c = block_x() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_y(), p) || c >= cols)
@@ -38,13 +44,13 @@ KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *
 	y += p.first * ys + c;
 	w += c * ws;
 	const float *history = state + p.slot * hs + (i64)c * 3;
-	float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+	float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], added = bias_of(bias, c);
 	float a = p.at ? x[-3 * xs] : history[0];
 	float b = p.at ? x[-2 * xs] : history[1];
 	float d = p.at ? x[-1 * xs] : history[2];
 	_Pragma("unroll 4") for (int t = 0; t < p.tokens; t++) {
 		float e = x[t * xs];
-		y[t * ys] = fma(w3, e, fma(w2, d, fma(w1, b, w0 * a)));
+		y[t * ys] = finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), bias, added);
 		a = b, b = d, d = e;
 	}
 }
@@ -65,7 +71,7 @@ KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, float *sta
 }
 
 // One token per sequence. Blocks are (channels / 128, sequences).
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
+KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {
 	int c = block_x() * 128 + thread();
 	int first = seg[3 * block_y()], tokens = seg[3 * block_y() + 1], slot = seg[3 * block_y() + 2];
 	if (c >= cols || tokens < 1)
@@ -81,5 +87,5 @@ KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__
 	}
 	if (width > 1)
 		history[width - 2] = in;
-	y[first * ys + c] = fma(w[width - 1], in, sum);
+	y[first * ys + c] = finish(fma(w[width - 1], in, sum), bias, bias_of(bias, c));
 }

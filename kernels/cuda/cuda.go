@@ -98,7 +98,7 @@ var Kernels = Set{
 	"select_rows": {plan: selectRows},
 
 	"matmul": {plan: matmul},
-	"bias":   {plan: bias},
+	"bias":   {plan: perChannel("add")},
 	"scale":  {plan: scale},
 	"add":    {plan: zip("add")},
 	"mul":    {plan: zip("mul")},
@@ -138,6 +138,12 @@ var Kernels = Set{
 	"conv1d":         {plan: conv1d},
 	"selective_scan": {plan: selectiveScan},
 	"ssd_scan":       {plan: ssdScan},
+
+	"add_rmsnorm":   {plan: addRMSNorm},
+	"conv1d_silu":   {plan: convSilu},
+	"silu_mul":      {plan: zip("silu_mul")},
+	"bias_softplus": {plan: perChannel("bias_softplus")},
+	"add_scaled":    {plan: addScaled},
 }
 
 // launch appends a launch, unless there is nothing to do.

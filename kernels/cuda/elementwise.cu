@@ -46,19 +46,39 @@ KERNEL THREADS(256) mul(float *__restrict__ y, i64 ys, const float *__restrict__
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x * y; });
 }
 
-// Each size neighbours have one factor.
+// v times its factors, of which each size neighbours have one; v is n channels
+// from j on.
+DEVICE f32x4 scaled(f32x4 v, const float *d, int j, int n, int size) {
+	u32 h = (u32)j / (u32)size, at = j - h * size;
+	UNROLL for (int k = 0; k < 4; k++) {
+		if (k < n)
+			v[k] *= d[h];
+		if (++at == size)
+			at = 0, h++;
+	}
+	return v;
+}
+
 KERNEL THREADS(256) scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
+	each4(cols, [=](i64 i, int j, int n) { store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), d, j, n, size), n, vec); });
+}
+
+// y = a + x · d.
+KERNEL THREADS(256) add_scaled(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
 	each4(cols, [=](i64 i, int j, int n) {
-		f32x4 v = load4(x + i * xs + j, n, vec);
-		u32 h = (u32)j / (u32)size, at = j - h * size;
-		UNROLL for (int k = 0; k < 4; k++) {
-			if (k < n)
-				v[k] *= d[h];
-			if (++at == size)
-				at = 0, h++;
-		}
-		store4(y + i * ys + j, v, n, vec);
+		f32x4 v = scaled(load4(x + i * xs + j, n, vec), d, j, n, size);
+		store4(y + i * ys + j, load4(a + i * as + j, n, vec) + v, n, vec);
 	});
+}
+
+// The same two steps at once for fused operations, which give the bits of the
+// operations apart.
+KERNEL THREADS(256) silu_mul(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
+}
+
+KERNEL THREADS(256) bias_softplus(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::softplus(x + y); });
 }
 
 template <class Out, class In> DEVICE void convert(Out *y, i64 ys, const In *x, i64 xs, int cols, int vec) {

@@ -62,12 +62,14 @@ func zip(function string) func(*Call) error {
 	}
 }
 
-// bias adds the same row everywhere.
-func bias(c *Call) error {
-	x, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	grid, block := elementGrid(y.Rows(), y.Cols)
-	c.launch("elementwise", "add", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), b.Ptr, int64(0), y.Cols, aligned(x, y) && b.Ptr%16 == 0)
-	return nil
+// perChannel launches a function of a tensor and of the same row everywhere.
+func perChannel(function string) func(*Call) error {
+	return func(c *Call) error {
+		x, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
+		grid, block := elementGrid(y.Rows(), y.Cols)
+		c.launch("elementwise", function, grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), b.Ptr, int64(0), y.Cols, aligned(x, y) && b.Ptr%16 == 0)
+		return nil
+	}
 }
 
 func scale(c *Call) error {
@@ -77,5 +79,15 @@ func scale(c *Call) error {
 	}
 	grid, block := elementGrid(y.Rows(), y.Cols)
 	c.launch("elementwise", "scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), d.Ptr, y.Cols, y.Cols/d.Rows(), aligned(x, y))
+	return nil
+}
+
+func addScaled(c *Call) error {
+	a, x, d, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
+	if d.Rows() == 0 {
+		return nil
+	}
+	grid, block := elementGrid(y.Rows(), y.Cols)
+	c.launch("elementwise", "add_scaled", grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), x.Ptr, x.stride(), d.Ptr, y.Cols, y.Cols/d.Rows(), aligned(a, x, y))
 	return nil
 }

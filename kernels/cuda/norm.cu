@@ -29,6 +29,21 @@ KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restr
 	}
 }
 
+// s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
+// same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.
+KERNEL THREADS(1024) add_rmsnorm(float *__restrict__ y, i64 ys, float *__restrict__ s, i64 ss, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
+	y += block_x() * ys, s += block_x() * ss, a += block_x() * as, b += block_x() * bs;
+	float sum = 0;
+	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
+		f32x4 v = load4(a + j, size - j, vec) + load4(b + j, size - j, vec);
+		store4(s + j, v, size - j, vec);
+		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
+	}
+	float f = inverse_rms(block_sum(sum), size, eps);
+	for (int j = 4 * thread(); j < size; j += 4 * threads())
+		store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
+}
+
 // The sum of squares of what the rank holds of each group of size channels: of
 // the axis it has cols channels from x_start and groups from y_start on. Blocks
 // are (rows, groups).

@@ -25,6 +25,16 @@ func (c *Call) rmsnorm(groups int) error {
 	return nil
 }
 
+func addRMSNorm(c *Call) error {
+	a, b, w, sum, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
+	if y.Cols == 0 {
+		return nil
+	}
+	c.launch("norm", "add_rmsnorm", [3]int{y.Rows(), 1, 1}, normThreads(y.Cols), 0, y.Ptr, y.stride(), sum.Ptr, sum.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
+		w.Ptr, y.Cols, aligned(a, b, sum, y) && w.Ptr%16 == 0, float32(c.Attrs.Float("eps")))
+	return nil
+}
+
 // sumsq is the sum of one group: what the rank has of the row.
 func sumsq(c *Call) error {
 	c.groupSumsq(c.Args[0].Cols, 1, 0, 0)

@@ -51,6 +51,12 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"conv1d":         convCase,
 	"selective_scan": selectiveCase,
 	"ssd_scan":       ssdCase,
+
+	"add_rmsnorm":   addNormCase,
+	"conv1d_silu":   convSiluCase,
+	"silu_mul":      zipCase,
+	"bias_softplus": biasCase,
+	"add_scaled":    addScaledCase,
 }
 
 // TestOps runs every operation on the device and in float64, twice in a row so
@@ -481,5 +487,35 @@ func expertsOf(d *draw, e, i, k, n int, format graph.DType) func() kernels.Call 
 			return v
 		})
 		return call(attrs, one(d.tensor(graph.F32, t, n)), d.tensor(graph.F32, t, k), weights, gate, up, down)
+	}
+}
+
+func addNormCase(d *draw) func() kernels.Call {
+	next := normCase(d)
+	return func() kernels.Call {
+		c := next()
+		x, w := c.Args[0], c.Args[1]
+		more := func() kernels.Tensor { return d.tensor(graph.F32, x.Rows(), x.Cols) }
+		return call(c.Attrs, []kernels.Tensor{more(), c.Results[0]}, x, more(), w)
+	}
+}
+
+func convSiluCase(d *draw) func() kernels.Call {
+	next := convCase(d)
+	var b kernels.Tensor
+	return func() kernels.Call {
+		c := next()
+		if b.F32 == nil {
+			b = d.packed(graph.F32, c.Args[1].Rows())
+		}
+		return call(nil, c.Results, c.Args[0], c.Args[1], b, c.Args[2], c.Args[3])
+	}
+}
+
+func addScaledCase(d *draw) func() kernels.Call {
+	next := scaleCase(d)
+	return func() kernels.Call {
+		c := next()
+		return call(nil, c.Results, d.tensor(graph.F32, c.Args[0].Rows(), c.Args[0].Cols), c.Args[0], c.Args[1])
 	}
 }

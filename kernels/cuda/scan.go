@@ -21,16 +21,21 @@ var ssdMMAShared = map[int]int{128: 54784, 256: 95744}
 // pieces is how many pieces of size tokens t tokens of s sequences can make.
 func pieces(t, s, size int) int { return min(t, t/size+s) }
 
-// conv1d is in two steps where sequences have several tokens: blocks of one
+func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], 0) }
+
+func convSilu(c *Call) error { return c.convolve(&c.Args[3], &c.Args[4], c.Args[2].Ptr) }
+
+// convolve is in two steps where sequences have several tokens: blocks of one
 // sequence read the old state, so that only a later launch may write the new.
-func conv1d(c *Call) error {
-	x, w, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Results[0]
+// Without a bias, its address is 0.
+func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
+	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	t, s, width := y.Rows(), seg.Rows(), w.Cols
 	blocks := ceilDiv(y.Cols, convChannels)
 	grid, block := [3]int{blocks, s, 1}, [3]int{convChannels}
 	if t == s {
 		c.launch("conv", "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
+			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias)
 		return nil
 	}
 	function := "conv1d_pieces"
@@ -38,7 +43,7 @@ func conv1d(c *Call) error {
 		function = "conv1d_pieces_4"
 	}
 	c.launch("conv", function, [3]int{blocks, pieces(t, s, convTokens), 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width)
+		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias)
 	if width > 1 {
 		c.launch("conv", "conv1d_state", grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
 	}

@@ -26,7 +26,7 @@ var Kernels = kernels.Set{
 	"head_up":   whole(headMatmul),
 	"concat":    whole(concat),
 
-	"silu":      whole(each(func(x float64) float64 { return x / (1 + math.Exp(-x)) })),
+	"silu":      whole(each(silu)),
 	"gelu":      whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
 	"gelu_tanh": whole(each(geluTanh)),
 	"relu":      whole(each(func(x float64) float64 { return math.Max(x, 0) })),
@@ -56,6 +56,12 @@ var Kernels = kernels.Set{
 	"conv1d":         whole(conv1d),
 	"selective_scan": whole(selectiveScan),
 	"ssd_scan":       whole(ssdScan),
+
+	"add_rmsnorm":   whole(addRMSNorm),
+	"conv1d_silu":   whole(convSilu),
+	"silu_mul":      whole(zip(func(x, y float64) float64 { return silu(x) * y })),
+	"bias_softplus": whole(perChannel(func(x, b float64) float64 { return softplus(x + b) })),
+	"add_scaled":    whole(addScaled),
 }
 
 // whole runs an operation in one part.
@@ -132,6 +138,8 @@ func perChannel(f func(x, v float64) float64) func(*kernels.Call) {
 		fill(c, func(i, j int) float64 { return f(at(x, i, j), at(v, j/(x.Cols/v.Rows()), 0)) })
 	}
 }
+
+func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
 func geluTanh(x float64) float64 {
 	return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))

@@ -7,7 +7,12 @@ import (
 )
 
 func conv1d(c *kernels.Call) {
-	x, w, state, seg, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Results[0]
+	convolve(c, &c.Args[2], &c.Args[3], func(sum float64, _ int) float64 { return sum })
+}
+
+// convolve puts out what then makes of the sum of a channel.
+func convolve(c *kernels.Call, state, seg *kernels.Tensor, then func(sum float64, ch int) float64) {
+	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	for s := range seg.Rows() {
 		start, tokens, slot := seg.Segment(s)
 		for ch := range y.Cols {
@@ -21,7 +26,7 @@ func conv1d(c *kernels.Call) {
 				for j := range w.Cols {
 					sum += at(w, ch, j) * in[t+j]
 				}
-				set(y, start+t, ch, sum)
+				set(y, start+t, ch, then(sum, ch))
 			}
 			for j := range w.Cols - 1 {
 				set(state, slot, ch*(w.Cols-1)+j, in[tokens+j])

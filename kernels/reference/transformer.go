@@ -119,7 +119,7 @@ func experts(c *kernels.Call) {
 	x, p, gate, up, down := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4]
 	hidden, width := gate.Dims[1], gate.Dims[2]
 	act := map[string]func(float64) float64{
-		"silu":      func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+		"silu":      silu,
 		"gelu":      func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) },
 		"gelu_tanh": geluTanh,
 		"relu":      func(x float64) float64 { return math.Max(x, 0) },

@@ -1,0 +1,91 @@
+package krait
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// TestFusedModels: for every checkpoint, on one rank and on three, what runs gives
+// the bits of the graph that is proved and drawn, in which nothing is fused.
+func TestFusedModels(t *testing.T) {
+	configs, err := filepath.Glob("testdata/golden/*/config.json")
+	if err != nil || len(configs) == 0 {
+		t.Fatalf("%d checkpoints: %v", len(configs), err)
+	}
+	for _, config := range configs {
+		for _, ranks := range []int{1, 3} {
+			dir := filepath.Dir(config)
+			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
+				m, err := Open(dir, Options{Slots: 2, Sharding: Sharding{Ranks: ranks}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				compareApart(t, m)
+			})
+		}
+	}
+}
+
+// compareApart runs two sequences, a prompt and then a token each, on the model's
+// engine and on one of its graph as it is.
+func compareApart(t *testing.T, m *Model) {
+	schedules, err := lowering.Lower(m.Sharded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apart, err := exec.New(schedules, m.checkpoint.Tensor, exec.Options{Slots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer apart.Close()
+	engines := []*exec.Engine{m.Engine(), apart}
+	for _, e := range engines {
+		for range 2 {
+			if _, err := e.Alloc(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, batch := range []exec.Batch{
+		{Sequences: []exec.Sequence{{Slot: 1, Tokens: []int{1, 2, 3, 4, 5, 6, 7}, Rows: []int{0, 6}}, {Slot: 0, Tokens: []int{9, 8}, Rows: []int{1}}}},
+		{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{3}, Rows: []int{0}}, {Slot: 1, Tokens: []int{5}, Rows: []int{0}}}},
+	} {
+		var got [2][]float32
+		for i, e := range engines {
+			if err := e.Step(context.Background(), &batch); err != nil {
+				t.Fatal(err)
+			}
+			out, err := e.Output("logits")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row := range out.Rows() {
+				got[i] = append(got[i], out.Row(row)...)
+			}
+			for _, n := range m.Sharded().Leaves("state") {
+				for slot := range 2 {
+					s, err := e.State(slot, n.Name())
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[i] = append(got[i], s...)
+				}
+			}
+		}
+		if len(got[0]) != len(got[1]) {
+			t.Fatalf("%d numbers, and apart %d", len(got[0]), len(got[1]))
+		}
+		for k := range got[0] {
+			if math.Float32bits(got[0][k]) != math.Float32bits(got[1][k]) {
+				t.Fatalf("number %d is %g, and apart %g", k, got[0][k], got[1][k])
+			}
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+// addRMSNorm norms the sum before it is rounded.
+func addRMSNorm(c *kernels.Call) {
+	x, y, w, sum, normed := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
+	for i := range sum.Rows() {
+		var squares float64
+		for j := range sum.Cols {
+			v := at(x, i, j) + at(y, i, j)
+			set(sum, i, j, v)
+			squares += v * v
+		}
+		rms := math.Sqrt(squares/float64(sum.Cols) + c.Attrs.Float("eps"))
+		for j := range sum.Cols {
+			set(normed, i, j, at(w, j, 0)*(at(x, i, j)+at(y, i, j))/rms)
+		}
+	}
+}
+
+func convSilu(c *kernels.Call) {
+	b := &c.Args[2]
+	convolve(c, &c.Args[3], &c.Args[4], func(sum float64, ch int) float64 { return silu(sum + at(b, ch, 0)) })
+}
+
+func addScaled(c *kernels.Call) {
+	y, x, d := &c.Args[0], &c.Args[1], &c.Args[2]
+	fill(c, func(i, j int) float64 { return at(y, i, j) + at(x, i, j)*at(d, j/(x.Cols/d.Rows()), 0) })
+}
