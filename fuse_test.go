@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
@@ -45,8 +46,7 @@ func compareApart(t *testing.T, m *Model) {
 		t.Fatal(err)
 	}
 	defer apart.Close()
-	engines := []*exec.Engine{m.Engine(), apart}
-	for _, e := range engines {
+	for _, e := range []*exec.Engine{m.Engine(), apart} {
 		for range 2 {
 			if _, err := e.Alloc(); err != nil {
 				t.Fatal(err)
@@ -57,35 +57,39 @@ func compareApart(t *testing.T, m *Model) {
 		{Sequences: []exec.Sequence{{Slot: 1, Tokens: []int{1, 2, 3, 4, 5, 6, 7}, Rows: []int{0, 6}}, {Slot: 0, Tokens: []int{9, 8}, Rows: []int{1}}}},
 		{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{3}, Rows: []int{0}}, {Slot: 1, Tokens: []int{5}, Rows: []int{0}}}},
 	} {
-		var got [2][]float32
-		for i, e := range engines {
-			if err := e.Step(context.Background(), &batch); err != nil {
-				t.Fatal(err)
-			}
-			out, err := e.Output("logits")
+		got, want := stepAll(t, m, m.Engine(), &batch), stepAll(t, m, apart, &batch)
+		if !slices.Equal(got, want) {
+			t.Fatal("logits or states are not what they are apart")
+		}
+	}
+}
+
+// stepAll steps an engine and gives the bits of its logits, and of the states.
+func stepAll(t *testing.T, m *Model, e *exec.Engine, b *exec.Batch) (bits []uint32) {
+	t.Helper()
+	if err := e.Step(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+	add := func(values []float32) {
+		for _, v := range values {
+			bits = append(bits, math.Float32bits(v))
+		}
+	}
+	out, err := e.Output("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row := range out.Rows() {
+		add(out.Row(row))
+	}
+	for _, n := range m.Sharded().Leaves("state") {
+		for slot := range 2 {
+			s, err := e.State(slot, n.Name())
 			if err != nil {
 				t.Fatal(err)
 			}
-			for row := range out.Rows() {
-				got[i] = append(got[i], out.Row(row)...)
-			}
-			for _, n := range m.Sharded().Leaves("state") {
-				for slot := range 2 {
-					s, err := e.State(slot, n.Name())
-					if err != nil {
-						t.Fatal(err)
-					}
-					got[i] = append(got[i], s...)
-				}
-			}
-		}
-		if len(got[0]) != len(got[1]) {
-			t.Fatalf("%d numbers, and apart %d", len(got[0]), len(got[1]))
-		}
-		for k := range got[0] {
-			if math.Float32bits(got[0][k]) != math.Float32bits(got[1][k]) {
-				t.Fatalf("number %d is %g, and apart %g", k, got[0][k], got[1][k])
-			}
+			add(s)
 		}
 	}
+	return bits
 }

@@ -43,6 +43,10 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 			t.Fatal(err)
 		}
 	}
+	g, err = passes.Fuse(g)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)

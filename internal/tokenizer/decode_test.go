@@ -47,7 +47,7 @@ func naiveByteFallback(tokens []string) (result []string) {
 		if utf8.Valid(run) {
 			result = append(result, string(run))
 		} else {
-			result = append(result, strings.Repeat("\uFFFD", len(run)))
+			result = append(result, slices.Repeat([]string{"\uFFFD"}, len(run))...) // a token per byte, as in the library
 		}
 		if len(tokens) > 0 {
 			result, tokens = append(result, tokens[0]), tokens[1:]
