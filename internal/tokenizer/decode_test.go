@@ -44,7 +44,9 @@ func naiveByteFallback(tokens []string) (result []string) {
 			}
 			run, tokens = append(run, b), tokens[1:]
 		}
-		if utf8.Valid(run) {
+		if len(run) == 0 {
+			// no bytes here
+		} else if utf8.Valid(run) {
 			result = append(result, string(run))
 		} else {
 			result = append(result, slices.Repeat([]string{"\uFFFD"}, len(run))...) // a token per byte, as in the library
@@ -53,7 +55,7 @@ func naiveByteFallback(tokens []string) (result []string) {
 			result, tokens = append(result, tokens[0]), tokens[1:]
 		}
 	}
-	return slices.DeleteFunc(result, func(s string) bool { return s == "" && len(result) > 1 })
+	return result
 }
 
 func naiveCTC(tokens []string) (result []string) {
