@@ -34,6 +34,9 @@ import (
 type Options struct {
 	// Slots is how many sequences can be under way at the same time; 0 is 8.
 	Slots int
+	// Context is how many tokens of a sequence attention can look back on: the
+	// room of its caches. 0 lets them grow as sequences do.
+	Context int
 	// Strict makes errors of what otherwise becomes a warning: unknown config
 	// keys and unused tensors.
 	Strict bool
@@ -139,7 +142,7 @@ func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Op
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Workers: o.Workers, Device: o.Device, Progress: o.Progress}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, Workers: o.Workers, Device: o.Device, Progress: o.Progress}
 	if o.Reference && o.Device != nil {
 		return nil, errors.New("the reference kernels run on the CPU only; leave out the device")
 	}

@@ -329,6 +329,29 @@ func TestKeepsGroups(t *testing.T) {
 	}
 }
 
+// TestContext: caches that may not grow say so, and leave the sequence as it was.
+func TestContext(t *testing.T) {
+	m, err := Open("testdata/golden/zamba", Options{Context: 4, Sharding: Sharding{Ranks: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Step(context.Background(), 1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	const want = "a sequence of 5 tokens; the attention caches have room for 4: open the model with more context"
+	if _, err := s.Step(context.Background(), 4, 5); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := s.Step(context.Background(), 4); err != nil {
+		t.Error(err)
+	}
+}
+
 // logitsOf feeds a prompt and then single tokens.
 func logitsOf(t *testing.T, dir string, o Options) [][]float32 {
 	t.Helper()
