@@ -75,8 +75,8 @@ func TestExpertsBF16(t *testing.T) {
 
 // TestScanBF16 holds the scan on tensor cores against the same chunks in float64,
 // with bf16 where the kernel has it, and against the plain scan. What lies close
-// to the middle between two bf16 may be rounded either way: a few parts in 1000
-// of a term.
+// to the middle between two bf16 may be rounded either way, which is 2^-8 of a term,
+// and the largest term may be most of the largest result: two of them are let pass.
 func TestScanBF16(t *testing.T) {
 	op := findOp(t, "ssd_scan")
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,7 +108,7 @@ func TestScanBF16(t *testing.T) {
 			for i := range c.Results {
 				got := clone(&c.Results[i])
 				dev.download(on.Results[i], &got)
-				same(t, "result", &got, &c.Results[i], 2e-3)
+				same(t, "result", &got, &c.Results[i], 8e-3)
 				same(t, "result", &got, &plain.Results[i], 2e-2)
 			}
 		}
