@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -15,10 +16,12 @@ type zamba struct {
 	mixer  mixer
 	shared sharedBlock
 	kinds  []string // of the layers: mamba or hybrid
+	blocks int      // shared ones
+	home   string   // what a layer calls its shared block in the checkpoint
 }
 
 func readZamba(c *Config) *Model {
-	m := &zamba{backbone: readModel(c, 32000, 3712, 76, 1e-5, true)}
+	m := &zamba{backbone: readModel(c, 32000, 3712, 76, 1e-5, true), blocks: 1, home: "shared_transf"}
 	hidden := m.hidden.Len()
 	heads, inner := c.Count("n_mamba_heads", 2, 1), c.expanded("mamba_expand", hidden)
 	if inner%heads != 0 {
@@ -67,18 +70,23 @@ func (c *Config) zambaKinds(layers int) []string {
 }
 
 // block is h + mixer(norm(h)); a hybrid one is h + mixer(norm(h + t)), where t is
-// what the shared block makes of h and e.
+// what a shared block makes of h and e. The shared blocks take turns.
 func (m *zamba) block(p *parts, i int, h, e *graph.Value) *graph.Value {
 	if m.kinds[i] == "mamba" {
 		return m.step(p, h, h)
 	}
-	var homes []string // of the shared block: any hybrid layer may have it
+	var hybrids []int
 	for j, kind := range m.kinds {
 		if kind == "hybrid" {
-			homes = append(homes, fmt.Sprintf("model.layers.%d.shared_transf.", j))
+			hybrids = append(hybrids, j)
 		}
 	}
-	t := m.shared.build(p, p.under(homes...), 0, h, e)
+	ordinal := slices.Index(hybrids, i)
+	var homes []string // of the shared block: any layer that uses it may have it
+	for k := ordinal % m.blocks; k < len(hybrids); k += m.blocks {
+		homes = append(homes, fmt.Sprintf("model.layers.%d.%s.", hybrids[k], m.home))
+	}
+	t := m.shared.build(p, p.under(homes...), ordinal, h, e)
 	t = p.linear("linear", t, m.hidden, m.hidden, false)
 	return m.step(p.at("mamba_decoder."), h, p.Add("guided", h, t))
 }

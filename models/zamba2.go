@@ -12,12 +12,12 @@ import (
 // let each use of a block differ.
 type zamba2 struct {
 	zamba
-	blocks int
-	rank   int
+	rank int
 }
 
 func readZamba2(c *Config) *Model {
-	m := &zamba2{zamba: zamba{backbone: readModel(c, 32000, 2560, 54, 1e-5, true)}, blocks: c.Int("num_mem_blocks", 1, 1), rank: c.Int("adapter_rank", 128, 1)}
+	m := &zamba2{zamba: zamba{backbone: readModel(c, 32000, 2560, 54, 1e-5, true)}, rank: c.Int("adapter_rank", 128, 1)}
+	m.blocks, m.home = c.Int("num_mem_blocks", 1, 1), "shared_transformer"
 	hidden := m.hidden.Len()
 	m.mixer = readZamba2Mixer(c, &m.backbone)
 	if m.kinds = c.Kinds("layers_block_type", m.layers, "mamba", "hybrid"); m.kinds == nil {
@@ -83,33 +83,6 @@ func zamba2Kinds() []string {
 		kinds[i] = "hybrid"
 	}
 	return kinds
-}
-
-// block is that of Zamba, with the shared blocks in turn.
-func (m *zamba2) block(p *parts, i int, h, e *graph.Value) *graph.Value {
-	if m.kinds[i] == "mamba" {
-		return m.step(p, h, h)
-	}
-	ordinal := 0
-	for _, kind := range m.kinds[:i] {
-		if kind == "hybrid" {
-			ordinal++
-		}
-	}
-	var homes []string // of this block: any layer that uses it may have it
-	j := 0
-	for layer, kind := range m.kinds {
-		if kind != "hybrid" {
-			continue
-		}
-		if j%m.blocks == ordinal%m.blocks {
-			homes = append(homes, fmt.Sprintf("model.layers.%d.shared_transformer.", layer))
-		}
-		j++
-	}
-	t := m.shared.build(p, p.under(homes...), ordinal, h, e)
-	t = p.linear("linear", t, m.hidden, m.hidden, false)
-	return m.step(p.at("mamba_decoder."), h, p.Add("guided", h, t))
 }
 
 // adapter adds a projection of low rank of x to y: the one of the hybrid layer

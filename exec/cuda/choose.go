@@ -31,7 +31,7 @@ func (m *machine) Choose(ctx context.Context, z graph.Sizes, output int, choices
 		return nil, err
 	}
 	m.last = key
-	m.count(z)
+	m.ran[key.z]++
 	r := m.ranks[0]
 	c := r.plans[key].choose
 	ids := place.View[int32](r.outputs.data[c.outputs:][:4*c.rows])

@@ -40,7 +40,7 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 	if len(devices) == 0 {
 		return nil, &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
 	}
-	m := &machine{device: d, inputs: inputs, slots: o.Slots, room: o.Context}
+	m := &machine{device: d, inputs: inputs, slots: o.Slots, room: o.Context, ran: map[graph.Sizes]int{}}
 	m.nccl = len(schedules) > 1 && len(devices) >= len(schedules)
 	gpus := 1
 	if m.nccl {
@@ -55,7 +55,9 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 		m.gpus = append(m.gpus, g)
 	}
 	for i, s := range schedules {
-		m.ranks = append(m.ranks, &rank{machine: m, s: s, gpu: m.gpus[i%gpus], memory: make([]driver.Ptr, len(s.Buffers)), plans: map[planKey]*plan{}})
+		g := m.gpus[i%gpus]
+		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), plans: map[planKey]*plan{}}
+		m.ranks, g.ranks = append(m.ranks, r), append(g.ranks, r)
 	}
 	if err := m.open(tensor, o); err != nil {
 		m.Close()
@@ -78,7 +80,7 @@ func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Opt
 			return err
 		}
 		defer l.close()
-		for _, r := range m.on(g) {
+		for _, r := range g.ranks {
 			if err := r.load(l, tensor); err != nil {
 				return r.where(err)
 			}

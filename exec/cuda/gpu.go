@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/krait-ml/krait/exec/cuda/driver"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
@@ -13,6 +12,7 @@ import (
 // gpu is a device with the thread that calls its driver.
 type gpu struct {
 	ctx     driver.Context
+	ranks   []*rank
 	work    chan func() // for the thread; closed when it ends
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
@@ -189,9 +189,4 @@ func (p *pinned) release(g *gpu) error {
 	data := p.data
 	p.data = nil
 	return g.ctx.ReleaseHost(data)
-}
-
-// on lists the ranks of a GPU.
-func (m *machine) on(g *gpu) []*rank {
-	return slices.DeleteFunc(slices.Clone(m.ranks), func(r *rank) bool { return r.gpu != g })
 }

@@ -25,7 +25,8 @@ type machine struct {
 
 	sizes   graph.Sizes // of the step
 	choices []exec.Choice
-	last    planKey // of the last step that ended well
+	last    planKey             // of the last step that ended well
+	ran     map[graph.Sizes]int // batches, by their sizes
 	counts  []exec.CollectiveCount
 }
 
@@ -81,7 +82,7 @@ func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
 	err := m.run(ctx, func(r *rank) (*plan, error) { return r.plan(key) })
 	if err == nil {
 		m.last = key
-		m.count(z)
+		m.ran[key.z]++
 	}
 	return err
 }
@@ -98,7 +99,7 @@ func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) erro
 		ctx = context.WithoutCancel(ctx)
 	}
 	return m.each(func(g *gpu) error {
-		ranks := m.on(g)
+		ranks := g.ranks
 		var b batch
 		for moves := -1; moves != g.moves; { // memory only grows, so this ends
 			moves, b.plans = g.moves, nil
@@ -128,7 +129,7 @@ func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) erro
 // Clear makes the states of a slot zero.
 func (m *machine) Clear(slot int) error {
 	return m.each(func(g *gpu) error {
-		for _, r := range m.on(g) {
+		for _, r := range g.ranks {
 			for i, b := range r.s.Buffers {
 				if b.Space == lowering.State && b.Bytes > 0 {
 					if err := r.compute.Fill(r.memory[i]+driver.Ptr(int64(slot)*b.Bytes), 0, b.Bytes); err != nil {
@@ -178,7 +179,7 @@ func (m *machine) Room() int { return m.room }
 // Grow moves the caches to larger memory.
 func (m *machine) Grow(room int) error {
 	err := m.each(func(g *gpu) error {
-		for _, r := range m.on(g) {
+		for _, r := range g.ranks {
 			if err := r.grow(room); err != nil {
 				return r.where(err)
 			}
@@ -197,7 +198,7 @@ func (m *machine) Close() {
 	m.failed = nil
 	_ = m.each(func(g *gpu) error {
 		var errs []error
-		for _, r := range m.on(g) {
+		for _, r := range g.ranks {
 			errs = append(errs, r.close()...)
 		}
 		return errors.Join(errs...)
@@ -207,31 +208,10 @@ func (m *machine) Close() {
 	}
 }
 
-// Collectives counts by the batches that ran.
+// Collectives counts by the batches that ran: each collective of the schedule was
+// issued once for each.
 func (m *machine) Collectives() []exec.CollectiveCount {
-	m.startCounts()
-	return append([]exec.CollectiveCount(nil), m.counts...)
-}
-
-// ResetCounts lets Collectives count from 0 again.
-func (m *machine) ResetCounts() { m.counts = nil }
-
-// startCounts lists the collectives.
-func (m *machine) startCounts() {
-	if m.counts != nil {
-		return
-	}
-	for _, st := range m.ranks[0].s.Steps {
-		if st.Kind == lowering.Exchange {
-			m.counts = append(m.counts, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name})
-		}
-	}
-}
-
-// count adds a batch to the counts: each collective of the schedule was issued once.
-func (m *machine) count(z graph.Sizes) {
-	m.startCounts()
-	k := 0
+	var out []exec.CollectiveCount
 	for _, st := range m.ranks[0].s.Steps {
 		if st.Kind != lowering.Exchange {
 			continue
@@ -240,12 +220,18 @@ func (m *machine) count(z graph.Sizes) {
 		if st.Op.Name == "all_gather" {
 			refs = st.Results
 		}
-		c := &m.counts[k]
-		c.Calls++
-		for i := range refs {
-			c.Elems += refs[i].Type.Elems().At(z)
-			c.Bytes += refs[i].Type.Bytes().At(z)
+		c := exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name}
+		for z, n := range m.ran {
+			c.Calls += n
+			for i := range refs {
+				c.Elems += int64(n) * refs[i].Type.Elems().At(z)
+				c.Bytes += int64(n) * refs[i].Type.Bytes().At(z)
+			}
 		}
-		k++
+		out = append(out, c)
 	}
+	return out
 }
+
+// ResetCounts lets Collectives count from 0 again.
+func (m *machine) ResetCounts() { clear(m.ran) }

@@ -26,7 +26,7 @@ func (m *machine) join() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	return m.each(func(g *gpu) error {
-		for _, r := range m.on(g) {
+		for _, r := range g.ranks {
 			if r.nccl, err = m.device.Driver.Join(ctx, g.ctx, id, len(m.ranks), r.s.Rank); err != nil {
 				cancel() // the others would wait for this one
 				return r.where(err)

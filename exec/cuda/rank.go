@@ -156,7 +156,7 @@ func (r *rank) grow(room int) error {
 // moved: ranks that share a GPU name each other's.
 func (r *rank) forget() error {
 	r.gpu.moves++
-	for _, s := range r.machine.on(r.gpu) {
+	for _, s := range r.gpu.ranks {
 		for key, p := range s.plans {
 			delete(s.plans, key)
 			if err := p.close(); err != nil {

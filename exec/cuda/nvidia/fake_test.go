@@ -70,7 +70,7 @@ func fakeDir(t testing.TB) string {
 	t.Helper()
 	dir, err := fakes()
 	if err == exec.ErrNotFound {
-		t.Skip("no C compiler (cc, gcc, clang): the stand-ins for NVIDIA's libraries cannot be built")
+		t.Skip("no C compiler (cc, gcc, clang, clang-19): the stand-ins for NVIDIA's libraries cannot be built")
 	}
 	if err != nil {
 		t.Fatal(err)
