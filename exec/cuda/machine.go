@@ -27,7 +27,6 @@ type machine struct {
 	choices []exec.Choice
 	last    planKey             // of the last step that ended well
 	ran     map[graph.Sizes]int // batches, by their sizes
-	counts  []exec.CollectiveCount
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
