@@ -136,6 +136,15 @@ func (b *binding) product(letters string) (n int, unknown string) {
 	return n, unknown
 }
 
+// resultType is the shape of a result.
+func (b *binding) resultType(axes []axis) Type {
+	var t Type
+	for _, a := range axes {
+		t.Dims = append(t.Dims, b.result(a))
+	}
+	return t
+}
+
 // result is the axis of a result that the letters give.
 func (b *binding) result(a axis) Dim {
 	if len(a.letters) == 1 {

@@ -44,7 +44,7 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 		return nil, err
 	}
 	for i, axes := range b.rule.out {
-		if out[i], err = b.placeResult(axes, in, index, own); err != nil {
+		if out[i], err = b.placeResult(b.resultType(axes), axes, index, own, ranks); err != nil {
 			return nil, err
 		}
 	}
@@ -166,13 +166,13 @@ func (b *binding) owners(in []Type, index string, ranks int) (owned, error) {
 			if t.Layout.Kind != Sharded || t.Layout.Axis != j {
 				return own, fmt.Errorf("operand %d is whole on %s where another operand is split: shard it first", i, a)
 			}
-			runs, err := b.unitRuns(i, t, a, ranks)
+			runs, err := b.unitRuns(t, a, ranks)
 			if err != nil {
-				return own, err
+				return own, fmt.Errorf("operand %d is %w", i, err)
 			}
 			if first < 0 {
 				own, first = owned{runs, t.Layout}, i
-			} else if !slices.EqualFunc(runs, own.runs, slices.Equal) {
+			} else if !sameRuns(runs, own.runs) {
 				return own, fmt.Errorf("operands %d and %d are split differently on %s", first, i, a)
 			}
 		}
@@ -187,16 +187,16 @@ func (b *binding) owners(in []Type, index string, ranks int) (owned, error) {
 }
 
 // unitRuns are the extents of every rank in units of the axis's fixed tail.
-func (b *binding) unitRuns(i int, t Type, a axis, ranks int) ([][]Run, error) {
+func (b *binding) unitRuns(t Type, a axis, ranks int) ([][]Run, error) {
 	tail, _ := b.product(a.tail())
 	if tail == 0 {
-		return nil, fmt.Errorf("operand %d is split on %s, whose units are empty", i, a)
+		return nil, fmt.Errorf("split on %s, whose units are empty", a)
 	}
 	all := make([][]Run, ranks)
 	for r := range ranks {
 		for _, run := range t.Extents(ranks, r) {
 			if run.Start%tail != 0 || run.Len%tail != 0 {
-				return nil, fmt.Errorf("operand %d is %s over %d ranks: rank %d starts or ends inside a unit of %d of %s", i, t, ranks, r, tail, a)
+				return nil, fmt.Errorf("%s over %d ranks: rank %d starts or ends inside a unit of %d of %s", t, ranks, r, tail, a)
 			}
 			all[r] = append(all[r], Run{run.Start / tail, run.Len / tail})
 		}
@@ -212,9 +212,9 @@ func (b *binding) needs(i int, t Type, index string, own owned, ranks int) error
 		if lead == "" || len(lead) == len(index) || lead[0] != index[0] || t.Layout.Kind != Sharded {
 			continue
 		}
-		held, err := b.unitRuns(i, t, a, ranks)
+		held, err := b.unitRuns(t, a, ranks)
 		if err != nil {
-			return err
+			return fmt.Errorf("operand %d is %w", i, err)
 		}
 		group, _ := b.product(index[len(lead):])
 		for r := range ranks {
@@ -254,27 +254,53 @@ func (b *binding) alike(in []Type, states []StatePair, index string, ranks int) 
 	return nil
 }
 
-// placeResult is the layout of a result under the ownership of the index.
-func (b *binding) placeResult(axes []axis, in []Type, index string, own owned) (Layout, error) {
+// placeResult is the layout of a result under the ownership of the index. Where
+// the result has the index, or its groups, it is split if a split gives each rank
+// what comes of its range: extents are compared, since other axes than those
+// that were split may say what a split of the result is.
+func (b *binding) placeResult(result Type, axes []axis, index string, own owned, ranks int) (Layout, error) {
 	for j, a := range axes {
 		lead := a.lead()
-		switch {
-		case lead == "" || lead[0] != index[0]:
+		if lead == "" || lead[0] != index[0] {
 			continue
-		case lead == index:
-			return Layout{Kind: Sharded, Axis: j, Place: own.layout.Place}, nil
+		}
+		result.Layout = Layout{Kind: Sharded, Axis: j, Place: own.layout.Place}
+		if lead == index {
+			if len(result.Dims[j].Fields) != len(own.layout.Place) || !b.liesAs(result, a, own.runs, 1, ranks) {
+				return Layout{}, fmt.Errorf("the result %s has no layout that is split on (%s) as the operands are over %d ranks", result, index, ranks)
+			}
+			return result.Layout, nil
 		}
 		// The result has only the groups; the rest of the index is summed.
 		group, _ := b.product(index[len(lead):])
-		for _, runs := range own.runs {
-			if r := runs[0]; r.Start%group != 0 || r.Len%group != 0 {
-				return Layout{Kind: Partial}, nil
-			}
+		result.Layout = SplitOn(j, len(result.Dims[j].Fields))
+		if b.liesAs(result, a, own.runs, group, ranks) {
+			return result.Layout, nil
 		}
-		return SplitOn(j, 1), nil
+		return Layout{Kind: Partial}, nil
 	}
 	if !own.layout.disjoint() {
 		return Layout{}, fmt.Errorf("contracts %s, which has fields that every rank holds: they would be counted once per rank", index)
 	}
 	return Layout{Kind: Partial}, nil
+}
+
+// sameRuns reports whether every rank has the same of both; where an empty run
+// begins does not matter.
+func sameRuns(a, b [][]Run) bool {
+	return slices.EqualFunc(a, b, func(a, b []Run) bool {
+		return slices.EqualFunc(a, b, func(a, b Run) bool { return a == b || a.Len == 0 && b.Len == 0 })
+	})
+}
+
+// liesAs reports whether each rank has of axis a of t, in units of size members,
+// the runs of members given.
+func (b *binding) liesAs(t Type, a axis, members [][]Run, size, ranks int) bool {
+	units, err := b.unitRuns(t, a, ranks)
+	for _, runs := range units {
+		for i := range runs {
+			runs[i] = Run{runs[i].Start * size, runs[i].Len * size}
+		}
+	}
+	return err == nil && sameRuns(units, members)
 }

@@ -52,6 +52,15 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 		"error: operand 0 is f32[t 16/2] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 8 of (g e!)"},
 	{"norm per group, groups do not divide", "x f32[t 16]; w f32[16]", "group_rmsnorm x w {groups=3 eps=1e-5}", "error: (g e!) is 16 in operand 0, which 3 does not divide"},
 
+	{"sums of groups, units are groups", "x f32[t 12/2] shard(1: split)", "group_sumsq x {groups=6}", "f32[t 6/1] shard(1: split)"},
+	{"sums of groups, a group crosses ranks", "x f32[t 12/2] shard(1: split)", "group_sumsq x {groups=3}", "f32[t 3/1] partial"},
+	// Rank borders are group borders, but ranks have other groups than a split of six gives.
+	{"sums of groups, units larger than groups", "x f32[t 12/4] shard(1: split)", "group_sumsq x {groups=6}", "f32[t 6/1] partial"},
+	{"a matrix per head, units larger than heads", "x f32[t 12/4] shard(1: split); w f32[18/3 2]", "head_down x w", "f32[t 18/3] partial"},
+	{"a matrix per head, units are heads", "x f32[t 12/2] shard(1: split); w f32[18/3 2] shard(0: split)", "head_down x w", "f32[t 18/3] shard(1: split)"},
+	{"back from heads, units of both", "x f32[t 6/1] shard(1: split); w f32[12/4 1] shard(0: split)", "head_up x w",
+		"error: operand 0: rank 1 holds groups [{1 2}] of (h k!) and needs {0 2}"},
+
 	{"conv1d, split and covered fields", "x f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6); w f32[x:6/2|B:4/2 4] shard(0: x=split B=cover/6); $h f32[s x:6/2|B:4/2 3] shard(1: x=split B=cover/6)",
 		"conv1d x w $h seg", "f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6)"},
 	{"conv1d, state too short", "x f32[t 6]; w f32[6 4]; $h f32[s 6 4]", "conv1d x w $h seg", "error: a filter of width 4 needs a state of width 3, found 4"},

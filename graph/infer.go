@@ -31,10 +31,8 @@ func infer(n *Node, ranks int) ([]Type, error) {
 	}
 	out := make([]Type, len(b.rule.out))
 	for i, axes := range b.rule.out {
-		out[i] = Type{DType: n.resultDType(i), Layout: layouts[i]}
-		for _, a := range axes {
-			out[i].Dims = append(out[i].Dims, b.result(a))
-		}
+		out[i] = b.resultType(axes)
+		out[i].DType, out[i].Layout = n.resultDType(i), layouts[i]
 		if err := out[i].Valid(); err != nil {
 			return nil, fmt.Errorf("result %d: %w", i, err)
 		}
