@@ -199,7 +199,7 @@ func compareProof(t *testing.T, m *Model, sharding Sharding, counts []exec.Colle
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := prove.Prove(source, m.Sharded())
+	c, err := prove.Prove(source, m.Sharded(), prove.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ from, --against SOURCE.ir. Without DIR it is the embedded model.`,
 			if err != nil {
 				return err
 			}
-			cert, err := prove.Prove(source, sharded)
+			cert, err := prove.Prove(source, sharded, prove.Options{})
 			if err != nil {
 				return err
 			}

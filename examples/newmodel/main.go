@@ -119,7 +119,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	certificate, err := prove.Prove(unpacked, sharded)
+	certificate, err := prove.Prove(unpacked, sharded, prove.Options{})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // TestSearchAgreesWithBruteForce: on random small graphs, trying every layout of
@@ -17,8 +18,8 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := randomSource(t)
 		ranks := rapid.SampledFrom([]int{2, 3}).Draw(t, "ranks")
-		m := minimum(g, ranks)[""]
-		b := &brute{ranks: ranks, nodes: sections(g, ranks, nil)[0].nodes, outputs: g.Outputs, shares: sharing(g.Nodes),
+		m := minimum(g, ranks, Options{})[""]
+		b := &brute{ranks: ranks, nodes: class.Sections(g, class.Options{Ranks: ranks})[0].Nodes, outputs: g.Outputs, shares: class.Sharing(g.Nodes),
 			copies: map[*graph.Value][]copied{}, limit: m.Collectives, bound: m.None == ""}
 		for _, n := range g.Leaves("input") {
 			b.copies[n.Results[0]] = []copied{{}}
@@ -105,7 +106,7 @@ type brute struct {
 	ranks   int
 	nodes   []*graph.Node
 	outputs []graph.Output
-	shares  []share
+	shares  []class.Share
 	copies  map[*graph.Value][]copied
 	reduces []uint // of each all_reduce: those that it comes from
 	cost    [3]int64
@@ -165,7 +166,7 @@ func (b *brute) node(i int) {
 			return
 		}
 		for j, v := range n.Results {
-			if !owned(laid(v, out[j]), false) {
+			if !class.Owned(laid(v, out[j]), false) {
 				return
 			}
 		}
@@ -203,10 +204,10 @@ func (b *brute) operand(n *graph.Node, chosen []copied, then func([]copied)) {
 func (b *brute) copy(v *graph.Value, steps int, then func(copied)) {
 	leaf := v.Def.Op.Name == "param" || v.Def.Op.Name == "state"
 	if leaf && b.copies[v] == nil {
-		for _, l := range placements(v.Type, b.shares) {
+		for _, l := range class.Placements(v.Type, b.shares) {
 			w := int64(0)
 			if v.Def.Op.Name == "param" {
-				w = weight(v.Type, l, b.ranks)
+				w = class.WeightBytes(v.Type, l, b.ranks)
 			}
 			b.cost[2] += w
 			b.copies[v] = []copied{{layout: l}}
@@ -232,7 +233,7 @@ func (b *brute) from(v *graph.Value, c copied, leaf bool, steps int, then func(c
 // convert adds every copy that one conversion makes of c.
 func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) {
 	try := func(made copied, kind string) {
-		if slices.ContainsFunc(b.copies[v], func(o copied) bool { return o.layout.Equal(made.layout) }) || made.layout.Kind == graph.Sharded && !owned(laid(v, made.layout), true) {
+		if slices.ContainsFunc(b.copies[v], func(o copied) bool { return o.layout.Equal(made.layout) }) || made.layout.Kind == graph.Sharded && !class.Owned(laid(v, made.layout), true) {
 			return
 		}
 		before, reduces, cost := b.copies[v], b.reduces, b.cost

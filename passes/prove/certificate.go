@@ -18,7 +18,7 @@ type Certificate struct {
 	Collectives int      `json:"collectives"`
 	Sent        Volume   `json:"sent_bytes"` // per rank
 	SentOne     int64    `json:"sent_bytes_one_token"`
-	WeightBytes int64    `json:"weight_bytes"` // of the rank that owns most
+	WeightBytes int64    `json:"weight_bytes"` // of each parameter the largest share
 	Minimum     Minimum  `json:"minimum"`
 	Outside     []string `json:"outside_of_class"` // blocks that the class does not have
 	Exact       bool     `json:"exact"`            // nothing is rounded for transport
@@ -75,7 +75,7 @@ func (c *Certificate) consistent() error {
 	for _, p := range c.Parts {
 		m := p.Minimum
 		fewer := len(p.Collectives) < m.Collectives || len(p.Collectives) == m.Collectives && p.Sent.parts() < m.parts && len(p.Inexact) == 0
-		if len(p.Outside) == 0 && m.None == "" && fewer {
+		if len(p.Outside) == 0 && m.None == "" && m.Unknown == "" && fewer {
 			return fmt.Errorf("BUG: %s has %d collectives and sends %d bytes, less than the minimum of %d and %d", p.title(), len(p.Collectives), p.SentOne, m.Collectives, m.SentBytes)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // certify writes down what was proved of g.
 func certify(g *graph.Graph, s *sums, minima map[string]Minimum) *Certificate {
-	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: Class, Exact: true, Outside: []string{}, Minimum: total(minima)}
+	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
 	byBlock := map[string][]*graph.Node{}
 	for _, n := range g.Nodes {
 		byBlock[n.Block()] = append(byBlock[n.Block()], n)
@@ -59,7 +60,7 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 		case n.Op.Name == "quantize":
 			p.Inexact = append(p.Inexact, fmt.Sprintf("%s travels as %s", local(n.Args[0].Name, block), n.Results[0].Type.DType))
 		case n.Op.Name == "param":
-			p.WeightBytes += weight(n.Results[0].Type, n.Results[0].Type.Layout, g.Ranks)
+			p.WeightBytes += class.WeightBytes(n.Results[0].Type, n.Results[0].Type.Layout, g.Ranks)
 		}
 		for _, v := range n.Results {
 			if why := outside(g, s, n, v); why != "" && g.Ranks > 1 {
@@ -75,9 +76,9 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 	leaves := slices.ContainsFunc(s.users[v], func(u *graph.Node) bool { return u.Block() != n.Block() })
 	switch made := transparent(n) || n.Op.Name == "input"; {
-	case !owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
+	case !class.Owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
 		return fmt.Sprintf("has units and every rank has all of them (%s)", v.Type)
-	case !owned(v.Type, made):
+	case !class.Owned(v.Type, made):
 		return fmt.Sprintf("is not split in units (%s)", v.Type)
 	case s.termsOnly(v) && n.Op.Name != "term":
 		return "is a sum of terms only, which no partial sum joins"

@@ -7,55 +7,70 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // Minimum is the least that the class allows.
 type Minimum struct {
 	Collectives int      `json:"collectives"`
 	SentBytes   int64    `json:"sent_bytes_one_token"` // per rank, rounded up
-	WeightBytes int64    `json:"weight_bytes"`         // of the rank that owns most
+	WeightBytes int64    `json:"weight_bytes"`         // of each parameter the largest share
 	Plan        []string `json:"plan,omitempty"`       // one launch each
 	None        string   `json:"none,omitempty"`       // why the class has no placement
+	Unknown     string   `json:"unknown,omitempty"`    // why the minimum is not established
 
 	parts int64 // bytes sent, times the ranks
 }
 
-// maxShared bounds the ways to place the parameters that several blocks use.
+// maxShared bounds the ways to place the parameters that several sections use.
 const maxShared = 1 << 12
 
 // minimum searches every section of the source; equal ones once. Parameters
-// that several sections use are placed for all of them together. Weights of
-// these count outside of blocks.
-func minimum(g *graph.Graph, ranks int) map[string]Minimum {
+// that several sections use are placed for all of them together; their weights
+// count outside of blocks. The sections of a block are added up.
+func minimum(g *graph.Graph, ranks int, o Options) map[string]Minimum {
 	if ranks == 1 {
 		return alone(g)
 	}
-	params, choices, ok := sharedParams(g)
-	if !ok {
-		return unknown(g)
-	}
+	b := newBudget(o)
 	found := map[string]Minimum{}
 	var best map[string]Minimum
-	visit := func(placed map[*graph.Value]graph.Layout) {
-		m := map[string]Minimum{}
-		for _, s := range sections(g, ranks, placed) {
-			key := s.key()
+	shared, choices := class.Shared(g, class.Options{Ranks: ranks})
+	fixed := map[*graph.Value]bool{}
+	for _, v := range shared {
+		fixed[v] = true
+	}
+	all := class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) {
+		m := empty(g)
+		for _, s := range class.Sections(g, class.Options{Ranks: ranks, Placed: placed}) {
+			key := s.Key()
 			if _, ok := found[key]; !ok {
-				found[key] = search(s)
+				found[key] = newSpace(s, fixed, b).search()
 			}
-			m[s.block] = found[key]
+			m[s.Block] = m[s.Block].plus(found[key])
 		}
-		outside := m[""]
-		for p, l := range placed {
-			outside.WeightBytes += weight(p.Type, l, ranks)
+		for v, l := range placed {
+			if v.Def.Op.Name == "param" {
+				m[""] = m[""].plus(Minimum{WeightBytes: class.WeightBytes(v.Type, l, ranks)})
+			}
 		}
-		m[""] = outside
 		if best == nil || less(total(m), total(best)) {
 			best = m
 		}
+	})
+	if !all {
+		return unknown(g)
 	}
-	placeAll(params, choices, map[*graph.Value]graph.Layout{}, visit)
 	return best
+}
+
+// empty has nothing in every block, and outside.
+func empty(g *graph.Graph) map[string]Minimum {
+	m := map[string]Minimum{"": {}}
+	for _, b := range g.Blocks() {
+		m[b] = Minimum{}
+	}
+	return m
 }
 
 // alone: one rank owns everything and needs no collective.
@@ -64,7 +79,7 @@ func alone(g *graph.Graph) map[string]Minimum {
 	for _, n := range g.Nodes {
 		m := out[n.Block()]
 		if n.Op.Name == "param" {
-			m.WeightBytes += weight(n.Results[0].Type, graph.Layout{}, 1)
+			m.WeightBytes += class.WeightBytes(n.Results[0].Type, graph.Layout{}, 1)
 		}
 		out[n.Block()] = m
 	}
@@ -73,65 +88,38 @@ func alone(g *graph.Graph) map[string]Minimum {
 
 // unknown gives up on every section.
 func unknown(g *graph.Graph) map[string]Minimum {
-	out := map[string]Minimum{}
-	for _, b := range append(g.Blocks(), "") {
-		out[b] = Minimum{None: fmt.Sprintf("the parameters that several blocks use have more than %d placements", maxShared)}
+	m := empty(g)
+	for b := range m {
+		m[b] = Minimum{Unknown: fmt.Sprintf("the parameters that several blocks use have more than %d placements", maxShared)}
 	}
-	return out
+	return m
 }
 
-// sharedParams lists the parameters that are used in another section than they
-// are declared in, and how the class lets each lie; not ok if in too many ways.
-func sharedParams(g *graph.Graph) (params []*graph.Value, choices [][]graph.Layout, ok bool) {
-	for _, n := range g.Nodes {
-		for _, v := range n.Args {
-			if v.Def.Op.Name == "param" && v.Def.Block() != n.Block() && !slices.Contains(params, v) {
-				params = append(params, v)
-			}
-		}
-	}
-	shares := sharing(g.Nodes)
-	ways := 1
-	for _, p := range params {
-		c := placements(p.Type, shares)
-		if ways *= len(c); ways > maxShared {
-			return nil, nil, false
-		}
-		choices = append(choices, c)
-	}
-	return params, choices, true
-}
-
-// placeAll calls visit with every placement of the parameters.
-func placeAll(params []*graph.Value, choices [][]graph.Layout, placed map[*graph.Value]graph.Layout, visit func(map[*graph.Value]graph.Layout)) {
-	if len(params) == 0 {
-		visit(placed)
-		return
-	}
-	for _, l := range choices[0] {
-		placed[params[0]] = l
-		placeAll(params[1:], choices[1:], placed, visit)
-	}
-}
-
-// total adds up the sections; with one that has no placement there is none.
+// total adds up the blocks.
 func total(m map[string]Minimum) Minimum {
 	var t Minimum
 	for _, block := range slices.Sorted(maps.Keys(m)) {
-		s := m[block]
-		if s.None != "" {
-			t.None = s.None
-		}
-		t.Collectives += s.Collectives
-		t.parts += s.parts
-		t.WeightBytes += s.WeightBytes
+		t = t.plus(m[block])
 	}
+	t.Plan = nil
 	return t
 }
 
-func less(a, b Minimum) bool {
-	if (a.None == "") != (b.None == "") {
-		return a.None == ""
+// plus adds up what is found apart: without one there is none.
+func (m Minimum) plus(o Minimum) Minimum {
+	return Minimum{
+		Collectives: m.Collectives + o.Collectives, SentBytes: m.SentBytes + o.SentBytes, WeightBytes: m.WeightBytes + o.WeightBytes,
+		Plan: slices.Concat(m.Plan, o.Plan), None: cmp.Or(m.None, o.None), Unknown: cmp.Or(m.Unknown, o.Unknown), parts: m.parts + o.parts,
 	}
-	return cmp.Or(cmp.Compare(a.Collectives, b.Collectives), cmp.Compare(a.parts, b.parts), cmp.Compare(a.WeightBytes, b.WeightBytes)) < 0
+}
+
+// less orders by the objective; what is known, and there, comes first.
+func less(a, b Minimum) bool {
+	sure := func(m Minimum) int {
+		if m.None == "" && m.Unknown == "" {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(sure(a), sure(b)), cmp.Compare(a.Collectives, b.Collectives), cmp.Compare(a.parts, b.parts), cmp.Compare(a.WeightBytes, b.WeightBytes)) < 0
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // TestMinimum: counts, kinds and bytes that are known.
@@ -40,7 +41,7 @@ func TestMinimum(t *testing.T) {
 	} {
 		for _, p := range []int{2, 3, 4, 8, 16} {
 			t.Run(fmt.Sprint(c.name, " on ", p), func(t *testing.T) {
-				m := minimum(parse(t, edit(t, read(t, c.file), c.edits...)), p)[c.block]
+				m := minimum(parse(t, edit(t, read(t, c.file), c.edits...)), p, Options{})[c.block]
 				got := fmt.Sprint(m.Collectives, " ", m.Plan)
 				if m.None != "" {
 					got = "none: " + m.None
@@ -67,7 +68,7 @@ func edit(t testing.TB, text string, pairs ...string) string {
 func TestOneRankNeedsNothing(t *testing.T) {
 	source := parse(t, read(t, "model.ir"))
 	g := parse(t, edit(t, read(t, "model.ir"), "stage=unpacked", "stage=partitioned"))
-	c, err := Prove(source, g)
+	c, err := Prove(source, g, Options{})
 	if err != nil || c.Collectives != 0 || c.Minimum.Collectives != 0 || len(c.Outside) > 0 {
 		t.Errorf("%v\n%v", err, c)
 	}
@@ -91,7 +92,7 @@ param @w : f32[8/1 8/1]
 `, i, in, in)
 	}
 	g := parse(t, head+block(0, "h")+block(1, "layers.0.h")+"output y = %layers.1.h\n")
-	m := minimum(g, 2)
+	m := minimum(g, 2, Options{})
 	for _, b := range g.Blocks() {
 		if m[b].Collectives != 2 || m[b].None != "" {
 			t.Errorf("%s: %+v", b, m[b])
@@ -109,7 +110,7 @@ func BenchmarkProve(b *testing.B) {
 		g := deep(b, "stage=partitioned ranks=8", layers, strings.NewReplacer("shard(0)", "shard(0: split)", "shard(1)", "shard(1: split)", "AR", ""))
 		b.Run(fmt.Sprint(layers), func(b *testing.B) {
 			for b.Loop() {
-				if c, err := Prove(source, g); err != nil || c.Collectives != 2*layers {
+				if c, err := Prove(source, g, Options{}); err != nil || c.Collectives != 2*layers {
 					b.Fatal(err)
 				}
 			}
@@ -129,9 +130,9 @@ func BenchmarkSearch(b *testing.B) {
 		out = fmt.Sprintf("p%d_h", i)
 	}
 	g := parse(b, "graph \"long\" stage=unpacked ranks=1\ninput %in : f32[t 6]\ninput %seg : i32[s 3]\nblock layers.0\n"+text+"output y = %layers.0."+out+"\n")
-	b.ReportMetric(float64(len(sections(g, 4, nil)[0].nodes)), "nodes")
+	b.ReportMetric(float64(len(class.Sections(g, class.Options{Ranks: 4})[0].Nodes)), "nodes")
 	for b.Loop() {
-		if m := minimum(g, 4)["layers.0"]; m.Collectives != 6 {
+		if m := minimum(g, 4, Options{})["layers.0"]; m.Collectives != 6 {
 			b.Fatal(m)
 		}
 	}

@@ -25,7 +25,7 @@ func TestEveryRewiringIsRefused(t *testing.T) {
 				for _, v := range rewirings(g, n, j) {
 					tried++
 					n.Args[j] = v
-					if _, err := Prove(source, g); err == nil {
+					if _, err := Prove(source, g, Options{}); err == nil {
 						t.Errorf("%s: %s takes %s for %s, and that is proved", name, n.Name(), v.Name, arg.Name)
 					}
 				}
@@ -35,12 +35,12 @@ func TestEveryRewiringIsRefused(t *testing.T) {
 				tried++
 				_, mutant := graphs(t, a)
 				drop(mutant, mutant.Nodes[i])
-				if _, err := Prove(source, mutant); err == nil {
+				if _, err := Prove(source, mutant, Options{}); err == nil {
 					t.Errorf("%s: proved without %s", name, n.Name())
 				}
 			}
 		}
-		if _, err := Prove(source, g); err != nil || tried < 40 {
+		if _, err := Prove(source, g, Options{}); err != nil || tried < 40 {
 			t.Errorf("%s: %d mutants; the original: %v", name, tried, err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestCertificateIsTheSameEveryTime(t *testing.T) {
 	source, g := graphs(t, a)
 	first := ""
 	for range 20 {
-		c, err := Prove(source, g)
+		c, err := Prove(source, g, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

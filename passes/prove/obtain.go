@@ -3,7 +3,7 @@ package prove
 import (
 	"slices"
 
-	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // way is a state in which an operand lies as it should, and how deep below
@@ -40,26 +40,26 @@ func (st *state) with(v int, h held) *state {
 // obtain lists the ways to have v in a layout. Copies that collectives make are
 // kept for later uses; shard and term cost nothing and are made when needed.
 func (x *space) obtain(st *state, v, layout int) []way {
-	if x.stays(v) && st.held[v] == nil {
+	if x.Stays(v) && st.held[v] == nil {
 		return x.place(st, v, layout)
 	}
 	if d := st.find(v, layout); d >= 0 {
 		return []way{{st, d}}
 	}
-	if layout == whole {
+	if layout == class.Whole {
 		return x.toWhole(st, v)
 	}
-	cut := slices.Contains(x.cuts[v], layout)
-	if layout != partial && !cut {
+	cut := slices.Contains(x.Cuts[v], layout)
+	if layout != class.Partial && !cut {
 		return nil
 	}
 	var out []way
-	if d := st.find(v, whole); d >= 0 {
+	if d := st.find(v, class.Whole); d >= 0 {
 		out = append(out, way{st, d})
 	} else {
 		out = x.toWhole(st, v)
 	}
-	if d := st.find(v, partial); d >= 0 && cut {
+	if d := st.find(v, class.Partial); d >= 0 && cut {
 		out = x.launch(out, st, v, "reduce_scatter", held{layout, d})
 	}
 	return out
@@ -68,42 +68,38 @@ func (x *space) obtain(st *state, v, layout int) []way {
 // place puts a parameter or a state where it stays.
 func (x *space) place(st *state, v, layout int) []way {
 	at := layout
-	if layout == partial {
-		at = whole // and a term of it
+	if layout == class.Partial {
+		at = class.Whole // and a term of it
 	}
-	if !slices.ContainsFunc(x.start[v], x.layouts[at].Equal) {
+	if !slices.ContainsFunc(x.Start[v], x.Layouts[at].Equal) {
 		return nil
 	}
 	to := st.with(v, held{at, 0})
-	to.cost.weight += x.weight(v, x.layouts[at])
+	to.cost.weight += x.weight(v, at)
 	return []way{{to, 0}}
 }
 
-// weight is what a parameter takes on the rank that owns most, the last.
-func (x *space) weight(v int, l graph.Layout) int64 {
-	p := x.values[v]
-	if _, counted := x.placed[p]; counted || p.Def.Op.Name != "param" {
+// weight is what a parameter takes; what is placed for several sections counts
+// outside of them.
+func (x *space) weight(v, layout int) int64 {
+	p := x.Values[v]
+	if p.Def.Op.Name != "param" || x.fixed[p] {
 		return 0
 	}
-	return weight(p.Type, l, x.ranks)
-}
-
-func weight(t graph.Type, l graph.Layout, ranks int) int64 {
-	t.Layout = l
-	return t.Local(ranks, ranks-1).Bytes().At(oneToken)
+	return class.WeightBytes(p.Type, x.Layouts[layout], x.Ranks)
 }
 
 // toWhole lists the collectives that make v whole.
 func (x *space) toWhole(st *state, v int) []way {
-	if x.stays(v) {
+	if x.Stays(v) {
 		return nil
 	}
 	var out []way
 	for _, h := range st.held[v] {
-		if h.layout == partial {
-			out = x.launch(out, st, v, "all_reduce", held{whole, h.depth + 1})
+		if h.layout == class.Partial {
+			out = x.launch(out, st, v, "all_reduce", held{class.Whole, h.depth + 1})
 		} else {
-			out = x.launch(out, st, v, "all_gather", held{whole, h.depth})
+			out = x.launch(out, st, v, "all_gather", held{class.Whole, h.depth})
 		}
 	}
 	return out

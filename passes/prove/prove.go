@@ -16,8 +16,9 @@ import (
 // follow from the rules and that every partial sum is reduced exactly once. The
 // certificate says so collective by collective, and compares their number with
 // the minimum. A graph outside of the class of the minimum, or with more
-// collectives, is no error: the certificate says that as well.
-func Prove(source, partitioned *graph.Graph) (*Certificate, error) {
+// collectives, is no error: the certificate says that as well; so it does where the
+// options leave no time to find the minimum.
+func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err := stages(source, partitioned); err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func Prove(source, partitioned *graph.Graph) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := certify(partitioned, sums, minimum(source, partitioned.Ranks))
+	c := certify(partitioned, sums, minimum(source, partitioned.Ranks, o))
 	return c, c.consistent()
 }
 

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the certificates in testdata/pr
 func TestProve(t *testing.T) {
 	forEach(t, "testdata/prove", func(t *testing.T, file string, a *txtar.Archive) {
 		source, g := graphs(t, a)
-		c, err := Prove(source, g)
+		c, err := Prove(source, g, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestProve(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	forEach(t, "testdata/refuse", func(t *testing.T, _ string, a *txtar.Archive) {
 		source, g := graphs(t, a)
-		c, err := Prove(source, g)
+		c, err := Prove(source, g, Options{})
 		if err == nil {
 			t.Fatalf("proved:\n%s", c)
 		}

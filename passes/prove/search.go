@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // held is a layout in which a value is there. Depth is the number of
@@ -31,8 +32,11 @@ type cost struct {
 	moved        int // values in collectives
 }
 
-func (c cost) compare(d cost) int {
-	return cmp.Or(cmp.Compare(c.others, d.others), cmp.Compare(c.sent, d.sent), cmp.Compare(c.weight, d.weight), cmp.Compare(c.moved, d.moved))
+func (c cost) compare(d cost) int { return cmp.Or(cmp.Compare(c.others, d.others), c.bytes(d)) }
+
+// bytes compares all but launches.
+func (c cost) bytes(d cost) int {
+	return cmp.Or(cmp.Compare(c.sent, d.sent), cmp.Compare(c.weight, d.weight), cmp.Compare(c.moved, d.moved))
 }
 
 // move is one value in one collective.
@@ -43,12 +47,29 @@ type move struct {
 	next  *move
 }
 
+// space is what a search goes through, and how far it may go.
+type space struct {
+	*class.Space
+	fixed  map[*graph.Value]bool // placed for several sections
+	ring   []int64               // of each value: what passing it on once sends, times the ranks
+	budget *budget
+	limit  int  // collectives that a walk may use
+	over   bool // it would have liked more
+}
+
+func newSpace(s *class.Section, fixed map[*graph.Value]bool, b *budget) *space {
+	x := &space{Space: class.Explore(s), fixed: fixed, budget: b}
+	for _, v := range s.Values {
+		x.ring = append(x.ring, sent("all_gather", v.Type, s.Ranks).parts())
+	}
+	return x
+}
+
 // search finds the least cost of a section. It looks for placements with no
 // collective, then with one, and so on, until there are some.
-func search(s *section) Minimum {
-	x := explore(s)
-	for i, n := range s.nodes {
-		if len(x.configs[i]) == 0 {
+func (x *space) search() Minimum {
+	for i, n := range x.Nodes {
+		if len(x.Configs[i]) == 0 {
 			return stuckAt(n)
 		}
 	}
@@ -56,13 +77,13 @@ func search(s *section) Minimum {
 		x.over = false
 		best, stuck := x.walk()
 		switch {
+		case x.budget.spent != "":
+			return Minimum{Unknown: x.budget.spent}
 		case best != nil:
 			return x.minimum(best)
 		case x.over: // with more collectives there may be a way
-		case stuck != nil:
-			return stuckAt(stuck)
 		default:
-			return Minimum{None: "what leaves the block cannot be made whole"}
+			return stuckAt(stuck)
 		}
 	}
 }
@@ -72,25 +93,28 @@ func stuckAt(n *graph.Node) Minimum {
 }
 
 // walk goes through the nodes in order and keeps, for each way in which the
-// live values can be held, the cheapest way to get there. What is left to do
+// live values can be held, the cheapest ways to get there. What is left to do
 // depends on nothing else, so the result is exact. It returns the best state,
 // or the node that no state gets past.
 func (x *space) walk() (best *state, stuck *graph.Node) {
 	states := []*state{x.first()}
-	for i, n := range x.nodes {
-		next := frontier{at: map[string]int{}}
+	for i, n := range x.Nodes {
+		next := frontier{at: map[string][]*state{}}
 		for _, st := range states {
-			for _, c := range x.configs[i] {
+			for _, c := range x.Configs[i] {
 				for _, to := range x.apply(st, i, c) {
 					next.add(to)
 				}
 			}
+			if !x.budget.allows(len(states)+next.n, len(x.Values)) {
+				return nil, n
+			}
 		}
-		if states = next.states; len(states) == 0 {
+		if states = next.states(); len(states) == 0 {
 			return nil, n
 		}
 	}
-	for _, st := range x.finish(states) {
+	for _, st := range states {
 		if best == nil || st.compare(best) < 0 {
 			best = st
 		}
@@ -102,57 +126,86 @@ func (st *state) collectives() int { return st.launches + st.cost.others }
 
 // compare orders by the objective.
 func (st *state) compare(to *state) int {
-	c, d := st.cost, to.cost
-	c.others, d.others = st.collectives(), to.collectives()
-	return c.compare(d)
+	return cmp.Or(cmp.Compare(st.collectives(), to.collectives()), st.cost.bytes(to.cost))
 }
 
 // first holds what comes from outside whole; parameters and states are placed
 // at their first use.
 func (x *space) first() *state {
-	st := &state{held: make([][]held, len(x.values))}
-	for v, start := range x.start {
-		if start != nil && !x.stays(v) {
-			st.held[v] = []held{{whole, 0}}
+	st := &state{held: make([][]held, len(x.Values))}
+	for v, start := range x.Start {
+		if start != nil && !x.Stays(v) {
+			st.held[v] = []held{{class.Whole, 0}}
 		}
 	}
 	return st
 }
 
-// frontier keeps the cheapest of the states in which the same is held.
+// frontier keeps, of the states in which values are held in the same layouts,
+// those that no other dominates.
 type frontier struct {
-	states []*state
-	at     map[string]int
+	at    map[string][]*state
+	order []string
+	n     int
 }
 
 func (f *frontier) add(st *state) {
 	key := st.key()
-	i, ok := f.at[key]
-	switch {
-	case !ok:
-		f.at[key] = len(f.states)
-		f.states = append(f.states, st)
-	case st.compare(f.states[i]) < 0:
-		f.states[i] = st
+	same, ok := f.at[key]
+	if !ok {
+		f.order = append(f.order, key)
 	}
+	if slices.ContainsFunc(same, func(o *state) bool { return o.dominates(st) }) {
+		return
+	}
+	left := slices.DeleteFunc(same, st.dominates)
+	f.n += len(left) + 1 - len(same)
+	f.at[key] = append(left, st)
 }
 
+// states lists what is kept, in the order in which it was found.
+func (f *frontier) states() []*state {
+	var out []*state
+	for _, key := range f.order {
+		out = append(out, f.at[key]...)
+	}
+	return out
+}
+
+// key is the same where values are held in the same layouts.
 func (st *state) key() string {
-	b := binary.AppendUvarint(nil, uint64(st.launches))
+	var b []byte
 	for v, hs := range st.held {
 		for _, h := range hs {
 			b = binary.AppendUvarint(b, uint64(v))
 			b = binary.AppendUvarint(b, uint64(h.layout))
-			b = binary.AppendUvarint(b, uint64(h.depth))
 		}
 	}
 	return string(b)
 }
 
+// dominates reports whether st, which holds the same, is no worse wherever both
+// go on alike: its copies wait for no more all_reduces, and it took no more of
+// either kind of launches, nor of the rest.
+func (st *state) dominates(to *state) bool {
+	if st.launches > to.launches || st.cost.others > to.cost.others || st.cost.bytes(to.cost) > 0 {
+		return false
+	}
+	for v, hs := range st.held {
+		for i, h := range hs {
+			if h.depth > to.held[v][i].depth {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // apply computes node i in one way, after getting its operands to lie so in
-// every way that may pay.
-func (x *space) apply(st *state, i int, c config) []*state {
-	n := x.nodes[i]
+// every way that may pay. What is used for the last time is let go, whole where
+// it leaves the section.
+func (x *space) apply(st *state, i int, c class.Config) []*state {
+	n := x.Nodes[i]
 	if x.termsOnly(st, n, c) {
 		return nil
 	}
@@ -160,7 +213,7 @@ func (x *space) apply(st *state, i int, c config) []*state {
 	for j, arg := range n.Args {
 		var next []way
 		for _, w := range ways {
-			for _, to := range x.obtain(w.state, x.id[arg], c.in[j]) {
+			for _, to := range x.obtain(w.state, x.ID[arg], c.In[j]) {
 				next = append(next, way{to.state, max(w.depth, to.depth)})
 			}
 		}
@@ -170,47 +223,51 @@ func (x *space) apply(st *state, i int, c config) []*state {
 	for _, w := range ways {
 		to := w.state.clone()
 		for j, v := range n.Results {
-			to.held[x.id[v]] = []held{{c.out[j], w.depth}}
+			to.held[x.ID[v]] = []held{{c.Out[j], w.depth}}
 		}
-		for _, v := range slices.Concat(n.Args, n.Results) {
-			if x.last[x.id[v]] <= i {
-				to.held[x.id[v]] = nil
+		out = append(out, x.end(to, i)...)
+	}
+	return out
+}
+
+// end lets go of the values that node i is the last to use.
+func (x *space) end(st *state, i int) []*state {
+	out := []*state{st}
+	n := x.Nodes[i]
+	for _, arg := range slices.Concat(n.Args, n.Results) {
+		v := x.ID[arg]
+		if x.Last[v] > i {
+			continue
+		}
+		var next []*state
+		for _, st := range out {
+			ways := []way{{st, 0}}
+			if x.Needed[v] && st.held[v] != nil {
+				ways = x.obtain(st, v, class.Whole)
+			}
+			for _, w := range ways {
+				to := w.state.clone()
+				to.held[v] = nil
+				next = append(next, to)
 			}
 		}
-		out = append(out, to)
+		out = next
 	}
 	return out
 }
 
 // termsOnly: a term joins partial sums; a sum of terms alone is not in the class.
-func (x *space) termsOnly(st *state, n *graph.Node, c config) bool {
+func (x *space) termsOnly(st *state, n *graph.Node, c class.Config) bool {
 	terms := false
-	for j, l := range c.in {
-		if l == partial {
-			if st.find(x.id[n.Args[j]], partial) >= 0 {
+	for j, l := range c.In {
+		if l == class.Partial {
+			if st.find(x.ID[n.Args[j]], class.Partial) >= 0 {
 				return false
 			}
 			terms = true
 		}
 	}
 	return terms
-}
-
-// finish makes what leaves the section whole.
-func (x *space) finish(states []*state) []*state {
-	for v, last := range x.last {
-		if last < len(x.nodes) || x.stays(v) {
-			continue
-		}
-		var next []*state
-		for _, st := range states {
-			for _, w := range x.obtain(st, v, whole) {
-				next = append(next, w.state)
-			}
-		}
-		states = next
-	}
-	return states
 }
 
 // minimum says what the best way takes. All_reduces of one depth are one launch.
@@ -220,10 +277,11 @@ func (x *space) minimum(best *state) Minimum {
 		moves = append(moves, mv)
 	}
 	slices.Reverse(moves)
+	slices.SortStableFunc(moves, func(a, b *move) int { return cmp.Compare(a.value, b.value) }) // as in the graph
 	var plan []string
 	launch := map[int]int{}
 	for _, mv := range moves {
-		name := local(x.values[mv.value].Name, x.block)
+		name := local(x.Values[mv.value].Name, x.Block)
 		if at, ok := launch[mv.depth]; ok && mv.kind == "all_reduce" {
 			plan[at] += ", " + name
 			continue
@@ -232,5 +290,5 @@ func (x *space) minimum(best *state) Minimum {
 		}
 		plan = append(plan, mv.kind+" "+name)
 	}
-	return Minimum{Collectives: best.collectives(), parts: best.cost.sent, SentBytes: ceil(best.cost.sent, x.ranks), WeightBytes: best.cost.weight, Plan: plan}
+	return Minimum{Collectives: best.collectives(), parts: best.cost.sent, SentBytes: ceil(best.cost.sent, x.Ranks), WeightBytes: best.cost.weight, Plan: plan}
 }

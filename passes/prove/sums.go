@@ -15,26 +15,20 @@ type origin struct {
 	field string
 }
 
-// reduced says which collective added up a partial sum.
-type reduced struct {
-	origin origin
-	by     *graph.Node
-}
-
 // sums follows partial sums through a graph.
 type sums struct {
 	pending map[*graph.Value][]origin      // of a partial value: what it is a sum of
-	done    map[*graph.Value][]reduced     // of any value: sums it is a linear function of, once reduced
 	by      map[*graph.Value]*graph.Node   // of a source value: what reduces it
 	users   map[*graph.Value][]*graph.Node // of a value: who takes it
 	errs    []error
 }
 
-// trace follows every partial sum to the one place where it is reduced.
-// [graph.Check] has made sure that nothing nonlinear takes it before; here is
-// refused what adds it up twice, or adds up what needs no adding.
+// trace follows every partial sum to where it is reduced. [graph.Check] has made
+// sure that nothing nonlinear takes it before; here is refused what reduces a value
+// a second time, or what needs no reducing. A sum may be reduced and, beside that,
+// be a summand of another: that is right, and counts.
 func trace(g *graph.Graph, m matching) (*sums, error) {
-	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value][]reduced{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil}
+	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil}
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			if !slices.Contains(s.users[v], n) {
@@ -44,13 +38,9 @@ func trace(g *graph.Graph, m matching) (*sums, error) {
 		switch {
 		case reduces(n):
 			s.reduce(n, m)
-		case n.Op.Class == graph.Leaf:
 		case n.Op.Name == "term":
 			s.pending[n.Results[0]] = []origin{{n, ""}}
-			s.done[n.Results[0]] = s.done[n.Args[0]]
-		case n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout:
-			s.done[n.Results[0]] = s.done[n.Args[0]]
-		default:
+		case n.Op.Class == graph.Compute || n.Op.Class == graph.View:
 			s.compute(n)
 		}
 	}
@@ -73,11 +63,6 @@ func (s *sums) reduce(n *graph.Node, m matching) {
 			s.fail(n, "%s is a sum of terms only, which every rank has whole: reduce nothing and use them", v.Name)
 		}
 		s.by[m[v]] = n
-		r := n.Results[i]
-		s.done[r] = slices.Clone(s.done[v])
-		for _, o := range s.pending[v] {
-			s.done[r] = append(s.done[r], reduced{o, n})
-		}
 	}
 }
 
@@ -103,9 +88,6 @@ func (s *sums) compute(n *graph.Node) {
 			s.pending[v] = []origin{{n, ""}}
 		}
 	}
-	if len(n.Op.Linear) == 1 { // a product of two is a new value
-		s.together(n, n.Op.Linear[0])
-	}
 }
 
 // fieldOf names the sums that one field of a packed sum consists of.
@@ -118,42 +100,6 @@ func fieldOf(n *graph.Node, from []origin) []origin {
 		out[i].field += "." + n.Attrs.Text("name")
 	}
 	return out
-}
-
-// together checks operands that are added: a sum may not come to the result on
-// two ways that were reduced apart.
-func (s *sums) together(n *graph.Node, group []int) {
-	var all []reduced
-	for k, i := range group {
-		a := n.Args[i]
-		for _, j := range group[:k] {
-			s.apart(n, a, n.Args[j])
-			s.apart(n, n.Args[j], a)
-		}
-		for _, r := range s.done[a] {
-			if r.origin = fieldOf(n, []origin{r.origin})[0]; !slices.Contains(all, r) {
-				all = append(all, r)
-			}
-		}
-	}
-	for _, v := range n.Results {
-		s.done[v] = all
-	}
-}
-
-func (s *sums) apart(n *graph.Node, a, b *graph.Value) {
-	for _, r := range s.done[a] {
-		if slices.Contains(s.pending[b], r.origin) {
-			s.fail(n, "the partial sum of %s is reduced in %s, by %s, and still partial in %s: it would be added up twice", r.origin.node.Name(), a.Name, r.by.Name(), b.Name)
-			return
-		}
-		for _, q := range s.done[b] {
-			if a.ID < b.ID && q.origin == r.origin && q.by != r.by {
-				s.fail(n, "the partial sum of %s comes in by %s and by %s: it is reduced twice", r.origin.node.Name(), r.by.Name(), q.by.Name())
-				return
-			}
-		}
-	}
 }
 
 // union appends what is new, in order.

@@ -11,7 +11,7 @@ func (c *Certificate) String() string {
 	fmt.Fprintf(&b, "%s on %s: proved\n\n", c.Model, count(c.Ranks, "rank"))
 	fmt.Fprintf(&b, "  The layouts of %d nodes follow from the rules of the operations.\n", c.Nodes)
 	b.WriteString("  Every value of the source is computed once, by the same operation on the same operands.\n")
-	b.WriteString("  Every partial sum is reduced once before anything nonlinear, or an output, takes it.\n")
+	b.WriteString("  Every partial sum is reduced before anything nonlinear, or an output, takes it, and no value twice.\n")
 	if !c.Exact {
 		b.WriteString("  Some payloads are rounded for transport, so the result is not exact.\n")
 	}
@@ -22,7 +22,7 @@ func (c *Certificate) String() string {
 	}
 	fmt.Fprintf(&b, "\ntotal: %s; a rank sends %s bytes, %d for one token; weights of a rank %d bytes\n",
 		count(c.Collectives, "collective"), c.Sent, c.SentOne, c.WeightBytes)
-	if m := c.Minimum; m.None == "" {
+	if m := c.Minimum; m.None == "" && m.Unknown == "" {
 		fmt.Fprintf(&b, "minimum: %s; a rank sends %d bytes for one token; weights of a rank %d bytes\n", count(m.Collectives, "collective"), m.SentBytes, m.WeightBytes)
 	}
 	fmt.Fprintf(&b, "\nclass:\n%s", wrap(c.Class, "  ", 100))
@@ -92,6 +92,8 @@ func (p Part) write(b *strings.Builder) {
 func (p Part) verdict() string {
 	m, n := p.Minimum, len(p.Collectives)
 	switch {
+	case m.Unknown != "":
+		return "minimum not established: " + m.Unknown
 	case m.None != "":
 		return "the class has no placement: " + m.None
 	case n > m.Collectives && m.Collectives == 0:

@@ -1,0 +1,141 @@
+// Package class is the class of placements over which a minimum is taken: which
+// layouts a value may have, and in which ways a node can be computed. Partition
+// and the proof each search it in their own way; neither adds to it.
+package class
+
+import (
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Text states the class.
+const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row) has one owner. ` +
+	`Every weight, state and activation with a unit axis is split along one, or covered where it holds groups that units share; ` +
+	`with one group a cover is whole. Axes without units are whole. A partial sum belongs to nobody yet; a term may join one. A copy that a collective makes may be whole. ` +
+	`A section is a run of nodes of one block, or of none; what crosses its border is whole, and so are graph outputs. A parameter has one placement for all its uses. ` +
+	`Each launch of all_reduce, reduce_scatter and all_gather counts one; all_reduces in a section of which none needs another's result are one launch. ` +
+	`Least, in this order: collectives; bytes sent per rank, for one token, one sequence, one row ` +
+	`(ring: all_reduce 2(p-1)/p of its payload, all_gather and reduce_scatter (p-1)/p of the whole value); weight bytes, of each parameter the largest share; values that travel. ` +
+	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites.`
+
+// HasUnits reports whether an axis has units that ranks may own.
+func HasUnits(d graph.Dim) bool {
+	return slices.ContainsFunc(d.Fields, func(f graph.Field) bool { return f.Unit > 0 })
+}
+
+// Owned reports whether the class has a value that lies as t does: what has
+// units lies along them, what has none is not cut. Copies that collectives and
+// relayouts make may be whole.
+func Owned(t graph.Type, made bool) bool {
+	switch l := t.Layout; l.Kind {
+	case graph.Partial:
+		return true
+	case graph.Replicated:
+		return made || groups(t) <= 1
+	default:
+		d := t.Dims[l.Axis]
+		for i, f := range d.Fields {
+			if whole := l.Place[i].Kind == graph.Whole; f.Unit == 0 && !whole || f.Unit > 0 && f.Units() > 1 && whole {
+				return false
+			}
+		}
+		return HasUnits(d)
+	}
+}
+
+// groups is the largest number of units of a field of t.
+func groups(t graph.Type) int {
+	n := 0
+	for _, d := range t.Dims {
+		for _, f := range d.Fields {
+			if f.Unit > 0 {
+				n = max(n, f.Units())
+			}
+		}
+	}
+	return n
+}
+
+// Share says that an operation has units which share groups.
+type Share struct{ Groups, Units int }
+
+// Sharing lists what the operations of the nodes share, in order.
+func Sharing(nodes []*graph.Node) []Share {
+	var out []Share
+	for _, n := range nodes {
+		if groups, units, ok := graph.Groups(n); ok && !slices.Contains(out, Share{groups, units}) {
+			out = append(out, Share{groups, units})
+		}
+	}
+	return out
+}
+
+// Placements lists how the class lets a parameter or a state lie. Groups may be
+// covered for units that share them.
+func Placements(t graph.Type, shares []Share) []graph.Layout {
+	var out []graph.Layout
+	add := func(l graph.Layout) {
+		if !slices.ContainsFunc(l.Place, func(p graph.Placement) bool { return p.Kind != graph.Whole }) {
+			l = graph.Layout{}
+		}
+		if Owned(graph.Type{DType: t.DType, Dims: t.Dims, Layout: l}, false) && !slices.ContainsFunc(out, l.Equal) {
+			out = append(out, l)
+		}
+	}
+	for axis, d := range t.Dims {
+		if HasUnits(d) {
+			choose(d.Fields, shares, func(place []graph.Placement) {
+				add(graph.Layout{Kind: graph.Sharded, Axis: axis, Place: slices.Clone(place)})
+			})
+		}
+	}
+	add(graph.Layout{})
+	return out
+}
+
+// choose calls visit with every placement of the fields.
+func choose(fields []graph.Field, shares []Share, visit func([]graph.Placement)) {
+	place := make([]graph.Placement, len(fields))
+	var rest func(i int)
+	rest = func(i int) {
+		if i == len(fields) {
+			visit(place)
+			return
+		}
+		for _, p := range fieldPlacements(fields[i], shares) {
+			place[i] = p
+			rest(i + 1)
+		}
+	}
+	rest(0)
+}
+
+func fieldPlacements(f graph.Field, shares []Share) []graph.Placement {
+	switch {
+	case f.Unit == 0:
+		return []graph.Placement{{}}
+	case f.Units() <= 1:
+		return []graph.Placement{{Kind: graph.Split}, {}}
+	}
+	out := []graph.Placement{{Kind: graph.Split}}
+	for _, s := range shares {
+		if s.Groups == f.Units() && s.Units > s.Groups {
+			out = append(out, graph.Placement{Kind: graph.Cover, Of: s.Units})
+		}
+	}
+	return out
+}
+
+// oneToken is the batch for which bytes are compared.
+var oneToken = graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
+
+// WeightBytes is the largest share of a parameter that lies so.
+func WeightBytes(t graph.Type, l graph.Layout, ranks int) int64 {
+	t.Layout = l
+	var most int64
+	for r := range ranks {
+		most = max(most, t.Local(ranks, r).Bytes().At(oneToken))
+	}
+	return most
+}
