@@ -12,10 +12,7 @@ import (
 func merge(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.PartitionedStage, g.Ranks)
 	for start := 0; start < len(g.Nodes); {
-		end := start
-		for end < len(g.Nodes) && g.Nodes[end].Block() == g.Nodes[start].Block() {
-			end++
-		}
+		end := endOfRun(g.Nodes, start)
 		for _, l := range joinLaunches(g.Nodes[start:end]) {
 			if err := r.launch(l); err != nil {
 				return nil, err
@@ -24,6 +21,22 @@ func merge(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 		start = end
 	}
 	return r.finish()
+}
+
+// endOfRun is where the nodes end that compute in one block; leaves of any may be
+// among them.
+func endOfRun(nodes []*graph.Node, start int) int {
+	var first *graph.Node
+	for i, n := range nodes[start:] {
+		switch {
+		case n.Op.Class == graph.Leaf:
+		case first == nil:
+			first = n
+		case n.Block() != first.Block():
+			return start + i
+		}
+	}
+	return len(nodes)
 }
 
 // launch is one node, or several all_reduces that are one.

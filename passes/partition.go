@@ -6,43 +6,132 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // partition chooses a layout for every value and puts collectives between them:
 // within what the strategy allows, the fewest, then the fewest bytes sent per
-// rank, then the fewest bytes of weights per rank. What a block takes and gives
-// is whole, so blocks are searched one by one, and equal ones once.
+// rank, then the fewest bytes of weights per rank. What a section takes and gives
+// is whole, so sections are searched one by one, and equal ones once; what several
+// of them use is placed for all together.
 func partition(g *graph.Graph, o *Options) (*graph.Graph, error) {
-	p := &partitioner{
-		rewriter: rewrite(g, graph.PartitionedStage, o.Ranks),
-		o:        o,
-		uses:     usesOf(g),
-		covers:   coversOf(g),
-		placed:   map[*graph.Value]graph.Layout{},
-		solved:   map[string][]*decision{},
-		as:       map[layoutOf]*graph.Value{},
+	limit, err := o.limits(g)
+	if err != nil {
+		return nil, err
 	}
-	for start := 0; start < len(g.Nodes); {
-		end := start
-		for end < len(g.Nodes) && g.Nodes[end].Block() == g.Nodes[start].Block() {
-			end++
-		}
-		if err := p.segment(g.Nodes[start:end]); err != nil {
-			return nil, err
-		}
-		start = end
+	c := &chooser{g: g, options: class.Options{Ranks: o.Ranks, Limit: limit}, merges: o.merges(), solved: map[string]*solution{}, failed: map[string]error{}}
+	if err := c.choose(); err != nil {
+		return nil, err
 	}
-	return p.finish()
+	p := &partitioner{rewriter: rewrite(g, graph.PartitionedStage, o.Ranks), placed: c.placements()}
+	return p.write(c.best)
 }
 
+// maxShared bounds the ways to place what several sections use.
+const maxShared = 1 << 12
+
+// chooser searches the sections under every placement of what they share.
+type chooser struct {
+	g       *graph.Graph
+	options class.Options
+	merges  bool
+	solved  map[string]*solution // by the key of a section
+	failed  map[string]error
+
+	best []plan
+	cost cost
+	err  error // why the last placement was not possible
+}
+
+// plan is a section and how it is computed.
+type plan struct {
+	*class.Section
+	*solution
+}
+
+func (c *chooser) choose() error {
+	shared, choices := class.Shared(c.g, c.options)
+	once := map[*graph.Value]bool{}
+	for i, v := range shared {
+		once[v] = true
+		if len(choices[i]) == 0 {
+			return fmt.Errorf("%s: several blocks use it, and the strategy has no placement for it", v.Name)
+		}
+	}
+	for !class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) { c.try(placed, once) }) {
+		most := 0 // too many ways: where there are most, take the first
+		for i := range choices {
+			if len(choices[i]) > len(choices[most]) {
+				most = i
+			}
+		}
+		choices[most] = choices[most][:1]
+	}
+	if c.best == nil && len(c.sections(nil)) > 0 {
+		return c.err
+	}
+	return nil
+}
+
+func (c *chooser) sections(placed map[*graph.Value]graph.Layout) []*class.Section {
+	o := c.options
+	o.Placed = placed
+	return class.Sections(c.g, o)
+}
+
+// try solves all sections with the shared leaves placed.
+func (c *chooser) try(placed map[*graph.Value]graph.Layout, shared map[*graph.Value]bool) {
+	var all []plan
+	var sum cost
+	for v, l := range placed {
+		if v.Def.Op.Name == "param" {
+			sum.weights += class.WeightBytes(v.Type, l, c.options.Ranks)
+		}
+	}
+	for _, section := range c.sections(placed) {
+		found, err := c.solve(section, shared)
+		if err != nil {
+			c.err = err
+			return
+		}
+		all = append(all, plan{section, found})
+		sum = sum.plus(found.cost)
+	}
+	if c.best == nil || sum.compare(c.cost) < 0 {
+		c.best, c.cost = all, sum
+	}
+}
+
+// solve searches a section, unless an equal one was.
+func (c *chooser) solve(section *class.Section, shared map[*graph.Value]bool) (*solution, error) {
+	key := section.Key()
+	if c.solved[key] == nil && c.failed[key] == nil {
+		s := &search{Space: class.Explore(section), merges: c.merges, shared: shared}
+		c.solved[key], c.failed[key] = s.solve()
+	}
+	return c.solved[key], c.failed[key]
+}
+
+// placements says where parameters and states lie; what nobody uses lies first.
+func (c *chooser) placements() map[*graph.Value]graph.Layout {
+	placed := map[*graph.Value]graph.Layout{}
+	for _, p := range c.best {
+		for i, d := range p.decisions {
+			for j, v := range p.Nodes[i].Args {
+				if l := p.layouts[d.In[j]]; p.Stays(p.ID[v]) && l.Kind != graph.Partial { // else a term of a whole one
+					placed[v] = l
+				}
+			}
+		}
+	}
+	return placed
+}
+
+// partitioner writes the graph with its layouts.
 type partitioner struct {
 	*rewriter
-	o      *Options
-	uses   map[*graph.Value][]*graph.Node
-	covers map[*graph.Value]groupings
-	placed map[*graph.Value]graph.Layout // parameters and states
-	solved map[string][]*decision        // by the text of a block and its choices
-	as     map[layoutOf]*graph.Value     // new values by old value and layout
+	placed map[*graph.Value]graph.Layout
+	as     map[layoutOf]*graph.Value // in the present section: new values by old value and layout
 }
 
 type layoutOf struct {
@@ -50,234 +139,155 @@ type layoutOf struct {
 	layout string
 }
 
-func (p *partitioner) segment(nodes []*graph.Node) error {
-	s, err := p.describe(nodes)
-	if err != nil {
-		return err
-	}
-	key := s.key(p.from)
-	decisions, ok := p.solved[key]
-	if !ok {
-		if decisions, err = s.solve(p.o.Ranks); err != nil {
-			return err
-		}
-		p.solved[key] = decisions
-	}
-	return p.emit(s, decisions)
-}
-
-// describe collects what a segment takes and gives, and what is allowed.
-func (p *partitioner) describe(nodes []*graph.Node) (*segment, error) {
-	s := &segment{nodes: nodes, index: map[*graph.Value]int{}}
-	inside := map[*graph.Node]bool{}
-	for _, n := range nodes {
-		inside[n] = true
-	}
-	for i, n := range nodes {
-		for _, v := range slices.Concat(n.Args, n.Results) {
-			if _, ok := s.index[v]; ok {
-				continue
-			}
-			if err := p.add(s, v, inside); err != nil {
-				return nil, err
-			}
-		}
-		for _, v := range n.Args {
-			s.last[s.index[v]] = i
-		}
-	}
-	return s, nil
-}
-
-// add takes a value into a segment.
-func (p *partitioner) add(s *segment, v *graph.Value, inside map[*graph.Node]bool) error {
-	choices := []graph.Layout{{}} // on one rank everything is whole
-	if p.o.Ranks > 1 {
-		var err error
-		if choices, err = p.o.Strategy.layouts(v, p.uses[v], p.covers[v]); err != nil {
-			return err
-		}
-	}
-	leaf := isPlaced(v)
-	needed := !leaf && slices.ContainsFunc(p.from.Outputs, func(o graph.Output) bool { return o.Value == v })
-	for _, n := range p.uses[v] {
-		needed = needed || !leaf && inside[v.Def] && !inside[n]
-	}
-	given := !inside[v.Def]
-	switch l, ok := p.placed[v]; {
-	case given && ok:
-		choices = []graph.Layout{l}
-	case given && leaf:
-		return fmt.Errorf("%s is used in another block before it is placed", v.Name)
-	case given, v.Def.Op.Name == "input":
-		choices = append([]graph.Layout{{}}, slices.DeleteFunc(choices, graph.Layout{}.Equal)...)
-	case needed && !slices.ContainsFunc(choices, graph.Layout{}.Equal):
-		choices = append(choices, graph.Layout{})
-	}
-	if len(choices) > 8 {
-		return fmt.Errorf("%s: %d possible layouts; at most 8 are searched", v.Name, len(choices))
-	}
-	s.index[v] = len(s.values)
-	s.values = append(s.values, v)
-	s.choices = append(s.choices, choices)
-	s.given = append(s.given, given)
-	s.needed = append(s.needed, needed)
-	s.last = append(s.last, -1)
-	return nil
-}
-
-// isPlaced reports whether a value lies where it is first used, and stays there.
-func isPlaced(v *graph.Value) bool {
-	return v.Def.Op.Name == "param" || v.Def.Op.Name == "state"
-}
-
-// key is the same for segments that have the same solution.
-func (s *segment) key(g *graph.Graph) string {
-	var b strings.Builder
-	block := s.nodes[0].Block()
-	if block == "" {
-		block = "start " + s.nodes[0].Name()
-		b.WriteString(block)
-	} else {
-		b.WriteString(graph.BlockKey(g, block))
-	}
-	for i, v := range s.values {
-		fmt.Fprintf(&b, "%v %v", s.given[i], s.needed[i])
-		for _, l := range s.choices[i] {
-			b.WriteString(" " + layoutText(v, l))
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
-// emit writes a segment's nodes with their layouts. A conversion goes right
-// after what it converts, so that it can run beside what does not wait for it.
-func (p *partitioner) emit(s *segment, decisions []*decision) error {
-	after := make([][]planned, len(s.values))
-	for _, d := range decisions {
-		for _, c := range d.before {
-			after[c.value] = append(after[c.value], planned{c, s.takers(c, decisions)})
-		}
-	}
-	p.place(s, decisions)
-	for i, v := range s.values {
-		if s.given[i] {
-			if err := p.convertAll(s, i, v, after[i]); err != nil {
-				return err
-			}
-		}
-	}
-	for i, n := range s.nodes {
-		if err := p.node(s, n, decisions[i]); err != nil {
-			return err
-		}
-		for _, v := range n.Results {
-			k := s.index[v]
-			if err := p.convertAll(s, k, v, after[k]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// planned is a conversion, and the nodes that wait for it.
-type planned struct {
-	conversion
-	takers []string
-}
-
-// takers names the nodes that take a value in the layout that c makes.
-func (s *segment) takers(c conversion, decisions []*decision) []string {
-	var list []string
-	for i, n := range s.nodes {
-		for j, v := range n.Args {
-			name := strings.TrimPrefix(n.Name(), n.Block()+".")
-			if s.index[v] == c.value && decisions[i].operands[j] == c.to && !slices.Contains(list, name) {
-				list = append(list, name)
-			}
-		}
-	}
-	return list
-}
-
-// place remembers where the segment's parameters and states lie.
-func (p *partitioner) place(s *segment, decisions []*decision) {
-	for i, n := range s.nodes {
+// write takes the nodes in their order. A conversion goes right after what it
+// converts, so that it can run beside what does not wait for it; of what comes
+// from outside of the section, right before its first use.
+func (p *partitioner) write(plans []plan) (*graph.Graph, error) {
+	at, left := -1, 0 // section, and its nodes to come
+	var e *emission
+	for _, n := range p.from.Nodes {
 		if n.Op.Class == graph.Leaf {
 			v := n.Results[0]
-			if _, ok := p.placed[v]; !ok {
-				p.placed[v] = s.choices[s.index[v]][0]
+			t := graph.Type{DType: v.Type.DType, Dims: v.Type.Dims, Layout: p.placed[v]}
+			if err := p.leaf(n, v.Name, t, n.Storage, v); err != nil {
+				return nil, err
 			}
+			continue
 		}
-		for j, v := range n.Args {
-			if k := s.index[v]; isPlaced(v) && !s.given[k] {
-				p.placed[v] = s.choices[s.index[v]][decisions[i].operands[j]]
-			}
+		if left == 0 {
+			at++
+			left = len(plans[at].Nodes)
+			e = p.emission(plans[at])
+		}
+		left--
+		if err := e.node(n); err != nil {
+			return nil, err
 		}
 	}
+	return p.finish()
 }
 
-func (p *partitioner) node(s *segment, n *graph.Node, d *decision) error {
-	if n.Op.Class == graph.Leaf {
-		v := n.Results[0]
-		t := graph.Type{DType: v.Type.DType, Dims: v.Type.Dims, Layout: p.placed[v]}
-		if err := p.leaf(n, v.Name, t, n.Storage, v); err != nil {
-			return err
+// emission writes a section.
+type emission struct {
+	*partitioner
+	plan
+	decided map[*graph.Node]*decision
+	after   [][]conversion // by value
+}
+
+func (p *partitioner) emission(s plan) *emission {
+	e := &emission{p, s, map[*graph.Node]*decision{}, make([][]conversion, len(s.Values))}
+	p.as = map[layoutOf]*graph.Value{}
+	for i, n := range s.Nodes {
+		d := s.decisions[i]
+		e.decided[n] = d
+		for _, c := range d.conversions {
+			e.after[c.value] = append(e.after[c.value], c)
 		}
-		p.have(v, p.to[v])
-		return nil
 	}
+	return e
+}
+
+func (e *emission) node(n *graph.Node) error {
 	args := make([]*graph.Value, len(n.Args))
 	for i, v := range n.Args {
-		l := s.choices[s.index[v]][d.operands[i]]
-		if args[i] = p.as[layoutOf{v, layoutText(v, l)}]; args[i] == nil {
+		l, k := e.layouts[e.decided[n].In[i]], e.ID[v]
+		if e.Start[k] != nil { // from outside of the section
+			e.have(v, e.to[v])
+			if err := e.convertAll(k, v); err != nil {
+				return err
+			}
+		}
+		if args[i] = e.as[layoutOf{v, layoutText(v, l)}]; args[i] == nil {
 			panic(fmt.Sprintf("%s is not there as %s for %s", v.Name, layoutText(v, l), n.Name()))
 		}
 	}
-	if _, err := p.rewriter.node(n, n.Op.Name, n.Attrs, names(n.Results), n.Results, args...); err != nil {
+	if _, err := e.rewriter.node(n, n.Op.Name, n.Attrs, names(n.Results), n.Results, args...); err != nil {
 		return err
 	}
 	for _, v := range n.Results {
-		p.have(v, p.to[v])
+		e.have(v, e.to[v])
+		if err := e.convertAll(e.ID[v], v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func (p *partitioner) have(old, v *graph.Value) {
-	p.as[layoutOf{old, layoutText(v, v.Type.Layout)}] = v
+	p.as[layoutOf{old, layoutText(old, v.Type.Layout)}] = v
 }
 
 // suffixes name the results of conversions.
 var suffixes = map[string]string{"all_reduce": "_sum", "all_gather": "_all", "reduce_scatter": "_part", "shard": "_part", "term": "_term"}
 
-func (p *partitioner) convertAll(s *segment, k int, v *graph.Value, list []planned) error {
-	for _, c := range list {
-		from, to := s.choices[k][c.from], s.choices[k][c.to]
-		if p.as[layoutOf{v, layoutText(v, to)}] != nil {
+// convertAll makes the copies of v that the section needs. They are of its block.
+func (e *emission) convertAll(k int, v *graph.Value) error {
+	for _, c := range e.after[k] {
+		from, to := e.layouts[c.from], e.layouts[c.to]
+		if e.as[layoutOf{v, layoutText(v, to)}] != nil {
 			continue
 		}
-		op, _, _ := convert(v, from, to, p.o.Ranks)
+		op := conversionOp(from, to)
 		attrs := graph.Attrs{}
 		if op == "shard" || op == "reduce_scatter" {
 			attrs["axis"] = to.Axis
 		}
-		name := v.Name + suffixes[op]
-		for p.exists(name) {
-			name += "_"
-		}
-		n, err := p.out.Add(op, attrs, []string{name}, p.as[layoutOf{v, layoutText(v, from)}])
+		n, err := e.out.Add(op, attrs, []string{e.newName(v, suffixes[op])}, e.as[layoutOf{v, layoutText(v, from)}])
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", v.Name, op, err)
 		}
-		n.Note = reason(op, v, c.takers)
-		p.have(v, n.Results[0])
+		n.Note = reason(op, v, e.takers(v, c.to))
+		e.have(v, n.Results[0])
 		if to.Kind == graph.Replicated {
-			p.to[v] = n.Results[0]
+			e.to[v] = n.Results[0]
 		}
 	}
 	return nil
+}
+
+// conversionOp names what takes a value from one layout to another.
+func conversionOp(from, to graph.Layout) string {
+	switch {
+	case from.Kind == graph.Partial && to.Kind == graph.Replicated:
+		return "all_reduce"
+	case from.Kind == graph.Sharded:
+		return "all_gather"
+	case from.Kind == graph.Partial:
+		return "reduce_scatter"
+	case to.Kind == graph.Partial:
+		return "term"
+	}
+	return "shard"
+}
+
+// newName is a name for a copy of v in the section's block.
+func (e *emission) newName(v *graph.Value, suffix string) string {
+	name := v.Name
+	if block := graph.BlockOf(name); block != e.Block {
+		name = strings.TrimPrefix(e.Block+"."+strings.TrimPrefix(name, block+"."), ".")
+	}
+	for name += suffix; e.exists(name); {
+		name += "_"
+	}
+	return name
+}
+
+// takers names the nodes that take a value in a layout.
+func (e *emission) takers(v *graph.Value, layout int) []string {
+	var list []string
+	for _, n := range e.Written {
+		if e.decided[n] == nil {
+			continue // a leaf
+		}
+		name := strings.TrimPrefix(n.Name(), n.Block()+".")
+		for j, w := range n.Args {
+			if w == v && e.decided[n].In[j] == layout && !slices.Contains(list, name) {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
 }
 
 func (p *partitioner) exists(name string) bool {
@@ -308,4 +318,13 @@ func reason(op string, v *graph.Value, takers []string) string {
 		return name + "; " + takers[0] + " needs it whole"
 	}
 	return name + "; " + strings.Join(takers, ", ") + " need it whole"
+}
+
+func layoutText(v *graph.Value, l graph.Layout) string {
+	if l.Kind == graph.Replicated {
+		return "whole"
+	}
+	t := v.Type
+	t.Layout = l
+	return t.LayoutString()
 }

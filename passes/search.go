@@ -1,318 +1,373 @@
 package passes
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
-// The search finds layouts for the values of one segment (a block, or what is
-// before or after the blocks) by dynamic programming over its nodes: a state is
-// the set of layouts in which each live value is available.
+// The search finds how the nodes of a section are computed. It goes through them
+// in order and knows of each state in what layouts the values in use are there. A
+// narrow walk, which keeps the best few states, finds a way; a wide one keeps all
+// that may still be cheaper, and so finds the cheapest.
 
-// segment is a run of nodes with what it takes and gives.
-type segment struct {
-	nodes   []*graph.Node
-	values  []*graph.Value // all that appear, in order of appearance
-	index   map[*graph.Value]int
-	choices [][]graph.Layout // by index: what the strategy allows
-	given   []bool           // by index: it comes from outside, whole or as placed
-	needed  []bool           // by index: it must be there whole at the end
-	last    []int            // by index: the last node that uses it
-}
+const (
+	narrowWalk = 64
+	wideWalk   = 1 << 12
+)
 
-// cost is what is minimised, in this order.
+// cost is what is minimised, in this order. All_reduces that do not wait for each
+// other become one launch, where merge joins them.
 type cost struct {
-	collectives int
-	sent        int64 // bytes per rank for one token, times the number of ranks
-	weights     int64 // bytes per rank, of the rank that has most
+	launches int   // of all_reduce, one after another
+	others   int   // launches of others
+	sent     int64 // bytes for one token, times the number of ranks
+	weights  int64 // bytes, of each parameter the largest share
+	moved    int   // values in collectives
+	nodes    int   // that convert
 }
 
-func (c cost) less(d cost) bool {
-	if c.collectives != d.collectives {
-		return c.collectives < d.collectives
-	}
-	if c.sent != d.sent {
-		return c.sent < d.sent
-	}
-	return c.weights < d.weights
+func (c cost) compare(d cost) int {
+	return cmp.Or(cmp.Compare(c.launches+c.others, d.launches+d.others), c.compareRest(d))
 }
 
-// config is a way to run a node: a choice for each operand and result.
-type config struct{ operands, results []uint8 }
+// compareRest compares all but launches.
+func (c cost) compareRest(d cost) int {
+	return cmp.Or(cmp.Compare(c.sent, d.sent), cmp.Compare(c.weights, d.weights), cmp.Compare(c.moved, d.moved), cmp.Compare(c.nodes, d.nodes))
+}
 
-// decision is what the search decided for a node.
+func (c cost) plus(d cost) cost {
+	return cost{c.launches + d.launches, c.others + d.others, c.sent + d.sent, c.weights + d.weights, c.moved + d.moved, c.nodes + d.nodes}
+}
+
+// conversion makes a copy of a value in another layout.
+type conversion struct{ value, from, to int }
+
+// decision is how a node is computed, and what is converted around it.
 type decision struct {
-	config
-	before []conversion
-	parent *decision
+	class.Config
+	conversions []conversion
+	before      *decision
 }
 
-// conversion makes a value available in another layout.
-type conversion struct {
-	value    int
-	from, to uint8
-}
+// there is a layout in which a value is there, after so many all_reduces that
+// waited for each other.
+type there struct{ layout, after int }
 
-// state is a point of the search: have is a set of choices per value.
+// state is a point of the search.
 type state struct {
-	have []uint8
-	cost cost
-	last *decision
+	copies      [][]there // by value, by layout
+	cost        cost
+	conversions []conversion // for the node at hand
+	last        *decision
 }
 
-// anyChoice stands for a result whose layout nobody uses: a new state.
-const anyChoice = 0xff
+// search looks for the cheapest way through a space.
+type search struct {
+	*class.Space
+	merges bool                  // all_reduces are joined afterwards
+	shared map[*graph.Value]bool // leaves that count once for all sections
+	bound  *cost                 // what is to be cheaper than it
+	cut    bool                  // states were given up because there were too many
+}
 
-// solve returns the decisions for all nodes, and the conversions at the end.
-func (s *segment) solve(ranks int) ([]*decision, error) {
-	first := state{have: make([]uint8, len(s.values))}
-	for i := range s.values {
-		if s.given[i] {
-			first.have[i] = 1
+// solution is the cheapest way through a section. Exact: there is no cheaper one.
+type solution struct {
+	decisions []*decision    // by node
+	layouts   []graph.Layout // by their numbers
+	cost      cost
+	exact     bool
+}
+
+// solve returns the cheapest way, or an error that names the node that cannot be
+// computed.
+func (s *search) solve() (*solution, error) {
+	best, stuck := s.walk(narrowWalk)
+	if best == nil && s.cut { // the few that were kept led nowhere
+		s.cut = false
+		best, stuck = s.walk(wideWalk)
+	} else if best != nil && s.cut {
+		s.cut, s.bound = false, &best.cost
+		if better, _ := s.walk(wideWalk); better != nil {
+			best = better
 		}
 	}
-	states := []state{first}
-	for i, n := range s.nodes {
-		configs, err := s.configs(n, ranks)
-		if err != nil {
-			return nil, err
-		}
-		next := frontier{index: map[string]int{}}
-		for _, st := range states {
-			for _, c := range configs {
-				if t, ok := s.step(st, i, n, c, ranks); ok {
-					next.add(t)
-				}
-			}
-		}
-		if states = next.states; len(states) == 0 {
-			return nil, s.stuck(n)
-		}
-	}
-	best, found := state{}, false
-	for _, st := range states {
-		if st, ok := s.end(st, ranks); ok && (!found || st.cost.less(best.cost)) {
-			best, found = st, true
-		}
-	}
-	if !found {
-		return nil, fmt.Errorf("what leaves %s cannot be made whole", s.nodes[0].Name())
+	if best == nil {
+		return nil, s.stuck(stuck)
 	}
 	var list []*decision
-	for d := best.last; d != nil; d = d.parent {
+	for d := best.last; d != nil; d = d.before {
 		list = append(list, d)
 	}
 	slices.Reverse(list)
-	return list, nil
+	return &solution{list, s.Layouts, best.cost, !s.cut}, nil
 }
 
-// frontier keeps the cheapest way to each set of available layouts, in the order
-// in which they were found, so that ties fall the same way on every run.
+// walk goes through the nodes and keeps at most width states after each. It
+// returns the best state, or the node that no state gets past.
+func (s *search) walk(width int) (*state, *graph.Node) {
+	states := []*state{s.first()}
+	for i, n := range s.Nodes {
+		next := frontier{at: map[string][]*state{}}
+		for _, st := range states {
+			for _, c := range s.Configs[i] {
+				s.compute(st, i, c, func(to *state) {
+					if s.bound == nil || to.cost.compare(*s.bound) < 0 {
+						next.add(to)
+					}
+				})
+			}
+		}
+		if states = next.states(); len(states) == 0 {
+			return nil, n
+		}
+		if len(states) > width {
+			s.cut = true
+			slices.SortStableFunc(states, func(a, b *state) int { return a.cost.compare(b.cost) })
+			states = states[:width]
+		}
+	}
+	return slices.MinFunc(states, func(a, b *state) int { return a.cost.compare(b.cost) }), nil
+}
+
+// first has what comes from outside, whole.
+func (s *search) first() *state {
+	st := &state{copies: make([][]there, len(s.Values))}
+	for v, start := range s.Start {
+		if start != nil && !s.Stays(v) {
+			st.copies[v] = []there{{class.Whole, 0}}
+		}
+	}
+	return st
+}
+
+// frontier keeps states that no other makes needless, in the order in which they
+// were found, so that ties fall the same way on every run.
 type frontier struct {
-	states []state
-	index  map[string]int
+	at   map[string][]*state // by the layouts in which values are there
+	keys []string
 }
 
-func (f *frontier) add(s state) {
-	key := string(s.have)
-	if i, ok := f.index[key]; !ok {
-		f.index[key] = len(f.states)
-		f.states = append(f.states, s)
-	} else if s.cost.less(f.states[i].cost) {
-		f.states[i] = s
+func (f *frontier) add(st *state) {
+	var key []byte
+	for v, list := range st.copies {
+		for _, c := range list {
+			key = binary.AppendUvarint(binary.AppendUvarint(key, uint64(v)), uint64(c.layout))
+		}
+	}
+	old, ok := f.at[string(key)]
+	if !ok {
+		f.keys = append(f.keys, string(key))
+	}
+	if !slices.ContainsFunc(old, func(o *state) bool { return o.noWorse(st) }) {
+		f.at[string(key)] = append(slices.DeleteFunc(old, st.noWorse), st)
 	}
 }
 
-// configs lists the ways to run a node that its rule allows.
-func (s *segment) configs(n *graph.Node, ranks int) ([]config, error) {
-	if n.Op.Class == graph.Leaf {
-		i := s.index[n.Results[0]]
-		if n.Op.Name == "input" {
-			return []config{{results: []uint8{0}}}, nil
-		}
-		// Parameters and states are placed where they are first used.
-		if s.last[i] >= 0 {
-			return []config{{results: []uint8{anyChoice}}}, nil
-		}
-		return []config{{results: []uint8{0}}}, nil
+func (f *frontier) states() []*state {
+	var out []*state
+	for _, key := range f.keys {
+		out = append(out, f.at[key]...)
 	}
-	var out []config
-	operands := make([]uint8, len(n.Args))
-	layouts := make([]graph.Layout, len(n.Args))
-	var try func(i int)
-	try = func(i int) {
-		if i < len(n.Args) {
-			for c, l := range s.choices[s.index[n.Args[i]]] {
-				operands[i], layouts[i] = uint8(c), l
-				try(i + 1)
-			}
-			return
-		}
-		if results, ok := s.results(n, layouts, ranks); ok {
-			out = append(out, config{slices.Clone(operands), results})
-		}
-	}
-	try(0)
-	if len(out) == 0 {
-		return nil, s.stuck(n)
-	}
-	return out, nil
+	return out
 }
 
-// results finds the choices that the results get, if the strategy allows them.
-func (s *segment) results(n *graph.Node, operands []graph.Layout, ranks int) ([]uint8, bool) {
-	for i, v := range n.Args {
-		for j, w := range n.Args[:i] {
-			if v == w && !operands[i].Equal(operands[j]) {
-				return nil, false // one operand twice
-			}
-		}
-	}
-	layouts, err := graph.LayoutsOf(n, operands, ranks)
-	if err != nil {
-		return nil, false
-	}
-	out := make([]uint8, len(layouts))
-	for i, l := range layouts {
-		v := s.index[n.Results[i]]
-		c := slices.IndexFunc(s.choices[v], l.Equal)
-		if c < 0 && (s.last[v] >= 0 || s.needed[v]) {
-			return nil, false
-		}
-		if out[i] = uint8(c); c < 0 {
-			out[i] = anyChoice
-		}
-	}
-	return out, true
-}
-
-func (s *segment) stuck(n *graph.Node) error {
-	list := ""
-	for i, v := range n.Args {
-		list += fmt.Sprintf("\n  operand %d, %s, may be", i, v.Name)
-		for _, l := range s.choices[s.index[v]] {
-			list += " (" + layoutText(v, l) + ")"
-		}
-	}
-	return fmt.Errorf("%s: the strategy leaves no layouts under which %s can run:%s", n.Name(), n.Op.Name, list)
-}
-
-// step runs node i from a state in one of its ways.
-func (s *segment) step(st state, i int, n *graph.Node, c config, ranks int) (state, bool) {
-	d := &decision{config: c, parent: st.last}
-	next := state{have: slices.Clone(st.have), cost: st.cost, last: d}
-	for j, v := range n.Args {
-		if !s.provide(&next, d, s.index[v], c.operands[j], ranks) {
-			return next, false
-		}
-	}
-	for j, v := range n.Results {
-		if k := s.index[v]; c.results[j] != anyChoice {
-			next.have[k] = 1 << c.results[j]
-		}
-	}
-	for k := range next.have {
-		if s.last[k] <= i && !s.needed[k] {
-			next.have[k] = 0
-		}
-	}
-	return next, true
-}
-
-// provide makes value k available in a layout: a parameter or state is placed,
-// once; a value is converted from the layout that costs least.
-func (s *segment) provide(st *state, d *decision, k int, want uint8, ranks int) bool {
-	have := st.have[k]
-	if have&(1<<want) != 0 {
-		return true
-	}
-	v := s.values[k]
-	if isPlaced(v) {
-		if have != 0 || s.given[k] {
-			return false
-		}
-		st.have[k] = 1 << want
-		if v.Def.Op.Name == "param" {
-			st.cost.weights += mostBytes(v, s.choices[k][want], ranks)
-		}
-		return true
-	}
-	best, from, found := cost{}, 0, false
-	for h := have; h != 0; h &= h - 1 {
-		i := bits.TrailingZeros8(h)
-		if _, c, ok := convert(v, s.choices[k][i], s.choices[k][want], ranks); ok && (!found || c.less(best)) {
-			best, from, found = c, i, true
-		}
-	}
-	if !found {
+// noWorse: whatever follows, it costs st no more than o, which has the same copies.
+func (st *state) noWorse(o *state) bool {
+	a, b := st.cost, o.cost
+	if a.launches > b.launches || a.others > b.others || a.compareRest(b) > 0 {
 		return false
 	}
-	st.cost.collectives += best.collectives
-	st.cost.sent += best.sent
-	st.have[k] |= 1 << want
-	d.before = append(d.before, conversion{k, uint8(from), want})
+	for v, list := range st.copies {
+		for i, c := range list {
+			if c.after > o.copies[v][i].after {
+				return false
+			}
+		}
+	}
 	return true
 }
 
-// end makes whole what the segment must give.
-func (s *segment) end(st state, ranks int) (state, bool) {
-	d := &decision{parent: st.last}
-	next := state{have: slices.Clone(st.have), cost: st.cost, last: d}
-	for k := range s.values {
-		if s.needed[k] {
-			whole := slices.IndexFunc(s.choices[k], graph.Layout{}.Equal)
-			if whole < 0 || !s.provide(&next, d, k, uint8(whole), ranks) {
-				return next, false
+// compute runs node i in one of its ways, and visits the states after it.
+func (s *search) compute(from *state, i int, c class.Config, visit func(*state)) {
+	n := s.Nodes[i]
+	if s.termsOnly(from, n, c) {
+		return
+	}
+	var operand func(st *state, j, after int)
+	operand = func(st *state, j, after int) {
+		if j < len(n.Args) {
+			s.get(st, s.ID[n.Args[j]], c.In[j], func(st *state, here int) { operand(st, j+1, max(after, here)) })
+			return
+		}
+		st = st.clone()
+		for k, v := range n.Results {
+			st.copies[s.ID[v]] = []there{{c.Out[k], after}}
+		}
+		s.let(st, i, slices.Concat(n.Args, n.Results), func(st *state) {
+			st.last = &decision{c, st.conversions, from.last}
+			st.conversions = nil
+			visit(st)
+		})
+	}
+	operand(from, 0, 0)
+}
+
+// let lets go of the values that node i uses last, whole if they leave the section.
+func (s *search) let(st *state, i int, values []*graph.Value, visit func(*state)) {
+	for k, value := range values {
+		v := s.ID[value]
+		if s.Last[v] > i || st.copies[v] == nil {
+			continue
+		}
+		gone := func(st *state, _ int) {
+			st = st.clone()
+			st.copies[v] = nil
+			s.let(st, i, values[k+1:], visit)
+		}
+		if s.Needed[v] {
+			s.get(st, v, class.Whole, gone)
+		} else {
+			gone(st, 0)
+		}
+		return
+	}
+	visit(st.clone())
+}
+
+// termsOnly: a term joins partial sums; a sum of terms alone is not in the class.
+func (s *search) termsOnly(st *state, n *graph.Node, c class.Config) bool {
+	terms := false
+	for j, l := range c.In {
+		if l == class.Partial {
+			if _, sum := st.find(s.ID[n.Args[j]], class.Partial); sum {
+				return false
 			}
+			terms = true
 		}
 	}
-	return next, true
+	return terms
 }
 
-// convert names the operation that takes a value from one layout to another, and
-// what it costs: a ring sends every byte (p-1)/p times per rank and direction.
-func convert(v *graph.Value, from, to graph.Layout, ranks int) (op string, c cost, ok bool) {
-	one := graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
-	bytes := v.Type.Bytes().At(one) * int64(ranks-1)
-	switch {
-	case from.Kind == graph.Partial && to.Kind == graph.Replicated:
-		return "all_reduce", cost{1, 2 * bytes, 0}, true
-	case from.Kind == graph.Sharded && to.Kind == graph.Replicated:
-		return "all_gather", cost{1, bytes, 0}, true
-	case from.Kind == graph.Partial && isSplit(v, to):
-		return "reduce_scatter", cost{1, bytes, 0}, true
-	case from.Kind == graph.Replicated && isSplit(v, to):
-		return "shard", cost{}, true
-	case from.Kind == graph.Replicated && to.Kind == graph.Partial:
-		return "term", cost{}, true
+func (st *state) clone() *state {
+	to := *st
+	to.copies = slices.Clone(st.copies)
+	to.conversions = slices.Clone(st.conversions)
+	return &to
+}
+
+// find is how long the copy of v in a layout waits.
+func (st *state) find(v, layout int) (after int, ok bool) {
+	for _, c := range st.copies[v] {
+		if c.layout == layout {
+			return c.after, true
+		}
 	}
-	return "", cost{}, false
+	return 0, false
 }
 
-// isSplit reports whether the layout is what shard and reduce_scatter give.
-func isSplit(v *graph.Value, l graph.Layout) bool {
-	return l.Kind == graph.Sharded && l.Equal(graph.SplitOn(l.Axis, len(v.Type.Dims[l.Axis].Fields)))
-}
-
-// mostBytes is the size of the largest share of a parameter.
-func mostBytes(v *graph.Value, l graph.Layout, ranks int) int64 {
-	t := v.Type
-	t.Layout = l
-	var most int64
-	for r := range ranks {
-		most = max(most, t.Local(ranks, r).Bytes().At(graph.Sizes{}))
+// get visits the states in which v is there in a layout: as it is, placed now, or
+// converted.
+func (s *search) get(st *state, v, want int, then func(st *state, after int)) {
+	if s.Stays(v) && st.copies[v] == nil {
+		s.place(st, v, want, then)
+		return
 	}
-	return most
+	if after, ok := st.find(v, want); ok {
+		then(st, after)
+		return
+	}
+	switch cut := slices.Contains(s.Cuts[v], want); {
+	case want == class.Whole:
+		s.whole(st, v, then)
+	case cut || want == class.Partial:
+		s.get(st, v, class.Whole, func(st *state, after int) { then(st.convert(v, class.Whole, want), after) })
+		if after, ok := st.find(v, class.Partial); ok && cut {
+			s.launch(st, "reduce_scatter", conversion{v, class.Partial, want}, after, then)
+		}
+	}
 }
 
-func layoutText(v *graph.Value, l graph.Layout) string {
-	if l.Kind == graph.Replicated {
-		return "whole"
+// place puts a parameter or a state where it is used first.
+func (s *search) place(st *state, v, want int, then func(st *state, after int)) {
+	at := want
+	if want == class.Partial {
+		at = class.Whole // and a term of it
 	}
-	t := v.Type
-	t.Layout = l
-	return t.LayoutString()
+	if !slices.ContainsFunc(s.Start[v], s.Layouts[at].Equal) {
+		return
+	}
+	st = st.clone()
+	st.copies[v] = []there{{at, 0}}
+	if p := s.Values[v]; p.Def.Op.Name == "param" && !s.shared[p] {
+		st.cost.weights += class.WeightBytes(p.Type, s.Layouts[at], s.Ranks)
+	}
+	if at != want {
+		st = st.convert(v, at, want)
+	}
+	then(st, 0)
+}
+
+// whole collects v from its copies.
+func (s *search) whole(st *state, v int, then func(st *state, after int)) {
+	if s.Stays(v) || !slices.Contains(s.May(v), class.Whole) {
+		return
+	}
+	for _, c := range st.copies[v] {
+		kind := "all_gather"
+		if c.layout == class.Partial {
+			kind = "all_reduce"
+		}
+		s.launch(st, kind, conversion{v, c.layout, class.Whole}, c.after, then)
+	}
+}
+
+// convert notes a conversion.
+func (st *state) convert(v, from, to int) *state {
+	st = st.clone()
+	st.conversions = append(st.conversions, conversion{v, from, to})
+	st.cost.nodes++
+	return st
+}
+
+// launch converts by a collective, whose result stays.
+func (s *search) launch(st *state, kind string, c conversion, after int, then func(st *state, after int)) {
+	st = st.convert(c.value, c.from, c.to)
+	if kind == "all_reduce" && s.merges {
+		after++
+		st.cost.launches = max(st.cost.launches, after)
+	} else {
+		st.cost.others++
+	}
+	st.cost.moved++
+	st.cost.sent += sentBytes(kind, s.Values[c.value], s.Ranks)
+	list := append(slices.Clone(st.copies[c.value]), there{c.to, after})
+	slices.SortFunc(list, func(a, b there) int { return a.layout - b.layout })
+	st.copies[c.value] = list
+	then(st, after)
+}
+
+// sentBytes is what all ranks send for one token: a ring sends every byte p-1
+// times to gather or to scatter it, and twice as often to reduce it for all.
+func sentBytes(kind string, v *graph.Value, ranks int) int64 {
+	bytes := v.Type.Bytes().At(graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}) * int64(ranks-1)
+	if kind == "all_reduce" {
+		bytes *= 2
+	}
+	return bytes
+}
+
+func (s *search) stuck(n *graph.Node) error {
+	list := ""
+	for i, v := range n.Args {
+		list += fmt.Sprintf("\n  operand %d, %s, may be", i, v.Name)
+		for _, l := range s.May(s.ID[v]) {
+			list += " (" + layoutText(v, s.Layouts[l]) + ")"
+		}
+	}
+	return fmt.Errorf("%s: the strategy leaves no layouts under which %s can run:%s", n.Name(), n.Op.Name, list)
 }
