@@ -20,7 +20,10 @@ type Op struct {
 	Linear [][]int
 	// States pairs operands that are state with the results that replace them.
 	States []StatePair
-	Attrs  []Attr
+	// Statistic says that results are numbers about rows, such as sums of squares:
+	// small, of any magnitude, and travelling between ranks in f32 always.
+	Statistic bool
+	Attrs     []Attr
 	// Sizes binds letters of the rule to integer attributes.
 	Sizes map[byte]string
 	// Work lists floating-point operations as terms such as "2 t k n".

@@ -59,14 +59,14 @@ var table = []*Op{
 		Attrs: []Attr{{"groups", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
 
 	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
-	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Work: []string{"2 t d"}},
+	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Statistic: true, Work: []string{"2 t d"}},
 	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
 		Rule: rule("t d, t, d -> t d"), Operands: "aaf", Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
 	// Not linear in x by intent: x and the sum are to be whole at the same time.
 	{Name: "rms_rows", Doc: "x / sqrt(sum / width + eps), with the sum of squares of another row per row of x", Class: Compute,
 		Rule: rule("t d, t -> t d"), Operands: "aa", Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"1 t d"}},
 
-	{Name: "group_sumsq", Doc: "Σ x² of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e) -> t g"), Operands: "a",
+	{Name: "group_sumsq", Doc: "Σ x² of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e) -> t g"), Operands: "a", Statistic: true,
 		Attrs: []Attr{{"groups", IntAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"2 t g e"}},
 	{Name: "group_rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sums of squares of the groups, of width channels each", Class: Compute,
 		Rule: rule("t (g e), t g, (g e) -> t (g e)"), Operands: "aaf", Linear: [][]int{{0}},

@@ -15,8 +15,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
 
 // TestGolden runs the cases of testdata: one file per pass. A case NAME is the
-// files NAME/in.ir, NAME/run (the passes, then ranks, strategy and payloads, as
-// key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
+// files NAME/in.ir, NAME/run (the passes, then ranks, strategy, payloads, and after
+// these watch=fp16, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
 // the in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -85,6 +85,8 @@ func runCase(in, run string) (string, error) {
 			o.Strategy, err = FindStrategy(value)
 		case key == "quantize":
 			o.Quantize, err = ParseQuantize(value)
+		case key == "watch":
+			o.Quantize.Watch = value == "fp16"
 		}
 		if err != nil {
 			return "", err

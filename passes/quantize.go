@@ -11,6 +11,9 @@ import (
 // Quantize says in which format all_reduces travel. The zero value leaves all
 // as they are.
 type Quantize struct {
+	// Watch makes an output of each sum that travelled as fp16: [Watched].
+	Watch bool
+
 	all   Payload
 	sites []site
 }
@@ -26,6 +29,10 @@ type Payload struct {
 type site struct {
 	name    string
 	payload Payload
+}
+
+func (s site) names(v *graph.Value) bool {
+	return v.Name == s.name || strings.HasSuffix(v.Name, "."+s.name)
 }
 
 // ParseQuantize reads "fp16", or a list of sites such as
@@ -63,63 +70,92 @@ func parsePayload(text string) (Payload, error) {
 	return Payload{d, has}, nil
 }
 
+// Uses reports whether any payload may be of a format.
+func (q *Quantize) Uses(d graph.DType) bool {
+	return q.all.DType == d || slices.ContainsFunc(q.sites, func(s site) bool { return s.payload.DType == d })
+}
+
 // payload is what a reduced value travels in.
 func (q *Quantize) payload(v *graph.Value) Payload {
 	for _, s := range q.sites {
-		if v.Name == s.name || strings.HasSuffix(v.Name, "."+s.name) {
+		if s.names(v) {
 			return s.payload
 		}
 	}
 	return q.all
 }
 
-// quantize rounds the operands of all_reduces for transport.
+// quantizer rounds the operands of all_reduces for transport.
+type quantizer struct {
+	*rewriter
+	*Quantize
+	statistics map[*graph.Value]bool
+	watched    []graph.Output
+}
+
 func quantize(g *graph.Graph, o *Options) (*graph.Graph, error) {
-	r := rewrite(g, graph.PartitionedStage, g.Ranks)
-	matched := map[string]bool{}
+	q := &quantizer{rewrite(g, graph.PartitionedStage, g.Ranks), &o.Quantize, statisticsOf(g), nil}
+	if err := q.checkSites(g); err != nil {
+		return nil, err
+	}
 	for _, n := range g.Nodes {
-		for _, v := range n.Args {
-			for _, s := range o.Quantize.sites {
-				if n.Op.Name == "all_reduce" && (v.Name == s.name || strings.HasSuffix(v.Name, "."+s.name)) {
-					matched[s.name] = true
-				}
-			}
-		}
-		if err := quantizeNode(r, n, &o.Quantize); err != nil {
+		if err := q.round(n); err != nil {
 			return nil, err
 		}
 	}
-	for _, s := range o.Quantize.sites {
-		if !matched[s.name] {
-			return nil, fmt.Errorf("no all_reduce takes a value called %s; there are %s", s.name, strings.Join(reduced(g), ", "))
-		}
+	out, err := q.finish()
+	if err != nil {
+		return nil, err
 	}
-	return r.finish()
+	return out, q.watch(out)
 }
 
-func quantizeNode(r *rewriter, n *graph.Node, q *Quantize) error {
-	if n.Op.Name != "all_reduce" || !slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return rounds(q.payload(v), v) }) {
-		return r.copy(n)
+// checkSites refuses a site that nothing is called, and one that is to round a
+// statistic.
+func (q *quantizer) checkSites(g *graph.Graph) error {
+	for _, s := range q.sites {
+		matched := false
+		for _, n := range g.Nodes {
+			for _, v := range n.Args {
+				if n.Op.Name != "all_reduce" || !s.names(v) {
+					continue
+				}
+				matched = true
+				if q.statistics[v] && s.payload.DType != graph.NoDType {
+					return fmt.Errorf("%s is a statistic, and statistics travel in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6, and is a few numbers per token; leave %s out, or say %[2]s=none", v.Name, s.name)
+				}
+			}
+		}
+		if !matched {
+			return fmt.Errorf("no all_reduce takes a value called %s; there are %s", s.name, strings.Join(reduced(g), ", "))
+		}
 	}
-	args := r.args(n)
+	return nil
+}
+
+func (q *quantizer) round(n *graph.Node) error {
+	if n.Op.Name != "all_reduce" || !slices.ContainsFunc(n.Args, q.rounds) {
+		return q.copy(n)
+	}
+	args := q.args(n)
 	results := names(n.Results)
 	attrs := graph.Attrs{}
 	for i, v := range n.Args {
+		if !q.rounds(v) {
+			continue
+		}
 		p := q.payload(v)
 		if p.Acc32 {
 			attrs["acc"] = "f32"
 		}
-		if !rounds(p, v) {
-			continue
-		}
-		m, err := r.node(n, "quantize", graph.Attrs{"to": p.DType.String()}, []string{v.Name + "_q"}, nil, args[i])
+		m, err := q.node(n, "quantize", graph.Attrs{"to": p.DType.String()}, []string{v.Name + "_q"}, nil, args[i])
 		if err != nil {
 			return err
 		}
 		args[i] = m.Results[0]
 		results[i] += "_q"
 	}
-	sum, err := r.node(n, "all_reduce", attrs, results, n.Results, args...)
+	sum, err := q.node(n, "all_reduce", attrs, results, n.Results, args...)
 	if err != nil {
 		return err
 	}
@@ -127,17 +163,53 @@ func quantizeNode(r *rewriter, n *graph.Node, q *Quantize) error {
 		if results[i] == v.Name {
 			continue
 		}
-		if _, err := r.node(n, "dequantize", graph.Attrs{"to": v.Type.DType.String()}, []string{v.Name}, []*graph.Value{v}, sum.Results[i]); err != nil {
+		m, err := q.node(n, "dequantize", graph.Attrs{"to": v.Type.DType.String()}, []string{v.Name}, []*graph.Value{v}, sum.Results[i])
+		if err != nil {
 			return err
+		}
+		if args[i].Type.DType == graph.F16 {
+			q.watched = append(q.watched, graph.Output{Name: watchedPrefix + n.Args[i].Name, Value: m.Results[0]})
 		}
 	}
 	return nil
 }
 
-// rounds reports whether a value is to be rounded. A statistic, one number per
-// token, stays as it is: it is small, and a sum of squares leaves the range of f16.
-func rounds(p Payload, v *graph.Value) bool {
-	return len(v.Type.Dims) > 1 && p.DType != graph.NoDType && p.DType != v.Type.DType
+// rounds reports whether a value is to be rounded.
+func (q *quantizer) rounds(v *graph.Value) bool {
+	d := q.payload(v).DType
+	return d != graph.NoDType && d != v.Type.DType && !q.statistics[v]
+}
+
+// statisticsOf finds the results of operations whose rows say that they are
+// statistics, and what is no more than a sum, a multiple or a part of these.
+func statisticsOf(g *graph.Graph) map[*graph.Value]bool {
+	found := map[*graph.Value]bool{}
+	for _, n := range g.Nodes {
+		if !n.Op.Statistic && !(passesOn(n) && slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return found[v] })) {
+			continue
+		}
+		for _, v := range n.Results {
+			found[v] = true
+		}
+	}
+	return found
+}
+
+// passesOn reports whether a node moves or adds its operands, or multiplies them
+// by constants, and no more: linear in all activations together, without a matrix.
+func passesOn(n *graph.Node) bool {
+	switch n.Op.Class {
+	case graph.View, graph.Relayout, graph.Collective:
+		return true
+	}
+	return n.Op.Name == "concat" || !strings.Contains(n.Op.Operands, "w") && slices.ContainsFunc(n.Op.Linear, func(group []int) bool {
+		for i := range n.Args {
+			if n.Op.Operands[i] == 'a' && !slices.Contains(group, i) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // reduced lists the values that all_reduces take, without their blocks.
