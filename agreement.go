@@ -7,12 +7,17 @@ import (
 	"slices"
 )
 
-// Agreement compares what two models put first, over the tokens of a text.
+// Agreement compares what two models put first, over the tokens of a text. The shares
+// are of the tokens after which something holds. Published figures for rounded
+// payloads are Top1 and Top5Ordered, and one without order whose exact meaning is not
+// published.
 type Agreement struct {
 	Tokens        int
-	Top1          float64 // share of tokens after which both put the same token first
+	Top1          float64 // both put the same token first
+	Top5Ordered   float64 // the five most likely tokens are the same, in the same order
+	Top5Set       float64 // the five most likely tokens are the same, in any order
+	Top5Places    float64 // mean share of the five places that hold the same token
 	Top5Unordered float64 // mean share of the five most likely tokens that both have
-	Top5Ordered   float64 // mean share of the five places that hold the same token
 }
 
 // Agree runs two models over the same windows of token ids, which each start
@@ -24,6 +29,9 @@ func Agree(ctx context.Context, a, b *Model, ids []int, o Evaluate) (*Agreement,
 	}
 	if o.Window == 0 {
 		o.Window = len(ids)
+	}
+	if o.Window < 2 || len(ids) < 2 {
+		return nil, fmt.Errorf("%d tokens in windows of %d: at least 2 are needed, nothing follows the last of a window", len(ids), o.Window)
 	}
 	var sum Agreement
 	var err [2]error
@@ -43,8 +51,9 @@ func Agree(ctx context.Context, a, b *Model, ids []int, o Evaluate) (*Agreement,
 			o.Progress(start+len(window), len(ids))
 		}
 	}
-	n := float64(sum.Tokens)
-	sum.Top1, sum.Top5Unordered, sum.Top5Ordered = sum.Top1/n, sum.Top5Unordered/n, sum.Top5Ordered/n
+	for _, share := range []*float64{&sum.Top1, &sum.Top5Ordered, &sum.Top5Set, &sum.Top5Places, &sum.Top5Unordered} {
+		*share /= float64(sum.Tokens)
+	}
 	return &sum, nil
 }
 
@@ -74,27 +83,42 @@ func agreeWindow(ctx context.Context, s [2]*Sequence, ids []int, sum *Agreement)
 func (s *Sequence) topFive(ctx context.Context, tokens []int) ([][5]int, error) {
 	out := make([][5]int, len(tokens))
 	order := make([]int, s.m.Vocab())
-	err := s.every(ctx, tokens, func(i int, logits []float32) {
-		for j := range order {
-			order[j] = j
-		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(logits[b], logits[a]), a-b) })
-		copy(out[i][:], order)
-	})
+	err := s.every(ctx, tokens, func(i int, logits []float32) { out[i] = firstFive(order, logits) })
 	return out, err
 }
 
+// firstFive lists the ids of the five largest logits; of equal ones the smaller id
+// comes first. It sorts in order, which has room for all ids.
+func firstFive(order []int, logits []float32) (five [5]int) {
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(logits[b], logits[a]), a-b) })
+	copy(five[:], order)
+	return five
+}
+
+// add counts one token; what becomes a share is a sum until the end.
 func (a *Agreement) add(x, y [5]int) {
+	places, both := 0, 0
+	for i := range x {
+		if x[i] == y[i] {
+			places++
+		}
+		if slices.Contains(y[:], x[i]) {
+			both++
+		}
+	}
 	a.Tokens++
+	a.Top5Places += float64(places) / 5
+	a.Top5Unordered += float64(both) / 5
 	if x[0] == y[0] {
 		a.Top1++
 	}
-	for i := range x {
-		if slices.Contains(y[:], x[i]) {
-			a.Top5Unordered += 0.2
-		}
-		if x[i] == y[i] {
-			a.Top5Ordered += 0.2
-		}
+	if places == 5 {
+		a.Top5Ordered++
+	}
+	if both == 5 {
+		a.Top5Set++
 	}
 }

@@ -26,8 +26,12 @@ perplexity per token. The text is cut into windows that each start from an empty
 state, and whose first token is not scored; --window 0 makes it one sequence.
 
 With --quantize it also runs the model without, and prints how well both agree:
-how often they put the same token first, how many of the five most likely tokens
-both have, and how many of the five places hold the same token.
+  top-1            how often they put the same token first
+  top-5 ordered    how often the five most likely tokens are the same, in the same
+                   order: the published measure
+  top-5 places     how many of the five places hold the same token, as a mean share
+  top-5 same set   how often the five are the same, in any order
+  top-5 unordered  how many of the five both have, as a mean share
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
@@ -135,8 +139,10 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "agreement with the run that is not quantized (%s), over %s tokens\n", f.options.Sharding.Quantize, thousands(int64(a.Tokens)))
 	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
-	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
 	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
+	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
+	fmt.Fprintf(w, "top-5 same set  %.2f%%\n", 100*a.Top5Set)
+	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
 	return nil
 }
 
