@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,10 @@ type Sharding struct {
 	Place    string // a placement file, instead of a strategy
 	Quantize string // what all_reduces travel in: fp16, or x_proj=none,out_proj=bf16:acc32
 	Dump     string // a folder that gets the graph after each pass, as text and drawing
+	// CheckPayloads lets a step fail where a payload of fp16 leaves that format's
+	// range, with an error that names it. The sequences of the batch must be reset
+	// then. It costs memory and time: each sum is kept to the end of the step.
+	CheckPayloads bool
 }
 
 // Options reads what the names and files of the sharding stand for.
@@ -44,6 +49,9 @@ func (s Sharding) Options() (passes.Options, error) {
 	}
 	if s.Quantize != "" && o.Ranks == 1 {
 		return o, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", s.Quantize)
+	}
+	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {
+		return o, errors.New("nothing travels as fp16, so there are no payloads to check; give a quantize that says fp16, or do not check")
 	}
 	if s.Dump != "" {
 		if err := os.MkdirAll(s.Dump, 0o755); err != nil {

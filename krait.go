@@ -132,7 +132,8 @@ func (m *Model) start(options []Options) (*Model, error) {
 }
 
 // Compile fuses a graph, lowers it and makes an engine that runs it; tensor finds the
-// parameters by the names that their storage gives.
+// parameters by the names that their storage gives. Of a graph that was compiled with
+// [Sharding.CheckPayloads], the engine's steps fail where a payload overflows.
 func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
 	fused, err := passes.Fuse(g)
 	if err != nil {
@@ -143,6 +144,9 @@ func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Op
 		return nil, err
 	}
 	e := exec.Options{Slots: o.Slots, Context: o.Context, Workers: o.Workers, Device: o.Device, Progress: o.Progress}
+	if p := payloads(passes.Watched(g)); len(p) > 0 {
+		e.Verify = p.check
+	}
 	if o.Reference && o.Device != nil {
 		return nil, errors.New("the reference kernels run on the CPU only; leave out the device")
 	}

@@ -28,7 +28,7 @@ type Chooser interface {
 // Chooses reports whether the engine's device can choose tokens: [Batch.Choose].
 func (e *Engine) Chooses() bool {
 	_, ok := e.machine.(Chooser)
-	return ok
+	return ok && e.verify == nil
 }
 
 // Chosen are the tokens of the last step that had choices, a row each. They are
@@ -39,12 +39,15 @@ func (e *Engine) Chosen() []int32 {
 	return e.chosen
 }
 
-// run runs a batch that was admitted.
+// run runs a batch that was admitted, and lets who wants to look at its results.
 func (e *Engine) run(ctx context.Context, b *Batch, z graph.Sizes) error {
-	if b.Choose == nil {
-		return e.machine.Step(ctx, z)
-	}
 	var err error
+	if b.Choose == nil {
+		if err = e.machine.Step(ctx, z); err == nil && e.verify != nil {
+			err = e.verify(e.output)
+		}
+		return err
+	}
 	e.chosen, err = e.machine.(Chooser).Choose(ctx, z, e.logits(), b.Choose)
 	return err
 }
@@ -60,7 +63,7 @@ func (e *Engine) admitChoices(b *Batch, rows int64) error {
 	case b.Choose == nil:
 		return nil
 	case !e.Chooses():
-		return fmt.Errorf("this device does not choose tokens; take the logits from Output")
+		return fmt.Errorf("this device does not choose tokens, or its results are verified; take the logits from Output")
 	case e.logits() < 0:
 		return fmt.Errorf("the graph has no output logits to choose from")
 	case int64(len(b.Choose)) != rows:

@@ -20,6 +20,10 @@ type Options struct {
 	Kernels  kernels.Set             // of the CPU; nil: the fast kernels of package cpu
 	Progress func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
 	Workers  int                     // goroutines that share the CPU kernels' work, over all ranks; 0: GOMAXPROCS
+	// Verify looks at the outputs of each step, by name; its error fails the step.
+	// The device then chooses no tokens, since all outputs come to the host. nil:
+	// nobody looks.
+	Verify func(output func(name string) (kernels.Tensor, error)) error
 }
 
 // Engine runs the schedules of all ranks of a graph. Its methods may be called
@@ -30,6 +34,7 @@ type Engine struct {
 	machine   Machine
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
+	verify    func(func(string) (kernels.Tensor, error)) error
 	inputs    []*Input
 	chosen    []int32
 }
@@ -47,7 +52,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context}
+	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify}
 	err := e.findInputs()
 	if err != nil {
 		return nil, err
@@ -78,6 +83,10 @@ func (e *Engine) Schedules() []*lowering.Schedule { return e.schedules }
 func (e *Engine) Output(name string) (kernels.Tensor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.output(name)
+}
+
+func (e *Engine) output(name string) (kernels.Tensor, error) {
 	for i, out := range e.schedules[0].Outputs { // all ranks have the same
 		if out.Name == name {
 			return e.machine.Output(i)

@@ -11,7 +11,7 @@ import (
 // Quantize says in which format all_reduces travel. The zero value leaves all
 // as they are.
 type Quantize struct {
-	// Watch makes an output of each sum that travelled as fp16: [Watched].
+	// Watch makes an output of each sum that travelled as fp16, which [Watched] finds.
 	Watch bool
 
 	all   Payload

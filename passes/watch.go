@@ -26,18 +26,22 @@ func (q *quantizer) watch(g *graph.Graph) error {
 	return nil
 }
 
-// Watched finds the outputs that show whether payloads left the range of fp16: the
-// sums, widened to f32 again, in the order of their nodes. An element that
-// overflowed, on any rank or as the sum, is an infinity or a NaN there.
-func Watched(g *graph.Graph) []graph.Output {
-	var list []graph.Output
+// Watch is an output that shows whether a payload left the range of fp16: the sum,
+// widened to f32 again. An element that overflowed, on any rank or as the sum, is
+// an infinity or a NaN there.
+type Watch struct {
+	Site   string // the name of the value that travelled
+	Output string
+}
+
+// Watched finds the outputs that [Quantize] added, in the order in which they run.
+func Watched(g *graph.Graph) []Watch {
+	var list []Watch
 	for _, o := range g.Outputs {
-		if n := o.Value.Def; strings.HasPrefix(o.Name, watchedPrefix) && n.Op.Name == "dequantize" && n.Args[0].Type.DType == graph.F16 {
-			list = append(list, o)
+		site, ok := strings.CutPrefix(o.Name, watchedPrefix)
+		if n := o.Value.Def; ok && n.Op.Name == "dequantize" && n.Args[0].Type.DType == graph.F16 {
+			list = append(list, Watch{site, o.Name})
 		}
 	}
 	return list
 }
-
-// WatchedSite is the name of the value that travelled.
-func WatchedSite(o graph.Output) string { return strings.TrimPrefix(o.Name, watchedPrefix) }

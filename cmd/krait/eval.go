@@ -123,6 +123,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	plain := *f
 	plain.quiet = true
 	plain.options.Sharding.Quantize = ""
+	plain.options.Sharding.CheckPayloads = false
 	plain.options.Sharding.Dump = ""
 	base, err := plain.open(dir, c.ErrOrStderr())
 	if err != nil {

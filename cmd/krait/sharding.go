@@ -27,3 +27,8 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().StringVar(&s.Quantize, "quantize", "", "what all_reduces travel in: fp16, bf16, or by site x_proj=none,out_proj=fp16:acc32")
 	c.Flags().StringVar(&s.Dump, "dump", "", "write the graph after each pass to this folder")
 }
+
+// payloadsFlag is the flag of every command that runs a model over ranks.
+func payloadsFlag(c *cobra.Command, s *krait.Sharding) {
+	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail where a payload leaves the range of fp16, and name it (takes memory and time)")
+}

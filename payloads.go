@@ -1,0 +1,51 @@
+package krait
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/passes"
+)
+
+// payloads are the sums that travel as fp16 and are watched.
+type payloads []passes.Watch
+
+// check refuses the results of a step in which one of them is not finite. The first
+// one is to blame: what is computed from it is not finite either.
+func (p payloads) check(output func(name string) (kernels.Tensor, error)) error {
+	first, others := "", 0
+	for _, w := range p {
+		sum, err := output(w.Output)
+		switch {
+		case err != nil:
+			return err
+		case finite(&sum):
+		case first == "":
+			first = w.Site
+		default:
+			others++
+		}
+	}
+	if first == "" {
+		return nil
+	}
+	also := ""
+	if others > 0 {
+		also = fmt.Sprintf(" (and %d after it)", others)
+	}
+	site := first[strings.LastIndexByte(first, '.')+1:]
+	return fmt.Errorf("%s%s is not finite after travelling as fp16, which ends at 65504; let it travel in bf16 (quantize fp16,%s=bf16) or in f32 (%[3]s=none)", first, also, site)
+}
+
+// finite reports whether a tensor has no infinity and no NaN.
+func finite(t *kernels.Tensor) bool {
+	for i := range t.Rows() {
+		for _, v := range t.Row(i) {
+			if v-v != 0 { // NaN
+				return false
+			}
+		}
+	}
+	return true
+}

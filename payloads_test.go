@@ -1,0 +1,216 @@
+package krait
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/safetensors"
+)
+
+// scaled opens a copy of a golden of which the tensors whose names end with suffix
+// are multiplied.
+func scaled(t *testing.T, golden, suffix string, by float32, o Options) *Model {
+	t.Helper()
+	from, dir := "testdata/golden/"+golden, t.TempDir()
+	config, err := os.ReadFile(from + "/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(from + "/model.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var tensors []safetensors.Tensor
+	for _, name := range f.Names() {
+		x, _ := f.Tensor(name)
+		if strings.HasSuffix(name, suffix) {
+			x.Data = slices.Clone(x.Data)
+			for i := 0; i < len(x.Data); i += 4 {
+				v := math.Float32frombits(binary.LittleEndian.Uint32(x.Data[i:]))
+				binary.LittleEndian.PutUint32(x.Data[i:], math.Float32bits(by*v))
+			}
+		}
+		x.Name = name
+		tensors = append(tensors, x)
+	}
+	err = safetensors.WriteFile(dir+"/model.safetensors", tensors, nil)
+	if e := os.WriteFile(dir+"/config.json", config, 0o644); err != nil || e != nil {
+		t.Fatal(err, e)
+	}
+	m, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// firstChoices are the most likely next tokens after each of n tokens, -1 where
+// logits are NaN.
+func firstChoices(t *testing.T, m *Model, n int) []int {
+	t.Helper()
+	s, err := m.NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	prompt, first := make([]int, n), make([]int, n)
+	for i := range prompt {
+		prompt[i] = (7*i + 1) % m.Vocab()
+	}
+	err = s.every(context.Background(), prompt, func(i int, logits []float32) {
+		for j, v := range logits {
+			if v != v {
+				first[i] = -1
+				return
+			}
+			if v > logits[first[i]] {
+				first[i] = j
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return first
+}
+
+// TestStatisticsOfGroups: sums of squares per group of channels, out of fp16's
+// range, travel in f32 when all else is rounded: the first choices stay.
+func TestStatisticsOfGroups(t *testing.T) {
+	const tokens = 12
+	choices := func(quantize string) []int {
+		return firstChoices(t, scaled(t, "zamba2", "mamba.in_proj.weight", 30, Options{Sharding: Sharding{Ranks: 3, Quantize: quantize}}), tokens)
+	}
+	want := choices("")
+	for _, quantize := range []string{"fp16", "fp16,normed_sumsq=none"} {
+		if got := choices(quantize); !slices.Equal(got, want) {
+			t.Errorf("%s: first choices %v, want %v", quantize, got, want)
+		}
+	}
+}
+
+// TestCheckPayloads: a payload that leaves the range of fp16 fails the step, is
+// named, and leaves a sequence that must be reset; without the check the step runs,
+// and with it where nothing overflows.
+func TestCheckPayloads(t *testing.T) {
+	ctx := context.Background()
+	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}} {
+		for _, ranks := range []int{2, 3} {
+			open := func(by float32, quantize string, check bool) *Model {
+				return scaled(t, "mamba-a", "layers.1.mixer.out_proj.weight", by, Options{Slots: 1, Device: device, Keep: []string{"layers.1.mixer.out_proj"},
+					Sharding: Sharding{Ranks: ranks, Quantize: quantize, CheckPayloads: check}})
+			}
+			for _, c := range []struct {
+				by       float32
+				quantize string
+				check    bool
+			}{{1, "fp16", true}, {1e6, "fp16", false}, {1e6, "fp16,out_proj=bf16", true}, {1e6, "x_proj=fp16:acc32", true}} {
+				m := open(c.by, c.quantize, c.check)
+				if c.check {
+					firstChoices(t, m, 5)
+				} else if s, err := m.NewSequence(); err != nil {
+					t.Fatal(err)
+				} else if _, err := s.Step(ctx, 1, 2, 3); err != nil {
+					t.Errorf("%d ranks, unchecked: %v", ranks, err)
+				}
+				if x, err := m.Engine().Output("layers.1.mixer.out_proj"); err != nil || x.Cols != 64 {
+					t.Errorf("%d ranks: the output that was asked for: %+v, %v", ranks, x, err)
+				}
+			}
+			m := open(1e6, "fp16", true)
+			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after travelling as fp16, which ends at 65504; let it travel in bf16 (quantize fp16,out_proj=bf16) or in f32 (out_proj=none)"
+			s, err := m.NewSequence()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := s.Step(ctx, 1, 2, 3); err == nil || err.Error() != want {
+					t.Errorf("%d ranks: %v, want %s", ranks, err, want)
+				}
+				if _, err := s.Step(ctx, 1); err == nil || !strings.Contains(err.Error(), "free or reset it") {
+					t.Errorf("%d ranks: after the overflow: %v", ranks, err)
+				}
+				if err := s.Reset(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Close()
+			if _, err := m.GenerateIDs(ctx, []int{1, 2, 3}, Generate{MaxTokens: 4}); err == nil || err.Error() != want {
+				t.Errorf("%d ranks: generate: %v, want %s", ranks, err, want)
+			}
+		}
+	}
+}
+
+// TestCheckPayloadsOfGraph: at the border of fp16, for each summand and for the
+// sum, in a graph of one's own.
+func TestCheckPayloadsOfGraph(t *testing.T) {
+	source, err := graph.Parse(`graph "g" stage=model ranks=1
+input %x : f32[t 3/1]
+param @w : f32[2 3/1]
+%y = matmul %x @w : f32[t 2]
+output y = %y
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := func(string) (graph.Array, error) { return graph.ArrayOf([]float32{1, 1, 1, 0, 0, 0}, 2, 3), nil }
+	nan := float32(math.NaN())
+	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}} {
+		for _, quantize := range []string{"fp16", "y=fp16:acc32"} {
+			g, err := Shard(source, Sharding{Ranks: 3, Quantize: quantize, CheckPayloads: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := Compile(g, w, Options{Device: device})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			slot, err := e.Alloc()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				x  [3]float32
+				ok bool
+			}{
+				{[3]float32{65504, 0, 0}, true}, {[3]float32{0, -65519, 0}, true}, {[3]float32{0, 0, 65520}, false},
+				{[3]float32{30000, 20000, 10000}, true}, {[3]float32{30000, 30000, 10000}, false}, {[3]float32{1e5, -1e5, 0}, false},
+				{[3]float32{0, nan, 0}, false}, {[3]float32{1, 2, 3}, true},
+			} {
+				rows := append([]float32{1, 1, 1}, c.x[:]...)
+				b := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 2}}, Inputs: map[string]graph.Array{"x": graph.ArrayOf(rows, 2, 3)}}
+				err := e.Step(context.Background(), &b)
+				if (err == nil) != c.ok || err != nil && !strings.HasPrefix(err.Error(), "y is not finite after travelling as fp16") {
+					t.Errorf("%s, %v: %v", quantize, c.x, err)
+				}
+				if err := e.Reset(slot); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// TestCheckPayloadsRefuses: where nothing travels as fp16, there is nothing to check.
+func TestCheckPayloadsRefuses(t *testing.T) {
+	const want = "nothing travels as fp16"
+	for _, s := range []Sharding{{}, {Ranks: 2}, {Ranks: 2, Quantize: "bf16"}, {Ranks: 2, Quantize: "out_proj=none"}} {
+		s.CheckPayloads = true
+		if _, err := Embedded(Options{Sharding: s}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", s, err, want)
+		}
+	}
+}
