@@ -20,7 +20,7 @@ const module = "github.com/krait-ml/krait"
 var mayImport = map[string][]string{
 	"graph":             {},
 	"models":            {"graph", "internal/safetensors"},
-	"passes":            {"graph"},
+	"passes":            {"graph", "passes/class"},
 	"lowering":          {"graph"},
 	"kernels":           {"graph", "kernels"},
 	"exec":              {"graph", "lowering", "kernels", "exec"},
@@ -35,7 +35,8 @@ var mayImport = map[string][]string{
 	"internal/graphgen": {"graph"},
 	"internal/bench":    {"*"},
 	"internal/synth":    {"graph", "models", "internal/safetensors", "internal/atomicfile"},
-	"passes/prove":      {"graph"},
+	"passes/class":      {"graph"},
+	"passes/prove":      {"graph", "passes/class"},
 }
 
 // onlyIn lists foreign modules that only one folder may import, so that who
