@@ -28,3 +28,27 @@ func TestSource(t *testing.T) {
 		}
 	}
 }
+
+// TestPartition: what is drawn checks, on several ranks, and often splits something.
+func TestPartition(t *testing.T) {
+	drawn, split := 0, 0
+	for seed := range uint64(1000) {
+		g := Partition(seed, Source(seed, Options{}), 2+int(seed%7))
+		if g == nil {
+			continue
+		}
+		drawn++
+		if err := graph.Check(g); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, graph.Print(g))
+		}
+		for _, n := range g.Nodes {
+			if n.Op.Class == graph.Compute && n.Results[0].Type.Layout.Kind != graph.Replicated {
+				split++
+				break
+			}
+		}
+	}
+	if drawn < 500 || split < 400 {
+		t.Errorf("%d of 1000 are drawn, %d split something", drawn, split)
+	}
+}
