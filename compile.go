@@ -12,13 +12,14 @@ import (
 	"github.com/krait-ml/krait/visualize"
 )
 
-// Sharding says how a model lies over ranks. The zero value is one rank.
+// Sharding says how a model lies over ranks. The zero value is one rank, or what
+// a graph that is partitioned already says.
 type Sharding struct {
-	Ranks    int    // 0: 1
+	Ranks    int    // 0: one, or as many as the graph is for
 	Strategy string // a name; empty: channel
 	Place    string // a placement file, instead of a strategy
 	Quantize string // what all_reduces travel in: fp16, or x_proj=none,out_proj=bf16:acc32
-	Dump     string // a folder that gets the graph after each pass, as text and drawing
+	Dump     string // a folder that gets the graph after each pass that changed it, as text and drawing
 	// CheckPayloads lets a step fail where a payload of fp16 leaves that format's
 	// range, with an error that names it. The sequences of the batch must be reset
 	// then. It costs memory and time: each sum is kept to the end of the step.
@@ -27,7 +28,7 @@ type Sharding struct {
 
 // Options reads what the names and files of the sharding stand for.
 func (s Sharding) Options() (passes.Options, error) {
-	o := passes.Options{Ranks: max(s.Ranks, 1)}
+	o := passes.Options{Ranks: s.Ranks}
 	var err error
 	switch {
 	case s.Ranks < 0 || s.Ranks > passes.MaxRanks:
@@ -38,17 +39,12 @@ func (s Sharding) Options() (passes.Options, error) {
 		o.Strategy, err = passes.ReadStrategy(s.Place)
 	case s.Strategy != "":
 		o.Strategy, err = passes.FindStrategy(s.Strategy)
-	default:
-		o.Strategy = passes.Strategies[0]
 	}
 	if err != nil {
 		return o, err
 	}
 	if o.Quantize, err = passes.ParseQuantize(s.Quantize); err != nil {
 		return o, err
-	}
-	if s.Quantize != "" && o.Ranks == 1 {
-		return o, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", s.Quantize)
 	}
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {
 		return o, errors.New("nothing travels as fp16, so there are no payloads to check; give a quantize that says fp16, or do not check")
@@ -62,23 +58,22 @@ func (s Sharding) Options() (passes.Options, error) {
 	return o, nil
 }
 
-// Shard compiles a model's graph for the ranks: layouts for all values, and
-// collectives between them. For one rank it is the graph itself.
+// Shard compiles a graph for the ranks, by [passes.Compile], to what runs: on
+// several, with layouts for all values and collectives between them, and always
+// fused. A graph that is partitioned or fused already goes on from there; a
+// sharding that says otherwise is an error.
 func Shard(g *graph.Graph, s Sharding) (*graph.Graph, error) {
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
-	if o.Ranks == 1 && s.Dump == "" {
-		return g, nil
-	}
 	return passes.Compile(g, o)
 }
 
-// dump writes 03-partition.txt and .dot.
+// dump writes 04-partition.ir and .dot.
 func dump(dir string, step int, pass string, g *graph.Graph) error {
 	base := filepath.Join(dir, fmt.Sprintf("%02d-%s", step, pass))
-	if err := atomicfile.Write(base+".txt", []byte(graph.Print(g))); err != nil {
+	if err := atomicfile.Write(base+".ir", []byte(graph.Print(g))); err != nil {
 		return err
 	}
 	return atomicfile.Write(base+".dot", []byte(visualize.Dot(g, visualize.Options{})+"\n"))

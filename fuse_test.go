@@ -10,6 +10,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
 )
 
 // TestFusedModels: for every checkpoint, on one rank and on three, what runs gives
@@ -37,7 +38,11 @@ func TestFusedModels(t *testing.T) {
 // compareApart runs two sequences, a prompt and then a token each, on the model's
 // engine and on one of its graph as it is.
 func compareApart(t *testing.T, m *Model) {
-	schedules, err := lowering.Lower(m.Sharded())
+	g := m.Graph()
+	if m.Ranks() > 1 {
+		_, g = bothSides(t, g, passes.Options{Ranks: m.Ranks()})
+	}
+	schedules, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +87,7 @@ func stepAll(t *testing.T, m *Model, e *exec.Engine, b *exec.Batch) (bits []uint
 	for row := range out.Rows() {
 		add(out.Row(row))
 	}
-	for _, n := range m.Sharded().Leaves("state") {
+	for _, n := range m.Compiled().Leaves("state") {
 		for slot := range 2 {
 			s, err := e.State(slot, n.Name())
 			if err != nil {

@@ -66,7 +66,7 @@ type Model struct {
 	Warnings []string
 
 	checkpoint *models.Checkpoint
-	graph      *graph.Graph   // compiled for its ranks, not fused
+	graph      *graph.Graph   // what runs
 	mu         sync.Mutex     // of a step and its logits
 	logits     kernels.Tensor // kept here so that a step allocates nothing
 	engine     *exec.Engine
@@ -121,7 +121,7 @@ func (m *Model) start(options []Options) (*Model, error) {
 	}
 	if err == nil {
 		if m.graph, err = Shard(m.checkpoint.Graph, o.Sharding); err == nil {
-			m.engine, err = Compile(m.graph, m.checkpoint.Tensor, o)
+			m.engine, err = newEngine(m.graph, m.checkpoint.Tensor, o)
 		}
 	}
 	if err != nil {
@@ -131,15 +131,21 @@ func (m *Model) start(options []Options) (*Model, error) {
 	return m, nil
 }
 
-// Compile fuses a graph, lowers it and makes an engine that runs it; tensor finds the
-// parameters by the names that their storage gives. Of a graph that was compiled with
-// [Sharding.CheckPayloads], the engine's steps fail where a payload overflows.
+// Compile compiles a graph for the ranks of its sharding, lowers it and makes an
+// engine that runs it; tensor finds the parameters by the names that their storage
+// gives. With [Sharding.CheckPayloads] the engine's steps fail where a payload
+// overflows.
 func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
-	fused, err := passes.Fuse(g)
+	compiled, err := Shard(g, o.Sharding)
 	if err != nil {
 		return nil, err
 	}
-	s, err := lowering.Lower(fused)
+	return newEngine(compiled, tensor, o)
+}
+
+// newEngine lowers a graph that is compiled, and makes its engine.
+func newEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+	s, err := lowering.Lower(g)
 	if err != nil {
 		return nil, err
 	}
@@ -211,9 +217,8 @@ func (m *Model) Defaults() Generate {
 // Graph is the model as a graph, as its family defines it.
 func (m *Model) Graph() *graph.Graph { return m.checkpoint.Graph }
 
-// Sharded is the model's graph, compiled for its ranks. What runs gives the same
-// bits: neighbouring operations of it are fused.
-func (m *Model) Sharded() *graph.Graph { return m.graph }
+// Compiled is the model's graph as it runs: laid over its ranks, and fused.
+func (m *Model) Compiled() *graph.Graph { return m.graph }
 
 // Ranks is the number of ranks that run the model.
 func (m *Model) Ranks() int { return m.graph.Ranks }

@@ -170,7 +170,7 @@ func perToken(counts []exec.CollectiveCount, block string, tokens int64) string 
 
 func comparePlan(t *testing.T, m *Model, counts []exec.CollectiveCount, z graph.Sizes) {
 	t.Helper()
-	schedules, err := lowering.Lower(m.Sharded())
+	schedules, err := lowering.Lower(m.Compiled())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,18 +188,29 @@ func comparePlan(t *testing.T, m *Model, counts []exec.CollectiveCount, z graph.
 	}
 }
 
+// bothSides compiles a graph up to partition, and on to where it is proved.
+func bothSides(t *testing.T, g *graph.Graph, o passes.Options) (source, partitioned *graph.Graph) {
+	t.Helper()
+	o.Stop = graph.UnpackedStage
+	source, err := passes.Compile(g, o)
+	if err == nil {
+		o.Stop = graph.PartitionedStage
+		partitioned, err = passes.Compile(source, o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, partitioned
+}
+
 func compareProof(t *testing.T, m *Model, sharding Sharding, counts []exec.CollectiveCount, tokens int64) {
 	t.Helper()
 	o, err := sharding.Options()
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := o.Strategy.Passes[:slices.Index(o.Strategy.Passes, "partition")]
-	source, err := passes.Run(m.Graph(), names, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := prove.Prove(source, m.Sharded(), prove.Options{})
+	source, partitioned := bothSides(t, m.Graph(), o)
+	c, err := prove.Prove(source, partitioned, prove.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,30 +10,31 @@ import (
 // which operations it may hold.
 type Stage uint8
 
-// The stages.
+// The stages. NoStage is the zero value, and no graph's.
 const (
-	ModelStage       Stage = iota // as the model defines it: global, packed
-	UnpackedStage                 // packed tensors are their fields where that matters
-	PartitionedStage              // every value has a layout, collectives are explicit
-	FusedStage                    // ready to be lowered
+	NoStage          Stage = iota
+	ModelStage             // as the model defines it: global, packed
+	UnpackedStage          // packed tensors are their fields where that matters
+	PartitionedStage       // every value has a layout, collectives are explicit
+	FusedStage             // ready to be lowered
 )
 
 var stages = [...]struct {
 	name    string
 	layouts bool // values may lie over ranks
-}{{"model", false}, {"unpacked", false}, {"partitioned", true}, {"fused", true}}
+}{{"", false}, {"model", false}, {"unpacked", false}, {"partitioned", true}, {"fused", true}}
 
 // String is the stage's name in graph text.
 func (s Stage) String() string { return stages[s].name }
 
 // ParseStage is the inverse of [Stage.String].
 func ParseStage(name string) (Stage, bool) {
-	for i, s := range stages {
+	for i, s := range stages[1:] {
 		if s.name == name {
-			return Stage(i), true
+			return Stage(i + 1), true
 		}
 	}
-	return 0, false
+	return NoStage, false
 }
 
 // MaxRanks bounds the number of ranks of a graph.

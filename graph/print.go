@@ -28,18 +28,6 @@ func Print(g *Graph) string {
 	return p.String()
 }
 
-// PrintBlock writes one block as [Print] does, with a header of its own.
-func PrintBlock(g *Graph, block string) string {
-	var p printer
-	p.enter(block)
-	for _, n := range g.Nodes {
-		if n.Block() == block {
-			p.node(n)
-		}
-	}
-	return p.String()
-}
-
 // BlockKey is the text of a block without its scope and without the places of
 // its parameters: two blocks are the same when their keys are.
 func BlockKey(g *Graph, block string) string {

@@ -6,17 +6,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Fuse makes one operation of neighbours where there is one: what runs is so
-// fused last, and strategies, proofs and drawings speak of the operations apart.
-// A graph that is fused already stays as it is.
-func Fuse(g *graph.Graph) (*graph.Graph, error) {
-	if g.Stage == graph.FusedStage {
-		return g, nil
-	}
-	return Run(g, []string{"fuse"}, Options{})
-}
-
-// fuse writes a fused operation in the place of the last of the nodes that it
+// fuse makes one operation of neighbours where there is one. It is last: strategies,
+// proofs and drawings speak of the operations apart. It writes a fused operation in the place of the last of the nodes that it
 // stands for: there all its operands exist, and nobody has needed its results.
 func fuse(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	f := findFusions(g)

@@ -45,11 +45,11 @@ func TestFuseTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := graph.Print(g)
-	once, err := Fuse(g)
+	once, err := Compile(g, Options{})
 	if err != nil || len(once.Nodes) != 2 || graph.Print(g) != before {
 		t.Fatalf("%v, %s", err, graph.Print(once))
 	}
-	if twice, err := Fuse(once); err != nil || twice != once {
+	if twice, err := Compile(once, Options{}); err != nil || !graph.Equal(twice, once) {
 		t.Errorf("%v, fused again", err)
 	}
 }

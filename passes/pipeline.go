@@ -13,10 +13,14 @@ import (
 
 // Options are what passes are told.
 type Options struct {
-	Ranks    int       // 0: 1
+	Ranks    int       // 0: those that the graph is for, which for a model's is one
 	Strategy *Strategy // nil: channel
 	Quantize Quantize  // which payloads are rounded; empty: none
-	// Dump gets the graph after each pass that changed it, which the steps count.
+	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
+	// which is what runs.
+	Stop graph.Stage
+	// Dump gets the graph after each pass that changed it. The step is the pass's
+	// place among those of the strategy, from 1.
 	Dump func(step int, pass string, g *graph.Graph) error
 }
 
@@ -25,30 +29,39 @@ type Pass struct {
 	Name string
 	Doc  string // one line: input -> output
 	From []graph.Stage
-	To   graph.Stage
+	To   graph.Stage // NoStage: the stage stays
 	Run  func(*graph.Graph, *Options) (*graph.Graph, error)
+
+	Layouts  bool // about how values lie over ranks: nothing to do for one rank, or once they do
+	Optional bool // runs by strategies that name it
 }
 
 // Table lists the passes in their order.
 var Table = []*Pass{
+	{Name: "dce", Doc: "results that no output and no state needs -> gone, with the parameters that only they took",
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, Run: dce},
 	{Name: "unpack", Doc: "packed tensors of units that are used apart -> a tensor per field",
-		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack},
+		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack, Layouts: true},
 	{Name: "decompose", Doc: "a norm over an axis of units, or over groups of them -> a sum of squares and a scale",
-		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.UnpackedStage, Run: decompose},
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.UnpackedStage, Run: decompose, Layouts: true},
 	{Name: "norm-hoist", Doc: "a norm's factor per token before a matmul -> after it, so that its sum can travel with the matmul's",
-		From: []graph.Stage{graph.UnpackedStage}, To: graph.UnpackedStage, Run: normHoist},
+		From: []graph.Stage{graph.UnpackedStage}, To: graph.UnpackedStage, Run: normHoist, Layouts: true, Optional: true},
 	{Name: "partition", Doc: "a graph for one rank -> layouts for all values, and the fewest collectives between them",
-		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partition},
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partitionBy, Layouts: true},
 	{Name: "merge", Doc: "all_reduces of a block that do not wait for each other -> one launch",
-		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge},
+		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge, Layouts: true},
 	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of what travels, dequantize",
-		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize},
+		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize, Layouts: true},
 	{Name: "fuse", Doc: "neighbouring operations whose values in between nobody else takes -> one operation",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
 }
 
 // order holds which pass must come before which, and why.
 var order = []struct{ first, then, why string }{
+	{"dce", "unpack", "a use that nobody needs would keep a packed tensor together"},
+	{"dce", "norm-hoist", "a use that nobody needs would keep a norm where it is"},
+	{"dce", "partition", "what nobody needs would be placed, and could cost a collective"},
+	{"dce", "fuse", "a use that nobody needs would keep neighbours apart"},
 	{"unpack", "decompose", "a norm may be of a packed tensor's field"},
 	{"unpack", "partition", "partition places tensors, and a packed one has no single placement"},
 	{"decompose", "partition", "partition splits the sum of squares, and a norm cannot be split"},
@@ -63,9 +76,9 @@ var order = []struct{ first, then, why string }{
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
-// Default is the list of passes that compile a model. What runs is fused after
-// them, by [Fuse]: what is proved and drawn is not.
-var Default = []string{"unpack", "decompose", "partition", "merge", "quantize"}
+// Default lists the passes that compile a model where a strategy says nothing
+// else: all that are not optional.
+var Default = passNames(func(p *Pass) bool { return !p.Optional })
 
 // Lookup finds passes by name and refuses an order that breaks a constraint.
 func Lookup(names []string) ([]*Pass, error) {
@@ -73,7 +86,7 @@ func Lookup(names []string) ([]*Pass, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(Table, func(p *Pass) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no pass %q; there are %s", name, strings.Join(passNames(), ", "))
+			return nil, fmt.Errorf("there is no pass %q; there are %s", name, strings.Join(passNames(nil), ", "))
 		}
 		if Table[i].Doc == "" || !strings.Contains(Table[i].Doc, "->") {
 			return nil, fmt.Errorf("pass %s does not say what it does (input -> output)", name)
@@ -89,33 +102,107 @@ func Lookup(names []string) ([]*Pass, error) {
 	return list, nil
 }
 
-func passNames() []string {
+// passNames lists those passes that fit, nil for all.
+func passNames(fits func(*Pass) bool) []string {
 	var names []string
 	for _, p := range Table {
-		names = append(names, p.Name)
+		if fits == nil || fits(p) {
+			names = append(names, p.Name)
+		}
 	}
 	return names
 }
 
-// Compile runs the passes of the strategy.
+// Compile runs the passes of the strategy, up to the stage to stop at: the only
+// pipeline that there is. A graph at a later stage than a model's goes on from
+// there, and has what the passes before would have done; that it has layouts
+// already and options say otherwise is an error. On one rank nothing is laid over
+// ranks, unless the options say to stop at a stage before the last, to see it.
 func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
+	if err := o.undecided(g); err != nil {
+		return nil, err
+	}
+	if o.Stop != graph.NoStage && g.Stage > o.Stop {
+		return nil, fmt.Errorf("the graph is at stage %s already, and cannot go back to %s", g.Stage, o.Stop)
+	}
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
 	}
-	return Run(g, o.Strategy.Passes, o)
+	list, err := o.lookup(g, o.Strategy.Passes)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range list {
+		if o.leavesOut(p, g) {
+			list[i] = nil
+		}
+	}
+	return run(g, list, o)
+}
+
+// lookup finds passes, and refuses options that none of them takes.
+func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
+	unused := func(what, pass string) error {
+		return fmt.Errorf("%s: no effect without the pass %s; there are %s", what, pass, strings.Join(names, ", "))
+	}
+	switch place := slices.Contains(names, "partition"); {
+	case o.Ranks > 1 && g.Ranks == 1 && !place:
+		return nil, unused(fmt.Sprint(o.Ranks, " ranks"), "partition")
+	case o.Strategy != nil && !place:
+		return nil, unused("strategy "+o.Strategy.Name, "partition")
+	case o.Quantize.text != "" && !slices.Contains(names, "quantize"):
+		return nil, unused("quantize "+o.Quantize.text, "quantize")
+	}
+	return Lookup(names)
+}
+
+// undecided refuses options about what the graph has decided already.
+func (o *Options) undecided(g *graph.Graph) error {
+	what := ""
+	switch {
+	case g.Stage < graph.PartitionedStage:
+		return nil
+	case o.Strategy != nil:
+		what = "strategy " + o.Strategy.Name
+	case o.Quantize.text != "":
+		what = "quantize " + o.Quantize.text
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s has no effect on a graph that is %s already; leave it out, or give the graph from before it was partitioned", what, g.Stage)
+}
+
+// leavesOut reports whether a pass of the strategy has nothing to do for a graph:
+// it comes after the stage to stop at, or is behind, or is about layouts that one
+// rank does not have and a partitioned graph has.
+func (o *Options) leavesOut(p *Pass, g *graph.Graph) bool {
+	runs := o.Stop == graph.NoStage || o.Stop == graph.FusedStage
+	return !runs && p.To > o.Stop || g.Stage > slices.Max(p.From) ||
+		p.Layouts && (g.Stage >= graph.PartitionedStage || runs && max(o.Ranks, g.Ranks) == 1)
 }
 
 // Run runs passes by name on a graph, which is not changed.
 func Run(g *graph.Graph, names []string, o Options) (*graph.Graph, error) {
-	list, err := Lookup(names)
+	list, err := o.lookup(g, names)
 	if err != nil {
 		return nil, err
 	}
-	if o.Ranks == 0 {
-		o.Ranks = 1
+	return run(g, list, o)
+}
+
+// run runs those passes of a list that are not nil.
+func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
+	if o.Ranks != 0 && o.Ranks != g.Ranks && g.Ranks > 1 {
+		return nil, fmt.Errorf("the graph is for %d ranks and cannot be laid over %d", g.Ranks, o.Ranks)
 	}
-	if o.Ranks < 1 || o.Ranks > MaxRanks {
+	if o.Ranks == 0 {
+		o.Ranks = g.Ranks
+	}
+	if g.Stage < graph.PartitionedStage && (o.Ranks < 1 || o.Ranks > MaxRanks) {
 		return nil, fmt.Errorf("%d ranks; 1 to %d are possible", o.Ranks, MaxRanks)
+	}
+	if o.Quantize.text != "" && o.Ranks == 1 {
+		return nil, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", o.Quantize.text)
 	}
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
@@ -124,6 +211,9 @@ func Run(g *graph.Graph, names []string, o Options) (*graph.Graph, error) {
 		return nil, err
 	}
 	for i, p := range list {
+		if p == nil {
+			continue
+		}
 		next, err := p.run(g, &o)
 		if err != nil {
 			return nil, fmt.Errorf("pass %s: %w", p.Name, err)
@@ -154,8 +244,8 @@ func (p *Pass) run(g *graph.Graph, o *Options) (out *graph.Graph, err error) {
 	if out, err = p.Run(g, o); err != nil {
 		return nil, err
 	}
-	if out.Stage != p.To {
-		return nil, fmt.Errorf("BUG: left the graph at stage %s instead of %s", out.Stage, p.To)
+	if want := max(p.To, g.Stage); out.Stage != want {
+		return nil, fmt.Errorf("BUG: left the graph at stage %s instead of %s", out.Stage, want)
 	}
 	if err := graph.Check(out); err != nil {
 		return nil, fmt.Errorf("BUG: the graph does not check afterwards: %w", err)

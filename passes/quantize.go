@@ -14,6 +14,7 @@ type Quantize struct {
 	// Watch makes an output of each sum that travelled as fp16, which [Watched] finds.
 	Watch bool
 
+	text  string // as it was given
 	all   Payload
 	sites []site
 }
@@ -39,7 +40,7 @@ func (s site) names(v *graph.Value) bool {
 // "x_proj=none,out_proj=fp16:acc32". Payloads are fp16, bf16 and none. A site is
 // the end of the name of a reduced value.
 func ParseQuantize(text string) (Quantize, error) {
-	var q Quantize
+	q := Quantize{text: text}
 	if text == "" {
 		return q, nil
 	}

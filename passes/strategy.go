@@ -2,6 +2,7 @@ package passes
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -15,23 +16,30 @@ import (
 // Strategy is a list of constraints on how values may lie over the ranks; what
 // it says nothing of lies by unit ownership. It is data: a file of lines
 //
-//	PATTERN LAYOUT...
-//	passes NAME...
+//	[optional] PATTERN LAYOUT...
+//	with PASS...
+//	without PASS...
 //
-// of which the first PATTERN that fits a value holds, and passes says which
-// passes compile a model (all, unless it is there). A PATTERN is a glob for names, or
-// op:NAME for results of an operation, or op:NAME/1 for parameters that are its
-// operand 1. A LAYOUT is whole, partial, split:AXIS, or units (split along the
-// axis of units, covered where it holds groups of them).
+// The first PATTERN that fits a value holds. It is a glob for names, or op:NAME for
+// results of an operation, or op:NAME/1 for parameters that are its operand 1. A
+// PATTERN that fits nothing in the graph is an error, as it is mostly a slip of the
+// pen; optional says that not every model has such a value. A LAYOUT is whole,
+// partial, split:AXIS, or units (split along the axis of units, covered where it
+// holds groups of them).
+//
+// The passes are those of [Default], and with adds to them, without leaves some out.
+// partition is always run.
 type Strategy struct {
 	Name, Doc string
-	Passes    []string
+	Passes    []string // in the order of the table
 	rules     []placeRule
 }
 
 type placeRule struct {
-	pattern string
-	layouts []string
+	line     int
+	optional bool
+	pattern  string
+	layouts  []string
 }
 
 //go:embed strategies/*.place
@@ -89,30 +97,64 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 		if len(f) == 0 {
 			continue
 		}
-		fail := func(format string, args ...any) error {
-			return fmt.Errorf("%s: line %d: %s", name, i+1, fmt.Sprintf(format, args...))
+		var err error
+		switch f[0] {
+		case "with", "without":
+			err = s.choose(f[0] == "with", f[1:])
+		default:
+			err = s.rule(i+1, f)
 		}
-		if f[0] == "passes" {
-			if _, err := Lookup(f[1:]); err != nil {
-				return nil, fail("%v", err)
-			}
-			s.Passes = f[1:]
-			continue
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", name, i+1, err)
 		}
-		if _, err := path.Match(f[0], ""); err != nil {
-			return nil, fail("%q is no pattern", f[0])
-		}
-		if len(f) < 2 {
-			return nil, fail("%q has no layout; there are whole, partial, split:AXIS and units", f[0])
-		}
-		for _, l := range f[1:] {
-			if !validLayout(l) {
-				return nil, fail("%q is no layout; there are whole, partial, split:AXIS and units", l)
-			}
-		}
-		s.rules = append(s.rules, placeRule{f[0], f[1:]})
 	}
 	return s, nil
+}
+
+// choose adds passes to those of the strategy, or leaves some out.
+func (s *Strategy) choose(with bool, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("no pass is named; there are %s", strings.Join(passNames(nil), ", "))
+	}
+	if _, err := Lookup(names[:1]); err != nil {
+		return err
+	}
+	name, runs := names[0], slices.Contains(s.Passes, names[0])
+	switch {
+	case with && runs:
+		return fmt.Errorf("pass %s is run without being named; with is for %s", name, strings.Join(passNames(func(p *Pass) bool { return p.Optional }), ", "))
+	case !with && !runs:
+		return fmt.Errorf("pass %s is not run, and need not be left out", name)
+	case !with && name == "partition":
+		return fmt.Errorf("pass partition cannot be left out: a strategy says what it does")
+	}
+	s.Passes = passNames(func(p *Pass) bool { return slices.Contains(s.Passes, p.Name) != (p.Name == name) })
+	if len(names) > 1 {
+		return s.choose(with, names[1:])
+	}
+	return nil
+}
+
+// rule reads [optional] PATTERN LAYOUT...
+func (s *Strategy) rule(line int, f []string) error {
+	r := placeRule{line: line}
+	if r.optional = f[0] == "optional"; r.optional {
+		f = f[1:]
+	}
+	if len(f) < 2 {
+		return fmt.Errorf("%q has no layout; there are whole, partial, split:AXIS and units", strings.Join(f, " "))
+	}
+	r.pattern, r.layouts = f[0], f[1:]
+	if _, err := path.Match(r.pattern, ""); err != nil {
+		return fmt.Errorf("%q is no pattern", r.pattern)
+	}
+	for _, l := range r.layouts {
+		if !validLayout(l) {
+			return fmt.Errorf("%q is no layout; there are whole, partial, split:AXIS and units", l)
+		}
+	}
+	s.rules = append(s.rules, r)
+	return nil
 }
 
 func validLayout(text string) bool {
@@ -122,6 +164,33 @@ func validLayout(text string) bool {
 		return err == nil
 	}
 	return text == "whole" || text == "partial" || text == "units"
+}
+
+// partitionBy partitions a graph by a strategy of which every pattern means something.
+func partitionBy(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	if o.Ranks > 1 {
+		if err := o.Strategy.unmatched(g, usesOf(g)); err != nil {
+			return nil, err
+		}
+	}
+	return partition(g, o)
+}
+
+// unmatched names the patterns that fit no value of the graph, also none that an
+// earlier pattern takes.
+func (s *Strategy) unmatched(g *graph.Graph, uses map[*graph.Value][]*graph.Node) error {
+	var errs []error
+	for _, r := range s.rules {
+		if !r.optional && !slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool {
+			return slices.ContainsFunc(n.Results, func(v *graph.Value) bool { return r.fits(v, uses[v]) })
+		}) {
+			errs = append(errs, fmt.Errorf("%s: line %d: no value of the graph fits the pattern %q", s.Name, r.line, r.pattern))
+		}
+	}
+	if errs != nil {
+		errs = append(errs, errors.New("a placement file says optional before a pattern that some models have no value for"))
+	}
+	return errors.Join(errs...)
 }
 
 // fits reports whether the rule is about a value.

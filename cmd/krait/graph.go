@@ -16,7 +16,6 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/atomicfile"
 	"github.com/krait-ml/krait/models"
-	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
@@ -31,17 +30,20 @@ func newGraph() *cobra.Command {
 		Short: "Print or draw a model's graph",
 		Long: `Graph prints the graph of a model as text, or draws it. Of a folder only
 config.json is needed. A FILE.ir is graph text, which is parsed and checked.
-Without either it is the embedded model's. The output is the same on every run.`,
+Without either it is the embedded model's. The output is the same on every run.
+
+--stage compiles the graph up to a stage: model is the graph as its family defines it,
+unpacked has packed tensors taken apart, partitioned has layouts and collectives, and
+fused is what runs. On one rank nothing is laid over ranks in what runs; the stages
+before show what would be. --layer prints a block as a graph of its own. All that is
+printed is graph text again, which other commands take as FILE.ir.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph --layer 0 --cost
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			g, err := readGraph(append(args, "")[0])
-			if err == nil {
-				g, err = toStage(g, stage, s)
-			}
+			g, err := atStage(append(args, "")[0], stage, s)
 			if err != nil {
 				return err
 			}
@@ -54,12 +56,13 @@ Without either it is the embedded model's. The output is the same on every run.`
 			if cost {
 				return write(c.OutOrStdout(), output, []byte(costTable(g, block)))
 			}
-			text, err := render(c, format, func() string {
-				if block == "" {
-					return graph.Print(g)
+			shown := g
+			if block != "" && format == "text" { // drawn, a block has what is around it
+				if shown, err = graph.Extract(g, block); err != nil {
+					return err
 				}
-				return strings.TrimPrefix(graph.PrintBlock(g, block), "\n")
-			}, func() string {
+			}
+			text, err := render(c, format, func() string { return graph.Print(shown) }, func() string {
 				return visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded})
 			})
 			if err != nil {
@@ -69,7 +72,7 @@ Without either it is the embedded model's. The output is the same on every run.`
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().StringVar(&stage, "stage", "", "model, unpacked or partitioned (default: model, with --tp partitioned)")
+	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as it is, with --tp partitioned)")
 	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
 	c.Flags().IntVar(&layer, "layer", 0, "only this block")
@@ -106,33 +109,26 @@ func readGraph(path string) (*graph.Graph, error) {
 	return g, nil
 }
 
-// toStage runs the strategy's passes up to a stage.
-func toStage(g *graph.Graph, stage string, s krait.Sharding) (*graph.Graph, error) {
-	if stage == "" && s.Ranks == 1 && s.Dump == "" || stage == "model" {
-		return g, nil
+// atStage gives a graph at the stage of that name; without a name as it is, or
+// partitioned if ranks are given.
+func atStage(path, name string, s krait.Sharding) (*graph.Graph, error) {
+	stage, ok := graph.ParseStage(name)
+	switch {
+	case name != "" && !ok:
+		return nil, fmt.Errorf("--stage %q: it is model, unpacked, partitioned or fused", name)
+	case ok:
+		return compile(path, s, stage)
 	}
-	o, err := s.Options()
-	if err != nil {
+	g, err := readGraph(path)
+	switch {
+	case err != nil:
 		return nil, err
+	case s.Ranks > 0:
+		return compile(path, s, max(graph.PartitionedStage, g.Stage))
+	case s != krait.Sharding{}:
+		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize or --dump give one of them")
 	}
-	names := o.Strategy.Passes
-	switch stage {
-	case "unpacked":
-		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(afterUnpacked(names), n) })
-	case "", "partitioned":
-	default:
-		return nil, fmt.Errorf("--stage %q: it is model, unpacked or partitioned", stage)
-	}
-	return passes.Run(g, names, o)
-}
-
-// afterUnpacked are the passes that work on layouts.
-func afterUnpacked(names []string) []string {
-	i := slices.Index(names, "partition")
-	if i < 0 {
-		return nil
-	}
-	return names[i:]
+	return g, nil
 }
 
 // costTable has a line per node that computes, and the sum.

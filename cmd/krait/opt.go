@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/krait-ml/krait"
@@ -17,9 +16,10 @@ func newOpt() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "opt [flags] FILE.ir",
 		Short: "Run passes on graph text",
-		Long: `Opt reads a graph as text, runs the passes that are listed, and prints the graph
-that comes out. A block can so be studied without a model: krait graph --layer
-prints one to start from. Every pass is checked after it ran.
+		Long: `Opt reads a graph as text, runs passes, and prints the graph that comes out: the
+passes of --passes, or those that compile the graph to what runs. A block can so be
+studied without a model: krait graph --layer prints one to start from. Every pass is
+checked after it ran.
 
 ` + passTable(),
 		Example: `  krait graph > model.ir
@@ -27,33 +27,38 @@ prints one to start from. Every pass is checked after it ran.
   krait opt --passes partition --tp 4 --strategy naive --dump steps model.ir`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+			out, err := optimize(args[0], list, s)
 			if err != nil {
 				return err
-			}
-			g, err := graph.Parse(string(text))
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			o, err := s.Options()
-			if err != nil {
-				return err
-			}
-			names := o.Strategy.Passes
-			if list != "" {
-				names = strings.Split(list, ",")
-			}
-			out, err := passes.Run(g, names, o)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return write(c.OutOrStdout(), output, []byte(graph.Print(out)))
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().StringVar(&list, "passes", "", "passes, in order, with commas (default: those of the strategy)")
+	c.Flags().StringVar(&list, "passes", "", "passes, in order, with commas (default: those that compile it)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
 	return c
+}
+
+// optimize runs the passes of a list on graph text, or without one what is left of
+// the pipeline.
+func optimize(path, list string, s krait.Sharding) (*graph.Graph, error) {
+	if list == "" {
+		return compile(path, s, graph.NoStage)
+	}
+	g, err := readGraph(path)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	out, err := passes.Run(g, strings.Split(list, ","), o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return out, nil
 }
 
 // passTable lists the passes with what they do.

@@ -10,7 +10,6 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +24,8 @@ func newPlan() *cobra.Command {
 		Short: "Say what a model takes on its ranks, without running it",
 		Long: `Plan lowers a model and answers from the schedules: for each rank the bytes of
 weights, state and activations, for each collective what it carries, and how many
-kernels a token takes. The cache is that of attention, for the prompts and one
+kernels a token takes. A FILE.ir is graph text at any stage, on which the passes run
+that are left. The cache is that of attention, for the prompts and one
 token more. Activations are given for a prompt of --prompt tokens in
 each of --batch sequences, all in one step, and for decoding one token in each.
 
@@ -72,15 +72,9 @@ Without DIR it is the embedded model's.`,
 	return c
 }
 
-// lowered makes the schedules of a model or of graph text, fused as they run.
+// lowered makes the schedules of a model or of graph text, as they run.
 func lowered(path string, s krait.Sharding) ([]*lowering.Schedule, error) {
-	g, err := readGraph(path)
-	if err == nil && g.Stage < graph.PartitionedStage {
-		g, err = krait.Shard(g, s)
-	}
-	if err == nil {
-		g, err = passes.Fuse(g)
-	}
+	g, err := compile(path, s, graph.NoStage)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +120,7 @@ func printChoices(w io.Writer, path string, s krait.Sharding, link krait.Link, b
 	}
 	prefill := graph.Sizes{Tokens: batch * prompt, Seqs: batch, Rows: batch}
 	decode := graph.Sizes{Tokens: batch, Seqs: batch, Rows: batch}
-	fmt.Fprintf(w, "%s on %d ranks; %d sequences, prompts of %d tokens, then one token each\n", g.Name, s.Ranks, batch, prompt)
+	fmt.Fprintf(w, "%s on %d ranks; %d sequences, prompts of %d tokens, then one token each\n", g.Name, max(s.Ranks, g.Ranks), batch, prompt)
 	fmt.Fprintf(w, "links: %s a collective, %g GB/s a rank\n\n", link.Latency, link.Bandwidth/1e9)
 	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "time, prompt", "time, decode")
 	for _, c := range krait.Choices(g, s) {

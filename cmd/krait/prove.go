@@ -5,7 +5,6 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
 	"github.com/spf13/cobra"
 )
@@ -24,14 +23,17 @@ collectives that the stated class of placements allows. It prints a certificate:
 each block, each collective, what made its value a partial sum, who needs it whole,
 and the bytes that it carries.
 
-A FILE.ir that is partitioned already is proved against the graph that it came
-from, --against SOURCE.ir. Without DIR it is the embedded model.`,
+A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
+already is proved against the graph that it came from, --against SOURCE: graph text at
+stage unpacked, as partition took it, or a model's, on which the passes of the strategy
+that come before partition are run. Without DIR it is the embedded model.`,
 		Example: `  krait prove --tp 4
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
-  krait prove --against block.ir partitioned.ir`,
+  krait graph --tp 4 DIR > partitioned.ir
+  krait prove --against DIR partitioned.ir`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			source, sharded, err := toProve(append(args, "")[0], against, s)
+			source, sharded, err := bothSides(append(args, "")[0], against, s)
 			if err != nil {
 				return err
 			}
@@ -51,34 +53,49 @@ from, --against SOURCE.ir. Without DIR it is the embedded model.`,
 	}
 	shardingFlags(c, &s)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the certificate as JSON")
-	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned")
+	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
 	return c
 }
 
-// toProve returns the graph before partition and after.
-func toProve(path, against string, s krait.Sharding) (source, sharded *graph.Graph, err error) {
+// bothSides returns the graph as partition takes it, and partitioned.
+func bothSides(path, against string, s krait.Sharding) (source, partitioned *graph.Graph, err error) {
+	if against == "" {
+		return compileBoth(path, s)
+	}
+	if partitioned, err = readGraph(path); err == nil {
+		source, err = readGraph(against)
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case partitioned.Stage < graph.PartitionedStage:
+		return nil, nil, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, partitioned.Stage)
+	case partitioned.Stage > graph.PartitionedStage:
+		return nil, nil, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, partitioned.Stage, graph.PartitionedStage)
+	case source.Stage >= graph.PartitionedStage:
+		return nil, nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
+	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
+		return nil, nil, fmt.Errorf("--tp %d: %s is for %d ranks", s.Ranks, path, partitioned.Ranks)
+	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.Dump != "":
+		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
+	case source.Stage == graph.ModelStage:
+		source, err = compileTo(graph.UnpackedStage, source, s)
+	}
+	return source, partitioned, err
+}
+
+// compileBoth compiles a model, or graph text, up to partition and on.
+func compileBoth(path string, s krait.Sharding) (source, partitioned *graph.Graph, err error) {
 	g, err := readGraph(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	if g.Stage >= graph.PartitionedStage {
-		if against == "" {
-			return nil, nil, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
-		}
-		source, err = readGraph(against)
-		return source, g, err
+		return nil, nil, fmt.Errorf("%s is %s already; --against names the graph that it came from", path, g.Stage)
 	}
-	if against != "" {
-		return nil, nil, fmt.Errorf("%s is not partitioned; --against is for graphs that are", path)
+	if source, err = compileTo(graph.UnpackedStage, g, s); err == nil {
+		partitioned, err = compileTo(graph.PartitionedStage, source, s)
 	}
-	o, err := s.Options()
-	if err != nil {
-		return nil, nil, err
-	}
-	if source, err = toStage(g, "unpacked", s); err != nil {
-		return nil, nil, err
-	}
-	sharded, err = passes.Run(source, afterUnpacked(o.Strategy.Passes), o)
-	return source, sharded, err
+	return source, partitioned, err
 }

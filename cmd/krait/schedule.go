@@ -20,8 +20,8 @@ func newSchedule() *cobra.Command {
 		Short: "Print or draw what a rank runs",
 		Long: `Schedule lowers a model and prints what one rank runs: buffers with their place in
 memory, and steps on the compute and the communication stream with the events that
-order them. As dot or svg it draws the streams side by side. A FILE.ir that is
-partitioned already is taken as it is.
+order them. As dot or svg it draws the streams side by side. A FILE.ir is graph text
+at any stage, on which the passes run that are left.
 
 Without DIR it is the embedded model's.`,
 		Example: `  krait schedule --tp 4 --rank 1

@@ -33,17 +33,13 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	g := c.Graph
+	o := passes.Options{Ranks: ranks}
 	if ranks > 1 {
-		s, err := passes.FindStrategy(strategy)
-		if err == nil {
-			g, err = passes.Compile(g, passes.Options{Ranks: ranks, Strategy: s})
-		}
-		if err != nil {
+		if o.Strategy, err = passes.FindStrategy(strategy); err != nil {
 			t.Fatal(err)
 		}
 	}
-	g, err = passes.Fuse(g)
+	g, err := passes.Compile(c.Graph, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func (r *runner) states(k kind) error {
 // state reads a state of the model's graph, which the compiler may have taken
 // apart into its fields.
 func (r *runner) state(slot int, name string) ([]float32, error) {
-	if _, whole := r.m.Sharded().Value(name); whole {
+	if _, whole := r.m.Compiled().Value(name); whole {
 		return r.m.Engine().State(slot, name)
 	}
 	v, ok := r.m.Graph().Value(name)
