@@ -407,18 +407,3 @@ func TestRepeats(t *testing.T) {
 		}
 	}
 }
-
-func TestDump(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "steps")
-	if _, err := Shard(embeddedModel(t).Graph(), Sharding{Ranks: 2, Dump: dir}); err != nil {
-		t.Fatal(err)
-	}
-	files, _ := filepath.Glob(dir + "/*")
-	var names []string
-	for _, f := range files {
-		names = append(names, filepath.Base(f))
-	}
-	if got := strings.Join(names, " "); got != "01-unpack.dot 01-unpack.txt 03-partition.dot 03-partition.txt" {
-		t.Error(got)
-	}
-}

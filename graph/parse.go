@@ -8,7 +8,7 @@ import (
 
 // Parse reads graph text. Types of results may be left out of nodes that are
 // not leaves; they are inferred. Everything from # to the end of a line is a
-// comment. The graph may break rules that [Check] knows; what cannot be read at
+// comment; after a node it is the node's note. The graph may break rules that [Check] knows; what cannot be read at
 // all is an error that names the line.
 func Parse(text string) (*Graph, error) {
 	p := &parser{}
@@ -29,16 +29,20 @@ type parser struct {
 }
 
 func (p *parser) line(line string) error {
-	line = strings.TrimRight(uncomment(line), " \t\r")
+	line, comment := uncomment(line)
+	line = strings.TrimRight(line, " \t\r")
 	if strings.TrimLeft(line, " \t") == "" {
 		return nil
 	}
 	if line[0] != ' ' && line[0] != '\t' {
 		p.block = ""
 	}
-	s := &scanner{line}
+	s, nodes := &scanner{line}, p.nodes()
 	if err := p.statement(s); err != nil {
 		return err
+	}
+	if p.nodes() > nodes {
+		p.g.Nodes[nodes].Note = strings.TrimSpace(comment)
 	}
 	if s.blank(); s.rest != "" {
 		return fmt.Errorf("unexpected %q", s.rest)
@@ -46,8 +50,16 @@ func (p *parser) line(line string) error {
 	return nil
 }
 
+// nodes is how many there are so far.
+func (p *parser) nodes() int {
+	if p.g == nil {
+		return 0
+	}
+	return len(p.g.Nodes)
+}
+
 // uncomment cuts a comment off, minding quoted strings.
-func uncomment(line string) string {
+func uncomment(line string) (rest, comment string) {
 	quoted := false
 	for i := 0; i < len(line); i++ {
 		switch {
@@ -56,10 +68,10 @@ func uncomment(line string) string {
 		case line[i] == '\\' && quoted:
 			i++
 		case line[i] == '#' && !quoted:
-			return line[:i]
+			return line[:i], line[i+1:]
 		}
 	}
-	return line
+	return line, ""
 }
 
 func (p *parser) statement(s *scanner) error {

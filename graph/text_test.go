@@ -24,7 +24,7 @@ block layers.0
   state %mixer.conv : f32[s 8/2 2] shard(1: split)
   %mixer.c %mixer.conv_state = conv1d %mixer.x @taps %mixer.conv %/seg : f32[t 8/2] shard(1: split), f32[s 8/2 2] shard(1: split)
   %mixer.k = clamp %mixer.c {max=+inf min=0.1} : f32[t 8/2] shard(1: split)
-  %mixer.all = all_gather %mixer.k : f32[t 8/2]
+  %mixer.all = all_gather %mixer.k : f32[t 8/2]  # why "it" is there: # {1}
 
 output y = %layers.0.mixer.all
 `

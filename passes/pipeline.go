@@ -192,8 +192,8 @@ func Run(g *graph.Graph, names []string, o Options) (*graph.Graph, error) {
 
 // run runs those passes of a list that are not nil.
 func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
-	if o.Ranks != 0 && o.Ranks != g.Ranks && g.Ranks > 1 {
-		return nil, fmt.Errorf("the graph is for %d ranks and cannot be laid over %d", g.Ranks, o.Ranks)
+	if o.Ranks != 0 && o.Ranks != g.Ranks && (g.Ranks > 1 || g.Stage >= graph.PartitionedStage) {
+		return nil, fmt.Errorf("the graph has stage=%s ranks=%d, and cannot be laid over %d ranks", g.Stage, g.Ranks, o.Ranks)
 	}
 	if o.Ranks == 0 {
 		o.Ranks = g.Ranks

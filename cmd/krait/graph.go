@@ -113,22 +113,24 @@ func readGraph(path string) (*graph.Graph, error) {
 // partitioned if ranks are given.
 func atStage(path, name string, s krait.Sharding) (*graph.Graph, error) {
 	stage, ok := graph.ParseStage(name)
-	switch {
-	case name != "" && !ok:
+	if name != "" && !ok {
 		return nil, fmt.Errorf("--stage %q: it is model, unpacked, partitioned or fused", name)
-	case ok:
-		return compile(path, s, stage)
 	}
 	g, err := readGraph(path)
 	switch {
 	case err != nil:
 		return nil, err
-	case s.Ranks > 0:
-		return compile(path, s, max(graph.PartitionedStage, g.Stage))
-	case s != krait.Sharding{}:
+	case !ok && s.Ranks > 0:
+		stage = max(graph.PartitionedStage, g.Stage)
+	case !ok && s != krait.Sharding{}:
 		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize or --dump give one of them")
+	case !ok:
+		return g, nil
 	}
-	return g, nil
+	if g, err = compileTo(stage, g, s); err == nil && g.Stage != stage {
+		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
+	}
+	return g, err
 }
 
 // costTable has a line per node that computes, and the sum.

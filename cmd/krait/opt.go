@@ -40,12 +40,9 @@ checked after it ran.
 	return c
 }
 
-// optimize runs the passes of a list on graph text, or without one what is left of
-// the pipeline.
+// optimize runs the passes of a list on graph text, or without one those that are
+// left of the pipeline.
 func optimize(path, list string, s krait.Sharding) (*graph.Graph, error) {
-	if list == "" {
-		return compile(path, s, graph.NoStage)
-	}
 	g, err := readGraph(path)
 	if err != nil {
 		return nil, err
@@ -54,11 +51,15 @@ func optimize(path, list string, s krait.Sharding) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := passes.Run(g, strings.Split(list, ","), o)
+	if list == "" {
+		g, err = passes.Compile(g, o)
+	} else {
+		g, err = passes.Run(g, strings.Split(list, ","), o)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return out, nil
+	return g, nil
 }
 
 // passTable lists the passes with what they do.

@@ -25,8 +25,8 @@ and the bytes that it carries.
 
 A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
 already is proved against the graph that it came from, --against SOURCE: graph text at
-stage unpacked, as partition took it, or a model's, on which the passes of the strategy
-that come before partition are run. Without DIR it is the embedded model.`,
+stage unpacked, as partition took it, or a model's, on which the passes before partition
+are run as --strategy says. Without DIR it is the embedded model.`,
 		Example: `  krait prove --tp 4
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
   krait graph --tp 4 DIR > partitioned.ir
@@ -58,44 +58,42 @@ that come before partition are run. Without DIR it is the embedded model.`,
 	return c
 }
 
-// bothSides returns the graph as partition takes it, and partitioned.
+// bothSides returns a graph as partition takes it, and partitioned.
 func bothSides(path, against string, s krait.Sharding) (source, partitioned *graph.Graph, err error) {
-	if against == "" {
-		return compileBoth(path, s)
-	}
-	if partitioned, err = readGraph(path); err == nil {
-		source, err = readGraph(against)
-	}
+	g, err := readGraph(path)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case partitioned.Stage < graph.PartitionedStage:
-		return nil, nil, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, partitioned.Stage)
-	case partitioned.Stage > graph.PartitionedStage:
-		return nil, nil, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, partitioned.Stage, graph.PartitionedStage)
-	case source.Stage >= graph.PartitionedStage:
-		return nil, nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
-	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
-		return nil, nil, fmt.Errorf("--tp %d: %s is for %d ranks", s.Ranks, path, partitioned.Ranks)
-	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.Dump != "":
-		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
-	case source.Stage == graph.ModelStage:
-		source, err = compileTo(graph.UnpackedStage, source, s)
-	}
-	return source, partitioned, err
-}
-
-// compileBoth compiles a model, or graph text, up to partition and on.
-func compileBoth(path string, s krait.Sharding) (source, partitioned *graph.Graph, err error) {
-	g, err := readGraph(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if g.Stage >= graph.PartitionedStage {
-		return nil, nil, fmt.Errorf("%s is %s already; --against names the graph that it came from", path, g.Stage)
+	case g.Stage > graph.PartitionedStage:
+		return nil, nil, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
+	case g.Stage == graph.PartitionedStage && against == "":
+		return nil, nil, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
+	case g.Stage == graph.PartitionedStage:
+		source, err = sourceOf(g, against, s)
+		return source, g, err
+	case against != "":
+		return nil, nil, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
 	}
 	if source, err = compileTo(graph.UnpackedStage, g, s); err == nil {
 		partitioned, err = compileTo(graph.PartitionedStage, source, s)
 	}
 	return source, partitioned, err
+}
+
+// sourceOf reads the graph that a partitioned one came from, as partition took it.
+func sourceOf(partitioned *graph.Graph, against string, s krait.Sharding) (*graph.Graph, error) {
+	source, err := readGraph(against)
+	switch {
+	case err != nil:
+		return nil, err
+	case source.Stage >= graph.PartitionedStage:
+		return nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
+	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
+		return nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
+	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.Dump != "":
+		return nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
+	case source.Stage == graph.ModelStage:
+		return compileTo(graph.UnpackedStage, source, s)
+	}
+	return source, nil
 }

@@ -35,10 +35,7 @@ func compile(path string, s krait.Sharding, stop graph.Stage) (*graph.Graph, err
 	if err != nil {
 		return nil, err
 	}
-	if g, err = compileTo(stop, g, s); err != nil && path != "" {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return g, err
+	return compileTo(stop, g, s)
 }
 
 func compileTo(stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
