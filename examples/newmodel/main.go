@@ -71,11 +71,7 @@ func random(g *graph.Graph) func(name string) (graph.Array, error) {
 
 // outputs runs three tokens on some ranks.
 func outputs(g *graph.Graph, s krait.Sharding) ([]float32, error) {
-	sharded, err := krait.Shard(g, s)
-	if err != nil {
-		return nil, err
-	}
-	engine, err := krait.Compile(sharded, random(g), krait.Options{})
+	engine, err := krait.Compile(g, random(g), krait.Options{Sharding: s})
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +107,22 @@ func run(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%d ranks %-8s %7.3f\n", s.Ranks, s.Strategy, out[:6])
 	}
-	unpacked, err := passes.Run(g, []string{"unpack", "decompose", "norm-hoist"}, passes.Options{})
+	// Proved are the two sides of partition.
+	o, err := krait.Sharding{Ranks: 4, Strategy: "hoisted"}.Options()
 	if err != nil {
 		return err
 	}
-	sharded, err := passes.Run(unpacked, []string{"partition", "merge"}, passes.Options{Ranks: 4})
+	o.Stop = graph.UnpackedStage
+	source, err := passes.Compile(g, o)
 	if err != nil {
 		return err
 	}
-	certificate, err := prove.Prove(unpacked, sharded, prove.Options{})
+	o.Stop = graph.PartitionedStage
+	sharded, err := passes.Compile(source, o)
+	if err != nil {
+		return err
+	}
+	certificate, err := prove.Prove(source, sharded, prove.Options{})
 	if err != nil {
 		return err
 	}
