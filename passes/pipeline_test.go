@@ -131,6 +131,7 @@ file: line 3: no value of the graph fits the pattern "op:matmul/3"
 file: line 5: no value of the graph fits the pattern "op:silu/0"
 a placement file says optional before a pattern that some models have no value for`},
 		{compile(g, Options{Strategy: unmatched}), ""},
+		{compile(g, Options{Strategy: unmatched, Stop: graph.PartitionedStage}), ""}, // one rank
 		{compile(noOutput, Options{}), "pass dce: the graph has no output"},
 		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; there are unpack"},
 		{run(g, Options{Strategy: plain}, "unpack"), "strategy file: no effect without the pass partition"},
