@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
@@ -140,9 +139,9 @@ func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 	for i := range values {
 		values[i] = float32(i % 50)
 	}
-	var parts []place.Pieces
+	var parts []graph.Pieces
 	for r := range ranks {
-		parts = append(parts, place.PiecesOf(typ, ranks, r))
+		parts = append(parts, graph.PiecesOf(typ, ranks, r))
 	}
 	collectively(t, ranks, func(c comm, r int) error {
 		local := typ.Local(ranks, r).Dims

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -11,8 +10,8 @@ import (
 type exchange struct {
 	op            string
 	args, results []kernels.Tensor
-	parts         []place.Pieces // by rank: what it holds of the whole
-	part          place.Pieces   // what this rank holds
+	parts         []graph.Pieces // by rank: what it holds of the whole
+	part          graph.Pieces   // what this rank holds
 	acc32         bool           // sums are kept in f32 whatever travels
 }
 
@@ -23,7 +22,7 @@ func newExchange(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) excha
 		sharded = st.Args[0].Type
 	}
 	for r := range s.Ranks {
-		x.parts = append(x.parts, place.PiecesOf(sharded, s.Ranks, r))
+		x.parts = append(x.parts, graph.PiecesOf(sharded, s.Ranks, r))
 	}
 	x.part = x.parts[s.Rank]
 	return x

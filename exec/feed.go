@@ -15,7 +15,7 @@ import (
 type feed struct {
 	buffer int
 	in     *Input
-	part   *place.Pieces // nil: all of it
+	part   *graph.Pieces // nil: all of it
 	cols   int           // elements of a row of the whole
 	stride int           // of what the rank holds
 }
@@ -67,7 +67,7 @@ func inputNamed(list []*Input, name string) *Input {
 func newFeed(s *lowering.Schedule, buffer int, in *Input) feed {
 	f := feed{buffer: buffer, in: in}
 	if in.Type.Layout.Kind == graph.Sharded {
-		part := place.PiecesOf(in.Type, s.Ranks, s.Rank)
+		part := graph.PiecesOf(in.Type, s.Ranks, s.Rank)
 		f.part, f.cols, f.stride = &part, graph.RowElems(in.Type.Dims), graph.RowElems(s.Local(in.Type).Dims)
 	}
 	return f

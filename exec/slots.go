@@ -166,7 +166,7 @@ func (e *Engine) eachHeld(slot int, name string, size func(int) error, see func(
 					return err
 				}
 			}
-			p, width := place.PiecesOf(b.Type, s.Ranks, s.Rank), int(b.Bytes)/4
+			p, width := graph.PiecesOf(b.Type, s.Ranks, s.Rank), int(b.Bytes)/4
 			h := held{r, i, int64(slot*room) * b.Bytes, int64(rows) * b.Bytes, func(visit func(whole, part, n int)) {
 				p.Each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*width+part, n) })
 			}}

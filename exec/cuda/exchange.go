@@ -1,7 +1,7 @@
 package cuda
 
 import (
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -11,7 +11,7 @@ type exchange struct {
 	rank          *rank
 	op, name      string
 	args, results []kernels.Tensor
-	parts         []place.Pieces // by rank: what it holds of the whole
+	parts         []graph.Pieces // by rank: what it holds of the whole
 	wide          bool           // sums are kept in f32 whatever travels
 
 	work          [][]action // by rank, where they share a GPU; with rank 0
@@ -26,7 +26,7 @@ func (r *rank) exchange(c *call) (*exchange, error) {
 		sharded = c.step.Args[0].Type
 	}
 	for i := range r.s.Ranks {
-		x.parts = append(x.parts, place.PiecesOf(sharded, r.s.Ranks, i))
+		x.parts = append(x.parts, graph.PiecesOf(sharded, r.s.Ranks, i))
 	}
 	if r.machine.nccl {
 		return x, x.plan()
@@ -173,7 +173,7 @@ func (r *rank) relayout(c *call) []kernels.Launch {
 		return kernels.Zero(to)
 	}
 	var out []kernels.Launch
-	parts := place.PiecesOf(c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
+	parts := graph.PiecesOf(c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
 	for _, p := range parts.List {
 		out = append(out, copyPiece(to, from, parts.Rows, p.Part, p.Whole, p.N)...)
 	}

@@ -15,7 +15,7 @@ import (
 // the device.
 type feed struct {
 	in       *exec.Input
-	part     *place.Pieces // what the rank holds, nil: all
+	part     *graph.Pieces // what the rank holds, nil: all
 	cols     int           // elements of a row of the whole
 	stride   int           // of what the rank holds
 	at, size int           // bytes of the rank's inputs
@@ -92,7 +92,7 @@ func (b *builder) io() {
 			}
 		}
 		if buf.Type.Layout.Kind == graph.Sharded {
-			part := place.PiecesOf(buf.Type, r.s.Ranks, r.s.Rank)
+			part := graph.PiecesOf(buf.Type, r.s.Ranks, r.s.Rank)
 			f.part = &part
 		}
 		b.feeds = append(b.feeds, f)

@@ -1,5 +1,5 @@
-// Package place works out where the tensors of a schedule lie for a batch, and
-// where what a rank holds lies in the whole. Devices share it.
+// Package place works out where the tensors of a schedule lie for a batch.
+// Devices share it.
 package place
 
 import (

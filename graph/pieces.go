@@ -1,23 +1,21 @@
-package place
-
-import "github.com/krait-ml/krait/graph"
+package graph
 
 // Pieces says where what a rank holds of a tensor is in the whole: stretches of
 // each row, or of the rows when the first axis is sharded.
 type Pieces struct {
 	Rows bool
-	List []Piece
+	List []Stretch
 }
 
-// Piece is a stretch of N elements, or rows.
-type Piece struct{ Whole, Part, N int }
+// Stretch is N neighbouring elements, or rows, of the whole and of the part.
+type Stretch struct{ Whole, Part, N int }
 
 // PiecesOf works the pieces out from the extents of a type.
-func PiecesOf(t graph.Type, ranks, rank int) Pieces {
+func PiecesOf(t Type, ranks, rank int) Pieces {
 	runs := t.Extents(ranks, rank)
 	if runs == nil {
-		runs = []graph.Run{{Start: 0, Len: graph.RowElems(t.Dims)}}
-		t = graph.TypeOf(t.DType, graph.Symbol(graph.Tokens), graph.Size(runs[0].Len))
+		runs = []Run{{Start: 0, Len: RowElems(t.Dims)}}
+		t = TypeOf(t.DType, Symbol(Tokens), Size(runs[0].Len))
 		t.Layout.Axis = 1
 	}
 	axis := t.Layout.Axis
@@ -41,7 +39,7 @@ func PiecesOf(t graph.Type, ranks, rank int) Pieces {
 		at := o * held
 		for _, r := range runs {
 			if r.Len > 0 {
-				p.List = append(p.List, Piece{(o*t.Dims[axis].Len() + r.Start) * inner, at * inner, r.Len * inner})
+				p.List = append(p.List, Stretch{(o*t.Dims[axis].Len() + r.Start) * inner, at * inner, r.Len * inner})
 			}
 			at += r.Len
 		}
