@@ -9,8 +9,9 @@ import "github.com/krait-ml/krait/graph"
 type Tensor struct {
 	DType  graph.DType
 	Dims   [graph.MaxRank]int // of what the rank holds; axes that do not exist are 1
-	Cols   int                // elements of a row: the product of all axes but the first
+	Cols   int                // elements of a row: the product of all axes but the first, of a cache but the first two
 	Stride int
+	F64    []float64 // the reference kernels take it, others do not
 	F32    []float32
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
@@ -20,6 +21,33 @@ type Tensor struct {
 	// sharded, Axis is the last one and Runs is nil.
 	Axis, Full, Unit int
 	Runs             []graph.Run
+}
+
+// Describe is what a rank holds of a value of type t, without its memory, one row
+// after another. Axes whose size is a symbol are 0.
+func Describe(t graph.Type, ranks, rank int) Tensor {
+	x := Tensor{DType: t.DType, Cols: 1, Axis: len(t.Dims) - 1, Runs: t.Extents(ranks, rank)}
+	if x.Runs != nil {
+		x.Axis = t.Layout.Axis
+	}
+	if x.Axis >= 0 {
+		x.Full, x.Unit = t.Dims[x.Axis].Len(), 1
+		if f := t.Dims[x.Axis].Fields; len(f) > 0 {
+			x.Unit = f[0].Grain()
+		}
+	}
+	local := t.Local(ranks, rank).Dims
+	for i := range x.Dims {
+		x.Dims[i] = 1
+		if i < len(local) {
+			x.Dims[i] = local[i].Len()
+		}
+		if i > 1 || i > 0 && !t.Ragged() {
+			x.Cols *= x.Dims[i]
+		}
+	}
+	x.Stride = x.Cols
+	return x
 }
 
 // Rows is the size of the first axis.

@@ -20,30 +20,11 @@ type Operand struct {
 // NewOperand is what is the same for every batch.
 func NewOperand(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
-	o := Operand{Buffer: ref.Buffer, Offset: ref.Offset, slots: space == lowering.State || space == lowering.Cache, cache: space == lowering.Cache}
-	o.DType, o.Cols, o.Stride = ref.Type.DType, 1, ref.Stride
-	o.Axis = len(ref.Type.Dims) - 1
-	if ref.Type.Layout.Kind == graph.Sharded {
-		o.Axis, o.Runs = ref.Type.Layout.Axis, ref.Type.Extents(s.Ranks, s.Rank)
-	}
-	if o.Axis >= 0 {
-		o.Full, o.Unit = ref.Type.Dims[o.Axis].Len(), 1
-		if f := ref.Type.Dims[o.Axis].Fields; len(f) > 0 {
-			o.Unit = f[0].Grain()
-		}
-	}
-	local := s.Local(ref.Type).Dims
-	for i := range o.Dims {
-		o.Dims[i] = 1
-		if i < len(local) {
-			o.Dims[i] = local[i].Len()
-		}
-		if i > 1 || i > 0 && !o.cache {
-			o.Cols *= o.Dims[i]
-		}
-	}
-	if len(local) > 0 {
-		o.sym = local[0].Sym
+	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
+	o.Stride = ref.Stride
+	o.slots, o.cache = space == lowering.State || space == lowering.Cache, space == lowering.Cache
+	if d := ref.Type.Dims; len(d) > 0 {
+		o.sym = d[0].Sym
 	}
 	return o
 }
