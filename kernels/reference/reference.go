@@ -3,7 +3,9 @@
 package reference
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -76,6 +78,8 @@ func whole(run func(c *kernels.Call)) kernels.Kernel {
 func at(t *kernels.Tensor, i, j int) float64 {
 	k := i*t.Stride + j
 	switch t.DType {
+	case graph.F64:
+		return t.F64[k]
 	case graph.F16:
 		return float64(float16.Frombits(t.U16[k]).Float32())
 	case graph.BF16:
@@ -87,6 +91,8 @@ func at(t *kernels.Tensor, i, j int) float64 {
 func set(t *kernels.Tensor, i, j int, v float64) {
 	k := i*t.Stride + j
 	switch t.DType {
+	case graph.F64:
+		t.F64[k] = v
 	case graph.F16:
 		t.U16[k] = float16.Fromfloat32(float32(v)).Bits()
 	case graph.BF16:
@@ -170,31 +176,65 @@ func selectRows(c *kernels.Call) {
 	fill(c, func(i, j int) float64 { return at(&c.Args[0], int(c.Args[1].I32[i]), j) })
 }
 
+// read reads part of row i, from column j on: a slice is faster to walk than at.
+func read(to []float64, t *kernels.Tensor, i, j int) []float64 {
+	for k := range to {
+		to[k] = at(t, i, j+k)
+	}
+	return to
+}
+
+// rows reads all rows.
+func rows(t *kernels.Tensor) [][]float64 {
+	out := make([][]float64, t.Rows())
+	for i := range out {
+		out[i] = read(make([]float64, t.Cols), t, i, 0)
+	}
+	return out
+}
+
+// dot is the product of two vectors of one length.
+func dot(x, y []float64) (sum float64) {
+	if len(x) != len(y) {
+		panic(fmt.Sprintf("BUG: a product of %d and %d elements", len(x), len(y)))
+	}
+	for i, v := range x {
+		sum += v * y[i]
+	}
+	return sum
+}
+
 func matmul(c *kernels.Call) {
-	x, w := &c.Args[0], &c.Args[1]
-	fill(c, func(i, j int) (sum float64) {
-		for k := range w.Cols {
-			sum += at(x, i, k) * at(w, j, k)
+	x, w, y := rows(&c.Args[0]), &c.Args[1], &c.Results[0]
+	weights := make([]float64, w.Cols)
+	for j := range y.Cols {
+		read(weights, w, j, 0)
+		for i := range x {
+			set(y, i, j, dot(x[i], weights))
 		}
-		return sum
-	})
+	}
 }
 
 // headMatmul is a matmul per head, of what the rank has of the head.
 func headMatmul(c *kernels.Call) {
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	heads := x.Full / w.Cols
-	fill(c, func(i, j int) (sum float64) {
+	heads, weights := x.Full/w.Cols, make([]float64, w.Cols)
+	for j := range y.Cols {
 		col := y.Start() + j
-		head := col / (y.Full / heads)
-		for k := range w.Cols {
-			from := head*w.Cols + k - x.Start()
-			if row, ok := w.HeldRow(col); ok && from >= 0 && from < x.Cols {
-				sum += at(x, i, from) * at(w, row, k)
-			}
+		first := col / (y.Full / heads) * w.Cols // channel of the head, of all
+		lo, hi := kernels.Held(x, first, w.Cols)
+		held, ok := w.HeldRow(col)
+		if ok {
+			read(weights, w, held, 0)
 		}
-		return sum
-	})
+		for i := range y.Rows() {
+			var sum float64
+			for k := lo; ok && k < hi; k++ {
+				sum += at(x, i, k) * weights[k+x.Start()-first]
+			}
+			set(y, i, j, sum)
+		}
+	}
 }
 
 func times(c *kernels.Call) {
@@ -259,12 +299,14 @@ func rmsRows(c *kernels.Call) {
 func norm(c *kernels.Call, groups int) {
 	x, eps := &c.Args[0], c.Attrs.Float("eps")
 	size := x.Full / groups
-	fill(c, func(i, j int) float64 {
-		var sum float64
-		for k := j / size * size; k < (j/size+1)*size; k++ {
-			sum += at(x, i, k) * at(x, i, k)
+	values, rms := rows(x), make([][]float64, x.Rows())
+	for i, v := range values {
+		for group := range slices.Chunk(v, max(size, 1)) {
+			rms[i] = append(rms[i], math.Sqrt(dot(group, group)/float64(size)+eps))
 		}
-		y := at(x, i, j) / math.Sqrt(sum/float64(size)+eps)
+	}
+	fill(c, func(i, j int) float64 {
+		y := values[i][j] / rms[i][j/size]
 		if len(c.Args) > 1 {
 			y *= at(&c.Args[1], j, 0)
 		}

@@ -116,7 +116,7 @@ func router(c *kernels.Call) {
 }
 
 func experts(c *kernels.Call) {
-	x, p, gate, up, down := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4]
+	x, p, gate, up, down, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Results[0]
 	hidden, width := gate.Dims[1], gate.Dims[2]
 	act := map[string]func(float64) float64{
 		"silu":      silu,
@@ -124,22 +124,25 @@ func experts(c *kernels.Call) {
 		"gelu_tanh": geluTanh,
 		"relu":      func(x float64) float64 { return math.Max(x, 0) },
 	}[c.Attrs.Text("act")]
-	product := func(w *kernels.Tensor, e, i, t int) (sum float64) {
-		for k := range width {
-			sum += at(w, e, i*width+k) * at(x, t, k)
-		}
-		return sum
-	}
-	fill(c, func(t, j int) (sum float64) {
+	inputs, inner, outer := rows(x), make([]float64, hidden), make([]float64, hidden)
+	weights, sums := make([]float64, width), make([]float64, y.Cols)
+	for t := range y.Rows() {
+		clear(sums)
 		for e := range p.Cols {
 			weight := at(p, t, e)
 			if weight == 0 {
 				continue
 			}
-			for i := range hidden {
-				sum += weight * at(down, e, j*hidden+i) * act(product(gate, e, i, t)) * product(up, e, i, t)
+			for i := range inner {
+				g := act(dot(read(weights, gate, e, i*width), inputs[t]))
+				inner[i] = weight * g * dot(read(weights, up, e, i*width), inputs[t])
+			}
+			for j := range sums {
+				sums[j] += dot(read(outer, down, e, j*hidden), inner)
 			}
 		}
-		return sum
-	})
+		for j, sum := range sums {
+			set(y, t, j, sum)
+		}
+	}
 }
