@@ -1,0 +1,178 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// The batch: two sequences, of two tokens and of one, which have had some before.
+// Their slots are neither in order nor next to each other; one slot is not used.
+const (
+	tokens    = 3
+	sequences = 2
+	slots     = 3
+	room      = 7 // of a cache, per slot
+	unused    = 1 // the slot
+)
+
+var (
+	segments = []int32{0, 2, 2, 2, 1, 0} // first token, tokens, slot
+	past     = []int32{4, 1}
+	wanted   = []int32{1, 2} // the last token of each
+)
+
+// role is what an input of integers is for.
+type role uint8
+
+const (
+	noRole role = iota
+	idsRole
+	rowsRole
+	segmentsRole
+	pastRole
+	unclearRole // several
+)
+
+// integers says what operands that are integers are for.
+var integers = map[string]map[int]role{
+	"embedding":      {0: idsRole},
+	"select_rows":    {1: rowsRole},
+	"conv1d":         {3: segmentsRole},
+	"conv1d_silu":    {4: segmentsRole},
+	"selective_scan": {6: segmentsRole},
+	"ssd_scan":       {6: segmentsRole},
+	"rotary":         {1: segmentsRole, 2: pastRole},
+	"attention":      {5: segmentsRole, 6: pastRole},
+}
+
+// sums lists operands that are sums of squares, which have no sign.
+var sums = map[string]int{"rms_scale": 1, "rms_rows": 1, "group_rms_scale": 1}
+
+// batch has the contents of values that a section is given: random, and the same
+// whoever asks.
+type batch struct {
+	seed     uint64
+	roles    map[*graph.Value]role
+	limit    map[*graph.Value]int // of ids
+	positive map[*graph.Value]bool
+}
+
+// newBatch looks at how the source uses its values.
+func newBatch(seed uint64, source *graph.Graph) *batch {
+	b := &batch{seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}}
+	for _, n := range source.Nodes {
+		if i, ok := sums[n.Op.Name]; ok && i < len(n.Args) {
+			b.positive[n.Args[i]] = true
+		}
+		for i, r := range integers[n.Op.Name] {
+			if i < len(n.Args) {
+				b.use(n.Args[i], r, n)
+			}
+		}
+	}
+	return b
+}
+
+func (b *batch) use(v *graph.Value, r role, n *graph.Node) {
+	if old := b.roles[v]; old != noRole && old != r {
+		r = unclearRole
+	}
+	b.roles[v] = r
+	if r != idsRole || len(n.Args) < 2 || len(n.Args[1].Type.Dims) == 0 {
+		return
+	}
+	if rows := n.Args[1].Type.Dims[0].Len(); b.limit[v] == 0 || rows < b.limit[v] {
+		b.limit[v] = rows
+	}
+}
+
+// isState reports whether a value has a row per slot.
+func isState(v *graph.Value) bool {
+	return v.Def.Op.Name == "state" || slices.ContainsFunc(v.Def.Op.States, func(p graph.StatePair) bool {
+		return p.Result < len(v.Def.Results) && v.Def.Results[p.Result] == v
+	})
+}
+
+// describe is what a rank holds of a value in this batch if it is of type t,
+// without its memory. What is computed is in float64.
+func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
+	x := kernels.Describe(t, ranks, rank)
+	if x.DType.Float() {
+		x.DType = graph.F64
+	}
+	state := isState(v)
+	for i, d := range t.Dims {
+		switch {
+		case d.Sym == 0:
+		case state && i == 0 && d.Sym == graph.Seqs:
+			x.Dims[0] = slots
+		case state && i == 1 && t.Ragged():
+			x.Dims[1] = room
+		case i == 0 && d.Sym == graph.Tokens:
+			x.Dims[0] = tokens
+		case i == 0 && (d.Sym == graph.Seqs || d.Sym == graph.Rows):
+			x.Dims[0] = sequences
+		default:
+			return x, skip(fmt.Sprintf("%s is %s; how large %s is in a batch is not known", v.Name, t, d))
+		}
+	}
+	return x, nil
+}
+
+// lines is the number of rows that memory has: of a cache, one per slot and token.
+func lines(x *kernels.Tensor, t graph.Type) int {
+	if t.Ragged() {
+		return x.Dims[0] * x.Dims[1]
+	}
+	return x.Dims[0]
+}
+
+// allocate gives a tensor of floats its memory.
+func allocate(x *kernels.Tensor, t graph.Type) {
+	x.F64 = make([]float64, lines(x, t)*x.Cols)
+}
+
+// contents makes what a section is given for a value of the source, whole.
+func (b *batch) contents(v *graph.Value) (kernels.Tensor, error) {
+	x, err := describe(v, graph.TypeOf(v.Type.DType, v.Type.Dims...), 1, 0)
+	switch {
+	case err != nil:
+		return x, err
+	case x.DType == graph.I32:
+		return b.integers(v, x)
+	case x.DType != graph.F64:
+		return x, skip(fmt.Sprintf("%s is %s; there are random floats only", v.Name, v.Type))
+	}
+	allocate(&x, v.Type)
+	random := newStream(b.seed, "value "+v.Name)
+	for i := range x.F64 {
+		if x.F64[i] = float64(random.value(i, 1)); b.positive[v] {
+			x.F64[i] = math.Abs(x.F64[i])
+		}
+	}
+	return x, nil
+}
+
+// integers makes an input by what it is used for.
+func (b *batch) integers(v *graph.Value, x kernels.Tensor) (kernels.Tensor, error) {
+	n := x.Dims[0] * x.Cols
+	x.I32 = make([]int32, n)
+	from := map[role][]int32{segmentsRole: segments, pastRole: past, rowsRole: wanted}[b.roles[v]]
+	switch {
+	case b.roles[v] == idsRole && b.limit[v] > 0: // one of each of equal parts of the table
+		random := newStream(b.seed, "value "+v.Name)
+		for i := range x.I32 {
+			lo, hi := i*b.limit[v]/n, (i+1)*b.limit[v]/n
+			x.I32[i] = int32(lo + int(random.bits(i)%uint64(max(1, hi-lo))))
+		}
+	case from == nil || len(from) != n:
+		return x, skip(fmt.Sprintf("%s is %s, and what it is used for does not say which numbers may be in it", v.Name, v.Type))
+	default:
+		copy(x.I32, from)
+	}
+	return x, nil
+}

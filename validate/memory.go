@@ -1,0 +1,82 @@
+package validate
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// need is the bytes that the tensors of a section take: those of the checkpoint
+// once, what ranks copy of them, and float64 for everything else.
+func (r *runner) need(s *section) (int64, error) {
+	var n int64
+	seen := map[string]bool{}
+	for side, h := range []*half{&s.source, &s.partition} {
+		ranks := 1
+		if side > 0 {
+			ranks = r.partition.Ranks
+		}
+		for _, v := range h.leaves {
+			if v.Def.Op.Name != "param" {
+				continue
+			}
+			tensors, err := tensorsOf(v)
+			if err != nil {
+				return 0, err
+			}
+			for _, t := range tensors {
+				if !seen[t.key()] {
+					seen[t.key()] = true
+					n += t.bytes()
+				}
+			}
+			n += copies(v, ranks)
+		}
+		for _, v := range h.values() {
+			for rank := range ranks {
+				x, err := describe(v, v.Type, ranks, rank)
+				if err != nil {
+					return 0, err
+				}
+				n += 8 * int64(lines(&x, v.Type)) * int64(x.Cols)
+			}
+		}
+	}
+	return n, nil
+}
+
+// values lists what takes memory beside parameters.
+func (h *half) values() []*graph.Value {
+	out := append([]*graph.Value(nil), h.given...)
+	for _, v := range h.leaves {
+		if v.Def.Op.Name != "param" {
+			out = append(out, v)
+		}
+	}
+	for _, n := range h.nodes {
+		out = append(out, n.Results...)
+	}
+	return out
+}
+
+// copies is the bytes that reading a parameter takes beside its tensors: nothing
+// for rows of one tensor, which are a view; each rank's part, and the whole where
+// it has to be put together first.
+func copies(v *graph.Value, ranks int) int64 {
+	s, t := v.Def.Storage, v.Type
+	together := s != nil && (len(s.Pieces) != 1 || s.Pieces[0].Step > 1 || s.Perm != nil)
+	columns := t.Layout.Kind == graph.Sharded && (t.Layout.Axis > 0 || len(t.Layout.Place) > 1)
+	var n int64
+	if together {
+		n += int64(ranks) * t.Bytes().At(graph.Sizes{})
+	}
+	if columns {
+		for r := range ranks {
+			n += t.Local(ranks, r).Bytes().At(graph.Sizes{})
+		}
+	}
+	return n
+}
+
+// giga writes bytes in GiB.
+func giga(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }

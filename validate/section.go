@@ -1,0 +1,243 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// section is the part of both graphs that is run at a time: a block, or what is
+// outside of blocks.
+type section struct {
+	block             string
+	source, partition half
+}
+
+// half is a section in one of the graphs.
+type half struct {
+	nodes  []*graph.Node  // that compute, in order
+	leaves []*graph.Value // that they take, wherever these are declared
+	given  []*graph.Value // that other sections compute
+}
+
+// halfOf collects the section of a block; outside of blocks, a leaf may be an
+// output as it is.
+func halfOf(g *graph.Graph, block string) half {
+	var h half
+	seen := map[*graph.Value]bool{}
+	take := func(v *graph.Value) {
+		switch {
+		case seen[v]:
+		case v.Def.Op.Class == graph.Leaf:
+			h.leaves = append(h.leaves, v)
+		case v.Def.Block() != block:
+			h.given = append(h.given, v)
+		}
+		seen[v] = true
+	}
+	for _, n := range g.Nodes {
+		if n.Op.Class == graph.Leaf || n.Block() != block {
+			continue
+		}
+		h.nodes = append(h.nodes, n)
+		for _, v := range n.Args {
+			take(v)
+		}
+	}
+	for _, o := range g.Outputs {
+		if block == "" && o.Value.Def.Op.Class == graph.Leaf {
+			take(o.Value)
+		}
+	}
+	return h
+}
+
+// made lists what a section computes, in order, and then the states that it keeps.
+func (h *half) made() []*graph.Value {
+	var out []*graph.Value
+	for _, n := range h.nodes {
+		out = append(out, n.Results...)
+	}
+	for _, v := range h.leaves {
+		if v.Def.Op.Name == "state" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// origin is what a value is in the source: a value, or a field of one that was
+// taken apart.
+type origin struct {
+	value *graph.Value
+	field string // empty: all of it
+	axis  int
+}
+
+// typ is the type that the source gives it.
+func (o origin) typ() graph.Type {
+	if o.field == "" {
+		return o.value.Type
+	}
+	return fieldType(o.value.Type, o.axis, o.field)
+}
+
+func (o origin) String() string {
+	if o.field == "" {
+		return o.value.Name
+	}
+	return o.value.Name + "." + o.field
+}
+
+// transparent nodes pass on what they take, in another layout or format.
+func transparent(n *graph.Node) bool {
+	return n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout || n.Op.Name == "quantize" || n.Op.Name == "dequantize"
+}
+
+// originOf finds what a value of the partitioned graph is in the source: what has
+// its name there, or what it was passed on from.
+func originOf(source *graph.Graph, v *graph.Value) (origin, bool) {
+	if s, ok := source.Value(v.Name); ok {
+		return origin{value: s}, true
+	}
+	if o, ok := fieldNamed(source, v.Name); ok {
+		return o, true
+	}
+	n := v.Def
+	if i := slices.Index(n.Results, v); transparent(n) && i < len(n.Args) {
+		return originOf(source, n.Args[i])
+	}
+	return origin{}, false
+}
+
+// fieldNamed finds the value NAME of which NAME.FIELD is a field.
+func fieldNamed(source *graph.Graph, name string) (origin, bool) {
+	i := strings.LastIndexByte(name, '.')
+	if i < 0 {
+		return origin{}, false
+	}
+	v, ok := source.Value(name[:i])
+	if !ok {
+		return origin{}, false
+	}
+	for axis, d := range v.Type.Dims {
+		if _, _, _, ok := d.Field(name[i+1:]); ok && len(d.Fields) > 1 {
+			return origin{v, name[i+1:], axis}, true
+		}
+	}
+	return origin{}, false
+}
+
+// leaving says which values of a graph something outside of their section takes.
+func leaving(g *graph.Graph) map[*graph.Value]bool {
+	out := map[*graph.Value]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.Args {
+			if v.Def.Op.Class != graph.Leaf && v.Def.Block() != n.Block() {
+				out[v] = true
+			}
+		}
+	}
+	for _, o := range g.Outputs {
+		out[o.Value] = true
+	}
+	return out
+}
+
+// blocksOf lists the sections in order of appearance, "" for what is outside of
+// blocks.
+func blocksOf(g *graph.Graph) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, n := range g.Nodes {
+		if b := n.Block(); n.Op.Class != graph.Leaf && !seen[b] {
+			seen[b] = true
+			out = append(out, b)
+		}
+	}
+	if !seen[""] && slices.ContainsFunc(g.Outputs, func(o graph.Output) bool { return o.Value.Def.Op.Class == graph.Leaf }) {
+		out = append(out, "")
+	}
+	return out
+}
+
+// key is the text of both sides of a section. What has the same is the same
+// computation on other tensors: names of tensors, and of what is taken from
+// outside, are numbers in it that both sides share.
+func (r *runner) key(s *section) string {
+	k := &keyWriter{runner: r, block: s.block, numbers: map[string]int{}}
+	for _, h := range []*half{&s.source, &s.partition} {
+		for _, n := range h.nodes {
+			k.node(n)
+		}
+		for _, v := range h.leaves {
+			k.leaf(v)
+		}
+		for _, v := range h.given {
+			fmt.Fprintf(k, "%s %s\n", k.ref(v), v.Type)
+		}
+	}
+	return k.String()
+}
+
+type keyWriter struct {
+	strings.Builder
+	*runner
+	block   string
+	numbers map[string]int
+}
+
+func (k *keyWriter) number(kind, name string) string {
+	id, ok := k.numbers[kind+name]
+	if !ok {
+		id = len(k.numbers)
+		k.numbers[kind+name] = id
+	}
+	return fmt.Sprint(kind, id)
+}
+
+// ref is the number of a value: of what it is in the source, for one that is given.
+func (k *keyWriter) ref(v *graph.Value) string {
+	if v.Def.Op.Class != graph.Leaf && v.Def.Block() == k.block {
+		return strings.TrimPrefix(v.Name, k.block)
+	}
+	switch v.Def.Op.Name {
+	case "input":
+		return "input " + v.Name
+	case "param":
+		return k.number("param", v.Name)
+	}
+	o, ok := k.origin(v)
+	if !ok {
+		return "unknown " + v.Name
+	}
+	return k.number("value", o.value.Name) + "." + o.field
+}
+
+func (k *keyWriter) node(n *graph.Node) {
+	fmt.Fprintf(k, "%s %v", n.Op.Name, n.Attrs)
+	for _, v := range n.Args {
+		k.WriteString(" " + k.ref(v))
+	}
+	for _, v := range n.Results {
+		fmt.Fprintf(k, " %s : %s %v", k.ref(v), v.Type, k.leaves[v])
+	}
+	k.WriteByte('\n')
+}
+
+func (k *keyWriter) leaf(v *graph.Value) {
+	fmt.Fprintf(k, "%s %s %s", v.Def.Op.Name, k.ref(v), v.Type)
+	if v.Def.Op.Name == "param" {
+		s := v.Def.Storage
+		if s == nil {
+			s = graph.Stored(v.Name)
+		}
+		for _, p := range s.Pieces {
+			fmt.Fprintf(k, " %s %v", k.number("tensor", p.Tensor), []int{p.Start, p.Step, p.Count})
+		}
+		fmt.Fprintf(k, " %v %v %v", s.Shape, s.Perm, v.Def.Storage == nil)
+	}
+	k.WriteByte('\n')
+}
