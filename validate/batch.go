@@ -150,7 +150,7 @@ func (b *batch) contents(v *graph.Value) (kernels.Tensor, error) {
 	allocate(&x, v.Type)
 	random := newStream(b.seed, "value "+v.Name)
 	for i := range x.F64 {
-		if x.F64[i] = float64(random.value(i, 1)); b.positive[v] {
+		if x.F64[i] = random.value(i); b.positive[v] {
 			x.F64[i] = math.Abs(x.F64[i])
 		}
 	}

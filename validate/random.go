@@ -18,8 +18,11 @@ func newStream(seed uint64, name string) stream {
 	return stream(mix(h))
 }
 
+// step is how far apart the states of neighbouring entries are.
+const step = 0x9e3779b97f4a7c15
+
 // bits is entry i (Steele, Lea and Flood 2014, splitmix64).
-func (s stream) bits(i int) uint64 { return mix(uint64(s) + uint64(i)*0x9e3779b97f4a7c15) }
+func (s stream) bits(i int) uint64 { return mix(uint64(s) + uint64(i)*step) }
 
 func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -27,18 +30,24 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-const sqrt3 = 1.7320508075688772 // half the width of a uniform distribution of variance 1
+// sqrt3 is half the width of a uniform distribution of variance 1.
+const sqrt3 = 1.7320508075688772
 
-// value is entry i as a number of a uniform distribution around 0 whose standard
-// deviation is scale. It is an f32.
-func (s stream) value(i int, scale float32) float32 {
-	return float32(int64(s.bits(i)>>40)-1<<23) * (scale * (sqrt3 / (1 << 23)))
+// number makes an f32 of 24 random bits: of a uniform distribution around 0 from
+// -width to width.
+func number(bits uint64, width float32) float32 {
+	return float32(int64(bits>>40)-1<<23) * (width / (1 << 23))
 }
 
-// fill sets to[i] to entry from+i.
+// value is entry i as a number whose standard deviation is 1.
+func (s stream) value(i int) float64 { return float64(number(s.bits(i), sqrt3)) }
+
+// fill sets to[i] to entry from+i as a number whose standard deviation is scale.
 func (s stream) fill(to []float32, from int, scale float32) {
+	z, width := uint64(s)+uint64(from)*step, scale*sqrt3
 	for i := range to {
-		to[i] = s.value(from+i, scale)
+		to[i] = number(mix(z), width)
+		z += step
 	}
 }
 

@@ -164,19 +164,20 @@ func blocksOf(g *graph.Graph) []string {
 }
 
 // key is the text of both sides of a section. What has the same is the same
-// computation on other tensors: names of tensors, and of what is taken from
-// outside, are numbers in it that both sides share.
+// computation on other tensors: names are numbers in it, and a value of the
+// partitioned graph has that of the value of the source which it will be compared
+// with.
 func (r *runner) key(s *section) string {
-	k := &keyWriter{runner: r, block: s.block, numbers: map[string]int{}}
+	k := &keyWriter{runner: r, numbers: map[string]int{}, given: map[*graph.Value]bool{}}
+	for _, v := range slices.Concat(s.source.given, s.partition.given) {
+		k.given[v] = true
+	}
 	for _, h := range []*half{&s.source, &s.partition} {
 		for _, n := range h.nodes {
 			k.node(n)
 		}
 		for _, v := range h.leaves {
 			k.leaf(v)
-		}
-		for _, v := range h.given {
-			fmt.Fprintf(k, "%s %s\n", k.ref(v), v.Type)
 		}
 	}
 	return k.String()
@@ -185,8 +186,8 @@ func (r *runner) key(s *section) string {
 type keyWriter struct {
 	strings.Builder
 	*runner
-	block   string
 	numbers map[string]int
+	given   map[*graph.Value]bool
 }
 
 func (k *keyWriter) number(kind, name string) string {
@@ -198,11 +199,9 @@ func (k *keyWriter) number(kind, name string) string {
 	return fmt.Sprint(kind, id)
 }
 
-// ref is the number of a value: of what it is in the source, for one that is given.
+// ref is the number of a value. Inputs keep their names, since their contents
+// depend on what they are for.
 func (k *keyWriter) ref(v *graph.Value) string {
-	if v.Def.Op.Class != graph.Leaf && v.Def.Block() == k.block {
-		return strings.TrimPrefix(v.Name, k.block)
-	}
 	switch v.Def.Op.Name {
 	case "input":
 		return "input " + v.Name
@@ -211,7 +210,13 @@ func (k *keyWriter) ref(v *graph.Value) string {
 	}
 	o, ok := k.origin(v)
 	if !ok {
-		return "unknown " + v.Name
+		return k.number("own", v.Name)
+	}
+	if k.given[v] {
+		return k.number("value", o.value.Name) + "." + o.field + " as " + v.Type.String()
+	}
+	if o.value.Name != v.Name && o.field == "" { // passed on
+		return k.number("passed", v.Name) + k.number("value", o.value.Name)
 	}
 	return k.number("value", o.value.Name) + "." + o.field
 }

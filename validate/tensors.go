@@ -29,7 +29,7 @@ func floats(x kernels.Tensor) (kernels.Tensor, error) {
 	return wide, nil
 }
 
-// size is the length of axis i of what is described, of a value with n axes.
+// product is the number of elements that some axes have together.
 func product(x *kernels.Tensor, from, to int) int {
 	n := 1
 	for _, d := range x.Dims[from:to] {
@@ -106,7 +106,7 @@ func summands(whole *kernels.Tensor, parts []kernels.Tensor, random stream) {
 	for r := range parts[:len(parts)-1] {
 		term := parts[r].F64
 		for i := range term {
-			term[i] = float64(random.value(r*len(term)+i, 1))
+			term[i] = random.value(r*len(term) + i)
 			last[i] -= term[i]
 		}
 	}

@@ -176,10 +176,23 @@ func selectRows(c *kernels.Call) {
 	fill(c, func(i, j int) float64 { return at(&c.Args[0], int(c.Args[1].I32[i]), j) })
 }
 
-// read reads part of row i, from column j on: a slice is faster to walk than at.
+// read reads part of row i, from column j on. A slice is faster to walk than at,
+// and weights are most of what there is to read.
 func read(to []float64, t *kernels.Tensor, i, j int) []float64 {
-	for k := range to {
-		to[k] = at(t, i, j+k)
+	from := i*t.Stride + j
+	switch t.DType {
+	case graph.F32:
+		for k, v := range t.F32[from : from+len(to)] {
+			to[k] = float64(v)
+		}
+	case graph.BF16:
+		for k, bits := range t.U16[from : from+len(to)] {
+			to[k] = float64(math.Float32frombits(uint32(bits) << 16))
+		}
+	default:
+		for k := range to {
+			to[k] = at(t, i, j+k)
+		}
 	}
 	return to
 }
