@@ -8,6 +8,15 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+// kinds says between which kinds of layout a node goes.
+var kinds = map[string]struct{ from, to graph.LayoutKind }{
+	"all_reduce":     {graph.Partial, graph.Replicated},
+	"all_gather":     {graph.Sharded, graph.Replicated},
+	"reduce_scatter": {graph.Partial, graph.Sharded},
+	"shard":          {graph.Replicated, graph.Sharded},
+	"term":           {graph.Replicated, graph.Partial},
+}
+
 // exchange runs a collective, or a change of layout.
 func (m *machine) exchange(n *graph.Node) error {
 	if len(n.Args) != len(n.Results) || len(n.Args) == 0 {
@@ -23,11 +32,14 @@ func (m *machine) exchange(n *graph.Node) error {
 
 // pass makes result i from operand i.
 func (m *machine) pass(n *graph.Node, i int) error {
-	v, to := n.Results[i], m.values[n.Results[i]]
+	x, v, to := n.Args[i], n.Results[i], m.values[n.Results[i]]
+	if k, ok := kinds[n.Op.Name]; ok && (x.Type.Layout.Kind != k.from || v.Type.Layout.Kind != k.to) {
+		return fmt.Errorf("takes %s as %s and gives %s", x.Name, x.Type, v.Type)
+	}
 	from := make([]kernels.Tensor, m.ranks)
 	for r := range from {
 		var err error
-		if from[r], err = floats(m.values[n.Args[i]][r]); err != nil {
+		if from[r], err = floats(m.values[x][r]); err != nil {
 			return err
 		}
 	}
@@ -45,7 +57,7 @@ func (m *machine) pass(n *graph.Node, i int) error {
 		}
 	case "all_gather":
 		for r := range from {
-			gather(&to[0], &from[r], n.Args[i].Type, m.ranks, r)
+			gather(&to[0], &from[r], x.Type, m.ranks, r)
 		}
 		for r := range to[1:] {
 			copy(to[r+1].F64, to[0].F64)

@@ -166,6 +166,9 @@ func (r *runner) whole(o origin) (kernels.Tensor, error) {
 }
 
 func (m *machine) param(v *graph.Value) error {
+	if v.Type.Layout.Kind == graph.Partial {
+		return fmt.Errorf("is %s; what is read from a file is no sum over ranks", v.Type)
+	}
 	if m.params[v] == nil {
 		parts := make([]kernels.Tensor, m.ranks)
 		err := m.each(func(rank int) (err error) {

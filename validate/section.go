@@ -54,12 +54,18 @@ func halfOf(g *graph.Graph, block string) half {
 	return h
 }
 
-// made lists what a section computes, in order, and then the states that it keeps.
-func (h *half) made() []*graph.Value {
+// results lists what a section computes, in order.
+func (h *half) results() []*graph.Value {
 	var out []*graph.Value
 	for _, n := range h.nodes {
 		out = append(out, n.Results...)
 	}
+	return out
+}
+
+// states lists the states that a section keeps.
+func (h *half) states() []*graph.Value {
+	var out []*graph.Value
 	for _, v := range h.leaves {
 		if v.Def.Op.Name == "state" {
 			out = append(out, v)

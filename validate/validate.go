@@ -48,7 +48,7 @@ type Part struct {
 	Values     int      `json:"values"`             // how many values were compared
 	Difference float64  `json:"difference"`         // the largest, over the largest magnitude of that value in the source
 	Worst      string   `json:"worst,omitempty"`    // the value that has it
-	Rounded    float64  `json:"rounded,omitempty"`  // with payloads rounded as the graph says, the same for values that leave the part; 0: nothing is rounded
+	Rounded    float64  `json:"rounded,omitempty"`  // with payloads rounded as the graph says, the same for values that leave the part; 0: nothing is lost
 	Overflow   string   `json:"overflow,omitempty"` // the first value that left the range of its payload's format when rounded
 	Skipped    string   `json:"skipped,omitempty"`  // why the part was not run; empty: it was
 }
@@ -219,11 +219,14 @@ func (r *runner) execute(ctx context.Context, s *section, p *Part) error {
 	if why := source.infinite(&s.source); why != "" {
 		return skip(why)
 	}
-	if err := r.compareAll(s, source, partition, p); err != nil {
+	if err := r.compareAll(s.partition.results(), source, partition, p); err != nil {
 		return err
 	}
 	if stopped != nil {
 		return stopped
+	}
+	if err := r.compareAll(s.partition.states(), source, partition, p); err != nil {
+		return err
 	}
 	if err := r.complete(s, source, partition); err != nil {
 		return err
@@ -237,23 +240,21 @@ func (r *runner) execute(ctx context.Context, s *section, p *Part) error {
 // infinite says which value of the source is no number: then there is nothing to
 // compare with.
 func (m *machine) infinite(h *half) string {
-	for _, n := range h.nodes {
-		for _, v := range n.Results {
-			for _, x := range m.values[v][0].F64 {
-				if math.IsNaN(x) || math.IsInf(x, 0) {
-					return fmt.Sprintf("%s has %g in the source", v.Name, x)
-				}
+	for _, v := range h.results() {
+		for _, x := range m.values[v][0].F64 {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return fmt.Sprintf("%s has %g in the source", v.Name, x)
 			}
 		}
 	}
 	return ""
 }
 
-// compareAll compares what the partitioned graph has computed, in its order, and
-// then the states.
-func (r *runner) compareAll(s *section, source, partition *machine, p *Part) error {
+// compareAll compares values of the partitioned graph, as far as it has come, and
+// says which is the first that differs.
+func (r *runner) compareAll(values []*graph.Value, source, partition *machine, p *Part) error {
 	var first error
-	for _, v := range s.partition.made() {
+	for _, v := range values {
 		d, ok, err := r.compareValue(v, source, partition)
 		if ok && err == nil {
 			p.Values++
@@ -290,7 +291,7 @@ func (r *runner) compareValue(v *graph.Value, source, partition *machine) (d dif
 		return d, false, err
 	}
 	err = partition.guard(v, func() error {
-		d = compare(v.Type, parts, &want)
+		d = compare(v.Type, partition.ranks, parts, &want)
 		return nil
 	})
 	return d, true, err
@@ -325,30 +326,29 @@ func (r *runner) reference(o origin, v *graph.Value, source *machine) (kernels.T
 // state was forgotten, and that states of slots that are not used are as before.
 func (r *runner) complete(s *section, source, partition *machine) error {
 	have := map[string]bool{} // what was compared
-	for _, v := range s.partition.made() {
+	for _, v := range slices.Concat(s.partition.results(), s.partition.states()) {
 		if o, ok := r.origin(v); ok {
 			have[o.String()] = true
 		}
 	}
-	for _, n := range s.source.nodes {
-		for _, v := range n.Results {
-			if r.leaves[v] && !have[v.Name] && !hasFields(v, have) {
-				return r.absent(v)
-			}
+	for _, v := range s.source.results() {
+		if r.leaves[v] && !have[v.Name] && !hasFields(v, have) {
+			return r.absent(v)
 		}
 	}
-	for _, v := range s.source.leaves {
-		if v.Def.Op.Name == "state" && !have[v.Name] && !hasFields(v, have) {
+	for _, v := range s.source.states() {
+		if !have[v.Name] && !hasFields(v, have) {
 			return fmt.Errorf("%s: the partitioned graph does not keep this state", v.Name)
 		}
 	}
-	for side, m := range []*machine{source, partition} {
-		for _, v := range [][]*graph.Value{s.source.leaves, s.partition.leaves}[side] {
-			if v.Def.Op.Name == "state" {
-				if err := m.untouched(v); err != nil {
-					return err
-				}
-			}
+	for _, v := range s.source.states() {
+		if err := source.untouched(v); err != nil {
+			return err
+		}
+	}
+	for _, v := range s.partition.states() {
+		if err := partition.untouched(v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -395,18 +395,16 @@ func (r *runner) rounded(ctx context.Context, s *section, source, m *machine, p 
 	if p.Overflow = m.over; m.over != "" {
 		return nil
 	}
-	for _, n := range s.partition.nodes {
-		for _, v := range n.Results {
-			if o, ok := r.origin(v); !ok || !r.leaves[o.value] {
-				continue
-			}
-			d, ok, err := r.compareValue(v, source, m)
-			if err != nil {
-				return fmt.Errorf("%s: with payloads rounded: %w", v.Name, err)
-			}
-			if ok {
-				p.Rounded = max(p.Rounded, d.far)
-			}
+	for _, v := range s.partition.results() {
+		if o, ok := r.origin(v); !ok || !r.leaves[o.value] {
+			continue
+		}
+		d, ok, err := r.compareValue(v, source, m)
+		if err != nil {
+			return fmt.Errorf("%s: with payloads rounded: %w", v.Name, err)
+		}
+		if ok {
+			p.Rounded = max(p.Rounded, d.far)
 		}
 	}
 	p.Rounded = min(p.Rounded, math.MaxFloat64)
