@@ -26,13 +26,13 @@ type stored struct {
 	shape []int
 }
 
-// bytes is the size of the tensor; a shape that has no end is as large as can be.
+// bytes is the size of the tensor; more than there is room for anywhere is as much.
 func (s stored) bytes() int64 {
 	n := float64(s.dtype.Bytes())
 	for _, d := range s.shape {
 		n *= float64(d)
 	}
-	return int64(min(n, math.MaxInt64/4))
+	return int64(min(n, 1<<50))
 }
 
 func (s stored) key() string { return fmt.Sprint(s.dtype, s.shape, s.name) }

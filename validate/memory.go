@@ -78,5 +78,10 @@ func copies(v *graph.Value, ranks int) int64 {
 	return n
 }
 
-// giga writes bytes in GiB.
-func giga(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+// size writes bytes in GiB, or in MiB where that is more telling.
+func size(n int64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

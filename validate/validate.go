@@ -193,7 +193,7 @@ func (r *runner) structure() error {
 func (r *runner) part(ctx context.Context, s *section, p *Part) error {
 	need, err := r.need(s)
 	if err == nil && need > r.memory {
-		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", giga(need), giga(r.memory)))
+		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", size(need), size(r.memory)))
 	}
 	if err == nil {
 		r.checkpoint = &checkpoint{seed: r.seed, made: map[string]func() graph.Array{}}
