@@ -3,6 +3,7 @@ package validate
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/synth"
 	"github.com/krait-ml/krait/passes"
 )
@@ -16,7 +17,7 @@ func BenchmarkRun(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			out, err := passes.Compile(g, passes.Options{Ranks: 4})
+			out, err := passes.Compile(g, passes.Options{Ranks: 4, Stop: graph.PartitionedStage})
 			if err != nil {
 				b.Fatal(err)
 			}

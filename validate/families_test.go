@@ -27,6 +27,7 @@ func compiled(t testing.TB, g *graph.Graph, o passes.Options, payload string) *g
 	if o.Quantize, err = passes.ParseQuantize(payload); err != nil {
 		t.Fatal(err)
 	}
+	o.Stop = graph.PartitionedStage
 	out, err := passes.Compile(g, o)
 	if err != nil && (o.Strategy == nil || o.Strategy.Name == "channel") {
 		t.Fatal(err)

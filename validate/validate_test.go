@@ -199,7 +199,7 @@ func TestStops(t *testing.T) {
 func TestRefused(t *testing.T) {
 	g := golden(t, "mamba-a")
 	out := compiled(t, g, passes.Options{Ranks: 2}, "")
-	fused, err := passes.Fuse(out)
+	fused, err := passes.Compile(out, passes.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
