@@ -1,14 +1,17 @@
 package krait
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/atomicfile"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/validate"
 	"github.com/krait-ml/krait/visualize"
 )
 
@@ -24,6 +27,10 @@ type Sharding struct {
 	// range, with an error that names it. The sequences of the batch must be reset
 	// then. It costs memory and time: each sum is kept to the end of the step.
 	CheckPayloads bool
+	// Validate runs each distinct block of the model and of what it was compiled to,
+	// as package validate does, before anything else runs, and is an error where they
+	// differ.
+	Validate bool
 }
 
 // Options reads what the names and files of the sharding stand for.
@@ -64,10 +71,40 @@ func (s Sharding) Options() (passes.Options, error) {
 // sharding that says otherwise is an error.
 func Shard(g *graph.Graph, s Sharding) (*graph.Graph, error) {
 	o, err := s.Options()
+	if err == nil && s.Validate {
+		err = validated(g, o)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return passes.Compile(g, o)
+}
+
+// validated executes what passes make of a graph on ranks, before it is fused.
+func validated(g *graph.Graph, o passes.Options) error {
+	o.Dump, o.Quantize.Watch = nil, false
+	if g.Stage >= graph.PartitionedStage {
+		return fmt.Errorf("the graph is %s already, and there is nothing to validate it against; krait prove takes both", g.Stage)
+	}
+	o.Stop = graph.PartitionedStage
+	partitioned, err := passes.Compile(g, o)
+	if err != nil {
+		return err
+	}
+	o = passes.Options{Stop: g.Stage}
+	if g, err = passes.Compile(g, o); err != nil { // without what nobody needs
+		return err
+	}
+	report, err := validate.Run(context.Background(), g, partitioned, validate.Options{})
+	if err != nil {
+		return fmt.Errorf("it does not compute what the model does: %w", err)
+	}
+	for _, p := range report.Parts {
+		if p.Skipped != "" {
+			return fmt.Errorf("validate: %s is not executed: %s; leave validation out, or use krait prove", strings.Join(p.Blocks, ", "), p.Skipped)
+		}
+	}
+	return nil
 }
 
 // dump writes 04-partition.ir and .dot.

@@ -49,7 +49,7 @@ docs/check.md describes the file.`,
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
 	device.add(c)
 	shardingFlags(c, &o.Sharding)
-	payloadsFlag(c, &o.Sharding)
+	runningFlags(c, &o.Sharding)
 	c.Flags().BoolVar(&o.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	return c
 }

@@ -23,7 +23,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
 	f.device.add(c)
 	shardingFlags(c, &f.options.Sharding)
-	payloadsFlag(c, &f.options.Sharding)
+	runningFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
 }
 

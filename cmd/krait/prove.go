@@ -1,27 +1,38 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/validate"
 	"github.com/spf13/cobra"
 )
 
 func newProve() *cobra.Command {
 	var s krait.Sharding
-	var asJSON bool
+	var search prove.Options
+	var execute validate.Options
+	var asJSON, noExecute, quiet bool
 	var against, output string
 	c := &cobra.Command{
 		Use:   "prove [flags] [DIR | FILE.ir]",
 		Short: "Prove that a partitioned model is right, and how few collectives it needs",
-		Long: `Prove compiles a model for --tp ranks and checks the result by itself: every layout
-is derived again from the rules of the operations, every partial sum is traced to
-the one collective that reduces it, and a search of its own finds the fewest
-collectives that the stated class of placements allows. It prints a certificate: for
-each block, each collective, what made its value a partial sum, who needs it whole,
-and the bytes that it carries.
+		Long: `Prove compiles a model for --tp ranks and checks the result in two ways.
+
+By rules: every layout is derived again from the rules of the operations, every
+partial sum is traced to the collective that reduces it, and a search of its own
+finds the fewest collectives that the stated class of placements allows. By
+execution: each distinct block of the model and of the result is run in float64, at
+its real dimensions, on random weights, inputs and states, on all ranks, and every
+value that both have is compared. Neither looks at what the other does.
+
+It prints a certificate: for each block, each collective, what made its value a
+partial sum, who needs it whole, the bytes that it carries, and how close the
+executed values were. Payloads are rounded (--quantize) in a second run only.
 
 A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
 already is proved against the graph that it came from, --against SOURCE: graph text at
@@ -29,17 +40,28 @@ stage unpacked, as partition took it, or a model's, on which the passes before p
 are run as --strategy says. Without DIR it is the embedded model.`,
 		Example: `  krait prove --tp 4
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
-  krait graph --tp 4 DIR > partitioned.ir
+  krait graph --tp 4 --stage partitioned DIR > partitioned.ir
   krait prove --against DIR partitioned.ir`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			source, sharded, err := bothSides(append(args, "")[0], against, s)
+			if search.Time < 0 || search.Memory < 0 || execute.Memory < 0 {
+				return errors.New("--search-time, --search-memory and --execute-memory: none may be negative")
+			}
+			p, err := proofOf(append(args, "")[0], against, s)
 			if err != nil {
 				return err
 			}
-			cert, err := prove.Prove(source, sharded, prove.Options{})
+			cert, err := prove.Prove(p.source, p.partitioned, search)
 			if err != nil {
 				return err
+			}
+			if !noExecute {
+				var done func()
+				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
+				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
+				if done(); err != nil {
+					return fmt.Errorf("the rules accept it, but it does not compute what the model does: %w", err)
+				}
 			}
 			text := []byte(cert.String())
 			if asJSON {
@@ -55,45 +77,63 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print the certificate as JSON")
 	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
 	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
+	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "of the random numbers that are executed")
+	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "what the tensors of a block may take; larger blocks are not executed, and that is said")
+	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "how long to search for the minimum; past it, it is not established")
+	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "what the search may remember")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }
 
-// bothSides returns a graph as partition takes it, and partitioned.
-func bothSides(path, against string, s krait.Sharding) (source, partitioned *graph.Graph, err error) {
+// proof is what is proved: a model, as partition takes it, and partitioned.
+type proof struct{ model, source, partitioned *graph.Graph }
+
+// proofOf compiles a model, or reads a partitioned graph and what it came from.
+func proofOf(path, against string, s krait.Sharding) (p proof, err error) {
 	g, err := readGraph(path)
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return p, err
 	case g.Stage > graph.PartitionedStage:
-		return nil, nil, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
+		return p, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
 	case g.Stage == graph.PartitionedStage && against == "":
-		return nil, nil, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
+		return p, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
 	case g.Stage == graph.PartitionedStage:
-		source, err = sourceOf(g, against, s)
-		return source, g, err
+		p.partitioned = g
+		p.model, p.source, err = sourceOf(g, against, s)
+		return p, err
 	case against != "":
-		return nil, nil, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
+		return p, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
 	}
-	if source, err = compileTo(graph.UnpackedStage, g, s); err == nil {
-		partitioned, err = compileTo(graph.PartitionedStage, source, s)
+	if p.model, p.source, err = beforePartition(g, s); err == nil {
+		p.partitioned, err = compileTo(graph.PartitionedStage, p.source, s)
 	}
-	return source, partitioned, err
+	return p, err
 }
 
-// sourceOf reads the graph that a partitioned one came from, as partition took it.
-func sourceOf(partitioned *graph.Graph, against string, s krait.Sharding) (*graph.Graph, error) {
-	source, err := readGraph(against)
+// beforePartition is a graph without what nobody needs, and as partition takes it.
+func beforePartition(g *graph.Graph, s krait.Sharding) (model, source *graph.Graph, err error) {
+	if model, err = compileTo(g.Stage, g, krait.Sharding{Ranks: s.Ranks}); err == nil {
+		source, err = compileTo(graph.UnpackedStage, g, s)
+	}
+	return model, source, err
+}
+
+// sourceOf reads the graph that a partitioned one came from.
+func sourceOf(partitioned *graph.Graph, against string, s krait.Sharding) (model, source *graph.Graph, err error) {
+	source, err = readGraph(against)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case source.Stage >= graph.PartitionedStage:
-		return nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
+		return nil, nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
 	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
-		return nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
+		return nil, nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
 	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.Dump != "":
-		return nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
+		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
 	case source.Stage == graph.ModelStage:
-		return compileTo(graph.UnpackedStage, source, s)
+		return beforePartition(source, s)
 	}
-	return source, nil
+	return source, source, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
@@ -47,7 +48,51 @@ func compileTo(stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph
 	return passes.Compile(g, o)
 }
 
-// payloadsFlag is the flag of every command that runs a model over ranks.
-func payloadsFlag(c *cobra.Command, s *krait.Sharding) {
+// runningFlags are the flags of every command that runs a model over ranks.
+func runningFlags(c *cobra.Command, s *krait.Sharding) {
+	c.Flags().BoolVar(&s.Validate, "validate", false, "first run each block in float64 on random numbers, and compare the ranks with one (as krait prove does)")
 	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail where a payload leaves the range of fp16, and name it (takes memory and time)")
 }
+
+// bytesFlag takes a number of bytes, with KiB, MiB or GiB behind it or nothing.
+func bytesFlag(c *cobra.Command, to *int64, name string, value int64, usage string) {
+	*to = value
+	c.Flags().Var((*byteCount)(to), name, usage)
+}
+
+type byteCount int64
+
+var byteUnits = []struct {
+	name string
+	size int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
+
+// Set reads 4GiB.
+func (b *byteCount) Set(text string) error {
+	for _, u := range byteUnits {
+		number, ok := strings.CutSuffix(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(n > 0) || n*float64(u.size) > 1<<60 {
+			break
+		}
+		*b = byteCount(n * float64(u.size))
+		return nil
+	}
+	return fmt.Errorf("%q is no number of bytes above 0, such as 512MiB or 4GiB", text)
+}
+
+// String writes 4GiB.
+func (b *byteCount) String() string {
+	for _, u := range byteUnits {
+		if n := int64(*b); n%u.size == 0 {
+			return fmt.Sprint(n/u.size, u.name)
+		}
+	}
+	return ""
+}
+
+// Type is what help calls the value.
+func (*byteCount) Type() string { return "bytes" }

@@ -22,6 +22,9 @@ type Certificate struct {
 	Minimum     Minimum  `json:"minimum"`
 	Outside     []string `json:"outside_of_class"` // blocks that the class does not have
 	Exact       bool     `json:"exact"`            // nothing is rounded for transport
+	// Execution says what running both graphs showed. The proof does not run anything:
+	// it is for who does to set.
+	Execution fmt.Stringer `json:"execution"`
 }
 
 // Part is a block, and the blocks that are the same, or all that is outside of

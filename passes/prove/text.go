@@ -25,6 +25,11 @@ func (c *Certificate) String() string {
 	if m := c.Minimum; m.None == "" && m.Unknown == "" {
 		fmt.Fprintf(&b, "minimum: %s; a rank sends %d bytes for one token; weights of a rank %d bytes\n", count(m.Collectives, "collective"), m.SentBytes, m.WeightBytes)
 	}
+	if c.Execution != nil {
+		fmt.Fprintf(&b, "\n%s", c.Execution)
+	} else {
+		b.WriteString("\nnot executed\n")
+	}
 	fmt.Fprintf(&b, "\nclass:\n%s", wrap(c.Class, "  ", 100))
 	return b.String()
 }
