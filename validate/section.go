@@ -118,6 +118,18 @@ func originOf(source *graph.Graph, v *graph.Value) (origin, bool) {
 	return origin{}, false
 }
 
+// same is the value that v is another name for: a field of values put side by side
+// is the one that was put there, and need not be there by its own name.
+func same(v *graph.Value) *graph.Value {
+	if n := v.Def; n.Op.Name == "field" && n.Args[0].Def.Op.Name == "concat" {
+		c := n.Args[0].Def
+		if i := slices.Index(strings.Split(c.Attrs.Text("names"), "|"), n.Attrs.Text("name")); i >= 0 && n.Attrs.Int("axis") == len(v.Type.Dims)-1 {
+			return same(c.Args[i])
+		}
+	}
+	return v
+}
+
 // fieldNamed finds the value NAME of which NAME.FIELD is a field.
 func fieldNamed(source *graph.Graph, name string) (origin, bool) {
 	i := strings.LastIndexByte(name, '.')
@@ -142,12 +154,12 @@ func leaving(g *graph.Graph) map[*graph.Value]bool {
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			if v.Def.Op.Class != graph.Leaf && v.Def.Block() != n.Block() {
-				out[v] = true
+				out[same(v)] = true
 			}
 		}
 	}
 	for _, o := range g.Outputs {
-		out[o.Value] = true
+		out[same(o.Value)] = true
 	}
 	return out
 }

@@ -157,7 +157,7 @@ func (r *runner) structure() error {
 			return fmt.Errorf("output %s: the partitioned graph does not have it", want.Name)
 		}
 		v := r.partition.Outputs[i].Value
-		if o, ok := r.origin(v); !ok || o != (origin{value: want.Value}) {
+		if o, ok := r.origin(v); !ok || o.field != "" || same(o.value) != same(want.Value) {
 			return fmt.Errorf("output %s: is %s; in the source it is %s", want.Name, v.Name, want.Value.Name)
 		}
 		if v.Type.Layout.Kind != graph.Replicated {

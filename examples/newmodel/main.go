@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/validate"
 )
 
 // model is two blocks of a scan over heads, a norm over all heads, and an MLP.
@@ -124,6 +125,10 @@ func run(w io.Writer) error {
 	}
 	certificate, err := prove.Prove(source, sharded, prove.Options{})
 	if err != nil {
+		return err
+	}
+	// By rules; and by running both.
+	if certificate.Execution, err = validate.Run(context.Background(), g, sharded, validate.Options{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s", certificate)

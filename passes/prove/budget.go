@@ -37,9 +37,17 @@ func (b *budget) allows(states, values int) bool {
 	switch {
 	case b.spent != "":
 	case int64(states)*int64(each+perValue*values) > b.Memory:
-		b.spent = fmt.Sprintf("the search needs more than %d MiB", b.Memory>>20)
+		b.spent = fmt.Sprintf("the search needs more than %s", mebibytes(b.Memory))
 	case time.Now().After(b.end):
 		b.spent = fmt.Sprintf("the search takes more than %s", b.Time)
 	}
 	return b.spent == ""
+}
+
+// mebibytes writes 1024 MiB, or 1 KiB.
+func mebibytes(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
 }

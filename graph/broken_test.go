@@ -1,0 +1,107 @@
+package graph_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/graphgen"
+	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/validate"
+)
+
+// breakage is a way in which a rule may be wrong: what it says of the results, given
+// what these are with whole operands, and what is right.
+type breakage struct {
+	name string
+	says func(args []*graph.Value, whole, right []graph.Type, err error) ([]graph.Type, error)
+}
+
+var breakages = []breakage{
+	{"forgets that the result is a sum", func(_ []*graph.Value, _, right []graph.Type, err error) ([]graph.Type, error) {
+		return relaid(right, graph.Partial, graph.Layout{}), err
+	}},
+	{"says that ranks have all of which they have a part", func(_ []*graph.Value, _, right []graph.Type, err error) ([]graph.Type, error) {
+		return relaid(right, graph.Sharded, graph.Layout{}), err
+	}},
+	{"takes sums in which it is not linear", func(args []*graph.Value, whole, right []graph.Type, err error) ([]graph.Type, error) {
+		if err == nil || !slices.ContainsFunc(args, isPartial) || slices.ContainsFunc(args, isSplit) {
+			return right, err
+		}
+		return relaid(whole, graph.Replicated, graph.Layout{Kind: graph.Partial}), nil
+	}},
+	{"cuts what it may not", func(args []*graph.Value, whole, right []graph.Type, err error) ([]graph.Type, error) {
+		first := args[0].Type
+		if err == nil || slices.ContainsFunc(args, isPartial) || !isSplit(args[0]) {
+			return right, err
+		}
+		for _, t := range whole {
+			if axis := first.Layout.Axis; axis >= len(t.Dims) || len(t.Dims[axis].Fields) != len(first.Dims[axis].Fields) {
+				return right, err
+			}
+		}
+		return relaid(whole, graph.Replicated, first.Layout), nil
+	}},
+}
+
+func isPartial(v *graph.Value) bool { return v.Type.Layout.Kind == graph.Partial }
+func isSplit(v *graph.Value) bool   { return v.Type.Layout.Kind == graph.Sharded }
+
+// relaid gives results of one kind of layout another.
+func relaid(types []graph.Type, kind graph.LayoutKind, l graph.Layout) []graph.Type {
+	out := slices.Clone(types)
+	for i := range out {
+		if out[i].Layout.Kind == kind {
+			out[i].Layout = l
+		}
+	}
+	return out
+}
+
+// TestBrokenRulesAreCaught breaks the rule of each operation in turn, and draws
+// graphs that use what it allows then. The proof stands on the rules and accepts
+// them; execution finds that they are wrong. (Some are not: a rule may refuse what
+// would be right for some sizes, and a broken one allow it.)
+func TestBrokenRulesAreCaught(t *testing.T) {
+	const ranks, wanted = 2, 2
+	for _, op := range graph.Ops() {
+		if op.Class != graph.Compute && op.Class != graph.View || op.Name == "quantize" || op.Name == "dequantize" {
+			continue
+		}
+		t.Run(op.Name, func(t *testing.T) {
+			caught, right := 0, 0
+			for _, b := range breakages {
+				for seed, n := uint64(0), 0; seed < 60 && n < wanted; seed++ {
+					source := graphgen.Source(seed, graphgen.Options{Ops: []string{op.Name}, Nodes: 2})
+					g := provedWhenBroken(seed, source, op, ranks, b)
+					if g == nil || graph.Check(g) == nil {
+						continue
+					}
+					if _, err := validate.Run(t.Context(), source, g, validate.Options{}); err != nil {
+						caught++
+						n++
+					} else {
+						right++
+					}
+				}
+			}
+			if t.Logf("%d wrong graphs that are proved and caught, %d that happen to be right", caught, right); caught < wanted {
+				t.Errorf("only %d wrong graphs are proved and caught", caught)
+			}
+		})
+	}
+}
+
+// provedWhenBroken draws a partition under a broken rule; nil if there is none or
+// the proof refuses it.
+func provedWhenBroken(seed uint64, source *graph.Graph, op *graph.Op, ranks int, b breakage) *graph.Graph {
+	defer graph.Break(op, ranks, b.says)()
+	g := graphgen.Partition(seed, source, ranks)
+	if g == nil {
+		return nil
+	}
+	if _, err := prove.Prove(source, g, prove.Options{}); err != nil {
+		return nil
+	}
+	return g
+}
