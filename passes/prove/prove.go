@@ -1,8 +1,9 @@
 // Package prove checks partitioned graphs. It knows nothing of how a graph was
 // partitioned: it derives every layout again from the rules of the operations,
 // holds the graph against its source, follows every partial sum to where it is
-// reduced, and searches by itself for the fewest collectives that the stated
-// class of placements allows.
+// reduced, and searches by itself for the fewest collectives that the class of
+// placements allows. With the compiler it shares the rules and the class; package
+// validate shares neither, and runs both graphs.
 package prove
 
 import (
