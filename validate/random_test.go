@@ -1,57 +1,63 @@
 package validate
 
 import (
+	"math"
+	"slices"
 	"testing"
-
-	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/graphgen"
-	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/passes/prove"
 )
 
-// TestProvedIsRight: random graphs over all operations, with odd units and groups,
-// laid over 2 to 8 ranks by partition and in ways drawn at random. What the proof
-// accepts is executed and must be right.
-func TestProvedIsRight(t *testing.T) {
-	const graphs = 2000
-	compiled, drawn := 0, 0
-	for seed := range uint64(graphs) {
-		ranks := 2 + int(seed%7)
-		model := graphgen.Source(seed, graphgen.Options{Blocks: seed%4 == 0, Square: seed%5 == 0})
-		unpacked, err := passes.Compile(model, passes.Options{Stop: graph.UnpackedStage, Ranks: ranks})
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if g, err := passes.Compile(unpacked, passes.Options{Stop: graph.PartitionedStage, Ranks: ranks}); err == nil {
-			compiled++
-			proved(t, seed, model, unpacked, g)
-		}
-		if g := graphgen.Partition(seed, model, ranks); g != nil {
-			if _, err := prove.Prove(model, g, prove.Options{}); err == nil {
-				drawn++
-				proved(t, seed, model, model, g)
-			}
+// TestRandom: any part can be made alone, the numbers have the mean and the
+// deviation that they should, and other names and seeds have others.
+func TestRandom(t *testing.T) {
+	const n = 1 << 16
+	s := newStream(1, "tensor w")
+	all := make([]float32, n)
+	s.fill(all, 0, 0.5)
+	for _, at := range []int{0, 1, 2, 63, 64, 65, 4093, n - 1} {
+		part := make([]float32, min(17, n-at))
+		s.fill(part, at, 0.5)
+		if !slices.Equal(part, all[at:at+len(part)]) {
+			t.Errorf("other numbers from %d on", at)
 		}
 	}
-	t.Logf("%d graphs: %d compiled, %d drawn partitions that are proved", graphs, compiled, drawn)
-	if compiled < graphs/2 || drawn < graphs/2 {
-		t.Errorf("of %d graphs only %d compile and %d drawn partitions are proved", graphs, compiled, drawn)
+	var sum, squares, product float64
+	for i, v := range all {
+		x := float64(v)
+		sum += x
+		squares += x * x
+		if product += x * float64(all[(i+1)%n]); math.Abs(x) > 0.5*sqrt3 {
+			t.Fatalf("entry %d is %g", i, x)
+		}
+	}
+	if mean, deviation := sum/n, math.Sqrt(squares/n); math.Abs(mean) > 0.01 || math.Abs(deviation-0.5) > 0.01 || math.Abs(product/n) > 0.01 {
+		t.Errorf("mean %g, deviation %g, product of neighbours %g", mean, deviation, product/n)
+	}
+	if v := s.value(7); v != float64(float32(v)) || float32(v/2) != all[7] {
+		t.Errorf("entry 7 is %g, and %g of half the size", v, all[7])
+	}
+	for _, other := range []stream{newStream(2, "tensor w"), newStream(1, "tensor v"), newStream(1, "value w"), newStream(1, "tensor w.x")} {
+		same := 0
+		for i := range n {
+			if other.bits(i) == s.bits(i) {
+				same++
+			}
+		}
+		if same > 0 {
+			t.Errorf("%d of %d entries are the same", same, n)
+		}
 	}
 }
 
-// proved fails unless the proof accepts a graph and execution agrees.
-func proved(t *testing.T, seed uint64, model, source, g *graph.Graph) {
-	t.Helper()
-	if _, err := prove.Prove(source, g, prove.Options{}); err != nil {
-		t.Fatalf("seed %d on %d ranks: compiled, and not proved: %v\n%s", seed, g.Ranks, err, graph.Print(g))
-	}
-	r, err := Run(t.Context(), model, g, Options{Seed: seed + 1})
-	if err != nil {
-		t.Fatalf("seed %d on %d ranks: proved, and wrong: %v\n%s\n%s", seed, g.Ranks, err, graph.Print(model), graph.Print(g))
-	}
-	for _, p := range r.Parts {
-		if p.Skipped != "" {
-			t.Fatalf("seed %d on %d ranks: not executed: %s\n%s", seed, g.Ranks, p.Skipped, graph.Print(g))
+func TestInParts(t *testing.T) {
+	for _, n := range []int{0, 1, 1<<16 - 1, 1 << 16, 5<<16 + 3} {
+		seen := make([]bool, n)
+		inParts(n, func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				seen[i] = true
+			}
+		})
+		if slices.Contains(seen, false) {
+			t.Errorf("some of %d are left out", n)
 		}
 	}
 }
