@@ -121,12 +121,8 @@ func (f *feed) cut(old []byte) []byte {
 	if cap(old) < n {
 		old = make([]byte, n)
 	}
-	out := old[:n]
-	f.part.Each(rows, f.cols, func(row, whole, partRow, part, n int) {
-		from, to := (row*f.cols+whole)*size, (partRow*f.stride+part)*size
-		copy(out[to:to+n*size], f.in.Data[from:])
-	})
-	return out
+	f.part.Cut(old[:n], f.in.Data, f.cols, f.stride, size)
+	return old[:n]
 }
 
 // given copies an input of the caller.

@@ -1,7 +1,8 @@
 package graph
 
 // Pieces says where what a rank holds of a tensor is in the whole: stretches of
-// each row, or of the rows when the first axis is sharded.
+// each row, or of the rows when the first axis is sharded. Weights, inputs, state
+// and what collectives move are cut along them, and by nothing else.
 type Pieces struct {
 	Rows bool
 	List []Stretch
@@ -61,4 +62,12 @@ func (p *Pieces) Each(rows, cols int, f func(row, whole, partRow, part, n int)) 
 			f(x.Whole+i, 0, x.Part+i, 0, cols)
 		}
 	}
+}
+
+// Cut copies what the rank holds of a tensor whose rows have cols elements of size
+// bytes each; in part, which has room for it, they have stride.
+func (p *Pieces) Cut(part, whole []byte, cols, stride, size int) {
+	p.Each(len(whole)/max(1, cols*size), cols, func(row, from, partRow, to, n int) {
+		copy(part[(partRow*stride+to)*size:][:n*size], whole[(row*cols+from)*size:])
+	})
 }

@@ -36,10 +36,8 @@ func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor s
 	if err != nil {
 		return Array{}, err
 	}
-	local := t.Local(ranks, rank)
-	runs := t.Extents(ranks, rank)
-	out := Array{DType: rows.DType, From: rows.From, Shape: local.shape()}
-	out.Data = cut(rows.Data, t, rows.DType.Bytes(), runs)
+	out := Array{DType: rows.DType, From: rows.From, Shape: t.Local(ranks, rank).shape()}
+	out.Data = cut(rows.Data, t, rows.DType.Bytes(), ranks, rank)
 	return out.Convert(t.DType)
 }
 
@@ -127,31 +125,19 @@ func (p Piece) take(a Array, rowElems int) ([]byte, error) {
 	return out, nil
 }
 
-// cut takes the runs of the sharded axis out of data; one run of whole rows is
-// a view.
-func cut(data []byte, t Type, elem int, runs []Run) []byte {
-	if runs == nil {
+// cut takes what rank holds of t out of data; one run of whole rows is a view.
+func cut(data []byte, t Type, elem, ranks, rank int) []byte {
+	if t.Layout.Kind != Sharded {
 		return data
 	}
-	axis := t.Layout.Axis
-	inner, outer := elem, 1
-	for i, d := range t.Dims {
-		if i < axis {
-			outer *= d.Len()
-		} else if i > axis {
-			inner *= d.Len()
-		}
+	p, cols := PiecesOf(t, ranks, rank), RowElems(t.Dims)
+	if line := cols * elem; p.Rows && len(p.List) == 1 {
+		return data[p.List[0].Whole*line:][:p.List[0].N*line]
 	}
-	if len(runs) == 1 && outer == 1 {
-		return data[runs[0].Start*inner : runs[0].End()*inner]
-	}
-	line := t.Dims[axis].Len() * inner
-	var out []byte
-	for o := range outer {
-		for _, r := range runs {
-			out = append(out, data[o*line+r.Start*inner:o*line+r.End()*inner]...)
-		}
-	}
+	local := t.Local(ranks, rank).Dims
+	stride := RowElems(local)
+	out := make([]byte, local[0].Len()*stride*elem)
+	p.Cut(out, data, cols, stride, elem)
 	return out
 }
 

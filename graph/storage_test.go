@@ -93,18 +93,8 @@ func TestStorageShards(t *testing.T) {
 				t.Fatal(err)
 			}
 			var want []float32
-			for i := range whole.Elems() {
-				index := i / dims[2].Len() % dims[1].Len()
-				if axis == 0 {
-					index = i / dims[2].Len() / dims[1].Len()
-				} else if axis == 2 {
-					index = i % dims[2].Len()
-				}
-				for _, run := range typ.Extents(ranks, r) {
-					if run.Start <= index && index < run.End() {
-						want = append(want, float32(i))
-					}
-				}
+			for _, i := range heldBy(typ, ranks, r) {
+				want = append(want, float32(i))
 			}
 			if !slices.Equal(got.Float32s(), want) {
 				t.Fatalf("rank %d of %d of %s: %v, want %v", r, ranks, typ, got.Float32s(), want)

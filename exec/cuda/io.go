@@ -124,10 +124,7 @@ func (p *plan) fill() error {
 			copy(to, f.in.Data)
 			continue
 		}
-		size := f.in.Type.DType.Bytes()
-		f.part.Each(len(f.in.Data)/max(1, f.cols*size), f.cols, func(row, whole, partRow, part, n int) {
-			copy(to[(partRow*f.stride+part)*size:][:n*size], f.in.Data[(row*f.cols+whole)*size:])
-		})
+		f.part.Cut(to, f.in.Data, f.cols, f.stride, f.in.Type.DType.Bytes())
 	}
 	return nil
 }
