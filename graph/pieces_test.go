@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -13,20 +14,16 @@ func TestPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		typ := drawSharded(t)
 		ranks := rapid.IntRange(1, 9).Draw(t, "ranks")
-		rows, cols := typ.Dims[0].Len(), RowElems(typ.Dims)
+		whole, cols := counting("w", 0, typ.shape()...), RowElems(typ.Dims)
 		for rank := range ranks {
 			want := heldBy(typ, ranks, rank)
 			local := typ.Local(ranks, rank).Dims
 			stride := RowElems(local)
 			p := PiecesOf(typ, ranks, rank)
-			got := slices.Repeat([]int{-1}, local[0].Len()*stride)
-			p.Each(rows, cols, func(row, whole, partRow, part, n int) {
-				for i := range n {
-					got[partRow*stride+part+i] = row*cols + whole + i
-				}
-			})
-			if !slices.Equal(got, want) {
-				t.Fatalf("rank %d of %d of %s holds %v, want %v", rank, ranks, typ, got, want)
+			part := make([]byte, 4*local[0].Len()*stride)
+			p.Cut(part, whole.Data, cols, stride, 4)
+			if got := ArrayOf(want); !bytes.Equal(part, got.Data) {
+				t.Fatalf("rank %d of %d of %s holds %v, want %v", rank, ranks, typ, part, want)
 			}
 		}
 	})
@@ -46,7 +43,7 @@ func drawSharded(t *rapid.T) Type {
 }
 
 // heldBy lists the elements of the whole that a rank holds.
-func heldBy(t Type, ranks, rank int) []int {
+func heldBy(t Type, ranks, rank int) []float32 {
 	runs, axis := t.Extents(ranks, rank), t.Layout.Axis
 	inner, all := 1, 1
 	for i, d := range t.Dims {
@@ -55,11 +52,11 @@ func heldBy(t Type, ranks, rank int) []int {
 			inner *= d.Len()
 		}
 	}
-	list := []int{}
+	var list []float32
 	for i := range all {
 		at := i / inner % t.Dims[axis].Len()
 		if slices.ContainsFunc(runs, func(r Run) bool { return r.Start <= at && at < r.End() }) {
-			list = append(list, i)
+			list = append(list, float32(i))
 		}
 	}
 	return list

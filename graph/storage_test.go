@@ -92,11 +92,7 @@ func TestStorageShards(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var want []float32
-			for _, i := range heldBy(typ, ranks, r) {
-				want = append(want, float32(i))
-			}
-			if !slices.Equal(got.Float32s(), want) {
+			if want := heldBy(typ, ranks, r); !slices.Equal(got.Float32s(), want) {
 				t.Fatalf("rank %d of %d of %s: %v, want %v", r, ranks, typ, got.Float32s(), want)
 			}
 		}
