@@ -5,12 +5,12 @@ type CollectiveCount struct {
 	Name  string // of its first result
 	Kind  string // all_reduce, all_gather or reduce_scatter
 	Calls int
-	// Elems and Bytes are the payload of all calls: of a sum each operand once,
-	// of an all_gather the whole result.
+	// Elems and Bytes are the payload of all calls: each operand whole and once.
 	Elems, Bytes int64
 }
 
-// tally counts what a collective moved.
+// tally counts what a collective moved, by the tensors that it ran on: the plan is
+// held against it.
 type tally struct {
 	calls        int
 	elems, bytes int64

@@ -28,6 +28,9 @@ type Op struct {
 	Sizes map[byte]string
 	// Work lists floating-point operations as terms such as "2 t k n".
 	Work []string
+	// Turns is how often a ring passes the payload of a collective on: once to
+	// scatter or to gather it, twice to sum it for all.
+	Turns int
 
 	infer func(*Node) ([]Type, error)        // instead of the rule
 	check func(n *Node, b *binding) error    // beyond the rule

@@ -107,10 +107,10 @@ var table = []*Op{
 		Rule: rule("t (h p!), t (h p!), h -> t (h p!)"), Operands: "aaf", Linear: [][]int{{0, 1}}, Work: []string{"2 t h p"}},
 
 	// Layouts.
-	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective,
+	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, Turns: 2,
 		Attrs: []Attr{{"acc", StringAttr, ""}}, infer: inferAllReduce},
-	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, Operands: "a", infer: inferAllGather},
-	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis", Class: Collective, Operands: "a",
+	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, Turns: 1, Operands: "a", infer: inferAllGather},
+	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis", Class: Collective, Turns: 1, Operands: "a",
 		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferReduceScatter},
 	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, Operands: "a",
 		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferShard},

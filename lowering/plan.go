@@ -29,11 +29,9 @@ type CollectivePlan struct {
 	Name  string // of its first result
 	Kind  string // all_reduce, all_gather or reduce_scatter
 	Block string // layers.N, "" outside of all
-	// Elems and Bytes are the payload: of a sum each operand once, of an
-	// all_gather the whole result.
+	// Elems and Bytes are the payload: each operand whole and once.
 	Elems, Bytes graph.Poly
-	// Sent is what all ranks together send in a ring: 2(p-1) times the payload
-	// for an all_reduce, p-1 times for the halves of one.
+	// Sent is what all ranks together send in a ring: [graph.Sent].
 	Sent  graph.Poly
 	ranks int
 }
@@ -89,15 +87,10 @@ func (s *Schedule) plan() RankPlan {
 
 func planExchange(st *Step, ranks int) CollectivePlan {
 	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), ranks: ranks}
-	for i := range st.Args {
-		t := st.Args[i].Type
-		c.Elems = c.Elems.Plus(t.Elems())
-		c.Bytes = c.Bytes.Plus(t.Bytes())
+	types := st.ArgTypes()
+	c.Elems, c.Bytes = graph.Payload(types...)
+	for _, t := range types {
+		c.Sent = c.Sent.Plus(graph.Sent(st.Op, t, ranks))
 	}
-	rounds := int64(ranks - 1)
-	if c.Kind == "all_reduce" {
-		rounds *= 2
-	}
-	c.Sent = c.Bytes.Times(graph.Const(rounds))
 	return c
 }

@@ -124,6 +124,15 @@ type Step struct {
 	Cost    graph.Cost // over all ranks
 }
 
+// ArgTypes are the types of the operands, over all ranks.
+func (st *Step) ArgTypes() []graph.Type {
+	types := make([]graph.Type, len(st.Args))
+	for i := range st.Args {
+		types[i] = st.Args[i].Type
+	}
+	return types
+}
+
 // Output is a value that the caller gets after a step.
 type Output struct {
 	Name string

@@ -215,17 +215,12 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 		if st.Kind != lowering.Exchange {
 			continue
 		}
-		refs := st.Args
-		if st.Op.Name == "all_gather" {
-			refs = st.Results
-		}
+		elems, bytes := graph.Payload(st.ArgTypes()...)
 		c := exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name}
 		for z, n := range m.ran {
 			c.Calls += n
-			for i := range refs {
-				c.Elems += int64(n) * refs[i].Type.Elems().At(z)
-				c.Bytes += int64(n) * refs[i].Type.Bytes().At(z)
-			}
+			c.Elems += int64(n) * elems.At(z)
+			c.Bytes += int64(n) * bytes.At(z)
 		}
 		out = append(out, c)
 	}

@@ -10,7 +10,8 @@ import (
 var oneToken = graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
 
 // turns is how often a ring passes the payload on: once to scatter or to gather
-// it, twice to reduce it for all.
+// it, twice to reduce it for all. The rest of the house has it from graph.Sent; the
+// proof counts by itself, so that one mistake cannot be in both.
 func turns(kind string) int64 {
 	if kind == "all_reduce" {
 		return 2
