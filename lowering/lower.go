@@ -24,10 +24,11 @@ func Lower(g *graph.Graph) ([]*Schedule, error) {
 			last: last,
 		}
 		for i, n := range g.Nodes {
-			if err := l.node(i, n, costs[i]); err != nil {
+			l.at = i
+			if err := l.node(n, costs[i]); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", n.Name(), n.Op.Name, err)
 			}
-			l.release(i)
+			l.release()
 		}
 		out[rank] = l.finish(g)
 	}
@@ -39,6 +40,7 @@ type lowerer struct {
 	s    *Schedule
 	ref  []Ref // by value id
 	last []int // by value id: the last node that uses it
+	at   int   // the node that is lowered
 	memory
 	streams
 }
@@ -61,7 +63,7 @@ func lastUses(g *graph.Graph) []int {
 	return last
 }
 
-func (l *lowerer) node(i int, n *graph.Node, cost graph.Cost) error {
+func (l *lowerer) node(n *graph.Node, cost graph.Cost) error {
 	switch n.Op.Class {
 	case graph.Leaf:
 		return l.leaf(n)
@@ -77,7 +79,7 @@ func (l *lowerer) node(i int, n *graph.Node, cost graph.Cost) error {
 		return nil
 	}
 	if n.Op.Class == graph.Collective {
-		return l.collective(i, n)
+		return l.collective(n)
 	}
 	return l.relayout(n)
 }
@@ -180,8 +182,6 @@ func (l *lowerer) finish(g *graph.Graph) *Schedule {
 	for _, o := range g.Outputs {
 		l.s.Outputs = append(l.s.Outputs, Output{o.Name, l.ref[o.Value.ID]})
 	}
-	for i, a := range l.arena {
-		l.s.Bytes[i] += a.peak
-	}
+	l.place()
 	return l.s
 }

@@ -2,18 +2,23 @@ package lowering
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
 
+// forever is when a buffer dies that the caller may read.
+const forever = math.MaxInt32
+
 // memory plans the arena: a buffer's place is used again after the last node
-// that needs it, once every stream knows that it is done.
+// that needs it, once every stream knows that it is done. Where that place is, is
+// found when all lifetimes are known.
 type memory struct {
-	arena [len(spaceNames)]arena
-	end   []int // by buffer: the node after which it is free
-	live  []int // buffers of the arena that are not free
-	busy  []int // by buffer: the last collective that touches it
+	end  []int // by buffer: the node after which it is not needed
+	live []int // buffers with a place that are not free
+	busy []int // by buffer: the last collective that touches it
+	life []lifetime
 }
 
 // buffer makes a buffer for v.
@@ -22,12 +27,14 @@ func (l *lowerer) buffer(v *graph.Value, space Space, offset, bytes int64) {
 	l.s.Buffers = append(l.s.Buffers, Buffer{Name: v.Name, Type: v.Type, Space: space, Offset: offset, Bytes: bytes})
 	l.end = append(l.end, l.last[v.ID])
 	l.busy = append(l.busy, 0)
+	l.life = append(l.life, lifetime{l.at, forever, bytes})
 	if space >= PerToken {
 		l.live = append(l.live, len(l.end)-1)
 	}
 }
 
-// result finds memory for a result: where depends on the symbol in its shape.
+// result makes a buffer for a result: in which region depends on the symbol in its
+// shape.
 func (l *lowerer) result(v *graph.Value, constant bool) error {
 	bytes, space, err := sizeOf(l.s.Local(v.Type))
 	if err != nil {
@@ -39,23 +46,40 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 	if space == Cache {
 		return fmt.Errorf("%s: only a state can be a cache", v.Type)
 	}
-	l.buffer(v, space, l.arena[space].take(bytes), bytes)
+	l.buffer(v, space, 0, bytes)
 	return nil
 }
 
 // keep holds a buffer until a node.
 func (l *lowerer) keep(buffer, node int) { l.end[buffer] = max(l.end[buffer], node) }
 
-// release frees the buffers that no node after node i needs, except those that
-// a collective may still be reading or writing: all that was launched knows
-// about it only when the compute stream has waited for it.
-func (l *lowerer) release(i int) {
+// release ends the lives of buffers that no node after this one needs, except
+// those that a collective may still be reading or writing: all that was launched
+// knows about it only when the compute stream has waited for it.
+func (l *lowerer) release() {
 	l.live = slices.DeleteFunc(l.live, func(id int) bool {
-		if l.end[id] > i || l.busy[id] > l.waited {
+		if l.end[id] > l.at || l.busy[id] > l.waited {
 			return false
 		}
-		b := l.s.Buffers[id]
-		l.arena[b.Space].give(b.Offset, b.Bytes)
+		l.life[id].died = l.at
 		return true
 	})
+}
+
+// place finds places for what lies in the arena, and for constants.
+func (l *lowerer) place() {
+	for space := Constant; space <= Fixed; space++ {
+		var ids []int
+		var life []lifetime
+		for i, b := range l.s.Buffers {
+			if b.Space == space {
+				ids, life = append(ids, i), append(life, l.life[i])
+			}
+		}
+		offsets, peak, _ := pack(life)
+		for k, i := range ids {
+			l.s.Buffers[i].Offset = offsets[k]
+		}
+		l.s.Bytes[space] = peak
+	}
 }

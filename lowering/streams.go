@@ -43,7 +43,7 @@ func (l *lowerer) wait(collective int) {
 	l.waited = collective
 }
 
-func (l *lowerer) collective(i int, n *graph.Node) error {
+func (l *lowerer) collective(n *graph.Node) error {
 	if l.known < l.launched {
 		l.s.Steps = append(l.s.Steps, Step{Kind: Record, Stream: Compute}, Step{Kind: Wait, Stream: Comm})
 		l.known = l.launched
@@ -51,7 +51,7 @@ func (l *lowerer) collective(i int, n *graph.Node) error {
 	l.issued++
 	st := Step{Kind: Exchange, Stream: Comm, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
 	for k, v := range n.Results {
-		if err := l.exchanged(i, n, k, v); err != nil {
+		if err := l.exchanged(n, k, v); err != nil {
 			return err
 		}
 	}
@@ -71,14 +71,14 @@ func (l *lowerer) collective(i int, n *graph.Node) error {
 
 // exchanged finds memory for result k of a collective: that of the operand when
 // a sum has the same shape and nobody needs the operand any more.
-func (l *lowerer) exchanged(i int, n *graph.Node, k int, v *graph.Value) error {
+func (l *lowerer) exchanged(n *graph.Node, k int, v *graph.Value) error {
 	if n.Op.Name != "all_reduce" {
 		return l.result(v, false)
 	}
 	r := l.ref[n.Args[k].ID]
 	b := &l.s.Buffers[r.Buffer]
 	bytes, space, err := sizeOf(r.Type)
-	free := err == nil && space == b.Space && bytes == b.Bytes && l.end[r.Buffer] <= i
+	free := err == nil && space == b.Space && bytes == b.Bytes && l.end[r.Buffer] <= l.at
 	for j, a := range n.Args {
 		free = free && (j == k || l.ref[a.ID].Buffer != r.Buffer)
 	}

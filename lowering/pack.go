@@ -1,0 +1,136 @@
+package lowering
+
+import (
+	"cmp"
+	"slices"
+)
+
+// align is the alignment of buffers in bytes: a cache line. It holds for every
+// count of a symbol, since a count multiplies offsets.
+const align = 64
+
+func roundUp(n int64) int64 { return (n + align - 1) / align * align }
+
+// span is a stretch of a region.
+type span struct{ start, end int64 }
+
+// lifetime is a buffer that wants a place: from node born to node died it shares
+// its bytes with nobody.
+type lifetime struct {
+	born, died int
+	bytes      int64
+}
+
+// rounds is how often an order is changed after what it gave.
+const rounds = 16
+
+// pack places buffers so that those that live at the same time do not overlap, and
+// returns their offsets and the bytes that all take. Least is the sum of what lives
+// at the worst moment, which no placement can beat; the first that needs no more is
+// taken, else the best of those that were tried.
+func pack(list []lifetime) (offsets []int64, peak, least int64) {
+	p := newPacker(list)
+	for _, order := range p.orders() {
+		for range rounds {
+			at, top := p.place(order)
+			if offsets == nil || top < peak {
+				offsets, peak = at, top
+			}
+			if peak == p.least {
+				return offsets, peak, p.least
+			}
+			order = p.promote(order, at, top)
+		}
+	}
+	return offsets, peak, p.least
+}
+
+// packer knows which buffers live at the same time.
+type packer struct {
+	list  []lifetime // with bytes rounded up
+	birth []int      // buffers in the order of their births
+	meets [][]int    // by buffer: those that live when it does
+	least int64      // the most bytes that live at once
+}
+
+func newPacker(list []lifetime) *packer {
+	p := &packer{list: slices.Clone(list), meets: make([][]int, len(list))}
+	for i := range p.list {
+		p.list[i].bytes = roundUp(p.list[i].bytes)
+		p.birth = append(p.birth, i)
+	}
+	slices.SortStableFunc(p.birth, func(a, b int) int { return cmp.Compare(list[a].born, list[b].born) })
+	var alive []int
+	for _, i := range p.birth {
+		alive = slices.DeleteFunc(alive, func(k int) bool { return list[k].died < list[i].born })
+		sum := p.list[i].bytes
+		for _, k := range alive {
+			p.meets[i], p.meets[k] = append(p.meets[i], k), append(p.meets[k], i)
+			sum += p.list[k].bytes
+		}
+		p.least = max(p.least, sum)
+		alive = append(alive, i)
+	}
+	return p
+}
+
+// orders are those in which buffers are placed at first. Who comes early lies well,
+// and the others go around it: the large, the large and long-lived, the long-lived,
+// the first-born.
+func (p *packer) orders() [][]int {
+	by := func(weight func(l lifetime) int64) []int {
+		order := slices.Clone(p.birth)
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight(p.list[b]), weight(p.list[a])) })
+		return order
+	}
+	length := func(l lifetime) int64 { return int64(l.died-l.born) + 1 }
+	return [][]int{
+		by(func(l lifetime) int64 { return l.bytes }),
+		by(func(l lifetime) int64 { return l.bytes * length(l) }),
+		by(length),
+		p.birth,
+	}
+}
+
+// promote puts those buffers first that reach the top: they found no better place.
+func (p *packer) promote(order []int, at []int64, top int64) []int {
+	out := slices.Clone(order)
+	slices.SortStableFunc(out, func(a, b int) int {
+		return cmp.Compare(at[b]+p.list[b].bytes, top) - cmp.Compare(at[a]+p.list[a].bytes, top)
+	})
+	return out
+}
+
+// place gives every buffer in turn the best place between those that it meets.
+func (p *packer) place(order []int) (at []int64, top int64) {
+	at = slices.Repeat([]int64{-1}, len(p.list))
+	var taken []span
+	for _, i := range order {
+		taken = taken[:0]
+		for _, k := range p.meets[i] {
+			if at[k] >= 0 {
+				taken = append(taken, span{at[k], at[k] + p.list[k].bytes})
+			}
+		}
+		at[i] = bestFit(taken, p.list[i].bytes)
+		top = max(top, at[i]+p.list[i].bytes)
+	}
+	return at, top
+}
+
+// bestFit is the beginning of the smallest gap between spans that n bytes fit in,
+// or the end of all.
+func bestFit(taken []span, n int64) int64 {
+	slices.SortFunc(taken, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	best, least, end := int64(-1), int64(0), int64(0)
+	for _, s := range taken {
+		if gap := s.start - end; gap >= n && (best < 0 || gap < least) {
+			best, least = end, gap
+		}
+		end = max(end, s.end)
+	}
+	if best >= 0 {
+		return best
+	}
+	return end
+}
