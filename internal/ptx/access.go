@@ -18,6 +18,7 @@ type memOp struct {
 	narrow  bool   // the address is 32 bits wide
 	strong  bool   // not raced by other strong accesses: volatile, relaxed, acquire, release
 	release bool   // has a fence of its own
+	fixed   bool   // nobody writes it in the launch: ld.global.nc
 	from    *memOp // the source of cp.async
 	atomic  atomicFunc
 }
@@ -147,7 +148,7 @@ func (w *warp) raceOn(in *instr, l int, r *region, off, n uint64, verb string, o
 	if r == x.shared {
 		kind, place = SharedRace, placeName(spaceShared, off)
 	}
-	done := [...]string{touchRead: "read", touchWrite: "written", touchSync: "updated atomically"}[how]
+	done := [...]string{touchRead: "read", touchWrite: "written", touchSync: "updated atomically", touchFixed: "read by ld.nc"}[how]
 	who := "another block has " + done + " in this launch"
 	switch {
 	case other >= x.block:
@@ -196,6 +197,21 @@ func (w *warp) noteRead(in *instr, l int, r *region, off, n uint64, strong bool)
 	}
 	if strong && r != w.x.shared {
 		w.x.acquire(r.base+off, thread)
+	}
+	return true
+}
+
+// noteFixed enters a read by ld.nc.
+func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
+	if r.chunks == nil {
+		return true
+	}
+	since := w.x.since(r)
+	cells := r.cells(off, n, since)
+	for i := range cells {
+		if other, how := w.x.fix(&cells[i], w.thread(l), since); how != noTouch {
+			return w.raceOn(in, l, r, off, n, "reads by ld.nc", other, how)
+		}
 	}
 	return true
 }
@@ -304,6 +320,9 @@ func load(w *warp, in *instr, m uint32) {
 			}
 		}
 		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) || !w.noteRead(in, l, r, off, op.total, op.strong) {
+			return
+		}
+		if op.fixed && !w.noteFixed(in, l, r, off, op.total) {
 			return
 		}
 		p := r.data[off : off+op.total]

@@ -82,6 +82,9 @@
 // the accessing block has itself updated it since, and a barrier lies between
 // if it was another thread.
 //
+// What ld.global.nc reads, nobody may write in the launch, before or after, not
+// even the same thread: the cache that it may come from does not see it.
+//
 // All this is tracked byte by byte, for the accesses that happen. What is
 // simplified may miss a race, but makes up none: of several blocks that have
 // read a byte only the last is kept, and a later write by another block is taken

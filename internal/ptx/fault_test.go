@@ -142,6 +142,12 @@ func TestRaces(t *testing.T) {
 		"ldmatrix": {".shared .align 16 .b8 s[512]; mov.u32 %r5, s; mad.lo.u32 %r6, %r0, 16, %r5;\nst.shared.v4.u32 [%r6], {%r0, %r0, %r0, %r0};\n#bar.warp.sync -1;#\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r7}, [%r6];", 1, 32,
 			wantFault{SharedRace, 5, 0, 1, "which thread (0,0,0) has written"}},
 
+		"ld.nc and a write": {"ld.global!.nc!.u32 %r3, [%d1];\nst.global.u32 [%d1], 5;", 1, 1,
+			wantFault{GlobalRace, 3, 0, 0, "writes 4 bytes at 0x7f0000000000, which thread (0,0,0) has read by ld.nc"}},
+		"a write and ld.nc": {"st.global.u32 [%d1], 5;\nld.global!.nc!.u32 %r3, [%d1];", 1, 1,
+			wantFault{GlobalRace, 3, 0, 0, "reads by ld.nc 4 bytes at 0x7f0000000000, which thread (0,0,0) has written"}},
+		"ld.nc and an atomic": {"ld.global!.nc!.u32 %r3, [%d1];\natom.global.add.u32 %r3, [%d1], 1;", 1, 1,
+			wantFault{GlobalRace, 3, 0, 0, "updates 4 bytes at 0x7f0000000000, which thread (0,0,0) has read by ld.nc"}},
 		"blocks write": {"#@%p2# st.global.u32 [%d2], 5;", 3, 1,
 			wantFault{GlobalRace, 2, 1, 0, "writes 4 bytes at 0x7f0000200000, which thread (0,0,0) of block (0,0,0) has written in this launch"}},
 		"blocks write and read": {"st.global.u32 [%d5], 5;\n!setp.gt.u32 %p3, %r2, 0; @%p3 sub.u64 %d5, %d5, 4;!\nld.global.u32 %r3, [%d5];", 3, 1,

@@ -100,7 +100,8 @@ func (b *builder) policyOperand(policy bool, n int) error {
 
 func decodeLoad(b *builder, o *opcode) (instr, error) {
 	in := instr{kind: instrExec, exec: load}
-	if o.name == "ld" && o.take("nc") && !hasSpace(o, "global") {
+	fixed := o.name == "ld" && o.take("nc")
+	if fixed && !hasSpace(o, "global") {
 		return in, b.errorf("ld.nc is for global memory")
 	}
 	t, op, n, policy, err := b.decodeAccess(o)
@@ -110,7 +111,7 @@ func decodeLoad(b *builder, o *opcode) (instr, error) {
 	if err := b.policyOperand(policy, 2); err != nil {
 		return in, err
 	}
-	in.mem = op
+	in.mem, op.fixed = op, fixed
 	if op.release {
 		return in, b.errorf("ld.release")
 	}

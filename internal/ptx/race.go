@@ -25,6 +25,7 @@ type cell struct {
 	read  stamp // last plain read; flagged if several warps read since the barrier
 	other stamp // last read by a thread that is not read's; flagged if another block has read
 	sync  stamp // last atomic, or strong write
+	fixed stamp // last read that wants the launch to leave it as it is: ld.global.nc
 }
 
 // A chunk has the cells of chunkBytes of a region, each of 1<<shift bytes. The
@@ -82,6 +83,7 @@ const (
 	touchRead
 	touchWrite
 	touchSync
+	touchFixed
 )
 
 // order is what the race detector knows of a launch's threads.
@@ -195,6 +197,19 @@ func (o *order) read(c *cell, thread int, since stamp) (stamp, touch) {
 	return 0, noTouch
 }
 
+// fix notes a read that nobody may write before or after, in the launch. If
+// somebody has, it returns with what.
+func (o *order) fix(c *cell, thread int, since stamp) (stamp, touch) {
+	if c.write >= since {
+		return c.write, touchWrite
+	}
+	if c.sync >= since {
+		return c.sync, touchSync
+	}
+	c.fixed = o.now | stamp(thread)<<1
+	return 0, noTouch
+}
+
 // readsOrdered reports whether all reads of the cell are ordered before what
 // thread does now, or else returns one that is not.
 func (o *order) readsOrdered(c *cell, thread int, since stamp) (stamp, bool) {
@@ -235,6 +250,9 @@ func (o *order) overwrite(c *cell, thread int, since stamp) (stamp, touch) {
 	if c.sync >= since && !o.ordered(c.sync, thread) {
 		return c.sync, touchSync
 	}
+	if c.fixed >= since {
+		return c.fixed, touchFixed
+	}
 	if s, ok := o.readsOrdered(c, thread, since); !ok {
 		return s, touchRead
 	}
@@ -256,6 +274,9 @@ func (o *order) syncRead(c *cell, thread int, since stamp) (stamp, touch) {
 func (o *order) syncWrite(c *cell, thread int, since stamp) (stamp, touch) {
 	if c.write >= since && !o.ordered(c.write, thread) {
 		return c.write, touchWrite
+	}
+	if c.fixed >= since {
+		return c.fixed, touchFixed
 	}
 	if s, ok := o.readsOrdered(c, thread, since); !ok {
 		return s, touchRead
