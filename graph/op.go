@@ -23,7 +23,11 @@ type Op struct {
 	// Statistic says that results are numbers about rows, such as sums of squares:
 	// small, of any magnitude, and travelling between ranks in f32 always.
 	Statistic bool
-	Attrs     []Attr
+	// InPlace lists operands whose memory a result of the same size may take: all
+	// kernels are done with an element of them before they write the same element
+	// of a result.
+	InPlace []int
+	Attrs   []Attr
 	// Sizes binds letters of the rule to integer attributes.
 	Sizes map[byte]string
 	// Work lists floating-point operations as terms such as "2 t k n".

@@ -25,12 +25,12 @@ var table = []*Op{
 
 	// Linear algebra. Weights are [out, in] as in checkpoints.
 	{Name: "matmul", Doc: "x wᵀ", Class: Compute, Rule: rule("t k, n k -> t n"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t k n"}},
-	{Name: "bias", Doc: "x + b, b per channel", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", Linear: [][]int{{0, 1}}, Work: []string{"1 t n"}},
-	{Name: "scale", Doc: "x · d, d per channel or head", Class: Compute, Rule: rule("t (h p!), h -> t (h p!)"), Operands: "af", Linear: [][]int{{0}}, Work: []string{"1 t h p"}},
-	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0, 1}}, Work: []string{"1"}},
-	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
+	{Name: "bias", Doc: "x + b, b per channel", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Linear: [][]int{{0, 1}}, Work: []string{"1 t n"}},
+	{Name: "scale", Doc: "x · d, d per channel or head", Class: Compute, Rule: rule("t (h p!), h -> t (h p!)"), Operands: "af", InPlace: []int{0}, Linear: [][]int{{0}}, Work: []string{"1 t h p"}},
+	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{0, 1}}, Work: []string{"1"}},
+	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
 
-	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", Linear: [][]int{{0}},
+	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Linear: [][]int{{0}},
 		Attrs: []Attr{{"by", FloatAttr, nil}}, Work: []string{"1"}},
 	// A matrix per head: from its channels to a few values, and back.
 	{Name: "head_down", Doc: "each head's channels times the head's own matrix, to n values per head", Class: Compute,
@@ -41,13 +41,13 @@ var table = []*Op{
 		Attrs: []Attr{{"names", StringAttr, nil}}, infer: inferConcat, cost: costCopy},
 
 	// Functions of one element.
-	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"4"}},
-	{Name: "gelu", Doc: "x Φ(x), by erf", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"8"}},
-	{Name: "gelu_tanh", Doc: "x Φ(x), by the tanh approximation", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"8"}},
-	{Name: "relu", Doc: "max(x, 0)", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"1"}},
-	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"4"}},
+	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
+	{Name: "gelu", Doc: "x Φ(x), by erf", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"8"}},
+	{Name: "gelu_tanh", Doc: "x Φ(x), by the tanh approximation", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"8"}},
+	{Name: "relu", Doc: "max(x, 0)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"1"}},
+	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
 	{Name: "neg_exp", Doc: "-exp(x): the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
-	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"},
+	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"2"},
 		Attrs: []Attr{{"min", FloatAttr, nil}, {"max", FloatAttr, nil}}},
 
 	// Norms (Zhang and Sennrich 2019).
@@ -61,15 +61,15 @@ var table = []*Op{
 	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
 	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Statistic: true, Work: []string{"2 t d"}},
 	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
-		Rule: rule("t d, t, d -> t d"), Operands: "aaf", Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
+		Rule: rule("t d, t, d -> t d"), Operands: "aaf", InPlace: []int{0}, Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
 	// Not linear in x by intent: x and the sum are to be whole at the same time.
 	{Name: "rms_rows", Doc: "x / sqrt(sum / width + eps), with the sum of squares of another row per row of x", Class: Compute,
-		Rule: rule("t d, t -> t d"), Operands: "aa", Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"1 t d"}},
+		Rule: rule("t d, t -> t d"), Operands: "aa", InPlace: []int{0}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"1 t d"}},
 
 	{Name: "group_sumsq", Doc: "Σ x² of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e) -> t g"), Operands: "a", Statistic: true,
 		Attrs: []Attr{{"groups", IntAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"2 t g e"}},
 	{Name: "group_rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sums of squares of the groups, of width channels each", Class: Compute,
-		Rule: rule("t (g e), t g, (g e) -> t (g e)"), Operands: "aaf", Linear: [][]int{{0}},
+		Rule: rule("t (g e), t g, (g e) -> t (g e)"), Operands: "aaf", InPlace: []int{0}, Linear: [][]int{{0}},
 		Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'e': "width"}, Work: []string{"3 t g e"}},
 
 	// State-space models.
@@ -98,13 +98,13 @@ var table = []*Op{
 	// Fused: what the pass fuse makes of neighbours. Each gives the bits of the
 	// operations that it stands for, and may be partial where they may.
 	{Name: "add_rmsnorm", Doc: "x + y, and w · (x + y) / sqrt(mean (x + y)² + eps): add and rmsnorm", Class: Compute,
-		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"5 t d"}},
+		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"5 t d"}},
 	{Name: "conv1d_silu", Doc: "silu(conv1d(x) + b): conv1d, bias and silu: x w b state seg", Class: Compute,
 		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afffi", States: []StatePair{{3, 1}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
-	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Linear: [][]int{{1}}, Work: []string{"5"}},
-	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", Work: []string{"5 t n"}},
+	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{1}}, Work: []string{"5"}},
+	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Work: []string{"5 t n"}},
 	{Name: "add_scaled", Doc: "y + x · d, d per channel or head: scale and add", Class: Compute,
-		Rule: rule("t (h p!), t (h p!), h -> t (h p!)"), Operands: "aaf", Linear: [][]int{{0, 1}}, Work: []string{"2 t h p"}},
+		Rule: rule("t (h p!), t (h p!), h -> t (h p!)"), Operands: "aaf", InPlace: []int{0, 1}, Linear: [][]int{{0, 1}}, Work: []string{"2 t h p"}},
 
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, Turns: 2,

@@ -71,7 +71,7 @@ func clamp(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// perRow is the kernel of a function of a row; y and x do not overlap.
+// perRow is the kernel of a function of a row; y may be x.
 func perRow(f func(y, x []float32)) func(c *kernels.Call, lo, hi int) {
 	return func(c *kernels.Call, lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -87,9 +87,14 @@ func relu(y, x []float32) {
 }
 
 func silu(y, x []float32) {
-	expInto(y, x, -1)
-	for j := range y {
-		y[j] = x[j] / (1 + y[j])
+	var e [channelBlock]float32
+	for len(y) > 0 {
+		n := min(len(y), len(e))
+		expInto(e[:n], x[:n], -1)
+		for j, v := range e[:n] {
+			y[j] = x[j] / (1 + v)
+		}
+		y, x = y[n:], x[n:]
 	}
 }
 
@@ -101,13 +106,18 @@ func negExp(y, x []float32) {
 }
 
 func softplus(y, x []float32) {
-	expInto(y, x, 1)
-	for j, v := range x {
-		if v > 20 {
-			y[j] = v // exp(-20) is below the rounding of 20
-		} else {
-			y[j] = float32(math.Log1p(float64(y[j])))
+	var e [channelBlock]float32
+	for len(y) > 0 {
+		n := min(len(y), len(e))
+		expInto(e[:n], x[:n], 1)
+		for j, v := range x[:n] {
+			if v > 20 {
+				y[j] = v // exp(-20) is below the rounding of 20
+			} else {
+				y[j] = float32(math.Log1p(float64(e[j])))
+			}
 		}
+		y, x = y[n:], x[n:]
 	}
 }
 

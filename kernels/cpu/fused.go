@@ -45,11 +45,16 @@ func biasSoftplus(c *kernels.Call, lo, hi int) {
 }
 
 func siluMul(c *kernels.Call, lo, hi int) {
+	var gate [channelBlock]float32
 	for i := lo; i < hi; i++ {
-		y, b := c.Results[0].Row(i), c.Args[1].Row(i)
-		silu(y, c.Args[0].Row(i))
-		for j := range y {
-			y[j] *= b[j]
+		y, x, b := c.Results[0].Row(i), c.Args[0].Row(i), c.Args[1].Row(i)
+		for len(y) > 0 {
+			n := min(len(y), len(gate))
+			silu(gate[:n], x[:n])
+			for j, v := range gate[:n] {
+				y[j] = v * b[j]
+			}
+			y, x, b = y[n:], x[n:], b[n:]
 		}
 	}
 }

@@ -1,4 +1,6 @@
-// Functions of one element and of two. Rows are xs, ys elements apart.
+// Functions of one element and of two. Rows are xs, ys elements apart. A result may
+// lie where an operand does (InPlace in graph/ops.go): those are not __restrict__,
+// which would let them be read from a cache that does not see what is written.
 #include "krait.h"
 
 template <class F> DEVICE void map(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, F f) {
@@ -10,7 +12,7 @@ template <class F> DEVICE void map(float *y, i64 ys, const float *x, i64 xs, int
 }
 
 #define MAP(name, f)                                                                                                       \
-	KERNEL THREADS(256) name(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec) {  \
+	KERNEL THREADS(256) name(float *y, i64 ys, const float *x, i64 xs, int cols, int vec) {					   \
 		map(y, ys, x, xs, cols, vec, [](float x) { return f; });                                                   \
 	}
 
@@ -21,11 +23,11 @@ MAP(relu, math::relu(x))
 MAP(softplus, math::softplus(x))
 MAP(neg_exp, -math::exp(x))
 
-KERNEL THREADS(256) times(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec, float by) {
+KERNEL THREADS(256) times(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, float by) {
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v * by; });
 }
 
-KERNEL THREADS(256) clamp(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int vec, float least, float most) {
+KERNEL THREADS(256) clamp(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, float least, float most) {
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }
 
@@ -38,11 +40,11 @@ template <class F> DEVICE void zip(float *y, i64 ys, const float *a, i64 as, con
 }
 
 // A stride of 0 gives all rows the same b: a bias.
-KERNEL THREADS(256) add(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+KERNEL THREADS(256) add(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x + y; });
 }
 
-KERNEL THREADS(256) mul(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+KERNEL THREADS(256) mul(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x * y; });
 }
 
@@ -59,12 +61,12 @@ DEVICE f32x4 scaled(f32x4 v, const float *d, int j, int n, int size) {
 	return v;
 }
 
-KERNEL THREADS(256) scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
+KERNEL THREADS(256) scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
 	each4(cols, [=](i64 i, int j, int n) { store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), d, j, n, size), n, vec); });
 }
 
 // y = a + x · d.
-KERNEL THREADS(256) add_scaled(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
+KERNEL THREADS(256) add_scaled(float *y, i64 ys, const float *a, i64 as, const float *x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = scaled(load4(x + i * xs + j, n, vec), d, j, n, size);
 		store4(y + i * ys + j, load4(a + i * as + j, n, vec) + v, n, vec);
@@ -73,11 +75,11 @@ KERNEL THREADS(256) add_scaled(float *__restrict__ y, i64 ys, const float *__res
 
 // The same two steps at once for fused operations, which give the bits of the
 // operations apart.
-KERNEL THREADS(256) silu_mul(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+KERNEL THREADS(256) silu_mul(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
 }
 
-KERNEL THREADS(256) bias_softplus(float *__restrict__ y, i64 ys, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::softplus(x + y); });
 }
 

@@ -1,4 +1,5 @@
-// Norms (Zhang and Sennrich 2019), whole and in two parts.
+// Norms (Zhang and Sennrich 2019), whole and in two parts. What may be in place is
+// not __restrict__, as in elementwise.cu.
 #include "krait.h"
 
 // The sum of squares of n neighbours, by all threads of the block.
@@ -31,7 +32,7 @@ KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restr
 
 // s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
 // same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.
-KERNEL THREADS(1024) add_rmsnorm(float *__restrict__ y, i64 ys, float *__restrict__ s, i64 ss, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
+KERNEL THREADS(1024) add_rmsnorm(float *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
 	y += block_x() * ys, s += block_x() * ss, a += block_x() * as, b += block_x() * bs;
 	float sum = 0;
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
@@ -57,7 +58,7 @@ KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__r
 
 // y = w · x / sqrt(sum / width + eps), without w where that is null, with the
 // sum of the row.
-KERNEL THREADS(256) rms_scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, float width, float eps) {
+KERNEL THREADS(256) rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, float width, float eps) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(x + i * xs + j, n, vec) * inverse_rms(sums[i * ss], width, eps);
 		if (w)
@@ -68,7 +69,7 @@ KERNEL THREADS(256) rms_scale(float *__restrict__ y, i64 ys, const float *__rest
 
 // The same with a sum per group of size channels; the rank has channels from
 // x_start and groups from s_start on.
-KERNEL THREADS(256) group_rms_scale(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
+KERNEL THREADS(256) group_rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(x + i * xs + j, n, vec), u = load4(w + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) {

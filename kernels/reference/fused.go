@@ -13,12 +13,13 @@ func addRMSNorm(c *kernels.Call) {
 		var squares float64
 		for j := range sum.Cols {
 			v := at(x, i, j) + at(y, i, j)
-			set(sum, i, j, v)
 			squares += v * v
 		}
 		rms := math.Sqrt(squares/float64(sum.Cols) + c.Attrs.Float("eps"))
 		for j := range sum.Cols {
-			set(normed, i, j, at(w, j, 0)*(at(x, i, j)+at(y, i, j))/rms)
+			v := at(x, i, j) + at(y, i, j)
+			set(sum, i, j, v)
+			set(normed, i, j, at(w, j, 0)*v/rms)
 		}
 	}
 }
