@@ -11,11 +11,16 @@ import (
 	"pgregory.net/rapid"
 )
 
+// meant is what every step reads in the order of the list, last the outputs.
+func meant(s *Schedule) []string {
+	read, _ := replay(s, func(ready []int) int { return slices.Min(ready) })
+	return read
+}
+
 // breaks looks for an order of the steps, which streams and events allow, in
-// which a step reads something else than in the order of the list, or that gets
-// stuck. Memory remembers for each line which step wrote it last.
-func breaks(s *Schedule, seed uint64) string {
-	want, _ := replay(s, func(ready []int) int { return slices.Min(ready) })
+// which a step reads something else than it should, or that gets stuck. Memory
+// remembers for each line which step wrote it last.
+func breaks(s *Schedule, want []string, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	for trial := range 60 {
 		pick := func(ready []int) int { return ready[rng.IntN(len(ready))] }
@@ -43,7 +48,8 @@ func breaks(s *Schedule, seed uint64) string {
 }
 
 // replay runs the steps, picking among the first of each stream, and returns
-// what each read; last, what the outputs hold.
+// what each but records and waits read; last, what the outputs hold. What a step
+// writes while it reads it, it may or may not have read.
 func replay(s *Schedule, pick func([]int) int) (read []string, stuck bool) {
 	type line struct {
 		space Space
@@ -63,10 +69,15 @@ func replay(s *Schedule, pick func([]int) int) (read []string, stuck bool) {
 		}
 		return strings.Join(all, " ")
 	}
-	read = make([]string, len(s.Steps)+1)
+	number := make([]int, len(s.Steps))
+	read = []string{""}
 	var queue [numStreams][]int
 	for i, st := range s.Steps {
 		queue[st.Stream] = append(queue[st.Stream], i)
+		if st.Kind != Record && st.Kind != Wait {
+			number[i] = len(read) - 1
+			read = append(read, "")
+		}
 	}
 	happened := map[int]bool{}
 	ended := false
@@ -82,7 +93,7 @@ func replay(s *Schedule, pick func([]int) int) (read []string, stuck bool) {
 			for _, o := range s.Outputs {
 				outputs = append(outputs, o.Ref)
 			}
-			read[len(s.Steps)], ended = look(outputs), true
+			read[len(read)-1], ended = look(outputs), true
 		}
 		if len(ready) == 0 {
 			return read, len(queue[Compute])+len(queue[Comm]) > 0
@@ -93,11 +104,38 @@ func replay(s *Schedule, pick func([]int) int) (read []string, stuck bool) {
 		if happened[st.Event] = happened[st.Event] || st.Kind == Record; st.Kind == Record || st.Kind == Wait {
 			continue
 		}
-		read[i] = look(st.Args)
+		read[number[i]] = look(st.Args)
 		for _, r := range st.Results {
 			lines(r, func(l line) { memory[l] = r.Name })
 		}
+		if clobbers(s, st) {
+			read[number[i]] += " while it is written"
+		}
 	}
+}
+
+// clobbers reports whether a step writes what it reads, other than state, and not
+// element by element as its kernels may.
+func clobbers(s *Schedule, st *Step) bool {
+	for k := range st.Results {
+		to := s.Buffers[st.Results[k].Buffer]
+		for i := range st.Args {
+			from := s.Buffers[st.Args[i].Buffer]
+			if to.Space != from.Space || to.Space <= Constant || to.Offset+to.Bytes <= from.Offset || from.Offset+from.Bytes <= to.Offset {
+				continue
+			}
+			same := to.Offset == from.Offset && to.Bytes == from.Bytes && st.Args[i].Offset == 0 && st.Args[i].Stride == st.Results[k].Stride
+			if st.Op.Name == "all_reduce" {
+				same = same && i == k
+			} else {
+				same = same && slices.Contains(st.Op.InPlace, i)
+			}
+			if !same {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // without returns s less step i.
@@ -115,8 +153,9 @@ func TestBroken(t *testing.T) {
 		schedules := drawSchedules(t)
 		s := schedules[len(schedules)-1]
 		seed := rapid.Uint64().Draw(t, "seed")
+		want := meant(s)
 		hold := func(what string, broken *Schedule) {
-			why := breaks(broken, seed)
+			why := breaks(broken, want, seed)
 			if why == "" {
 				return
 			}
@@ -176,15 +215,15 @@ buffer up param+0 2048 bytes : f32[64/1 16] shard(0: split)
 buffer down param+2048 2048 bytes : f32[16 64/1] shard(1: split)
 buffer side param+4096 1024 bytes : f32[16 16]
 buffer a token+0 128 bytes : f32[t 64/1] shard(1: split)
-buffer b token+128 128 bytes : f32[t 64/1] shard(1: split)
-buffer c token+0 64 bytes : f32[t 16] partial
-buffer e token+64 64 bytes : f32[t 16]
-buffer f token+128 64 bytes : f32[t 16]
+buffer c token+128 64 bytes : f32[t 16] partial
+buffer e token+0 64 bytes : f32[t 16]
 buffer g token+0 128 bytes : f32[t 64/1] shard(1: split)
 buffer h token+192 64 bytes : f32[t 16] partial
-buffer j token+0 64 bytes : f32[t 16]
+view b = a[0:32] : f32[t 64/1] shard(1: split)
 view d = c[0:16] : f32[t 16]
+view f = c[0:16] : f32[t 16]
 view i = h[0:16] : f32[t 16]
+view j = h[0:16] : f32[t 16]
 compute a = matmul x, up
 compute b = silu a
 compute c = matmul b, down
@@ -228,11 +267,13 @@ func TestCheckRefuses(t *testing.T) {
 		{"wait 1 on compute\n", "", "f on compute reads d, and does not wait for d on comm"},
 		{"wait 3 on compute\ncompute j = add i, f\n", "compute j = silu e\n", "the batch ends before the last collective is done"},
 		{"record 1 on comm", "record 0 on comm", "event 0 is recorded twice"},
-		{"buffer e token+64", "buffer e token+0", "e on compute writes e where d on comm may not be done"},
-		{"buffer f token+128", "buffer f token+0", "reads f, which g has overwritten"},
-		{"buffer f token+128", "buffer f token+100", "buffer f: offset 100 is not aligned to 64"},
-		{"buffer f token+128", "buffer f token+256", "buffer f: bytes 256+64 of 256"},
-		{"buffer f token+128", "buffer f row+0", "buffer f: f32[t 16] is in the region row"},
+		{"buffer e token+0", "buffer e token+128", "e on compute writes e where d on comm may not be done"},
+		{"buffer g token+0", "buffer g token+128", "reads f, which g has overwritten"},
+		{"buffer g token+0", "buffer g token+128", "g writes g over f, which it reads"},
+		{"compute b = silu a", "compute b = neg_exp a", "b writes b over a, which it reads"},
+		{"buffer e token+0", "buffer e token+100", "buffer e: offset 100 is not aligned to 64"},
+		{"buffer e token+0", "buffer e token+256", "buffer e: bytes 256+64 of 256"},
+		{"buffer e token+0", "buffer e row+0", "buffer e: f32[t 16] is in the region row"},
 		{"buffer a token+0 128", "buffer a token+0 256", "takes 128 bytes, not 256"},
 		{"region token 256", "region token 320", "region token has 320 bytes, its buffers need 256"},
 		{"view d = c[0:16] : f32[t 16]", "view d = c[1:16] : f32[t 16]", "it goes beyond the end of a row"},
@@ -240,7 +281,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"compute e = matmul x, side", "compute e = matmul d, side", "e on compute reads d, and does not wait for d on comm"},
 		{"compute f = add d, e", "compute f = add c, e", "f reads c, which d has overwritten"},
 		{"compute b = silu a", "comm b = silu a", "it must be on compute"},
-		{"compute b = silu a\n", "", "c reads b, which nobody has written"},
+		{"compute a = matmul x, up\n", "", "b reads a, which nobody has written"},
 		{"compute b = silu a\n", "init b = silu a\n", "b reads a, which nobody has written"},
 		{"compute e = matmul x, side", "compute x = matmul x, side", "x writes x, which is in the region input"},
 	} {
@@ -254,6 +295,27 @@ func TestCheckRefuses(t *testing.T) {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: got %v, want an error with %q", c.new, c.old, err, c.want)
 		}
+	}
+}
+
+// TestCheckSharing: of two sums each lies where its own operand does, not the other.
+func TestCheckSharing(t *testing.T) {
+	good := lower(t, `graph "g" stage=partitioned ranks=2
+input %x : f32[t 4/1] shard(1: split)
+param @w : f32[8 4/1] shard(1: split)
+%p = matmul %x @w
+%q = matmul %x @w
+%r %s = all_reduce %p %q
+output r = %r
+output s = %s
+`)[0].String()
+	crossed := strings.Replace(good, "comm r, s =", "comm s, r =", 1)
+	s, err := ParseSchedule(crossed)
+	if err != nil || good == crossed {
+		t.Fatalf("%v\n%s", err, good)
+	}
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "r writes s over q, which it reads") && !strings.Contains(err.Error(), "s writes s over q, which it reads") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func drawGraph(t *rapid.T) *graph.Graph {
 	keep(add("shard", nil, pick(graph.Replicated)))
 	keep(add("matmul", nil, pick(graph.Sharded), weight(width, 1)))
 	for range rapid.IntRange(1, 25).Draw(t, "nodes") {
-		switch rapid.SampledFrom([]string{"silu", "add", "column", "row", "reduce", "two", "gather", "scatter", "shard", "rows", "term", "packed"}).Draw(t, "op") {
+		switch rapid.SampledFrom([]string{"silu", "add", "column", "row", "reduce", "two", "gather", "scatter", "shard", "rows", "term", "packed", "norm", "groups"}).Draw(t, "op") {
 		case "silu":
 			keep(add("silu", nil, pick(rapid.SampledFrom([]graph.LayoutKind{graph.Replicated, graph.Sharded}).Draw(t, "kind"))))
 		case "add":
@@ -83,6 +83,17 @@ func drawGraph(t *rapid.T) *graph.Graph {
 			y := add("matmul", nil, pick(graph.Replicated), weight(packed, -1))
 			y = add("shard", nil, y)
 			keep(add("field", graph.Attrs{"name": "a"}, y))
+		case "norm": // two results, of which some are not used
+			n++
+			w := leaf("param", graph.TypeOf(graph.F32, width))
+			node, err := g.Add("add_rmsnorm", graph.Attrs{"eps": 1.0}, []string{fmt.Sprint("s", n), fmt.Sprint("n", n)}, pick(graph.Replicated), pick(graph.Replicated), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(node.Results[rapid.IntRange(0, 1).Draw(t, "result")])
+		case "groups": // an operand that is read element by element, and not
+			x := pick(graph.Replicated)
+			keep(add("group_rms_scale", graph.Attrs{"width": 1, "eps": 1.0}, x, x, leaf("param", graph.TypeOf(graph.F32, width))))
 		case "row":
 			keep(add("matmul", nil, pick(graph.Sharded), weight(width, 1)))
 		case "reduce":
@@ -126,7 +137,7 @@ func TestLowered(t *testing.T) {
 			t.Fatalf("%v\n%s", err, schedules[0])
 		}
 		for _, s := range schedules {
-			if why := breaks(s, rapid.Uint64().Draw(t, "seed")); why != "" {
+			if why := breaks(s, meant(s), rapid.Uint64().Draw(t, "seed")); why != "" {
 				t.Fatalf("%s\n%s", why, s)
 			}
 		}

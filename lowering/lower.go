@@ -145,11 +145,18 @@ func (l *lowerer) launch(n *graph.Node, cost graph.Cost) error {
 	for _, p := range n.Op.States {
 		l.alias(n.Results[p.Result], st.Args[p.Operand]) // in place
 	}
+	constant := l.constant(st.Args)
+	if !constant {
+		l.await(st.Args)
+	}
 	for _, v := range n.Results {
-		if l.ref[v.ID].Name == "" {
-			if err := l.result(v, l.constant(st.Args)); err != nil {
-				return err
-			}
+		if l.ref[v.ID].Name != "" {
+			continue
+		}
+		if r, ok := l.inPlace(n, v); ok {
+			l.alias(v, r)
+		} else if err := l.result(v, constant); err != nil {
+			return err
 		}
 	}
 	st.Results = l.refs(n.Results)

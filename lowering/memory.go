@@ -76,7 +76,7 @@ func (l *lowerer) place() {
 				ids, life = append(ids, i), append(life, l.life[i])
 			}
 		}
-		offsets, peak, _ := pack(life)
+		offsets, peak := pack(life)
 		for k, i := range ids {
 			l.s.Buffers[i].Offset = offsets[k]
 		}

@@ -101,6 +101,7 @@ func (o *order) step(st *Step, init bool) {
 		o.read(&st.Args[i], at)
 	}
 	for i := range st.Results {
+		o.sharing(st, i)
 		o.write(st, &st.Results[i], at, init)
 	}
 	me[st.Stream]++
@@ -125,6 +126,19 @@ func (o *order) read(r *Ref, at stamp) {
 		}
 		c.reads[at.stream] = at
 	})
+}
+
+// sharing refuses a result that lies where an operand of the same step does, unless
+// the operation's kernels allow for it.
+func (o *order) sharing(st *Step, result int) {
+	b := &o.s.Buffers[st.Results[result].Buffer]
+	for i := range st.Args {
+		a := &o.s.Buffers[st.Args[i].Buffer]
+		overlap := a.Space == b.Space && max(a.Offset, b.Offset) < min(a.Offset+a.Bytes, b.Offset+b.Bytes)
+		if b.Space >= Constant && overlap && !o.s.intended(st, result, i) {
+			o.fail("%s writes %s over %s, which it reads", st.Name, st.Results[result].Name, st.Args[i].Name)
+		}
+	}
 }
 
 // write is also a read of what the step updates in place.

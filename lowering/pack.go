@@ -25,10 +25,10 @@ type lifetime struct {
 const rounds = 16
 
 // pack places buffers so that those that live at the same time do not overlap, and
-// returns their offsets and the bytes that all take. Least is the sum of what lives
-// at the worst moment, which no placement can beat; the first that needs no more is
-// taken, else the best of those that were tried.
-func pack(list []lifetime) (offsets []int64, peak, least int64) {
+// returns their offsets and the bytes that all take. No placement can beat the sum of
+// what lives at the worst moment; the first that needs no more is taken, else the
+// best of those that were tried.
+func pack(list []lifetime) (offsets []int64, peak int64) {
 	p := newPacker(list)
 	for _, order := range p.orders() {
 		for range rounds {
@@ -37,12 +37,12 @@ func pack(list []lifetime) (offsets []int64, peak, least int64) {
 				offsets, peak = at, top
 			}
 			if peak == p.least {
-				return offsets, peak, p.least
+				return offsets, peak
 			}
 			order = p.promote(order, at, top)
 		}
 	}
-	return offsets, peak, p.least
+	return offsets, peak
 }
 
 // packer knows which buffers live at the same time.

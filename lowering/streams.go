@@ -25,13 +25,18 @@ func (l *lowerer) compute(st Step) {
 		l.s.Init = append(l.s.Init, st)
 		return
 	}
+	l.await(st.Args)
+	l.s.Steps = append(l.s.Steps, st)
+	l.launched++
+}
+
+// await makes compute wait for the collectives that write what it reads.
+func (l *lowerer) await(args []Ref) {
 	need := 0
-	for _, r := range st.Args {
+	for _, r := range args {
 		need = max(need, l.written[r.Buffer])
 	}
 	l.wait(need)
-	l.s.Steps = append(l.s.Steps, st)
-	l.launched++
 }
 
 // wait makes compute wait for a collective, unless it has.

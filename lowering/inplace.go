@@ -1,0 +1,57 @@
+package lowering
+
+import (
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// inPlace finds memory for a result of node n among the operands that die there.
+func (l *lowerer) inPlace(n *graph.Node, v *graph.Value) (Ref, bool) {
+	for _, k := range n.Op.InPlace {
+		r := l.ref[n.Args[k].ID]
+		if l.s.mayTake(v.Type, &r) && l.end[r.Buffer] <= l.at && l.busy[r.Buffer] <= l.waited && !l.sharedIn(n, r.Buffer) {
+			return r, true
+		}
+	}
+	return Ref{}, false
+}
+
+// sharedIn reports whether a buffer is needed otherwise in node n: for an operand
+// that must stay as it is, or a part of one, or for another result.
+func (l *lowerer) sharedIn(n *graph.Node, buffer int) bool {
+	for k, a := range n.Args {
+		if r := l.ref[a.ID]; r.Buffer == buffer && !(slices.Contains(n.Op.InPlace, k) && l.s.whole(&r)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(n.Results, func(v *graph.Value) bool { return l.ref[v.ID].Name != "" && l.ref[v.ID].Buffer == buffer })
+}
+
+// mayTake reports whether a result of type t may lie where r does: in the arena, and
+// element by element.
+func (s *Schedule) mayTake(t graph.Type, r *Ref) bool {
+	b := &s.Buffers[r.Buffer]
+	bytes, space, err := sizeOf(s.Local(t))
+	return err == nil && b.Space >= PerToken && b.Space == space && b.Bytes == bytes && b.Type.DType == t.DType && s.whole(r) &&
+		r.Stride == graph.RowElems(s.Local(t).Dims)
+}
+
+// whole reports whether a tensor is all of its buffer.
+func (s *Schedule) whole(r *Ref) bool {
+	local := s.Local(r.Type)
+	bytes, _, err := sizeOf(local)
+	return err == nil && r.Offset == 0 && bytes == s.Buffers[r.Buffer].Bytes && r.Stride == graph.RowElems(local.Dims)
+}
+
+// intended reports whether result k of a step may lie where operand i does.
+func (s *Schedule) intended(st *Step, k, i int) bool {
+	to, from := &st.Results[k], &st.Args[i]
+	if to.Buffer != from.Buffer || !s.whole(to) || !s.whole(from) || to.Type.DType != from.Type.DType || to.Stride != from.Stride {
+		return false
+	}
+	if st.Kind == Launch {
+		return slices.Contains(st.Op.InPlace, i)
+	}
+	return st.Op.Name == "all_reduce" && i == k
+}
