@@ -10,7 +10,6 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
-	"github.com/krait-ml/krait/passes"
 )
 
 // large are published sizes, with two layers.
@@ -64,9 +63,6 @@ func footprintOf(t *testing.T, g *graph.Graph, sharding Sharding) *footprint {
 	t.Helper()
 	g, err := Shard(g, sharding)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if g, err = passes.Fuse(g); err != nil {
 		t.Fatal(err)
 	}
 	schedules, err := lowering.Lower(g)

@@ -344,22 +344,21 @@ func (s *search) launch(st *state, kind string, c conversion, after int, then fu
 		st.cost.others++
 	}
 	st.cost.moved++
-	st.cost.sent += sentBytes(kind, s.Values[c.value], s.Ranks)
+	op, _ := graph.Lookup(kind)
+	st.cost.sent += s.ring(op, c.value)
 	list := append(slices.Clone(st.copies[c.value]), there{c.to, after})
 	slices.SortFunc(list, func(a, b there) int { return a.layout - b.layout })
 	st.copies[c.value] = list
 	then(st, after)
 }
 
-// sentBytes is what all ranks send for one token: a ring sends every byte p-1
-// times to gather or to scatter it, and twice as often to reduce it for all.
-func sentBytes(kind string, v *graph.Value, ranks int) int64 {
-	bytes := v.Type.Bytes().At(graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}) * int64(ranks-1)
-	if kind == "all_reduce" {
-		bytes *= 2
-	}
-	return bytes
+// ring is what all ranks send for one token when a value goes through a collective.
+func (s *search) ring(op *graph.Op, v int) int64 {
+	return graph.Sent(op, s.Values[v].Type, s.Ranks).At(oneToken)
 }
+
+// oneToken is the batch for which bytes are compared.
+var oneToken = graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
 
 func (s *search) stuck(n *graph.Node) error {
 	list := ""
