@@ -20,11 +20,11 @@ func TestPartitionIsTheMinimum(t *testing.T) {
 			o.Ops = []string{"matmul", "matmul", "matmul", "add", "mul", "silu", "bias", "field", "concat", "head_down", "group_rmsnorm"}
 		}
 		ranks := 2 + int(seed%7)
-		source, err := passes.Run(graphgen.Source(seed, o), []string{"unpack", "decompose"}, passes.Options{Ranks: ranks})
+		source, err := passes.Compile(graphgen.Source(seed, o), passes.Options{Ranks: ranks, Stop: graph.UnpackedStage})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		g, err := passes.Run(source, []string{"partition", "merge"}, passes.Options{Ranks: ranks})
+		g, err := passes.Compile(source, passes.Options{Ranks: ranks, Stop: graph.PartitionedStage})
 		if err != nil {
 			if least := total(minimum(source, ranks, Options{})); least.None == "" || least.Unknown != "" {
 				t.Fatalf("seed %d on %d ranks: %v; the class has a placement\n%s", seed, ranks, err, graph.Print(source))
