@@ -14,6 +14,11 @@ func dce(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	if len(g.Outputs) == 0 {
 		return nil, errors.New("the graph has no output, so nothing of it is needed; name one by a line such as output y = %y")
 	}
+	return withoutDead(g)
+}
+
+// withoutDead is the graph without what its outputs and states do not need.
+func withoutDead(g *graph.Graph) (*graph.Graph, error) {
 	needed := map[*graph.Value]bool{}
 	for _, o := range g.Outputs {
 		needed[o.Value] = true

@@ -30,7 +30,11 @@ func unpack(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 			return nil, err
 		}
 	}
-	return u.finish()
+	out, err := u.finish()
+	if err != nil || len(out.Outputs) == 0 {
+		return out, err
+	}
+	return withoutDead(out) // of values side by side only some fields may be used
 }
 
 type unpacker struct {
