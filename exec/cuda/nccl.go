@@ -17,7 +17,8 @@ type ncclCall struct {
 	format     driver.Format
 }
 
-// join lets the ranks meet.
+// join lets the ranks meet. Each thread has its own error and its own places of the
+// list: ranks have their communicators when all have joined.
 func (m *machine) join() error {
 	id, err := m.device.Driver.UniqueID()
 	if err != nil {
@@ -25,15 +26,27 @@ func (m *machine) join() error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return m.each(func(g *gpu) error {
+	joined := make([]driver.Collectives, len(m.ranks))
+	err = m.each(func(g *gpu) error {
 		for _, r := range g.ranks {
-			if r.nccl, err = m.device.Driver.Join(ctx, g.ctx, id, len(m.ranks), r.s.Rank); err != nil {
+			c, err := m.device.Driver.Join(ctx, g.ctx, id, len(m.ranks), r.s.Rank)
+			if err != nil {
 				cancel() // the others would wait for this one
 				return r.where(err)
 			}
+			joined[r.s.Rank] = c
 		}
 		return nil
 	})
+	for i, c := range joined {
+		switch {
+		case err == nil:
+			m.ranks[i].nccl = c
+		case c != nil:
+			_ = c.Abort() // err is the one to tell
+		}
+	}
+	return err
 }
 
 // viaNCCL issues the collective: its operands are made contiguous, the calls of a
