@@ -19,7 +19,8 @@ type gpu struct {
 	gemm    driver.GEMM // nil without cuBLAS
 	lent    memory      // what cuBLAS works in, so that products can be captured
 	ptx     map[string][]byte
-	moves   int // how often memory has moved, and plans were forgotten
+	moves   int   // how often memory has moved, and plans were forgotten
+	next    batch // of the step
 }
 
 // openGPU opens a device on a thread of its own.

@@ -15,26 +15,30 @@ type batch struct{ plans []*plan }
 // captured: what kernels and libraries do once must not be in the graph.
 const captureAfter = 1
 
-// launch issues the batch: as a graph where one is worth it, else launch by launch.
-func (b *batch) launch(ctx context.Context, plain bool) error {
+// due reports whether the batch is to be captured now.
+func (b *batch) due() bool {
 	first := b.plans[0]
-	if first.graph == nil && !plain && first.used >= captureAfter && first.decodes() {
-		if err := b.capture(ctx); err != nil {
-			return err
-		}
-	}
-	first.used++
-	if first.graph != nil {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("stopped before the step: %w", err)
-		}
-		return first.rank.where(first.graph.Launch(first.rank.compute))
-	}
-	return b.issue(ctx)
+	return first.graph == nil && first.used >= captureAfter && first.decodes()
 }
 
-// capture makes a graph of the batch: all streams hang on rank 0's.
+// launch issues the batch: as the graph, where it was captured, else launch by launch.
+func (b *batch) launch(ctx context.Context) error {
+	first := b.plans[0]
+	first.used++
+	if first.graph == nil {
+		return b.issue(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped before the step: %w", err)
+	}
+	return first.rank.where(first.graph.Launch(first.rank.compute))
+}
+
+// capture makes a graph of the batch, if it is due: all streams hang on rank 0's.
 func (b *batch) capture(ctx context.Context) error {
+	if !b.due() {
+		return nil
+	}
 	origin := b.plans[0].rank
 	if err := origin.compute.BeginCapture(); err != nil {
 		return origin.where(err)

@@ -35,6 +35,21 @@ func (d failsToJoin) Join(ctx context.Context, c driver.Context, id driver.Uniqu
 	return x, err
 }
 
+// TestLateDevice: no GPU begins with collectives while another, whichever it is,
+// still allocates, frees, loads or captures: it would wait for them, and they for it.
+func TestLateDevice(t *testing.T) {
+	t.Parallel()
+	m := open(t, "mamba-a", 2, "channel")
+	one := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})})
+	defer one.Close()
+	want := run(t, one)
+	for late := 1; late <= 2; late++ {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2, Late: late})})
+		compare(t, "with a late device", run(t, e), want, 0)
+		e.Close()
+	}
+}
+
 // TestFailedJoin: whichever rank cannot join, its error is returned, and no rank
 // that could hides it. The race detector sees what the joins share.
 func TestFailedJoin(t *testing.T) {

@@ -89,7 +89,9 @@ func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
 // run lets every GPU issue the plans of its ranks, and waits for them.
 //
 // GPUs that meet in collectives all run the step, or none: where one stopped in the
-// middle, the others would wait for it.
+// middle, the others would wait for it. And none begins before all have what they
+// allocate, load or instantiate: that waits for what runs on the others, which may be
+// a collective that waits for this one.
 func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stopped before the step: %w", err)
@@ -97,32 +99,56 @@ func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) erro
 	if len(m.gpus) > 1 {
 		ctx = context.WithoutCancel(ctx)
 	}
+	if err := m.each(func(g *gpu) error { return g.prepare(plan) }); err != nil {
+		return err
+	}
+	if m.wantsGraph() {
+		if err := m.each(func(g *gpu) error { return g.next.capture(ctx) }); err != nil {
+			return err
+		}
+	}
 	return m.each(func(g *gpu) error {
-		ranks := g.ranks
-		var b batch
-		for moves := -1; moves != g.moves; { // memory only grows, so this ends
-			moves, b.plans = g.moves, nil
-			for _, r := range ranks {
-				p, err := plan(r)
-				if err != nil {
-					return r.where(err)
-				}
-				b.plans = append(b.plans, p)
-			}
-		}
-		for _, p := range b.plans {
-			if err := p.fill(); err != nil {
-				return p.rank.where(err)
-			}
-		}
-		err := b.launch(ctx, m.device.NoGraphs)
-		for _, r := range ranks { // what was issued runs, whatever happened since
+		err := g.next.launch(ctx)
+		for _, r := range g.ranks { // what was issued runs, whatever happened since
 			if e := r.settle(err != nil); err == nil {
 				err = r.where(e)
 			}
 		}
 		return err
 	})
+}
+
+// prepare finds or makes the plans of the GPU's ranks, and fills in the inputs.
+func (g *gpu) prepare(plan func(*rank) (*plan, error)) error {
+	for moves := -1; moves != g.moves; { // memory only grows, so this ends
+		moves, g.next.plans = g.moves, nil
+		for _, r := range g.ranks {
+			p, err := plan(r)
+			if err != nil {
+				return r.where(err)
+			}
+			g.next.plans = append(g.next.plans, p)
+		}
+	}
+	for _, p := range g.next.plans {
+		if err := p.fill(); err != nil {
+			return p.rank.where(err)
+		}
+	}
+	return nil
+}
+
+// wantsGraph reports whether the step is to be captured: on all GPUs, or on none.
+func (m *machine) wantsGraph() bool {
+	if m.device.NoGraphs {
+		return false
+	}
+	for _, g := range m.gpus {
+		if g.next.due() {
+			return true
+		}
+	}
+	return false
 }
 
 // Clear makes the states of a slot zero.

@@ -6,6 +6,11 @@ type UniqueID [128]byte
 // Collectives is one rank's communicator. Each call puts work into a stream;
 // it runs when all ranks it is about have come to it. All ranks make the same
 // calls in the same order; send and receive match in the order of each pair.
+//
+// What allocates, frees, loads a module or ends a capture may wait for the work of
+// all devices of the group, and so for a collective that waits for this rank: all
+// ranks do such things before any of them begins with collectives, and synchronise
+// on the host in between.
 type Collectives interface {
 	// AllReduce sums count elements of all ranks. send may be recv.
 	AllReduce(s Stream, send, recv Ptr, count int64, f Format) error

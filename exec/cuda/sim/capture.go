@@ -103,6 +103,9 @@ func (s *stream) EndCapture() (driver.Graph, error) {
 	if loose := c.loose(tail); loose != nil {
 		return nil, driver.CUDA(call, driver.CaptureUnjoined).Because("stream %d of device %d, with %s", loose.role, loose.p.info.Index, loose.name)
 	}
+	if err := s.quiet("cuGraphInstantiateWithFlags"); err != nil {
+		return nil, err
+	}
 	g := &graph{primary: s.primary, nodes: c.nodes}
 	s.made(g, "graph of %d nodes", g.Nodes())
 	return g, nil

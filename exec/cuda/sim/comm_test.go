@@ -13,9 +13,20 @@ import (
 	"github.com/krait-ml/krait/exec/cuda/driver/drivertest"
 )
 
+// member is a rank's device, with memory from before the ranks joined.
+type member struct {
+	*drivertest.Device
+	free driver.Ptr
+}
+
+func (m *member) Words(n int) driver.Ptr {
+	m.free += driver.Ptr(4 * n)
+	return m.free - driver.Ptr(4*n)
+}
+
 // each runs a function for every rank, each on its thread and device, and
 // returns the errors.
-func each(t *testing.T, d *Driver, ranks int, do func(v *drivertest.Device, x driver.Collectives, rank int) error) []error {
+func each(t *testing.T, d *Driver, ranks int, do func(v *member, x driver.Collectives, rank int) error) []error {
 	t.Helper()
 	id, err := d.UniqueID()
 	if err != nil {
@@ -25,7 +36,8 @@ func each(t *testing.T, d *Driver, ranks int, do func(v *drivertest.Device, x dr
 	var all sync.WaitGroup
 	for rank := range ranks {
 		all.Go(func() {
-			v := drivertest.Open(t, d, rank)
+			v := &member{Device: drivertest.Open(t, d, rank)}
+			v.free = v.Device.Words(64)
 			x, err := d.Join(t.Context(), v.Context, id, ranks, rank)
 			if err == nil {
 				err = do(v, x, rank)
@@ -62,7 +74,7 @@ func TestMismatch(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			errs := each(t, New(Options{Devices: 2}), 2, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+			errs := each(t, New(Options{Devices: 2}), 2, func(v *member, x driver.Collectives, rank int) error {
 				s, p := v.NewStream(), v.Words(8)
 				v.Must(s.Fill(p, 0, 32))
 				if err := calls[rank](x, s, p); err != nil {
@@ -113,7 +125,7 @@ func TestJoin(t *testing.T) {
 // aborted, and then its stream goes on.
 func TestAbort(t *testing.T) {
 	comms := make(chan driver.Collectives, 1)
-	errs := each(t, New(Options{Devices: 2}), 2, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+	errs := each(t, New(Options{Devices: 2}), 2, func(v *member, x driver.Collectives, rank int) error {
 		if rank == 1 { // fails, and aborts all
 			v.Must(x.Abort())
 			return (<-comms).Abort()
@@ -134,7 +146,7 @@ func TestAbort(t *testing.T) {
 // TestAbortOne: a rank whose peer has aborted learns of it at once if it asks,
 // and does not wait forever if it does not.
 func TestAbortOne(t *testing.T) {
-	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *member, x driver.Collectives, rank int) error {
 		if rank == 1 {
 			return x.Abort()
 		}
@@ -155,7 +167,7 @@ func TestAbortOne(t *testing.T) {
 // TestPatience: a wait that nothing ends says what is missing.
 func TestPatience(t *testing.T) {
 	gate := make(chan bool)
-	each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+	each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *member, x driver.Collectives, rank int) error {
 		defer x.Abort()
 		s, behind, p := v.NewStream(), v.NewStream(), v.Words(1)
 		v.Must(s.Fill(p, 0, 4))
@@ -176,7 +188,7 @@ func TestPatience(t *testing.T) {
 
 // TestLostRank: when a rank's kernel faults, the others hear of it.
 func TestLostRank(t *testing.T) {
-	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *member, x driver.Collectives, rank int) error {
 		s, p := v.NewStream(), v.Words(1)
 		v.Must(s.Fill(p, 0, 4))
 		if rank == 1 {
@@ -198,7 +210,7 @@ func TestCollectiveOrder(t *testing.T) {
 		d := New(Options{Devices: ranks, Seed: seed})
 		wrong := false
 		var mu sync.Mutex
-		each(t, d, ranks, func(v *drivertest.Device, x driver.Collectives, rank int) error {
+		each(t, d, ranks, func(v *member, x driver.Collectives, rank int) error {
 			compute, comm := v.NewStream(), v.NewStream()
 			p, q := v.Words(1), v.Words(1)
 			e := v.NewEvent(false)
@@ -228,3 +240,57 @@ func TestCollectiveOrder(t *testing.T) {
 	}
 	t.Logf("%d of 20 seeds found it", found)
 }
+
+// TestPeersWait: whoever allocates, frees or loads, while a collective of another
+// device waits for this one, is told so; once the collective is called or given up,
+// he may.
+func TestPeersWait(t *testing.T) {
+	type thread struct {
+		*member
+		s    driver.Stream
+		p    driver.Ptr
+		host []byte
+	}
+	for name, do := range map[string]func(v thread) error{
+		"cuMemAlloc_v2":      func(v thread) error { return erring(v.Alloc(4)) },
+		"cuMemFree_v2":       func(v thread) error { return v.Release(v.p) },
+		"cuMemHostAlloc":     func(v thread) error { return erring(v.AllocHost(4)) },
+		"cuMemFreeHost":      func(v thread) error { return v.ReleaseHost(v.host) },
+		"cuModuleLoadDataEx": func(v thread) error { return erring(v.Module(nil, "m")) },
+		"cublasCreate_v2":    func(v thread) error { return erring(v.GEMM()) },
+		"cuGraphInstantiateWithFlags": func(v thread) error {
+			v.Must(v.s.BeginCapture())
+			return erring(v.s.EndCapture())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ready, called := make(chan bool), make(chan driver.Collectives)
+			errs := each(t, New(Options{Devices: 2, Patience: 20 * time.Millisecond}), 2, func(v *member, x driver.Collectives, rank int) error {
+				s, p := v.NewStream(), v.Words(1)
+				if rank == 0 {
+					<-ready
+					v.Must(s.Fill(p, 0, 4))
+					v.Must(x.AllReduce(s, p, p, 1, driver.F32))
+					called <- x
+					return nil
+				}
+				host, err := v.AllocHost(4)
+				v.Must(err)
+				q, err := v.Alloc(4)
+				v.Must(err)
+				close(ready)
+				other := <-called
+				contains(t, do(thread{v, s, q, host}), nil, name+": device 1 waits for all devices of its group, and ncclAllReduce of rank 0 on device 0 waits for rank 1, which has not called it")
+				v.Must(v.Synchronize()) // waits for this device alone
+				v.Must(other.Abort())
+				v.Must(v.Release(q))
+				return v.ReleaseHost(host)
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func erring[T any](_ T, err error) error { return err }

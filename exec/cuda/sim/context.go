@@ -72,10 +72,10 @@ func (p *primary) enterAlone(call string) error {
 	return nil
 }
 
-// enterToFree is enterAlone for calls that give something back, which they do on
+// enterToFree is enterWithPeers for calls that give something back, which they do on
 // a lost context, too: the lock is taken then, and err is the loss.
 func (p *primary) enterToFree(call string) (locked bool, err error) {
-	if err = p.enterAlone(call); err == nil {
+	if err = p.enterWithPeers(call); err == nil {
 		return true, nil
 	}
 	p.mu.Lock()

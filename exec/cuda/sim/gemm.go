@@ -17,7 +17,7 @@ func (c *contextHandle) GEMM() (driver.GEMM, error) {
 	if c.o.NoBLAS {
 		return nil, notInstalled("cuBLAS")
 	}
-	if err := c.enterAlone("cublasCreate_v2"); err != nil {
+	if err := c.enterWithPeers("cublasCreate_v2"); err != nil {
 		return nil, err
 	}
 	defer c.mu.Unlock()

@@ -43,7 +43,7 @@ func (p *primary) MemInfo() (free, total int64, err error) {
 
 func (p *primary) Alloc(bytes int64) (driver.Ptr, error) {
 	const call = "cuMemAlloc_v2"
-	if err := p.enterAlone(call); err != nil {
+	if err := p.enterWithPeers(call); err != nil {
 		return 0, err
 	}
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ const released = 0xdb
 
 func (p *primary) AllocHost(bytes int64) ([]byte, error) {
 	const call = "cuMemHostAlloc"
-	if err := p.enterAlone(call); err != nil {
+	if err := p.enterWithPeers(call); err != nil {
 		return nil, err
 	}
 	defer p.mu.Unlock()

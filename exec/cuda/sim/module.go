@@ -23,7 +23,7 @@ type module struct {
 // Module parses PTX. What the interpreter does not know is an error here.
 func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) {
 	const call = "cuModuleLoadDataEx"
-	if err := c.enterAlone(call); err != nil {
+	if err := c.enterWithPeers(call); err != nil {
 		return nil, err
 	}
 	defer c.mu.Unlock()

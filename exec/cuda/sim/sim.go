@@ -14,7 +14,9 @@
 // Memory is checked by package ptx: kernels may not leave allocations, nor read
 // what nobody has written; neither may copies to the host, products and
 // collectives, for which a GPU would give garbage. Memory released while work
-// still uses it faults when the work runs. Copies read and write pinned memory
+// still uses it faults when the work runs. Who allocates, frees or loads waits for
+// what runs on the other devices of a group: where that waits for him in turn, it
+// is an error after a while. Copies read and write pinned memory
 // when they run; released pinned memory is overwritten.
 //
 // # Rules
@@ -46,6 +48,10 @@ type Options struct {
 	// Patience is how long a wait may last in which nothing can run, as for a
 	// collective that another rank does not call. 0: 20 s.
 	Patience time.Duration
+
+	// Late is a device, counted from 1, that comes late to whatever allocates, frees
+	// or loads: the others go ahead, if nothing holds them. 0: none.
+	Late int
 
 	FailAlloc  int  // the Alloc, counted from 1 over all devices, that finds no memory; 0: none
 	LoseDevice int  // the kernel, counted from 1 as they run, whose device is lost; 0: none

@@ -23,7 +23,7 @@ func collectives(t *testing.T, d driver.Driver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &ranks{id: id, n: min(len(list), 4)}
+	g := &ranks{id: id, n: min(len(list), 4), gate: make(chan bool), failed: make(chan bool)}
 	var all sync.WaitGroup
 	for rank := range g.n {
 		all.Go(func() {
@@ -39,6 +39,28 @@ type ranks struct {
 	n    int
 	mu   sync.Mutex
 	made []driver.Collectives
+
+	waiting int
+	gate    chan bool // closed when all wait
+	failed  chan bool // closed when one fails
+}
+
+// meet waits for all ranks on the host. Whatever allocates, frees or loads comes
+// before it, and collectives after: see [driver.Collectives].
+func (g *ranks) meet(v *Device) {
+	v.Helper()
+	g.mu.Lock()
+	gate := g.gate
+	if g.waiting++; g.waiting == g.n {
+		close(gate)
+		g.waiting, g.gate = 0, make(chan bool)
+	}
+	g.mu.Unlock()
+	select {
+	case <-gate:
+	case <-g.failed:
+		v.Fatal("another rank failed")
+	}
 }
 
 // join makes a rank's communicator. If the rank's test fails, all are aborted,
@@ -59,6 +81,11 @@ func (g *ranks) join(v *Device, rank int) driver.Collectives {
 		for _, x := range g.made {
 			x.Abort()
 		}
+		select {
+		case <-g.failed:
+		default:
+			close(g.failed)
+		}
 	})
 	return x
 }
@@ -67,13 +94,14 @@ func (g *ranks) join(v *Device, rank int) driver.Collectives {
 func (g *ranks) run(v *Device, rank int) {
 	x, s := g.join(v, rank), v.NewStream()
 	n, me := g.n, float32(rank+1)
-	a, b := v.Words(2*n), v.Words(2*n)
+	a, b, c := v.Words(2*n), v.Words(2*n), v.Words(1)
 	mine := make([]float32, 2*n) // 1, 2, 3, … times the rank's number
 	for i := range mine {
 		mine[i] = me * float32(i+1)
 	}
 	v.Must(s.CopyIn(a, floats(mine...)))
 	sum := float32(n * (n + 1) / 2)
+	g.meet(v)
 
 	v.Must(x.AllReduce(s, a, b, int64(2*n), driver.F32))
 	want := make([]float32, 2*n)
@@ -104,18 +132,18 @@ func (g *ranks) run(v *Device, rank int) {
 	v.Must(x.AllReduce(s, a, a, 2, driver.F32)) // in place
 	v.WantFloats(s, a, sum, 2*sum)
 	v.Must(x.AsyncError())
-	g.graph(v, x, s)
+	g.graph(v, x, s, c)
 }
 
 // graph captures a sum over all ranks.
-func (g *ranks) graph(v *Device, x driver.Collectives, s driver.Stream) {
-	a := v.Words(1)
+func (g *ranks) graph(v *Device, x driver.Collectives, s driver.Stream, a driver.Ptr) {
 	v.Must(s.CopyIn(a, floats(1)))
 	v.Must(s.BeginCapture())
 	v.Must(x.AllReduce(s, a, a, 1, driver.F32))
 	v.Must(x.AllReduce(s, a, a, 1, driver.F32))
 	graph, err := s.EndCapture()
 	v.Must(err)
+	g.meet(v)
 	for range 2 {
 		v.Must(graph.Launch(s))
 	}
