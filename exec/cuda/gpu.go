@@ -16,8 +16,6 @@ type gpu struct {
 	work    chan func() // for the thread; closed when it ends
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
-	gemm    driver.GEMM // nil without cuBLAS
-	lent    memory      // what cuBLAS works in, so that products can be captured
 	ptx     map[string][]byte
 	moves   int   // how often memory has moved, and plans were forgotten
 	next    batch // of the step
@@ -42,16 +40,7 @@ func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
 		if g.ctx, err = d.Driver.Open(info.Index); err != nil {
 			return err
 		}
-		if err := g.ctx.Bind(); err != nil {
-			return err
-		}
-		if d.NoGEMM {
-			return nil
-		}
-		if g.gemm, err = g.ctx.GEMM(); errors.Is(err, driver.ErrMissingLibrary) || errors.Is(err, driver.ErrUnsupported) {
-			g.gemm, err = nil, nil // Krait's kernels do without
-		}
-		return err
+		return g.ctx.Bind()
 	})
 	if err != nil {
 		g.close()
@@ -111,9 +100,6 @@ func (g *gpu) close() error {
 	if g.ctx != nil {
 		err = g.do(func() error {
 			var errs []error
-			if g.gemm != nil {
-				errs = append(errs, g.gemm.Close(), g.lent.release(g))
-			}
 			for _, m := range g.modules {
 				errs = append(errs, m.Close())
 			}
@@ -122,22 +108,6 @@ func (g *gpu) close() error {
 	}
 	close(g.work)
 	return err
-}
-
-// lendWorkspace gives cuBLAS the memory that NVIDIA recommends, once.
-func (g *gpu) lendWorkspace() error {
-	bytes := int64(4 << 20)
-	if g.ctx.Device().Capability[0] >= 9 {
-		bytes = 32 << 20
-	}
-	moved, err := g.lent.reserve(g, bytes)
-	if err != nil {
-		return fmt.Errorf("workspace of cuBLAS: %w", err)
-	}
-	if !moved {
-		return nil
-	}
-	return g.gemm.SetWorkspace(g.lent.ptr, bytes)
 }
 
 // memory is device memory that only grows.

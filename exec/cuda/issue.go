@@ -180,10 +180,7 @@ func (r *rank) put(a *action) error {
 	case a.kind == lowering.Wait:
 		return s.Wait(r.events[a.event])
 	case a.gemm != nil:
-		if err := r.gpu.gemm.SetStream(s); err != nil {
-			return err
-		}
-		return r.gpu.gemm.Gemm(a.gemm)
+		return r.gemm.Gemm(a.gemm) // in the compute stream
 	}
 	return s.Launch(a.fn, &a.config)
 }

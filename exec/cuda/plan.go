@@ -257,62 +257,6 @@ func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([
 	return out, nil
 }
 
-// gemmRows is from how many rows on a product is cuBLAS's.
-const gemmRows = 33
-
-// product is the call of cuBLAS that computes a matmul, or nil where Krait's
-// kernels do: for few rows, where there is no cuBLAS, and where weights of 16
-// bits are multiplied in f32.
-func (b *builder) product(c *call) *driver.GemmCall {
-	if c.step.Op.Name != "matmul" || b.r.gpu.gemm == nil {
-		return nil
-	}
-	x, w, y := &c.on.Args[0], &c.on.Args[1], &c.on.Results[0]
-	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 {
-		return nil
-	}
-	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride}
-	switch {
-	case w.DType == graph.F32 && b.r.machine.device.Math == kernels.BF16:
-		g.In = driver.TF32
-	case w.DType == graph.F32:
-	case b.r.machine.device.Math == kernels.BF16:
-		g.In = formatOf(w.DType)
-	default:
-		return nil
-	}
-	return g
-}
-
-// gemm appends a product; activations are rounded to the weight's format first.
-func (b *builder) gemm(c *call, g *driver.GemmCall) error {
-	if err := b.r.gpu.lendWorkspace(); err != nil {
-		return err
-	}
-	if g.In == driver.BF16 || g.In == driver.F16 {
-		x := c.on.Args[0]
-		to := x
-		to.DType, to.Ptr, to.Stride = c.on.Args[1].DType, c.on.Scratch, g.K
-		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
-		if err := b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x)); err != nil {
-			return err
-		}
-	}
-	b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: g})
-	return nil
-}
-
-func formatOf(d graph.DType) driver.Format {
-	switch d {
-	case graph.F16:
-		return driver.F16
-	case graph.BF16:
-		return driver.BF16
-	}
-	return driver.F32
-}
-
 // decodes reports whether a batch is worth a captured graph: a token per sequence.
 func (p *plan) decodes() bool {
 	for key, q := range p.rank.plans {

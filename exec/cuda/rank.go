@@ -19,6 +19,7 @@ type rank struct {
 	events        []driver.Event // of the schedule
 	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
 	nccl          driver.Collectives
+	gemm          gemm
 
 	memory  []driver.Ptr // by buffer: parameters, states, caches, constants
 	arena   memory
@@ -42,6 +43,9 @@ func (r *rank) where(err error) error {
 // load allocates memory and loads the weights.
 func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 	if err := r.makeStreams(); err != nil {
+		return err
+	}
+	if err := r.gemm.open(r); err != nil {
 		return err
 	}
 	for i, b := range r.s.Buffers {
@@ -175,6 +179,7 @@ func (r *rank) close() []error {
 	if r.nccl != nil {
 		failed(r.nccl.Close())
 	}
+	failed(r.gemm.close(r.gpu))
 	for _, p := range r.memory {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))

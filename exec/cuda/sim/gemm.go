@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/krait-ml/krait/exec/cuda/driver"
@@ -11,7 +13,18 @@ type gemm struct {
 	*primary
 	on     *stream
 	closed bool
+	work   workspace
 }
+
+// workspace is where products keep what they have summed so far, until they are
+// done: those that use one at the same time spoil each other's.
+type workspace struct {
+	lent driver.Ptr // 0: the handle has some of its own
+	own  []byte
+}
+
+// workspaceTag is the size of what a simulated product keeps there.
+const workspaceTag = 8
 
 func (c *contextHandle) GEMM() (driver.GEMM, error) {
 	if c.o.NoBLAS {
@@ -46,7 +59,7 @@ func (g *gemm) SetStream(on driver.Stream) error {
 	return nil
 }
 
-// SetWorkspace checks the memory; the simulation needs none.
+// SetWorkspace checks the memory.
 func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
 	const call = "cublasSetWorkspace_v2"
 	if err := g.enter(call); err != nil {
@@ -56,7 +69,14 @@ func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
 	if g.closed {
 		return closedError(call, g)
 	}
-	return g.owns(call, p, bytes)
+	if err := g.owns(call, p, bytes); err != nil {
+		return err
+	}
+	g.work = workspace{lent: p}
+	if bytes < workspaceTag {
+		g.work = workspace{}
+	}
+	return nil
 }
 
 func (g *gemm) Gemm(c *driver.GemmCall) error {
@@ -81,7 +101,45 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 			return err
 		}
 	}
-	g.on.put(&task{name: call, cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error { return g.multiply(a, b, out, add) }})
+	if g.on.capture != nil && g.work.lent == 0 {
+		return g.on.capture.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("no workspace was lent, and allocating some cannot be captured"))
+	}
+	if g.work.own == nil && g.work.lent == 0 {
+		g.work.own = make([]byte, workspaceTag)
+	}
+	g.counts.products++
+	number := uint64(g.counts.products)
+	in := g.work // as it is now
+	g.on.put(&task{name: call, marker: true, work: func() error { return g.beginProduct(in, number) }})
+	g.on.put(&task{name: call, cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
+		if err := g.endProduct(in, number); err != nil {
+			return err
+		}
+		return g.multiply(a, b, out, add)
+	}})
+	return nil
+}
+
+// beginProduct is the first half of a product, which leaves its number in the workspace.
+func (d *Driver) beginProduct(in workspace, number uint64) error {
+	if in.lent == 0 {
+		binary.LittleEndian.PutUint64(in.own, number)
+		return nil
+	}
+	return d.mem.Write(uint64(in.lent), binary.LittleEndian.AppendUint64(nil, number))
+}
+
+// endProduct is the second half, which must find it there.
+func (d *Driver) endProduct(in workspace, number uint64) error {
+	var tag [workspaceTag]byte
+	if copy(tag[:], in.own); in.lent != 0 {
+		if err := d.mem.Read(uint64(in.lent), tag[:]); err != nil {
+			return err
+		}
+	}
+	if binary.LittleEndian.Uint64(tag[:]) != number {
+		return errors.New("the product's workspace was overwritten while it was used: another stream has the same")
+	}
 	return nil
 }
 

@@ -378,3 +378,72 @@ func TestLaunchRules(t *testing.T) {
 	contains(t, f.SetMaxShared(100<<10), nil, "at most 101376")
 	v.Must(s.Synchronize())
 }
+
+// TestWorkspace: products on two streams that share a workspace are found out, be it
+// lent or the handle's own; those with one each, or with an order, are not. What is
+// captured needs one that was lent.
+func TestWorkspace(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		one, lent     bool // handle; workspace
+		ordered, same bool // by an event; one workspace for both handles
+		fails         bool
+	}{
+		{name: "a handle", one: true, fails: true},
+		{name: "a handle and a workspace", one: true, lent: true, fails: true},
+		{name: "two handles and a workspace", lent: true, same: true, fails: true},
+		{name: "in order", one: true, lent: true, ordered: true},
+		{name: "two workspaces", lent: true},
+		{name: "two handles"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found := 0
+			for seed := range uint64(60) {
+				v := drivertest.Open(t, New(Options{Seed: seed}), 0)
+				streams := [2]driver.Stream{v.NewStream(), v.NewStream()}
+				x, shared := v.Words(8), v.Words(8)
+				v.Must(streams[0].Fill(x, 0, 32))
+				v.Must(v.Synchronize())
+				var h [2]driver.GEMM
+				var err error
+				for i := range h {
+					if h[i] = h[0]; i == 0 || !c.one {
+						h[i], err = v.GEMM()
+						v.Must(err)
+						defer h[i].Close()
+					}
+					work := shared
+					if !c.same && i > 0 {
+						work = v.Words(8)
+					}
+					if c.lent && (i == 0 || !c.one) {
+						v.Must(h[i].SetWorkspace(work, 32))
+					}
+				}
+				for n := range 4 {
+					i := n % 2
+					v.Must(h[i].SetStream(streams[i]))
+					v.Must(h[i].Gemm(&driver.GemmCall{M: 1, N: 1, K: 1, A: x, B: x, C: x + driver.Ptr(4+4*i), LDA: 1, LDB: 1, LDC: 1}))
+					if e := v.NewEvent(false); c.ordered {
+						v.Must(streams[i].Record(e))
+						v.Must(streams[1-i].Wait(e))
+					}
+				}
+				if err := v.Synchronize(); err != nil {
+					found++
+					contains(t, err, nil, "workspace was overwritten")
+				}
+			}
+			if (found > 0) != c.fails {
+				t.Errorf("%d of 60 seeds found it", found)
+			}
+		})
+	}
+	v := drivertest.Open(t, New(Options{}), 0)
+	s, x := v.NewStream(), v.Words(1)
+	h, err := v.GEMM()
+	v.Must(err)
+	v.Must(h.SetStream(s))
+	v.Must(s.BeginCapture())
+	contains(t, h.Gemm(&driver.GemmCall{M: 1, N: 1, K: 1, A: x, B: x, C: x, LDA: 1, LDB: 1, LDC: 1}), nil, "no workspace was lent")
+}

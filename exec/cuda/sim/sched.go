@@ -15,7 +15,8 @@ type task struct {
 	work  func() error
 	cost  time.Duration // on the simulated clock
 	calls []*call       // of a collective
-	// marker: it does no work, but marks a place or waits.
+	// marker: it marks a place, waits, or is the first half of a product; graphs do
+	// not count it.
 	marker bool
 }
 

@@ -73,7 +73,7 @@ type Driver struct {
 	captures map[int]*capture // of each thread
 	groups   map[driver.UniqueID]*group
 	leaked   []string // by contexts that are closed
-	counts   struct{ allocs, kernels, ids, made int }
+	counts   struct{ allocs, kernels, ids, made, products int }
 
 	scheduler
 }

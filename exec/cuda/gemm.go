@@ -1,0 +1,115 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// gemm is a rank's cuBLAS: a handle for its compute stream, and memory that the
+// products work in. Ranks that share a GPU do not share it: nothing orders their
+// products.
+type gemm struct {
+	driver.GEMM        // nil without cuBLAS
+	lent        memory // so that products can be captured
+}
+
+// open makes the handle, where there is cuBLAS; Krait's kernels do without.
+func (g *gemm) open(r *rank) error {
+	if r.machine.device.NoGEMM {
+		return nil
+	}
+	h, err := r.gpu.ctx.GEMM()
+	if errors.Is(err, driver.ErrMissingLibrary) || errors.Is(err, driver.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	g.GEMM = h
+	return h.SetStream(r.compute)
+}
+
+// lend gives cuBLAS the memory that NVIDIA recommends, once.
+func (g *gemm) lend(on *gpu) error {
+	bytes := int64(4 << 20)
+	if on.ctx.Device().Capability[0] >= 9 {
+		bytes = 32 << 20
+	}
+	moved, err := g.lent.reserve(on, bytes)
+	if err != nil {
+		return fmt.Errorf("workspace of cuBLAS: %w", err)
+	}
+	if !moved {
+		return nil
+	}
+	return g.SetWorkspace(g.lent.ptr, bytes)
+}
+
+// close gives the handle back, and then its memory.
+func (g *gemm) close(on *gpu) error {
+	if g.GEMM == nil {
+		return nil
+	}
+	return errors.Join(g.GEMM.Close(), g.lent.release(on))
+}
+
+// gemmRows is from how many rows on a product is cuBLAS's.
+const gemmRows = 33
+
+// product is the call of cuBLAS that computes a matmul, or nil where Krait's
+// kernels do: for few rows, where there is no cuBLAS, and where weights of 16
+// bits are multiplied in f32.
+func (b *builder) product(c *call) *driver.GemmCall {
+	if c.step.Op.Name != "matmul" || b.r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
+		return nil
+	}
+	x, w, y := &c.on.Args[0], &c.on.Args[1], &c.on.Results[0]
+	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 {
+		return nil
+	}
+	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride}
+	switch {
+	case w.DType == graph.F32 && b.r.machine.device.Math == kernels.BF16:
+		g.In = driver.TF32
+	case w.DType == graph.F32:
+	case b.r.machine.device.Math == kernels.BF16:
+		g.In = formatOf(w.DType)
+	default:
+		return nil
+	}
+	return g
+}
+
+// gemm appends a product; activations are rounded to the weight's format first.
+func (b *builder) gemm(c *call, g *driver.GemmCall) error {
+	if err := b.r.gemm.lend(b.r.gpu); err != nil {
+		return err
+	}
+	if g.In == driver.BF16 || g.In == driver.F16 {
+		x := c.on.Args[0]
+		to := x
+		to.DType, to.Ptr, to.Stride = c.on.Args[1].DType, c.on.Scratch, g.K
+		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
+		if err := b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x)); err != nil {
+			return err
+		}
+	}
+	b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: g})
+	return nil
+}
+
+func formatOf(d graph.DType) driver.Format {
+	switch d {
+	case graph.F16:
+		return driver.F16
+	case graph.BF16:
+		return driver.BF16
+	}
+	return driver.F32
+}
