@@ -15,7 +15,7 @@ type gpu struct {
 	ranks   []*rank
 	work    chan func() // for the thread; closed when it ends
 	modules map[string]driver.Module
-	funcs   map[string]driver.Function
+	funcs   map[string]*function
 	ptx     map[string][]byte
 	moves   int   // how often memory has moved, and plans were forgotten
 	next    batch // of the step
@@ -27,7 +27,7 @@ func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
 	if arch == "" {
 		return nil, &driver.Error{Call: "open", Text: fmt.Sprintf("compute capability %d.%d is too low; Krait's kernels need 8.0 (Ampere) or later", info.Capability[0], info.Capability[1]), Kind: driver.ErrNoDriver}
 	}
-	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}, ptx: kernels.PTX(arch)}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}, ptx: kernels.PTX(arch)}
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -63,8 +63,38 @@ func (g *gpu) do(f func() error) error {
 	return <-done
 }
 
-// function finds a kernel; its module is compiled when the first is asked for.
+// function is a kernel, and how much dynamic shared memory it may have so far.
+type function struct {
+	driver.Function
+	shared uint32
+}
+
+// freeShared is how much dynamic shared memory every kernel may have.
+const freeShared = 48 << 10
+
+// allow lets the kernel have as much as the largest launch so far wants.
+func (f *function) allow(shared uint32) error {
+	if shared <= max(f.shared, freeShared) {
+		return nil
+	}
+	if err := f.SetMaxShared(int(shared)); err != nil {
+		return err
+	}
+	f.shared = shared
+	return nil
+}
+
+// function finds the kernel of a launch, ready for it; its module is compiled when
+// the first is asked for.
 func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
+	f, err := g.find(l)
+	if err != nil {
+		return nil, err
+	}
+	return f.Function, f.allow(l.Shared)
+}
+
+func (g *gpu) find(l *kernels.Launch) (*function, error) {
 	key := l.Module + "." + l.Function
 	if f, ok := g.funcs[key]; ok {
 		return f, nil
@@ -85,13 +115,8 @@ func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.Shared > 48<<10 {
-		if err := f.SetMaxShared(int(l.Shared)); err != nil {
-			return nil, err
-		}
-	}
-	g.funcs[key] = f
-	return f, nil
+	g.funcs[key] = &function{Function: f}
+	return g.funcs[key], nil
 }
 
 // close gives the device back and ends the thread.

@@ -95,7 +95,8 @@ func (r *rank) build(key planKey, steps []lowering.Step, whole bool) (*plan, err
 	}
 	for i := range steps {
 		c := call{step: &steps[i]}
-		c.on.Attrs, c.on.Options.Math = c.step.Attrs, r.machine.device.Math
+		c.on.Attrs = c.step.Attrs
+		c.on.Options = kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
 		for _, ref := range c.step.Args {
 			c.on.Args = append(c.on.Args, r.tensor(ref, z))
 		}

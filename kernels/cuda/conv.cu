@@ -9,13 +9,13 @@ DEVICE float bias_of(const float *bias, int c) { return bias ? bias[c] : 0; }
 DEVICE float finish(float sum, bool biased, float b) { return biased ? math::silu(sum + b) : sum; }
 
 // One thread per channel does a piece of piece_tokens tokens of a sequence;
-// blocks are (channels / 128, pieces). The state is read only.
+// blocks are (pieces, channels / 128). The state is read only.
 const int piece_tokens = 32;
 
 KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias) {
 	Piece p;
-	int c = block_x() * 128 + thread();
-	if (!find_piece(seg, seqs, piece_tokens, block_y(), p) || c >= cols)
+	int c = block_y() * 128 + thread();
+	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
 		return;
 	x += p.first * xs + c;
 	y += p.first * ys + c;
@@ -37,8 +37,8 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 // needed again stay in registers, and loads run ahead.
 KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) {
 	Piece p;
-	int c = block_x() * 128 + thread();
-	if (!find_piece(seg, seqs, piece_tokens, block_y(), p) || c >= cols)
+	int c = block_y() * 128 + thread();
+	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
 		return;
 	x += p.first * xs + c;
 	y += p.first * ys + c;
@@ -56,10 +56,10 @@ KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *
 }
 
 // Moves the last inputs of each sequence into its state, after the pieces are
-// done. Blocks are (channels / 128, sequences).
+// done. Blocks are (sequences, channels / 128).
 KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, float *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
-	int c = block_x() * 128 + thread(), keep = width - 1;
-	int first = seg[3 * block_y()], tokens = seg[3 * block_y() + 1], slot = seg[3 * block_y() + 2];
+	int c = block_y() * 128 + thread(), keep = width - 1;
+	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols)
 		return;
 	float *history = state + slot * hs + (i64)c * keep;
@@ -70,10 +70,10 @@ KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, float *sta
 	}
 }
 
-// One token per sequence. Blocks are (channels / 128, sequences).
+// One token per sequence. Blocks are (sequences, channels / 128).
 KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {
-	int c = block_x() * 128 + thread();
-	int first = seg[3 * block_y()], tokens = seg[3 * block_y() + 1], slot = seg[3 * block_y() + 2];
+	int c = block_y() * 128 + thread();
+	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols || tokens < 1)
 		return;
 	float *history = state + slot * hs + (i64)c * (width - 1);

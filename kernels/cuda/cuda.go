@@ -16,6 +16,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -42,6 +43,9 @@ const (
 // Options choose between kernels of an operation.
 type Options struct {
 	Math Math
+	// Shared is the most shared memory of a block, in bytes: operations fall back on
+	// kernels that need less. 0: all that any kernel wants.
+	Shared int
 }
 
 // Call is an operation on tensors: operands and results in the order of the
@@ -55,6 +59,7 @@ type Call struct {
 	Scratch uint64
 
 	launches []Launch
+	err      error // of the first launch that is beyond CUDA's limits
 }
 
 // Launch is one launch of a kernel.
@@ -74,11 +79,11 @@ type Kernel struct {
 // Launches lists what computes the call, in order. They are the same for all
 // calls whose tensors have the same shapes and addresses.
 func (k Kernel) Launches(c *Call) ([]Launch, error) {
-	c.launches = nil
+	c.launches, c.err = nil, nil
 	if err := k.plan(c); err != nil {
 		return nil, err
 	}
-	return c.launches, nil
+	return c.launches, c.err
 }
 
 // Scratch is how many bytes of memory the call needs beside its tensors.
@@ -146,15 +151,21 @@ var Kernels = Set{
 	"add_scaled":    {plan: addScaled},
 }
 
-// launch appends a launch, unless there is nothing to do.
+// launch appends a launch, unless there is nothing to do. The first axis of a grid
+// counts rows, sequences or pieces of them; the others count what a model's sizes
+// bound: columns, heads, experts.
 func (c *Call) launch(module, function string, grid, block [3]int, shared int, params ...any) {
 	l := Launch{Module: module, Function: function, Shared: uint32(shared), Params: Params(params...)}
 	for i := range grid {
 		if grid[i] == 0 {
 			return
 		}
-		if grid[i] < 0 || i > 0 && grid[i] > maxGridYZ {
+		if grid[i] < 0 {
 			panic(fmt.Sprintf("BUG: %s is launched on %v blocks", function, grid))
+		}
+		if most := maxGrid[i]; grid[i] > most && c.err == nil {
+			c.err = fmt.Errorf("kernel %s: a grid of %d x %d x %d blocks; CUDA's have up to %d x %d x %[6]d: split the tensor over more ranks, or the batch",
+				function, grid[0], grid[1], grid[2], maxGrid[0], maxGridYZ)
 		}
 		l.Grid[i], l.Block[i] = uint32(grid[i]), uint32(max(1, block[i]))
 	}
@@ -163,6 +174,9 @@ func (c *Call) launch(module, function string, grid, block [3]int, shared int, p
 
 // maxGridYZ is how many blocks there may be but along the first axis.
 const maxGridYZ = 65535
+
+// maxGrid is how many blocks there may be along each axis.
+var maxGrid = [3]int{math.MaxInt32, maxGridYZ, maxGridYZ}
 
 // offset is the address of element i.
 func (t *Tensor) offset(i int) uint64 { return t.Ptr + uint64(i*t.DType.Bytes()) }

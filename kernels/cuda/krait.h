@@ -25,6 +25,8 @@ DEVICE int thread() { return __nvvm_read_ptx_sreg_tid_x(); }
 DEVICE int threads() { return __nvvm_read_ptx_sreg_ntid_x(); }
 DEVICE int lane() { return thread() & 31; }
 DEVICE int warp() { return thread() >> 5; }
+// The first axis counts rows, sequences or pieces of them: the others have 65535
+// blocks at most.
 DEVICE int block_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 DEVICE int block_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }

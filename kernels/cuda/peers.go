@@ -37,5 +37,5 @@ func PeerSum(results, args []Tensor, wide bool) ([]Launch, error) {
 	var c Call
 	grid, block := elementGrid(rows, cols)
 	c.launch("peers", "peer_sum_"+format(x.DType), grid, block, 0, peers, y.stride(), x.stride(), cols, vec, wide)
-	return c.launches, nil
+	return c.launches, c.err
 }

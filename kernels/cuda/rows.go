@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/krait-ml/krait/kernels"
 )
@@ -60,9 +62,32 @@ func concat(c *Call) error {
 // the rows of y.
 func (c *Call) copy(y, x *Tensor, index uint64, cols int) {
 	size := y.DType.Bytes()
-	grid, block := [3]int{y.Rows(), ceilDiv(cols*size, 16*elementThreads), 1}, [3]int{elementThreads}
 	vec := y.Ptr%16 == 0 && x.Ptr%16 == 0 && y.Stride*size%16 == 0 && x.Stride*size%16 == 0
-	c.launch("rows", fmt.Sprint("copy_", size), grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), index, cols, vec)
+	for at, n := range strips(cols, size) {
+		grid, block := stripGrid(y.Rows(), n, size)
+		c.launch("rows", fmt.Sprint("copy_", size), grid, block, 0, y.offset(at), y.stride(), x.offset(at), x.stride(), index, n, vec)
+	}
+}
+
+// stripBlocks is how many blocks a strip has for a row. Tests make it smaller.
+var stripBlocks = maxGridYZ
+
+// strips cuts the columns of a tensor into as many as a launch may have blocks for:
+// where each begins, and how many columns it has.
+func strips(cols, size int) iter.Seq2[int, int] {
+	return func(yield func(at, n int) bool) {
+		most := stripBlocks * 16 * elementThreads / size
+		for at := 0; at < cols; at += most {
+			if !yield(at, min(most, cols-at)) {
+				return
+			}
+		}
+	}
+}
+
+// stripGrid has a block for each 4 KB of a row.
+func stripGrid(rows, cols, size int) (grid, block [3]int) {
+	return [3]int{rows, ceilDiv(cols*size, 16*elementThreads), 1}, [3]int{elementThreads}
 }
 
 // Copy copies as many rows and columns as y has from x, which has as many or
@@ -77,14 +102,18 @@ func Copy(y, x Tensor) []Launch {
 func Zero(y Tensor) []Launch {
 	var c Call
 	size := y.DType.Bytes()
-	grid, block := [3]int{y.Rows(), ceilDiv(y.Cols*size, 16*elementThreads), 1}, [3]int{elementThreads}
-	c.launch("rows", fmt.Sprint("zero_", size), grid, block, 0, y.Ptr, y.stride(), y.Cols, aligned(&y))
+	for at, n := range strips(y.Cols, size) {
+		grid, block := stripGrid(y.Rows(), n, size)
+		c.launch("rows", fmt.Sprint("zero_", size), grid, block, 0, y.offset(at), y.stride(), n, aligned(&y))
+	}
 	return c.launches
 }
 
 // Convert rounds or widens x to the format of y.
 func Convert(y, x Tensor) []Launch {
 	c := Call{Args: []Tensor{x}, Results: []Tensor{y}}
-	_ = convert(&c) // has no errors
+	if err := errors.Join(convert(&c), c.err); err != nil {
+		panic("BUG: " + err.Error())
+	}
 	return c.launches
 }

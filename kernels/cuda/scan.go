@@ -8,12 +8,17 @@ const (
 	scanChannels = 32  // of a block
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
 
-	ssdChannels  = 32   // of a block for whole segments
-	ssdTokens    = 32   // of its chunks
-	ssdStates    = 256  // that fit its shared memory
-	ssdShared    = 9344 // bytes of it beside B, C and the state
-	ssdStepsRows = 16   // of a block for single tokens
+	ssdChannels  = 32  // of a block for whole segments
+	ssdStates    = 256 // that fit its shared memory
+	ssdStepsRows = 16  // of a block for single tokens
 )
+
+// ssdChunks are the kernels for whole segments, the fastest first: tokens of a
+// chunk, and bytes of shared memory beside B, C and the state.
+var ssdChunks = []struct {
+	function      string
+	tokens, bytes int
+}{{"ssd_scan_chunks", 32, 9344}, {"ssd_scan_chunks_16", 16, 3648}}
 
 // ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
 var ssdMMAShared = map[int]int{128: 54784, 256: 95744}
@@ -32,7 +37,7 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	t, s, width := y.Rows(), seg.Rows(), w.Cols
 	blocks := ceilDiv(y.Cols, convChannels)
-	grid, block := [3]int{blocks, s, 1}, [3]int{convChannels}
+	grid, block := [3]int{s, blocks, 1}, [3]int{convChannels}
 	if t == s {
 		c.launch("conv", "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias)
@@ -42,7 +47,7 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 	if width == 4 {
 		function = "conv1d_pieces_4"
 	}
-	c.launch("conv", function, [3]int{blocks, pieces(t, s, convTokens), 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
+	c.launch("conv", function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
 		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias)
 	if width > 1 {
 		c.launch("conv", "conv1d_state", grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
@@ -59,14 +64,14 @@ func selectiveScan(c *Call) error {
 		state.Ptr, state.stride(), seg.Ptr, y.Cols, n, Struct{first, each, skip}, vec}
 	block := [3]int{4 * scanChannels}
 	if y.Rows() == s || n > scanStates {
-		c.launch("scan", "selective_scan_steps", [3]int{ceilDiv(y.Cols, scanChannels), s, 1}, block, 0, args...)
+		c.launch("scan", "selective_scan_steps", [3]int{s, ceilDiv(y.Cols, scanChannels), 1}, block, 0, args...)
 		return nil
 	}
 	states := 16
 	for states < n {
 		states *= 2
 	}
-	grid := [3]int{b.Cols / n * ceilDiv(each, scanChannels), s, 1}
+	grid := [3]int{s, b.Cols / n * ceilDiv(each, scanChannels), 1}
 	c.launch("scan", fmt.Sprint("selective_scan_", states), grid, block, 0, args...)
 	return nil
 }
@@ -80,19 +85,32 @@ func ssdScan(c *Call) error {
 	scan := Struct{y.Ptr, x.Ptr, dt.Ptr, a.Ptr, b.Ptr, cc.Ptr, state.Ptr, seg.Ptr,
 		y.stride(), x.stride(), dt.stride(), b.stride(), cc.stride(), state.stride(), size, n, Struct{first, each, skip}, vec}
 	if y.Rows() == s || n > ssdStates {
-		c.launch("ssd", "ssd_scan_steps", [3]int{ceilDiv(size, ssdStepsRows), heads, s}, [3]int{128}, 0, scan)
+		c.ssdSteps(scan, s, heads, size)
 		return nil
 	}
-	grid := [3]int{ceilDiv(size, ssdChannels), heads, s}
-	if c.Options.Math == BF16 && vec {
-		states := 128
-		if n > states {
-			states = 256
-		}
+	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
+	states := 128
+	if n > states {
+		states = 256
+	}
+	if c.Options.Math == BF16 && vec && c.fits(ssdMMAShared[states]) {
 		c.launch("ssd_mma", fmt.Sprint("ssd_mma_", states), grid, [3]int{128}, ssdMMAShared[states], scan)
 		return nil
 	}
-	shared := ssdShared + 3*ssdTokens*4*(ceilDiv(n, 4)*4+4)
-	c.launch("ssd", "ssd_scan_chunks", grid, [3]int{256}, shared, scan)
+	for _, k := range ssdChunks {
+		if shared := k.bytes + (2*k.tokens+ssdChannels)*4*(ceilDiv(n, 4)*4+4); c.fits(shared) {
+			c.launch("ssd", k.function, grid, [3]int{256}, shared, scan)
+			return nil
+		}
+	}
+	c.ssdSteps(scan, s, heads, size)
 	return nil
 }
+
+// ssdSteps does token by token, and needs no shared memory.
+func (c *Call) ssdSteps(scan Struct, s, heads, size int) {
+	c.launch("ssd", "ssd_scan_steps", [3]int{s, heads, ceilDiv(size, ssdStepsRows)}, [3]int{128}, 0, scan)
+}
+
+// fits reports whether a block may have so much shared memory.
+func (c *Call) fits(shared int) bool { return c.Options.Shared == 0 || shared <= c.Options.Shared }

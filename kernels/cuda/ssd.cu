@@ -8,10 +8,10 @@ const int warp_rows = 4;
 // The sequence's tokens one by one, with the state in memory: for one token, or
 // states too large for shared memory. A warp updates 4 rows of a state at a time,
 // a lane 4 of every 128 states of each, so that 2 KB of state are in flight per
-// warp. Blocks of 128 threads are (size / 16, heads, sequences).
+// warp. Blocks of 128 threads are (sequences, heads, size / 16).
 KERNEL THREADS(128) ssd_scan_steps(Scan s) {
-	int head = block_y(), row = (block_x() * 4 + warp()) * warp_rows;
-	const int *seg = s.seg + 3 * block_z();
+	int head = block_y(), row = (block_z() * 4 + warp()) * warp_rows;
+	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	float rate = s.a[head] * math::log2e;
 	i64 group = (i64)group_of(s.groups, head) * s.n;
@@ -45,25 +45,28 @@ KERNEL THREADS(128) ssd_scan_steps(Scan s) {
 // Whole segments in chunks, in the matrix form of section 6 of the paper: within
 // a chunk y = (C Bᵀ ∘ L) dt x, L being the decays from one token to a later one;
 // what was before comes through the state at the chunk's beginning; and the state
-// is carried from chunk to chunk by the block. Blocks of 256 threads are (size /
-// 32, heads, sequences).
-const int chunk = 32, tile_channels = 32;
+// is carried from chunk to chunk by the block. Blocks of 256 threads are (sequences,
+// heads, size / 32).
+//
+// A chunk has 32 tokens, or 16 where shared memory is short.
+const int tile_channels = 32;
 
 extern SHARED f32x4 shared_memory[];
 
-// What a block has in shared memory, before b, c and h: chunk rows of stride floats
+// What a block has in shared memory, before b, c and h: rows of stride floats
 // each, so that rows next to each other begin 4 banks apart.
-struct alignas(16) Shared {
-	double log[chunk];           // log2 of the decay from the chunk's beginning through each token
+template <int chunk> struct alignas(16) Shared {
+	double log[chunk];            // log2 of the decay from the chunk's beginning through each token
 	float dt[chunk], tail[chunk]; // tail: dt · the decay from a token to the chunk's end
 	float x[chunk][tile_channels + 4];
 	float scores[chunk][chunk + 1];
 };
 
-// Fills chunk rows of shared memory with rows of cols columns; what is not there is 0.
-DEVICE void fetch(float *to, int stride, const float *from, i64 rows_apart, int rows, int cols, int vec) {
+// Fills rows of shared memory, all of them, with the first rows of cols columns;
+// what is not there is 0.
+DEVICE void fetch(float *to, int all, int stride, const float *from, i64 rows_apart, int rows, int cols, int vec) {
 	int fours = stride / 4;
-	NO_UNROLL for (int i = thread(); i < chunk * fours; i += 256) {
+	NO_UNROLL for (int i = thread(); i < all * fours; i += 256) {
 		int r = i / fours, k = 4 * (i % fours);
 		put4(to + r * stride + k, load4(from + r * rows_apart + k, r < rows ? cols - k : 0, vec));
 	}
@@ -71,40 +74,44 @@ DEVICE void fetch(float *to, int stride, const float *from, i64 rows_apart, int 
 
 // The decays of a chunk, summed in double: differences of large sums must stay
 // exact.
-DEVICE void decays(Shared &m, const Scan &s, i64 token, int count, int head) {
+template <int chunk> DEVICE void decays(Shared<chunk> &m, const Scan &s, i64 token, int count, int head) {
 	if (warp() > 0)
 		return;
 	float d = lane() < count ? s.dt[(token + lane()) * s.ds + head] : 0;
 	double log = d * s.a[head] * 1.4426950408889634;
-	UNROLL for (int o = 1; o < 32; o *= 2) {
+	UNROLL for (int o = 1; o < chunk; o *= 2) {
 		u64 below = from_lane_below(__builtin_bit_cast(u64, log), o);
 		if (lane() >= o)
 			log += __builtin_bit_cast(double, below);
 	}
-	m.log[lane()] = log;
-	m.dt[lane()] = d;
+	if (lane() < chunk) {
+		m.log[lane()] = log;
+		m.dt[lane()] = d;
+	}
 	__nvvm_bar_warp_sync(all_lanes);
-	m.tail[lane()] = d * math::decay((float)(m.log[chunk - 1] - log));
+	if (lane() < chunk)
+		m.tail[lane()] = d * math::decay((float)(m.log[chunk - 1] - log));
 }
 
-// The dots of rows i and i + 16 of a with rows j and j + 16 of b.
-DEVICE void dots(float (&sum)[2][2], const float *a, const float *b, int i, int j, int stride) {
+// The dots of rows i, i + 16, … of a with rows j, j + 16, … of b.
+template <int P, int Q> DEVICE void dots(float (&sum)[P][Q], const float *a, const float *b, int i, int j, int stride) {
 	for (int k = 0; k < stride - 4; k += 4)
-		UNROLL for (int p = 0; p < 2; p++) {
+		UNROLL for (int p = 0; p < P; p++) {
 			f32x4 u = whole4(a + (i + 16 * p) * stride + k);
-			UNROLL for (int q = 0; q < 2; q++) {
+			UNROLL for (int q = 0; q < Q; q++) {
 				f32x4 v = whole4(b + (j + 16 * q) * stride + k);
 				UNROLL for (int e = 0; e < 4; e++) sum[p][q] = fma(u[e], v[e], sum[p][q]);
 			}
 		}
 }
 
-static_assert(sizeof(Shared) == 9344, "the host knows this size");
+static_assert(sizeof(Shared<32>) == 9344 && sizeof(Shared<16>) == 3648, "the host knows these sizes");
 
-KERNEL THREADS(256) ssd_scan_chunks(Scan s) {
-	Shared &m = *(Shared *)shared_memory;
-	int head = block_y(), channel = block_x() * tile_channels, wide = min(tile_channels, s.size - channel);
-	const int *seg = s.seg + 3 * block_z();
+template <int chunk> DEVICE void chunks(const Scan &s) {
+	const int parts = chunk / 16;
+	Shared<chunk> &m = *(Shared<chunk> *)shared_memory;
+	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
+	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	if (tokens < 1)
 		return;
@@ -112,34 +119,34 @@ KERNEL THREADS(256) ssd_scan_chunks(Scan s) {
 	float *b = (float *)(&m + 1), *c = b + chunk * stride, *h = c + chunk * stride;
 	i64 group = (i64)group_of(s.groups, head) * s.n, column = (i64)head * s.size + channel;
 	float *state = s.state + slot * s.hs + column * s.n;
-	fetch(h, stride, state, s.n, wide, s.n, s.vec);
-	int i = thread() / 16, j = thread() % 16; // and i + 16, j + 16
+	fetch(h, tile_channels, stride, state, s.n, wide, s.n, s.vec);
+	int i = thread() / 16, j = thread() % 16; // and i + 16, … , j + 16, …
 	for (int at = 0; at < tokens; at += chunk) {
 		int count = min(chunk, tokens - at);
 		i64 token = first + at;
-		fetch(b, stride, s.b + token * s.bs + group, s.bs, count, s.n, s.vec);
-		fetch(c, stride, s.c + token * s.cs + group, s.cs, count, s.n, s.vec);
-		fetch(&m.x[0][0], tile_channels + 4, s.x + token * s.xs + column, s.xs, count, wide, s.vec);
+		fetch(b, chunk, stride, s.b + token * s.bs + group, s.bs, count, s.n, s.vec);
+		fetch(c, chunk, stride, s.c + token * s.cs + group, s.cs, count, s.n, s.vec);
+		fetch(&m.x[0][0], chunk, tile_channels + 4, s.x + token * s.xs + column, s.xs, count, wide, s.vec);
 		decays(m, s, token, count, head);
 		sync();
-		float sums[2][2] = {};
+		float sums[parts][parts] = {};
 		dots(sums, c, b, i, j, stride);
-		UNROLL for (int p = 0; p < 2; p++)
-			UNROLL for (int q = 0; q < 2; q++) {
+		UNROLL for (int p = 0; p < parts; p++)
+			UNROLL for (int q = 0; q < parts; q++) {
 				int t = i + 16 * p, from = j + 16 * q;
 				m.scores[t][from] = from > t ? 0 : sums[p][q] * math::decay((float)(m.log[t] - m.log[from])) * m.dt[from];
 			}
 		sync();
-		float y[2][2] = {};
+		float y[parts][2] = {};
 		dots(y, c, h, i, j, stride);
-		UNROLL for (int p = 0; p < 2; p++) {
+		UNROLL for (int p = 0; p < parts; p++) {
 			float begin = math::decay((float)m.log[i + 16 * p]);
 			UNROLL for (int q = 0; q < 2; q++) y[p][q] *= begin;
 		}
 		for (int from = 0; from < count; from++)
-			UNROLL for (int p = 0; p < 2; p++)
+			UNROLL for (int p = 0; p < parts; p++)
 				UNROLL for (int q = 0; q < 2; q++) y[p][q] = fma(m.scores[i + 16 * p][from], m.x[from][j + 16 * q], y[p][q]);
-		UNROLL for (int p = 0; p < 2; p++)
+		UNROLL for (int p = 0; p < parts; p++)
 			UNROLL for (int q = 0; q < 2; q++)
 				if (i + 16 * p < count && j + 16 * q < wide)
 					s.y[(token + i + 16 * p) * s.ys + column + j + 16 * q] = y[p][q];
@@ -162,3 +169,6 @@ KERNEL THREADS(256) ssd_scan_chunks(Scan s) {
 		store4(state + (i64)r * s.n + e, whole4(h + r * stride + e), s.n - e, s.vec);
 	}
 }
+
+KERNEL THREADS(256) ssd_scan_chunks(Scan s) { chunks<32>(s); }
+KERNEL THREADS(256) ssd_scan_chunks_16(Scan s) { chunks<16>(s); }

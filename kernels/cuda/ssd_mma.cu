@@ -60,8 +60,8 @@ template <int Cols> DEVICE void fetch(u16 (*to)[Cols + 8], const float *from, i6
 template <int Wide> DEVICE void chunks(const Scan &s) {
 	Shared<Wide> &m = *(Shared<Wide> *)shared_memory;
 	const int tiles = 4 * Wide; // of 8 states of a warp
-	int head = block_y(), channel = block_x() * tile_channels, wide = min(tile_channels, s.size - channel);
-	const int *seg = s.seg + 3 * block_z();
+	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
+	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	if (tokens < 1)
 		return;
@@ -169,6 +169,6 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 
 static_assert(sizeof(Shared<1>) == 54784 && sizeof(Shared<2>) == 95744, "the host knows these sizes");
 
-// Blocks of 128 threads are (size / 32, heads, sequences); up to 128 and 256 states.
+// Blocks of 128 threads are (sequences, heads, size / 32); up to 128 and 256 states.
 KERNEL THREADS(128) ssd_mma_128(Scan s) { chunks<1>(s); }
 KERNEL THREADS(128) ssd_mma_256(Scan s) { chunks<2>(s); }
