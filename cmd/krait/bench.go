@@ -128,9 +128,9 @@ func newBenchKernels() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kernels [flags]",
 		Short: "Measure each operation of a model by itself, on a GPU",
-		Long: `Kernels measures, for every operation of a model and every shape that it has
-there, how long its kernels take, and how long the device needs at least to move
-operands and results once, or to calculate. Numbers are random and no checkpoint
+		Long: `Kernels measures, for every operation of a model as it runs, fused, and every
+shape that it has there, how long its kernels take, and how long the device needs at
+least to move operands and results once, or to calculate. Numbers are random and no checkpoint
 is needed: --like names a published size, --config a config.json.`,
 		Example: `  krait bench kernels --device cuda --like mamba-2.8b --json kernels.json`,
 		Args:    cobra.NoArgs,

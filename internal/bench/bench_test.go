@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/exec/cuda/driver/drivertest"
 	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
 )
 
 func measure(t *testing.T, name string, s krait.Sharding, d *cuda.Device) *Result {
@@ -120,6 +123,24 @@ func TestKernels(t *testing.T) {
 			list, err := Kernels(context.Background(), d, g, name, KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5})
 			if err != nil {
 				t.Fatal(err)
+			}
+			fused, err := passes.Fuse(g) // as it runs
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs, measured := map[string]int{}, map[string]int{}
+			for _, n := range fused.Nodes {
+				if n.Op.Class == graph.Compute && n.Op.Name != "experts" && n.Op.Name != "neg_exp" {
+					runs[n.Op.Name]++
+				}
+			}
+			for _, k := range list {
+				if k.Phase == "decode 2" {
+					measured[k.Op] += k.Count
+				}
+			}
+			if !maps.Equal(runs, measured) || runs["conv1d_silu"] == 0 {
+				t.Errorf("measured %v, where %v runs", measured, runs)
 			}
 			for _, k := range list {
 				if k.Error != "" || k.Time <= 0 || k.Floor <= 0 || k.Bytes <= 0 || k.Launch == "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	cuda "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/passes"
 )
 
 // KernelOptions say with which sizes kernels are measured.
@@ -66,9 +67,13 @@ func (p *phase) sizes() graph.Sizes {
 	return graph.Sizes{Tokens: s * n, Seqs: s, Rows: s, Cached: s * (n + past), Pairs: s * (n*past + n*(n+1)/2)}
 }
 
-// Kernels measures every operation of a model's graph, each shape of it once, on
-// the first device of a driver.
+// Kernels measures every operation of a model's graph as it runs, which is fused,
+// each shape of it once, on the first device of a driver.
 func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
+	g, err := passes.Fuse(g)
+	if err != nil {
+		return nil, err
+	}
 	var phases []phase
 	for _, n := range o.Decode {
 		phases = append(phases, phase{fmt.Sprintf("decode %d", n), n, 1, o.Prompt})
@@ -77,7 +82,7 @@ func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string,
 		phases = append(phases, phase{fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0})
 	}
 	var out []Kernel
-	err := onGPU(d, func(v *gpu) error {
+	err = onGPU(d, func(v *gpu) error {
 		b, err := newKernelBench(v, simulated(d))
 		if err != nil {
 			return err
@@ -219,7 +224,7 @@ func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 	case library:
 		work, err = b.product(call, m, k)
 	default:
-		call.Options.Math = map[way]cuda.Math{exact: cuda.F32, rounded: cuda.BF16}[w]
+		call.Options = cuda.Options{Math: map[way]cuda.Math{exact: cuda.F32, rounded: cuda.BF16}[w], Shared: b.Device().SharedMax}
 		work, err = b.launches(n, call, m, k)
 	}
 	if err != nil {
@@ -287,7 +292,7 @@ func (b *kernelBench) launches(n *graph.Node, call *cuda.Call, m *memory, k *Ker
 func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
 	key := l.Module + "." + l.Function
 	if f, ok := b.funcs[key]; ok {
-		return f, nil
+		return f, b.allow(f, l)
 	}
 	m, ok := b.modules[l.Module]
 	if !ok {
@@ -298,13 +303,20 @@ func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
 		b.modules[l.Module] = m
 	}
 	f, err := m.Function(l.Function)
-	if err == nil && l.Shared > 48<<10 {
-		err = f.SetMaxShared(int(l.Shared))
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		b.funcs[key] = f
+	b.funcs[key] = f
+	return f, b.allow(f, l)
+}
+
+// allow lets a kernel have the shared memory that a launch wants; one is measured
+// at a time.
+func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
+	if l.Shared <= 48<<10 {
+		return nil
 	}
-	return f, err
+	return f.SetMaxShared(int(l.Shared))
 }
 
 // product prepares the product that cuBLAS makes: of operands in the format of

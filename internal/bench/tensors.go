@@ -124,7 +124,7 @@ func negative(r *rand.Rand) float32 { return -1 - 15*r.Float32() }
 func numbersOf(op string, operand int) numbers {
 	scan := op == "selective_scan" || op == "ssd_scan"
 	switch {
-	case scan && operand == 1, op == "rms_scale" && operand == 1, op == "group_rms_scale" && operand == 1:
+	case scan && operand == 1, op == "rms_rows" && operand == 1, op == "rms_scale" && operand == 1, op == "group_rms_scale" && operand == 1:
 		return positive
 	case scan && operand == 2:
 		return negative
