@@ -16,9 +16,9 @@ type memOp struct {
 	signed  bool   // loads extend the sign
 	regBits []int  // widths of the registers
 	narrow  bool   // the address is 32 bits wide
+	fixed   bool   // loads of data that nobody writes in the launch: .nc, ldu
 	strong  bool   // not raced by other strong accesses: volatile, relaxed, acquire, release
 	release bool   // has a fence of its own
-	fixed   bool   // nobody writes it in the launch: ld.global.nc
 	from    *memOp // the source of cp.async
 	atomic  atomicFunc
 }
@@ -201,7 +201,22 @@ func (w *warp) noteRead(in *instr, l int, r *region, off, n uint64, strong bool)
 	return true
 }
 
-// noteFixed enters a read by ld.nc.
+// same checks that the launch has not written bytes that are said to stay the same.
+func (w *warp) same(in *instr, l int, r *region, off, n uint64) bool {
+	if r.chunks == nil {
+		return true
+	}
+	since := w.x.since(r)
+	for _, c := range r.cells(off, n, since) {
+		if c.write >= since || c.sync >= since {
+			w.fail(in, l, ReadOnly, "reads %d bytes at %#x as data that stays the same (.nc), of which this launch has written some", n, r.base+off)
+			return false
+		}
+	}
+	return true
+}
+
+// noteFixed enters a read of bytes that are said to stay the same.
 func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
 	if r.chunks == nil {
 		return true
@@ -319,7 +334,8 @@ func load(w *warp, in *instr, m uint32) {
 				return
 			}
 		}
-		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) || !w.noteRead(in, l, r, off, op.total, op.strong) {
+		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) || !w.noteRead(in, l, r, off, op.total, op.strong) ||
+			op.fixed && !w.same(in, l, r, off, op.total) {
 			return
 		}
 		if op.fixed && !w.noteFixed(in, l, r, off, op.total) {

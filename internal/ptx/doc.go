@@ -51,6 +51,11 @@
 // barrier is missing, the reader may come before the writer and find bytes that
 // are Unwritten instead of a race.
 //
+// A load of data that is said to stay the same (ld.global.nc, ldu) is a fault of
+// kind ReadOnly where the launch has written any of its bytes before, be it in
+// order: hardware may serve it from a cache that does not know of the write. Code
+// of clang says so of what it reads through const pointers that are __restrict__.
+//
 // # Races
 //
 // Two threads race if they touch the same byte, one of them writes, not both
@@ -100,7 +105,10 @@
 // Instructions of sm_90 for tensor memory and clusters (wgmma, cp.async.bulk,
 // mbarrier, mapa, barrier.cluster), FP8 and integer matrices, textures,
 // surfaces, video instructions, mul24, set to f16, vectors of 256 bits, indirect
-// and recursive calls, and cooperative launches. vprintf and __assertfail end the kernel with Trap.
+// and recursive calls, cooperative launches, fns, and griddepcontrol, since launches
+// here do not overlap: all are errors at Parse, by their names. vprintf and
+// __assertfail end the kernel with Trap. Registers are as many as a kernel wants:
+// whether a block fits a multiprocessor, and what spills, only ptxas knows.
 // Caches, prefetches and time have no effect; %clock counts the warp's
 // instructions; %smid and its like do not exist.
 package ptx

@@ -19,6 +19,10 @@ const (
 	SharedRace
 	// GlobalRace: the same in global memory, of two blocks or within one.
 	GlobalRace
+	// ReadOnly: a load of data that is said to stay the same (.nc, ldu), of bytes
+	// that the launch has written before: the cache that it goes through may have
+	// the old ones.
+	ReadOnly
 	// DivergentBarrier: a barrier that not all threads reach, or not at the
 	// same instruction.
 	DivergentBarrier
@@ -36,7 +40,7 @@ const (
 	Undefined
 )
 
-var faultKindNames = [...]string{"", "out of bounds", "misaligned", "unwritten", "shared race", "global race",
+var faultKindNames = [...]string{"", "out of bounds", "misaligned", "unwritten", "shared race", "global race", "read-only",
 	"divergent barrier", "deadlock", "trap", "bad launch", "too long", "undefined"}
 
 func (k FaultKind) String() string {

@@ -100,8 +100,8 @@ func (b *builder) policyOperand(policy bool, n int) error {
 
 func decodeLoad(b *builder, o *opcode) (instr, error) {
 	in := instr{kind: instrExec, exec: load}
-	fixed := o.name == "ld" && o.take("nc")
-	if fixed && !hasSpace(o, "global") {
+	fixed := o.take("nc") || o.name == "ldu"
+	if fixed && !hasSpace(o, "global") && o.name == "ld" {
 		return in, b.errorf("ld.nc is for global memory")
 	}
 	t, op, n, policy, err := b.decodeAccess(o)

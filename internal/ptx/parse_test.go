@@ -52,6 +52,7 @@ func TestParseErrors(t *testing.T) {
 		"barrier.cluster.arrive;":                               "barrier.cluster.arrive is not modelled",
 		"shfl.down.b32 %r1, %r2, 1, 31;":                        "shfl.down.b32 is not modelled",
 		"mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 a, b;": "not modelled",
+		"griddepcontrol.wait;":                                  "griddepcontrol.wait: instruction griddepcontrol is not modelled",
 		"wgmma.fence.sync.aligned;":                             "instruction wgmma is not modelled",
 		"cp.async.bulk.commit_group;":                           "cp.async.bulk.commit_group is not modelled",
 		"cp.async.cg.shared.global [%r1], [%d1], 8;":            "cp.async.cg of 8 bytes",
