@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/ptx"
 	"github.com/krait-ml/krait/kernels"
@@ -30,16 +31,35 @@ var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
 // device is a memory to run kernels in.
 type device struct {
 	t   fataler
-	mem *ptx.Memory
+	mem memory
+	gpu *gpu // nil: the interpreter
 }
 
 type fataler interface {
 	Helper()
+	Cleanup(func())
 	Fatal(...any)
 	Fatalf(string, ...any)
 }
 
-func newDevice(t fataler) *device { return &device{t, ptx.NewMemory(1 << 28)} }
+// newDevice is the device of KRAIT_TEST_DEVICE, or the interpreter.
+func newDevice(t fataler) *device {
+	t.Helper()
+	if onDevice == "" {
+		return newInterpreter(t)
+	}
+	g, err := theGPU()
+	if err != nil {
+		t.Fatalf("%s", driver.Explain(err))
+	}
+	m := &gpuMemory{gpu: g}
+	t.Cleanup(m.release)
+	return &device{t, m, g}
+}
+
+// newInterpreter is for tests of faults, of which a GPU knows few and after which it
+// is of no use.
+func newInterpreter(t fataler) *device { return &device{t: t, mem: ptx.NewMemory(1 << 28)} }
 
 // run launches kernels one after the other.
 func (d *device) run(launches []Launch, seed uint64) {
@@ -70,7 +90,10 @@ func (d *device) launch(l Launch, seed uint64) error {
 	launched.Lock()
 	launched.count[l.Function]++
 	launched.Unlock()
-	return e.Run(context.Background(), d.mem, launchOf(l, seed))
+	if d.gpu != nil {
+		return d.gpu.launch(&l)
+	}
+	return e.Run(context.Background(), d.mem.(*ptx.Memory), launchOf(l, seed))
 }
 
 func launchOf(l Launch, seed uint64) ptx.Launch {
@@ -256,6 +279,9 @@ func isState(op *graph.Op, operand int) bool {
 func (d *device) compute(op *graph.Op, c *Call, seed uint64) []Launch {
 	d.t.Helper()
 	k := Kernels[op.Name]
+	if d.gpu != nil && c.Options.Shared == 0 {
+		c.Options.Shared = d.gpu.Device().SharedMax
+	}
 	if n := k.Scratch(c); n > 0 {
 		c.Scratch = d.alloc(int(n))
 	}

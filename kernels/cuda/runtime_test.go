@@ -276,7 +276,7 @@ func TestMixtureMemory(t *testing.T) {
 		same(t, "result", &got, &c.Results[0], 1e-5)
 	})
 
-	d, dev := &draw{rng: newRand(1)}, newDevice(t)
+	d, dev := &draw{rng: newRand(1)}, newInterpreter(t)
 	x, weights, w := d.packed(graph.F32, 1, 8), d.packed(graph.F32, 1, 3), d.packed(graph.F32, 3, 8, 8)
 	c := call(graph.Attrs{"act": "silu", "top": 2}, one(d.packed(graph.F32, 1, 8)), x, weights, w, w, w)
 	on := dev.deviceCall(op, &c, nil, func() int { return 0 })

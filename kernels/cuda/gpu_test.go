@@ -1,0 +1,165 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/cuda/nvidia"
+	"github.com/krait-ml/krait/exec/cuda/sim"
+)
+
+// onDevice is KRAIT_TEST_DEVICE: "" for the interpreter, or the device on which the
+// tests run the kernels: cuda, a real GPU; cuda-sim, to test this file.
+var onDevice = os.Getenv("KRAIT_TEST_DEVICE")
+
+// memory is where a test's tensors are and its kernels run.
+type memory interface {
+	Alloc(bytes int64) (uint64, error)
+	Write(addr uint64, data []byte) error
+	Read(addr uint64, data []byte) error
+}
+
+// gpu is the first device of a driver, with the thread that calls it.
+type gpu struct {
+	driver.Context
+	stream driver.Stream
+	work   chan func()
+
+	modules map[string]driver.Module
+	funcs   map[string]driver.Function
+}
+
+// theGPU is opened by the first test that needs it, and by all that are not to be
+// run where there is none: that is an error, not a reason to skip.
+var theGPU = sync.OnceValues(func() (*gpu, error) {
+	var d driver.Driver
+	var err error
+	switch onDevice {
+	case "cuda":
+		d, err = nvidia.New()
+	case "cuda-sim":
+		d = sim.New(sim.Options{})
+	default:
+		err = fmt.Errorf("KRAIT_TEST_DEVICE is %q: there are cuda and cuda-sim", onDevice)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
+	go func() {
+		runtime.LockOSThread()
+		for f := range g.work {
+			f()
+		}
+	}()
+	err = g.do(func() error {
+		if g.Context, err = d.Open(0); err != nil {
+			return err
+		}
+		if err := g.Bind(); err != nil {
+			return err
+		}
+		g.stream, err = g.Stream()
+		return err
+	})
+	return g, err
+})
+
+func (g *gpu) do(f func() error) error {
+	done := make(chan error)
+	g.work <- func() { done <- f() }
+	return <-done
+}
+
+// launch runs a kernel, and waits for it.
+func (g *gpu) launch(l *Launch) error {
+	return g.do(func() error {
+		f, err := g.function(l)
+		if err == nil {
+			err = g.stream.Launch(f, &driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params})
+		}
+		if err != nil {
+			return err
+		}
+		return g.stream.Synchronize()
+	})
+}
+
+// function finds a kernel, which may have all the shared memory that there is.
+func (g *gpu) function(l *Launch) (driver.Function, error) {
+	if f := g.funcs[l.Function]; f != nil {
+		return f, g.allow(f, l)
+	}
+	m := g.modules[l.Module]
+	if m == nil {
+		arch := Arch(g.Device().Capability[0], g.Device().Capability[1])
+		var err error
+		if m, err = g.Module(PTX(arch)[l.Module], l.Module); err != nil {
+			return nil, err
+		}
+		g.modules[l.Module] = m
+	}
+	f, err := m.Function(l.Function)
+	if err != nil {
+		return nil, err
+	}
+	g.funcs[l.Function] = f
+	return f, g.allow(f, l)
+}
+
+func (g *gpu) allow(f driver.Function, l *Launch) error {
+	if l.Shared <= 48<<10 {
+		return nil
+	}
+	return f.SetMaxShared(int(l.Shared))
+}
+
+// gpuMemory is what a test has allocated on a GPU.
+type gpuMemory struct {
+	*gpu
+	mine []driver.Ptr
+}
+
+// Alloc fills the memory with NaNs, which show where a kernel reads what nobody has
+// written.
+func (m *gpuMemory) Alloc(bytes int64) (at uint64, err error) {
+	err = m.do(func() error {
+		p, err := m.Context.Alloc(bytes)
+		if err != nil {
+			return err
+		}
+		at, m.mine = uint64(p), append(m.mine, p)
+		return m.stream.Fill(p, 0xff, bytes)
+	})
+	return at, err
+}
+
+func (m *gpuMemory) Write(addr uint64, data []byte) error {
+	return m.do(func() error {
+		if err := m.stream.CopyIn(driver.Ptr(addr), data); err != nil {
+			return err
+		}
+		return m.stream.Synchronize()
+	})
+}
+
+func (m *gpuMemory) Read(addr uint64, data []byte) error {
+	return m.do(func() error {
+		if err := m.stream.CopyOut(data, driver.Ptr(addr)); err != nil {
+			return err
+		}
+		return m.stream.Synchronize()
+	})
+}
+
+func (m *gpuMemory) release() {
+	_ = m.do(func() error {
+		for _, p := range m.mine {
+			_ = m.Release(p) // after a fault it cannot be; the test has said so
+		}
+		return nil
+	})
+}
