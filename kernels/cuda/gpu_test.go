@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/krait-ml/krait/exec/cuda/driver"
@@ -37,7 +38,7 @@ type gpu struct {
 var theGPU = sync.OnceValues(func() (*gpu, error) {
 	var d driver.Driver
 	var err error
-	switch onDevice {
+	switch name, _, _ := strings.Cut(onDevice, ":"); name {
 	case "cuda":
 		d, err = nvidia.New()
 	case "cuda-sim":
@@ -157,6 +158,7 @@ func (m *gpuMemory) Read(addr uint64, data []byte) error {
 
 func (m *gpuMemory) release() {
 	_ = m.do(func() error {
+		_ = m.stream.Synchronize() // Alloc's fills
 		for _, p := range m.mine {
 			_ = m.Release(p) // after a fault it cannot be; the test has said so
 		}

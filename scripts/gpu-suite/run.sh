@@ -6,6 +6,9 @@
 #   ./run.sh --quick    tiny models and few runs, to see that all of it works
 #
 # KRAIT_DEVICE=cuda-sim runs on a simulated GPU (with --quick only: it is slow).
+# cuBLAS and NCCL must be there, as results without them are others: KRAIT_WITHOUT
+# names what is to be done without ("cuBLAS", "NCCL", or both), KRAIT_CUDA_PATH folders
+# to look in first.
 # KRAIT_TMP is a folder with 15 GB of room for weights (default: a temporary one).
 # A step that fails or hangs does not stop the others. results/ gets a log of each
 # step, numbers as JSON, and results.md; the exit status is 1 if a step failed.
@@ -16,7 +19,7 @@ quick=false
 case "${1:-}" in
   "") ;;
   --quick) quick=true ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 device=${KRAIT_DEVICE:-cuda}
 root=$PWD
@@ -71,14 +74,20 @@ section() { printf '\n== %s\n' "$1"; }
 # tests PACKAGE SECONDS: the tests of a package, in their folder.
 tests() {
   local where="on simulated GPUs"
-  if [ ! -x "tree/$1/test" ]; then
-    echo "tests of $1: they know no device but the interpreter; not here"
-    return
-  fi
   if [ "$1" = exec/cuda/nvidia ] || grep -q KRAIT_TEST_DEVICE "tree/$1/test"; then
     where="on $device"
   fi
   step "tests of $1, $where" "$2" bash -c 'cd "tree/$1" && exec ./test -test.timeout="$2s" -test.v' - "$1" $(($2 - 10))
+}
+
+# library NAME: the devices' libraries have it.
+library() {
+  if grep -q "^  $1: missing" "$results/logs/krait_devices.log"; then
+    grep -A 3 "^  $1: missing" "$results/logs/krait_devices.log"
+    echo "Install it, name its folder in KRAIT_CUDA_PATH, or set KRAIT_WITHOUT=$1 to measure without"
+    return 1
+  fi
+  grep "^  $1 " "$results/logs/krait_devices.log"
 }
 
 # twice TP MODEL PROMPT: two runs give the same tokens.
@@ -112,8 +121,8 @@ repeatable() {
   grep -ho '"logits_sha256": "[0-9a-f]*"' "$2" >"$weights/b"
   cmp "$weights/a" "$weights/b"
 }
-export -f twice like_cpu repeatable
-export device weights
+export -f twice like_cpu repeatable library
+export device weights results
 
 if $quick; then
   goldens="mamba-a mamba2-g1"; ranks="1 2"; chunks=16; export tokens=4
@@ -134,6 +143,12 @@ if [ "$gpus" -eq 0 ]; then
   echo "there is no GPU that $device can use; nothing to test" >&2
   exit 1
 fi
+for name in cuBLAS NCCL; do
+  case " ${KRAIT_WITHOUT:-} " in
+    *" $name "*) echo "without $name, as KRAIT_WITHOUT says" ;;
+    *) step "$name is there" 60 bash -c 'library "$1"' - "$name" || exit 1 ;;
+  esac
+done
 python=false
 if [ "$device" = cuda ] && timeout 300 python3 -c 'import torch, transformers' 2>/dev/null; then
   python=true

@@ -187,8 +187,47 @@ func TestSearch(t *testing.T) {
 	t.Setenv("KRAIT_CUDA_PATH", root+"/b"+string(filepath.ListSeparator)+root+"/a::"+root+"/site-packages/nvidia")
 	t.Setenv("VIRTUAL_ENV", "")
 	t.Setenv("CONDA_PREFIX", "")
+	for _, env := range []string{"LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} {
+		t.Setenv(env, "")
+	}
 	want := root + "/b/libx.so.2 " + root + "/b/libx.so.1 " + root + "/a/lib64/libx.so.2 " + root + "/site-packages/nvidia/x/lib/libx.so.1 libx.so.2 libx.so.1"
 	if got := strings.Join(usual().places([]string{"libx.so.2", "libx.so.1"}), " "); got != want {
 		t.Errorf("places\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestSearchPython: libraries are found where pip and conda put them, for the
+// environments that are active and for the user.
+func TestSearchPython(t *testing.T) {
+	for env, file := range map[string]string{
+		"LD_LIBRARY_PATH": "libx.so.1",
+		"PYTHONPATH":      "nvidia/cublas/lib/libx.so.1",
+		"VIRTUAL_ENV":     "lib/python3.12/site-packages/nvidia/nccl/lib/libx.so.1",
+		"CONDA_PREFIX":    "lib/libx.so.1",
+		"HOME":            ".local/lib/python3.11/site-packages/nvidia/cu13/lib/libx.so.1",
+	} {
+		t.Run(env, func(t *testing.T) {
+			root := t.TempDir()
+			path := filepath.Join(root, file)
+			must(0, os.MkdirAll(filepath.Dir(path), 0o777))
+			must(0, os.WriteFile(path, nil, 0o666))
+			for _, other := range []string{"KRAIT_CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"} {
+				t.Setenv(other, "")
+			}
+			t.Setenv(env, root)
+			if got := usual().places([]string{"libx.so.1"}); len(got) != 2 || got[0] != "libx.so.1" || got[1] != path {
+				t.Errorf("places %q", got)
+			}
+			t.Setenv(env, "relative") // to a folder that anybody may have written
+			if got := usual().places([]string{"libx.so.1"}); len(got) != 1 {
+				t.Errorf("places %q", got)
+			}
+		})
+	}
+	all := strings.Join(usual().then, " ")
+	for _, want := range []string{"/usr/local/lib/python3*/dist-packages/nvidia/*/lib", "/usr/lib/python3*/dist-packages/nvidia/*/lib", "/opt/conda/lib/python3*/site-packages/nvidia/*/lib"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%s is not looked in", want)
+		}
 	}
 }

@@ -26,18 +26,47 @@ func usual() search {
 			s.first = append(s.first, dir, dir+"/lib64", dir+"/lib", dir+"/*/lib")
 		}
 	}
-	if env := os.Getenv("VIRTUAL_ENV"); env != "" {
-		s.then = append(s.then, env+"/lib/python3*/site-packages/nvidia/*/lib")
-	}
-	if env := os.Getenv("CONDA_PREFIX"); env != "" {
-		s.then = append(s.then, env+"/lib", env+"/lib/python3*/site-packages/nvidia/*/lib")
-	}
+	s.then = append(folders("LD_LIBRARY_PATH"), pythons()...) // of which the loader took what it was at the start
 	s.then = append(s.then,
-		"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/opt/cuda/lib64",
+		"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/opt/cuda/lib64", "/usr/local/cuda/targets/*/lib",
+		"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", // where the loader's cache does not have them
 		"/usr/local/nvidia/lib64", // containers of Kubernetes
 		"/usr/lib/wsl/lib",        // WSL
 		"/run/opengl-driver/lib")  // NixOS
 	return s
+}
+
+// folders are those that a variable lists.
+func folders(env string) (list []string) {
+	for _, dir := range filepath.SplitList(os.Getenv(env)) {
+		if filepath.IsAbs(dir) {
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+// pythons are the folders in which pip and conda put NVIDIA's libraries: of the
+// environments that are active, of the user, of the system.
+func pythons() (list []string) {
+	const wheels = "/nvidia/*/lib"
+	for _, dir := range folders("PYTHONPATH") {
+		list = append(list, dir+wheels)
+	}
+	prefixes := folders("VIRTUAL_ENV")
+	for _, env := range folders("CONDA_PREFIX") {
+		list, prefixes = append(list, env+"/lib"), append(prefixes, env)
+	}
+	for _, home := range folders("HOME") {
+		prefixes = append(prefixes, home+"/.local", home+"/miniconda3", home+"/miniforge3", home+"/anaconda3")
+	}
+	prefixes = append(prefixes, "/usr/local", "/usr", "/opt/conda", "/opt/venv", "/opt/python")
+	for _, prefix := range prefixes {
+		for _, lib := range []string{"/lib", "/lib64"} {
+			list = append(list, prefix+lib+"/python3*/site-packages"+wheels, prefix+lib+"/python3*/dist-packages"+wheels)
+		}
+	}
+	return list
 }
 
 // open opens the first of the names that is found; in each place the first name
