@@ -124,7 +124,7 @@ func TestKernels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fused, err := passes.Fuse(g) // as it runs
+			fused, err := passes.Compile(g, passes.Options{}) // as it runs
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -70,7 +70,7 @@ func (p *phase) sizes() graph.Sizes {
 // Kernels measures every operation of a model's graph as it runs, which is fused,
 // each shape of it once, on the first device of a driver.
 func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
-	g, err := passes.Fuse(g)
+	g, err := passes.Compile(g, passes.Options{})
 	if err != nil {
 		return nil, err
 	}
