@@ -33,7 +33,7 @@ func (m *machine) Choose(ctx context.Context, z graph.Sizes, output int, choices
 	m.last = key
 	m.ran[key.z]++
 	r := m.ranks[0]
-	c := r.plans[key].choose
+	c := r.plans.find(key).choose
 	ids := place.View[int32](r.outputs.data[c.outputs:][:4*c.rows])
 	for i, id := range ids {
 		switch id {

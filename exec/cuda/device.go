@@ -56,7 +56,7 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 	}
 	for i, s := range schedules {
 		g := m.gpus[i%gpus]
-		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), plans: map[planKey]*plan{}}
+		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), plans: newPlans(maxPlans)}
 		m.ranks, g.ranks = append(m.ranks, r), append(g.ranks, r)
 	}
 	if err := m.open(tensor, o); err != nil {

@@ -19,7 +19,7 @@ func TestProductsOfRanks(t *testing.T) {
 	cpu := m.engine(t, nil)
 	defer cpu.Close()
 	want := first(t, cpu, prompt)
-	for seed := range uint64(6) {
+	for seed := range uint64(3) {
 		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Seed: seed, Capability: [2]int{9, 0}})})
 		compare(t, "by cuBLAS", first(t, e, prompt), want, 1e-4)
 		e.Close()

@@ -164,8 +164,8 @@ func (p *plan) copyOut() error {
 // Output is output i as rank 0 had it after the last step.
 func (m *machine) Output(i int) (kernels.Tensor, error) {
 	r := m.ranks[0]
-	p, ok := r.plans[m.last]
-	if !ok || i >= len(p.outputs) {
+	p := r.plans.find(m.last)
+	if p == nil || i >= len(p.outputs) {
 		return kernels.Tensor{}, fmt.Errorf("there is no output %s: there was no step yet, or the last one chose tokens", r.s.Outputs[i].Name)
 	}
 	o := &p.outputs[i]

@@ -14,6 +14,8 @@ import (
 // parameters, worked out once.
 type plan struct {
 	rank    *rank
+	key     planKey
+	last    int // when it was used; see plans
 	actions []action
 	feeds   []feed
 	outputs []output
@@ -48,24 +50,19 @@ type planKey struct {
 
 // plan finds the plan for a batch, or makes it.
 func (r *rank) plan(key planKey) (*plan, error) {
-	if p, ok := r.plans[key]; ok {
+	if p := r.plans.find(key); p != nil {
 		return p, nil
 	}
-	if len(r.plans) > maxPlans {
-		if err := r.forget(); err != nil {
-			return nil, err
-		}
+	if err := r.plans.makeRoom(); err != nil {
+		return nil, err
 	}
 	p, err := r.build(key, r.s.Steps, true)
 	if err != nil {
 		return nil, err
 	}
-	r.plans[key] = p
+	r.plans.put(p)
 	return p, nil
 }
-
-// maxPlans bounds what is kept of batches of different sizes.
-const maxPlans = 64
 
 // initPlan is the plan of what is run once.
 func (r *rank) initPlan() (*plan, error) { return r.build(planKey{}, r.s.Init, false) }
@@ -89,7 +86,7 @@ type call struct {
 
 func (r *rank) build(key planKey, steps []lowering.Step, whole bool) (*plan, error) {
 	z := key.z
-	b := &builder{plan: &plan{rank: r}, r: r, z: z}
+	b := &builder{plan: &plan{rank: r, key: key}, r: r, z: z}
 	if err := r.reserve(z, whole); err != nil {
 		return nil, err
 	}
@@ -260,12 +257,7 @@ func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([
 
 // decodes reports whether a batch is worth a captured graph: a token per sequence.
 func (p *plan) decodes() bool {
-	for key, q := range p.rank.plans {
-		if q == p {
-			return key.z.Tokens == key.z.Seqs
-		}
-	}
-	return false
+	return p.key.z.Seqs > 0 && p.key.z.Tokens == p.key.z.Seqs
 }
 
 func (p *plan) close() error {

@@ -29,7 +29,7 @@ type rank struct {
 	fed     pinned // the same on the host
 	outputs pinned
 
-	plans map[planKey]*plan
+	plans *plans
 }
 
 // where names the rank of an error.
@@ -161,11 +161,8 @@ func (r *rank) grow(room int) error {
 func (r *rank) forget() error {
 	r.gpu.moves++
 	for _, s := range r.gpu.ranks {
-		for key, p := range s.plans {
-			delete(s.plans, key)
-			if err := p.close(); err != nil {
-				return err
-			}
+		if err := s.plans.clear(); err != nil {
+			return err
 		}
 	}
 	return nil
