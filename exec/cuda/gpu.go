@@ -23,11 +23,10 @@ type gpu struct {
 
 // openGPU opens a device on a thread of its own.
 func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
-	arch := kernels.Arch(info.Capability[0], info.Capability[1])
-	if arch == "" {
+	if !kernels.Runs(info.Capability[0], info.Capability[1]) {
 		return nil, &driver.Error{Call: "open", Text: fmt.Sprintf("compute capability %d.%d is too low; Krait's kernels need 8.0 (Ampere) or later", info.Capability[0], info.Capability[1]), Kind: driver.ErrNoDriver}
 	}
-	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}, ptx: kernels.PTX(arch)}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}, ptx: kernels.PTX()}
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()

@@ -102,8 +102,7 @@ func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string,
 }
 
 func newKernelBench(v *gpu, small bool) (*kernelBench, error) {
-	info := v.Device()
-	b := &kernelBench{gpu: v, funcs: map[string]driver.Function{}, modules: map[string]driver.Module{}, ptx: cuda.PTX(cuda.Arch(info.Capability[0], info.Capability[1]))}
+	b := &kernelBench{gpu: v, funcs: map[string]driver.Function{}, modules: map[string]driver.Module{}, ptx: cuda.PTX()}
 	var err error
 	if b.rate, err = v.bandwidth(small); err != nil {
 		return nil, err

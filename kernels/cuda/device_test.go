@@ -14,11 +14,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modules are the kernels of sm_80 in the interpreter; those of sm_90 are the
-// same (TestArchs).
+// modules are the kernels in the interpreter.
 var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
 	out := map[string]*ptx.Module{}
-	for name, text := range PTX("sm_80") {
+	for name, text := range PTX() {
 		m, err := ptx.Parse(name, string(text))
 		if err != nil {
 			return nil, err

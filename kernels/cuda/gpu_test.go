@@ -96,9 +96,8 @@ func (g *gpu) function(l *Launch) (driver.Function, error) {
 	}
 	m := g.modules[l.Module]
 	if m == nil {
-		arch := Arch(g.Device().Capability[0], g.Device().Capability[1])
 		var err error
-		if m, err = g.Module(PTX(arch)[l.Module], l.Module); err != nil {
+		if m, err = g.Module(PTX()[l.Module], l.Module); err != nil {
 			return nil, err
 		}
 		g.modules[l.Module] = m

@@ -1,46 +1,48 @@
 package cuda
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
-	"io/fs"
-	"path"
+	"io"
 	"strings"
+	"sync"
 )
 
 //go:generate ./build.sh
 
-//go:embed ptx/sm_80/*.ptx ptx/sm_90/*.ptx
+//go:embed ptx/*.ptx.gz
 var files embed.FS
 
-// Arch is the folder of the kernels that suit a compute capability: "sm_90" from
-// 9.0 on, "sm_80" from 8.0 on, and nothing below.
-func Arch(major, minor int) string {
-	switch {
-	case major >= 9:
-		return "sm_90"
-	case major == 8:
-		return "sm_80"
-	}
-	return ""
-}
+// Runs reports whether the kernels run on GPUs of a compute capability: from 8.0 on.
+func Runs(major, minor int) bool { return major >= 8 }
 
-// PTX has the modules of an architecture by name; nil if there are none for it.
-// Drivers compile them when they are loaded.
-func PTX(arch string) map[string][]byte {
-	if arch == "" {
-		return nil
-	}
-	entries, err := fs.ReadDir(files, path.Join("ptx", arch))
+// PTX has the modules by name. They are written for compute capability 8.0; drivers
+// compile them for the GPU at hand when they are loaded.
+var PTX = sync.OnceValue(func() map[string][]byte {
+	entries, err := files.ReadDir("ptx")
 	if err != nil {
-		return nil
+		panic("BUG: " + err.Error())
 	}
 	modules := map[string][]byte{}
 	for _, e := range entries {
-		text, err := files.ReadFile(path.Join("ptx", arch, e.Name()))
+		text, err := unzip("ptx/" + e.Name())
 		if err != nil {
-			panic("BUG: " + err.Error())
+			panic("BUG: " + e.Name() + ": " + err.Error())
 		}
-		modules[strings.TrimSuffix(e.Name(), ".ptx")] = text
+		modules[strings.TrimSuffix(e.Name(), ".ptx.gz")] = text
 	}
 	return modules
+})
+
+func unzip(name string) ([]byte, error) {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
