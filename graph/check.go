@@ -67,7 +67,12 @@ func Check(g *Graph) error {
 			defined[v] = true
 		}
 	}
-	for _, n := range g.Leaves("state") {
+	states := g.Leaves("state")
+	checkParts(states, fail)
+	for _, n := range states {
+		if n.Part != nil && g.Stage == ModelStage {
+			fail(n.Name(), "state: is a field of %s at stage model, where nothing is taken apart yet", n.Part.State)
+		}
 		if c := uses[n.Results[0]]; c != 1 {
 			fail(n.Name(), "state is consumed %d times; it must be exactly once", c)
 		}
@@ -128,12 +133,17 @@ func checkLeaf(n *Node) error {
 		return errors.New("takes no operands and gives one value")
 	case n.Op.Name != "param" && n.Storage != nil:
 		return errors.New("only a parameter has a place in the checkpoint")
+	case n.Op.Name != "state" && n.Part != nil:
+		return errors.New("only a state is a field of the model's")
 	case t.Layout.Kind == Partial:
 		return errors.New("cannot be a partial sum")
 	case n.Op.Name == "param" && symbolic:
 		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
 	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):
 		return fmt.Errorf("%s: the first axis of a state is s, the sequences", t)
+	}
+	if n.Part != nil {
+		return n.Part.valid(t)
 	}
 	return n.Storage.valid()
 }
@@ -173,7 +183,7 @@ func equalNode(m, n *Node) bool {
 			return false
 		}
 	}
-	return m.Op == n.Op && m.Storage.equal(n.Storage) &&
+	return m.Op == n.Op && m.Storage.equal(n.Storage) && m.Part.Equal(n.Part) &&
 		slices.EqualFunc(m.Args, n.Args, sameName) && slices.EqualFunc(m.Results, n.Results, sameValue)
 }
 

@@ -111,6 +111,10 @@ func (e *extraction) leaf(op, name string, v *Value, s *Storage) {
 	made, err := e.out.AddLeaf(op, name, v.Type, s)
 	if err != nil {
 		e.fail(fmt.Errorf("%s: %w", v.Name, err))
+		return
+	}
+	if op == "state" {
+		made.Def.Part = v.Def.Part
 	}
 	e.to[v] = made
 }

@@ -24,6 +24,7 @@ type Node struct {
 	Results []*Value
 	Attrs   Attrs
 	Storage *Storage // params: where the checkpoint has it
+	Part    *Part    // states: the field that it is of a state of the model; nil: all of it
 	Note    string   // why the node is there; a comment in text, and not compared
 }
 

@@ -182,6 +182,9 @@ func (p *parser) leaf(s *scanner, op *Op) error {
 	if n.Storage, err = s.storage(); err != nil {
 		return err
 	}
+	if n.Part, err = p.part(s); err != nil {
+		return err
+	}
 	return p.g.append(n, []string{name}, []Type{t})
 }
 

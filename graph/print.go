@@ -82,6 +82,9 @@ func (p *printer) node(n *Node) {
 	if n.Storage != nil && p.outside == nil {
 		p.WriteString(n.Storage.String())
 	}
+	if n.Part != nil && p.outside == nil {
+		p.WriteString(n.Part.text("%" + p.called(n.Part.State)))
+	}
 	if n.Note != "" && p.outside == nil {
 		p.WriteString("  # " + strings.ReplaceAll(n.Note, "\n", " "))
 	}
@@ -94,19 +97,24 @@ func (p *printer) ref(v *Value) string {
 	if v.Def.Op.Name == "param" {
 		sigil = "@"
 	}
-	if p.block == "" {
-		return sigil + v.Name
-	}
-	if BlockOf(v.Name) == p.block {
-		return sigil + v.Name[len(p.block)+1:]
-	}
-	if p.outside == nil {
-		return sigil + "/" + v.Name
+	if p.outside == nil || BlockOf(v.Name) == p.block {
+		return sigil + p.called(v.Name)
 	}
 	if p.outside[v] == "" {
 		p.outside[v] = fmt.Sprintf("%s/%d", sigil, len(p.outside))
 	}
 	return p.outside[v]
+}
+
+// called is a name in the current block.
+func (p *printer) called(name string) string {
+	switch {
+	case p.block == "":
+		return name
+	case BlockOf(name) == p.block:
+		return name[len(p.block)+1:]
+	}
+	return "/" + name
 }
 
 // attrText writes the attributes that are not at their default.

@@ -102,7 +102,8 @@ func (l *lowerer) leaf(n *graph.Node) error {
 		bytes *= int64(local.Dims[0].Len())
 	}
 	l.buffer(v, space, l.s.Bytes[space], bytes)
-	l.s.Buffers[len(l.s.Buffers)-1].Storage = n.Storage
+	b := &l.s.Buffers[len(l.s.Buffers)-1]
+	b.Storage, b.Part = n.Storage, n.Part
 	l.s.Bytes[space] += bytes
 	return nil
 }

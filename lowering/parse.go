@@ -126,16 +126,19 @@ func (p *parser) buffer(rest string) error {
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, place, _ := strings.Cut(head, " ")
 	space, place, _ := strings.Cut(place, "+")
-	n, err := p.leaf(name, typ)
-	if err != nil {
-		return err
-	}
-	b := Buffer{Name: name, Type: n.Results[0].Type, Storage: n.Storage}
 	i, err := find(spaceNames[:], space)
 	if err != nil {
 		return err
 	}
-	b.Space = Space(i)
+	kind := "param @"
+	if s := Space(i); s == State || s == Cache {
+		kind = "state %"
+	}
+	n, err := p.leaf(kind, name, typ)
+	if err != nil {
+		return err
+	}
+	b := Buffer{Name: name, Type: n.Results[0].Type, Storage: n.Storage, Part: n.Part, Space: Space(i)}
 	if err := scan(place, "%d %d bytes", &b.Offset, &b.Bytes); err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func (p *parser) view(rest string) error {
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, of, _ := strings.Cut(head, " = ")
 	of, place, _ := strings.Cut(of, "[")
-	n, err := p.leaf(name, typ)
+	n, err := p.leaf("param @", name, typ)
 	if err != nil {
 		return err
 	}
@@ -178,9 +181,9 @@ func (p *parser) node(line string) (*graph.Node, error) {
 	return g.Nodes[0], nil
 }
 
-// leaf reads a type, and the storage where there is one.
-func (p *parser) leaf(name, typ string) (*graph.Node, error) {
-	n, err := p.node("param @" + name + " : " + typ)
+// leaf reads a type, and the storage or the part where there is one.
+func (p *parser) leaf(kind, name, typ string) (*graph.Node, error) {
+	n, err := p.node(kind + name + " : " + typ)
 	if err == nil && n.Name() != name {
 		err = fmt.Errorf("%q is no name for a value", name)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 // TestParse: random schedules are read back as they are, polynomials included.
@@ -21,6 +23,43 @@ func TestParse(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestParsePart: a buffer that is a field of a model's state says so in text.
+func TestParsePart(t *testing.T) {
+	g, err := graph.Parse(`graph "g" stage=fused ranks=2
+input %x : f32[t 4/1] shard(1: split)
+input %seg : i32[s 3]
+param @w : f32[4/1 2] shard(0: split)
+state %c.x : f32[s 4/1 1] shard(1: split) field(1: x) of %c : f32[s x:4/1|B:2/1 1]
+%y %n = conv1d %x @w %c.x %seg
+%all = all_gather %y
+output y = %all
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		back, err := ParseSchedule(s.String())
+		if err != nil || !reflect.DeepEqual(back, s) {
+			t.Errorf("%v\n%s\nread back as\n%s", err, s, back)
+		}
+		for i := range s.Buffers {
+			b := &s.Buffers[i]
+			if b.Space != State {
+				continue
+			}
+			name, typ := b.State()
+			p := s.Pieces(b)
+			if name != "c" || typ.String() != "f32[s x:4/1|B:2/1 1]" || len(p.List) != 1 || p.List[0] != (graph.Stretch{Whole: 2 * s.Rank, N: 2}) {
+				t.Errorf("rank %d: %s is %s of type %s, at %v", s.Rank, b.Name, name, typ, p)
+			}
+		}
+	}
 }
 
 func TestParseRefuses(t *testing.T) {

@@ -85,9 +85,28 @@ type Buffer struct {
 	Name    string         // of the value
 	Type    graph.Type     // over all ranks; the rank has its share
 	Storage *graph.Storage // parameters: where the checkpoint has it
+	Part    *graph.Part    // states and caches: the field that it is of a state of the model; nil: all of it
 	Space   Space
 	Offset  int64 // bytes into the region, times the count of the space
 	Bytes   int64 // of the rank's share, likewise; for state, per slot; for a cache, per slot and token
+}
+
+// State is the name and the type of the model's state that a buffer of state is,
+// or is a part of.
+func (b *Buffer) State() (name string, t graph.Type) {
+	if b.Part != nil {
+		return b.Part.State, b.Part.Type
+	}
+	return b.Name, graph.TypeOf(b.Type.DType, b.Type.Dims...)
+}
+
+// Pieces says where in a row of the model's state a rank's row of the buffer is.
+func (s *Schedule) Pieces(b *Buffer) graph.Pieces {
+	p := graph.PiecesOf(b.Type, s.Ranks, s.Rank)
+	if b.Part != nil {
+		return b.Part.In(p)
+	}
+	return p
 }
 
 // Ref is a tensor as a step sees it: a buffer or a view of one.

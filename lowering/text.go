@@ -25,6 +25,9 @@ func (s *Schedule) String() string {
 		if buf.Storage != nil {
 			b.WriteString(buf.Storage.String())
 		}
+		if buf.Part != nil {
+			b.WriteString(buf.Part.String())
+		}
 		b.WriteByte('\n')
 	}
 	for _, r := range s.views() {

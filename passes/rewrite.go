@@ -44,6 +44,7 @@ func (r *rewriter) leaf(n *graph.Node, name string, t graph.Type, s *graph.Stora
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	v.Def.Part = n.Part
 	if old != nil {
 		r.to[old] = v
 	}

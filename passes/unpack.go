@@ -192,5 +192,9 @@ func (u *unpacker) leafField(v *graph.Value, axis int, f graph.Field, start int)
 			return nil, err
 		}
 	}
-	return u.out.AddLeaf(n.Op.Name, v.Name+"."+f.Name, t, s)
+	made, err := u.out.AddLeaf(n.Op.Name, v.Name+"."+f.Name, t, s)
+	if err == nil && n.Op.Name == "state" {
+		made.Def.Part = &graph.Part{State: v.Name, Type: v.Type, Axis: axis, Field: f.Name}
+	}
+	return made, err
 }

@@ -45,6 +45,7 @@ func (p *partition) leaf(v *graph.Value, l graph.Layout) {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
+	made.Def.Part = v.Def.Part
 	p.copies[v] = []*graph.Value{made}
 }
 

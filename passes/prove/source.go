@@ -68,11 +68,15 @@ func nodeKey(n *graph.Node, m matching) string {
 	return b.String()
 }
 
+// storage is where a leaf is from: the checkpoint, or a state of the model.
 func storage(n *graph.Node) string {
-	if n.Storage == nil {
-		return ""
+	switch {
+	case n.Part != nil:
+		return n.Part.String()
+	case n.Storage != nil:
+		return n.Storage.String()
 	}
-	return n.Storage.String()
+	return ""
 }
 
 // bare is a type without its layout.
