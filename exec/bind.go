@@ -6,6 +6,7 @@ import (
 
 	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // bind lets o be what it means for the current batch.
@@ -75,7 +76,11 @@ func (r *rank) prepare(t turn, steps []step) {
 // bytesOf is the memory of a buffer for the current batch.
 func (r *rank) bytesOf(id int) []byte {
 	b := &r.s.Buffers[id]
-	if !place.InArena(b) {
+	switch {
+	case b.Space == lowering.State || b.Space == lowering.Cache:
+		runs := r.runs(b.Space)
+		return runs[min(int(b.Offset), len(runs)):]
+	case !place.InArena(b):
 		return r.memory[id]
 	}
 	at, n := place.At(r.s, b, r.sizes)

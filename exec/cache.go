@@ -2,12 +2,13 @@ package exec
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Attention caches have a row per slot and token, with the same room for every
-// slot. It grows by doubling, unless the options say how much there is.
+// Attention caches have a row per slot and token, which all caches of a rank share,
+// with the same room for every slot. It grows by doubling, unless the options say how much there is.
 
 // reserve makes room for the batch.
 func (e *Engine) reserve(b *Batch) error {
@@ -39,25 +40,15 @@ const firstRoom = 64
 
 // cached reports whether the model has caches.
 func (e *Engine) cached() bool {
-	for _, b := range e.schedules[0].Buffers {
-		if b.Space == lowering.Cache {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.schedules, func(s *lowering.Schedule) bool { return s.Bytes[lowering.Cache] > 0 })
 }
 
 // grow moves the caches to larger memory.
 func (r *rank) grow(room int) {
-	for i, b := range r.s.Buffers {
-		if b.Space != lowering.Cache {
-			continue
-		}
-		old, size := r.memory[i], int(b.Bytes)
-		r.memory[i] = make([]byte, size*r.slots*room)
-		for slot := range r.slots {
-			copy(r.memory[i][slot*room*size:], old[slot*r.context*size:(slot+1)*r.context*size])
-		}
+	old, row := r.caches, int(r.s.Bytes[lowering.Cache])
+	r.caches = make([]byte, row*r.slots*room)
+	for slot := range r.slots {
+		copy(r.caches[slot*room*row:], old[slot*r.context*row:(slot+1)*r.context*row])
 	}
 	r.context, r.bound = room, false
 }

@@ -110,25 +110,30 @@ func (m *cpuMachine) Output(i int) (kernels.Tensor, error) {
 // Clear makes the states of a slot zero.
 func (m *cpuMachine) Clear(slot int) error {
 	for _, r := range m.ranks {
-		for i, b := range r.s.Buffers {
-			if b.Space == lowering.State {
-				clear(r.memory[i][int64(slot)*b.Bytes : int64(slot+1)*b.Bytes])
-			}
-		}
+		n := r.s.Bytes[lowering.State]
+		clear(r.states[int64(slot)*n:][:n])
 	}
 	return nil
 }
 
-// Read copies out of a state.
-func (m *cpuMachine) Read(rank, buffer int, at int64, to []byte) error {
-	copy(to, m.ranks[rank].memory[buffer][at:])
+// Read copies out of the runs of slots.
+func (m *cpuMachine) Read(rank int, space lowering.Space, at int64, to []byte) error {
+	copy(to, m.ranks[rank].runs(space)[at:])
 	return nil
 }
 
-// Write copies into a state.
-func (m *cpuMachine) Write(rank, buffer int, at int64, from []byte) error {
-	copy(m.ranks[rank].memory[buffer][at:], from)
+// Write copies into the runs of slots.
+func (m *cpuMachine) Write(rank int, space lowering.Space, at int64, from []byte) error {
+	copy(m.ranks[rank].runs(space)[at:], from)
 	return nil
+}
+
+// runs is the memory of states, or of caches.
+func (r *rank) runs(space lowering.Space) []byte {
+	if space == lowering.Cache {
+		return r.caches
+	}
+	return r.states
 }
 
 // Room is the caches' room per slot.

@@ -4,8 +4,10 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -26,15 +28,21 @@ type Options struct {
 	Verify func(output func(name string) (kernels.Tensor, error)) error
 }
 
+// ErrClosed is the error of what is asked of an engine that was closed.
+var ErrClosed = errors.New("the model is closed")
+
 // Engine runs the schedules of all ranks of a graph. Its methods may be called
 // from several goroutines; they wait for each other.
 type Engine struct {
 	mu        sync.Mutex
+	closed    atomic.Bool // before mu is free for Close, so that those who wait for it fail
+	closing   sync.Once
 	schedules []*lowering.Schedule
 	machine   Machine
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
 	verify    func(func(string) (kernels.Tensor, error)) error
+	states    []state
 	inputs    []*Input
 	chosen    []int32
 }
@@ -45,6 +53,9 @@ type Engine struct {
 func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), o Options) (*Engine, error) {
 	if o.Slots == 0 {
 		o.Slots = 8
+	}
+	if o.Slots > maxSlots {
+		return nil, fmt.Errorf("%d slots; at most %d are possible", o.Slots, maxSlots)
 	}
 	if o.Slots < 1 || o.Workers < 0 || o.Context < 0 {
 		return nil, fmt.Errorf("%d slots, %d workers and a context of %d: none may be negative", o.Slots, o.Workers, o.Context)
@@ -57,6 +68,9 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err != nil {
 		return nil, err
 	}
+	if e.states, err = findStates(schedules); err != nil {
+		return nil, err
+	}
 	if o.Device == nil {
 		o.Device = cpuDevice{}
 	}
@@ -67,21 +81,38 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	return e, nil
 }
 
-// Close stops the engine and gives back what it holds. The engine must not be
-// used afterwards.
+// Close waits for the step under way and gives back what the engine holds, results
+// of the last step included. Whoever waits for a step, or asks for anything
+// afterwards, gets [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() {
+	e.closing.Do(func() {
+		e.closed.Store(true)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.machine.Close()
+		e.chosen = nil
+	})
+}
+
+// lock takes the engine for one caller, unless it is closed.
+func (e *Engine) lock() error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.machine.Close()
+	if e.closed.Load() {
+		e.mu.Unlock()
+		return ErrClosed
+	}
+	return nil
 }
 
 // Schedules are what the engine runs, one per rank.
 func (e *Engine) Schedules() []*lowering.Schedule { return e.schedules }
 
-// Output is a result of the last step, valid until the next: a row per token,
+// Output is a result of the last step, valid until the next, or Close: a row per token,
 // sequence or wanted row, in the order of the batch.
 func (e *Engine) Output(name string) (kernels.Tensor, error) {
-	e.mu.Lock()
+	if err := e.lock(); err != nil {
+		return kernels.Tensor{}, err
+	}
 	defer e.mu.Unlock()
 	return e.output(name)
 }

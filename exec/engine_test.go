@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,19 +118,37 @@ func TestSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, e.Free(a), "is not taken")
-	wantError(t, e.Free(7), "is not taken")
-	if c := alloc(t, e); c != a {
-		t.Fatalf("slot %d was freed, and %d allocated", a, c)
-	}
-	if s, _ := e.State(a, "past"); s[0] != 0 {
+	wantError(t, e.Free(7), "there is no state slot 7")
+	wantError(t, e.Free(-1), "there is no state slot")
+	c := alloc(t, e)
+	if s, _ := e.State(c, "past"); s[0] != 0 {
 		t.Errorf("a new sequence begins with the state %v", s)
 	}
-	if again := feed(a); again[0] != first[0] {
+	if again := feed(c); again[0] != first[0] {
 		t.Errorf("a reused slot ends with %v, a fresh one with %v", again, first)
 	}
-	_, err = e.State(a, "future")
-	wantError(t, err, "the graph has no state future")
-	wantError(t, e.SetState(a, "past", []float32{1}), "state past has 8 elements, 1 given")
+	_, err = e.State(c, "future")
+	wantError(t, err, "the model has no state future")
+	wantError(t, e.SetState(c, "past", []float32{1}), "state past has 8 elements, 1 given")
+
+	// The handle of the sequence that was freed does not reach the new one.
+	before, _ := e.State(c, "past")
+	_, err = e.State(a, "past")
+	wantError(t, err, "it was freed")
+	_, err = e.Len(a)
+	wantError(t, err, "it was freed")
+	_, err = e.Snapshot(a)
+	wantError(t, err, "it was freed")
+	for _, err := range []error{e.Free(a), e.Reset(a), e.SetLen(a, 3), e.SetState(a, "past", before), e.Restore(a, &exec.Snapshot{}),
+		e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: a, Tokens: []int{1, 2}}}})} {
+		wantError(t, err, "it was freed")
+	}
+	if n, err := e.Len(c); err != nil || n != 2 {
+		t.Errorf("the new sequence has %d tokens, %v", n, err)
+	}
+	if after, _ := e.State(c, "past"); !slices.Equal(after, before) {
+		t.Errorf("a stale handle changed the state from %v to %v", before, after)
+	}
 	_, err = e.Output("z")
 	wantError(t, err, "the graph has no output z")
 }

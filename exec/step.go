@@ -9,7 +9,7 @@ import (
 
 // Sequence is one sequence's part of a batch.
 type Sequence struct {
-	Slot   int   // its state, from Alloc
+	Slot   int   // its state: a handle from Alloc
 	Tokens []int // the new tokens
 	// Len is the number of new tokens where the graph does not read ids.
 	Len int
@@ -18,7 +18,8 @@ type Sequence struct {
 	// list that is not nil means none.
 	Rows []int
 
-	past int // tokens before, from the slot
+	index int // of the slot
+	past  int // tokens before, from the slot
 }
 
 func (q *Sequence) len() int {
@@ -50,7 +51,9 @@ type Batch struct {
 // the first launch leaves everything as it was; after one in the middle, the
 // sequences of the batch must be freed or reset.
 func (e *Engine) Step(ctx context.Context, b *Batch) error {
-	e.mu.Lock()
+	if err := e.lock(); err != nil {
+		return err
+	}
 	defer e.mu.Unlock()
 	z, err := e.admit(b)
 	if err != nil {
@@ -70,13 +73,13 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	}
 	if err := e.run(ctx, b, z); err != nil {
 		for _, q := range b.Sequences {
-			e.slots.state[q.Slot] = broken
+			e.slots.state[q.index] = broken
 		}
 		return err
 	}
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		e.slots.tokens[q.Slot] += q.len()
+		e.slots.tokens[q.index] += q.len()
 	}
 	return nil
 }
@@ -88,12 +91,12 @@ func (e *Engine) admit(b *Batch) (z graph.Sizes, err error) {
 	}
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		if err := e.usable(q.Slot); err != nil {
+		if q.index, err = e.slots.whole(q.Slot); err != nil {
 			return z, fmt.Errorf("sequence %d: %w", i, err)
 		}
 		for j := range i {
-			if b.Sequences[j].Slot == q.Slot {
-				return z, fmt.Errorf("sequences %d and %d share state slot %d", j, i, q.Slot)
+			if b.Sequences[j].index == q.index {
+				return z, fmt.Errorf("sequences %d and %d share state slot %d", j, i, q.index)
 			}
 		}
 		if q.len() < 1 {
@@ -104,7 +107,7 @@ func (e *Engine) admit(b *Batch) (z graph.Sizes, err error) {
 				return z, fmt.Errorf("sequence %d: row %d is wanted of %d tokens", i, r, q.len())
 			}
 		}
-		q.past = e.slots.tokens[q.Slot]
+		q.past = e.slots.tokens[q.index]
 		n, past := int64(q.len()), int64(q.past)
 		z.Seqs++
 		z.Tokens += n

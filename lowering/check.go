@@ -107,11 +107,11 @@ func (s *Schedule) checkBuffers() []error {
 			fail("%s takes %d bytes, not %d", b.Type, bytes, b.Bytes)
 		case b.Offset < 0 || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
 			fail("bytes %d+%d of %d", b.Offset, b.Bytes, s.Bytes[b.Space])
-		case b.Space >= Constant && b.Offset%align != 0:
+		case b.Space.aligned() && b.Offset%align != 0:
 			fail("offset %d is not aligned to %d", b.Offset, align)
 		default:
 			end := b.Offset + b.Bytes
-			if b.Space >= Constant {
+			if b.Space.aligned() {
 				end = roundUp(end)
 			}
 			ends[b.Space] = max(ends[b.Space], end)

@@ -104,6 +104,9 @@ func (l *lowerer) leaf(n *graph.Node) error {
 	l.buffer(v, space, l.s.Bytes[space], bytes)
 	b := &l.s.Buffers[len(l.s.Buffers)-1]
 	b.Storage, b.Part = n.Storage, n.Part
+	if space.aligned() {
+		bytes = roundUp(bytes)
+	}
 	l.s.Bytes[space] += bytes
 	return nil
 }

@@ -35,9 +35,9 @@ output r = %p2
 	}
 	z := graph.Sizes{Tokens: 5, Seqs: 2, Rows: 1}
 	for i, want := range []RankPlan{
-		{Weights: 32 + 16 + 12 + 4, Constants: 64, State: 8},
-		{Weights: 32 + 16 + 12 + 4, Constants: 64, State: 8},
-		{Weights: 2 * (32 + 16 + 12 + 4), Constants: 64, State: 16},
+		{Weights: 32 + 16 + 12 + 4, Constants: 64, State: 64},
+		{Weights: 32 + 16 + 12 + 4, Constants: 64, State: 64},
+		{Weights: 2 * (32 + 16 + 12 + 4), Constants: 64, State: 64},
 	} {
 		got := p.Ranks[i]
 		if got.Weights != want.Weights || got.Constants != want.Constants || got.State != want.State {

@@ -20,8 +20,8 @@ type Space uint8
 // The spaces.
 const (
 	Param    Space = iota // the checkpoint
-	State                 // a row per slot, kept between steps
-	Cache                 // rows per slot, one for each of its tokens, kept between steps
+	State                 // kept between steps: a slot's states are one run, Offset and Bytes of it
+	Cache                 // likewise; a slot's run has a row for each of its tokens, Offset and Bytes of it
 	Input                 // given with each batch
 	Constant              // computed once from parameters
 	PerToken              // in the arena, Offset and Bytes per token
@@ -34,6 +34,10 @@ var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "to
 
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
+
+// aligned reports whether buffers of the space begin at multiples of a cache line:
+// weights lie as the file has them, and inputs by themselves.
+func (s Space) aligned() bool { return s != Param && s != Input }
 
 // Count is how often a region of this space repeats: a symbol, or once.
 func (s Space) Count() graph.Poly {
@@ -76,7 +80,8 @@ type Schedule struct {
 	Steps   []Step // for every batch
 	Outputs []Output
 	// Bytes is the size of each region: for the spaces of the arena, the peak
-	// of what is live per token, sequence or row.
+	// of what is live per token, sequence or row; for states what a slot takes, for
+	// caches what a token of one does.
 	Bytes [len(spaceNames)]int64
 }
 

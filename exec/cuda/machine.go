@@ -155,12 +155,12 @@ func (m *machine) wantsGraph() bool {
 func (m *machine) Clear(slot int) error {
 	return m.each(func(g *gpu) error {
 		for _, r := range g.ranks {
-			for i, b := range r.s.Buffers {
-				if b.Space == lowering.State && b.Bytes > 0 {
-					if err := r.compute.Fill(r.memory[i]+driver.Ptr(int64(slot)*b.Bytes), 0, b.Bytes); err != nil {
-						return r.where(err)
-					}
-				}
+			n := r.s.Bytes[lowering.State]
+			if n == 0 {
+				continue
+			}
+			if err := r.compute.Fill(r.states+driver.Ptr(int64(slot)*n), 0, n); err != nil {
+				return r.where(err)
 			}
 			if err := r.compute.Synchronize(); err != nil {
 				return r.where(err)
@@ -170,28 +170,28 @@ func (m *machine) Clear(slot int) error {
 	})
 }
 
-// Read copies out of a state.
-func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
+// Read copies out of the runs of slots.
+func (m *machine) Read(rank int, space lowering.Space, at int64, to []byte) error {
 	r := m.ranks[rank]
 	if len(to) == 0 {
 		return nil
 	}
 	return r.gpu.do(func() error {
-		if err := r.compute.CopyOut(to, r.memory[buffer]+driver.Ptr(at)); err != nil {
+		if err := r.compute.CopyOut(to, r.runs(space)+driver.Ptr(at)); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()
 	})
 }
 
-// Write copies into a state.
-func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
+// Write copies into the runs of slots.
+func (m *machine) Write(rank int, space lowering.Space, at int64, from []byte) error {
 	r := m.ranks[rank]
 	if len(from) == 0 {
 		return nil
 	}
 	return r.gpu.do(func() error {
-		if err := r.compute.CopyIn(r.memory[buffer]+driver.Ptr(at), from); err != nil {
+		if err := r.compute.CopyIn(r.runs(space)+driver.Ptr(at), from); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()

@@ -175,7 +175,7 @@ func (r *runner) states(k kind) error {
 			continue
 		}
 		for i, b := range r.group {
-			got, err := r.state(r.slots[i], q.state)
+			got, err := r.m.Engine().State(r.slots[i], q.state)
 			if err != nil {
 				return err
 			}
@@ -183,27 +183,6 @@ func (r *runner) states(k kind) error {
 		}
 	}
 	return nil
-}
-
-// state reads a state of the model's graph, which the compiler may have taken
-// apart into its fields.
-func (r *runner) state(slot int, name string) ([]float32, error) {
-	if _, whole := r.m.Compiled().Value(name); whole {
-		return r.m.Engine().State(slot, name)
-	}
-	v, ok := r.m.Graph().Value(name)
-	if !ok {
-		return nil, fmt.Errorf("the graph has no state %s", name)
-	}
-	var all []float32
-	for _, f := range v.Type.Dims[1].Fields { // a row per channel, field after field
-		part, err := r.m.Engine().State(slot, name+"."+f.Name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, part...)
-	}
-	return all, nil
 }
 
 func argmax(v []float32) int {

@@ -1,0 +1,176 @@
+package exec
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// State is what a sequence keeps between steps under a name. Name and type are
+// those of the model, whatever passes made of it, by whatever strategy and on
+// however many ranks: f32[s 256/1 16], a row per sequence, or f32[s c 32/16], a row
+// per sequence and token.
+type State struct {
+	Name string
+	Type graph.Type
+}
+
+// state is a state of the model, and where the ranks have it.
+type state struct {
+	State
+	space lowering.Space
+	cols  int // elements of a row
+	held  []held
+}
+
+// held is what a rank holds of a state, or of a part of it: pieces of its rows, in
+// the rows of what the rank keeps of a slot.
+type held struct {
+	rank     int
+	first, n int // elements of the rank's row
+	row      int // elements from one row of the rank to the next
+	pieces   graph.Pieces
+}
+
+// findStates lists the states of the model that the schedules have, in their order.
+func findStates(schedules []*lowering.Schedule) ([]state, error) {
+	var list []state
+	for _, s := range schedules {
+		for i := range s.Buffers {
+			b := &s.Buffers[i]
+			if b.Space != lowering.State && b.Space != lowering.Cache {
+				continue
+			}
+			name, t := b.State()
+			if t.DType != graph.F32 {
+				return nil, fmt.Errorf("state %s is %s; states are f32", name, t)
+			}
+			k := slices.IndexFunc(list, func(x state) bool { return x.Name == name })
+			if k < 0 {
+				k = len(list)
+				list = append(list, state{State: State{name, t}, space: b.Space, cols: graph.RowElems(t.Dims)})
+			}
+			st := &list[k]
+			if !st.Type.Equal(t) {
+				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.Rank, st.Type)
+			}
+			st.held = append(st.held, held{s.Rank, int(b.Offset) / 4, int(b.Bytes) / 4, int(s.Bytes[b.Space]) / 4, s.Pieces(b)})
+		}
+	}
+	return list, nil
+}
+
+// each pairs stretches of a state's rows with those of the rank's.
+func (h *held) each(rows, cols int, visit func(whole, part, n int)) {
+	h.pieces.Each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*h.row+h.first+part, n) })
+}
+
+// States lists the model's states. Those of which nothing is used are not kept, and
+// a field that nothing uses may be zero.
+func (e *Engine) States() []State {
+	out := make([]State, len(e.states))
+	for i := range out {
+		out[i] = e.states[i].State
+	}
+	return out
+}
+
+// State copies a state of a sequence, whatever the ranks hold of it: a row, or of a
+// cache a row per token.
+func (e *Engine) State(slot int, name string) ([]float32, error) {
+	if err := e.lock(); err != nil {
+		return nil, err
+	}
+	defer e.mu.Unlock()
+	st, i, err := e.find(slot, name)
+	if err != nil {
+		return nil, err
+	}
+	rows := e.rows(st.space, i)
+	out := make([]float32, rows*st.cols)
+	for k := range st.held {
+		h := &st.held[k]
+		data := h.room(rows)
+		if err := e.machine.Read(h.rank, st.space, e.at(h, st.space, i), place.Bytes(data)); err != nil {
+			return nil, err
+		}
+		h.each(rows, st.cols, func(whole, part, n int) { copy(out[whole:whole+n], data[part-h.first:]) })
+	}
+	return out, nil
+}
+
+// SetState replaces a state of a sequence.
+func (e *Engine) SetState(slot int, name string, values []float32) error {
+	if err := e.lock(); err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	st, i, err := e.find(slot, name)
+	if err != nil {
+		return err
+	}
+	rows := e.rows(st.space, i)
+	if err := st.fits(values, rows); err != nil {
+		return err
+	}
+	for k := range st.held {
+		h := &st.held[k]
+		data, at := h.room(rows), e.at(h, st.space, i)
+		if err := e.machine.Read(h.rank, st.space, at, place.Bytes(data)); err != nil { // others lie between rows
+			return err
+		}
+		h.each(rows, st.cols, func(whole, part, n int) { copy(data[part-h.first:], values[whole:whole+n]) })
+		if err := e.machine.Write(h.rank, st.space, at, place.Bytes(data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find is a state by its name, and the slot of a handle.
+func (e *Engine) find(slot int, name string) (*state, int, error) {
+	i, err := e.slots.whole(slot)
+	if err != nil {
+		return nil, 0, err
+	}
+	for k := range e.states {
+		if e.states[k].Name == name {
+			return &e.states[k], i, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("the model has no state %s", name)
+}
+
+// rows is how many rows a slot has of each state of a space.
+func (e *Engine) rows(space lowering.Space, slot int) int {
+	if space == lowering.Cache {
+		return e.slots.tokens[slot]
+	}
+	return 1
+}
+
+// at is the byte at which what a rank holds of a slot's state begins.
+func (e *Engine) at(h *held, space lowering.Space, slot int) int64 {
+	if space == lowering.Cache {
+		slot *= e.machine.Room()
+	}
+	return 4 * (int64(slot)*int64(h.row) + int64(h.first))
+}
+
+// room is memory for what a rank has from the first row to the last.
+func (h *held) room(rows int) []float32 {
+	if rows == 0 {
+		return nil
+	}
+	return make([]float32, (rows-1)*h.row+h.n)
+}
+
+func (st *state) fits(values []float32, rows int) error {
+	if len(values) != rows*st.cols {
+		return fmt.Errorf("state %s has %d elements, %d given", st.Name, rows*st.cols, len(values))
+	}
+	return nil
+}
