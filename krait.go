@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
@@ -65,6 +66,8 @@ type Model struct {
 	// Warnings says what in the checkpoint was ignored.
 	Warnings []string
 
+	closed     atomic.Bool
+	closing    sync.Once
 	checkpoint *models.Checkpoint
 	graph      *graph.Graph   // what runs
 	mu         sync.Mutex     // of a step and its logits
@@ -181,11 +184,42 @@ func (m *Model) warn(strict bool) error {
 	return nil
 }
 
-// Close ends the model and unmaps its weights.
-func (m *Model) Close() error {
-	m.engine.Close()
-	return m.checkpoint.Close()
+// ErrClosed is the error of what is asked of a model after Close.
+var ErrClosed = exec.ErrClosed
+
+// Close waits for the step under way, ends the model and unmaps its weights. Those
+// who wait for a step get [ErrClosed], and so does who asks for one afterwards; a
+// second Close does nothing.
+func (m *Model) Close() (err error) {
+	m.closing.Do(func() {
+		m.closed.Store(true)
+		m.mu.Lock() // somebody may be reading logits
+		defer m.mu.Unlock()
+		m.engine.Close()
+		err = m.checkpoint.Close()
+	})
+	return err
 }
+
+// lock takes the model for one step, unless it is closed.
+func (m *Model) lock() error {
+	m.mu.Lock()
+	if m.closed.Load() {
+		m.mu.Unlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+// State is a state of a model by its name and type.
+type State = exec.State
+
+// Snapshot is all that a sequence keeps between steps: [Sequence.Snapshot].
+type Snapshot = exec.Snapshot
+
+// States lists what a sequence keeps between steps. Names and types are those of
+// [Model.Graph], on however many ranks the model runs and however it lies over them.
+func (m *Model) States() []State { return m.engine.States() }
 
 // Family is the checkpoint's model_type.
 func (m *Model) Family() string { return m.checkpoint.Model.Family }

@@ -45,7 +45,9 @@ func (m *Model) NewSequence() (*Sequence, error) {
 // step runs a batch and lets read see its logits before another goroutine's
 // batch can replace them.
 func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits *kernels.Tensor)) error {
-	m.mu.Lock()
+	if err := m.lock(); err != nil {
+		return err
+	}
 	defer m.mu.Unlock()
 	if err := m.engine.Step(ctx, b); err != nil {
 		return err
@@ -59,7 +61,9 @@ func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits *kerne
 
 // choose runs a batch whose only token the device chooses.
 func (m *Model) choose(ctx context.Context, b *exec.Batch) (int, error) {
-	m.mu.Lock()
+	if err := m.lock(); err != nil {
+		return 0, err
+	}
 	defer m.mu.Unlock()
 	if err := m.engine.Step(ctx, b); err != nil {
 		return 0, err
@@ -70,8 +74,10 @@ func (m *Model) choose(ctx context.Context, b *exec.Batch) (int, error) {
 // Step feeds tokens and returns the logits after the last one, a number per
 // token id. They are valid until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
-	err := s.feed(ctx, tokens)
-	return s.logits, err
+	if err := s.feed(ctx, tokens); err != nil {
+		return nil, err
+	}
+	return s.logits, nil
 }
 
 // choose feeds tokens and lets the device choose the next one.
@@ -121,5 +127,25 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 // Reset takes the sequence back to its beginning.
 func (s *Sequence) Reset() error { return s.m.engine.Reset(s.slot) }
 
-// Close gives the sequence's state slot back.
+// Len is the number of tokens that the sequence was given.
+func (s *Sequence) Len() (int, error) { return s.m.engine.Len(s.slot) }
+
+// State copies a state of the sequence, by a name of [Model.States]: a row, or of a
+// cache a row per token.
+func (s *Sequence) State(name string) ([]float32, error) { return s.m.engine.State(s.slot, name) }
+
+// SetState replaces a state of the sequence; a cache keeps the sequence's length.
+func (s *Sequence) SetState(name string, values []float32) error {
+	return s.m.engine.SetState(s.slot, name, values)
+}
+
+// Snapshot copies all that the sequence keeps.
+func (s *Sequence) Snapshot() (*Snapshot, error) { return s.m.engine.Snapshot(s.slot) }
+
+// Restore lets the sequence go on from a snapshot of one of the same model, which may
+// have run on other ranks, by another strategy, or on another device. An error about
+// the snapshot leaves the sequence as it was.
+func (s *Sequence) Restore(from *Snapshot) error { return s.m.engine.Restore(s.slot, from) }
+
+// Close gives the sequence's state slot back; after that the sequence is an error.
 func (s *Sequence) Close() error { return s.m.engine.Free(s.slot) }
