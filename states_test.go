@@ -11,10 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/kernels"
 )
 
 // goldens are the checkpoints of all families.
@@ -349,4 +353,30 @@ func TestCloseWhileGenerating(t *testing.T) {
 			t.Errorf("a second Close: %v", err)
 		}
 	}
+}
+
+// TestCloseWaitsForLogits: memory is not given back while somebody reads a step's
+// logits there.
+func TestCloseWaitsForLogits(t *testing.T) {
+	m := embeddedModel(t)
+	s := sequence(t, m)
+	var closed atomic.Bool
+	done := make(chan bool)
+	read := func(*kernels.Tensor) {
+		go func() {
+			m.Close()
+			closed.Store(true)
+			close(done)
+		}()
+		for range 100 { // enough for one that does not wait
+			time.Sleep(time.Millisecond / 4)
+		}
+		if closed.Load() {
+			t.Error("the model is closed, and the logits are being read")
+		}
+	}
+	if err := m.step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: []int{1}}}}, read); err != nil {
+		t.Fatal(err)
+	}
+	<-done
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
@@ -247,5 +248,46 @@ func TestInputsAreChecked(t *testing.T) {
 		"input x is i32, the graph wants f32":               {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
 	} {
 		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences, Inputs: inputs}), want)
+	}
+}
+
+// TestCloseWhileStepping: Close waits for the step under way and ends 16 goroutines that step;
+// nothing works afterwards, and closing again does nothing.
+func TestCloseWhileStepping(t *testing.T) {
+	for range 20 {
+		e := smallEngine(t, exec.Options{Slots: 16, Workers: 2})
+		var all sync.WaitGroup
+		begun := make(chan bool, 16)
+		for range 16 {
+			slot := alloc(t, e)
+			all.Go(func() {
+				var err error
+				for n := 0; err == nil; n++ {
+					if err = e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2}}}}); n == 0 {
+						begun <- true
+					}
+				}
+				if !errors.Is(err, exec.ErrClosed) {
+					t.Errorf("a step ended with %v", err)
+				}
+			})
+		}
+		for range 16 {
+			<-begun
+		}
+		all.Go(e.Close)
+		e.Close()
+		all.Wait()
+		e.Close()
+		_, alloc := e.Alloc()
+		_, output := e.Output("logits")
+		_, state := e.State(0, "past")
+		_, length := e.Len(0)
+		_, snap := e.Snapshot(0)
+		for i, err := range []error{alloc, output, state, length, snap, e.Free(0), e.Reset(0), e.SetLen(0, 1), e.SetState(0, "past", nil), e.Restore(0, nil)} {
+			if !errors.Is(err, exec.ErrClosed) {
+				t.Errorf("call %d after Close: %v", i, err)
+			}
+		}
 	}
 }
