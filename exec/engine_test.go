@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
@@ -251,11 +253,44 @@ func TestInputsAreChecked(t *testing.T) {
 	}
 }
 
+// slowDevice does nothing but notice whether it is closed in the middle of a step.
+type slowDevice struct{ *testing.T }
+
+func (d slowDevice) Open([]*lowering.Schedule, func(string) (graph.Array, error), []*exec.Input, exec.Options) (exec.Machine, error) {
+	return &slowMachine{T: d.T}, nil
+}
+
+type slowMachine struct {
+	exec.Machine // of what is not asked for
+	*testing.T
+	steps  atomic.Int32 // under way
+	closed bool
+}
+
+func (m *slowMachine) Clear(int) error { return nil }
+func (m *slowMachine) Room() int       { return 0 }
+
+func (m *slowMachine) Step(context.Context, graph.Sizes) error {
+	m.steps.Add(1)
+	time.Sleep(time.Millisecond)
+	if m.steps.Add(-1); m.closed {
+		m.Error("a step of a machine that is closed")
+	}
+	return nil
+}
+
+func (m *slowMachine) Close() {
+	if m.steps.Load() > 0 || m.closed {
+		m.Error("closed in the middle of a step, or twice")
+	}
+	m.closed = true
+}
+
 // TestCloseWhileStepping: Close waits for the step under way and ends 16 goroutines that step;
 // nothing works afterwards, and closing again does nothing.
 func TestCloseWhileStepping(t *testing.T) {
 	for range 20 {
-		e := smallEngine(t, exec.Options{Slots: 16, Workers: 2})
+		e := smallEngine(t, exec.Options{Slots: 16, Device: slowDevice{t}})
 		var all sync.WaitGroup
 		begun := make(chan bool, 16)
 		for range 16 {
