@@ -1,0 +1,166 @@
+package krait
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/cuda/sim"
+)
+
+// cuts are ways to feed a prompt of 72 tokens: how many at a time, the last rest at
+// once.
+var cuts = []struct {
+	name  string
+	every int // all cuts are at multiples of it
+	sizes []int
+}{
+	{"whole", 0, nil},
+	{"at 64", 64, []int{64}},
+	{"at 16, 48 and 64", 16, []int{16, 32, 16}},
+	{"at 5, 6 and 40", 1, []int{5, 1, 34}},
+	{"token by token", 1, slices.Repeat([]int{1}, 72)},
+}
+
+// TestCuts is the table of docs/architecture.md for the CPU: which ways to feed a
+// prompt give the bits, of logits and states, that the whole prompt gives alone on
+// the same ranks. Company never matters; cuts only to scans in chunks, which want
+// multiples of 16.
+func TestCuts(t *testing.T) {
+	for _, dir := range goldens(t) {
+		for _, ranks := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
+				t.Parallel()
+				m := openModel(t, dir, Options{Slots: 3, Sharding: Sharding{Ranks: ranks}})
+				unit := 1
+				if chunked(m) {
+					unit = 16
+				}
+				f := feeding{m: m, ids: randomIDs(72, m.Vocab())}
+				f.begin(t)
+				for _, c := range cuts {
+					for _, company := range []bool{false, true} {
+						f.check(t, c.name, c.sizes, company, c.every%unit == 0)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCutsCUDA is the table for CUDA, where products of up to 32 rows, and batches of
+// a token per sequence, have kernels of their own: the bits are the same where all
+// batches have more tokens, and scans in chunks are cut at multiples of 32.
+func TestCutsCUDA(t *testing.T) {
+	for _, c := range []struct {
+		model, cut string
+		sizes      []int
+		company    bool
+		same       bool
+	}{
+		{"mamba-a", "at 40", []int{40}, true, true},
+		{"mamba-a", "at 96", []int{96}, false, false}, // 8 tokens are left
+		{"mamba2-g1", "whole", nil, true, true},
+		{"mamba2-g1", "at 64", []int{64}, false, true},
+		{"mamba2-g1", "at 40", []int{40}, false, false},
+	} {
+		t.Run(c.model+" "+c.cut, func(t *testing.T) {
+			t.Parallel()
+			m := openModel(t, "testdata/golden/"+c.model, Options{Slots: 3, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
+			f := feeding{m: m, ids: randomIDs(104, m.Vocab())}
+			f.begin(t)
+			f.check(t, c.cut, c.sizes, c.company, c.same)
+		})
+	}
+}
+
+// chunked reports whether the model has scans that take tokens in chunks.
+func chunked(m *Model) bool {
+	for _, n := range m.Graph().Nodes {
+		if n.Op.Name == "ssd_scan" {
+			return true
+		}
+	}
+	return false
+}
+
+// feeding is a prompt, and what it gives whole and alone.
+type feeding struct {
+	m      *Model
+	ids    []int
+	logits []float32
+	states *Snapshot
+}
+
+func (f *feeding) begin(t *testing.T) { f.logits, f.states = f.feed(t, nil, false) }
+
+// check feeds the prompt in another way and compares.
+func (f *feeding) check(t *testing.T, name string, sizes []int, company, want bool) {
+	t.Helper()
+	logits, states := f.feed(t, sizes, company)
+	same := sameBits(logits, f.logits)
+	for name, v := range f.states.States {
+		same = same && sameBits(states.States[name], v)
+	}
+	if same != want {
+		t.Errorf("%s, company %v: the same bits: %v, the table says %v", name, company, same, want)
+	}
+	for i, x := range f.logits {
+		if d := math.Abs(float64(logits[i] - x)); !(d <= 2e-4) {
+			t.Fatalf("%s, company %v: logit %d is %g, want %g", name, company, i, logits[i], x)
+		}
+	}
+}
+
+// feed feeds the prompt cut in pieces, alone or beside a sequence that begins with 9
+// tokens and one that has a token at a time, and returns its last logits and its
+// states.
+func (f *feeding) feed(t *testing.T, sizes []int, company bool) ([]float32, *Snapshot) {
+	t.Helper()
+	m, ids := f.m, f.ids
+	var slots [3]int
+	for i := range slots {
+		var err error
+		if slots[i], err = m.engine.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+		defer m.engine.Free(slots[i])
+	}
+	for at, first := 0, true; at < len(ids); first = false {
+		n := len(ids) - at
+		if len(sizes) > 0 {
+			n, sizes = min(n, sizes[0]), sizes[1:]
+		}
+		b := exec.Batch{Sequences: []exec.Sequence{{Slot: slots[0], Tokens: ids[at : at+n]}}}
+		if company {
+			other := exec.Sequence{Slot: slots[2], Tokens: ids[:1]}
+			if first {
+				other.Tokens = ids[3:12]
+			}
+			b.Sequences = append([]exec.Sequence{{Slot: slots[1], Tokens: ids[9:10]}}, append(b.Sequences, other)...)
+		}
+		if err := m.engine.Step(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		at += n
+	}
+	out, err := m.engine.Output("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := 0
+	if company {
+		row = 1
+	}
+	logits := slices.Clone(out.Row(row))
+	s, err := m.engine.Snapshot(slots[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logits, s
+}
