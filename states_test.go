@@ -235,6 +235,21 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
+// TestEmptySequence: a sequence without tokens has states and no rows in caches, also
+// before any engine had some.
+func TestEmptySequence(t *testing.T) {
+	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{})}} {
+		m := openModel(t, "testdata/golden/jamba", Options{Sharding: Sharding{Ranks: 2}, Device: device})
+		s, to := sequence(t, m), sequence(t, m)
+		moveEach(t, to, s)
+		empty := snapshot(t, s)
+		if err := to.Restore(empty); err != nil {
+			t.Fatal(err)
+		}
+		sameSnapshot(t, "an empty sequence", snapshot(t, to), empty)
+	}
+}
+
 // TestStaleSequence: a sequence that was closed is an error, whoever has its slot.
 func TestStaleSequence(t *testing.T) {
 	m := embeddedModel(t, Options{Slots: 1})
