@@ -3,7 +3,9 @@ package cuda_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -79,12 +81,6 @@ func run(t *testing.T, e *exec.Engine) []float32 {
 			t.Fatal(err)
 		}
 	}
-	return feed(t, e)
-}
-
-// feed is run for slots that are taken.
-func feed(t *testing.T, e *exec.Engine) []float32 {
-	t.Helper()
 	var out []float32
 	for _, b := range batches {
 		out = append(out, step(t, e, b)...)
@@ -422,26 +418,98 @@ func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, seed uint6
 	return append([]float32(nil), out.F32...)
 }
 
-// TestCancel: a context that ends stops the step; the engine goes on.
+// TestCancel: a context that ends stops the step where somebody looks at it next:
+// before anything, before each launch of each rank, also of those that are captured,
+// and before a graph. GPUs that meet in collectives all run the step or none. The
+// engine goes on.
 func TestCancel(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
-	for _, gpus := range []int{1, 2} {
-		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus})})
-		defer e.Close()
-		want := run(t, e)
-		for after := range 12 {
-			ctx := &ending{Context: context.Background()}
-			ctx.left.Store(int64(after))
-			err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2}}}})
-			if err != nil && !errors.Is(err, context.Canceled) {
-				t.Error(err)
+	var launches []string
+	for _, st := range m.schedules[0].Steps {
+		if st.Kind == lowering.Launch {
+			launches = append(launches, "stopped before "+st.Name+":")
+		}
+	}
+	start := []string{"context canceled", "stopped before the step: "}
+	prompt, token := []int{1, 2}, []int{3}
+	engine := func(gpus int, plain bool) *exec.Engine {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus}), NoGraphs: plain})
+		t.Cleanup(e.Close)
+		if _, err := e.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+
+	t.Run("launches", func(t *testing.T) {
+		looks := cancelled(t, engine(1, true), prompt)
+		wantLooks(t, looks, start, launches, nil)
+	})
+	t.Run("graph", func(t *testing.T) {
+		e := engine(1, false)
+		step(t, e, []exec.Sequence{{Tokens: token}}) // launch by launch; the next is captured
+		wantLooks(t, cancelled(t, e, token), start, launches, start[1:])
+		wantLooks(t, cancelled(t, e, token), start, nil, start[1:])
+	})
+	t.Run("GPUs", func(t *testing.T) {
+		wantLooks(t, cancelled(t, engine(2, true), prompt), start, nil, nil)
+	})
+}
+
+// cancelled steps with a context that ends at the first look at it, at the second,
+// and so on until a step ends well, and returns the errors of the others. After
+// each, another step gives what it gives always.
+func cancelled(t *testing.T, e *exec.Engine, tokens []int) (looks []string) {
+	t.Helper()
+	again := func() []float32 {
+		if err := e.Reset(0); err != nil {
+			t.Fatal(err)
+		}
+		return step(t, e, []exec.Sequence{{Tokens: []int{4, 5, 6}}})
+	}
+	want := again()
+	for {
+		ctx := &ending{Context: context.Background()}
+		ctx.left.Store(int64(len(looks)))
+		if err := e.Reset(0); err != nil {
+			t.Fatal(err)
+		}
+		err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Tokens: tokens}}})
+		if err == nil {
+			return looks
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if looks = append(looks, err.Error()); len(looks) < 4 || len(looks)%16 == 0 {
+			compare(t, "after a cancelled step", again(), want, 0)
+		}
+	}
+}
+
+// wantLooks: the first looks are these, the last are those, and between them there is
+// one at least for each launch of both ranks.
+func wantLooks(t *testing.T, looks, first, launches, last []string) {
+	t.Helper()
+	if least := len(first) + 2*len(launches) + len(last); len(looks) < least || len(launches) == 0 && len(looks) != least {
+		t.Fatalf("%d looks at the context, want %d: %q", len(looks), least, looks)
+	}
+	for i, text := range first {
+		if !strings.HasPrefix(looks[i], text) {
+			t.Errorf("look %d: %s, want %s", i, looks[i], text)
+		}
+	}
+	end := len(looks) - len(last)
+	for i, text := range last {
+		if !strings.HasPrefix(looks[end+i], text) {
+			t.Errorf("look %d: %s, want %s", end+i, looks[end+i], text)
+		}
+	}
+	for rank := range 2 {
+		for _, text := range launches {
+			if !slices.ContainsFunc(looks[len(first):end], func(s string) bool { return strings.HasPrefix(s, fmt.Sprintf("rank %d: %s", rank, text)) }) {
+				t.Errorf("rank %d never %s", rank, text)
 			}
-			for slot := range 3 {
-				if err := e.Reset(slot); err != nil {
-					t.Fatal(err)
-				}
-			}
-			compare(t, "after a cancelled step", feed(t, e), want, 0)
 		}
 	}
 }
