@@ -93,6 +93,11 @@ func TestStepRefuses(t *testing.T) {
 	} {
 		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences}), want)
 	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := e.Step(ended, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
 	// Refusals come before the first launch: the sequence goes on.
 	if err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}}); err != nil {
 		t.Error(err)
