@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 )
@@ -16,13 +17,8 @@ import (
 // TestFusedModels: for every checkpoint, on one rank and on three, what runs gives
 // the bits of the graph that is proved and drawn, in which nothing is fused.
 func TestFusedModels(t *testing.T) {
-	configs, err := filepath.Glob("testdata/golden/*/config.json")
-	if err != nil || len(configs) == 0 {
-		t.Fatalf("%d checkpoints: %v", len(configs), err)
-	}
-	for _, config := range configs {
+	for _, dir := range goldens.Folders(t, ".") {
 		for _, ranks := range []int{1, 3} {
-			dir := filepath.Dir(config)
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				m, err := Open(dir, Options{Slots: 2, Sharding: Sharding{Ranks: ranks}})
 				if err != nil {

@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"cmd":               {"*"},
 	".":                 {"*"},
 	"internal/check":    {"*"},
+	"internal/goldens":  {},
 	"internal/graphgen": {"graph"},
 	"internal/bench":    {"*"},
 	"internal/synth":    {"graph", "models", "internal/safetensors", "internal/atomicfile"},

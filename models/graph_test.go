@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/safetensors"
 )
 
@@ -22,12 +23,7 @@ func graphText(t *testing.T, m *Model) string {
 // TestGraphs: the graph of every golden checkpoint checks, parses back from its
 // text, and finds every tensor of the files and no other.
 func TestGraphs(t *testing.T) {
-	dirs, err := filepath.Glob("../testdata/golden/*/config.json")
-	if err != nil || len(dirs) == 0 {
-		t.Fatal("no goldens", err)
-	}
-	for _, config := range dirs {
-		dir := filepath.Dir(config)
+	for _, dir := range goldens.Folders(t, "..") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			c, err := Open(dir)
 			if err != nil {

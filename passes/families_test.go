@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
@@ -14,12 +15,7 @@ import (
 
 // families calls do with the graph of every golden checkpoint.
 func families(t *testing.T, do func(t *testing.T, g *graph.Graph)) {
-	configs, err := filepath.Glob("../testdata/golden/*/config.json")
-	if err != nil || len(configs) == 0 {
-		t.Fatalf("%d checkpoints: %v", len(configs), err)
-	}
-	for _, config := range configs {
-		dir := filepath.Dir(config)
+	for _, dir := range goldens.Folders(t, "..") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			_, g, err := models.Describe(dir)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,16 @@ var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*
 // the in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) != len(Table) {
-		t.Fatalf("%d files for %d passes: %v", len(files), len(Table), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, p := range Table {
+		want = append(want, filepath.Join("testdata", p.Name+".txtar"))
+	}
+	slices.Sort(want)
+	if !slices.Equal(files, want) {
+		t.Fatalf("there are %q, want %q: a file for each pass", files, want)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { runGolden(t, file) })
@@ -33,7 +42,7 @@ func runGolden(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, run := "", ""
+	in, run, cases := "", "", 0
 	for i := range a.Files {
 		f := &a.Files[i]
 		name, what := filepath.Split(f.Name)
@@ -42,7 +51,10 @@ func runGolden(t *testing.T, file string) {
 			in = string(f.Data)
 		case "run":
 			run = string(f.Data)
+		default:
+			t.Errorf("%s is none of in.ir, run, want.ir and want.err", f.Name)
 		case "want.ir", "want.err":
+			cases++
 			got, err := runCase(in, run)
 			if (err != nil) != (what == "want.err") {
 				t.Errorf("%s: %v\n%s", name, err, got)
@@ -58,6 +70,9 @@ func runGolden(t *testing.T, file string) {
 				f.Data = []byte(got)
 			}
 		}
+	}
+	if cases == 0 {
+		t.Error("no case")
 	}
 	if *update {
 		if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {

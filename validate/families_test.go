@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
@@ -38,12 +39,8 @@ func compiled(t testing.TB, g *graph.Graph, o passes.Options, payload string) *g
 // TestFamilies: what the passes make of every family is right, on every number of
 // ranks and by every strategy that applies.
 func TestFamilies(t *testing.T) {
-	configs, err := filepath.Glob("../testdata/golden/*/config.json")
-	if err != nil || len(configs) < 10 {
-		t.Fatalf("%d families: %v", len(configs), err)
-	}
-	for _, config := range configs {
-		name := filepath.Base(filepath.Dir(config))
+	for _, dir := range goldens.Folders(t, "..") {
+		name := filepath.Base(dir)
 		g := golden(t, name)
 		for _, s := range passes.Strategies {
 			for _, ranks := range []int{2, 3, 4, 8} {

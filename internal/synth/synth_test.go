@@ -14,23 +14,23 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/internal/synth"
 	"github.com/krait-ml/krait/models"
 )
 
-// goldens are the configs of all families, as published checkpoints have them.
-func goldens(t *testing.T) map[string][]byte {
+// configs are the configs of all families, as published checkpoints have them.
+func configs(t *testing.T) map[string][]byte {
 	t.Helper()
-	paths, err := filepath.Glob("../../testdata/golden/*/config.json")
-	if err != nil || len(paths) < 8 {
-		t.Fatalf("%d configs, %v", len(paths), err)
-	}
 	out := map[string][]byte{}
-	for _, p := range paths {
-		if out[p], err = os.ReadFile(p); err != nil {
+	for _, dir := range goldens.Folders(t, "../..") {
+		p := filepath.Join(dir, "config.json")
+		data, err := os.ReadFile(p)
+		if err != nil {
 			t.Fatal(err)
 		}
+		out[p] = data
 	}
 	return out
 }
@@ -38,7 +38,7 @@ func goldens(t *testing.T) map[string][]byte {
 // TestFamilies: every family in every format opens without a warning, and its
 // logits are numbers of a sensible size.
 func TestFamilies(t *testing.T) {
-	for from, config := range goldens(t) {
+	for from, config := range configs(t) {
 		for _, dtype := range []string{"f32", "bf16", "f16"} {
 			t.Run(filepath.Base(filepath.Dir(from))+"/"+dtype, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "model")

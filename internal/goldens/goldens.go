@@ -1,0 +1,37 @@
+// Package goldens names the checkpoints of testdata/golden, for tests of all of
+// them: one that is gone fails them, and so does one that is not named here.
+package goldens
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Names are the checkpoints.
+var Names = []string{
+	"bamba", "falcon-h1", "falcon-mamba", "jamba", "mamba-a", "mamba-a-bf16", "mamba-a-fp16", "mamba-b",
+	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "zamba", "zamba2",
+}
+
+// Folders are those of all checkpoints, in the order of Names; root is the path of
+// the repository's root.
+func Folders(t testing.TB, root string) []string {
+	t.Helper()
+	dir := filepath.Join(root, "testdata/golden")
+	configs, err := filepath.Glob(filepath.Join(dir, "*/config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders, found []string
+	for _, name := range Names {
+		folders = append(folders, filepath.Join(dir, name))
+	}
+	for _, config := range configs {
+		found = append(found, filepath.Dir(config))
+	}
+	if !slices.Equal(found, folders) {
+		t.Fatalf("%s has the checkpoints %q, want %q", dir, found, folders)
+	}
+	return folders
+}
