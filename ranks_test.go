@@ -14,6 +14,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
@@ -36,6 +37,9 @@ func TestCollectives(t *testing.T) {
 	} {
 		for _, ranks := range []int{2, 3, 8} {
 			for _, quantize := range []string{"", "fp16"} {
+				if quantize != "" && ranks != 3 && !goldens.All() {
+					continue // what travels does not hang on the number of ranks
+				}
 				t.Run(fmt.Sprintf("%s/tp=%d/%s", strategy, ranks, quantize), func(t *testing.T) {
 					sharding := Sharding{Ranks: ranks, Strategy: strategy, Quantize: quantize}
 					m := embeddedModel(t, Options{Sharding: sharding})
@@ -280,9 +284,10 @@ func tiny(t *testing.T, config string) string {
 }
 
 // TestAnyRanks: 1 to 16 ranks give the logits of one rank, also where channels
-// and vocabulary do not divide by them and where a rank owns nothing.
+// and vocabulary do not divide by them and where a rank owns nothing; by strategies
+// other than the first on every fourth number of ranks.
 func TestAnyRanks(t *testing.T) {
-	for _, config := range []string{
+	for i, config := range []string{
 		`{"model_type": "mamba", "vocab_size": 7, "hidden_size": 5, "intermediate_size": 11, "num_hidden_layers": 2, "state_size": 3, "time_step_rank": 2, "use_bias": true}`,
 		`{"model_type": "falcon_mamba", "vocab_size": 13, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 2, "state_size": 2, "conv_kernel": 2, "tie_word_embeddings": false}`,
 		`{"model_type": "mamba", "vocab_size": 2, "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 1, "state_size": 1, "conv_kernel": 1}`,
@@ -300,8 +305,11 @@ func TestAnyRanks(t *testing.T) {
 		var want [][]float32
 		second := !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba")
 		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
-			for _, s := range passes.Strategies {
+			for k, s := range passes.Strategies {
 				strategy := s.Name
+				if k > 0 && (ranks+i+k)%4 != 0 && !goldens.All() {
+					continue
+				}
 				if (strategy == "paper-naive" || strategy == "replicated-x") && second {
 					continue // they are about the first generation's x_proj
 				}

@@ -27,6 +27,8 @@ type Options struct {
 	Reference bool    // run the float64 kernels
 	Sharding  krait.Sharding
 	Device    exec.Device // nil: the CPU
+
+	only func(prompt, way string) bool // what to run of all; nil: everything
 }
 
 // Line is the result for one quantity, over all ways of running the prompt.
@@ -70,6 +72,9 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 	defer m.Close()
 	ok, compared := true, 0
 	for _, p := range prompts {
+		if o.only != nil && len(p.ways(o)) == 0 {
+			continue
+		}
 		lines, err := p.run(ctx, m, o)
 		if err != nil {
 			return false, fmt.Errorf("prompt %s: %w", p.name, err)

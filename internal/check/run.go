@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
@@ -16,7 +17,7 @@ type way struct {
 	chunk  int
 }
 
-func (p *prompt) ways(chunks []int) []way {
+func (p *prompt) ways(o Options) []way {
 	var all []int
 	var alone [][]int
 	for b := range p.batch {
@@ -28,15 +29,15 @@ func (p *prompt) ways(chunks []int) []way {
 		ways[0].name = "batched"
 		ways = append(ways, way{"alone", alone, p.length})
 	}
-	for _, n := range chunks {
+	for _, n := range o.Chunks {
 		ways = append(ways, way{fmt.Sprintf("chunks of %d", n), [][]int{all}, n})
 	}
-	return ways
+	return slices.DeleteFunc(ways, func(w way) bool { return o.only != nil && !o.only(p.name, w.name) })
 }
 
 // run runs the prompt in every way and returns its lines.
 func (p *prompt) run(ctx context.Context, m *krait.Model, o Options) ([]Line, error) {
-	for _, w := range p.ways(o.Chunks) {
+	for _, w := range p.ways(o) {
 		for _, group := range w.groups {
 			r := runner{p: p, m: m, way: w, group: group}
 			err := r.run(ctx)

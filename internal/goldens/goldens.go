@@ -3,6 +3,7 @@
 package goldens
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +14,10 @@ var Names = []string{
 	"bamba", "falcon-h1", "falcon-mamba", "jamba", "mamba-a", "mamba-a-bf16", "mamba-a-fp16", "mamba-b",
 	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "zamba", "zamba2",
 }
+
+// All says that tests are to run the product of what they else cover by pairs, and
+// all of what is long: KRAIT_TEST_ALL is set.
+func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" }
 
 // Folders are those of all checkpoints, in the order of Names; root is the path of
 // the repository's root.
