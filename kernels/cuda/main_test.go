@@ -6,6 +6,9 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/goldens"
+	"pgregory.net/rapid"
 )
 
 // launched counts launches by function.
@@ -14,9 +17,32 @@ var launched = struct {
 	count map[string]int
 }{count: map[string]int{}}
 
+// slow are the operations whose cases cost most in the interpreter, and how often
+// 20 of them are drawn: often enough that each kernel is run.
+var slow = map[string]int{"attention": 2, "experts": 1, "ssd_scan": 2}
+
+// check draws cases of an operation, 100 but for those that are slow.
+func check(t *testing.T, op string, test func(*rapid.T)) {
+	t.Helper()
+	n, ok := slow[op]
+	if !ok {
+		n = 5
+	}
+	for range n {
+		rapid.Check(t, test)
+	}
+}
+
 // TestMain: when all tests have run, each kernel has.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given && !goldens.All() && onDevice == "" {
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
 		all, err := modules()

@@ -28,7 +28,7 @@ func round(t kernels.Tensor) kernels.Tensor {
 // TestMatmulBF16: products of many rows are those of operands rounded to bf16.
 func TestMatmulBF16(t *testing.T) {
 	op := findOp(t, "matmul")
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, "matmul", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		d.aligned = true
 		n, k, rows := d.size("n", 63, 65, 129), d.pick("k", 8, 16, 24, 32, 40, 64, 248, 264), d.pick("t", 33, 64, 65, 127, 129)
@@ -50,27 +50,32 @@ func TestMatmulBF16(t *testing.T) {
 
 // TestExpertsBF16: the same of experts, whose hidden units are rounded, too.
 func TestExpertsBF16(t *testing.T) {
-	op := findOp(t, "experts")
-	rapid.Check(t, func(t *rapid.T) {
-		d, dev := newDraw(t), newDevice(t)
-		d.aligned = true
-		e, i, k, n, format := d.pick("e", 1, 2, 5), d.pick("i", 8, 40, 64), d.pick("k", 8, 40), d.size("n", 65), d.format()
-		c := expertsOf(d, e, i, k, n, format)()
-		rows := d.pick("t", 9, 31, 33, 70, 129)
-		c.Args[0], c.Args[1] = d.tensor(graph.F32, rows, c.Args[0].Cols), d.tensor(graph.F32, rows, c.Args[1].Cols)
-		c.Results[0] = d.tensor(graph.F32, rows, c.Results[0].Cols)
-		on := dev.deviceCall(op, &c, nil, d.offset)
-		on.Options.Math = BF16
-		dev.compute(op, on, d.rng.Uint64())
-		got := clone(&c.Results[0])
-		dev.download(on.Results[0], &got)
-		for _, i := range []int{0, 2, 3, 4} {
-			c.Args[i] = round(c.Args[i])
+	for _, format := range []graph.DType{graph.F32, graph.F16, graph.BF16} { // each has kernels of its own
+		for range 2 {
+			rapid.Check(t, func(t *rapid.T) { checkExpertsBF16(t, format) })
 		}
-		plain := reference.Kernels["experts"]
-		plain.Run(&c, 0, 1)
-		same(t, "result", &got, &c.Results[0], 1e-2)
-	})
+	}
+}
+
+func checkExpertsBF16(t *rapid.T, format graph.DType) {
+	d, dev := newDraw(t), newDevice(t)
+	d.aligned = true
+	op, e, i, k, n := findOp(t, "experts"), d.pick("e", 1, 2, 5), d.pick("i", 8, 40, 64), d.pick("k", 8, 40), d.size("n", 65)
+	c := expertsOf(d, e, i, k, n, format)()
+	rows := d.pick("t", 9, 31, 33, 70, 129)
+	c.Args[0], c.Args[1] = d.tensor(graph.F32, rows, c.Args[0].Cols), d.tensor(graph.F32, rows, c.Args[1].Cols)
+	c.Results[0] = d.tensor(graph.F32, rows, c.Results[0].Cols)
+	on := dev.deviceCall(op, &c, nil, d.offset)
+	on.Options.Math = BF16
+	dev.compute(op, on, d.rng.Uint64())
+	got := clone(&c.Results[0])
+	dev.download(on.Results[0], &got)
+	for _, i := range []int{0, 2, 3, 4} {
+		c.Args[i] = round(c.Args[i])
+	}
+	plain := reference.Kernels["experts"]
+	plain.Run(&c, 0, 1)
+	same(t, "result", &got, &c.Results[0], 1e-2)
 }
 
 // TestScanBF16 holds the scan on tensor cores against the same chunks in float64,
@@ -79,11 +84,11 @@ func TestExpertsBF16(t *testing.T) {
 // and the largest term may be most of the largest result: two of them are let pass.
 func TestScanBF16(t *testing.T) {
 	op := findOp(t, "ssd_scan")
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, op.Name, func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		d.aligned = true
 		d.decode, d.lens = false, []int{1, 5, 63, 64, 65, 130}
-		next := ssdOf(d, d.pick("p", 4, 16, 36, 64), d.pick("n", 4, 16, 20, 64, 132))
+		next := ssdOf(d, d.pick("p", 4, 16, 36, 64), d.pick("n", 4, 16, 20, 64, 132, 132))
 		states := map[int]Tensor{}
 		var state kernels.Tensor
 		for batch := range 2 {

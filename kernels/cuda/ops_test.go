@@ -66,7 +66,7 @@ func TestOps(t *testing.T) {
 		if op.Class == graph.Compute {
 			t.Run(op.Name, func(t *testing.T) {
 				t.Parallel()
-				rapid.Check(t, func(t *rapid.T) { checkOp(t, op, Options{}) })
+				check(t, op.Name, func(t *rapid.T) { checkOp(t, op, Options{}) })
 			})
 		}
 	}

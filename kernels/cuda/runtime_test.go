@@ -18,7 +18,7 @@ import (
 // TestPeerSum: sums over ranks are those that ranks which share memory make, to
 // the last bit.
 func TestPeerSum(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, "", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		format, rows, cols, ranks := d.format(), d.size("rows"), d.size("cols", 67, 1027), d.pick("ranks", 1, 2, 3, 8, MaxPeers)
 		wide := rapid.Bool().Draw(t, "wide")
@@ -65,7 +65,7 @@ func TestPeerSum(t *testing.T) {
 
 // TestPieces copies, clears and converts pieces of tensors.
 func TestPieces(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, "", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		rows, cols, format := d.size("rows"), d.size("cols", 67, 2051), d.format()
 		x, y := d.tensor(format, rows, cols), d.tensor(format, rows, cols)
@@ -159,7 +159,7 @@ func anyLogit(d *draw) float32 {
 // TestSample draws tokens as the sampler on the host does.
 func TestSample(t *testing.T) {
 	decided := 0
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, "", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		rows, n := d.pick("rows", 1, 2), d.size("vocabulary", 1023, 1025, 4099)
 		logits := d.tensor(graph.F32, rows, n)
@@ -251,7 +251,7 @@ func TestMixtureMemory(t *testing.T) {
 	defer func(any, bytes int) { anyExperts, mixtureBytes = any, bytes }(anyExperts, mixtureBytes)
 	anyExperts, mixtureBytes = 0, 4000
 	op := findOp(t, "experts")
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, "", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		c := expertsOf(d, 4, 7, 5, 9, d.format())()
 		top := c.Attrs.Int("top")
