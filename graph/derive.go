@@ -139,9 +139,11 @@ func (b *binding) cutIndex(in []Type) (string, error) {
 			index = x
 		}
 	}
-	for _, a := range slices.Concat(b.rule.in...) {
-		if index != "" && strings.IndexByte(a.letters, index[0]) > 0 {
-			return "", fmt.Errorf("an operand is split on %c, which %s walks inside", index[0], a)
+	for _, axes := range b.rule.in {
+		for _, a := range axes {
+			if index != "" && strings.IndexByte(a.letters, index[0]) > 0 {
+				return "", fmt.Errorf("an operand is split on %c, which %s walks inside", index[0], a)
+			}
 		}
 	}
 	return index, nil

@@ -25,11 +25,11 @@ func TestRulesByElements(t *testing.T) {
 			if n.Op.Class != graph.Compute || n.Op.Rule == nil {
 				continue
 			}
-			e := newElements(n)
+			e, layouts := newElements(n), graph.LayoutsFor(n)
 			for range 12 {
 				ranks := 2 + r.IntN(7)
 				in := drawLayouts(r, n, ranks)
-				out, err := graph.LayoutsOf(n, in, ranks)
+				out, err := layouts(in, ranks)
 				if err != nil {
 					continue
 				}

@@ -4,9 +4,28 @@ import "fmt"
 
 // infer works out the types of a node's results from its operands.
 func infer(n *Node, ranks int) ([]Type, error) {
-	if err := checkOperands(n); err != nil {
+	b, in, err := bound(n)
+	if err != nil {
 		return nil, err
 	}
+	return inferBound(n, b, in, ranks)
+}
+
+// bound checks what does not depend on layouts, and binds the rule where it says
+// what the results are.
+func bound(n *Node) (*binding, []Type, error) {
+	if err := checkOperands(n); err != nil || n.Op.infer != nil {
+		return nil, nil, err
+	}
+	b, in, err := bindNode(n)
+	if err == nil && n.Op.check != nil {
+		err = n.Op.check(n, b)
+	}
+	return b, in, err
+}
+
+// inferBound is infer after bound.
+func inferBound(n *Node, b *binding, in []Type, ranks int) ([]Type, error) {
 	if n.Op.infer != nil {
 		out, err := n.Op.infer(n)
 		for i := range out {
@@ -15,15 +34,6 @@ func infer(n *Node, ranks int) ([]Type, error) {
 			}
 		}
 		return out, err
-	}
-	b, in, err := bindNode(n)
-	if err != nil {
-		return nil, err
-	}
-	if n.Op.check != nil {
-		if err := n.Op.check(n, b); err != nil {
-			return nil, err
-		}
 	}
 	layouts, err := b.derive(in, n.Op, ranks)
 	if err != nil {

@@ -10,19 +10,38 @@ import (
 // LayoutsOf says how the results of a node would lie over the ranks if its
 // operands had the layouts given. It fails where the operation refuses them.
 func LayoutsOf(n *Node, operands []Layout, ranks int) ([]Layout, error) {
+	return LayoutsFor(n)(operands, ranks)
+}
+
+// LayoutsFor is [LayoutsOf] for a node of which many layouts are tried: what does
+// not depend on them is worked out once. What it returns is not for several
+// goroutines at the same time.
+func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 	m := &Node{Op: n.Op, Attrs: n.Attrs, Args: make([]*Value, len(n.Args))}
 	for i, v := range n.Args {
-		m.Args[i] = &Value{Name: v.Name, Type: Type{v.Type.DType, v.Type.Dims, operands[i]}, Def: v.Def}
+		m.Args[i] = &Value{Name: v.Name, Type: v.Type, Def: v.Def}
 	}
-	types, err := infer(m, ranks)
-	if err != nil {
-		return nil, err
+	b, in, err := bound(m)
+	return func(operands []Layout, ranks int) ([]Layout, error) {
+		if err != nil {
+			return nil, err
+		}
+		for i, l := range operands {
+			m.Args[i].Type.Layout = l
+			if b != nil {
+				in[i].Layout = l
+			}
+		}
+		types, err := inferBound(m, b, in, ranks)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]Layout, len(types))
+		for i, t := range types {
+			out[i] = t.Layout
+		}
+		return out, nil
 	}
-	out := make([]Layout, len(types))
-	for i, t := range types {
-		out[i] = t.Layout
-	}
-	return out, nil
 }
 
 // Follow finds the axis of every operand and result that is walked together

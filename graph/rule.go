@@ -173,9 +173,13 @@ func (r *Rule) valid() error {
 // own ranges.
 func (r *Rule) index(c byte) string {
 	longest := ""
-	for _, a := range slices.Concat(slices.Concat(r.in, r.out)...) {
-		if l := a.lead(); l != "" && l[0] == c && len(l) > len(longest) {
-			longest = l
+	for _, side := range [][][]axis{r.in, r.out} {
+		for _, axes := range side {
+			for _, a := range axes {
+				if l := a.lead(); l != "" && l[0] == c && len(l) > len(longest) {
+					longest = l
+				}
+			}
 		}
 	}
 	return longest

@@ -109,11 +109,12 @@ func (x *Space) cutsOf(v int) []int {
 // layouts that its rule accepts and of which the class has the results.
 func (x *Space) ways(n *graph.Node) []Config {
 	var out []Config
+	layouts := graph.LayoutsFor(n)
 	in := make([]int, len(n.Args))
 	var rest func(i int)
 	rest = func(i int) {
 		if i == len(in) {
-			if results := x.derive(n, in); results != nil {
+			if results := x.derive(n, layouts, in); results != nil {
 				out = append(out, Config{slices.Clone(in), results})
 			}
 			return
@@ -128,12 +129,12 @@ func (x *Space) ways(n *graph.Node) []Config {
 }
 
 // derive asks the rule; nil means that it or the class refuses.
-func (x *Space) derive(n *graph.Node, in []int) []int {
+func (x *Space) derive(n *graph.Node, layouts func([]graph.Layout, int) ([]graph.Layout, error), in []int) []int {
 	operands := make([]graph.Layout, len(in))
 	for i, l := range in {
 		operands[i] = x.Layouts[l]
 	}
-	results, err := graph.LayoutsOf(n, operands, x.Ranks)
+	results, err := layouts(operands, x.Ranks)
 	if err != nil {
 		return nil
 	}
