@@ -37,13 +37,16 @@ func compiled(t testing.TB, g *graph.Graph, o passes.Options, payload string) *g
 }
 
 // TestFamilies: what the passes make of every family is right, on every number of
-// ranks and by every strategy that applies.
+// ranks, and by every strategy that applies on some.
 func TestFamilies(t *testing.T) {
-	for _, dir := range goldens.Folders(t, "..") {
+	for i, dir := range goldens.Folders(t, "..") {
 		name := filepath.Base(dir)
 		g := golden(t, name)
-		for _, s := range passes.Strategies {
-			for _, ranks := range []int{2, 3, 4, 8} {
+		for k, s := range passes.Strategies {
+			for j, ranks := range []int{2, 3, 4, 8} {
+				if k > 0 && (i+j+k)%2 != 0 && !goldens.All() {
+					continue
+				}
 				out := compiled(t, g, passes.Options{Ranks: ranks, Strategy: s}, "")
 				if out == nil {
 					continue

@@ -55,6 +55,7 @@ func (p *partition) node(n *graph.Node) bool {
 	for i, v := range n.Args {
 		choices[i] = p.reach(v)
 	}
+	layouts := graph.LayoutsFor(n)
 	in := make([]graph.Layout, len(n.Args))
 	var found [][]graph.Layout
 	for range 300 {
@@ -64,7 +65,7 @@ func (p *partition) node(n *graph.Node) bool {
 				in[i] = in[first] // a leaf lies in one way
 			}
 		}
-		out, err := graph.LayoutsOf(n, in, p.g.Ranks)
+		out, err := layouts(in, p.g.Ranks)
 		if err == nil && !slices.ContainsFunc(n.Op.States, func(s graph.StatePair) bool { return !out[s.Result].Equal(in[s.Operand]) }) {
 			found = append(found, slices.Clone(in))
 			if slices.ContainsFunc(in, func(l graph.Layout) bool { return l.Kind != graph.Replicated }) || len(found) > 3 {
