@@ -11,6 +11,8 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/cuda/sim"
+
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // cuts are ways to feed a prompt of 72 tokens: how many at a time, the last rest at
@@ -32,7 +34,7 @@ var cuts = []struct {
 // the same ranks. Company never matters; cuts only to scans in chunks, which want
 // multiples of 16.
 func TestCuts(t *testing.T) {
-	for _, dir := range goldens(t) {
+	for _, dir := range goldens.Folders(t, ".") {
 		for _, ranks := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				t.Parallel()

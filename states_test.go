@@ -18,21 +18,9 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 )
-
-// goldens are the checkpoints of all families.
-func goldens(t *testing.T) []string {
-	t.Helper()
-	configs, err := filepath.Glob("testdata/golden/*/config.json")
-	if err != nil || len(configs) == 0 {
-		t.Fatal("no goldens", err)
-	}
-	for i, c := range configs {
-		configs[i] = filepath.Dir(c)
-	}
-	return configs
-}
 
 func openModel(t *testing.T, dir string, o Options) *Model {
 	t.Helper()
@@ -113,7 +101,7 @@ func TestStatesOfModel(t *testing.T) {
 		{Sharding{Ranks: 3}, 1},
 		{Sharding{Ranks: 2, Strategy: "hoisted"}, 2},
 	}
-	for k, dir := range goldens(t) {
+	for k, dir := range goldens.Folders(t, ".") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			from := openModel(t, dir, Options{Slots: 3})
