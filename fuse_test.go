@@ -83,9 +83,9 @@ func stepAll(t *testing.T, m *Model, e *exec.Engine, b *exec.Batch) (bits []uint
 	for row := range out.Rows() {
 		add(out.Row(row))
 	}
-	for _, st := range m.States() {
+	for _, state := range e.States() {
 		for slot := range 2 {
-			s, err := e.State(slot, st.Name)
+			s, err := e.State(slot, state.Name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -77,9 +77,8 @@ func (r *rank) prepare(t turn, steps []step) {
 func (r *rank) bytesOf(id int) []byte {
 	b := &r.s.Buffers[id]
 	switch {
-	case b.Space == lowering.State || b.Space == lowering.Cache:
-		runs := r.runs(b.Space)
-		return runs[min(int(b.Offset), len(runs)):]
+	case b.Space == lowering.State:
+		return r.states[b.Offset:]
 	case !place.InArena(b):
 		return r.memory[id]
 	}

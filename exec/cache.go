@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Attention caches have a row per slot and token, which all caches of a rank share,
-// with the same room for every slot. It grows by doubling, unless the options say how much there is.
+// Attention caches have a row per slot and token, with the same room for every
+// slot. It grows by doubling, unless the options say how much there is.
 
 // reserve makes room for the batch.
 func (e *Engine) reserve(b *Batch) error {
@@ -45,10 +45,15 @@ func (e *Engine) cached() bool {
 
 // grow moves the caches to larger memory.
 func (r *rank) grow(room int) {
-	old, row := r.caches, int(r.s.Bytes[lowering.Cache])
-	r.caches = make([]byte, row*r.slots*room)
-	for slot := range r.slots {
-		copy(r.caches[slot*room*row:], old[slot*r.context*row:(slot+1)*r.context*row])
+	for i, b := range r.s.Buffers {
+		if b.Space != lowering.Cache {
+			continue
+		}
+		old, size := r.memory[i], int(b.Bytes)
+		r.memory[i] = make([]byte, size*r.slots*room)
+		for slot := range r.slots {
+			copy(r.memory[i][slot*room*size:], old[slot*r.context*size:(slot+1)*r.context*size])
+		}
 	}
 	r.context, r.bound = room, false
 }

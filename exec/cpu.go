@@ -116,28 +116,28 @@ func (m *cpuMachine) Clear(slot int) error {
 	return nil
 }
 
-// Read copies out of the runs of slots.
-func (m *cpuMachine) Read(rank int, space lowering.Space, at int64, to []byte) error {
+// Read copies out of states, or a cache.
+func (m *cpuMachine) Read(rank, buffer int, at int64, to []byte) error {
 	if len(to) > 0 { // of a sequence without tokens there are no rows, and may be no memory
-		copy(to, m.ranks[rank].runs(space)[at:])
+		copy(to, m.ranks[rank].kept(buffer)[at:])
 	}
 	return nil
 }
 
-// Write copies into the runs of slots.
-func (m *cpuMachine) Write(rank int, space lowering.Space, at int64, from []byte) error {
+// Write copies into states, or a cache.
+func (m *cpuMachine) Write(rank, buffer int, at int64, from []byte) error {
 	if len(from) > 0 {
-		copy(m.ranks[rank].runs(space)[at:], from)
+		copy(m.ranks[rank].kept(buffer)[at:], from)
 	}
 	return nil
 }
 
-// runs is the memory of states, or of caches.
-func (r *rank) runs(space lowering.Space) []byte {
-	if space == lowering.Cache {
-		return r.caches
+// kept is the memory that a buffer is in: that of all states, or a cache.
+func (r *rank) kept(buffer int) []byte {
+	if r.s.Buffers[buffer].Space == lowering.State {
+		return r.states
 	}
-	return r.states
+	return r.memory[buffer]
 }
 
 // Room is the caches' room per slot.

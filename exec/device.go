@@ -28,11 +28,11 @@ type Machine interface {
 
 	// Clear makes the states of a slot zero; caches stay as they are.
 	Clear(slot int) error
-	// Read and Write copy bytes of a rank's states, or of its caches, from a byte on.
-	// A slot's states are one run of the schedule's Bytes, and so is a token's row
-	// of all caches, of which a slot has Room.
-	Read(rank int, space lowering.Space, at int64, to []byte) error
-	Write(rank int, space lowering.Space, at int64, from []byte) error
+	// Read and Write copy bytes of the memory that a rank's buffer is in, from a byte
+	// on: of all states, which has a run of the schedule's Bytes per slot, or of a
+	// cache, which has Room rows per slot.
+	Read(rank, buffer int, at int64, to []byte) error
+	Write(rank, buffer int, at int64, from []byte) error
 	// Room is how many tokens per slot the caches have room for; Grow makes more.
 	Room() int
 	Grow(room int) error

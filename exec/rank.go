@@ -19,9 +19,8 @@ type rank struct {
 	wake    chan turn // nil for rank 0, which runs in the caller
 	slots   int
 	context int      // tokens per slot that caches have room for
-	memory  [][]byte // by buffer: parameters, inputs, constants
+	memory  [][]byte // by buffer: parameters, caches, inputs, constants
 	states  []byte   // a run per slot
-	caches  []byte   // a run per slot, of a row per token that there is room for
 	arena   []byte
 	init    []step
 	steps   []step
@@ -99,7 +98,6 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 	constants := make([]byte, r.s.Bytes[lowering.Constant])
 	r.states = make([]byte, r.s.Bytes[lowering.State]*int64(r.slots))
-	r.caches = make([]byte, r.s.Bytes[lowering.Cache]*int64(r.slots*r.context))
 	for i, b := range r.s.Buffers {
 		switch b.Space {
 		case lowering.Param:
@@ -108,6 +106,8 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 				return fmt.Errorf("parameter %s: %w", b.Name, err)
 			}
 			r.memory[i] = aligned(a.Data, a.DType.Bytes())
+		case lowering.Cache:
+			r.memory[i] = make([]byte, b.Bytes*int64(r.slots*r.context))
 		case lowering.Constant:
 			r.memory[i] = constants[b.Offset : b.Offset+b.Bytes]
 		}

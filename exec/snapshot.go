@@ -15,8 +15,8 @@ type Snapshot struct {
 	States map[string][]float32 // a row; of a cache, one per token
 }
 
-// Snapshot copies what a sequence keeps, of each rank in one piece for states and
-// one for caches.
+// Snapshot copies what a sequence keeps: of each rank all states at once, and of each
+// cache the rows that there are.
 func (e *Engine) Snapshot(slot int) (*Snapshot, error) {
 	if err := e.lock(); err != nil {
 		return nil, err
@@ -31,15 +31,13 @@ func (e *Engine) Snapshot(slot int) (*Snapshot, error) {
 		st := &e.states[k]
 		out.States[st.Name] = make([]float32, e.rows(st.space, i)*st.cols)
 	}
-	return out, e.eachRun(i, func(rank int, space lowering.Space, at int64, data []float32) error {
-		if err := e.machine.Read(rank, space, at, place.Bytes(data)); err != nil {
-			return err
+	for _, r := range e.runs(i) {
+		if err := e.machine.Read(r.rank, r.buffer, r.at, place.Bytes(r.data)); err != nil {
+			return nil, err
 		}
-		e.eachStretch(rank, space, i, func(st *state, whole, part, n int) {
-			copy(out.States[st.Name][whole:whole+n], data[part:])
-		})
-		return nil
-	})
+		r.each(func(state string, whole, part, n int) { copy(out.States[state][whole:whole+n], r.data[part:]) })
+	}
+	return out, nil
 }
 
 // Restore lets a sequence go on from a snapshot. One that is of another model leaves
@@ -60,16 +58,14 @@ func (e *Engine) Restore(slot int, s *Snapshot) error {
 		return err
 	}
 	e.slots.state[i], e.slots.tokens[i] = broken, s.Tokens // until all of it is there
-	err = e.eachRun(i, func(rank int, space lowering.Space, at int64, data []float32) error {
-		e.eachStretch(rank, space, i, func(st *state, whole, part, n int) {
-			copy(data[part:], s.States[st.Name][whole:whole+n])
-		})
-		return e.machine.Write(rank, space, at, place.Bytes(data))
-	})
-	if err == nil {
-		e.slots.state[i] = taken
+	for _, r := range e.runs(i) {
+		r.each(func(state string, whole, part, n int) { copy(r.data[part:], s.States[state][whole:whole+n]) })
+		if err := e.machine.Write(r.rank, r.buffer, r.at, place.Bytes(r.data)); err != nil {
+			return err
+		}
 	}
-	return err
+	e.slots.state[i] = taken
+	return nil
 }
 
 // fits checks that a snapshot is of this model.
@@ -96,31 +92,49 @@ func (e *Engine) fits(s *Snapshot) error {
 	return nil
 }
 
-// eachRun visits what each rank keeps of a slot, with memory for it.
-func (e *Engine) eachRun(slot int, visit func(rank int, space lowering.Space, at int64, data []float32) error) error {
-	for rank, s := range e.schedules {
-		for _, space := range []lowering.Space{lowering.State, lowering.Cache} {
-			first := int64(slot) * s.Bytes[space]
-			if space == lowering.Cache {
-				first *= int64(e.machine.Room())
-			}
-			data := make([]float32, int64(e.rows(space, slot))*s.Bytes[space]/4)
-			if err := visit(rank, space, first, data); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// run is a stretch of a rank's memory that is copied at once: a slot's states, or the
+// rows that it has in a cache.
+type run struct {
+	rank, buffer int
+	at           int64
+	data         []float32
+	has          []piece
 }
 
-// eachStretch pairs the elements of states with those of what a rank keeps of a slot.
-func (e *Engine) eachStretch(rank int, space lowering.Space, slot int, visit func(st *state, whole, part, n int)) {
+// piece is what a run has of a state, from an element on.
+type piece struct {
+	*state
+	*held
+	rows, from int
+}
+
+// each pairs stretches of states with those of the run.
+func (r *run) each(visit func(state string, whole, part, n int)) {
+	for _, p := range r.has {
+		p.each(p.rows, p.cols, func(whole, part, n int) { visit(p.Name, whole, p.from+part, n) })
+	}
+}
+
+// runs lists what the ranks keep of a slot, with memory for it.
+func (e *Engine) runs(slot int) []*run {
+	var list []*run
+	states := make([]*run, len(e.schedules)) // by rank
 	for k := range e.states {
 		st := &e.states[k]
 		for j := range st.held {
-			if h := &st.held[j]; h.rank == rank && st.space == space {
-				h.each(e.rows(space, slot), st.cols, func(whole, part, n int) { visit(st, whole, part, n) })
+			h := &st.held[j]
+			rows := e.rows(st.space, slot)
+			if h.run == 0 {
+				list = append(list, &run{h.rank, h.buffer, e.at(h, slot), make([]float32, rows*h.row), []piece{{st, h, rows, 0}}})
+				continue
 			}
+			r := states[h.rank]
+			if r == nil {
+				r = &run{h.rank, h.buffer, e.at(h, slot) - 4*int64(h.first), make([]float32, h.run), nil}
+				states[h.rank], list = r, append(list, r)
+			}
+			r.has = append(r.has, piece{st, h, rows, h.first})
 		}
 	}
+	return list
 }

@@ -26,13 +26,13 @@ type state struct {
 	held  []held
 }
 
-// held is what a rank holds of a state, or of a part of it: pieces of its rows, in
-// the rows of what the rank keeps of a slot.
+// held is what a rank holds of a state, or of a part of it: pieces of its rows.
 type held struct {
-	rank     int
-	first, n int // elements of the rank's row
-	row      int // elements from one row of the rank to the next
-	pieces   graph.Pieces
+	rank, buffer int
+	first        int // elements before it in a slot's run
+	run          int // elements of the run: of all states of a slot; 0: a cache, which has rows
+	row          int // elements of a row
+	pieces       graph.Pieces
 }
 
 // findStates lists the states of the model that the schedules have, in their order.
@@ -57,7 +57,11 @@ func findStates(schedules []*lowering.Schedule) ([]state, error) {
 			if !st.Type.Equal(t) {
 				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.Rank, st.Type)
 			}
-			st.held = append(st.held, held{s.Rank, int(b.Offset) / 4, int(b.Bytes) / 4, int(s.Bytes[b.Space]) / 4, s.Pieces(b)})
+			h := held{rank: s.Rank, buffer: i, row: int(b.Bytes) / 4, pieces: s.Pieces(b)}
+			if b.Space == lowering.State {
+				h.first, h.run = int(b.Offset)/4, int(s.Bytes[lowering.State])/4
+			}
+			st.held = append(st.held, h)
 		}
 	}
 	return list, nil
@@ -65,7 +69,7 @@ func findStates(schedules []*lowering.Schedule) ([]state, error) {
 
 // each pairs stretches of a state's rows with those of the rank's.
 func (h *held) each(rows, cols int, visit func(whole, part, n int)) {
-	h.pieces.Each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*h.row+h.first+part, n) })
+	h.pieces.Each(rows, cols, func(row, whole, _, part, n int) { visit(row*cols+whole, row*h.row+part, n) })
 }
 
 // States lists the model's states. Those of which nothing is used are not kept, and
@@ -93,11 +97,11 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 	out := make([]float32, rows*st.cols)
 	for k := range st.held {
 		h := &st.held[k]
-		data := h.room(rows)
-		if err := e.machine.Read(h.rank, st.space, e.at(h, st.space, i), place.Bytes(data)); err != nil {
+		data := make([]float32, rows*h.row)
+		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), place.Bytes(data)); err != nil {
 			return nil, err
 		}
-		h.each(rows, st.cols, func(whole, part, n int) { copy(out[whole:whole+n], data[part-h.first:]) })
+		h.each(rows, st.cols, func(whole, part, n int) { copy(out[whole:whole+n], data[part:]) })
 	}
 	return out, nil
 }
@@ -118,12 +122,9 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 	}
 	for k := range st.held {
 		h := &st.held[k]
-		data, at := h.room(rows), e.at(h, st.space, i)
-		if err := e.machine.Read(h.rank, st.space, at, place.Bytes(data)); err != nil { // others lie between rows
-			return err
-		}
-		h.each(rows, st.cols, func(whole, part, n int) { copy(data[part-h.first:], values[whole:whole+n]) })
-		if err := e.machine.Write(h.rank, st.space, at, place.Bytes(data)); err != nil {
+		data := make([]float32, rows*h.row)
+		h.each(rows, st.cols, func(whole, part, n int) { copy(data[part:], values[whole:whole+n]) })
+		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), place.Bytes(data)); err != nil {
 			return err
 		}
 	}
@@ -153,19 +154,11 @@ func (e *Engine) rows(space lowering.Space, slot int) int {
 }
 
 // at is the byte at which what a rank holds of a slot's state begins.
-func (e *Engine) at(h *held, space lowering.Space, slot int) int64 {
-	if space == lowering.Cache {
-		slot *= e.machine.Room()
+func (e *Engine) at(h *held, slot int) int64 {
+	if h.run == 0 {
+		return 4 * int64(slot) * int64(e.machine.Room()) * int64(h.row)
 	}
-	return 4 * (int64(slot)*int64(h.row) + int64(h.first))
-}
-
-// room is memory for what a rank has from the first row to the last.
-func (h *held) room(rows int) []float32 {
-	if rows == 0 {
-		return nil
-	}
-	return make([]float32, (rows-1)*h.row+h.n)
+	return 4 * (int64(slot)*int64(h.run) + int64(h.first))
 }
 
 func (st *state) fits(values []float32, rows int) error {

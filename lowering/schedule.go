@@ -21,7 +21,7 @@ type Space uint8
 const (
 	Param    Space = iota // the checkpoint
 	State                 // kept between steps: a slot's states are one run, Offset and Bytes of it
-	Cache                 // likewise; a slot's run has a row for each of its tokens, Offset and Bytes of it
+	Cache                 // likewise, but each by itself: rows per slot, one for each of its tokens
 	Input                 // given with each batch
 	Constant              // computed once from parameters
 	PerToken              // in the arena, Offset and Bytes per token
@@ -36,8 +36,8 @@ var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "to
 func (s Space) String() string { return spaceNames[s] }
 
 // aligned reports whether buffers of the space begin at multiples of a cache line:
-// weights lie as the file has them, and inputs by themselves.
-func (s Space) aligned() bool { return s != Param && s != Input }
+// weights lie as the file has them, inputs and caches by themselves.
+func (s Space) aligned() bool { return s != Param && s != Input && s != Cache }
 
 // Count is how often a region of this space repeats: a symbol, or once.
 func (s Space) Count() graph.Poly {

@@ -170,28 +170,28 @@ func (m *machine) Clear(slot int) error {
 	})
 }
 
-// Read copies out of the runs of slots.
-func (m *machine) Read(rank int, space lowering.Space, at int64, to []byte) error {
+// Read copies out of states, or a cache.
+func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
 	r := m.ranks[rank]
 	if len(to) == 0 {
 		return nil
 	}
 	return r.gpu.do(func() error {
-		if err := r.compute.CopyOut(to, r.runs(space)+driver.Ptr(at)); err != nil {
+		if err := r.compute.CopyOut(to, r.kept(buffer)+driver.Ptr(at)); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()
 	})
 }
 
-// Write copies into the runs of slots.
-func (m *machine) Write(rank int, space lowering.Space, at int64, from []byte) error {
+// Write copies into states, or a cache.
+func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
 	r := m.ranks[rank]
 	if len(from) == 0 {
 		return nil
 	}
 	return r.gpu.do(func() error {
-		if err := r.compute.CopyIn(r.runs(space)+driver.Ptr(at), from); err != nil {
+		if err := r.compute.CopyIn(r.kept(buffer)+driver.Ptr(at), from); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()

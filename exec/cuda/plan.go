@@ -197,8 +197,8 @@ func (r *rank) tensor(ref lowering.Ref, z graph.Sizes) kernels.Tensor {
 	case place.InArena(b):
 		at, _ := place.At(r.s, b, z)
 		base = r.arena.ptr + driver.Ptr(at)
-	case b.Space == lowering.State || b.Space == lowering.Cache:
-		base = r.runs(b.Space) + driver.Ptr(b.Offset)
+	case b.Space == lowering.State:
+		base = r.states + driver.Ptr(b.Offset)
 	case b.Space == lowering.Input:
 		base = r.inputs.ptr + driver.Ptr(r.inputAt(ref.Buffer, z))
 	}

@@ -21,9 +21,8 @@ type rank struct {
 	nccl          driver.Collectives
 	gemm          gemm
 
-	memory  []driver.Ptr // by buffer: parameters, constants
+	memory  []driver.Ptr // by buffer: parameters, caches, constants
 	states  driver.Ptr   // a run per slot
-	caches  driver.Ptr   // a run per slot, of a row per token that there is room for
 	arena   memory
 	scratch memory // of kernels, one after another
 	staging memory // of collectives through NCCL
@@ -50,11 +49,16 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 	if err := r.gemm.open(r); err != nil {
 		return err
 	}
+	if err := r.makeStates(); err != nil {
+		return fmt.Errorf("states: %w", err)
+	}
 	for i, b := range r.s.Buffers {
 		var err error
 		switch b.Space {
 		case lowering.Param:
 			err = r.loadParam(l, i, tensor)
+		case lowering.Cache:
+			r.memory[i], err = r.alloc(b.Bytes * int64(r.machine.slots*r.machine.room))
 		case lowering.Constant:
 			r.memory[i], err = r.alloc(b.Bytes)
 		}
@@ -62,39 +66,25 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 			return fmt.Errorf("%s %s: %w", b.Space, b.Name, err)
 		}
 	}
-	if err := r.makeSlots(); err != nil {
-		return err
-	}
 	return r.compute.Synchronize()
 }
 
-// makeSlots allocates states and caches.
-func (r *rank) makeSlots() error {
+// makeStates allocates the states of all slots; they are zero.
+func (r *rank) makeStates() error {
+	n := r.s.Bytes[lowering.State] * int64(r.machine.slots)
 	var err error
-	if r.states, err = r.zeros(r.s.Bytes[lowering.State] * int64(r.machine.slots)); err != nil {
-		return fmt.Errorf("states: %w", err)
+	if r.states, err = r.alloc(n); err != nil || n == 0 {
+		return err
 	}
-	if r.caches, err = r.zeros(r.s.Bytes[lowering.Cache] * int64(r.machine.slots*r.machine.room)); err != nil {
-		return fmt.Errorf("caches: %w", err)
-	}
-	return nil
+	return r.compute.Fill(r.states, 0, n)
 }
 
-// zeros allocates memory and clears it.
-func (r *rank) zeros(bytes int64) (driver.Ptr, error) {
-	p, err := r.alloc(bytes)
-	if err != nil || bytes == 0 {
-		return p, err
+// kept is the memory that a buffer is in: that of all states, or a cache.
+func (r *rank) kept(buffer int) driver.Ptr {
+	if r.s.Buffers[buffer].Space == lowering.State {
+		return r.states
 	}
-	return p, r.compute.Fill(p, 0, bytes)
-}
-
-// runs is the memory of states, or of caches.
-func (r *rank) runs(space lowering.Space) driver.Ptr {
-	if space == lowering.Cache {
-		return r.caches
-	}
-	return r.states
+	return r.memory[buffer]
 }
 
 func (r *rank) makeStreams() error {
@@ -155,24 +145,30 @@ func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, err
 
 // grow moves the caches to memory with more room per slot.
 func (r *rank) grow(room int) error {
-	row, old := r.s.Bytes[lowering.Cache], r.caches
-	to, err := r.zeros(row * int64(r.machine.slots*room)) // there are gaps, which are read with a slot
-	if err != nil {
-		return fmt.Errorf("caches: %w", err)
-	}
-	if n := row * int64(r.machine.room); n > 0 {
-		for slot := range int64(r.machine.slots) {
-			if err := r.compute.Copy(to+driver.Ptr(slot*row*int64(room)), old+driver.Ptr(slot*n), n); err != nil {
-				return err
+	for i, b := range r.s.Buffers {
+		if b.Space != lowering.Cache {
+			continue
+		}
+		to, err := r.alloc(b.Bytes * int64(r.machine.slots*room))
+		if err != nil {
+			return fmt.Errorf("cache %s: %w", b.Name, err)
+		}
+		old := r.memory[i]
+		for slot := range r.machine.slots {
+			if n := b.Bytes * int64(r.machine.room); n > 0 {
+				if err := r.compute.Copy(to+driver.Ptr(int64(slot*room)*b.Bytes), old+driver.Ptr(int64(slot)*n), n); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	if err := r.compute.Synchronize(); err != nil {
-		return err
-	}
-	if r.caches = to; old != 0 {
-		if err := r.gpu.ctx.Release(old); err != nil {
+		if err := r.compute.Synchronize(); err != nil {
 			return err
+		}
+		r.memory[i] = to
+		if old != 0 {
+			if err := r.gpu.ctx.Release(old); err != nil {
+				return err
+			}
 		}
 	}
 	return r.forget()
@@ -199,7 +195,7 @@ func (r *rank) close() []error {
 		failed(r.nccl.Close())
 	}
 	failed(r.gemm.close(r.gpu))
-	for _, p := range append(r.memory, r.states, r.caches) {
+	for _, p := range append(r.memory, r.states) {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))
 		}

@@ -23,7 +23,7 @@ func NewOperand(s *lowering.Schedule, ref lowering.Ref) Operand {
 	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
 	o.Stride = ref.Stride
 	o.slots, o.cache = space == lowering.State || space == lowering.Cache, space == lowering.Cache
-	if o.slots { // rows are as far apart as runs of slots, or of a slot's tokens
+	if space == lowering.State { // rows are as far apart as the runs of slots
 		o.Stride = int(s.Bytes[space]) / ref.Type.DType.Bytes()
 	}
 	if d := ref.Type.Dims; len(d) > 0 {
