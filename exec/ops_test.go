@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -43,6 +44,7 @@ type opCase struct {
 	inputs []string
 	rng    *rand.Rand
 	width  int // the attribute
+	deep   int // what a sum over k has
 }
 
 func checkOp(t *rapid.T, op *graph.Op) {
@@ -152,6 +154,9 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 			n = min(n, 5)
 		}
 		letters[l] = n
+		if l == 'k' {
+			c.deep = n
+		}
 		if l == 'w' {
 			letters['m'] = n - 1
 		}
@@ -175,35 +180,17 @@ func drawOp(t *rapid.T, op *graph.Op) *opCase {
 		args = append(args, c.leaf(b, i, list, graph.TypeOf(d, dims...)))
 	}
 	attrs := graph.Attrs{}
+	for _, a := range op.Attrs {
+		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, a.Name) }
+		attrs[a.Name] = graphgen.Attr(a, func(letter byte) int { return letters[letter] }, pick)
+	}
 	for l, name := range op.Sizes {
 		attrs[name] = letters[l]
 		c.width = letters[l]
 	}
-	for _, a := range op.Attrs {
-		if _, ok := attrs[a.Name]; ok {
-			continue
-		}
-		switch a.Name {
-		case "top":
-			attrs[a.Name] = rapid.IntRange(1, letters['e']).Draw(t, "top")
-		case "norm":
-			attrs[a.Name] = rapid.IntRange(0, 1).Draw(t, "norm")
-		case "act":
-			attrs[a.Name] = rapid.SampledFrom(graph.GateActivations).Draw(t, "act")
-		case "dims":
-			attrs[a.Name] = 2 * rapid.IntRange(0, letters['p']/2).Draw(t, "dims")
-		case "theta":
-			attrs[a.Name] = 100.0
-		case "width":
-			c.width = letters['d']
-			attrs[a.Name] = c.width
-		case "to":
-			attrs[a.Name] = rapid.SampledFrom([]string{"f32", "f16", "bf16"}).Draw(t, "to")
-		case "min":
-			attrs[a.Name] = -0.25
-		default:
-			attrs[a.Name] = 0.5 // eps and max: large enough to matter
-		}
+	if _, ok := attrs["width"]; ok && op.Sizes == nil {
+		c.width = letters['d']
+		attrs["width"] = c.width
 	}
 	for i, v := range b.Apply("y", op.Name, attrs, args...) {
 		if v != nil && !slices.ContainsFunc(op.States, func(p graph.StatePair) bool { return p.Result == i }) {
@@ -316,7 +303,7 @@ func (c *opCase) values(n, operand int) []float32 {
 			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
 		}
 		if c.op.Name == "experts" && (operand == 2 || operand == 3) {
-			out[i] /= 16 // sums of hundreds, which activations and products do not blow up
+			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
 		}
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 2 {
 			out[i] = -float32(math.Abs(float64(out[i])))

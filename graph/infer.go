@@ -14,10 +14,16 @@ func infer(n *Node, ranks int) ([]Type, error) {
 // bound checks what does not depend on layouts, and binds the rule where it says
 // what the results are.
 func bound(n *Node) (*binding, []Type, error) {
-	if err := checkOperands(n); err != nil || n.Op.infer != nil {
+	if err := checkOperands(n); err != nil {
 		return nil, nil, err
 	}
+	if n.Op.infer != nil {
+		return nil, nil, checkAttrs(n, nil)
+	}
 	b, in, err := bindNode(n)
+	if err == nil {
+		err = checkAttrs(n, func(letter byte) int { return b.size[letter] })
+	}
 	if err == nil && n.Op.check != nil {
 		err = n.Op.check(n, b)
 	}

@@ -58,10 +58,12 @@ type StatePair struct{ Operand, Result int }
 
 // Attr is an attribute that a row takes. Default is its value where it may be
 // left out, nil where it must be given, and decides its type: int, float64 or string.
+// Tests draw what is Legal.
 type Attr struct {
 	Name    string
 	Kind    AttrKind
 	Default any
+	Legal   Legal
 }
 
 // AttrKind is the type of an attribute's value.

@@ -16,7 +16,7 @@ var table = []*Op{
 
 	// Views.
 	{Name: "field", Doc: "a field of a packed axis, or neighbouring ones: x, or x|B|C", Class: View, Operands: "a", Linear: [][]int{{0}},
-		Attrs: []Attr{{"name", StringAttr, nil}, {"axis", IntAttr, 1}}, infer: inferField},
+		Attrs: []Attr{{"name", StringAttr, nil, anything}, {"axis", IntAttr, 1, anything}}, infer: inferField},
 
 	// Rows in and out.
 	{Name: "embedding", Doc: "row ids[t] of a table", Class: Compute, Rule: rule("t, v d -> t d"), Operands: "iw", cost: costEmbedding},
@@ -31,14 +31,14 @@ var table = []*Op{
 	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
 
 	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Linear: [][]int{{0}},
-		Attrs: []Attr{{"by", FloatAttr, nil}}, Work: []string{"1"}},
+		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
 	// A matrix per head: from its channels to a few values, and back.
 	{Name: "head_down", Doc: "each head's channels times the head's own matrix, to n values per head", Class: Compute,
 		Rule: rule("t (h k), (h n!) k -> t (h n!)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
 	{Name: "head_up", Doc: "each head's few values times the head's own matrix, to n channels per head", Class: Compute,
 		Rule: rule("t (h k!), (h n) k! -> t (h n)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
 	{Name: "concat", Doc: "values side by side, as fields of one axis with the names given: h|e", Class: Compute,
-		Attrs: []Attr{{"names", StringAttr, nil}}, infer: inferConcat, cost: costCopy},
+		Attrs: []Attr{{"names", StringAttr, nil, anything}}, infer: inferConcat, cost: costCopy},
 
 	// Functions of one element.
 	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
@@ -48,29 +48,29 @@ var table = []*Op{
 	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
 	{Name: "neg_exp", Doc: "-exp(x): the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
 	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"2"},
-		Attrs: []Attr{{"min", FloatAttr, nil}, {"max", FloatAttr, nil}}},
+		Attrs: []Attr{{"min", FloatAttr, nil, anything}, {"max", FloatAttr, nil, anything}}},
 
 	// Norms (Zhang and Sennrich 2019).
 	{Name: "rmsnorm", Doc: "w · x / sqrt(mean x² + eps)", Class: Compute, Rule: rule("t d!, d! -> t d!"), Operands: "af",
-		Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"4 t d"}},
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"4 t d"}},
 	{Name: "unit_rmsnorm", Doc: "x / sqrt(mean x² + eps), without a weight", Class: Compute, Rule: rule("t d! -> t d!"), Operands: "a",
-		Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"3 t d"}},
 	{Name: "group_rmsnorm", Doc: "rmsnorm of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e!), (g e!) -> t (g e!)"), Operands: "af",
-		Attrs: []Attr{{"groups", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
+		Attrs: []Attr{{"groups", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
 
 	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
 	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Statistic: true, Work: []string{"2 t d"}},
 	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
-		Rule: rule("t d, t, d -> t d"), Operands: "aaf", InPlace: []int{0}, Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"3 t d"}},
+		Rule: rule("t d, t, d -> t d"), Operands: "aaf", InPlace: []int{0}, Linear: [][]int{{0}}, Attrs: []Attr{{"width", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"3 t d"}},
 	// Not linear in x by intent: x and the sum are to be whole at the same time.
 	{Name: "rms_rows", Doc: "x / sqrt(sum / width + eps), with the sum of squares of another row per row of x", Class: Compute,
-		Rule: rule("t d, t -> t d"), Operands: "aa", InPlace: []int{0}, Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Work: []string{"1 t d"}},
+		Rule: rule("t d, t -> t d"), Operands: "aa", InPlace: []int{0}, Attrs: []Attr{{"width", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"1 t d"}},
 
 	{Name: "group_sumsq", Doc: "Σ x² of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e) -> t g"), Operands: "a", Statistic: true,
-		Attrs: []Attr{{"groups", IntAttr, nil}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"2 t g e"}},
+		Attrs: []Attr{{"groups", IntAttr, nil, atLeast(1)}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"2 t g e"}},
 	{Name: "group_rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sums of squares of the groups, of width channels each", Class: Compute,
 		Rule: rule("t (g e), t g, (g e) -> t (g e)"), Operands: "aaf", InPlace: []int{0}, Linear: [][]int{{0}},
-		Attrs: []Attr{{"width", IntAttr, nil}, {"eps", FloatAttr, nil}}, Sizes: map[byte]string{'e': "width"}, Work: []string{"3 t g e"}},
+		Attrs: []Attr{{"width", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Sizes: map[byte]string{'e': "width"}, Work: []string{"3 t g e"}},
 
 	// State-space models.
 	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
@@ -84,21 +84,21 @@ var table = []*Op{
 
 	// Transformers.
 	{Name: "rotary", Doc: "turns pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
-		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil}, {"dims", IntAttr, nil}},
+		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil, above0}, {"dims", IntAttr, nil, evenPart}},
 		Work: []string{"4 t h p"}, check: checkRotary},
 	{Name: "attention", Doc: "causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et al. 2017; groups share keys, Ainslie et al. 2023): q k v keys values seg past", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g p!), t! (g p!), s! l! (g p!), s! l! (g p!), s! f!, s! -> t! (g q p!), s! l! (g p!), s! l! (g p!)"),
-		Operands: "aaaffii", States: []StatePair{{3, 1}, {4, 2}}, Attrs: []Attr{{"scale", FloatAttr, nil}}, check: checkAttention, cost: costAttention},
+		Operands: "aaaffii", States: []StatePair{{3, 1}, {4, 2}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, check: checkAttention, cost: costAttention},
 	{Name: "router", Doc: "softmax over the experts, of which the top stay and others are 0; norm=1 makes those that stay sum to 1", Class: Compute,
-		Rule: rule("t e! -> t e!"), Operands: "a", Attrs: []Attr{{"top", IntAttr, nil}, {"norm", IntAttr, 0}}, Work: []string{"8 t e"}, check: checkRouter},
+		Rule: rule("t e! -> t e!"), Operands: "a", Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}}, Work: []string{"8 t e"}},
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
-		Attrs: []Attr{{"act", StringAttr, "silu"}, {"top", IntAttr, nil}}, check: checkExperts, cost: costExperts},
+		Attrs: []Attr{{"act", StringAttr, "silu", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},
 
 	// Fused: what the pass fuse makes of neighbours. Each gives the bits of the
 	// operations that it stands for, and may be partial where they may.
 	{Name: "add_rmsnorm", Doc: "x + y, and w · (x + y) / sqrt(mean (x + y)² + eps): add and rmsnorm", Class: Compute,
-		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil}}, Work: []string{"5 t d"}},
+		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"5 t d"}},
 	{Name: "conv1d_silu", Doc: "silu(conv1d(x) + b): conv1d, bias and silu: x w b state seg", Class: Compute,
 		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afffi", States: []StatePair{{3, 1}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
 	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{1}}, Work: []string{"5"}},
@@ -108,15 +108,15 @@ var table = []*Op{
 
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, Turns: 2,
-		Attrs: []Attr{{"acc", StringAttr, ""}}, infer: inferAllReduce},
+		Attrs: []Attr{{"acc", StringAttr, "", anything}}, infer: inferAllReduce},
 	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, Turns: 1, Operands: "a", infer: inferAllGather},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis", Class: Collective, Turns: 1, Operands: "a",
-		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferReduceScatter},
+		Attrs: []Attr{{"axis", IntAttr, 1, anything}}, infer: inferReduceScatter},
 	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, Operands: "a",
-		Attrs: []Attr{{"axis", IntAttr, 1}}, infer: inferShard},
+		Attrs: []Attr{{"axis", IntAttr, 1, anything}}, infer: inferShard},
 	{Name: "quantize", Doc: "x rounded to a smaller format for transport; only a collective may take it", Class: Compute, Rule: rule("* -> *"), Operands: "a",
-		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil}}, Work: []string{"1"}, infer: inferConvert},
+		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil, transport}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "dequantize", Doc: "what a collective brought, in f32 again", Class: Compute, Rule: rule("* -> *"), Operands: "a",
-		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32"}}, Work: []string{"1"}, infer: inferConvert},
+		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32", transport}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, Operands: "a", infer: inferTerm},
 }

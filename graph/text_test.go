@@ -187,7 +187,7 @@ func randomGraph(t *rapid.T) *Graph {
 		case 4:
 			x = s.Clamp(name, x, rapid.Float64().Draw(t, "min"), rapid.Float64().Draw(t, "max"))
 		case 5:
-			x = s.RMSNorm(name, x, nil, rapid.Float64().Draw(t, "eps"))
+			x = s.RMSNorm(name, x, nil, rapid.Float64Min(0).Draw(t, "eps"))
 		}
 	}
 	b.Output("y", x)

@@ -1,7 +1,6 @@
 package graphgen
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
@@ -115,20 +114,14 @@ func (d *drawer) attrs(row *graph.Op, s *shapes) graph.Attrs {
 	a := graph.Attrs{}
 	for _, spec := range row.Attrs {
 		switch spec.Name {
-		case "eps":
-			a["eps"] = 1e-5
+		default:
+			a[spec.Name] = Attr(spec, func(letter byte) int { return s.size[letter] }, d.IntN)
 		case "width":
 			if a["width"] = s.size['e']; row.Name != "group_rms_scale" {
 				a["width"] = s.axes["d"].Len()
 			}
 		case "groups":
 			a["groups"] = s.size['g']
-		case "theta":
-			a["theta"] = 100.0
-		case "dims":
-			a["dims"] = 2 * d.IntN(2)
-		case "scale", "by":
-			a[spec.Name] = 0.75
 		case "min", "max":
 			a["min"], a["max"] = -1.5, 1.5
 		case "top":
@@ -137,8 +130,6 @@ func (d *drawer) attrs(row *graph.Op, s *shapes) graph.Attrs {
 			} else {
 				a["top"] = max(1, s.axes["e"].Len())
 			}
-		case "act":
-			a["act"] = slices.Clone(graph.GateActivations)[d.IntN(len(graph.GateActivations))]
 		}
 	}
 	return a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 	G "gorgonia.org/gorgonia"
@@ -152,6 +153,13 @@ func (c *opCase) size(letter string) int { return rapid.SampledFrom(sizes).Draw(
 func (c *opCase) few(letter string) int { return rapid.IntRange(1, 5).Draw(c.t, letter) }
 
 func (c *opCase) normal(int, int) float64 { return c.rng.NormFloat64() }
+
+// attr draws an attribute; most is the size of the letter that limits it.
+func (c *opCase) attr(name string, most int) any {
+	i := slices.IndexFunc(c.op.Attrs, func(a graph.Attr) bool { return a.Name == name })
+	pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(c.t, name) }
+	return graphgen.Attr(c.op.Attrs[i], func(byte) int { return most }, pick)
+}
 
 func (c *opCase) name() string {
 	c.leaves++

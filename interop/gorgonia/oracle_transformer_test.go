@@ -89,7 +89,7 @@ func attention(c *opCase) [][]float64 {
 // are multiples of 1/4, so that many are equal.
 func router(c *opCase) [][]float64 {
 	e := c.size("e")
-	top, norm := rapid.IntRange(1, e).Draw(c.t, "top"), rapid.IntRange(0, 1).Draw(c.t, "norm")
+	top, norm := c.attr("top", e).(int), c.attr("norm", e).(int)
 	x := c.inputOf(graph.Size(e), func(int, int) float64 { return math.Round(4*c.rng.NormFloat64()) / 4 })
 	c.apply(graph.Attrs{"top": top, "norm": norm}, x)
 	stay := x.filled(0)
@@ -129,8 +129,7 @@ var activations = map[string]func(*G.Node) *G.Node{"silu": silu, "gelu": gelu, "
 // tokens' weights. The gate is small enough for the series of gelu.
 func experts(c *opCase) [][]float64 {
 	e, i, k, n := c.few("e"), c.size("i"), c.size("k"), c.size("n")
-	top := rapid.IntRange(1, e).Draw(c.t, "top")
-	act := rapid.SampledFrom(graph.GateActivations).Draw(c.t, "act")
+	top, act := c.attr("top", e).(int), c.attr("act", e).(string)
 	x := c.inputOf(graph.Size(k), func(int, int) float64 { return c.rng.NormFloat64() / math.Sqrt(float64(k)) })
 	chosen := make([][]int, c.tokens)
 	for t := range chosen {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
@@ -127,6 +128,18 @@ func call(attrs graph.Attrs, results []kernels.Tensor, args ...kernels.Tensor) k
 }
 
 func one(t kernels.Tensor) []kernels.Tensor { return []kernels.Tensor{t} }
+
+// attr draws an attribute of an operation; most is the size of the letter that
+// limits it.
+func (d *draw) attr(op, name string, most int) any {
+	for _, a := range findOp(d.T, op).Attrs {
+		if a.Name == name {
+			pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(d.T, name) }
+			return graphgen.Attr(a, func(byte) int { return most }, pick)
+		}
+	}
+	panic("BUG: " + op + " has no attribute " + name)
+}
 
 func embeddingCase(d *draw) func() kernels.Call {
 	v, cols := d.size("v"), d.size("d", 67, 1025)
@@ -397,7 +410,7 @@ func ssdOf(d *draw, size, n int) func() kernels.Call {
 
 func rotaryCase(d *draw) func() kernels.Call {
 	h, p := d.size("h"), d.size("p", 64)
-	dims := 2 * rapid.IntRange(0, p/2).Draw(d.T, "dims")
+	dims := d.attr("rotary", "dims", p)
 	for i := range d.past {
 		d.past[i] = d.pick("past", 0, 1, 100, 100_000)
 	}
@@ -452,7 +465,7 @@ func attentionCase(d *draw) func() kernels.Call {
 
 func routerCase(d *draw) func() kernels.Call {
 	e := d.size("e", 64, 129)
-	attrs := graph.Attrs{"top": rapid.IntRange(1, e).Draw(d.T, "top"), "norm": d.pick("norm", 0, 1)}
+	attrs := graph.Attrs{"top": d.attr("router", "top", e), "norm": d.attr("router", "norm", e)}
 	return func() kernels.Call {
 		t := d.size("t")
 		x := d.tensor(graph.F32, t, e)
@@ -472,7 +485,7 @@ func expertsOf(d *draw, e, i, k, n int, format graph.DType) func() kernels.Call 
 	for _, w := range []*kernels.Tensor{&gate, &up} {
 		d.fill(w, func(v float64) float64 { return v / 4 })
 	}
-	attrs := graph.Attrs{"act": rapid.SampledFrom(graph.GateActivations).Draw(d.T, "act"), "top": rapid.IntRange(1, e).Draw(d.T, "top")}
+	attrs := graph.Attrs{"act": d.attr("experts", "act", e), "top": d.attr("experts", "top", e)}
 	return func() kernels.Call {
 		t := d.size("t", 40)
 		if e*i*k*n < 500 {
