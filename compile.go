@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/atomicfile"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/validate"
 	"github.com/krait-ml/krait/visualize"
@@ -110,8 +110,8 @@ func validated(g *graph.Graph, o passes.Options) error {
 // dump writes 04-partition.ir and .dot.
 func dump(dir string, step int, pass string, g *graph.Graph) error {
 	base := filepath.Join(dir, fmt.Sprintf("%02d-%s", step, pass))
-	if err := atomicfile.Write(base+".ir", []byte(graph.Print(g))); err != nil {
+	if err := files.Write(base+".ir", []byte(graph.Print(g))); err != nil {
 		return err
 	}
-	return atomicfile.Write(base+".dot", []byte(visualize.Dot(g, visualize.Options{})+"\n"))
+	return files.Write(base+".dot", []byte(visualize.Dot(g, visualize.Options{})+"\n"))
 }

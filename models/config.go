@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Config is a config.json. A family reads its keys through the typed getters,
@@ -27,7 +28,7 @@ type Config struct {
 // ReadConfig reads dir/config.json.
 func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, files.Config)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: there is no config.json; a model is a Hugging Face folder with config.json and model.safetensors", dir)
 	}

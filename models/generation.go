@@ -3,8 +3,9 @@ package models
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Generation is a generation_config.json: what ends a text, and how tokens are
@@ -23,7 +24,7 @@ type Generation struct {
 func ReadGeneration(dir string) (Generation, error) {
 	var g Generation
 	path := filepath.Join(dir, "generation_config.json")
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, files.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return g, nil
 	}

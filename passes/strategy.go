@@ -4,13 +4,13 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Strategy is a list of constraints on how values may lie over the ranks; what
@@ -78,7 +78,7 @@ func FindStrategy(name string) (*Strategy, error) {
 
 // ReadStrategy reads a placement file.
 func ReadStrategy(file string) (*Strategy, error) {
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file, files.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/atomicfile"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
@@ -95,7 +94,7 @@ func readGraph(path string) (*graph.Graph, error) {
 		_, g, err := models.Describe(path)
 		return g, err
 	}
-	text, err := os.ReadFile(path)
+	text, err := files.Read(path, files.Graph)
 	if err != nil {
 		return nil, err
 	}
@@ -187,5 +186,5 @@ func write(stdout io.Writer, path string, text []byte) error {
 		_, err := stdout.Write(text)
 		return err
 	}
-	return atomicfile.Write(path, text)
+	return files.Write(path, text)
 }

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/synth"
 	"github.com/spf13/cobra"
 )
@@ -74,7 +74,7 @@ func (f *synthFlags) read() error {
 		return nil
 	}
 	var err error
-	f.Config, err = os.ReadFile(f.From)
+	f.Config, err = files.Read(f.From, files.Config)
 	return err
 }
 

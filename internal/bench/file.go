@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
 
 	"github.com/krait-ml/krait/exec/cuda/driver"
-	"github.com/krait-ml/krait/internal/atomicfile"
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // File is what a measurement leaves: where it was, and what came out.
@@ -82,7 +81,7 @@ func (f *File) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(text, '\n'))
+	return files.Write(path, append(text, '\n'))
 }
 
 // Read reads files and joins them; the environment is that of the first which has
@@ -93,7 +92,7 @@ func Read(paths []string) (*File, error) {
 	}
 	out := &File{Environment: Environment{Libraries: map[string]string{}}}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
+		text, err := files.Read(path, files.Graph)
 		if err != nil {
 			return nil, err
 		}

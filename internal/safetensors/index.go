@@ -3,22 +3,14 @@ package safetensors
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // readIndex reads model.safetensors.index.json: the shard of each tensor.
 func readIndex(path string) (map[string]string, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: is not a regular file", path)
-	case info.Size() > maxHeader:
-		return nil, fmt.Errorf("%s: %d bytes are too many for an index; the limit is %d", path, info.Size(), maxHeader)
-	}
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, maxHeader)
 	if err != nil {
 		return nil, err
 	}

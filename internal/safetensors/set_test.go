@@ -117,7 +117,7 @@ func TestOpenDirErrors(t *testing.T) {
 		{"damaged file", map[string]string{singleName: "x"}, "model.safetensors: the file has 1 bytes"},
 		{"empty file", map[string]string{singleName: ""}, "model.safetensors: the file is empty"},
 		{"directory as file", map[string]string{singleName + "/x": ""}, "model.safetensors: is a directory"},
-		{"directory as index", map[string]string{indexName + "/x": ""}, "model.safetensors.index.json: is not a regular file"},
+		{"directory as index", map[string]string{indexName + "/x": ""}, "model.safetensors.index.json: is a folder"},
 		{"index not JSON", map[string]string{indexName: "{"}, "model.safetensors.index.json: the JSON ends too early"},
 		{"index empty", map[string]string{indexName: ""}, "model.safetensors.index.json: the JSON ends too early"},
 		{"no weight_map", map[string]string{indexName: `{"metadata":{}}`}, "there is no weight_map"},

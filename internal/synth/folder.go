@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/krait-ml/krait/internal/atomicfile"
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // folder is where a checkpoint comes to lie. Weights are in temporary files until
@@ -96,14 +96,14 @@ func (f *folder) finish(config []byte) error {
 	if len(f.files) > 1 {
 		text, err := json.MarshalIndent(index, "", "  ")
 		if err == nil {
-			err = atomicfile.Write(filepath.Join(f.dir, "model.safetensors.index.json"), text)
+			err = files.Write(filepath.Join(f.dir, "model.safetensors.index.json"), text)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	f.files = nil
-	return atomicfile.Write(filepath.Join(f.dir, "config.json"), config)
+	return files.Write(filepath.Join(f.dir, "config.json"), config)
 }
 
 // clear removes an older checkpoint, of which a file may be in the new one's way.

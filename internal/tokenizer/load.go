@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"unicode/utf8"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Load reads a tokenizer.json, or the one in a folder, and what the
@@ -19,7 +21,7 @@ func Load(path string) (*Pipeline, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, files.Tokenizer)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
@@ -28,7 +30,7 @@ func Load(path string) (*Pipeline, error) {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
 	path = filepath.Join(filepath.Dir(path), "tokenizer_config.json")
-	data, err = os.ReadFile(path)
+	data, err = files.Read(path, files.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
