@@ -24,7 +24,7 @@ type Generate struct {
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
 
-	// OnPrompt is told how much of a long prompt has been read.
+	// OnPrompt is told how much of a long prompt has been read, from 0 on.
 	OnPrompt func(done, all int)
 	// OnText gets the text as soon as it is certain, whole characters only.
 	OnText func(text string)
@@ -42,11 +42,11 @@ const (
 	ReachedMax  Reason = "token limit"
 )
 
-// Generation is a continued prompt.
+// Generation is a continued prompt, or with an error as much of it as there is.
 type Generation struct {
 	Text   string // without the prompt; empty without a tokenizer
 	IDs    []int  // without the token that ended the text
-	Reason Reason
+	Reason Reason // empty with an error
 
 	PromptTokens int
 	TTFT         time.Duration // from the call to the first token
@@ -61,7 +61,8 @@ func (g *Generation) TokensPerSecond() float64 {
 	return float64(len(g.IDs)-1) / (g.Total - g.TTFT).Seconds()
 }
 
-// Generate continues a text.
+// Generate continues a text. An error of a step, and a context that is done, comes with
+// what was generated before.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	t, err := m.Tokenizer()
 	if err != nil {
@@ -70,21 +71,7 @@ func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Gener
 	return m.GenerateIDs(ctx, t.Encode(prompt, true), o)
 }
 
-// next feeds tokens and chooses the one after them: on the device, where it can
-// and no penalty looks at what was chosen before, so that logits need not travel.
-func (s *Sequence) next(ctx context.Context, sampler *sampling.Sampler, o *Generate, tokens []int) (int, error) {
-	if s.m.engine.Chooses() && (o.RepetitionPenalty == 0 || o.RepetitionPenalty == 1) {
-		c := exec.Choice{Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, Uniform: sampler.Uniform()}
-		return s.choose(ctx, c, tokens)
-	}
-	logits, err := s.Step(ctx, tokens...)
-	if err != nil {
-		return 0, err
-	}
-	return sampler.Next(logits)
-}
-
-// GenerateIDs continues token ids. Stop strings need a tokenizer.
+// GenerateIDs continues token ids, as Generate does. Stop strings need a tokenizer.
 func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Generation, error) {
 	start := time.Now()
 	if o.MaxTokens == 0 {
@@ -109,35 +96,68 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	defer s.Close()
 	s.fed = o.OnPrompt
 
-	out := &Generation{PromptTokens: len(prompt), Reason: ReachedMax}
+	out := &Generation{PromptTokens: len(prompt)}
+	g := generator{&o, s, sampler, w, out, start}
+	out.Reason, err = g.run(ctx, prompt)
+	out.Text = w.flush()
+	out.Total = time.Since(start)
+	return out, err
+}
+
+// generator is a generation under way.
+type generator struct {
+	o       *Generate
+	s       *Sequence
+	sampler *sampling.Sampler
+	w       *writer
+	out     *Generation
+	start   time.Time
+}
+
+// run adds ids to the generation until there is a reason to end.
+func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
+	o, out := g.o, g.out
+	if o.OnPrompt != nil && len(prompt) > prefillChunk {
+		o.OnPrompt(0, len(prompt))
+	}
 	for _, id := range prompt {
-		sampler.Accept(id)
+		g.sampler.Accept(id)
 	}
 	next := prompt
 	for len(out.IDs) < o.MaxTokens {
-		id, err := s.next(ctx, sampler, &o, next)
+		id, err := g.next(ctx, next)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		if out.TTFT == 0 {
-			out.TTFT = time.Since(start)
+			out.TTFT = time.Since(g.start)
 		}
-		if !o.IgnoreEOS && slices.Contains(m.EOS(), id) {
-			out.Reason = ReachedEOS
-			break
+		if !o.IgnoreEOS && slices.Contains(g.s.m.EOS(), id) {
+			return ReachedEOS, nil
 		}
-		sampler.Accept(id)
+		g.sampler.Accept(id)
 		out.IDs = append(out.IDs, id)
 		if o.OnToken != nil {
 			o.OnToken(id)
 		}
-		if w.push(id) {
-			out.Reason = ReachedStop
-			break
+		if g.w.push(id) {
+			return ReachedStop, nil
 		}
 		next = out.IDs[len(out.IDs)-1:]
 	}
-	out.Text = w.flush()
-	out.Total = time.Since(start)
-	return out, nil
+	return ReachedMax, nil
+}
+
+// next feeds tokens and chooses the one after them: on the device, where it can
+// and no penalty looks at what was chosen before, so that logits need not travel.
+func (g *generator) next(ctx context.Context, tokens []int) (int, error) {
+	if o := g.o; g.s.m.engine.Chooses() && (o.RepetitionPenalty == 0 || o.RepetitionPenalty == 1) {
+		c := exec.Choice{Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, Uniform: g.sampler.Uniform()}
+		return g.s.choose(ctx, c, tokens)
+	}
+	logits, err := g.s.Step(ctx, tokens...)
+	if err != nil {
+		return 0, err
+	}
+	return g.sampler.Next(logits)
 }

@@ -195,7 +195,7 @@ func TestLongPrompt(t *testing.T) {
 	}
 	var seen []int
 	if _, err := m.GenerateIDs(context.Background(), text, Generate{MaxTokens: 1, OnPrompt: func(done, all int) { seen = append(seen, done, all) }}); err != nil ||
-		!slices.Equal(seen, []int{prefillChunk, len(text), 2 * prefillChunk, len(text), len(text), len(text)}) {
+		!slices.Equal(seen, []int{0, len(text), prefillChunk, len(text), 2 * prefillChunk, len(text), len(text), len(text)}) {
 		t.Errorf("progress of a long prompt: %v, %v", seen, err)
 	}
 	if !slices.Equal(got, want) {
@@ -324,5 +324,59 @@ func TestTokensPerSecond(t *testing.T) {
 	}
 	if got := (&Generation{}).TokensPerSecond(); got != 0 {
 		t.Error(got)
+	}
+}
+
+// TestGenerateStopped: a generation that is cancelled is what there is of it, with
+// the error.
+func TestGenerateStopped(t *testing.T) {
+	m := embeddedModel(t)
+	whole, err := m.Generate(t.Context(), "In the", Generate{MaxTokens: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after := range 12 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if after == 0 {
+			cancel()
+		}
+		var streamed strings.Builder
+		seen := 0
+		g, err := m.Generate(ctx, "In the", Generate{
+			MaxTokens: 12, Stop: []string{"no such text"},
+			OnText: func(text string) { streamed.WriteString(text) },
+			OnToken: func(int) {
+				if seen++; seen == after {
+					cancel()
+				}
+			},
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) || g == nil {
+			t.Fatalf("after %d tokens: %v, %v", after, g, err)
+		}
+		if len(g.IDs) != after || !slices.Equal(g.IDs, whole.IDs[:after]) || g.Reason != "" || g.PromptTokens != 6 {
+			t.Errorf("after %d tokens: %+v", after, g)
+		}
+		if g.Text != whole.Text[:after] || streamed.String() != g.Text { // a token is a byte
+			t.Errorf("after %d tokens: %q, streamed %q; want %q", after, g.Text, streamed.String(), whole.Text[:after])
+		}
+	}
+}
+
+// TestStepFails: a step that fails has no logits, not those of the step before.
+func TestStepFails(t *testing.T) {
+	s, err := embeddedModel(t).NewSequence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if logits, err := s.Step(t.Context(), 65); err != nil || len(logits) != 256 {
+		t.Fatalf("%d logits, %v", len(logits), err)
+	}
+	for _, bad := range [][]int{nil, {-1}, {256}} {
+		if logits, err := s.Step(t.Context(), bad...); err == nil || logits != nil {
+			t.Errorf("tokens %v: %d logits, %v", bad, len(logits), err)
+		}
 	}
 }
