@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
@@ -23,10 +25,13 @@ import (
 type Options struct {
 	Expected  string  // the file; empty: expected.safetensors in the model's folder
 	Tolerance float64 // the largest absolute difference that passes
+	Stated    bool    // take the tolerance that the file's metadata state, where they do
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels
 	Sharding  krait.Sharding
 	Device    exec.Device // nil: the CPU
+	// Warn is told what of the checkpoint was ignored; nil: nobody is.
+	Warn func(string)
 
 	only func(prompt, way string) bool // what to run of all; nil: everything
 }
@@ -35,6 +40,7 @@ type Options struct {
 type Line struct {
 	Prompt, Quantity string
 	Max              float64 // largest absolute difference
+	Tolerance        float64 // the largest that passes
 	At               []int   // where it is
 	Way              string  // in which way of running
 	Fail             string  // why it fails; empty: it passes
@@ -65,11 +71,19 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", o.Expected, err)
 	}
+	if err := o.state(f.Metadata()["tolerance"]); err != nil {
+		return false, fmt.Errorf("%s: %w", o.Expected, err)
+	}
 	m, err := open(dir, prompts, o)
 	if err != nil {
 		return false, err
 	}
 	defer m.Close()
+	for _, w := range m.Warnings {
+		if o.Warn != nil {
+			o.Warn(w)
+		}
+	}
 	ok, compared := true, 0
 	for _, p := range prompts {
 		if o.only != nil && len(p.ways(o)) == 0 {
@@ -91,6 +105,19 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 		return false, fmt.Errorf("%s: nothing in it could be compared", o.Expected)
 	}
 	return ok, nil
+}
+
+// state takes the tolerance that the file states, where it is to count.
+func (o *Options) state(stated string) error {
+	if !o.Stated || stated == "" {
+		return nil
+	}
+	t, err := strconv.ParseFloat(stated, 64)
+	if err != nil || !(t >= 0) || math.IsInf(t, 0) {
+		return fmt.Errorf("the metadata give the tolerance %q; it must be a number from 0", stated)
+	}
+	o.Tolerance = t
+	return nil
 }
 
 // open opens the model with a slot per sequence and the values that the file
