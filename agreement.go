@@ -12,12 +12,12 @@ import (
 // payloads are Top1 and Top5Ordered, and one without order whose exact meaning is not
 // published.
 type Agreement struct {
-	Tokens        int
-	Top1          float64 // both put the same token first
-	Top5Ordered   float64 // the five most likely tokens are the same, in the same order
-	Top5Set       float64 // the five most likely tokens are the same, in any order
-	Top5Places    float64 // mean share of the five places that hold the same token
-	Top5Unordered float64 // mean share of the five most likely tokens that both have
+	Tokens        int     `json:"tokens"`
+	Top1          float64 `json:"top1"`           // both put the same token first
+	Top5Ordered   float64 `json:"top5_ordered"`   // the five most likely tokens are the same, in the same order
+	Top5Set       float64 `json:"top5_same_set"`  // the five most likely tokens are the same, in any order
+	Top5Places    float64 `json:"top5_places"`    // mean share of the five places that hold the same token
+	Top5Unordered float64 `json:"top5_unordered"` // mean share of the five most likely tokens that both have
 }
 
 // Agree runs two models over the same windows of token ids, which each start

@@ -46,7 +46,6 @@ var mayImport = map[string][]string{
 var onlyIn = map[string]string{
 	"gorgonia.org/":           "interop/gorgonia examples/gorgonia exec/cuda/gorgoniacu",
 	"github.com/spf13/":       "cmd",
-	"github.com/schollz/":     "cmd",
 	"github.com/emicklei/dot": "visualize",
 	"github.com/ebitengine/":  "exec/cuda/nvidia",
 }

@@ -100,6 +100,21 @@ func (p Poly) At(z Sizes) int64 {
 	return sum
 }
 
+// Float evaluates p in float64, which also holds what At overflows on.
+func (p Poly) Float(z Sizes) float64 {
+	var sum float64
+	for _, t := range p {
+		v := float64(t.coef)
+		for i, e := range t.exp {
+			for range e {
+				v *= float64(z.Of(symbols[i]))
+			}
+		}
+		sum += v
+	}
+	return sum
+}
+
 // String writes p as "12·t + 3·s + 5".
 func (p Poly) String() string {
 	if len(p) == 0 {

@@ -39,7 +39,7 @@ type CollectivePlan struct {
 // SentPerRank is the bytes that a rank sends for a batch, on average where
 // shards are uneven.
 func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
-	return float64(c.Sent.At(z)) / float64(c.ranks)
+	return c.Sent.Float(z) / float64(c.ranks)
 }
 
 // Sent is the bytes that a rank sends for a batch.

@@ -21,9 +21,10 @@ func newBench() *cobra.Command {
 	var f modelFlags
 	var o bench.Options
 	var batches []int
-	var dir, out string
+	from := modelArg{kind: "DIR"}
+	var out string
 	c := &cobra.Command{
-		Use:   "bench [flags]",
+		Use:   "bench [flags] [DIR]",
 		Short: "Measure how fast a model runs",
 		Long: `Bench measures, as medians: the time from prompts to their first tokens, prompts'
 tokens per second, and the time of a step, which is one token for each sequence.
@@ -36,36 +37,50 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 		Example: `  krait bench
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 --json out.json
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: takes(0, 1, "one DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
 			if len(batches) == 0 || slices.Min(batches) < 1 {
 				return fmt.Errorf("--batch %v: a batch has at least 1 sequence", batches)
 			}
 			f.options.Slots = slices.Max(batches)
-			b := benchRun{modelFlags: &f, w: c.OutOrStdout(), o: o}
+			b := benchRun{modelFlags: &f, w: lines(c, out), o: o}
 			if err := b.open(dir, c.ErrOrStderr()); err != nil {
 				return err
 			}
 			defer b.m.Close()
-			err := b.run(c.Context(), batches)
-			if out != "" {
-				if e := b.file.Save(out); err == nil {
-					err = e
-				}
-			}
-			return err
+			return cmp.Or(b.run(c.Context(), batches), save(c, out, &b.file))
 		},
 	}
 	f.add(c)
-	c.Flags().StringVarP(&dir, "model", "m", "", "Hugging Face folder (default: the embedded model)")
+	from.add(c)
 	c.Flags().IntSliceVar(&batches, "batch", []int{1, 8}, "sequences; several are measured one after the other")
 	c.Flags().IntVar(&o.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVar(&o.Chunk, "chunk", 512, "tokens of each prompt that go through the model at once; 0: all")
 	c.Flags().IntVarP(&o.Tokens, "tokens", "n", 64, "tokens that each sequence goes on for")
 	c.Flags().IntVar(&o.Repeat, "repeat", 5, "runs, after one that is not counted")
-	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file")
+	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
+}
+
+// lines is where lines for people go: not to standard output where JSON goes there.
+func lines(c *cobra.Command, json string) io.Writer {
+	if json == "-" {
+		return c.ErrOrStderr()
+	}
+	return c.OutOrStdout()
+}
+
+// save writes what was measured, also where not all was.
+func save(c *cobra.Command, path string, f *bench.File) error {
+	if path == "" {
+		return nil
+	}
+	return writeJSON(c, path, f)
 }
 
 // benchRun is a model under measurement.
@@ -133,9 +148,9 @@ shape that it has there, how long its kernels take, and how long the device need
 least to move operands and results once, or to calculate. Numbers are random and no checkpoint
 is needed: --like names a published size, --config a config.json.`,
 		Example: `  krait bench kernels --device cuda --like mamba-2.8b --json kernels.json`,
-		Args:    cobra.NoArgs,
+		Args:    takes(0, 0, ""),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.read(); err != nil {
+			if err := f.read(c); err != nil {
 				return err
 			}
 			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 {
@@ -149,15 +164,11 @@ is needed: --like names a published size, --config a config.json.`,
 			if err != nil {
 				return explained{err}
 			}
-			w := c.OutOrStdout()
+			w := lines(c, out)
 			o.Progress = func(k bench.Kernel) { printKernel(w, k) }
 			file := bench.File{Environment: bench.Here(d)}
 			file.Kernels, err = bench.Kernels(c.Context(), d, g, cmp.Or(f.Like, filepath.Base(filepath.Dir(f.From))), o)
-			if out != "" {
-				if e := file.Save(out); err == nil {
-					err = e
-				}
-			}
+			err = cmp.Or(err, save(c, out, &file))
 			switch {
 			case err != nil:
 				return explained{err}
@@ -173,7 +184,7 @@ is needed: --like names a published size, --config a config.json.`,
 	c.Flags().IntSliceVar(&o.Decode, "decode", []int{1, 8}, "sequences that have a token each")
 	c.Flags().IntVar(&o.Batch, "batch", 8, "prompts; 0: none")
 	c.Flags().IntVar(&o.Prompt, "prompt", 4096, "tokens of each prompt")
-	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file")
+	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	return c
 }
 
@@ -191,7 +202,7 @@ func newBenchReport() *cobra.Command {
 		Short:   "Write files of measurements as a table in Markdown",
 		Long:    `Report joins files that --json wrote, and those of scripts/gpu-suite/peers.py, and writes tables in Markdown to standard output.`,
 		Example: `  krait bench report results/*.json > results.md`,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    takes(1, -1, "at least one FILE of measurements"),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := bench.Read(args)
 			if err != nil {

@@ -12,6 +12,8 @@ import (
 func newCheck() *cobra.Command {
 	var o check.Options
 	var device deviceFlags
+	var asJSON bool
+	from := modelArg{kind: "DIR", needed: true}
 	c := &cobra.Command{
 		Use:   "check [flags] DIR",
 		Short: "Compare a checkpoint with stored reference numbers",
@@ -26,27 +28,40 @@ docs/check.md describes the file.`,
 		Example: `  krait check testdata/golden/mamba-a
   krait check --tp 4 testdata/golden/falcon-mamba
   krait check --expected numbers.safetensors --tolerance 3e-4 ~/models/mamba-130m-hf`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
-			p := &checkPrinter{w: c.OutOrStdout()}
-			var err error
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
 			if o.Device, err = device.open(); err != nil {
 				return err
 			}
-			ok, err := check.Run(c.Context(), args[0], o, p.line)
+			o.Stated = !c.Flags().Changed("tolerance")
+			o.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
+			p := &checkReport{w: c.OutOrStdout()}
+			if asJSON {
+				p.w = io.Discard
+			}
+			ok, err := check.Run(c.Context(), dir, o, p.line)
 			if err != nil {
 				return explained{err}
 			}
-			fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not compared (tolerance %g)\n", p.passed, p.failed, p.skipped, o.Tolerance)
-			if !ok {
+			p.end()
+			if asJSON {
+				err = writeJSON(c, "", p)
+			}
+			if err == nil && !ok {
 				return errFailed
 			}
-			return nil
+			return err
 		},
 	}
 	c.Flags().StringVar(&o.Expected, "expected", "", "the file (default: DIR/expected.safetensors)")
-	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes")
+	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes, unless the file states another")
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
+	from.add(c)
+	jsonFlag(c, &asJSON)
 	device.add(c)
 	shardingFlags(c, &o.Sharding)
 	runningFlags(c, &o.Sharding)
@@ -54,31 +69,53 @@ docs/check.md describes the file.`,
 	return c
 }
 
-type checkPrinter struct {
-	w                       io.Writer
-	prompt                  string
-	passed, failed, skipped int
+// checkReport prints lines as they come, and is all of them as JSON.
+type checkReport struct {
+	Tolerance float64     `json:"tolerance"`
+	Passed    int         `json:"passed"`
+	Failed    int         `json:"failed"`
+	Skipped   int         `json:"not_compared"`
+	Lines     []checkLine `json:"lines"`
+
+	w      io.Writer
+	prompt string
 }
 
-func (p *checkPrinter) line(l check.Line) {
+type checkLine struct {
+	Prompt   string `json:"prompt"`
+	Quantity string `json:"quantity"`
+	Max      figure `json:"difference"` // null: not finite
+	At       []int  `json:"at,omitempty"`
+	Way      string `json:"way,omitempty"`
+	Fail     string `json:"failed,omitempty"`
+	Skip     string `json:"not_compared,omitempty"`
+}
+
+func (p *checkReport) line(l check.Line) {
 	if l.Prompt != p.prompt {
-		fmt.Fprintf(p.w, "prompt %s\n", l.Prompt)
+		fmt.Fprintf(p.w, "prompt %s\n", visible(l.Prompt))
 		p.prompt = l.Prompt
 	}
 	what, verdict := "", ""
 	switch {
 	case l.Skip != "":
-		p.skipped++
+		p.Skipped++
 		verdict = "not compared: " + l.Skip
 	case l.Fail != "":
-		p.failed++
+		p.Failed++
 		verdict = "FAIL: " + l.Fail
 	default:
-		p.passed++
+		p.Passed++
 		what, verdict = "equal", "ok"
 	}
 	if l.At != nil {
 		what = fmt.Sprintf("%.3g at %s, %s", l.Max, strings.ReplaceAll(fmt.Sprint(l.At), " ", ","), l.Way)
 	}
-	fmt.Fprintf(p.w, "  %-32s %-44s %s\n", l.Quantity, what, verdict)
+	p.Tolerance = l.Tolerance
+	p.Lines = append(p.Lines, checkLine{l.Prompt, l.Quantity, figure(l.Max), l.At, l.Way, l.Fail, l.Skip})
+	fmt.Fprintf(p.w, "  %-32s %-44s %s\n", visible(l.Quantity), what, visible(verdict))
+}
+
+func (p *checkReport) end() {
+	fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not compared (tolerance %g)\n", p.Passed, p.Failed, p.Skipped, p.Tolerance)
 }

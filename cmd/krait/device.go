@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -46,43 +47,94 @@ func (e explained) Unwrap() error { return e.error }
 
 func newDevices() *cobra.Command {
 	var name string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List GPUs, the links between them, and the libraries",
 		Long: `Devices lists what --device cuda would use: each GPU, how it reaches the others,
 and the driver, cuBLAS and NCCL with their versions. Where CUDA cannot be used it
-says why, and what to do.
+says why, and what to do; the status is 1 then if --device asks for it.
 
 Krait needs the NVIDIA driver (for CUDA 12 or later) and nothing else: cuBLAS
 makes prompts faster, NCCL lets ranks have a GPU each. KRAIT_CUDA_PATH names a
 folder to look for these two in first.`,
 		Example: `  krait devices
   krait devices --device cuda-sim:2`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0, ""),
 		RunE: func(c *cobra.Command, _ []string) error {
-			w := c.OutOrStdout()
-			fmt.Fprintln(w, "cpu: always there")
-			d, err := devices.Driver(name)
+			list, err := findDevices(name)
 			if err != nil {
-				fmt.Fprintf(w, "%s: cannot be used\n%s\n", name, indent(driver.Explain(err)))
-				return nil
+				return err
 			}
-			return listDevices(w, d)
+			if asJSON {
+				err = writeJSON(c, "", list)
+			} else {
+				list.print(c.OutOrStdout())
+			}
+			if err == nil && list.Error != "" && c.Flags().Changed("device") {
+				return errFailed
+			}
+			return err
 		},
 	}
-	c.Flags().StringVar(&name, "device", "cuda", "cuda or cuda-sim")
+	c.Flags().StringVar(&name, "device", "cuda", devices.Help)
+	jsonFlag(c, &asJSON)
 	return c
 }
 
-func listDevices(w io.Writer, d driver.Driver) error {
-	list, err := d.Devices()
-	if err != nil {
-		fmt.Fprintf(w, "%s: cannot be used\n%s\n", d.Name(), indent(driver.Explain(err)))
-		return nil
+// deviceList is what a device has.
+type deviceList struct {
+	Device    string          `json:"device"`
+	Error     string          `json:"error,omitempty"` // why it cannot be used
+	GPUs      []deviceGPU     `json:"gpus,omitempty"`
+	Libraries []deviceLibrary `json:"libraries,omitempty"`
+}
+
+type deviceGPU struct {
+	Index      int          `json:"index"`
+	Name       string       `json:"name"`
+	Capability [2]int       `json:"compute_capability"`
+	Memory     int64        `json:"memory_bytes"`
+	SMs        int          `json:"multiprocessors"`
+	PCI        string       `json:"pci"`
+	Links      []deviceLink `json:"links,omitempty"`
+	text       string
+}
+
+type deviceLink struct {
+	GPU int    `json:"gpu"`
+	How string `json:"how"`
+}
+
+type deviceLibrary struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Missing string `json:"missing,omitempty"`
+}
+
+// findDevices looks at a device by name; an unknown name is an error.
+func findDevices(name string) (*deviceList, error) {
+	list := &deviceList{Device: name}
+	if name == "cpu" {
+		return list, nil
 	}
-	fmt.Fprintf(w, "%s:\n", d.Name())
-	for _, x := range list {
-		fmt.Fprintf(w, "  GPU %s\n", x)
+	d, err := devices.Driver(name)
+	var known *driver.Error
+	if err != nil && !errors.As(err, &known) {
+		return nil, err
+	}
+	var found []driver.DeviceInfo
+	if err == nil {
+		list.Device = d.Name()
+		found, err = d.Devices()
+	}
+	if err != nil {
+		list.Error = driver.Explain(err)
+		return list, nil
+	}
+	for _, x := range found {
+		g := deviceGPU{x.Index, x.Name, x.Capability, x.Memory, x.SMs, x.PCI, nil, x.String()}
 		for _, l := range x.Links {
 			how := "through the host"
 			switch {
@@ -91,20 +143,40 @@ func listDevices(w io.Writer, d driver.Driver) error {
 			case l.Access:
 				how = "directly (PCIe)"
 			}
-			fmt.Fprintf(w, "    reaches GPU %d %s\n", l.Device, how)
+			g.Links = append(g.Links, deviceLink{l.Device, how})
 		}
+		list.GPUs = append(list.GPUs, g)
 	}
 	for _, v := range d.Versions() {
+		list.Libraries = append(list.Libraries, deviceLibrary{v.Name, v.Version, v.Path, driver.Explain(v.Missing)})
+	}
+	return list, nil
+}
+
+func (l *deviceList) print(w io.Writer) {
+	fmt.Fprintln(w, "cpu: always there")
+	switch {
+	case l.Error != "":
+		fmt.Fprintf(w, "%s: cannot be used\n%s\n", l.Device, indent(l.Error))
+	case l.Device != "cpu":
+		fmt.Fprintf(w, "%s:\n", l.Device)
+	}
+	for _, g := range l.GPUs {
+		fmt.Fprintf(w, "  GPU %s\n", g.text)
+		for _, x := range g.Links {
+			fmt.Fprintf(w, "    reaches GPU %d %s\n", x.GPU, x.How)
+		}
+	}
+	for _, v := range l.Libraries {
 		switch {
-		case v.Missing != nil:
-			fmt.Fprintf(w, "  %s: missing\n%s\n", v.Name, indent(indent(driver.Explain(v.Missing))))
+		case v.Missing != "":
+			fmt.Fprintf(w, "  %s: missing\n%s\n", v.Name, indent(indent(v.Missing)))
 		case v.Path != "":
 			fmt.Fprintf(w, "  %s %s (%s)\n", v.Name, v.Version, v.Path)
 		default:
 			fmt.Fprintf(w, "  %s %s\n", v.Name, v.Version)
 		}
 	}
-	return nil
 }
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

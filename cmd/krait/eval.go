@@ -4,19 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/krait-ml/krait"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 func newEval() *cobra.Command {
 	var f modelFlags
 	var o krait.Evaluate
+	from := modelArg{kind: "DIR"}
 	var path string
-	var ids bool
+	var ids, asJSON bool
 	var limit int
 	c := &cobra.Command{
 		Use:   "eval [flags] [DIR]",
@@ -38,7 +36,7 @@ Without DIR it uses the embedded model.`,
   krait eval --text testdata/val.txt --tp 4 --quantize fp16
   krait eval --text testdata/val.txt --window 0 --limit 4096
   krait eval ~/models/mamba-130m-hf --text ids.txt --ids --window 2048`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if path == "" {
 				return errors.New("--text FILE is missing: the text to score")
@@ -46,13 +44,18 @@ Without DIR it uses the embedded model.`,
 			if limit < 0 || o.Window < 0 {
 				return fmt.Errorf("--window %d and --limit %d: neither may be negative", o.Window, limit)
 			}
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
 			f.options.Slots = 1
-			m, err := f.open(append(args, "")[0], c.ErrOrStderr())
+			m, err := f.open(dir, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			text, tokens, err := readText(m, path, ids, limit)
+			r := evalReport{Model: figuresOf(m, f.device.name), Text: path}
+			tokens, err := r.read(c, m, ids, limit)
 			if err != nil {
 				return err
 			}
@@ -63,26 +66,53 @@ Without DIR it uses the embedded model.`,
 			if err != nil {
 				return err
 			}
-			report(c.OutOrStdout(), m, f.device.name, path, text, len(tokens), e)
-			if f.options.Sharding.Quantize == "" {
-				return nil
+			r.score(e)
+			if !asJSON {
+				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
-			return f.agreement(c, m, append(args, "")[0], tokens, o)
+			if f.options.Sharding.Quantize != "" {
+				r.Quantize = f.options.Sharding.Quantize
+				if r.Agreement, err = f.agreement(c, m, dir, tokens, o); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				return writeJSON(c, "", r)
+			}
+			r.printAgreement(c.OutOrStdout())
+			return nil
 		},
 	}
 	f.add(c)
-	c.Flags().StringVar(&path, "text", "", "the text to score")
+	from.add(c)
+	jsonFlag(c, &asJSON)
+	c.Flags().StringVar(&path, "text", "", "the text to score; - is standard input")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
 	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one")
 	c.Flags().IntVar(&limit, "limit", 0, "score only the first tokens of the text; 0: all")
 	return c
 }
 
-// readText reads the file as text, whose length in bytes is returned too, or as ids.
-func readText(m *krait.Model, path string, ids bool, limit int) (bytes int, tokens []int, err error) {
-	data, err := os.ReadFile(path)
+// evalReport is what eval found out.
+type evalReport struct {
+	Model        modelFigures     `json:"model"`
+	Text         string           `json:"text"`
+	Bytes        int              `json:"bytes,omitempty"` // of the text, where it is text
+	Tokens       int              `json:"tokens"`
+	Windows      int              `json:"windows"`
+	Scored       int              `json:"scored"`
+	BitsPerByte  figure           `json:"bits_per_byte,omitempty"`
+	BitsPerToken figure           `json:"bits_per_token"`
+	Perplexity   figure           `json:"perplexity"`
+	Quantize     string           `json:"quantize,omitempty"`
+	Agreement    *krait.Agreement `json:"agreement,omitempty"` // with the run that is not quantized
+}
+
+// read reads the text as tokens, or as ids.
+func (r *evalReport) read(c *cobra.Command, m *krait.Model, ids bool, limit int) (tokens []int, err error) {
+	data, err := readText(c, r.Text)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	if ids {
 		tokens, err = readIDs(string(data))
@@ -90,36 +120,57 @@ func readText(m *krait.Model, path string, ids bool, limit int) (bytes int, toke
 		var t krait.Tokenizer
 		if t, err = m.Tokenizer(); err == nil {
 			tokens = t.Encode(string(data), false)
-			bytes = len(data)
+			r.Bytes = len(data)
 		}
 	}
 	if err != nil {
-		return 0, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", r.Text, err)
 	}
 	if limit > 0 && limit < len(tokens) {
 		tokens = tokens[:limit]
-		if t, err := m.Tokenizer(); err == nil && bytes > 0 {
-			bytes = len(t.Decode(tokens, false))
+		if t, err := m.Tokenizer(); err == nil && r.Bytes > 0 {
+			r.Bytes = len(t.Decode(tokens, false))
 		}
 	}
-	return bytes, tokens, nil
+	r.Tokens = len(tokens)
+	return tokens, nil
 }
 
-// report prints bits per byte where bytes are known. What is scored of the text
-// is all but the first token of each window.
-func report(w io.Writer, m *krait.Model, device string, path string, bytes, tokens int, e *krait.Evaluation) {
-	fmt.Fprintln(w, "model          ", describe(m, device))
-	fmt.Fprintf(w, "text            %s, %s tokens in %d windows, %s scored\n", path, thousands(int64(tokens)), len(e.Windows), thousands(int64(e.Scored)))
-	if bytes > 0 {
-		share := float64(bytes) * float64(e.Scored) / float64(tokens)
-		fmt.Fprintf(w, "bits per byte   %.6f\n", e.Bits/share)
+// score has bits per byte where bytes are known. What is scored of the text is all
+// but the first token of each window.
+func (r *evalReport) score(e *krait.Evaluation) {
+	r.Windows, r.Scored = len(e.Windows), e.Scored
+	if r.Bytes > 0 {
+		r.BitsPerByte = figure(e.Bits / (float64(r.Bytes) * float64(e.Scored) / float64(r.Tokens)))
 	}
-	fmt.Fprintf(w, "bits per token  %.6f\n", e.BitsPerToken())
-	fmt.Fprintf(w, "perplexity      %.4f\n", e.Perplexity())
+	r.BitsPerToken, r.Perplexity = figure(e.BitsPerToken()), figure(e.Perplexity())
+}
+
+func (r *evalReport) print(w io.Writer, model string) {
+	fmt.Fprintln(w, "model          ", model)
+	fmt.Fprintf(w, "text            %s, %s in %s, %s scored\n", visible(r.Text), count(r.Tokens, "token"), count(r.Windows, "window"), thousands(int64(r.Scored)))
+	if r.Bytes > 0 {
+		fmt.Fprintf(w, "bits per byte   %.6f\n", r.BitsPerByte)
+	}
+	fmt.Fprintf(w, "bits per token  %.6f\n", r.BitsPerToken)
+	fmt.Fprintf(w, "perplexity      %.4f\n", r.Perplexity)
+}
+
+func (r *evalReport) printAgreement(w io.Writer) {
+	a := r.Agreement
+	if a == nil {
+		return
+	}
+	fmt.Fprintf(w, "agreement with the run that is not quantized (%s), over %s\n", r.Quantize, count(a.Tokens, "token"))
+	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
+	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
+	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
+	fmt.Fprintf(w, "top-5 same set  %.2f%%\n", 100*a.Top5Set)
+	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
 }
 
 // agreement compares the model with one whose payloads are not rounded.
-func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) error {
+func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*krait.Agreement, error) {
 	plain := *f
 	plain.quiet = true
 	plain.options.Sharding.Quantize = ""
@@ -127,36 +178,11 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	plain.options.Sharding.Dump = ""
 	base, err := plain.open(dir, c.ErrOrStderr())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer base.Close()
 	var done func()
 	o.Progress, done = progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
-	a, err := krait.Agree(c.Context(), m, base, tokens, o)
-	done()
-	if err != nil {
-		return err
-	}
-	w := c.OutOrStdout()
-	fmt.Fprintf(w, "agreement with the run that is not quantized (%s), over %s tokens\n", f.options.Sharding.Quantize, thousands(int64(a.Tokens)))
-	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
-	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
-	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
-	fmt.Fprintf(w, "top-5 same set  %.2f%%\n", 100*a.Top5Set)
-	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
-	return nil
-}
-
-// progress is a bar on a terminal, and nothing in a pipe.
-func progress(w io.Writer, what, unit string, quiet bool) (func(done, all int), func()) {
-	f, ok := w.(*os.File)
-	if !ok || quiet || !term.IsTerminal(int(f.Fd())) {
-		return nil, func() {}
-	}
-	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit), progressbar.OptionClearOnFinish())
-	return func(done, all int) {
-		bar.ChangeMax(all)
-		bar.Set(done)
-	}, func() { bar.Finish() }
+	defer done()
+	return krait.Agree(c.Context(), m, base, tokens, o)
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,26 +15,31 @@ import (
 func newGenerate() *cobra.Command {
 	var f modelFlags
 	var o krait.Generate
-	var dir string
-	var ids bool
+	from := modelArg{kind: "DIR"}
+	var ids, asJSON bool
 	c := &cobra.Command{
-		Use:   "generate [flags] PROMPT",
+		Use:   "generate [flags] [DIR] PROMPT",
 		Short: "Continue a text",
 		Long: `Generate continues a prompt and streams the text to standard output. What else
-one wants to know (model, prompt tokens, time to the first token, tokens per
-second) goes to standard error. A PROMPT of - is read from standard input.
+one wants to know (model, seed, prompt tokens, time to the first token, tokens
+per second) goes to standard error; --json prints all of it at the end, on
+standard output. A PROMPT of - is read from standard input.
 
-Without --model it uses the embedded model, trained on the King James Bible.
-Without --temperature it is greedy, unless the folder's generation_config.json
-says otherwise: flags override that file.`,
+Without DIR it uses the embedded model, trained on the King James Bible. Without
+--temperature it is greedy, unless the folder's generation_config.json says
+otherwise: flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
-  krait generate --model ~/models/mamba-130m-hf --ids "510 5347 273"`,
-		Args: cobra.ExactArgs(1),
+  krait generate ~/models/mamba-130m-hf --ids "510 5347 273"`,
+		Args: takes(1, 2, "a PROMPT in quotes, after DIR if one is given"),
 		RunE: func(c *cobra.Command, args []string) error {
-			prompt := args[0]
+			prompt := args[len(args)-1]
+			dir, err := from.take(c, args[:len(args)-1])
+			if err != nil {
+				return err
+			}
 			if prompt == "-" {
-				text, err := io.ReadAll(c.InOrStdin())
+				text, err := readText(c, prompt)
 				if err != nil {
 					return err
 				}
@@ -45,18 +52,23 @@ says otherwise: flags override that file.`,
 			}
 			defer m.Close()
 			defaults(c, m, &o)
-			return generate(c, &f, m, prompt, ids, o)
+			if o.Temperature > 0 && !c.Flags().Changed("seed") {
+				o.Seed = uint64(rand.Uint32()) // short enough to be typed
+			}
+			r := generateRun{modelFlags: &f, m: m, ids: ids, asJSON: asJSON, o: o}
+			return r.run(c, prompt)
 		},
 	}
 	f.add(c)
-	c.Flags().StringVarP(&dir, "model", "m", "", "Hugging Face folder with config.json and model.safetensors")
+	from.add(c)
+	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
 	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
 	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
 	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
 	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens that were seen less likely; 1: do not")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: a random one, which is printed)")
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
 	return c
@@ -79,38 +91,82 @@ func defaults(c *cobra.Command, m *krait.Model, o *krait.Generate) {
 	}
 }
 
-func generate(c *cobra.Command, f *modelFlags, m *krait.Model, prompt string, ids bool, o krait.Generate) error {
-	if o.MaxTokens < 1 {
-		return fmt.Errorf("--max-tokens is %d; it must be at least 1", o.MaxTokens)
+// generateRun is a prompt that is continued.
+type generateRun struct {
+	*modelFlags
+	m           *krait.Model
+	ids, asJSON bool
+	o           krait.Generate
+}
+
+func (r *generateRun) run(c *cobra.Command, prompt string) error {
+	if r.o.MaxTokens < 1 {
+		return fmt.Errorf("--max-tokens is %d; it must be at least 1", r.o.MaxTokens)
 	}
 	out, info := c.OutOrStdout(), c.ErrOrStderr()
-	if f.quiet {
+	if r.quiet {
 		info = io.Discard
 	}
-	fmt.Fprintln(info, "model  ", describe(m, f.device.name))
-	var read func()
-	o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", f.quiet)
-	first := sync.OnceFunc(read)
-	defer first()
-	var g *krait.Generation
-	var err error
-	if ids {
-		var tokens []int
-		if tokens, err = readIDs(prompt); err == nil {
-			o.OnToken = after(first, separated(out))
-			g, err = m.GenerateIDs(c.Context(), tokens, o)
-		}
-	} else {
-		o.OnText = after(first, func(text string) { io.WriteString(out, text) })
-		g, err = m.Generate(c.Context(), prompt, o)
+	if r.asJSON {
+		out, info = io.Discard, io.Discard
 	}
-	if err != nil {
+	fmt.Fprintln(info, "model  ", describe(r.m, r.device.name))
+	if r.o.Temperature > 0 {
+		fmt.Fprintln(info, "seed   ", r.o.Seed)
+	}
+	var read func()
+	r.o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
+	g, err := r.generate(c.Context(), out, prompt, sync.OnceFunc(read))
+	read()
+	if g == nil {
 		return err
 	}
+	if err != nil {
+		if len(g.IDs) > 0 {
+			fmt.Fprintln(out) // after the text so far
+		}
+		return err
+	}
+	if r.asJSON {
+		return writeJSON(c, "", r.figures(g))
+	}
 	fmt.Fprintln(out)
-	fmt.Fprintf(info, "prompt  %d tokens, TTFT %s\n", g.PromptTokens, round(g.TTFT))
-	fmt.Fprintf(info, "output  %d tokens, %.1f tokens/s, ended by %s\n", len(g.IDs), g.TokensPerSecond(), g.Reason)
+	fmt.Fprintf(info, "prompt  %s, TTFT %s\n", count(g.PromptTokens, "token"), round(g.TTFT))
+	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
 	return nil
+}
+
+// generate streams the text, or ids; first is called before anything is printed.
+func (r *generateRun) generate(ctx context.Context, out io.Writer, prompt string, first func()) (*krait.Generation, error) {
+	if !r.ids {
+		r.o.OnText = after(first, func(text string) { io.WriteString(out, text) })
+		return r.m.Generate(ctx, prompt, r.o)
+	}
+	tokens, err := readIDs(prompt)
+	if err != nil {
+		return nil, err
+	}
+	r.o.OnToken = after(first, separated(out))
+	return r.m.GenerateIDs(ctx, tokens, r.o)
+}
+
+// figures is a generation as JSON.
+func (r *generateRun) figures(g *krait.Generation) any {
+	var seed *uint64
+	if r.o.Temperature > 0 {
+		seed = &r.o.Seed
+	}
+	return struct {
+		Model        modelFigures `json:"model"`
+		Text         string       `json:"text"`
+		IDs          []int        `json:"ids"`
+		Reason       krait.Reason `json:"reason"`
+		Seed         *uint64      `json:"seed,omitempty"`
+		PromptTokens int          `json:"prompt_tokens"`
+		TTFT         float64      `json:"ttft_seconds"`
+		Total        float64      `json:"total_seconds"`
+		Rate         float64      `json:"tokens_per_second"`
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond()}
 }
 
 // after runs first before every call of f.

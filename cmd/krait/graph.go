@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,15 +18,18 @@ import (
 
 func newGraph() *cobra.Command {
 	var s krait.Sharding
-	var format, output, stage string
+	var f format
+	var stage string
+	from := modelArg{kind: "DIR or FILE.ir"}
 	var layer int
-	var unfolded, cost bool
+	var unfolded, cost, asJSON bool
 	c := &cobra.Command{
 		Use:   "graph [flags] [DIR | FILE.ir]",
 		Short: "Print or draw a model's graph",
 		Long: `Graph prints the graph of a model as text, or draws it. Of a folder only
-config.json is needed. A FILE.ir is graph text, which is parsed and checked.
-Without either it is the embedded model's. The output is the same on every run.
+config.json is needed. A FILE.ir is graph text, which is parsed and checked; so is
+standard input, for -. Without either it is the embedded model's. The output is the
+same on every run.
 
 --stage compiles the graph up to a stage: model is the graph as its family defines it,
 unpacked has packed tensors taken apart, partitioned has layouts and collectives, and
@@ -40,9 +40,19 @@ printed is graph text again, which other commands take as FILE.ir.`,
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph --layer 0 --cost
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			g, err := atStage(append(args, "")[0], stage, s)
+			if err := f.settle(c); err != nil {
+				return err
+			}
+			if (cost || asJSON) && f.name != "text" || asJSON && !cost {
+				return errors.New("--cost is a table, as text or --json: it goes with no other --format, and --json with nothing else")
+			}
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			g, err := atStage(c, path, stage, s)
 			if err != nil {
 				return err
 			}
@@ -53,27 +63,28 @@ printed is graph text again, which other commands take as FILE.ir.`,
 				}
 			}
 			if cost {
-				return write(c.OutOrStdout(), output, []byte(costTable(g, block)))
+				table := costsOf(g, block)
+				if asJSON {
+					return writeJSON(c, f.output, table)
+				}
+				return write(c, f.output, []byte(table.String()))
 			}
 			shown := g
-			if block != "" && format == "text" { // drawn, a block has what is around it
+			if block != "" && f.name == "text" { // drawn, a block has what is around it
 				if shown, err = graph.Extract(g, block); err != nil {
 					return err
 				}
 			}
-			text, err := render(c, format, func() string { return graph.Print(shown) }, func() string {
+			return f.write(c, func() string { return graph.Print(shown) }, func() string {
 				return visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded})
 			})
-			if err != nil {
-				return err
-			}
-			return write(c.OutOrStdout(), output, text)
 		},
 	}
 	shardingFlags(c, &s)
 	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as it is, with --tp partitioned)")
-	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	from.add(c)
+	f.add(c)
+	jsonFlag(c, &asJSON)
 	c.Flags().IntVar(&layer, "layer", 0, "only this block")
 	c.Flags().BoolVar(&unfolded, "unfolded", false, "draw every block, also those that are the same")
 	c.Flags().BoolVar(&cost, "cost", false, "print what each node costs, in t tokens, s sequences, o rows")
@@ -81,7 +92,7 @@ printed is graph text again, which other commands take as FILE.ir.`,
 }
 
 // readGraph builds a model's graph, or parses and checks graph text.
-func readGraph(path string) (*graph.Graph, error) {
+func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 	if path == "" {
 		m, err := krait.Embedded()
 		if err != nil {
@@ -90,11 +101,11 @@ func readGraph(path string) (*graph.Graph, error) {
 		defer m.Close()
 		return m.Graph(), nil
 	}
-	if filepath.Ext(path) != ".ir" {
+	if filepath.Ext(path) != ".ir" && path != "-" {
 		_, g, err := models.Describe(path)
 		return g, err
 	}
-	text, err := files.Read(path, files.Graph)
+	text, err := readBounded(c, path, files.Graph)
 	if err != nil {
 		return nil, err
 	}
@@ -110,12 +121,12 @@ func readGraph(path string) (*graph.Graph, error) {
 
 // atStage gives a graph at the stage of that name; without a name as it is, or
 // partitioned if ranks are given.
-func atStage(path, name string, s krait.Sharding) (*graph.Graph, error) {
+func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Graph, error) {
 	stage, ok := graph.ParseStage(name)
 	if name != "" && !ok {
 		return nil, fmt.Errorf("--stage %q: it is model, unpacked, partitioned or fused", name)
 	}
-	g, err := readGraph(path)
+	g, err := readGraph(c, path)
 	switch {
 	case err != nil:
 		return nil, err
@@ -132,59 +143,49 @@ func atStage(path, name string, s krait.Sharding) (*graph.Graph, error) {
 	return g, err
 }
 
-// costTable has a line per node that computes, and the sum.
-func costTable(g *graph.Graph, block string) string {
-	var b strings.Builder
-	var sum graph.Cost
-	line := func(name, op string, c graph.Cost) {
-		fmt.Fprintf(&b, "%-28s %-16s %-22s %-34s %s\n", name, op, c.FLOPs, c.Read, c.Write)
+// costs are what the nodes of a graph cost, and their sum.
+type costs struct {
+	Nodes []nodeCost `json:"nodes"`
+	Sum   nodeCost   `json:"sum"`
+}
+
+// nodeCost is polynomials in t tokens, s sequences, o rows, c tokens in caches.
+type nodeCost struct {
+	Value string `json:"value,omitempty"`
+	Op    string `json:"operation,omitempty"`
+	FLOPs string `json:"flops"`
+	Read  string `json:"bytes_read"`
+	Write string `json:"bytes_written"`
+}
+
+// costsOf looks at every node that computes, of a block or of all.
+func costsOf(g *graph.Graph, block string) costs {
+	line := func(name, op string, c graph.Cost) nodeCost {
+		return nodeCost{name, op, c.FLOPs.String(), c.Read.String(), c.Write.String()}
 	}
-	fmt.Fprintf(&b, "%-28s %-16s %-22s %-34s %s\n", "value", "operation", "FLOPs", "bytes read", "bytes written")
+	out := costs{Nodes: []nodeCost{}}
+	var sum graph.Cost
 	for _, n := range g.Nodes {
 		if n.Op.Class != graph.Compute || block != "" && n.Block() != block {
 			continue
 		}
-		line(n.Name(), n.Op.Name, n.Cost())
+		out.Nodes = append(out.Nodes, line(n.Name(), n.Op.Name, n.Cost()))
 		sum = sum.Plus(n.Cost())
 	}
-	line("sum", "", sum)
+	out.Sum = line("", "", sum)
+	return out
+}
+
+// String is a table.
+func (c costs) String() string {
+	var b strings.Builder
+	line := func(name string, n nodeCost) {
+		fmt.Fprintf(&b, "%-28s %-16s %-22s %-34s %s\n", name, n.Op, n.FLOPs, n.Read, n.Write)
+	}
+	line("value", nodeCost{Op: "operation", FLOPs: "FLOPs", Read: "bytes read", Write: "bytes written"})
+	for _, n := range c.Nodes {
+		line(n.Value, n)
+	}
+	line("sum", c.Sum)
 	return b.String()
-}
-
-// render gives the text itself, the drawing as Graphviz text, or as a picture.
-func render(c *cobra.Command, format string, text, dot func() string) ([]byte, error) {
-	switch format {
-	case "text":
-		return []byte(text()), nil
-	case "dot":
-		return []byte(dot() + "\n"), nil
-	case "svg":
-		return svg(c, []byte(dot()))
-	}
-	return nil, fmt.Errorf("--format %q: it is text, dot or svg", format)
-}
-
-// svg runs Graphviz.
-func svg(c *cobra.Command, text []byte) ([]byte, error) {
-	path, err := exec.LookPath("dot")
-	if err != nil {
-		return nil, errors.New("svg is drawn by the program dot of Graphviz, which is not installed; install graphviz, or use --format dot")
-	}
-	run := exec.CommandContext(c.Context(), path, "-Tsvg")
-	run.Stdin = bytes.NewReader(text)
-	var out, complaints bytes.Buffer
-	run.Stdout, run.Stderr = &out, &complaints
-	if err := run.Run(); err != nil {
-		return nil, fmt.Errorf("dot: %w: %s", err, complaints.String())
-	}
-	return out.Bytes(), nil
-}
-
-// write writes to standard output, or to a file that is whole or not there.
-func write(stdout io.Writer, path string, text []byte) error {
-	if path == "" {
-		_, err := stdout.Write(text)
-		return err
-	}
-	return files.Write(path, text)
 }

@@ -7,29 +7,61 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:]))
+	ctx, end := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		signal.Stop(signals) // the next one ends the process
+		end(stopped{s})
+	}()
+	os.Exit(run(ctx, end, os.Args[1:]))
+}
+
+// stopped is why a command ends that a signal stops.
+type stopped struct{ os.Signal }
+
+func (s stopped) Error() string {
+	if s.Signal == os.Interrupt {
+		return "interrupted"
+	}
+	return s.Signal.String()
+}
+
+// status is what shells expect of a process that the signal ended.
+func (s stopped) status() int {
+	if n, ok := s.Signal.(syscall.Signal); ok {
+		return 128 + int(n)
+	}
+	return 1
 }
 
 // run is main without the process: it returns the exit status.
-func run(ctx context.Context, args []string) int {
+func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
+	out := &checkedWriter{w: root.OutOrStdout(), failed: end}
+	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
+	var s stopped
+	switch {
+	case out.err != nil: // and the command's error is that it was ended
+		err = out.err
+	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s):
+		fmt.Fprintln(root.ErrOrStderr(), s)
+		return s.status()
+	}
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(root.ErrOrStderr(), "interrupted")
-		return 130
 	case !errors.Is(err, errFailed):
-		fmt.Fprintln(root.ErrOrStderr(), "krait:", err)
+		fmt.Fprintln(root.ErrOrStderr(), "krait:", printable(err.Error()))
 	}
 	return 1
 }
@@ -43,11 +75,14 @@ func newRoot() *cobra.Command {
 		Short: "Run, check and draw state-space language models",
 		Long: `Krait runs state-space language models (Mamba and its kin) from Hugging Face
 folders. Without a model, commands use the small trained one that the program
-carries.`,
+carries. A folder may be given as an argument or as --model; a file named - is
+standard input or output.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version(),
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(explainFlag)
 	root.AddCommand(newBench(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newSynth(), newTokenize())
+	completeFlags(root)
 	return root
 }

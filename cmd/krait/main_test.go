@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"krait": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+		"krait": main,
 	})
 }
 

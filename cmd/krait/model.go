@@ -51,7 +51,7 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 	}
 	if !f.quiet {
 		for _, w := range m.Warnings {
-			fmt.Fprintln(stderr, "warning:", w)
+			fmt.Fprintln(stderr, "warning:", printable(w))
 		}
 	}
 	return m, nil
@@ -59,11 +59,20 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 
 // describe is one line about a model.
 func describe(m *krait.Model, device string) string {
-	ranks := "1 rank"
-	if m.Ranks() > 1 {
-		ranks = fmt.Sprintf("%d ranks", m.Ranks())
-	}
-	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", m.Name, m.Family(), thousands(m.Parameters()), ranks, device)
+	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
+}
+
+// modelFigures is the same as JSON.
+type modelFigures struct {
+	Name       string `json:"name"`
+	Family     string `json:"family"`
+	Parameters int64  `json:"parameters"`
+	Ranks      int    `json:"ranks"`
+	Device     string `json:"device"`
+}
+
+func figuresOf(m *krait.Model, device string) modelFigures {
+	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device}
 }
 
 // thousands writes 732544 as 732,544.

@@ -12,11 +12,12 @@ import (
 
 func newOpt() *cobra.Command {
 	var s krait.Sharding
+	from := modelArg{kind: "FILE.ir or DIR", needed: true}
 	var list, output string
 	c := &cobra.Command{
 		Use:   "opt [flags] FILE.ir",
 		Short: "Run passes on graph text",
-		Long: `Opt reads a graph as text, runs passes, and prints the graph that comes out: the
+		Long: `Opt reads a graph as text (- is standard input), runs passes, and prints the graph that comes out: the
 passes of --passes, or those that compile the graph to what runs. A block can so be
 studied without a model: krait graph --layer prints one to start from. Every pass is
 checked after it ran.
@@ -24,26 +25,32 @@ checked after it ran.
 ` + passTable(),
 		Example: `  krait graph > model.ir
   krait opt --passes unpack,partition --tp 4 model.ir
+  krait graph --layer 0 | krait opt --tp 4 -
   krait opt --passes partition --tp 4 --strategy naive --dump steps model.ir`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(0, 1, "one FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			out, err := optimize(args[0], list, s)
+			path, err := from.take(c, args)
 			if err != nil {
 				return err
 			}
-			return write(c.OutOrStdout(), output, []byte(graph.Print(out)))
+			out, err := optimize(c, path, list, s)
+			if err != nil {
+				return err
+			}
+			return write(c, output, []byte(graph.Print(out)))
 		},
 	}
 	shardingFlags(c, &s)
 	c.Flags().StringVar(&list, "passes", "", "passes, in order, with commas (default: those that compile it)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	from.add(c)
 	return c
 }
 
 // optimize runs the passes of a list on graph text, or without one those that are
 // left of the pipeline.
-func optimize(path, list string, s krait.Sharding) (*graph.Graph, error) {
-	g, err := readGraph(path)
+func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Graph, error) {
+	g, err := readGraph(c, path)
 	if err != nil {
 		return nil, err
 	}

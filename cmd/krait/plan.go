@@ -16,7 +16,8 @@ import (
 func newPlan() *cobra.Command {
 	var s krait.Sharding
 	var batch, prompt int
-	var compare bool
+	var compare, asJSON bool
+	from := modelArg{kind: "DIR or FILE.ir"}
 	link := krait.Link{}
 	var gigabytes float64
 	c := &cobra.Command{
@@ -37,11 +38,16 @@ Without DIR it is the embedded model's.`,
 		Example: `  krait plan --tp 4
   krait plan --tp 4 --compare --latency 30us --bandwidth 20
   krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if batch < 1 || prompt < 1 {
 				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
 			}
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			z := stepSizes{Batch: int64(batch), Prompt: int64(prompt)}
 			if compare {
 				if link.Bandwidth = gigabytes * 1e9; link.Latency < 0 || !(link.Bandwidth > 0) {
 					return fmt.Errorf("--latency %s and --bandwidth %g: neither may be negative, nor bandwidth 0", link.Latency, gigabytes)
@@ -49,9 +55,13 @@ Without DIR it is the embedded model's.`,
 				if s.Strategy != "" || s.Place != "" {
 					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
 				}
-				return printChoices(c.OutOrStdout(), append(args, "")[0], s, link, int64(batch), int64(prompt))
+				r, err := compared(c, path, s, link, z)
+				if err != nil {
+					return err
+				}
+				return r.write(c, asJSON)
 			}
-			all, err := lowered(append(args, "")[0], s)
+			all, err := lowered(c, path, s)
 			if err != nil {
 				return err
 			}
@@ -59,10 +69,15 @@ Without DIR it is the embedded model's.`,
 			if err != nil {
 				return err
 			}
-			printPlan(c.OutOrStdout(), all[0].Name, p, int64(batch), int64(prompt))
-			return nil
+			r, err := planned(all[0].Name, p, z)
+			if err != nil {
+				return err
+			}
+			return r.write(c, asJSON)
 		},
 	}
+	from.add(c)
+	jsonFlag(c, &asJSON)
 	shardingFlags(c, &s)
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
@@ -73,8 +88,8 @@ Without DIR it is the embedded model's.`,
 }
 
 // lowered makes the schedules of a model or of graph text, as they run.
-func lowered(path string, s krait.Sharding) ([]*lowering.Schedule, error) {
-	g, err := compile(path, s, graph.NoStage)
+func lowered(c *cobra.Command, path string, s krait.Sharding) ([]*lowering.Schedule, error) {
+	g, err := compile(c, path, s, graph.NoStage)
 	if err != nil {
 		return nil, err
 	}
@@ -83,61 +98,208 @@ func lowered(path string, s krait.Sharding) ([]*lowering.Schedule, error) {
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
 
-func printPlan(w io.Writer, name string, p *lowering.Plan, batch, prompt int64) {
-	prefill := graph.Sizes{Tokens: batch * prompt, Seqs: batch, Rows: batch}
-	decode := graph.Sizes{Tokens: batch, Seqs: batch, Rows: batch}
-	fmt.Fprintf(w, "%s on %d ranks; %d sequences, prompts of %d tokens, then one token each\n\n", name, len(p.Ranks), batch, prompt)
-	fmt.Fprintf(w, "%4s  %14s  %14s  %14s  %16s  %16s  %8s  %11s\n", "rank", "weights", "state", "cache", "prompt", "decode", "kernels", "collectives")
-	for i, r := range p.Ranks {
-		fmt.Fprintf(w, "%4d  %14s  %14s  %14s  %16s  %16s  %8d  %11d\n", i, thousands(r.Weights+r.Constants), thousands(r.State*batch), thousands(r.Cache*batch*(prompt+1)),
-			thousands(r.Arena.At(prefill)), thousands(r.Arena.At(decode)), r.Launches, r.Collectives)
-	}
-	fmt.Fprintln(w, "bytes; kernels and collectives per step, prompt and decode: activations at their peak")
-	if len(p.Collectives) == 0 {
-		return
-	}
-	lines := foldCollectives(p.Collectives)
-	width := 34
-	for _, line := range lines {
-		width = max(width, len([]rune(line.name)))
-	}
-	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
-	for _, line := range lines {
-		c := line.c
-		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, line.name, c.Kind, c.Elems, thousands(c.Bytes.At(prefill)), thousands(c.Bytes.At(decode)))
-	}
-	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(p.Sent(prefill)), thousands(p.Sent(decode)))
+// stepSizes are the steps that are planned: all prompts in one, then a token each.
+type stepSizes struct {
+	Batch  int64 `json:"batch"`
+	Prompt int64 `json:"prompt_tokens"`
 }
 
-// printChoices writes a line per strategy.
-func printChoices(w io.Writer, path string, s krait.Sharding, link krait.Link, batch, prompt int64) error {
-	g, err := readGraph(path)
+func (z stepSizes) prefill() graph.Sizes {
+	return graph.Sizes{Tokens: z.Batch * z.Prompt, Seqs: z.Batch, Rows: z.Batch}
+}
+
+func (z stepSizes) decode() graph.Sizes {
+	return graph.Sizes{Tokens: z.Batch, Seqs: z.Batch, Rows: z.Batch}
+}
+
+func (z stepSizes) String() string {
+	return fmt.Sprintf("%s, %s of %s, then one token each", count(int(z.Batch), "sequence"), plural(int(z.Batch), "prompt"), count(int(z.Prompt), "token"))
+}
+
+// mostBytes is more than there are anywhere, and as far from overflow as it takes.
+const mostBytes = 1 << 62
+
+// fits is an error where a number of a plan would not fit.
+func (z stepSizes) fits(p *lowering.Plan) error {
+	most := float64(z.Batch) * (float64(z.Prompt) + 1)
+	if most < mostBytes {
+		for _, r := range p.Ranks {
+			most = max(most, r.Arena.Float(z.prefill()), float64(r.State)*float64(z.Batch), float64(r.Cache)*float64(z.Batch)*(float64(z.Prompt)+1))
+		}
+		sent := 0.0
+		for _, c := range p.Collectives {
+			sent += c.SentPerRank(z.prefill())
+			most = max(most, c.Bytes.Float(z.prefill()), sent)
+		}
+	}
+	if most >= mostBytes {
+		return fmt.Errorf("--batch %d and --prompt %d: that takes more bytes than can be counted; give smaller ones", z.Batch, z.Prompt)
+	}
+	return nil
+}
+
+// planReport is what a model takes.
+type planReport struct {
+	Model string `json:"model"`
+	stepSizes
+	Ranks       []rankReport       `json:"ranks"`
+	Collectives []collectiveReport `json:"collectives"`
+	Sent        perStep            `json:"sent_bytes_per_rank"`
+}
+
+type rankReport struct {
+	Weights     int64   `json:"weight_bytes"`
+	State       int64   `json:"state_bytes"`
+	Cache       int64   `json:"cache_bytes"`
+	Activations perStep `json:"activation_bytes"`
+	Kernels     int     `json:"kernels"`
+	Collectives int     `json:"collectives"`
+}
+
+// perStep is a number of bytes in the step of the prompts, and in one of decoding.
+type perStep struct {
+	Prompt int64 `json:"prompt"`
+	Decode int64 `json:"decode"`
+}
+
+// collectiveReport is a collective of one block, or of several equal ones.
+type collectiveReport struct {
+	Name     string  `json:"name"`
+	Times    int     `json:"times"`
+	Kind     string  `json:"kind"`
+	Elements string  `json:"elements"`
+	Payload  perStep `json:"payload_bytes"`
+}
+
+func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+	if err := z.fits(p); err != nil {
+		return nil, err
+	}
+	steps := func(p graph.Poly) perStep { return perStep{p.At(z.prefill()), p.At(z.decode())} }
+	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
+	for _, r := range p.Ranks {
+		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives})
+	}
+	for _, line := range foldCollectives(p.Collectives) {
+		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
+	}
+	return out, nil
+}
+
+func (r *planReport) write(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c, "", r)
+	}
+	r.print(c.OutOrStdout())
+	return nil
+}
+
+func (r *planReport) print(w io.Writer) {
+	fmt.Fprintf(w, "%s on %s; %s\n\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	fmt.Fprintf(w, "%4s  %14s  %14s  %14s  %16s  %16s  %8s  %11s\n", "rank", "weights", "state", "cache", "prompt", "decode", "kernels", "collectives")
+	for i, x := range r.Ranks {
+		fmt.Fprintf(w, "%4d  %14s  %14s  %14s  %16s  %16s  %8d  %11d\n", i, thousands(x.Weights), thousands(x.State), thousands(x.Cache),
+			thousands(x.Activations.Prompt), thousands(x.Activations.Decode), x.Kernels, x.Collectives)
+	}
+	fmt.Fprintln(w, "bytes; kernels and collectives per step, prompt and decode: activations at their peak")
+	if len(r.Collectives) == 0 {
+		return
+	}
+	width := 34
+	for _, x := range r.Collectives {
+		width = max(width, len([]rune(x.title())))
+	}
+	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
+	for _, x := range r.Collectives {
+		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), x.Kind, x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
+	}
+	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(r.Sent.Prompt), thousands(r.Sent.Decode))
+}
+
+func (c collectiveReport) title() string {
+	if c.Times == 1 {
+		return c.Name
+	}
+	return fmt.Sprintf("%s (×%d)", c.Name, c.Times)
+}
+
+// comparison is what each strategy takes.
+type comparison struct {
+	Model string `json:"model"`
+	Ranks int    `json:"ranks"`
+	stepSizes
+	Latency    float64        `json:"latency_seconds"`
+	Bandwidth  float64        `json:"bytes_per_second"`
+	Strategies []choiceReport `json:"strategies"`
+	link       krait.Link
+}
+
+type choiceReport struct {
+	Strategy    string      `json:"strategy"`
+	Error       string      `json:"error,omitempty"` // why it does not apply
+	Collectives int         `json:"collectives"`
+	Sent        perStep     `json:"sent_bytes_per_rank"`
+	Weights     int64       `json:"weight_bytes"` // of the rank that has most
+	Time        stepSeconds `json:"collective_seconds"`
+}
+
+type stepSeconds struct {
+	Prompt float64 `json:"prompt"`
+	Decode float64 `json:"decode"`
+}
+
+// compared plans by every strategy.
+func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, z stepSizes) (*comparison, error) {
+	g, err := readGraph(c, path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if g.Stage >= graph.PartitionedStage {
-		return errors.New("the graph is partitioned already; --compare needs one that is not")
+		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
-	prefill := graph.Sizes{Tokens: batch * prompt, Seqs: batch, Rows: batch}
-	decode := graph.Sizes{Tokens: batch, Seqs: batch, Rows: batch}
-	fmt.Fprintf(w, "%s on %d ranks; %d sequences, prompts of %d tokens, then one token each\n", g.Name, max(s.Ranks, g.Ranks), batch, prompt)
-	fmt.Fprintf(w, "links: %s a collective, %g GB/s a rank\n\n", link.Latency, link.Bandwidth/1e9)
-	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "time, prompt", "time, decode")
+	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Latency: link.Latency.Seconds(), Bandwidth: link.Bandwidth, link: link}
 	for _, c := range krait.Choices(g, s) {
+		r := choiceReport{Strategy: c.Strategy.Name}
 		if c.Err != nil {
-			fmt.Fprintf(w, "%-12s  does not apply: %v\n", c.Strategy.Name, firstLine(c.Err))
+			r.Error = firstLine(c.Err)
+			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		weights := int64(0)
-		for _, r := range c.Plan.Ranks {
-			weights = max(weights, r.Weights+r.Constants)
+		p, err := planned(g.Name, c.Plan, z)
+		if err != nil {
+			return nil, err
 		}
-		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %12s  %12s\n", c.Strategy.Name, len(c.Plan.Collectives), thousands(c.Plan.Sent(prefill)), thousands(c.Plan.Sent(decode)),
-			thousands(weights), round(link.Time(c.Plan, prefill)), round(link.Time(c.Plan, decode)))
+		r.Collectives, r.Sent = len(c.Plan.Collectives), p.Sent
+		for _, x := range p.Ranks {
+			r.Weights = max(r.Weights, x.Weights)
+		}
+		r.Time = stepSeconds{link.Time(c.Plan, z.prefill()).Seconds(), link.Time(c.Plan, z.decode()).Seconds()}
+		out.Strategies = append(out.Strategies, r)
+	}
+	return out, nil
+}
+
+func (r *comparison) write(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c, "", r)
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
+	fmt.Fprintf(w, "links: %s a collective, %g GB/s a rank\n\n", r.link.Latency, r.Bandwidth/1e9)
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "time, prompt", "time, decode")
+	for _, x := range r.Strategies {
+		if x.Error != "" {
+			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
+			continue
+		}
+		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %12s  %12s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
+			thousands(x.Weights), round(seconds(x.Time.Prompt)), round(seconds(x.Time.Decode)))
 	}
 	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most; time of the collectives, one after another")
 	return nil
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
@@ -145,8 +307,8 @@ func firstLine(err error) string {
 }
 
 type collectiveLine struct {
-	name string
-	c    *lowering.CollectivePlan
+	c     *lowering.CollectivePlan
+	times int
 }
 
 // foldCollectives writes runs of blocks with the same collectives once.
@@ -174,11 +336,7 @@ func foldCollectives(list []lowering.CollectivePlan) []collectiveLine {
 		if c.Block != "" && first[c.Block] != c.Block {
 			continue
 		}
-		name := c.Name
-		if n := count[c.Block]; n > 1 {
-			name += fmt.Sprintf(" (×%d)", n)
-		}
-		out = append(out, collectiveLine{name, c})
+		out = append(out, collectiveLine{c, max(count[c.Block], 1)})
 	}
 	return out
 }

@@ -18,6 +18,7 @@ func newProve() *cobra.Command {
 	var execute validate.Options
 	var asJSON, noExecute, quiet bool
 	var against, output string
+	from := modelArg{kind: "DIR or FILE.ir"}
 	c := &cobra.Command{
 		Use:   "prove [flags] [DIR | FILE.ir]",
 		Short: "Prove that a partitioned model is right, and how few collectives it needs",
@@ -42,12 +43,16 @@ are run as --strategy says. Without DIR it is the embedded model.`,
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
   krait graph --tp 4 --stage partitioned DIR > partitioned.ir
   krait prove --against DIR partitioned.ir`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if search.Time < 0 || search.Memory < 0 || execute.Memory < 0 {
 				return errors.New("--search-time, --search-memory and --execute-memory: none may be negative")
 			}
-			p, err := proofOf(append(args, "")[0], against, s)
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			p, err := proofOf(c, path, against, s)
 			if err != nil {
 				return err
 			}
@@ -63,20 +68,17 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 					return fmt.Errorf("the rules accept it, but it does not compute what the model does: %w", err)
 				}
 			}
-			text := []byte(cert.String())
 			if asJSON {
-				if text, err = cert.JSON(); err != nil {
-					return err
-				}
-				text = append(text, '\n')
+				return writeJSON(c, output, cert)
 			}
-			return write(c.OutOrStdout(), output, text)
+			return write(c, output, []byte(cert.String()))
 		},
 	}
 	shardingFlags(c, &s)
+	from.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the certificate as JSON")
 	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
 	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
 	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "of the random numbers that are executed")
 	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "what the tensors of a block may take; larger blocks are not executed, and that is said")
@@ -90,8 +92,8 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 type proof struct{ model, source, partitioned *graph.Graph }
 
 // proofOf compiles a model, or reads a partitioned graph and what it came from.
-func proofOf(path, against string, s krait.Sharding) (p proof, err error) {
-	g, err := readGraph(path)
+func proofOf(c *cobra.Command, path, against string, s krait.Sharding) (p proof, err error) {
+	g, err := readGraph(c, path)
 	switch {
 	case err != nil:
 		return p, err
@@ -101,7 +103,7 @@ func proofOf(path, against string, s krait.Sharding) (p proof, err error) {
 		return p, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
 	case g.Stage == graph.PartitionedStage:
 		p.partitioned = g
-		p.model, p.source, err = sourceOf(g, against, s)
+		p.model, p.source, err = sourceOf(c, g, against, s)
 		return p, err
 	case against != "":
 		return p, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
@@ -121,8 +123,8 @@ func beforePartition(g *graph.Graph, s krait.Sharding) (model, source *graph.Gra
 }
 
 // sourceOf reads the graph that a partitioned one came from.
-func sourceOf(partitioned *graph.Graph, against string, s krait.Sharding) (model, source *graph.Graph, err error) {
-	source, err = readGraph(against)
+func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krait.Sharding) (model, source *graph.Graph, err error) {
+	source, err = readGraph(c, against)
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -13,7 +13,8 @@ import (
 
 func newSchedule() *cobra.Command {
 	var s krait.Sharding
-	var format, output string
+	from := modelArg{kind: "DIR or FILE.ir"}
+	var f format
 	var rank, layer int
 	c := &cobra.Command{
 		Use:   "schedule [flags] [DIR | FILE.ir]",
@@ -26,9 +27,16 @@ at any stage, on which the passes run that are left.
 Without DIR it is the embedded model's.`,
 		Example: `  krait schedule --tp 4 --rank 1
   krait schedule --tp 2 --layer 0 --format svg -o schedule.svg`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			all, err := lowered(append(args, "")[0], s)
+			if err := f.settle(c); err != nil {
+				return err
+			}
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			all, err := lowered(c, path, s)
 			if err != nil {
 				return err
 			}
@@ -42,17 +50,13 @@ Without DIR it is the embedded model's.`,
 					return fmt.Errorf("--layer %d: the schedule has no steps of it", layer)
 				}
 			}
-			text, err := render(c, format, all[rank].String, func() string { return visualize.Schedule(all[rank], block) })
-			if err != nil {
-				return err
-			}
-			return write(c.OutOrStdout(), output, text)
+			return f.write(c, all[rank].String, func() string { return visualize.Schedule(all[rank], block) })
 		},
 	}
 	shardingFlags(c, &s)
 	c.Flags().IntVar(&rank, "rank", 0, "which rank")
 	c.Flags().IntVar(&layer, "layer", 0, "draw only this block")
-	c.Flags().StringVar(&format, "format", "text", "text, dot or svg (svg needs Graphviz)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file")
+	from.add(c)
+	f.add(c)
 	return c
 }

@@ -31,8 +31,8 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 }
 
 // compile compiles a model's graph, or graph text, up to a stage; NoStage is what runs.
-func compile(path string, s krait.Sharding, stop graph.Stage) (*graph.Graph, error) {
-	g, err := readGraph(path)
+func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) (*graph.Graph, error) {
+	g, err := readGraph(c, path)
 	if err != nil {
 		return nil, err
 	}

@@ -27,9 +27,9 @@ gives the same bytes.
 		Example: `  krait synth --like mamba-130m random/mamba-130m
   krait synth --like falcon-mamba-7b --layers 4 --dtype f16 random/short
   krait synth --config testdata/golden/jamba/config.json --dtype f32 random/jamba`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1, "one DIR to make"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.read(); err != nil {
+			if err := f.read(c); err != nil {
 				return err
 			}
 			tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
@@ -41,7 +41,7 @@ gives the same bytes.
 			if err != nil || quiet {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s (%s, %s parameters, %s bytes)\n", args[0], made.Family, thousands(made.Parameters), thousands(made.Bytes))
+			fmt.Fprintf(c.OutOrStdout(), "%s (%s, %s parameters, %s bytes)\n", visible(args[0]), made.Family, thousands(made.Parameters), thousands(made.Bytes))
 			return nil
 		},
 	}
@@ -58,12 +58,12 @@ type synthFlags struct{ synth.Options }
 
 func (f *synthFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.Like, "like", "", "a published size")
-	c.Flags().StringVar(&f.From, "config", "", "a config.json, instead")
+	c.Flags().StringVar(&f.From, "config", "", "a config.json, instead; - is standard input")
 	c.Flags().IntVar(&f.Layers, "layers", 0, "keep this many layers (default: all)")
 	c.Flags().IntVar(&f.Vocab, "vocab", 0, "token ids (default: as the config says)")
 }
 
-func (f *synthFlags) read() error {
+func (f *synthFlags) read(c *cobra.Command) error {
 	if (f.Like == "") == (f.From == "") {
 		return errors.New("give --like or --config, one of them")
 	}
@@ -74,7 +74,7 @@ func (f *synthFlags) read() error {
 		return nil
 	}
 	var err error
-	f.Config, err = files.Read(f.From, files.Config)
+	f.Config, err = readBounded(c, f.From, files.Config)
 	return err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ type tokenizeFlags struct {
 
 func newTokenize() *cobra.Command {
 	var f tokenizeFlags
+	from := modelArg{kind: "DIR or a tokenizer.json", needed: true}
 	c := &cobra.Command{
 		Use:   "tokenize [flags] DIR",
 		Short: "Turn text into token ids, or back",
@@ -30,24 +32,28 @@ reverse with --decode. DIR is a model's folder or a tokenizer.json.`,
 		Example: `  echo -n "In the beginning" | krait tokenize ~/models/mamba-130m-hf
   echo "688 253 5068" | krait tokenize --decode ~/models/mamba-130m-hf
   krait tokenize --jsonl tokenizer.json < texts.jsonl > ids.jsonl`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
-			t, err := krait.OpenTokenizer(args[0], 0)
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			t, err := krait.OpenTokenizer(path, 0)
 			if err != nil {
 				return err
 			}
 			w := bufio.NewWriter(c.OutOrStdout())
-			defer w.Flush()
 			if f.jsonl {
-				return f.lines(t, c.InOrStdin(), w)
+				err = f.lines(t, stdin(c), w)
+			} else if text, e := readText(c, "-"); e != nil {
+				err = e
+			} else {
+				err = f.all(t, string(text), w)
 			}
-			text, err := io.ReadAll(c.InOrStdin())
-			if err != nil {
-				return err
-			}
-			return f.all(t, string(text), w)
+			return cmp.Or(err, w.Flush())
 		},
 	}
+	from.add(c)
 	c.Flags().BoolVar(&f.decode, "decode", false, "turn ids into text")
 	c.Flags().BoolVar(&f.pieces, "pieces", false, "print the tokens as the vocabulary spells them, a line each")
 	c.Flags().BoolVar(&f.special, "special", true, "add the special tokens that the tokenizer puts around a text")
@@ -60,6 +66,9 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 	if f.decode {
 		ids, err := readIDs(input)
 		if err != nil {
+			return err
+		}
+		if err := known(t, ids); err != nil {
 			return err
 		}
 		_, err = io.WriteString(w, t.Decode(ids, f.skipSpecial))
@@ -81,6 +90,16 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 	return err
 }
 
+// known fails for ids that decoding would leave out.
+func known(t krait.Tokenizer, ids []int) error {
+	for i, id := range ids {
+		if _, ok := t.Piece(id); !ok {
+			return fmt.Errorf("id %d of the text is %d, and no token of the tokenizer", i, id)
+		}
+	}
+	return nil
+}
+
 // lines handles a JSON object per line.
 func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error {
 	in := json.NewDecoder(r)
@@ -100,6 +119,9 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 			err = fmt.Errorf(`there is no "ids"`)
 		case err == nil && !f.decode && c.Text == nil:
 			err = fmt.Errorf(`there is no "text"`)
+		}
+		if err == nil && f.decode {
+			err = known(t, *c.IDs)
 		}
 		if err != nil {
 			return fmt.Errorf("case %d: %w", n, err)

@@ -32,7 +32,7 @@ type Environment struct {
 // Here is this program on this machine; d is nil on the CPU.
 func Here(d driver.Driver) Environment {
 	e := Environment{
-		Date: time.Now().UTC().Format(time.DateOnly), Commit: commit(), Libraries: map[string]string{"Go": runtime.Version()},
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: Revision(), Libraries: map[string]string{"Go": runtime.Version()},
 		Machine: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 	}
 	if d == nil {
@@ -53,7 +53,9 @@ func Here(d driver.Driver) Environment {
 // set it. Empty: what Go knows.
 var Commit string
 
-func commit() string {
+// Revision is the commit that this program was built from, and whether files were
+// changed since; empty where nobody knows.
+func Revision() string {
 	if Commit != "" {
 		return Commit
 	}

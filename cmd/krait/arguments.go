@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// modelArg is the model of a command: its first argument, or --model.
+type modelArg struct {
+	kind   string // what it may be: DIR, or DIR or FILE.ir
+	needed bool   // or else it is the embedded model
+	flag   string
+}
+
+func (m *modelArg) add(c *cobra.Command) {
+	usage := m.kind + ", instead of the argument"
+	if !m.needed {
+		usage += " (default: the embedded model)"
+	}
+	c.Flags().StringVarP(&m.flag, "model", "m", "", usage)
+}
+
+// take is the model's path, of no or one argument; "" is the embedded model.
+func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
+	path, given := m.flag, c.Flags().Changed("model")
+	if len(args) > 0 {
+		if given {
+			return "", fmt.Errorf("%s and --model %s: give the model once", strconv.Quote(args[0]), strconv.Quote(path))
+		}
+		path, given = args[0], true
+	}
+	switch {
+	case given && path == "":
+		return "", errors.New(`the model is "", which is no folder; leave it out for the embedded model`)
+	case !given && m.needed:
+		return "", fmt.Errorf("%s needs a model: %s, as an argument or as --model", name(c), m.kind)
+	}
+	return path, nil
+}
+
+// takes lets a command have least to most arguments, which the form names.
+func takes(least, most int, form string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%s needs %s; %s --help says more", name(c), form, c.CommandPath())
+		case len(args) > most && most == 0:
+			return fmt.Errorf("%s takes no arguments, and there is %s", name(c), strconv.Quote(args[0]))
+		case len(args) > most && most > 0:
+			return fmt.Errorf("%s takes %s, and there is also %s", name(c), form, strconv.Quote(args[most]))
+		}
+		return nil
+	}
+}
+
+// name is the command without the program.
+func name(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), "krait ") }
+
+// explainFlag says which flag was meant by one that is not there.
+func explainFlag(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedName() == "" || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	// cobra compares names of commands; to it, flags are such.
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	if list := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(list) > 0 {
+		return fmt.Errorf("%w; is --%s meant?", err, strings.Join(list, ", or --"))
+	}
+	return fmt.Errorf("%w; %s --help lists those that there are", err, c.CommandPath())
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"github.com/krait-ml/krait/internal/synth"
+	"github.com/krait-ml/krait/passes"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// completions are the values of flags that shells offer, by the flag's name.
+var completions = map[string]func() []string{
+	"strategy": func() []string {
+		var names []string
+		for _, s := range passes.Strategies {
+			names = append(names, s.Name)
+		}
+		return names
+	},
+	"passes": func() []string {
+		var names []string
+		for _, p := range passes.Table {
+			names = append(names, p.Name)
+		}
+		return names
+	},
+	"like":     synth.Sizes,
+	"device":   func() []string { return []string{"cpu", "cuda", "cuda-sim"} },
+	"math":     func() []string { return []string{"f32", "bf16"} },
+	"dtype":    func() []string { return []string{"f32", "bf16", "f16"} },
+	"format":   func() []string { return []string{"text", "dot", "svg"} },
+	"stage":    func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
+	"quantize": func() []string { return []string{"fp16", "bf16"} },
+}
+
+// completeFlags registers the completions of all commands below one; flags that
+// are folders complete to those.
+func completeFlags(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		completeFlags(sub)
+	}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		var complete cobra.CompletionFunc
+		switch values, ok := completions[f.Name]; {
+		case ok:
+			complete = cobra.FixedCompletions(values(), cobra.ShellCompDirectiveNoFileComp)
+		case f.Name == "model", f.Name == "dump":
+			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+		default:
+			return
+		}
+		if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
+			panic("BUG: " + err.Error()) // the flag is there
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// format is how a graph or a schedule is written, and where to.
+type format struct{ name, output string }
+
+func (f *format) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "format", "text", "text, dot or svg (svg needs Graphviz; default: as the output file's name says, or text)")
+	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
+}
+
+// endings are how names of files end, by format; none is of pictures that Krait
+// does not draw.
+var endings = map[string]string{
+	".svg": "svg", ".dot": "dot", ".gv": "dot", ".ir": "text", ".txt": "text",
+	".png": "none", ".pdf": "none", ".jpg": "none", ".jpeg": "none", ".gif": "none", ".webp": "none", ".ps": "none",
+}
+
+// settle holds the format against the output's name, from which it is taken where
+// it is not given.
+func (f *format) settle(c *cobra.Command) error {
+	named, ok := endings[filepath.Ext(f.output)]
+	switch {
+	case f.name != "text" && f.name != "dot" && f.name != "svg":
+		return fmt.Errorf("--format %q: it is text, dot or svg", f.name)
+	case named == "none":
+		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
+	case ok && c.Flags().Changed("format") && named != f.name:
+		return fmt.Errorf("-o %s and --format %s: the name says %s; leave out --format, or name the file otherwise", f.output, f.name, named)
+	case ok:
+		f.name = named
+	}
+	return nil
+}
+
+// write writes the text itself, the drawing as Graphviz text, or as a picture.
+func (f *format) write(c *cobra.Command, text, dot func() string) error {
+	var out []byte
+	var err error
+	switch f.name {
+	case "text":
+		out = []byte(text())
+	case "dot":
+		out = []byte(dot() + "\n")
+	case "svg":
+		out, err = svg(c, []byte(dot()))
+	}
+	if err != nil {
+		return err
+	}
+	return write(c, f.output, out)
+}
+
+// svg runs Graphviz.
+func svg(c *cobra.Command, text []byte) ([]byte, error) {
+	path, err := exec.LookPath("dot")
+	if err != nil {
+		return nil, errors.New("svg is drawn by the program dot of Graphviz, which is not installed; install graphviz, or use --format dot")
+	}
+	run := exec.CommandContext(c.Context(), path, "-Tsvg")
+	run.Stdin = bytes.NewReader(text)
+	var out, complaints bytes.Buffer
+	run.Stdout, run.Stderr = &out, &complaints
+	if err := run.Run(); err != nil {
+		return nil, fmt.Errorf("dot: %w: %s", err, complaints.String())
+	}
+	return out.Bytes(), nil
+}
