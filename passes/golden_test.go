@@ -51,8 +51,6 @@ func runGolden(t *testing.T, file string) {
 			in = string(f.Data)
 		case "run":
 			run = string(f.Data)
-		default:
-			t.Errorf("%s is none of in.ir, run, want.ir and want.err", f.Name)
 		case "want.ir", "want.err":
 			cases++
 			got, err := runCase(in, run)
@@ -69,6 +67,8 @@ func runGolden(t *testing.T, file string) {
 			if *update && err == nil {
 				f.Data = []byte(got)
 			}
+		default:
+			t.Errorf("%s is none of in.ir, run, want.ir and want.err", f.Name)
 		}
 	}
 	if cases == 0 {

@@ -32,8 +32,6 @@ type cost struct {
 	moved        int // values in collectives
 }
 
-func (c cost) compare(d cost) int { return cmp.Or(cmp.Compare(c.others, d.others), c.bytes(d)) }
-
 // bytes compares all but launches.
 func (c cost) bytes(d cost) int {
 	return cmp.Or(cmp.Compare(c.sent, d.sent), cmp.Compare(c.weight, d.weight), cmp.Compare(c.moved, d.moved))
