@@ -16,9 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
@@ -168,15 +170,10 @@ func newEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o 
 // warn lists what was ignored, as an error when strict.
 func (m *Model) warn(strict bool) error {
 	if u := m.checkpoint.Model.Unknown; len(u) > 0 {
-		m.Warnings = append(m.Warnings, "config.json has keys that Krait does not know, and ignores: "+strings.Join(u, ", "))
+		m.Warnings = append(m.Warnings, "config.json has keys that Krait does not know, and ignores: "+names(u))
 	}
 	if u := m.checkpoint.Unused; len(u) > 0 {
-		const most = 8
-		list := strings.Join(u[:min(most, len(u))], ", ")
-		if len(u) > most {
-			list += fmt.Sprintf(" and %d more", len(u)-most)
-		}
-		m.Warnings = append(m.Warnings, "the checkpoint has tensors that the model does not use: "+list)
+		m.Warnings = append(m.Warnings, "the checkpoint has tensors that the model does not use: "+names(u))
 	}
 	if strict && len(m.Warnings) > 0 {
 		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
@@ -199,6 +196,27 @@ func (m *Model) Close() (err error) {
 		err = m.checkpoint.Close()
 	})
 	return err
+}
+
+// names lists the first of what others have named; names that are not plain are
+// quoted, and long ones cut.
+func names(list []string) string {
+	const most, longest = 8, 100
+	var out []string
+	for _, name := range list[:min(most, len(list))] {
+		if len(name) > longest {
+			name = strings.ToValidUTF8(name[:longest], "") + "…"
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			name = strconv.Quote(name)
+		}
+		out = append(out, name)
+	}
+	text := strings.Join(out, ", ")
+	if len(list) > most {
+		text += fmt.Sprintf(" and %d more", len(list)-most)
+	}
+	return text
 }
 
 // lock takes the model for one step, unless it is closed.

@@ -1,6 +1,14 @@
 package models
 
-import "github.com/krait-ml/krait/graph"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// mostAbsent is how many tensors a checkpoint may lack before it is no use to build
+// more of the model: the config may describe any number of layers.
+const mostAbsent = 1000
 
 // backbone is what is around the blocks: embedding, the last norm, and the head.
 type backbone struct {
@@ -46,6 +54,10 @@ func (m *backbone) build(p *parts, b block) {
 	e := p.times("h_scaled", p.Embedding("h", p.ids, embeddings), m.embedScale)
 	h := e
 	for i := range m.layers {
+		if len(p.absent) > mostAbsent {
+			p.err = fmt.Errorf("the checkpoint lacks %d tensors of the first %d of %d layers, such as %s; it is another model's, or not complete", len(p.absent), i, m.layers, p.absent[0])
+			return
+		}
 		h = b(root.in("layers").in(i), i, h, e)
 	}
 	h = p.SelectRows("wanted", h, p.rows)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,7 +65,7 @@ func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Grap
 		tensor = func(string) (graph.DType, bool) { return m.DType, true }
 	}
 	b := graph.New(m.Family)
-	p := &parts{Builder: b, shared: &shared{tensor: tensor, made: map[string]*graph.Value{}}, paths: []string{""}}
+	p := &parts{Builder: b, shared: &shared{tensor: tensor, made: map[string]*graph.Value{}, copies: map[copied]bool{}}, paths: []string{""}}
 	p.ids = b.Input("ids", graph.TypeOf(graph.I32, graph.Symbol(graph.Tokens)))
 	p.seg = b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
 	p.rows = b.Input("rows", graph.TypeOf(graph.I32, graph.Symbol(graph.Rows)))
@@ -72,6 +73,11 @@ func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Grap
 		p.past = b.Input("past", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs)))
 	}
 	m.build(p)
-	m.copies = p.copies
+	if p.err != nil {
+		return nil, p.err
+	}
+	m.copies = slices.SortedFunc(maps.Keys(p.copies), func(a, b copied) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.again, b.again))
+	})
 	return b.Graph()
 }

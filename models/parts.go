@@ -20,7 +20,9 @@ type shared struct {
 	tensor               func(name string) (graph.DType, bool)
 	ids, seg, rows, past *graph.Value
 	made                 map[string]*graph.Value // parameters by tensor: layers may share one
-	copies               []copied
+	copies               map[copied]bool
+	absent               []string // tensors that the checkpoint lacks
+	err                  error    // why the rest of the model is not built
 }
 
 // copied says that a checkpoint has a tensor twice.
@@ -68,11 +70,12 @@ func (p *parts) file(name string, older ...string) string {
 		}
 		if found == "" {
 			found = n
-		} else if c := (copied{found, n}); !slices.Contains(p.copies, c) {
-			p.copies = append(p.copies, c)
+		} else {
+			p.copies[copied{found, n}] = true
 		}
 	}
 	if found == "" {
+		p.absent = append(p.absent, names[0])
 		return names[0]
 	}
 	return found
