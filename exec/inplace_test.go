@@ -27,7 +27,7 @@ func TestInPlace(t *testing.T) {
 }
 
 func checkInPlace(t *rapid.T, op *graph.Op) {
-	c := drawOp(t, op)
+	c := drawOp(t, op, nil)
 	over := rapid.Permutation(op.InPlace).Draw(t, "operands")
 	over = over[:rapid.IntRange(1, len(over)).Draw(t, "dying")]
 	dies, stays := c.copied(t, over, false), c.copied(t, over, true)

@@ -42,13 +42,14 @@ type opCase struct {
 	graph  *graph.Graph
 	params map[string]graph.Array
 	inputs []string
+	field  func() bool // draws whether an input is a field of a wider one; nil: none is
 	rng    *rand.Rand
 	width  int // the attribute
 	deep   int // what a sum over k has
 }
 
 func checkOp(t *rapid.T, op *graph.Op) {
-	c := drawOp(t, op)
+	c := drawOp(t, op, func() bool { return rapid.Bool().Draw(t, "field") })
 	const slots = 4
 	fast, plain := c.engine(t, cpu.Kernels, slots), c.engine(t, reference.Kernels, slots)
 	alone := c.engine(t, cpu.Kernels, slots)
@@ -137,8 +138,8 @@ func totalRows(g *graph.Graph, sequences []exec.Sequence) int {
 
 // drawOp draws a size for each letter of the rule and makes a graph of the
 // operation alone. Weights and vectors are parameters, the rest inputs.
-func drawOp(t *rapid.T, op *graph.Op) *opCase {
-	c := &opCase{op: op, params: map[string]graph.Array{}, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
+func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
+	c := &opCase{op: op, field: field, params: map[string]graph.Array{}, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
 	letters := map[byte]int{'f': 3}
 	size := func(l byte) int {
 		if n, ok := letters[l]; ok {
@@ -262,7 +263,8 @@ func splitAxes(list string) []string {
 	return axes
 }
 
-// leaf declares operand i: the segment table, a state, a parameter or an input.
+// leaf declares operand i: the segment table, a state, a parameter or an input, which
+// may be a field of a wider one, so that its rows do not lie one after the other.
 func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *graph.Value {
 	name := fmt.Sprint("x", i)
 	switch {
@@ -287,7 +289,14 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 		return b.Param(name, typ, nil)
 	}
 	c.inputs = append(c.inputs, name)
-	return b.Input(name, typ)
+	last := len(typ.Dims) - 1
+	if last < 1 || len(typ.Dims[last].Fields) != 1 || c.field == nil || !c.field() {
+		return b.Input(name, typ)
+	}
+	f := typ.Dims[last].Fields[0]
+	f.Name = "it"
+	typ.Dims[last] = graph.Pack(graph.Field{Name: "before", Size: 3}, f, graph.Field{Name: "after", Size: 2})
+	return b.Fields(name+"_it", "it", b.Input(name, typ))
 }
 
 // values are random; for scans, steps are positive and rates negative, and sums

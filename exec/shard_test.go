@@ -25,7 +25,7 @@ func TestShardedOps(t *testing.T) {
 		for _, index := range indices(op) {
 			t.Run(op.Name+"/"+index, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
-					c := drawOp(t, op)
+					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.split(t, ranks, index) })
 				})
 			})
@@ -36,7 +36,7 @@ func TestShardedOps(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(op.Name, "/partial", group), func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
-					c := drawOp(t, op)
+					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.partial(t, ranks, group) })
 				})
 			})
