@@ -126,11 +126,14 @@ func largestOf(v []float64, top int) []int {
 var activations = map[string]func(*G.Node) *G.Node{"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu}
 
 // experts evaluates each expert for all tokens, and adds them up with the
-// tokens' weights. The gate is small enough for the series of gelu.
+// tokens' weights. Inputs are bounded, so that gates are small enough for the series
+// of gelu, also those of one channel.
 func experts(c *opCase) [][]float64 {
 	e, i, k, n := c.few("e"), c.size("i"), c.size("k"), c.size("n")
 	top, act := c.attr("top", e).(int), c.attr("act", e).(string)
-	x := c.inputOf(graph.Size(k), func(int, int) float64 { return c.rng.NormFloat64() / math.Sqrt(float64(k)) })
+	x := c.inputOf(graph.Size(k), func(int, int) float64 {
+		return min(max(c.rng.NormFloat64(), -1.5), 1.5) / math.Sqrt(float64(k))
+	})
 	chosen := make([][]int, c.tokens)
 	for t := range chosen {
 		chosen[t] = c.rng.Perm(e)[:top]
