@@ -58,7 +58,7 @@ docs/check.md describes the file.`,
 		},
 	}
 	c.Flags().StringVar(&o.Expected, "expected", "", "the file (default: DIR/expected.safetensors)")
-	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes, unless the file states another")
+	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes; left out, what the file states counts")
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
 	from.add(c)
 	jsonFlag(c, &asJSON)

@@ -14,7 +14,7 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "text", "text, dot or svg (svg needs Graphviz; default: as the output file's name says, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg, which needs Graphviz (default: as the output file's name says, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 
@@ -27,17 +27,19 @@ var endings = map[string]string{
 
 // settle holds the format against the output's name, from which it is taken where
 // it is not given.
-func (f *format) settle(c *cobra.Command) error {
+func (f *format) settle() error {
 	named, ok := endings[filepath.Ext(f.output)]
 	switch {
-	case f.name != "text" && f.name != "dot" && f.name != "svg":
+	case f.name != "" && f.name != "text" && f.name != "dot" && f.name != "svg":
 		return fmt.Errorf("--format %q: it is text, dot or svg", f.name)
 	case named == "none":
 		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
-	case ok && c.Flags().Changed("format") && named != f.name:
+	case ok && f.name != "" && named != f.name:
 		return fmt.Errorf("-o %s and --format %s: the name says %s; leave out --format, or name the file otherwise", f.output, f.name, named)
 	case ok:
 		f.name = named
+	case f.name == "":
+		f.name = "text"
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ otherwise: flags override that file.`,
 	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
 	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
 	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens that were seen less likely; 1: do not")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: a random one, which is printed)")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: at random, and printed)")
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
 	return c

@@ -42,7 +42,7 @@ printed is graph text again, which other commands take as FILE.ir.`,
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.settle(c); err != nil {
+			if err := f.settle(); err != nil {
 				return err
 			}
 			if (cost || asJSON) && f.name != "text" || asJSON && !cost {

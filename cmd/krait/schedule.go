@@ -29,7 +29,7 @@ Without DIR it is the embedded model's.`,
   krait schedule --tp 2 --layer 0 --format svg -o schedule.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.settle(c); err != nil {
+			if err := f.settle(); err != nil {
 				return err
 			}
 			path, err := from.take(c, args)

@@ -9,6 +9,7 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
@@ -93,8 +94,9 @@ func run(w io.Writer, picture string) error {
 }
 
 func main() {
-	if err := run(os.Stdout, "block.dot"); err != nil {
+	picture := filepath.Join(os.TempDir(), "block.dot")
+	if err := run(os.Stdout, picture); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("\nblock.dot is the picture: dot -Tsvg block.dot -o block.svg")
+	fmt.Printf("\n%s is the picture: dot -Tsvg draws it\n", picture)
 }
