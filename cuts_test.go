@@ -8,9 +8,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/sim"
 
 	"github.com/krait-ml/krait/internal/goldens"
 )

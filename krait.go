@@ -50,7 +50,7 @@ type Options struct {
 	// Keep names values of the graph, such as layers.0.h, that Output gives
 	// besides the logits.
 	Keep []string
-	// Device is where the model runs; nil is the CPU. Package exec/cuda/devices
+	// Device is where the model runs; nil is the CPU. Package exec/devices
 	// has others.
 	Device exec.Device
 	// Progress is told of the bytes of weights that a device other than the CPU

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/sim"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/safetensors"
 )

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/sim"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 )

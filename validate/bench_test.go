@@ -3,8 +3,8 @@ package validate
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/synth"
 	"github.com/krait-ml/krait/passes"
 )
 

@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cmd/krait/bench"
+	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/devices"
-	"github.com/krait-ml/krait/exec/cuda/driver"
-	"github.com/krait-ml/krait/internal/bench"
-	"github.com/krait-ml/krait/internal/synth"
+	"github.com/krait-ml/krait/exec/devices"
 	"github.com/spf13/cobra"
 )
 

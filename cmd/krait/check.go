@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/krait-ml/krait/internal/check"
+	"github.com/krait-ml/krait/cmd/krait/check"
 	"github.com/spf13/cobra"
 )
 

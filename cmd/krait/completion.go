@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/krait-ml/krait/internal/synth"
+	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

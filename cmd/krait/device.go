@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/devices"
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/exec/devices"
 	"github.com/spf13/cobra"
 )
 

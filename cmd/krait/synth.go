@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/internal/synth"
 	"github.com/spf13/cobra"
 )
 

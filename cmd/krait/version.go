@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/krait-ml/krait/internal/bench"
+	"github.com/krait-ml/krait/cmd/krait/bench"
 )
 
 // version is what --version says: of the module, the commit, and of Go.

@@ -7,7 +7,7 @@ import (
 	"log"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/exec/cuda/devices"
+	"github.com/krait-ml/krait/exec/devices"
 )
 
 func main() {

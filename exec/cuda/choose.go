@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"

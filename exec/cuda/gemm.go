@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"

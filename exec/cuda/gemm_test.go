@@ -3,8 +3,8 @@ package cuda_test
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/sim"
 )
 
 // TestProductsOfRanks: ranks that share a GPU multiply with cuBLAS at the same time,

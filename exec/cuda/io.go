@@ -3,8 +3,8 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/lowering"
 )
 

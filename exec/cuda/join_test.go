@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
-	"github.com/krait-ml/krait/exec/cuda/driver"
-	"github.com/krait-ml/krait/exec/cuda/sim"
 )
 
 var errJoin = errors.New("this rank's join failed")

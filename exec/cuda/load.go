@@ -3,7 +3,7 @@ package cuda
 import (
 	"sync"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/lowering"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )

@@ -3,7 +3,7 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/place"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )

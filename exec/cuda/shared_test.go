@@ -3,8 +3,8 @@ package cuda
 import (
 	"testing"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
-	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/sim"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 

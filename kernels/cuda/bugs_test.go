@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/ptx"
 	"github.com/krait-ml/krait/kernels"
 )
 

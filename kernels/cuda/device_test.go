@@ -7,9 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/ptx"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/krait-ml/krait/exec/cuda/driver"
-	"github.com/krait-ml/krait/exec/cuda/nvidia"
-	"github.com/krait-ml/krait/exec/cuda/sim"
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/nvidia"
+	"github.com/krait-ml/krait/cuda/sim"
 )
 
 // onDevice is KRAIT_TEST_DEVICE: "" for the interpreter, or the device on which the

@@ -8,8 +8,8 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/ptx"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"

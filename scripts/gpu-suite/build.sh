@@ -28,11 +28,11 @@ if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
 fi
 
 export CGO_ENABLED=0 GOOS=linux GOARCH="${KRAIT_GOARCH:-amd64}"
-flags="-s -w -X 'github.com/krait-ml/krait/internal/bench.Commit=$commit'"
+flags="-s -w -X 'github.com/krait-ml/krait/cmd/krait/bench.Commit=$commit'"
 go build -trimpath -ldflags "$flags" -o "$out/krait" ./cmd/krait
 
 # Tests find their files by relative paths: the tree is laid out as the repository.
-for package in exec/cuda exec/cuda/nvidia kernels/cuda; do
+for package in exec/cuda cuda/nvidia kernels/cuda; do
   mkdir -p "$out/tree/$package"
   if [ -d "$package/testdata" ]; then
     cp -R "$package/testdata" "$out/tree/$package/testdata"

@@ -74,7 +74,7 @@ section() { printf '\n== %s\n' "$1"; }
 # tests PACKAGE SECONDS: the tests of a package, in their folder.
 tests() {
   local where="on simulated GPUs"
-  if [ "$1" = exec/cuda/nvidia ] || grep -q KRAIT_TEST_DEVICE "tree/$1/test"; then
+  if [ "$1" = cuda/nvidia ] || grep -q KRAIT_TEST_DEVICE "tree/$1/test"; then
     where="on $device"
   fi
   step "tests of $1, $where" "$2" bash -c 'cd "tree/$1" && exec ./test -test.timeout="$2s" -test.v' - "$1" $(($2 - 10))
@@ -158,7 +158,7 @@ fi
 
 section "tests"
 if [ "$device" = cuda ]; then
-  tests exec/cuda/nvidia 300
+  tests cuda/nvidia 300
 fi
 $quick || tests exec/cuda 900
 tests kernels/cuda 1800

@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/internal/files"
+)
+
+// File is what a measurement leaves: where it was, and what came out.
+type File struct {
+	Environment Environment `json:"environment"`
+	Results     []Result    `json:"results,omitempty"`
+	Kernels     []Kernel    `json:"kernels,omitempty"`
+}
+
+// Environment says where numbers come from.
+type Environment struct {
+	Date      string            `json:"date"`
+	Commit    string            `json:"commit,omitempty"`
+	GPU       string            `json:"gpu,omitempty"`
+	Libraries map[string]string `json:"libraries,omitempty"`
+	Machine   string            `json:"machine,omitempty"`
+	Bandwidth float64           `json:"bytes_per_second,omitempty"` // of the GPU's memory, measured
+}
+
+// Here is this program on this machine; d is nil on the CPU.
+func Here(d driver.Driver) Environment {
+	e := Environment{
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: Revision(), Libraries: map[string]string{"Go": runtime.Version()},
+		Machine: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+	}
+	if d == nil {
+		return e
+	}
+	if list, err := d.Devices(); err == nil && len(list) > 0 {
+		e.GPU = fmt.Sprintf("%d × %s, sm_%d%d, %s, %d SMs", len(list), list[0].Name, list[0].Capability[0], list[0].Capability[1], driver.Bytes(list[0].Memory), list[0].SMs)
+	}
+	for _, v := range d.Versions() {
+		if e.Libraries[v.Name] = v.Version; v.Missing != nil {
+			e.Libraries[v.Name] = "missing"
+		}
+	}
+	return e
+}
+
+// Commit is the revision that the program was built from; scripts that build it
+// set it. Empty: what Go knows.
+var Commit string
+
+// Revision is the commit that this program was built from, and whether files were
+// changed since; empty where nobody knows.
+func Revision() string {
+	if Commit != "" {
+		return Commit
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	rev, changed := "", ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			rev = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				changed = ", changed"
+			}
+		}
+	}
+	return rev + changed
+}
+
+// Save writes the file.
+func (f *File) Save(path string) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	return files.Write(path, append(text, '\n'))
+}
+
+// Read reads files and joins them; the environment is that of the first which has
+// a GPU, with the libraries of all.
+func Read(paths []string) (*File, error) {
+	if len(paths) == 0 {
+		return nil, errors.New("there is no file to read")
+	}
+	out := &File{Environment: Environment{Libraries: map[string]string{}}}
+	for _, path := range paths {
+		text, err := files.Read(path, files.Graph)
+		if err != nil {
+			return nil, err
+		}
+		var f File
+		if err := json.Unmarshal(text, &f); err != nil {
+			return nil, fmt.Errorf("%s: no file of krait bench: %w", path, err)
+		}
+		out.add(&f)
+	}
+	return out, nil
+}
+
+func (f *File) add(g *File) {
+	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
+	libraries := f.Environment.Libraries
+	if f.Environment.GPU == "" {
+		f.Environment = g.Environment
+	}
+	for name, version := range g.Environment.Libraries {
+		libraries[name] = version
+	}
+	f.Environment.Libraries = libraries
+}

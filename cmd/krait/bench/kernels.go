@@ -1,0 +1,339 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	cuda "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/passes"
+)
+
+// KernelOptions say with which sizes kernels are measured.
+type KernelOptions struct {
+	Decode   []int // sequences that have a token each
+	Batch    int   // of prompts; 0: none
+	Prompt   int   // tokens of each, and what caches hold while decoding
+	Progress func(Kernel)
+}
+
+// Kernel is how long an operation takes on a device, against the time that it
+// needs to move its operands and results once, or to calculate.
+type Kernel struct {
+	Model  string  `json:"model"`
+	Phase  string  `json:"phase"` // "decode 8", "prompt 8x4096"
+	Op     string  `json:"op"`
+	Name   string  `json:"name"`   // of the first value that is made so
+	Count  int     `json:"count"`  // how many of a step are alike
+	Shapes string  `json:"shapes"` // of the operands
+	Launch string  `json:"launch"` // the kernels' names
+	Time   float64 `json:"us"`
+	Bytes  int64   `json:"bytes"`
+	FLOPs  int64   `json:"flops"`
+	Floor  float64 `json:"floor_us"`
+	Bound  string  `json:"bound"` // what the floor is of: memory or arithmetic
+	Share  float64 `json:"share_of_floor"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// kernelBench measures the operations of one model in one phase.
+type kernelBench struct {
+	*gpu
+	funcs   map[string]driver.Function
+	modules map[string]driver.Module
+	ptx     map[string][]byte
+	gemm    driver.GEMM // nil without cuBLAS
+	rate    float64     // of memory
+
+	model    string
+	phase    phase
+	progress func(Kernel)
+}
+
+// phase is the sizes of a batch.
+type phase struct {
+	name         string
+	seqs, tokens int // tokens of each sequence
+	past         int // tokens before
+}
+
+func (p *phase) sizes() graph.Sizes {
+	n, past := int64(p.tokens), int64(p.past)
+	s := int64(p.seqs)
+	return graph.Sizes{Tokens: s * n, Seqs: s, Rows: s, Cached: s * (n + past), Pairs: s * (n*past + n*(n+1)/2)}
+}
+
+// Kernels measures every operation of a model's graph as it runs, which is fused,
+// each shape of it once, on the first device of a driver.
+func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
+	g, err := passes.Compile(g, passes.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var phases []phase
+	for _, n := range o.Decode {
+		phases = append(phases, phase{fmt.Sprintf("decode %d", n), n, 1, o.Prompt})
+	}
+	if o.Batch > 0 {
+		phases = append(phases, phase{fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0})
+	}
+	var out []Kernel
+	err = onGPU(d, func(v *gpu) error {
+		b, err := newKernelBench(v, simulated(d))
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		b.model, b.progress = model, o.Progress
+		for _, b.phase = range phases {
+			list, err := b.measure(ctx, g)
+			if err != nil {
+				return err
+			}
+			out = append(out, list...)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func newKernelBench(v *gpu, small bool) (*kernelBench, error) {
+	b := &kernelBench{gpu: v, funcs: map[string]driver.Function{}, modules: map[string]driver.Module{}, ptx: cuda.PTX()}
+	var err error
+	if b.rate, err = v.bandwidth(small); err != nil {
+		return nil, err
+	}
+	if b.gemm, err = v.GEMM(); err != nil {
+		b.gemm = nil // then cuBLAS is not measured
+		return b, nil
+	}
+	return b, b.gemm.SetStream(v.stream)
+}
+
+func (b *kernelBench) close() {
+	if b.gemm != nil {
+		_ = b.gemm.Close()
+	}
+	for _, m := range b.modules {
+		_ = m.Close()
+	}
+}
+
+// unlike lists the operations of a graph that CUDA has kernels for, those of the
+// same shapes once, with their numbers. Of experts, random weights would not
+// choose some: they are left out.
+func unlike(g *graph.Graph) (list []*graph.Node, counts []int) {
+	seen := map[string]int{}
+	for _, n := range g.Nodes {
+		if _, ok := cuda.Kernels[n.Op.Name]; !ok || n.Op.Name == "experts" || n.Op.Name == "neg_exp" {
+			continue
+		}
+		key := n.Op.Name + shapes(n) + fmt.Sprint(n.Attrs)
+		at, ok := seen[key]
+		if !ok {
+			at = len(list)
+			seen[key] = at
+			list, counts = append(list, n), append(counts, 0)
+		}
+		counts[at]++
+	}
+	return list, counts
+}
+
+func shapes(n *graph.Node) string {
+	var out []string
+	for _, v := range n.Args {
+		out = append(out, v.Type.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// measure measures all operations in the phase. One that fails is in the list with
+// its error, unless the device is lost.
+func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, error) {
+	var out []Kernel
+	list, counts := unlike(g)
+	for i, n := range list {
+		last := ""
+		for _, way := range b.ways(n) {
+			if err := ctx.Err(); err != nil {
+				return out, err
+			}
+			k := b.cost(n)
+			k.Count = counts[i]
+			if err := b.one(n, way, &k); err != nil {
+				k.Error = err.Error()
+				if b.Synchronize() != nil {
+					return out, err
+				}
+			}
+			if k.Launch == last && k.Error == "" {
+				continue // these sizes leave no choice
+			}
+			last = k.Launch
+			if b.progress != nil {
+				b.progress(k)
+			}
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// ways of computing an operation.
+type way int
+
+const (
+	exact   way = iota // Krait's kernels, in f32
+	rounded            // Krait's kernels on tensor cores
+	library            // cuBLAS
+)
+
+// ways lists those that differ.
+func (b *kernelBench) ways(n *graph.Node) []way {
+	switch {
+	case b.phase.tokens == 1 || n.Op.Name != "matmul" && n.Op.Name != "ssd_scan":
+		return []way{exact}
+	case n.Op.Name == "matmul" && b.gemm != nil && n.Results[0].Type.Dims[0].Sym == graph.Tokens:
+		return []way{exact, rounded, library}
+	}
+	return []way{exact, rounded}
+}
+
+func (b *kernelBench) cost(n *graph.Node) Kernel {
+	c, z := n.Cost(), b.phase.sizes()
+	return Kernel{Model: b.model, Phase: b.phase.name, Op: n.Op.Name, Name: n.Results[0].Name, Shapes: shapes(n),
+		Bytes: c.Read.At(z) + c.Write.At(z), FLOPs: c.FLOPs.At(z)}
+}
+
+// one measures an operation in one way.
+func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
+	m := &memory{gpu: b.gpu}
+	defer m.release()
+	call, err := m.call(n, &b.phase)
+	if err != nil {
+		return err
+	}
+	var work func() error
+	switch w {
+	case library:
+		work, err = b.product(call, m, k)
+	default:
+		call.Options = cuda.Options{Math: map[way]cuda.Math{exact: cuda.F32, rounded: cuda.BF16}[w], Shared: b.Device().SharedMax}
+		work, err = b.launches(n, call, m, k)
+	}
+	if err != nil {
+		return err
+	}
+	took, err := b.time(work)
+	if err != nil {
+		return err
+	}
+	b.judge(k, w, took)
+	return nil
+}
+
+// judge compares a time with what the device needs at least.
+func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
+	k.Time = 1e3 * ms(took)
+	k.Floor, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
+	plain, tensor := peak(b.Device())
+	if w != exact {
+		plain = tensor
+	}
+	if plain > 0 && 1e6*float64(k.FLOPs)/plain > k.Floor {
+		k.Floor, k.Bound = 1e6*float64(k.FLOPs)/plain, "arithmetic"
+	}
+	if k.Time > 0 {
+		k.Share = k.Floor / k.Time
+	}
+}
+
+// launches prepares Krait's kernels for a call.
+func (b *kernelBench) launches(n *graph.Node, call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
+	kernel := cuda.Kernels[n.Op.Name]
+	scratch, err := m.alloc(kernel.Scratch(call))
+	if err != nil {
+		return nil, err
+	}
+	call.Scratch = uint64(scratch)
+	list, err := kernel.Launches(call)
+	if err != nil {
+		return nil, err
+	}
+	funcs, configs := make([]driver.Function, len(list)), make([]driver.LaunchConfig, len(list))
+	var names []string
+	for i, l := range list {
+		if funcs[i], err = b.function(&l); err != nil {
+			return nil, err
+		}
+		configs[i] = driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params}
+		if !slices.Contains(names, l.Function) {
+			names = append(names, l.Function)
+		}
+	}
+	k.Launch = strings.Join(names, " ")
+	return func() error {
+		for i := range funcs {
+			if err := b.stream.Launch(funcs[i], &configs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+// function finds a kernel.
+func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
+	key := l.Module + "." + l.Function
+	if f, ok := b.funcs[key]; ok {
+		return f, b.allow(f, l)
+	}
+	m, ok := b.modules[l.Module]
+	if !ok {
+		var err error
+		if m, err = b.Module(b.ptx[l.Module], l.Module); err != nil {
+			return nil, err
+		}
+		b.modules[l.Module] = m
+	}
+	f, err := m.Function(l.Function)
+	if err != nil {
+		return nil, err
+	}
+	b.funcs[key] = f
+	return f, b.allow(f, l)
+}
+
+// allow lets a kernel have the shared memory that a launch wants; one is measured
+// at a time.
+func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
+	if l.Shared <= 48<<10 {
+		return nil
+	}
+	return f.SetMaxShared(int(l.Shared))
+}
+
+// product prepares the product that cuBLAS makes: of operands in the format of
+// the weight.
+func (b *kernelBench) product(call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
+	x, w, y := call.Args[0], &call.Args[1], &call.Results[0]
+	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
+		LDA: x.Cols, LDB: w.Cols, LDC: y.Cols, In: driver.TF32}
+	if w.DType != graph.F32 {
+		g.In = map[graph.DType]driver.Format{graph.BF16: driver.BF16, graph.F16: driver.F16}[w.DType]
+		x.DType = w.DType
+		p, err := m.fill(&x, plain)
+		if err != nil {
+			return nil, err
+		}
+		g.A = p
+		k.Bytes -= int64(x.Rows()*x.Cols) * 2 // half of what f32 takes
+	}
+	k.Launch = "cuBLAS " + g.In.String()
+	return func() error { return b.gemm.Gemm(g) }, nil
+}

@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	cuda "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/x448/float16"
+)
+
+// memory is what a call's tensors lie in.
+type memory struct {
+	*gpu
+	list []driver.Ptr
+}
+
+func (m *memory) alloc(bytes int64) (driver.Ptr, error) {
+	if bytes == 0 {
+		return 0, nil
+	}
+	p, err := m.Alloc(bytes)
+	if err == nil {
+		m.list = append(m.list, p)
+	}
+	return p, err
+}
+
+func (m *memory) release() {
+	_ = m.stream.Synchronize() // after an error something may be under way
+	for _, p := range m.list {
+		_ = m.Release(p)
+	}
+}
+
+// call makes operands with numbers in them, and results. Tensors are packed: views
+// of a packed axis, as models have them, would have gaps.
+func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
+	c := &cuda.Call{Attrs: n.Attrs}
+	for i, v := range n.Args {
+		t := cuda.Tensor{Tensor: tensorOf(v.Type, p)}
+		var at driver.Ptr
+		var err error
+		if v.Type.DType == graph.I32 {
+			at, err = m.ints(&t.Tensor, v.Name, p)
+		} else {
+			at, err = m.fill(&t, numbersOf(n.Op.Name, i))
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.Ptr = uint64(at)
+		c.Args = append(c.Args, t)
+	}
+	for i, v := range n.Results {
+		t := cuda.Tensor{Tensor: tensorOf(v.Type, p)}
+		for _, pair := range n.Op.States {
+			if pair.Result == i {
+				t.Ptr = c.Args[pair.Operand].Ptr
+			}
+		}
+		if t.Ptr == 0 {
+			at, err := m.alloc(size(&t.Tensor))
+			if err != nil {
+				return nil, err
+			}
+			t.Ptr = uint64(at)
+		}
+		c.Results = append(c.Results, t)
+	}
+	return c, nil
+}
+
+// tensorOf is a tensor of a type, whole and packed. States have a slot per
+// sequence, caches room for what the phase has in them.
+func tensorOf(typ graph.Type, p *phase) kernels.Tensor {
+	z := p.sizes()
+	t := kernels.Tensor{DType: typ.DType, Cols: 1, Axis: len(typ.Dims) - 1}
+	for i := range t.Dims {
+		t.Dims[i] = 1
+	}
+	for i, d := range typ.Dims {
+		switch {
+		case d.Sym == graph.Cached:
+			t.Dims[i] = p.past + p.tokens
+		case d.Sym != 0:
+			t.Dims[i] = int(z.Of(d.Sym))
+		default:
+			t.Dims[i] = d.Len()
+		}
+		if i > 1 || i == 1 && !typ.Ragged() {
+			t.Cols *= t.Dims[i]
+		}
+	}
+	t.Stride = t.Cols
+	if last := typ.Dims[len(typ.Dims)-1]; last.Sym == 0 {
+		t.Full, t.Unit = last.Len(), 1
+		if len(last.Fields) > 0 {
+			t.Unit = last.Fields[0].Grain()
+		}
+	}
+	return t
+}
+
+func size(t *kernels.Tensor) int64 {
+	n := int64(t.DType.Bytes())
+	for _, d := range t.Dims {
+		n *= int64(d)
+	}
+	return n
+}
+
+// numbers are what a tensor is filled with.
+type numbers func(r *rand.Rand) float32
+
+func plain(r *rand.Rand) float32    { return 2*r.Float32() - 1 }
+func positive(r *rand.Rand) float32 { return 0.001 + 0.1*r.Float32() }
+func negative(r *rand.Rand) float32 { return -1 - 15*r.Float32() }
+
+// numbersOf keeps scans within bounds: time steps are positive, rates negative.
+func numbersOf(op string, operand int) numbers {
+	scan := op == "selective_scan" || op == "ssd_scan"
+	switch {
+	case scan && operand == 1, op == "rms_rows" && operand == 1, op == "rms_scale" && operand == 1, op == "group_rms_scale" && operand == 1:
+		return positive
+	case scan && operand == 2:
+		return negative
+	}
+	return plain
+}
+
+// patternElems is how many numbers are drawn; larger tensors repeat them.
+const patternElems = 1 << 16
+
+// fill gives a tensor numbers.
+func (m *memory) fill(t *cuda.Tensor, f numbers) (driver.Ptr, error) {
+	total := size(&t.Tensor)
+	at, err := m.alloc(total)
+	if err != nil || total == 0 {
+		return at, err
+	}
+	elems := int64(t.DType.Bytes())
+	pattern := draw(t.DType, int(min(patternElems, total/elems)), f)
+	if err := m.stream.CopyIn(at, pattern); err != nil {
+		return 0, err
+	}
+	for done := int64(len(pattern)); done < total; done *= 2 {
+		if err := m.stream.Copy(at+driver.Ptr(done), at, min(done, total-done)); err != nil {
+			return 0, err
+		}
+	}
+	return at, nil
+}
+
+func draw(d graph.DType, n int, f numbers) []byte {
+	r := rand.New(rand.NewPCG(1, 2))
+	var b []byte
+	for range n {
+		v := f(r)
+		switch d {
+		case graph.F16:
+			b = binary.LittleEndian.AppendUint16(b, float16.Fromfloat32(v).Bits())
+		case graph.BF16:
+			b = binary.LittleEndian.AppendUint16(b, uint16(math.Float32bits(v)>>16))
+		default:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+	}
+	return b
+}
+
+// ints gives a tensor what an input of that name has for the batch.
+func (m *memory) ints(t *kernels.Tensor, name string, p *phase) (driver.Ptr, error) {
+	at, err := m.alloc(size(t))
+	if err != nil {
+		return 0, err
+	}
+	var b []byte
+	add := func(list ...int) {
+		for _, v := range list {
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		}
+	}
+	for i := range t.Rows() {
+		switch name {
+		case "seg": // first token, tokens, slot
+			add(i*p.tokens, p.tokens, i)
+		case "rows": // the last token of each sequence
+			add((i+1)*p.tokens - 1)
+		case "past":
+			add(p.past)
+		default: // token ids
+			add(0)
+		}
+	}
+	return at, m.stream.CopyIn(at, b)
+}

@@ -1,0 +1,133 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
+)
+
+// hasValue reports whether the first mixer has one of the values.
+func hasValue(t *testing.T, dir string, names ...string) bool {
+	t.Helper()
+	_, g, err := models.Describe(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, ok := g.Value("layers.0.mixer." + name)
+		return ok
+	})
+}
+
+// tolerances are those that the goldens' README suggests where it is not 1e-4:
+// that reference's own two paths differ by 1e-4.
+var tolerances = map[string]float64{"zamba2": 3e-4}
+
+// TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, and by every
+// strategy on some of them, within the tolerance of one rank, in all ways of running
+// it, with the same greedy tokens.
+func TestRanks(t *testing.T) {
+	for i, dir := range goldens.Folders(t, "../../..") {
+		tolerance := 1e-4
+		if x, ok := tolerances[filepath.Base(dir)]; ok {
+			tolerance = x
+		}
+		for _, c := range covering(i, strategies(t, dir)) {
+			t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), c.ranks, c.strategy), func(t *testing.T) {
+				mustPass(t, dir, Options{Tolerance: tolerance, Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy}})
+			})
+		}
+	}
+}
+
+// strategies are those that say something of the model: two are about the first
+// generation's x_proj.
+func strategies(t *testing.T, dir string) (names []string) {
+	for _, s := range passes.Strategies {
+		if s.Name == "paper-naive" && !hasValue(t, dir, "x_proj") || s.Name == "replicated-x" && !hasValue(t, dir, "x_proj", "dt_proj_w") {
+			continue
+		}
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// combination is a way to split a model, and to cut its prompts.
+type combination struct {
+	ranks    int
+	strategy string
+	chunks   []int
+}
+
+// covering are the combinations for golden i: the first strategy on every number of
+// ranks; every other on one of them, another for each golden. Chunks are nothing to
+// ranks: all of them on one rank will do, and one on each other number.
+func covering(i int, strategies []string) (list []combination) {
+	counts, chunks := []int{2, 3, 4, 8}, []int{1, 3, 16}
+	if goldens.All() {
+		for _, s := range strategies {
+			for _, ranks := range append([]int{1}, counts...) {
+				list = append(list, combination{ranks, s, chunks})
+			}
+		}
+		return list
+	}
+	list = append(list, combination{1, strategies[0], chunks})
+	for k, ranks := range counts {
+		list = append(list, combination{ranks, strategies[0], chunks[(i+k)%3 : (i+k)%3+1]})
+	}
+	for k, s := range strategies[1:] {
+		list = append(list, combination{counts[(i+k)%4], s, chunks[(i+k)%3 : (i+k)%3+1]})
+	}
+	return list
+}
+
+// TestCovering: every strategy is tried with every golden, and on every number of
+// ranks; the first with both.
+func TestCovering(t *testing.T) {
+	ranks := map[string]bool{}
+	for i, dir := range goldens.Folders(t, "../../..") {
+		names := strategies(t, dir)
+		tried, first, cut := map[string]bool{}, map[int]bool{}, map[int]bool{}
+		for _, c := range covering(i, names) {
+			tried[c.strategy] = true
+			ranks[fmt.Sprint(c.strategy, " ", c.ranks)] = true
+			for _, n := range c.chunks {
+				cut[n] = true
+			}
+			if c.strategy == names[0] {
+				first[c.ranks] = true
+			}
+		}
+		if len(tried) != len(names) || len(first) != 5 || len(cut) != 3 {
+			t.Errorf("%s: strategies %v, ranks of the first %v, chunks %v", dir, tried, first, cut)
+		}
+	}
+	for _, s := range passes.Strategies {
+		for _, n := range []int{2, 3, 4, 8} {
+			if !ranks[fmt.Sprint(s.Name, " ", n)] {
+				t.Errorf("%s is not tried on %d ranks", s.Name, n)
+			}
+		}
+	}
+}
+
+// mustPass runs a check of which every line must pass.
+func mustPass(t *testing.T, dir string, o Options) {
+	t.Helper()
+	ok, err := Run(context.Background(), dir, o, func(l Line) {
+		if l.Fail != "" {
+			t.Errorf("%s %s: %g at %v, %s: %s", l.Prompt, l.Quantity, l.Max, l.At, l.Way, l.Fail)
+		}
+	})
+	if err != nil || !ok {
+		t.Errorf("passed: %v, %v", ok, err)
+	}
+}

@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/krait-ml/krait/cuda/driver"
+)
+
+// gemm is a cuBLAS handle.
+type gemm struct {
+	*primary
+	on     *stream
+	closed bool
+	work   workspace
+}
+
+// workspace is where products keep what they have summed so far, until they are
+// done: those that use one at the same time spoil each other's.
+type workspace struct {
+	lent driver.Ptr // 0: the handle has some of its own
+	own  []byte
+}
+
+// workspaceTag is the size of what a simulated product keeps there.
+const workspaceTag = 8
+
+func (c *contextHandle) GEMM() (driver.GEMM, error) {
+	if c.o.NoBLAS {
+		return nil, notInstalled("cuBLAS")
+	}
+	if err := c.enterWithPeers("cublasCreate_v2"); err != nil {
+		return nil, err
+	}
+	defer c.mu.Unlock()
+	g := &gemm{primary: c.primary}
+	c.made(g, "GEMM handle")
+	return g, nil
+}
+
+func (g *gemm) SetStream(on driver.Stream) error {
+	const call = "cublasSetStream_v2"
+	s, ok := on.(*stream)
+	if !ok || s.primary != g.primary {
+		return foreign(call, on)
+	}
+	if err := g.enter(call); err != nil {
+		return err
+	}
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return closedError(call, g)
+	case s.closed:
+		return closedError(call, s)
+	}
+	g.on = s
+	return nil
+}
+
+// SetWorkspace checks the memory.
+func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
+	const call = "cublasSetWorkspace_v2"
+	if err := g.enter(call); err != nil {
+		return err
+	}
+	defer g.mu.Unlock()
+	if g.closed {
+		return closedError(call, g)
+	}
+	if err := g.owns(call, p, bytes); err != nil {
+		return err
+	}
+	g.work = workspace{lent: p}
+	if bytes < workspaceTag {
+		g.work = workspace{}
+	}
+	return nil
+}
+
+func (g *gemm) Gemm(c *driver.GemmCall) error {
+	const call = "cublasGemmEx"
+	if g.on == nil {
+		return &driver.Error{Call: call, Text: "SetStream was not called"}
+	}
+	if err := g.on.begin(call); err != nil {
+		return err
+	}
+	defer g.mu.Unlock()
+	if g.closed {
+		return closedError(call, g)
+	}
+	if err := c.Check(); err != nil {
+		return err
+	}
+	a, b := matrix{c.A, c.M, c.K, c.LDA, c.In}, matrix{c.B, c.N, c.K, c.LDB, c.In}
+	out, add := matrix{c.C, c.M, c.N, c.LDC, c.Out}, c.Accumulate
+	for _, x := range []matrix{a, b, out} {
+		if err := g.owns(call, x.at, x.bytes()); err != nil {
+			return err
+		}
+	}
+	if g.on.capture != nil && g.work.lent == 0 {
+		return g.on.capture.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("no workspace was lent, and allocating some cannot be captured"))
+	}
+	if g.work.own == nil && g.work.lent == 0 {
+		g.work.own = make([]byte, workspaceTag)
+	}
+	g.counts.products++
+	number := uint64(g.counts.products)
+	in := g.work // as it is now
+	g.on.put(&task{name: call, marker: true, work: func() error { return g.beginProduct(in, number) }})
+	g.on.put(&task{name: call, cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
+		if err := g.endProduct(in, number); err != nil {
+			return err
+		}
+		return g.multiply(a, b, out, add)
+	}})
+	return nil
+}
+
+// beginProduct is the first half of a product, which leaves its number in the workspace.
+func (d *Driver) beginProduct(in workspace, number uint64) error {
+	if in.lent == 0 {
+		binary.LittleEndian.PutUint64(in.own, number)
+		return nil
+	}
+	return d.mem.Write(uint64(in.lent), binary.LittleEndian.AppendUint64(nil, number))
+}
+
+// endProduct is the second half, which must find it there.
+func (d *Driver) endProduct(in workspace, number uint64) error {
+	var tag [workspaceTag]byte
+	if copy(tag[:], in.own); in.lent != 0 {
+		if err := d.mem.Read(uint64(in.lent), tag[:]); err != nil {
+			return err
+		}
+	}
+	if binary.LittleEndian.Uint64(tag[:]) != number {
+		return errors.New("the product's workspace was overwritten while it was used: another stream has the same")
+	}
+	return nil
+}
+
+// matrix is a matrix in device memory, stored by rows.
+type matrix struct {
+	at         driver.Ptr
+	rows, cols int
+	stride     int
+	format     driver.Format
+}
+
+// bytes is from its first byte to its last.
+func (x matrix) bytes() int64 { return int64((x.rows-1)*x.stride+x.cols) * int64(x.format.Bytes()) }
+
+func (x matrix) row(i int) (at uint64, bytes int64) {
+	size := x.format.Bytes()
+	return uint64(x.at) + uint64(i*x.stride*size), int64(x.cols * size)
+}
+
+// read widens a matrix, of which every number must have been written.
+func (d *Driver) read(x matrix) ([]float32, error) {
+	all := make([]float32, x.rows*x.cols)
+	for i := range x.rows {
+		b, err := d.mem.Slice(x.row(i))
+		if err != nil {
+			return nil, err
+		}
+		load(x.format, b, all[i*x.cols:(i+1)*x.cols])
+	}
+	return all, nil
+}
+
+func (d *Driver) write(x matrix, all []float32) error {
+	for i := range x.rows {
+		b, err := d.mem.SliceForWrite(x.row(i))
+		if err != nil {
+			return err
+		}
+		store(x.format, b, all[i*x.cols:(i+1)*x.cols])
+	}
+	return nil
+}
+
+// multiply sums in f32, along k.
+func (d *Driver) multiply(a, b, out matrix, add bool) error {
+	left, err := d.read(a)
+	if err != nil {
+		return err
+	}
+	right, err := d.read(b)
+	if err != nil {
+		return err
+	}
+	sum := make([]float32, out.rows*out.cols)
+	if add {
+		if sum, err = d.read(out); err != nil {
+			return err
+		}
+	}
+	for i := range out.rows {
+		for j := range out.cols {
+			sum[i*out.cols+j] += dot(left[i*a.cols:(i+1)*a.cols], right[j*b.cols:(j+1)*b.cols])
+		}
+	}
+	return d.write(out, sum)
+}
+
+func dot(a, b []float32) (sum float32) {
+	b = b[:len(a)]
+	for i, x := range a {
+		sum += x * b[i]
+	}
+	return sum
+}
+
+func (g *gemm) Close() error { return g.shut("cublasDestroy_v2", g, &g.closed) }

@@ -1,9 +1,0 @@
-//go:build nocuda
-
-package devices
-
-import "github.com/krait-ml/krait/exec/cuda/driver"
-
-func nvidiaDriver() (driver.Driver, error) {
-	return nil, &driver.Error{Call: "open", Text: "this program was built without CUDA (tag nocuda)", Kind: driver.ErrNoDriver}
-}

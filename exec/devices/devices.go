@@ -1,0 +1,68 @@
+// Package devices opens devices by name: cpu, cuda and cuda-sim. Who imports it
+// links the bindings of the CUDA driver, and with them the C library's loader: on
+// Linux the program then needs glibc, unless it is built with the tag nocuda.
+package devices
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+)
+
+// Help says what names there are.
+const Help = "cpu, cuda, or cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 for four)"
+
+// Options say how a device computes.
+type Options struct {
+	// Math is how products of many rows are computed on a GPU: f32 (also for an
+	// empty one), or bf16, on tensor cores.
+	Math string
+	// NoGraphs launches kernels one by one where a captured graph would do.
+	NoGraphs bool
+}
+
+// Open opens a device; nil is the CPU.
+func Open(name string, o Options) (exec.Device, error) {
+	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}[o.Math]
+	if !ok {
+		return nil, fmt.Errorf("math %q: there are f32 and bf16", o.Math)
+	}
+	if name == "" || name == "cpu" {
+		if math != kernels.F32 || o.NoGraphs {
+			return nil, fmt.Errorf("math %s and graphs are of CUDA; the cpu computes in f32", o.Math)
+		}
+		return nil, nil
+	}
+	d, err := Driver(name)
+	if err != nil {
+		return nil, err
+	}
+	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs}, nil
+}
+
+// Driver finds the driver of a device other than the CPU.
+func Driver(name string) (driver.Driver, error) {
+	if name == "cuda" {
+		return nvidiaDriver()
+	}
+	kind, number, several := strings.Cut(name, ":")
+	n, err := strconv.Atoi(number)
+	switch {
+	case kind != "cuda-sim":
+		return nil, fmt.Errorf("there is no device %q; there are %s", name, Help)
+	case !several:
+		n = 1
+	case err != nil || n < 1 || n > 16:
+		return nil, fmt.Errorf("device %q: a number of simulated GPUs is 1 to 16", name)
+	}
+	return sim.New(sim.Options{Devices: n, Memory: simMemory}), nil
+}
+
+// simMemory is the memory of a simulated GPU; the host gives it when it is used.
+const simMemory = 16e9

@@ -1,0 +1,10 @@
+//go:build !nocuda
+
+package devices
+
+import (
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/nvidia"
+)
+
+func nvidiaDriver() (driver.Driver, error) { return nvidia.New() }
