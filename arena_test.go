@@ -61,7 +61,7 @@ type footprint struct {
 
 func footprintOf(t *testing.T, g *graph.Graph, sharding Sharding) *footprint {
 	t.Helper()
-	g, err := Shard(g, sharding)
+	g, err := Compile(g, sharding)
 	if err != nil {
 		t.Fatal(err)
 	}

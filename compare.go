@@ -30,7 +30,7 @@ func Choices(g *graph.Graph, s Sharding) []Choice {
 }
 
 func plan(g *graph.Graph, s Sharding) (*lowering.Plan, error) {
-	h, err := Shard(g, s)
+	h, err := Compile(g, s)
 	if err != nil {
 		return nil, err
 	}

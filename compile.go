@@ -65,11 +65,11 @@ func (s Sharding) Options() (passes.Options, error) {
 	return o, nil
 }
 
-// Shard compiles a graph for the ranks, by [passes.Compile], to what runs: on
+// Compile compiles a graph for the ranks, by [passes.Compile], to what runs: on
 // several, with layouts for all values and collectives between them, and always
 // fused. A graph that is partitioned or fused already goes on from there; a
 // sharding that says otherwise is an error.
-func Shard(g *graph.Graph, s Sharding) (*graph.Graph, error) {
+func Compile(g *graph.Graph, s Sharding) (*graph.Graph, error) {
 	o, err := s.Options()
 	if err == nil && s.Validate {
 		err = validated(g, o)

@@ -37,7 +37,7 @@ func TestDump(t *testing.T) {
 			t.Errorf("%d ranks: %s, want %s", ranks, got, want)
 		}
 		last, err := os.ReadFile(filepath.Join(dir, "07-fuse.ir"))
-		if compiled, e := Shard(g, Sharding{Ranks: ranks}); err != nil || e != nil || string(last) != graph.Print(compiled) {
+		if compiled, e := Compile(g, Sharding{Ranks: ranks}); err != nil || e != nil || string(last) != graph.Print(compiled) {
 			t.Errorf("%d ranks: the last graph is not what runs: %v, %v", ranks, err, e)
 		}
 	}
@@ -46,7 +46,7 @@ func TestDump(t *testing.T) {
 // stepsOf is what the ranks run.
 func stepsOf(t *testing.T, g *graph.Graph, s Sharding) string {
 	t.Helper()
-	compiled, err := Shard(g, s)
+	compiled, err := Compile(g, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +66,17 @@ func stepsOf(t *testing.T, g *graph.Graph, s Sharding) string {
 func TestSharding(t *testing.T) {
 	g := embeddedModel(t).Graph()
 	for _, s := range []Sharding{{Ranks: 1}, {Ranks: 4}} {
-		compiled, err := Shard(g, s)
+		compiled, err := Compile(g, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, again := range []Sharding{{}, s} {
-			if same, err := Shard(compiled, again); err != nil || !graph.Equal(same, compiled) {
+			if same, err := Compile(compiled, again); err != nil || !graph.Equal(same, compiled) {
 				t.Errorf("%+v: compiled again it is another graph: %v", s, err)
 			}
 		}
 	}
-	four, err := Shard(g, Sharding{Ranks: 4})
+	four, err := Compile(g, Sharding{Ranks: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,18 +87,18 @@ func TestSharding(t *testing.T) {
 		{Ranks: 4, Strategy: "channel"}: "strategy channel has no effect",
 		{Quantize: "fp16"}:              "quantize fp16 has no effect on a graph that is fused already",
 	} {
-		if _, err := Shard(four, s); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Compile(four, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", s, err, want)
 		}
 	}
-	one, err := Shard(g, Sharding{})
+	one, err := Compile(g, Sharding{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Shard(one, Sharding{Ranks: 4}); err == nil || err.Error() != "the graph has stage=fused ranks=1, and cannot be laid over 4 ranks" {
+	if _, err := Compile(one, Sharding{Ranks: 4}); err == nil || err.Error() != "the graph has stage=fused ranks=1, and cannot be laid over 4 ranks" {
 		t.Error(err)
 	}
-	if _, err := Shard(g, Sharding{Quantize: "fp16"}); err == nil || err.Error() != "quantize fp16: one rank has no all_reduces to round; give more ranks" {
+	if _, err := Compile(g, Sharding{Quantize: "fp16"}); err == nil || err.Error() != "quantize fp16: one rank has no all_reduces to round; give more ranks" {
 		t.Error(err)
 	}
 }
@@ -113,16 +113,17 @@ func TestBlockRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Engine().Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{65, 66, 67}, Rows: []int{2}}}}); err != nil {
+		whole, err := m.Engine().Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{65, 66, 67}, Rows: []int{2}}}})
+		if err != nil {
 			t.Fatal(err)
 		}
-		h, want := rowsOf(t, m.Engine(), in), rowsOf(t, m.Engine(), out)
+		h, want := rowsOf(t, whole, in), rowsOf(t, whole, out)
 
 		block, err := graph.Extract(m.Graph(), "layers.2")
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := Compile(block, m.checkpoint.Tensor, Options{Sharding: Sharding{Ranks: ranks}})
+		e, err := NewEngine(block, m.checkpoint.Tensor, Options{Sharding: Sharding{Ranks: ranks}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,19 +131,20 @@ func TestBlockRuns(t *testing.T) {
 		if slot, err = e.Alloc(); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 3}},
-			Inputs: map[string]graph.Array{"h": graph.ArrayOf(h, 3, len(h)/3)}}); err != nil {
+		alone, err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 3}},
+			Inputs: map[string]graph.Array{"h": graph.ArrayOf(h, 3, len(h)/3)}})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := rowsOf(t, e, out); !slices.Equal(got, want) {
+		if got := rowsOf(t, alone, out); !slices.Equal(got, want) {
 			t.Errorf("%d ranks: the block alone gives other values than in the model", ranks)
 		}
 	}
 }
 
-func rowsOf(t *testing.T, e *exec.Engine, name string) []float32 {
+func rowsOf(t *testing.T, results exec.Results, name string) []float32 {
 	t.Helper()
-	out, err := e.Output(name)
+	out, err := results.Output(name)
 	if err != nil {
 		t.Fatal(err)
 	}

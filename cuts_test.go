@@ -133,6 +133,7 @@ func (f *feeding) feed(t *testing.T, sizes []int, company bool) ([]float32, *Sna
 		}
 		defer m.engine.Free(slots[i])
 	}
+	var results exec.Results
 	for at, first := 0, true; at < len(ids); first = false {
 		n := len(ids) - at
 		if len(sizes) > 0 {
@@ -146,12 +147,13 @@ func (f *feeding) feed(t *testing.T, sizes []int, company bool) ([]float32, *Sna
 			}
 			b.Sequences = append([]exec.Sequence{{Slot: slots[1], Tokens: ids[9:10]}}, append(b.Sequences, other)...)
 		}
-		if err := m.engine.Step(context.Background(), &b); err != nil {
+		var err error
+		if results, err = m.engine.Step(context.Background(), &b); err != nil {
 			t.Fatal(err)
 		}
 		at += n
 	}
-	out, err := m.engine.Output("logits")
+	out, err := results.Output("logits")
 	if err != nil {
 		t.Fatal(err)
 	}

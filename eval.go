@@ -100,7 +100,7 @@ func (s *Sequence) every(ctx context.Context, tokens []int, see func(i int, logi
 		rows[i] = i
 	}
 	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: rows}}}
-	return s.m.step(ctx, &batch, func(logits *kernels.Tensor) {
+	return s.m.step(ctx, &batch, func(logits kernels.Tensor) {
 		for i := range tokens {
 			see(i, logits.Row(i))
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -42,7 +43,7 @@ func compareApart(t *testing.T, m *Model) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apart, err := exec.New(schedules, m.checkpoint.Tensor, exec.Options{Slots: 2})
+	apart, err := exec.New(schedules, m.checkpoint.Tensor, exec.Options{Device: &cpu.Device{}, Slots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func compareApart(t *testing.T, m *Model) {
 // stepAll steps an engine and gives the bits of its logits, and of the states.
 func stepAll(t *testing.T, m *Model, e *exec.Engine, b *exec.Batch) (bits []uint32) {
 	t.Helper()
-	if err := e.Step(context.Background(), b); err != nil {
+	results, err := e.Step(context.Background(), b)
+	if err != nil {
 		t.Fatal(err)
 	}
 	add := func(values []float32) {
@@ -76,7 +78,7 @@ func stepAll(t *testing.T, m *Model, e *exec.Engine, b *exec.Batch) (bits []uint
 			bits = append(bits, math.Float32bits(v))
 		}
 	}
-	out, err := e.Output("logits")
+	out, err := results.Output("logits")
 	if err != nil {
 		t.Fatal(err)
 	}

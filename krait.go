@@ -9,7 +9,7 @@
 //	defer m.Close()
 //	out, err := m.Generate(ctx, "In the beginning", krait.Generate{MaxTokens: 100})
 //
-// Those who define their own graphs use [Compile].
+// Those who define their own graphs use [NewEngine].
 package krait
 
 import (
@@ -23,10 +23,10 @@ import (
 	"unicode"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/internal/tokenizer"
-	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
@@ -45,7 +45,8 @@ type Options struct {
 	Strict bool
 	// Reference runs the plain float64 kernels: slow, for comparison.
 	Reference bool
-	// Workers is the number of goroutines per kernel; 0 is GOMAXPROCS.
+	// Workers is how many goroutines share the work of the CPU's kernels, over all
+	// ranks; 0 is GOMAXPROCS.
 	Workers int
 	// Keep names values of the graph, such as layers.0.h, that Output gives
 	// besides the logits.
@@ -71,9 +72,8 @@ type Model struct {
 	closed     atomic.Bool
 	closing    sync.Once
 	checkpoint *models.Checkpoint
-	graph      *graph.Graph   // what runs
-	mu         sync.Mutex     // of a step and its logits
-	logits     kernels.Tensor // kept here so that a step allocates nothing
+	graph      *graph.Graph // what runs
+	mu         sync.Mutex   // of a step and its logits
 	engine     *exec.Engine
 	generation models.Generation
 	tokens     Tokenizer
@@ -125,8 +125,8 @@ func (m *Model) start(options []Options) (*Model, error) {
 		}
 	}
 	if err == nil {
-		if m.graph, err = Shard(m.checkpoint.Graph, o.Sharding); err == nil {
-			m.engine, err = newEngine(m.graph, m.checkpoint.Tensor, o)
+		if m.graph, err = Compile(m.checkpoint.Graph, o.Sharding); err == nil {
+			m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, o)
 		}
 	}
 	if err != nil {
@@ -136,35 +136,53 @@ func (m *Model) start(options []Options) (*Model, error) {
 	return m, nil
 }
 
-// Compile compiles a graph for the ranks of its sharding, lowers it and makes an
+// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an
 // engine that runs it; tensor finds the parameters by the names that their storage
 // gives. With [Sharding.CheckPayloads] the engine's steps fail where a payload
 // overflows.
-func Compile(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
-	compiled, err := Shard(g, o.Sharding)
+func NewEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+	compiled, err := Compile(g, o.Sharding)
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(compiled, tensor, o)
+	return engineOf(compiled, tensor, o)
 }
 
-// newEngine lowers a graph that is compiled, and makes its engine.
-func newEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+// engineOf lowers a graph that is compiled, and makes its engine.
+func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
 	s, err := lowering.Lower(g)
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Context: o.Context, Workers: o.Workers, Device: o.Device, Progress: o.Progress}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, Progress: o.Progress}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}
-	if o.Reference && o.Device != nil {
-		return nil, errors.New("the reference kernels run on the CPU only; leave out the device")
-	}
-	if o.Reference {
-		e.Kernels = reference.Kernels
+	if e.Device, err = o.device(); err != nil {
+		return nil, err
 	}
 	return exec.New(s, tensor, e)
+}
+
+// device is where the model runs, as the options say; the CPU by default.
+func (o *Options) device() (exec.Device, error) {
+	d, onCPU := o.Device.(*cpu.Device)
+	switch {
+	case o.Device == nil:
+		d = &cpu.Device{}
+	case !onCPU && o.Reference:
+		return nil, errors.New("the reference kernels run on the CPU only; leave out the device")
+	case !onCPU:
+		return o.Device, nil
+	}
+	with := *d
+	if o.Workers != 0 {
+		with.Workers = o.Workers
+	}
+	if o.Reference {
+		with.Kernels = reference.Kernels
+	}
+	return &with, nil
 }
 
 // warn lists what was ignored, as an error when strict.
@@ -275,8 +293,8 @@ func (m *Model) Compiled() *graph.Graph { return m.graph }
 // Ranks is the number of ranks that run the model.
 func (m *Model) Ranks() int { return m.graph.Ranks }
 
-// Engine runs the model; it takes whole batches. Its outputs are those of the
-// last step by anyone.
+// Engine runs the model; it takes whole batches. The results of a step are valid until
+// the next, by anyone.
 func (m *Model) Engine() *exec.Engine { return m.engine }
 
 // Tokenizer is the model's tokenizer, or an error that says why there is none.

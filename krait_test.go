@@ -148,10 +148,11 @@ func TestMixedBatch(t *testing.T) {
 				who = append(who, i)
 			}
 		}
-		if err := m.Engine().Step(context.Background(), &b); err != nil {
+		results, err := m.Engine().Step(context.Background(), &b)
+		if err != nil {
 			t.Fatal(err)
 		}
-		logits, err := m.Engine().Output("logits")
+		logits, err := results.Output("logits")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,14 +305,15 @@ func TestGenerateRefuses(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	m := embeddedModel(t, Options{Keep: []string{"layers.2.h"}})
-	s, err := m.NewSequence()
+	slot, err := m.Engine().Alloc()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Step(context.Background(), 1, 2, 3); err != nil {
+	results, err := m.Engine().Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := m.Engine().Output("layers.2.h")
+	h, err := results.Output("layers.2.h")
 	if err != nil || h.Rows() != 3 || h.Cols != 128 {
 		t.Errorf("%v rows of %d: %v", h.Rows(), h.Cols, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/passes"
 )
@@ -13,10 +14,10 @@ type payloads []passes.Watch
 
 // check refuses the results of a step in which one of them is not finite. The first
 // one is to blame: what is computed from it is not finite either.
-func (p payloads) check(output func(name string) (kernels.Tensor, error)) error {
+func (p payloads) check(results exec.Results) error {
 	first, others := "", 0
 	for _, w := range p {
-		sum, err := output(w.Output)
+		sum, err := results.Output(w.Output)
 		switch {
 		case err != nil:
 			return err

@@ -121,10 +121,18 @@ func TestCheckPayloads(t *testing.T) {
 					firstChoices(t, m, 5)
 				} else if s, err := m.NewSequence(); err != nil {
 					t.Fatal(err)
-				} else if _, err := s.Step(ctx, 1, 2, 3); err != nil {
+				} else if _, err := s.Step(ctx, 1, 2, 3); err != nil || s.Close() != nil {
 					t.Errorf("%d ranks, unchecked: %v", ranks, err)
 				}
-				if x, err := m.Engine().Output("layers.1.mixer.out_proj"); err != nil || x.Cols != 64 {
+				slot, err := m.Engine().Alloc()
+				if err != nil {
+					t.Fatal(err)
+				}
+				results, err := m.Engine().Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x, err := results.Output("layers.1.mixer.out_proj"); err != nil || x.Cols != 64 {
 					t.Errorf("%d ranks: the output that was asked for: %+v, %v", ranks, x, err)
 				}
 			}
@@ -169,11 +177,11 @@ output y = %y
 	nan := float32(math.NaN())
 	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}} {
 		for _, quantize := range []string{"fp16", "y=fp16:acc32"} {
-			g, err := Shard(source, Sharding{Ranks: 3, Quantize: quantize, CheckPayloads: true})
+			g, err := Compile(source, Sharding{Ranks: 3, Quantize: quantize, CheckPayloads: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := Compile(g, w, Options{Device: device})
+			e, err := NewEngine(g, w, Options{Device: device})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +200,7 @@ output y = %y
 			} {
 				rows := append([]float32{1, 1, 1}, c.x[:]...)
 				b := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 2}}, Inputs: map[string]graph.Array{"x": graph.ArrayOf(rows, 2, 3)}}
-				err := e.Step(context.Background(), &b)
+				_, err := e.Step(context.Background(), &b)
 				if (err == nil) != c.ok || err != nil && !strings.HasPrefix(err.Error(), "y is not finite after travelling as fp16") {
 					t.Errorf("%s, %v: %v", quantize, c.x, err)
 				}

@@ -21,8 +21,8 @@ type Sequence struct {
 	none   []int
 	fed    func(done, all int) // told after each chunk of a long prompt; may be nil
 	logits []float32
-	keep   func(*kernels.Tensor) // copies the last row to logits
-	choice []exec.Choice         // how the device chooses the next token; nil: it does not
+	keep   func(kernels.Tensor) // copies the last row to logits
+	choice []exec.Choice        // how the device chooses the next token; nil: it does not
 	chosen int
 }
 
@@ -34,7 +34,7 @@ func (m *Model) NewSequence() (*Sequence, error) {
 		return nil, err
 	}
 	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, none: []int{}}
-	s.keep = func(logits *kernels.Tensor) {
+	s.keep = func(logits kernels.Tensor) {
 		if n := logits.Rows(); n > 0 {
 			s.logits = append(s.logits[:0], logits.Row(n-1)...)
 		}
@@ -44,17 +44,18 @@ func (m *Model) NewSequence() (*Sequence, error) {
 
 // step runs a batch and lets read see its logits before another goroutine's
 // batch can replace them.
-func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits *kernels.Tensor)) error {
+func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits kernels.Tensor)) error {
 	if err := m.lock(); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	if err := m.engine.Step(ctx, b); err != nil {
+	results, err := m.engine.Step(ctx, b)
+	if err != nil {
 		return err
 	}
-	var err error
-	if m.logits, err = m.engine.Output("logits"); err == nil {
-		read(&m.logits)
+	logits, err := results.Output("logits")
+	if err == nil {
+		read(logits)
 	}
 	return err
 }
@@ -65,10 +66,11 @@ func (m *Model) choose(ctx context.Context, b *exec.Batch) (int, error) {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if err := m.engine.Step(ctx, b); err != nil {
+	results, err := m.engine.Step(ctx, b)
+	if err != nil {
 		return 0, err
 	}
-	return int(m.engine.Chosen()[0]), nil
+	return int(results.Tokens[0]), nil
 }
 
 // Step feeds tokens and returns the logits after the last one, a number per

@@ -345,8 +345,8 @@ func TestCloseWhileGenerating(t *testing.T) {
 		_, snap := s.Snapshot()
 		_, length := s.Len()
 		_, scored := m.Evaluate(context.Background(), []int{1, 2, 3}, Evaluate{})
-		_, output := m.Engine().Output("logits")
-		for i, err := range []error{made, step, state, snap, length, scored, output, s.Close(), s.Reset(), s.Restore(&Snapshot{}),
+		_, batch := m.Engine().Step(context.Background(), &exec.Batch{})
+		for i, err := range []error{made, step, state, snap, length, scored, batch, s.Close(), s.Reset(), s.Restore(&Snapshot{}),
 			s.SetState("x", nil), m.Engine().SetLen(0, 1)} {
 			if !errors.Is(err, ErrClosed) {
 				t.Errorf("call %d after Close: %v", i, err)
@@ -365,7 +365,7 @@ func TestCloseWaitsForLogits(t *testing.T) {
 	s := sequence(t, m)
 	var closed atomic.Bool
 	done := make(chan bool)
-	read := func(*kernels.Tensor) {
+	read := func(kernels.Tensor) {
 		go func() {
 			m.Close()
 			closed.Store(true)

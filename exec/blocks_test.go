@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -53,16 +54,13 @@ func randomParams(t testing.TB, g *graph.Graph) func(string) (graph.Array, error
 	}
 }
 
-func openGraph(t testing.TB, g *graph.Graph, o exec.Options) *exec.Engine {
+func openGraph(t testing.TB, g *graph.Graph, o exec.Options) *stepper {
 	t.Helper()
 	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := exec.New(s, randomParams(t, g), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newStepper(t, s, randomParams(t, g), o)
 	t.Cleanup(e.Close)
 	for range 3 {
 		if _, err := e.Alloc(); err != nil {
@@ -94,7 +92,7 @@ func batches() []*exec.Batch {
 }
 
 // rowsOf copies an output.
-func rowsOf(t testing.TB, e *exec.Engine, name string) []float32 {
+func rowsOf(t testing.TB, e *stepper, name string) []float32 {
 	t.Helper()
 	out, err := e.Output(name)
 	if err != nil {
@@ -125,11 +123,11 @@ func TestBlocks(t *testing.T) {
 	for _, name := range []string{"block", "mlp"} {
 		for _, ranks := range rankCounts {
 			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) {
-				whole := openGraph(t, readGraph(t, name+"_whole", 1), exec.Options{})
+				whole := openGraph(t, readGraph(t, name+"_whole", 1), exec.Options{Device: &cpu.Device{}})
 				g := readGraph(t, name, ranks)
-				e, again := openGraph(t, g, exec.Options{}), openGraph(t, g, exec.Options{Workers: 16})
+				e, again := openGraph(t, g, exec.Options{Device: &cpu.Device{}}), openGraph(t, g, exec.Options{Device: &cpu.Device{Workers: 16}})
 				for _, b := range batches() {
-					for _, e := range []*exec.Engine{whole, e, again} {
+					for _, e := range []*stepper{whole, e, again} {
 						if err := e.Step(context.Background(), b); err != nil {
 							t.Fatal(err)
 						}
@@ -146,7 +144,7 @@ func TestBlocks(t *testing.T) {
 }
 
 // moveState compares the states, and moves them from one engine to the other.
-func moveState(t *testing.T, g *graph.Graph, whole, e *exec.Engine) {
+func moveState(t *testing.T, g *graph.Graph, whole, e *stepper) {
 	for slot := range 3 {
 		for _, n := range g.Leaves("state") {
 			want, err := whole.State(slot, n.Name())
@@ -174,7 +172,7 @@ func TestCollectives(t *testing.T) {
 	kinds := map[string]string{"block": "all_reduce all_reduce all_reduce all_gather", "mlp": "reduce_scatter all_gather all_reduce all_gather"}
 	for name, want := range kinds {
 		for _, ranks := range rankCounts {
-			e := openGraph(t, readGraph(t, name, ranks), exec.Options{})
+			e := openGraph(t, readGraph(t, name, ranks), exec.Options{Device: &cpu.Device{}})
 			plan, err := lowering.NewPlan(e.Schedules())
 			if err != nil {
 				t.Fatal(err)
@@ -228,7 +226,7 @@ func TestCollectives(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	for _, ranks := range rankCounts {
 		for _, name := range []string{"block", "mlp"} {
-			e := openGraph(t, readGraph(t, name, ranks), exec.Options{})
+			e := openGraph(t, readGraph(t, name, ranks), exec.Options{Device: &cpu.Device{}})
 			b := batches()[1]
 			step := func() {
 				if err := e.Step(context.Background(), b); err != nil {
@@ -252,13 +250,10 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		e, err := exec.New(s, randomParams(t, g), exec.Options{Workers: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := newStepper(t, s, randomParams(t, g), exec.Options{Device: &cpu.Device{Workers: 16}})
 		e.Close()
 	}
-	_, err = exec.New(s, randomParams(t, g), exec.Options{Kernels: kernels.Set{}})
+	_, err = exec.New(s, randomParams(t, g), exec.Options{Device: &cpu.Device{Kernels: kernels.Set{}}})
 	wantError(t, err, "has no kernel")
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -280,7 +275,7 @@ func TestNewRefusesSchedules(t *testing.T) {
 		"rank 1: region token has":           {s[0], withBytes(s[1], lowering.PerToken, 1)},
 		"rank 0: buffer y0: bytes":           {withBytes(s[0], lowering.PerToken, -64), s[1]},
 	} {
-		_, err := exec.New(bad, randomParams(t, g), exec.Options{})
+		_, err := exec.New(bad, randomParams(t, g), exec.Options{Device: &cpu.Device{}})
 		wantError(t, err, want)
 	}
 }

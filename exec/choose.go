@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -22,7 +21,7 @@ type Choice struct {
 type Chooser interface {
 	// Choose runs a batch like Step and chooses a token for each row of output i,
 	// which is not copied to the host.
-	Choose(ctx context.Context, z graph.Sizes, output int, choices []Choice) ([]int32, error)
+	Choose(ctx context.Context, w *Work, output int, choices []Choice) ([]int32, error)
 }
 
 // Chooses reports whether the engine's device can choose tokens: [Batch.Choose].
@@ -31,25 +30,18 @@ func (e *Engine) Chooses() bool {
 	return ok && e.verify == nil
 }
 
-// Chosen are the tokens of the last step that had choices, a row each. They are
-// valid until the next.
-func (e *Engine) Chosen() []int32 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.chosen
-}
-
 // run runs a batch that was admitted, and lets who wants to look at its results.
-func (e *Engine) run(ctx context.Context, b *Batch, z graph.Sizes) error {
+func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
+	out := Results{outputs: e.schedules[0].Outputs} // all ranks have the same
 	var err error
-	if b.Choose == nil {
-		if err = e.machine.Step(ctx, z); err == nil && e.verify != nil {
-			err = e.verify(e.output)
-		}
-		return err
+	if b.Choose != nil {
+		out.Tokens, err = e.machine.(Chooser).Choose(ctx, &e.work, e.logits(), b.Choose)
+		return out, err
 	}
-	e.chosen, err = e.machine.(Chooser).Choose(ctx, z, e.logits(), b.Choose)
-	return err
+	if out.tensors, err = e.machine.Step(ctx, &e.work); err == nil && e.verify != nil {
+		err = e.verify(out)
+	}
+	return out, err
 }
 
 // logits is the output that tokens are chosen from, -1 where there is none.
@@ -63,7 +55,7 @@ func (e *Engine) admitChoices(b *Batch, rows int64) error {
 	case b.Choose == nil:
 		return nil
 	case !e.Chooses():
-		return fmt.Errorf("this device does not choose tokens, or its results are verified; take the logits from Output")
+		return fmt.Errorf("this device does not choose tokens, or its results are verified; take the logits of the results")
 	case e.logits() < 0:
 		return fmt.Errorf("the graph has no output logits to choose from")
 	case int64(len(b.Choose)) != rows:

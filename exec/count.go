@@ -9,26 +9,6 @@ type CollectiveCount struct {
 	Elems, Bytes int64
 }
 
-// tally counts what a collective moved, by the tensors that it ran on: the plan is
-// held against it.
-type tally struct {
-	calls        int
-	elems, bytes int64
-}
-
-func (t *tally) count(st *step) {
-	t.calls++
-	tensors := st.call.Args
-	if st.Op.Name == "all_gather" {
-		tensors = st.call.Results
-	}
-	for i := range tensors {
-		n := int64(tensors[i].Rows() * tensors[i].Cols)
-		t.elems += n
-		t.bytes += n * int64(tensors[i].DType.Bytes())
-	}
-}
-
 // Collectives lists the collectives in the order of the schedule with what they
 // did, counted as they ran, since New or [Engine.ResetCounts].
 func (e *Engine) Collectives() []CollectiveCount {

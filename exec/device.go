@@ -3,28 +3,39 @@ package exec
 import (
 	"context"
 
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Device is where schedules run: the CPU, or what another package brings.
+// Device is where ranks run: exec/cpu, exec/cuda, or what another package brings.
 type Device interface {
-	// Open makes a machine for the schedules of all ranks and loads its weights,
-	// for so many slots and with so much room in caches as the options say. The
-	// data of the inputs is there when a step runs.
-	Open(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), inputs []*Input, o Options) (Machine, error)
+	// Open makes a machine for the schedules of this process's ranks, in the order of
+	// their ranks, and loads their weights. They take part in collectives through the
+	// world, or by links of the device's own.
+	Open(local []*lowering.Schedule, world comm.World, o Setup) (Machine, error)
 }
 
-// Machine holds the ranks: their weights, their states, their arenas. An [Engine]
-// calls it from one goroutine at a time.
+// Setup says what a machine has room for, and where its weights are.
+type Setup struct {
+	// Tensor finds a tensor of the checkpoint, whose memory stays valid as long as
+	// the machine is used.
+	Tensor func(name string) (graph.Array, error)
+	// Slots is how many sequences have states, Context how many tokens of each
+	// attention caches have room for, until they grow.
+	Slots, Context int
+	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
+	Progress func(done, total int64)
+}
+
+// Machine holds ranks: their weights, their states, their arenas. An [Engine] calls
+// it from one goroutine at a time.
 type Machine interface {
-	// Step runs a batch of these sizes. An error leaves the machine fit for
-	// others.
-	Step(ctx context.Context, z graph.Sizes) error
-	// Output is output i of the schedules after a step, in host memory that is
-	// valid until the next.
-	Output(i int) (kernels.Tensor, error)
+	// Step runs a batch and returns the outputs, in the order of the schedules, in
+	// host memory that is valid until the next step. An error leaves the machine fit
+	// for other steps.
+	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
 
 	// Clear makes the states of a slot zero; caches stay as they are.
 	Clear(slot int) error
@@ -43,12 +54,26 @@ type Machine interface {
 	Close()
 }
 
-// Input is an input of the graph as a batch gives it, on the host.
+// Work is a batch as devices see it.
+type Work struct {
+	Sizes  graph.Sizes
+	Inputs []Input
+}
+
+// Input is an input of the graph, on the host. The data is that of all ranks, and
+// stays as it is until the step has ended.
 type Input struct {
 	Name string
 	Type graph.Type
 	Data []byte
+}
 
-	fill  func(*Batch, *Input) error
-	limit int // ids must be below it, unless it is 0
+// Input finds an input that the schedules name.
+func (w *Work) Input(name string) *Input {
+	for i := range w.Inputs {
+		if w.Inputs[i].Name == name {
+			return &w.Inputs[i]
+		}
+	}
+	panic("BUG: the batch has no input " + name)
 }

@@ -9,23 +9,21 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Options say how an engine runs. The zero value is a good start.
+// Options say how an engine runs. Without a device there is none.
 type Options struct {
-	Device   Device                  // nil: the CPU
+	Device   Device
 	Slots    int                     // sequences that can have state at the same time; 0: 8
 	Context  int                     // tokens per sequence that attention caches have room for; 0: they grow
-	Kernels  kernels.Set             // of the CPU; nil: the fast kernels of package cpu
 	Progress func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
-	Workers  int                     // goroutines that share the CPU kernels' work, over all ranks; 0: GOMAXPROCS
-	// Verify looks at the outputs of each step, by name; its error fails the step.
+	// Verify looks at the results of each step; its error fails the step.
 	// The device then chooses no tokens, since all outputs come to the host. nil:
 	// nobody looks.
-	Verify func(output func(name string) (kernels.Tensor, error)) error
+	Verify func(Results) error
 }
 
 // ErrClosed is the error of what is asked of an engine that was closed.
@@ -41,10 +39,10 @@ type Engine struct {
 	machine   Machine
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
-	verify    func(func(string) (kernels.Tensor, error)) error
+	verify    func(Results) error
 	states    []state
-	inputs    []*Input
-	chosen    []int32
+	work      Work     // of the step, kept so that it allocates nothing
+	sources   []source // of its inputs
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads
@@ -57,8 +55,11 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if o.Slots > maxSlots {
 		return nil, fmt.Errorf("%d slots; at most %d are possible", o.Slots, maxSlots)
 	}
-	if o.Slots < 1 || o.Workers < 0 || o.Context < 0 {
-		return nil, fmt.Errorf("%d slots, %d workers and a context of %d: none may be negative", o.Slots, o.Workers, o.Context)
+	if o.Slots < 1 || o.Context < 0 {
+		return nil, fmt.Errorf("%d slots and a context of %d: neither may be negative", o.Slots, o.Context)
+	}
+	if o.Device == nil {
+		return nil, errors.New("no device to run on: exec.Options.Device is one, such as &cpu.Device{} of exec/cpu")
 	}
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
@@ -71,10 +72,8 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if e.states, err = findStates(schedules); err != nil {
 		return nil, err
 	}
-	if o.Device == nil {
-		o.Device = cpuDevice{}
-	}
-	e.machine, err = o.Device.Open(schedules, tensor, e.inputs, o)
+	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, Progress: o.Progress}
+	e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +89,6 @@ func (e *Engine) Close() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.machine.Close()
-		e.chosen = nil
 	})
 }
 
@@ -106,22 +104,3 @@ func (e *Engine) lock() error {
 
 // Schedules are what the engine runs, one per rank.
 func (e *Engine) Schedules() []*lowering.Schedule { return e.schedules }
-
-// Output is a result of the last step, valid until the next, or Close: a row per token,
-// sequence or wanted row, in the order of the batch.
-func (e *Engine) Output(name string) (kernels.Tensor, error) {
-	if err := e.lock(); err != nil {
-		return kernels.Tensor{}, err
-	}
-	defer e.mu.Unlock()
-	return e.output(name)
-}
-
-func (e *Engine) output(name string) (kernels.Tensor, error) {
-	for i, out := range e.schedules[0].Outputs { // all ranks have the same
-		if out.Name == name {
-			return e.machine.Output(i)
-		}
-	}
-	return kernels.Tensor{}, fmt.Errorf("the graph has no output %s", name)
-}

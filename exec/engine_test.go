@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -41,7 +43,7 @@ func smallParams(name string) (graph.Array, error) {
 	return graph.ArrayOf(values, shape...), nil
 }
 
-func smallEngine(t *testing.T, o exec.Options) *exec.Engine {
+func smallEngine(t *testing.T, o exec.Options) *stepper {
 	t.Helper()
 	g, err := graph.Parse(small)
 	if err != nil {
@@ -51,15 +53,12 @@ func smallEngine(t *testing.T, o exec.Options) *exec.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := exec.New(s, smallParams, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newStepper(t, s, smallParams, o)
 	t.Cleanup(e.Close)
 	return e
 }
 
-func alloc(t *testing.T, e *exec.Engine) int {
+func alloc(t *testing.T, e *stepper) int {
 	t.Helper()
 	slot, err := e.Alloc()
 	if err != nil {
@@ -76,7 +75,7 @@ func wantError(t *testing.T, err error, want string) {
 }
 
 func TestStepRefuses(t *testing.T) {
-	e := smallEngine(t, exec.Options{Slots: 2})
+	e := smallEngine(t, exec.Options{Device: &cpu.Device{}, Slots: 2})
 	slot := alloc(t, e)
 	for want, sequences := range map[string][]exec.Sequence{
 		"the batch is empty":                                {},
@@ -105,7 +104,7 @@ func TestStepRefuses(t *testing.T) {
 }
 
 func TestSlots(t *testing.T) {
-	e := smallEngine(t, exec.Options{Slots: 2})
+	e := smallEngine(t, exec.Options{Device: &cpu.Device{}, Slots: 2})
 	a, b := alloc(t, e), alloc(t, e)
 	_, err := e.Alloc()
 	wantError(t, err, "all 2 state slots are taken")
@@ -167,7 +166,7 @@ func TestFailureInEveryStep(t *testing.T) {
 	for _, op := range []string{"embedding", "conv1d", "select_rows"} {
 		for _, how := range []string{"panic", "cancel"} {
 			ctx, cancel := context.WithCancel(context.Background())
-			set := maps.Clone(cpu.Kernels)
+			set := maps.Clone(kernelscpu.Kernels)
 			armed := false
 			k := set[op]
 			set[op] = kernels.Kernel{Units: k.Units, Run: func(c *kernels.Call, lo, hi int) {
@@ -179,7 +178,7 @@ func TestFailureInEveryStep(t *testing.T) {
 				}
 				k.Run(c, lo, hi)
 			}}
-			e := smallEngine(t, exec.Options{Slots: 2, Kernels: set})
+			e := smallEngine(t, exec.Options{Device: &cpu.Device{Kernels: set}, Slots: 2})
 			slot, other := alloc(t, e), alloc(t, e)
 			batch := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}}
 			armed = true
@@ -220,15 +219,19 @@ func TestNewRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = exec.New(s, smallParams, exec.Options{Slots: -1})
+	_, err = exec.New(s, smallParams, exec.Options{})
+	wantError(t, err, "no device to run on")
+	_, err = exec.New(s, smallParams, exec.Options{Device: &cpu.Device{Workers: -1}})
+	wantError(t, err, "-1 workers")
+	_, err = exec.New(s, smallParams, exec.Options{Device: &cpu.Device{}, Slots: -1})
 	wantError(t, err, "-1 slots")
-	_, err = exec.New(s, smallParams, exec.Options{Kernels: kernels.Set{}})
+	_, err = exec.New(s, smallParams, exec.Options{Device: &cpu.Device{Kernels: kernels.Set{}}})
 	wantError(t, err, "e: this device has no kernel for embedding")
 	_, err = exec.New(s, func(name string) (graph.Array, error) {
 		a, _ := smallParams(name)
 		a.Shape, a.From = []int{2, 10}, "file: "+name
 		return a, nil
-	}, exec.Options{})
+	}, exec.Options{Device: &cpu.Device{}})
 	wantError(t, err, "parameter table: file: table has shape [2 10], expected [5 4]")
 }
 
@@ -241,10 +244,7 @@ func TestInputsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := exec.New(s, nil, exec.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newStepper(t, s, nil, exec.Options{Device: &cpu.Device{}})
 	defer e.Close()
 	sequences := []exec.Sequence{{Slot: alloc(t, e), Len: 2}}
 	for want, inputs := range map[string]map[string]graph.Array{
@@ -261,7 +261,7 @@ func TestInputsAreChecked(t *testing.T) {
 // slowDevice does nothing but notice whether it is closed in the middle of a step.
 type slowDevice struct{ *testing.T }
 
-func (d slowDevice) Open([]*lowering.Schedule, func(string) (graph.Array, error), []*exec.Input, exec.Options) (exec.Machine, error) {
+func (d slowDevice) Open([]*lowering.Schedule, comm.World, exec.Setup) (exec.Machine, error) {
 	return &slowMachine{T: d.T}, nil
 }
 
@@ -275,13 +275,13 @@ type slowMachine struct {
 func (m *slowMachine) Clear(int) error { return nil }
 func (m *slowMachine) Room() int       { return 0 }
 
-func (m *slowMachine) Step(context.Context, graph.Sizes) error {
+func (m *slowMachine) Step(context.Context, *exec.Work) ([]kernels.Tensor, error) {
 	m.steps.Add(1)
 	time.Sleep(time.Millisecond)
 	if m.steps.Add(-1); m.closed {
 		m.Error("a step of a machine that is closed")
 	}
-	return nil
+	return nil, nil
 }
 
 func (m *slowMachine) Close() {
@@ -303,7 +303,7 @@ func TestCloseWhileStepping(t *testing.T) {
 			all.Go(func() {
 				var err error
 				for n := 0; err == nil; n++ {
-					if err = e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2}}}}); n == 0 {
+					if _, err = e.Engine.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2}}}}); n == 0 {
 						begun <- true
 					}
 				}
@@ -320,11 +320,11 @@ func TestCloseWhileStepping(t *testing.T) {
 		all.Wait()
 		e.Close()
 		_, alloc := e.Alloc()
-		_, output := e.Output("logits")
+		_, step := e.Engine.Step(context.Background(), &exec.Batch{})
 		_, state := e.State(0, "past")
 		_, length := e.Len(0)
 		_, snap := e.Snapshot(0)
-		for i, err := range []error{alloc, output, state, length, snap, e.Free(0), e.Reset(0), e.SetLen(0, 1), e.SetState(0, "past", nil), e.Restore(0, nil)} {
+		for i, err := range []error{alloc, step, state, length, snap, e.Free(0), e.Reset(0), e.SetLen(0, 1), e.SetState(0, "past", nil), e.Restore(0, nil)} {
 			if !errors.Is(err, exec.ErrClosed) {
 				t.Errorf("call %d after Close: %v", i, err)
 			}

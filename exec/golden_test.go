@@ -11,10 +11,11 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -73,7 +74,7 @@ func TestGoldenOps(t *testing.T) {
 		t.Fatalf("ops.json has the cases %q, ops.safetensors the tensors of %q, want %q", got, casesOf(f), goldenOps)
 	}
 	for _, name := range goldenOps {
-		for device, set := range map[string]kernels.Set{"cpu": cpu.Kernels, "reference": reference.Kernels} {
+		for device, set := range map[string]kernels.Set{"cpu": kernelscpu.Kernels, "reference": reference.Kernels} {
 			t.Run(name+"/"+device, func(t *testing.T) {
 				c := *index.Cases[name]
 				c.name, c.file = name, f
@@ -101,10 +102,7 @@ func (c *goldenOp) run(t *testing.T, set kernels.Set) {
 		}
 		want := c.tensor("y")
 		batch, length := want.Shape[0], want.Shape[1]
-		e, err := exec.New(s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Kernels: set, Slots: batch})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := newStepper(t, s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Device: &cpu.Device{Kernels: set}, Slots: batch})
 		defer e.Close()
 		c.load(t, e, state, batch)
 		for at := 0; at < length; at += chunk {
@@ -129,7 +127,7 @@ func (c *goldenOp) run(t *testing.T, set kernels.Set) {
 }
 
 // load takes a slot per row and gives it the initial state.
-func (c *goldenOp) load(t *testing.T, e *exec.Engine, state string, batch int) {
+func (c *goldenOp) load(t *testing.T, e *stepper, state string, batch int) {
 	for b := range batch {
 		if _, err := e.Alloc(); err != nil {
 			t.Fatal(err)
@@ -146,7 +144,7 @@ func (c *goldenOp) load(t *testing.T, e *exec.Engine, state string, batch int) {
 }
 
 // step runs tokens at to at+n of every row.
-func (c *goldenOp) step(t *testing.T, e *exec.Engine, batch, length, at, n int, want []float64) {
+func (c *goldenOp) step(t *testing.T, e *stepper, batch, length, at, n int, want []float64) {
 	var b exec.Batch
 	b.Inputs = map[string]graph.Array{}
 	for row := range batch {

@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"pgregory.net/rapid"
@@ -51,12 +52,12 @@ type opCase struct {
 func checkOp(t *rapid.T, op *graph.Op) {
 	c := drawOp(t, op, func() bool { return rapid.Bool().Draw(t, "field") })
 	const slots = 4
-	fast, plain := c.engine(t, cpu.Kernels, slots), c.engine(t, reference.Kernels, slots)
-	alone := c.engine(t, cpu.Kernels, slots)
+	fast, plain := c.engine(t, kernelscpu.Kernels, slots), c.engine(t, reference.Kernels, slots)
+	alone := c.engine(t, kernelscpu.Kernels, slots)
 	defer fast.Close()
 	defer plain.Close()
 	defer alone.Close()
-	for _, e := range []*exec.Engine{fast, plain, alone} {
+	for _, e := range []*stepper{fast, plain, alone} {
 		for range slots {
 			if _, err := e.Alloc(); err != nil {
 				t.Fatal(err)
@@ -99,7 +100,7 @@ func (c *opCase) lengths() []int {
 
 // checkAlone runs each sequence of the batch by itself: the rows must be the
 // same to the last bit.
-func (c *opCase) checkAlone(t *rapid.T, e *exec.Engine, b *exec.Batch, all []float32) {
+func (c *opCase) checkAlone(t *rapid.T, e *stepper, b *exec.Batch, all []float32) {
 	width := 0
 	if rows := totalRows(c.graph, b.Sequences); rows > 0 {
 		width = len(all) / rows
@@ -356,23 +357,20 @@ func (c *opCase) ids(shape []int) graph.Array {
 	return a
 }
 
-func (c *opCase) engine(t *rapid.T, set kernels.Set, slots int) *exec.Engine {
+func (c *opCase) engine(t *rapid.T, set kernels.Set, slots int) *stepper {
 	return c.engineOf(t, c.graph, set, slots)
 }
 
-func (c *opCase) engineOf(t *rapid.T, g *graph.Graph, set kernels.Set, slots int) *exec.Engine {
+func (c *opCase) engineOf(t *rapid.T, g *graph.Graph, set kernels.Set, slots int) *stepper {
 	s, err := lowering.Lower(g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := exec.New(s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Slots: slots, Kernels: set, Workers: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newStepper(t, s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Device: &cpu.Device{Kernels: set, Workers: 3}, Slots: slots})
 	return e
 }
 
-func step(t *rapid.T, e *exec.Engine, b *exec.Batch) {
+func step(t *rapid.T, e *stepper, b *exec.Batch) {
 	if err := e.Step(context.Background(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +378,7 @@ func step(t *rapid.T, e *exec.Engine, b *exec.Batch) {
 
 // output is the rows of the result, each followed by that of the second where
 // there is one.
-func output(t *rapid.T, e *exec.Engine) []float32 {
+func output(t *rapid.T, e *stepper) []float32 {
 	out, err := e.Output("y")
 	if err != nil {
 		t.Fatal(err)
@@ -400,7 +398,7 @@ func output(t *rapid.T, e *exec.Engine) []float32 {
 	return all
 }
 
-func state(t *rapid.T, e *exec.Engine, slot int, name string) []float32 {
+func state(t *rapid.T, e *stepper, slot int, name string) []float32 {
 	s, err := e.State(slot, name)
 	if err != nil {
 		t.Fatal(err)

@@ -194,7 +194,7 @@ func (c *opCase) partial(t *rapid.T, ranks int, group []int) *graph.Graph {
 // compare runs the graph for one rank, and for several, over two batches.
 func (c *opCase) compare(t *rapid.T, build func(ranks int) *graph.Graph) {
 	const slots = 3
-	var engines []*exec.Engine
+	var engines []*stepper
 	share := 0.0
 	for _, ranks := range []int{1, 2, 3, 4, 8} {
 		g := build(ranks)

@@ -3,7 +3,7 @@ package exec
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -32,7 +32,7 @@ func (e *Engine) Snapshot(slot int) (*Snapshot, error) {
 		out.States[st.Name] = make([]float32, e.rows(st.space, i)*st.cols)
 	}
 	for _, r := range e.runs(i) {
-		if err := e.machine.Read(r.rank, r.buffer, r.at, place.Bytes(r.data)); err != nil {
+		if err := e.machine.Read(r.rank, r.buffer, r.at, operand.Bytes(r.data)); err != nil {
 			return nil, err
 		}
 		r.each(func(state string, whole, part, n int) { copy(out.States[state][whole:whole+n], r.data[part:]) })
@@ -60,7 +60,7 @@ func (e *Engine) Restore(slot int, s *Snapshot) error {
 	e.slots.state[i], e.slots.tokens[i] = broken, s.Tokens // until all of it is there
 	for _, r := range e.runs(i) {
 		r.each(func(state string, whole, part, n int) { copy(r.data[part:], s.States[state][whole:whole+n]) })
-		if err := e.machine.Write(r.rank, r.buffer, r.at, place.Bytes(r.data)); err != nil {
+		if err := e.machine.Write(r.rank, r.buffer, r.at, operand.Bytes(r.data)); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -98,7 +98,7 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 	for k := range st.held {
 		h := &st.held[k]
 		data := make([]float32, rows*h.row)
-		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), place.Bytes(data)); err != nil {
+		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), operand.Bytes(data)); err != nil {
 			return nil, err
 		}
 		h.each(rows, st.cols, func(whole, part, n int) { copy(out[whole:whole+n], data[part:]) })
@@ -124,7 +124,7 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 		h := &st.held[k]
 		data := make([]float32, rows*h.row)
 		h.each(rows, st.cols, func(whole, part, n int) { copy(data[part:], values[whole:whole+n]) })
-		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), place.Bytes(data)); err != nil {
+		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), operand.Bytes(data)); err != nil {
 			return err
 		}
 	}

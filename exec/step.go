@@ -43,18 +43,39 @@ type Batch struct {
 	// made from the sequences.
 	Inputs map[string]graph.Array
 	// Choose lets the device choose a token for each wanted row instead of
-	// bringing its logits, where it can: [Engine.Chooses], [Engine.Chosen].
+	// bringing its logits, where it can: [Engine.Chooses], Results.Tokens.
 	Choose []Choice
 }
 
-// Step runs a batch and leaves its results in [Engine.Output]. An error before
-// the first launch leaves everything as it was; after one in the middle, the
-// sequences of the batch must be freed or reset.
-func (e *Engine) Step(ctx context.Context, b *Batch) error {
+// Step runs a batch. An error before the first launch leaves everything as it was;
+// after one in the middle, the sequences of the batch must be freed or reset.
+func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 	if err := e.lock(); err != nil {
-		return err
+		return Results{}, err
 	}
 	defer e.mu.Unlock()
+	if err := e.prepare(b); err != nil {
+		return Results{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Results{}, err
+	}
+	out, err := e.run(ctx, b)
+	if err != nil {
+		for _, q := range b.Sequences {
+			e.slots.state[q.index] = broken
+		}
+		return Results{}, err
+	}
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		e.slots.tokens[q.index] += q.len()
+	}
+	return out, nil
+}
+
+// prepare checks a batch, makes room for it, and fills the inputs.
+func (e *Engine) prepare(b *Batch) error {
 	z, err := e.admit(b)
 	if err != nil {
 		return err
@@ -65,23 +86,7 @@ func (e *Engine) Step(ctx context.Context, b *Batch) error {
 	if err := e.reserve(b); err != nil {
 		return err
 	}
-	if err := e.feed(b, z); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := e.run(ctx, b, z); err != nil {
-		for _, q := range b.Sequences {
-			e.slots.state[q.index] = broken
-		}
-		return err
-	}
-	for i := range b.Sequences {
-		q := &b.Sequences[i]
-		e.slots.tokens[q.index] += q.len()
-	}
-	return nil
+	return e.fill(b, z)
 }
 
 // admit checks the batch and counts it.

@@ -78,3 +78,16 @@ func half(b uint16) float32 {
 	}
 	return math.Float32frombits(mag | uint32(b&0x8000)<<16)
 }
+
+// Copy copies n elements of another tensor of the same format, from one on, to
+// element at and those after it.
+func (t *Tensor) Copy(at int, other *Tensor, from, n int) {
+	switch t.DType {
+	case graph.F32:
+		copy(t.F32[at:at+n], other.F32[from:from+n])
+	case graph.I32:
+		copy(t.I32[at:at+n], other.I32[from:from+n])
+	default:
+		copy(t.U16[at:at+n], other.U16[from:from+n])
+	}
+}

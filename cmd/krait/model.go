@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/krait-ml/krait/exec/cpu"
 	"io"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 	if f.options.Device, err = f.device.open(); err != nil {
 		return nil, err
 	}
-	if f.options.Device != nil {
+	if _, onCPU := f.options.Device.(*cpu.Device); !onCPU {
 		tell, end := progress(stderr, "weights", "bytes", f.quiet)
 		if tell != nil {
 			f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }

@@ -61,7 +61,7 @@ func run(w io.Writer, picture string) error {
 	if err := os.WriteFile(picture, []byte(visualize.Dot(g, visualize.Options{})), 0o644); err != nil {
 		return err
 	}
-	engine, err := krait.Compile(g, random(g), krait.Options{Slots: 2})
+	engine, err := krait.NewEngine(g, random(g), krait.Options{Slots: 2})
 	if err != nil {
 		return err
 	}
@@ -79,10 +79,11 @@ func run(w io.Writer, picture string) error {
 		x[i] = float32(i%5) - 2
 	}
 	batch.Inputs = map[string]graph.Array{"x": graph.ArrayOf(x, 5, 8)}
-	if err := engine.Step(context.Background(), &batch); err != nil {
+	results, err := engine.Step(context.Background(), &batch)
+	if err != nil {
 		return err
 	}
-	out, err := engine.Output("out")
+	out, err := results.Output("out")
 	if err != nil {
 		return err
 	}

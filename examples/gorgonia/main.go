@@ -24,7 +24,7 @@ func run(x, w *tensor.Dense) (*tensor.Dense, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := krait.Compile(g, gorgonia.Tensors(map[string]*tensor.Dense{"w": w}), krait.Options{})
+	engine, err := krait.NewEngine(g, gorgonia.Tensors(map[string]*tensor.Dense{"w": w}), krait.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +38,11 @@ func run(x, w *tensor.Dense) (*tensor.Dense, error) {
 		return nil, err
 	}
 	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: x.Shape()[0]}}, Inputs: inputs}
-	if err := engine.Step(context.Background(), &batch); err != nil {
+	results, err := engine.Step(context.Background(), &batch)
+	if err != nil {
 		return nil, err
 	}
-	y, err := engine.Output("y")
+	y, err := results.Output("y")
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func random(g *graph.Graph) func(name string) (graph.Array, error) {
 
 // outputs runs three tokens on some ranks.
 func outputs(g *graph.Graph, s krait.Sharding) ([]float32, error) {
-	engine, err := krait.Compile(g, random(g), krait.Options{Sharding: s})
+	engine, err := krait.NewEngine(g, random(g), krait.Options{Sharding: s})
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +86,11 @@ func outputs(g *graph.Graph, s krait.Sharding) ([]float32, error) {
 		x[i] = float32(i%7) - 3
 	}
 	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 3}}, Inputs: map[string]graph.Array{"x": graph.ArrayOf(x, 3, 16)}}
-	if err := engine.Step(context.Background(), &batch); err != nil {
+	results, err := engine.Step(context.Background(), &batch)
+	if err != nil {
 		return nil, err
 	}
-	out, err := engine.Output("out")
+	out, err := results.Output("out")
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -15,7 +15,7 @@ import (
 // Choosing tokens on the device: choices go in like inputs, tokens come out where
 // logits would.
 
-// choosing is where a plan has its choices and tokens: bytes of the rank's inputs,
+// choosing is where a program has its choices and tokens: bytes of the rank's inputs,
 // on the host and on the device, and of its outputs.
 type choosing struct {
 	rows                  int
@@ -23,18 +23,17 @@ type choosing struct {
 }
 
 // Choose runs a batch and chooses a token for each row of an output.
-func (m *machine) Choose(ctx context.Context, z graph.Sizes, output int, choices []exec.Choice) ([]int32, error) {
-	m.sizes, m.choices = z, choices
-	key := planKey{sized(z), output + 1}
-	err := m.run(ctx, func(r *rank) (*plan, error) { return r.plan(key) })
+func (m *machine) Choose(ctx context.Context, w *exec.Work, output int, choices []exec.Choice) ([]int32, error) {
+	m.choices = choices
+	key := programKey{z: sized(w.Sizes), choose: output + 1}
+	err := m.run(ctx, key, w)
 	if err != nil {
 		return nil, err
 	}
-	m.last = key
 	m.ran[key.z]++
 	r := m.ranks[0]
-	c := r.plans.find(key).choose
-	ids := place.View[int32](r.outputs.data[c.outputs:][:4*c.rows])
+	c := r.programs.find(key).choose
+	ids := operand.View[int32](r.outputsHost.data[c.outputs:][:4*c.rows])
 	for i, id := range ids {
 		switch id {
 		case kernels.BrokenLogits:
@@ -46,7 +45,7 @@ func (m *machine) Choose(ctx context.Context, z graph.Sizes, output int, choices
 	return ids, nil
 }
 
-// chooseTokens appends the kernel that chooses to a plan of rank 0.
+// chooseTokens appends the kernel that chooses to a program of rank 0.
 func (b *builder) chooseTokens(output int) error {
 	r, rows := b.r, int(b.z.Rows)
 	in, _ := r.ioBytes(b.z)
@@ -77,12 +76,12 @@ func (c *choosing) copyIn(r *rank) error {
 	if c.rows == 0 {
 		return nil
 	}
-	return r.compute.CopyIn(r.inputs.ptr+driver.Ptr(c.choices), r.fed.data[c.choices:][:kernels.ChoiceBytes*c.rows])
+	return r.compute.CopyIn(r.inputs.ptr+driver.Ptr(c.choices), r.inputsHost.data[c.choices:][:kernels.ChoiceBytes*c.rows])
 }
 
 func (c *choosing) copyOut(r *rank) error {
 	if c.rows == 0 {
 		return nil
 	}
-	return r.compute.CopyOut(r.outputs.data[c.outputs:][:4*c.rows], r.inputs.ptr+driver.Ptr(c.ids))
+	return r.compute.CopyOut(r.outputsHost.data[c.outputs:][:4*c.rows], r.inputs.ptr+driver.Ptr(c.ids))
 }

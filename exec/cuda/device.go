@@ -3,8 +3,8 @@
 //
 // Each GPU has one OS thread, which puts the work of its ranks into their
 // streams: two per rank, one for kernels and one for collectives, ordered by the
-// schedule's events. Ranks have a GPU each and meet through NCCL, or all share
-// one and meet by events; then a kernel adds what they have. A batch with one
+// schedule's events. Ranks have a GPU each, joined by NCCL, or all share
+// one, joined by events; then a kernel adds what they have. A batch with one
 // token per sequence is captured once per number of sequences, and replayed as
 // one launch.
 package cuda
@@ -15,6 +15,7 @@ import (
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -32,7 +33,10 @@ type Device struct {
 
 // Open loads the weights of all ranks: a GPU for each where there are enough,
 // else one for all.
-func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), inputs []*exec.Input, o exec.Options) (exec.Machine, error) {
+func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
+	if len(local) < world.Ranks() {
+		return nil, fmt.Errorf("%d of %d ranks are in other processes; the ranks of package exec/cuda are in one", world.Ranks()-len(local), world.Ranks())
+	}
 	devices, err := d.Driver.Devices()
 	if err != nil {
 		return nil, err
@@ -40,11 +44,11 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 	if len(devices) == 0 {
 		return nil, &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
 	}
-	m := &machine{device: d, inputs: inputs, slots: o.Slots, room: o.Context, ran: map[graph.Sizes]int{}}
-	m.nccl = len(schedules) > 1 && len(devices) >= len(schedules)
+	m := &machine{device: d, slots: o.Slots, room: o.Context, ran: map[graph.Sizes]int{}}
+	m.nccl = len(local) > 1 && len(devices) >= len(local)
 	gpus := 1
 	if m.nccl {
-		gpus = len(schedules)
+		gpus = len(local)
 	}
 	for i := range gpus {
 		g, err := openGPU(d, devices[i])
@@ -54,12 +58,12 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 		}
 		m.gpus = append(m.gpus, g)
 	}
-	for i, s := range schedules {
+	for i, s := range local {
 		g := m.gpus[i%gpus]
-		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), plans: newPlans(maxPlans)}
+		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
 		m.ranks, g.ranks = append(m.ranks, r), append(g.ranks, r)
 	}
-	if err := m.open(tensor, o); err != nil {
+	if err := m.open(o); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -67,7 +71,7 @@ func (d *Device) Open(schedules []*lowering.Schedule, tensor func(name string) (
 }
 
 // open loads weights and runs what is run once.
-func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Options) error {
+func (m *machine) open(o exec.Setup) error {
 	if m.nccl {
 		if err := m.join(); err != nil {
 			return err
@@ -81,7 +85,7 @@ func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Opt
 		}
 		defer l.close()
 		for _, r := range g.ranks {
-			if err := r.load(l, tensor); err != nil {
+			if err := r.load(l, o.Tensor); err != nil {
 				return r.where(err)
 			}
 		}
@@ -90,5 +94,5 @@ func (m *machine) open(tensor func(name string) (graph.Array, error), o exec.Opt
 	if err != nil {
 		return err
 	}
-	return m.run(context.Background(), (*rank).initPlan)
+	return m.run(context.Background(), programKey{once: true}, nil)
 }

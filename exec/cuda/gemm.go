@@ -15,7 +15,7 @@ import (
 // products.
 type gemm struct {
 	driver.GEMM        // nil without cuBLAS
-	lent        memory // so that products can be captured
+	workspace   memory // of ours, so that products can be captured
 }
 
 // open makes the handle, where there is cuBLAS; Krait's kernels do without.
@@ -34,20 +34,20 @@ func (g *gemm) open(r *rank) error {
 	return h.SetStream(r.compute)
 }
 
-// lend gives cuBLAS the memory that NVIDIA recommends, once.
-func (g *gemm) lend(on *gpu) error {
+// reserve gives cuBLAS the workspace that NVIDIA recommends, once.
+func (g *gemm) reserve(on *gpu) error {
 	bytes := int64(4 << 20)
 	if on.ctx.Device().Capability[0] >= 9 {
 		bytes = 32 << 20
 	}
-	moved, err := g.lent.reserve(on, bytes)
+	moved, err := g.workspace.reserve(on, bytes)
 	if err != nil {
 		return fmt.Errorf("workspace of cuBLAS: %w", err)
 	}
 	if !moved {
 		return nil
 	}
-	return g.SetWorkspace(g.lent.ptr, bytes)
+	return g.SetWorkspace(g.workspace.ptr, bytes)
 }
 
 // close gives the handle back, and then its memory.
@@ -55,7 +55,7 @@ func (g *gemm) close(on *gpu) error {
 	if g.GEMM == nil {
 		return nil
 	}
-	return errors.Join(g.GEMM.Close(), g.lent.release(on))
+	return errors.Join(g.GEMM.Close(), g.workspace.release(on))
 }
 
 // gemmRows is from how many rows on a product is cuBLAS's.
@@ -88,9 +88,6 @@ func (b *builder) product(c *call) *driver.GemmCall {
 
 // gemm appends a product; activations are rounded to the weight's format first.
 func (b *builder) gemm(c *call, g *driver.GemmCall) error {
-	if err := b.r.gemm.lend(b.r.gpu); err != nil {
-		return err
-	}
 	if g.In == driver.BF16 || g.In == driver.F16 {
 		x := c.on.Args[0]
 		to := x

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 )
 
@@ -16,7 +17,7 @@ func TestProductsOfRanks(t *testing.T) {
 	for i := range prompt {
 		prompt[i] = i
 	}
-	cpu := m.engine(t, nil)
+	cpu := m.engine(t, &cpu.Device{})
 	defer cpu.Close()
 	want := first(t, cpu, prompt)
 	for seed := range uint64(3) {

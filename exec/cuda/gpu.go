@@ -17,8 +17,7 @@ type gpu struct {
 	modules map[string]driver.Module
 	funcs   map[string]*function
 	ptx     map[string][]byte
-	moves   int   // how often memory has moved, and plans were forgotten
-	next    batch // of the step
+	step    step // under way
 }
 
 // openGPU opens a device on a thread of its own.
@@ -166,14 +165,14 @@ func (m *memory) release(g *gpu) error {
 // pinned is host memory that copies go through; it only grows.
 type pinned struct{ data []byte }
 
-func (p *pinned) reserve(g *gpu, bytes int) (moved bool, err error) {
-	if bytes <= len(p.data) {
+func (p *pinned) reserve(g *gpu, bytes int64) (moved bool, err error) {
+	if bytes <= int64(len(p.data)) {
 		return false, nil
 	}
 	if err := p.release(g); err != nil {
 		return true, err
 	}
-	p.data, err = g.ctx.AllocHost(int64(bytes))
+	p.data, err = g.ctx.AllocHost(bytes)
 	return true, err
 }
 

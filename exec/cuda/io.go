@@ -5,24 +5,24 @@ import (
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// feed is an input on its way: from the caller's memory through pinned memory to
+// upload is an input on its way: from the caller's memory through pinned memory to
 // the device.
-type feed struct {
-	in       *exec.Input
+type upload struct {
+	name     string
 	part     *graph.Pieces // what the rank holds, nil: all
 	cols     int           // elements of a row of the whole
 	stride   int           // of what the rank holds
 	at, size int           // bytes of the rank's inputs
 }
 
-// output is a result on its way to pinned memory: rows with gaps, if it has them.
-type output struct {
+// download is a result on its way to pinned memory: rows with gaps, if it has them.
+type download struct {
 	tensor   kernels.Tensor // on the host
 	from     driver.Ptr
 	at, size int
@@ -58,7 +58,7 @@ func span(t *kernels.Tensor) int {
 
 // outputTensor is output i as the device has it.
 func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
-	o := place.NewOperand(r.s, r.s.Outputs[i].Ref)
+	o := operand.New(r.s, r.s.Outputs[i].Ref)
 	o.Resize(z, r.machine.slots, r.machine.room)
 	return o.Tensor
 }
@@ -85,24 +85,19 @@ func (b *builder) io() {
 		if buf.Space != lowering.Input {
 			continue
 		}
-		f := feed{at: r.inputAt(i, b.z), size: r.localBytes(buf.Type, b.z), cols: graph.RowElems(buf.Type.Dims), stride: graph.RowElems(r.s.Local(buf.Type).Dims)}
-		for _, in := range r.machine.inputs {
-			if in.Name == buf.Name {
-				f.in = in
-			}
-		}
+		f := upload{name: buf.Name, at: r.inputAt(i, b.z), size: r.localBytes(buf.Type, b.z), cols: graph.RowElems(buf.Type.Dims), stride: graph.RowElems(r.s.Local(buf.Type).Dims)}
 		if buf.Type.Layout.Kind == graph.Sharded {
 			part := graph.PiecesOf(buf.Type, r.s.Ranks, r.s.Rank)
 			f.part = &part
 		}
-		b.feeds = append(b.feeds, f)
+		b.uploads = append(b.uploads, f)
 	}
 	if r.s.Rank > 0 || b.choose != nil {
 		return
 	}
 	at := 0
 	for i, out := range r.s.Outputs {
-		o := output{tensor: r.outputTensor(i, b.z), at: at}
+		o := download{tensor: r.outputTensor(i, b.z), at: at}
 		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
 		o.from = driver.Ptr(r.tensor(out.Ref, b.z).Ptr)
 		at += roundUp(o.size)
@@ -111,31 +106,32 @@ func (b *builder) io() {
 }
 
 // fill copies the inputs of a batch to pinned memory.
-func (p *plan) fill() error {
+func (p *program) fill(w *exec.Work) error {
 	if p.choose != nil {
-		p.choose.fill(p.rank.fed.data, p.rank.machine.choices)
+		p.choose.fill(p.rank.inputsHost.data, p.rank.machine.choices)
 	}
-	for _, f := range p.feeds {
-		to := p.rank.fed.data[f.at : f.at+f.size]
+	for _, f := range p.uploads {
+		to := p.rank.inputsHost.data[f.at : f.at+f.size]
+		in := w.Input(f.name)
 		if f.part == nil {
-			if len(f.in.Data) != f.size {
-				return fmt.Errorf("BUG: input %s has %d bytes, the plan %d", f.in.Name, len(f.in.Data), f.size)
+			if len(in.Data) != f.size {
+				return fmt.Errorf("BUG: input %s has %d bytes, the program %d", f.name, len(in.Data), f.size)
 			}
-			copy(to, f.in.Data)
+			copy(to, in.Data)
 			continue
 		}
-		f.part.Cut(to, f.in.Data, f.cols, f.stride, f.in.Type.DType.Bytes())
+		f.part.Cut(to, in.Data, f.cols, f.stride, in.Type.DType.Bytes())
 	}
 	return nil
 }
 
 // copyIn puts the copies of inputs into the stream.
-func (p *plan) copyIn() error {
-	for _, f := range p.feeds {
+func (p *program) copyIn() error {
+	for _, f := range p.uploads {
 		if f.size == 0 {
 			continue
 		}
-		if err := p.rank.compute.CopyIn(p.rank.inputs.ptr+driver.Ptr(f.at), p.rank.fed.data[f.at:f.at+f.size]); err != nil {
+		if err := p.rank.compute.CopyIn(p.rank.inputs.ptr+driver.Ptr(f.at), p.rank.inputsHost.data[f.at:f.at+f.size]); err != nil {
 			return err
 		}
 	}
@@ -146,12 +142,12 @@ func (p *plan) copyIn() error {
 }
 
 // copyOut puts the copies of outputs into the stream.
-func (p *plan) copyOut() error {
+func (p *program) copyOut() error {
 	for _, o := range p.outputs {
 		if o.size == 0 {
 			continue
 		}
-		if err := p.rank.compute.CopyOut(p.rank.outputs.data[o.at:o.at+o.size], o.from); err != nil {
+		if err := p.rank.compute.CopyOut(p.rank.outputsHost.data[o.at:o.at+o.size], o.from); err != nil {
 			return err
 		}
 	}
@@ -161,23 +157,23 @@ func (p *plan) copyOut() error {
 	return nil
 }
 
-// Output is output i as rank 0 had it after the last step.
-func (m *machine) Output(i int) (kernels.Tensor, error) {
-	r := m.ranks[0]
-	p := r.plans.find(m.last)
-	if p == nil || i >= len(p.outputs) {
-		return kernels.Tensor{}, fmt.Errorf("there is no output %s: there was no step yet, or the last one chose tokens", r.s.Outputs[i].Name)
+// results are the outputs of a step as the first rank had them.
+func (p *program) results() []kernels.Tensor {
+	list := p.rank.machine.results[:0]
+	for i := range p.outputs {
+		o := &p.outputs[i]
+		t := o.tensor
+		data := p.rank.outputsHost.data[o.at : o.at+o.size]
+		switch t.DType {
+		case graph.F32:
+			t.F32 = operand.View[float32](data)
+		case graph.F16, graph.BF16:
+			t.U16 = operand.View[uint16](data)
+		case graph.I32:
+			t.I32 = operand.View[int32](data)
+		}
+		list = append(list, t)
 	}
-	o := &p.outputs[i]
-	t := o.tensor
-	data := r.outputs.data[o.at : o.at+o.size]
-	switch t.DType {
-	case graph.F32:
-		t.F32 = place.View[float32](data)
-	case graph.F16, graph.BF16:
-		t.U16 = place.View[uint16](data)
-	case graph.I32:
-		t.I32 = place.View[int32](data)
-	}
-	return t, nil
+	p.rank.machine.results = list
+	return list
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// batch is the plans of the ranks of one GPU, for one step.
-type batch struct{ plans []*plan }
+// step is the programs of the ranks of one GPU.
+type step struct{ programs []*program }
 
-// captureAfter is how often a plan is issued launch by launch before it is
+// captureAfter is how often a program is issued launch by launch before it is
 // captured: what kernels and libraries do once must not be in the graph.
 const captureAfter = 1
 
-// due reports whether the batch is to be captured now.
-func (b *batch) due() bool {
-	first := b.plans[0]
+// due reports whether the step is to be captured now.
+func (s *step) due() bool {
+	first := s.programs[0]
 	return first.graph == nil && first.used >= captureAfter && first.decodes()
 }
 
-// launch issues the batch: as the graph, where it was captured, else launch by launch.
-func (b *batch) launch(ctx context.Context) error {
-	first := b.plans[0]
+// launch issues the step: as the graph, where it was captured, else launch by launch.
+func (s *step) launch(ctx context.Context) error {
+	first := s.programs[0]
 	first.used++
 	if first.graph == nil {
-		return b.issue(ctx)
+		return s.issue(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stopped before the step: %w", err)
@@ -34,28 +34,28 @@ func (b *batch) launch(ctx context.Context) error {
 	return first.rank.where(first.graph.Launch(first.rank.compute))
 }
 
-// capture makes a graph of the batch, if it is due: all streams hang on rank 0's.
-func (b *batch) capture(ctx context.Context) error {
-	if !b.due() {
+// capture makes a graph of the step, if it is due: all streams hang on rank 0's.
+func (s *step) capture(ctx context.Context) error {
+	if !s.due() {
 		return nil
 	}
-	origin := b.plans[0].rank
+	origin := s.programs[0].rank
 	if err := origin.compute.BeginCapture(); err != nil {
 		return origin.where(err)
 	}
-	err := b.fork()
+	err := s.fork()
 	if err == nil {
-		err = b.issue(ctx)
+		err = s.issue(ctx)
 	}
 	if err == nil {
-		err = b.join()
+		err = s.join()
 	}
 	g, e := origin.compute.EndCapture() // also after an error: the stream is of no use otherwise
 	if err == nil {
 		err = origin.where(e)
 	}
 	if err == nil {
-		b.plans[0].graph = g
+		s.programs[0].graph = g
 	} else if e == nil {
 		_ = g.Close() // err is the one to tell
 	}
@@ -63,15 +63,15 @@ func (b *batch) capture(ctx context.Context) error {
 }
 
 // fork lets the other ranks' streams into the capture.
-func (b *batch) fork() error {
-	origin := b.plans[0].rank
-	if len(b.plans) == 1 {
+func (s *step) fork() error {
+	origin := s.programs[0].rank
+	if len(s.programs) == 1 {
 		return nil
 	}
 	if err := origin.compute.Record(origin.ready); err != nil {
 		return origin.where(err)
 	}
-	for _, p := range b.plans[1:] {
+	for _, p := range s.programs[1:] {
 		if err := p.rank.compute.Wait(origin.ready); err != nil {
 			return p.rank.where(err)
 		}
@@ -81,9 +81,9 @@ func (b *batch) fork() error {
 
 // join brings the other ranks' streams back; their comm streams are joined to
 // them by the schedule.
-func (b *batch) join() error {
-	origin := b.plans[0].rank
-	for _, p := range b.plans[1:] {
+func (s *step) join() error {
+	origin := s.programs[0].rank
+	for _, p := range s.programs[1:] {
 		if err := p.rank.compute.Record(p.rank.ready); err != nil {
 			return p.rank.where(err)
 		}
@@ -94,18 +94,18 @@ func (b *batch) join() error {
 	return nil
 }
 
-// issue puts the work of all ranks into their streams. Ranks take turns between
-// collectives, since what one waits for there must have been put in before.
-func (b *batch) issue(ctx context.Context) error {
-	for _, p := range b.plans {
+// issue puts the work of all ranks into their streams, up to the next collective of
+// one rank after another: what one waits for there must have been put in before.
+func (s *step) issue(ctx context.Context) error {
+	for _, p := range s.programs {
 		if err := p.copyIn(); err != nil {
 			return p.rank.where(err)
 		}
 	}
-	next := make([]int, len(b.plans))
+	next := make([]int, len(s.programs))
 	for {
 		ended := 0
-		for i, p := range b.plans {
+		for i, p := range s.programs {
 			n, err := p.issue(ctx, next[i])
 			if err != nil {
 				return p.rank.where(err)
@@ -114,17 +114,17 @@ func (b *batch) issue(ctx context.Context) error {
 				ended++
 			}
 		}
-		if ended == len(b.plans) {
+		if ended == len(s.programs) {
 			break
 		}
 		if ended > 0 {
-			panic("BUG: ranks do not meet in the same collectives")
+			panic("BUG: ranks do not have the same collectives")
 		}
-		if err := b.meet(next); err != nil {
+		if err := s.collective(next); err != nil {
 			return err
 		}
 	}
-	for _, p := range b.plans {
+	for _, p := range s.programs {
 		if err := p.copyOut(); err != nil {
 			return p.rank.where(err)
 		}
@@ -132,20 +132,20 @@ func (b *batch) issue(ctx context.Context) error {
 	return nil
 }
 
-// meet issues the collective that all ranks have come to.
-func (b *batch) meet(next []int) error {
-	list := make([]*exchange, len(b.plans))
+// collective issues the collective that all ranks have come to.
+func (s *step) collective(next []int) error {
+	list := make([]*collective, len(s.programs))
 	name := ""
-	for i, p := range b.plans {
+	for i, p := range s.programs {
 		a := &p.actions[next[i]]
-		list[i], name = a.meet, a.name
+		list[i], name = a.with, a.name
 		next[i]++
 	}
 	var err error
-	if b.plans[0].rank.machine.nccl {
+	if s.programs[0].rank.machine.nccl {
 		err = list[0].viaNCCL()
 	} else {
-		err = together(list)
+		err = onOneGPU(list)
 	}
 	if err != nil {
 		return fmt.Errorf("%s (%s): %w", name, list[0].op, err)
@@ -155,7 +155,7 @@ func (b *batch) meet(next []int) error {
 
 // issue puts in actions from one on, up to a collective or the end, and says
 // which is next.
-func (p *plan) issue(ctx context.Context, from int) (int, error) {
+func (p *program) issue(ctx context.Context, from int) (int, error) {
 	for i := from; i < len(p.actions); i++ {
 		a := &p.actions[i]
 		if a.kind == lowering.Exchange {

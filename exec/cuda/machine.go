@@ -9,23 +9,22 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
 // machine is the ranks of a model on their GPUs.
 type machine struct {
 	device *Device
-	inputs []*exec.Input
 	gpus   []*gpu
 	ranks  []*rank
 	slots  int
 	room   int   // tokens per slot that caches have room for
-	nccl   bool  // ranks have a GPU each, and meet through NCCL
-	failed error // why they cannot meet any more
+	nccl   bool  // ranks have a GPU each, joined by NCCL
+	failed error // why they cannot take part in collectives any more
 
-	sizes   graph.Sizes // of the step
 	choices []exec.Choice
-	last    planKey             // of the last step that ended well
+	results []kernels.Tensor    // of the last step
 	ran     map[graph.Sizes]int // batches, by their sizes
 }
 
@@ -40,7 +39,7 @@ func (m *machine) each(f func(g *gpu) error) error {
 		return m.gpus[0].do(func() error { return f(m.gpus[0]) })
 	}
 	if err := m.all(f); err != nil {
-		m.failed = fmt.Errorf("%w; the ranks cannot meet any more: close the model and open it again", err)
+		m.failed = fmt.Errorf("%w; the ranks are not joined any more: close the model and open it again", err)
 		return err
 	}
 	return nil
@@ -75,40 +74,38 @@ func (m *machine) abort() {
 }
 
 // Step runs a batch on all ranks.
-func (m *machine) Step(ctx context.Context, z graph.Sizes) error {
-	m.sizes = z
-	key := planKey{sized(z), 0}
-	err := m.run(ctx, func(r *rank) (*plan, error) { return r.plan(key) })
-	if err == nil {
-		m.last = key
-		m.ran[key.z]++
+func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	key := programKey{z: sized(w.Sizes)}
+	if err := m.run(ctx, key, w); err != nil {
+		return nil, err
 	}
-	return err
+	m.ran[key.z]++
+	return m.gpus[0].step.programs[0].results(), nil
 }
 
-// run lets every GPU issue the plans of its ranks, and waits for them.
+// run lets every GPU issue the programs of its ranks, and waits for them.
 //
-// GPUs that meet in collectives all run the step, or none: where one stopped in the
+// GPUs that are joined in collectives all run the step, or none: where one stopped in the
 // middle, the others would wait for it. And none begins before all have what they
 // allocate, load or instantiate: that waits for what runs on the others, which may be
 // a collective that waits for this one.
-func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) error {
+func (m *machine) run(ctx context.Context, key programKey, w *exec.Work) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stopped before the step: %w", err)
 	}
 	if len(m.gpus) > 1 {
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := m.each(func(g *gpu) error { return g.prepare(plan) }); err != nil {
+	if err := m.each(func(g *gpu) error { return g.prepare(key, w) }); err != nil {
 		return err
 	}
 	if m.wantsGraph() {
-		if err := m.each(func(g *gpu) error { return g.next.capture(ctx) }); err != nil {
+		if err := m.each(func(g *gpu) error { return g.step.capture(ctx) }); err != nil {
 			return err
 		}
 	}
 	return m.each(func(g *gpu) error {
-		err := g.next.launch(ctx)
+		err := g.step.launch(ctx)
 		for _, r := range g.ranks { // what was issued runs, whatever happened since
 			if e := r.settle(err != nil); err == nil {
 				err = r.where(e)
@@ -118,20 +115,14 @@ func (m *machine) run(ctx context.Context, plan func(*rank) (*plan, error)) erro
 	})
 }
 
-// prepare finds or makes the plans of the GPU's ranks, and fills in the inputs.
-func (g *gpu) prepare(plan func(*rank) (*plan, error)) error {
-	for moves := -1; moves != g.moves; { // memory only grows, so this ends
-		moves, g.next.plans = g.moves, nil
-		for _, r := range g.ranks {
-			p, err := plan(r)
-			if err != nil {
-				return r.where(err)
-			}
-			g.next.plans = append(g.next.plans, p)
-		}
+// prepare makes the programs of the step, and fills in their inputs.
+func (g *gpu) prepare(key programKey, w *exec.Work) error {
+	var err error
+	if g.step.programs, err = g.programs(key); err != nil {
+		return err
 	}
-	for _, p := range g.next.plans {
-		if err := p.fill(); err != nil {
+	for _, p := range g.step.programs {
+		if err := p.fill(w); err != nil {
 			return p.rank.where(err)
 		}
 	}
@@ -144,7 +135,7 @@ func (m *machine) wantsGraph() bool {
 		return false
 	}
 	for _, g := range m.gpus {
-		if g.next.due() {
+		if g.step.due() {
 			return true
 		}
 	}

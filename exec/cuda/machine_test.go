@@ -13,6 +13,8 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
@@ -91,10 +93,11 @@ func run(t *testing.T, e *exec.Engine) []float32 {
 
 func step(t *testing.T, e *exec.Engine, b []exec.Sequence) []float32 {
 	t.Helper()
-	if err := e.Step(context.Background(), &exec.Batch{Sequences: append([]exec.Sequence(nil), b...)}); err != nil {
+	results, err := e.Step(context.Background(), &exec.Batch{Sequences: append([]exec.Sequence(nil), b...)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := e.Output("logits")
+	l, err := results.Output("logits")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +145,7 @@ func TestMachine(t *testing.T) {
 		t.Run(c.model+"/"+c.strategy, func(t *testing.T) {
 			t.Parallel()
 			m := open(t, c.model, c.ranks, c.strategy)
-			cpu := m.engine(t, nil)
+			cpu := m.engine(t, &cpu.Device{})
 			defer cpu.Close()
 			want := run(t, cpu)
 			seeds := []uint64{uint64(i)}
@@ -187,7 +190,7 @@ func TestRepeats(t *testing.T) {
 // TestBF16: products on tensor cores are near those in f32.
 func TestBF16(t *testing.T) {
 	m := open(t, "mamba-a-bf16", 1, "")
-	cpu := m.engine(t, nil)
+	cpu := m.engine(t, &cpu.Device{})
 	defer cpu.Close()
 	prompt := make([]int, 40)
 	for i := range prompt {
@@ -222,7 +225,7 @@ func first(t *testing.T, e *exec.Engine, prompt []int) []float32 {
 func TestStatesMove(t *testing.T) {
 	for _, name := range []string{"mamba-a", "zamba2"} {
 		one, many := open(t, name, 1, ""), open(t, name, 3, "naive") // which take nothing apart
-		from := one.engine(t, nil)
+		from := one.engine(t, &cpu.Device{})
 		defer from.Close()
 		to := many.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
 		defer to.Close()
@@ -302,7 +305,7 @@ func TestAnyAllocationFails(t *testing.T) {
 		e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: d}})
 		if err == nil {
 			if _, err = e.Alloc(); err == nil {
-				err = e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2}}}})
+				_, err = e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2}}}})
 			}
 			e.Close()
 		}
@@ -326,7 +329,7 @@ func TestLostDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1, 2, 3}}}}
-		if err := e.Step(context.Background(), b); !errors.Is(err, driver.ErrDeviceLost) || !strings.Contains(err.Error(), "rank ") {
+		if _, err := e.Step(context.Background(), b); !errors.Is(err, driver.ErrDeviceLost) || !strings.Contains(err.Error(), "rank ") {
 			t.Errorf("%d GPUs: %v", gpus, err)
 		}
 		if err := e.Reset(0); !errors.Is(err, driver.ErrDeviceLost) {
@@ -339,33 +342,32 @@ func TestLostDevice(t *testing.T) {
 // TestKernelFault: a kernel that reads where nothing is says which, and where.
 func TestKernelFault(t *testing.T) {
 	m := open(t, "mamba-a", 1, "")
-	inputs, machine := bare(t, m.schedules, m, &cuda.Device{Driver: sim.New(sim.Options{})}, 1)
+	work, machine := bare(t, m.schedules, m, &cuda.Device{Driver: sim.New(sim.Options{})}, 1)
 	defer machine.Close()
-	copy(inputs[2].Data, []byte{0, 0, 0, 0x10}) // a row far beyond the batch, which the engine would refuse
-	err := machine.Step(context.Background(), graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1})
+	copy(work.Inputs[2].Data, []byte{0, 0, 0, 0x10}) // a row far beyond the batch, which the engine would refuse
+	_, err := machine.Step(context.Background(), work)
 	if !errors.Is(err, driver.ErrKernelFault) || !strings.Contains(err.Error(), "kernel copy_4") || !strings.Contains(err.Error(), "PTX line") {
 		t.Errorf("%v", err)
 	}
 	t.Log(err)
 }
 
-// bare is a machine without an engine, and its inputs for one token.
-func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device, id byte) ([]*exec.Input, exec.Machine) {
+// bare is a machine without an engine, and work for one token.
+func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device, id byte) (*exec.Work, exec.Machine) {
 	t.Helper()
-	var inputs []*exec.Input
+	w := &exec.Work{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}
 	for _, b := range schedules[0].Buffers {
 		if b.Space == lowering.Input {
-			n := b.Type.Bytes().At(graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1})
-			inputs = append(inputs, &exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, n)})
+			w.Inputs = append(w.Inputs, exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, b.Type.Bytes().At(w.Sizes))})
 		}
 	}
-	inputs[0].Data[0] = id
-	inputs[1].Data[4] = 1 // one token
-	machine, err := d.Open(schedules, m.Tensor, inputs, exec.Options{Slots: 1})
+	w.Inputs[0].Data[0] = id
+	w.Inputs[1].Data[4] = 1 // one token
+	machine, err := d.Open(schedules, comm.Local(len(schedules)), exec.Setup{Tensor: m.Tensor, Slots: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inputs, machine
+	return w, machine
 }
 
 // TestMissingWaits: without any one of the waits that a schedule has, some of 20
@@ -411,16 +413,13 @@ func without(s *lowering.Schedule, i int) *lowering.Schedule {
 // oneToken is the logits of a token, or nil after an error.
 func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, seed uint64) []float32 {
 	t.Helper()
-	_, machine := bare(t, schedules, m, &cuda.Device{Driver: sim.New(sim.Options{Seed: seed})}, 3)
+	work, machine := bare(t, schedules, m, &cuda.Device{Driver: sim.New(sim.Options{Seed: seed})}, 3)
 	defer machine.Close()
-	if err := machine.Step(context.Background(), graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}); err != nil {
+	out, err := machine.Step(context.Background(), work)
+	if err != nil {
 		return nil
 	}
-	out, err := machine.Output(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append([]float32(nil), out.F32...)
+	return append([]float32(nil), out[0].F32...)
 }
 
 // TestCancel: a context that ends stops the step where somebody looks at it next:
@@ -479,7 +478,7 @@ func cancelled(t *testing.T, e *exec.Engine, tokens []int) (looks []string) {
 		if err := e.Reset(0); err != nil {
 			t.Fatal(err)
 		}
-		err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Tokens: tokens}}})
+		_, err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Tokens: tokens}}})
 		if err == nil {
 			return looks
 		}
@@ -525,7 +524,7 @@ func TestChoose(t *testing.T) {
 	m := open(t, "mamba-b", 2, "channel")
 	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
 	defer e.Close()
-	cpu := m.engine(t, nil)
+	cpu := m.engine(t, &cpu.Device{})
 	defer cpu.Close()
 	if cpu.Chooses() || !e.Chooses() {
 		t.Fatal("who chooses?")
@@ -558,15 +557,16 @@ func TestChoose(t *testing.T) {
 		}
 		on := b()
 		on.Choose = []exec.Choice{{}, {Temperature: config.Temperature, TopK: config.TopK, TopP: config.TopP, Uniform: uniform.Uniform()}}
-		if err := e.Step(context.Background(), on); err != nil {
+		results, err := e.Step(context.Background(), on)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for k, id := range e.Chosen() {
+		for k, id := range results.Tokens {
 			if int(id) != want[k] {
 				t.Errorf("step %d: row %d is %d, want %d", i, k, id, want[k])
 			}
 		}
-		if _, err := e.Output("logits"); err == nil {
+		if _, err := results.Output("logits"); err == nil {
 			t.Error("logits travelled")
 		}
 		next = want
@@ -574,10 +574,10 @@ func TestChoose(t *testing.T) {
 	for _, b := range []exec.Batch{
 		{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1}}}, Choose: make([]exec.Choice, 2)},
 	} {
-		if err := e.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "2 choices for 1 wanted rows") {
+		if _, err := e.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "2 choices for 1 wanted rows") {
 			t.Error(err)
 		}
-		if err := cpu.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "does not choose tokens") {
+		if _, err := cpu.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "does not choose tokens") {
 			t.Error(err)
 		}
 	}

@@ -17,7 +17,7 @@ type ncclCall struct {
 	format     driver.Format
 }
 
-// join lets the ranks meet. Each thread has its own error and its own places of the
+// join joins the ranks by NCCL. Each thread has its own error and its own places of the
 // list: ranks have their communicators when all have joined.
 func (m *machine) join() error {
 	id, err := m.device.Driver.UniqueID()
@@ -51,7 +51,7 @@ func (m *machine) join() error {
 
 // viaNCCL issues the collective: its operands are made contiguous, the calls of a
 // variadic one are a group, results are put where they belong.
-func (x *exchange) viaNCCL() error {
+func (x *collective) viaNCCL() error {
 	for i := range x.before {
 		if err := x.rank.put(&x.before[i]); err != nil {
 			return x.rank.where(err)
@@ -68,7 +68,7 @@ func (x *exchange) viaNCCL() error {
 	return nil
 }
 
-func (x *exchange) group() error {
+func (x *collective) group() error {
 	if len(x.calls) == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (x *exchange) group() error {
 
 // most is the largest share of the whole that a rank holds, in elements: shares
 // are padded to it.
-func (x *exchange) most(whole *kernels.Tensor) int {
+func (x *collective) most(whole *kernels.Tensor) int {
 	most := 0
 	for _, part := range x.parts {
 		n := 0
@@ -125,8 +125,8 @@ func (r *rank) stagingBytes(c *call) int64 {
 	return int64(2 * (n + r.s.Ranks*ioAlign) * r.s.Ranks)
 }
 
-// plan works out the calls of NCCL.
-func (x *exchange) plan() error {
+// stage works out the calls of NCCL.
+func (x *collective) stage() error {
 	s := &stager{x: x, at: x.rank.staging.ptr}
 	switch x.op {
 	case "all_reduce":
@@ -143,7 +143,7 @@ func (x *exchange) plan() error {
 
 // stager packs operands into the rank's staging memory.
 type stager struct {
-	x   *exchange
+	x   *collective
 	at  driver.Ptr
 	err error
 }

@@ -26,11 +26,11 @@ type rank struct {
 	arena   memory
 	scratch memory // of kernels, one after another
 	staging memory // of collectives through NCCL
-	inputs  memory // of all inputs, one after another
-	fed     pinned // the same on the host
-	outputs pinned
+	inputs  memory // one after another
 
-	plans *plans
+	inputsHost, outputsHost pinned
+
+	programs *programs
 }
 
 // where names the rank of an error.
@@ -171,15 +171,14 @@ func (r *rank) grow(room int) error {
 			}
 		}
 	}
-	return r.forget()
+	return r.gpu.forget()
 }
 
-// forget drops the plans of all ranks of the GPU, after memory that they name has
-// moved: ranks that share a GPU name each other's.
-func (r *rank) forget() error {
-	r.gpu.moves++
-	for _, s := range r.gpu.ranks {
-		if err := s.plans.clear(); err != nil {
+// forget drops the programs of all ranks of the GPU, after memory that they name has
+// moved.
+func (g *gpu) forget() error {
+	for _, r := range g.ranks {
+		if err := r.programs.clear(); err != nil {
 			return err
 		}
 	}
@@ -190,7 +189,7 @@ func (r *rank) forget() error {
 func (r *rank) close() []error {
 	var errs []error
 	failed := func(err error) { errs = append(errs, err) }
-	failed(r.forget())
+	failed(r.gpu.forget())
 	if r.nccl != nil {
 		failed(r.nccl.Close())
 	}
@@ -203,8 +202,8 @@ func (r *rank) close() []error {
 	for _, m := range []*memory{&r.arena, &r.scratch, &r.staging, &r.inputs} {
 		failed(m.release(r.gpu))
 	}
-	failed(r.fed.release(r.gpu))
-	failed(r.outputs.release(r.gpu))
+	failed(r.inputsHost.release(r.gpu))
+	failed(r.outputsHost.release(r.gpu))
 	for _, e := range append(r.events, r.ready, r.done) {
 		if e != nil {
 			failed(e.Close())

@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
@@ -27,7 +28,7 @@ type Options struct {
 	NoGraphs bool
 }
 
-// Open opens a device; nil is the CPU.
+// Open opens a device.
 func Open(name string, o Options) (exec.Device, error) {
 	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}[o.Math]
 	if !ok {
@@ -37,7 +38,7 @@ func Open(name string, o Options) (exec.Device, error) {
 		if math != kernels.F32 || o.NoGraphs {
 			return nil, fmt.Errorf("math %s and graphs are of CUDA; the cpu computes in f32", o.Math)
 		}
-		return nil, nil
+		return &cpu.Device{}, nil
 	}
 	d, err := Driver(name)
 	if err != nil {

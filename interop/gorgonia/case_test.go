@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
@@ -274,7 +275,7 @@ func (c *opCase) run(set kernels.Set) [][]float32 {
 	s, err := lowering.Lower(g)
 	c.must(err)
 	find := func(name string) (graph.Array, error) { return c.params[name], nil }
-	e, err := exec.New(s, find, exec.Options{Slots: len(c.batch.Sequences), Kernels: set, Workers: 2})
+	e, err := exec.New(s, find, exec.Options{Device: &cpu.Device{Kernels: set, Workers: 2}, Slots: len(c.batch.Sequences)})
 	c.must(err)
 	defer e.Close()
 	for _, q := range c.batch.Sequences {
@@ -287,10 +288,11 @@ func (c *opCase) run(set kernels.Set) [][]float32 {
 			c.must(e.SetState(q.Slot, st.name, float32s(st.before[q.Slot])))
 		}
 	}
-	c.must(e.Step(context.Background(), &c.batch))
+	given, err := e.Step(context.Background(), &c.batch)
+	c.must(err)
 	var results [][]float32
 	for _, o := range g.Outputs {
-		y, err := e.Output(o.Name)
+		y, err := given.Output(o.Name)
 		c.must(err)
 		var all []float32
 		for i := range y.Rows() {

@@ -189,7 +189,7 @@ func Inputs(tensors map[string]*tensor.Dense) (map[string]graph.Array, error) {
 	return inputs, nil
 }
 
-// Tensors finds parameters among tensors, as exec.New and krait.Compile want
+// Tensors finds parameters among tensors, as exec.New and krait.NewEngine want
 // it. Where the graph wants the tensor's format, nothing is copied: the engine
 // reads the tensor's memory for as long as it is used.
 func Tensors(tensors map[string]*tensor.Dense) func(name string) (graph.Array, error) {

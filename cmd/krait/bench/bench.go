@@ -211,17 +211,17 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 	if wanted {
 		r.batch.Choose = r.greedy
 	}
-	err := r.e.Step(ctx, &r.batch)
+	results, err := r.e.Step(ctx, &r.batch)
 	if err != nil || !wanted {
 		return err
 	}
 	if r.greedy != nil {
-		for i, id := range r.e.Chosen() {
+		for i, id := range results.Tokens {
 			r.next[i] = int(id)
 		}
 		return nil
 	}
-	out, err := r.e.Output("logits")
+	out, err := results.Output("logits")
 	for i := 0; err == nil && i < r.o.Batch; i++ {
 		r.next[i], err = r.sample.Next(out.Row(i))
 	}
@@ -232,10 +232,11 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 // before: a state or a token that differed shows here.
 func (r *run) logits(ctx context.Context) (string, error) {
 	r.batch.Choose = nil
-	if err := r.e.Step(ctx, &r.batch); err != nil {
+	results, err := r.e.Step(ctx, &r.batch)
+	if err != nil {
 		return "", err
 	}
-	out, err := r.e.Output("logits")
+	out, err := results.Output("logits")
 	if err != nil {
 		return "", err
 	}

@@ -142,7 +142,8 @@ func (r *runner) step(ctx context.Context, k kind, at int, tokens func(b int) []
 		}
 		batch.Sequences = append(batch.Sequences, q)
 	}
-	if err := r.m.Engine().Step(ctx, &batch); err != nil {
+	results, err := r.m.Engine().Step(ctx, &batch)
+	if err != nil {
 		return err
 	}
 	n := len(batch.Sequences[0].Tokens)
@@ -150,7 +151,7 @@ func (r *runner) step(ctx context.Context, k kind, at int, tokens func(b int) []
 		if q.kind != k || q.value == "" {
 			continue
 		}
-		out, err := r.m.Engine().Output(q.value)
+		out, err := results.Output(q.value)
 		if err != nil {
 			return err
 		}
@@ -160,7 +161,7 @@ func (r *runner) step(ctx context.Context, k kind, at int, tokens func(b int) []
 			}
 		}
 	}
-	logits, err := r.m.Engine().Output("logits")
+	logits, err := results.Output("logits")
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,11 @@
-package exec
+package cpu
 
 import (
-	"context"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -14,9 +15,9 @@ import (
 // of them.
 type rank struct {
 	s       *lowering.Schedule
-	comm    comm
+	comm    comm.Comm
 	pool    *pool
-	wake    chan turn // nil for rank 0, which runs in the caller
+	wake    chan work // nil for the first rank, which runs in the caller
 	slots   int
 	context int      // tokens per slot that caches have room for
 	memory  [][]byte // by buffer: parameters, caches, inputs, constants
@@ -24,43 +25,41 @@ type rank struct {
 	arena   []byte
 	init    []step
 	steps   []step
-	feeds   []feed
-	outputs []place.Operand
+	inputs  []input
+	outputs []operand.Operand
 	sizes   graph.Sizes
 	bound   bool // steps are bound to sizes and to the memory as it is
-}
-
-// turn is what all ranks run at the same time.
-type turn struct {
-	ctx   context.Context
-	init  bool // the steps that are run once
-	sizes graph.Sizes
 }
 
 // step is a step of the schedule with its tensors bound to memory.
 type step struct {
 	*lowering.Step
-	args, results []place.Operand
+	args, results []operand.Operand
 	kernel        kernels.Kernel
 	call          kernels.Call
-	wide          bool // worth more than one worker
-	exchange      exchange
-	done          tally
+	wide          bool            // worth more than one worker
+	collective    comm.Collective // also of a Relayout
+	ran           tally
 }
 
-func newRank(s *lowering.Schedule, tensor func(string) (graph.Array, error), o Options) (*rank, error) {
+func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error) {
 	r := &rank{s: s, slots: o.Slots, context: o.Context, memory: make([][]byte, len(s.Buffers))}
-	if err := r.allocate(tensor); err != nil {
+	if err := r.allocate(o.Tensor); err != nil {
 		return nil, err
 	}
 	var err error
-	if r.init, err = newSteps(s, s.Init, o.Kernels); err != nil {
+	if r.init, err = newSteps(s, s.Init, set); err != nil {
 		return nil, err
 	}
 	for _, out := range s.Outputs {
-		r.outputs = append(r.outputs, place.NewOperand(s, out.Ref))
+		r.outputs = append(r.outputs, operand.New(s, out.Ref))
 	}
-	r.steps, err = newSteps(s, s.Steps, o.Kernels)
+	for i, b := range s.Buffers {
+		if b.Space == lowering.Input {
+			r.inputs = append(r.inputs, newInput(s, i))
+		}
+	}
+	r.steps, err = newSteps(s, s.Steps, set)
 	return r, err
 }
 
@@ -75,10 +74,10 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 		st := step{Step: from}
 		st.call = kernels.Call{Args: make([]kernels.Tensor, len(from.Args)), Results: make([]kernels.Tensor, len(from.Results)), Attrs: from.Attrs}
 		for _, ref := range from.Args {
-			st.args = append(st.args, place.NewOperand(s, ref))
+			st.args = append(st.args, operand.New(s, ref))
 		}
 		for _, ref := range from.Results {
-			st.results = append(st.results, place.NewOperand(s, ref))
+			st.results = append(st.results, operand.New(s, ref))
 		}
 		if from.Kind == lowering.Launch {
 			k, ok := set[from.Op.Name]
@@ -87,7 +86,7 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 			}
 			st.kernel = k
 		} else {
-			st.exchange = newExchange(s, from, &st.call)
+			st.collective = comm.Of(s, from, &st.call)
 		}
 		out = append(out, st)
 	}
@@ -115,33 +114,34 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 	return nil
 }
 
-// take runs a turn. An error or a panic stops the other ranks, too.
-func (r *rank) take(t turn) {
+// run runs the steps of a batch, or those that are run once. An error or a panic
+// stops the other ranks, too.
+func (r *rank) run(w work) {
+	r.comm.Begin()
 	var at *step
 	defer func() {
 		if p := recover(); p != nil {
-			r.comm.stop(r.where(at, fmt.Errorf("BUG: %v", p)))
+			r.comm.Stop(r.where(at, fmt.Errorf("BUG: %v", p)))
 		}
 	}()
-	steps := r.steps
-	if t.init {
-		steps = r.init
+	steps := r.init
+	if w.batch == nil {
+		r.bindAll(steps)
+	} else {
+		steps = r.steps
+		r.prepare(w.batch)
 	}
-	r.prepare(t, steps)
 	for i := range steps {
 		at = &steps[i]
-		err := t.ctx.Err()
-		if err != nil {
-			err = fmt.Errorf("stopped before %s: %w", at.Name, err)
-		} else if !r.comm.stopped() {
-			if err = r.do(at); err != nil {
-				err = r.where(at, err)
-			}
+		if r.comm.Stopped() {
+			return
 		}
-		if err != nil {
-			r.comm.stop(err)
+		if err := w.ctx.Err(); err != nil {
+			r.comm.Stop(fmt.Errorf("stopped before %s: %w", at.Name, err))
+			return
 		}
-		if err != nil || r.comm.stopped() {
+		if err := r.do(at); err != nil {
+			r.comm.Stop(r.where(at, err))
 			return
 		}
 	}
@@ -163,12 +163,26 @@ func (r *rank) do(st *step) error {
 	case lowering.Launch:
 		return r.pool.run(&st.kernel, &st.call, st.wide)
 	case lowering.Relayout:
-		st.exchange.relayout()
+		r.relayout(st)
 		return nil
 	}
-	if err := st.exchange.run(r.comm); err != nil {
+	if err := r.comm.Run(&st.collective); err != nil {
 		return err
 	}
-	st.done.count(st)
+	st.ran.count(st)
 	return nil
+}
+
+// relayout keeps the rank's part of a whole value, or makes the term of a rank
+// that is not the first: zeros.
+func (r *rank) relayout(st *step) {
+	from, to := &st.collective.Args[0], &st.collective.Results[0]
+	if st.Results[0].Type.Layout.Kind == graph.Partial {
+		clear(to.F32)
+		clear(to.U16)
+		return
+	}
+	st.collective.Parts[r.s.Rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+		to.Copy(partRow*to.Stride+part, from, row*from.Stride+whole, n)
+	})
 }

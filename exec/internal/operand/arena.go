@@ -1,4 +1,4 @@
-package place
+package operand
 
 import (
 	"github.com/krait-ml/krait/graph"

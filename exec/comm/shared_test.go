@@ -1,6 +1,7 @@
-package exec
+package comm
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -28,21 +29,39 @@ func valueAt(t *kernels.Tensor, row, col int) float32 {
 }
 
 // collectively runs f on all ranks at the same time.
-func collectively(t *testing.T, ranks int, f func(c comm, rank int) error) {
+func collectively(t *testing.T, ranks int, f func(c Comm, rank int) error) {
 	t.Helper()
-	meet := newRendezvous(ranks)
+	world := Local(ranks)
 	var wg sync.WaitGroup
+	errs := make([]error, ranks)
 	for r := range ranks {
 		wg.Go(func() {
-			if err := f(&shared{rendezvous: meet, rank: r}, r); err != nil {
-				meet.stop(err)
+			c, err := world.Join(r)
+			if err != nil {
+				errs[r] = err
+				return
 			}
+			c.Begin()
+			if err := f(c, r); err != nil {
+				c.Stop(err)
+			}
+			errs[r] = c.Err()
 		})
 	}
 	wg.Wait()
-	if err := meet.failure(); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// op is a collective of the table.
+func op(name string) *graph.Op {
+	for _, o := range graph.Ops() {
+		if o.Name == name {
+			return o
+		}
+	}
+	panic(name)
 }
 
 // round is the value in the format, by another way than kernels.Round.
@@ -64,18 +83,18 @@ func TestAllReduce(t *testing.T) {
 	for _, ranks := range []int{2, 3, 4, 8} {
 		for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
 			for _, acc32 := range []bool{false, true} {
-				x := make([]exchange, ranks)
+				x := make([]Collective, ranks)
 				terms := make([][]float32, ranks)
 				for r := range x {
 					terms[r] = make([]float32, rows*cols)
 					for i := range terms[r] {
 						terms[r][i] = round(d, float32(rng.NormFloat64()))
 					}
-					x[r].acc32 = acc32
-					x[r].args = []kernels.Tensor{tensorOf(d, rows, cols, terms[r]), tensorOf(graph.F32, 1, 2, []float32{float32(r), 1})}
-					x[r].results = []kernels.Tensor{x[r].args[0], tensorOf(graph.F32, 1, 2, []float32{7, 7})}
+					x[r].Op, x[r].F32 = op("all_reduce"), acc32
+					x[r].Args = []kernels.Tensor{tensorOf(d, rows, cols, terms[r]), tensorOf(graph.F32, 1, 2, []float32{float32(r), 1})}
+					x[r].Results = []kernels.Tensor{x[r].Args[0], tensorOf(graph.F32, 1, 2, []float32{7, 7})}
 				}
-				collectively(t, ranks, func(c comm, r int) error { return c.allReduce(&x[r]) })
+				collectively(t, ranks, func(c Comm, r int) error { return c.Run(&x[r]) })
 				for i := range rows * cols {
 					exact, each := float32(0), float32(0)
 					for r := range ranks {
@@ -90,13 +109,13 @@ func TestAllReduce(t *testing.T) {
 						differ++
 					}
 					for r := range ranks {
-						if got := valueAt(&x[r].results[0], i/cols, i%cols); got != want {
+						if got := valueAt(&x[r].Results[0], i/cols, i%cols); got != want {
 							t.Fatalf("%d ranks, %s, acc32 %v: element %d is %g on rank %d, want %g", ranks, d, acc32, i, got, r, want)
 						}
 					}
 				}
 				for r := range ranks {
-					if a, b := valueAt(&x[r].results[1], 0, 0), valueAt(&x[r].results[1], 0, 1); a != float32(ranks*(ranks-1)/2) || b != float32(ranks) {
+					if a, b := valueAt(&x[r].Results[1], 0, 0), valueAt(&x[r].Results[1], 0, 1); a != float32(ranks*(ranks-1)/2) || b != float32(ranks) {
 						t.Fatalf("%d ranks: the second value is %g %g on rank %d", ranks, a, b, r)
 					}
 				}
@@ -143,19 +162,19 @@ func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 	for r := range ranks {
 		parts = append(parts, graph.PiecesOf(typ, ranks, r))
 	}
-	collectively(t, ranks, func(c comm, r int) error {
+	collectively(t, ranks, func(c Comm, r int) error {
 		local := typ.Local(ranks, r).Dims
-		scatter := exchange{parts: parts, args: []kernels.Tensor{tensorOf(typ.DType, rows, cols, values)}}
-		scatter.results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), graph.RowElems(local), zeros)}
-		if err := c.reduceScatter(&scatter); err != nil {
+		scatter := Collective{Op: op("reduce_scatter"), Parts: parts, Args: []kernels.Tensor{tensorOf(typ.DType, rows, cols, values)}}
+		scatter.Results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), graph.RowElems(local), zeros)}
+		if err := c.Run(&scatter); err != nil {
 			return err
 		}
-		gather := exchange{parts: parts, args: scatter.results, results: []kernels.Tensor{tensorOf(typ.DType, rows, cols, zeros)}}
-		if err := c.allGather(&gather); err != nil {
+		gather := Collective{Op: op("all_gather"), Parts: parts, Args: scatter.Results, Results: []kernels.Tensor{tensorOf(typ.DType, rows, cols, zeros)}}
+		if err := c.Run(&gather); err != nil {
 			return err
 		}
 		for i, v := range values {
-			if got := valueAt(&gather.results[0], i/cols, i%cols); got != float32(ranks)*v {
+			if got := valueAt(&gather.Results[0], i/cols, i%cols); got != float32(ranks)*v {
 				return fmt.Errorf("element %d is %g, want %g", i, got, float32(ranks)*v)
 			}
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-func keyOf(n int) planKey { return planKey{z: graph.Sizes{Tokens: int64(n)}} }
+func keyOf(n int) programKey { return programKey{z: graph.Sizes{Tokens: int64(n)}} }
 
-// use finds a plan, or makes it, as a rank does; and says which.
-func (l *plans) use(t *testing.T, n int) (made bool) {
+// use finds a program, or makes it, as a rank does; and says which.
+func (l *programs) use(t *testing.T, n int) (made bool) {
 	t.Helper()
 	if l.find(keyOf(n)) != nil {
 		return false
@@ -19,16 +19,16 @@ func (l *plans) use(t *testing.T, n int) (made bool) {
 	if err := l.makeRoom(); err != nil {
 		t.Fatal(err)
 	}
-	l.put(&plan{key: keyOf(n)})
+	l.put(&program{key: keyOf(n)})
 	return true
 }
 
-// TestPlansOrder: the plan that was not used for the longest time goes, whichever way
+// TestProgramsOrder: the program that was not used for the longest time goes, whichever way
 // the others were used; compared with a list kept in that order.
-func TestPlansOrder(t *testing.T) {
+func TestProgramsOrder(t *testing.T) {
 	for _, most := range []int{2, 3, 7} {
 		r := rand.New(rand.NewPCG(1, uint64(most)))
-		l := newPlans(most)
+		l := newPrograms(most)
 		var want []int // the last used at the end
 		for step := range 500 {
 			n := r.IntN(2 * most)
@@ -48,7 +48,7 @@ func TestPlansOrder(t *testing.T) {
 				}
 			}
 			if len(l.byKey) != len(want) {
-				t.Fatalf("%d kept, step %d: %d plans, want %v", most, step, len(l.byKey), want)
+				t.Fatalf("%d kept, step %d: %d programs, want %v", most, step, len(l.byKey), want)
 			}
 		}
 		if err := l.clear(); err != nil || len(l.byKey) != 0 {
@@ -57,20 +57,20 @@ func TestPlansOrder(t *testing.T) {
 	}
 }
 
-// TestPlansDoNotThrash: sizes that come again keep their plans, however many come
+// TestProgramsDoNotThrash: sizes that come again keep their programs, however many come
 // once in between.
-func TestPlansDoNotThrash(t *testing.T) {
-	l := newPlans(maxPlans)
+func TestProgramsDoNotThrash(t *testing.T) {
+	l := newPrograms(maxPrograms)
 	made := 0
-	for i := range 20 * maxPlans {
-		for n := range maxPlans / 2 {
+	for i := range 20 * maxPrograms {
+		for n := range maxPrograms / 2 {
 			if l.use(t, n) {
 				made++
 			}
 		}
 		l.use(t, 1000+i)
 	}
-	if made != maxPlans/2 {
-		t.Errorf("%d plans were made for %d sizes that come again", made, maxPlans/2)
+	if made != maxPrograms/2 {
+		t.Errorf("%d programs were made for %d sizes that come again", made, maxPrograms/2)
 	}
 }

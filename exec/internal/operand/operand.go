@@ -1,6 +1,6 @@
-// Package place works out where the tensors of a schedule lie for a batch.
+// Package operand works out where the tensors of a schedule lie for a batch.
 // Devices share it.
-package place
+package operand
 
 import (
 	"github.com/krait-ml/krait/graph"
@@ -17,8 +17,8 @@ type Operand struct {
 	cache          bool      // it has a row per slot and token
 }
 
-// NewOperand is what is the same for every batch.
-func NewOperand(s *lowering.Schedule, ref lowering.Ref) Operand {
+// New is what is the same for every batch.
+func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
 	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
 	o.Stride = ref.Stride

@@ -7,7 +7,7 @@ import (
 )
 
 // exchange is one rank's side of a collective.
-type exchange struct {
+type collective struct {
 	rank          *rank
 	op, name      string
 	args, results []kernels.Tensor
@@ -19,30 +19,30 @@ type exchange struct {
 	calls         []ncclCall
 }
 
-func (r *rank) exchange(c *call) (*exchange, error) {
-	x := &exchange{rank: r, op: c.step.Op.Name, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
+func (r *rank) collective(c *call) (*collective, error) {
+	x := &collective{rank: r, op: c.step.Op.Name, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
 	sharded := c.step.Results[0].Type
-	if x.op == "all_gather" {
+	if c.step.Args[0].Type.Layout.Kind == graph.Sharded {
 		sharded = c.step.Args[0].Type
 	}
 	for i := range r.s.Ranks {
 		x.parts = append(x.parts, graph.PiecesOf(sharded, r.s.Ranks, i))
 	}
 	if r.machine.nccl {
-		return x, x.plan()
+		return x, x.stage()
 	}
 	return x, nil
 }
 
-// together issues a collective of ranks that share a GPU: all wait until every
+// onOneGPU issues a collective of ranks that share a GPU: all wait until every
 // rank's operands are there, kernels add or copy them, and all wait until nobody
 // reads them any more.
-func together(list []*exchange) error {
+func onOneGPU(list []*collective) error {
 	work, err := list[0].shared(list)
 	if err != nil {
 		return err
 	}
-	if err := everyoneWaits(list, func(r *rank) error { return r.comm.Record(r.ready) }, func(r, of *rank) error { return r.comm.Wait(of.ready) }); err != nil {
+	if err := eachWaits(list, func(r *rank) error { return r.comm.Record(r.ready) }, func(r, of *rank) error { return r.comm.Wait(of.ready) }); err != nil {
 		return err
 	}
 	for i, actions := range work {
@@ -52,11 +52,11 @@ func together(list []*exchange) error {
 			}
 		}
 	}
-	return everyoneWaits(list, func(r *rank) error { return r.comm.Record(r.done) }, func(r, of *rank) error { return r.comm.Wait(of.done) })
+	return eachWaits(list, func(r *rank) error { return r.comm.Record(r.done) }, func(r, of *rank) error { return r.comm.Wait(of.done) })
 }
 
-// everyoneWaits lets the comm stream of every rank wait for that of every other.
-func everyoneWaits(list []*exchange, record func(r *rank) error, wait func(r, of *rank) error) error {
+// eachWaits lets the comm stream of every rank wait for that of every other.
+func eachWaits(list []*collective, record func(r *rank) error, wait func(r, of *rank) error) error {
 	for _, x := range list {
 		if err := record(x.rank); err != nil {
 			return x.rank.where(err)
@@ -76,7 +76,7 @@ func everyoneWaits(list []*exchange, record func(r *rank) error, wait func(r, of
 
 // shared is what each rank launches in a collective of ranks that share a GPU;
 // it is worked out once, and kept with rank 0's side.
-func (x *exchange) shared(list []*exchange) ([][]action, error) {
+func (x *collective) shared(list []*collective) ([][]action, error) {
 	if x.work != nil {
 		return x.work, nil
 	}
@@ -94,7 +94,7 @@ func (x *exchange) shared(list []*exchange) ([][]action, error) {
 	return work, nil
 }
 
-func (x *exchange) sharedLaunches(i int, list []*exchange) ([]kernels.Launch, error) {
+func (x *collective) sharedLaunches(i int, list []*collective) ([]kernels.Launch, error) {
 	switch x.op {
 	case "all_reduce":
 		if i > 0 {
@@ -125,7 +125,7 @@ func (x *exchange) sharedLaunches(i int, list []*exchange) ([]kernels.Launch, er
 	return out, nil
 }
 
-func sumAll(list []*exchange) ([]kernels.Launch, error) {
+func sumAll(list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
 	for k := range list[0].args {
 		var args, results []kernels.Tensor

@@ -1,27 +1,28 @@
-package exec
+package cpu
 
 import (
 	"math/bits"
 	"unsafe"
 
-	"github.com/krait-ml/krait/exec/internal/place"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
 // bind lets o be what it means for the current batch.
-func (r *rank) bind(o *place.Operand) {
+func (r *rank) bind(o *operand.Operand) {
 	o.Resize(r.sizes, r.slots, r.context)
 	data := r.bytesOf(o.Buffer)
 	switch o.DType {
 	case graph.F32:
-		o.F32 = place.View[float32](data)
+		o.F32 = operand.View[float32](data)
 		o.F32 = o.F32[min(o.Offset, len(o.F32)):]
 	case graph.F16, graph.BF16:
-		o.U16 = place.View[uint16](data)
+		o.U16 = operand.View[uint16](data)
 		o.U16 = o.U16[min(o.Offset, len(o.U16)):]
 	case graph.I32:
-		o.I32 = place.View[int32](data)
+		o.I32 = operand.View[int32](data)
 		o.I32 = o.I32[min(o.Offset, len(o.I32)):]
 	}
 }
@@ -55,22 +56,18 @@ func like(a, b graph.Sizes) bool {
 
 // prepare takes the inputs, makes the arena large enough for the batch, and
 // binds the steps. For a batch of the same sizes as the last there is little to do.
-func (r *rank) prepare(t turn, steps []step) {
-	if t.init {
-		r.bindAll(steps)
+func (r *rank) prepare(w *exec.Work) {
+	for i := range r.inputs {
+		r.take(&r.inputs[i], w.Input(r.inputs[i].Name))
+	}
+	if r.bound && like(r.sizes, w.Sizes) {
 		return
 	}
-	for i := range r.feeds {
-		r.feed(&r.feeds[i])
-	}
-	if r.bound && like(r.sizes, t.sizes) {
-		return
-	}
-	r.sizes, r.bound = t.sizes, true
-	if need := place.Arena(r.s, r.sizes); need > int64(len(r.arena)) {
+	r.sizes, r.bound = w.Sizes, true
+	if need := operand.Arena(r.s, r.sizes); need > int64(len(r.arena)) {
 		r.arena = make([]byte, need)
 	}
-	r.bindAll(steps)
+	r.bindAll(r.steps)
 }
 
 // bytesOf is the memory of a buffer for the current batch.
@@ -79,10 +76,10 @@ func (r *rank) bytesOf(id int) []byte {
 	switch {
 	case b.Space == lowering.State:
 		return r.states[b.Offset:]
-	case !place.InArena(b):
+	case !operand.InArena(b):
 		return r.memory[id]
 	}
-	at, n := place.At(r.s, b, r.sizes)
+	at, n := operand.At(r.s, b, r.sizes)
 	if at+n > int64(len(r.arena)) {
 		return nil // no batch has been run yet
 	}

@@ -1,4 +1,4 @@
-package exec
+package cpu
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // pool shares the units of a kernel among goroutines that live as long as the
-// engine, so that a launch allocates nothing.
+// machine, so that a launch allocates nothing.
 type pool struct {
 	workers int // with the caller
 	wake    chan struct{}

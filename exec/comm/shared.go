@@ -1,0 +1,103 @@
+package comm
+
+import (
+	"sync/atomic"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+// shared is the comm of a rank whose memory the others can reach: what a rank
+// posts stays as it is until all have arrived a second time.
+type shared struct {
+	*rendezvous
+	rank, ranks int
+	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
+	acc, term   [256]float32 // sums under way
+}
+
+// Run posts the rank's side and waits for the others; all may then read what is
+// posted, until they have arrived a second time.
+func (c *shared) Run(x *Collective) error {
+	c.posted[c.rank] = x
+	if err := c.wait(); err != nil {
+		return err
+	}
+	switch x.Op.Name {
+	case "all_reduce":
+		c.allReduce(x)
+	case "all_gather":
+		c.allGather(x)
+	case "reduce_scatter":
+		c.reduceScatter(x)
+	default:
+		panic("BUG: ranks that share memory do not know " + x.Op.Name)
+	}
+	return c.wait()
+}
+
+// allReduce: each rank sums its part of the elements and writes the result to
+// all, so that all have the same bits.
+func (c *shared) allReduce(x *Collective) {
+	for i := range x.Args {
+		y := &x.Args[i]
+		elems := y.Rows() * y.Cols
+		end := (c.rank + 1) * elems / c.ranks
+		for at := c.rank * elems / c.ranks; at < end; {
+			row, col := at/y.Cols, at%y.Cols
+			n := min(end-at, y.Cols-col)
+			c.sum(i, row, col, n, func(col int, sum []float32) {
+				for _, p := range c.posted {
+					to := &p.Results[i]
+					to.Write(row*to.Stride+col, sum)
+				}
+			})
+			at += n
+		}
+	}
+}
+
+// reduceScatter: each rank sums what it keeps.
+func (c *shared) reduceScatter(x *Collective) {
+	from, to := &x.Args[0], &x.Results[0]
+	x.Parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+		c.sum(0, row, whole, n, func(col int, sum []float32) {
+			to.Write(partRow*to.Stride+part+col-whole, sum)
+		})
+	})
+}
+
+// allGather: each rank copies the parts of all.
+func (c *shared) allGather(x *Collective) {
+	to := &x.Results[0]
+	for r, p := range c.posted {
+		from := &p.Args[0]
+		x.Parts[r].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
+			to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
+		})
+	}
+}
+
+// sum adds n elements of operand i of all ranks, rank 0 first, some at a time.
+// They are added in the format in which they travel, or in f32.
+func (c *shared) sum(i, row, col, n int, put func(col int, sum []float32)) {
+	for end := col + n; col < end; col += len(c.acc) {
+		a := c.acc[:min(len(c.acc), end-col)]
+		for r, p := range c.posted {
+			t := &p.Args[i]
+			at := row*t.Stride + col
+			if r == 0 {
+				t.Read(a, at)
+				continue
+			}
+			b := c.term[:len(a)]
+			t.Read(b, at)
+			for k, v := range b {
+				a[k] += v
+			}
+			if !p.F32 {
+				kernels.Round(t.DType, a)
+			}
+		}
+		put(col, a)
+	}
+}

@@ -1,0 +1,52 @@
+// Package cpu runs schedules in this process: each rank is a goroutine, and its
+// kernels are shared by workers.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Device is this process, for [exec.Options]. The zero value is a good start.
+type Device struct {
+	Kernels kernels.Set // nil: the fast kernels of package kernels/cpu
+	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
+}
+
+// Open makes the ranks; their weights stay where the checkpoint has them.
+func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
+	set, workers := d.Kernels, d.Workers
+	if set == nil {
+		set = cpu.Kernels
+	}
+	if workers < 0 {
+		return nil, fmt.Errorf("%d workers; at least 1 is needed, and 0 is one for each processor", workers)
+	}
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	m := &machine{}
+	for _, s := range local {
+		r, err := newRank(s, set, &o)
+		if err != nil {
+			return nil, err
+		}
+		if r.comm, err = world.Join(s.Rank); err != nil {
+			return nil, err
+		}
+		m.ranks = append(m.ranks, r)
+	}
+	m.start(workers)
+	if err := m.run(work{ctx: context.Background()}); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}

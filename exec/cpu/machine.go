@@ -1,0 +1,146 @@
+package cpu
+
+import (
+	"context"
+	"sync"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// machine has a goroutine per rank that lives as long as the machine (the first rank
+// is the caller of Step). It takes the steps of both streams in the order in
+// which the schedule lists them, which is one of the orders that its events allow.
+type machine struct {
+	ranks   []*rank        // of this process
+	done    sync.WaitGroup // the ranks' parts of a step
+	live    sync.WaitGroup // all goroutines
+	outputs []kernels.Tensor
+}
+
+// work is what all ranks run at the same time: a batch, or where that is nil what is
+// run once.
+type work struct {
+	ctx   context.Context
+	batch *exec.Work
+}
+
+// start starts the goroutines of the ranks and of their workers.
+func (m *machine) start(workers int) {
+	for i, r := range m.ranks {
+		r.pool = newPool(max(1, workers/len(m.ranks)), &m.live)
+		if i == 0 {
+			continue
+		}
+		r.wake = make(chan work, 1)
+		m.live.Go(func() {
+			for w := range r.wake {
+				r.run(w)
+				m.done.Done()
+			}
+		})
+	}
+}
+
+// run lets all ranks run, and returns the error of the one that failed first.
+func (m *machine) run(w work) error {
+	others := m.ranks[1:]
+	m.done.Add(len(others))
+	for _, r := range others {
+		r.wake <- w
+	}
+	m.ranks[0].run(w)
+	m.done.Wait()
+	return m.ranks[0].comm.Err()
+}
+
+// Step runs a batch on all ranks. The outputs are where the first rank has them.
+func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	if err := m.run(work{ctx, w}); err != nil {
+		return nil, err
+	}
+	m.outputs = m.outputs[:0]
+	r := m.ranks[0]
+	for i := range r.outputs {
+		r.bind(&r.outputs[i])
+		m.outputs = append(m.outputs, r.outputs[i].Tensor)
+	}
+	return m.outputs, nil
+}
+
+// Close stops the goroutines and returns when they have ended.
+func (m *machine) Close() {
+	for _, r := range m.ranks {
+		r.pool.close()
+		if r.wake != nil {
+			close(r.wake)
+		}
+	}
+	m.live.Wait()
+}
+
+// Clear makes the states of a slot zero.
+func (m *machine) Clear(slot int) error {
+	for _, r := range m.ranks {
+		n := r.s.Bytes[lowering.State]
+		clear(r.states[int64(slot)*n:][:n])
+	}
+	return nil
+}
+
+// Read copies out of states, or a cache.
+func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
+	if len(to) > 0 { // of a sequence without tokens there are no rows, and may be no memory
+		copy(to, m.kept(rank, buffer)[at:])
+	}
+	return nil
+}
+
+// Write copies into states, or a cache.
+func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
+	if len(from) > 0 {
+		copy(m.kept(rank, buffer)[at:], from)
+	}
+	return nil
+}
+
+// kept is the memory that a buffer is in: that of all states, or a cache.
+func (m *machine) kept(rank, buffer int) []byte {
+	r := m.ranks[rank-m.ranks[0].s.Rank]
+	if r.s.Buffers[buffer].Space == lowering.State {
+		return r.states
+	}
+	return r.memory[buffer]
+}
+
+// Room is the caches' room per slot.
+func (m *machine) Room() int { return m.ranks[0].context }
+
+// Grow moves the caches to larger memory.
+func (m *machine) Grow(room int) error {
+	for _, r := range m.ranks {
+		r.grow(room)
+	}
+	return nil
+}
+
+// Collectives counts as they ran, since Open or ResetCounts.
+func (m *machine) Collectives() []exec.CollectiveCount {
+	var out []exec.CollectiveCount
+	for _, st := range m.ranks[0].steps {
+		if st.Kind == lowering.Exchange {
+			out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
+		}
+	}
+	return out
+}
+
+// ResetCounts lets Collectives count from 0 again.
+func (m *machine) ResetCounts() {
+	for _, r := range m.ranks {
+		for i := range r.steps {
+			r.steps[i].ran = tally{}
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package cpu
+
+import "github.com/krait-ml/krait/graph"
+
+// tally counts what a collective moved, by the tensors that it ran on: the plan is
+// held against it.
+type tally struct {
+	calls        int
+	elems, bytes int64
+}
+
+func (t *tally) count(st *step) {
+	t.calls++
+	tensors := st.call.Args
+	if st.Args[0].Type.Layout.Kind == graph.Sharded {
+		tensors = st.call.Results
+	}
+	for i := range tensors {
+		n := int64(tensors[i].Rows() * tensors[i].Cols)
+		t.elems += n
+		t.bytes += n * int64(tensors[i].DType.Bytes())
+	}
+}

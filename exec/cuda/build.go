@@ -1,0 +1,198 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// builder makes a program.
+type builder struct {
+	*program
+	r     *rank
+	z     graph.Sizes
+	calls []call
+}
+
+// call is a step with its tensors.
+type call struct {
+	step *lowering.Step
+	on   kernels.Call
+}
+
+// programs finds or makes the programs of the GPU's ranks. All of them have their
+// memory before any is made: programs hold addresses, of each other's memory as well.
+func (g *gpu) programs(key programKey) ([]*program, error) {
+	known := true
+	for _, r := range g.ranks {
+		known = known && r.programs.find(key) != nil
+	}
+	if !known {
+		if err := g.reserve(key); err != nil {
+			return nil, err
+		}
+	}
+	var list []*program
+	for _, r := range g.ranks {
+		p, err := r.program(key)
+		if err != nil {
+			return nil, r.where(err)
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// reserve makes the memory of all ranks large enough for a program. If some of it
+// moves, older programs are of no use.
+func (g *gpu) reserve(key programKey) error {
+	moved := false
+	for _, r := range g.ranks {
+		m, err := r.reserve(r.needs(key))
+		if err != nil {
+			return r.where(err)
+		}
+		moved = moved || m
+	}
+	if moved {
+		return g.forget()
+	}
+	return nil
+}
+
+// program finds a rank's program, or makes it, for which there is memory.
+func (r *rank) program(key programKey) (*program, error) {
+	if p := r.programs.find(key); p != nil {
+		return p, nil
+	}
+	if err := r.programs.makeRoom(); err != nil {
+		return nil, err
+	}
+	p, err := r.build(key)
+	if err == nil && !key.once {
+		r.programs.put(p)
+	}
+	return p, err
+}
+
+// newBuilder works out the tensors of a program, where memory is now.
+func (r *rank) newBuilder(key programKey) *builder {
+	b := &builder{program: &program{rank: r, key: key}, r: r, z: key.z}
+	steps := r.s.Steps
+	if key.once {
+		steps = r.s.Init
+	}
+	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
+	for i := range steps {
+		c := call{step: &steps[i], on: kernels.Call{Attrs: steps[i].Attrs, Options: options}}
+		for _, ref := range c.step.Args {
+			c.on.Args = append(c.on.Args, r.tensor(ref, b.z))
+		}
+		for _, ref := range c.step.Results {
+			c.on.Results = append(c.on.Results, r.tensor(ref, b.z))
+		}
+		b.calls = append(b.calls, c)
+	}
+	return b
+}
+
+func (r *rank) build(key programKey) (*program, error) {
+	b := r.newBuilder(key)
+	for i := range b.calls {
+		if err := b.add(&b.calls[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.calls[i].step.Name, err)
+		}
+	}
+	if key.once {
+		return b.program, nil
+	}
+	if key.choose > 0 && r.s.Rank == 0 {
+		if err := b.chooseTokens(key.choose - 1); err != nil {
+			return nil, err
+		}
+	}
+	b.io()
+	return b.program, nil
+}
+
+func (b *builder) kernel(c *call) kernels.Kernel {
+	k, ok := kernels.Kernels[c.step.Op.Name]
+	if !ok {
+		panic("BUG: CUDA has no kernel for " + c.step.Op.Name)
+	}
+	return k
+}
+
+// tensor is where a tensor lies for a batch.
+func (r *rank) tensor(ref lowering.Ref, z graph.Sizes) kernels.Tensor {
+	o := operand.New(r.s, ref)
+	o.Resize(z, r.machine.slots, r.machine.room)
+	b := &r.s.Buffers[ref.Buffer]
+	base := r.memory[ref.Buffer]
+	switch {
+	case operand.InArena(b):
+		at, _ := operand.At(r.s, b, z)
+		base = r.arena.ptr + driver.Ptr(at)
+	case b.Space == lowering.State:
+		base = r.states + driver.Ptr(b.Offset)
+	case b.Space == lowering.Input:
+		base = r.inputs.ptr + driver.Ptr(r.inputAt(ref.Buffer, z))
+	}
+	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
+}
+
+// add appends what a step issues.
+func (b *builder) add(c *call) error {
+	switch c.step.Kind {
+	case lowering.Record, lowering.Wait:
+		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
+		return nil
+	case lowering.Exchange:
+		x, err := b.r.collective(c)
+		if err != nil {
+			return err
+		}
+		b.actions = append(b.actions, action{kind: lowering.Exchange, stream: lowering.Comm, name: c.step.Name, with: x})
+		return nil
+	case lowering.Relayout:
+		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
+	}
+	if c.on.Results[0].Rows() == 0 || c.on.Results[0].Cols == 0 {
+		return nil
+	}
+	c.on.Scratch = uint64(b.r.scratch.ptr)
+	if g := b.product(c); g != nil {
+		return b.gemm(c, g)
+	}
+	list, err := b.kernel(c).Launches(&c.on)
+	if err != nil {
+		return err
+	}
+	return b.launches(c.step.Name, c.step.Stream, list)
+}
+
+// launches appends launches of kernels.
+func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch) error {
+	more, err := b.r.actions(name, s, list)
+	b.actions = append(b.actions, more...)
+	return err
+}
+
+// actions are launches of kernels as actions.
+func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([]action, error) {
+	var out []action
+	for i := range list {
+		l := &list[i]
+		f, err := r.gpu.function(l)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, action{kind: lowering.Launch, stream: s, name: name, fn: f,
+			config: driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params}})
+	}
+	return out, nil
+}

@@ -1,0 +1,73 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// needs is the memory that a program of a rank needs, in bytes.
+type needs struct {
+	arena           int64
+	inputs, outputs int   // on the host; inputs are on the device, too
+	scratch         int64 // of kernels, one after another
+	staging         int64 // of collectives
+	gemm            bool  // there are products for cuBLAS
+}
+
+// needs works out what a program needs. It depends on the sizes of tensors, not on
+// where they are.
+func (r *rank) needs(key programKey) needs {
+	var n needs
+	if !key.once {
+		n.arena = operand.Arena(r.s, key.z)
+		n.inputs, n.outputs = r.ioBytes(key.z)
+	}
+	b := r.newBuilder(key)
+	for i := range b.calls {
+		c := &b.calls[i]
+		switch c.step.Kind {
+		case lowering.Launch:
+			n.scratch = max(n.scratch, b.kernel(c).Scratch(&c.on))
+			if g := b.product(c); g != nil {
+				n.gemm = true
+				if g.In != driver.F32 { // activations are rounded first
+					n.scratch = max(n.scratch, int64(g.M*g.K*g.In.Bytes()))
+				}
+			}
+		case lowering.Exchange:
+			n.staging = max(n.staging, r.stagingBytes(c))
+		}
+	}
+	return n
+}
+
+// reserve makes the rank's memory large enough, and says whether some of it moved.
+func (r *rank) reserve(n needs) (moved bool, err error) {
+	for _, x := range []struct {
+		what string
+		m    interface {
+			reserve(*gpu, int64) (bool, error)
+		}
+		bytes int64
+	}{
+		{"activations", &r.arena, n.arena},
+		{"inputs", &r.inputs, int64(n.inputs)},
+		{"inputs on the host", &r.inputsHost, int64(n.inputs)},
+		{"outputs on the host", &r.outputsHost, int64(n.outputs)},
+		{"scratch of kernels", &r.scratch, n.scratch},
+		{"staging of collectives", &r.staging, n.staging},
+	} {
+		m, err := x.m.reserve(r.gpu, x.bytes)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", x.what, err)
+		}
+		moved = moved || m
+	}
+	if n.gemm {
+		return moved, r.gemm.reserve(r.gpu)
+	}
+	return moved, nil
+}
