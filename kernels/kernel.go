@@ -2,7 +2,11 @@
 // operation: cpu the fast ones, reference the plain ones in float64.
 package kernels
 
-import "github.com/krait-ml/krait/graph"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/graph"
+)
 
 // Tensor is memory as a kernel sees it: rows of Cols elements, Stride elements
 // apart. Of the slices, the one for DType is set.
@@ -113,6 +117,19 @@ type Kernel struct {
 
 // Set has a kernel for each operation, by name.
 type Set map[string]Kernel
+
+// Register adds the kernels of a file to the set of its package, and returns the set.
+// It is called where package variables get their values, so that sets are whole
+// before anything reads them.
+func Register[S ~map[string]K, K any](set, more S) S {
+	for name, k := range more {
+		if _, ok := set[name]; ok {
+			panic(fmt.Sprintf("BUG: two kernels are registered for %s", name))
+		}
+		set[name] = k
+	}
+	return set
+}
 
 // RowUnits cuts the work by rows of the first result.
 func RowUnits(c *Call) int { return c.Results[0].Rows() }

@@ -6,6 +6,11 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"rotary":    {Units: rotaryUnits, Run: rotary},
+	"attention": {Units: attentionUnits, Run: attention},
+})
+
 func rotaryUnits(c *kernels.Call) int { return c.Args[1].Rows() }
 
 // rotary turns pairs of channels of each head by an angle that grows with the

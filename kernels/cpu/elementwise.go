@@ -6,6 +6,21 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"bias":      {Units: kernels.RowUnits, Run: bias},
+	"scale":     {Units: kernels.RowUnits, Run: scale},
+	"add":       {Units: kernels.RowUnits, Run: add},
+	"mul":       {Units: kernels.RowUnits, Run: mul},
+	"times":     {Units: kernels.RowUnits, Run: times},
+	"silu":      {Units: kernels.RowUnits, Run: perRow(silu)},
+	"gelu":      {Units: kernels.RowUnits, Run: perRow(gelu)},
+	"gelu_tanh": {Units: kernels.RowUnits, Run: perRow(geluTanh)},
+	"relu":      {Units: kernels.RowUnits, Run: perRow(relu)},
+	"softplus":  {Units: kernels.RowUnits, Run: perRow(softplus)},
+	"neg_exp":   {Units: kernels.RowUnits, Run: perRow(negExp)},
+	"clamp":     {Units: kernels.RowUnits, Run: clamp},
+})
+
 func add(c *kernels.Call, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		y, a, b := c.Results[0].Row(i), c.Args[0].Row(i), c.Args[1].Row(i)

@@ -6,6 +6,11 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"router":  {Units: kernels.RowUnits, Run: router},
+	"experts": {Units: kernels.RowUnits, Run: experts},
+})
+
 // router is the softmax of each row, of which the largest stay. Of equal ones
 // the first do.
 func router(c *kernels.Call, lo, hi int) {

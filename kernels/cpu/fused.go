@@ -2,6 +2,14 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"add_rmsnorm":   {Units: kernels.RowUnits, Run: addRMSNorm},
+	"conv1d_silu":   {Units: convSiluUnits, Run: convSilu},
+	"silu_mul":      {Units: kernels.RowUnits, Run: siluMul},
+	"bias_softplus": {Units: kernels.RowUnits, Run: biasSoftplus},
+	"add_scaled":    {Units: kernels.RowUnits, Run: addScaled},
+})
+
 // The kernels of fused operations give the bits of the operations apart: they
 // round where those do, and share their code for what is more than one line.
 

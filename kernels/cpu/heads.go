@@ -5,6 +5,11 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"head_down": {Units: kernels.RowUnits, Run: headDown},
+	"head_up":   {Units: kernels.RowUnits, Run: headUp},
+})
+
 // headDown: y[t, h n] = Σ_k w[h n, k] x[t, h k]. A rank that has a part of a
 // head's channels adds up that part.
 func headDown(c *kernels.Call, lo, hi int) {

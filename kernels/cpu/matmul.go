@@ -5,6 +5,10 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"matmul": {Units: matmulUnits, Run: matmul},
+})
+
 const (
 	matmulCols  = 4   // rows of the weight, and so columns of the result, per unit
 	matmulDepth = 512 // of the inner axis that is widened at a time

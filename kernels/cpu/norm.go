@@ -6,6 +6,17 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"rmsnorm":         {Units: kernels.RowUnits, Run: rmsnorm},
+	"unit_rmsnorm":    {Units: kernels.RowUnits, Run: unitRMSNorm},
+	"group_rmsnorm":   {Units: kernels.RowUnits, Run: groupRMSNorm},
+	"sumsq":           {Units: kernels.RowUnits, Run: sumsq},
+	"rms_scale":       {Units: kernels.RowUnits, Run: rmsScale},
+	"rms_rows":        {Units: kernels.RowUnits, Run: rmsRows},
+	"group_sumsq":     {Units: kernels.RowUnits, Run: groupSumsq},
+	"group_rms_scale": {Units: kernels.RowUnits, Run: groupRMSScale},
+})
+
 // rms is 1 / sqrt(mean x² + eps). The sum is kept in float64: it costs nothing
 // next to the memory traffic and keeps wide rows exact.
 func rms(x []float32, eps float64) float32 {

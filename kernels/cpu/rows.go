@@ -2,6 +2,14 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"embedding":   {Units: kernels.RowUnits, Run: embedding},
+	"select_rows": {Units: kernels.RowUnits, Run: selectRows},
+	"concat":      {Units: kernels.RowUnits, Run: concat},
+	"quantize":    {Units: kernels.RowUnits, Run: convert},
+	"dequantize":  {Units: kernels.RowUnits, Run: convert},
+})
+
 func embedding(c *kernels.Call, lo, hi int) {
 	ids, table := c.Args[0].I32, &c.Args[1]
 	for i := lo; i < hi; i++ {

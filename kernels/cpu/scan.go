@@ -2,6 +2,11 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"conv1d":         {Units: convUnits, Run: conv1d},
+	"selective_scan": {Units: scanUnits, Run: selectiveScan},
+})
+
 // A unit of the operations over time is one sequence and a block of channels.
 const channelBlock = 64
 

@@ -2,6 +2,10 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"ssd_scan": {Units: ssdUnits, Run: ssdScan},
+})
+
 // ssdChunk is how many tokens the matrix form takes together: with scalar
 // arithmetic 16 is where it costs no more than the recurrence, which fewer than
 // ssdLeast take.

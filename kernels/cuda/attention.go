@@ -3,7 +3,14 @@ package cuda
 import (
 	"fmt"
 	"math"
+
+	"github.com/krait-ml/krait/kernels"
 )
+
+var _ = kernels.Register(Kernels, Set{
+	"rotary":    {plan: rotary},
+	"attention": {plan: attention, scratch: attentionScratch},
+})
 
 const (
 	splitKeys    = 128 // keys of a split

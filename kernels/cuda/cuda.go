@@ -97,59 +97,8 @@ func (k Kernel) Scratch(c *Call) int64 {
 // Set has a kernel for each operation, by name.
 type Set map[string]Kernel
 
-// Kernels is the set.
-var Kernels = Set{
-	"embedding":   {plan: embedding},
-	"select_rows": {plan: selectRows},
-
-	"matmul": {plan: matmul},
-	"bias":   {plan: perChannel("add")},
-	"scale":  {plan: scale},
-	"add":    {plan: zip("add")},
-	"mul":    {plan: zip("mul")},
-
-	"times":     {plan: times},
-	"head_down": {plan: headMatmul},
-	"head_up":   {plan: headMatmul},
-	"concat":    {plan: concat},
-
-	"silu":      {plan: each("silu")},
-	"gelu":      {plan: each("gelu")},
-	"gelu_tanh": {plan: each("gelu_tanh")},
-	"relu":      {plan: each("relu")},
-	"softplus":  {plan: each("softplus")},
-	"neg_exp":   {plan: each("neg_exp")},
-	"clamp":     {plan: clamp},
-
-	"rmsnorm":       {plan: rmsnorm},
-	"unit_rmsnorm":  {plan: rmsnorm},
-	"group_rmsnorm": {plan: groupRMSNorm},
-
-	"sumsq":     {plan: sumsq},
-	"rms_scale": {plan: rmsScale},
-	"rms_rows":  {plan: rmsScale},
-
-	"group_sumsq":     {plan: groupSumsq},
-	"group_rms_scale": {plan: groupRMSScale},
-
-	"rotary":    {plan: rotary},
-	"attention": {plan: attention, scratch: attentionScratch},
-	"router":    {plan: router},
-	"experts":   {plan: experts, scratch: expertsScratch},
-
-	"quantize":   {plan: convert},
-	"dequantize": {plan: convert},
-
-	"conv1d":         {plan: conv1d},
-	"selective_scan": {plan: selectiveScan},
-	"ssd_scan":       {plan: ssdScan},
-
-	"add_rmsnorm":   {plan: addRMSNorm},
-	"conv1d_silu":   {plan: convSilu},
-	"silu_mul":      {plan: zip("silu_mul")},
-	"bias_softplus": {plan: perChannel("bias_softplus")},
-	"add_scaled":    {plan: addScaled},
-}
+// Kernels is the set; each file registers the kernels that it has.
+var Kernels = Set{}
 
 // launch appends a launch, unless there is nothing to do. The first axis of a grid
 // counts rows, sequences or pieces of them; the others count what a model's sizes

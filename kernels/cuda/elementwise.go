@@ -1,5 +1,27 @@
 package cuda
 
+import "github.com/krait-ml/krait/kernels"
+
+var _ = kernels.Register(Kernels, Set{
+	"bias":          {plan: perChannel("add")},
+	"scale":         {plan: scale},
+	"add":           {plan: zip("add")},
+	"mul":           {plan: zip("mul")},
+	"times":         {plan: times},
+	"silu":          {plan: each("silu")},
+	"gelu":          {plan: each("gelu")},
+	"gelu_tanh":     {plan: each("gelu_tanh")},
+	"relu":          {plan: each("relu")},
+	"softplus":      {plan: each("softplus")},
+	"neg_exp":       {plan: each("neg_exp")},
+	"clamp":         {plan: clamp},
+	"quantize":      {plan: convert},
+	"dequantize":    {plan: convert},
+	"silu_mul":      {plan: zip("silu_mul")},
+	"bias_softplus": {plan: perChannel("bias_softplus")},
+	"add_scaled":    {plan: addScaled},
+})
+
 // Functions of elements run in blocks of 256 threads with 4 columns each.
 const (
 	elementThreads = 256

@@ -1,6 +1,15 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+var _ = kernels.Register(Kernels, Set{
+	"router":  {plan: router},
+	"experts": {plan: experts, scratch: expertsScratch},
+})
 
 func router(c *Call) error {
 	x, y := &c.Args[0], &c.Results[0]

@@ -1,6 +1,14 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+var _ = kernels.Register(Kernels, Set{
+	"matmul": {plan: matmul},
+})
 
 const (
 	gemvCols           = 4       // columns of a block

@@ -2,6 +2,20 @@ package cuda
 
 import "github.com/krait-ml/krait/kernels"
 
+var _ = kernels.Register(Kernels, Set{
+	"head_down":       {plan: headMatmul},
+	"head_up":         {plan: headMatmul},
+	"rmsnorm":         {plan: rmsnorm},
+	"unit_rmsnorm":    {plan: rmsnorm},
+	"group_rmsnorm":   {plan: groupRMSNorm},
+	"sumsq":           {plan: sumsq},
+	"rms_scale":       {plan: rmsScale},
+	"rms_rows":        {plan: rmsScale},
+	"group_sumsq":     {plan: groupSumsq},
+	"group_rms_scale": {plan: groupRMSScale},
+	"add_rmsnorm":     {plan: addRMSNorm},
+})
+
 // normThreads is enough for a row's fours, in whole warps.
 func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(size, 128)))} }
 

@@ -8,6 +8,12 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, Set{
+	"embedding":   {plan: embedding},
+	"select_rows": {plan: selectRows},
+	"concat":      {plan: concat},
+})
+
 // maxRuns is how many runs of an axis the embedding kernel takes.
 const maxRuns = 8
 

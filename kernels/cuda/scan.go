@@ -1,6 +1,17 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+var _ = kernels.Register(Kernels, Set{
+	"conv1d":         {plan: conv1d},
+	"selective_scan": {plan: selectiveScan},
+	"ssd_scan":       {plan: ssdScan},
+	"conv1d_silu":    {plan: convSilu},
+})
 
 const (
 	convChannels = 128 // of a block

@@ -6,6 +6,14 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"add_rmsnorm":   whole(addRMSNorm),
+	"conv1d_silu":   whole(convSilu),
+	"silu_mul":      whole(zip(func(x, y float64) float64 { return silu(x) * y })),
+	"bias_softplus": whole(perChannel(func(x, b float64) float64 { return softplus(x + b) })),
+	"add_scaled":    whole(addScaled),
+})
+
 // addRMSNorm norms the sum before it is rounded.
 func addRMSNorm(c *kernels.Call) {
 	x, y, w, sum, normed := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]

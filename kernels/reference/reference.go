@@ -12,59 +12,39 @@ import (
 	"github.com/x448/float16"
 )
 
-// Kernels is the set.
-var Kernels = kernels.Set{
-	"embedding":   whole(embedding),
-	"select_rows": whole(selectRows),
+// Kernels is the set; each file registers the kernels that it has.
+var Kernels = kernels.Set{}
 
-	"matmul": whole(matmul),
-	"bias":   whole(perChannel(func(x, b float64) float64 { return x + b })),
-	"scale":  whole(perChannel(func(x, d float64) float64 { return x * d })),
-	"add":    whole(zip(func(x, y float64) float64 { return x + y })),
-	"mul":    whole(zip(func(x, y float64) float64 { return x * y })),
-
-	"times":     whole(times),
-	"head_down": whole(headMatmul),
-	"head_up":   whole(headMatmul),
-	"concat":    whole(concat),
-
-	"silu":      whole(each(silu)),
-	"gelu":      whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
-	"gelu_tanh": whole(each(geluTanh)),
-	"relu":      whole(each(func(x float64) float64 { return math.Max(x, 0) })),
-	"softplus":  whole(each(softplus)),
-	"neg_exp":   whole(each(func(x float64) float64 { return -math.Exp(x) })),
-	"clamp":     whole(clamp),
-
-	"rmsnorm":       whole(func(c *kernels.Call) { norm(c, 1) }),
-	"unit_rmsnorm":  whole(func(c *kernels.Call) { norm(c, 1) }),
-	"group_rmsnorm": whole(func(c *kernels.Call) { norm(c, c.Attrs.Int("groups")) }),
-
-	"sumsq":     whole(sumsq),
-	"rms_scale": whole(rmsScale),
-	"rms_rows":  whole(rmsRows),
-
+var _ = kernels.Register(Kernels, kernels.Set{
+	"embedding":       whole(embedding),
+	"select_rows":     whole(selectRows),
+	"matmul":          whole(matmul),
+	"bias":            whole(perChannel(func(x, b float64) float64 { return x + b })),
+	"scale":           whole(perChannel(func(x, d float64) float64 { return x * d })),
+	"add":             whole(zip(func(x, y float64) float64 { return x + y })),
+	"mul":             whole(zip(func(x, y float64) float64 { return x * y })),
+	"times":           whole(times),
+	"head_down":       whole(headMatmul),
+	"head_up":         whole(headMatmul),
+	"concat":          whole(concat),
+	"silu":            whole(each(silu)),
+	"gelu":            whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
+	"gelu_tanh":       whole(each(geluTanh)),
+	"relu":            whole(each(func(x float64) float64 { return math.Max(x, 0) })),
+	"softplus":        whole(each(softplus)),
+	"neg_exp":         whole(each(func(x float64) float64 { return -math.Exp(x) })),
+	"clamp":           whole(clamp),
+	"rmsnorm":         whole(func(c *kernels.Call) { norm(c, 1) }),
+	"unit_rmsnorm":    whole(func(c *kernels.Call) { norm(c, 1) }),
+	"group_rmsnorm":   whole(func(c *kernels.Call) { norm(c, c.Attrs.Int("groups")) }),
+	"sumsq":           whole(sumsq),
+	"rms_scale":       whole(rmsScale),
+	"rms_rows":        whole(rmsRows),
 	"group_sumsq":     whole(groupSumsq),
 	"group_rms_scale": whole(groupRMSScale),
-
-	"rotary":    whole(rotary),
-	"attention": whole(attention),
-	"router":    whole(router),
-	"experts":   whole(experts),
-
-	"quantize":   whole(each(func(x float64) float64 { return x })),
-	"dequantize": whole(each(func(x float64) float64 { return x })),
-
-	"conv1d":         whole(conv1d),
-	"selective_scan": whole(selectiveScan),
-	"ssd_scan":       whole(ssdScan),
-
-	"add_rmsnorm":   whole(addRMSNorm),
-	"conv1d_silu":   whole(convSilu),
-	"silu_mul":      whole(zip(func(x, y float64) float64 { return silu(x) * y })),
-	"bias_softplus": whole(perChannel(func(x, b float64) float64 { return softplus(x + b) })),
-	"add_scaled":    whole(addScaled),
-}
+	"quantize":        whole(each(func(x float64) float64 { return x })),
+	"dequantize":      whole(each(func(x float64) float64 { return x })),
+})
 
 // whole runs an operation in one part.
 func whole(run func(c *kernels.Call)) kernels.Kernel {

@@ -6,6 +6,12 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"conv1d":         whole(conv1d),
+	"selective_scan": whole(selectiveScan),
+	"ssd_scan":       whole(ssdScan),
+})
+
 func conv1d(c *kernels.Call) {
 	convolve(c, &c.Args[2], &c.Args[3], func(sum float64, _ int) float64 { return sum })
 }

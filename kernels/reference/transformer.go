@@ -7,6 +7,13 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var _ = kernels.Register(Kernels, kernels.Set{
+	"rotary":    whole(rotary),
+	"attention": whole(attention),
+	"router":    whole(router),
+	"experts":   whole(experts),
+})
+
 func rotary(c *kernels.Call) {
 	x, seg, past, y := &c.Args[0], &c.Args[1], c.Args[2].I32, &c.Results[0]
 	dims, theta := c.Attrs.Int("dims"), c.Attrs.Float("theta")
