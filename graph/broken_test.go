@@ -105,3 +105,49 @@ func provedWhenBroken(seed uint64, source *graph.Graph, op *graph.Op, ranks int,
 	}
 	return g
 }
+
+// TestBrokenExchangesAreCaught gives collectives and relayouts other layouts than
+// they have: a graph that uses them is neither proved nor executed.
+func TestBrokenExchangesAreCaught(t *testing.T) {
+	const ranks = 2
+	for _, op := range graph.Ops() {
+		if op.Class != graph.Collective && op.Class != graph.Relayout {
+			continue
+		}
+		source, g := exchanging(t, op, ranks)
+		right := *op
+		for from := range graph.Partial + 1 {
+			for to := range graph.Partial + 1 {
+				if from == right.From && to == right.To {
+					continue
+				}
+				op.From, op.To = from, to
+				_, proof := prove.Prove(source, g, prove.Options{})
+				_, run := validate.Run(t.Context(), source, g, validate.Options{})
+				*op = right
+				if proof == nil || run == nil {
+					t.Errorf("%s from %d to %d: proof %v, execution %v", op.Name, from, to, proof, run)
+				}
+			}
+		}
+		if _, err := prove.Prove(source, g, prove.Options{}); err != nil {
+			t.Errorf("%s is not mended: %v", op.Name, err)
+		}
+	}
+}
+
+// exchanging draws a graph and a partition of it that is right and uses op.
+func exchanging(t *testing.T, op *graph.Op, ranks int) (source, g *graph.Graph) {
+	for seed := range uint64(1000) {
+		source = graphgen.Source(seed, graphgen.Options{})
+		g = graphgen.Partition(seed, source, ranks)
+		if g == nil || !slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool { return n.Op == op }) {
+			continue
+		}
+		if _, err := prove.Prove(source, g, prove.Options{}); err == nil {
+			return source, g
+		}
+	}
+	t.Fatalf("no graph uses %s", op.Name)
+	return nil, nil
+}

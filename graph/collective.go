@@ -1,5 +1,39 @@
 package graph
 
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// exchanges are the collectives and relayouts, in the order of the table.
+var exchanges []*Op
+
+// addExchange lists a row. A second one between the same layouts would leave open
+// which of them passes should put in.
+func addExchange(op *Op) {
+	if other, ok := Between(op.From, op.To); ok {
+		panic("BUG: " + other.Name + " and " + op.Name + " go between the same layouts")
+	}
+	exchanges = append(exchanges, op)
+}
+
+// Between is the collective or the relayout that takes a value from one kind of
+// layout to another, if one row alone does.
+func Between(from, to LayoutKind) (*Op, bool) {
+	for _, op := range exchanges {
+		if op.From == from && op.To == to {
+			return op, true
+		}
+	}
+	return nil, false
+}
+
+// Collectives lists the rows by which ranks exchange data.
+func Collectives() []*Op {
+	return slices.DeleteFunc(slices.Clone(exchanges), func(op *Op) bool { return op.Class != Collective })
+}
+
 // Payload is what a collective moves, in elements and bytes: each operand whole
 // and once, whatever the ranks hold of it.
 func Payload(operands ...Type) (elems, bytes Poly) {
@@ -10,8 +44,60 @@ func Payload(operands ...Type) (elems, bytes Poly) {
 }
 
 // Sent is the bytes that all ranks together send in a ring when an operand of type
-// t goes through a collective: in each turn ranks-1 of them pass every byte on.
+// t goes through a collective: in each phase ranks-1 of them pass every byte on.
 func Sent(op *Op, t Type, ranks int) Poly {
 	_, bytes := Payload(t)
-	return bytes.Times(Const(int64(op.Turns * (ranks - 1))))
+	return bytes.Times(Const(int64(op.phases() * (ranks - 1))))
+}
+
+// phases counts those of a ring: a reduce-scatter of summands, an all-gather of
+// what is to be whole.
+func (op *Op) phases() int {
+	n := 0
+	if op.Class != Collective {
+		return n
+	}
+	if op.From == Partial {
+		n++
+	}
+	if op.To == Replicated {
+		n++
+	}
+	return n
+}
+
+// inferExchange gives the operands the layout after a collective or a relayout.
+func inferExchange(n *Node) ([]Type, error) {
+	if len(n.Args) == 0 {
+		return nil, errors.New("no operand is given")
+	}
+	var out []Type
+	for i, v := range n.Args {
+		if v.Type.Layout.Kind != n.Op.From {
+			return nil, fmt.Errorf("operand %d is %w", i, n.Op.refuses(v.Type.Layout.Kind))
+		}
+		l := Layout{Kind: n.Op.To}
+		if l.Kind == Sharded {
+			axis := n.Attrs.Int("axis")
+			if axis < 0 || axis >= len(v.Type.Dims) || v.Type.Dims[axis].Sym != 0 {
+				return nil, fmt.Errorf("axis %d of %s cannot be split", axis, v.Type)
+			}
+			l = SplitOn(axis, len(v.Type.Dims[axis].Fields))
+		}
+		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
+	}
+	return out, nil
+}
+
+// refuses says why an operand of a kind of layout is not what the row takes.
+func (op *Op) refuses(kind LayoutKind) error {
+	switch {
+	case op.From == Replicated:
+		return errors.New("not whole on every rank")
+	case op.From == Sharded:
+		return errors.New("not sharded: there is nothing to gather")
+	case kind == Replicated:
+		return errors.New("not a partial sum: every rank would add what it already has whole")
+	}
+	return errors.New("split, not a partial sum; all_gather makes it whole")
 }

@@ -32,9 +32,12 @@ type Op struct {
 	Sizes map[byte]string
 	// Work lists floating-point operations as terms such as "2 t k n".
 	Work []string
-	// Turns is how often a ring passes the payload of a collective on: once to
-	// scatter or to gather it, twice to sum it for all.
-	Turns int
+	// From and To are the kinds of layout that a Collective or a Relayout takes and
+	// gives. Types, bytes sent, and where passes may put it in follow from them.
+	From, To LayoutKind
+	// Variadic lets one launch of a Collective take any number of operands, and give
+	// as many results.
+	Variadic bool
 
 	infer func(*Node) ([]Type, error)        // instead of the rule
 	check func(n *Node, b *binding) error    // beyond the rule
@@ -105,6 +108,9 @@ func init() {
 			panic("BUG: operation " + op.Name + " is listed twice or has no doc")
 		}
 		byName[op.Name] = op
+		if op.Class == Collective || op.Class == Relayout {
+			addExchange(op)
+		}
 	}
 }
 

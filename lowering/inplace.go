@@ -53,5 +53,9 @@ func (s *Schedule) intended(st *Step, k, i int) bool {
 	if st.Kind == Launch {
 		return slices.Contains(st.Op.InPlace, i)
 	}
-	return st.Op.Name == "all_reduce" && i == k
+	return sumsWhole(st.Op) && i == k
 }
+
+// sumsWhole reports whether an operation adds up values of which every rank holds
+// all elements before and after, so that a sum may lie over its summand.
+func sumsWhole(op *graph.Op) bool { return op.From == graph.Partial && op.To == graph.Replicated }

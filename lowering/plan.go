@@ -27,7 +27,7 @@ type RankPlan struct {
 // CollectivePlan is one collective of a step.
 type CollectivePlan struct {
 	Name  string // of its first result
-	Kind  string // all_reduce, all_gather or reduce_scatter
+	Kind  string // the name of the operation: all_reduce
 	Block string // layers.N, "" outside of all
 	// Elems and Bytes are the payload: each operand whole and once.
 	Elems, Bytes graph.Poly

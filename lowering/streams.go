@@ -77,7 +77,7 @@ func (l *lowerer) collective(n *graph.Node) error {
 // exchanged finds memory for result k of a collective: that of the operand when
 // a sum has the same shape and nobody needs the operand any more.
 func (l *lowerer) exchanged(n *graph.Node, k int, v *graph.Value) error {
-	if n.Op.Name != "all_reduce" {
+	if !sumsWhole(n.Op) {
 		return l.result(v, false)
 	}
 	r := l.ref[n.Args[k].ID]

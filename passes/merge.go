@@ -50,7 +50,7 @@ func joinLaunches(nodes []*graph.Node) []launch {
 		list[i] = launch{n}
 	}
 	for i := 0; i < len(list); i++ {
-		if list[i][0].Op.Name != "all_reduce" {
+		if !list[i][0].Op.Variadic {
 			continue
 		}
 		if j, waiting := laterReduce(list, i); j > 0 {
@@ -99,7 +99,7 @@ func laterReduce(list []launch, i int) (j int, waiting map[int]bool) {
 		case need(list[j]):
 			waiting[j] = true
 			add(list[j])
-		case n.Op.Name == "all_reduce" && n.Attrs.Text("acc") == list[i][0].Attrs.Text("acc"):
+		case n.Op == list[i][0].Op && n.Attrs.Text("acc") == list[i][0].Attrs.Text("acc"):
 			return j, waiting
 		}
 	}
@@ -120,7 +120,7 @@ func (r *rewriter) launch(list launch) error {
 			note += "; "
 		}
 	}
-	m, err := r.node(list[len(list)-1], "all_reduce", list[0].Attrs, names(results), results, args...)
+	m, err := r.node(list[len(list)-1], list[0].Op.Name, list[0].Attrs, names(results), results, args...)
 	if err == nil {
 		m.Note = note
 	}

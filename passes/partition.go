@@ -218,9 +218,6 @@ func (p *partitioner) have(old, v *graph.Value) {
 	p.as[layoutOf{old, layoutText(old, v.Type.Layout)}] = v
 }
 
-// suffixes name the results of conversions.
-var suffixes = map[string]string{"all_reduce": "_sum", "all_gather": "_all", "reduce_scatter": "_part", "shard": "_part", "term": "_term"}
-
 // convertAll makes the copies of v that the section needs. They are of its block.
 func (e *emission) convertAll(k int, v *graph.Value) error {
 	for _, c := range e.after[k] {
@@ -228,14 +225,17 @@ func (e *emission) convertAll(k int, v *graph.Value) error {
 		if e.as[layoutOf{v, layoutText(v, to)}] != nil {
 			continue
 		}
-		op := conversionOp(from, to)
+		op, ok := graph.Between(from.Kind, to.Kind)
+		if !ok {
+			panic(fmt.Sprintf("BUG: nothing takes %s from (%s) to (%s)", v.Name, layoutText(v, from), layoutText(v, to)))
+		}
 		attrs := graph.Attrs{}
-		if op == "shard" || op == "reduce_scatter" {
+		if op.To == graph.Sharded {
 			attrs["axis"] = to.Axis
 		}
-		n, err := e.out.Add(op, attrs, []string{e.newName(v, suffixes[op])}, e.as[layoutOf{v, layoutText(v, from)}])
+		n, err := e.out.Add(op.Name, attrs, []string{e.newName(v, suffix(op))}, e.as[layoutOf{v, layoutText(v, from)}])
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", v.Name, op, err)
+			return fmt.Errorf("%s: %s: %w", v.Name, op.Name, err)
 		}
 		n.Note = reason(op, v, e.takers(v, c.to))
 		e.have(v, n.Results[0])
@@ -246,19 +246,17 @@ func (e *emission) convertAll(k int, v *graph.Value) error {
 	return nil
 }
 
-// conversionOp names what takes a value from one layout to another.
-func conversionOp(from, to graph.Layout) string {
+// suffix is what the name of a conversion's result ends with.
+func suffix(op *graph.Op) string {
 	switch {
-	case from.Kind == graph.Partial && to.Kind == graph.Replicated:
-		return "all_reduce"
-	case from.Kind == graph.Sharded:
-		return "all_gather"
-	case from.Kind == graph.Partial:
-		return "reduce_scatter"
-	case to.Kind == graph.Partial:
-		return "term"
+	case op.To == graph.Sharded:
+		return "_part"
+	case op.To == graph.Partial:
+		return "_term"
+	case op.From == graph.Partial:
+		return "_sum"
 	}
-	return "shard"
+	return "_all"
 }
 
 // newName is a name for a copy of v in the section's block.
@@ -298,12 +296,12 @@ func (p *partitioner) exists(name string) bool {
 
 // reason says why a conversion is there: what made the value what it is, and
 // who needs it otherwise.
-func reason(op string, v *graph.Value, takers []string) string {
+func reason(op *graph.Op, v *graph.Value, takers []string) string {
 	name := strings.TrimPrefix(v.Name, graph.BlockOf(v.Name)+".")
-	switch op {
-	case "shard", "term":
+	switch {
+	case op.Class == graph.Relayout:
 		return ""
-	case "all_gather":
+	case op.From == graph.Sharded:
 		name += " is split over ranks"
 	default:
 		name += " adds up what ranks own"

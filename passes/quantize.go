@@ -111,6 +111,9 @@ func quantize(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	return out, q.watch(out)
 }
 
+// sumsWhole reports whether a node is an all_reduce: a sum, of which all ranks have all.
+func sumsWhole(n *graph.Node) bool { return n.Op.From == graph.Partial && n.Op.To == graph.Replicated }
+
 // checkSites refuses a site that nothing is called, and one that is to round a
 // statistic.
 func (q *quantizer) checkSites(g *graph.Graph) error {
@@ -118,7 +121,7 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 		matched := false
 		for _, n := range g.Nodes {
 			for _, v := range n.Args {
-				if n.Op.Name != "all_reduce" || !s.names(v) {
+				if !sumsWhole(n) || !s.names(v) {
 					continue
 				}
 				matched = true
@@ -135,7 +138,7 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 }
 
 func (q *quantizer) round(n *graph.Node) error {
-	if n.Op.Name != "all_reduce" || !slices.ContainsFunc(n.Args, q.rounds) {
+	if !sumsWhole(n) || !slices.ContainsFunc(n.Args, q.rounds) {
 		return q.copy(n)
 	}
 	args := q.args(n)
@@ -156,7 +159,7 @@ func (q *quantizer) round(n *graph.Node) error {
 		args[i] = m.Results[0]
 		results[i] += "_q"
 	}
-	sum, err := q.node(n, "all_reduce", attrs, results, n.Results, args...)
+	sum, err := q.node(n, n.Op.Name, attrs, results, n.Results, args...)
 	if err != nil {
 		return err
 	}
@@ -217,7 +220,7 @@ func passesOn(n *graph.Node) bool {
 func reduced(g *graph.Graph) []string {
 	var list []string
 	for _, n := range g.Nodes {
-		if n.Op.Name != "all_reduce" {
+		if !sumsWhole(n) {
 			continue
 		}
 		for _, v := range n.Args {

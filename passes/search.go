@@ -20,10 +20,11 @@ const (
 	wideWalk   = 1 << 12
 )
 
-// cost is what is minimised, in this order. All_reduces that do not wait for each
-// other become one launch, where merge joins them.
+// cost is what is minimised, in this order. Variadic collectives, which are
+// all_reduces, become one launch where they do not wait for each other and merge
+// joins them.
 type cost struct {
-	launches int   // of all_reduce, one after another
+	launches int   // of variadic ones, one after another
 	others   int   // launches of others
 	sent     int64 // bytes for one token, times the number of ranks
 	weights  int64 // bytes, of each parameter the largest share
@@ -281,15 +282,10 @@ func (s *search) get(st *state, v, want int, then func(st *state, after int)) {
 		then(st, after)
 		return
 	}
-	switch cut := slices.Contains(s.Cuts[v], want); {
-	case want == class.Whole:
-		s.whole(st, v, then)
-	case cut || want == class.Partial:
+	if want != class.Whole && (want == class.Partial || slices.Contains(s.Cuts[v], want)) {
 		s.get(st, v, class.Whole, func(st *state, after int) { then(st.convert(v, class.Whole, want), after) })
-		if after, ok := st.find(v, class.Partial); ok && cut {
-			s.launch(st, "reduce_scatter", conversion{v, class.Partial, want}, after, then)
-		}
 	}
+	s.collect(st, v, want, then)
 }
 
 // place puts a parameter or a state where it is used first.
@@ -312,17 +308,16 @@ func (s *search) place(st *state, v, want int, then func(st *state, after int)) 
 	then(st, 0)
 }
 
-// whole collects v from its copies.
-func (s *search) whole(st *state, v int, then func(st *state, after int)) {
-	if s.Stays(v) || !slices.Contains(s.May(v), class.Whole) {
+// collect makes a copy of v by the collectives that its copies can go through.
+func (s *search) collect(st *state, v, want int, then func(st *state, after int)) {
+	if s.Stays(v) || !slices.Contains(s.May(v), want) || want != class.Whole && !slices.Contains(s.Cuts[v], want) {
 		return
 	}
 	for _, c := range st.copies[v] {
-		kind := "all_gather"
-		if c.layout == class.Partial {
-			kind = "all_reduce"
+		op, ok := graph.Between(s.Layouts[c.layout].Kind, s.Layouts[want].Kind)
+		if ok && op.Class == graph.Collective {
+			s.launch(st, op, conversion{v, c.layout, want}, c.after, then)
 		}
-		s.launch(st, kind, conversion{v, c.layout, class.Whole}, c.after, then)
 	}
 }
 
@@ -335,16 +330,15 @@ func (st *state) convert(v, from, to int) *state {
 }
 
 // launch converts by a collective, whose result stays.
-func (s *search) launch(st *state, kind string, c conversion, after int, then func(st *state, after int)) {
+func (s *search) launch(st *state, op *graph.Op, c conversion, after int, then func(st *state, after int)) {
 	st = st.convert(c.value, c.from, c.to)
-	if kind == "all_reduce" && s.merges {
+	if op.Variadic && s.merges {
 		after++
 		st.cost.launches = max(st.cost.launches, after)
 	} else {
 		st.cost.others++
 	}
 	st.cost.moved++
-	op, _ := graph.Lookup(kind)
 	st.cost.sent += s.ring(op, c.value)
 	list := append(slices.Clone(st.copies[c.value]), there{c.to, after})
 	slices.SortFunc(list, func(a, b there) int { return a.layout - b.layout })

@@ -8,15 +8,6 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// kinds says between which kinds of layout a node goes.
-var kinds = map[string]struct{ from, to graph.LayoutKind }{
-	"all_reduce":     {graph.Partial, graph.Replicated},
-	"all_gather":     {graph.Sharded, graph.Replicated},
-	"reduce_scatter": {graph.Partial, graph.Sharded},
-	"shard":          {graph.Replicated, graph.Sharded},
-	"term":           {graph.Replicated, graph.Partial},
-}
-
 // exchange runs a collective, or a change of layout.
 func (m *machine) exchange(n *graph.Node) error {
 	if len(n.Args) != len(n.Results) || len(n.Args) == 0 {
@@ -33,7 +24,7 @@ func (m *machine) exchange(n *graph.Node) error {
 // pass makes result i from operand i.
 func (m *machine) pass(n *graph.Node, i int) error {
 	x, v, to := n.Args[i], n.Results[i], m.values[n.Results[i]]
-	if k, ok := kinds[n.Op.Name]; ok && (x.Type.Layout.Kind != k.from || v.Type.Layout.Kind != k.to) {
+	if x.Type.Layout.Kind != n.Op.From || v.Type.Layout.Kind != n.Op.To {
 		return fmt.Errorf("takes %s as %s and gives %s", x.Name, x.Type, v.Type)
 	}
 	from := make([]kernels.Tensor, m.ranks)
@@ -43,43 +34,62 @@ func (m *machine) pass(n *graph.Node, i int) error {
 			return err
 		}
 	}
-	switch n.Op.Name {
-	case "all_reduce":
-		sum, err := m.sum(n, i, from)
-		if err != nil {
+	whole, err := m.assemble(n, i, from)
+	if err != nil {
+		return err
+	}
+	for r := range to {
+		if n.Op.To == graph.Partial && r > 0 {
+			break // rank 0 keeps the value, the others zeros
+		}
+		if err := lay(&to[r], &whole[r], v, m.ranks, r); err != nil {
 			return err
 		}
-		for r := range to {
-			if len(to[r].F64) != len(sum.F64) {
-				return fmt.Errorf("a sum of %d elements, and %s has %d", len(sum.F64), v.Name, len(to[r].F64))
-			}
-			copy(to[r].F64, sum.F64)
-		}
-	case "all_gather":
-		for r := range from {
-			gather(&to[0], &from[r], x.Type, m.ranks, r)
-		}
-		for r := range to[1:] {
-			copy(to[r+1].F64, to[0].F64)
-		}
-	case "reduce_scatter":
-		sum, err := m.sum(n, i, from)
-		if err != nil {
-			return err
-		}
-		for r := range to {
-			cut(&to[r], &sum, v.Type, m.ranks, r)
-		}
-	case "shard":
-		for r := range to {
-			cut(&to[r], &from[r], v.Type, m.ranks, r)
-		}
-	case "term":
-		copy(to[0].F64, from[0].F64)
-	default:
-		return skip("there is nothing that runs " + n.Op.Name)
 	}
 	return nil
+}
+
+// lay copies what a rank is to hold of a whole value.
+func lay(to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) error {
+	if v.Type.Layout.Kind == graph.Sharded {
+		cut(to, whole, v.Type, ranks, rank)
+		return nil
+	}
+	if len(to.F64) != len(whole.F64) {
+		return fmt.Errorf("%d elements, and %s has %d", len(whole.F64), v.Name, len(to.F64))
+	}
+	copy(to.F64, whole.F64)
+	return nil
+}
+
+// assemble gives each rank the whole of operand i, of which ranks hold summands,
+// parts, or all.
+func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor) ([]kernels.Tensor, error) {
+	var whole kernels.Tensor
+	var err error
+	switch n.Op.From {
+	case graph.Replicated:
+		return held, nil
+	case graph.Partial:
+		whole, err = m.sum(n, i, held)
+	case graph.Sharded:
+		whole, err = m.gather(n.Args[i], held)
+	}
+	return slices.Repeat([]kernels.Tensor{whole}, m.ranks), err
+}
+
+// gather puts the parts of a value together.
+func (m *machine) gather(v *graph.Value, parts []kernels.Tensor) (kernels.Tensor, error) {
+	t := graph.TypeOf(v.Type.DType, v.Type.Dims...)
+	whole, err := describe(v, t, 1, 0)
+	if err != nil {
+		return whole, err
+	}
+	allocate(&whole, t)
+	for r := range parts {
+		gather(&whole, &parts[r], v.Type, m.ranks, r)
+	}
+	return whole, nil
 }
 
 // sum adds operand i of the ranks, rank 0 first: exactly, or in the format in

@@ -69,7 +69,7 @@ func TestMutations(t *testing.T) {
 		{"an output in parts", "mamba-a", "output logits = %logits_all", "output logits = %logits", "it must be whole"},
 		{"no output", "mamba-a", "output logits = %logits_all", "", "has 0 outputs"},
 		{"integers exchanged", "jamba", "%/seg %/past", "%/past %/seg", "attention."},
-		{"other shape", "mamba-a", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 64]", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 63]", "layers.0.mixer.out_proj_sum: all_reduce: a sum of 192 elements"},
+		{"other shape", "mamba-a", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 64]", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 63]", "layers.0.mixer.out_proj_sum: all_reduce: 192 elements"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := golden(t, c.from)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -235,9 +234,6 @@ func TestIntegers(t *testing.T) {
 		}
 		if _, ok := reference.Kernels[op.Name]; !ok && op.Class == graph.Compute {
 			t.Errorf("no reference kernel for %s", op.Name)
-		}
-		if _, ok := kinds[op.Name]; ok != slices.Contains([]graph.Class{graph.Collective, graph.Relayout}, op.Class) {
-			t.Errorf("%s: between which layouts is it?", op.Name)
 		}
 	}
 }

@@ -162,10 +162,7 @@ func (d *drawing) node(n *graph.Node) {
 // collectiveLines say why a collective is there, and what it carries.
 func collectiveLines(n *graph.Node) []string {
 	var bytes graph.Poly
-	for i, v := range n.Args {
-		if n.Op.Name == "all_gather" {
-			v = n.Results[i]
-		}
+	for _, v := range n.Args {
 		bytes = bytes.Plus(v.Type.Bytes())
 	}
 	lines := []string{bytes.String() + " bytes"}

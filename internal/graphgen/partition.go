@@ -161,24 +161,21 @@ func (p *partition) as(v *graph.Value, l graph.Layout) *graph.Value {
 		return nil
 	}
 	from := p.copies[v][p.IntN(len(p.copies[v]))]
-	switch {
-	case l.Kind == graph.Sharded && from.Type.Layout.Kind == graph.Partial && p.IntN(2) == 0:
-		return p.convert(v, "reduce_scatter", graph.Attrs{"axis": l.Axis}, from)
-	case l.Kind == graph.Replicated && from.Type.Layout.Kind == graph.Partial:
-		return p.convert(v, "all_reduce", nil, from)
-	case l.Kind == graph.Replicated:
-		return p.convert(v, "all_gather", nil, from)
+	if op, ok := graph.Between(from.Type.Layout.Kind, l.Kind); ok && op.Class == graph.Collective && (l.Kind == graph.Replicated || p.IntN(2) == 0) {
+		return p.convert(v, op, l, from)
 	}
 	whole := p.as(v, graph.Layout{})
-	if l.Kind == graph.Partial {
-		return p.convert(v, "term", nil, whole)
-	}
-	return p.convert(v, "shard", graph.Attrs{"axis": l.Axis}, whole)
+	op, _ := graph.Between(graph.Replicated, l.Kind)
+	return p.convert(v, op, l, whole)
 }
 
-func (p *partition) convert(v *graph.Value, op string, a graph.Attrs, from *graph.Value) *graph.Value {
+func (p *partition) convert(v *graph.Value, op *graph.Op, l graph.Layout, from *graph.Value) *graph.Value {
+	var attrs graph.Attrs
+	if op.To == graph.Sharded {
+		attrs = graph.Attrs{"axis": l.Axis}
+	}
 	p.last++
-	n, err := p.g.Add(op, a, []string{fmt.Sprintf("%s_c%d", v.Name, p.last)}, from)
+	n, err := p.g.Add(op.Name, attrs, []string{fmt.Sprintf("%s_c%d", v.Name, p.last)}, from)
 	if err != nil {
 		return nil
 	}

@@ -14,9 +14,9 @@ const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row
 	`Every weight, state and activation with a unit axis is split along one, or covered where it holds groups that units share; ` +
 	`with one group a cover is whole. Axes without units are whole. A partial sum belongs to nobody yet; a term may join one. A copy that a collective makes may be whole. ` +
 	`A section is a run of nodes of one block, or of none; what crosses its border is whole, and so are graph outputs. A parameter has one placement for all its uses. ` +
-	`Each launch of all_reduce, reduce_scatter and all_gather counts one; all_reduces in a section of which none needs another's result are one launch. ` +
+	`Each launch of a collective counts one; all_reduces in a section of which none needs another's result are one launch. ` +
 	`Least, in this order: collectives; bytes sent per rank, for one token, one sequence, one row ` +
-	`(ring: all_reduce 2(p-1)/p of its payload, all_gather and reduce_scatter (p-1)/p of the whole value); weight bytes, of each parameter the largest share; values that travel. ` +
+	`(ring: (p-1)/p of the whole value to add it up, and as much to bring it to all ranks); weight bytes, of each parameter the largest share; values that travel. ` +
 	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites.`
 
 // HasUnits reports whether an axis has units that ranks may own.

@@ -20,7 +20,7 @@ const (
 type Space struct {
 	*Section
 	Layouts []graph.Layout
-	Cuts    [][]int    // of each value: the layouts that shard and reduce_scatter give
+	Cuts    [][]int    // of each value: the split layouts that a collective or a relayout gives
 	Configs [][]Config // of each node
 	may     [][]int    // of each value: the layouts that it may have or get
 }
@@ -88,7 +88,7 @@ func (x *Space) has(v, layout int, made bool) bool {
 	return slices.ContainsFunc(limit.Layouts, t.Layout.Equal) || made && layout == Whole && x.Needed[v] || !limit.Only && Owned(t, made)
 }
 
-// cutsOf lists the layouts that shard and reduce_scatter can give a value.
+// cutsOf lists the split layouts that collectives and relayouts can give a value.
 func (x *Space) cutsOf(v int) []int {
 	if x.Stays(v) {
 		return nil

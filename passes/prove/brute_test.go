@@ -244,7 +244,8 @@ func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) 
 			b.cost[0]++
 		}
 		if kind != "" {
-			b.cost[1] += sent(kind, v.Type, b.ranks).parts()
+			op, _ := graph.Lookup(kind)
+			b.cost[1] += sent(op, v.Type, b.ranks).parts()
 		}
 		if !b.bound || b.cost[0]+b.launches() <= int64(b.limit) {
 			b.copies[v] = append(slices.Clone(before), made)

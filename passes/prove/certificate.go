@@ -52,6 +52,8 @@ type Collective struct {
 	Payload  Poly     `json:"payload_bytes"`
 	Sent     Volume   `json:"sent_bytes"`
 	SentOne  int64    `json:"sent_bytes_one_token"`
+
+	to graph.LayoutKind
 }
 
 // MarshalJSON writes the volume as text.

@@ -90,7 +90,7 @@ func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 
 // collective describes one launch.
 func (s *sums) collective(g *graph.Graph, n *graph.Node) Collective {
-	c := Collective{Kind: n.Op.Name, Name: local(n.Name(), n.Block()), Sent: Volume{ranks: int64(g.Ranks)}}
+	c := Collective{Kind: n.Op.Name, Name: local(n.Name(), n.Block()), to: n.Op.To, Sent: Volume{ranks: int64(g.Ranks)}}
 	for i, v := range n.Args {
 		c.Values = append(c.Values, local(v.Name, n.Block()))
 		for _, r := range s.reasons(v, n.Block()) {
@@ -101,7 +101,7 @@ func (s *sums) collective(g *graph.Graph, n *graph.Node) Collective {
 		s.needs(g, n.Results[i], n.Block(), &c.WholeFor)
 		c.Elements.Poly = c.Elements.Plus(v.Type.Elems())
 		c.Payload.Poly = c.Payload.Plus(v.Type.Bytes())
-		c.Sent = c.Sent.plus(sent(n.Op.Name, v.Type, g.Ranks))
+		c.Sent = c.Sent.plus(sent(n.Op, v.Type, g.Ranks))
 	}
 	c.SentOne = c.Sent.One()
 	return c

@@ -3,11 +3,12 @@ package prove
 import (
 	"slices"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// way is a state in which an operand lies as it should, and how deep below
-// all_reduces that copy of it is.
+// way is a state in which an operand lies as it should, and the depth of that copy
+// of it.
 type way struct {
 	*state
 	depth int
@@ -47,7 +48,7 @@ func (x *space) obtain(st *state, v, layout int) []way {
 		return []way{{st, d}}
 	}
 	if layout == class.Whole {
-		return x.toWhole(st, v)
+		return x.collect(nil, st, v, layout)
 	}
 	cut := slices.Contains(x.Cuts[v], layout)
 	if layout != class.Partial && !cut {
@@ -57,10 +58,10 @@ func (x *space) obtain(st *state, v, layout int) []way {
 	if d := st.find(v, class.Whole); d >= 0 {
 		out = append(out, way{st, d})
 	} else {
-		out = x.toWhole(st, v)
+		out = x.collect(out, st, v, class.Whole)
 	}
-	if d := st.find(v, class.Partial); d >= 0 && cut {
-		out = x.launch(out, st, v, "reduce_scatter", held{layout, d})
+	if cut {
+		out = x.collect(out, st, v, layout)
 	}
 	return out
 }
@@ -89,27 +90,30 @@ func (x *space) weight(v, layout int) int64 {
 	return class.WeightBytes(p.Type, x.Layouts[layout], x.Ranks)
 }
 
-// toWhole lists the collectives that make v whole.
-func (x *space) toWhole(st *state, v int) []way {
+// collect adds to ways those in which a collective gives v a layout.
+func (x *space) collect(ways []way, st *state, v, layout int) []way {
 	if x.Stays(v) {
-		return nil
+		return ways
 	}
-	var out []way
 	for _, h := range st.held[v] {
-		if h.layout == class.Partial {
-			out = x.launch(out, st, v, "all_reduce", held{class.Whole, h.depth + 1})
-		} else {
-			out = x.launch(out, st, v, "all_gather", held{class.Whole, h.depth})
+		op, ok := graph.Between(x.Layouts[h.layout].Kind, x.Layouts[layout].Kind)
+		if !ok || op.Class != graph.Collective {
+			continue
 		}
+		made := held{layout, h.depth}
+		if op.Variadic {
+			made.depth++
+		}
+		ways = x.launch(ways, st, v, op, made)
 	}
-	return out
+	return ways
 }
 
 // launch adds to ways what a collective that makes a copy of v leads to, unless
 // it is one too many.
-func (x *space) launch(ways []way, st *state, v int, kind string, made held) []way {
+func (x *space) launch(ways []way, st *state, v int, op *graph.Op, made held) []way {
 	launches, others := st.launches, st.cost.others
-	if kind == "all_reduce" {
+	if op.Variadic {
 		launches = max(launches, made.depth)
 	} else {
 		others++
@@ -120,8 +124,8 @@ func (x *space) launch(ways []way, st *state, v int, kind string, made held) []w
 	}
 	to := st.with(v, made)
 	to.launches, to.cost.others = launches, others
-	to.cost.sent += turns(kind) * x.ring[v]
+	to.cost.sent += phases(op) * x.phase[v]
 	to.cost.moved++
-	to.moves = &move{kind, v, made.depth, st.moves}
+	to.moves = &move{op, v, made.depth, st.moves}
 	return append(ways, way{to, made.depth})
 }

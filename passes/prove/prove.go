@@ -60,7 +60,7 @@ func checkLeaves(g *graph.Graph) error {
 			errs = append(errs, fmt.Errorf("%s: input is %s; every rank is given the whole batch", v.Name, v.Type))
 		}
 		for _, v := range n.Args {
-			if v.Def.Op.Name == "param" && (n.Op.Name == "shard" || n.Op.Class == graph.Collective) {
+			if v.Def.Op.Name == "param" && (n.Op.To == graph.Sharded || n.Op.Class == graph.Collective) {
 				errs = append(errs, fmt.Errorf("%s: %s gives %s a second placement; a parameter has one for all its uses: declare it as it is used", n.Name(), n.Op.Name, v.Name))
 			}
 		}
@@ -84,4 +84,4 @@ func transparent(n *graph.Node) bool {
 func rounds(n *graph.Node) bool { return n.Op.Name == "quantize" || n.Op.Name == "dequantize" }
 
 // reduces reports whether a node adds up partial sums.
-func reduces(n *graph.Node) bool { return n.Op.Name == "all_reduce" || n.Op.Name == "reduce_scatter" }
+func reduces(n *graph.Node) bool { return n.Op.Class == graph.Collective && n.Op.From == graph.Partial }

@@ -10,16 +10,16 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// held is a layout in which a value is there. Depth is the number of
-// all_reduces, one after another, that it took: reductions of equal depth do
-// not need each other's results and are one launch.
+// held is a layout in which a value is there. Depth is the number of variadic
+// collectives (all_reduces), one after another, that it took: those of equal depth
+// do not need each other's results and are one launch.
 type held struct{ layout, depth int }
 
 // state is what a search knows after some nodes: how the values that are still
 // needed are held, and the least that it took.
 type state struct {
 	held     [][]held // by value
-	launches int      // of all_reduce: the greatest depth
+	launches int      // of variadic collectives: the greatest depth
 	cost     cost
 	moves    *move // newest first
 }
@@ -27,7 +27,7 @@ type state struct {
 // cost is what is added up on the way. Bytes sent are times the ranks, so that
 // they stay integers.
 type cost struct {
-	others       int // launches of reduce_scatter and all_gather
+	others       int // launches of all other collectives
 	sent, weight int64
 	moved        int // values in collectives
 }
@@ -39,9 +39,9 @@ func (c cost) bytes(d cost) int {
 
 // move is one value in one collective.
 type move struct {
-	kind  string
+	op    *graph.Op
 	value int
-	depth int // of an all_reduce: its launch
+	depth int // of a variadic one: its launch
 	next  *move
 }
 
@@ -49,7 +49,7 @@ type move struct {
 type space struct {
 	*class.Space
 	fixed  map[*graph.Value]bool // placed for several sections
-	ring   []int64               // of each value: what passing it on once sends, times the ranks
+	phase  []int64               // of each value: what a phase of a ring sends, times the ranks
 	budget *budget
 	limit  int  // collectives that a walk may use
 	over   bool // it would have liked more
@@ -58,7 +58,7 @@ type space struct {
 func newSpace(s *class.Section, fixed map[*graph.Value]bool, b *budget) *space {
 	x := &space{Space: class.Explore(s), fixed: fixed, budget: b}
 	for _, v := range s.Values {
-		x.ring = append(x.ring, sent("all_gather", v.Type, s.Ranks).parts())
+		x.phase = append(x.phase, inRing(1, v.Type, s.Ranks).parts())
 	}
 	return x
 }
@@ -183,7 +183,7 @@ func (st *state) key() string {
 }
 
 // dominates reports whether st, which holds the same, is no worse wherever both
-// go on alike: its copies wait for no more all_reduces, and it took no more of
+// go on alike: its copies wait for no more collectives, and it took no more of
 // either kind of launches, nor of the rest.
 func (st *state) dominates(to *state) bool {
 	if st.launches > to.launches || st.cost.others > to.cost.others || st.cost.bytes(to.cost) > 0 {
@@ -268,7 +268,8 @@ func (x *space) termsOnly(st *state, n *graph.Node, c class.Config) bool {
 	return terms
 }
 
-// minimum says what the best way takes. All_reduces of one depth are one launch.
+// minimum says what the best way takes. Variadic collectives of one depth are one
+// launch.
 func (x *space) minimum(best *state) Minimum {
 	var moves []*move
 	for mv := best.moves; mv != nil; mv = mv.next {
@@ -280,13 +281,13 @@ func (x *space) minimum(best *state) Minimum {
 	launch := map[int]int{}
 	for _, mv := range moves {
 		name := local(x.Values[mv.value].Name, x.Block)
-		if at, ok := launch[mv.depth]; ok && mv.kind == "all_reduce" {
+		if at, ok := launch[mv.depth]; ok && mv.op.Variadic {
 			plan[at] += ", " + name
 			continue
-		} else if mv.kind == "all_reduce" {
+		} else if mv.op.Variadic {
 			launch[mv.depth] = len(plan)
 		}
-		plan = append(plan, mv.kind+" "+name)
+		plan = append(plan, mv.op.Name+" "+name)
 	}
 	return Minimum{Collectives: best.collectives(), parts: best.cost.sent, SentBytes: ceil(best.cost.sent, x.Ranks), WeightBytes: best.cost.weight, Plan: plan}
 }

@@ -3,6 +3,8 @@ package prove
 import (
 	"fmt"
 	"strings"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 // String is the certificate for people.
@@ -115,7 +117,7 @@ func (p Part) verdict() string {
 
 func (c Collective) write(b *strings.Builder) {
 	needed := "whole"
-	if c.Kind == "reduce_scatter" {
+	if c.to == graph.Sharded {
 		needed = "split"
 	}
 	fmt.Fprintf(b, "  %s %s\n", c.Kind, strings.Join(c.Values, ", "))

@@ -9,11 +9,11 @@ import (
 // oneToken is the batch for which bytes are compared.
 var oneToken = graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
 
-// turns is how often a ring passes the payload on: once to scatter or to gather
-// it, twice to reduce it for all. The rest of the house has it from graph.Sent; the
-// proof counts by itself, so that one mistake cannot be in both.
-func turns(kind string) int64 {
-	if kind == "all_reduce" {
+// phases counts how often a ring passes the payload on: to add it up part by part,
+// and to bring parts to all. The rest of the house has it from graph.Sent; the proof
+// counts by itself, so that one mistake cannot be in both.
+func phases(op *graph.Op) int64 {
+	if op.From == graph.Partial && op.To == graph.Replicated {
 		return 2
 	}
 	return 1
@@ -27,8 +27,11 @@ type Volume struct {
 }
 
 // sent is what each rank sends when values of type t go through a collective.
-func sent(kind string, t graph.Type, ranks int) Volume {
-	n, symbols := turns(kind)*int64(ranks-1)*int64(t.DType.Bytes()), graph.Const(1)
+func sent(op *graph.Op, t graph.Type, ranks int) Volume { return inRing(phases(op), t, ranks) }
+
+// inRing is what each rank sends of values of type t in some phases of a ring.
+func inRing(phases int64, t graph.Type, ranks int) Volume {
+	n, symbols := phases*int64(ranks-1)*int64(t.DType.Bytes()), graph.Const(1)
 	for _, d := range t.Dims {
 		if d.Sym != 0 {
 			symbols = symbols.Times(graph.Var(d.Sym))
