@@ -1,7 +1,9 @@
 package passes
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -39,90 +41,83 @@ func endOfRun(nodes []*graph.Node, start int) int {
 	return len(nodes)
 }
 
-// launch is one node, or several all_reduces that are one.
+// launch is one node, or several that are joined to one.
 type launch []*graph.Node
 
 // joinLaunches puts the nodes of a block in an order in which launches that can
 // be one are.
 func joinLaunches(nodes []*graph.Node) []launch {
-	list := make([]launch, len(nodes))
-	for i, n := range nodes {
-		list[i] = launch{n}
+	var rest, out []launch
+	for _, n := range nodes {
+		rest = append(rest, launch{n})
 	}
-	for i := 0; i < len(list); i++ {
-		if !list[i][0].Op.Variadic {
+	for len(rest) > 0 {
+		if joined, ok := joinFirst(rest); ok {
+			rest = joined
 			continue
 		}
-		if j, waiting := laterReduce(list, i); j > 0 {
-			joined := append(slices.Clone(list[i]), list[j]...)
-			var next []launch
-			for k, l := range list[i+1 : j+1] {
-				if k+i+1 == j {
-					next = append(next, joined)
-				} else if !waiting[k+i+1] {
-					next = append(next, l)
-				}
-			}
-			for k, l := range list[i+1 : j] {
-				if waiting[k+i+1] {
-					next = append(next, l)
-				}
-			}
-			list = slices.Replace(list, i, j+1, next...)
-			i-- // another node is here now
-		}
+		out, rest = append(out, rest[0]), rest[1:]
 	}
-	return list
+	return out
 }
 
-// laterReduce finds the next all_reduce with the same attributes that does not
-// need the results of launch i, and which launches before it do.
-func laterReduce(list []launch, i int) (j int, waiting map[int]bool) {
-	waits := map[*graph.Value]bool{}
-	need := func(l launch) bool {
-		return slices.ContainsFunc(l, func(n *graph.Node) bool {
-			return slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return waits[v] })
-		})
+// joinFirst joins the first launch with the next that it can be one with. What
+// needs its results comes after both then, all else before.
+func joinFirst(list []launch) ([]launch, bool) {
+	first, late := list[0], map[*graph.Value]bool{}
+	if !first[0].Op.Variadic {
+		return nil, false
 	}
-	add := func(l launch) {
-		for _, n := range l {
-			for _, v := range n.Results {
-				waits[v] = true
-			}
-		}
-	}
-	add(list[i])
-	waiting = map[int]bool{}
-	for j := i + 1; j < len(list); j++ {
-		n := list[j][0]
+	first.results(late)
+	var before, after []launch
+	for i, l := range list[1:] {
 		switch {
-		case need(list[j]):
-			waiting[j] = true
-			add(list[j])
-		case n.Op == list[i][0].Op && n.Attrs.Text("acc") == list[i][0].Attrs.Text("acc"):
-			return j, waiting
+		case l.needs(late):
+			l.results(late)
+			after = append(after, l)
+		case l[0].Op == first[0].Op && maps.Equal(l[0].Attrs, first[0].Attrs):
+			both := slices.Concat(first, l)
+			return slices.Concat(before, []launch{both}, after, list[i+2:]), true
+		default:
+			before = append(before, l)
 		}
 	}
-	return 0, nil
+	return nil, false
 }
 
-// launch writes one node, or several all_reduces as one.
-func (r *rewriter) launch(list launch) error {
-	if len(list) == 1 {
-		return r.copy(list[0])
+// results adds the results to a set.
+func (l launch) results(to map[*graph.Value]bool) {
+	for _, n := range l {
+		for _, v := range n.Results {
+			to[v] = true
+		}
+	}
+}
+
+// needs reports whether an operand is in the set.
+func (l launch) needs(set map[*graph.Value]bool) bool {
+	return slices.ContainsFunc(l, func(n *graph.Node) bool {
+		return slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return set[v] })
+	})
+}
+
+// launch writes one node, or several as one.
+func (r *rewriter) launch(l launch) error {
+	if len(l) == 1 {
+		return r.copy(l[0])
 	}
 	var args, results []*graph.Value
-	note := ""
-	for i, n := range list {
+	var notes []string
+	for _, n := range l {
 		args = append(args, r.args(n)...)
 		results = append(results, n.Results...)
-		if note += n.Note; i+1 < len(list) && n.Note != "" {
-			note += "; "
+		if n.Note != "" {
+			notes = append(notes, n.Note)
 		}
 	}
-	m, err := r.node(list[len(list)-1], list[0].Op.Name, list[0].Attrs, names(results), results, args...)
+	m, err := r.node(l[0], l[0].Op.Name, l[0].Attrs, names(results), results, args...)
 	if err == nil {
-		m.Note = note
+		m.Note = strings.Join(notes, "; ")
 	}
 	return err
 }
