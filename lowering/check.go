@@ -32,61 +32,6 @@ func (s *Schedule) Check() error {
 	return errors.Join(s.checkOrder()...)
 }
 
-// CheckAll checks the schedules of all ranks, and that they meet in the same
-// collectives in the same order.
-func CheckAll(schedules []*Schedule) error {
-	if len(schedules) == 0 {
-		return errors.New("there is no schedule")
-	}
-	first := schedules[0].exchanges()
-	for i, s := range schedules {
-		if s.Rank != i || s.Ranks != len(schedules) {
-			return fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.Rank, s.Ranks)
-		}
-		if err := s.Check(); err != nil {
-			return fmt.Errorf("the schedule of rank %d: %w", i, err)
-		}
-		mine := s.exchanges()
-		if len(mine) != len(first) {
-			return fmt.Errorf("rank %d takes part in %d collectives, rank 0 in %d", i, len(mine), len(first))
-		}
-		for k, st := range mine {
-			if !sameExchange(st, first[k]) {
-				return fmt.Errorf("collective %d is %q on rank %d and %q on rank 0", k, st, i, first[k])
-			}
-		}
-	}
-	return nil
-}
-
-// exchanges lists the collectives in the order of the comm stream.
-func (s *Schedule) exchanges() []*Step {
-	var out []*Step
-	for i := range s.Steps {
-		if s.Steps[i].Kind == Exchange {
-			out = append(out, &s.Steps[i])
-		}
-	}
-	return out
-}
-
-func sameExchange(a, b *Step) bool {
-	if a.String() != b.String() {
-		return false
-	}
-	for i := range a.Args {
-		if !a.Args[i].Type.Equal(b.Args[i].Type) {
-			return false
-		}
-	}
-	for i := range a.Results {
-		if !a.Results[i].Type.Equal(b.Results[i].Type) {
-			return false
-		}
-	}
-	return true
-}
-
 // checkBuffers: each has its size and lies in its region, and regions are as
 // large as they need to be.
 func (s *Schedule) checkBuffers() []error {
@@ -94,35 +39,62 @@ func (s *Schedule) checkBuffers() []error {
 	var ends [len(spaceNames)]int64
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
-		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("buffer "+b.Name+": "+format, args...))
+		if err := errors.Join(s.checkShape(b), s.checkPlace(b)); err != nil {
+			errs = append(errs, fmt.Errorf("buffer %s: %w", b.Name, err))
 		}
-		bytes, space, err := sizeOf(s.Local(b.Type))
-		switch {
-		case b.Space > Input && err != nil:
-			fail("%w", err)
-		case b.Space == Constant && space != Fixed || (b.Space == Cache) != (space == Cache) && b.Space != Input && err == nil || b.Space > Constant && b.Space != space:
-			fail("%s is in the region %s", b.Type, b.Space)
-		case b.Space != Input && err == nil && b.Bytes != bytes:
-			fail("%s takes %d bytes, not %d", b.Type, bytes, b.Bytes)
-		case b.Offset < 0 || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
-			fail("bytes %d+%d of %d", b.Offset, b.Bytes, s.Bytes[b.Space])
-		case b.Space.aligned() && b.Offset%align != 0:
-			fail("offset %d is not aligned to %d", b.Offset, align)
-		default:
-			end := b.Offset + b.Bytes
-			if b.Space.aligned() {
-				end = roundUp(end)
-			}
-			ends[b.Space] = max(ends[b.Space], end)
+		end := b.Offset + b.Bytes
+		if b.Space.aligned() {
+			end = roundUp(end)
 		}
+		ends[b.Space] = max(ends[b.Space], end)
+	}
+	if errs != nil {
+		return errs
 	}
 	for space, end := range ends {
-		if s.Bytes[space] != end && errs == nil {
+		if s.Bytes[space] != end {
 			errs = append(errs, fmt.Errorf("region %s has %d bytes, its buffers need %d", Space(space), s.Bytes[space], end))
 		}
 	}
 	return errs
+}
+
+// checkShape: the type of a buffer is one that its region has, and says its size.
+func (s *Schedule) checkShape(b *Buffer) error {
+	bytes, space, err := sizeOf(s.Local(b.Type))
+	switch {
+	case b.Space == Input || b.Space < Input && err != nil:
+		return nil // no step makes them, so they may be of any shape
+	case err != nil:
+		return err
+	case !b.Space.has(space):
+		return fmt.Errorf("%s is in the region %s", b.Type, b.Space)
+	case b.Bytes != bytes:
+		return fmt.Errorf("%s takes %d bytes, not %d", b.Type, bytes, b.Bytes)
+	}
+	return nil
+}
+
+// has reports whether a tensor whose shape asks for one space may lie in another.
+func (s Space) has(shape Space) bool {
+	switch {
+	case s == Cache || shape == Cache, s > Constant:
+		return s == shape
+	case s == Constant:
+		return shape == Fixed
+	}
+	return true
+}
+
+// checkPlace: a buffer is inside of its region, and aligned.
+func (s *Schedule) checkPlace(b *Buffer) error {
+	switch {
+	case b.Offset < 0 || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
+		return fmt.Errorf("bytes %d+%d of %d", b.Offset, b.Bytes, s.Bytes[b.Space])
+	case b.Space.aligned() && b.Offset%align != 0:
+		return fmt.Errorf("offset %d is not aligned to %d", b.Offset, align)
+	}
+	return nil
 }
 
 // checkRef: a view stays inside its buffer.
@@ -131,44 +103,44 @@ func (s *Schedule) checkRef(r *Ref) error {
 		return fmt.Errorf("%s is in buffer %d of %d", r.Name, r.Buffer, len(s.Buffers))
 	}
 	b := &s.Buffers[r.Buffer]
-	local, of := s.Local(r.Type).Dims, s.Local(b.Type).Dims
-	cols, width := graph.RowElems(local), graph.RowElems(of)
-	fail := func(why string) error {
+	if why := viewOf(s.Local(b.Type), s.Local(r.Type), r.Offset, r.Stride); why != "" {
 		return fmt.Errorf("%s[%d:%d] is no view of %s, which is %s: %s", r.Name, r.Offset, r.Stride, b.Name, b.Type, why)
-	}
-	rows, n, same := firstAxes(local, of)
-	switch {
-	case r.Type.DType != b.Type.DType:
-		return fail("another number format")
-	case !same:
-		return fail("another first axis")
-	case r.Stride != width || cols > width:
-		return fail("rows are apart, or longer")
-	case r.Offset < 0 || r.Offset > n*width:
-		return fail("it begins outside")
-	case rows*cols > 0 && r.Offset%width > width-cols:
-		return fail("it goes beyond the end of a row")
-	case rows*cols > 0 && r.Offset/width > n-rows:
-		return fail("it goes beyond the last row")
 	}
 	return nil
 }
 
-// firstAxes are the sizes of the first axes of a view and of its buffer; 1 and 1
-// for the same symbol.
-func firstAxes(view, of []graph.Dim) (rows, n int, ok bool) {
-	size := func(dims []graph.Dim) (int, graph.Sym) {
-		if len(dims) == 0 {
-			return 1, 0
-		}
-		if dims[0].Sym != 0 {
-			return 1, dims[0].Sym
-		}
-		return dims[0].Len(), 0
+// viewOf says why a tensor of type t, its rows stride elements apart, is no part of
+// one of type of; empty if it is.
+func viewOf(of, t graph.Type, offset, stride int) string {
+	width, cols := graph.RowElems(of.Dims), graph.RowElems(t.Dims)
+	n, symbol := firstAxis(of.Dims)
+	rows, same := firstAxis(t.Dims)
+	switch {
+	case t.DType != of.DType:
+		return "another number format"
+	case symbol != same:
+		return "another first axis"
+	case stride != width || cols > width:
+		return "rows are apart, or longer"
+	case offset < 0 || offset > n*width:
+		return "it begins outside"
+	case rows*cols > 0 && offset%width > width-cols:
+		return "it goes beyond the end of a row"
+	case rows*cols > 0 && offset/width > n-rows:
+		return "it goes beyond the last row"
 	}
-	rows, a := size(view)
-	n, b := size(of)
-	return rows, n, a == b
+	return ""
+}
+
+// firstAxis is the size of the first axis, or 1 and its symbol.
+func firstAxis(dims []graph.Dim) (int, graph.Sym) {
+	if len(dims) == 0 {
+		return 1, 0
+	}
+	if dims[0].Sym != 0 {
+		return 1, dims[0].Sym
+	}
+	return dims[0].Len(), 0
 }
 
 // checkStep: kind, stream and operation belong together.

@@ -319,6 +319,26 @@ output s = %s
 	}
 }
 
+// TestSpaces: which regions a tensor of no symbol, of tokens, or of a cache may lie in.
+func TestSpaces(t *testing.T) {
+	for shape, want := range map[Space]string{
+		Fixed:    "param state input constant fixed",
+		PerToken: "param state input token",
+		PerSeq:   "param state input seq",
+		Cache:    "cache",
+	} {
+		var got []string
+		for s := range Fixed + 1 {
+			if s.has(shape) {
+				got = append(got, s.String())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("of shape %s: %v, want %s", shape, got, want)
+		}
+	}
+}
+
 func TestCheckAllRefuses(t *testing.T) {
 	for want, change := range map[string]func([]*Schedule) []*Schedule{
 		"there is no schedule":                                func(s []*Schedule) []*Schedule { return nil },

@@ -52,16 +52,19 @@ func (p *Plan) Sent(z graph.Sizes) int64 {
 }
 
 // NewPlan works out the plan of the schedules of all ranks. Schedules of which
-// there are none, or that do not meet in the same collectives, are an error.
+// there are none, or that do not have the same collectives, are an error.
 func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
 	p := &Plan{}
 	for _, s := range schedules {
+		if err := sameCollectives(schedules[0], s); err != nil {
+			return nil, err
+		}
 		p.Ranks = append(p.Ranks, s.plan())
 	}
-	for _, st := range schedules[0].exchanges() {
+	for _, st := range schedules[0].collectives() {
 		p.Collectives = append(p.Collectives, planExchange(st, len(schedules)))
 	}
 	return p, nil

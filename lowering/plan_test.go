@@ -2,6 +2,7 @@ package lowering
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -65,6 +66,11 @@ output r = %p2
 	}
 	if _, err := NewPlan(nil); err == nil {
 		t.Error("a plan of nothing")
+	}
+	apart := lower(t, twoRanks)
+	apart[1].Steps[5].Attrs = graph.Attrs{"acc": "f32"}
+	if _, err := NewPlan(apart); err == nil || !strings.Contains(err.Error(), "collective 0 is ") {
+		t.Errorf("a plan of ranks with other collectives: %v", err)
 	}
 }
 
