@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Compiles every kernel to PTX for compute capability 8.0, which later GPUs take as
-# well, and which is committed, compressed, in ptx; and the test's planted bugs.
+# well, and which is committed, compressed, in ptx; and the test's planted bugs. A
+# source that speaks of FORMAT gives a module for each format of weights, since the
+# driver compiles all of a module, and a model's weights have one format.
 # With --check nothing is written: it fails when the committed PTX is not what
-# the sources give. The compiler must be the one of ptx/COMPILER, which a build
+# the sources give, or when what they give for 9.0 differs in more than the line that
+# says so: then one set would not do. The compiler must be the one of ptx/COMPILER, which a build
 # with UPDATE_COMPILER=1 records anew.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -15,13 +18,26 @@ version=$("$cc" --version | head -n 1)
 flags=(-x cuda --cuda-device-only -nocudainc -nocudalib --cuda-feature=+ptx78
   -std=c++20 -O3 -S -ffp-contract=off -fno-ident -Wall -Werror)
 
+arch=sm_80
+
+compile() { # source, to file, more flags
+  "$cc" "${flags[@]}" --cuda-gpu-arch=$arch -I. "${@:3}" -o - "$1" |
+    sed -e 's|[[:space:]]*//.*||' -e '/^[[:space:]]*$/d' >"$2" # no comments
+}
+
 build() { # to folder, sources
-  local to=$1
+  local to=$1 name
   shift
   mkdir -p "$to"
   for source in "$@"; do
-    "$cc" "${flags[@]}" --cuda-gpu-arch=sm_80 -I. -o - "$source" |
-      sed -e 's|[[:space:]]*//.*||' -e '/^[[:space:]]*$/d' >"$to/$(basename "$source" .cu).ptx" # no comments
+    name=$to/$(basename "$source" .cu)
+    if grep -qw FORMAT "$source"; then
+      for format in f32 f16 bf16; do
+        compile "$source" "${name}_$format.ptx" -DFORMAT=$format
+      done
+    else
+      compile "$source" "$name.ptx"
+    fi
   done
 }
 
@@ -57,3 +73,6 @@ diff -r "$fresh/committed" "$fresh/ptx"
 if [ -d "$fresh/testdata" ]; then
   diff -r --exclude='*.cu' testdata/bugs "$fresh/testdata/bugs"
 fi
+arch=sm_90
+build "$fresh/sm_90" *.cu
+diff -r -I '^\.target sm_' "$fresh/ptx" "$fresh/sm_90"

@@ -112,14 +112,14 @@ func (c *Call) products(m *mixture, tokens int, y [2]uint64, n int, x uint64, st
 	average := tokens * c.Attrs.Int("top") / m.experts // rows of an expert
 	switch {
 	case tensorCores && average > mmaFew:
-		c.launch("matmul_mma", "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
+		c.launch("matmul_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
 	case tensorCores && tokens > gemvRows:
-		c.launch("matmul_mma", "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
+		c.launch("matmul_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
 	case tokens > fewRows:
-		c.launch("matmul", "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
+		c.launch("matmul_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
 	case tokens > 1:
-		c.launch("matmul", fmt.Sprint("expert_gemv_", name, "_", gemvRows), grid(gemvRows, gemvCols), gemvThreads(n, k), 0, args...)
+		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_", gemvRows), grid(gemvRows, gemvCols), gemvThreads(n, k), 0, args...)
 	default:
-		c.launch("matmul", fmt.Sprint("expert_gemv_", name, "_1"), grid(1, gemvCols), gemvThreads(n, k), 0, args...)
+		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_1"), grid(1, gemvCols), gemvThreads(n, k), 0, args...)
 	}
 }

@@ -59,6 +59,7 @@ DEVICE u64 from_lane_below(u64 v, int by) {
 DEVICE u32 ballot(bool p) { return __nvvm_vote_ballot_sync(all_lanes, p); }
 
 // The storage formats. Weights are widened as they are loaded.
+typedef float f32;
 struct bf16 {
 	u16 bits;
 };

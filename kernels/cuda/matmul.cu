@@ -1,5 +1,5 @@
 // Matrix products y = x wᵀ in f32: x[t, k] of activations, w[n, k] in any format.
-// A row of y does not depend on which rows come with it.
+// A row of y does not depend on which rows come with it. FORMAT is the weights'.
 #include "matmul.h"
 
 // A few rows: a block multiplies up to M of them with 4 rows of the weight, so
@@ -116,43 +116,35 @@ DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, R
 }
 
 // Blocks are (passes over the rows · columns / 4).
-#define GEMV(T, name, m)                                                                                                   \
-	KERNEL THREADS(256) gemv_##name##_##m(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int passes, int vec) { \
+#define GEMV(T, m)                                                                                                         \
+	KERNEL THREADS(256) gemv_##T##_##m(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int passes, int vec) { \
 		gemv<m>(y, ys, x, xs, w, ws, All{t}, block_x() % passes * m, block_x() / passes * gemv_cols, n, k, vec);   \
 	}
 
-#define TILE(T, name)                                                                                                      \
-	KERNEL THREADS(128) matmul_##name(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec) { \
+#define TILE(T)                                                                                                            \
+	KERNEL THREADS(128) matmul_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec) { \
 		tile(y, ys, x, xs, w, ws, All{t}, block_x() * tile_rows, block_y() * tile_cols, n, k, vec);                \
 	}
 
-#define ALL(T, name)                                                                                                       \
-	GEMV(T, name, 1)                                                                                                   \
-	GEMV(T, name, 2)                                                                                                   \
-	GEMV(T, name, 4)                                                                                                   \
-	GEMV(T, name, 8)                                                                                                   \
-	TILE(T, name)
-
-ALL(float, f32)
-ALL(bf16, bf16)
-ALL(f16, f16)
-
 // The products of experts: blocks are (passes, columns / 4 or 64, experts · weights).
-#define EXPERTS(T, name, m)                                                                                                \
-	KERNEL THREADS(256) expert_gemv_##name##_##m(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
+#define EXPERTS(T, m)                                                                                                      \
+	KERNEL THREADS(256) expert_gemv_##T##_##m(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
 		EXPERT_PRODUCT(T, gemv<m>, block_x() * m, block_y() * gemv_cols)                                           \
 	}
 
-#define EXPERT_TILE(T, name)                                                                                               \
-	KERNEL THREADS(128) expert_matmul_##name(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
+#define EXPERT_TILE(T)                                                                                                     \
+	KERNEL THREADS(128) expert_matmul_##T(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
 		EXPERT_PRODUCT(T, tile, block_x() * tile_rows, block_y() * tile_cols)                                      \
 	}
 
-#define ALL_EXPERTS(T, name)                                                                                               \
-	EXPERTS(T, name, 1)                                                                                                \
-	EXPERTS(T, name, 8)                                                                                                \
-	EXPERT_TILE(T, name)
+#define ALL(T)                                                                                                             \
+	GEMV(T, 1)                                                                                                         \
+	GEMV(T, 2)                                                                                                         \
+	GEMV(T, 4)                                                                                                         \
+	GEMV(T, 8)                                                                                                         \
+	TILE(T)                                                                                                            \
+	EXPERTS(T, 1)                                                                                                      \
+	EXPERTS(T, 8)                                                                                                      \
+	EXPERT_TILE(T)
 
-ALL_EXPERTS(float, f32)
-ALL_EXPERTS(bf16, bf16)
-ALL_EXPERTS(f16, f16)
+ALL(FORMAT)

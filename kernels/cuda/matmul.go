@@ -30,21 +30,22 @@ func matmul(c *Call) error {
 	vec := alignment(aligned(x, w), aligned(y))
 	tensorCores := c.Options.Math == BF16 && aligned(x, w) && k%8 == 0
 	args := []any{y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(), t, n, k}
+	name := format(w.DType)
 	switch {
 	case tensorCores && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
-		c.launch("matmul_mma", "mma_tile_"+format(w.DType), grid, [3]int{mmaThreads}, 0, append(args, vec)...)
+		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(args, vec)...)
 	case tensorCores && t > gemvRows && (t > fewRows || n >= mmaBlocks*fewCols):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
-		c.launch("matmul_mma", "mma_few_"+format(w.DType), grid, [3]int{mmaThreads}, 0, append(args, vec)...)
+		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(args, vec)...)
 	case t > fewRows:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
-		c.launch("matmul", "matmul_"+format(w.DType), grid, [3]int{128}, 0, append(args, vec)...)
+		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(args, vec)...)
 	default:
 		m := gemvPass(t)
 		passes := ceilDiv(t, m)
 		grid := [3]int{passes * ceilDiv(n, gemvCols), 1, 1}
-		c.launch("matmul", fmt.Sprint("gemv_", format(w.DType), "_", m), grid, gemvThreads(n, k), 0, append(args, passes, vec)...)
+		c.launch("matmul_"+name, fmt.Sprint("gemv_", name, "_", m), grid, gemvThreads(n, k), 0, append(args, passes, vec)...)
 	}
 	return nil
 }

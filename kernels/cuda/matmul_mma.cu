@@ -1,6 +1,6 @@
 // Matrix products y = x wᵀ on tensor cores: both operands are rounded to bf16,
 // sums are in f32. A row of y does not depend on which rows come with it. The
-// operands' rows are aligned, and k is a multiple of 8.
+// operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'.
 #include "matmul.h"
 #include "mma.h"
 
@@ -117,18 +117,16 @@ template <class T, class Rows> DEVICE void tile(float *y, i64 ys, const float *x
 
 // Blocks are (rows / 32, columns / 64) and (rows / 128, columns / 128), and for
 // experts (.., .., experts · weights).
-#define PRODUCT(name, T, format, product, rows, cols)                                                                      \
-	KERNEL THREADS(256) name##_##format(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int) { \
+#define PRODUCT(name, T, product, rows, cols)                                                                              \
+	KERNEL THREADS(256) name##_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int) { \
 		product(y, ys, x, xs, w, ws, All{t}, block_x() * rows, block_y() * cols, n, k, 0);                          \
 	}                                                                                                                  \
-	KERNEL THREADS(256) expert_##name##_##format(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
+	KERNEL THREADS(256) expert_##name##_##T(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
 		EXPERT_PRODUCT(T, product, block_x() * rows, block_y() * cols)                                             \
 	}
 
-#define ALL(T, format)                                                                                                     \
-	PRODUCT(mma_few, T, format, few, few_rows, few_cols)                                                               \
-	PRODUCT(mma_tile, T, format, tile, tile_rows, tile_cols)
+#define ALL(T)                                                                                                             \
+	PRODUCT(mma_few, T, few, few_rows, few_cols)                                                                       \
+	PRODUCT(mma_tile, T, tile, tile_rows, tile_cols)
 
-ALL(float, f32)
-ALL(bf16, bf16)
-ALL(f16, f16)
+ALL(FORMAT)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,13 +18,48 @@ func TestModules(t *testing.T) {
 		}
 	}
 	sources, err := filepath.Glob("*.cu")
-	if err != nil || len(PTX()) != len(sources) {
-		t.Fatalf("%d sources, %d modules: %v", len(sources), len(PTX()), err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	want := map[string]bool{}
 	for _, source := range sources {
-		text := string(PTX()[strings.TrimSuffix(source, ".cu")])
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(source, ".cu")
+		if !regexp.MustCompile(`\bFORMAT\b`).Match(text) {
+			want[name] = true
+			continue
+		}
+		for _, format := range []string{"f32", "f16", "bf16"} {
+			want[name+"_"+format] = true
+		}
+	}
+	for name := range want {
+		text := string(PTX()[name])
 		if !strings.Contains(text, "\n.target sm_80\n") || !strings.Contains(text, ".entry") {
-			t.Errorf("%s has no kernels for compute capability 8.0", source)
+			t.Errorf("%s has no kernels for compute capability 8.0", name)
+		}
+	}
+	for name := range PTX() {
+		if !want[name] {
+			t.Errorf("no source gives module %s", name)
+		}
+	}
+}
+
+// TestModuleOfFormat: a module of products has those of its own format only, so that a
+// model does not wait for the driver to compile the others.
+func TestModuleOfFormat(t *testing.T) {
+	entry := regexp.MustCompile(`\.entry (\w+)`)
+	for _, module := range []string{"matmul", "matmul_mma"} {
+		for _, format := range []string{"f32", "f16", "bf16"} {
+			for _, m := range entry.FindAllSubmatch(PTX()[module+"_"+format], -1) {
+				if !slices.Contains(strings.Split(string(m[1]), "_"), format) {
+					t.Errorf("module %s_%s has %s", module, format, m[1])
+				}
+			}
 		}
 	}
 }
