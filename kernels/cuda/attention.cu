@@ -251,4 +251,4 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 
 KERNEL THREADS(128) attention_flash_2(Attention a) { flash<2>(a); }
 KERNEL THREADS(128) attention_flash_4(Attention a) { flash<4>(a); }
-KERNEL THREADS(128) attention_flash_8(Attention a) { flash<8>(a); }
+KERNEL THREADS_BLOCKS(128, 2) attention_flash_8(Attention a) { flash<8>(a); } // with 70 KB of shared memory each

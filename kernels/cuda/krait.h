@@ -10,6 +10,10 @@
 #define DEVICE static inline __attribute__((device, always_inline))
 #define SHARED __attribute__((shared))
 #define THREADS(n) __attribute__((launch_bounds(n)))
+// The same, and how many blocks a multiprocessor is to have room for: what makes
+// machine code then takes as many registers as that leaves, where it would put some
+// in memory for the sake of more blocks.
+#define THREADS_BLOCKS(n, blocks) __attribute__((launch_bounds(n, blocks)))
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("nounroll")
 

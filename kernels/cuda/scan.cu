@@ -136,11 +136,11 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 	}
 }
 
-#define SCAN(name, sixteens)                                                                                               \
-	KERNEL THREADS(128) selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) { \
+#define SCAN(name, sixteens, threads)                                                                                      \
+	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) { \
 		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, groups, vec);    \
 	}
 
-SCAN(16, 1)
-SCAN(32, 2)
-SCAN(64, 4)
+SCAN(16, 1, THREADS(128))
+SCAN(32, 2, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
+SCAN(64, 4, THREADS(128))

@@ -1,0 +1,138 @@
+package cuda
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/ptxas.md by what the ptxas of KRAIT_PTXAS says")
+
+// assembled is what NVIDIA's assembler made of a kernel.
+type assembled struct{ registers, shared, stack, stores, loads int }
+
+// gpus are the compute capabilities that are assembled for: those that the oldest
+// toolkit with the youngest of them knows.
+var gpus = []string{"8.0", "8.6", "8.9", "9.0"}
+
+// TestPTXAS: NVIDIA's assembler takes all modules for all GPUs, no kernel spills, and
+// docs/ptxas.md says what each takes. scripts/cuda-toolkit finds a ptxas.
+func TestPTXAS(t *testing.T) {
+	ptxas := os.Getenv("KRAIT_PTXAS")
+	if ptxas == "" {
+		t.Skip("KRAIT_PTXAS does not name a ptxas: what NVIDIA's assembler says of the kernels is not checked")
+	}
+	version := release(t, ptxas)
+	table := fmt.Sprintf("<!-- Written by go test ./kernels/cuda -run PTXAS -update; not to be edited. -->\n\n# What kernels take\n\n"+
+		"Registers of a thread, by compute capability, and static shared memory of a block in\n"+
+		"bytes, by %s. No kernel has a stack or spills.\n\n"+
+		"| module | kernel | %s | shared |\n|---|---|%s---|\n", version, strings.Join(gpus, " | "), strings.Repeat("---|", len(gpus)))
+	for _, name := range slices.Sorted(maps.Keys(PTX())) {
+		table += tableOf(t, ptxas, name)
+	}
+	file := filepath.Join("..", "..", "docs", "ptxas.md")
+	if *update {
+		if err := os.WriteFile(file, []byte(table), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), version) {
+		t.Skipf("docs/ptxas.md is of another ptxas than %s: it is not compared", version)
+	}
+	for i, want := range strings.Split(table, "\n") {
+		if lines := strings.Split(string(text), "\n"); i >= len(lines) || lines[i] != want {
+			t.Fatalf("docs/ptxas.md is not what ptxas says, from line %d on; it says\n%s\nIf that is as it should be, run the test with -update.", i+1, want)
+		}
+	}
+}
+
+// release is the line of its version in which ptxas says which it is.
+func release(t *testing.T, ptxas string) string {
+	out, err := exec.Command(ptxas, "--version").CombinedOutput()
+	line := regexp.MustCompile(`release [\d.]+, (V[\d.]+)`).FindSubmatch(out)
+	if err != nil || line == nil {
+		t.Fatalf("%s --version: %v\n%s", ptxas, err, out)
+	}
+	return fmt.Sprintf("ptxas %s", line[1])
+}
+
+// tableOf assembles a module for all GPUs; a line for each of its kernels.
+func tableOf(t *testing.T, ptxas, module string) string {
+	file := filepath.Join(t.TempDir(), module+".ptx")
+	if err := os.WriteFile(file, PTX()[module], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]assembled{}
+	for _, gpu := range gpus {
+		sm := "sm_" + strings.ReplaceAll(gpu, ".", "")
+		out, err := exec.Command(ptxas, "-v", "-arch="+sm, "-o", os.DevNull, file).CombinedOutput()
+		if err != nil || bytes.Contains(out, []byte("warning")) {
+			t.Errorf("module %s, %s: %v\n%s", module, sm, err, out)
+		}
+		for kernel, a := range parsePTXAS(t, string(out)) {
+			if a.stack != 0 || a.stores != 0 || a.loads != 0 {
+				t.Errorf("kernel %s of module %s, %s: %d bytes of stack, %d of spill stores, %d of spill loads", kernel, module, sm, a.stack, a.stores, a.loads)
+			}
+			all[kernel] = append(all[kernel], a)
+		}
+	}
+	if want := bytes.Count(PTX()[module], []byte(".entry")); len(all) != want {
+		t.Errorf("module %s has %d kernels, ptxas speaks of %d", module, want, len(all))
+	}
+	lines := ""
+	for _, kernel := range slices.Sorted(maps.Keys(all)) {
+		lines += fmt.Sprintf("| %s | %s |", module, kernel)
+		for _, a := range all[kernel] {
+			lines += fmt.Sprintf(" %d |", a.registers)
+			if a.shared != all[kernel][0].shared {
+				t.Errorf("kernel %s of module %s has %d bytes of shared memory on one GPU, %d on another", kernel, module, a.shared, all[kernel][0].shared)
+			}
+		}
+		lines += fmt.Sprintf(" %d |\n", all[kernel][0].shared)
+	}
+	return lines
+}
+
+var (
+	kernelLine = regexp.MustCompile(`Compiling entry function '(\w+)'`)
+	stackLine  = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+	usedLine   = regexp.MustCompile(`Used (\d+) registers(?:.*?, (\d+) bytes smem)?`)
+)
+
+// parsePTXAS reads what ptxas -v says, kernel by kernel.
+func parsePTXAS(t *testing.T, out string) map[string]assembled {
+	all := map[string]assembled{}
+	at := kernelLine.FindAllStringSubmatchIndex(out, -1)
+	for i, m := range at {
+		end := len(out)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		text := out[m[0]:end]
+		stack, used := stackLine.FindStringSubmatch(text), usedLine.FindStringSubmatch(text)
+		if stack == nil || used == nil {
+			t.Fatalf("ptxas -v is not understood:\n%s", text)
+		}
+		var a assembled
+		for i, into := range []*int{&a.stack, &a.stores, &a.loads} {
+			fmt.Sscan(stack[i+1], into)
+		}
+		fmt.Sscan(used[1], &a.registers)
+		fmt.Sscan(used[2], &a.shared)
+		all[out[m[2]:m[3]]] = a
+	}
+	return all
+}
