@@ -3,7 +3,7 @@ package exec
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {
 	Name  string // of its first result
-	Kind  string // all_reduce, all_gather or reduce_scatter
+	Kind  string // the operation: all_reduce, …
 	Calls int
 	// Elems and Bytes are the payload of all calls: each operand whole and once.
 	Elems, Bytes int64

@@ -51,7 +51,7 @@ type Collective struct {
 func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	x := Collective{Op: st.Op, Args: c.Args, Results: c.Results, F32: st.Attrs.Text("acc") == "f32"}
 	sharded := st.Results[0].Type
-	if st.Args[0].Type.Layout.Kind == graph.Sharded {
+	if st.Op.From == graph.Sharded {
 		sharded = st.Args[0].Type
 	}
 	for r := range s.Ranks {

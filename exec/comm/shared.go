@@ -3,6 +3,7 @@ package comm
 import (
 	"sync/atomic"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -22,22 +23,25 @@ func (c *shared) Run(x *Collective) error {
 	if err := c.wait(); err != nil {
 		return err
 	}
-	switch x.Op.Name {
-	case "all_reduce":
-		c.allReduce(x)
-	case "all_gather":
-		c.allGather(x)
-	case "reduce_scatter":
-		c.reduceScatter(x)
-	default:
+	f, ok := collectives[[2]graph.LayoutKind{x.Op.From, x.Op.To}]
+	if !ok {
 		panic("BUG: ranks that share memory do not know " + x.Op.Name)
 	}
+	f(c, x)
 	return c.wait()
 }
 
-// allReduce: each rank sums its part of the elements and writes the result to
+// collectives are what a rank does between the two rendezvous, by the layouts before
+// and after.
+var collectives = map[[2]graph.LayoutKind]func(*shared, *Collective){
+	{graph.Partial, graph.Replicated}: (*shared).sumForAll,
+	{graph.Sharded, graph.Replicated}: (*shared).gather,
+	{graph.Partial, graph.Sharded}:    (*shared).sumOwn,
+}
+
+// sumForAll: each rank sums its part of the elements and writes the result to
 // all, so that all have the same bits.
-func (c *shared) allReduce(x *Collective) {
+func (c *shared) sumForAll(x *Collective) {
 	for i := range x.Args {
 		y := &x.Args[i]
 		elems := y.Rows() * y.Cols
@@ -56,8 +60,8 @@ func (c *shared) allReduce(x *Collective) {
 	}
 }
 
-// reduceScatter: each rank sums what it keeps.
-func (c *shared) reduceScatter(x *Collective) {
+// sumOwn: each rank sums what it keeps.
+func (c *shared) sumOwn(x *Collective) {
 	from, to := &x.Args[0], &x.Results[0]
 	x.Parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
 		c.sum(0, row, whole, n, func(col int, sum []float32) {
@@ -66,8 +70,8 @@ func (c *shared) reduceScatter(x *Collective) {
 	})
 }
 
-// allGather: each rank copies the parts of all.
-func (c *shared) allGather(x *Collective) {
+// gather: each rank copies the parts of all.
+func (c *shared) gather(x *Collective) {
 	to := &x.Results[0]
 	for r, p := range c.posted {
 		from := &p.Args[0]

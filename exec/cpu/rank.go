@@ -177,7 +177,7 @@ func (r *rank) do(st *step) error {
 // that is not the first: zeros.
 func (r *rank) relayout(st *step) {
 	from, to := &st.collective.Args[0], &st.collective.Results[0]
-	if st.Results[0].Type.Layout.Kind == graph.Partial {
+	if st.Op.To == graph.Partial {
 		clear(to.F32)
 		clear(to.U16)
 		return

@@ -12,7 +12,7 @@ type tally struct {
 func (t *tally) count(st *step) {
 	t.calls++
 	tensors := st.call.Args
-	if st.Args[0].Type.Layout.Kind == graph.Sharded {
+	if st.Op.From == graph.Sharded {
 		tensors = st.call.Results
 	}
 	for i := range tensors {

@@ -6,10 +6,22 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// exchange is one rank's side of a collective.
+// collectives are what is done between two layouts: what rank i of those that share a
+// GPU launches, and how NCCL is called where each has its own.
+var collectives = map[[2]graph.LayoutKind]struct {
+	launches func(x *collective, i int, list []*collective) ([]kernels.Launch, error)
+	stage    func(*stager)
+}{
+	{graph.Partial, graph.Replicated}: {(*collective).sumForAll, (*stager).reduce},
+	{graph.Sharded, graph.Replicated}: {(*collective).gather, (*stager).gather},
+	{graph.Partial, graph.Sharded}:    {(*collective).sumOwn, (*stager).scatter},
+}
+
+// collective is one rank's side of a collective.
 type collective struct {
 	rank          *rank
-	op, name      string
+	op            *graph.Op
+	name          string
 	args, results []kernels.Tensor
 	parts         []graph.Pieces // by rank: what it holds of the whole
 	wide          bool           // sums are kept in f32 whatever travels
@@ -20,18 +32,24 @@ type collective struct {
 }
 
 func (r *rank) collective(c *call) (*collective, error) {
-	x := &collective{rank: r, op: c.step.Op.Name, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
+	x := &collective{rank: r, op: c.step.Op, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
 	sharded := c.step.Results[0].Type
-	if c.step.Args[0].Type.Layout.Kind == graph.Sharded {
+	if c.step.Op.From == graph.Sharded {
 		sharded = c.step.Args[0].Type
 	}
 	for i := range r.s.Ranks {
 		x.parts = append(x.parts, graph.PiecesOf(sharded, r.s.Ranks, i))
 	}
-	if r.machine.nccl {
-		return x, x.stage()
+	f, ok := collectives[[2]graph.LayoutKind{x.op.From, x.op.To}]
+	if !ok {
+		panic("BUG: CUDA does not know " + x.op.Name)
 	}
-	return x, nil
+	if !r.machine.nccl {
+		return x, nil
+	}
+	s := &stager{x: x, at: r.staging.ptr}
+	f.stage(s)
+	return x, s.err
 }
 
 // onOneGPU issues a collective of ranks that share a GPU: all wait until every
@@ -82,7 +100,7 @@ func (x *collective) shared(list []*collective) ([][]action, error) {
 	}
 	work := make([][]action, len(list))
 	for i, y := range list {
-		launches, err := y.sharedLaunches(i, list)
+		launches, err := collectives[[2]graph.LayoutKind{y.op.From, y.op.To}].launches(y, i, list)
 		if err != nil {
 			return nil, y.rank.where(err)
 		}
@@ -94,22 +112,27 @@ func (x *collective) shared(list []*collective) ([][]action, error) {
 	return work, nil
 }
 
-func (x *collective) sharedLaunches(i int, list []*collective) ([]kernels.Launch, error) {
-	switch x.op {
-	case "all_reduce":
-		if i > 0 {
-			return nil, nil // rank 0 sums for all, so that all have the same bits
-		}
-		return sumAll(list)
-	case "all_gather":
-		var out []kernels.Launch
-		for q, y := range list {
-			for _, p := range x.parts[q].List {
-				out = append(out, copyPiece(x.results[0], y.args[0], x.parts[q].Rows, p.Whole, p.Part, p.N)...)
-			}
-		}
-		return out, nil
+// sumForAll: rank 0 sums for all, so that all have the same bits.
+func (x *collective) sumForAll(i int, list []*collective) ([]kernels.Launch, error) {
+	if i > 0 {
+		return nil, nil
 	}
+	return sumAll(list)
+}
+
+// gather: each rank copies the parts of all.
+func (x *collective) gather(_ int, list []*collective) ([]kernels.Launch, error) {
+	var out []kernels.Launch
+	for q, y := range list {
+		for _, p := range x.parts[q].List {
+			out = append(out, copyPiece(x.results[0], y.args[0], x.parts[q].Rows, p.Whole, p.Part, p.N)...)
+		}
+	}
+	return out, nil
+}
+
+// sumOwn: each rank sums what it keeps.
+func (x *collective) sumOwn(i int, list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
 	for _, p := range x.parts[i].List {
 		var args []kernels.Tensor
@@ -169,7 +192,7 @@ func (r *rank) relayout(c *call) []kernels.Launch {
 	if to.Rows() == 0 || to.Cols == 0 {
 		return nil
 	}
-	if c.step.Op.Name == "term" {
+	if c.step.Op.To == graph.Partial {
 		return kernels.Zero(to)
 	}
 	var out []kernels.Launch

@@ -148,7 +148,7 @@ func (s *step) collective(next []int) error {
 		err = onOneGPU(list)
 	}
 	if err != nil {
-		return fmt.Errorf("%s (%s): %w", name, list[0].op, err)
+		return fmt.Errorf("%s (%s): %w", name, list[0].op.Name, err)
 	}
 	return nil
 }

@@ -9,9 +9,12 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
+// ncclFunc is a function of NCCL: driver.Collectives.AllReduce, ….
+type ncclFunc func(n driver.Collectives, s driver.Stream, send, recv driver.Ptr, count int64, f driver.Format) error
+
 // ncclCall is one call of NCCL in a collective.
 type ncclCall struct {
-	op         string
+	run        ncclFunc
 	send, recv driver.Ptr
 	count      int64
 	format     driver.Format
@@ -77,16 +80,7 @@ func (x *collective) group() error {
 		return err
 	}
 	for _, c := range x.calls {
-		var err error
-		switch c.op {
-		case "all_reduce":
-			err = n.AllReduce(s, c.send, c.recv, c.count, c.format)
-		case "all_gather":
-			err = n.AllGather(s, c.send, c.recv, c.count, c.format)
-		default:
-			err = n.ReduceScatter(s, c.send, c.recv, c.count, c.format)
-		}
-		if err != nil {
+		if err := c.run(n, s, c.send, c.recv, c.count, c.format); err != nil {
 			return err
 		}
 	}
@@ -125,22 +119,6 @@ func (r *rank) stagingBytes(c *call) int64 {
 	return int64(2 * (n + r.s.Ranks*ioAlign) * r.s.Ranks)
 }
 
-// stage works out the calls of NCCL.
-func (x *collective) stage() error {
-	s := &stager{x: x, at: x.rank.staging.ptr}
-	switch x.op {
-	case "all_reduce":
-		for i := range x.args {
-			s.reduce(&x.args[i], &x.results[i])
-		}
-	case "all_gather":
-		s.gather(&x.args[0], &x.results[0])
-	default:
-		s.scatter(&x.args[0], &x.results[0])
-	}
-	return s.err
-}
-
 // stager packs operands into the rank's staging memory.
 type stager struct {
 	x   *collective
@@ -165,16 +143,23 @@ func (s *stager) launch(to *[]action, list []kernels.Launch) {
 	}
 }
 
-func (s *stager) call(op string, send, recv uint64, count int, d graph.DType) {
+func (s *stager) call(run ncclFunc, send, recv uint64, count int, d graph.DType) {
 	if count > 0 {
-		s.x.calls = append(s.x.calls, ncclCall{op, driver.Ptr(send), driver.Ptr(recv), int64(count), formatOf(d)})
+		s.x.calls = append(s.x.calls, ncclCall{run, driver.Ptr(send), driver.Ptr(recv), int64(count), formatOf(d)})
 	}
 }
 
 // contiguous reports whether rows have no gaps.
 func contiguous(t *kernels.Tensor) bool { return t.Stride == t.Cols || t.Rows() < 2 }
 
-func (s *stager) reduce(from, to *kernels.Tensor) {
+// reduce sums each operand where it is, unless its rows have gaps.
+func (s *stager) reduce() {
+	for i := range s.x.args {
+		s.reduceOne(&s.x.args[i], &s.x.results[i])
+	}
+}
+
+func (s *stager) reduceOne(from, to *kernels.Tensor) {
 	if elems(from) == 0 {
 		return
 	}
@@ -187,7 +172,7 @@ func (s *stager) reduce(from, to *kernels.Tensor) {
 		recv = s.take(to.DType, to.Rows(), to.Cols)
 		s.launch(&s.x.after, kernels.Copy(*to, recv))
 	}
-	s.call("all_reduce", send.Ptr, recv.Ptr, elems(from), from.DType)
+	s.call(driver.Collectives.AllReduce, send.Ptr, recv.Ptr, elems(from), from.DType)
 }
 
 // packed are tensors for the pieces of a rank's share, one after another from an
@@ -205,8 +190,8 @@ func (s *stager) packed(base uint64, rank int, whole *kernels.Tensor) []kernels.
 
 // gather packs this rank's share, gathers the padded shares of all, and puts
 // every piece where it belongs.
-func (s *stager) gather(from, to *kernels.Tensor) {
-	x := s.x
+func (s *stager) gather() {
+	x, from, to := s.x, &s.x.args[0], &s.x.results[0]
 	most := x.most(to)
 	if most == 0 {
 		return
@@ -218,7 +203,7 @@ func (s *stager) gather(from, to *kernels.Tensor) {
 		p := x.parts[me].List[k]
 		s.copy(&x.before, t, piece(*from, x.parts[me].Rows, p.Part, p.N))
 	}
-	s.call("all_gather", send.Ptr, recv.Ptr, most, from.DType)
+	s.call(driver.Collectives.AllGather, send.Ptr, recv.Ptr, most, from.DType)
 	for r := range x.parts {
 		for k, t := range s.packed(recv.Ptr+uint64(r*most*to.DType.Bytes()), r, to) {
 			p := x.parts[r].List[k]
@@ -229,8 +214,8 @@ func (s *stager) gather(from, to *kernels.Tensor) {
 
 // scatter packs the shares of all, sums them to their owners, and unpacks this
 // rank's.
-func (s *stager) scatter(from, to *kernels.Tensor) {
-	x := s.x
+func (s *stager) scatter() {
+	x, from, to := s.x, &s.x.args[0], &s.x.results[0]
 	most := x.most(from)
 	if most == 0 {
 		return
@@ -243,7 +228,7 @@ func (s *stager) scatter(from, to *kernels.Tensor) {
 			s.copy(&x.before, t, piece(*from, x.parts[r].Rows, p.Whole, p.N))
 		}
 	}
-	s.call("reduce_scatter", send.Ptr, recv.Ptr, most, from.DType)
+	s.call(driver.Collectives.ReduceScatter, send.Ptr, recv.Ptr, most, from.DType)
 	me := x.rank.s.Rank
 	for k, t := range s.packed(recv.Ptr, me, from) {
 		p := x.parts[me].List[k]
