@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
-	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -13,15 +12,8 @@ import (
 // builder makes a program.
 type builder struct {
 	*program
-	r     *rank
-	z     graph.Sizes
-	calls []call
-}
-
-// call is a step with its tensors.
-type call struct {
-	step *lowering.Step
-	on   kernels.Call
+	r *rank
+	z graph.Sizes
 }
 
 // programs finds or makes the programs of the GPU's ranks. All of them have their
@@ -79,32 +71,11 @@ func (r *rank) program(key programKey) (*program, error) {
 	return p, err
 }
 
-// newBuilder works out the tensors of a program, where memory is now.
-func (r *rank) newBuilder(key programKey) *builder {
-	b := &builder{program: &program{rank: r, key: key}, r: r, z: key.z}
-	steps := r.s.Steps
-	if key.once {
-		steps = r.s.Init
-	}
-	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
-	for i := range steps {
-		c := call{step: &steps[i], on: kernels.Call{Attrs: steps[i].Attrs, Options: options}}
-		for _, ref := range c.step.Args {
-			c.on.Args = append(c.on.Args, r.tensor(ref, b.z))
-		}
-		for _, ref := range c.step.Results {
-			c.on.Results = append(c.on.Results, r.tensor(ref, b.z))
-		}
-		b.calls = append(b.calls, c)
-	}
-	return b
-}
-
 func (r *rank) build(key programKey) (*program, error) {
-	b := r.newBuilder(key)
-	for i := range b.calls {
-		if err := b.add(&b.calls[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", b.calls[i].step.Name, err)
+	b := &builder{program: &program{rank: r, key: key}, r: r, z: key.z}
+	for _, c := range r.bind(key) {
+		if err := b.add(c); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.step.Name, err)
 		}
 	}
 	if key.once {
@@ -117,32 +88,6 @@ func (r *rank) build(key programKey) (*program, error) {
 	}
 	b.io()
 	return b.program, nil
-}
-
-func (b *builder) kernel(c *call) kernels.Kernel {
-	k, ok := kernels.Kernels[c.step.Op.Name]
-	if !ok {
-		panic("BUG: CUDA has no kernel for " + c.step.Op.Name)
-	}
-	return k
-}
-
-// tensor is where a tensor lies for a batch.
-func (r *rank) tensor(ref lowering.Ref, z graph.Sizes) kernels.Tensor {
-	o := operand.New(r.s, ref)
-	o.Resize(z, r.machine.slots, r.machine.room)
-	b := &r.s.Buffers[ref.Buffer]
-	base := r.memory[ref.Buffer]
-	switch {
-	case operand.InArena(b):
-		at, _ := operand.At(r.s, b, z)
-		base = r.arena.ptr + driver.Ptr(at)
-	case b.Space == lowering.State:
-		base = r.states + driver.Ptr(b.Offset)
-	case b.Space == lowering.Input:
-		base = r.inputs.ptr + driver.Ptr(r.inputAt(ref.Buffer, z))
-	}
-	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
 }
 
 // add appends what a step issues.
@@ -165,10 +110,10 @@ func (b *builder) add(c *call) error {
 		return nil
 	}
 	c.on.Scratch = uint64(b.r.scratch.ptr)
-	if g := b.product(c); g != nil {
+	if g := b.r.product(c); g != nil {
 		return b.gemm(c, g)
 	}
-	list, err := b.kernel(c).Launches(&c.on)
+	list, err := c.kernel().Launches(&c.on)
 	if err != nil {
 		return err
 	}

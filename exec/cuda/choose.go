@@ -53,9 +53,9 @@ func (b *builder) chooseTokens(output int) error {
 	if rows == 0 {
 		return nil
 	}
-	ref := r.s.Outputs[output].Ref
+	o := operand.New(r.s, r.s.Outputs[output].Ref)
 	base := uint64(r.inputs.ptr)
-	return b.launches("choose", lowering.Compute, kernels.Sample(base+uint64(b.choose.ids), r.tensor(ref, b.z), base+uint64(b.choose.choices)))
+	return b.launches("choose", lowering.Compute, kernels.Sample(base+uint64(b.choose.ids), r.tensor(&o, b.key), base+uint64(b.choose.choices)))
 }
 
 // choiceBytes is the room for choices and for tokens, one after another.

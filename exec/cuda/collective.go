@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -32,7 +34,7 @@ type collective struct {
 }
 
 func (r *rank) collective(c *call) (*collective, error) {
-	x := &collective{rank: r, op: c.step.Op, name: c.step.Name, args: c.on.Args, results: c.on.Results, wide: c.step.Attrs.Text("acc") == "f32"}
+	x := &collective{rank: r, op: c.step.Op, name: c.step.Name, args: slices.Clone(c.on.Args), results: slices.Clone(c.on.Results), wide: c.step.Attrs.Text("acc") == "f32"}
 	sharded := c.step.Results[0].Type
 	if c.step.Op.From == graph.Sharded {
 		sharded = c.step.Args[0].Type

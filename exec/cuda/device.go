@@ -60,7 +60,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	}
 	for i, s := range local {
 		g := m.gpus[i%gpus]
-		r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
+		r := newRank(m, g, s)
 		m.ranks, g.ranks = append(m.ranks, r), append(g.ranks, r)
 	}
 	if err := m.open(o); err != nil {

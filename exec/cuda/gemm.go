@@ -64,8 +64,8 @@ const gemmRows = 33
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
 // kernels do: for few rows, where there is no cuBLAS, and where weights of 16
 // bits are multiplied in f32.
-func (b *builder) product(c *call) *driver.GemmCall {
-	if c.step.Op.Name != "matmul" || b.r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
+func (r *rank) product(c *call) *driver.GemmCall {
+	if c.step.Op.Name != "matmul" || r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
 		return nil
 	}
 	x, w, y := &c.on.Args[0], &c.on.Args[1], &c.on.Results[0]
@@ -75,10 +75,10 @@ func (b *builder) product(c *call) *driver.GemmCall {
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
 		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride}
 	switch {
-	case w.DType == graph.F32 && b.r.machine.device.Math == kernels.BF16:
+	case w.DType == graph.F32 && r.machine.device.Math == kernels.BF16:
 		g.In = driver.TF32
 	case w.DType == graph.F32:
-	case b.r.machine.device.Math == kernels.BF16:
+	case r.machine.device.Math == kernels.BF16:
 		g.In = formatOf(w.DType)
 	default:
 		return nil

@@ -58,9 +58,8 @@ func span(t *kernels.Tensor) int {
 
 // outputTensor is output i as the device has it.
 func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
-	o := operand.New(r.s, r.s.Outputs[i].Ref)
-	o.Resize(z, r.machine.slots, r.machine.room)
-	return o.Tensor
+	r.outputs[i].Resize(z, r.machine.slots, r.machine.room)
+	return r.outputs[i].Tensor
 }
 
 // ioBytes is the memory that inputs and outputs of a batch take.
@@ -96,10 +95,10 @@ func (b *builder) io() {
 		return
 	}
 	at := 0
-	for i, out := range r.s.Outputs {
+	for i := range r.s.Outputs {
 		o := download{tensor: r.outputTensor(i, b.z), at: at}
 		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
-		o.from = driver.Ptr(r.tensor(out.Ref, b.z).Ptr)
+		o.from = driver.Ptr(r.tensor(&r.outputs[i], b.key).Ptr)
 		at += roundUp(o.size)
 		b.outputs = append(b.outputs, o)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -30,7 +31,18 @@ type rank struct {
 
 	inputsHost, outputsHost pinned
 
-	programs *programs
+	calls, once []*call           // of a step, and of what is run once
+	outputs     []operand.Operand // of the schedule
+	programs    *programs
+}
+
+func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
+	r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
+	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
+	for _, out := range s.Outputs {
+		r.outputs = append(r.outputs, operand.New(s, out.Ref))
+	}
+	return r
 }
 
 // where names the rank of an error.

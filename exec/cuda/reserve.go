@@ -25,13 +25,11 @@ func (r *rank) needs(key programKey) needs {
 		n.arena = operand.Arena(r.s, key.z)
 		n.inputs, n.outputs = r.ioBytes(key.z)
 	}
-	b := r.newBuilder(key)
-	for i := range b.calls {
-		c := &b.calls[i]
+	for _, c := range r.bind(key) {
 		switch c.step.Kind {
 		case lowering.Launch:
-			n.scratch = max(n.scratch, b.kernel(c).Scratch(&c.on))
-			if g := b.product(c); g != nil {
+			n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
+			if g := r.product(c); g != nil {
 				n.gemm = true
 				if g.In != driver.F32 { // activations are rounded first
 					n.scratch = max(n.scratch, int64(g.M*g.K*g.In.Bytes()))

@@ -1,0 +1,78 @@
+package cuda
+
+import (
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec/internal/operand"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// call is a step with its tensors, as they were bound last.
+type call struct {
+	step          *lowering.Step
+	args, results []operand.Operand
+	on            kernels.Call
+}
+
+// newCalls works out what is the same for every batch.
+func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
+	var list []*call
+	for i := range steps {
+		c := &call{step: &steps[i]}
+		for _, ref := range c.step.Args {
+			c.args = append(c.args, operand.New(s, ref))
+		}
+		for _, ref := range c.step.Results {
+			c.results = append(c.results, operand.New(s, ref))
+		}
+		c.on.Args, c.on.Results = make([]kernels.Tensor, len(c.args)), make([]kernels.Tensor, len(c.results))
+		list = append(list, c)
+	}
+	return list
+}
+
+// bind gives the calls of a program their tensors, where memory is now. They are valid
+// until the next.
+func (r *rank) bind(key programKey) []*call {
+	list := r.calls
+	if key.once {
+		list = r.once
+	}
+	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
+	for _, c := range list {
+		c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs, Options: options}
+		for i := range c.args {
+			c.on.Args[i] = r.tensor(&c.args[i], key)
+		}
+		for i := range c.results {
+			c.on.Results[i] = r.tensor(&c.results[i], key)
+		}
+	}
+	return list
+}
+
+// tensor is where a tensor lies for a batch.
+func (r *rank) tensor(o *operand.Operand, key programKey) kernels.Tensor {
+	o.Resize(key.z, r.machine.slots, r.machine.room)
+	b := &r.s.Buffers[o.Buffer]
+	base := r.memory[o.Buffer]
+	switch {
+	case operand.InArena(b):
+		at, _ := operand.At(r.s, b, key.z)
+		base = r.arena.ptr + driver.Ptr(at)
+	case b.Space == lowering.State:
+		base = r.states + driver.Ptr(b.Offset)
+	case b.Space == lowering.Input:
+		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, key.z))
+	}
+	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
+}
+
+// kernel is the kernel of a launch.
+func (c *call) kernel() kernels.Kernel {
+	k, ok := kernels.Kernels[c.step.Op.Name]
+	if !ok {
+		panic("BUG: CUDA has no kernel for " + c.step.Op.Name)
+	}
+	return k
+}
