@@ -1,5 +1,7 @@
 package graph
 
+import "errors"
+
 // Cost is what a node takes for one batch, over all ranks together: it does not
 // depend on the layout.
 type Cost struct {
@@ -16,20 +18,44 @@ func (c Cost) Plus(d Cost) Cost {
 // Cost is the node's cost. Leaves, views and layout changes cost nothing here:
 // what collectives move is counted where they are lowered.
 func (n *Node) Cost() Cost {
+	c, err := n.cost()
+	if err != nil {
+		panic("BUG: cost of a node that does not check: " + err.Error())
+	}
+	return c
+}
+
+// CostOf is the cost of an operation on operands and results that are known by
+// their types only. Operands whose shapes do not fit it are an error.
+func CostOf(op *Op, a Attrs, args, results []Type) (Cost, error) {
+	n := &Node{Op: op, Attrs: a}
+	for _, t := range args {
+		n.Args = append(n.Args, &Value{Type: t})
+	}
+	for _, t := range results {
+		n.Results = append(n.Results, &Value{Type: t})
+	}
+	if len(results) == 0 {
+		return Cost{}, errors.New("no result is given")
+	}
+	return n.cost()
+}
+
+func (n *Node) cost() (Cost, error) {
+	var c Cost
 	if n.Op.Class != Compute {
-		return Cost{}
+		return c, nil
 	}
 	var b *binding
 	if n.Op.Rule != nil {
 		var err error
 		if b, _, err = bindNode(n); err != nil {
-			panic("BUG: cost of a node that does not check: " + err.Error())
+			return c, err
 		}
 	}
 	if n.Op.cost != nil {
-		return n.Op.cost(n, b)
+		return n.Op.cost(n, b), nil
 	}
-	var c Cost
 	for _, v := range n.Args {
 		c.Read = c.Read.Plus(v.Type.Bytes())
 	}
@@ -43,7 +69,7 @@ func (n *Node) Cost() Cost {
 		}
 		c.FLOPs = c.FLOPs.Plus(p)
 	}
-	return c
+	return c, nil
 }
 
 // Cost is the sum over the nodes.

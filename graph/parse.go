@@ -128,7 +128,7 @@ func (p *parser) header(s *scanner) error {
 
 // name reads a value's name and completes it: relative to the block without a
 // leading "/".
-func (p *parser) name(s *scanner, sigils string) (string, byte, error) {
+func (s *scanner) name(block, sigils string) (string, byte, error) {
 	s.blank()
 	if s.rest == "" || strings.IndexByte(sigils, s.rest[0]) < 0 {
 		return "", 0, fmt.Errorf("expected a name that begins with %s, found %q", strings.Join(strings.Split(sigils, ""), " or "), s.rest)
@@ -141,14 +141,14 @@ func (p *parser) name(s *scanner, sigils string) (string, byte, error) {
 	if !validPath(w) {
 		return "", 0, fmt.Errorf("%q is no name for a value", w)
 	}
-	if p.block != "" && !absolute {
-		w = p.block + "." + w
+	if block != "" && !absolute {
+		w = block + "." + w
 	}
 	return w, sigil, nil
 }
 
 func (p *parser) ref(s *scanner) (*Value, error) {
-	name, sigil, err := p.name(s, "%@")
+	name, sigil, err := s.name(p.block, "%@")
 	if err != nil {
 		return nil, err
 	}
@@ -167,22 +167,16 @@ func (p *parser) leaf(s *scanner, op *Op) error {
 	if op.Name == "param" {
 		sigil = "@"
 	}
-	name, _, err := p.name(s, sigil)
+	name, _, err := s.name(p.block, sigil)
 	if err != nil {
 		return err
 	}
 	if err := s.expect(":"); err != nil {
 		return err
 	}
-	t, err := s.typ()
-	if err != nil {
-		return err
-	}
 	n := &Node{Op: op, Attrs: Attrs{}}
-	if n.Storage, err = s.storage(); err != nil {
-		return err
-	}
-	if n.Part, err = p.part(s); err != nil {
+	var t Type
+	if t, n.Storage, n.Part, err = s.stored(p.block); err != nil {
 		return err
 	}
 	return p.g.append(n, []string{name}, []Type{t})
@@ -204,7 +198,7 @@ func (p *parser) output(s *scanner) error {
 func (p *parser) node(s *scanner) error {
 	var names []string
 	for !s.eat("=") {
-		name, _, err := p.name(s, "%")
+		name, _, err := s.name(p.block, "%")
 		if err != nil {
 			return err
 		}

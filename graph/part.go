@@ -102,7 +102,7 @@ func checkParts(states []*Node, fail func(where, format string, args ...any)) {
 }
 
 // part reads field(1: x) of %conv : f32[s x:256|B:32 3], or nothing.
-func (p *parser) part(s *scanner) (*Part, error) {
+func (s *scanner) part(block string) (*Part, error) {
 	if !s.eat("field(") {
 		return nil, nil
 	}
@@ -123,7 +123,7 @@ func (p *parser) part(s *scanner) (*Part, error) {
 	if err := s.expect("of"); err != nil {
 		return nil, err
 	}
-	if out.State, _, err = p.name(s, "%"); err != nil {
+	if out.State, _, err = s.name(block, "%"); err != nil {
 		return nil, err
 	}
 	if err := s.expect(":"); err != nil {

@@ -124,35 +124,29 @@ func (p *parser) region(rest string) error {
 // buffer reads x token+64 24 bytes : f32[t 6].
 func (p *parser) buffer(rest string) error {
 	head, typ, _ := strings.Cut(rest, " : ")
-	name, place, _ := strings.Cut(head, " ")
-	space, place, _ := strings.Cut(place, "+")
+	name, at, _ := strings.Cut(head, " ")
+	space, at, _ := strings.Cut(at, "+")
 	i, err := find(spaceNames[:], space)
 	if err != nil {
 		return err
 	}
-	kind := "param @"
-	if s := Space(i); s == State || s == Cache {
-		kind = "state %"
-	}
-	n, err := p.leaf(kind, name, typ)
-	if err != nil {
+	b := Buffer{Name: name, Space: Space(i)}
+	if b.Type, b.Storage, b.Part, err = graph.ParseStored(typ); err != nil {
 		return err
 	}
-	b := Buffer{Name: name, Type: n.Results[0].Type, Storage: n.Storage, Part: n.Part, Space: Space(i)}
-	if err := scan(place, "%d %d bytes", &b.Offset, &b.Bytes); err != nil {
+	if err := scan(at, "%d %d bytes", &b.Offset, &b.Bytes); err != nil {
 		return err
 	}
-	local := p.s.Local(b.Type)
 	p.s.Buffers = append(p.s.Buffers, b)
-	return p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: graph.RowElems(local.Dims)})
+	return p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: graph.RowElems(p.s.Local(b.Type).Dims)})
 }
 
 // view reads z = xz[256:512] : f32[t 256].
 func (p *parser) view(rest string) error {
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, of, _ := strings.Cut(head, " = ")
-	of, place, _ := strings.Cut(of, "[")
-	n, err := p.leaf("param @", name, typ)
+	of, at, _ := strings.Cut(of, "[")
+	t, err := graph.ParseType(typ)
 	if err != nil {
 		return err
 	}
@@ -160,37 +154,18 @@ func (p *parser) view(rest string) error {
 	if err != nil {
 		return err
 	}
-	r := Ref{Name: name, Type: n.Results[0].Type, Buffer: base.Buffer}
-	if err := scan(place, "%d:%d]", &r.Offset, &r.Stride); err != nil {
+	r := Ref{Name: name, Type: t, Buffer: base.Buffer}
+	if err := scan(at, "%d:%d]", &r.Offset, &r.Stride); err != nil {
 		return err
 	}
 	return p.define(r)
 }
 
-// node reads a line of graph text, of which types, storage and attributes are
-// parts of schedule text.
-func (p *parser) node(line string) (*graph.Node, error) {
-	g, err := graph.Parse(fmt.Sprintf("graph \"\" stage=fused ranks=%d\n%s", p.s.Ranks, line))
-	if err != nil {
-		_, reason, _ := strings.Cut(err.Error(), ": ")
-		return nil, errors.New(reason)
-	}
-	if len(g.Nodes) != 1 {
-		return nil, fmt.Errorf("cannot read %q", line)
-	}
-	return g.Nodes[0], nil
-}
-
-// leaf reads a type, and the storage or the part where there is one.
-func (p *parser) leaf(kind, name, typ string) (*graph.Node, error) {
-	n, err := p.node(kind + name + " : " + typ)
-	if err == nil && n.Name() != name {
-		err = fmt.Errorf("%q is no name for a value", name)
-	}
-	return n, err
-}
-
+// define names a tensor.
 func (p *parser) define(r Ref) error {
+	if !graph.ValidName(r.Name) {
+		return fmt.Errorf("%q is no name for a value", r.Name)
+	}
 	if _, ok := p.refs[r.Name]; ok {
 		return fmt.Errorf("%s is defined already", r.Name)
 	}
@@ -231,13 +206,17 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 	if braces {
 		attrs = "{" + attrs
 	}
-	op, args, _ := strings.Cut(call, " ")
-	n, err := p.node("%r = " + op + " " + attrs + " : f32[1]")
-	if err != nil {
+	name, args, _ := strings.Cut(call, " ")
+	op, ok := graph.Lookup(name)
+	if !ok {
+		return fmt.Errorf("no operation is called %q", name)
+	}
+	st := Step{Stream: stream, Op: op}
+	var err error
+	if st.Kind, err = kindOf(op); err != nil {
 		return err
 	}
-	st := Step{Stream: stream, Op: n.Op, Attrs: n.Attrs}
-	if st.Kind, err = kindOf(n.Op); err != nil {
+	if st.Attrs, err = graph.ParseAttrs(op, attrs); err != nil {
 		return err
 	}
 	if st.Results, err = p.list(results); err != nil {
@@ -250,29 +229,11 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 		return errors.New("a step without a result")
 	}
 	st.Name = st.Results[0].Name
-	if st.Cost, err = costOf(&st); err != nil {
-		return err
+	if st.Cost, err = graph.CostOf(op, st.Attrs, st.ArgTypes(), typesOf(st.Results)); err != nil {
+		return fmt.Errorf("%s: the operands do not fit %s: %w", st.Name, op.Name, err)
 	}
 	*to = append(*to, st)
 	return nil
-}
-
-// costOf works out again what the graph's node cost. Operands that do not fit
-// the operation are an error.
-func costOf(st *Step) (c graph.Cost, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%s: the operands do not fit: %v", st.Name, r)
-		}
-	}()
-	n := &graph.Node{Op: st.Op, Attrs: st.Attrs}
-	for _, r := range st.Args {
-		n.Args = append(n.Args, &graph.Value{Name: r.Name, Type: r.Type, Def: n})
-	}
-	for _, r := range st.Results {
-		n.Results = append(n.Results, &graph.Value{Name: r.Name, Type: r.Type, Def: n})
-	}
-	return n.Cost(), nil
 }
 
 func (p *parser) event(kind Kind, rest string) error {

@@ -149,10 +149,12 @@ type Step struct {
 }
 
 // ArgTypes are the types of the operands, over all ranks.
-func (st *Step) ArgTypes() []graph.Type {
-	types := make([]graph.Type, len(st.Args))
-	for i := range st.Args {
-		types[i] = st.Args[i].Type
+func (st *Step) ArgTypes() []graph.Type { return typesOf(st.Args) }
+
+func typesOf(refs []Ref) []graph.Type {
+	types := make([]graph.Type, len(refs))
+	for i := range refs {
+		types[i] = refs[i].Type
 	}
 	return types
 }
