@@ -109,8 +109,7 @@ func costCopy(n *Node, _ *binding) Cost {
 	return Cost{Read: b, Write: b}
 }
 
-// inferConcat joins the last axes of its operands. What is whole is a whole
-// field beside split ones; partial sums are partial together.
+// inferConcat joins the last axes of its operands.
 func inferConcat(n *Node) ([]Type, error) {
 	names := strings.Split(n.Attrs.Text("names"), "|")
 	if len(n.Args) < 2 || len(names) != len(n.Args) {
@@ -118,45 +117,60 @@ func inferConcat(n *Node) ([]Type, error) {
 	}
 	first := n.Args[0].Type
 	last := len(first.Dims) - 1
-	out := Type{DType: first.DType, Dims: slices.Clone(first.Dims)}
-	var fields []Field
-	var place []Placement
-	split, partial := false, 0
+	var joined Dim
 	for i, v := range n.Args {
-		t := v.Type
-		switch {
-		case !t.DType.Float() || t.DType != first.DType:
-			return nil, fmt.Errorf("operand %d is %s; all must have one float format", i, t.DType)
-		case len(t.Dims) != len(first.Dims) || last < 1 || !slices.EqualFunc(t.Dims[:last], first.Dims[:last], Dim.same):
-			return nil, fmt.Errorf("operand %d is %s; all but the last axis must be as in %s", i, t, first)
-		case len(t.Dims[last].Fields) != 1:
-			return nil, fmt.Errorf("operand %d is %s; its last axis must be one field", i, t)
+		if err := joins(i, v.Type, first); err != nil {
+			return nil, err
 		}
-		f := t.Dims[last].Fields[0]
+		f := v.Type.Dims[last].Fields[0]
 		f.Name = names[i]
-		fields = append(fields, f)
-		switch l := t.Layout; {
+		joined.Fields = append(joined.Fields, f)
+	}
+	layout, err := joinedLayout(n.Args, last)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{{first.DType, append(slices.Clone(first.Dims[:last]), joined), layout}}, nil
+}
+
+// joins checks that operand i of a concat is one field, and otherwise as the first.
+func joins(i int, t, first Type) error {
+	last := len(first.Dims) - 1
+	switch {
+	case !t.DType.Float() || t.DType != first.DType:
+		return fmt.Errorf("operand %d is %s; all must have one float format", i, t.DType)
+	case len(t.Dims) != len(first.Dims) || last < 1 || !slices.EqualFunc(t.Dims[:last], first.Dims[:last], Dim.same):
+		return fmt.Errorf("operand %d is %s; all but the last axis must be as in %s", i, t, first)
+	case len(t.Dims[last].Fields) != 1:
+		return fmt.Errorf("operand %d is %s; its last axis must be one field", i, t)
+	}
+	return nil
+}
+
+// joinedLayout is how values side by side lie. What is whole is a whole field beside
+// split ones; partial sums are partial together.
+func joinedLayout(args []*Value, last int) (Layout, error) {
+	split, partial := Layout{Kind: Sharded, Axis: last, Place: make([]Placement, len(args))}, 0
+	whole := true
+	for i, v := range args {
+		switch l := v.Type.Layout; {
 		case l.Kind == Partial:
 			partial++
 		case l.Kind == Sharded && l.Axis != last:
-			return nil, fmt.Errorf("operand %d is split on axis %d; only the last may be", i, l.Axis)
+			return Layout{}, fmt.Errorf("operand %d is split on axis %d; only the last may be", i, l.Axis)
 		case l.Kind == Sharded:
-			split = true
-			place = append(place, l.Place[0])
-		default:
-			place = append(place, Placement{})
+			split.Place[i], whole = l.Place[0], false
 		}
 	}
-	out.Dims[last] = Dim{Fields: fields}
 	switch {
-	case partial > 0 && partial < len(n.Args):
-		return nil, errors.New("some operands are partial sums and others are not; all_reduce them first")
+	case partial == len(args):
+		return Layout{Kind: Partial}, nil
 	case partial > 0:
-		out.Layout.Kind = Partial
-	case split:
-		out.Layout = Layout{Kind: Sharded, Axis: last, Place: place}
+		return Layout{}, errors.New("some operands are partial sums and others are not; all_reduce them first")
+	case whole:
+		return Layout{}, nil
 	}
-	return []Type{out}, nil
+	return split, nil
 }
 
 func inferField(n *Node) ([]Type, error) {
