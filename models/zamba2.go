@@ -1,22 +1,16 @@
 package models
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/krait-ml/krait/graph"
 )
 
-// zamba2 is Zamba2 (Glorioso et al. 2024, https://arxiv.org/abs/2411.15242): Zamba
-// with SSD mixers, several shared blocks in turn, and adapters of low rank that
+// readZamba2 is Zamba2 (Glorioso et al. 2024, https://arxiv.org/abs/2411.15242): Zamba
+// with SSD mixers, several shared blocks that alternate, and adapters of low rank that
 // let each use of a block differ.
-type zamba2 struct {
-	zamba
-	rank int
-}
-
 func readZamba2(c *Config) *Model {
-	m := &zamba2{zamba: zamba{backbone: readModel(c, 32000, 2560, 54, 1e-5, true)}, rank: c.Int("adapter_rank", 128, 1)}
+	m := &zamba{backbone: readModel(c, 32000, 2560, 54, 1e-5, true)}
 	m.blocks, m.home = c.Int("num_mem_blocks", 1, 1), "shared_transformer"
 	hidden := m.hidden.Len()
 	m.mixer = readZamba2Mixer(c, &m.backbone)
@@ -35,10 +29,9 @@ func readZamba2(c *Config) *Model {
 		}
 	}
 	m.shared = newSharedBlock(c, &m.backbone, a)
-	m.shared.packed = true
+	m.shared.rank = c.Int("adapter_rank", 128, 1)
 	m.shared.mlp.bias = c.Bool("add_bias_linear", false)
 	m.shared.mlp.inner = graph.Units(c.Int("intermediate_size", 4*hidden, 1), 1)
-	m.shared.adapter = m.adapter
 	if m.shared.adapts = c.Bool("use_shared_attention_adapter", false); m.shared.adapts && a.heads != a.groups {
 		c.fail("num_key_value_heads", a.groups, "num_attention_heads, with adapters of attention")
 	}
@@ -83,13 +76,4 @@ func zamba2Kinds() []string {
 		kinds[i] = "hybrid"
 	}
 	return kinds
-}
-
-// adapter adds a projection of low rank of x to y: the one of the hybrid layer
-// with that ordinal.
-func (m *zamba2) adapter(p *parts, list string, ordinal int, x, y *graph.Value, out, in graph.Dim) *graph.Value {
-	rank := graph.Size(m.rank)
-	name := fmt.Sprintf("%s.%d", list, ordinal)
-	low := p.linear(name+".0", x, rank, in, false)
-	return p.Add(name, y, p.linear(name+".1", low, out, rank, false))
 }
