@@ -83,7 +83,7 @@ var table = []*Op{
 		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
 
 	// Transformers.
-	{Name: "rotary", Doc: "turns pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
+	{Name: "rotary", Doc: "rotates pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
 		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil, above0}, {"dims", IntAttr, nil, evenPart}},
 		Work: []string{"4 t h p"}, check: checkRotary},
 	{Name: "attention", Doc: "causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et al. 2017; groups share keys, Ainslie et al. 2023): q k v keys values seg past", Class: Compute,

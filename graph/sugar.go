@@ -60,7 +60,7 @@ func (b *Builder) Concat(name, names string, values ...*Value) *Value {
 	return b.one(name, "concat", Attrs{"names": names}, values...)
 }
 
-// Rotary turns the first dims channels of each head of x[t h·p] by the position
+// Rotary rotates the first dims channels of each head of x[t h·p] by the position
 // of the token: seg[s 3] and past[s] tell it.
 func (b *Builder) Rotary(name string, x, seg, past *Value, theta float64, dims int) *Value {
 	return b.one(name, "rotary", Attrs{"theta": theta, "dims": dims}, x, seg, past)

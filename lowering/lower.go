@@ -193,6 +193,6 @@ func (l *lowerer) finish(g *graph.Graph) *Schedule {
 	for _, o := range g.Outputs {
 		l.s.Outputs = append(l.s.Outputs, Output{o.Name, l.ref[o.Value.ID]})
 	}
-	l.place()
+	l.assign()
 	return l.s
 }

@@ -66,8 +66,8 @@ func (l *lowerer) release() {
 	})
 }
 
-// place finds places for what lies in the arena, and for constants.
-func (l *lowerer) place() {
+// assign finds offsets for what lies in the arena, and for constants.
+func (l *lowerer) assign() {
 	for space := Constant; space <= Fixed; space++ {
 		var ids []int
 		var life []lifetime

@@ -32,7 +32,7 @@ func pack(list []lifetime) (offsets []int64, peak int64) {
 	p := newPacker(list)
 	for _, order := range p.orders() {
 		for range rounds {
-			at, top := p.place(order)
+			at, top := p.fit(order)
 			if offsets == nil || top < peak {
 				offsets, peak = at, top
 			}
@@ -47,14 +47,14 @@ func pack(list []lifetime) (offsets []int64, peak int64) {
 
 // packer knows which buffers live at the same time.
 type packer struct {
-	list  []lifetime // with bytes rounded up
-	birth []int      // buffers in the order of their births
-	meets [][]int    // by buffer: those that live when it does
-	least int64      // the most bytes that live at once
+	list     []lifetime // with bytes rounded up
+	birth    []int      // buffers in the order of their births
+	overlaps [][]int    // by buffer: those that live when it does
+	least    int64      // the most bytes that live at once
 }
 
 func newPacker(list []lifetime) *packer {
-	p := &packer{list: slices.Clone(list), meets: make([][]int, len(list))}
+	p := &packer{list: slices.Clone(list), overlaps: make([][]int, len(list))}
 	for i := range p.list {
 		p.list[i].bytes = roundUp(p.list[i].bytes)
 		p.birth = append(p.birth, i)
@@ -65,7 +65,7 @@ func newPacker(list []lifetime) *packer {
 		alive = slices.DeleteFunc(alive, func(k int) bool { return list[k].died < list[i].born })
 		sum := p.list[i].bytes
 		for _, k := range alive {
-			p.meets[i], p.meets[k] = append(p.meets[i], k), append(p.meets[k], i)
+			p.overlaps[i], p.overlaps[k] = append(p.overlaps[i], k), append(p.overlaps[k], i)
 			sum += p.list[k].bytes
 		}
 		p.least = max(p.least, sum)
@@ -101,13 +101,14 @@ func (p *packer) promote(order []int, at []int64, top int64) []int {
 	return out
 }
 
-// place gives every buffer in turn the best place between those that it meets.
-func (p *packer) place(order []int) (at []int64, top int64) {
+// fit gives every buffer, one after another, the best place between those whose lives
+// overlap its own.
+func (p *packer) fit(order []int) (at []int64, top int64) {
 	at = slices.Repeat([]int64{-1}, len(p.list))
 	var taken []span
 	for _, i := range order {
 		taken = taken[:0]
-		for _, k := range p.meets[i] {
+		for _, k := range p.overlaps[i] {
 			if at[k] >= 0 {
 				taken = append(taken, span{at[k], at[k] + p.list[k].bytes})
 			}

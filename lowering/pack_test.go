@@ -101,7 +101,7 @@ func lowest(p *packer, at []int64, i int) int64 {
 		free := func(k int) bool {
 			return at[k] < 0 || at[k] >= low+p.list[i].bytes || at[k]+p.list[k].bytes <= low
 		}
-		if !slices.ContainsFunc(p.meets[i], func(k int) bool { return !free(k) }) {
+		if !slices.ContainsFunc(p.overlaps[i], func(k int) bool { return !free(k) }) {
 			return low
 		}
 	}

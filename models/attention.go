@@ -11,7 +11,7 @@ type attention struct {
 	bias                bool
 	keyScale            float64 // 1 as a rule
 	theta               float64 // of the rotary embedding
-	rotary              int     // channels of a head that are turned; 0: none
+	rotary              int     // channels of a head that are rotated; 0: none
 
 	// adapt adds what a layer adapts to the projection name of x; nil: nothing.
 	adapt func(p *parts, name string, x, y *graph.Value, out, in graph.Dim) *graph.Value
@@ -22,8 +22,8 @@ func (a *attention) build(p *parts, x *graph.Value) *graph.Value {
 	k := p.times("k_scaled", a.project(p, "k", x, a.groups), a.keyScale)
 	v := a.project(p, "v", x, a.groups)
 	if a.rotary > 0 {
-		q = p.Rotary("q_turned", q, p.seg, p.past, a.theta, a.rotary)
-		k = p.Rotary("k_turned", k, p.seg, p.past, a.theta, a.rotary)
+		q = p.Rotary("q_rotated", q, p.seg, p.past, a.theta, a.rotary)
+		k = p.Rotary("k_rotated", k, p.seg, p.past, a.theta, a.rotary)
 	}
 	cache := graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Symbol(graph.Cached), graph.Units(a.groups*a.head, a.head))
 	keys, values := p.State("keys", cache), p.State("values", cache)

@@ -29,7 +29,7 @@ func readBamba(c *Config) *Model {
 	var part float64
 	m.attention, part = c.readTurned(&m.backbone, 10000, 0.5)
 	if m.attention.rotary = int(float64(m.attention.head) * part); m.attention.rotary%2 != 0 {
-		c.fail("partial_rotary_factor", part, "such that an even number of channels of a head is turned")
+		c.fail("partial_rotary_factor", part, "such that an even number of channels of a head is rotated")
 	}
 	m.mlp = c.readMLP(&m.backbone)
 	c.Without("max_position_embeddings", "num_logits_to_keep", "attention_dropout", "mamba_chunk_size", "z_loss_coefficient",
@@ -54,12 +54,12 @@ func (c *Config) readHeadsSSD(m *backbone, inner int) *ssd {
 	mix.width = c.Int("mamba_d_conv", 4, 1)
 	mix.limit = [2]float64{0, math.Inf(1)}
 	mix.convBias = c.Bool("mamba_conv_bias", true)
-	mix.act = c.Choice("hidden_act", "silu", activations)
+	mix.act = c.OneOf("hidden_act", "silu", activations)
 	return mix
 }
 
 // readTurned reads attention with a rotary embedding, and the share of each head
-// that is turned.
+// that is rotated.
 func (c *Config) readTurned(m *backbone, theta, share float64) (*attention, float64) {
 	a := c.readHeads("head_dim", m.hidden.Len(), 32, 8)
 	a.in, a.out, a.scale = m.hidden, m.hidden, 1/math.Sqrt(float64(a.head))
@@ -72,7 +72,7 @@ func (c *Config) readMLP(m *backbone) mlp {
 	return mlp{
 		hidden:    m.hidden,
 		inner:     graph.Units(c.Int("intermediate_size", 14336, 1), 1),
-		act:       c.Choice("hidden_act", "silu", activations),
+		act:       c.OneOf("hidden_act", "silu", activations),
 		bias:      c.Bool("mlp_bias", false),
 		gateScale: 1,
 		outScale:  1,

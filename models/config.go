@@ -295,8 +295,8 @@ func (c *Config) rotary(theta, share float64) (base, part float64) {
 		m, ok := v.(map[string]any)
 		sub := &Config{Path: c.Path + ": " + key, values: m, asked: map[string]bool{}}
 		kinds := map[string]string{"default": "default"}
-		sub.Choice("rope_type", "default", kinds)
-		sub.Choice("type", "default", kinds)
+		sub.OneOf("rope_type", "default", kinds)
+		sub.OneOf("type", "default", kinds)
 		base, part = sub.Positive("rope_theta", base), sub.Positive("partial_rotary_factor", part)
 		if !ok {
 			c.fail(key, v, "an object or null")
@@ -336,8 +336,8 @@ func (c *Config) Bool(key string, def bool) bool {
 	return b
 }
 
-// Choice reads a string that names one of the options and returns what it stands for.
-func (c *Config) Choice(key, def string, options map[string]string) string {
+// OneOf reads a string that names one of the options and returns what it stands for.
+func (c *Config) OneOf(key, def string, options map[string]string) string {
 	v, ok := c.get(key)
 	if !ok {
 		return options[def]
@@ -402,7 +402,7 @@ func (c *Config) dtype() graph.DType {
 	c.Without("dtype", "torch_dtype")
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if _, ok := c.get(key); ok {
-			name := c.Choice(key, "float32", map[string]string{"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f32", "auto": "f32"})
+			name := c.OneOf(key, "float32", map[string]string{"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f32", "auto": "f32"})
 			if d, ok := graph.ParseDType(name); ok {
 				return d
 			}

@@ -22,7 +22,7 @@ func readMambaKeys(c *Config) (*backbone, *selective) {
 		rank:     c.Rank("time_step_rank", hidden),
 		bias:     c.Bool("use_bias", false),
 		convBias: c.Bool("use_conv_bias", true),
-		act:      c.Choice("hidden_act", "silu", activations),
+		act:      c.OneOf("hidden_act", "silu", activations),
 	}
 	c.Without("time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
 		"rescale_prenorm_residual", "use_mambapy", "use_associative_scan")

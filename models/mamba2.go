@@ -19,7 +19,7 @@ func readMamba2(c *Config) *Model {
 	mix.inBias = c.Bool("use_bias", false)
 	mix.outBias = mix.inBias
 	mix.convBias = c.Bool("use_conv_bias", true)
-	mix.act = c.Choice("hidden_act", "silu", activations)
+	mix.act = c.OneOf("hidden_act", "silu", activations)
 	mix.norm = gatedNorm{parts: 1, eps: m.eps}
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait has no other norm of the gated output")

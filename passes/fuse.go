@@ -44,7 +44,7 @@ type fusion struct {
 type fusions struct {
 	g     *graph.Graph
 	uses  map[*graph.Value][]*graph.Node
-	place map[*graph.Node]int
+	index map[*graph.Node]int
 	last  map[*graph.Node]*fusion // by the last of its nodes
 	taken map[*graph.Node]bool
 }
@@ -62,7 +62,7 @@ var patterns = map[string]func(f *fusions, last *graph.Node) *fusion{
 func findFusions(g *graph.Graph) *fusions {
 	f := &fusions{g, usesOf(g), map[*graph.Node]int{}, map[*graph.Node]*fusion{}, map[*graph.Node]bool{}}
 	for i, n := range g.Nodes {
-		f.place[n] = i
+		f.index[n] = i
 	}
 	for _, n := range g.Nodes {
 		find := patterns[n.Op.Name]
@@ -118,7 +118,7 @@ func (f *fusions) addRMSNorm(last *graph.Node) *fusion {
 		return nil
 	}
 	for _, n := range f.uses[sum] {
-		if f.place[n] < f.place[last] {
+		if f.index[n] < f.index[last] {
 			return nil
 		}
 	}

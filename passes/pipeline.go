@@ -145,10 +145,10 @@ func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
 	unused := func(what, pass string) error {
 		return fmt.Errorf("%s: no effect without the pass %s; there are %s", what, pass, strings.Join(names, ", "))
 	}
-	switch place := slices.Contains(names, "partition"); {
-	case o.Ranks > 1 && g.Ranks == 1 && !place:
+	switch partitions := slices.Contains(names, "partition"); {
+	case o.Ranks > 1 && g.Ranks == 1 && !partitions:
 		return nil, unused(fmt.Sprint(o.Ranks, " ranks"), "partition")
-	case o.Strategy != nil && !place:
+	case o.Strategy != nil && !partitions:
 		return nil, unused("strategy "+o.Strategy.Name, "partition")
 	case o.Quantize.text != "" && !slices.Contains(names, "quantize"):
 		return nil, unused("quantize "+o.Quantize.text, "quantize")

@@ -100,7 +100,7 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 		var err error
 		switch f[0] {
 		case "with", "without":
-			err = s.choose(f[0] == "with", f[1:])
+			err = s.adjust(f[0] == "with", f[1:])
 		default:
 			err = s.rule(i+1, f)
 		}
@@ -111,8 +111,8 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 	return s, nil
 }
 
-// choose adds passes to those of the strategy, or leaves some out.
-func (s *Strategy) choose(with bool, names []string) error {
+// adjust adds passes to those of the strategy, or leaves some out.
+func (s *Strategy) adjust(with bool, names []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("no pass is named; there are %s", strings.Join(passNames(nil), ", "))
 	}
@@ -130,7 +130,7 @@ func (s *Strategy) choose(with bool, names []string) error {
 	}
 	s.Passes = passNames(func(p *Pass) bool { return slices.Contains(s.Passes, p.Name) != (p.Name == name) })
 	if len(names) > 1 {
-		return s.choose(with, names[1:])
+		return s.adjust(with, names[1:])
 	}
 	return nil
 }

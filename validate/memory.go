@@ -61,13 +61,13 @@ func (h *half) values() []*graph.Value {
 
 // copies is the bytes that reading a parameter takes beside its tensors: nothing
 // for rows of one tensor, which are a view; each rank's part, and the whole where
-// it has to be put together first.
+// it has to be gathered first.
 func copies(v *graph.Value, ranks int) int64 {
 	s, t := v.Def.Storage, v.Type
-	together := s != nil && (len(s.Pieces) != 1 || s.Pieces[0].Step > 1 || s.Perm != nil)
+	gathered := s != nil && (len(s.Pieces) != 1 || s.Pieces[0].Step > 1 || s.Perm != nil)
 	columns := t.Layout.Kind == graph.Sharded && (t.Layout.Axis > 0 || len(t.Layout.Place) > 1)
 	var n int64
-	if together {
+	if gathered {
 		n += int64(ranks) * t.Bytes().At(graph.Sizes{})
 	}
 	if columns {

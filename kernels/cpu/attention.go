@@ -13,7 +13,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 
 func rotaryUnits(c *kernels.Call) int { return c.Args[1].Rows() }
 
-// rotary turns pairs of channels of each head by an angle that grows with the
+// rotary rotates pairs of channels of each head by an angle that grows with the
 // token's position. A unit is a sequence.
 func rotary(c *kernels.Call, lo, hi int) {
 	x, seg, past, y := &c.Args[0], &c.Args[1], c.Args[2].I32, &c.Results[0]
@@ -24,7 +24,7 @@ func rotary(c *kernels.Call, lo, hi int) {
 			in, out := x.Row(start+t), y.Row(start+t)
 			copy(out, in)
 			for j := range half {
-				sin, cos := turn(c, int(past[s])+t, j)
+				sin, cos := rotation(c, int(past[s])+t, j)
 				for at := j; at < len(in); at += x.Unit {
 					a, b := in[at], in[at+half]
 					out[at], out[at+half] = a*cos-b*sin, b*cos+a*sin
@@ -34,8 +34,8 @@ func rotary(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// turn is the rotation of pair j at a position.
-func turn(c *kernels.Call, position, j int) (sin, cos float32) {
+// rotation is that of pair j at a position.
+func rotation(c *kernels.Call, position, j int) (sin, cos float32) {
 	angle := float64(position) * math.Pow(c.Attrs.Float("theta"), -2*float64(j)/float64(c.Attrs.Int("dims")))
 	s, k := math.Sincos(angle)
 	return float32(s), float32(k)

@@ -23,10 +23,10 @@ const (
 func rotary(c *Call) error {
 	x, seg, past, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	dims := c.Attrs.Int("dims")
-	turn := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
+	exponent := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
 	size := max(1, x.Unit)
 	c.launch("rotary", "rotary", [3]int{y.Rows(), ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, turn)
+		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, exponent)
 	return nil
 }
 
@@ -97,18 +97,18 @@ func attention(c *Call) error {
 		c.launch("attention", fmt.Sprint("attention_flash_", fours), [3]int{pieces(t, s, flashQueries), h.held, 1}, [3]int{128}, shared, params)
 		return nil
 	}
-	together, wide := h.together()
-	blocks := h.groups * ceilDiv(h.each, together)
-	c.launch("attention", fmt.Sprint("attention_split_", together, "_", wide), [3]int{t, h.splits, blocks}, [3]int{128}, 0, params)
+	perBlock, wide := h.perBlock()
+	blocks := h.groups * ceilDiv(h.each, perBlock)
+	c.launch("attention", fmt.Sprint("attention_split_", perBlock, "_", wide), [3]int{t, h.splits, blocks}, [3]int{128}, 0, params)
 	if h.splits > 1 {
 		c.launch("attention", "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
 	}
 	return nil
 }
 
-// together is how many heads of a group a block serves, and how many times 128
+// perBlock is how many heads of a group a block serves, and how many times 128
 // channels a head may have there.
-func (h *heads) together() (heads, wide int) {
+func (h *heads) perBlock() (heads, wide int) {
 	switch {
 	case h.size > 256:
 		return 1, 4

@@ -85,7 +85,7 @@ func Placements(t graph.Type, shares []Share) []graph.Layout {
 	}
 	for axis, d := range t.Dims {
 		if HasUnits(d) {
-			choose(d.Fields, shares, func(place []graph.Placement) {
+			placeFields(d.Fields, shares, func(place []graph.Placement) {
 				add(graph.Layout{Kind: graph.Sharded, Axis: axis, Place: slices.Clone(place)})
 			})
 		}
@@ -94,8 +94,8 @@ func Placements(t graph.Type, shares []Share) []graph.Layout {
 	return out
 }
 
-// choose calls visit with every placement of the fields.
-func choose(fields []graph.Field, shares []Share, visit func([]graph.Placement)) {
+// placeFields calls visit with every placement of the fields.
+func placeFields(fields []graph.Field, shares []Share, visit func([]graph.Placement)) {
 	place := make([]graph.Placement, len(fields))
 	var rest func(i int)
 	rest = func(i int) {

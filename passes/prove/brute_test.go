@@ -31,7 +31,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 			want = fmt.Sprint(false, b.best)
 		}
 		if got != want {
-			t.Fatalf("on %d ranks the search finds %s (%v, %s), brute force %s in\n%s", ranks, want, m.Plan, m.None, got, graph.Print(g))
+			t.Fatalf("on %d ranks the search finds %s (%v, %s), brute force %s in\n%s", ranks, want, m.Launches, m.None, got, graph.Print(g))
 		}
 	})
 }

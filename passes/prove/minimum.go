@@ -15,7 +15,7 @@ type Minimum struct {
 	Collectives int      `json:"collectives"`
 	SentBytes   int64    `json:"sent_bytes_one_token"` // per rank, rounded up
 	WeightBytes int64    `json:"weight_bytes"`         // of each parameter the largest share
-	Plan        []string `json:"plan,omitempty"`       // one launch each
+	Launches    []string `json:"plan,omitempty"`       // one launch each
 	None        string   `json:"none,omitempty"`       // why the class has no placement
 	Unknown     string   `json:"unknown,omitempty"`    // why the minimum is not established
 
@@ -101,7 +101,7 @@ func total(m map[string]Minimum) Minimum {
 	for _, block := range slices.Sorted(maps.Keys(m)) {
 		t = t.plus(m[block])
 	}
-	t.Plan = nil
+	t.Launches = nil
 	return t
 }
 
@@ -109,7 +109,7 @@ func total(m map[string]Minimum) Minimum {
 func (m Minimum) plus(o Minimum) Minimum {
 	return Minimum{
 		Collectives: m.Collectives + o.Collectives, SentBytes: m.SentBytes + o.SentBytes, WeightBytes: m.WeightBytes + o.WeightBytes,
-		Plan: slices.Concat(m.Plan, o.Plan), None: cmp.Or(m.None, o.None), Unknown: cmp.Or(m.Unknown, o.Unknown), parts: m.parts + o.parts,
+		Launches: slices.Concat(m.Launches, o.Launches), None: cmp.Or(m.None, o.None), Unknown: cmp.Or(m.Unknown, o.Unknown), parts: m.parts + o.parts,
 	}
 }
 

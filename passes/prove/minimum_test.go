@@ -42,7 +42,7 @@ func TestMinimum(t *testing.T) {
 		for _, p := range []int{2, 3, 4, 8, 16} {
 			t.Run(fmt.Sprint(c.name, " on ", p), func(t *testing.T) {
 				m := minimum(parse(t, edit(t, read(t, c.file), c.edits...)), p, Options{})[c.block]
-				got := fmt.Sprint(m.Collectives, " ", m.Plan)
+				got := fmt.Sprint(m.Collectives, " ", m.Launches)
 				if m.None != "" {
 					got = "none: " + m.None
 				}

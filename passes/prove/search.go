@@ -277,17 +277,17 @@ func (x *space) minimum(best *state) Minimum {
 	}
 	slices.Reverse(moves)
 	slices.SortStableFunc(moves, func(a, b *move) int { return cmp.Compare(a.value, b.value) }) // as in the graph
-	var plan []string
-	launch := map[int]int{}
+	var launches []string
+	at := map[int]int{}
 	for _, mv := range moves {
 		name := local(x.Values[mv.value].Name, x.Block)
-		if at, ok := launch[mv.depth]; ok && mv.op.Variadic {
-			plan[at] += ", " + name
+		if i, ok := at[mv.depth]; ok && mv.op.Variadic {
+			launches[i] += ", " + name
 			continue
 		} else if mv.op.Variadic {
-			launch[mv.depth] = len(plan)
+			at[mv.depth] = len(launches)
 		}
-		plan = append(plan, mv.op.Name+" "+name)
+		launches = append(launches, mv.op.Name+" "+name)
 	}
-	return Minimum{Collectives: best.collectives(), parts: best.cost.sent, SentBytes: ceil(best.cost.sent, x.Ranks), WeightBytes: best.cost.weight, Plan: plan}
+	return Minimum{Collectives: best.collectives(), parts: best.cost.sent, SentBytes: ceil(best.cost.sent, x.Ranks), WeightBytes: best.cost.weight, Launches: launches}
 }

@@ -106,11 +106,11 @@ func (p Part) verdict() string {
 	case n > m.Collectives && m.Collectives == 0:
 		return "more than the minimum, which is none"
 	case n > m.Collectives:
-		return fmt.Sprintf("more than the minimum of %d (%s)", m.Collectives, strings.Join(m.Plan, "; "))
+		return fmt.Sprintf("more than the minimum of %d (%s)", m.Collectives, strings.Join(m.Launches, "; "))
 	case n < m.Collectives:
 		return fmt.Sprintf("fewer than the minimum of the class, %d", m.Collectives)
 	case p.Sent.parts() > m.parts:
-		return fmt.Sprintf("the minimum, but %d bytes are sent for one token where %d suffice (%s)", p.SentOne, m.SentBytes, strings.Join(m.Plan, "; "))
+		return fmt.Sprintf("the minimum, but %d bytes are sent for one token where %d suffice (%s)", p.SentOne, m.SentBytes, strings.Join(m.Launches, "; "))
 	}
 	return "the minimum"
 }
