@@ -36,6 +36,6 @@ func PeerSum(results, args []Tensor, wide bool) ([]Launch, error) {
 	rows, cols, vec := shape(all...)
 	var c Call
 	grid, block := elementGrid(rows, cols)
-	c.launch("peers", "peer_sum_"+format(x.DType), grid, block, 0, peers, y.stride(), x.stride(), cols, vec, wide)
+	c.launch("peers", "peer_sum_"+format(x.DType), grid, block, 0, y.stride(), x.stride(), cols, vec, wide, peers)
 	return c.launches, c.err
 }

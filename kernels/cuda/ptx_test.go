@@ -75,6 +75,25 @@ func TestNoLocalMemory(t *testing.T) {
 	}
 }
 
+// TestLargeParamsLast: only its last parameter may have more than 8 bytes. Through
+// gorgonia.org/cu, others cannot be passed.
+func TestLargeParamsLast(t *testing.T) {
+	all, err := modules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, module := range all {
+		for _, function := range module.Entries() {
+			entry, _ := module.Entry(function)
+			for i, p := range entry.Params() {
+				if p.Size > 8 && i < len(entry.Params())-1 {
+					t.Errorf("kernel %s of module %s: parameter %d of %d has %d bytes", function, name, i+1, len(entry.Params()), p.Size)
+				}
+			}
+		}
+	}
+}
+
 // TestPTXText: the PTX says nothing about the machine that it was made on, and
 // which compiler made it is known.
 func TestPTXText(t *testing.T) {

@@ -16,7 +16,7 @@ DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, fl
 // The sequence's tokens one by one, with the state in memory: for one token, or
 // states that are too many for registers. Blocks of 128 threads are
 // (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) {
+KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
@@ -66,7 +66,7 @@ DEVICE float quad_sums(float (&v)[4]) {
 // channels of a block, which are of one group. Blocks of 128 threads are
 // (sequences, groups · each / 32).
 template <int Sixteens>
-DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, float *state, i64 hs, const int *seg, int cols, int n, Groups groups, int vec) {
+DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, float *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups) {
 	SHARED static Chunk<Sixteens> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
@@ -137,8 +137,8 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 }
 
 #define SCAN(name, sixteens, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups, int vec) { \
-		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, groups, vec);    \
+	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) { \
+		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups);    \
 	}
 
 SCAN(16, 1, THREADS(128))

@@ -72,7 +72,7 @@ func selectiveScan(c *Call) error {
 	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
 	vec := n%4 == 0 && aligned(a, b, cc, state)
 	args := []any{y.Ptr, y.stride(), u.Ptr, u.stride(), dt.Ptr, dt.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cc.Ptr, cc.stride(),
-		state.Ptr, state.stride(), seg.Ptr, y.Cols, n, Struct{first, each, skip}, vec}
+		state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec, Struct{first, each, skip}}
 	block := [3]int{4 * scanChannels}
 	if y.Rows() == s || n > scanStates {
 		c.launch("scan", "selective_scan_steps", [3]int{s, ceilDiv(y.Cols, scanChannels), 1}, block, 0, args...)
