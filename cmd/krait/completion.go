@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/exec/devices"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,7 +25,7 @@ var completions = map[string]func() []string{
 		return names
 	},
 	"like":     synth.Sizes,
-	"device":   func() []string { return []string{"cpu", "cuda", "cuda-sim"} },
+	"device":   func() []string { return devices.Names },
 	"math":     func() []string { return []string{"f32", "bf16"} },
 	"dtype":    func() []string { return []string{"f32", "bf16", "f16"} },
 	"format":   func() []string { return []string{"text", "dot", "svg"} },

@@ -7,8 +7,8 @@
 // its start if the machine has no GPU: gorgonia.org/cu exits when it cannot
 // initialize the driver.
 //
-// gorgonia.org/cu has no captured graphs, no pinned memory, no cuBLAS for mixed
-// formats and no NCCL; what needs them returns an error of the kind
-// driver.ErrUnsupported. Kernels get at most 48 KB of shared memory, and a
-// parameter of more than 8 bytes must be a kernel's last.
+// gorgonia.org/cu has no captured graphs, no cuBLAS for mixed formats and no NCCL;
+// what needs them returns an error of the kind driver.ErrUnsupported. Memory of the
+// host is not pinned, so that copies wait. Kernels get at most 48 KB of shared memory,
+// and a parameter of more than 8 bytes must be a kernel's last.
 package gorgoniacu

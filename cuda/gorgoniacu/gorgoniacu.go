@@ -180,11 +180,11 @@ func (c *primary) Release(p driver.Ptr) error {
 	return failure("cuMemFree_v2", cu.MemFree(cu.DevicePtr(p)))
 }
 
-func (c *primary) AllocHost(int64) ([]byte, error) {
-	return nil, unsupported("cuMemHostAlloc", "pinned memory is")
-}
+// AllocHost gives memory that is not pinned: gorgonia.org/cu has none. Copies read
+// it earlier than they need to, or wait until they have written it.
+func (c *primary) AllocHost(bytes int64) ([]byte, error) { return make([]byte, bytes), nil }
 
-func (c *primary) ReleaseHost([]byte) error { return unsupported("cuMemFreeHost", "pinned memory is") }
+func (c *primary) ReleaseHost([]byte) error { return nil }
 
 func (c *primary) GEMM() (driver.GEMM, error) {
 	return nil, unsupported("cublasGemmEx", "products of mixed formats are")

@@ -1,6 +1,7 @@
-// Package devices opens devices by name: cpu, cuda and cuda-sim. Who imports it
-// links the bindings of the CUDA driver, and with them the C library's loader: on
-// Linux the program then needs glibc, unless it is built with the tag nocuda.
+// Package devices opens devices by name: cpu, cuda, cuda-sim and, in a program that
+// is built with the tag gorgonia_cu, gorgonia-cu. Who imports it links the bindings of
+// the CUDA driver, and with them the C library's loader: on Linux the program then
+// needs glibc, unless it is built with the tag nocuda.
 package devices
 
 import (
@@ -16,8 +17,11 @@ import (
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
+// Names are the devices that there may be.
+var Names = []string{"cpu", "cuda", "cuda-sim", "gorgonia-cu"}
+
 // Help says what names there are.
-const Help = "cpu, cuda, or cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 for four)"
+const Help = "cpu, cuda, cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 for four), or gorgonia-cu: through gorgonia.org/cu, if it is built in"
 
 // Options say how a device computes.
 type Options struct {
@@ -44,13 +48,16 @@ func Open(name string, o Options) (exec.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs}, nil
+	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu"}, nil // which has no graphs
 }
 
 // Driver finds the driver of a device other than the CPU.
 func Driver(name string) (driver.Driver, error) {
-	if name == "cuda" {
+	switch name {
+	case "cuda":
 		return nvidiaDriver()
+	case "gorgonia-cu":
+		return gorgoniaDriver()
 	}
 	kind, number, several := strings.Cut(name, ":")
 	n, err := strconv.Atoi(number)
