@@ -1,4 +1,7 @@
-// Package visualize draws graphs. It reads them and changes nothing.
+// Package visualize draws graphs and schedules. It reads them and changes nothing.
+//
+// A picture has a column for the model, in which the layers are a strip, and one for
+// each kind of block: blocks that do the same are drawn once, wherever they are.
 package visualize
 
 import (
@@ -9,193 +12,178 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
+// Detail says how much of a block is drawn.
+type Detail uint8
+
+// The details.
+const (
+	Ops    Detail = iota // every operation
+	Blocks               // parts of blocks (mixer, attention, mlp), and collectives
+	Model                // blocks as boxes, with what they take
+)
+
+var details = [...]string{"op", "block", "model"}
+
+// String is the name of the detail.
+func (d Detail) String() string { return details[d] }
+
+// ParseDetail reads the name of a detail: op, block or model.
+func ParseDetail(name string) (Detail, error) {
+	for i, n := range details {
+		if n == name {
+			return Detail(i), nil
+		}
+	}
+	return 0, fmt.Errorf("detail %q: it is model, block or op", name)
+}
+
 // Options say what is drawn.
 type Options struct {
 	Block    string // only this block and what it takes and gives; empty: all
-	Unfolded bool   // draw blocks that are the same as the one before, too
+	Detail   Detail
+	Unfolded bool // draw every block in its place
 }
 
-// Dot draws a graph in the language of Graphviz: a cluster per block, runs of
-// identical blocks folded into one. The same graph gives the same text.
+// Dot draws a graph in the language of Graphviz. The same graph gives the same text.
 func Dot(g *graph.Graph, o Options) string {
-	d := &drawing{
-		g:      g,
-		dot:    dot.NewGraph(dot.Directed),
-		nodes:  map[*graph.Value]dot.Node{},
-		stands: map[*graph.Value]*graph.Value{},
-		blocks: map[string]*dot.Graph{},
-	}
-	d.dot.Attr("rankdir", "TB")
-	d.dot.Attr("labelloc", "t")
-	d.dot.Attr("fontname", "Helvetica")
-	label := g.Name + ", stage " + g.Stage.String()
+	title := g.Name + ", stage " + g.Stage.String()
 	if g.Ranks > 1 {
-		label += fmt.Sprintf(", %d ranks (blue: split over them, red: a partial sum)", g.Ranks)
+		title += fmt.Sprintf(", %d ranks", g.Ranks)
 	}
-	d.dot.Attr("label", label)
-	d.dot.NodeInitializer(func(n dot.Node) {
-		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").Attr("fontname", "Helvetica").Attr("fontsize", "11")
-	})
-	d.dot.EdgeInitializer(func(e dot.Edge) {
-		e.Attr("fontname", "Helvetica").Attr("fontsize", "9").Attr("color", "#555555").Attr("fontcolor", "#555555")
-	})
-	if !o.Unfolded && o.Block == "" {
-		d.fold()
-	}
+	d := &drawing{picture: newPicture(), g: g, detail: o.Detail, typed: map[*graph.Value]bool{}, users: map[*graph.Value][]*graph.Node{}}
 	for _, n := range g.Nodes {
-		if o.Block == "" || n.Block() == o.Block {
-			d.node(n)
+		for _, v := range n.Args {
+			d.users[v] = append(d.users[v], n)
 		}
 	}
-	for _, out := range g.Outputs {
-		if v := d.standIn(out.Value); o.Block == "" || graph.BlockOf(v.Name) == o.Block {
-			n := d.dot.Node("output "+out.Name).Label(out.Name).Attr("shape", "plaintext").Attr("style", "")
-			d.edge(v, n)
-		}
+	switch {
+	case o.Block != "":
+		alone := kind{blocks: []string{o.Block}}
+		d.kind(&alone, plain(o.Block), graphBlocks(g))
+	case o.Unfolded:
+		d.unfolded()
+	default:
+		d.folded()
 	}
-	return d.dot.String()
+	return d.text(title)
 }
 
+// drawing is of a graph.
 type drawing struct {
+	*picture
 	g      *graph.Graph
-	dot    *dot.Graph
-	nodes  map[*graph.Value]dot.Node
-	stands map[*graph.Value]*graph.Value // values of folded blocks: the drawn ones
-	blocks map[string]*dot.Graph
+	detail Detail
+	users  map[*graph.Value][]*graph.Node
+	typed  map[*graph.Value]bool // their types are in the picture
 }
 
-// colours by what a node does.
-var colours = map[graph.Class]string{
-	graph.Leaf: "#eeeeee", graph.View: "#f7f7f7", graph.Compute: "#ffffff", graph.Collective: "#ffd9b3", graph.Relayout: "#fff2cc",
-}
-
-// heavy operations have a colour of their own.
-var heavy = map[string]string{"matmul": "#dae8fc", "head_down": "#dae8fc", "head_up": "#dae8fc", "experts": "#dae8fc",
-	"conv1d": "#d5e8d4", "conv1d_silu": "#d5e8d4", "selective_scan": "#d5e8d4", "ssd_scan": "#d5e8d4", "attention": "#d5e8d4"}
-
-// layoutColours tell at a glance what lies over the ranks, and how.
-var layoutColours = map[graph.LayoutKind]string{graph.Sharded: "#1f5fa8", graph.Partial: "#c0392b"}
-
-// fold lets runs of identical blocks be drawn once.
-func (d *drawing) fold() {
-	members := map[string][]*graph.Node{}
-	for _, n := range d.g.Nodes {
-		members[n.Block()] = append(members[n.Block()], n)
-	}
-	first, key := "", ""
-	count := map[string]int{}
-	for _, b := range d.g.Blocks() {
-		k := graph.BlockKey(d.g, b)
-		if first == "" || k != key {
-			first, key = b, k
-		}
-		count[first]++
-		for i, n := range members[b] {
-			for j, v := range n.Results {
-				if b != first {
-					d.stands[v] = members[first][i].Results[j]
-				}
-			}
+// folded draws the model with its layers as strips, and each kind of block.
+func (d *drawing) folded() {
+	blocks := graphBlocks(d.g)
+	kinds, of := kindsOf(d.g.Blocks(), blocks)
+	notes := map[int]dot.HTML{}
+	for i, k := range kinds {
+		if d.detail == Model {
+			notes[i] = d.summary(blocks[k.blocks[0]].nodes)
 		}
 	}
-	for b, n := range count {
-		if n > 1 {
-			d.cluster(b).Attr("label", fmt.Sprintf("%s and the %d after it, which are the same", b, n-1))
+	s := d.sheet(d.cluster("", plain("the model")), nil)
+	for _, run := range runs(d.g.Nodes, func(n *graph.Node) string {
+		if n.Block() != "" {
+			return "layers"
+		}
+		return ""
+	}) {
+		if run[0].Block() == "" {
+			s.box(run)
+			continue
+		}
+		s.add(run).Attr("label", strip(blocksOf(run), kinds, of, notes)).Attr("style", "solid")
+	}
+	s.edges()
+	for i := range kinds {
+		if k := &kinds[i]; d.detail != Model {
+			d.kind(k, k.title(), blocks)
 		}
 	}
+	d.stack()
 }
 
-func (d *drawing) standIn(v *graph.Value) *graph.Value {
-	if s, ok := d.stands[v]; ok {
-		return s
-	}
-	return v
-}
-
-func (d *drawing) cluster(block string) *dot.Graph {
-	if block == "" {
-		return d.dot
-	}
-	if d.blocks[block] == nil {
-		c := d.dot.Subgraph(block, dot.ClusterOption{})
-		c.Attr("style", "rounded")
-		c.Attr("color", "#999999")
-		c.Attr("fontname", "Helvetica")
-		d.blocks[block] = c
-	}
-	return d.blocks[block]
-}
-
-// node draws what is not folded away. Parameters and states are named in the
-// node that uses them, so that the picture shows how data flows.
-func (d *drawing) node(n *graph.Node) {
-	if _, folded := d.stands[n.Results[0]]; folded || quiet(n) {
-		return
-	}
-	block := n.Block()
-	lines := []string{strings.TrimPrefix(n.Name(), block+".")}
-	if n.Op.Class != graph.Leaf {
-		lines = append(lines, n.Op.Name)
-	}
-	if n.Op.Class == graph.Collective {
-		lines = append(lines, collectiveLines(n)...)
-	}
-	for _, v := range n.Args {
-		if quiet(v.Def) {
-			lines = append(lines, sigil(v)+strings.TrimPrefix(v.Name, block+".")+" "+v.Type.String())
+// blocksOf lists the blocks of nodes.
+func blocksOf(nodes []*graph.Node) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, n := range nodes {
+		if b := n.Block(); !seen[b] {
+			seen[b] = true
+			names = append(names, b)
 		}
 	}
-	box := d.cluster(block).Node(n.Name()).Label(strings.Join(lines, "\n")).Attr("fillcolor", colours[n.Op.Class])
-	if c := heavy[n.Op.Name]; c != "" {
-		box.Attr("fillcolor", c)
-	}
-	for _, v := range n.Results {
-		d.nodes[v] = box
-	}
-	for _, v := range n.Args {
-		if !quiet(v.Def) {
-			d.edge(d.standIn(v), box)
+	return names
+}
+
+// unfolded draws every block where it is.
+func (d *drawing) unfolded() {
+	model := d.cluster("", plain("the model"))
+	s := d.sheet(model, nil)
+	for _, run := range runs(d.g.Nodes, d.part) {
+		if s.at = model; run[0].Block() != "" {
+			s.at = d.cluster(run[0].Block(), plain(run[0].Block()))
 		}
+		s.box(run)
 	}
+	s.at = model
+	s.edges()
 }
 
-// collectiveLines say why a collective is there, and what it carries.
-func collectiveLines(n *graph.Node) []string {
-	var bytes graph.Poly
-	for _, v := range n.Args {
-		bytes = bytes.Plus(v.Type.Bytes())
+// kind draws one block of those that are the same.
+func (d *drawing) kind(k *kind, title dot.HTML, blocks map[string]*block) {
+	s := d.sheet(d.cluster(k.blocks[0], title), k)
+	if k.colour != "" {
+		attrs(s.at.Graph, "color", k.colour, "penwidth", "3")
 	}
-	lines := []string{bytes.String() + " bytes"}
-	for part := range strings.SplitSeq(n.Note, "; ") {
-		if part != "" {
-			lines = append(lines, part)
+	s.look(blocks)
+	for _, run := range runs(blocks[k.blocks[0]].nodes, d.part) {
+		s.box(run)
+	}
+	s.edges()
+	s.exits()
+}
+
+// part is what a node is drawn in, together with its neighbours; "" is by itself.
+func (d *drawing) part(n *graph.Node) string {
+	b := n.Block()
+	switch {
+	case d.detail == Ops || b == "":
+		return ""
+	case d.detail == Model:
+		return b
+	case n.Op.Class == graph.Collective:
+		return ""
+	}
+	scope, _, inScope := strings.Cut(strings.TrimPrefix(n.Name(), b+"."), ".")
+	if !inScope {
+		return ""
+	}
+	return b + "." + scope
+}
+
+// runs cuts the nodes that are drawn into runs of one part. Nodes are in an order in
+// which they can run, so no run can need what comes of it outside.
+func runs(nodes []*graph.Node, part func(*graph.Node) string) [][]*graph.Node {
+	var out [][]*graph.Node
+	last := ""
+	for _, n := range nodes {
+		if n.Op.Class == graph.Leaf {
+			continue
 		}
+		p := part(n)
+		if p != "" && p == last {
+			out[len(out)-1] = append(out[len(out)-1], n)
+		} else {
+			out = append(out, []*graph.Node{n})
+		}
+		last = p
 	}
-	return lines
-}
-
-// quiet nodes are not drawn: parameters, states and the batch's segments.
-func quiet(n *graph.Node) bool {
-	return n.Op.Name == "param" || n.Op.Name == "state" || n.Op.Name == "input" && n.Name() == "seg"
-}
-
-func sigil(v *graph.Value) string {
-	if v.Def.Op.Name == "param" {
-		return "@"
-	}
-	return "%"
-}
-
-// edge is labelled with the type that flows along it. What comes from outside
-// of what is drawn has a box without a frame.
-func (d *drawing) edge(v *graph.Value, to dot.Node) {
-	from, ok := d.nodes[v]
-	if !ok {
-		from = d.dot.Node(v.Name).Label(v.Name).Attr("shape", "plaintext").Attr("style", "")
-		d.nodes[v] = from
-	}
-	e := d.dot.Edge(from, to, v.Type.String())
-	if c, ok := layoutColours[v.Type.Layout.Kind]; ok {
-		e.Attr("color", c).Attr("fontcolor", c)
-	}
+	return out
 }

@@ -7,18 +7,23 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// blocks is a graph of n blocks, the last of which differs when odd is set.
-func blocks(t *testing.T, n int, odd bool) *graph.Graph {
+// blocks is a graph of a block per letter: s with a silu, r with a relu, p with a
+// relu and the parameter of the first p.
+func blocks(t *testing.T, letters string) *graph.Graph {
 	t.Helper()
 	b := graph.New("g")
 	x := b.Input("x", graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Size(4)))
-	for i := range n {
+	var shared *graph.Value
+	for i, letter := range letters {
 		l := b.In("layers", i)
-		w := l.Param("w", graph.TypeOf(graph.F32, graph.Size(4), graph.Size(4)), nil)
-		function := "silu"
-		if odd && i == n-1 {
-			function = "relu"
+		w := shared
+		if letter != 'p' || shared == nil {
+			w = l.Param("w", graph.TypeOf(graph.F32, graph.Size(4), graph.Size(4)), nil)
 		}
+		if letter == 'p' {
+			shared = w
+		}
+		function := map[rune]string{'s': "silu", 'r': "relu", 'p': "gelu"}[letter]
 		x = l.Add("h", x, l.Map("act", function, l.MatMul("y", x, w)))
 	}
 	b.Output("out", x)
@@ -31,30 +36,117 @@ func blocks(t *testing.T, n int, odd bool) *graph.Graph {
 
 func TestFold(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		odd     bool
-		o       Options
-		matmuls int
-		labels  []string
+		name, letters string
+		o             Options
+		matmuls       int
+		texts         []string
 	}{
-		{"folded", false, Options{}, 1, []string{"layers.0 and the 3 after it, which are the same"}},
-		{"a block that differs", true, Options{}, 2, []string{"layers.0 and the 2 after it, which are the same", `label="layers.3"`}},
-		{"unfolded", false, Options{Unfolded: true}, 4, []string{`label="layers.2"`}},
-		{"one block", false, Options{Block: "layers.1"}, 1, []string{`label="layers.1"`, `label="layers.0.h"`}},
+		{"folded", "ssss", Options{}, 1, []string{"layers.0 and 3 more like it", "4 layers", "× 4", "h of the layer before"}},
+		{"a block that differs", "sssr", Options{}, 2, []string{"layers.0 and 2 more like it", "<b> B2 </b></td><td>layers.3<"}},
+		{"not neighbours", "srsrsr", Options{}, 2, []string{"layers.0 and 2 more like it", "layers.1 and 2 more like it", "× 3"}},
+		{"a shared parameter", "spsp", Options{}, 2, []string{"layers.1 and 1 more like it", "shared @w"}},
+		{"unfolded", "ssss", Options{Unfolded: true}, 4, []string{"layers.2"}},
+		{"one block", "ssss", Options{Block: "layers.1"}, 1, []string{"layers.0.h", "to layers.2.y"}},
+		{"parts", "ssss", Options{Detail: Blocks}, 1, nil},
+		{"the model", "ssrs", Options{Detail: Model}, 0, []string{"layers.0 and 2 more like it", "matmul, silu, add", "weights 64 bytes"}},
 	} {
-		g := blocks(t, 4, c.odd)
-		text := Dot(g, c.o)
-		if n := strings.Count(text, "\\nmatmul"); n != c.matmuls {
-			t.Errorf("%s: %d matmuls drawn, want %d in\n%s", c.name, n, c.matmuls, text)
-		}
-		for _, l := range c.labels {
-			if !strings.Contains(text, l) {
-				t.Errorf("%s: no %s in\n%s", c.name, l, text)
+		t.Run(c.name, func(t *testing.T) {
+			text := Dot(blocks(t, c.letters), c.o)
+			if n := strings.Count(text, "<b>matmul</b>"); n != c.matmuls {
+				t.Errorf("%d matmuls drawn, want %d in\n%s", n, c.matmuls, text)
 			}
+			for _, l := range c.texts {
+				if !strings.Contains(text, l) {
+					t.Errorf("no %s in\n%s", l, text)
+				}
+			}
+			for range 20 {
+				if Dot(blocks(t, c.letters), c.o) != text {
+					t.Fatal("two drawings of one graph differ")
+				}
+			}
+		})
+	}
+}
+
+// Every value's type is in the picture once.
+func TestTypesOnce(t *testing.T) {
+	b := graph.New("g")
+	tokens := graph.Symbol(graph.Tokens)
+	x := b.Input("x", graph.TypeOf(graph.F32, tokens, graph.Size(3)))
+	l := b.In("layers", 0)
+	w := l.Param("w", graph.TypeOf(graph.F32, graph.Size(5), graph.Size(3)), nil)
+	a := l.MatMul("a", x, w)
+	y := l.Add("y", l.Map("c", "silu", a), a)
+	b.Output("first", l.MatMul("z", y, l.Param("v", graph.TypeOf(graph.F32, graph.Size(7), graph.Size(5)), nil)))
+	b.Output("second", l.MatMul("again", x, w))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := Dot(g, Options{})
+	for typ, want := range map[string]int{"[5 3]": 1, "[t 5]": 4, "[7 5]": 1, "[t 7]": 1, "[t 3]": 2} { // x enters the model and the block
+		if n := strings.Count(text, "f32"+typ); n != want {
+			t.Errorf("f32%s is there %d times, want %d, in\n%s", typ, n, want, text)
 		}
-		for range 20 {
-			if Dot(blocks(t, 4, c.odd), c.o) != text {
-				t.Fatalf("%s: two drawings of one graph differ", c.name)
+	}
+}
+
+// A box of parts must not need what comes of it: there is no cycle between boxes.
+func TestParts(t *testing.T) {
+	b := graph.New("g")
+	x := b.Input("x", graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Size(4)))
+	l := b.In("layers", 0)
+	m := l.In("mixer")
+	u := m.Map("u", "silu", x)
+	n := l.Map("n", "silu", u)
+	b.Output("out", m.Add("v", n, u))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := Dot(g, Options{Detail: Blocks})
+	if n := strings.Count(text, "<b>mixer</b>"); n != 2 {
+		t.Errorf("mixer is %d boxes, want 2: n lies between, in\n%s", n, text)
+	}
+}
+
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{
+		"a<b>&\"c\"": "a&lt;b&gt;&amp;&#34;c&#34;",
+		"\x1b[31m":   "\uFFFD[31m",
+		"\xff":       "\uFFFD",
+		"×":          "×",
+	} {
+		if got := escape(text); got != want {
+			t.Errorf("escape(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A layer of a schedule is two streams that wait for each other around every collective.
+func TestSchedule(t *testing.T) {
+	s := modelsOf(t, "mamba-130m")[1].schedule
+	for _, c := range []struct {
+		o                     Options
+		boxes, arrows, dashed int
+		texts                 []string
+	}{
+		// layer 1 has 11 kernels and 2 collectives; a chain per stream, and two waits each
+		{Options{Block: "layers.1"}, 13, 10 + 1 + 4, 4, []string{"320·t bytes", "here f32[t 192/1]"}},
+		{Options{Block: "layers.1", Detail: Blocks}, 5, 2 + 1 + 4, 4, []string{"4 kernels", "6 kernels", "mixer.x to mixer.x_proj"}},
+		{Options{}, 0, 0, 0, []string{"layers.1 and 21 more like it", "24 layers", "× 22"}},
+		{Options{Detail: Model}, 0, 0, 0, []string{"11 kernels", "all_reduce mixer.x_proj_sum: 320·t bytes"}},
+	} {
+		text := Schedule(s, c.o)
+		boxes := strings.Count(text, `fontsize="11"`)
+		arrows, dashed := strings.Count(text, "->"), strings.Count(text, `style="dashed"`)
+		if c.boxes > 0 && (boxes != c.boxes || arrows != c.arrows || dashed != c.dashed) {
+			t.Errorf("%+v: %d boxes, %d arrows, %d of them dashed; want %d, %d, %d, in\n%s", c.o, boxes, arrows, dashed, c.boxes, c.arrows, c.dashed, text)
+		}
+		for _, want := range c.texts {
+			if !strings.Contains(text, want) {
+				t.Errorf("%+v: no %s in\n%s", c.o, want, text)
 			}
 		}
 	}

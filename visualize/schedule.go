@@ -9,85 +9,191 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Schedule draws what a rank runs, a column per stream from top to bottom, with
-// the events that order the streams as dashed arrows. A block other than "" draws
-// the steps of that block only.
-func Schedule(s *lowering.Schedule, block string) string {
-	g := dot.NewGraph(dot.Directed)
-	g.Attr("rankdir", "TB")
-	g.Attr("labelloc", "t")
-	g.Attr("newrank", "true") // one order from top to bottom for all columns
-	g.Attr("fontname", "Helvetica")
-	g.Attr("label", fmt.Sprintf("%s, rank %d of %d", s.Name, s.Rank, s.Ranks))
-	d := &streams{
-		dot:      g,
-		columns:  map[lowering.Stream]*dot.Graph{},
-		last:     map[lowering.Stream]dot.Node{},
-		recorded: map[int]dot.Node{},
-		waiting:  map[lowering.Stream][]int{},
+// Schedule draws what a rank runs: kernels and collectives in the order of their
+// streams, with dashed arrows where one stream waits for the other. Layers that run
+// the same are drawn once. Of detail [Blocks], kernels between two events are a box.
+func Schedule(s *lowering.Schedule, o Options) string {
+	d := &timeline{picture: newPicture(), s: s, tasks: tasksOf(s), detail: o.Detail}
+	switch {
+	case o.Block != "":
+		d.column(d.cluster(o.Block, plain(o.Block)), d.boxes(only(o.Block)), nil)
+	case o.Unfolded:
+		d.column(d.cluster("", plain("the model")), d.boxes(func(*task) string { return "task" }), nil)
+	default:
+		d.folded()
 	}
-	for i, st := range s.Steps {
-		d.step(i, st, block)
-	}
-	return g.String()
+	return d.text(fmt.Sprintf("%s, what rank %d of %d runs", s.Name, s.Rank, s.Ranks))
 }
 
-type streams struct {
-	dot      *dot.Graph
-	columns  map[lowering.Stream]*dot.Graph
-	last     map[lowering.Stream]dot.Node
-	recorded map[int]dot.Node          // by event: the step before the record
-	waiting  map[lowering.Stream][]int // events that the stream's next step waits for
+// timeline is a drawing of a schedule.
+type timeline struct {
+	*picture
+	s      *lowering.Schedule
+	tasks  []*task
+	detail Detail
 }
 
-func (d *streams) step(i int, st lowering.Step, block string) {
-	switch st.Kind {
-	case lowering.Record:
-		if n, ok := d.last[st.Stream]; ok {
-			d.recorded[st.Event] = n
-		}
-		return
-	case lowering.Wait:
-		d.waiting[st.Stream] = append(d.waiting[st.Stream], st.Event)
-		return
-	}
-	if block != "" && graph.BlockOf(st.Name) != block {
-		return
-	}
-	c := d.columns[st.Stream]
-	if c == nil {
-		c = d.dot.Subgraph(st.Stream.String(), dot.ClusterOption{})
-		c.Attr("style", "rounded")
-		c.Attr("color", "#999999")
-		c.Attr("fontname", "Helvetica")
-		d.columns[st.Stream] = c
-	}
-	label := strings.TrimPrefix(st.Name, block+".") + "\n" + st.Op.Name
-	colour := "#ffffff"
-	if st.Kind == lowering.Exchange {
-		colour = colours[graph.Collective]
-		label += "\n" + exchanged(st) + " bytes"
-	} else if h := heavy[st.Op.Name]; h != "" {
-		colour = h
-	}
-	n := c.Node(fmt.Sprint("step", i)).Label(label).Attr("shape", "box").Attr("style", "rounded,filled").
-		Attr("fillcolor", colour).Attr("fontname", "Helvetica").Attr("fontsize", "11")
-	if p, ok := d.last[st.Stream]; ok {
-		d.dot.Edge(p, n)
-	}
-	for _, e := range d.waiting[st.Stream] {
-		if from, ok := d.recorded[e]; ok {
-			d.dot.Edge(from, n).Attr("style", "dashed").Attr("color", "#c0392b").Attr("constraint", "true")
+// folded draws the model with its layers as strips, and each kind of layer.
+func (d *timeline) folded() {
+	blocks, names := d.blocks()
+	kinds, of := kindsOf(names, blocks)
+	notes := map[int]dot.HTML{}
+	if d.detail == Model {
+		for i, k := range kinds {
+			notes[i] = d.summary(k.blocks[0])
 		}
 	}
-	d.waiting[st.Stream] = nil
-	d.last[st.Stream] = n
+	boxes := d.boxes(func(t *task) string {
+		if t.block != "" {
+			return "layers"
+		}
+		return "task"
+	})
+	d.column(d.cluster("", plain("the model")), boxes, func(b []*task) dot.HTML {
+		var run []string
+		for _, t := range b {
+			if len(run) == 0 || run[len(run)-1] != t.block {
+				run = append(run, t.block)
+			}
+		}
+		return strip(run, kinds, of, notes)
+	})
+	for _, k := range kinds {
+		if d.detail != Model {
+			c := d.cluster(k.blocks[0], k.title())
+			attrs(c.Graph, "color", k.colour, "penwidth", "3")
+			d.column(c, d.boxes(only(k.blocks[0])), nil)
+		}
+	}
+	d.stack()
 }
 
-// exchanged is the payload of a collective.
-func exchanged(st lowering.Step) string {
+// only leaves out what is not of a block.
+func only(block string) func(*task) string {
+	return func(t *task) string {
+		if t.block == block {
+			return "task"
+		}
+		return ""
+	}
+}
+
+// column draws boxes and what orders them. Of strips it is told the label.
+func (d *timeline) column(at *frame, boxes [][]*task, strip func([]*task) dot.HTML) {
+	node := map[*task]dot.Node{}
+	for _, b := range boxes {
+		n := at.put(at.Node(d.next()))
+		for _, t := range b {
+			node[t] = n
+		}
+		if strip != nil && b[0].block != "" {
+			n.Attr("label", strip(b)).Attr("style", "solid")
+		} else {
+			d.label(n, b)
+		}
+	}
+	drawn := map[string]bool{}
+	arrow := func(from, to *task) (e dot.Edge, ok bool) {
+		a, inside := node[from]
+		b := node[to]
+		key := a.ID() + " " + b.ID()
+		if !inside || a.ID() == b.ID() || drawn[key] {
+			return e, false
+		}
+		drawn[key] = true
+		at.link(a, b)
+		return d.dot.Edge(a, b), true
+	}
+	for _, b := range boxes {
+		for _, t := range b {
+			if e, ok := arrow(t.before, t); ok {
+				e.Attr("weight", "10")
+			}
+			for _, w := range t.waits {
+				if e, ok := arrow(w, t); ok {
+					e.Attr("style", "dashed").Attr("color", d.colour("event").line)
+				}
+			}
+		}
+	}
+}
+
+// label shows a task, or several as a sum.
+func (d *timeline) label(n dot.Node, b []*task) {
+	t := b[0]
+	var l label
+	c := d.colour("kernel")
+	switch {
+	case len(b) > 1:
+		l.line(fmt.Sprint(len(b), " kernels"), "", 12, true)
+		for _, line := range wrapped(counted(opsOf(b)), 44) {
+			l.line(line, "", 10, false)
+		}
+		l.line(local(t.block, t.Name)+" to "+local(t.block, b[len(b)-1].Name), grey, 9, false)
+	case t.Kind == lowering.Exchange:
+		l.line(t.Op.Name, "", 13, true)
+		l.line(exchanged(t)+" bytes", "", 12, true)
+		l.line(local(t.block, t.Name), "", 9, false)
+		c = d.colour("collective")
+		n.Attr("penwidth", "2").Attr("style", "filled")
+	default:
+		l.line(t.Op.Name, "", 11, heavy[t.Op.Name] != "")
+		l.more("  "+local(t.block, t.Name), "", 11, false)
+		for _, r := range t.Results[:1] {
+			l.line("here "+d.s.Local(r.Type).String(), grey, 9, false)
+		}
+		if t.Kind == lowering.Relayout {
+			c = d.colour("relayout")
+		} else if h := heavy[t.Op.Name]; h != "" {
+			c = d.colour(h)
+		}
+	}
+	n.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
+}
+
+// local is a name in its block.
+func local(block, name string) string { return strings.TrimPrefix(name, block+".") }
+
+func opsOf(tasks []*task) []string {
+	var names []string
+	for _, t := range tasks {
+		if t.Kind != lowering.Exchange {
+			names = append(names, t.Op.Name)
+		}
+	}
+	return names
+}
+
+// summary is what a rank runs of a block.
+func (d *timeline) summary(block string) dot.HTML {
+	var l label
+	var all []*task
+	for _, t := range d.tasks {
+		if t.block == block {
+			all = append(all, t)
+		}
+	}
+	ops := opsOf(all)
+	l.line(plural(len(ops), "kernel"), "", 10, true)
+	for _, line := range wrapped(counted(ops), 60) {
+		l.line(line, "", 10, false)
+	}
+	for _, t := range all {
+		if t.Kind == lowering.Exchange {
+			l.line(fmt.Sprintf("%s %s: %s bytes", t.Op.Name, local(block, t.Name), exchanged(t)), d.colour("collective").line, 10, true)
+		}
+	}
+	return l.left()
+}
+
+// exchanged is the payload of a collective: of all ranks together where it gathers.
+func exchanged(t *task) string {
+	refs := t.Args
+	if t.Op.Name == "all_gather" {
+		refs = t.Results
+	}
 	var bytes graph.Poly
-	for _, r := range st.Args {
+	for _, r := range refs {
 		bytes = bytes.Plus(r.Type.Bytes())
 	}
 	return bytes.String()

@@ -29,6 +29,7 @@ var completions = map[string]func() []string{
 	"math":     func() []string { return []string{"f32", "bf16"} },
 	"dtype":    func() []string { return []string{"f32", "bf16", "f16"} },
 	"format":   func() []string { return []string{"text", "dot", "svg"} },
+	"detail":   func() []string { return []string{"model", "block", "op"} },
 	"stage":    func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
 	"quantize": func() []string { return []string{"fp16", "bf16"} },
 }

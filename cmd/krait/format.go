@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
@@ -23,6 +24,31 @@ func (f *format) add(c *cobra.Command) {
 var endings = map[string]string{
 	".svg": "svg", ".dot": "dot", ".gv": "dot", ".ir": "text", ".txt": "text",
 	".png": "none", ".pdf": "none", ".jpg": "none", ".jpeg": "none", ".gif": "none", ".webp": "none", ".ps": "none",
+}
+
+// picture is what is drawn.
+type picture struct {
+	detail   string
+	unfolded bool
+}
+
+func (p *picture) add(c *cobra.Command) {
+	c.Flags().StringVar(&p.detail, "detail", "", "draw a model, its kinds of block, or every op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block in its place, also those that are the same")
+}
+
+// options is what the flags say, which text has no use for.
+func (p *picture) options(f format) (o visualize.Options, err error) {
+	switch {
+	case f.name == "text" && (p.detail != "" || p.unfolded):
+		return o, errors.New("--detail and --unfolded are of drawings, and text has all; add --format dot or svg, or -o FILE.svg")
+	case p.detail != "":
+		if o.Detail, err = visualize.ParseDetail(p.detail); err != nil {
+			return o, fmt.Errorf("--%w", err)
+		}
+	}
+	o.Unfolded = p.unfolded
+	return o, nil
 }
 
 // settle holds the format against the output's name, from which it is taken where

@@ -21,8 +21,9 @@ func newGraph() *cobra.Command {
 	var f format
 	var stage string
 	from := modelArg{kind: "DIR or FILE.ir"}
+	var p picture
 	var layer int
-	var unfolded, cost, asJSON bool
+	var cost, asJSON bool
 	c := &cobra.Command{
 		Use:   "graph [flags] [DIR | FILE.ir]",
 		Short: "Print or draw a model's graph",
@@ -35,14 +36,23 @@ same on every run.
 unpacked has packed tensors taken apart, partitioned has layouts and collectives, and
 fused is what runs. On one rank nothing is laid over ranks in what runs; the stages
 before show what would be. --layer prints a block as a graph of its own. All that is
-printed is graph text again, which other commands take as FILE.ir.`,
+printed is graph text again, which other commands take as FILE.ir.
+
+A drawing has a column for the model, in which the layers are a strip of letters (M
+mixes by a scan, A by attention, H by both, B by neither), and one for each kind of
+layer: those that do the same are drawn once. --detail says how much is drawn.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
+  krait graph ~/models/jamba --tp 8 --detail block -o jamba.svg
   krait graph --layer 0 --cost
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.settle(); err != nil {
+				return err
+			}
+			drawn, err := p.options(f)
+			if err != nil {
 				return err
 			}
 			if (cost || asJSON) && f.name != "text" || asJSON && !cost {
@@ -75,9 +85,8 @@ printed is graph text again, which other commands take as FILE.ir.`,
 					return err
 				}
 			}
-			return f.write(c, func() string { return graph.Print(shown) }, func() string {
-				return visualize.Dot(g, visualize.Options{Block: block, Unfolded: unfolded})
-			})
+			drawn.Block = block
+			return f.write(c, func() string { return graph.Print(shown) }, func() string { return visualize.Dot(g, drawn) })
 		},
 	}
 	shardingFlags(c, &s)
@@ -86,7 +95,7 @@ printed is graph text again, which other commands take as FILE.ir.`,
 	f.add(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().IntVar(&layer, "layer", 0, "only this block")
-	c.Flags().BoolVar(&unfolded, "unfolded", false, "draw every block, also those that are the same")
+	p.add(c)
 	c.Flags().BoolVar(&cost, "cost", false, "print what each node costs, in t tokens, s sequences, o rows")
 	return c
 }

@@ -1,0 +1,160 @@
+package visualize
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/emicklei/dot"
+	"github.com/krait-ml/krait/graph"
+)
+
+// block is what kinds are told apart by.
+type block struct {
+	nodes []*graph.Node // without leaves
+	key   string
+	ops   []string
+}
+
+// kind is a set of blocks that do the same.
+type kind struct {
+	letter string
+	colour string
+	blocks []string
+}
+
+// kindColours are of letters in the strip and frames of blocks; others begin again.
+var kindColours = []string{"#8dd3c7", "#bebada", "#ffed6f", "#fccde5", "#b3de69", "#e5d8bd", "#cab2d6", "#d9d9d9"}
+
+// kindsOf sorts blocks by what they do, in order of appearance, and gives each
+// block's kind.
+func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[string]int) {
+	of, at := map[string]int{}, map[string]int{}
+	for _, name := range names {
+		b := blocks[name]
+		if b == nil {
+			continue // only parameters and states
+		}
+		i, ok := at[b.key]
+		if !ok {
+			i = len(kinds)
+			at[b.key] = i
+			kinds = append(kinds, kind{letter: letterOf(b.ops), colour: kindColours[i%len(kindColours)]})
+		}
+		kinds[i].blocks = append(kinds[i].blocks, name)
+		of[name] = i
+	}
+	number(kinds)
+	return kinds, of
+}
+
+// letterOf is M for a state-space mixer, A for attention, H for both, B for others.
+func letterOf(ops []string) string {
+	scan := slices.Contains(ops, "selective_scan") || slices.Contains(ops, "ssd_scan")
+	switch attention := slices.Contains(ops, "attention"); {
+	case scan && attention:
+		return "H"
+	case scan:
+		return "M"
+	case attention:
+		return "A"
+	}
+	return "B"
+}
+
+// number tells kinds of one letter apart.
+func number(kinds []kind) {
+	count, next := map[string]int{}, map[string]int{}
+	for _, k := range kinds {
+		count[k.letter]++
+	}
+	for i := range kinds {
+		if l := kinds[i].letter; count[l] > 1 {
+			next[l]++
+			kinds[i].letter = fmt.Sprint(l, next[l])
+		}
+	}
+}
+
+// who says which blocks are of the kind.
+func (k *kind) who() string {
+	if n := len(k.blocks); n > 1 {
+		return fmt.Sprintf("%s and %d more like it", k.blocks[0], n-1)
+	}
+	return k.blocks[0]
+}
+
+// title is a badge in the colour of the kind, and which blocks are of it.
+func (k *kind) title() dot.HTML {
+	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="2"><tr><td bgcolor="%s"><b> %s </b></td><td>%s</td></tr></table>`, k.colour, k.letter, escape(k.who())))
+}
+
+// graphBlocks looks at every block of a graph.
+func graphBlocks(g *graph.Graph) map[string]*block {
+	blocks, keys := map[string]*block{}, map[string]*keyer{}
+	for _, n := range g.Nodes {
+		name := n.Block()
+		if n.Op.Class == graph.Leaf || name == "" {
+			continue
+		}
+		b := blocks[name]
+		if b == nil {
+			b = &block{}
+			blocks[name], keys[name] = b, &keyer{block: name, numbers: map[*graph.Value]int{}}
+		}
+		b.nodes = append(b.nodes, n)
+		b.ops = append(b.ops, n.Op.Name)
+		keys[name].node(n)
+	}
+	for name, b := range blocks {
+		b.key = keys[name].String()
+	}
+	return blocks
+}
+
+// keyer writes what a block does. It is coarser than [graph.BlockKey]: whether a
+// parameter is the block's own or another's does not matter, nor do numbers in names,
+// which blocks that share parameters count by.
+type keyer struct {
+	strings.Builder
+	block   string
+	numbers map[*graph.Value]int // of what is not a parameter or a state
+}
+
+func (k *keyer) node(n *graph.Node) {
+	fmt.Fprint(k, n.Op.Name, n.Attrs)
+	for _, v := range n.Args {
+		switch op := v.Def.Op.Name; {
+		case op == "param" || op == "state":
+			fmt.Fprintf(k, " %s %s", unnumbered(v.Name), v.Type)
+		case op == "input" && v.Type.DType == graph.I32:
+			fmt.Fprintf(k, " %s", v.Name)
+		default:
+			fmt.Fprintf(k, " %d %s", k.number(v), v.Type)
+		}
+	}
+	for _, v := range n.Results {
+		fmt.Fprintf(k, " = %d %t %s %s", k.number(v), graph.BlockOf(v.Name) == k.block, unnumbered(v.Name), v.Type)
+	}
+	k.WriteByte('\n')
+}
+
+func (k *keyer) number(v *graph.Value) int {
+	i, ok := k.numbers[v]
+	if !ok {
+		i = len(k.numbers)
+		k.numbers[v] = i
+	}
+	return i
+}
+
+// unnumbered is a name in its block, with # for numbers.
+func unnumbered(name string) string {
+	parts := strings.Split(strings.TrimPrefix(name, graph.BlockOf(name)+"."), ".")
+	for i, p := range parts {
+		if strings.Trim(p, "0123456789") == "" {
+			parts[i] = "#"
+		}
+	}
+	return strings.Join(parts, ".")
+}

@@ -1,0 +1,184 @@
+package visualize
+
+import (
+	"fmt"
+	"html"
+	"strings"
+	"unicode"
+
+	"github.com/emicklei/dot"
+	"github.com/krait-ml/krait/graph"
+)
+
+// picture is Graphviz text in the making. Ids of nodes and clusters count up, since
+// Graphviz lays out what comes first more to the left.
+type picture struct {
+	dot      *dot.Graph
+	frames   []*frame
+	clusters map[string]*frame
+	count    int
+	met      map[string]bool // entries of the legend
+}
+
+func newPicture() *picture {
+	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}}
+	attrs(p.dot, "rankdir", "TB", "labelloc", "t", "fontname", "Helvetica", "nodesep", "0.2", "ranksep", "0.3")
+	p.dot.NodeInitializer(func(n dot.Node) {
+		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").
+			Attr("fontname", "Helvetica").Attr("fontsize", "11").Attr("margin", "0.06,0.03").Attr("height", "0.2")
+	})
+	p.dot.EdgeInitializer(func(e dot.Edge) { e.Attr("color", grey).Attr("arrowsize", "0.7") })
+	return p
+}
+
+func (p *picture) next() string {
+	p.count++
+	return fmt.Sprintf("%06d", p.count)
+}
+
+// cluster is the frame of a name; its title is HTML.
+func (p *picture) cluster(name string, title dot.HTML) *frame {
+	f := p.clusters[name]
+	if f == nil {
+		f = &frame{Graph: p.dot.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}}
+		f.Attr("label", title)
+		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", "Helvetica", "margin", "12")
+		p.clusters[name] = f
+		p.frames = append(p.frames, f)
+	}
+	return f
+}
+
+// attrs sets attributes of a graph or cluster: names and values in turn.
+func attrs(g *dot.Graph, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		g.Attr(pairs[i], pairs[i+1])
+	}
+}
+
+// frameless is a name outside of what is drawn.
+func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
+	return at.put(at.Node(p.next())).Attr("label", label).Attr("shape", "plaintext").Attr("style", "").Attr("margin", "0.03,0.02")
+}
+
+// text ends the picture, with its title and legend.
+func (p *picture) text(title string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, escape(title))
+	empty := true
+	for _, c := range legend {
+		if p.met[c.name] {
+			empty = false
+			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" width="22"> </td><td><font point-size="10">%s  </font></td>`, c.fill, c.line, c.text)
+		}
+	}
+	if empty {
+		b.WriteString("<td></td>")
+	}
+	b.WriteString("</tr></table></td></tr></table>")
+	p.dot.Attr("label", dot.HTML(b.String()))
+	return p.dot.String()
+}
+
+const grey = "#666666"
+
+// colour is an entry of the legend.
+type colour struct{ name, fill, line, text string }
+
+// legend has all colours but those of kinds, which strips and titles explain. Colours
+// of layouts are of boxes and arrows; on one rank boxes have those of work.
+var legend = []colour{
+	{"input", "#eeeeee", "#999999", "input"},
+	{"whole", "#ffffff", grey, "whole on every rank"},
+	{"split", "#dce9f7", "#1f5fa8", "split over the ranks"},
+	{"partial", "#f9dcd8", "#c0392b", "partial: a summand on every rank"},
+	{"multiply", "#dae8fc", "#6c8ebf", "products with weights"},
+	{"mix", "#d5e8d4", "#82b366", "mixes tokens: convolution, scan, attention"},
+	{"other", "#ffffff", grey, "other operations"},
+	{"collective", "#ffb347", "#a04a00", "collective, with its payload"},
+	{"kernel", "#ffffff", grey, "other kernels"},
+	{"relayout", "#fff2cc", "#d6b656", "another layout without any exchange"},
+	{"event", "#ffffff", "#c0392b", "dashed arrow: waits for the other stream"},
+}
+
+// colour is an entry that the picture uses.
+func (p *picture) colour(name string) colour {
+	p.met[name] = true
+	for _, c := range legend {
+		if c.name == name {
+			return c
+		}
+	}
+	panic("BUG: no colour " + name)
+}
+
+var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph.Sharded: "split", graph.Partial: "partial"}
+
+// heavy operations are told apart on one rank, and in bold letters.
+var heavy = map[string]string{"matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "embedding": "multiply",
+	"conv1d": "mix", "conv1d_silu": "mix", "selective_scan": "mix", "ssd_scan": "mix", "attention": "mix"}
+
+// label is lines of text in HTML, a row each.
+type label struct{ lines []string }
+
+// line adds a line; an empty colour is black.
+func (l *label) line(text, colour string, size int, bold bool) {
+	l.lines = append(l.lines, "")
+	l.more(text, colour, size, bold)
+}
+
+// more goes on in the last line.
+func (l *label) more(text, colour string, size int, bold bool) {
+	if text = escape(text); bold {
+		text = "<b>" + text + "</b>"
+	}
+	if colour == "" {
+		colour = "black"
+	}
+	l.lines[len(l.lines)-1] += fmt.Sprintf(`<font point-size="%d" color="%s">%s</font>`, size, colour, text)
+}
+
+func (l *label) html() dot.HTML {
+	if len(l.lines) == 1 {
+		return dot.HTML(l.lines[0])
+	}
+	return dot.HTML(`<table border="0" cellborder="0" cellspacing="0" cellpadding="1"><tr><td>` + strings.Join(l.lines, "</td></tr><tr><td>") + "</td></tr></table>")
+}
+
+// left is the label with its lines to the left.
+func (l *label) left() dot.HTML {
+	return dot.HTML(strings.ReplaceAll(string(l.html()), "<td>", `<td align="left">`))
+}
+
+// plain is a label of one line.
+func plain(text string) dot.HTML {
+	var l label
+	l.line(text, "", 11, false)
+	return l.html()
+}
+
+// escape makes any text fit for a label.
+func escape(text string) string {
+	return html.EscapeString(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD")))
+}
+
+// wrapped breaks a text into lines of about a width, at blanks.
+func wrapped(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, w := range strings.Split(text, " ") {
+		if line != "" && len(line)+1+len(w) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + w)
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,296 @@
+package visualize
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/emicklei/dot"
+	"github.com/krait-ml/krait/graph"
+)
+
+// sheet is a column of a picture: nodes in boxes, and arrows between them.
+type sheet struct {
+	*drawing
+	at    *frame
+	kind  *kind // of which it shows a block; nil: it shows the model
+	boxes []box
+	in    map[*graph.Value]dot.Node
+	drawn map[string]bool // arrows
+
+	shared map[*graph.Value]bool   // the same in all blocks of the kind
+	before map[*graph.Value]string // how it is called in the layer before, which gives it in all of them
+}
+
+type box struct {
+	dot.Node
+	nodes []*graph.Node
+}
+
+func (d *drawing) sheet(at *frame, k *kind) *sheet {
+	return &sheet{drawing: d, at: at, kind: k, in: map[*graph.Value]dot.Node{}, drawn: map[string]bool{},
+		shared: map[*graph.Value]bool{}, before: map[*graph.Value]string{}}
+}
+
+// look compares what the blocks of the kind take from outside.
+func (s *sheet) look(blocks map[string]*block) {
+	place := map[string]int{}
+	for i, b := range s.g.Blocks() {
+		place[b] = i
+	}
+	first := s.kind.blocks[0]
+	for i, n := range blocks[first].nodes {
+		for j, v := range n.Args {
+			shared, before, name := len(s.kind.blocks) > 1, len(s.kind.blocks) > 1, ""
+			for _, b := range s.kind.blocks {
+				w := blocks[b].nodes[i].Args[j]
+				shared = shared && w == v
+				from := w.Def.Block()
+				before = before && (from == "" || place[from] == place[b]-1)
+				if from != "" {
+					name = unnumbered(w.Name)
+				}
+			}
+			if s.shared[v] = shared; before && !shared {
+				s.before[v] = name
+			}
+		}
+	}
+}
+
+// quiet operands are lines in the box of who takes them: parameters, states, and
+// what blocks take of the batch.
+func quiet(v *graph.Value, user *graph.Node) bool {
+	op := v.Def.Op.Name
+	return op == "param" || op == "state" || op == "input" && v.Type.DType == graph.I32 && user.Block() != ""
+}
+
+// short is a name in the scope that it is read in.
+func short(name string, n *graph.Node) string {
+	name = strings.TrimPrefix(name, n.Block()+".")
+	if scope := strings.TrimPrefix(n.Results[0].Scope(), n.Block()+"."); scope != "" {
+		scope, _, _ = strings.Cut(scope, ".")
+		if rest, ok := strings.CutPrefix(name, scope+"."); ok {
+			return rest
+		}
+	}
+	return name
+}
+
+// lineMax is about the widest line of a box, in letters.
+const lineMax = 36
+
+// typeLine adds a value with its type, the first time that the picture has it. The
+// layout of what is long has its own line.
+func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
+	layout := ""
+	if !s.typed[v] {
+		s.typed[v] = true
+		name = strings.TrimSpace(name + " " + v.Type.String())
+		if layout = v.Type.LayoutString(); layout == "" || len(name) <= lineMax {
+			layout = ""
+		} else {
+			name = strings.TrimSuffix(name, " "+layout)
+		}
+	}
+	for _, line := range []string{name, layout} {
+		if line != "" {
+			l.line(line, s.lineOf(v), size, false)
+		}
+	}
+}
+
+// lineOf is the colour of a value in text and arrows.
+func (s *sheet) lineOf(v *graph.Value) string {
+	if s.g.Ranks == 1 {
+		return grey
+	}
+	return s.colour(layoutColours[v.Type.Layout.Kind]).line
+}
+
+// add makes a box of nodes, without a label.
+func (s *sheet) add(nodes []*graph.Node) box {
+	b := box{s.at.put(s.at.Node(s.next())), nodes}
+	s.boxes = append(s.boxes, b)
+	for _, n := range nodes {
+		for _, v := range n.Results {
+			s.in[v] = b.Node
+		}
+	}
+	return b
+}
+
+// box draws nodes as one box.
+func (s *sheet) box(nodes []*graph.Node) {
+	b := s.add(nodes)
+	switch n := nodes[0]; {
+	case s.part(n) != "":
+		s.partLabel(b)
+	case n.Op.Class == graph.Collective:
+		s.collective(b.Node, n)
+	default:
+		s.operation(b.Node, n)
+	}
+}
+
+// operation shows an operation, its result and what is given to it quietly.
+func (s *sheet) operation(box dot.Node, n *graph.Node) {
+	var l label
+	l.line(n.Op.Name, "", 11, heavy[n.Op.Name] != "")
+	l.more("  "+short(n.Name(), n), "", 11, false)
+	results := n.Results
+	for _, p := range n.Op.States {
+		results = slices.DeleteFunc(slices.Clone(results), func(v *graph.Value) bool { return v == n.Results[p.Result] })
+	}
+	for i, v := range results {
+		name := ""
+		if i > 0 {
+			name = short(v.Name, n)
+		}
+		s.typeLine(&l, name, v, 9)
+	}
+	s.quietLines(&l, n)
+	c := s.fill(n)
+	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
+}
+
+// quietLines lists parameters, states and what is of the batch.
+func (s *sheet) quietLines(l *label, n *graph.Node) {
+	for _, v := range n.Args {
+		if !quiet(v, n) {
+			continue
+		}
+		name := "%" + short(v.Name, n)
+		switch v.Def.Op.Name {
+		case "param":
+			if name = "@" + short(v.Name, n); s.shared[v] {
+				name = "shared " + name
+			}
+		case "state":
+			name = "state " + name
+		}
+		s.typeLine(l, name, v, 9)
+	}
+}
+
+// fill is by layout, on one rank by the work that it is.
+func (s *sheet) fill(n *graph.Node) colour {
+	switch {
+	case n.Op.Class == graph.Relayout:
+		return s.colour("relayout")
+	case s.g.Ranks > 1:
+		return s.colour(layoutColours[n.Results[0].Type.Layout.Kind])
+	case heavy[n.Op.Name] != "":
+		return s.colour(heavy[n.Op.Name])
+	}
+	return s.colour("other")
+}
+
+// collective shows what is exchanged, and why.
+func (s *sheet) collective(box dot.Node, n *graph.Node) {
+	var l label
+	l.line(n.Op.Name, "", 13, true)
+	l.line(payload(n).String()+" bytes", "", 12, true)
+	for _, v := range n.Results {
+		s.typeLine(&l, short(v.Name, n), v, 9)
+	}
+	for part := range strings.SplitSeq(n.Note, "; ") {
+		for _, line := range wrapped(part, 44) {
+			l.line(line, "", 9, false)
+		}
+	}
+	c := s.colour("collective")
+	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line).Attr("penwidth", "2").Attr("style", "filled")
+}
+
+// payload is what a collective carries, of all ranks together where it gathers.
+func payload(n *graph.Node) graph.Poly {
+	var bytes graph.Poly
+	for i, v := range n.Args {
+		if n.Op.Name == "all_gather" {
+			v = n.Results[i]
+		}
+		bytes = bytes.Plus(v.Type.Bytes())
+	}
+	return bytes
+}
+
+// edges draws an arrow for every value and box that takes it.
+func (s *sheet) edges() {
+	for _, b := range s.boxes {
+		for _, n := range b.nodes {
+			for _, v := range n.Args {
+				if from, ok := s.in[v]; !quiet(v, n) && !(ok && from.ID() == b.ID()) {
+					s.edge(v, b)
+				}
+			}
+		}
+	}
+	for _, o := range s.g.Outputs {
+		if from, ok := s.in[o.Value]; ok {
+			s.arrow(from, s.frameless(s.at, plain("output "+o.Name)), o.Value)
+		}
+	}
+}
+
+func (s *sheet) edge(v *graph.Value, to box) {
+	from, ok := s.in[v]
+	if !ok {
+		from = s.outside(v, to.nodes[0])
+	}
+	if key := from.ID() + to.ID() + s.lineOf(v); !s.drawn[key] {
+		s.drawn[key] = true
+		s.arrow(from, to.Node, v)
+	}
+}
+
+func (s *sheet) arrow(from, to dot.Node, v *graph.Value) {
+	s.at.link(from, to)
+	e := s.dot.Edge(from, to).Attr("color", s.lineOf(v))
+	if v.Type.Layout.Kind == graph.Partial {
+		e.Attr("penwidth", "2")
+	}
+}
+
+// outside draws what comes from elsewhere: once, but what all blocks of a kind share
+// at each of its users.
+func (s *sheet) outside(v *graph.Value, user *graph.Node) dot.Node {
+	var l label
+	name := v.Name
+	if before := s.before[v]; before != "" {
+		name = before + " of the layer before"
+	}
+	l.line(name, "", 11, false)
+	if !s.shared[v] {
+		l.line(v.Type.String(), s.lineOf(v), 9, false)
+	}
+	n := s.frameless(s.at, l.html())
+	if v.Def.Op.Name == "input" && user.Block() == "" {
+		c := s.colour("input")
+		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", c.fill).Attr("color", c.line)
+	}
+	if !s.shared[v] {
+		s.in[v] = n
+	}
+	return n
+}
+
+// exits draws where the values go that leave the block.
+func (s *sheet) exits() {
+	for _, b := range s.boxes {
+		for _, n := range b.nodes {
+			for _, v := range n.Results {
+				for _, user := range s.users[v] {
+					if user.Block() == n.Block() {
+						continue
+					}
+					to := "to " + user.Name()
+					if user.Block() != "" && s.kind.letter != "" {
+						to = "to the next layer"
+					}
+					s.arrow(b.Node, s.frameless(s.at, plain(to)), v)
+					break
+				}
+			}
+		}
+	}
+}
