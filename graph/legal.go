@@ -37,6 +37,11 @@ func atLeast(n int) Legal {
 	return Legal{Min: float64(n), Max: math.Inf(1), want: fmt.Sprint("at least ", n)}
 }
 
+// Any reports whether all values of the attribute's type are legal.
+func (l *Legal) Any() bool {
+	return l.OneOf == nil && l.Min == 0 && l.Max == 0 && !l.Above && l.MaxOf == 0 && l.Step == 0
+}
+
 // allows reports whether a value is legal; size gives the sizes of letters.
 func (l *Legal) allows(v any, size func(letter byte) int) bool {
 	switch v := v.(type) {
@@ -51,7 +56,7 @@ func (l *Legal) allows(v any, size func(letter byte) int) bool {
 }
 
 func (l *Legal) holds(v float64, size func(letter byte) int) bool {
-	return l.want == "" || (v > l.Min || v == l.Min && !l.Above) && v <= l.Most(size)
+	return l.Any() || (v > l.Min || v == l.Min && !l.Above) && v <= l.Most(size)
 }
 
 // Most is the largest number that is legal.

@@ -1,0 +1,140 @@
+package graph_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/graphgen"
+)
+
+// attrCase says what an attribute may just be, what it may just not be, and what
+// the error says then.
+type attrCase struct {
+	legal, illegal []any
+	want           string
+}
+
+var (
+	epsCase   = attrCase{[]any{0.0, 1e-300, 1e300}, []any{-1e-300, -1.0, math.NaN(), math.Inf(-1)}, "it must be at least 0"}
+	countCase = attrCase{[]any{1}, []any{0, -1, math.MinInt}, "it must be at least 1"}
+	topCase   = attrCase{[]any{1, most(0)}, []any{0, -1, most(1)}, "it must be 1 to %d, the experts"}
+	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", ""}, "it must be f32, f16 or bf16"}
+)
+
+// most is a number by its distance from the size of a letter.
+type most int
+
+var attrCases = map[string]attrCase{
+	"rmsnorm eps":           epsCase,
+	"unit_rmsnorm eps":      epsCase,
+	"group_rmsnorm eps":     epsCase,
+	"group_rmsnorm groups":  countCase,
+	"rms_scale eps":         epsCase,
+	"rms_scale width":       countCase,
+	"rms_rows eps":          epsCase,
+	"rms_rows width":        countCase,
+	"group_sumsq groups":    countCase,
+	"group_rms_scale eps":   epsCase,
+	"group_rms_scale width": countCase,
+	"add_rmsnorm eps":       epsCase,
+	"rotary theta":          {[]any{1e-300, 10000.0}, []any{0.0, -1.0, math.NaN()}, "it must be above 0"},
+	"rotary dims":           {[]any{0, 2, most(0)}, []any{-2, 1, 3, most(1), most(2)}, "it must be even and at most %d, the size of a head"},
+	"router top":            topCase,
+	"router norm":           {[]any{0, 1}, []any{-1, 2}, "it must be 0 or 1"},
+	"experts top":           topCase,
+	"experts act":           {[]any{"silu", "gelu", "gelu_tanh", "relu"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu]"},
+	"all_reduce acc":        {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
+	"quantize to":           typeCase,
+	"dequantize to":         typeCase,
+}
+
+// TestAttrs gives each attribute values at both sides of what its row allows, in
+// a graph that is right otherwise.
+func TestAttrs(t *testing.T) {
+	for _, op := range graph.Ops() {
+		for _, a := range op.Attrs {
+			c, ok := attrCases[op.Name+" "+a.Name]
+			if ok == a.Legal.Any() {
+				t.Errorf("%s %s: is there a case? %v; may it be anything? %v", op.Name, a.Name, ok, a.Legal.Any())
+			}
+			if ok {
+				t.Run(op.Name+" "+a.Name, func(t *testing.T) { checkAttr(t, op, a, c) })
+			}
+		}
+	}
+	for name := range attrCases {
+		op, attr, _ := strings.Cut(name, " ")
+		if row, ok := graph.Lookup(op); !ok || !slices.ContainsFunc(row.Attrs, func(a graph.Attr) bool { return a.Name == attr }) {
+			t.Errorf("there is no attribute %s", name)
+		}
+	}
+}
+
+func checkAttr(t *testing.T, op *graph.Op, a graph.Attr, c attrCase) {
+	g, n := using(t, op)
+	size := 0
+	if a.Legal.MaxOf != 0 {
+		if size = n.Args[0].Type.Dims[1].Len(); op.Name == "experts" {
+			size = n.Args[1].Type.Dims[1].Len()
+		} else if op.Name == "rotary" {
+			size = n.Args[0].Type.Dims[1].Fields[0].Unit
+		}
+	}
+	want := strings.Replace(c.want, "%d", fmt.Sprint(size), 1)
+	refused := func(v any) string {
+		if m, ok := v.(most); ok {
+			v = size + int(m)
+		}
+		old := n.Attrs[a.Name]
+		defer func() { n.Attrs[a.Name] = old }()
+		n.Attrs[a.Name] = v
+		return fmt.Sprint(graph.Check(g))
+	}
+	for _, v := range c.legal {
+		if got := refused(v); strings.Contains(got, "attribute") {
+			t.Errorf("%v: %s", v, got)
+		}
+	}
+	for _, v := range c.illegal {
+		if got := refused(v); !strings.Contains(got, n.Name()+": "+op.Name+": attribute "+a.Name+" is ") || !strings.Contains(got, want) {
+			t.Errorf("%v: got %q, want %q", v, got, want)
+		}
+	}
+}
+
+// using is a graph with a node of an operation.
+func using(t *testing.T, op *graph.Op) (*graph.Graph, *graph.Node) {
+	find := func(g *graph.Graph) *graph.Node {
+		i := slices.IndexFunc(g.Nodes, func(n *graph.Node) bool { return n.Op == op })
+		if i < 0 {
+			return nil
+		}
+		return g.Nodes[i]
+	}
+	if text, ok := transports[op.Name]; ok {
+		g, err := graph.Parse("graph \"t\" stage=partitioned ranks=2\ninput %x : f32[t 4]\n%p = term %x\n" + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, find(g)
+	}
+	for seed := range uint64(300) {
+		g := graphgen.Source(seed, graphgen.Options{Ops: []string{op.Name}})
+		if n := find(g); n != nil {
+			return g, n
+		}
+	}
+	t.Fatalf("no graph uses %s", op.Name)
+	return nil, nil
+}
+
+// transports have the operations that no source has.
+var transports = map[string]string{
+	"all_reduce": "%s = all_reduce %p\noutput s = %s\n",
+	"quantize":   "%q = quantize %p {to=f16}\n%s = all_reduce %q\n%d = dequantize %s\noutput d = %d\n",
+	"dequantize": "%q = quantize %p {to=f16}\n%s = all_reduce %q\n%d = dequantize %s\noutput d = %d\n",
+}
