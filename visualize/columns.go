@@ -36,35 +36,70 @@ func (f *frame) ends() (roots []dot.Node, deepest dot.Node) {
 	return roots, deepest
 }
 
-// stack puts frames below others as long as the deepest frame stays the deepest
-// column: Graphviz would put all side by side.
-func (p *picture) stack() {
-	type column struct {
-		depth int
-		last  dot.Node
-	}
-	most := 0
-	depth := func(f *frame) int {
-		_, d := f.ends()
-		return f.level[d.ID()] + 1
-	}
-	for _, f := range p.frames {
-		most = max(most, depth(f))
-	}
-	var columns []column
-next:
-	for _, f := range p.frames {
-		roots, deepest := f.ends()
-		for i, c := range columns {
-			if c.depth+depth(f) > most {
-				continue
-			}
-			for _, n := range roots {
-				p.dot.Edge(c.last, n).Attr("style", "invis")
-			}
-			columns[i] = column{c.depth + depth(f), deepest}
-			continue next
+// depth is how many nodes are below each other.
+func (f *frame) depth() int {
+	_, deepest := f.ends()
+	return f.level[deepest.ID()] + 1
+}
+
+// widest is how many nodes are beside each other, but for those that nothing leads to.
+func (f *frame) widest() int {
+	count := map[int]int{}
+	most := 1
+	for _, n := range f.nodes {
+		if l := f.level[n.ID()]; l > 0 {
+			count[l]++
+			most = max(most, count[l])
 		}
-		columns = append(columns, column{depth(f), deepest})
 	}
+	return most
+}
+
+// A picture has at most widthMax nodes beside each other, if it can be so without more
+// than depthMax below each other: that is 3,000 by 3,500 points.
+const widthMax, depthMax = 12, 38
+
+// stack puts frames below others: Graphviz would put all side by side.
+func (p *picture) stack() {
+	deepest := 0
+	for _, f := range p.frames {
+		deepest = max(deepest, f.depth())
+	}
+	columns, width := columnsOf(p.frames, deepest)
+	for d := deepest + 1; d <= depthMax && width > widthMax; d++ {
+		if c, w := columnsOf(p.frames, d); w < width {
+			columns, width = c, w
+		}
+	}
+	for _, c := range columns {
+		for i, f := range c[1:] {
+			_, above := c[i].ends()
+			roots, _ := f.ends()
+			for _, n := range roots {
+				p.dot.Edge(above, n).Attr("style", "invis").Attr("weight", "30")
+			}
+		}
+	}
+}
+
+// columnsOf puts each frame into the first column in which it has room, and says how
+// many nodes are beside each other then.
+func columnsOf(frames []*frame, most int) (columns [][]*frame, width int) {
+	var depths, widths []int
+next:
+	for _, f := range frames {
+		for i := range columns {
+			if depths[i]+f.depth() <= most {
+				columns[i] = append(columns[i], f)
+				depths[i] += f.depth()
+				widths[i] = max(widths[i], f.widest())
+				continue next
+			}
+		}
+		columns, depths, widths = append(columns, []*frame{f}), append(depths, f.depth()), append(widths, f.widest())
+	}
+	for _, w := range widths {
+		width += w
+	}
+	return columns, width
 }
