@@ -22,7 +22,8 @@ type picture struct {
 
 func newPicture() *picture {
 	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}}
-	attrs(p.dot, "rankdir", "TB", "labelloc", "t", "fontname", "Helvetica", "nodesep", "0.2", "ranksep", "0.3")
+	// Curves leave their frame where nothing is beside it; polylines do not.
+	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", "Helvetica", "nodesep", "0.2", "ranksep", "0.3")
 	p.dot.NodeInitializer(func(n dot.Node) {
 		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").
 			Attr("fontname", "Helvetica").Attr("fontsize", "11").Attr("margin", "0.06,0.03").Attr("height", "0.2")
@@ -42,7 +43,7 @@ func (p *picture) cluster(name string, title dot.HTML) *frame {
 	if f == nil {
 		f = &frame{Graph: p.dot.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}}
 		f.Attr("label", title)
-		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", "Helvetica", "margin", "12")
+		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", "Helvetica", "margin", "16")
 		p.clusters[name] = f
 		p.frames = append(p.frames, f)
 	}
