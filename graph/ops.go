@@ -46,7 +46,7 @@ var table = []*Op{
 	{Name: "gelu_tanh", Doc: "x Φ(x), by the tanh approximation", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"8"}},
 	{Name: "relu", Doc: "max(x, 0)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"1"}},
 	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
-	{Name: "neg_exp", Doc: "-exp(x): the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
+	{Name: "neg_exp", Doc: "-exp(x), at least the lowest f32: the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
 	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"2"},
 		Attrs: []Attr{{"min", FloatAttr, nil, anything}, {"max", FloatAttr, nil, anything}}},
 

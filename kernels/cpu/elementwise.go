@@ -113,10 +113,11 @@ func silu(y, x []float32) {
 	}
 }
 
+// negExp ends at the lowest float32: a rate of -Inf would be a NaN times a step of 0.
 func negExp(y, x []float32) {
 	expInto(y, x, 1)
 	for j := range y {
-		y[j] = -y[j]
+		y[j] = -min(y[j], math.MaxFloat32)
 	}
 }
 

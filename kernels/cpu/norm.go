@@ -24,7 +24,7 @@ func rms(x []float32, eps float64) float32 {
 	for _, v := range x {
 		sum += float64(v) * float64(v)
 	}
-	return float32(1 / math.Sqrt(sum/float64(len(x))+eps))
+	return inverseRMS(sum, len(x), eps)
 }
 
 func rmsnorm(c *kernels.Call, lo, hi int) {
@@ -101,7 +101,7 @@ func groupRMSScale(c *kernels.Call, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		y, row := c.Results[0].Row(i), x.Row(i)
 		for g := range sums.Cols {
-			f := inverseRMS(sums.F32[i*sums.Stride+g], size, c.Attrs.Float("eps"))
+			f := inverseRMS(float64(sums.F32[i*sums.Stride+g]), size, c.Attrs.Float("eps"))
 			from, to := kernels.Held(x, (sums.Start()+g)*size, size)
 			for j := from; j < to; j++ {
 				y[j] = w[j] * (row[j] * f)
@@ -123,11 +123,16 @@ func rmsRows(c *kernels.Call, lo, hi int) {
 
 // factor is 1 / sqrt(sum / width + eps) of row i.
 func factor(c *kernels.Call, i int) float32 {
-	return inverseRMS(c.Args[1].F32[i*c.Args[1].Stride], c.Attrs.Int("width"), c.Attrs.Float("eps"))
+	return inverseRMS(float64(c.Args[1].F32[i*c.Args[1].Stride]), c.Attrs.Int("width"), c.Attrs.Float("eps"))
 }
 
-func inverseRMS(sum float32, width int, eps float64) float32 {
-	return float32(1 / math.Sqrt(float64(sum)/float64(width)+eps))
+// inverseRMS is a NaN where the sum overflowed, as one that goes between ranks in
+// float32 may: a factor of 0 would be a wrong norm that nobody sees.
+func inverseRMS(sum float64, width int, eps float64) float32 {
+	if math.IsInf(sum, 1) {
+		return float32(math.NaN())
+	}
+	return float32(1 / math.Sqrt(sum/float64(width)+eps))
 }
 
 func normalise(y, x, w []float32, eps float64) {

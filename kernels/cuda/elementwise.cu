@@ -21,7 +21,7 @@ MAP(gelu, math::gelu(x))
 MAP(gelu_tanh, math::gelu_tanh(x))
 MAP(relu, math::relu(x))
 MAP(softplus, math::softplus(x))
-MAP(neg_exp, -math::exp(x))
+MAP(neg_exp, -math::at_most(math::exp(x), math::largest)) // -infinity would be a NaN times a step of 0
 
 KERNEL THREADS(256) times(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, float by) {
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v * by; });

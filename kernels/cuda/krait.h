@@ -260,7 +260,9 @@ template <int n> DEVICE void wait_groups() { asm volatile("cp.async.wait_group %
 
 namespace math {
 
-const float log2e = 1.44269504088896341f;
+const float log2e = 1.44269504088896341f, largest = 3.402823466e38f;
+
+DEVICE float at_most(float x, float most) { return x > most ? most : x; } // NaN stays NaN
 
 DEVICE float sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 
@@ -312,8 +314,12 @@ DEVICE float gelu_tanh(float x) {
 }
 
 // The exponential of a decay: x is at most 0, where an error that grows with -x
-// is lost in e^x. x comes times log2e.
+// is lost in e^x. x comes times log2e, as rates of scans do.
 DEVICE float decay(float x) { return exp2(x); }
+
+// The rate of a scan times log2e, which overflows for the largest: a rate of
+// -infinity would be a NaN times a step of 0.
+DEVICE float rate(float a) { return -at_most(-a * log2e, largest); }
 
 } // namespace math
 

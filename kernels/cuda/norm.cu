@@ -12,7 +12,10 @@ DEVICE float sum_of_squares(const float *x, int n, bool vec) {
 	return block_sum(sum);
 }
 
-DEVICE float inverse_rms(float sum, float width, float eps) { return 1 / math::sqrt(sum / width + eps); }
+// A NaN where the sum overflowed: a factor of 0 would be a wrong norm that nobody sees.
+DEVICE float inverse_rms(float sum, float width, float eps) {
+	return sum > math::largest ? __builtin_nanf("") : 1 / math::sqrt(sum / width + eps);
+}
 
 // y = w · x / sqrt(mean x² + eps), of one of equal groups of a row; without w
 // where that is null. Blocks are (rows, groups).

@@ -397,14 +397,29 @@ func ssdOf(d *draw, size, n int) func() kernels.Call {
 	shared := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, groups.Start*n) }
 	a := d.packed(graph.F32, held.Len)
 	d.fill(&a, negative)
+	far := d.pick("far", 0, 0, 0, 1) == 1 // rates so large that most tokens' steps are tiny, and after some all is gone
+	if far {
+		multiply(a.F32, 1e30)
+	}
 	a, state := heads(a, 0), heads(d.packed(graph.F32, slots, held.Len, size, n), 1)
 	return func() kernels.Call {
 		seg, _, t := d.batch()
 		dt := d.tensor(graph.F32, t, held.Len)
 		d.fill(&dt, positive)
+		for i := 0; far && i < len(dt.F32); i++ {
+			if d.rng.IntN(8) > 0 {
+				dt.F32[i] *= 1e-30
+			}
+		}
 		b, c := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
 		return call(nil, []kernels.Tensor{channels(d.tensor(graph.F32, t, held.Len*size)), state},
 			channels(d.tensor(graph.F32, t, held.Len*size)), heads(dt, 1), a, shared(b), shared(c), state, seg)
+	}
+}
+
+func multiply(x []float32, by float32) {
+	for i := range x {
+		x[i] *= by
 	}
 }
 

@@ -4,6 +4,11 @@
 // that how a prompt is cut changes no bit.
 #include "krait.h"
 
+DEVICE f32x4 rates(f32x4 a) {
+	UNROLL for (int k = 0; k < 4; k++) a[k] = math::rate(a[k]);
+	return a;
+}
+
 // One token of 4 states: the decays are those of dt A; gives what is added to y.
 DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, float sum) {
 	UNROLL for (int k = 0; k < 4; k++) {
@@ -25,7 +30,7 @@ KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const fl
 	for (i64 t = first; t < first + tokens; t++) {
 		float d = dt[t * ds + held], x = d * u[t * us + held], sum = 0;
 		for (int k = part; k < n && ch < cols; k += 16) {
-			f32x4 rate = load4(a + held * as + k, n - k, vec) * math::log2e;
+			f32x4 rate = rates(load4(a + held * as + k, n - k, vec));
 			f32x4 v = load4(h + k, n - k, vec);
 			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, x, sum);
 			store4(h + k, v, n - k, vec);
@@ -97,7 +102,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		h[i] = load4(held + k, n - k, vec);
-		rate[i] = load4(a + ch * as + k, n - k, vec) * math::log2e;
+		rate[i] = rates(load4(a + ch * as + k, n - k, vec));
 	}
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {

@@ -13,7 +13,7 @@ KERNEL THREADS(128) ssd_scan_steps(Scan s) {
 	int head = block_y(), row = (block_z() * 4 + warp()) * warp_rows;
 	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
-	float rate = s.a[head] * math::log2e;
+	float rate = math::rate(s.a[head]);
 	i64 group = (i64)group_of(s.groups, head) * s.n;
 	float *state = s.state + slot * s.hs + (i64)head * s.size * s.n;
 	if (row >= s.size)
@@ -78,7 +78,7 @@ template <int chunk> DEVICE void decays(Shared<chunk> &m, const Scan &s, i64 tok
 	if (warp() > 0)
 		return;
 	float d = lane() < count ? s.dt[(token + lane()) * s.ds + head] : 0;
-	double log = d * s.a[head] * 1.4426950408889634;
+	double log = bounded(d * s.a[head] * 1.4426950408889634);
 	UNROLL for (int o = 1; o < chunk; o *= 2) {
 		u64 below = from_lane_below(__builtin_bit_cast(u64, log), o);
 		if (lane() >= o)

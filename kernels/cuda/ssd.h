@@ -14,3 +14,7 @@ struct Scan {
 	Groups groups;
 	int vec;
 };
+
+// The log2 of a decay as sums of them take it: what is gone after one token is gone,
+// and a larger number would take the digits of those of other tokens.
+DEVICE double bounded(double log) { return log < -256 ? -256 : log; }

@@ -29,7 +29,7 @@ template <int Wide> DEVICE void decays(Shared<Wide> &m, const Scan &s, i64 token
 	UNROLL for (int i = 0; i < 2; i++) {
 		int t = 2 * lane() + i;
 		d[i] = t < count ? s.dt[(token + t) * s.ds + head] : 0;
-		log[i] = d[i] * rate;
+		log[i] = bounded(d[i] * rate);
 	}
 	double upto = log[0] + log[1];
 	UNROLL for (int o = 1; o < 32; o *= 2) {

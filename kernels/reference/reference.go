@@ -32,7 +32,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"gelu_tanh":       whole(each(geluTanh)),
 	"relu":            whole(each(func(x float64) float64 { return math.Max(x, 0) })),
 	"softplus":        whole(each(softplus)),
-	"neg_exp":         whole(each(func(x float64) float64 { return -math.Exp(x) })),
+	"neg_exp":         whole(each(func(x float64) float64 { return -min(math.Exp(x), math.MaxFloat32) })),
 	"clamp":           whole(clamp),
 	"rmsnorm":         whole(func(c *kernels.Call) { norm(c, 1) }),
 	"unit_rmsnorm":    whole(func(c *kernels.Call) { norm(c, 1) }),
