@@ -339,6 +339,34 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
+// TestViewOf: what is a part of a tensor of four rows of six, and what is not.
+func TestViewOf(t *testing.T) {
+	of := graph.TypeOf(graph.F32, graph.Size(4), graph.Size(6))
+	rows := func(n, cols int) graph.Type { return graph.TypeOf(graph.F32, graph.Size(n), graph.Size(cols)) }
+	for _, c := range []struct {
+		t              graph.Type
+		offset, stride int
+		want           string
+	}{
+		{of, 0, 6, ""},
+		{rows(4, 2), 4, 6, ""},
+		{rows(1, 1), 23, 6, ""},
+		{rows(0, 6), 24, 6, ""},
+		{graph.TypeOf(graph.BF16, graph.Size(4), graph.Size(6)), 0, 6, "another number format"},
+		{graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Size(6)), 0, 6, "another first axis"},
+		{rows(4, 2), 0, 2, "rows are apart, or longer"},
+		{rows(3, 7), 0, 6, "rows are apart, or longer"},
+		{rows(1, 1), -6, 6, "it begins outside"},
+		{rows(0, 6), 25, 6, "it begins outside"},
+		{rows(4, 2), 5, 6, "it goes beyond the end of a row"},
+		{rows(4, 6), 6, 6, "it goes beyond the last row"},
+	} {
+		if got := viewOf(of, c.t, c.offset, c.stride); got != c.want {
+			t.Errorf("%s at %d, rows %d apart: %q, want %q", c.t, c.offset, c.stride, got, c.want)
+		}
+	}
+}
+
 func TestCheckAllRefuses(t *testing.T) {
 	for want, change := range map[string]func([]*Schedule) []*Schedule{
 		"there is no schedule":                                func(s []*Schedule) []*Schedule { return nil },

@@ -67,10 +67,17 @@ output r = %p2
 	if _, err := NewPlan(nil); err == nil {
 		t.Error("a plan of nothing")
 	}
-	apart := lower(t, twoRanks)
-	apart[1].Steps[5].Attrs = graph.Attrs{"acc": "f32"}
-	if _, err := NewPlan(apart); err == nil || !strings.Contains(err.Error(), "collective 0 is ") {
-		t.Errorf("a plan of ranks with other collectives: %v", err)
+	for want, change := range map[string]func(s *Schedule){
+		`collective 0 is "d = all_reduce c {acc=\"f32\"}" on rank 1`: func(s *Schedule) { s.Steps[5].Attrs = graph.Attrs{"acc": "f32"} },
+		`collective 0 is "d = all_reduce c" on rank 1`:               func(s *Schedule) { s.Steps[5].Args[0].Type.DType = graph.BF16 },
+		`collective 1 is "i = all_reduce h" on rank 1`:               func(s *Schedule) { s.Steps[14].Results[0].Type.DType = graph.BF16 },
+		"rank 1 takes part in 1 collectives, rank 0 in 2":            func(s *Schedule) { s.Steps = s.Steps[:14] },
+	} {
+		apart := lower(t, twoRanks)
+		change(apart[1])
+		if _, err := NewPlan(apart); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
 	}
 }
 
