@@ -186,15 +186,8 @@ func (d *timeline) summary(block string) dot.HTML {
 	return l.left()
 }
 
-// exchanged is the payload of a collective: of all ranks together where it gathers.
+// exchanged is the payload of a collective, in bytes.
 func exchanged(t *task) string {
-	refs := t.Args
-	if t.Op.Name == "all_gather" {
-		refs = t.Results
-	}
-	var bytes graph.Poly
-	for _, r := range refs {
-		bytes = bytes.Plus(r.Type.Bytes())
-	}
+	_, bytes := graph.Payload(t.ArgTypes()...)
 	return bytes.String()
 }

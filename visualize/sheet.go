@@ -202,16 +202,14 @@ func (s *sheet) collective(box dot.Node, n *graph.Node) {
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line).Attr("penwidth", "2").Attr("style", "filled")
 }
 
-// payload is what a collective carries, of all ranks together where it gathers.
+// payload is what a collective carries, in bytes.
 func payload(n *graph.Node) graph.Poly {
-	var bytes graph.Poly
-	for i, v := range n.Args {
-		if n.Op.Name == "all_gather" {
-			v = n.Results[i]
-		}
-		bytes = bytes.Plus(v.Type.Bytes())
+	var sum graph.Poly
+	for _, v := range n.Args {
+		_, bytes := graph.Payload(v.Type)
+		sum = sum.Plus(bytes)
 	}
-	return bytes
+	return sum
 }
 
 // edges draws an arrow for every value and box that takes it.
