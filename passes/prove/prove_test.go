@@ -73,7 +73,7 @@ output z = %y
 `)
 	const head = "graph \"s\" stage=partitioned ranks=2\ninput %x : f32[t 8/1]\n"
 	for text, want := range map[string]string{
-		"param @w : f32[6/1 8/1]\n%part = shard @w {axis=0}\n%y = matmul %x %part\n%a = all_gather %y\noutput y = %a\noutput z = %a\n": "part: shard gives w a second placement",
+		"param @w : f32[6/1 8/1]\n%part = shard @w {axis=0}\n%y = matmul %x %part\n%a = all_gather %y\noutput y = %a\noutput z = %a\n":                                                    "part: shard gives w a second placement",
 		"param @w : f32[6/1 8/1] shard(1: split)\n%part = shard %x\n%y = matmul %part @w\n%a = all_reduce %y\n%b = reduce_scatter %y\n%c = all_gather %b\noutput y = %a\noutput z = %c\n": "b: reduce_scatter: y is reduced already, by a",
 	} {
 		if _, err := Prove(source, parse(t, head+text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
