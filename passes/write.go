@@ -181,16 +181,20 @@ func reason(op *graph.Op, v *graph.Value, takers []string) string {
 	default:
 		name += " adds up what ranks own"
 	}
+	how := "whole"
+	if op.To == graph.Sharded {
+		how = "split"
+	}
 	switch len(takers) {
 	case 0:
 		if graph.BlockOf(v.Name) == "" {
-			return name + "; blocks or outputs need it whole"
+			return name + "; blocks or outputs need it " + how
 		}
-		return name + "; what is after the block needs it whole"
+		return name + "; what is after the block needs it " + how
 	case 1:
-		return name + "; " + takers[0] + " needs it whole"
+		return name + "; " + takers[0] + " needs it " + how
 	}
-	return name + "; " + strings.Join(takers, ", ") + " need it whole"
+	return name + "; " + strings.Join(takers, ", ") + " need it " + how
 }
 
 func layoutText(v *graph.Value, l graph.Layout) string {
