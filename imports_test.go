@@ -28,12 +28,12 @@ var mayImport = map[string][]string{
 	"validate":              {"graph", "kernels/..."},
 	"visualize":             {"graph", "lowering"},
 	"kernels":               {"graph", "kernels"},
-	"cuda":                  {"cuda/..."},                                                           // a driver knows no graph
-	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand"}, // the engine knows no device
+	"cuda":                  {"cuda/..."},                                                                             // a driver knows no graph
+	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
-	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand"},
-	"exec/cuda":             {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand"},
+	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
+	"exec/cuda":             {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
 	"exec/devices":          {"kernels/cuda", "cuda/...", "exec/..."},
 	"internal":              {"internal/files"},
 	"internal/goldens":      {},

@@ -126,7 +126,7 @@ func (m *Model) start(options []Options) (*Model, error) {
 	}
 	if err == nil {
 		if m.graph, err = Compile(m.checkpoint.Graph, o.Sharding); err == nil {
-			m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, o)
+			err = m.load(o)
 		}
 	}
 	if err != nil {
@@ -134,6 +134,17 @@ func (m *Model) start(options []Options) (*Model, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// load makes the engine. The files may have been changed while it read them.
+func (m *Model) load(o Options) (err error) {
+	if m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, m.checkpoint.Intact, o); err != nil {
+		return err
+	}
+	if err = m.checkpoint.Intact(); err != nil {
+		m.engine.Close()
+	}
+	return err
 }
 
 // NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an
@@ -145,11 +156,12 @@ func NewEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o 
 	if err != nil {
 		return nil, err
 	}
-	return engineOf(compiled, tensor, o)
+	return engineOf(compiled, tensor, nil, o)
 }
 
-// engineOf lowers a graph that is compiled, and makes its engine.
-func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+// engineOf lowers a graph that is compiled, and makes its engine. Intact is asked
+// where weights are read in place: on the CPU.
+func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), intact func() error, o Options) (*exec.Engine, error) {
 	s, err := lowering.Lower(g)
 	if err != nil {
 		return nil, err
@@ -160,6 +172,9 @@ func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), o O
 	}
 	if e.Device, err = o.device(); err != nil {
 		return nil, err
+	}
+	if _, onCPU := e.Device.(*cpu.Device); onCPU {
+		e.Intact = intact
 	}
 	return exec.New(s, tensor, e)
 }

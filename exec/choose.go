@@ -38,7 +38,10 @@ func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
 		out.Tokens, err = e.machine.(Chooser).Choose(ctx, &e.work, e.logits(), b.Choose)
 		return out, err
 	}
-	if out.tensors, err = e.machine.Step(ctx, &e.work); err == nil && e.verify != nil {
+	if out.tensors, err = e.machine.Step(ctx, &e.work); err == nil && e.intact != nil {
+		err = e.intact()
+	}
+	if err == nil && e.verify != nil {
 		err = e.verify(out)
 	}
 	return out, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -24,6 +25,10 @@ type Options struct {
 	// The device then chooses no tokens, since all outputs come to the host. nil:
 	// nobody looks.
 	Verify func(Results) error
+	// Intact is asked after each step whether the checkpoint is what it was; its error
+	// fails the step. It is for devices that read weights where the checkpoint has
+	// them. nil: nobody asks.
+	Intact func() error
 }
 
 // ErrClosed is the error of what is asked of an engine that was closed.
@@ -40,6 +45,7 @@ type Engine struct {
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
 	verify    func(Results) error
+	intact    func() error
 	states    []state
 	work      Work     // of the step, kept so that it allocates nothing
 	sources   []source // of its inputs
@@ -64,7 +70,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify}
+	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
 	err := e.findInputs()
 	if err != nil {
 		return nil, err
@@ -73,7 +79,10 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, Progress: o.Progress}
-	e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
+	err = files.Guard(func() error {
+		e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/safetensors"
 )
 
@@ -93,13 +94,17 @@ func newCheckpoint(m *Model, set *safetensors.Set) (*Checkpoint, error) {
 	g, err := m.Graph(formats(set))
 	if err == nil {
 		c := &Checkpoint{Model: m, Graph: g, set: set}
-		if err = c.verify(); err == nil {
+		if err = files.Guard(c.verify); err == nil {
 			return c, nil
 		}
 	}
 	set.Close()
 	return nil, err
 }
+
+// Intact is an error when a file of weights is not what it was when it was opened, as
+// far as its size and the time of its last write tell. It is cheap.
+func (c *Checkpoint) Intact() error { return c.set.Intact() }
 
 // Close unmaps the files; arrays from Tensor are gone then.
 func (c *Checkpoint) Close() error { return c.set.Close() }

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/spf13/cobra"
 )
 
@@ -48,7 +49,7 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root.SetArgs(args)
 	out := &checkedWriter{w: root.OutOrStdout(), failed: end}
 	root.SetOut(out)
-	err := root.ExecuteContext(ctx)
+	err := files.Guard(func() error { return root.ExecuteContext(ctx) })
 	var s stopped
 	switch {
 	case out.err != nil: // and the command's error is that it was ended

@@ -1,10 +1,11 @@
 package cpu
 
 import (
-	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -31,6 +32,7 @@ func newPool(workers int, live *sync.WaitGroup) *pool {
 	p := &pool{workers: workers, wake: make(chan struct{}, workers)}
 	for range workers - 1 {
 		live.Go(func() {
+			debug.SetPanicOnFault(true) // see files.Guard
 			for range p.wake {
 				p.job.work()
 				p.job.done.Done()
@@ -78,7 +80,7 @@ func safeUnits(k *kernels.Kernel, c *kernels.Call) int {
 func (j *job) work() {
 	defer func() {
 		if r := recover(); r != nil {
-			err := fmt.Errorf("BUG: %v", r)
+			err := files.Recovered(r)
 			j.failed.Store(&err)
 		}
 	}()

@@ -2,11 +2,13 @@ package cpu
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -118,10 +120,11 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 // stops the other ranks, too.
 func (r *rank) run(w work) {
 	r.comm.Begin()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see files.Guard
 	var at *step
 	defer func() {
 		if p := recover(); p != nil {
-			r.comm.Stop(r.where(at, fmt.Errorf("BUG: %v", p)))
+			r.comm.Stop(r.where(at, files.Recovered(p)))
 		}
 	}()
 	steps := r.init

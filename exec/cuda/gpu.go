@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/internal/files"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
@@ -29,6 +31,7 @@ func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		debug.SetPanicOnFault(true) // see files.Guard
 		for f := range g.work {
 			f()
 		}
@@ -53,7 +56,7 @@ func (g *gpu) do(f func() error) error {
 	g.work <- func() {
 		defer func() {
 			if p := recover(); p != nil {
-				done <- fmt.Errorf("BUG: %v", p)
+				done <- files.Recovered(p)
 			}
 		}()
 		done <- f()

@@ -28,7 +28,7 @@ type File struct {
 	tensors  map[string]Tensor
 	names    []string
 	metadata map[string]string
-	unmap    func() error // nil when the bytes belong to the caller
+	mapping  *mapping // nil when the bytes belong to the caller
 }
 
 // Name is the path or the name that the file was opened with.
@@ -54,10 +54,19 @@ func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 // does no harm.
 func (f *File) Close() error {
 	f.tensors, f.names, f.metadata = nil, nil, nil
-	unmap := f.unmap
-	f.unmap = nil
-	if unmap == nil {
+	m := f.mapping
+	f.mapping = nil
+	if m == nil {
 		return nil
 	}
-	return unmap()
+	return m.close()
+}
+
+// Intact is an error when a file from Open is not what it was then, as far as its
+// size and the time of its last write tell. It is cheap.
+func (f *File) Intact() error {
+	if f.mapping == nil {
+		return nil
+	}
+	return f.mapping.intact()
 }

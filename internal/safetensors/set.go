@@ -91,6 +91,16 @@ func (s *Set) FileOf(name string) string {
 // Names returns the names of all tensors, sorted.
 func (s *Set) Names() []string { return slices.Clone(s.names) }
 
+// Intact is File.Intact of all files.
+func (s *Set) Intact() error {
+	for _, f := range s.files {
+		if err := f.Intact(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close closes all files. Data of the tensors must not be touched afterwards.
 func (s *Set) Close() error {
 	s.owner, s.names = nil, nil
