@@ -14,7 +14,11 @@ func readVal(t testing.TB) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tokenizer.Bytes{}.Encode(string(text), false)
+	ids, err := tokenizer.Bytes{}.Encode(string(text), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
 }
 
 // TestDecodeAllocatesNothing is the property that BenchmarkDecode shows.

@@ -68,7 +68,11 @@ func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Gener
 	if err != nil {
 		return nil, err
 	}
-	return m.GenerateIDs(ctx, t.Encode(prompt, true), o)
+	ids, err := t.Encode(prompt, true)
+	if err != nil {
+		return nil, err
+	}
+	return m.GenerateIDs(ctx, ids, o)
 }
 
 // GenerateIDs continues token ids, as Generate does. Stop strings need a tokenizer.

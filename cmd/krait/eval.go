@@ -119,7 +119,7 @@ func (r *evalReport) read(c *cobra.Command, m *krait.Model, ids bool, limit int)
 	} else {
 		var t krait.Tokenizer
 		if t, err = m.Tokenizer(); err == nil {
-			tokens = t.Encode(string(data), false)
+			tokens, err = t.Encode(string(data), false)
 			r.Bytes = len(data)
 		}
 	}

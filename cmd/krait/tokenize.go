@@ -74,7 +74,10 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 		_, err = io.WriteString(w, t.Decode(ids, f.skipSpecial))
 		return err
 	}
-	ids := t.Encode(input, f.special)
+	ids, err := t.Encode(input, f.special)
+	if err != nil {
+		return err
+	}
 	if f.pieces {
 		for _, id := range ids {
 			piece, _ := t.Piece(id)
@@ -86,7 +89,7 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 	for i, id := range ids {
 		list[i] = strconv.Itoa(id)
 	}
-	_, err := fmt.Fprintln(w, strings.Join(list, " "))
+	_, err = fmt.Fprintln(w, strings.Join(list, " "))
 	return err
 }
 
@@ -123,11 +126,15 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 		if err == nil && f.decode {
 			err = known(t, *c.IDs)
 		}
+		var answer any
+		if err == nil {
+			answer, err = f.one(t, c.Text, c.IDs)
+		}
 		if err != nil {
 			return fmt.Errorf("case %d: %w", n, err)
 		}
 		line.Reset()
-		if err := out.Encode(f.one(t, c.Text, c.IDs)); err != nil {
+		if err := out.Encode(answer); err != nil {
 			return err
 		}
 		// Some readers end a line at U+0085, the one such character that is left bare.
@@ -138,20 +145,23 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 }
 
 // one is the answer to a case.
-func (f *tokenizeFlags) one(t krait.Tokenizer, text *string, ids *[]int) any {
+func (f *tokenizeFlags) one(t krait.Tokenizer, text *string, ids *[]int) (any, error) {
 	if f.decode {
 		return struct {
 			Text string `json:"text"`
-		}{t.Decode(*ids, f.skipSpecial)}
+		}{t.Decode(*ids, f.skipSpecial)}, nil
 	}
-	list := t.Encode(*text, f.special)
+	list, err := t.Encode(*text, f.special)
+	if err != nil {
+		return nil, err
+	}
 	if list == nil {
 		list = []int{}
 	}
 	if !f.pieces {
 		return struct {
 			IDs []int `json:"ids"`
-		}{list}
+		}{list}, nil
 	}
 	pieces := make([]string, len(list))
 	for i, id := range list {
@@ -160,5 +170,5 @@ func (f *tokenizeFlags) one(t krait.Tokenizer, text *string, ids *[]int) any {
 	return struct {
 		IDs    []int    `json:"ids"`
 		Pieces []string `json:"pieces"`
-	}{list, pieces}
+	}{list, pieces}, nil
 }

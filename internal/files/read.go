@@ -9,7 +9,7 @@ import (
 // Limits of what is read whole, in bytes: far above any that is meant well.
 const (
 	Config    = 16 << 20  // config.json and its like, placement files
-	Tokenizer = 256 << 20 // tokenizer.json
+	Tokenizer = 100 << 20 // tokenizer.json
 	Graph     = 256 << 20 // graph text
 )
 

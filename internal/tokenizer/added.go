@@ -81,11 +81,14 @@ type finder struct {
 }
 
 // newFinder looks for tokens as write spells them.
-func newFinder(tokens []*addedToken, write func(string) string) (*finder, error) {
+func newFinder(tokens []*addedToken, write func(string) (string, error)) (*finder, error) {
 	f := &finder{}
 	byPattern := map[string]*addedToken{}
 	for _, t := range tokens {
-		pattern := write(t.content)
+		pattern, err := write(t.content)
+		if err != nil {
+			return nil, fmt.Errorf("added_tokens: %.100q: %w", t.content, err)
+		}
 		if pattern == "" {
 			return nil, fmt.Errorf("added_tokens: nothing is left of %q when it is normalized", t.content)
 		}
@@ -107,10 +110,11 @@ func newFinder(tokens []*addedToken, write func(string) string) (*finder, error)
 }
 
 // longest returns the longest token that text begins with, and its length.
-func (f *finder) longest(text string) (t *addedToken, length int) {
+func (f *finder) longest(m *meter, text string) (t *addedToken, length int) {
 	low, high := f.starts[text[0]], f.starts[int(text[0])+1]
 	// All patterns from low to high agree with text in their first n bytes.
 	for n := 1; low < high; n++ {
+		m.spend(1)
 		if len(f.patterns[low]) == n {
 			t, length = f.tokens[low], n
 			low++
@@ -133,10 +137,10 @@ func searchByte(patterns []string, n, b int) int {
 
 // split calls yield for each added token of text, and with a nil token for
 // each stretch between them, which starts at a byte of text.
-func (f *finder) split(text string, yield func(t *addedToken, stretch string, start int)) {
+func (f *finder) split(m *meter, text string, yield func(t *addedToken, stretch string, start int)) {
 	done := 0
 	for pos := 0; pos < len(text) && len(f.patterns) > 0; {
-		t, n := f.longest(text[pos:])
+		t, n := f.longest(m, text[pos:])
 		if t == nil {
 			pos++
 			continue

@@ -48,7 +48,7 @@ func BenchmarkEncode(b *testing.B) {
 				b.SetBytes(int64(len(texts[kind])))
 				b.ReportAllocs()
 				for b.Loop() {
-					tok.Encode(texts[kind], true)
+					encode(b, tok, texts[kind], true)
 				}
 			})
 		}
@@ -62,7 +62,7 @@ func BenchmarkDecode(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		ids := tok.Encode(text, true)
+		ids := encode(b, tok, text, true)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {

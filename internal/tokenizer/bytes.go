@@ -4,12 +4,12 @@ package tokenizer
 type Bytes struct{}
 
 // Encode returns the bytes of text. There are no special tokens to add.
-func (Bytes) Encode(text string, special bool) []int {
+func (Bytes) Encode(text string, special bool) ([]int, error) {
 	ids := make([]int, len(text))
 	for i := range ids {
 		ids[i] = int(text[i])
 	}
-	return ids
+	return ids, nil
 }
 
 // Decode joins the bytes, with one U+FFFD for each maximal malformed part.

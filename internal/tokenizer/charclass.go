@@ -52,6 +52,12 @@ func (c *charClass) match(text string, pos int) int {
 	return 0
 }
 
+// firstBytes returns the bytes with which characters of c may begin; beyond ASCII
+// that may be any.
+func (c *charClass) firstBytes() byteSet {
+	return byteSet{c.ascii[0], c.ascii[1], ^uint64(0), ^uint64(0)}
+}
+
 // folds returns the characters that are r when case is ignored.
 func folds(r rune) runeSet {
 	set := runeSet{{r, r}}

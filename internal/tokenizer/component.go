@@ -19,24 +19,34 @@ type component[T any] struct {
 // A chain is what is known of the parts that a text goes through one after
 // the other. It bounds them, far above what tokenizers need, so that no file
 // makes encoding or decoding endless: a text must not double in every part.
+// Encoding is bounded by what it does, too: see meter.
 type chain struct {
 	parts   int
-	growth  int    // how many times as long a text may become, less 1
+	growth  int // how many times as long a text may become, less 1
+	decodes bool
 	rewrote string // a part that makes it uncertain where the input begins
 }
 
 const (
 	maxParts  = 64
 	maxGrowth = 10000
+
+	// What decoding does has no other bound.
+	maxDecodedGrowth  = 100
+	maxDecoderProgram = 100
 )
 
 // grows says that a part may make a text so many times as long.
 func (o *object) grows(times int) {
-	growth := (o.chain.growth + 1) * max(1, min(times, 2*maxGrowth))
-	if growth > maxGrowth {
-		o.fail("could make a text more than %d times as long, which is not supported", maxGrowth)
+	most := maxGrowth
+	if o.chain.decodes {
+		most = maxDecodedGrowth
 	}
-	o.chain.growth = min(growth, maxGrowth) - 1
+	growth := (o.chain.growth + 1) * max(1, min(times, 2*most))
+	if growth > most {
+		o.fail("could make a text more than %d times as long, which is not supported", most)
+	}
+	o.chain.growth = min(growth, most) - 1
 }
 
 // rewrites says that after a part the first character of a piece is no longer

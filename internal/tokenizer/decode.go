@@ -39,7 +39,7 @@ func parseDecoder(raw json.RawMessage) (decoder, error) {
 	if raw == nil {
 		return joinBySpace, nil
 	}
-	return decoders.parse("decoder", raw, &chain{})
+	return decoders.parse("decoder", raw, &chain{decodes: true})
 }
 
 func decodeInTurn(parts []decoder) (chain decoder) {

@@ -55,7 +55,10 @@ func byteToken(token string) (value byte, ok bool) {
 
 func readReplaceDecoder(o *object) decoder {
 	pattern, content := o.replacement()
-	d := eachToken(func(_ int, token string) string { return replaceAll(token, pattern, content) })
+	if re, ok := pattern.(*regex); ok && len(re.program) > maxDecoderProgram {
+		o.failField("pattern", "it is too large: %d steps (supported in a decoder: %d)", len(re.program), maxDecoderProgram)
+	}
+	d := eachToken(func(_ int, token string) string { return replaceAll(nil, token, pattern, content) })
 	whole := d.sink
 	d.sink = func(next sink, fused bool) sink {
 		if old, ok := pattern.(literal); ok && fused {

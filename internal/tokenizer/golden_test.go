@@ -97,10 +97,10 @@ func TestGolden(t *testing.T) {
 }
 
 func checkEncode(t *testing.T, tok *Pipeline, c goldenCase, report func(string, ...any)) {
-	if got := tok.Encode(c.Text, false); !slices.Equal(got, c.IDs) {
+	if got := encode(t, tok, c.Text, false); !slices.Equal(got, c.IDs) {
 		report("%s: Encode(%.200q)\n got %v\nwant %v", c.Name, c.Text, got, c.IDs)
 	}
-	got := tok.Encode(c.Text, true)
+	got := encode(t, tok, c.Text, true)
 	if !slices.Equal(got, c.IDsSpecial) {
 		report("%s: Encode with special tokens\n got %v\nwant %v\nthat is %q", c.Name, got, c.IDsSpecial, c.Tokens)
 	}
@@ -124,4 +124,13 @@ func checkDecode(tok *Pipeline, c goldenCase, ids []int, report func(string, ...
 	if got := tok.Decode(ids, true); got != c.DecodedSkip {
 		report("%s: Decode without special tokens\n got %.300q\nwant %.300q", c.Name, got, c.DecodedSkip)
 	}
+}
+
+// encode is the ids of a text.
+func encode(t interface{ Fatalf(string, ...any) }, tok Tokenizer, text string, special bool) []int {
+	ids, err := tok.Encode(text, special)
+	if err != nil {
+		t.Fatalf("%.100q: %v", text, err)
+	}
+	return ids
 }

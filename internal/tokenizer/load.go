@@ -88,6 +88,15 @@ func parse(data []byte) (*Pipeline, error) {
 	return p, p.index(added)
 }
 
+func asWritten(s string) (string, error) { return s, nil }
+
+// normalized is how an added token is looked for.
+func (p *Pipeline) normalized(s string) (_ string, err error) {
+	m := newMeter(len(s))
+	defer m.end(&err)
+	return p.normalize(m, s), nil
+}
+
 // index reads the added tokens and fills the tables of all tokens.
 func (p *Pipeline) index(added json.RawMessage) error {
 	p.pieces = make(map[int]string, len(p.model.vocab))
@@ -114,10 +123,10 @@ func (p *Pipeline) index(added json.RawMessage) error {
 			raw = append(raw, t)
 		}
 	}
-	if p.added, err = newFinder(raw, func(s string) string { return s }); err != nil {
+	if p.added, err = newFinder(raw, asWritten); err != nil {
 		return err
 	}
-	if p.addedNormalized, err = newFinder(normalized, p.normalize); err != nil {
+	if p.addedNormalized, err = newFinder(normalized, p.normalized); err != nil {
 		return err
 	}
 	return p.template.check(p.pieces)

@@ -118,10 +118,10 @@ func TestLoadConfig(t *testing.T) {
 			if hasBOS != test.bos || hasEOS != test.eos || bos != 0 || hasEOS && eos != 1 {
 				t.Errorf("%s: bos %d %v, eos %d %v", test.config, bos, hasBOS, eos, hasEOS)
 			}
-			if got := tok.Encode("ab", true); !slices.Equal(got, test.want) {
+			if got := encode(t, tok, "ab", true); !slices.Equal(got, test.want) {
 				t.Errorf("%s: Encode = %v, want %v", test.config, got, test.want)
 			}
-			if got := tok.Encode("ab", false); !slices.Equal(got, []int{4}) {
+			if got := encode(t, tok, "ab", false); !slices.Equal(got, []int{4}) {
 				t.Errorf("%s: Encode without special tokens = %v", test.config, got)
 			}
 		}

@@ -101,7 +101,7 @@ func TestMergeLongWord(t *testing.T) {
 		}
 		for _, n := range []int{5000, 1 << 19} {
 			text := strings.Repeat("abcd", n/4)
-			ids := tok.Encode(text, false)
+			ids := encode(t, tok, text, false)
 			if got := tok.Decode(ids, false); got != text {
 				t.Errorf("%s: a word of %d characters becomes %d", name, n, len(got))
 			}
@@ -157,7 +157,7 @@ func TestMergeForms(t *testing.T) {
 			t.Errorf("%s: %v", merges, err)
 			continue
 		}
-		if got := fmt.Sprint(tok.Encode("aba", false)); got != want {
+		if got := fmt.Sprint(encode(t, tok, "aba", false)); got != want {
 			t.Errorf("%s: %s, want %s", merges, got, want)
 		}
 	}

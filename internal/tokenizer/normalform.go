@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -33,13 +34,14 @@ func (f normalForm) read(o *object) normalizer {
 	return f.normalize
 }
 
-func (f normalForm) normalize(text string) string {
+func (f normalForm) normalize(m *meter, text string) string {
+	m.write(len(text))
 	// A text that is normal by the later tables is also normal by those of
 	// Unicode 9: to make a character inert only divides the text.
 	if f.form.IsNormalString(text) {
 		return text
 	}
-	chars := f.decomposed(text)
+	chars := f.decomposed(m, text)
 	sortMarks(chars)
 	if f.compose {
 		chars = f.composed(chars)
@@ -59,7 +61,7 @@ type markedRune struct {
 }
 
 // decomposed returns the full decompositions of the characters.
-func (f normalForm) decomposed(text string) []markedRune {
+func (f normalForm) decomposed(m *meter, text string) []markedRune {
 	chars := make([]markedRune, 0, len(text))
 	later := f.inert()
 	var buf []byte
@@ -69,6 +71,7 @@ func (f normalForm) decomposed(text string) []markedRune {
 			continue
 		}
 		buf = f.decompose.AppendString(buf[:0], string(r))
+		m.write(max(0, len(buf)-utf8.RuneLen(r)))
 		for _, d := range string(buf) {
 			chars = append(chars, markedRune{d, norm.NFD.PropertiesString(string(d)).CCC()})
 		}

@@ -3,7 +3,7 @@ package tokenizer
 import "encoding/json"
 
 // A normalizer rewrites a text before it is cut into pieces.
-type normalizer func(text string) string
+type normalizer func(m *meter, text string) string
 
 var normalizers = component[normalizer]{
 	field:    "normalizers",
@@ -26,9 +26,9 @@ func parseNormalizer(raw json.RawMessage, parts *chain) (normalizer, error) {
 }
 
 func normalizeInTurn(parts []normalizer) normalizer {
-	return func(text string) string {
+	return func(m *meter, text string) string {
 		for _, part := range parts {
-			text = part(text)
+			text = part(m, text)
 		}
 		return text
 	}
@@ -38,15 +38,16 @@ func readPrepend(o *object) normalizer {
 	prefix := o.text("prepend")
 	o.grows(1 + len(prefix))
 	o.rewrites()
-	return func(text string) string {
+	return func(m *meter, text string) string {
 		if text == "" {
 			return ""
 		}
+		m.write(len(prefix) + len(text))
 		return prefix + text
 	}
 }
 
 func readReplaceNormalizer(o *object) normalizer {
 	pattern, content := o.replacement()
-	return func(text string) string { return replaceAll(text, pattern, content) }
+	return func(m *meter, text string) string { return replaceAll(m, text, pattern, content) }
 }

@@ -27,8 +27,20 @@ type Pipeline struct {
 }
 
 // Encode returns the ids of text. With special, the post-processor adds its
-// tokens. Bytes that are not UTF-8 are taken for U+FFFD.
-func (p *Pipeline) Encode(text string, special bool) []int {
+// tokens. Bytes that are not UTF-8 are taken for U+FFFD. It is an error where
+// that takes far more than a text is worth.
+func (p *Pipeline) Encode(text string, special bool) (ids []int, err error) {
+	m := newMeter(len(text))
+	defer m.end(&err)
+	ids = p.encode(m, text)
+	if special {
+		ids = p.template.wrap(ids)
+	}
+	return ids, nil
+}
+
+// encode is Encode without the post-processor.
+func (p *Pipeline) encode(m *meter, text string) []int {
 	var w word
 	ids := make([]int, 0, len(text)/3+1)
 	encodePiece := func(piece string, first bool) {
@@ -36,23 +48,20 @@ func (p *Pipeline) Encode(text string, special bool) []int {
 			ids = p.model.encode(ids, piece, &w)
 		}
 	}
-	p.added.split(validUTF8([]byte(text)), func(t *addedToken, stretch string, start int) {
+	p.added.split(m, validUTF8([]byte(text)), func(t *addedToken, stretch string, start int) {
 		if t != nil {
 			ids = append(ids, t.id)
 			return
 		}
 		first := start == 0
-		p.addedNormalized.split(p.normalize(stretch), func(t *addedToken, stretch string, start int) {
+		p.addedNormalized.split(m, p.normalize(m, stretch), func(t *addedToken, stretch string, start int) {
 			if t != nil {
 				ids = append(ids, t.id)
 				return
 			}
-			p.preTokenize(stretch, first && start == 0, encodePiece)
+			p.preTokenize(m, stretch, first && start == 0, encodePiece)
 		})
 	})
-	if special {
-		return p.template.wrap(ids)
-	}
 	return ids
 }
 

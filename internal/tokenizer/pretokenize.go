@@ -8,7 +8,7 @@ import (
 // A preTokenizer cuts a text into pieces, within which the model merges, and
 // may rewrite them. first tells that the text begins the input, and that a
 // piece does.
-type preTokenizer func(text string, first bool, yield yieldPiece)
+type preTokenizer func(m *meter, text string, first bool, yield yieldPiece)
 
 type yieldPiece func(piece string, first bool)
 
@@ -33,20 +33,20 @@ func parsePreTokenizer(raw json.RawMessage, parts *chain) (preTokenizer, error) 
 
 func preTokenizeInTurn(parts []preTokenizer) preTokenizer {
 	if len(parts) == 0 {
-		return func(text string, first bool, yield yieldPiece) { yield(text, first) }
+		return func(_ *meter, text string, first bool, yield yieldPiece) { yield(text, first) }
 	}
 	if len(parts) == 1 {
 		return parts[0]
 	}
 	head, rest := parts[0], preTokenizeInTurn(parts[1:])
-	return func(text string, first bool, yield yieldPiece) {
-		head(text, first, func(piece string, first bool) { rest(piece, first, yield) })
+	return func(m *meter, text string, first bool, yield yieldPiece) {
+		head(m, text, first, func(piece string, first bool) { rest(m, piece, first, yield) })
 	}
 }
 
 // preTokenize makes a splitter a preTokenizer.
-func (s splitter) preTokenize(text string, first bool, yield yieldPiece) {
-	s.split(text, func(start, end int) {
+func (s splitter) preTokenize(m *meter, text string, first bool, yield yieldPiece) {
+	s.split(m, text, func(start, end int) {
 		yield(text[start:end], first && start == 0)
 	})
 }
@@ -93,11 +93,12 @@ func readByteLevel(o *object) preTokenizer {
 		}
 		words = splitter{pattern: re, behavior: behaviors["Isolated"]}.preTokenize
 	}
-	return func(text string, first bool, yield yieldPiece) {
+	return func(m *meter, text string, first bool, yield yieldPiece) {
+		m.write(2 * len(text)) // at most
 		if prefixSpace && !strings.HasPrefix(text, " ") {
 			text = " " + text
 		}
-		words(text, first, func(piece string, first bool) { yield(spellBytes(piece), first) })
+		words(m, text, first, func(piece string, first bool) { yield(spellBytes(piece), first) })
 	}
 }
 
@@ -147,8 +148,8 @@ func readMetaspacePreTokenizer(o *object) preTokenizer {
 	return m.preTokenize
 }
 
-func (m metaspace) preTokenize(text string, first bool, yield yieldPiece) {
-	text = strings.ReplaceAll(text, " ", m.replacement)
+func (m metaspace) preTokenize(meter *meter, text string, first bool, yield yieldPiece) {
+	text = replaceAll(meter, text, literal(" "), m.replacement)
 	prepend := m.prepend == prependAlways || m.prepend == prependFirst && first
 	if prepend && !strings.HasPrefix(text, m.replacement) {
 		text = m.replacement + text
@@ -158,5 +159,5 @@ func (m metaspace) preTokenize(text string, first bool, yield yieldPiece) {
 		return
 	}
 	words := splitter{pattern: literal(m.replacement), behavior: mergedWithNext}
-	words.preTokenize(text, first, yield)
+	words.preTokenize(meter, text, first, yield)
 }

@@ -47,7 +47,7 @@ func TestPreTokenizers(t *testing.T) {
 			continue
 		}
 		var got []string
-		preTokenize(test.text, true, func(piece string, first bool) { got = append(got, piece) })
+		preTokenize(nil, test.text, true, func(piece string, first bool) { got = append(got, piece) })
 		if got := strings.Join(got, "|"); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
@@ -69,7 +69,7 @@ func TestNormalizers(t *testing.T) {
 			t.Errorf("%s: %v", test.json, err)
 			continue
 		}
-		if got := normalize(test.text); got != test.want {
+		if got := normalize(nil, test.text); got != test.want {
 			t.Errorf("%s: %q, want %q", test.json, got, test.want)
 		}
 	}

@@ -7,7 +7,8 @@ import "unicode/utf8"
 // regexp has no lookahead.
 //
 // It backtracks, so that the first alternative wins. It remembers at which
-// choices it has been and failed, so that it is linear in the text.
+// choices it has been and failed, so that it is linear in the text, and tries
+// none that begins with another byte.
 type regex struct {
 	program []inst
 	start   int
@@ -28,12 +29,24 @@ type inst struct {
 	op          op
 	class       *charClass
 	next, other int
-	choice      int // the number of this opChoice
+	choice      int     // the number of this opChoice
+	first       byteSet // what next may begin with
+}
+
+// A byteSet has a bit for each byte.
+type byteSet [4]uint64
+
+func (s *byteSet) has(b byte) bool { return s[b/64]>>(b%64)&1 != 0 }
+
+func (s *byteSet) add(o byteSet) {
+	for i := range s {
+		s[i] |= o[i]
+	}
 }
 
 // matches calls yield for each match in text, from left to right.
-func (re *regex) matches(text string, yield func(start, end int)) {
-	m := matcher{regex: re, text: text, words: (re.choices + 63) / 64}
+func (re *regex) matches(units *meter, text string, yield func(start, end int)) {
+	m := matcher{regex: re, meter: units, text: text, words: (re.choices + 63) / 64}
 	m.failed = make([]uint64, m.words*(len(text)+1))
 	for pos := 0; pos < len(text); {
 		if end := m.match(pos); end >= 0 {
@@ -49,6 +62,7 @@ func (re *regex) matches(text string, yield func(start, end int)) {
 // A matcher is one search through one text.
 type matcher struct {
 	*regex
+	*meter
 	text string
 
 	// failed has a bit for each choice at each place in the text, words to a
@@ -79,6 +93,7 @@ func (m *matcher) match(pos int) int {
 func (m *matcher) run(pc, pos int) int {
 	for {
 		in := &m.program[pc]
+		m.spend(1)
 		switch in.op {
 		case opMatch:
 			return pos
@@ -97,6 +112,10 @@ func (m *matcher) run(pc, pos int) int {
 				return -1
 			}
 		case opChoice:
+			if pos < len(m.text) && !in.first.has(m.text[pos]) {
+				pc = in.other
+				continue
+			}
 			word, bit := &m.failed[pos*m.words+in.choice/64], uint64(1)<<(in.choice%64)
 			if *word&bit != 0 {
 				return -1

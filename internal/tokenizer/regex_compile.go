@@ -36,6 +36,7 @@ const (
 type compiler struct {
 	program []inst
 	choices int
+	firsts  map[int]byteSet // of instructions: see first
 }
 
 // compileRegex returns a regex for a pattern.
@@ -48,13 +49,40 @@ func compileRegex(pattern string) (*regex, error) {
 	if tree.canBeEmpty() {
 		return nil, fmt.Errorf("pattern %q can match the empty text, which is not supported", pattern)
 	}
-	c := compiler{}
+	c := compiler{firsts: map[int]byteSet{}}
 	start := tree.compile(&c, c.emit(inst{op: opMatch}))
 	if c.full() || c.choices > maxChoices {
 		return nil, fmt.Errorf("pattern %.100q is too large: %d choices and %d steps (supported: %d and %d)",
 			pattern, c.choices, len(c.program), maxChoices, maxProgram)
 	}
+	for i := range c.program {
+		if in := &c.program[i]; in.op == opChoice {
+			in.first = c.first(in.next)
+		}
+	}
 	return &regex{program: c.program, start: start, choices: c.choices}, nil
+}
+
+// first is the bytes with which what an instruction matches may begin.
+// Choices form no circle that takes no character, for no repeated part can be empty.
+func (c *compiler) first(pc int) byteSet {
+	set, known := c.firsts[pc]
+	if known {
+		return set
+	}
+	switch in := &c.program[pc]; in.op {
+	case opChar, opAhead:
+		set = in.class.firstBytes()
+	case opNoneOf:
+		set = c.first(in.next)
+	case opChoice:
+		set = c.first(in.next)
+		set.add(c.first(in.other))
+	case opMatch: // whatever follows
+		set = byteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+	}
+	c.firsts[pc] = set
+	return set
 }
 
 // emit adds an instruction and returns its address.

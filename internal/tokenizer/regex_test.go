@@ -28,7 +28,7 @@ func mustCompile(t interface{ Fatal(...any) }, pattern string) *regex {
 }
 
 func allMatches(p pattern, text string) (found []string) {
-	p.matches(text, func(start, end int) { found = append(found, text[start:end]) })
+	p.matches(nil, text, func(start, end int) { found = append(found, text[start:end]) })
 	return found
 }
 

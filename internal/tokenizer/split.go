@@ -10,13 +10,13 @@ import (
 type pattern interface {
 	// matches calls yield for each match in text, from left to right.
 	// No match is empty.
-	matches(text string, yield func(start, end int))
+	matches(m *meter, text string, yield func(start, end int))
 }
 
 // A literal matches itself.
 type literal string
 
-func (l literal) matches(text string, yield func(start, end int)) {
+func (l literal) matches(_ *meter, text string, yield func(start, end int)) {
 	for pos := 0; ; {
 		i := strings.Index(text[pos:], string(l))
 		if i < 0 {
@@ -28,7 +28,7 @@ func (l literal) matches(text string, yield func(start, end int)) {
 }
 
 // matches makes a charClass the pattern of its single characters.
-func (c *charClass) matches(text string, yield func(start, end int)) {
+func (c *charClass) matches(_ *meter, text string, yield func(start, end int)) {
 	for pos := range text {
 		if n := c.match(text, pos); n > 0 {
 			yield(pos, pos+n)
@@ -79,13 +79,16 @@ func (o *object) replacement() (p pattern, content string) {
 }
 
 // replaceAll returns text with each match replaced by content.
-func replaceAll(text string, p pattern, content string) string {
+func replaceAll(m *meter, text string, p pattern, content string) string {
+	m.write(len(text))
 	if l, ok := p.(literal); ok {
+		m.write(strings.Count(text, string(l)) * max(0, len(content)-len(l)))
 		return strings.ReplaceAll(text, string(l), content)
 	}
 	var result strings.Builder
 	done := 0
-	p.matches(text, func(start, end int) {
+	p.matches(m, text, func(start, end int) {
+		m.write(len(content))
 		result.WriteString(text[done:start])
 		result.WriteString(content)
 		done = end
@@ -126,9 +129,9 @@ type splitter struct {
 	invert   bool
 }
 
-func (s splitter) split(text string, yield func(start, end int)) {
+func (s splitter) split(m *meter, text string, yield func(start, end int)) {
 	c := cutter{splitter: s, yield: yield}
-	s.pattern.matches(text, c.match)
+	s.pattern.matches(m, text, c.match)
 	c.span(len(text), false)
 	c.flush()
 }

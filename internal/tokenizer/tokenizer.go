@@ -8,8 +8,9 @@ package tokenizer
 // Its methods may be called from several goroutines at once.
 type Tokenizer interface {
 	// Encode returns the ids of text. With special, those that the
-	// tokenizer puts around every text (such as bos) are added.
-	Encode(text string, special bool) []int
+	// tokenizer puts around every text (such as bos) are added. It is an
+	// error where a tokenizer.json asks for far more work than a text is worth.
+	Encode(text string, special bool) ([]int, error)
 
 	// Decode returns the text of ids, without special tokens if
 	// skipSpecial. An id that no token has is skipped. Bytes that are not
