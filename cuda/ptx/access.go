@@ -201,22 +201,8 @@ func (w *warp) noteRead(in *instr, l int, r *region, off, n uint64, strong bool)
 	return true
 }
 
-// same checks that the launch has not written bytes that are said to stay the same.
-func (w *warp) same(in *instr, l int, r *region, off, n uint64) bool {
-	if r.chunks == nil {
-		return true
-	}
-	since := w.x.since(r)
-	for _, c := range r.cells(off, n, since) {
-		if c.write >= since || c.sync >= since {
-			w.fail(in, l, ReadOnly, "reads %d bytes at %#x as data that stays the same (.nc), of which this launch has written some", n, r.base+off)
-			return false
-		}
-	}
-	return true
-}
-
-// noteFixed enters a read of bytes that are said to stay the same.
+// noteFixed enters a read of bytes that are said to stay the same, which nobody may
+// write in the launch, before or after.
 func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
 	if r.chunks == nil {
 		return true
@@ -224,9 +210,16 @@ func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
 	since := w.x.since(r)
 	cells := r.cells(off, n, since)
 	for i := range cells {
-		if other, how := w.x.fix(&cells[i], w.thread(l), since); how != noTouch {
-			return w.raceOn(in, l, r, off, n, "reads by ld.nc", other, how)
+		c := &cells[i]
+		if c.write < since && c.sync < since {
+			c.fixed = w.x.now | stamp(w.thread(l))<<1
+			continue
 		}
+		if other, how := w.x.order.read(c, w.thread(l), since); how != noTouch {
+			return w.raceOn(in, l, r, off, n, "reads", other, how)
+		}
+		w.fail(in, l, ReadOnly, "reads %d bytes at %#x as data that stays the same (.nc), of which this launch has written some", n, r.base+off)
+		return false
 	}
 	return true
 }
@@ -334,11 +327,10 @@ func load(w *warp, in *instr, m uint32) {
 				return
 			}
 		}
-		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) || !w.noteRead(in, l, r, off, op.total, op.strong) ||
-			op.fixed && !w.same(in, l, r, off, op.total) {
+		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) {
 			return
 		}
-		if op.fixed && !w.noteFixed(in, l, r, off, op.total) {
+		if op.fixed && !w.noteFixed(in, l, r, off, op.total) || !op.fixed && !w.noteRead(in, l, r, off, op.total, op.strong) {
 			return
 		}
 		p := r.data[off : off+op.total]

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // relation evaluates a comparison of three outcomes and unordered.
@@ -55,7 +53,7 @@ func TestSetp(t *testing.T) {
 		if ty.kind() == kindFloat || ty.kind() == kindHalf {
 			g = numbers(formats[ty])
 		}
-		twin := rapid.Custom(func(t *rapid.T) uint64 { return g.Draw(t, "y") })
+		twin := g
 		for _, name := range names[ty.kind()] {
 			operation{fmt.Sprintf("setp.%s.%s %%z, %%x, %%y;", name, ty), 1, width, width, 0}.check(t, g, twin, nil, func(x, y, _ uint64) uint64 {
 				order, unordered := compare(ty, x, y)
@@ -111,7 +109,7 @@ func TestSetpCombined(t *testing.T) {
 		return f32bits(1) * bit(relation("le", order, unordered))
 	})
 	h := numbers(formats[tF16])
-	two := rapid.Custom(func(t *rapid.T) uint64 { return h.Draw(t, "low") | h.Draw(t, "high")<<16 })
+	two := pair(h)
 	operation{"{ .reg .pred %l, %h; setp.gt.f16x2 %l|%h, %x, %y; selp.u32 %z, 1, 0, %l; @%h add.u32 %z, %z, 2; }", 32, 32, 32, 0}.check(t, two, two, nil, func(x, y, _ uint64) uint64 {
 		low, u := compare(tF16, x&0xffff, y&0xffff)
 		high, v := compare(tF16, x>>16, y>>16)

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/big"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // exactNumber is the exact number that bits of a type are; false for NaN and the
@@ -79,7 +77,7 @@ var integerTypes = []typ{tU8, tS8, tU16, tS16, tU32, tS32, tU64, tS64}
 
 var floatTypes = []typ{tF16, tBF16, tF32, tF64}
 
-func generatorOf(ty typ) *rapid.Generator[uint64] {
+func generatorOf(ty typ) draw {
 	if ty.integer() {
 		return integers(ty.bits())
 	}

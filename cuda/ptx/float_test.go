@@ -3,10 +3,9 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func flush32(v uint64) uint64 { return uint64(math.Float32bits(flush(float32of(v)))) }
@@ -59,7 +58,7 @@ func TestHalfArithmetic(t *testing.T) {
 	for _, ty := range []typ{tF16, tBF16} {
 		f := formats[ty]
 		g := numbers(f)
-		two := rapid.Custom(func(t *rapid.T) uint64 { return g.Draw(t, "low") | g.Draw(t, "high")<<16 })
+		two := pair(g)
 		for op, text := range map[string]string{
 			"add": "add.rn.%s %%z, %%x, %%y;", "sub": "sub.rn.%s %%z, %%x, %%y;", "mul": "mul.rn.%s %%z, %%x, %%y;",
 			"fma": "fma.rn.%s %%z, %%x, %%y, %%w;",
@@ -175,7 +174,7 @@ func TestApproximations(t *testing.T) {
 }
 
 // checkNear lets the last bit differ: that of a reference that rounds twice.
-func (o operation) checkNear(t *testing.T, g *rapid.Generator[uint64], ftz bool, f func(x, y float64) float64) {
+func (o operation) checkNear(t *testing.T, g draw, ftz bool, f func(x, y float64) float64) {
 	o.z = 32
 	t.Run(o.text, func(t *testing.T) {
 		m, err := Parse(o.text, o.kernel())
@@ -183,10 +182,10 @@ func (o operation) checkNear(t *testing.T, g *rapid.Generator[uint64], ftz bool,
 			t.Fatal(err)
 		}
 		e := entry(t, m, "k")
-		rapid.Check(t, func(t *rapid.T) {
+		seeds(t, func(t *testing.T, random *rand.Rand) {
 			var operands [32][3]uint64
-			for i, v := range rapid.SliceOfN(g, 64, 64).Draw(t, "operands") {
-				operands[i/2][i%2] = v
+			for i := range operands {
+				operands[i][0], operands[i][1] = g(random), g(random)
 			}
 			got := rig{nil, sharedMemory}.evaluate(e, operands[:])
 			for i, v := range operands {

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // value is the number that bits of a type are.
@@ -56,7 +55,7 @@ func TestIntegerArithmetic(t *testing.T) {
 				return lowBits(op.f(value(ty, x), value(ty, y), value(ty, w), width), width)
 			})
 		}
-		divisor := rapid.Custom(func(t *rapid.T) uint64 { return max(g.Draw(t, "divisor"), 1) })
+		divisor := func(r *rand.Rand) uint64 { return max(g(r), 1) }
 		operation{fmt.Sprintf("div.%s %%z, %%x, %%y;", ty), width, width, width, 0}.check(t, g, divisor, nil, func(x, y, _ uint64) uint64 {
 			return lowBits(n().Quo(value(ty, x), value(ty, y)), width)
 		})

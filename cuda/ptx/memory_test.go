@@ -3,6 +3,7 @@ package ptx
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -250,9 +251,12 @@ st.global.bSIZE [%d2], OLD;`)
 			if ty.kind() == kindFloat || size == 2 {
 				g = numbers(formats[ty])
 			}
-			rapid.Check(t, func(t *rapid.T) {
+			seeds(t, func(t *testing.T, random *rand.Rand) {
 				r := rig{nil, NewMemory(1 << 20)}
-				in := rapid.SliceOfN(g, 65, 65).Draw(t, "operands")
+				in := make([]uint64, 65)
+				for i := range in {
+					in[i] = g(random)
+				}
 				at, out := must(r.mem.Alloc(16)), must(r.mem.Alloc(8*64))
 				if err := r.mem.Fill(out, 0, 8*64); err != nil {
 					t.Fatal(err)

@@ -37,7 +37,7 @@ type chunk struct {
 	cells []cell
 }
 
-const chunkBytes = 4096
+const chunkBytes = 1024
 
 // cells returns the cells of n bytes at off, a multiple of n, which is a
 // power of two.
@@ -194,19 +194,6 @@ func (o *order) read(c *cell, thread int, since stamp) (stamp, touch) {
 			c.read |= stampFlag
 		}
 	}
-	return 0, noTouch
-}
-
-// fix notes a read that nobody may write before or after, in the launch. If
-// somebody has, it returns with what.
-func (o *order) fix(c *cell, thread int, since stamp) (stamp, touch) {
-	if c.write >= since {
-		return c.write, touchWrite
-	}
-	if c.sync >= since {
-		return c.sync, touchSync
-	}
-	c.fixed = o.now | stamp(thread)<<1
 	return 0, noTouch
 }
 

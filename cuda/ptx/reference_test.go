@@ -3,9 +3,8 @@ package ptx
 import (
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // What PTX's arithmetic must give, by other means than the interpreter's: sums
@@ -147,15 +146,37 @@ func referenceFloat(op string, f format, mode rounding, x, y, w uint64) uint64 {
 	return roundBig(f, r, mode)
 }
 
+// A draw is a source of operands.
+type draw = func(r *rand.Rand) uint64
+
+// pair draws two of 16 bits.
+func pair(g draw) draw { return func(r *rand.Rand) uint64 { return g(r) | g(r)<<16 } }
+
+// seeds runs a test with some seeds: the same ones each time, and one that is new,
+// which a failure names.
+func seeds(t *testing.T, test func(t *testing.T, random *rand.Rand)) {
+	t.Helper()
+	seed := rand.Uint64()
+	defer func() {
+		if t.Failed() {
+			t.Logf("with seed %d", seed)
+		}
+	}()
+	for i := range 40 {
+		test(t, rand.New(rand.NewPCG(seed, 0)))
+		seed = uint64(i)
+	}
+}
+
 // numbers draws bits of a format that are apt to go wrong.
-func numbers(f format) *rapid.Generator[uint64] {
+func numbers(f format) draw {
 	top := uint64(1)<<(f.exp+f.man+1) - 1
 	inf := uint64(1<<f.exp-1) << f.man
 	one := uint64(1<<(f.exp-1)-1) << f.man
 	specials := []uint64{0, 1, 1<<f.man - 1, 1 << f.man, 1<<f.man + 1, inf, inf - 1, inf + 1<<(f.man-1), one, one + 1, one - 1, one + 1<<f.man}
-	return rapid.Custom(func(t *rapid.T) uint64 {
-		v := rapid.Uint64().Draw(t, "bits") & top
-		switch rapid.IntRange(0, 4).Draw(t, "class") {
+	return func(r *rand.Rand) uint64 {
+		v := r.Uint64() & top
+		switch r.IntN(5) {
 		case 0:
 			return specials[v%uint64(len(specials))] | v&^(top>>1)
 		case 1: // near one, with few bits, so that sums and ties are exact
@@ -166,26 +187,28 @@ func numbers(f format) *rapid.Generator[uint64] {
 			return v&^(top>>1) | one - uint64(f.man+1)<<f.man + v>>3&7<<f.man + v>>9&1
 		}
 		return v
-	})
+	}
 }
 
 // integers draws bits of a width.
-func integers(width int) *rapid.Generator[uint64] {
+func integers(width int) draw {
 	mask := ^uint64(0) >> (64 - width)
-	return rapid.Custom(func(t *rapid.T) uint64 {
-		v := rapid.Uint64().Draw(t, "bits")
-		switch rapid.IntRange(0, 3).Draw(t, "class") {
+	return func(r *rand.Rand) uint64 {
+		v := r.Uint64()
+		switch r.IntN(4) {
 		case 0:
 			return []uint64{0, 1, mask, mask >> 1, mask>>1 + 1, 2, mask - 1, 31, 32, 33, 64}[v%11] & mask
 		case 1:
 			return v & 255 & mask
+		case 2: // of any length
+			return v & mask >> r.IntN(width)
 		}
 		return v & mask
-	})
+	}
 }
 
 // check runs an instruction on drawn operands and compares.
-func (o operation) check(t *testing.T, x, y, w *rapid.Generator[uint64], want func(x, y, w uint64) uint64) {
+func (o operation) check(t *testing.T, x, y, w draw, want func(x, y, w uint64) uint64) {
 	t.Helper()
 	t.Run(o.text, func(t *testing.T) {
 		m, err := Parse(o.text, o.kernel())
@@ -193,15 +216,14 @@ func (o operation) check(t *testing.T, x, y, w *rapid.Generator[uint64], want fu
 			t.Fatal(err)
 		}
 		e := entry(t, m, "k")
-		gens := [3]*rapid.Generator[uint64]{x, y, w}
-		rapid.Check(t, func(t *rapid.T) {
+		gens := [3]draw{x, y, w}
+		seeds(t, func(t *testing.T, random *rand.Rand) {
 			var operands [32][3]uint64
-			for j, g := range gens {
-				if g == nil {
-					continue
-				}
-				for i, v := range rapid.SliceOfN(g, len(operands), len(operands)).Draw(t, "operands") {
-					operands[i][j] = v
+			for i := range operands {
+				for j, g := range gens {
+					if g != nil {
+						operands[i][j] = g(random)
+					}
 				}
 			}
 			r := rig{nil, sharedMemory}
@@ -258,8 +280,8 @@ func mask(width int) uint64 { return ^uint64(0) >> (64 - width) }
 func TestReference(t *testing.T) {
 	f := formats[tF64]
 	g := numbers(f)
-	rapid.Check(t, func(t *rapid.T) {
-		x, y, w := g.Draw(t, "x"), g.Draw(t, "y"), g.Draw(t, "w")
+	seeds(t, func(t *testing.T, random *rand.Rand) {
+		x, y, w := g(random), g(random), g(random)
 		a, b, c := math.Float64frombits(x), math.Float64frombits(y), math.Float64frombits(w)
 		for op, want := range map[string]float64{"add": a + b, "mul": a * b, "div": a / b, "sqrt": math.Sqrt(a), "fma": math.FMA(a, b, c)} {
 			if got := referenceFloat(op, f, roundEven, x, y, w); got != bits64(want) {

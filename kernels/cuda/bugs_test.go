@@ -60,7 +60,7 @@ func TestBugs(t *testing.T) {
 			if !ok {
 				t.Fatalf("there is no copy of %s", l.Function)
 			}
-			err = e.Run(context.Background(), dev.mem.(*ptx.Memory), launchOf(l, 0))
+			err = e.Run(context.Background(), dev.mem.(*interpreted).Memory, launchOf(l, 0))
 			var fault *ptx.Fault
 			if !errors.As(err, &fault) || fault.Kind != c.kind {
 				t.Errorf("got %v, want a fault of kind %s", err, c.kind)

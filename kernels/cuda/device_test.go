@@ -58,7 +58,38 @@ func newDevice(t fataler) *device {
 
 // newInterpreter is for tests of faults, of which a GPU knows few and after which it
 // is of no use.
-func newInterpreter(t fataler) *device { return &device{t: t, mem: ptx.NewMemory(1 << 28)} }
+func newInterpreter(t fataler) *device {
+	m := memories.Get().(*interpreted)
+	t.Cleanup(m.release)
+	return &device{t: t, mem: m}
+}
+
+// interpreted is a memory of the interpreter. It serves one test after the other, as
+// launches use again what those before have left: registers and shared memory.
+type interpreted struct {
+	*ptx.Memory
+	mine []uint64
+}
+
+var memories = sync.Pool{New: func() any { return &interpreted{Memory: ptx.NewMemory(1 << 28)} }}
+
+func (m *interpreted) Alloc(bytes int64) (uint64, error) {
+	at, err := m.Memory.Alloc(bytes)
+	if err == nil {
+		m.mine = append(m.mine, at)
+	}
+	return at, err
+}
+
+func (m *interpreted) release() {
+	for _, at := range m.mine {
+		if err := m.Free(at); err != nil {
+			panic("BUG: " + err.Error())
+		}
+	}
+	m.mine = m.mine[:0]
+	memories.Put(m)
+}
 
 // run launches kernels one after the other.
 func (d *device) run(launches []Launch, seed uint64) {
@@ -92,7 +123,7 @@ func (d *device) launch(l Launch, seed uint64) error {
 	if d.gpu != nil {
 		return d.gpu.launch(&l)
 	}
-	return e.Run(context.Background(), d.mem.(*ptx.Memory), launchOf(l, seed))
+	return e.Run(context.Background(), d.mem.(*interpreted).Memory, launchOf(l, seed))
 }
 
 func launchOf(l Launch, seed uint64) ptx.Launch {

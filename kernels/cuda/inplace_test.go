@@ -17,7 +17,7 @@ func TestInPlace(t *testing.T) {
 		if op.InPlace != nil {
 			t.Run(op.Name, func(t *testing.T) {
 				t.Parallel()
-				check(t, op.Name, func(t *rapid.T) { checkInPlace(t, op) })
+				checkAgain(t, op.Name, func(t *rapid.T) { checkInPlace(t, op) })
 			})
 		}
 	}

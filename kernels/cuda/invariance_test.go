@@ -110,7 +110,7 @@ func TestAlone(t *testing.T) {
 		}
 		t.Run(op.Name, func(t *testing.T) {
 			t.Parallel()
-			check(t, op.Name, func(t *rapid.T) {
+			checkAgain(t, op.Name, func(t *rapid.T) {
 				d, dev := newDraw(t), newDevice(t)
 				o := Options{Math: Math(d.pick("math", 0, 1))}
 				c := cases[op.Name](d)()
@@ -154,7 +154,7 @@ func TestCut(t *testing.T) {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, name, func(t *rapid.T) {
+			checkAgain(t, name, func(t *rapid.T) {
 				d, dev := newDraw(t), newDevice(t)
 				next := cases[name](d)
 				d.decode, d.most = false, min(d.most, 2)
@@ -204,7 +204,7 @@ func TestReplay(t *testing.T) {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, name, func(t *rapid.T) { checkReplay(t, op) })
+			checkAgain(t, name, func(t *rapid.T) { checkReplay(t, op) })
 		})
 	}
 }

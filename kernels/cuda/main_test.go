@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -24,13 +25,25 @@ var slow = map[string]int{"attention": 2, "experts": 1, "ssd_scan": 2}
 // check draws cases of an operation, 100 but for those that are slow.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	n, ok := slow[op]
-	if !ok {
-		n = 5
-	}
-	for range n {
+	for range rounds(op) {
 		rapid.Check(t, test)
 	}
+}
+
+// checkAgain draws half as many, for tests that compare kernels with themselves: what
+// they compute is held against numbers elsewhere.
+func checkAgain(t *testing.T, op string, test func(*rapid.T)) {
+	t.Helper()
+	for range (rounds(op) + 1) / 2 {
+		rapid.Check(t, test)
+	}
+}
+
+func rounds(op string) int {
+	if n, ok := slow[op]; ok {
+		return n
+	}
+	return 5
 }
 
 // TestMain: when all tests have run, each kernel has.
@@ -43,6 +56,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+	debug.SetGCPercent(400) // launches allocate, and little of it stays
 	code := m.Run()
 	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
 		all, err := modules()
