@@ -28,7 +28,12 @@ var mayImport = map[string][]string{
 	"validate":              {"graph", "kernels/..."},
 	"visualize":             {"graph", "lowering"},
 	"kernels":               {"graph", "kernels"},
-	"cuda":                  {"cuda/..."},                                                                             // a driver knows no graph
+	"cuda":                  {},
+	"cuda/driver":           {"cuda/driver"}, // knows no graph, nor who implements it
+	"cuda/nvidia":           {"cuda/driver"},
+	"cuda/gorgoniacu":       {"cuda/driver"},
+	"cuda/sim":              {"cuda/driver", "cuda/ptx"},
+	"cuda/ptx":              {},
 	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
@@ -118,7 +123,8 @@ func under(dir string, folders []string) bool {
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"},
 		{"visualize", "exec"}, {"internal/tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
-		{"validate", "passes"}, {"validate", "exec"}} {
+		{"validate", "passes"}, {"validate", "exec"},
+		{"cuda/driver", "cuda/sim"}, {"cuda/ptx", "cuda/driver"}, {"cuda/nvidia", "cuda/ptx"}, {"cuda/sim", "kernels"}} {
 		if allowed(bad[0], bad[1]) {
 			t.Errorf("%s may import %q", bad[0], bad[1])
 		}

@@ -1,8 +1,9 @@
 // Package driver is what Krait needs of a CUDA driver, as interfaces: devices,
 // memory, streams, events, modules, launches, captured graphs, matrix products
 // (cuBLAS) and collectives (NCCL). Package nvidia implements it with the
-// vendor's libraries, package sim by simulation, package gorgoniacu through
-// gorgonia.org/cu; package drivertest holds what they have in common.
+// vendor's libraries, package sim by simulation (with package ptx, which interprets
+// kernels), package gorgoniacu through gorgonia.org/cu. They import this package, and it
+// none of them; package drivertest holds what they have in common.
 //
 // # Threads
 //

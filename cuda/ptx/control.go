@@ -13,6 +13,16 @@ func decodeBranch(b *builder, o *opcode) (instr, error) {
 	return in, err
 }
 
+// decodeDependence decodes griddepcontrol, which does something only in a grid that
+// was launched to overlap with the one before. None is here, nor through package
+// driver.
+func decodeDependence(b *builder, o *opcode) (instr, error) {
+	if !o.take("wait") && !o.take("launch_dependents") {
+		return instr{}, b.errorf("%s is not modelled", b.s.name)
+	}
+	return instr{kind: instrRow, row: func(_, _, _, _ *row) {}}, b.count(0, 0)
+}
+
 // decodeTable decodes brx.idx i, table.
 func decodeTable(b *builder, o *opcode) (instr, error) {
 	in := instr{kind: instrTable}

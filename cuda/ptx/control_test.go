@@ -58,6 +58,25 @@ add.u32 %r3, %r3, %r4; st.global.u32 [%d1], %r3; ret; }`
 	}
 }
 
+// TestDependence: griddepcontrol changes nothing, as launches do not overlap, and
+// orders nothing between threads.
+func TestDependence(t *testing.T) {
+	const body = "mov.u32 %r1, %tid.x; ld.param.u64 %d1, [out]; griddepcontrol.launch_dependents; mad.wide.u32 %d2, %r1, 4, %d1;\n"
+	r := newRig(t)
+	out := r.put([]uint32{5, 7})
+	text := body + "ld.global.u32 %r2, [%d2]; @%p0 griddepcontrol.wait; griddepcontrol.wait; add.u32 %r2, %r2, 1; st.global.u32 [%d2], %r2;"
+	r.mustRun(entry(t, parse(t, kernel(".param .u64 out", text)), "k"), 1, 2, out)
+	got := make([]uint32, 2)
+	if r.get(out, got); got[0] != 6 || got[1] != 8 {
+		t.Errorf("got %d, want 6 and 8", got)
+	}
+	text = body + "st.global.u32 [%d2], %r1; griddepcontrol.wait; ld.global.u32 %r2, [%d1];"
+	err := r.run(entry(t, parse(t, kernel(".param .u64 out", text)), "k"), 1, 64, r.alloc(4*64))
+	if err == nil {
+		t.Error("threads of two warps are ordered by griddepcontrol")
+	}
+}
+
 // TestSpinning: threads that wait for others of their warp or block in a loop
 // do not keep those from running.
 func TestSpinning(t *testing.T) {

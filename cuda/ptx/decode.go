@@ -38,7 +38,7 @@ var decoders = map[string]decodeFunc{
 	// control.go
 	"bra": decodeBranch, "brx": decodeTable, "exit": decodeExit, "ret": decodeExit,
 	"trap": decodeTrap, "brkpt": decodeTrap, "bar": decodeBar, "barrier": decodeBar,
-	"nanosleep": decodeNothing, "pmevent": decodeNothing,
+	"nanosleep": decodeNothing, "pmevent": decodeNothing, "griddepcontrol": decodeDependence,
 
 	// lanes.go
 	"shfl": decodeShuffle, "vote": decodeVote, "match": decodeMatch, "redux": decodeRedux,

@@ -105,8 +105,9 @@
 // Instructions of sm_90 for tensor memory and clusters (wgmma, cp.async.bulk,
 // mbarrier, mapa, barrier.cluster), FP8 and integer matrices, textures,
 // surfaces, video instructions, mul24, set to f16, vectors of 256 bits, indirect
-// and recursive calls, cooperative launches, fns, and griddepcontrol, since launches
-// here do not overlap: all are errors at Parse, by their names. vprintf and
+// and recursive calls, cooperative launches and fns: all are errors at Parse, by
+// their names. Launches do not overlap, so that griddepcontrol has nothing to wait for,
+// as with launches that are not said to depend on each other. vprintf and
 // __assertfail end the kernel with Trap. Registers are as many as a kernel wants:
 // whether a block fits a multiprocessor, and what spills, only ptxas knows.
 // Caches, prefetches and time have no effect; %clock counts the warp's
