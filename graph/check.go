@@ -54,13 +54,14 @@ func Check(g *Graph) error {
 	}
 	defined := map[*Value]bool{}
 	uses := map[*Value]int{}
+	var inferred memo // its own: what Add remembers may be what Check is to find
 	for _, n := range g.Nodes {
 		for i, v := range n.Args {
 			if uses[v]++; !defined[v] {
 				fail(n.Name(), "%s: operand %d (%s) is used before it is defined", n.Op.Name, i, v.Name)
 			}
 		}
-		if err := checkNode(g, n); err != nil {
+		if err := checkNode(g, n, &inferred); err != nil {
 			fail(n.Name(), "%s: %w", n.Op.Name, err)
 		}
 		for _, v := range n.Results {
@@ -87,7 +88,7 @@ func Check(g *Graph) error {
 	return errors.Join(errs...)
 }
 
-func checkNode(g *Graph, n *Node) error {
+func checkNode(g *Graph, n *Node, inferred *memo) error {
 	if c := n.Op.Class; (c == Collective || c == Relayout) && !stages[g.Stage].layouts {
 		return fmt.Errorf("not legal at stage %s, where values do not lie over ranks yet", g.Stage)
 	}
@@ -110,7 +111,7 @@ func checkNode(g *Graph, n *Node) error {
 			return fmt.Errorf("operand %d (%s) is quantized, which only a collective may take", i, v.Name)
 		}
 	}
-	types, err := infer(n, g.Ranks)
+	types, err := inferred.infer(n, g.Ranks)
 	if err != nil {
 		return err
 	}

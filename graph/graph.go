@@ -14,7 +14,8 @@ type Graph struct {
 	Nodes   []*Node
 	Outputs []Output
 
-	values map[string]*Value
+	values   map[string]*Value
+	inferred memo // by Add
 }
 
 // Node is one use of an operation.
@@ -90,7 +91,7 @@ func (g *Graph) Add(op string, attrs Attrs, names []string, args ...*Value) (*No
 		return nil, err
 	}
 	n := &Node{Op: row, Args: args, Attrs: complete}
-	types, err := infer(n, g.Ranks)
+	types, err := g.inferred.infer(n, g.Ranks)
 	if err != nil {
 		return nil, err
 	}
