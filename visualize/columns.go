@@ -1,6 +1,8 @@
 package visualize
 
 import (
+	"slices"
+
 	"github.com/emicklei/dot"
 )
 
@@ -22,30 +24,30 @@ func (f *frame) link(from, to dot.Node) {
 	f.level[to.ID()] = max(f.level[to.ID()], f.level[from.ID()]+1)
 }
 
-// ends are the nodes that nothing leads to, and one that is farthest from them.
-func (f *frame) ends() (roots []dot.Node, deepest dot.Node) {
-	deepest = f.nodes[0]
+// at lists the nodes of a level.
+func (f *frame) at(level int) []dot.Node {
+	var out []dot.Node
 	for _, n := range f.nodes {
-		if f.level[n.ID()] == 0 {
-			roots = append(roots, n)
-		}
-		if f.level[n.ID()] > f.level[deepest.ID()] {
-			deepest = n
+		if f.level[n.ID()] == level {
+			out = append(out, n)
 		}
 	}
-	return roots, deepest
+	return out
 }
 
 // depth is how many nodes are below each other.
 func (f *frame) depth() int {
-	_, deepest := f.ends()
-	return f.level[deepest.ID()] + 1
+	most := 0
+	for _, n := range f.nodes {
+		most = max(most, f.level[n.ID()]+1)
+	}
+	return most
 }
 
 // widest is how many nodes are beside each other, but for those that nothing leads to.
 func (f *frame) widest() int {
-	count := map[int]int{}
 	most := 1
+	count := map[int]int{}
 	for _, n := range f.nodes {
 		if l := f.level[n.ID()]; l > 0 {
 			count[l]++
@@ -61,6 +63,7 @@ const widthMax, depthMax = 12, 38
 
 // stack puts frames below others: Graphviz would put all side by side.
 func (p *picture) stack() {
+	p.frames = slices.DeleteFunc(p.frames, func(f *frame) bool { return len(f.nodes) == 0 })
 	deepest := 0
 	for _, f := range p.frames {
 		deepest = max(deepest, f.depth())
@@ -73,10 +76,8 @@ func (p *picture) stack() {
 	}
 	for _, c := range columns {
 		for i, f := range c[1:] {
-			_, above := c[i].ends()
-			roots, _ := f.ends()
-			for _, n := range roots {
-				p.dot.Edge(above, n).Attr("style", "invis").Attr("weight", "30")
+			for _, n := range f.at(0) {
+				p.dot.Edge(c[i].at(c[i].depth() - 1)[0], n).Attr("style", "invis").Attr("weight", "30")
 			}
 		}
 	}

@@ -58,8 +58,11 @@ func Dot(g *graph.Graph, o Options) string {
 	}
 	switch {
 	case o.Block != "":
-		alone := kind{blocks: []string{o.Block}}
-		d.kind(&alone, plain(o.Block), graphBlocks(g))
+		blocks := graphBlocks(g)
+		if blocks[o.Block] == nil {
+			blocks[o.Block] = &block{} // only parameters and states
+		}
+		d.kind(&kind{blocks: []string{o.Block}}, plain(o.Block), blocks)
 	case o.Unfolded:
 		d.unfolded()
 	default:

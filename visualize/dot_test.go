@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // blocks is a graph of a block per letter: s with a silu, r with a relu, p with a
@@ -108,6 +109,27 @@ func TestParts(t *testing.T) {
 	text := Dot(g, Options{Detail: Blocks})
 	if n := strings.Count(text, "<b>mixer</b>"); n != 2 {
 		t.Errorf("mixer is %d boxes, want 2: n lies between, in\n%s", n, text)
+	}
+}
+
+// Little is enough: no operation, a block without any.
+func TestLittle(t *testing.T) {
+	b := graph.New("g")
+	x := b.Input("x", graph.TypeOf(graph.F32, graph.Size(4)))
+	b.In("layers", 0).Param("w", graph.TypeOf(graph.F32, graph.Size(4)), nil)
+	b.Output("out", x)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []Detail{Ops, Blocks, Model} {
+		for _, o := range []Options{{Detail: d}, {Detail: d, Unfolded: true}} {
+			if text := Dot(g, o); strings.Count(text, "->") != 1 || !strings.Contains(text, "output out") {
+				t.Errorf("%+v: no arrow from x to out in\n%s", o, text)
+			}
+		}
+		Dot(g, Options{Detail: d, Block: "layers.0"})
+		Schedule(&lowering.Schedule{Name: "nothing"}, Options{Detail: d})
 	}
 }
 

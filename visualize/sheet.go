@@ -224,7 +224,11 @@ func (s *sheet) edges() {
 		}
 	}
 	for _, o := range s.g.Outputs {
-		if from, ok := s.in[o.Value]; ok {
+		from, ok := s.in[o.Value]
+		if !ok && s.kind == nil && o.Value.Def.Op.Name == "input" {
+			from, ok = s.outside(o.Value, o.Value.Def), true
+		}
+		if ok {
 			s.arrow(from, s.frameless(s.at, plain("output "+o.Name)), o.Value)
 		}
 	}
