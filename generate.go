@@ -8,6 +8,8 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/sampling"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
 )
 
 // Generate says how to continue a prompt. The zero value is greedy, for 200
@@ -85,7 +87,7 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 		return nil, fmt.Errorf("MaxTokens is %d; it must be at least 1", o.MaxTokens)
 	}
 	sampler, err := sampling.New(sampling.Config{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP,
-		RepetitionPenalty: o.RepetitionPenalty, Seed: o.Seed})
+		RepetitionPenalty: o.RepetitionPenalty, Seed: o.Seed}, m.Vocab())
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +123,9 @@ type generator struct {
 // run adds ids to the generation until there is a reason to end.
 func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	o, out := g.o, g.out
+	if err := g.s.check(prompt); err != nil {
+		return "", err
+	}
 	if o.OnPrompt != nil && len(prompt) > prefillChunk {
 		o.OnPrompt(0, len(prompt))
 	}
@@ -155,13 +160,14 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 // next feeds tokens and chooses the one after them: on the device, where it can
 // and no penalty looks at what was chosen before, so that logits need not travel.
 func (g *generator) next(ctx context.Context, tokens []int) (int, error) {
-	if o := g.o; g.s.m.engine.Chooses() && (o.RepetitionPenalty == 0 || o.RepetitionPenalty == 1) {
-		c := exec.Choice{Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, Uniform: g.sampler.Uniform()}
+	how := g.sampler.Choice()
+	if g.s.m.engine.Chooses() && (how.Penalty == 0 || how.Penalty == 1) {
+		c := exec.Choice{Temperature: how.Temperature, TopP: how.TopP, TopK: how.TopK, Uniform: how.Uniform}
 		return g.s.choose(ctx, c, tokens)
 	}
 	logits, err := g.s.Step(ctx, tokens...)
 	if err != nil {
 		return 0, err
 	}
-	return g.sampler.Next(logits)
+	return kernels.Token(cpu.Choose(logits, how, g.sampler.Seen()))
 }

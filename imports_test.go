@@ -43,6 +43,8 @@ var mayImport = map[string][]string{
 	"internal":              {"internal/files"},
 	"internal/goldens":      {},
 	"internal/graphgen":     {"graph"},
+	"internal/choices":      {"graph", "kernels"},
+	"internal/sampling":     {"graph", "kernels"},
 	"interop":               {"*"},
 	"examples":              {"*"},
 	"cmd":                   {"*"},

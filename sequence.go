@@ -90,16 +90,24 @@ func (s *Sequence) choose(ctx context.Context, c exec.Choice, tokens []int) (int
 	return s.chosen, err
 }
 
-// feed feeds tokens, some at a time.
-func (s *Sequence) feed(ctx context.Context, tokens []int) error {
+// check looks at tokens before they are fed: a bad one must not leave half a prompt
+// behind.
+func (s *Sequence) check(tokens []int) error {
 	if len(tokens) == 0 {
 		return fmt.Errorf("no tokens: an empty prompt has no next token")
 	}
-	// Look at all ids first: a bad one must not leave half a prompt behind.
 	for i, id := range tokens {
 		if id < 0 || id >= s.m.Vocab() {
 			return fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, s.m.Name, s.m.Vocab()-1)
 		}
+	}
+	return nil
+}
+
+// feed feeds tokens, some at a time.
+func (s *Sequence) feed(ctx context.Context, tokens []int) error {
+	if err := s.check(tokens); err != nil {
+		return err
 	}
 	q := &s.batch.Sequences[0]
 	for all := len(tokens); len(tokens) > 0; {

@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/choices"
 	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
@@ -77,7 +78,11 @@ func checkOp(t *rapid.T, op *graph.Op) {
 		c.fill(&b)
 		step(t, fast, &b)
 		step(t, plain, &b)
-		same(t, "result", output(t, fast), output(t, plain), 1e-5)
+		share := 1e-5
+		if c.op.Gives == graph.I32 {
+			share = 0
+		}
+		same(t, "result", output(t, fast), output(t, plain), share)
 		c.checkAlone(t, alone, &b, output(t, fast))
 		for _, n := range c.graph.Leaves("state") {
 			for slot := range slots {
@@ -110,10 +115,16 @@ func (c *opCase) checkAlone(t *rapid.T, e *stepper, b *exec.Batch, all []float32
 		one := exec.Batch{Sequences: b.Sequences[i : i+1], Inputs: map[string]graph.Array{}}
 		for name, a := range b.Inputs {
 			one.Inputs[name] = a
-			if v, _ := c.graph.Value(name); v.Type.Dims[0].Sym == graph.Tokens {
-				line := len(a.Data) / a.Shape[0]
-				a.Shape = append([]int{q.Len}, a.Shape[1:]...)
-				a.Data = a.Data[token*line : (token+q.Len)*line]
+			first, n := token, q.Len
+			v, _ := c.graph.Value(name)
+			switch v.Type.Dims[0].Sym {
+			case graph.Rows:
+				first, n = row, len(q.Rows)
+				fallthrough
+			case graph.Tokens:
+				line := len(a.Data) / max(1, a.Shape[0])
+				a.Shape = append([]int{n}, a.Shape[1:]...)
+				a.Data = a.Data[first*line : (first+n)*line]
 				one.Inputs[name] = a
 			}
 		}
@@ -164,6 +175,10 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 		}
 		return n
 	}
+	if op.Name == "choose" {
+		letters['b'] = graph.SeenWords(size('v'))
+		letters['c'] = graph.ChoiceType().Dims[1].Len()
+	}
 	left, _, _ := strings.Cut(op.Rule.String(), "->")
 	b := graph.New("op")
 	packed := map[byte]graph.Dim{}
@@ -171,6 +186,9 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 	for i, list := range strings.Split(strings.ReplaceAll(left, "*", "t d"), ",") {
 		dims := drawDims(list, size)
 		c.pack(t, list, dims, packed)
+		if op.Name == "choose" && i == 1 {
+			dims = graph.ChoiceType().Dims
+		}
 		kind := op.Operands[i]
 		d := map[byte]graph.DType{'a': graph.F32, 'f': graph.F32, 'i': graph.I32}[kind]
 		if kind == 'w' {
@@ -275,7 +293,7 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 		return b.Input("seg", typ)
 	case typ.DType == graph.I32 && typ.Dims[0].Sym == graph.Seqs:
 		return b.Input("past", typ)
-	case typ.Dims[0].Sym == graph.Rows:
+	case typ.Dims[0].Sym == graph.Rows && len(typ.Dims) == 1:
 		return b.Input("rows", typ)
 	case typ.Dims[0].Sym == 0:
 		shape := make([]int, len(typ.Dims))
@@ -291,7 +309,7 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 	}
 	c.inputs = append(c.inputs, name)
 	last := len(typ.Dims) - 1
-	if last < 1 || len(typ.Dims[last].Fields) != 1 || c.field == nil || !c.field() {
+	if last < 1 || len(typ.Dims[last].Fields) != 1 || !typ.DType.Float() || c.field == nil || !c.field() {
 		return b.Input(name, typ)
 	}
 	f := typ.Dims[last].Fields[0]
@@ -304,8 +322,19 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 // of squares are positive.
 func (c *opCase) values(n, operand int) []float32 {
 	out := make([]float32, n)
+	if c.op.Name == "choose" && operand == 1 {
+		for row := range slices.Chunk(out, graph.ChoiceType().Dims[1].Len()) {
+			how := choices.DrawChoice(c.rng)
+			how.Uniform = c.rng.Float64() // away from the ends, where rounding decides
+			how.Put(row)
+		}
+		return out
+	}
 	for i := range out {
 		out[i] = float32(c.rng.NormFloat64())
+		if c.op.Name == "choose" {
+			out[i] = choices.DrawLogit(c.rng)
+		}
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
 			out[i] = float32(math.Abs(float64(out[i]))) / 4
 		}
@@ -325,14 +354,18 @@ func (c *opCase) values(n, operand int) []float32 {
 // fill gives the batch its inputs.
 func (c *opCase) fill(b *exec.Batch) {
 	var err error
-	tokens := 0
+	tokens, rows := 0, 0
 	for _, q := range b.Sequences {
 		tokens += q.Len
+		rows += len(q.Rows)
 	}
 	b.Inputs = map[string]graph.Array{}
 	for _, name := range c.inputs {
 		v, _ := c.graph.Value(name)
 		shape := []int{tokens}
+		if v.Type.Dims[0].Sym == graph.Rows {
+			shape[0] = rows
+		}
 		for _, d := range v.Type.Dims[1:] {
 			shape = append(shape, d.Len())
 		}
@@ -340,7 +373,7 @@ func (c *opCase) fill(b *exec.Batch) {
 		fmt.Sscanf(name, "x%d", &operand)
 		a := graph.ArrayOf(c.values(graph.Array{Shape: shape}.Elems(), operand), shape...)
 		if v.Type.DType == graph.I32 {
-			a = c.ids(shape)
+			a = c.integers(shape)
 		} else if a, err = a.Convert(v.Type.DType); err != nil {
 			panic(err)
 		}
@@ -348,9 +381,16 @@ func (c *opCase) fill(b *exec.Batch) {
 	}
 }
 
-// ids are rows of the table, which is operand 1.
-func (c *opCase) ids(shape []int) graph.Array {
-	a := graph.Array{DType: graph.I32, Shape: shape, Data: make([]byte, 4*shape[0])}
+// integers are rows of the table, which is operand 1; of choose, the bits of tokens.
+func (c *opCase) integers(shape []int) graph.Array {
+	a := graph.Array{DType: graph.I32, Shape: shape}
+	a.Data = make([]byte, 4*a.Elems())
+	if c.op.Name == "choose" {
+		for i := range a.Data {
+			a.Data[i] = byte(c.rng.Uint32())
+		}
+		return a
+	}
 	for i := range shape[0] {
 		a.Data[4*i] = byte(c.rng.IntN(c.params["x1"].Shape[0]))
 	}
@@ -391,7 +431,9 @@ func output(t *rapid.T, e *stepper) []float32 {
 	for i := range out.Rows() {
 		for _, r := range results {
 			row := make([]float32, r.Cols)
-			r.Read(row, i*r.Stride)
+			if r.Read(row, i*r.Stride); r.DType == graph.I32 {
+				row[0] = float32(r.I32[i])
+			}
 			all = append(all, row...)
 		}
 	}

@@ -111,6 +111,17 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"add_scaled per head, cut inside", "y f32[t 20] shard(1: split); x f32[t 20] shard(1: split); d f32[10] shard(0: split)", "add_scaled y x d",
 		"error: operand 0 is f32[t 20] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 2 of (h p!)"},
 
+	{"choose", chooseLeaves("40", "2"), "choose x choice s", "i32[o]"},
+	{"choose of logits in fields", chooseLeaves("a:20|b:20", "2"), "choose x choice s", "i32[o]"},
+	{"choose, logits split", strings.Replace(chooseLeaves("40", "2"), "40]", "40] shard(1: split)", 1), "choose x choice s", "error: operand 0 is split on v!, which this operation may not cut"},
+	{"choose of a partial sum", strings.Replace(chooseLeaves("40", "2"), "40]", "40] partial", 1), "choose x choice s", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"choose, a bit per token", chooseLeaves("32", "1"), "choose x choice s", "i32[o]"},
+	{"choose, one bit too few", chooseLeaves("33", "1"), "choose x choice s", "error: operand 2 must have a bit per token: 2 words for a vocabulary of 33, found 1"},
+	{"choose, other columns", "x f32[o 40]; c f32[o 6]; s i32[o 2]", "choose x c s",
+		"error: operand 1 must say how a token is chosen, f32[o temperature:1|top_k:1|top_p:1|penalty:1|uniform:1|uniform_rest:1], found f32[o 6]"},
+	{"choose, rows of something else", "x f32[t 40]; " + strings.SplitN(chooseLeaves("40", "2"), "; ", 2)[1], "choose x choice s", "error: o is o in operand 1 and t before"},
+	{"choose, logits rounded", "x bf16[o 40]; " + strings.SplitN(chooseLeaves("40", "2"), "; ", 2)[1], "choose x choice s", "error: operand 0 is bf16; it must be f32"},
+
 	{"field, split", "x f32[t a:6|b:3] shard(1: a=split b=whole)", "field x {name=a}", "f32[t 6] shard(1: split)"},
 	{"field, whole", "x f32[t a:6|b:3] shard(1: a=split b=whole)", "field x {name=b}", "f32[t 3]"},
 	{"field of a partial sum", "p f32[t a:6|b:3] partial", "field p {name=b}", "f32[t 3] partial"},
@@ -145,6 +156,11 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 func ssd(groups string) string {
 	return strings.ReplaceAll("x f32[t 24/4] shard(1: split); d f32[t 6] shard(1: split); A f32[6] shard(0: split); "+
 		"B f32[t 6/3] shard(1: G); C f32[t 6/3] shard(1: G); $h f32[s 6 4 3] shard(1: split)", "G", groups)
+}
+
+// chooseLeaves are logits of a vocabulary, and bits in so many words.
+func chooseLeaves(vocab, words string) string {
+	return "x f32[o " + vocab + "]; choice " + ChoiceType().String() + "; s i32[o " + words + "]"
 }
 
 func TestDerive(t *testing.T) {

@@ -119,12 +119,15 @@ func (n *Node) activation() DType {
 	return F32
 }
 
-// resultDType: a new state is as the old one, everything else as the activations.
+// resultDType: a new state is as the old one, everything else as the row says.
 func (n *Node) resultDType(i int) DType {
 	for _, p := range n.Op.States {
 		if p.Result == i {
 			return n.Args[p.Operand].Type.DType
 		}
+	}
+	if n.Op.Gives != NoDType {
+		return n.Op.Gives
 	}
 	return n.activation()
 }

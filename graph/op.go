@@ -20,6 +20,9 @@ type Op struct {
 	Linear [][]int
 	// States pairs operands that are state with the results that replace them.
 	States []StatePair
+	// Gives is the format of the results where it is not that of the activations;
+	// NoDType: it is.
+	Gives DType
 	// Statistic says that results are numbers about rows, such as sums of squares:
 	// small, of any magnitude, and travelling between ranks in f32 always.
 	Statistic bool

@@ -2,7 +2,7 @@ package graph
 
 // The operations. Letters: t tokens, d c k n widths, v vocabulary, h heads,
 // p head size, g groups, s sequences, f the columns of %seg, l cached tokens,
-// e experts, i hidden units.
+// e experts, i hidden units, b words of bits.
 //
 // Operations that look across time read the batch's segments, an i32[s 3] of
 // (first token, number of tokens, state slot) per sequence, so that prefill,
@@ -94,6 +94,11 @@ var table = []*Op{
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
 		Attrs: []Attr{{"act", StringAttr, "silu", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},
+
+	// Tokens. Steps and their order are those of Hugging Face's generate: repetition
+	// penalty, temperature, top-k, top-p, draw.
+	{Name: "choose", Doc: "a token of each row of logits, drawn as choice says, with the penalty on the tokens seen; below 0 where there is none: logits choice seen", Class: Compute,
+		Rule: rule("o! v!, o! c!, o! b! -> o!"), Operands: "ffi", Gives: I32, Work: []string{"8 o v"}, check: checkChoose},
 
 	// Fused: what the pass fuse makes of neighbours. Each gives the bits of the
 	// operations that it stands for, and may be partial where they may.

@@ -88,6 +88,13 @@ func (b *Builder) Experts(name, act string, x, weights, gate, up, down *Value, t
 	return b.one(name, "experts", Attrs{"act": act, "top": top}, x, weights, gate, up, down)
 }
 
+// Choose is a token for each row of logits[o v], drawn as choice[o …] says
+// ([ChoiceType]), with the repetition penalty on the tokens of seen[o words]
+// ([SeenType]): i32[o], below 0 where there is none ([BrokenLogits]).
+func (b *Builder) Choose(name string, logits, choice, seen *Value) *Value {
+	return b.one(name, "choose", nil, logits, choice, seen)
+}
+
 // Map applies a function of one element: silu, gelu, gelu_tanh, relu, softplus
 // or neg_exp.
 func (b *Builder) Map(name, function string, x *Value) *Value {

@@ -25,6 +25,9 @@ var (
 	wanted   = []int32{1, 2} // the last token of each
 )
 
+// chosen is how the tokens of the batch are chosen.
+var chosen = []kernels.Choice{{Temperature: 0.7, TopK: 5, Uniform: 0.3, Penalty: 1.3}, {Temperature: 1.5, TopP: 0.8, Uniform: 0.6}}
+
 // role is what an input of integers is for.
 type role uint8
 
@@ -34,6 +37,7 @@ const (
 	rowsRole
 	segmentsRole
 	pastRole
+	seenRole
 	unclearRole // several
 )
 
@@ -47,6 +51,7 @@ var integers = map[string]map[int]role{
 	"ssd_scan":       {6: segmentsRole},
 	"rotary":         {1: segmentsRole, 2: pastRole},
 	"attention":      {5: segmentsRole, 6: pastRole},
+	"choose":         {2: seenRole},
 }
 
 // sums lists operands that are sums of squares, which have no sign.
@@ -59,12 +64,16 @@ type batch struct {
 	roles    map[*graph.Value]role
 	limit    map[*graph.Value]int // of ids
 	positive map[*graph.Value]bool
+	choice   map[*graph.Value]bool // says how tokens are chosen
 }
 
 // newBatch looks at how the source uses its values.
 func newBatch(seed uint64, source *graph.Graph) *batch {
-	b := &batch{seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}}
+	b := &batch{seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}, map[*graph.Value]bool{}}
 	for _, n := range source.Nodes {
+		if n.Op.Name == "choose" {
+			b.choice[n.Args[1]] = true
+		}
 		if i, ok := sums[n.Op.Name]; ok && i < len(n.Args) {
 			b.positive[n.Args[i]] = true
 		}
@@ -98,10 +107,10 @@ func isState(v *graph.Value) bool {
 }
 
 // describe is what a rank holds of a value in this batch if it is of type t,
-// without its memory. What is computed is in float64.
+// without its memory. What is computed is in float64, integers too.
 func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(t, ranks, rank)
-	if x.DType.Float() {
+	if x.DType.Float() || v.Def.Op.Class != graph.Leaf {
 		x.DType = graph.F64
 	}
 	state := isState(v)
@@ -148,10 +157,25 @@ func (b *batch) contents(v *graph.Value) (kernels.Tensor, error) {
 		return x, skip(fmt.Sprintf("%s is %s; there are random floats only", v.Name, v.Type))
 	}
 	allocate(&x, v.Type)
+	if b.choice[v] {
+		return choices(x)
+	}
 	random := newStream(b.seed, "value "+v.Name)
 	for i := range x.F64 {
 		if x.F64[i] = random.value(i); b.positive[v] {
 			x.F64[i] = math.Abs(x.F64[i])
+		}
+	}
+	return x, nil
+}
+
+// choices says how the rows' tokens are chosen.
+func choices(x kernels.Tensor) (kernels.Tensor, error) {
+	row := make([]float32, x.Cols)
+	for i := range x.Rows() {
+		chosen[i%len(chosen)].Put(row)
+		for j, v := range row {
+			x.F64[i*x.Stride+j] = float64(v)
 		}
 	}
 	return x, nil
@@ -168,6 +192,11 @@ func (b *batch) integers(v *graph.Value, x kernels.Tensor) (kernels.Tensor, erro
 		for i := range x.I32 {
 			lo, hi := i*b.limit[v]/n, (i+1)*b.limit[v]/n
 			x.I32[i] = int32(lo + int(random.bits(i)%uint64(max(1, hi-lo))))
+		}
+	case b.roles[v] == seenRole: // any bits
+		random := newStream(b.seed, "value "+v.Name)
+		for i := range x.I32 {
+			x.I32[i] = int32(random.bits(i))
 		}
 	case from == nil || len(from) != n:
 		return x, skip(fmt.Sprintf("%s is %s, and what it is used for does not say which numbers may be in it", v.Name, v.Type))

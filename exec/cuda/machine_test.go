@@ -19,6 +19,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/sampling"
+	host "github.com/krait-ml/krait/kernels"
+	hostkernels "github.com/krait-ml/krait/kernels/cpu"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
@@ -536,27 +538,25 @@ func TestChoose(t *testing.T) {
 			}
 		}
 	}
-	config := sampling.Config{Temperature: 0.9, TopK: 12, TopP: 0.95, Seed: 4}
-	host, err := sampling.New(config)
+	sampler, err := sampling.New(sampling.Config{Temperature: 0.9, TopK: 12, TopP: 0.95, Seed: 4}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	uniform, _ := sampling.New(config)
 	next := [2]int{5, 6}
 	for i := range 6 {
 		b := func() *exec.Batch {
 			return &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}}}
 		}
 		logits := step(t, cpu, b().Sequences)
-		want := [2]int{}
-		if want[0], err = greedy.Next(logits[:len(logits)/2]); err == nil {
-			want[1], err = host.Next(logits[len(logits)/2:])
+		want, how := [2]int{}, sampler.Choice()
+		if want[0], err = host.Token(hostkernels.Choose(logits[:len(logits)/2], host.Choice{}, nil)); err == nil {
+			want[1], err = host.Token(hostkernels.Choose(logits[len(logits)/2:], how, nil))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		on := b()
-		on.Choose = []exec.Choice{{}, {Temperature: config.Temperature, TopK: config.TopK, TopP: config.TopP, Uniform: uniform.Uniform()}}
+		on.Choose = []exec.Choice{{}, {Temperature: how.Temperature, TopK: how.TopK, TopP: how.TopP, Uniform: how.Uniform}}
 		results, err := e.Step(context.Background(), on)
 		if err != nil {
 			t.Fatal(err)
@@ -582,8 +582,6 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
-
-var greedy, _ = sampling.New(sampling.Config{})
 
 // ending is a context that is cancelled after some looks at it.
 type ending struct {

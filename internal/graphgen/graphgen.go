@@ -178,6 +178,9 @@ func (d *drawer) op(name string) {
 		return
 	case "select_rows":
 		return // of outputs only: what is made of rows does not meet tokens again
+	case "choose":
+		d.choose()
+		return
 	}
 	s := d.shapes(row)
 	args := make([]*graph.Value, len(row.Operands))
@@ -212,6 +215,16 @@ func (d *drawer) concat() {
 	x, y := plain[d.IntN(len(plain))], plain[d.IntN(len(plain))]
 	if v := d.add("concat", graph.Attrs{"names": "p|q"}, x, y); v != nil {
 		d.values = append(d.values, v)
+	}
+}
+
+// choose makes an output of tokens, of rows of a value.
+func (d *drawer) choose() {
+	logits := d.add("select_rows", nil, d.pick(), d.input("rows", graph.TypeOf(graph.I32, graph.Symbol(graph.Rows))))
+	seen := d.leaf("input", d.name("seen"), graph.SeenType(logits.Type.Dims[1].Len()))
+	tokens := d.add("choose", nil, logits, d.input("choice", graph.ChoiceType()), seen)
+	if err := d.g.AddOutput(tokens.Name, tokens); err != nil {
+		panic("BUG: " + err.Error())
 	}
 }
 

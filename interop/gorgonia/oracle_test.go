@@ -69,6 +69,8 @@ var oracles = map[string]struct {
 	"router":    {run: router},
 	"experts":   {run: experts},
 
+	"choose": {why: "Gorgonia draws nothing, and selects nothing by its order"},
+
 	"quantize":   {why: narrow},
 	"dequantize": {why: narrow},
 }

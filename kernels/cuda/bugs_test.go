@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/choices"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -21,7 +22,10 @@ func TestBugs(t *testing.T) {
 		op   string
 		call func(d *draw) kernels.Call
 	}{
-		{"reduction_barrier", ptx.SharedRace, "", nil},
+		{"reduction_barrier", ptx.SharedRace, "choose", func(d *draw) kernels.Call {
+			x := d.packed(graph.F32, 1, 100)
+			return choices.Call(choices.Case{Logits: x.F32, Choice: kernels.Choice{Temperature: 1, TopK: 5, TopP: 0.9}})
+		}},
 		{"scan_barrier", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
 		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
 		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
@@ -41,19 +45,10 @@ func TestBugs(t *testing.T) {
 			}
 			dev := newInterpreter(t)
 			d := &draw{rng: newRand(1), past: make([]int, slots)}
-			var launches []Launch
-			if c.op == "" {
-				x, choice := d.packed(graph.F32, 1, 100), dev.alloc(ChoiceBytes)
-				if err := dev.mem.Write(choice, Choice{Temperature: 1, TopK: 5, TopP: 0.9}.Append(nil)); err != nil {
-					t.Fatal(err)
-				}
-				launches = Sample(dev.alloc(4), dev.upload(&x, 0), choice)
-			} else {
-				on := c.call(d)
-				launches, err = Kernels[c.op].Launches(dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 0 }))
-				if err != nil {
-					t.Fatal(err)
-				}
+			on := c.call(d)
+			launches, err := Kernels[c.op].Launches(dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 0 }))
+			if err != nil {
+				t.Fatal(err)
 			}
 			l := launches[0]
 			e, ok := m.Entry(l.Function)

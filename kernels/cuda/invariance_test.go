@@ -11,17 +11,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// perToken says which operands have a row per token, and which a row per sequence.
+// perToken says which operands have a row per token or wanted row, and which a row per sequence.
 func perToken(op *graph.Op) (token, sequence func(i int) bool) {
 	if op.Rule == nil { // concat, quantize
 		return func(int) bool { return true }, func(int) bool { return false }
 	}
 	left, _, _ := strings.Cut(strings.ReplaceAll(op.Rule.String(), "*", "t d"), "->")
 	lists := strings.Split(left, ",")
-	begins := func(letter string) func(int) bool {
-		return func(i int) bool { return strings.HasPrefix(strings.TrimSpace(lists[i]), letter) && !isState(op, i) }
+	begins := func(letters string) func(int) bool {
+		return func(i int) bool {
+			return strings.ContainsAny(strings.TrimSpace(lists[i])[:1], letters) && !isState(op, i)
+		}
 	}
-	return begins("t"), begins("s")
+	return begins("to"), begins("s")
 }
 
 // rowsOf is rows lo to hi of a tensor.

@@ -20,7 +20,7 @@ var launched = struct {
 
 // slow are the operations whose cases cost most in the interpreter, and how often
 // 20 of them are drawn: often enough that each kernel is run.
-var slow = map[string]int{"attention": 2, "experts": 1, "ssd_scan": 2}
+var slow = map[string]int{"attention": 2, "choose": 2, "experts": 1, "ssd_scan": 2}
 
 // check draws cases of an operation, 100 but for those that are slow.
 func check(t *testing.T, op string, test func(*rapid.T)) {

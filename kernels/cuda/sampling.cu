@@ -1,9 +1,12 @@
 // Choosing tokens from logits: the highest, or at random from those that top-k
 // and top-p keep. A row is a block of 1024 threads. Instead of a token the result
-// is broken_logits where a logit is NaN or +Inf, and no_token where all are -Inf.
+// is broken_logits where a logit is NaN or +Inf, no_token where all are -Inf, and
+// bad_choice where the row of choices is not what its columns may be.
 #include "krait.h"
 
-const int broken_logits = -1, no_token = -2;
+const int broken_logits = -1, no_token = -2, bad_choice = -3;
+
+const float infinity = __builtin_inff(), largest = 3.4028234e38f;
 
 struct Best {
 	float score;
@@ -18,16 +21,33 @@ DEVICE Best warp_best(Best b) {
 	return b;
 }
 
-// The first of the highest logits, on all threads; its id may be one of the above.
-DEVICE Best argmax(const float *x, int n) {
+// The scores of a row: its logits, with the penalty on the tokens whose bit is set.
+// They stay finite, so that an extreme penalty neither excludes a token nor breaks
+// the logits.
+struct Scores {
+	const float *logits;
+	const int *seen;
+	float penalty; // 0: none
+};
+
+DEVICE float score(const Scores &of, int i) {
+	float x = of.logits[i];
+	if (of.penalty == 0 || !(of.seen[i >> 5] >> (i & 31) & 1) || x < -largest)
+		return x;
+	x = x > 0 ? x / of.penalty : x * of.penalty;
+	return x > largest ? largest : x < -largest ? -largest : x;
+}
+
+// The first of the highest scores, on all threads; its id may be one of the above.
+DEVICE Best argmax(Scores x, int n) {
 	SHARED static Best bests[32];
-	const float inf = __builtin_inff();
-	Best best = {-inf, no_token};
+	Best best = {-infinity, no_token};
 	for (int i = thread(); i < n; i += 1024) {
-		if (!(x[i] < inf))
-			best = Best{inf, broken_logits};
-		else if (x[i] > best.score)
-			best = Best{x[i], i};
+		float s = score(x, i);
+		if (!(x.logits[i] < infinity))
+			best = Best{infinity, broken_logits};
+		else if (s > best.score)
+			best = Best{s, i};
 	}
 	best = warp_best(best);
 	if (lane() == 0)
@@ -36,18 +56,17 @@ DEVICE Best argmax(const float *x, int n) {
 	return warp_best(bests[lane()]);
 }
 
-KERNEL THREADS(1024) argmax(int *__restrict__ ids, const float *__restrict__ x, i64 xs, int n) {
-	Best best = argmax(x + block_x() * xs, n);
-	if (thread() == 0)
-		ids[block_x()] = best.id;
-}
-
-// How a row's token is chosen: see sampling.Config. uniform is a random number of
-// [0, 1).
+// How a row's token is chosen: see kernels.Choice, and for the columns package graph.
 struct Choice {
-	double temperature, top_p, uniform;
-	int top_k, unused;
+	float temperature, top_k, top_p, penalty, uniform, uniform_rest;
 };
+
+DEVICE bool from_0(float x, float to) { return x >= 0 && x <= to; }
+
+DEVICE bool legal(const Choice &c) {
+	double uniform = (double)c.uniform + c.uniform_rest;
+	return from_0(c.temperature, largest) && c.top_k >= 0 && from_0(c.top_p, 1) && from_0(c.penalty, largest) && uniform >= 0 && uniform < 1;
+}
 
 // Maps scores to integers in the same order.
 DEVICE u32 order_key(float score) {
@@ -61,7 +80,7 @@ DEVICE float score_of(u32 key) { return float_of(key >> 31 ? key & 0x7fffffff : 
 DEVICE u64 weight_of(float score, float best, float rate) {
 	if (score == best)
 		return 1ull << 40;
-	return score < -3.4028234e38f ? 0 : (u64)(math::exp2((score - best) * rate) * 0x1p40f);
+	return score < -largest ? 0 : (u64)(math::exp2((score - best) * rate) * 0x1p40f);
 }
 
 // The sum over the threads of those before, and of all.
@@ -92,26 +111,27 @@ DEVICE Prefix block_prefix(u64 v) {
 }
 
 // The sum of weigh(i) over the elements whose key is at least the key given.
-template <class F> DEVICE u64 sum_from(u32 key, const float *x, int n, F weigh) {
+template <class F> DEVICE u64 sum_from(u32 key, Scores x, int n, F weigh) {
 	u64 sum = 0;
 	for (int i = thread(); i < n; i += 1024)
-		if (order_key(x[i]) >= key)
-			sum += weigh(x[i]);
+		if (float s = score(x, i); order_key(s) >= key)
+			sum += weigh(s);
 	return block_prefix(sum).all;
 }
 
 // The highest key such that the weights of all keys at or above it sum to at
 // least goal, by its bits, two at a time: three sums are taken in one go over the
 // row, which lies in a cache.
-template <class F> DEVICE u32 threshold(u64 goal, const float *x, int n, F weigh) {
+template <class F> DEVICE u32 threshold(u64 goal, Scores x, int n, F weigh) {
 	u32 key = 0;
 	NO_UNROLL for (int shift = 30; shift >= 0; shift -= 2) {
 		u64 sums[3] = {};
 		for (int i = thread(); i < n; i += 1024) {
-			u32 k = order_key(x[i]);
+			float s = score(x, i);
+			u32 k = order_key(s);
 			if (k < (key | 1u << shift))
 				continue;
-			u64 w = weigh(x[i]);
+			u64 w = weigh(s);
 			UNROLL for (u32 d = 1; d < 4; d++) sums[d - 1] += k >= (key | d << shift) ? w : 0;
 		}
 		u32 digit = 0;
@@ -121,49 +141,26 @@ template <class F> DEVICE u32 threshold(u64 goal, const float *x, int n, F weigh
 	return key;
 }
 
-KERNEL THREADS(1024) sample(int *__restrict__ ids, const float *__restrict__ logits, i64 xs, int n, const Choice *__restrict__ choices) {
-	const float *x = logits + block_x() * xs;
-	const Choice *choice = choices + block_x();
-	Best best = argmax(x, n);
-	if (best.id < 0 || choice->temperature == 0) {
-		if (thread() == 0)
-			ids[block_x()] = best.id;
-		return;
-	}
-	float rate = 1.4426950408889634 / choice->temperature;
-	u32 least = 0; // key of what top-k keeps
-	if (choice->top_k > 0 && choice->top_k < n)
-		least = threshold(choice->top_k, x, n, [](float) { return 1ull; });
-	auto weigh = [=](float score) { return order_key(score) >= least ? weight_of(score, best.score, rate) : 0ull; };
-	u64 mass = sum_from(least, x, n, weigh);
-	u64 ties = n; // how many of those with the least key stay
-	if (choice->top_p > 0 && choice->top_p < 1) {
-		u64 goal = __builtin_ceil(choice->top_p * mass);
-		least = threshold(goal, x, n, weigh);
-		u64 above = sum_from(least + 1, x, n, weigh);
-		u64 each = weight_of(score_of(least), best.score, rate);
-		ties = (goal - above + each - 1) / each;
-		mass = above + ties * each;
-	}
-	u64 drawn = choice->uniform * mass;
-	if (drawn >= mass)
-		drawn = mass - 1;
-	// Tokens in rising order, 4 per thread at a time, until the sum passes what was drawn.
+// Adds up tokens in rising order, 4 per thread at a time, until the sum passes what
+// was drawn: those whose key is above least, and of those that tie with it as many
+// as ties says.
+DEVICE void take(int *id, Scores x, int n, u32 least, u64 ties, float best, float rate, u64 drawn) {
 	for (int base = 0; base < n; base += 4096) {
 		int first = base + 4 * thread();
+		u32 keys[4];
+		float scores[4];
 		int equal = 0;
-		for (int i = first; i < min(first + 4, n); i++)
-			equal += order_key(x[i]) == least;
+		UNROLL for (int k = 0; k < 4; k++) {
+			scores[k] = first + k < n ? score(x, first + k) : -infinity;
+			keys[k] = order_key(scores[k]);
+			equal += first + k < n && keys[k] == least;
+		}
 		Prefix tie = block_prefix(equal);
 		u64 rank = tie.before, sum = 0;
 		u64 weights[4];
 		UNROLL for (int k = 0; k < 4; k++) {
-			weights[k] = 0;
-			if (first + k < n) {
-				u32 key = order_key(x[first + k]);
-				bool kept = key > least || (key == least && rank++ < ties);
-				weights[k] = kept ? weight_of(x[first + k], best.score, rate) : 0;
-			}
+			bool kept = keys[k] > least || (keys[k] == least && rank++ < ties);
+			weights[k] = kept ? weight_of(scores[k], best, rate) : 0;
 			sum += weights[k];
 		}
 		Prefix part = block_prefix(sum);
@@ -176,9 +173,45 @@ KERNEL THREADS(1024) sample(int *__restrict__ ids, const float *__restrict__ log
 		if (at <= drawn && drawn < at + sum)
 			UNROLL for (int k = 0; k < 4; k++) {
 				if (at <= drawn && drawn < at + weights[k])
-					ids[block_x()] = first + k;
+					*id = first + k;
 				at += weights[k];
 			}
 		return;
 	}
+}
+
+KERNEL THREADS(1024) choose(int *__restrict__ ids, const float *__restrict__ logits, i64 xs, int n, const float *__restrict__ choices, i64 cs,
+	const int *__restrict__ seen, i64 ss) {
+	int *id = ids + block_x();
+	const float *how = choices + block_x() * cs;
+	Choice choice = {how[0], how[1], how[2], how[3], how[4], how[5]};
+	if (!legal(choice)) {
+		if (thread() == 0)
+			*id = bad_choice;
+		return;
+	}
+	Scores x = {logits + block_x() * xs, seen + block_x() * ss, choice.penalty == 1 ? 0 : choice.penalty};
+	Best best = argmax(x, n);
+	if (best.id < 0 || choice.temperature == 0) {
+		if (thread() == 0)
+			*id = best.id;
+		return;
+	}
+	float rate = 1.4426950408889634 / choice.temperature;
+	u32 least = 0; // key of what top-k keeps
+	if (choice.top_k >= 1 && choice.top_k < n)
+		least = threshold((u64)choice.top_k, x, n, [](float) { return 1ull; });
+	auto weigh = [=](float score) { return order_key(score) >= least ? weight_of(score, best.score, rate) : 0ull; };
+	u64 mass = sum_from(least, x, n, weigh);
+	u64 ties = n; // how many of those with the least key stay
+	if (choice.top_p > 0 && choice.top_p < 1) {
+		u64 goal = __builtin_ceil((double)choice.top_p * mass);
+		least = threshold(goal, x, n, weigh);
+		u64 above = sum_from(least + 1, x, n, weigh);
+		u64 each = weight_of(score_of(least), best.score, rate);
+		ties = (goal - above + each - 1) / each;
+		mass = above + ties * each;
+	}
+	u64 drawn = ((double)choice.uniform + choice.uniform_rest) * mass;
+	take(id, x, n, least, ties, best.score, rate, drawn < mass ? drawn : mass - 1);
 }

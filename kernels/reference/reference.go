@@ -73,6 +73,8 @@ func set(t *kernels.Tensor, i, j int, v float64) {
 	switch t.DType {
 	case graph.F64:
 		t.F64[k] = v
+	case graph.I32:
+		t.I32[k] = int32(v)
 	case graph.F16:
 		t.U16[k] = float16.Fromfloat32(float32(v)).Bits()
 	case graph.BF16:

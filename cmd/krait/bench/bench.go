@@ -12,8 +12,8 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/internal/sampling"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
 )
 
 // Options say what is measured.
@@ -78,7 +78,6 @@ type run struct {
 	next   []int // the last token of each sequence
 	batch  exec.Batch
 	greedy []exec.Choice // where the device chooses
-	sample *sampling.Sampler
 }
 
 // Measure measures a model that has as many free slots as the batch has sequences.
@@ -96,10 +95,6 @@ func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
 
 func newRun(m *krait.Model, o Options) (*run, error) {
 	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch)}
-	var err error
-	if r.sample, err = sampling.New(sampling.Config{}); err != nil {
-		return nil, err
-	}
 	for i := range o.Batch {
 		slot, err := r.e.Alloc()
 		if err != nil {
@@ -223,7 +218,7 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 	}
 	out, err := results.Output("logits")
 	for i := 0; err == nil && i < r.o.Batch; i++ {
-		r.next[i], err = r.sample.Next(out.Row(i))
+		r.next[i], err = kernels.Token(cpu.Choose(out.Row(i), kernels.Choice{}, nil))
 	}
 	return err
 }

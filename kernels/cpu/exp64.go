@@ -1,8 +1,8 @@
-package sampling
+package cpu
 
 import "math"
 
-// exp cuts each power of two into this many steps, equal factors.
+// exp64 cuts each power of two into this many steps, equal factors.
 const (
 	expBits  = 5
 	expSteps = 1 << expBits
@@ -16,10 +16,10 @@ var fractions = func() (table [expSteps]float64) {
 	return table
 }()
 
-// exp is e to the power of x for x at most 0, with a relative error below
+// exp64 is e to the power of x for x at most 0, with a relative error below
 // 1e-11, and 0 where that is below 1e-299. It is faster than math.Exp, which
 // would take most of the time of choosing a token.
-func exp(x float64) float64 {
+func exp64(x float64) float64 {
 	if x < -690 {
 		return 0
 	}
