@@ -17,6 +17,14 @@ const (
 
 var choiceNames = [choiceColumns]string{"temperature", "top_k", "top_p", "penalty", "uniform", "uniform_rest"}
 
+// ChosenOutput is the output that has the tokens chosen, and ChoiceInput and SeenInput
+// the inputs that say how, where a graph has them.
+const (
+	ChosenOutput = "tokens"
+	ChoiceInput  = "choice"
+	SeenInput    = "seen"
+)
+
 // What choose gives where it cannot give a token.
 const (
 	BrokenLogits = -1 // a logit is NaN or +Inf

@@ -10,7 +10,8 @@ import (
 // Check proves that the schedule may run: tensors lie inside their memory;
 // every read comes after the write that it means, and no memory is written
 // before all who read what it held are done, in every order that streams and
-// events allow. All that is wrong is in the error.
+// events allow; whatever outputs a batch wants, what is read was not left out. All that
+// is wrong is in the error.
 func (s *Schedule) Check() error {
 	var errs []error
 	errs = append(errs, s.checkBuffers()...)
@@ -23,6 +24,8 @@ func (s *Schedule) Check() error {
 		for i := range steps {
 			if err := s.checkStep(&steps[i]); err != nil {
 				errs = append(errs, err)
+			} else if err := s.checkStepFor(&steps[i]); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", &steps[i], err))
 			}
 		}
 	}
@@ -39,7 +42,7 @@ func (s *Schedule) checkBuffers() []error {
 	var ends [len(spaceNames)]int64
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
-		if err := errors.Join(s.checkShape(b), s.checkPlace(b)); err != nil {
+		if err := errors.Join(s.checkShape(b), s.checkPlace(b), s.checkInputFor(b)); err != nil {
 			errs = append(errs, fmt.Errorf("buffer %s: %w", b.Name, err))
 		}
 		end := b.Offset + b.Bytes

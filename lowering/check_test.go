@@ -241,7 +241,7 @@ wait 2 on comm
 comm i = all_reduce h
 record 3 on comm
 wait 3 on compute
-compute j = add i, f
+compute j = add i, f for j
 output j = j
 `
 	if got := s[1].String(); got != want {
@@ -265,7 +265,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"wait 0 on comm\n", "", "d on comm reads c, and does not wait for c on compute"},
 		{"record 1 on comm\n", "", "wait 1 on compute: it is not recorded before"},
 		{"wait 1 on compute\n", "", "f on compute reads d, and does not wait for d on comm"},
-		{"wait 3 on compute\ncompute j = add i, f\n", "compute j = silu e\n", "the batch ends before the last collective is done"},
+		{"wait 3 on compute\ncompute j = add i, f for j\n", "compute j = silu e\n", "the batch ends before the last collective is done"},
 		{"record 1 on comm", "record 0 on comm", "event 0 is recorded twice"},
 		{"buffer e token+0", "buffer e token+128", "e on compute writes e where d on comm may not be done"},
 		{"buffer g token+0", "buffer g token+128", "reads f, which g has overwritten"},
@@ -284,6 +284,11 @@ func TestCheckRefuses(t *testing.T) {
 		{"compute a = matmul x, up\n", "", "b reads a, which nobody has written"},
 		{"compute b = silu a\n", "init b = silu a\n", "b reads a, which nobody has written"},
 		{"compute e = matmul x, side", "compute x = matmul x, side", "x writes x, which is in the region input"},
+		{"compute c = matmul b, down", "compute c = matmul b, down for j", "d reads c, which is there for j only"},
+		{"comm d = all_reduce c", "comm d = all_reduce c for j", "d = all_reduce c: it is for some outputs; events and collectives always run"},
+		{"input+0 64 bytes : f32[t 16]", "input+0 64 bytes : f32[t 16] for j", "a reads x, which batches may be without"},
+		{"token+0 64 bytes : f32[t 16]", "token+0 64 bytes : f32[t 16] for j", "buffer e: it is for some outputs; only an input may be"},
+		{"compute j = add i, f for j", "compute j = add i, f for j, j", "j = add i, f: it is for the outputs [0 0] of 1; they must be in order"},
 	} {
 		if !strings.Contains(good, c.old) {
 			t.Fatalf("the schedule has no %q", c.old)

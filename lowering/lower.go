@@ -194,5 +194,6 @@ func (l *lowerer) finish(g *graph.Graph) *Schedule {
 		l.s.Outputs = append(l.s.Outputs, Output{o.Name, l.ref[o.Value.ID]})
 	}
 	l.assign()
+	l.s.findUsers()
 	return l.s
 }

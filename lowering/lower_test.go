@@ -43,8 +43,8 @@ region input 36 bytes
 region constant 64 bytes
 region token 128 bytes
 region row 64 bytes
-buffer x input+0 32 bytes : f32[t a:4|b:4]
-buffer rows input+32 4 bytes : i32[o]
+buffer x input+0 32 bytes : f32[t a:4|b:4] for last
+buffer rows input+32 4 bytes : i32[o] for last
 buffer w param+0 96 bytes : f32[6 4]
 buffer A_log param+96 48 bytes : f32[6 2]
 buffer A constant+0 48 bytes : f32[6 2]
@@ -55,11 +55,11 @@ view b = x[4:8] : f32[t 4]
 view u = z[0:6] : f32[t 6]
 view v = z[0:6] : f32[t 6]
 init A = neg_exp A_log
-compute y = matmul b, w
-compute z = silu y
-compute u = add z, y
-compute v = silu u
-compute last = select_rows v, rows
+compute y = matmul b, w for last
+compute z = silu y for last
+compute u = add z, y for last
+compute v = silu u for last
+compute last = select_rows v, rows for last
 output last = last
 output A = A
 `

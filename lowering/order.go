@@ -28,6 +28,7 @@ type cell struct {
 	buffer int
 	value  string // the name under which it was written
 	wrote  stamp
+	serves []int // outputs: of the step that wrote it
 	reads  [numStreams]stamp
 }
 
@@ -69,8 +70,8 @@ func (s *Schedule) checkOrder() []error {
 	if end[Comm] != o.known[Comm][Comm] {
 		o.fail("the batch ends before the last collective is done")
 	}
-	for _, out := range s.Outputs {
-		o.read(&out.Ref, stamp{Compute, end[Compute] + 1, "output " + out.Name})
+	for i, out := range s.Outputs {
+		o.read(&out.Ref, stamp{Compute, end[Compute] + 1, "output " + out.Name}, []int{i})
 	}
 	return o.errs
 }
@@ -98,7 +99,7 @@ func (o *order) step(st *Step, init bool) {
 	}
 	at := stamp{st.Stream, me[st.Stream] + 1, st.Name}
 	for i := range st.Args {
-		o.read(&st.Args[i], at)
+		o.read(&st.Args[i], at, st.For)
 	}
 	for i := range st.Results {
 		o.sharing(st, i)
@@ -110,10 +111,14 @@ func (o *order) step(st *Step, init bool) {
 // before reports whether a step is known to be done when at runs.
 func (o *order) before(a, at stamp) bool { return a.n <= o.known[at.stream][a.stream] }
 
-func (o *order) read(r *Ref, at stamp) {
+// read is of a step that is there for some outputs.
+func (o *order) read(r *Ref, at stamp, serves []int) {
 	b := &o.s.Buffers[r.Buffer]
-	if b.Space < Constant {
-		return // nobody writes them, but state, of which each is one step's
+	if b.Space < Constant { // nobody writes them, but state, of which each is one step's
+		if !covers(b.For, serves) {
+			o.fail("%s reads %s, which batches may be without", at.name, r.Name)
+		}
+		return
 	}
 	o.visit(b, func(c *cell) {
 		switch {
@@ -123,6 +128,9 @@ func (o *order) read(r *Ref, at stamp) {
 			o.fail("%s reads %s, which %s has overwritten", at.name, r.Name, c.wrote.name)
 		case !o.before(c.wrote, at):
 			o.fail("%s on %s reads %s, and does not wait for %s on %s", at.name, at.stream, r.Name, c.wrote.name, c.wrote.stream)
+		}
+		if !covers(c.serves, serves) {
+			o.fail("%s reads %s, which is there%s only", at.name, r.Name, o.s.outputNames(c.serves))
 		}
 		c.reads[at.stream] = at
 	})
@@ -162,7 +170,7 @@ func (o *order) write(st *Step, r *Ref, at stamp, init bool) {
 				o.fail("%s on %s writes %s where %s on %s may not be done", at.name, at.stream, r.Name, before.name, before.stream)
 			}
 		}
-		*c = cell{span: c.span, buffer: r.Buffer, value: r.Name, wrote: at}
+		*c = cell{span: c.span, buffer: r.Buffer, value: r.Name, wrote: at, serves: st.For}
 	})
 }
 

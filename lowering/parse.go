@@ -3,6 +3,7 @@ package lowering
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,14 @@ import (
 // [Schedule.Check].
 func ParseSchedule(text string) (*Schedule, error) {
 	p := &parser{refs: map[string]Ref{}, outputs: map[string]bool{}}
-	for i, line := range strings.Split(text, "\n") {
+	lines := strings.Split(text, "\n")
+	for _, line := range lines {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "output "); ok {
+			name, _, _ := strings.Cut(rest, " = ")
+			p.names = append(p.names, name)
+		}
+	}
+	for i, line := range lines {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
@@ -32,6 +40,7 @@ type parser struct {
 	s       *Schedule
 	refs    map[string]Ref // by the name of the value
 	outputs map[string]bool
+	names   []string // of all outputs, which stand at the end
 }
 
 func (p *parser) line(line string) error {
@@ -123,6 +132,10 @@ func (p *parser) region(rest string) error {
 
 // buffer reads x token+64 24 bytes : f32[t 6].
 func (p *parser) buffer(rest string) error {
+	rest, serves, err := p.serves(rest)
+	if err != nil {
+		return err
+	}
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, at, _ := strings.Cut(head, " ")
 	space, at, _ := strings.Cut(at, "+")
@@ -130,7 +143,7 @@ func (p *parser) buffer(rest string) error {
 	if err != nil {
 		return err
 	}
-	b := Buffer{Name: name, Space: Space(i)}
+	b := Buffer{Name: name, Space: Space(i), For: serves}
 	if b.Type, b.Storage, b.Part, err = graph.ParseStored(typ); err != nil {
 		return err
 	}
@@ -198,6 +211,10 @@ func (p *parser) list(text string) ([]Ref, error) {
 
 // step reads c, new = conv1d x, w, past, seg {eps=1e-05}.
 func (p *parser) step(rest string, stream Stream, to *[]Step) error {
+	rest, serves, err := p.serves(rest)
+	if err != nil {
+		return err
+	}
 	results, call, ok := strings.Cut(rest, " = ")
 	if !ok {
 		return fmt.Errorf("expected a result and an operation, found %q", rest)
@@ -211,8 +228,7 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 	if !ok {
 		return fmt.Errorf("no operation is called %q", name)
 	}
-	st := Step{Stream: stream, Op: op}
-	var err error
+	st := Step{Stream: stream, Op: op, For: serves}
 	if st.Kind, err = kindOf(op); err != nil {
 		return err
 	}
@@ -234,6 +250,22 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 	}
 	*to = append(*to, st)
 	return nil
+}
+
+// serves cuts off the outputs that a line is for, where it says so at its end.
+func (p *parser) serves(line string) (rest string, outputs []int, err error) {
+	at := strings.LastIndex(line, " for ")
+	if at < 0 || strings.ContainsAny(line[at:], `"}`) { // in a text
+		return line, nil, nil
+	}
+	for name := range strings.SplitSeq(line[at+len(" for "):], ", ") {
+		i := slices.Index(p.names, name)
+		if i < 0 {
+			return "", nil, fmt.Errorf("there is no output %q", name)
+		}
+		outputs = append(outputs, i)
+	}
+	return line[:at], outputs, nil
 }
 
 func (p *parser) event(kind Kind, rest string) error {

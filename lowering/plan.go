@@ -14,14 +14,16 @@ type Plan struct {
 
 // RankPlan is what one rank needs.
 type RankPlan struct {
-	Weights     int64      // bytes of parameters, in the format that the graph has them
-	Constants   int64      // bytes of what is computed from parameters once
-	State       int64      // bytes per slot
-	Cache       int64      // bytes per slot and token of its sequence
-	Arena       graph.Poly // bytes of activations at their peak, for a batch
-	Launches    int        // kernels per step
-	Copies      int        // steps that only move data, per step
-	Collectives int        // per step
+	Weights   int64      // bytes of parameters, in the format that the graph has them
+	Constants int64      // bytes of what is computed from parameters once
+	State     int64      // bytes per slot
+	Cache     int64      // bytes per slot and token of its sequence
+	Arena     graph.Poly // bytes of activations at their peak, for a batch
+	// Per step of a batch that wants tokens, and no other output; of all outputs where
+	// the graph has no tokens.
+	Launches    int // kernels
+	Copies      int // steps that only move data
+	Collectives int
 }
 
 // CollectivePlan is one collective of a step.
@@ -75,7 +77,11 @@ func (s *Schedule) plan() RankPlan {
 	for _, space := range []Space{PerToken, PerSeq, PerRow, Fixed} {
 		r.Arena = r.Arena.Plus(space.Count().Times(graph.Const(s.Bytes[space])))
 	}
+	wanted := s.chosen()
 	for _, st := range s.Steps {
+		if !wanted.Needs(st.For) {
+			continue
+		}
 		switch st.Kind {
 		case Launch:
 			r.Launches++

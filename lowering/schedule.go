@@ -94,6 +94,9 @@ type Buffer struct {
 	Space   Space
 	Offset  int64 // bytes into the region, times the count of the space
 	Bytes   int64 // of the rank's share, likewise; for state, per slot; for a cache, per slot and token
+	// For lists the outputs, by their index, that an input is there for: it is not asked
+	// for where a batch wants none of them; nil: every batch has it.
+	For []int
 }
 
 // State is the name and the type of the model's state that a buffer of state is,
@@ -146,6 +149,9 @@ type Step struct {
 	Args    []Ref
 	Results []Ref
 	Cost    graph.Cost // over all ranks
+	// For lists the outputs, by their index, that the step is there for: batches that
+	// want none of them leave it out; nil: it always runs.
+	For []int
 }
 
 // ArgTypes are the types of the operands, over all ranks.

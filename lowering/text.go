@@ -11,7 +11,7 @@ import (
 )
 
 // String writes the schedule as text: regions, buffers, views, then steps with
-// their streams. [ParseSchedule] reads it back.
+// their streams, and what is there for some outputs only. [ParseSchedule] reads it back.
 func (s *Schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d\n", s.Name, s.Rank, s.Ranks)
@@ -28,7 +28,7 @@ func (s *Schedule) String() string {
 		if buf.Part != nil {
 			b.WriteString(buf.Part.String())
 		}
-		b.WriteByte('\n')
+		b.WriteString(s.outputNames(buf.For) + "\n")
 	}
 	for _, r := range s.views() {
 		fmt.Fprintf(&b, "view %s = %s[%d:%d] : %s\n", r.Name, s.Buffers[r.Buffer].Name, r.Offset, r.Stride, r.Type)
@@ -41,7 +41,7 @@ func (s *Schedule) String() string {
 		case Record, Wait:
 			fmt.Fprintln(&b, st)
 		default:
-			fmt.Fprintf(&b, "%s %s\n", st.Stream, st)
+			fmt.Fprintf(&b, "%s %s%s\n", st.Stream, st, s.outputNames(st.For))
 		}
 	}
 	for _, o := range s.Outputs {
