@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -22,6 +23,29 @@ type Chooser interface {
 	// Choose runs a batch like Step and chooses a token for each row of output i,
 	// which is not copied to the host.
 	Choose(ctx context.Context, w *Work, output int, choices []Choice) ([]int32, error)
+}
+
+// withoutChoice leaves out what only serves the output of chosen tokens, until a batch
+// can say which outputs it wants.
+func withoutChoice(schedules []*lowering.Schedule) ([]*lowering.Schedule, error) {
+	var out []*lowering.Schedule
+	for _, s := range schedules {
+		var names []string
+		for _, o := range s.Outputs {
+			if o.Name != graph.ChosenOutput {
+				names = append(names, o.Name)
+			}
+		}
+		if len(names) == 0 { // a graph of choose alone
+			names = []string{graph.ChosenOutput}
+		}
+		only, err := s.Only(names...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, only)
+	}
+	return out, nil
 }
 
 // Chooses reports whether the engine's device can choose tokens: [Batch.Choose].

@@ -70,9 +70,12 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
-	err := e.findInputs()
+	schedules, err := withoutChoice(schedules)
 	if err != nil {
+		return nil, err
+	}
+	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
+	if err = e.findInputs(); err != nil {
 		return nil, err
 	}
 	if e.states, err = findStates(schedules); err != nil {

@@ -65,7 +65,9 @@ func (m *backbone) build(p *parts, b block) {
 	if !m.tied {
 		embeddings = p.under("").matrix("lm_head.weight", m.vocab, m.hidden)
 	}
-	p.Output("logits", p.timesTo("logits", m.logitScale, func(name string) *graph.Value { return p.MatMul(name, h, embeddings) }))
+	logits := p.timesTo("logits", m.logitScale, func(name string) *graph.Value { return p.MatMul(name, h, embeddings) })
+	p.Output("logits", logits)
+	p.tokens(logits, m.vocab.Len())
 }
 
 // mixer is what a block adds to the residual stream, from the normed stream.

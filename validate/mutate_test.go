@@ -67,7 +67,7 @@ func TestMutations(t *testing.T) {
 		{"fields of a state exchanged", "mamba2-g4", "@mixer.conv1d.weight.C %mixer.conv.C", "@mixer.conv1d.weight.C %mixer.conv.B", "layers.0.mixer.conv1d.C: differs"},
 		{"an output of other values", "mamba-a", "output logits = %logits_all", "output logits = %norm_f", "output logits: is norm_f"},
 		{"an output in parts", "mamba-a", "output logits = %logits_all", "output logits = %logits", "it must be whole"},
-		{"no output", "mamba-a", "output logits = %logits_all", "", "has 0 outputs"},
+		{"no output", "mamba-a", "output logits = %logits_all\noutput tokens = %tokens", "", "has 0 outputs"},
 		{"integers exchanged", "jamba", "%/seg %/past", "%/past %/seg", "attention."},
 		{"other shape", "mamba-a", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 64]", "%mixer.out_proj_sum = all_reduce %mixer.out_proj : f32[t 63]", "layers.0.mixer.out_proj_sum: all_reduce: 192 elements"},
 	} {

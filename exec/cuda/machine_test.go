@@ -432,7 +432,7 @@ func TestCancel(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	var launches []string
 	for _, st := range m.schedules[0].Steps {
-		if st.Kind == lowering.Launch {
+		if st.Kind == lowering.Launch && st.Name != graph.ChosenOutput { // which nobody wants
 			launches = append(launches, "stopped before "+st.Name+":")
 		}
 	}
