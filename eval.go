@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/kernels"
 )
 
 // Evaluate says how a text is scored.
@@ -100,10 +99,12 @@ func (s *Sequence) every(ctx context.Context, tokens []int, see func(i int, logi
 		rows[i] = i
 	}
 	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: rows}}}
-	return s.m.step(ctx, &batch, func(logits kernels.Tensor) {
-		for i := range tokens {
+	return s.m.step(ctx, &batch, func(r *exec.Results) error {
+		logits, err := r.Output("logits")
+		for i := 0; err == nil && i < len(tokens); i++ {
 			see(i, logits.Row(i))
 		}
+		return err
 	})
 }
 

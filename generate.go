@@ -8,8 +8,6 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/sampling"
-	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
 )
 
 // Generate says how to continue a prompt. The zero value is greedy, for 200
@@ -157,17 +155,8 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	return ReachedMax, nil
 }
 
-// next feeds tokens and chooses the one after them: on the device, where it can
-// and no penalty looks at what was chosen before, so that logits need not travel.
+// next feeds tokens and lets the device choose the one after them: logits need not
+// travel.
 func (g *generator) next(ctx context.Context, tokens []int) (int, error) {
-	how := g.sampler.Choice()
-	if g.s.m.engine.Chooses() && (how.Penalty == 0 || how.Penalty == 1) {
-		c := exec.Choice{Temperature: how.Temperature, TopP: how.TopP, TopK: how.TopK, Uniform: how.Uniform}
-		return g.s.choose(ctx, c, tokens)
-	}
-	logits, err := g.s.Step(ctx, tokens...)
-	if err != nil {
-		return 0, err
-	}
-	return kernels.Token(cpu.Choose(logits, how, g.sampler.Seen()))
+	return g.s.choose(ctx, exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}, tokens)
 }

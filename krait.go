@@ -73,7 +73,8 @@ type Model struct {
 	closing    sync.Once
 	checkpoint *models.Checkpoint
 	graph      *graph.Graph // what runs
-	mu         sync.Mutex   // of a step and its logits
+	mu         sync.Mutex   // of a step and its results
+	results    exec.Results // kept here so that a step allocates nothing
 	engine     *exec.Engine
 	generation models.Generation
 	tokens     Tokenizer

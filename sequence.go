@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/kernels"
 )
 
 // prefillChunk is how many tokens of a prompt go through the model at once: so
@@ -18,12 +17,11 @@ type Sequence struct {
 	m      *Model
 	slot   int
 	batch  exec.Batch
-	none   []int
 	fed    func(done, all int) // told after each chunk of a long prompt; may be nil
-	logits []float32
-	keep   func(kernels.Tensor) // copies the last row to logits
-	choice []exec.Choice        // how the device chooses the next token; nil: it does not
+	logits []float32           // after the last token
+	choice [1]exec.Choice
 	chosen int
+	keep   func(*exec.Results) error // copies logits, or the token that was chosen
 }
 
 // NewSequence begins a sequence with an empty state. It fails when all slots
@@ -33,50 +31,39 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, none: []int{}}
-	s.keep = func(logits kernels.Tensor) {
-		if n := logits.Rows(); n > 0 {
-			s.logits = append(s.logits[:0], logits.Row(n-1)...)
+	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}}
+	s.keep = func(r *exec.Results) error {
+		if len(r.Tokens) > 0 {
+			s.chosen = int(r.Tokens[0])
+			return nil
 		}
+		logits, err := r.Output("logits")
+		if err == nil {
+			s.logits = append(s.logits[:0], logits.Row(0)...)
+		}
+		return err
 	}
 	return s, nil
 }
 
-// step runs a batch and lets read see its logits before another goroutine's
+// step runs a batch and lets read see its results before another goroutine's
 // batch can replace them.
-func (m *Model) step(ctx context.Context, b *exec.Batch, read func(logits kernels.Tensor)) error {
+func (m *Model) step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	if err := m.lock(); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	results, err := m.engine.Step(ctx, b)
-	if err != nil {
+	var err error
+	if m.results, err = m.engine.Step(ctx, b); err != nil {
 		return err
 	}
-	logits, err := results.Output("logits")
-	if err == nil {
-		read(logits)
-	}
-	return err
-}
-
-// choose runs a batch whose only token the device chooses.
-func (m *Model) choose(ctx context.Context, b *exec.Batch) (int, error) {
-	if err := m.lock(); err != nil {
-		return 0, err
-	}
-	defer m.mu.Unlock()
-	results, err := m.engine.Step(ctx, b)
-	if err != nil {
-		return 0, err
-	}
-	return int(results.Tokens[0]), nil
+	return read(&m.results)
 }
 
 // Step feeds tokens and returns the logits after the last one, a number per
 // token id. They are valid until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
-	if err := s.feed(ctx, tokens); err != nil {
+	if err := s.feed(ctx, tokens, nil); err != nil {
 		return nil, err
 	}
 	return s.logits, nil
@@ -84,9 +71,8 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 
 // choose feeds tokens and lets the device choose the next one.
 func (s *Sequence) choose(ctx context.Context, c exec.Choice, tokens []int) (int, error) {
-	s.choice = append(s.choice[:0], c)
-	err := s.feed(ctx, tokens)
-	s.choice = nil
+	s.choice[0] = c
+	err := s.feed(ctx, tokens, s.choice[:])
 	return s.chosen, err
 }
 
@@ -104,27 +90,22 @@ func (s *Sequence) check(tokens []int) error {
 	return nil
 }
 
-// feed feeds tokens, some at a time.
-func (s *Sequence) feed(ctx context.Context, tokens []int) error {
+// feed feeds tokens, some at a time, and keeps what comes after the last: a token, where
+// there is a choice, or logits.
+func (s *Sequence) feed(ctx context.Context, tokens []int, choice []exec.Choice) error {
 	if err := s.check(tokens); err != nil {
 		return err
 	}
-	q := &s.batch.Sequences[0]
+	b := &s.batch
 	for all := len(tokens); len(tokens) > 0; {
 		n := min(len(tokens), prefillChunk)
-		*q = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
+		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
+		b.Choose, b.Want = choice, nil
+		read := s.keep
 		if n < len(tokens) {
-			q.Rows = s.none
+			b.Sequences[0].Rows, b.Choose, b.Want, read = noRows, nil, nothing, ignore
 		}
-		s.batch.Choose = nil
-		var err error
-		if s.choice != nil && n == len(tokens) {
-			s.batch.Choose = s.choice
-			s.chosen, err = s.m.choose(ctx, &s.batch)
-		} else {
-			err = s.m.step(ctx, &s.batch, s.keep)
-		}
-		if err != nil {
+		if err := s.m.step(ctx, b, read); err != nil {
 			return err
 		}
 		if tokens = tokens[n:]; s.fed != nil && all > prefillChunk {
@@ -133,6 +114,13 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	}
 	return nil
 }
+
+// What is wanted of the first chunks of a long prompt.
+var (
+	noRows  = []int{}
+	nothing = []string{}
+	ignore  = func(*exec.Results) error { return nil }
+)
 
 // Reset takes the sequence back to its beginning.
 func (s *Sequence) Reset() error { return s.m.engine.Reset(s.slot) }

@@ -19,7 +19,6 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/kernels"
 )
 
 func openModel(t *testing.T, dir string, o Options) *Model {
@@ -365,7 +364,7 @@ func TestCloseWaitsForLogits(t *testing.T) {
 	s := sequence(t, m)
 	var closed atomic.Bool
 	done := make(chan bool)
-	read := func(kernels.Tensor) {
+	read := func(*exec.Results) error {
 		go func() {
 			m.Close()
 			closed.Store(true)
@@ -377,6 +376,7 @@ func TestCloseWaitsForLogits(t *testing.T) {
 		if closed.Load() {
 			t.Error("the model is closed, and the logits are being read")
 		}
+		return nil
 	}
 	if err := m.step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: []int{1}}}}, read); err != nil {
 		t.Fatal(err)

@@ -1,92 +1,84 @@
 package exec
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/kernels"
 )
 
-// Choice is how a token is chosen from a row of logits: Temperature 0 takes the
-// most probable; TopK 0 and TopP 0 or 1 keep all. Uniform is a random number of
-// [0, 1).
+// Choice says how a token is chosen from a row of logits.
 type Choice struct {
-	Temperature, TopP, Uniform float64
-	TopK                       int
+	kernels.Choice
+	// Seen has a bit for each token that the penalty applies to, as
+	// [graph.SeenType] says; nil: none.
+	Seen []int32
 }
 
-// Chooser is a machine that chooses tokens where the logits are, so that these
-// need not travel.
-type Chooser interface {
-	// Choose runs a batch like Step and chooses a token for each row of output i,
-	// which is not copied to the host.
-	Choose(ctx context.Context, w *Work, output int, choices []Choice) ([]int32, error)
-}
-
-// withoutChoice leaves out what only serves the output of chosen tokens, until a batch
-// can say which outputs it wants.
-func withoutChoice(schedules []*lowering.Schedule) ([]*lowering.Schedule, error) {
-	var out []*lowering.Schedule
-	for _, s := range schedules {
-		var names []string
-		for _, o := range s.Outputs {
-			if o.Name != graph.ChosenOutput {
-				names = append(names, o.Name)
-			}
-		}
-		if len(names) == 0 { // a graph of choose alone
-			names = []string{graph.ChosenOutput}
-		}
-		only, err := s.Only(names...)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, only)
-	}
-	return out, nil
-}
-
-// Chooses reports whether the engine's device can choose tokens: [Batch.Choose].
-func (e *Engine) Chooses() bool {
-	_, ok := e.machine.(Chooser)
-	return ok && e.verify == nil
-}
-
-// run runs a batch that was admitted, and lets who wants to look at its results.
-func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
-	out := Results{outputs: e.schedules[0].Outputs} // all ranks have the same
-	var err error
-	if b.Choose != nil {
-		out.Tokens, err = e.machine.(Chooser).Choose(ctx, &e.work, e.logits(), b.Choose)
-		return out, err
-	}
-	if out.tensors, err = e.machine.Step(ctx, &e.work); err == nil && e.intact != nil {
-		err = e.intact()
-	}
-	if err == nil && e.verify != nil {
-		err = e.verify(out)
-	}
-	return out, err
-}
-
-// logits is the output that tokens are chosen from, -1 where there is none.
-func (e *Engine) logits() int {
-	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == "logits" })
-}
-
-// admitChoices checks that there is a choice per row, and a device that chooses.
+// admitChoices checks that there is a choice per row, and a graph that chooses.
 func (e *Engine) admitChoices(b *Batch, rows int64) error {
 	switch {
 	case b.Choose == nil:
 		return nil
-	case !e.Chooses():
-		return fmt.Errorf("this device does not choose tokens, or its results are verified; take the logits of the results")
-	case e.logits() < 0:
-		return fmt.Errorf("the graph has no output logits to choose from")
+	case e.outputNamed(graph.ChosenOutput) < 0:
+		return fmt.Errorf("the graph has no output %s; where it is built, b.Output(%[1]q, b.Choose(…)) makes one of its logits", graph.ChosenOutput)
 	case int64(len(b.Choose)) != rows:
 		return fmt.Errorf("%d choices for %d wanted rows", len(b.Choose), rows)
 	}
 	return nil
+}
+
+// fillChoice writes how tokens are chosen.
+func fillChoice(b *Batch, in *Input, _ int) error {
+	if b.Choose == nil {
+		return given(b, in, 0)
+	}
+	t := kernels.Describe(in.Type, 1, 0)
+	t.Dims[0], t.F32 = len(b.Choose), operand.View[float32](in.Data)
+	for i := range b.Choose {
+		b.Choose[i].Put(t.Row(i))
+		if _, ok := kernels.ChoiceOf(&t, i, 1<<24); !ok {
+			_, err := kernels.Token(graph.BadChoice)
+			return fmt.Errorf("choice %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// fillSeen writes which tokens have been seen.
+func fillSeen(b *Batch, in *Input, _ int) error {
+	if b.Choose == nil {
+		return given(b, in, 0)
+	}
+	seen, words := operand.View[int32](in.Data), graph.RowElems(in.Type.Dims)
+	for i := range b.Choose {
+		row, from := seen[i*words:(i+1)*words], b.Choose[i].Seen
+		switch {
+		case from == nil:
+			clear(row)
+		case len(from) != words:
+			return fmt.Errorf("choice %d has %d words of tokens that were seen; a bit per token takes %d", i, len(from), words)
+		default:
+			copy(row, from)
+		}
+	}
+	return nil
+}
+
+// chosen checks the tokens that a step chose.
+func (r *Results) chosen() error {
+	t, err := r.Output(graph.ChosenOutput)
+	if err != nil {
+		return err
+	}
+	r.Tokens = t.I32[:t.Rows()]
+	var errs []error
+	for i, id := range r.Tokens {
+		if _, err := kernels.Token(id); err != nil {
+			errs = append(errs, fmt.Errorf("row %d: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
 }

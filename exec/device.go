@@ -33,7 +33,8 @@ type Setup struct {
 // it from one goroutine at a time.
 type Machine interface {
 	// Step runs a batch and returns the outputs, in the order of the schedules, in
-	// host memory that is valid until the next step. An error leaves the machine fit
+	// host memory that is valid until the next step; those that are not wanted are
+	// without data. An error leaves the machine fit
 	// for other steps.
 	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
 
@@ -58,6 +59,16 @@ type Machine interface {
 type Work struct {
 	Sizes  graph.Sizes
 	Inputs []Input
+	// Wanted says which outputs are wanted. Steps and inputs that serve others alone
+	// (lowering.Step.For) are left out, and outputs are those of the first local rank,
+	// so that other ranks leave out whatever serves outputs.
+	Wanted lowering.Wanted
+}
+
+// Runs reports whether a step, or an input, that serves these outputs is there for a
+// batch: on the rank that gives the outputs, or on another.
+func (w *Work) Runs(serves []int, gives bool) bool {
+	return serves == nil || gives && w.Wanted.Needs(serves)
 }
 
 // Input is an input of the graph, on the host. The data is that of all ranks, and

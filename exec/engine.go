@@ -22,8 +22,7 @@ type Options struct {
 	Context  int                     // tokens per sequence that attention caches have room for; 0: they grow
 	Progress func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
 	// Verify looks at the results of each step; its error fails the step.
-	// The device then chooses no tokens, since all outputs come to the host. nil:
-	// nobody looks.
+	// All outputs come to the host then. nil: nobody looks.
 	Verify func(Results) error
 	// Intact is asked after each step whether the checkpoint is what it was; its error
 	// fails the step. It is for devices that read weights where the checkpoint has
@@ -70,14 +69,12 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
-	schedules, err := withoutChoice(schedules)
+	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
+	err := e.findInputs()
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
-	if err = e.findInputs(); err != nil {
-		return nil, err
-	}
+	e.work.Wanted = make(lowering.Wanted, len(schedules[0].Outputs))
 	if e.states, err = findStates(schedules); err != nil {
 		return nil, err
 	}

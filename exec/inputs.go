@@ -11,12 +11,14 @@ import (
 
 // source is where a batch's input comes from.
 type source struct {
-	fill  func(b *Batch, in *Input, limit int) error
-	limit int // ids must be below it, unless it is 0
+	fill   func(b *Batch, in *Input, limit int) error
+	limit  int   // ids must be below it, unless it is 0
+	serves []int // the outputs that it is there for; nil: always
 }
 
 // The inputs that every batch has are made from its sequences.
-var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast}
+var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast,
+	graph.ChoiceInput: fillChoice, graph.SeenInput: fillSeen}
 
 // findInputs lists the inputs, and the bounds that tables set on ids.
 func (e *Engine) findInputs() error {
@@ -29,6 +31,9 @@ func (e *Engine) findInputs() error {
 				if t := e.work.Inputs[i].Type; !t.Equal(b.Type) {
 					return fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, sch.Rank, t)
 				}
+				if b.For == nil {
+					e.sources[i].serves = nil
+				}
 				continue
 			}
 			fill := fills[b.Name]
@@ -36,7 +41,7 @@ func (e *Engine) findInputs() error {
 				fill = given
 			}
 			e.work.Inputs = append(e.work.Inputs, Input{Name: b.Name, Type: b.Type})
-			e.sources = append(e.sources, source{fill: fill})
+			e.sources = append(e.sources, source{fill: fill, serves: b.For})
 		}
 		e.boundIDs(sch)
 	}
@@ -69,6 +74,9 @@ func (e *Engine) fill(b *Batch, z graph.Sizes) error {
 	e.work.Sizes = z
 	for i := range e.work.Inputs {
 		in, from := &e.work.Inputs[i], &e.sources[i]
+		if !e.work.Runs(from.serves, true) {
+			continue
+		}
 		n := int64(in.Type.DType.Bytes())
 		for _, d := range in.Type.Dims {
 			if d.Sym != 0 {

@@ -1,8 +1,11 @@
 package exec
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -12,21 +15,61 @@ type Results struct {
 	// Tokens are those that the batch let choose, a row each.
 	Tokens  []int32
 	outputs []lowering.Output
-	tensors []kernels.Tensor // of the outputs; none where tokens were chosen instead
+	wanted  lowering.Wanted
+	tensors []kernels.Tensor // of the outputs that were wanted
 }
 
 // Output is an output of the graph: a row per token, sequence or wanted row, in the
 // order of the batch.
 func (r *Results) Output(name string) (kernels.Tensor, error) {
-	for i := range r.tensors {
-		if r.outputs[i].Name == name {
+	for i, o := range r.outputs {
+		switch {
+		case o.Name != name:
+		case !r.wanted[i]:
+			return kernels.Tensor{}, fmt.Errorf("the batch did not want the output %s", name)
+		default:
 			return r.tensors[i], nil
 		}
 	}
-	for _, o := range r.outputs {
-		if o.Name == name {
-			return kernels.Tensor{}, fmt.Errorf("the step chose tokens and did not bring the output %s", name)
-		}
-	}
 	return kernels.Tensor{}, fmt.Errorf("the graph has no output %s", name)
+}
+
+// outputNamed is the place of an output in the schedules' lists, or -1.
+func (e *Engine) outputNamed(name string) int {
+	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
+}
+
+// want says which outputs a batch wants: those that it names, the tokens that it
+// chooses, or all but tokens; and what is to be verified.
+func (e *Engine) want(b *Batch) error {
+	w, tokens := e.work.Wanted, e.outputNamed(graph.ChosenOutput)
+	all := b.Want == nil && b.Choose == nil || e.verify != nil
+	for i := range w {
+		w[i] = all && i != tokens || i == tokens && b.Choose != nil
+	}
+	for _, name := range b.Want {
+		i := e.outputNamed(name)
+		if i < 0 {
+			return fmt.Errorf("the graph has no output %s", name)
+		}
+		w[i] = true
+	}
+	return nil
+}
+
+// run runs a batch that is prepared, and lets who wants to look at its results.
+func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
+	out := Results{outputs: e.schedules[0].Outputs, wanted: e.work.Wanted} // all ranks have the same
+	var err error
+	out.tensors, err = e.machine.Step(ctx, &e.work)
+	if err == nil && e.intact != nil {
+		err = e.intact()
+	}
+	if err == nil && e.verify != nil {
+		err = e.verify(out)
+	}
+	if err == nil && b.Choose != nil {
+		err = out.chosen()
+	}
+	return out, err
 }

@@ -42,9 +42,13 @@ type Batch struct {
 	// Inputs gives the graph's inputs other than ids, seg and rows, which are
 	// made from the sequences.
 	Inputs map[string]graph.Array
-	// Choose lets the device choose a token for each wanted row instead of
-	// bringing its logits, where it can: [Engine.Chooses], Results.Tokens.
+	// Choose says how a token is chosen from the logits of each wanted row, for
+	// Results.Tokens.
 	Choose []Choice
+	// Want names the outputs that the results are to have; what only serves others is
+	// not computed. Nil: the tokens where there is Choose, and else all but them; an
+	// empty list that is not nil: none.
+	Want []string
 }
 
 // Step runs a batch. An error before the first launch leaves everything as it was;
@@ -81,6 +85,9 @@ func (e *Engine) prepare(b *Batch) error {
 		return err
 	}
 	if err := e.admitChoices(b, z.Rows); err != nil {
+		return err
+	}
+	if err := e.want(b); err != nil {
 		return err
 	}
 	if err := e.reserve(b); err != nil {

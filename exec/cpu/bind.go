@@ -58,7 +58,9 @@ func like(a, b graph.Sizes) bool {
 // binds the steps. For a batch of the same sizes as the last there is little to do.
 func (r *rank) prepare(w *exec.Work) {
 	for i := range r.inputs {
-		r.take(&r.inputs[i], w.Input(r.inputs[i].Name))
+		if in := &r.inputs[i]; w.Runs(in.serves, r.gives) {
+			r.take(in, w.Input(in.name))
+		}
 	}
 	if r.bound && like(r.sizes, w.Sizes) {
 		return

@@ -33,7 +33,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		workers = runtime.GOMAXPROCS(0)
 	}
 	m := &machine{}
-	for _, s := range local {
+	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
 			return nil, err
@@ -41,6 +41,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
+		r.gives = i == 0
 		m.ranks = append(m.ranks, r)
 	}
 	m.start(workers)

@@ -11,7 +11,8 @@ import (
 // input is an input of one rank: the host's memory, or a copy of what the rank
 // holds of it.
 type input struct {
-	Name   string
+	name   string
+	serves []int // the outputs that it is there for; nil: always
 	buffer int
 	part   *graph.Pieces // nil: all of it
 	cols   int           // elements of a row of the whole
@@ -20,7 +21,7 @@ type input struct {
 
 func newInput(s *lowering.Schedule, buffer int) input {
 	b := &s.Buffers[buffer]
-	in := input{Name: b.Name, buffer: buffer}
+	in := input{name: b.Name, serves: b.For, buffer: buffer}
 	if b.Type.Layout.Kind == graph.Sharded {
 		part := graph.PiecesOf(b.Type, s.Ranks, s.Rank)
 		in.part, in.cols, in.stride = &part, graph.RowElems(b.Type.Dims), graph.RowElems(s.Local(b.Type).Dims)

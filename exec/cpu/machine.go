@@ -63,8 +63,12 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	m.outputs = m.outputs[:0]
 	r := m.ranks[0]
 	for i := range r.outputs {
-		r.bind(&r.outputs[i])
-		m.outputs = append(m.outputs, r.outputs[i].Tensor)
+		if w.Wanted[i] {
+			r.bind(&r.outputs[i])
+			m.outputs = append(m.outputs, r.outputs[i].Tensor)
+		} else {
+			m.outputs = append(m.outputs, kernels.Tensor{})
+		}
 	}
 	return m.outputs, nil
 }

@@ -31,6 +31,7 @@ type rank struct {
 	outputs []operand.Operand
 	sizes   graph.Sizes
 	bound   bool // steps are bound to sizes and to the memory as it is
+	gives   bool // the outputs: the first rank of this process
 }
 
 // step is a step of the schedule with its tensors bound to memory.
@@ -136,6 +137,9 @@ func (r *rank) run(w work) {
 	}
 	for i := range steps {
 		at = &steps[i]
+		if w.batch != nil && !w.batch.Runs(at.For, r.gives) {
+			continue
+		}
 		if r.comm.Stopped() {
 			return
 		}

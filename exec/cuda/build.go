@@ -81,11 +81,6 @@ func (r *rank) build(key programKey) (*program, error) {
 	if key.once {
 		return b.program, nil
 	}
-	if key.choose > 0 && r.s.Rank == 0 {
-		if err := b.chooseTokens(key.choose - 1); err != nil {
-			return nil, err
-		}
-	}
 	b.io()
 	return b.program, nil
 }

@@ -33,10 +33,15 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 
 // bind gives the calls of a program their tensors, where memory is now. They are valid
 // until the next.
-func (r *rank) bind(key programKey) []*call {
-	list := r.calls
+func (r *rank) bind(key programKey) (list []*call) {
+	all := r.calls
 	if key.once {
-		list = r.once
+		all = r.once
+	}
+	for _, c := range all {
+		if r.runs(key, c.step.For) {
+			list = append(list, c)
+		}
 	}
 	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
 	for _, c := range list {

@@ -16,7 +16,6 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
-	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -44,7 +43,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if len(devices) == 0 {
 		return nil, &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
 	}
-	m := &machine{device: d, slots: o.Slots, room: o.Context, ran: map[graph.Sizes]int{}}
+	m := newMachine(d, len(local[0].Outputs), &o)
 	m.nccl = len(local) > 1 && len(devices) >= len(local)
 	gpus := 1
 	if m.nccl {

@@ -23,6 +23,7 @@ type upload struct {
 
 // download is a result on its way to pinned memory: rows with gaps, if it has them.
 type download struct {
+	output   int
 	tensor   kernels.Tensor // on the host
 	from     driver.Ptr
 	at, size int
@@ -62,15 +63,14 @@ func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
 	return r.outputs[i].Tensor
 }
 
-// ioBytes is the memory that inputs and outputs of a batch take.
+// ioBytes is the memory that inputs and outputs of a batch take, whatever it wants: what
+// moves makes programs of no use.
 func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 	in = r.inputAt(len(r.s.Buffers), z)
 	if r.s.Rank > 0 {
 		return in, 0 // all ranks have the same outputs
 	}
-	in += choiceBytes(z)
-	out = roundUp(4 * int(z.Rows))
-	for i := range r.s.Outputs {
+	for i := range r.outputs {
 		t := r.outputTensor(i, z)
 		out += roundUp(span(&t) * t.DType.Bytes())
 	}
@@ -81,7 +81,7 @@ func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 func (b *builder) io() {
 	r := b.r
 	for i, buf := range r.s.Buffers {
-		if buf.Space != lowering.Input {
+		if buf.Space != lowering.Input || !r.runs(b.key, buf.For) {
 			continue
 		}
 		f := upload{name: buf.Name, at: r.inputAt(i, b.z), size: r.localBytes(buf.Type, b.z), cols: graph.RowElems(buf.Type.Dims), stride: graph.RowElems(r.s.Local(buf.Type).Dims)}
@@ -91,12 +91,12 @@ func (b *builder) io() {
 		}
 		b.uploads = append(b.uploads, f)
 	}
-	if r.s.Rank > 0 || b.choose != nil {
-		return
-	}
 	at := 0
-	for i := range r.s.Outputs {
-		o := download{tensor: r.outputTensor(i, b.z), at: at}
+	for i := range r.outputs {
+		if !r.runs(b.key, []int{i}) {
+			continue
+		}
+		o := download{output: i, tensor: r.outputTensor(i, b.z), at: at}
 		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
 		o.from = driver.Ptr(r.tensor(&r.outputs[i], b.key).Ptr)
 		at += roundUp(o.size)
@@ -106,9 +106,6 @@ func (b *builder) io() {
 
 // fill copies the inputs of a batch to pinned memory.
 func (p *program) fill(w *exec.Work) error {
-	if p.choose != nil {
-		p.choose.fill(p.rank.inputsHost.data, p.rank.machine.choices)
-	}
 	for _, f := range p.uploads {
 		to := p.rank.inputsHost.data[f.at : f.at+f.size]
 		in := w.Input(f.name)
@@ -134,9 +131,6 @@ func (p *program) copyIn() error {
 			return err
 		}
 	}
-	if p.choose != nil {
-		return p.choose.copyIn(p.rank)
-	}
 	return nil
 }
 
@@ -150,15 +144,14 @@ func (p *program) copyOut() error {
 			return err
 		}
 	}
-	if p.choose != nil {
-		return p.choose.copyOut(p.rank)
-	}
 	return nil
 }
 
-// results are the outputs of a step as the first rank had them.
+// results are the outputs of a step as the first rank had them; those that were not
+// wanted are without data.
 func (p *program) results() []kernels.Tensor {
-	list := p.rank.machine.results[:0]
+	list := p.rank.machine.results
+	clear(list)
 	for i := range p.outputs {
 		o := &p.outputs[i]
 		t := o.tensor
@@ -171,8 +164,7 @@ func (p *program) results() []kernels.Tensor {
 		case graph.I32:
 			t.I32 = operand.View[int32](data)
 		}
-		list = append(list, t)
+		list[o.output] = t
 	}
-	p.rank.machine.results = list
 	return list
 }

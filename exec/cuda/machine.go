@@ -23,9 +23,12 @@ type machine struct {
 	nccl   bool  // ranks have a GPU each, joined by NCCL
 	failed error // why they cannot take part in collectives any more
 
-	choices []exec.Choice
 	results []kernels.Tensor    // of the last step
 	ran     map[graph.Sizes]int // batches, by their sizes
+}
+
+func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
+	return &machine{device: d, slots: o.Slots, room: o.Context, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}}
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
@@ -75,7 +78,7 @@ func (m *machine) abort() {
 
 // Step runs a batch on all ranks.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
-	key := programKey{z: sized(w.Sizes)}
+	key := keyOf(w)
 	if err := m.run(ctx, key, w); err != nil {
 		return nil, err
 	}

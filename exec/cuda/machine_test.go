@@ -357,7 +357,11 @@ func TestKernelFault(t *testing.T) {
 // bare is a machine without an engine, and work for one token.
 func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device, id byte) (*exec.Work, exec.Machine) {
 	t.Helper()
-	w := &exec.Work{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}
+	wanted, err := schedules[0].Want("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &exec.Work{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}, Wanted: wanted}
 	for _, b := range schedules[0].Buffers {
 		if b.Space == lowering.Input {
 			w.Inputs = append(w.Inputs, exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, b.Type.Bytes().At(w.Sizes))})
@@ -520,17 +524,15 @@ func wantLooks(t *testing.T, looks, first, launches, last []string) {
 	}
 }
 
-// TestChoose: tokens chosen on the device are those of the host's sampler, greedy
-// and drawn, launch by launch and replayed; logits then do not travel.
+// TestChoose: both devices choose what the kernel on the host chooses from the logits,
+// greedy and drawn, with a penalty, launch by launch and replayed; where only tokens are
+// wanted, logits do not travel.
 func TestChoose(t *testing.T) {
 	m := open(t, "mamba-b", 2, "channel")
 	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
 	defer e.Close()
 	cpu := m.engine(t, &cpu.Device{})
 	defer cpu.Close()
-	if cpu.Chooses() || !e.Chooses() {
-		t.Fatal("who chooses?")
-	}
 	for _, x := range []*exec.Engine{e, cpu} {
 		for range 2 {
 			if _, err := x.Alloc(); err != nil {
@@ -538,47 +540,45 @@ func TestChoose(t *testing.T) {
 			}
 		}
 	}
-	sampler, err := sampling.New(sampling.Config{Temperature: 0.9, TopK: 12, TopP: 0.95, Seed: 4}, 1)
+	logits, err := m.schedules[0].Want("logits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocab := m.schedules[0].Outputs[slices.Index(logits, true)].Ref.Type.Dims[1].Len()
+	sampler, err := sampling.New(sampling.Config{Temperature: 0.9, TopK: 12, TopP: 0.95, RepetitionPenalty: 1.3, Seed: 4}, vocab)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := [2]int{5, 6}
 	for i := range 6 {
-		b := func() *exec.Batch {
-			return &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}}}
+		sampler.Accept(next[1])
+		b := exec.Batch{
+			Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}},
+			Choose:    []exec.Choice{{}, {Choice: sampler.Choice(), Seen: sampler.Seen()}},
+			Want:      []string{"tokens", "logits"},
 		}
-		logits := step(t, cpu, b().Sequences)
-		want, how := [2]int{}, sampler.Choice()
-		if want[0], err = host.Token(hostkernels.Choose(logits[:len(logits)/2], host.Choice{}, nil)); err == nil {
-			want[1], err = host.Token(hostkernels.Choose(logits[len(logits)/2:], how, nil))
-		}
+		whole, err := cpu.Step(context.Background(), &b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		on := b()
-		on.Choose = []exec.Choice{{}, {Temperature: how.Temperature, TopK: how.TopK, TopP: how.TopP, Uniform: how.Uniform}}
-		results, err := e.Step(context.Background(), on)
+		rows, err := whole.Output("logits")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k, id := range results.Tokens {
-			if int(id) != want[k] {
-				t.Errorf("step %d: row %d is %d, want %d", i, k, id, want[k])
+		b.Want = nil
+		results, err := e.Step(context.Background(), &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range next {
+			want, err := host.Token(hostkernels.Choose(rows.Row(k), b.Choose[k].Choice, b.Choose[k].Seen))
+			if err != nil || int(whole.Tokens[k]) != want || int(results.Tokens[k]) != want {
+				t.Errorf("step %d: row %d is %d on the CPU and %d on CUDA, want %d (%v)", i, k, whole.Tokens[k], results.Tokens[k], want, err)
 			}
+			next[k] = want
 		}
-		if _, err := results.Output("logits"); err == nil {
-			t.Error("logits travelled")
-		}
-		next = want
-	}
-	for _, b := range []exec.Batch{
-		{Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{1}}}, Choose: make([]exec.Choice, 2)},
-	} {
-		if _, err := e.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "2 choices for 1 wanted rows") {
-			t.Error(err)
-		}
-		if _, err := cpu.Step(context.Background(), &b); err == nil || !strings.Contains(err.Error(), "does not choose tokens") {
-			t.Error(err)
+		if _, err := results.Output("logits"); err == nil || !strings.Contains(err.Error(), "did not want the output logits") {
+			t.Errorf("logits travelled: %v", err)
 		}
 	}
 }

@@ -1,7 +1,10 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -15,7 +18,6 @@ type program struct {
 	actions []action
 	uploads []upload
 	outputs []download
-	choose  *choosing    // instead of outputs; nil: tokens are not chosen
 	graph   driver.Graph // the whole, captured; nil: not yet
 	used    int          // how often it was issued
 }
@@ -37,12 +39,28 @@ func sized(z graph.Sizes) graph.Sizes {
 	return graph.Sizes{Tokens: z.Tokens, Seqs: z.Seqs, Rows: z.Rows}
 }
 
-// programKey tells programs apart: the sizes of the batch, and the output that tokens are
-// chosen from, counted from 1; or what is run once.
+// programKey tells programs apart: the sizes of the batch and the outputs that it
+// wants; or what is run once.
 type programKey struct {
 	z      graph.Sizes
-	choose int
+	wanted string // a byte per output: 1 where it is wanted
 	once   bool
+}
+
+func keyOf(w *exec.Work) programKey {
+	wanted := make([]byte, len(w.Wanted))
+	for i, is := range w.Wanted {
+		if is {
+			wanted[i] = 1
+		}
+	}
+	return programKey{z: sized(w.Sizes), wanted: string(wanted)}
+}
+
+// runs reports whether a step, or an input, that serves these outputs is there for the
+// program. Only the first rank gives outputs.
+func (r *rank) runs(key programKey, serves []int) bool {
+	return serves == nil || r.s.Rank == 0 && slices.ContainsFunc(serves, func(i int) bool { return key.wanted[i] == 1 })
 }
 
 // decodes reports whether a batch is worth a captured graph: a token per sequence.

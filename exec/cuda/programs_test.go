@@ -8,18 +8,18 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-func keyOf(n int) programKey { return programKey{z: graph.Sizes{Tokens: int64(n)}} }
+func testKey(n int) programKey { return programKey{z: graph.Sizes{Tokens: int64(n)}} }
 
 // use finds a program, or makes it, as a rank does; and says which.
 func (l *programs) use(t *testing.T, n int) (made bool) {
 	t.Helper()
-	if l.find(keyOf(n)) != nil {
+	if l.find(testKey(n)) != nil {
 		return false
 	}
 	if err := l.makeRoom(); err != nil {
 		t.Fatal(err)
 	}
-	l.put(&program{key: keyOf(n)})
+	l.put(&program{key: testKey(n)})
 	return true
 }
 
@@ -43,7 +43,7 @@ func TestProgramsOrder(t *testing.T) {
 				want = want[1:]
 			}
 			for _, k := range want {
-				if l.byKey[keyOf(k)] == nil {
+				if l.byKey[testKey(k)] == nil {
 					t.Fatalf("%d kept, step %d: %d has gone; want %v", most, step, k, want)
 				}
 			}

@@ -87,10 +87,3 @@ func (s *Sampler) Choice() kernels.Choice {
 
 // Seen has the bit of every token that was accepted, as choose reads it.
 func (s *Sampler) Seen() []int32 { return s.seen }
-
-// Fill writes how the next token is chosen to a row of each of choose's operands
-// choice and seen.
-func (s *Sampler) Fill(choice []float32, seen []int32) {
-	s.Choice().Put(choice)
-	copy(seen, s.seen)
-}

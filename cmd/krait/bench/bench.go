@@ -13,7 +13,6 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
 )
 
 // Options say what is measured.
@@ -77,7 +76,7 @@ type run struct {
 	prompt [][]int
 	next   []int // the last token of each sequence
 	batch  exec.Batch
-	greedy []exec.Choice // where the device chooses
+	greedy []exec.Choice
 }
 
 // Measure measures a model that has as many free slots as the batch has sequences.
@@ -94,7 +93,7 @@ func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
 }
 
 func newRun(m *krait.Model, o Options) (*run, error) {
-	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch)}
+	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch), greedy: make([]exec.Choice, o.Batch)}
 	for i := range o.Batch {
 		slot, err := r.e.Alloc()
 		if err != nil {
@@ -103,9 +102,6 @@ func newRun(m *krait.Model, o Options) (*run, error) {
 		}
 		r.slots = append(r.slots, slot)
 		r.prompt = append(r.prompt, tokens(o.Prompt, m.Vocab(), i))
-	}
-	if r.e.Chooses() {
-		r.greedy = make([]exec.Choice, o.Batch)
 	}
 	r.batch.Sequences = make([]exec.Sequence, o.Batch)
 	return r, nil
@@ -202,23 +198,13 @@ func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Cal
 
 // step runs the batch; wanted says that it ends in a token for each sequence.
 func (r *run) step(ctx context.Context, wanted bool) error {
-	r.batch.Choose = nil
+	r.batch.Choose, r.batch.Want = nil, []string{}
 	if wanted {
-		r.batch.Choose = r.greedy
+		r.batch.Choose, r.batch.Want = r.greedy, nil
 	}
 	results, err := r.e.Step(ctx, &r.batch)
-	if err != nil || !wanted {
-		return err
-	}
-	if r.greedy != nil {
-		for i, id := range results.Tokens {
-			r.next[i] = int(id)
-		}
-		return nil
-	}
-	out, err := results.Output("logits")
-	for i := 0; err == nil && i < r.o.Batch; i++ {
-		r.next[i], err = kernels.Token(cpu.Choose(out.Row(i), kernels.Choice{}, nil))
+	for i, id := range results.Tokens {
+		r.next[i] = int(id)
 	}
 	return err
 }
@@ -226,7 +212,7 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 // logits takes one step more and names what came out of it, and with it of all
 // before: a state or a token that differed shows here.
 func (r *run) logits(ctx context.Context) (string, error) {
-	r.batch.Choose = nil
+	r.batch.Choose, r.batch.Want = nil, nil
 	results, err := r.e.Step(ctx, &r.batch)
 	if err != nil {
 		return "", err
