@@ -31,6 +31,17 @@ type Sharding struct {
 	// as package validate does, before anything else runs, and is an error where they
 	// differ.
 	Validate bool
+
+	place *passes.Strategy // what was read of Place
+}
+
+// ReadPlace reads the placement file, once for all that the sharding is used for
+// afterwards: it may be a named pipe, which gives its text once.
+func (s *Sharding) ReadPlace() (err error) {
+	if s.Place != "" {
+		s.place, err = passes.ReadStrategy(s.Place)
+	}
+	return err
 }
 
 // Options reads what the names and files of the sharding stand for.
@@ -42,6 +53,8 @@ func (s Sharding) Options() (passes.Options, error) {
 		return o, fmt.Errorf("%d ranks; 1 to %d are possible", s.Ranks, passes.MaxRanks)
 	case s.Place != "" && s.Strategy != "":
 		return o, fmt.Errorf("strategy %s and placement file %s: give one of them", s.Strategy, s.Place)
+	case s.Place != "" && s.place != nil:
+		o.Strategy = s.place
 	case s.Place != "":
 		o.Strategy, err = passes.ReadStrategy(s.Place)
 	case s.Strategy != "":

@@ -78,7 +78,7 @@ func FindStrategy(name string) (*Strategy, error) {
 
 // ReadStrategy reads a placement file.
 func ReadStrategy(file string) (*Strategy, error) {
-	text, err := files.Read(file, files.Config)
+	text, err := files.ReadPipe(file, files.Config)
 	if err != nil {
 		return nil, err
 	}

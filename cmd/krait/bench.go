@@ -48,7 +48,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			}
 			f.options.Slots = slices.Max(batches)
 			b := benchRun{modelFlags: &f, w: lines(c, out), o: o}
-			if err := b.open(dir, c.ErrOrStderr()); err != nil {
+			if err := b.open(c, dir); err != nil {
 				return err
 			}
 			defer b.m.Close()
@@ -93,7 +93,7 @@ type benchRun struct {
 }
 
 // open opens the model on a device that is watched.
-func (b *benchRun) open(dir string, stderr io.Writer) error {
+func (b *benchRun) open(c *cobra.Command, dir string) error {
 	b.file.Environment = bench.Here(nil)
 	b.device.prepare = func(d *cuda.Device) error {
 		var err error
@@ -101,7 +101,7 @@ func (b *benchRun) open(dir string, stderr io.Writer) error {
 		return err
 	}
 	var err error
-	b.m, err = b.modelFlags.open(dir, stderr)
+	b.m, err = b.modelFlags.open(c, dir)
 	return err
 }
 

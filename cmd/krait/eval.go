@@ -49,7 +49,7 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			f.options.Slots = 1
-			m, err := f.open(dir, c.ErrOrStderr())
+			m, err := f.open(c, dir)
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	plain.options.Sharding.Quantize = ""
 	plain.options.Sharding.CheckPayloads = false
 	plain.options.Sharding.Dump = ""
-	base, err := plain.open(dir, c.ErrOrStderr())
+	base, err := plain.open(c, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -76,16 +76,22 @@ func (f *format) write(c *cobra.Command, text, dot func() string) error {
 	var err error
 	switch f.name {
 	case "text":
-		out = []byte(text())
+		out, err = drawn(c, text)
 	case "dot":
-		out = []byte(dot() + "\n")
+		out, err = drawn(c, func() string { return dot() + "\n" })
 	case "svg":
-		out, err = svg(c, []byte(dot()))
+		if out, err = drawn(c, dot); err == nil {
+			out, err = svg(c, out)
+		}
 	}
 	if err != nil {
 		return err
 	}
 	return write(c, f.output, out)
+}
+
+func drawn(c *cobra.Command, f func() string) ([]byte, error) {
+	return computed(c, func() ([]byte, error) { return []byte(f()), nil })
 }
 
 // svg runs Graphviz.

@@ -46,7 +46,7 @@ otherwise: flags override that file.`,
 				prompt = string(text)
 			}
 			f.options.Slots = 1
-			m, err := f.open(dir, c.ErrOrStderr())
+			m, err := f.open(c, dir)
 			if err != nil {
 				return err
 			}

@@ -102,6 +102,10 @@ layer: those that do the same are drawn once. --detail says how much is drawn.`,
 
 // readGraph builds a model's graph, or parses and checks graph text.
 func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
+	return computed(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
+}
+
+func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 	if path == "" {
 		m, err := krait.Embedded()
 		if err != nil {
@@ -146,7 +150,7 @@ func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Grap
 	case !ok:
 		return g, nil
 	}
-	if g, err = compileTo(stage, g, s); err == nil && g.Stage != stage {
+	if g, err = compileTo(c, stage, g, s); err == nil && g.Stage != stage {
 		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
 	}
 	return g, err

@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"github.com/krait-ml/krait/exec/cpu"
-	"io"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/spf13/cobra"
 )
 
@@ -29,9 +28,8 @@ func (f *modelFlags) add(c *cobra.Command) {
 }
 
 // open opens dir, or the embedded model when dir is empty, and prints warnings.
-func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
-	var m *krait.Model
-	var err error
+func (f *modelFlags) open(c *cobra.Command, dir string) (m *krait.Model, err error) {
+	stderr := c.ErrOrStderr()
 	if f.options.Device, err = f.device.open(); err != nil {
 		return nil, err
 	}
@@ -42,11 +40,12 @@ func (f *modelFlags) open(dir string, stderr io.Writer) (*krait.Model, error) {
 		}
 		defer end()
 	}
-	if dir == "" {
-		m, err = krait.Embedded(f.options)
-	} else {
-		m, err = krait.Open(dir, f.options)
-	}
+	m, err = computed(c, func() (*krait.Model, error) {
+		if dir == "" {
+			return krait.Embedded(f.options)
+		}
+		return krait.Open(dir, f.options)
+	})
 	if err != nil {
 		return nil, explained{err}
 	}

@@ -58,15 +58,16 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if list == "" {
-		g, err = passes.Compile(g, o)
-	} else {
-		g, err = passes.Run(g, strings.Split(list, ","), o)
-	}
+	out, err := computed(c, func() (*graph.Graph, error) {
+		if list == "" {
+			return passes.Compile(g, o)
+		}
+		return passes.Run(g, strings.Split(list, ","), o)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return g, nil
+	return out, nil
 }
 
 // passTable lists the passes with what they do.

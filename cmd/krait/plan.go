@@ -93,7 +93,7 @@ func lowered(c *cobra.Command, path string, s krait.Sharding) ([]*lowering.Sched
 	if err != nil {
 		return nil, err
 	}
-	return lowering.Lower(g)
+	return computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
@@ -258,7 +258,11 @@ func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, 
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Latency: link.Latency.Seconds(), Bandwidth: link.Bandwidth, link: link}
-	for _, c := range krait.Choices(g, s) {
+	choices, err := computed(c, func() ([]krait.Choice, error) { return krait.Choices(g, s), nil })
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range choices {
 		r := choiceReport{Strategy: c.Strategy.Name}
 		if c.Err != nil {
 			r.Error = firstLine(c.Err)

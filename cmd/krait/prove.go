@@ -56,7 +56,7 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 			if err != nil {
 				return err
 			}
-			cert, err := prove.Prove(p.source, p.partitioned, search)
+			cert, err := computed(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
 			if err != nil {
 				return err
 			}
@@ -108,16 +108,16 @@ func proofOf(c *cobra.Command, path, against string, s krait.Sharding) (p proof,
 	case against != "":
 		return p, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
 	}
-	if p.model, p.source, err = beforePartition(g, s); err == nil {
-		p.partitioned, err = compileTo(graph.PartitionedStage, p.source, s)
+	if p.model, p.source, err = beforePartition(c, g, s); err == nil {
+		p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s)
 	}
 	return p, err
 }
 
 // beforePartition is a graph without what nobody needs, and as partition takes it.
-func beforePartition(g *graph.Graph, s krait.Sharding) (model, source *graph.Graph, err error) {
-	if model, err = compileTo(g.Stage, g, krait.Sharding{Ranks: s.Ranks}); err == nil {
-		source, err = compileTo(graph.UnpackedStage, g, s)
+func beforePartition(c *cobra.Command, g *graph.Graph, s krait.Sharding) (model, source *graph.Graph, err error) {
+	if model, err = compileTo(c, g.Stage, g, krait.Sharding{Ranks: s.Ranks}); err == nil {
+		source, err = compileTo(c, graph.UnpackedStage, g, s)
 	}
 	return model, source, err
 }
@@ -135,7 +135,7 @@ func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krai
 	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.Dump != "":
 		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize or --dump could be for", against)
 	case source.Stage == graph.ModelStage:
-		return beforePartition(source, s)
+		return beforePartition(c, source, s)
 	}
 	return source, source, nil
 }

@@ -21,11 +21,11 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
 			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
 		}
-		return nil
+		return s.ReadPlace()
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, "ranks that share the model, tensor parallel (default 1, or as many as graph text is for)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+" (default channel)")
-	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy")
+	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy; a named pipe, such as <(command), must end within 10 seconds")
 	c.Flags().StringVar(&s.Quantize, "quantize", "", "what all_reduces travel in: fp16, bf16, or by site x_proj=none,out_proj=fp16:acc32")
 	c.Flags().StringVar(&s.Dump, "dump", "", "write the graph after each pass that changes it to this folder")
 }
@@ -36,16 +36,16 @@ func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) 
 	if err != nil {
 		return nil, err
 	}
-	return compileTo(stop, g, s)
+	return compileTo(c, stop, g, s)
 }
 
-func compileTo(stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
+func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
 	o.Stop = stop
-	return passes.Compile(g, o)
+	return computed(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
 }
 
 // runningFlags are the flags of every command that runs a model over ranks.

@@ -1,9 +1,11 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // Limits of what is read whole, in bytes: far above any that is meant well.
@@ -38,6 +40,49 @@ func Read(path string, limit int64) ([]byte, error) {
 		err = tooLarge(path, limit)
 	}
 	return data, err
+}
+
+// pipeTime is how long a named pipe may take to come to its end.
+const pipeTime = 10 * time.Second
+
+// ReadPipe is Read, and takes a named pipe as well, such as a shell makes of
+// <(command): it must end within 10 seconds. It can be read once.
+func ReadPipe(path string, limit int64) ([]byte, error) {
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		return Read(path, limit)
+	}
+	return readPipe(path, limit, pipeTime)
+}
+
+func readPipe(path string, limit int64, most time.Duration) ([]byte, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // for good, where nobody ever writes: to open waits for that
+		f, err := os.Open(path)
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		defer f.Close()
+		_ = f.SetReadDeadline(time.Now().Add(most)) // where pipes have none, the caller goes on
+		data, err := io.ReadAll(io.LimitReader(f, limit+1))
+		if err == nil && int64(len(data)) > limit {
+			err = tooLarge(path, limit)
+		}
+		done <- result{data, err}
+	}()
+	select {
+	case r := <-done:
+		if errors.Is(r.err, os.ErrDeadlineExceeded) {
+			break
+		}
+		return r.data, r.err
+	case <-time.After(most):
+	}
+	return nil, fmt.Errorf("%s: the pipe did not come to its end in %v; write a file, and give that", path, most)
 }
 
 func tooLarge(path string, limit int64) error {
