@@ -22,7 +22,11 @@ type Sharding struct {
 	Strategy string // a name; empty: channel
 	Place    string // a placement file, instead of a strategy
 	Quantize string // what all_reduces travel in: fp16, or x_proj=none,out_proj=bf16:acc32
-	Dump     string // a folder that gets the graph after each pass that changed it, as text and drawing
+	// States says in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16.
+	// Those of convolutions and the caches of attention may be f32, f16 or bf16, those of
+	// scans f32 or bf16. Kinds that are left out stay in f32. All is computed in f32.
+	States string
+	Dump   string // a folder that gets the graph after each pass that changed it, as text and drawing
 	// CheckPayloads lets a step fail where a payload of fp16 leaves that format's
 	// range, with an error that names it. The sequences of the batch must be reset
 	// then. It costs memory and time: each sum is kept to the end of the step.
@@ -64,6 +68,9 @@ func (s Sharding) Options() (passes.Options, error) {
 		return o, err
 	}
 	if o.Quantize, err = passes.ParseQuantize(s.Quantize); err != nil {
+		return o, err
+	}
+	if o.States, err = passes.ParseStates(s.States); err != nil {
 		return o, err
 	}
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {
@@ -120,7 +127,7 @@ func validated(g *graph.Graph, o passes.Options) error {
 	return nil
 }
 
-// dump writes 04-partition.ir and .dot.
+// dump writes 05-partition.ir and .dot.
 func dump(dir string, step int, pass string, g *graph.Graph) error {
 	base := filepath.Join(dir, fmt.Sprintf("%02d-%s", step, pass))
 	if err := files.Write(base+".ir", []byte(graph.Print(g))); err != nil {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
 // Snapshot is all that a sequence keeps between steps, by the model's names: it goes
 // on from there in any engine of the model, on other ranks, by another strategy, on
-// another device.
+// another device, or with states kept in other formats, to which it is rounded.
 type Snapshot struct {
 	Tokens int                  // that the sequence was given
 	States map[string][]float32 // a row; of a cache, one per token
@@ -32,16 +33,19 @@ func (e *Engine) Snapshot(slot int) (*Snapshot, error) {
 		out.States[st.Name] = make([]float32, e.rows(st.space, i)*st.cols)
 	}
 	for _, r := range e.runs(i) {
-		if err := e.machine.Read(r.rank, r.buffer, r.at, operand.Bytes(r.data)); err != nil {
+		if err := e.machine.Read(r.rank, r.buffer, r.at, r.data); err != nil {
 			return nil, err
 		}
-		r.each(func(state string, whole, part, n int) { copy(out.States[state][whole:whole+n], r.data[part:]) })
+		r.each(func(state string, x kernels.Tensor, whole, part, n int) {
+			x.Read(out.States[state][whole:whole+n], part)
+		})
 	}
 	return out, nil
 }
 
-// Restore lets a sequence go on from a snapshot. One that is of another model leaves
-// the sequence as it was.
+// Restore lets a sequence go on from a snapshot, rounded where this engine keeps a state
+// in 16 bits. One that is of another model, or has numbers that f16 does not reach where
+// that is kept, is an error and leaves the sequence as it was.
 func (e *Engine) Restore(slot int, s *Snapshot) error {
 	if err := e.lock(); err != nil {
 		return err
@@ -59,8 +63,10 @@ func (e *Engine) Restore(slot int, s *Snapshot) error {
 	}
 	e.slots.state[i], e.slots.tokens[i] = broken, s.Tokens // until all of it is there
 	for _, r := range e.runs(i) {
-		r.each(func(state string, whole, part, n int) { copy(r.data[part:], s.States[state][whole:whole+n]) })
-		if err := e.machine.Write(r.rank, r.buffer, r.at, operand.Bytes(r.data)); err != nil {
+		r.each(func(state string, x kernels.Tensor, whole, part, n int) {
+			x.Write(part, s.States[state][whole:whole+n])
+		})
+		if err := e.machine.Write(r.rank, r.buffer, r.at, r.data); err != nil {
 			return err
 		}
 	}
@@ -83,7 +89,7 @@ func (e *Engine) fits(s *Snapshot) error {
 			return fmt.Errorf("the snapshot is of another model: it has no state %s", st.Name)
 		}
 		if err := st.fits(values, rows); err != nil {
-			return fmt.Errorf("the snapshot is of another model: %w", err)
+			return fmt.Errorf("the snapshot does not fit: %w", err)
 		}
 	}
 	if len(s.States) != len(e.states) {
@@ -97,21 +103,22 @@ func (e *Engine) fits(s *Snapshot) error {
 type run struct {
 	rank, buffer int
 	at           int64
-	data         []float32
+	data         []byte
 	has          []piece
 }
 
-// piece is what a run has of a state, from an element on.
+// piece is what a run has of a state, from a byte on.
 type piece struct {
 	*state
 	*held
 	rows, from int
 }
 
-// each pairs stretches of states with those of the run.
-func (r *run) each(visit func(state string, whole, part, n int)) {
+// each pairs stretches of states with those of what the run has of them.
+func (r *run) each(visit func(state string, x kernels.Tensor, whole, part, n int)) {
 	for _, p := range r.has {
-		p.each(p.rows, p.cols, func(whole, part, n int) { visit(p.Name, whole, p.from+part, n) })
+		x := operand.Floats(p.dtype, r.data[p.from:p.from+p.bytes(p.rows)])
+		p.each(p.rows, p.cols, func(whole, part, n int) { visit(p.Name, x, whole, part, n) })
 	}
 }
 
@@ -125,12 +132,12 @@ func (e *Engine) runs(slot int) []*run {
 			h := &st.held[j]
 			rows := e.rows(st.space, slot)
 			if h.run == 0 {
-				list = append(list, &run{h.rank, h.buffer, e.at(h, slot), make([]float32, rows*h.row), []piece{{st, h, rows, 0}}})
+				list = append(list, &run{h.rank, h.buffer, e.at(h, slot), make([]byte, h.bytes(rows)), []piece{{st, h, rows, 0}}})
 				continue
 			}
 			r := states[h.rank]
 			if r == nil {
-				r = &run{h.rank, h.buffer, e.at(h, slot) - 4*int64(h.first), make([]float32, h.run), nil}
+				r = &run{h.rank, h.buffer, e.at(h, slot) - int64(h.first), make([]byte, h.run), nil}
 				states[h.rank], list = r, append(list, r)
 			}
 			r.has = append(r.has, piece{st, h, rows, h.first})

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/krait-ml/krait/exec/internal/operand"
@@ -12,7 +13,8 @@ import (
 // State is what a sequence keeps between steps under a name. Name and type are
 // those of the model, whatever passes made of it, by whatever strategy and on
 // however many ranks: f32[s 256/1 16], a row per sequence, or f32[s c 32/16], a row
-// per sequence and token.
+// per sequence and token. The dtype is that in which the engine keeps it: numbers come
+// as f32, which holds all of them exactly, and what is brought is rounded to it.
 type State struct {
 	Name string
 	Type graph.Type
@@ -29,8 +31,9 @@ type state struct {
 // held is what a rank holds of a state, or of a part of it: pieces of its rows.
 type held struct {
 	rank, buffer int
-	first        int // elements before it in a slot's run
-	run          int // elements of the run: of all states of a slot; 0: a cache, which has rows
+	dtype        graph.DType
+	first        int // bytes before it in a slot's run
+	run          int // bytes of the run: of all states of a slot; 0: a cache, which has rows
 	row          int // elements of a row
 	pieces       graph.Pieces
 }
@@ -45,9 +48,6 @@ func findStates(schedules []*lowering.Schedule) ([]state, error) {
 				continue
 			}
 			name, t := b.State()
-			if t.DType != graph.F32 {
-				return nil, fmt.Errorf("state %s is %s; states are f32", name, t)
-			}
 			k := slices.IndexFunc(list, func(x state) bool { return x.Name == name })
 			if k < 0 {
 				k = len(list)
@@ -57,9 +57,9 @@ func findStates(schedules []*lowering.Schedule) ([]state, error) {
 			if !st.Type.Equal(t) {
 				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.Rank, st.Type)
 			}
-			h := held{rank: s.Rank, buffer: i, row: int(b.Bytes) / 4, pieces: s.Pieces(b)}
+			h := held{rank: s.Rank, buffer: i, dtype: t.DType, row: int(b.Bytes) / t.DType.Bytes(), pieces: s.Pieces(b)}
 			if b.Space == lowering.State {
-				h.first, h.run = int(b.Offset)/4, int(s.Bytes[lowering.State])/4
+				h.first, h.run = int(b.Offset), int(s.Bytes[lowering.State])
 			}
 			st.held = append(st.held, h)
 		}
@@ -97,16 +97,18 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 	out := make([]float32, rows*st.cols)
 	for k := range st.held {
 		h := &st.held[k]
-		data := make([]float32, rows*h.row)
-		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), operand.Bytes(data)); err != nil {
+		data := make([]byte, h.bytes(rows))
+		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), data); err != nil {
 			return nil, err
 		}
-		h.each(rows, st.cols, func(whole, part, n int) { copy(out[whole:whole+n], data[part:]) })
+		x := operand.Floats(h.dtype, data)
+		h.each(rows, st.cols, func(whole, part, n int) { x.Read(out[whole:whole+n], part) })
 	}
 	return out, nil
 }
 
-// SetState replaces a state of a sequence.
+// SetState replaces a state of a sequence. What is kept in a format of 16 bits is
+// rounded; numbers that f16 does not reach are an error.
 func (e *Engine) SetState(slot int, name string, values []float32) error {
 	if err := e.lock(); err != nil {
 		return err
@@ -122,9 +124,10 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 	}
 	for k := range st.held {
 		h := &st.held[k]
-		data := make([]float32, rows*h.row)
-		h.each(rows, st.cols, func(whole, part, n int) { copy(data[part:], values[whole:whole+n]) })
-		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), operand.Bytes(data)); err != nil {
+		data := make([]byte, h.bytes(rows))
+		x := operand.Floats(h.dtype, data)
+		h.each(rows, st.cols, func(whole, part, n int) { x.Write(part, values[whole:whole+n]) })
+		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), data); err != nil {
 			return err
 		}
 	}
@@ -156,14 +159,25 @@ func (e *Engine) rows(space lowering.Space, slot int) int {
 // at is the byte at which what a rank holds of a slot's state begins.
 func (e *Engine) at(h *held, slot int) int64 {
 	if h.run == 0 {
-		return 4 * int64(slot) * int64(e.machine.Room()) * int64(h.row)
+		return int64(slot) * int64(e.machine.Room()) * int64(h.bytes(1))
 	}
-	return 4 * (int64(slot)*int64(h.run) + int64(h.first))
+	return int64(slot)*int64(h.run) + int64(h.first)
 }
+
+// bytes is what rows take.
+func (h *held) bytes(rows int) int { return rows * h.row * h.dtype.Bytes() }
 
 func (st *state) fits(values []float32, rows int) error {
 	if len(values) != rows*st.cols {
 		return fmt.Errorf("state %s has %d elements, %d given", st.Name, rows*st.cols, len(values))
+	}
+	if st.Type.DType != graph.F16 {
+		return nil
+	}
+	for i, v := range values { // of what rounds to infinity, 65520 is the smallest
+		if a := math.Abs(float64(v)); a >= 65520 && !math.IsInf(a, 0) {
+			return fmt.Errorf("state %s is kept in f16, which ends at 65504; element %d is %g: open the model with that state in bf16 or f32", st.Name, i, v)
+		}
 	}
 	return nil
 }

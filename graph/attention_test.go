@@ -65,7 +65,7 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 	{"attention, keys of another size", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 8/2]", 1), attentionNode,
 		"error: (g p!) is 4/2 in operand 2 and 8/2 before"},
 	{"attention, caches in bf16", strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "bf16[s c"), attentionNode,
-		"error: operand 3 is bf16; it must be f32"},
+		"f32[t 12/2]; bf16[s c 4/2]; bf16[s c 4/2]"},
 	{"attention, past in f32", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32", "past f32", 1), attentionNode,
 		"error: operand 6 is f32; it must be i32"},
 	{"attention, a past per token", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32[s]", "past i32[t]", 1), attentionNode,

@@ -101,6 +101,10 @@ func checkOperands(n *Node) error {
 			if d != I32 {
 				want = "i32"
 			}
+		case 's':
+			if err := n.Op.state(i).Takes(d); err != nil {
+				return fmt.Errorf("operand %d is %w", i, err)
+			}
 		}
 		if want != "" {
 			return fmt.Errorf("operand %d is %s; it must be %s", i, d, want)

@@ -13,7 +13,8 @@ type Op struct {
 	Rule  *Rule // nil where Infer says it all
 
 	// Operands has a letter per operand: a activation, w weight in any float
-	// format, f f32, i i32. Activations share one format, which the results have.
+	// format, f f32, i i32, s state in a format of its kind. Activations share one
+	// format, which the results have.
 	Operands string
 	// Linear lists the groups of operands in which the operation is linear:
 	// those of one group may be partial sums together.
@@ -58,9 +59,6 @@ const (
 	Collective              // ranks exchange data
 	Relayout                // a change of layout without any exchange
 )
-
-// StatePair says that a result replaces an operand that is state.
-type StatePair struct{ Operand, Result int }
 
 // Attr is an attribute that a row takes. Default is its value where it may be
 // left out, nil where it must be given, and decides its type: int, float64 or string.

@@ -74,13 +74,13 @@ var table = []*Op{
 
 	// State-space models.
 	{Name: "conv1d", Doc: "causal depthwise convolution over time; the state is the last width-1 inputs, oldest first", Class: Compute,
-		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affi", States: []StatePair{{2, 1}}, Work: []string{"2 t c w"}, check: checkConv1D(3)},
+		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afsi", States: []StatePair{{2, 1, ConvState}}, Work: []string{"2 t c w"}, check: checkConv1D(3)},
 	{Name: "selective_scan", Doc: "h = exp(dt A) h + dt u B, y = C h (Gu and Dao 2023, eq. 2): u dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q), t! (g q), (g q) n!, t! (g n!), t! (g n!), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
-		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
+		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
 	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
-		Operands: "aafaafi", States: []StatePair{{5, 1}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
+		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
 
 	// Transformers.
 	{Name: "rotary", Doc: "rotates pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
@@ -88,7 +88,7 @@ var table = []*Op{
 		Work: []string{"4 t h p"}, check: checkRotary},
 	{Name: "attention", Doc: "causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et al. 2017; groups share keys, Ainslie et al. 2023): q k v keys values seg past", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g p!), t! (g p!), s! l! (g p!), s! l! (g p!), s! f!, s! -> t! (g q p!), s! l! (g p!), s! l! (g p!)"),
-		Operands: "aaaffii", States: []StatePair{{3, 1}, {4, 2}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, check: checkAttention, cost: costAttention},
+		Operands: "aaassii", States: []StatePair{{3, 1, CacheState}, {4, 2, CacheState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, check: checkAttention, cost: costAttention},
 	{Name: "router", Doc: "softmax over the experts, of which the top stay and others are 0; norm=1 makes those that stay sum to 1", Class: Compute,
 		Rule: rule("t e! -> t e!"), Operands: "a", Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}}, Work: []string{"8 t e"}},
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
@@ -105,7 +105,7 @@ var table = []*Op{
 	{Name: "add_rmsnorm", Doc: "x + y, and w · (x + y) / sqrt(mean (x + y)² + eps): add and rmsnorm", Class: Compute,
 		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"5 t d"}},
 	{Name: "conv1d_silu", Doc: "silu(conv1d(x) + b): conv1d, bias and silu: x w b state seg", Class: Compute,
-		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afffi", States: []StatePair{{3, 1}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
+		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affsi", States: []StatePair{{3, 1, ConvState}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
 	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{1}}, Work: []string{"5"}},
 	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Work: []string{"5 t n"}},
 	{Name: "add_scaled", Doc: "y + x · d, d per channel or head: scale and add", Class: Compute,

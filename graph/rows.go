@@ -76,8 +76,11 @@ func checkAttention(n *Node, b *binding) error {
 	}
 	for _, i := range []int{3, 4} {
 		if d := n.Args[i].Type.Dims; d[0].Sym != Seqs || d[1].Sym != Cached {
-			return fmt.Errorf("operand %d must be a cache, f32[s c …], found %s", i, n.Args[i].Type)
+			return fmt.Errorf("operand %d must be a cache, %s[s c …], found %s", i, n.Args[i].Type.DType, n.Args[i].Type)
 		}
+	}
+	if k, v := n.Args[3].Type.DType, n.Args[4].Type.DType; k != v {
+		return fmt.Errorf("operands 3 and 4 are %s and %s; keys and values are kept in one format", k, v)
 	}
 	return checkPositions(n, 5)
 }
@@ -85,13 +88,12 @@ func checkAttention(n *Node, b *binding) error {
 // costAttention: every pair of a new token and one that it sees costs a product
 // with the key and one with the value; caches are read once.
 func costAttention(n *Node, b *binding) Cost {
-	q, k := n.Args[0].Type, n.Args[1].Type
-	cache := n.Args[3].Type.Bytes().Plus(n.Args[4].Type.Bytes())
-	fresh := k.Bytes().Times(Const(2))
+	q, k, keys := n.Args[0].Type, n.Args[1].Type, n.Args[3].Type
+	cache := keys.Bytes().Plus(n.Args[4].Type.Bytes())
 	return Cost{
 		FLOPs: b.cost("4 g q p").Times(Var(Pairs)),
-		Read:  q.Bytes().Plus(fresh).Plus(cache),
-		Write: q.Bytes().Plus(fresh),
+		Read:  q.Bytes().Plus(k.Bytes().Times(Const(2))).Plus(cache),
+		Write: q.Bytes().Plus(k.Elems().Times(Const(2 * int64(keys.DType.Bytes())))),
 	}
 }
 

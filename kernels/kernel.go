@@ -57,8 +57,9 @@ func Describe(t graph.Type, ranks, rank int) Tensor {
 // Rows is the size of the first axis.
 func (t *Tensor) Rows() int { return t.Dims[0] }
 
-// CacheRow is the row of a token in a cache, which has Dims[1] of them per slot.
-func (t *Tensor) CacheRow(slot, token int) []float32 { return t.Row(slot*t.Dims[1] + token) }
+// CacheRow is where in memory the row of a token in a cache begins, which has Dims[1] of
+// them per slot.
+func (t *Tensor) CacheRow(slot, token int) int { return (slot*t.Dims[1] + token) * t.Stride }
 
 // Row is row i of an f32 tensor.
 func (t *Tensor) Row(i int) []float32 {

@@ -16,8 +16,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
 
 // TestGolden runs the cases of testdata: one file per pass. A case NAME is the
-// files NAME/in.ir, NAME/run (the passes, then ranks, strategy, payloads, and after
-// these watch=fp16, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
+// files NAME/in.ir, NAME/run (the passes, then ranks, strategy, payloads, states, and
+// after these watch=fp16, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
 // the in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -100,6 +100,8 @@ func runCase(in, run string) (string, error) {
 			o.Strategy, err = FindStrategy(value)
 		case key == "quantize":
 			o.Quantize, err = ParseQuantize(value)
+		case key == "states":
+			o.States, err = ParseStates(value)
 		case key == "watch":
 			o.Quantize.Watch = value == "fp16"
 		}

@@ -101,7 +101,7 @@ func TestDump(t *testing.T) {
 		seen = append(seen, fmt.Sprintf("%d %s %s", i, pass, g.Stage))
 		return nil
 	}})
-	if got := strings.Join(seen, ", "); err != nil || got != "2 unpack unpacked, 4 partition partitioned, 7 fuse fused" {
+	if got := strings.Join(seen, ", "); err != nil || got != "3 unpack unpacked, 5 partition partitioned, 8 fuse fused" {
 		t.Errorf("%s: %v", got, err)
 	}
 }

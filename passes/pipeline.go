@@ -16,6 +16,7 @@ type Options struct {
 	Ranks    int       // 0: those that the graph is for, which for a model's is one
 	Strategy *Strategy // nil: channel
 	Quantize Quantize  // which payloads are rounded; empty: none
+	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
 	Stop graph.Stage
@@ -40,6 +41,8 @@ type Pass struct {
 var Table = []*Pass{
 	{Name: "dce", Doc: "results that no output and no state needs -> gone, with the parameters that only they took",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, Run: dce},
+	{Name: "statetype", Doc: "states of some kinds -> the same, kept in other number formats",
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, Run: stateType},
 	{Name: "unpack", Doc: "packed tensors of units that are used apart -> a tensor per field",
 		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack, Layouts: true},
 	{Name: "decompose", Doc: "a norm over an axis of units, or over groups of them -> a sum of squares and a scale",
@@ -62,6 +65,8 @@ var order = []struct{ first, then, why string }{
 	{"dce", "norm-hoist", "a use that nobody needs would keep a norm where it is"},
 	{"dce", "partition", "what nobody needs would be placed, and could cost a collective"},
 	{"dce", "fuse", "a use that nobody needs would keep neighbours apart"},
+	{"dce", "statetype", "a kind of which there are no states is an error, and what nobody needs is none"},
+	{"statetype", "partition", "partition copies types, and counts bytes"},
 	{"unpack", "decompose", "a norm may be of a packed tensor's field"},
 	{"unpack", "partition", "partition places tensors, and a packed one has no single placement"},
 	{"decompose", "partition", "partition splits the sum of squares, and a norm cannot be split"},
@@ -152,6 +157,8 @@ func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
 		return nil, unused("strategy "+o.Strategy.Name, "partition")
 	case o.Quantize.text != "" && !slices.Contains(names, "quantize"):
 		return nil, unused("quantize "+o.Quantize.text, "quantize")
+	case o.States.text != "" && !slices.Contains(names, "statetype"):
+		return nil, unused("states "+o.States.text, "statetype")
 	}
 	return Lookup(names)
 }
@@ -166,6 +173,8 @@ func (o *Options) undecided(g *graph.Graph) error {
 		what = "strategy " + o.Strategy.Name
 	case o.Quantize.text != "":
 		what = "quantize " + o.Quantize.text
+	case o.States.text != "":
+		what = "states " + o.States.text
 	default:
 		return nil
 	}

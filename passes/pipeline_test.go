@@ -46,25 +46,25 @@ func TestWhatRuns(t *testing.T) {
 		from graph.Stage // the graph that is compiled is at this stage, of a run by the same options
 		want string
 	}{
-		{Options{}, 0, "dce fuse"},
-		{Options{Ranks: 1}, 0, "dce fuse"},
-		{Options{Stop: graph.FusedStage}, 0, "dce fuse"},
-		{Options{Stop: graph.ModelStage}, 0, "dce"},
-		{Options{Stop: graph.UnpackedStage}, 0, "dce unpack decompose"},
-		{Options{Stop: graph.PartitionedStage}, 0, "dce unpack decompose partition merge quantize"},
-		{Options{Strategy: strategy("with norm-hoist")}, 0, "dce fuse"},
-		{Options{Ranks: 3}, 0, "dce unpack decompose partition merge quantize fuse"},
-		{Options{Ranks: 3, Stop: graph.ModelStage}, 0, "dce"},
-		{Options{Ranks: 3, Stop: graph.UnpackedStage}, 0, "dce unpack decompose"},
-		{Options{Ranks: 3, Stop: graph.PartitionedStage}, 0, "dce unpack decompose partition merge quantize"},
-		{Options{Ranks: 3, Strategy: strategy("with norm-hoist\nwithout dce merge\nwithout unpack fuse")}, 0, "decompose norm-hoist partition quantize"},
-		{Options{Ranks: 3, Strategy: strategy("without unpack decompose"), Stop: graph.UnpackedStage}, 0, "dce"},
+		{Options{}, 0, "dce statetype fuse"},
+		{Options{Ranks: 1}, 0, "dce statetype fuse"},
+		{Options{Stop: graph.FusedStage}, 0, "dce statetype fuse"},
+		{Options{Stop: graph.ModelStage}, 0, "dce statetype"},
+		{Options{Stop: graph.UnpackedStage}, 0, "dce statetype unpack decompose"},
+		{Options{Stop: graph.PartitionedStage}, 0, "dce statetype unpack decompose partition merge quantize"},
+		{Options{Strategy: strategy("with norm-hoist")}, 0, "dce statetype fuse"},
+		{Options{Ranks: 3}, 0, "dce statetype unpack decompose partition merge quantize fuse"},
+		{Options{Ranks: 3, Stop: graph.ModelStage}, 0, "dce statetype"},
+		{Options{Ranks: 3, Stop: graph.UnpackedStage}, 0, "dce statetype unpack decompose"},
+		{Options{Ranks: 3, Stop: graph.PartitionedStage}, 0, "dce statetype unpack decompose partition merge quantize"},
+		{Options{Ranks: 3, Strategy: strategy("with norm-hoist\nwithout dce merge\nwithout unpack fuse")}, 0, "statetype decompose norm-hoist partition quantize"},
+		{Options{Ranks: 3, Strategy: strategy("without unpack decompose"), Stop: graph.UnpackedStage}, 0, "dce statetype"},
 
-		{Options{}, graph.UnpackedStage, "dce fuse"},
+		{Options{}, graph.UnpackedStage, "dce statetype fuse"},
 		{Options{}, graph.PartitionedStage, "fuse"},
 		{Options{}, graph.FusedStage, ""},
-		{Options{Ranks: 3}, graph.UnpackedStage, "dce decompose partition merge quantize fuse"},
-		{Options{Ranks: 3, Strategy: strategy("with norm-hoist")}, graph.UnpackedStage, "dce decompose norm-hoist partition merge quantize fuse"},
+		{Options{Ranks: 3}, graph.UnpackedStage, "dce statetype decompose partition merge quantize fuse"},
+		{Options{Ranks: 3, Strategy: strategy("with norm-hoist")}, graph.UnpackedStage, "dce statetype decompose norm-hoist partition merge quantize fuse"},
 		{Options{Ranks: 3}, graph.PartitionedStage, "fuse"},
 		{Options{Ranks: 3, Stop: graph.PartitionedStage}, graph.PartitionedStage, ""},
 		{Options{Ranks: 3}, graph.FusedStage, ""},
@@ -100,6 +100,22 @@ func TestCompileRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kept, err := ParseStrategy("file", "without statetype")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conv, err := ParseStates("conv=bf16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := ParseStates("cache=f16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	noState, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = silu %x\noutput y = %y\n")
+	if err != nil {
+		t.Fatal(err)
+	}
 	unmatched, err := ParseStrategy("file", "op:matmul/1 units\n*.gone whole\nop:matmul/3 whole\noptional op:head_down whole\nop:silu/0 whole\n*.in_w.x units\n")
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +139,10 @@ func TestCompileRefuses(t *testing.T) {
 		{compile(split, Options{Ranks: 3}), "the graph has stage=partitioned ranks=2, and cannot be laid over 3 ranks"},
 		{compile(split, Options{Strategy: Strategies[0]}), "strategy channel has no effect on a graph that is partitioned already"},
 		{compile(split, Options{Quantize: fp16}), "quantize fp16 has no effect on a graph that is partitioned already"},
+		{compile(split, Options{States: conv}), "states conv=bf16 has no effect on a graph that is partitioned already"},
+		{compile(g, Options{States: conv, Strategy: kept}), "states conv=bf16: no effect without the pass statetype"},
+		{compile(g, Options{States: cache}), "pass statetype: states cache=f16: the graph keeps nothing of kind cache; it has conv"},
+		{compile(noState, Options{States: cache}), "pass statetype: states cache=f16: the graph keeps no state"},
 		{compile(split, Options{Stop: graph.UnpackedStage}), "the graph is at stage partitioned already, and cannot go back to unpacked"},
 		{compile(g, Options{Quantize: fp16}), "quantize fp16: one rank has no all_reduces to round"},
 		{compile(g, Options{Ranks: 2, Quantize: fp16, Strategy: plain}), "quantize fp16: no effect without the pass quantize"},
@@ -148,12 +168,12 @@ a placement file says optional before a pattern that some models have no value f
 // TestStrategyPasses: a strategy adds passes and leaves some out, in the table's order.
 func TestStrategyPasses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                      "dce unpack decompose partition merge quantize fuse",
-		"with norm-hoist":                       "dce unpack decompose norm-hoist partition merge quantize fuse",
-		"without merge unpack":                  "dce decompose partition quantize fuse",
-		"without fuse\nwith norm-hoist # why\n": "dce unpack decompose norm-hoist partition merge quantize",
-		"with":                                  "line 1: no pass is named; there are dce, unpack, ",
-		"with best":                             `line 1: there is no pass "best"; there are dce, unpack, `,
+		"":                                      "dce statetype unpack decompose partition merge quantize fuse",
+		"with norm-hoist":                       "dce statetype unpack decompose norm-hoist partition merge quantize fuse",
+		"without merge unpack":                  "dce statetype decompose partition quantize fuse",
+		"without fuse\nwith norm-hoist # why\n": "dce statetype unpack decompose norm-hoist partition merge quantize",
+		"with":                                  "line 1: no pass is named; there are dce, statetype, unpack, ",
+		"with best":                             `line 1: there is no pass "best"; there are dce, statetype, unpack, `,
 		"without norm-hoist best":               "line 1: pass norm-hoist is not run, and need not be left out",
 		"without merge best":                    `line 1: there is no pass "best"`,
 		"\nwith unpack":                         "line 2: pass unpack is run without being named; with is for norm-hoist",
@@ -173,7 +193,7 @@ func TestStrategyPasses(t *testing.T) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	if got := strings.Join(Default, " "); got != "dce unpack decompose partition merge quantize fuse" {
+	if got := strings.Join(Default, " "); got != "dce statetype unpack decompose partition merge quantize fuse" {
 		t.Errorf("a strategy changed the default: %s", got)
 	}
 }

@@ -32,6 +32,7 @@ var completions = map[string]func() []string{
 	"detail":   func() []string { return []string{"model", "block", "op"} },
 	"stage":    func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
 	"quantize": func() []string { return []string{"fp16", "bf16"} },
+	"states":   func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
 }
 
 // completeFlags registers the completions of all commands below one; flags that

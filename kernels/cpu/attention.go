@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -51,13 +52,16 @@ func attentionUnits(c *kernels.Call) int {
 }
 
 // attention is causal: each token sees the cached ones, those before it in the
-// batch, and itself. The new keys and values are put into the caches first.
+// batch, and itself. The new keys and values are put into the caches first, and all
+// are read from there, as they are kept: how a prompt is cut changes no bit.
 func attention(c *kernels.Call, lo, hi int) {
 	q, k, v, keys, values, seg, past := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], c.Args[6].I32
 	y, size := &c.Results[0], c.Args[0].Unit
 	held := k.Cols / size
 	shared := max(1, q.Full/max(1, k.Full)) // heads per group
 	scale := float32(c.Attrs.Float("scale"))
+	wide := borrow(size)
+	defer wide.giveBack()
 	for unit := lo; unit < hi; unit++ {
 		s, group := unit/held, unit%held
 		start, tokens, slot := seg.Segment(s)
@@ -68,22 +72,40 @@ func attention(c *kernels.Call, lo, hi int) {
 			continue // more keys than the cache keeps here: no head of the rank reads them
 		}
 		for t := range tokens {
-			copy(keys.CacheRow(slot, first+t)[a:b], k.Row(start + t)[group*size:])
-			copy(values.CacheRow(slot, first+t)[a:b], v.Row(start + t)[from-v.Start():])
+			keys.Write(keys.CacheRow(slot, first+t)+a, k.Row(start + t)[group*size:][:b-a])
+			values.Write(values.CacheRow(slot, first+t)+a, v.Row(start + t)[from-v.Start():][:b-a])
 		}
 		x, z := kernels.Held(q, from*shared, size*shared)
 		for t := range tokens {
 			for h := x; h < z; h += size {
-				attend(y.Row(start + t)[h:h+size], q.Row(start + t)[h:h+size], keys, values, slot, first+t+1, a, scale)
+				attend(y.Row(start + t)[h:h+size], q.Row(start + t)[h:h+size],
+					cached{keys, slot, a, wide.h}, cached{values, slot, a, wide.h}, first+t+1, scale)
 			}
 		}
 	}
 }
 
-// attend is the attention of one head of one token over n tokens; a is where the
-// group begins in a row of the caches. The softmax is taken block by block, with
-// the sums scaled to the largest score so far (Milakov and Gimelshein 2018).
-func attend(out, q []float32, keys, values *kernels.Tensor, slot, n, a int, scale float32) {
+// cached is a group of a slot's rows in a cache, from element first of a row on.
+type cached struct {
+	*kernels.Tensor
+	slot, first int
+	wide        []float32 // for a row that is kept in 16 bits
+}
+
+// row is what the group has of a token, until the next is asked for.
+func (c *cached) row(token int) []float32 {
+	at := c.CacheRow(c.slot, token) + c.first
+	if c.DType == graph.F32 {
+		return c.F32[at : at+len(c.wide)]
+	}
+	c.Read(c.wide, at)
+	return c.wide
+}
+
+// attend is the attention of one head of one token over n tokens. The softmax is
+// taken block by block, with the sums scaled to the largest score so far (Milakov and
+// Gimelshein 2018).
+func attend(out, q []float32, keys, values cached, n int, scale float32) {
 	var buf [keyBlock]float32
 	most, total := float32(math.Inf(-1)), float32(0)
 	clear(out)
@@ -92,7 +114,7 @@ func attend(out, q []float32, keys, values *kernels.Tensor, slot, n, a int, scal
 		top := most
 		for i := range scores {
 			var sum float32
-			for j, k := range keys.CacheRow(slot, base+i)[a : a+len(q)] {
+			for j, k := range keys.row(base + i) {
 				sum += q[j] * k
 			}
 			scores[i] = sum * scale
@@ -109,7 +131,7 @@ func attend(out, q []float32, keys, values *kernels.Tensor, slot, n, a int, scal
 		expInto(scores, scores, 1)
 		for i, p := range scores {
 			total += p
-			for j, v := range values.CacheRow(slot, base+i)[a : a+len(out)] {
+			for j, v := range values.row(base + i) {
 				out[j] += p * v
 			}
 		}

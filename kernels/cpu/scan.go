@@ -28,7 +28,8 @@ func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
 		start, tokens, slot := seg.Segment(u / perSeq)
 		from := u % perSeq * channelBlock
 		to := min(from+channelBlock, y.Cols)
-		history := state.Row(slot)
+		kept := widen(state, slot*state.Stride+from*(width-1), (to-from)*(width-1))
+		history := kept.h
 		for t := range tokens {
 			out := y.Row(start + t)[from:to]
 			clear(out)
@@ -36,8 +37,7 @@ func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
 				back := t - (width - 1) + j
 				if back < 0 {
 					for k := range out {
-						ch := from + k
-						out[k] += w.F32[ch*w.Stride+j] * history[ch*(width-1)+back+width-1]
+						out[k] += w.F32[(from+k)*w.Stride+j] * history[k*(width-1)+back+width-1]
 					}
 					continue
 				}
@@ -51,13 +51,14 @@ func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
 			}
 		}
 		shift(history, x, start, tokens, from, to, width-1)
+		kept.put()
 	}
 }
 
-// shift moves the segment's last inputs into the history of keep per channel.
+// shift moves the segment's last inputs into the history of channels, keep of each.
 func shift(history []float32, x *kernels.Tensor, start, tokens, from, to, keep int) {
 	for ch := from; ch < to; ch++ {
-		h := history[ch*keep : (ch+1)*keep]
+		h := history[(ch-from)*keep : (ch-from+1)*keep]
 		fresh := min(tokens, keep)
 		copy(h, h[fresh:])
 		for i := range fresh {
@@ -80,7 +81,8 @@ func selectiveScan(c *kernels.Call, lo, hi int) {
 		start, tokens, slot := seg.Segment(unit / perSeq)
 		from := unit % perSeq * channelBlock
 		to := min(from+channelBlock, y.Cols)
-		h := state.Row(slot)
+		kept := widen(state, slot*state.Stride+from*n, (to-from)*n)
+		h := kept.h
 		for t := start; t < start+tokens; t++ {
 			ut, dtt, bt, ct, yt := u.Row(t), dt.Row(t), b.Row(t), cc.Row(t), y.Row(t)
 			for ch := from; ch < to; ch++ {
@@ -90,11 +92,12 @@ func selectiveScan(c *kernels.Call, lo, hi int) {
 					e := min(k+len(buf), n)
 					decay := buf[:e-k]
 					expInto(decay, a.F32[ch*a.Stride+k:ch*a.Stride+e], dtt[ch])
-					sum = recur(h[ch*n+k:ch*n+e], decay, bt[g+k:g+e], ct[g+k:g+e], dtt[ch]*ut[ch], sum)
+					sum = recur(h[(ch-from)*n+k:(ch-from)*n+e], decay, bt[g+k:g+e], ct[g+k:g+e], dtt[ch]*ut[ch], sum)
 				}
 				yt[ch] = sum
 			}
 		}
+		kept.put()
 	}
 }
 

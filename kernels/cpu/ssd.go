@@ -26,11 +26,12 @@ func ssdScan(c *kernels.Call, lo, hi int) {
 	for unit := lo; unit < hi; unit++ {
 		start, tokens, slot := seg.Segment(unit / heads)
 		head := unit % heads
+		kept := widen(state, slot*state.Stride+head*size*n, size*n)
 		h := ssdHead{
 			x: &c.Args[0], dt: dt, b: &c.Args[3], c: &c.Args[4], y: &c.Results[0],
 			head: head, size: size, n: n, group: groups.Of(head) * n,
 			rate: c.Args[2].Vector()[head],
-			h:    state.Row(slot)[head*size*n : (head+1)*size*n],
+			h:    kept.h,
 		}
 		for at := start; at < start+tokens; at += ssdChunk {
 			if q := min(ssdChunk, start+tokens-at); q >= ssdLeast {
@@ -39,6 +40,7 @@ func ssdScan(c *kernels.Call, lo, hi int) {
 				h.recur(at, q)
 			}
 		}
+		kept.put()
 	}
 }
 

@@ -1,6 +1,11 @@
 package operand
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
 
 // View looks at bytes as numbers of the machine, which is little-endian.
 func View[T float32 | uint16 | int32](b []byte) []T {
@@ -12,10 +17,10 @@ func View[T float32 | uint16 | int32](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// Bytes looks at numbers as bytes.
-func Bytes(v []float32) []byte {
-	if len(v) == 0 {
-		return nil
+// Floats looks at bytes as numbers of a float format, to be read and written as f32.
+func Floats(d graph.DType, b []byte) kernels.Tensor {
+	if d == graph.F32 {
+		return kernels.Tensor{DType: d, F32: View[float32](b)}
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v))
+	return kernels.Tensor{DType: d, U16: View[uint16](b)}
 }

@@ -1,0 +1,75 @@
+package graph
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStateFormats: every operation that keeps something takes it in the formats of its
+// kind and no other, and puts the new state out in that of the old.
+func TestStateFormats(t *testing.T) {
+	nodes := map[string]struct{ leaves, node string }{ // D is the format of the states
+		"conv1d":      {"x f32[t 6]; w f32[6 4]; $h D[s 6 3]", "conv1d x w $h seg"},
+		"conv1d_silu": {"x f32[t 6]; w f32[6 4]; b f32[6]; $h D[s 6 3]", "conv1d_silu x w b $h seg"},
+		"selective_scan": {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h D[s 8 3]",
+			"selective_scan u d A B C $h seg"},
+		"ssd_scan":  {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
+		"attention": {strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "D[s c"), attentionNode},
+	}
+	kinds := map[StateKind]int{}
+	for _, op := range Ops() {
+		if op.States == nil {
+			continue
+		}
+		c, ok := nodes[op.Name]
+		if !ok {
+			t.Errorf("no case for %s", op.Name)
+			continue
+		}
+		for _, p := range op.States {
+			kinds[p.Kind]++
+			if op.Operands[p.Operand] != 's' {
+				t.Errorf("%s: operand %d is state, and %q of Operands %s", op.Name, p.Operand, op.Operands[p.Operand], op.Operands)
+			}
+		}
+		legal := map[string]bool{"f32": true, "bf16": true, "f16": op.States[0].Kind != SSMState}
+		for _, d := range []string{"f32", "f16", "bf16", "f64", "i32"} {
+			g, n := deriveGraph(t, strings.ReplaceAll(c.leaves, "D[", d+"["), c.node)
+			types, err := infer(n, g.Ranks)
+			if (err == nil) != legal[d] {
+				t.Errorf("%s with a state in %s: %v", op.Name, d, err)
+				continue
+			}
+			for _, p := range op.States {
+				if err == nil && types[p.Result].DType.String() != d {
+					t.Errorf("%s makes of a state in %s one in %s", op.Name, d, types[p.Result].DType)
+				}
+			}
+			if err == nil && types[0].DType != F32 {
+				t.Errorf("%s with a state in %s puts out %s", op.Name, d, types[0])
+			}
+		}
+	}
+	for _, k := range StateKinds {
+		if kinds[k] == 0 {
+			t.Errorf("no operation keeps a state of kind %s", k)
+		}
+		delete(kinds, k)
+	}
+	if len(kinds) > 0 {
+		t.Errorf("kinds that are not listed: %v", kinds)
+	}
+}
+
+// TestStateFormatErrors: what a refusal says.
+func TestStateFormatErrors(t *testing.T) {
+	for want, c := range map[string][2]string{
+		"error: operand 5 is f16; a state of kind ssm is f32 or bf16":        {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h f16[s 8 3]", "selective_scan u d A B C $h seg"},
+		"error: operand 2 is i32; a state of kind conv is f32, f16 or bf16":  {"x f32[t 6]; w f32[6 4]; $h i32[s 6 3]", "conv1d x w $h seg"},
+		"error: operand 4 is f64; a state of kind cache is f32, f16 or bf16": {strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "$values f32", "$values f64", 1), attentionNode},
+		"error: operands 3 and 4 are f16 and bf16; keys and values are kept in one format": {strings.NewReplacer("$keys f32", "$keys f16", "$values f32", "$values bf16").Replace(
+			attended(6, 2, "whole", "whole", "whole", "whole")), attentionNode},
+	} {
+		checkDerived(t, c[0], c[1], want)
+	}
+}
