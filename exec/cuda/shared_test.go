@@ -24,7 +24,7 @@ func TestSharedMemoryGrows(t *testing.T) {
 		}
 		largest := uint32(0)
 		for _, kb := range []uint32{16, 60, 100, 52, 16, 120} {
-			f, err := g.function(&kernels.Launch{Module: "ssd", Function: "ssd_scan_chunks", Shared: kb << 10})
+			f, err := g.function(&kernels.Launch{Module: "ssd_f32", Function: "ssd_scan_chunks", Shared: kb << 10})
 			if err != nil {
 				return err
 			}

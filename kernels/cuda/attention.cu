@@ -1,11 +1,14 @@
 // Causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et
 // al. 2017), where heads of a group share keys and values (Ainslie et al. 2023).
-// A cache has a row per slot and token, room of them per slot.
+// A cache has a row per slot and token, room of them per slot, in FORMAT.
+// Formats: f32 f16 bf16
 #include "krait.h"
+
+typedef FORMAT kept;
 
 // Puts the batch's keys and values into the caches; k and v begin with the
 // channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
-KERNEL THREADS(256) attention_append(float *__restrict__ keys, float *__restrict__ values, i64 cs, const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int room, int cols, int vec) {
+KERNEL THREADS(256) attention_append(kept *__restrict__ keys, kept *__restrict__ values, i64 cs, const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int room, int cols, int vec) {
 	Piece p;
 	if (!find_piece(seg, seqs, 1, block_x(), p))
 		return;
@@ -19,7 +22,8 @@ KERNEL THREADS(256) attention_append(float *__restrict__ keys, float *__restrict
 
 struct Attention {
 	float *y, *partial;
-	const float *q, *keys, *values;
+	const float *q;
+	const kept *keys, *values;
 	const int *seg, *past;
 	i64 ys, qs, cs;
 	int seqs, room;
@@ -58,7 +62,7 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 		return;
 	int skip = max(0, -head); // heads of the group that the rank before has
 	i64 row = ((i64)p.slot * a.room + from) * a.cs + (group - a.first_group) * a.size;
-	const float *keys = a.keys + row, *values = a.values + row;
+	const kept *keys = a.keys + row, *values = a.values + row;
 	f32x4 q[Heads][Wide];
 	UNROLL for (int h = 0; h < Heads; h++)
 		UNROLL for (int w = 0; w < Wide; w++) {
@@ -182,7 +186,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 	int head = block_y(), row = thread() / 8, part = thread() % 8; // and row + 16
 	int past = a.past[p.seq] + p.at, all = past + p.tokens;
 	i64 cache = (i64)p.slot * a.room * a.cs + group_channel(a, head);
-	auto fetch = [&](float(*to)[stride], const float *from, i64 apart, int rows) {
+	auto fetch = [&](float(*to)[stride], const auto *from, i64 apart, int rows) {
 		NO_UNROLL for (int i = thread(); i < 32 * 8 * Fours; i += 128) {
 			int r = i / (8 * Fours), j = i % (8 * Fours) * 4;
 			put4(&to[r][j], load4(from + r * apart + j, r < rows ? a.size - j : 0, a.vec));

@@ -79,7 +79,8 @@ func attention(c *Call) error {
 	whole := keys.Stride%4 == 0 && values.Stride%4 == 0 // of rows of a slot
 	vec := whole && aligned(&newKeys, &newValues, keys, values)
 	grid, block := elementGrid(t, cached)
-	c.launch("attention", "attention_append", grid, block, 0, keys.Ptr, values.Ptr, keys.stride(), newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
+	module := "attention_" + format(keys.DType)
+	c.launch(module, "attention_append", grid, block, 0, keys.Ptr, values.Ptr, keys.stride(), newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
 		seg.Ptr, past.Ptr, s, room, cached, vec)
 	if h.held == 0 {
 		return nil
@@ -94,14 +95,14 @@ func attention(c *Call) error {
 			fours *= 2
 		}
 		shared := 4 * (2*flashQueries*(32*fours+4) + flashQueries*(flashQueries+1))
-		c.launch("attention", fmt.Sprint("attention_flash_", fours), [3]int{pieces(t, s, flashQueries), h.held, 1}, [3]int{128}, shared, params)
+		c.launch(module, fmt.Sprint("attention_flash_", fours), [3]int{pieces(t, s, flashQueries), h.held, 1}, [3]int{128}, shared, params)
 		return nil
 	}
 	perBlock, wide := h.perBlock()
 	blocks := h.groups * ceilDiv(h.each, perBlock)
-	c.launch("attention", fmt.Sprint("attention_split_", perBlock, "_", wide), [3]int{t, h.splits, blocks}, [3]int{128}, 0, params)
+	c.launch(module, fmt.Sprint("attention_split_", perBlock, "_", wide), [3]int{t, h.splits, blocks}, [3]int{128}, 0, params)
 	if h.splits > 1 {
-		c.launch("attention", "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
+		c.launch(module, "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
 	}
 	return nil
 }

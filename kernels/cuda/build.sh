@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compiles every kernel to PTX for compute capability 8.0, which later GPUs take as
 # well, and which is committed, compressed, in ptx; and the test's planted bugs. A
-# source that speaks of FORMAT gives a module for each format of weights, since the
-# driver compiles all of a module, and a model's weights have one format.
+# source that lists formats (of weights, or of what is kept) gives a module for each,
+# with FORMAT as its name, since the driver compiles all of a module, and a model has one.
 # With --check nothing is written: it fails when the committed PTX is not what
 # the sources give, or when what they give for 9.0 differs in more than the line that
 # says so: then one set would not do. The compiler must be the one of ptx/COMPILER, which a build
@@ -26,13 +26,14 @@ compile() { # source, to file, more flags
 }
 
 build() { # to folder, sources
-  local to=$1 name
+  local to=$1 name formats
   shift
   mkdir -p "$to"
   for source in "$@"; do
     name=$to/$(basename "$source" .cu)
-    if grep -qw FORMAT "$source"; then
-      for format in f32 f16 bf16; do
+    formats=$(sed -n 's|^// Formats: ||p' "$source")
+    if [ -n "$formats" ]; then
+      for format in $formats; do
         compile "$source" "${name}_$format.ptx" -DFORMAT=$format
       done
     else

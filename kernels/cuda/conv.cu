@@ -1,7 +1,10 @@
 // Causal depthwise convolution over time: y[t, c] = Σ_j w[c, j] x[t-width+1+j, c].
 // What is before the segment comes from the state, which has width-1 inputs per
-// channel, oldest first. With a bias, what is put out is silu(y + bias).
+// channel, oldest first, in FORMAT. With a bias, what is put out is silu(y + bias).
+// Formats: f32 f16 bf16
 #include "krait.h"
+
+typedef FORMAT kept;
 
 // A channel's bias; 0 where there is none, and finish does not ask for it.
 DEVICE float bias_of(const float *bias, int c) { return bias ? bias[c] : 0; }
@@ -12,7 +15,7 @@ DEVICE float finish(float sum, bool biased, float b) { return biased ? math::sil
 // blocks are (pieces, channels / 128). The state is read only.
 const int piece_tokens = 32;
 
-KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias) {
+KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -20,13 +23,13 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 	x += p.first * xs + c;
 	y += p.first * ys + c;
 	w += c * ws;
-	const float *history = state + p.slot * hs + (i64)c * (width - 1);
+	const kept *history = state + p.slot * hs + (i64)c * (width - 1);
 	float b = bias_of(bias, c);
 	for (int t = 0; t < p.tokens; t++) {
 		float sum = 0;
 		for (int j = 0; j < width; j++) {
 			int back = t - (width - 1) + j; // in the piece
-			float in = p.at + back >= 0 ? x[back * xs] : history[p.at + back + width - 1];
+			float in = p.at + back >= 0 ? x[back * xs] : widen(history[p.at + back + width - 1]);
 			sum = fma(w[j], in, sum);
 		}
 		y[t * ys] = finish(sum, bias, b);
@@ -35,7 +38,7 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 
 // The same where the filter is 4 wide, as it mostly is: the inputs that are
 // needed again stay in registers, and loads run ahead.
-KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const float *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) {
+KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -43,11 +46,11 @@ KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *
 	x += p.first * xs + c;
 	y += p.first * ys + c;
 	w += c * ws;
-	const float *history = state + p.slot * hs + (i64)c * 3;
+	const kept *history = state + p.slot * hs + (i64)c * 3;
 	float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], added = bias_of(bias, c);
-	float a = p.at ? x[-3 * xs] : history[0];
-	float b = p.at ? x[-2 * xs] : history[1];
-	float d = p.at ? x[-1 * xs] : history[2];
+	float a = p.at ? x[-3 * xs] : widen(history[0]);
+	float b = p.at ? x[-2 * xs] : widen(history[1]);
+	float d = p.at ? x[-1 * xs] : widen(history[2]);
 	_Pragma("unroll 4") for (int t = 0; t < p.tokens; t++) {
 		float e = x[t * xs];
 		y[t * ys] = finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), bias, added);
@@ -57,35 +60,35 @@ KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *
 
 // Moves the last inputs of each sequence into its state, after the pieces are
 // done. Blocks are (sequences, channels / 128).
-KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, float *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
+KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
 	int c = block_y() * 128 + thread(), keep = width - 1;
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols)
 		return;
-	float *history = state + slot * hs + (i64)c * keep;
+	kept *history = state + slot * hs + (i64)c * keep;
 	x += first * xs + c;
 	for (int i = 0; i < keep; i++) {
 		int from = tokens - keep + i; // token of the segment
-		history[i] = from >= 0 ? x[from * xs] : history[from + keep];
+		narrow(history[i], from >= 0 ? x[from * xs] : widen(history[from + keep]));
 	}
 }
 
 // One token per sequence. Blocks are (sequences, channels / 128).
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {
+KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {
 	int c = block_y() * 128 + thread();
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols || tokens < 1)
 		return;
-	float *history = state + slot * hs + (i64)c * (width - 1);
+	kept *history = state + slot * hs + (i64)c * (width - 1);
 	w += c * ws;
 	float sum = 0, in = x[first * xs + c];
 	for (int j = 0; j < width - 1; j++) {
-		float old = history[j];
+		float old = widen(history[j]);
 		sum = fma(w[j], old, sum);
 		if (j > 0)
-			history[j - 1] = old;
+			narrow(history[j - 1], old);
 	}
 	if (width > 1)
-		history[width - 2] = in;
+		narrow(history[width - 2], in);
 	y[first * ys + c] = finish(fma(w[width - 1], in, sum), bias, bias_of(bias, c));
 }

@@ -270,6 +270,30 @@ func same(t fataler, what string, got, want *kernels.Tensor, share float64) {
 	}
 }
 
+// sameKept is same for a state: what is kept in 16 bits may be rounded to the next
+// number, where the middle between two is near, some 1 of 1000 times.
+func sameKept(t fataler, got, want *kernels.Tensor, share float64) {
+	t.Helper()
+	place := map[graph.DType]float64{graph.F16: 0x1p-10, graph.BF16: 0x1p-7}[want.DType]
+	if place == 0 {
+		same(t, "state", got, want, share)
+		return
+	}
+	a, b, apart := values(got), values(want), 0
+	for i := range b {
+		d := math.Abs(a[i] - b[i])
+		if !(d <= share+place*math.Abs(b[i])) {
+			t.Fatalf("state, row %d, column %d: %g, want %g in %s", i/max(1, want.Cols), i%max(1, want.Cols), a[i], b[i], want.DType)
+		}
+		if d > 0 {
+			apart++
+		}
+	}
+	if apart > 2+len(b)/50 {
+		t.Fatalf("%d of %d elements of a state are rounded otherwise", apart, len(b))
+	}
+}
+
 // deviceCall puts a call's tensors on the device. The results that are states
 // are the memory of their operands; offsets says how many elements into its
 // allocation each tensor begins.

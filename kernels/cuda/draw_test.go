@@ -51,6 +51,11 @@ func (d *draw) format() graph.DType {
 	return rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(d.T, "format")
 }
 
+// kept is a format in which an operation's states may be.
+func (d *draw) kept(op string) graph.DType {
+	return rapid.SampledFrom(findOp(d.T, op).States[0].Kind.Formats()).Draw(d.T, "kept")
+}
+
 // tensor is one that nobody has split, of normal numbers; between its rows there
 // may be some that belong to others.
 func (d *draw) tensor(t graph.DType, dims ...int) kernels.Tensor {

@@ -50,7 +50,10 @@ func shape(tensors ...*Tensor) (rows, cols int, vec bool) {
 
 // perElement launches a function of one tensor.
 func (c *Call) perElement(function string, params ...any) error {
-	x, y := &c.Args[0], &c.Results[0]
+	return c.elements(function, &c.Results[0], &c.Args[0], params...)
+}
+
+func (c *Call) elements(function string, y, x *Tensor, params ...any) error {
 	rows, cols, vec := shape(x, y)
 	grid, block := elementGrid(rows, cols)
 	c.launch("elementwise", function, grid, block, 0, append([]any{y.Ptr, y.stride(), x.Ptr, x.stride(), cols, vec}, params...)...)
@@ -69,8 +72,10 @@ func clamp(c *Call) error {
 	return c.perElement("clamp", float32(c.Attrs.Float("min")), float32(c.Attrs.Float("max")))
 }
 
-func convert(c *Call) error {
-	return c.perElement("convert_" + format(c.Args[0].DType) + "_" + format(c.Results[0].DType))
+func convert(c *Call) error { return c.convert(&c.Results[0], &c.Args[0]) }
+
+func (c *Call) convert(y, x *Tensor) error {
+	return c.elements("convert_"+format(x.DType)+"_"+format(y.DType), y, x)
 }
 
 // zip launches a function of two tensors.

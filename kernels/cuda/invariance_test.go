@@ -150,7 +150,7 @@ func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 }
 
 // TestCut: a prompt gives the same, and leaves the same state, in however many
-// batches it comes.
+// batches it comes; where states in 16 bits are rounded at every cut, nearly so.
 func TestCut(t *testing.T) {
 	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "ssd_scan", "attention"} {
 		op := findOp(t, name)
@@ -166,6 +166,9 @@ func TestCut(t *testing.T) {
 				share := 0.0
 				if name == "ssd_scan" || name == "attention" {
 					share = 1e-5
+				}
+				if kept := c.Args[op.States[0].Operand].DType; kept != graph.F32 && name != "attention" {
+					share = 2e-2 // rounded at every cut
 				}
 				_, sequence := perToken(op)
 				for i := range c.Args {
@@ -244,7 +247,11 @@ func checkReplay(t *rapid.T, op *graph.Op) {
 		if i == 0 && idle >= 0 {
 			got, want = rowsOf(got, 1-idle, 2-idle), rowsOf(want, 1-idle, 2-idle)
 		}
-		same(t, "result", &got, &want, 1e-5)
+		if i == 0 {
+			same(t, "result", &got, &want, 1e-5)
+		} else {
+			sameKept(t, &got, &want, 1e-5)
+		}
 	}
 }
 

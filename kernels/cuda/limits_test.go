@@ -6,6 +6,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
 )
 
@@ -127,6 +128,40 @@ func TestStrips(t *testing.T) {
 		d.fill(&x, func(float64) float64 { return 0 })
 		same(t, "zeros", &y, &x, 0)
 	})
+}
+
+// TestPromptByStep: prompts that are scanned token by token, as their states are too
+// many for registers or for shared memory, round a state in 16 bits once.
+func TestPromptByStep(t *testing.T) {
+	for name, next := range map[string]func(*draw) func() kernels.Call{
+		"selective_scan": func(d *draw) func() kernels.Call { return selectiveOf(d, 65) },
+		"ssd_scan": func(d *draw) func() kernels.Call {
+			return ssdOf(d, d.pick("p", 1, 4, 5, 17), d.pick("n", 1, 4, 17, 65))
+		},
+	} {
+		op := findOp(t, name)
+		t.Run(name, func(t *testing.T) {
+			check(t, name, func(t *rapid.T) {
+				d, dev := newDraw(t), newDevice(t)
+				d.decode, d.lens = false, []int{2, 3, 9}
+				c := next(d)()
+				states := map[int]Tensor{}
+				on := dev.deviceCall(op, &c, states, d.offset)
+				on.Options.Shared = 1
+				launches := dev.compute(op, on, d.rng.Uint64())
+				if n, wide := len(launches), c.Args[5].DType == graph.F32; n > 0 && wide != (n == 1) {
+					t.Fatalf("%d launches for a state in %s", n, c.Args[5].DType)
+				}
+				plain := reference.Kernels[name]
+				plain.Run(&c, 0, 1)
+				got, state := clone(&c.Results[0]), clone(&c.Args[5])
+				dev.download(on.Results[0], &got)
+				dev.download(on.Args[5], &state)
+				same(t, "result", &got, &c.Results[0], 1e-5)
+				sameKept(t, &state, &c.Args[5], 1e-5)
+			})
+		})
+	}
 }
 
 // TestSharedMemory: the scan takes the kernel that fits the device's shared memory.

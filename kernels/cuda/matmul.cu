@@ -1,5 +1,6 @@
 // Matrix products y = x wᵀ in f32: x[t, k] of activations, w[n, k] in any format.
 // A row of y does not depend on which rows come with it. FORMAT is the weights'.
+// Formats: f32 f16 bf16
 #include "matmul.h"
 
 // A few rows: a block multiplies up to M of them with 4 rows of the weight, so

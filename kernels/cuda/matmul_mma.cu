@@ -1,6 +1,7 @@
 // Matrix products y = x wᵀ on tensor cores: both operands are rounded to bf16,
 // sums are in f32. A row of y does not depend on which rows come with it. The
 // operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'.
+// Formats: f32 f16 bf16
 #include "matmul.h"
 #include "mma.h"
 

@@ -28,11 +28,12 @@ func TestModules(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(source, ".cu")
-		if !regexp.MustCompile(`\bFORMAT\b`).Match(text) {
+		formats := regexp.MustCompile(`(?m)^// Formats: (.*)$`).FindSubmatch(text)
+		if formats == nil {
 			want[name] = true
 			continue
 		}
-		for _, format := range []string{"f32", "f16", "bf16"} {
+		for _, format := range strings.Fields(string(formats[1])) {
 			want[name+"_"+format] = true
 		}
 	}

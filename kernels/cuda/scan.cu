@@ -1,8 +1,12 @@
 // The selective scan h = exp(dt A) h + dt u B, y = Σ_n h C (Gu and Dao 2023,
 // eq. 2), per channel. Four lanes share a channel: of every 16 states, a lane
 // has 4 neighbours. Both kernels do the same operations in the same order, so
-// that how a prompt is cut changes no bit.
+// that how a prompt is cut changes no bit of a state in f32. FORMAT is that in which the
+// state is kept: it is rounded when it is stored, and so at the end of a segment only.
+// Formats: f32 bf16
 #include "krait.h"
+
+typedef FORMAT kept;
 
 DEVICE f32x4 rates(f32x4 a) {
 	UNROLL for (int k = 0; k < 4; k++) a[k] = math::rate(a[k]);
@@ -19,14 +23,14 @@ DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, fl
 }
 
 // The sequence's tokens one by one, with the state in memory: for one token, or
-// states that are too many for registers. Blocks of 128 threads are
+// states that are too many for registers, which the host gives in f32. Blocks of 128 threads are
 // (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
+KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
 	int g = group_of(groups, held) * n;
-	float *h = state + slot * hs + (i64)held * n;
+	kept *h = state + slot * hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
 		float d = dt[t * ds + held], x = d * u[t * us + held], sum = 0;
 		for (int k = part; k < n && ch < cols; k += 16) {
@@ -71,7 +75,7 @@ DEVICE float quad_sums(float (&v)[4]) {
 // channels of a block, which are of one group. Blocks of 128 threads are
 // (sequences, groups · each / 32).
 template <int Sixteens>
-DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, float *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups) {
+DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups) {
 	SHARED static Chunk<Sixteens> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
@@ -98,7 +102,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 			chunks[row % 2].b[row / 2][k] = chunks[row % 2].c[row / 2][k] = 0;
 	}
 	f32x4 h[Sixteens], rate[Sixteens];
-	float *held = state + slot * hs + (i64)ch * n;
+	kept *held = state + slot * hs + (i64)ch * n;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		h[i] = load4(held + k, n - k, vec);
@@ -142,7 +146,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 }
 
 #define SCAN(name, sixteens, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, float *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) { \
+	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) { \
 		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups);    \
 	}
 

@@ -1,12 +1,13 @@
 // The scan with one rate per head (Dao and Gu 2024): h = exp(dt A) h + dt x Bᵀ,
-// y = h C, for heads of size channels with n states each.
+// y = h C, for heads of size channels with n states each. FORMAT is the state's.
+// Formats: f32 bf16
 #include "ssd.h"
 
 // Rows of a state that a warp has at a time.
 const int warp_rows = 4;
 
 // The sequence's tokens one by one, with the state in memory: for one token, or
-// states too large for shared memory. A warp updates 4 rows of a state at a time,
+// states too large for shared memory, which the host gives in f32. A warp updates 4 rows of a state at a time,
 // a lane 4 of every 128 states of each, so that 2 KB of state are in flight per
 // warp. Blocks of 128 threads are (sequences, heads, size / 16).
 KERNEL THREADS(128) ssd_scan_steps(Scan s) {
@@ -15,7 +16,7 @@ KERNEL THREADS(128) ssd_scan_steps(Scan s) {
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	float rate = math::rate(s.a[head]);
 	i64 group = (i64)group_of(s.groups, head) * s.n;
-	float *state = s.state + slot * s.hs + (i64)head * s.size * s.n;
+	kept *state = s.state + slot * s.hs + (i64)head * s.size * s.n;
 	if (row >= s.size)
 		return;
 	for (i64 t = first; t < first + tokens; t++) {
@@ -64,7 +65,7 @@ template <int chunk> struct alignas(16) Shared {
 
 // Fills rows of shared memory, all of them, with the first rows of cols columns;
 // what is not there is 0.
-DEVICE void fetch(float *to, int all, int stride, const float *from, i64 rows_apart, int rows, int cols, int vec) {
+template <class T> DEVICE void fetch(float *to, int all, int stride, const T *from, i64 rows_apart, int rows, int cols, int vec) {
 	int fours = stride / 4;
 	NO_UNROLL for (int i = thread(); i < all * fours; i += 256) {
 		int r = i / fours, k = 4 * (i % fours);
@@ -118,7 +119,7 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 	int stride = (s.n + 3) / 4 * 4 + 4;
 	float *b = (float *)(&m + 1), *c = b + chunk * stride, *h = c + chunk * stride;
 	i64 group = (i64)group_of(s.groups, head) * s.n, column = (i64)head * s.size + channel;
-	float *state = s.state + slot * s.hs + column * s.n;
+	kept *state = s.state + slot * s.hs + column * s.n;
 	fetch(h, tile_channels, stride, state, s.n, wide, s.n, s.vec);
 	int i = thread() / 16, j = thread() % 16; // and i + 16, … , j + 16, …
 	for (int at = 0; at < tokens; at += chunk) {

@@ -3,11 +3,14 @@
 #include "krait.h"
 
 // Rows of the scan's operands: x and y [t, head · size], dt [t, head],
-// b and c [t, group · n], state [slot, head, size, n].
+// b and c [t, group · n], state [slot, head, size, n], in the format in which it is kept:
+// it is rounded when it is stored, and so at the end of a segment only.
+typedef FORMAT kept;
+
 struct Scan {
 	float *y;
 	const float *x, *dt, *a, *b, *c;
-	float *state;
+	kept *state;
 	const int *seg;
 	i64 ys, xs, ds, bs, cs, hs;
 	int size, n;

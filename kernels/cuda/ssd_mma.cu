@@ -1,6 +1,7 @@
 // The scan with one rate per head, in the matrix form of ssd.cu, on tensor cores:
 // x, B, C, the scores and the state as C reads it are rounded to bf16; sums,
-// decays and the state that is carried are in f32.
+// decays and the state that is carried are in f32. FORMAT is that in which it is kept.
+// Formats: f32 bf16
 #include "mma.h"
 #include "ssd.h"
 
@@ -66,7 +67,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 	if (tokens < 1)
 		return;
 	i64 group = (i64)group_of(s.groups, head) * s.n, column = (i64)head * s.size + channel;
-	float *state = s.state + slot * s.hs + column * s.n;
+	kept *state = s.state + slot * s.hs + column * s.n;
 	int g = lane() / 4, pair = lane() % 4 * 2;
 	int deep = (s.n + 15) / 16 * 16, base = warp() * 8 * tiles; // the warp's first state
 	// h[i][e]: rows 16 i + g and + 8, states base + 8 e + pair and + 1.
@@ -75,7 +76,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 		UNROLL for (int e = 0; e < tiles; e++)
 			UNROLL for (int p = 0; p < 4; p++) {
 				int row = 16 * i + p / 2 * 8 + g, k = base + 8 * e + pair + p % 2;
-				h[i][e][p] = row < wide && k < s.n ? state[(i64)row * s.n + k] : 0;
+				h[i][e][p] = row < wide && k < s.n ? widen(state[(i64)row * s.n + k]) : 0;
 			}
 	for (int at = 0; at < tokens; at += chunk) {
 		int count = min(chunk, tokens - at);
@@ -163,7 +164,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 			UNROLL for (int p = 0; p < 4; p++) {
 				int row = 16 * i + p / 2 * 8 + g, k = base + 8 * e + pair + p % 2;
 				if (row < wide && k < s.n)
-					state[(i64)row * s.n + k] = h[i][e][p];
+					narrow(state[(i64)row * s.n + k], h[i][e][p]);
 			}
 }
 

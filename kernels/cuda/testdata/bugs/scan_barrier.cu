@@ -7,4 +7,5 @@ DEVICE void barrier() { sync(); }
 		if constexpr (__COUNTER__ != 3)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
+#define FORMAT f32
 #include "ssd.cu"
