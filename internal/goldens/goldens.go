@@ -19,6 +19,15 @@ var Names = []string{
 // all of what is long: KRAIT_TEST_ALL is set.
 func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" }
 
+// Tolerance is the largest absolute difference that a checkpoint passes with: 1e-4, or
+// what the README suggests, as that reference's own two paths differ by 1e-4.
+func Tolerance(dir string) float64 {
+	if filepath.Base(dir) == "zamba2" {
+		return 3e-4
+	}
+	return 1e-4
+}
+
 // Folders are those of all checkpoints, in the order of Names; root is the path of
 // the repository's root.
 func Folders(t testing.TB, root string) []string {
