@@ -56,7 +56,8 @@ func roundedTo(s *Snapshot, formats map[string]graph.DType) *Snapshot {
 
 // TestStatesInFormats: engines that keep states in 16 bits say so, take those of one in
 // f32 rounded, once, and give them to others with the same formats, and back, bit for
-// bit, whatever their ranks and devices. What each makes of prompts in pieces is what
+// bit, whatever their ranks and devices. From there all go on as f32 does from rounded
+// states, but for the new keys and values. What each makes of prompts in pieces is what
 // the float64 kernels make of them with states in these formats, within 100 times the
 // tolerance of f32: numbers close to the middle of two are rounded apart now and then,
 // which was 36 times at most when this was written.
@@ -77,6 +78,7 @@ func TestStatesInFormats(t *testing.T) {
 			stepped(t, s, ids...)
 			want := roundedTo(snapshot(t, s), formats)
 			at, logits := snapshot(t, s), []float32(nil)
+			next := nextOf(t, from, want, 7)
 			for i, o := range others {
 				what := fmt.Sprintf("%s, engine %d", option, i)
 				o.Slots, o.Sharding.States = 3, option
@@ -94,6 +96,7 @@ func TestStatesInFormats(t *testing.T) {
 				sameSnapshot(t, what, at, want)
 				moveEach(t, p, q)
 				sameSnapshot(t, what+", one by one", snapshot(t, p), want)
+				agrees(t, what+", going on", stepped(t, q, 7), next, 500*goldens.Tolerance(dir))
 				got := fed(t, m, ids)
 				if logits == nil {
 					logits = got
@@ -106,6 +109,16 @@ func TestStatesInFormats(t *testing.T) {
 			sameSnapshot(t, "back in f32", snapshot(t, s), want)
 		})
 	}
+}
+
+// nextOf is what a model makes of a token after a snapshot.
+func nextOf(t *testing.T, m *Model, s *Snapshot, token int) []float32 {
+	t.Helper()
+	q := sequence(t, m)
+	if err := q.Restore(s); err != nil {
+		t.Fatal(err)
+	}
+	return stepped(t, q, token)
 }
 
 // fed feeds tokens in pieces, and returns the logits after each.
