@@ -134,15 +134,17 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	}
 }
 
-#define SPLIT(heads, wide)                                                                                                 \
-	KERNEL THREADS(128) attention_split_##heads##_##wide(Attention a) { split<heads, wide>(a); }
+// How many blocks there is to be room for is said for caches of 16 bits only: f32 spills
+// nothing without.
+#define SPLIT(heads, wide, blocks)                                                                                         \
+	KERNEL THREADS_BLOCKS(128, sizeof(kept) < 4 ? blocks : 0) attention_split_##heads##_##wide(Attention a) { split<heads, wide>(a); }
 
-SPLIT(1, 1)
-SPLIT(1, 2)
-SPLIT(1, 4)
-SPLIT(4, 1)
-SPLIT(4, 2)
-SPLIT(8, 1)
+SPLIT(1, 1, 8)
+SPLIT(1, 2, 7)
+SPLIT(1, 4, 5)
+SPLIT(4, 1, 7)
+SPLIT(4, 2, 5)
+SPLIT(8, 1, 4)
 
 // Adds what the splits have, in order, each scaled to the largest score of all
 // (Milakov and Gimelshein 2018). Blocks of 128 threads are (tokens, heads).
