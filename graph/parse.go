@@ -23,6 +23,10 @@ func Parse(text string) (*Graph, error) {
 	return p.g, nil
 }
 
+// maxNodes is that of graphs as text, far above models of thousands of layers: sums of
+// their bytes are below 2^62.
+const maxNodes = 1 << 18
+
 type parser struct {
 	g     *Graph
 	block string
@@ -40,6 +44,9 @@ func (p *parser) line(line string) error {
 	s, nodes := &scanner{line}, p.nodes()
 	if err := p.statement(s); err != nil {
 		return err
+	}
+	if p.nodes() > maxNodes {
+		return fmt.Errorf("more than %d nodes, which is the most that Krait reads", maxNodes)
 	}
 	if p.nodes() > nodes {
 		p.g.Nodes[nodes].Note = strings.TrimSpace(comment)

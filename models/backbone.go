@@ -96,7 +96,7 @@ func readModel(c *Config, vocab, hidden, layers int, eps float64, tied bool) bac
 	return backbone{
 		vocab:      graph.Units(c.Int("vocab_size", vocab, 1), 1),
 		hidden:     graph.Size(c.Int("hidden_size", hidden, 1)),
-		layers:     c.Count("num_hidden_layers", layers, 0),
+		layers:     c.Layers(layers),
 		eps:        c.Positive("rms_norm_eps", eps),
 		tied:       c.Bool("tie_word_embeddings", tied),
 		names:      modelNames,

@@ -136,8 +136,12 @@ func number(v any) (float64, bool) {
 // maxDim bounds every size in a config, far above any model and far below overflow.
 const maxDim = 1 << 28
 
-// maxCount bounds what is built one by one: layers, experts, heads with matrices.
-const maxCount = 1 << 16
+// maxCount bounds what is built one by one, such as experts and heads with matrices;
+// maxLayers layers, each of which takes a millisecond and 50 KB.
+const (
+	maxCount  = 1 << 16
+	maxLayers = 1 << 12
+)
 
 // Int reads a size: an integer of at least lowest.
 func (c *Config) Int(key string, def, lowest int) int { return c.integer(key, def, lowest, maxDim) }
@@ -145,6 +149,11 @@ func (c *Config) Int(key string, def, lowest int) int { return c.integer(key, de
 // Count reads how many there are of something that is built one by one.
 func (c *Config) Count(key string, def, lowest int) int {
 	return c.integer(key, def, lowest, maxCount)
+}
+
+// Layers reads how many blocks there are.
+func (c *Config) Layers(def int) int {
+	return c.integer("num_hidden_layers", def, 0, maxLayers)
 }
 
 func (c *Config) integer(key string, def, lowest, highest int) int {

@@ -36,7 +36,7 @@ func readBackbone(c *Config, hidden, vocab, layers int, tied bool) backbone {
 	return backbone{
 		vocab:      graph.Units(c.Int("vocab_size", vocab, 1), 1),
 		hidden:     graph.Size(hidden),
-		layers:     c.Count("num_hidden_layers", layers, 0),
+		layers:     c.Layers(layers),
 		eps:        c.Positive("layer_norm_epsilon", 1e-5),
 		tied:       c.Bool("tie_word_embeddings", tied),
 		names:      backboneNames,

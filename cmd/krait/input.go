@@ -39,12 +39,17 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	}
 }
 
-// readText reads a file of any kind whole; - is standard input.
+// readText reads a text from a file of any kind; - is standard input.
 func readText(c *cobra.Command, path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(stdin(c))
+		return readAll(stdin(c), "standard input", files.Text)
 	}
-	return os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(&stoppable{c.Context(), f}, path, files.Text)
 }
 
 // readBounded reads a regular file that has a limit; - is standard input.
@@ -52,9 +57,13 @@ func readBounded(c *cobra.Command, path string, limit int64) ([]byte, error) {
 	if path != "-" {
 		return files.Read(path, limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(stdin(c), limit+1))
+	return readAll(stdin(c), "standard input", limit)
+}
+
+func readAll(r io.Reader, name string, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("standard input is larger than %d MiB, which is the most that Krait reads", limit>>20)
+		err = fmt.Errorf("%s is larger than %d MiB, which is the most that Krait reads", name, limit>>20)
 	}
 	return data, err
 }

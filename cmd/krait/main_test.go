@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,8 +15,23 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"krait": main,
+		"krait":    main,
+		"measured": measured,
 	})
+}
+
+// measured is main, and says at the end what memory it took: who waits for a process
+// is told of that of its own, too, from which it was forked.
+func measured() {
+	ctx, end := context.WithCancelCause(context.Background())
+	status := run(ctx, end, os.Args[1:])
+	if data, err := os.ReadFile("/proc/self/status"); err == nil {
+		if _, after, ok := strings.Cut(string(data), "\nVmHWM:"); ok {
+			line, _, _ := strings.Cut(after, "\n")
+			fmt.Fprintf(os.Stderr, "\nVmHWM:%s\n", line)
+		}
+	}
+	os.Exit(status)
 }
 
 // TestScripts runs the command line as users do; each script is a story.

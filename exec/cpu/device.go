@@ -20,14 +20,17 @@ type Device struct {
 	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
 
+// maxWorkers is more than there are processors in a machine.
+const maxWorkers = 1 << 12
+
 // Open makes the ranks; their weights stay where the checkpoint has them.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
 	if set == nil {
 		set = cpu.Kernels
 	}
-	if workers < 0 {
-		return nil, fmt.Errorf("%d workers; at least 1 is needed, and 0 is one for each processor", workers)
+	if workers < 0 || workers > maxWorkers {
+		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)
 	}
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)

@@ -12,7 +12,8 @@ import (
 const (
 	Config    = 16 << 20  // config.json and its like, placement files
 	Tokenizer = 100 << 20 // tokenizer.json
-	Graph     = 256 << 20 // graph text
+	Graph     = 64 << 20  // graph text
+	Text      = 256 << 20 // of a prompt, or to evaluate
 )
 
 // Read reads a regular file of at most limit bytes. Anything else is an error that

@@ -33,7 +33,9 @@ func readHeader(header []byte) (entries []entry, metadata map[string]string, err
 		if err != nil {
 			return fmt.Errorf("tensor %s: %w", quote(key), err)
 		}
-		entries = append(entries, e)
+		if entries = append(entries, e); len(entries) > maxTensors {
+			return fmt.Errorf("more than %d tensors, which is the most that Krait reads from one file", maxTensors)
+		}
 		return nil
 	})
 	return entries, metadata, err
@@ -51,10 +53,10 @@ func (r *reader) entry(name string) (entry, error) {
 			e.dtype, err = r.string()
 		case "shape":
 			hasShape = true
-			e.shape, err = r.ints()
+			e.shape, err = r.ints(maxAxes)
 		case "data_offsets":
 			hasOffsets = true
-			offsets, err = r.ints()
+			offsets, err = r.ints(2)
 		default: // for later versions of the format
 			err = r.skip()
 		}
@@ -129,8 +131,8 @@ func (r *reader) stringMap() (map[string]string, error) {
 	return m, err
 }
 
-// ints reads an array of whole numbers.
-func (r *reader) ints() ([]int, error) {
+// ints reads an array of at most some whole numbers.
+func (r *reader) ints(most int) ([]int, error) {
 	if err := r.delim('['); err != nil {
 		return nil, err
 	}
@@ -148,7 +150,9 @@ func (r *reader) ints() ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s is not a whole number in the range of int", quote(num.String()))
 		}
-		list = append(list, n)
+		if list = append(list, n); len(list) > most {
+			return nil, fmt.Errorf("more than %d numbers", most)
+		}
 	}
 	return list, r.delim(']')
 }

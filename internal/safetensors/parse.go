@@ -9,8 +9,13 @@ import (
 	"slices"
 )
 
-// maxHeader is the format's limit on the size of the header, in bytes.
-const maxHeader = 100_000_000
+// maxHeader is the format's limit on the size of the header, in bytes. The others are
+// ours, far above what is written anywhere: a header may have millions of either.
+const (
+	maxHeader  = 100_000_000
+	maxTensors = 1 << 18
+	maxAxes    = 64
+)
 
 // Parse reads a file from bytes in memory. The tensors are views of data, which
 // must not change afterwards. The name is used in errors only.
