@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -81,6 +82,34 @@ func TestCutsCUDA(t *testing.T) {
 	}
 }
 
+// TestCutsOfStates is the table for states in 16 bits: caches change nothing of it, as
+// all that attention reads comes from them, rounded; other states are rounded at every
+// cut. Company never matters.
+func TestCutsOfStates(t *testing.T) {
+	for _, c := range []struct {
+		model, states string
+		unit          int // cuts at multiples of it change no bit; 0: all cuts do
+	}{
+		{"jamba", "cache=f16", 1},
+		{"bamba", "cache=bf16", 16},
+		{"mamba-a", "conv=f16", 0},
+		{"mamba-b", "ssm=bf16", 0},
+		{"mamba2-g1", "conv=bf16,ssm=bf16", 0},
+	} {
+		t.Run(c.model+" "+c.states, func(t *testing.T) {
+			t.Parallel()
+			m := openModel(t, "testdata/golden/"+c.model, Options{Slots: 3, Sharding: Sharding{Ranks: 2, States: c.states}})
+			f := feeding{m: m, ids: randomIDs(72, m.Vocab()), within: 0.2}
+			f.begin(t)
+			for _, cut := range cuts {
+				for _, company := range []bool{false, true} {
+					f.check(t, cut.name, cut.sizes, company, cut.sizes == nil || c.unit > 0 && cut.every%c.unit == 0)
+				}
+			}
+		})
+	}
+}
+
 // chunked reports whether the model has scans that take tokens in chunks.
 func chunked(m *Model) bool {
 	for _, n := range m.Graph().Nodes {
@@ -97,6 +126,7 @@ type feeding struct {
 	ids    []int
 	logits []float32
 	states *Snapshot
+	within float64 // how far logits of other bits may be; 0: 2e-4
 }
 
 func (f *feeding) begin(t *testing.T) { f.logits, f.states = f.feed(t, nil, false) }
@@ -113,7 +143,7 @@ func (f *feeding) check(t *testing.T, name string, sizes []int, company, want bo
 		t.Errorf("%s, company %v: the same bits: %v, the table says %v", name, company, same, want)
 	}
 	for i, x := range f.logits {
-		if d := math.Abs(float64(logits[i] - x)); !(d <= 2e-4) {
+		if d := math.Abs(float64(logits[i] - x)); !(d <= cmp.Or(f.within, 2e-4)) {
 			t.Fatalf("%s, company %v: logit %d is %g, want %g", name, company, i, logits[i], x)
 		}
 	}
