@@ -18,8 +18,8 @@ import (
 func TestDump(t *testing.T) {
 	g := embeddedModel(t).Graph()
 	for ranks, want := range map[int]string{
-		1: "07-fuse.dot 07-fuse.ir",
-		4: "02-unpack.dot 02-unpack.ir 04-partition.dot 04-partition.ir 07-fuse.dot 07-fuse.ir",
+		1: "08-fuse.dot 08-fuse.ir",
+		4: "03-unpack.dot 03-unpack.ir 05-partition.dot 05-partition.ir 08-fuse.dot 08-fuse.ir",
 	} {
 		dir := filepath.Join(t.TempDir(), "steps")
 		with := stepsOf(t, g, Sharding{Ranks: ranks, Dump: dir})
@@ -36,7 +36,7 @@ func TestDump(t *testing.T) {
 		if got := strings.Join(files, " "); got != want {
 			t.Errorf("%d ranks: %s, want %s", ranks, got, want)
 		}
-		last, err := os.ReadFile(filepath.Join(dir, "07-fuse.ir"))
+		last, err := os.ReadFile(filepath.Join(dir, "08-fuse.ir"))
 		if compiled, e := Compile(g, Sharding{Ranks: ranks}); err != nil || e != nil || string(last) != graph.Print(compiled) {
 			t.Errorf("%d ranks: the last graph is not what runs: %v, %v", ranks, err, e)
 		}

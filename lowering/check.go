@@ -159,7 +159,7 @@ func (s *Schedule) checkStep(st *Step) error {
 	}
 	kind, err := kindOf(st.Op)
 	stream := Compute
-	if kind == Exchange {
+	if kind == Collective {
 		stream = Comm
 	}
 	switch {

@@ -87,7 +87,7 @@ func (s *Schedule) plan() RankPlan {
 			r.Launches++
 		case Relayout:
 			r.Copies++
-		case Exchange:
+		case Collective:
 			r.Collectives++
 		}
 	}

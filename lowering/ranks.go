@@ -48,7 +48,7 @@ func sameTypes(a, b []Ref) bool {
 func (s *Schedule) collectives() []*Step {
 	var out []*Step
 	for i := range s.Steps {
-		if s.Steps[i].Kind == Exchange {
+		if s.Steps[i].Kind == Collective {
 			out = append(out, &s.Steps[i])
 		}
 	}

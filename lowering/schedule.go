@@ -131,11 +131,11 @@ type Kind uint8
 
 // The kinds of steps.
 const (
-	Launch   Kind = iota // run the kernel of Op
-	Exchange             // take part in the collective Op
-	Relayout             // shard: keep the rank's part; term: clear what rank 0 keeps
-	Record               // Event happens when the stream comes here
-	Wait                 // the stream goes on after Event
+	Launch     Kind = iota // run the kernel of Op
+	Collective             // take part in the collective Op
+	Relayout               // shard: keep the rank's part; term: clear what rank 0 keeps
+	Record                 // Event happens when the stream comes here
+	Wait                   // the stream goes on after Event
 )
 
 // Step is one entry of a stream.
@@ -180,7 +180,7 @@ func kindOf(op *graph.Op) (Kind, error) {
 	case graph.Compute:
 		return Launch, nil
 	case graph.Collective:
-		return Exchange, nil
+		return Collective, nil
 	case graph.Relayout:
 		return Relayout, nil
 	}

@@ -54,9 +54,9 @@ func (l *lowerer) collective(n *graph.Node) error {
 		l.known = l.launched
 	}
 	l.issued++
-	st := Step{Kind: Exchange, Stream: Comm, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
+	st := Step{Kind: Collective, Stream: Comm, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
 	for k, v := range n.Results {
-		if err := l.exchanged(n, k, v); err != nil {
+		if err := l.collected(n, k, v); err != nil {
 			return err
 		}
 	}
@@ -74,9 +74,9 @@ func (l *lowerer) collective(n *graph.Node) error {
 	return nil
 }
 
-// exchanged finds memory for result k of a collective: that of the operand when
+// collected finds memory for result k of a collective: that of the operand when
 // a sum has the same shape and nobody needs the operand any more.
-func (l *lowerer) exchanged(n *graph.Node, k int, v *graph.Value) error {
+func (l *lowerer) collected(n *graph.Node, k int, v *graph.Value) error {
 	if !sumsWhole(n.Op) {
 		return l.result(v, false)
 	}
@@ -118,7 +118,7 @@ func (l *lowerer) join() {
 			st.Event = event[st.Event]
 		}
 		steps = append(steps, st)
-		if st.Kind != Exchange {
+		if st.Kind != Collective {
 			continue
 		}
 		collectives++

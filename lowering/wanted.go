@@ -72,7 +72,7 @@ func (s *Schedule) findUsers() {
 		if st.Kind == Record || st.Kind == Wait {
 			continue
 		}
-		u := users{always: st.Kind == Exchange || s.updates(st)}
+		u := users{always: st.Kind == Collective || s.updates(st)}
 		for _, r := range st.Results {
 			u.add(need[r.Buffer])
 		}

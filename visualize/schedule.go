@@ -130,7 +130,7 @@ func (d *timeline) label(n dot.Node, b []*task) {
 			l.line(line, "", 10, false)
 		}
 		l.line(local(t.block, t.Name)+" to "+local(t.block, b[len(b)-1].Name), grey, 9, false)
-	case t.Kind == lowering.Exchange:
+	case t.Kind == lowering.Collective:
 		l.line(t.Op.Name, "", 13, true)
 		l.line(exchanged(t)+" bytes", "", 12, true)
 		l.line(local(t.block, t.Name), "", 9, false)
@@ -157,7 +157,7 @@ func local(block, name string) string { return strings.TrimPrefix(name, block+".
 func opsOf(tasks []*task) []string {
 	var names []string
 	for _, t := range tasks {
-		if t.Kind != lowering.Exchange {
+		if t.Kind != lowering.Collective {
 			names = append(names, t.Op.Name)
 		}
 	}
@@ -179,7 +179,7 @@ func (d *timeline) summary(block string) dot.HTML {
 		l.line(line, "", 10, false)
 	}
 	for _, t := range all {
-		if t.Kind == lowering.Exchange {
+		if t.Kind == lowering.Collective {
 			l.line(fmt.Sprintf("%s %s: %s bytes", t.Op.Name, local(block, t.Name), exchanged(t)), d.colour("collective").line, 10, true)
 		}
 	}

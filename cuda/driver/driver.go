@@ -35,7 +35,7 @@ type Driver interface {
 	// Open retains the device's primary context: all that open a device share
 	// its memory.
 	Open(device int) (Context, error)
-	// UniqueID makes the name under which the ranks of a group meet in Join.
+	// UniqueID makes the name under which the ranks of a group find each other in Join.
 	UniqueID() (UniqueID, error)
 	// Join makes the group's communicator for one rank, on the device of c. It
 	// returns when all ranks have called it, or with an error when ctx ends.

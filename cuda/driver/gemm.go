@@ -40,7 +40,7 @@ func (f Format) String() string {
 type GEMM interface {
 	// SetStream chooses the stream of the following calls.
 	SetStream(Stream) error
-	// SetWorkspace lends the handle memory to work in, for as long as it is
+	// SetWorkspace gives the handle memory to work in, for as long as it is
 	// used: without, it allocates some itself. Captured graphs need it to be
 	// lent, 32 MiB on Hopper and 4 MiB elsewhere.
 	SetWorkspace(p Ptr, bytes int64) error

@@ -118,7 +118,7 @@ func (g *gemm) SetStream(on driver.Stream) error {
 	if err := g.blas.quick(cublasSetStream, g.handle, s.handle); err != nil {
 		return err
 	}
-	return g.lend() // a new stream makes cuBLAS forget the workspace
+	return g.setWorkspace() // a new stream makes cuBLAS forget the workspace
 }
 
 func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
@@ -126,10 +126,10 @@ func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
 		return closed("cublasSetWorkspace_v2", "handle")
 	}
 	g.workspace, g.bytes = p, bytes
-	return g.lend()
+	return g.setWorkspace()
 }
 
-func (g *gemm) lend() error {
+func (g *gemm) setWorkspace() error {
 	if g.bytes == 0 {
 		return nil
 	}

@@ -81,7 +81,7 @@ type barOp struct {
 // decodeBar decodes bar and barrier.
 func decodeBar(b *builder, o *opcode) (instr, error) {
 	if o.take("warp") {
-		in := instr{kind: instrSync, exec: meet}
+		in := instr{kind: instrSync, exec: syncWarp}
 		if !o.take("sync") {
 			return in, b.errorf("%s is not modelled", b.s.name)
 		}

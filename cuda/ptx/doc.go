@@ -10,7 +10,7 @@
 // # Execution
 //
 // Blocks run one after the other, in natural order or in one that Launch.Seed
-// shuffles; the warps of a block take turns between barriers. Each lane of a
+// shuffles; the warps of a block run by slices between barriers. Each lane of a
 // warp has a place of its own in the code; lanes at the same place run together
 // and of several places the one furthest behind has precedence, but in the end
 // all get on, so that lanes and warps may wait for each other in loops. Blocks

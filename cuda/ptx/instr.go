@@ -47,7 +47,7 @@ type operands struct {
 	mem    *memOp   // loads, stores and atomics
 	rows   []int32  // more registers: of vectors and matrices
 	imm    uint64   // modes
-	mask   int32    // row of the lanes that must meet; -1 for all 32
+	mask   int32    // row of the lanes that must arrive; -1 for all 32
 	bar    *barOp   // barriers
 	label  *label   // of a branch, which becomes target
 	table  []*label // of brx.idx

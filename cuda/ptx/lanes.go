@@ -4,9 +4,9 @@ import "math/bits"
 
 func lowest(m uint32) int { return bits.TrailingZeros32(m) & 31 }
 
-// meet is bar.warp.sync, the only instruction that orders the memory accesses
+// syncWarp is bar.warp.sync, the only instruction that orders the memory accesses
 // of a warp's lanes.
-func meet(w *warp, _ *instr, m uint32) {
+func syncWarp(w *warp, _ *instr, m uint32) {
 	w.x.advance()
 	if m == w.all {
 		w.met = w.x.now

@@ -4,7 +4,7 @@ import "math/bits"
 
 // A warp is up to 32 threads. Each has its own place in the code; those at the
 // same place form a group and run together. Of several groups the one that is
-// furthest behind runs, so that they meet again where paths join.
+// furthest behind runs, so that they converge again where paths join.
 type warp struct {
 	x       *execution
 	index   int
@@ -15,7 +15,7 @@ type warp struct {
 	carry   uint32
 	groups  []group
 	steps   int64
-	turns   uint32
+	choices uint32
 	met     stamp // when all lanes last met in bar.warp.sync
 	pairs   *[32][32]stamp
 	local   region
@@ -43,12 +43,12 @@ const (
 )
 
 const (
-	// slice is how many instructions a warp runs before another has its turn.
+	// slice is how many instructions a warp runs before another runs.
 	slice = 1 << 16
-	// Of every turnCycle choices between groups, the last otherTurns go to the
+	// Of every choiceCycle choices between groups, the last otherChoices go to the
 	// group that is furthest ahead, so that none waits forever for one that
 	// spins.
-	turnCycle, otherTurns = 1 << 14, 1 << 10
+	choiceCycle, otherChoices = 1 << 14, 1 << 10
 )
 
 // start puts all lanes at the kernel's beginning. Registers hold all ones,
@@ -56,7 +56,7 @@ const (
 func (w *warp) start() {
 	w.live = w.all
 	w.groups = append(w.groups[:0], group{mask: w.all})
-	w.steps, w.turns, w.carry = 0, 0, 0
+	w.steps, w.choices, w.carry = 0, 0, 0
 	for i, fixed := range w.x.entry.fixedRow {
 		if !fixed {
 			w.regs[i] = allOnes
@@ -88,11 +88,11 @@ func (w *warp) runnable() bool {
 }
 
 // choose merges groups that have met, moves the one that runs next to the
-// front, and returns where it meets another. It returns false if all wait.
-func (w *warp) choose() (meet int32, ok bool) {
+// front, and returns where it joins another. It returns false if all wait.
+func (w *warp) choose() (join int32, ok bool) {
 	w.merge()
-	w.turns++
-	ahead := w.turns%turnCycle >= turnCycle-otherTurns
+	w.choices++
+	ahead := w.choices%choiceCycle >= choiceCycle-otherChoices
 	best := -1
 	for i, g := range w.groups {
 		if g.wait == waitNot && (best < 0 || (g.pc < w.groups[best].pc) != ahead) {
@@ -104,13 +104,13 @@ func (w *warp) choose() (meet int32, ok bool) {
 	}
 	gs := w.groups
 	gs[0], gs[best] = gs[best], gs[0]
-	meet = 1<<31 - 1
+	join = 1<<31 - 1
 	for _, g := range gs[1:] {
 		if g.pc > gs[0].pc {
-			meet = min(meet, g.pc)
+			join = min(join, g.pc)
 		}
 	}
-	return meet, true
+	return join, true
 }
 
 // merge joins groups at the same place. One that waits for lanes of its warp
@@ -150,14 +150,14 @@ func (w *warp) run() {
 		if len(w.groups) == 0 {
 			return
 		}
-		meet := int32(1<<31 - 1)
+		join := int32(1<<31 - 1)
 		if len(w.groups) > 1 || w.groups[0].wait != waitNot {
 			var ok bool
-			if meet, ok = w.choose(); !ok {
+			if join, ok = w.choose(); !ok {
 				return
 			}
 		}
-		w.runGroup(meet, end)
+		w.runGroup(join, end)
 		if w.x.fault != nil {
 			return
 		}
@@ -169,9 +169,9 @@ func (w *warp) run() {
 	}
 }
 
-// runGroup runs the group at the front until it meets another, waits, has
+// runGroup runs the group at the front until it joins another, waits, has
 // split or has exited.
-func (w *warp) runGroup(meet int32, end int64) {
+func (w *warp) runGroup(join int32, end int64) {
 	g := &w.groups[0]
 	code := w.x.entry.code
 	pc, active := g.pc, g.mask
@@ -221,7 +221,7 @@ func (w *warp) runGroup(meet int32, end int64) {
 			w.leave(in, m)
 			return
 		}
-		if pc == meet || w.steps >= end {
+		if pc == join || w.steps >= end {
 			g.pc = pc
 			return
 		}

@@ -16,12 +16,12 @@ type call struct {
 	peer       int // of Send and Recv, or the root of Broadcast
 }
 
-// place is where calls of ranks meet: the nth call of all, or the nth from one
+// place is where calls of ranks come together: the nth call of all, or the nth from one
 // rank to another.
 type place struct{ from, to, n int }
 
-// meeting is calls that belong together.
-type meeting struct {
+// rendezvous is calls that belong together.
+type rendezvous struct {
 	wanted []int // ranks
 	parts  []*part
 }
@@ -30,11 +30,11 @@ type meeting struct {
 type part struct {
 	*call
 	op *op
-	at *meeting
+	at *rendezvous
 }
 
 // part is what a rank has brought, or nil.
-func (m *meeting) part(rank int) *part {
+func (m *rendezvous) part(rank int) *part {
 	i := slices.IndexFunc(m.parts, func(p *part) bool { return p.c.rank == rank })
 	if i < 0 {
 		return nil
@@ -139,7 +139,7 @@ func (x *comm) Recv(s driver.Stream, buf driver.Ptr, count int64, f driver.Forma
 	return x.want(s, &call{name: ncclRecv, recv: buf, count: count, format: f, peer: peer})
 }
 
-// enroll brings an op's calls to their meetings. Calls of a communicator on
+// enroll brings an op's calls to their rendezvous. Calls of a communicator on
 // several streams have no order but that of events.
 func (d *Driver) enroll(o *op) error {
 	for _, k := range o.calls {
@@ -147,7 +147,7 @@ func (d *Driver) enroll(o *op) error {
 		if x.gone != "" {
 			continue // of a graph: the call does nothing any more
 		}
-		m := x.g.meeting(k)
+		m := x.g.rendezvous(k)
 		p := &part{call: k, op: o, at: m}
 		for _, other := range m.parts {
 			if err := k.differs(other.call); err != nil {
@@ -164,8 +164,8 @@ func (d *Driver) enroll(o *op) error {
 	return nil
 }
 
-// meeting is where a call belongs by its number.
-func (g *group) meeting(k *call) *meeting {
+// rendezvous is where a call belongs by its number.
+func (g *group) rendezvous(k *call) *rendezvous {
 	x := k.c
 	at, wanted := place{from: -1, to: -1, n: x.calls}, []int(nil)
 	switch k.name {
@@ -181,18 +181,18 @@ func (g *group) meeting(k *call) *meeting {
 		}
 		x.calls++
 	}
-	m := g.meetings[at]
+	m := g.open[at]
 	if m == nil {
-		m = &meeting{wanted: wanted}
-		g.meetings[at] = m
+		m = &rendezvous{wanted: wanted}
+		g.open[at] = m
 	}
 	if len(m.parts)+1 == len(wanted) {
-		delete(g.meetings, at) // nobody else comes
+		delete(g.open, at) // nobody else comes
 	}
 	return m
 }
 
-// differs says how two calls that meet do not fit.
+// differs says how two calls of a rendezvous do not fit.
 func (k *call) differs(other *call) error {
 	pair := k.name == ncclSend || k.name == ncclRecv
 	if (k.name == other.name || pair) && k.count == other.count && k.format == other.format && (pair || k.peer == other.peer) {
@@ -205,9 +205,9 @@ func (k *call) differs(other *call) error {
 // arrived says whether an op could run, for all that its own device knows.
 func arrived(o *op) bool { return !o.done && o.lane.open() && o.lane.first() == o && o.free() }
 
-// meet returns all ops that run together with o, or nil if they are not all
+// arrived returns all ops that run together with o, or nil if they are not all
 // there.
-func (d *Driver) meet(o *op) []*op {
+func (d *Driver) arrived(o *op) []*op {
 	all := []*op{o}
 	for i := 0; i < len(all); i++ {
 		if !arrived(all[i]) {
@@ -230,18 +230,18 @@ func (d *Driver) meet(o *op) []*op {
 	return all
 }
 
-// exchange runs collectives that have met. If memory faults, it is the rank's
+// exchange runs collectives to which all have come. If memory faults, it is the rank's
 // own, and the others are left waiting.
 func (d *Driver) exchange(all []*op) {
-	var met []*meeting
+	var at []*rendezvous
 	for _, o := range all {
 		for _, p := range o.parts {
-			if !slices.Contains(met, p.at) {
-				met = append(met, p.at)
+			if !slices.Contains(at, p.at) {
+				at = append(at, p.at)
 			}
 		}
 	}
-	for _, m := range met {
+	for _, m := range at {
 		if p, err := d.move(m); err != nil {
 			p.c.lose(p.name, err)
 			return
@@ -253,8 +253,8 @@ func (d *Driver) exchange(all []*op) {
 	}
 }
 
-// move does the work of a meeting, or says whose memory is at fault.
-func (d *Driver) move(m *meeting) (at *part, err error) {
+// move does the work of a rendezvous, or says whose memory is at fault.
+func (d *Driver) move(m *rendezvous) (at *part, err error) {
 	parts := slices.Clone(m.parts)
 	slices.SortFunc(parts, func(a, b *part) int { return a.c.rank - b.c.rank })
 	sent := make([][]byte, len(parts))

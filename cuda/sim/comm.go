@@ -11,10 +11,10 @@ import (
 
 // group is the ranks that have joined under one id.
 type group struct {
-	members  []*comm // by rank; nil until it has joined
-	joined   int
-	err      error // for which nobody gets on
-	meetings map[place]*meeting
+	members []*comm // by rank; nil until it has joined
+	joined  int
+	err     error // for which nobody gets on
+	open    map[place]*rendezvous
 }
 
 // fail ends the group for all, with the first error.
@@ -51,7 +51,7 @@ func (d *Driver) UniqueID() (id driver.UniqueID, err error) {
 	defer d.mu.Unlock()
 	d.counts.ids++
 	binary.LittleEndian.PutUint64(id[:], uint64(d.counts.ids))
-	d.groups[id] = &group{meetings: map[place]*meeting{}}
+	d.groups[id] = &group{open: map[place]*rendezvous{}}
 	return id, nil
 }
 

@@ -48,7 +48,7 @@ func (p *primary) awaited() string {
 		if g.err != nil {
 			continue
 		}
-		for _, m := range g.meetings {
+		for _, m := range g.open {
 			for _, rank := range m.wanted {
 				if x := g.members[rank]; x == nil || x.primary != p || x.gone != "" || m.part(rank) != nil {
 					continue

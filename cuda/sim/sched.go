@@ -166,7 +166,7 @@ func (d *Driver) step() bool {
 	var rank uint64
 	for _, l := range d.lanes {
 		o := l.first()
-		if !o.free() || o.parts != nil && d.meet(o) == nil {
+		if !o.free() || o.parts != nil && d.arrived(o) == nil {
 			continue
 		}
 		if late := d.mood.lateness(l); best == nil || late < rank {
@@ -189,7 +189,7 @@ func (d *Driver) run(o *op) {
 	switch {
 	case o.lane.p.lost != nil:
 	case o.parts != nil:
-		d.exchange(d.meet(o))
+		d.exchange(d.arrived(o))
 		return
 	case o.replay != nil:
 		for _, l := range o.replay {

@@ -135,7 +135,7 @@ func (e *failCase) plant(r, i int, how string, cancel func()) (restore func()) {
 	case how == "inside" && st.Kind == lowering.Launch:
 		st.kernel.Units = func(*kernels.Call) int { return 1 }
 		st.kernel.Run = func(*kernels.Call, int, int) { panic("planted") }
-	case how == "inside" && st.Kind == lowering.Exchange && st.Op.Name != "all_gather": // what the others read is gone
+	case how == "inside" && st.Kind == lowering.Collective && st.Op.Name != "all_gather": // what the others read is gone
 		st.collective.Args = append([]kernels.Tensor(nil), st.call.Args...)
 		for k := range st.collective.Args {
 			st.collective.Args[k].F32 = nil
@@ -144,7 +144,7 @@ func (e *failCase) plant(r, i int, how string, cancel func()) (restore func()) {
 		st.collective.Results = nil
 	case st.Kind == lowering.Launch:
 		st.kernel.Units = func(c *kernels.Call) int { act(); return old.kernel.Units(c) }
-	case st.Kind == lowering.Exchange:
+	case st.Kind == lowering.Collective:
 		rank.comm = failing{joined, func(x *comm.Collective) {
 			if x == &st.collective {
 				act()

@@ -133,7 +133,7 @@ func (m *machine) Grow(room int) error {
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount
 	for _, st := range m.ranks[0].steps {
-		if st.Kind == lowering.Exchange {
+		if st.Kind == lowering.Collective {
 			out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
 		}
 	}

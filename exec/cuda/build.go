@@ -91,12 +91,12 @@ func (b *builder) add(c *call) error {
 	case lowering.Record, lowering.Wait:
 		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
 		return nil
-	case lowering.Exchange:
+	case lowering.Collective:
 		x, err := b.r.collective(c)
 		if err != nil {
 			return err
 		}
-		b.actions = append(b.actions, action{kind: lowering.Exchange, stream: lowering.Comm, name: c.step.Name, with: x})
+		b.actions = append(b.actions, action{kind: lowering.Collective, stream: lowering.Comm, name: c.step.Name, with: x})
 		return nil
 	case lowering.Relayout:
 		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))

@@ -158,7 +158,7 @@ func (s *step) collective(next []int) error {
 func (p *program) issue(ctx context.Context, from int) (int, error) {
 	for i := from; i < len(p.actions); i++ {
 		a := &p.actions[i]
-		if a.kind == lowering.Exchange {
+		if a.kind == lowering.Collective {
 			return i, nil
 		}
 		if err := ctx.Err(); err != nil {

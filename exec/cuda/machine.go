@@ -232,7 +232,7 @@ func (m *machine) Close() {
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount
 	for _, st := range m.ranks[0].s.Steps {
-		if st.Kind != lowering.Exchange {
+		if st.Kind != lowering.Collective {
 			continue
 		}
 		elems, bytes := graph.Payload(st.ArgTypes()...)

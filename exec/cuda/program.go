@@ -31,7 +31,7 @@ type action struct {
 	fn     driver.Function
 	config driver.LaunchConfig
 	gemm   *driver.GemmCall // instead of a launch
-	with   *collective      // of an Exchange
+	with   *collective      // of a Collective
 }
 
 // sized is the part of a batch's sizes that decides where tensors lie.

@@ -35,7 +35,7 @@ func (r *rank) needs(key programKey) needs {
 					n.scratch = max(n.scratch, int64(g.M*g.K*g.In.Bytes()))
 				}
 			}
-		case lowering.Exchange:
+		case lowering.Collective:
 			n.staging = max(n.staging, r.stagingBytes(c))
 		}
 	}

@@ -45,9 +45,9 @@ type ranks struct {
 	failed  chan bool // closed when one fails
 }
 
-// meet waits for all ranks on the host. Whatever allocates, frees or loads comes
+// barrier waits for all ranks on the host. Whatever allocates, frees or loads comes
 // before it, and collectives after: see [driver.Collectives].
-func (g *ranks) meet(v *Device) {
+func (g *ranks) barrier(v *Device) {
 	v.Helper()
 	g.mu.Lock()
 	gate := g.gate
@@ -101,7 +101,7 @@ func (g *ranks) run(v *Device, rank int) {
 	}
 	v.Must(s.CopyIn(a, floats(mine...)))
 	sum := float32(n * (n + 1) / 2)
-	g.meet(v)
+	g.barrier(v)
 
 	v.Must(x.AllReduce(s, a, b, int64(2*n), driver.F32))
 	want := make([]float32, 2*n)
@@ -143,7 +143,7 @@ func (g *ranks) graph(v *Device, x driver.Collectives, s driver.Stream, a driver
 	v.Must(x.AllReduce(s, a, a, 1, driver.F32))
 	graph, err := s.EndCapture()
 	v.Must(err)
-	g.meet(v)
+	g.barrier(v)
 	for range 2 {
 		v.Must(graph.Launch(s))
 	}
