@@ -69,3 +69,12 @@ func TestStop(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestEveryCollective: there is no row that ranks that share memory do not know.
+func TestEveryCollective(t *testing.T) {
+	for _, op := range graph.Collectives() {
+		if collectives[[2]graph.LayoutKind{op.From, op.To}] == nil {
+			t.Errorf("ranks that share memory do not know %s", op.Name)
+		}
+	}
+}
