@@ -8,21 +8,21 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// Choice is what one strategy takes for a model.
-type Choice struct {
+// Compared is what one strategy takes for a model.
+type Compared struct {
 	Strategy *passes.Strategy
 	Plan     *lowering.Plan // nil where the strategy does not apply
 	Err      error          // why it does not
 }
 
-// Choices plans a model's graph by every strategy that comes with Krait, on the
+// Compare plans a model's graph by every strategy that comes with Krait, on the
 // ranks and with the payloads of s. Which of them pays depends on the batch and on
 // the links: see [Link].
-func Choices(g *graph.Graph, s Sharding) []Choice {
-	var out []Choice
+func Compare(g *graph.Graph, s Sharding) []Compared {
+	var out []Compared
 	for _, strategy := range passes.Strategies {
 		s.Strategy, s.Place = strategy.Name, ""
-		c := Choice{Strategy: strategy}
+		c := Compared{Strategy: strategy}
 		c.Plan, c.Err = plan(g, s)
 		out = append(out, c)
 	}

@@ -258,7 +258,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, 
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Latency: link.Latency.Seconds(), Bandwidth: link.Bandwidth, link: link}
-	choices, err := computed(c, func() ([]krait.Choice, error) { return krait.Choices(g, s), nil })
+	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s), nil })
 	if err != nil {
 		return nil, err
 	}

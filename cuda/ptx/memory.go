@@ -67,13 +67,13 @@ func (m *Memory) Alloc(bytes int64) (addr uint64, err error) {
 		return 0, fmt.Errorf("%w: %d bytes wanted, %d of %d are free", ErrOutOfMemory, bytes, m.limit-m.used, m.limit)
 	}
 	m.used += bytes
-	r := m.place(bytes, "")
+	r := m.put(bytes, "")
 	r.written, r.missing = newWritten(bytes), bytes
 	return r.base, nil
 }
 
-// place finds addresses for a new region, of zeros.
-func (m *Memory) place(bytes int64, name string) *region {
+// put finds addresses for a new region, of zeros.
+func (m *Memory) put(bytes int64, name string) *region {
 	r := &region{
 		base: globalBase + uint64(len(m.pages))<<pageShift, size: uint64(bytes), name: name,
 		data:   make([]byte, bytes),
@@ -301,7 +301,7 @@ func (m *Memory) module(mod *Module) *moduleState {
 	}
 	s := &moduleState{globals: map[string]*region{}, consts: &region{size: uint64(mod.constBytes), data: make([]byte, mod.constBytes)}}
 	for _, v := range mod.globals {
-		r := m.place(int64(v.bytes), v.name)
+		r := m.put(int64(v.bytes), v.name)
 		copy(r.data, v.init)
 		s.globals[v.name] = r
 	}

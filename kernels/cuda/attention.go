@@ -8,8 +8,8 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"rotary":    {plan: rotary},
-	"attention": {plan: attention, scratch: attentionScratch},
+	"rotary":    {launch: rotary},
+	"attention": {launch: attention, scratch: attentionScratch},
 })
 
 const (

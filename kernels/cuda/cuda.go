@@ -72,7 +72,7 @@ type Launch struct {
 
 // Kernel computes an operation.
 type Kernel struct {
-	plan    func(c *Call) error
+	launch  func(c *Call) error
 	scratch func(c *Call) int64
 }
 
@@ -80,7 +80,7 @@ type Kernel struct {
 // calls whose tensors have the same shapes and addresses.
 func (k Kernel) Launches(c *Call) ([]Launch, error) {
 	c.launches, c.err = nil, nil
-	if err := k.plan(c); err != nil {
+	if err := k.launch(c); err != nil {
 		return nil, err
 	}
 	return c.launches, c.err

@@ -7,8 +7,8 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"router":  {plan: router},
-	"experts": {plan: experts, scratch: expertsScratch},
+	"router":  {launch: router},
+	"experts": {launch: experts, scratch: expertsScratch},
 })
 
 func router(c *Call) error {

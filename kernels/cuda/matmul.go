@@ -7,7 +7,7 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul": {plan: matmul},
+	"matmul": {launch: matmul},
 })
 
 const (

@@ -3,17 +3,17 @@ package cuda
 import "github.com/krait-ml/krait/kernels"
 
 var _ = kernels.Register(Kernels, Set{
-	"head_down":       {plan: headMatmul},
-	"head_up":         {plan: headMatmul},
-	"rmsnorm":         {plan: rmsnorm},
-	"unit_rmsnorm":    {plan: rmsnorm},
-	"group_rmsnorm":   {plan: groupRMSNorm},
-	"sumsq":           {plan: sumsq},
-	"rms_scale":       {plan: rmsScale},
-	"rms_rows":        {plan: rmsScale},
-	"group_sumsq":     {plan: groupSumsq},
-	"group_rms_scale": {plan: groupRMSScale},
-	"add_rmsnorm":     {plan: addRMSNorm},
+	"head_down":       {launch: headMatmul},
+	"head_up":         {launch: headMatmul},
+	"rmsnorm":         {launch: rmsnorm},
+	"unit_rmsnorm":    {launch: rmsnorm},
+	"group_rmsnorm":   {launch: groupRMSNorm},
+	"sumsq":           {launch: sumsq},
+	"rms_scale":       {launch: rmsScale},
+	"rms_rows":        {launch: rmsScale},
+	"group_sumsq":     {launch: groupSumsq},
+	"group_rms_scale": {launch: groupRMSScale},
+	"add_rmsnorm":     {launch: addRMSNorm},
 })
 
 // normThreads is enough for a row's fours, in whole warps.

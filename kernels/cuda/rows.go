@@ -9,9 +9,9 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"embedding":   {plan: embedding},
-	"select_rows": {plan: selectRows},
-	"concat":      {plan: concat},
+	"embedding":   {launch: embedding},
+	"select_rows": {launch: selectRows},
+	"concat":      {launch: concat},
 })
 
 // maxRuns is how many runs of an axis the embedding kernel takes.

@@ -2,7 +2,7 @@ package cuda
 
 import "github.com/krait-ml/krait/kernels"
 
-var _ = kernels.Register(Kernels, Set{"choose": {plan: choose}})
+var _ = kernels.Register(Kernels, Set{"choose": {launch: choose}})
 
 // choose takes a block per row. Which tokens top-k keeps, and a token that is not
 // drawn, are exact. Weights of tokens are whole multiples of 2^-40 of the best one's

@@ -8,10 +8,10 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"conv1d":         {plan: conv1d},
-	"selective_scan": {plan: selectiveScan, scratch: selectiveScratch},
-	"ssd_scan":       {plan: ssdScan, scratch: ssdScratch},
-	"conv1d_silu":    {plan: convSilu},
+	"conv1d":         {launch: conv1d},
+	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch},
+	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch},
+	"conv1d_silu":    {launch: convSilu},
 })
 
 const (

@@ -18,7 +18,7 @@ type quantity struct {
 	value string                  // the graph's output, for rows
 	state string                  // the graph's state, for states
 	width int                     // elements of a row or of a state's last axis
-	place func(b, i, j int) []int // of element j of row i of sequence b in the file
+	index func(b, i, j int) []int // of element j of row i of sequence b in the file
 
 	line Line
 }
@@ -143,11 +143,11 @@ func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	q.width = w
 	switch s := q.shape; {
 	case slices.Equal(s, []int{b, l, w}):
-		q.place = func(b, i, j int) []int { return []int{b, i, j} }
+		q.index = func(b, i, j int) []int { return []int{b, i, j} }
 	case q.kind == rows && slices.Equal(s, []int{b, w, l}):
-		q.place = func(b, i, j int) []int { return []int{b, j, i} }
+		q.index = func(b, i, j int) []int { return []int{b, j, i} }
 	case len(s) == 4 && s[0] > 0 && slices.Equal(s[1:3], []int{b, l}) && s[0]*s[3] == w:
-		q.place = func(b, i, j int) []int { return []int{j / s[3], b, i, j % s[3]} }
+		q.index = func(b, i, j int) []int { return []int{j / s[3], b, i, j % s[3]} }
 	default:
 		return false, []int{b, l, w}
 	}
@@ -177,7 +177,7 @@ func (q *quantity) cached(t graph.Type, p *prompt) (fits bool, want []int) {
 	}
 	f := t.Dims[2].Fields[0]
 	q.width = f.Size
-	q.place = func(b, i, j int) []int { return []int{b, j / f.Unit, i, j % f.Unit} }
+	q.index = func(b, i, j int) []int { return []int{b, j / f.Unit, i, j % f.Unit} }
 	want = []int{p.batch, f.Units(), tokens, f.Unit}
 	return slices.Equal(q.shape, want), want
 }
@@ -197,7 +197,7 @@ func (q *quantity) reordered(v *graph.Value) {
 	if n.Op.Name == "bias" {
 		n = n.Args[0].Def
 	}
-	if n.Op.Name != "matmul" || n.Args[1].Def.Storage == nil || q.place == nil {
+	if n.Op.Name != "matmul" || n.Args[1].Def.Storage == nil || q.index == nil {
 		return
 	}
 	var at []int
@@ -206,15 +206,15 @@ func (q *quantity) reordered(v *graph.Value) {
 			at = append(at, piece.Start+i*piece.Step)
 		}
 	}
-	if place := q.place; len(at) == q.width {
-		q.place = func(b, i, j int) []int { return place(b, i, at[j]) }
+	if index := q.index; len(at) == q.width {
+		q.index = func(b, i, j int) []int { return index(b, i, at[j]) }
 	}
 }
 
 // row compares the row of token i of sequence b.
 func (q *quantity) row(way string, b, i int, got []float32) {
 	for j, v := range got {
-		q.element(way, v, q.place(b, i, j)...)
+		q.element(way, v, q.index(b, i, j)...)
 	}
 }
 
@@ -224,7 +224,7 @@ func (q *quantity) stateOf(way string, b int, got []float32) {
 	if q.width == 0 {
 		return
 	}
-	if q.place != nil {
+	if q.index != nil {
 		for i := range len(got) / q.width {
 			q.row(way, b, i, got[i*q.width:(i+1)*q.width])
 		}
