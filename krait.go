@@ -48,8 +48,8 @@ type Options struct {
 	// Workers is how many goroutines share the work of the CPU's kernels, over all
 	// ranks; 0 is GOMAXPROCS.
 	Workers int
-	// Keep names values of the graph, such as layers.0.h, that Output gives
-	// besides the logits.
+	// Keep names values of the graph, such as layers.0.h, that the results of
+	// Engine().Step have besides the logits.
 	Keep []string
 	// Device is where the model runs; nil is the CPU. Package exec/devices
 	// has others.
