@@ -48,6 +48,18 @@ func Parse(name, text string) (*Module, error) {
 	return m, nil
 }
 
+// Copy returns a module of the same code with variables of its own.
+func (m *Module) Copy() *Module {
+	c := *m
+	c.entries = map[string]*Entry{}
+	for name, e := range m.entries {
+		own := *e
+		own.module = &c
+		c.entries[name] = &own
+	}
+	return &c
+}
+
 // Entry returns a kernel.
 func (m *Module) Entry(name string) (*Entry, bool) {
 	e, ok := m.entries[name]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -27,7 +28,7 @@ func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) 
 		return nil, err
 	}
 	defer c.mu.Unlock()
-	parsed, err := ptx.Parse(name, string(text))
+	parsed, err := parse(name, string(text))
 	if err != nil {
 		e := driver.CUDA(call, driver.InvalidPTX).Because("%v", err)
 		e.Cause = err
@@ -36,6 +37,26 @@ func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) 
 	m := &module{primary: c.primary, name: name, parsed: parsed}
 	c.made(m, "module %s", name)
 	return m, nil
+}
+
+// source is PTX under a name, which faults in it give.
+type source struct{ name, text string }
+
+// sources has what was parsed, of type *ptx.Module: those who open many machines have
+// the same few modules in all.
+var sources sync.Map
+
+func parse(name, text string) (*ptx.Module, error) {
+	key := source{name, text}
+	if m, ok := sources.Load(key); ok {
+		return m.(*ptx.Module).Copy(), nil
+	}
+	m, err := ptx.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	sources.Store(key, m)
+	return m.Copy(), nil
 }
 
 func (m *module) Function(name string) (driver.Function, error) {
