@@ -180,7 +180,8 @@ ld.const.u32 %r8, [c+4]; ld.global.u32 %r9, [p+16];
 st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r4}; st.global.v2.u32 [%d1+16], {%r5, %r6}; st.global.v2.u32 [%d1+24], {%r7, %r8};
 st.global.u32 [%d1+32], %r9; st.global.u32 [g], 6; ret; }`
 	r := newRig(t)
-	e := entry(t, parse(t, text), "k")
+	m := parse(t, text)
+	e := entry(t, m, "k")
 	out := r.alloc(36)
 	for run := range uint32(2) {
 		r.mustRun(e, 1, 1, out, [2]uint32{10, 11})
@@ -192,7 +193,13 @@ st.global.u32 [%d1+32], %r9; st.global.u32 [g], 6; ret; }`
 			}
 		}
 	}
-	// Another memory has variables of its own.
+	// A copy of the module has variables of its own, and so has another memory.
+	again := entry(t, m.Copy(), "k")
+	r.mustRun(again, 1, 1, out, [2]uint32{10, 11})
+	first := make([]uint32, 1)
+	if r.get(out, first); first[0] != 5 {
+		t.Errorf("a copy of the module begins with %d", first[0])
+	}
 	other := newRig(t)
 	out = other.alloc(36)
 	other.mustRun(e, 1, 1, out, [2]uint32{10, 11})

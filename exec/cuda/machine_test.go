@@ -152,7 +152,7 @@ func TestMachine(t *testing.T) {
 			want := run(t, cpu)
 			seeds := []uint64{uint64(i)}
 			if goldens.All() || c.strategy == "naive" {
-				seeds = []uint64{0, 1, 2}
+				seeds = []uint64{0, 1}
 			}
 			for _, seed := range seeds {
 				o := c.options
@@ -178,8 +178,8 @@ func TestMachine(t *testing.T) {
 func TestRepeats(t *testing.T) {
 	m := open(t, "mamba2-g4", 3, "channel")
 	var want []float32
-	for i := range uint64(4) {
-		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Seed: i}), NoGraphs: i%2 == 1})
+	for i := range uint64(3) {
+		e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Seed: i}), NoGraphs: i == 1})
 		got := run(t, e)
 		if want == nil {
 			want = got
@@ -528,7 +528,7 @@ func wantLooks(t *testing.T, looks, first, launches, last []string) {
 // greedy and drawn, with a penalty, launch by launch and replayed; where only tokens are
 // wanted, logits do not travel.
 func TestChoose(t *testing.T) {
-	m := open(t, "mamba-b", 2, "channel")
+	m := open(t, "mamba-a", 2, "channel")
 	e := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{})})
 	defer e.Close()
 	cpu := m.engine(t, &cpu.Device{})
