@@ -33,7 +33,8 @@ type Options struct {
 	// Warn is told what of the checkpoint was ignored; nil: nobody is.
 	Warn func(string)
 
-	only func(prompt, way string) bool // what to run of all; nil: everything
+	only  func(prompt, way string) bool // what to run of all; nil: everything
+	steps int                           // to decode at most, and no states after them; 0: all
 }
 
 // Line is the result for one quantity, over all ways of running the prompt.
@@ -86,6 +87,7 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 	}
 	ok, compared := true, 0
 	for _, p := range prompts {
+		p.limit = o.steps
 		if o.only != nil && len(p.ways(o)) == 0 {
 			continue
 		}
@@ -152,6 +154,7 @@ type prompt struct {
 	quantities    []*quantity
 	next          [][]int // decode.ids, or nil
 	steps         int     // decode steps
+	limit         int     // of these; 0: none
 }
 
 // readPrompts finds every X.input_ids and what belongs to X.

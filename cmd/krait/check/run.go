@@ -99,6 +99,9 @@ func (r *runner) run(ctx context.Context) error {
 // none, and compares what the model would have chosen.
 func (r *runner) decode(ctx context.Context) error {
 	for i := range r.p.steps {
+		if i == r.p.limit && i > 0 {
+			return nil
+		}
 		next := map[int]int{}
 		for k, b := range r.group {
 			next[b] = argmax(r.last[k])
