@@ -17,7 +17,7 @@ import (
 // all that a result of its own is made of, and of a partial sum every point must
 // be with one rank. It shares no code with derive or Extents.
 func TestRulesByElements(t *testing.T) {
-	const graphs = 800
+	const graphs = 400
 	accepted := map[string]int{}
 	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -59,8 +59,8 @@ func TestMeasure(t *testing.T) {
 	if plain.Logits != graphs.Logits {
 		t.Error("graphs change the result")
 	}
-	shared := measure(t, "zamba2", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{})})
-	apart := measure(t, "zamba2", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2}), NoGraphs: true})
+	shared := measure(t, "mamba2-g4", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{})})
+	apart := measure(t, "mamba2-g4", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2}), NoGraphs: true})
 	if shared.Bytes <= apart.Bytes {
 		t.Errorf("a GPU for two ranks moves %d bytes, one for each %d", shared.Bytes, apart.Bytes)
 	}
