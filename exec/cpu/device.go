@@ -16,7 +16,7 @@ import (
 
 // Device is this process, for [exec.Options]. The zero value is a good start.
 type Device struct {
-	Kernels kernels.Set // nil: the fast kernels of package kernels/cpu
+	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or for what the processor has
 	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
 
@@ -27,7 +27,10 @@ const maxWorkers = 1 << 12
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
 	if set == nil {
-		set = cpu.Kernels
+		var err error
+		if set, err = cpu.Chosen(); err != nil {
+			return nil, err
+		}
 	}
 	if workers < 0 || workers > maxWorkers {
 		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)

@@ -1,0 +1,71 @@
+package cpu
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+// ISAVariable is the environment variable that forces an instruction set.
+const ISAVariable = "KRAIT_CPU"
+
+// plain is the instruction set of what the Go compiler makes.
+const plain = "plain"
+
+// instructionSet is one with kernels of its own; each is better than those before it
+// in instructionSets.
+type instructionSet struct {
+	name string
+	has  bool        // the processor, and the system saves its registers
+	set  kernels.Set // what it has; the rest is plain
+}
+
+// ISAs names the instruction sets that can be used here, the best last.
+func ISAs() []string {
+	names := []string{plain}
+	for _, s := range instructionSets {
+		if s.has {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+// ForISA is the set for an instruction set that can be used here: plain, avx2 or avx512.
+func ForISA(name string) (kernels.Set, error) {
+	if name == plain {
+		return Kernels, nil
+	}
+	known := []string{plain}
+	for _, s := range instructionSets {
+		known = append(known, s.name)
+		switch {
+		case s.name == name && s.has:
+			set := maps.Clone(Kernels)
+			maps.Copy(set, s.set)
+			return set, nil
+		case s.name == name:
+			return nil, fmt.Errorf("instruction set %s cannot be used on this machine: it has %s", name, strings.Join(ISAs(), ", "))
+		}
+	}
+	return nil, fmt.Errorf("there is no instruction set %q: there are %s", name, strings.Join(known, ", "))
+}
+
+// Chosen is the set for the instruction set that $KRAIT_CPU names, as it was when the
+// process first asked, or for the best that can be used here.
+var Chosen = sync.OnceValues(func() (kernels.Set, error) {
+	name := os.Getenv(ISAVariable)
+	if name == "" {
+		names := ISAs()
+		name = names[len(names)-1]
+	}
+	set, err := ForISA(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ISAVariable, err)
+	}
+	return set, nil
+})

@@ -1,0 +1,48 @@
+package cpu
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestISAs(t *testing.T) {
+	names := ISAs()
+	if names[0] != plain {
+		t.Errorf("the first of %q is not %s", names, plain)
+	}
+	for _, name := range []string{"plain", "avx2", "avx512"} {
+		set, err := ForISA(name)
+		switch {
+		case slices.Contains(names, name):
+			if err != nil || len(set) != len(Kernels) {
+				t.Errorf("%s has %d kernels of %d: %v", name, len(set), len(Kernels), err)
+			}
+		case err == nil || !strings.Contains(err.Error(), name+" cannot be used on this machine: it has plain"):
+			t.Errorf("%s, which is not here: %v", name, err)
+		}
+	}
+	if _, err := ForISA("sse"); err == nil || err.Error() != `there is no instruction set "sse": there are plain, avx2, avx512` {
+		t.Error(err)
+	}
+}
+
+// TestChosen asks processes, since one chooses once.
+func TestChosen(t *testing.T) {
+	if want := os.Getenv("KRAIT_TEST_CHOSEN"); want != "" {
+		_, err := Chosen()
+		if got := "none"; err != nil && err.Error() != want || err == nil && want != got {
+			t.Errorf("%v, want %s", err, want)
+		}
+		return
+	}
+	for name, want := range map[string]string{"": "none", "plain": "none", "AVX2": `KRAIT_CPU: there is no instruction set "AVX2": there are plain, avx2, avx512`} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestChosen$")
+		cmd.Env = append(os.Environ(), "KRAIT_CPU="+name, "KRAIT_TEST_CHOSEN="+want)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("KRAIT_CPU=%s: %s", name, out)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package cpu
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// guarded is n elements at the end of memory, behind which there is none.
+func guarded[E any](t *testing.T, n int) []E {
+	const page = 4096
+	var e E
+	size := n * int(unsafe.Sizeof(e))
+	whole := (size + page - 1) / page * page
+	memory, err := syscall.Mmap(-1, 0, whole+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Munmap(memory) })
+	if err := syscall.Mprotect(memory[whole:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return unsafe.Slice((*E)(unsafe.Pointer(&memory[whole-size])), n)
+}
+
+// TestMatmulStays: no element behind the operands and the result is touched.
+func TestMatmulStays(t *testing.T) {
+	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+		for _, d := range weightTypes {
+			for k := 1; k <= 35; k++ {
+				tokens, n := 1+k%7, 4+k%4
+				x, w, y := table(graph.F32, tokens, k, k, 0), table(d, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
+				x.F32, y.F32 = guarded[float32](t, tokens*k), guarded[float32](t, tokens*n)
+				if d == graph.F32 {
+					w.F32 = guarded[float32](t, n*k)
+				} else {
+					w.U16 = guarded[uint16](t, n*k)
+				}
+				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+				kernel.Run(call, 0, kernel.Units(call))
+			}
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// lanes says how the sums of an instruction set are taken apart.
+var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16}
+
+// eachISA runs a test of the matmul of each instruction set of this machine.
+func eachISA(t *testing.T, test func(t *testing.T, isa string, k kernels.Kernel)) {
+	for _, isa := range ISAs() {
+		t.Run(isa, func(t *testing.T) {
+			set, err := ForISA(isa)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, isa, set["matmul"])
+		})
+	}
+}
+
+// table is a tensor of rows, stride elements apart, that begins at an element of its memory.
+func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {
+	x := kernels.Tensor{DType: d, Dims: [graph.MaxRank]int{rows, cols, 1, 1}, Cols: cols, Stride: stride}
+	n := max(0, rows-1)*stride + cols
+	if d == graph.F32 {
+		x.F32 = make([]float32, at+n)[at:]
+	} else {
+		x.U16 = make([]uint16, at+n)[at:]
+	}
+	return x
+}
+
+// fill fills all memory of a tensor, also between rows.
+func fill(x *kernels.Tensor, value func() float32) {
+	values := make([]float32, max(len(x.F32), len(x.U16)))
+	for i := range values {
+		values[i] = value()
+	}
+	x.Write(0, values)
+}
+
+// part is tokens from to to of x.
+func part(x kernels.Tensor, from, to int) kernels.Tensor {
+	x.F32 = x.F32[min(len(x.F32), from*x.Stride):]
+	x.Dims[0] = to - from
+	return x
+}
+
+var weightTypes = []graph.DType{graph.F32, graph.BF16, graph.F16}
+
+// TestMatmul compares with sums in float64, within the error that sums in this order
+// may have. Memory that is not of the result stays as it was. A token's result has the
+// same bits alone, and however the columns are cut.
+func TestMatmul(t *testing.T) {
+	eachISA(t, func(t *testing.T, isa string, kernel kernels.Kernel) {
+		const seed = 13
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i := range 600 {
+			d, k := weightTypes[i%3], i/3%66
+			if i >= 500 {
+				k = 66 + rng.IntN(1100)
+			}
+			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
+			x := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8))
+			w := table(d, n, k, k+rng.IntN(3), rng.IntN(16))
+			y := table(graph.F32, tokens, n, n+rng.IntN(6), rng.IntN(8))
+			gauss := func() float32 { return float32(rng.NormFloat64()) }
+			fill(&x, gauss)
+			fill(&w, gauss)
+			fill(&y, func() float32 { return 1e30 })
+			what := fmt.Sprintf("seed %d, case %d: %d tokens, %d columns of %d in %s", seed, i, tokens, n, k, d)
+			call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+			units := kernel.Units(call)
+			cut := rng.IntN(units + 1)
+			kernel.Run(call, cut, units)
+			kernel.Run(call, 0, cut)
+			checkMatmul(t, what, &x, &w, &y, lanes[isa])
+			for token := range tokens {
+				one := table(graph.F32, 1, n, n, 0)
+				kernel.Run(&kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}, 0, units)
+				for j, v := range one.Row(0) {
+					if math.Float32bits(v) != math.Float32bits(y.Row(token)[j]) {
+						t.Fatalf("%s: y[%d][%d] is %g, and %g alone", what, token, j, y.Row(token)[j], v)
+					}
+				}
+			}
+		}
+	})
+}
+
+func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) {
+	t.Helper()
+	k := x.Cols
+	row := make([]float32, k)
+	roundings := float64(k/lanes + k%lanes + 6)
+	for j := range w.Rows() {
+		w.Read(row, j*w.Stride)
+		for i := range x.Rows() {
+			var want, size float64
+			for e, v := range x.Row(i) {
+				p := float64(v) * float64(row[e])
+				want += p
+				size += math.Abs(p)
+			}
+			if got := float64(y.Row(i)[j]); !(math.Abs(got-want) <= roundings*0x1p-24*size) {
+				t.Fatalf("%s: y[%d][%d] is %g, want %g", what, i, j, got, want)
+			}
+		}
+	}
+	for i, v := range y.F32 {
+		if i%y.Stride >= y.Cols && v != 1e30 {
+			t.Fatalf("%s: wrote to element %d between the rows", what, i)
+		}
+	}
+}
+
+// TestMatmulSpecial puts one number that is special at each place of sums of 0 to 65.
+func TestMatmulSpecial(t *testing.T) {
+	inf := math.Inf(1)
+	numbers := map[graph.DType][]float64{
+		graph.F32:  {0, 0x1p-149, -0x1p-127, 0x1.fffffep127, inf, -inf, math.NaN()},
+		graph.BF16: {0, 0x1p-133, -0x1p-127, 0x1.fep127, inf, -inf, math.NaN()},
+		graph.F16:  {0, 0x1p-24, -0x1p-15, 65504, inf, -inf, math.NaN()},
+	}
+	same := func(got float32, want float64) bool {
+		return float64(got) == want || math.IsNaN(want) && got != got
+	}
+	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+		for k := 1; k <= 65; k++ {
+			for _, d := range weightTypes {
+				x, w := table(graph.F32, 7, k, k, 0), table(d, 5, k, k, 0)
+				y := table(graph.F32, 7, 5, 5, 0)
+				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+				for at := range k {
+					for _, v := range numbers[d] {
+						fill(&x, func() float32 { return 0 })
+						fill(&w, func() float32 { return 0 })
+						for i := range 7 {
+							x.Row(i)[at] = 1
+						}
+						for j := range 5 {
+							w.Write(j*k+at, []float32{float32(v)})
+						}
+						kernel.Run(call, 0, 2)
+						for i := range y.F32 {
+							if !same(y.F32[i], v) {
+								t.Fatalf("%s: %g at %d of %d gives %g", d, v, at, k, y.F32[i])
+							}
+						}
+						for i := range 7 { // against weights of 1
+							x.Row(i)[at] = float32(v)
+						}
+						fill(&w, func() float32 { return 1 })
+						kernel.Run(call, 0, 2)
+						for i := range y.F32 {
+							if !same(y.F32[i], float64(float32(v))) {
+								t.Fatalf("%s: x of %g at %d of %d gives %g", d, v, at, k, y.F32[i])
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatmulWidens: every number of 16 bits, in a vector and behind the last, is what it is.
+func TestMatmulWidens(t *testing.T) {
+	const numbers = 1 << 16
+	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+		for _, d := range []graph.DType{graph.BF16, graph.F16} {
+			for _, k := range []int{1, 16} {
+				x, w, y := table(graph.F32, 1, k, k, 0), table(d, numbers, k, k, 0), table(graph.F32, 1, numbers, numbers, 0)
+				x.F32[k/2] = 1
+				for i := range numbers {
+					w.U16[i*k+k/2] = uint16(i)
+				}
+				kernel.Run(&kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}, 0, numbers/matmulCols)
+				var want [1]float32
+				for i, got := range y.F32 {
+					if w.Read(want[:], i*k+k/2); got != want[0] && (got == got || want[0] == want[0]) {
+						t.Fatalf("%s %#x in sums of %d gives %g, want %g", d, i, k, got, want[0])
+					}
+				}
+			}
+		}
+	})
+}
