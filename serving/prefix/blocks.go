@@ -1,0 +1,146 @@
+package prefix
+
+import "container/heap"
+
+// Blocks is the baseline of serving engines: for every full block of input and output an
+// entry with the cache of its tokens and a state. The hit is the longest run of present
+// blocks from the beginning that leaves a token to compute. All blocks of a request get
+// its time. The least recent goes first, of equals the one furthest from the beginning:
+// so no block goes before those that follow it.
+type Blocks struct {
+	size      int // tokens of a block
+	bytes     int64
+	capacity  int64
+	blocks    map[blockKey]*block
+	queue     blockQueue
+	made      int
+	evictions int
+}
+
+// block is an entry. Blocks of one hash and parent are a chain.
+type block struct {
+	tokens *Tokens // of which it is block number index
+	index  int
+	parent int // number of the block before it
+	number int // from 1, in the order of making
+	hash   uint64
+	next   *block
+	time   float64
+	queued float64 // the time by which it is in the queue, which may be an earlier one
+}
+
+type blockKey struct {
+	parent int
+	hash   uint64
+}
+
+// NewBlocks is an empty cache of blocks of size tokens, at least 1, for a capacity in bytes.
+func NewBlocks(m Model, capacity int64, size int) *Blocks {
+	return &Blocks{size: size, bytes: m.Bytes(size, true), capacity: capacity, blocks: map[blockKey]*block{}}
+}
+
+// Bytes is how many bytes the blocks hold.
+func (b *Blocks) Bytes() int64 { return int64(len(b.queue)) * b.bytes }
+
+// Evictions is how many blocks went so far.
+func (b *Blocks) Evictions() int { return b.evictions }
+
+// Serve looks a request up and keeps its blocks. It returns the hit.
+func (b *Blocks) Serve(r Request) int {
+	tokens, present, parent := &r.Tokens, 0, 0
+	for i := range tokens.n / b.size {
+		key := blockKey{parent, b.hash(*tokens, i)}
+		x := b.find(key, *tokens, i)
+		if x != nil {
+			present++
+			x.time = r.At
+		} else {
+			x = b.add(key, tokens, i, r.At)
+		}
+		parent = x.number
+	}
+	for b.Bytes() > b.capacity {
+		b.evict()
+	}
+	return min(present, max(r.InputLen-1, 0)/b.size) * b.size
+}
+
+// hash is one of the tokens of block i (FNV-1a over ids).
+func (b *Blocks) hash(t Tokens, i int) uint64 {
+	h := uint64(14695981039346656037)
+	from, to := i*b.size, (i+1)*b.size
+	for r := t.run(from); from < to; r++ {
+		id := t.id(r, from)
+		for end := min(t.end(r), to); from < end; from++ {
+			h = (h ^ uint64(id)) * 1099511628211
+			id++
+		}
+	}
+	return h
+}
+
+// find is the block of these tokens, or nil.
+func (b *Blocks) find(key blockKey, t Tokens, i int) *block {
+	x := b.blocks[key]
+	for x != nil && agree(t, *x.tokens, i*b.size, (i+1)*b.size) < (i+1)*b.size {
+		x = x.next
+	}
+	return x
+}
+
+func (b *Blocks) add(key blockKey, t *Tokens, i int, now float64) *block {
+	b.made++
+	x := &block{tokens: t, index: i, parent: key.parent, number: b.made, hash: key.hash, next: b.blocks[key], time: now, queued: now}
+	b.blocks[key] = x
+	heap.Push(&b.queue, x)
+	return x
+}
+
+// evict lets the least recent block go. The queue learns of times only here: they do
+// not go back, so what it has is never too late.
+func (b *Blocks) evict() {
+	x := b.queue[0]
+	for ; x.queued != x.time; x = b.queue[0] {
+		x.queued = x.time
+		heap.Fix(&b.queue, 0)
+	}
+	heap.Pop(&b.queue)
+	b.evictions++
+	key := blockKey{x.parent, x.hash}
+	if first := b.blocks[key]; first != x {
+		for first.next != x {
+			first = first.next
+		}
+		first.next = x.next
+	} else if x.next != nil {
+		b.blocks[key] = x.next
+	} else {
+		delete(b.blocks, key)
+	}
+}
+
+// blockQueue is a heap, with the block that goes first at its top.
+type blockQueue []*block
+
+func (q blockQueue) Len() int      { return len(q) }
+func (q blockQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q blockQueue) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	switch {
+	case a.queued != b.queued:
+		return a.queued < b.queued
+	case a.index != b.index:
+		return a.index > b.index
+	}
+	return a.number < b.number
+}
+
+// Push and Pop are for container/heap.
+func (q *blockQueue) Push(x any) { *q = append(*q, x.(*block)) }
+func (q *blockQueue) Pop() any {
+	end := len(*q) - 1
+	x := (*q)[end]
+	(*q)[end] = nil
+	*q = (*q)[:end]
+	return x
+}

@@ -1,0 +1,34 @@
+// Package prefix keeps what was computed for the beginnings of prompts, as a pure data
+// structure: it says which prefix of a prompt can be reused, where a state is worth
+// keeping, and what goes when memory is short. It holds no states; who uses it does.
+//
+// # Tree
+//
+// A [Tree] is a radix tree over tokens for the states of all layers together. A node
+// ends an edge of tokens, and may have a state. It holds the tokens of its edge times
+// the cache bytes per token, and the bytes of a state if it has one. A model without
+// states, [Model.StateBytes] 0, is attention only. The root is no node.
+//
+//   - Look-up: the input is walked while tokens match. With states the hit is the deepest
+//     node on the way that has a state and leaves one token to compute; its time becomes
+//     now. Attention only hits all that matched, but for one token to compute, and touches
+//     the node whose edge the walk ended in, or the last passed.
+//   - Branch: where the walk ended deeper than the hit, with a token to compute left, the
+//     state there is kept: a prefix seen twice is likely to come again.
+//   - Admission, after the last output token: the node at the branch, with a state; then
+//     that of the whole of input and output, with a state. No other states. What is made,
+//     and these two, have the time now. Where an edge is split the upper node is made.
+//   - Eviction, while bytes are over capacity: of the nodes without children, and those
+//     with one child and a state, the one of the lowest score goes; ones on the path of
+//     the request only when there are no others. A leaf goes with its edge, and a parent
+//     that is left with one child and no state gives its tokens to that child's edge. A
+//     node with one child loses its state and gives its tokens to the child's edge.
+//   - The score is r + α·f, where r is the node's time and f the FLOPs that its edge saves
+//     per byte, each normalised over all nodes that hold bytes to (x − min)/(max − min),
+//     and 0 where all are equal. Of equals the older goes, then the one made first.
+//
+// # Policies
+//
+// [Tuned] chooses α by replaying requests. [Blocks] is the baseline of serving engines: a
+// state for each full block of tokens. [Replay] holds a policy against a trace.
+package prefix

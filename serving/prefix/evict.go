@@ -1,0 +1,86 @@
+package prefix
+
+import "math"
+
+// evict lets the node of the lowest score go, or its state.
+func (t *Tree) evict() {
+	n := t.victim()
+	if n == nil {
+		panic("BUG: a tree holds bytes and has nothing to evict")
+	}
+	t.evictions++
+	if len(n.children) == 1 {
+		t.join(n)
+		return
+	}
+	p := n.parent
+	delete(p.children, n.tokens.At(p.depth))
+	t.remove(n)
+	if p != t.root && len(p.children) == 1 && !p.state {
+		t.join(p)
+	}
+}
+
+// remove takes n out of the list, with what it holds.
+func (t *Tree) remove(n *node) {
+	t.bytes -= n.bytes
+	end := len(t.nodes) - 1
+	t.nodes[n.index] = t.nodes[end]
+	t.nodes[n.index].index = n.index
+	t.nodes[end] = nil
+	t.nodes = t.nodes[:end]
+}
+
+// join lets n's tokens be the beginning of its only child's edge, and n go.
+func (t *Tree) join(n *node) {
+	t.remove(n)
+	for _, child := range n.children {
+		t.attach(child, n.parent)
+	}
+}
+
+// victim is the candidate of the lowest score; of the last request's path only where
+// there is no other.
+func (t *Tree) victim() *node {
+	times, worths := span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
+	for _, n := range t.nodes {
+		if n.bytes > 0 {
+			times.take(n.time)
+			worths.take(n.worth)
+		}
+	}
+	var best *node
+	lowest, onPath := 0.0, true
+	for _, n := range t.nodes {
+		if n.bytes == 0 || len(n.children) > 1 || len(n.children) == 1 && !n.state {
+			continue
+		}
+		path := n.path == t.requests
+		if path && !onPath {
+			continue
+		}
+		score := times.of(n.time) + float64(t.alpha*worths.of(n.worth))
+		if best == nil || onPath && !path || score < lowest || score == lowest && before(n, best) {
+			best, lowest, onPath = n, score, path
+		}
+	}
+	return best
+}
+
+// before orders nodes of equal score.
+func before(a, b *node) bool {
+	return a.time < b.time || a.time == b.time && a.made < b.made
+}
+
+// span is from the least to the greatest of what it took.
+type span struct{ min, max float64 }
+
+func (s *span) take(x float64) { s.min, s.max = min(s.min, x), max(s.max, x) }
+
+// of is where x is in the span: 0 at its least, 1 at its greatest, 0 where they are equal.
+func (s span) of(x float64) float64 {
+	if s.min == s.max {
+		return 0
+	}
+	return (x - s.min) / (s.max - s.min)
+}

@@ -1,0 +1,176 @@
+package prefix
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// longestLine of a trace, in bytes.
+const longestLine = 256 << 20
+
+// ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output":
+// [...]}, where a number is a token id, and [first, n] n consecutive ones. An error names
+// the line. Empty lines are none.
+func ReadTrace(r io.Reader) ([]Request, error) {
+	var trace []Request
+	var tokens Builder
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, longestLine)
+	n, last := 0, 0 // lines; the one of the last request
+	for lines.Scan() {
+		n++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		x, err := readRequest(lines.Bytes(), &tokens)
+		if err == nil && len(trace) > 0 && x.At < trace[len(trace)-1].At {
+			err = fmt.Errorf("its time, %g, is before that of line %d, %g; sort the requests by time", x.At, last, trace[len(trace)-1].At)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		trace, last = append(trace, x), n
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("line %d is longer than %d MiB, which is the most that is read", n+1, longestLine>>20)
+	case err != nil:
+		return nil, err
+	case len(trace) == 0:
+		return nil, errors.New("there is no request in it")
+	}
+	return trace, nil
+}
+
+// readRequest reads a line.
+func readRequest(line []byte, b *Builder) (Request, error) {
+	var x struct {
+		At     *float64        `json:"at"`
+		Input  json.RawMessage `json:"input"`
+		Output json.RawMessage `json:"output"`
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	err := d.Decode(&x)
+	if err == io.ErrUnexpectedEOF {
+		err = errors.New("it ends inside the request")
+	}
+	if err == nil {
+		if rest := bytes.TrimSpace(line[d.InputOffset():]); len(rest) > 0 {
+			err = fmt.Errorf("after the request there is %.20q; a line is one request", rest)
+		}
+	}
+	switch {
+	case err != nil:
+		return Request{}, err
+	case x.At == nil || x.Input == nil || x.Output == nil:
+		return Request{}, errors.New(`a request has "at", "input" and "output"`)
+	case *x.At < 0:
+		return Request{}, fmt.Errorf(`"at" is %g: times are not negative`, *x.At)
+	}
+	*b = Builder{b.ids[:0], b.ends[:0], 0}
+	if err := readTokens(x.Input, b); err != nil {
+		return Request{}, fmt.Errorf(`"input": %w`, err)
+	}
+	r := Request{At: *x.At, InputLen: b.Len()}
+	if r.InputLen == 0 {
+		return Request{}, errors.New(`"input" is empty: a prompt has at least one token`)
+	}
+	if err := readTokens(x.Output, b); err != nil {
+		return Request{}, fmt.Errorf(`"output": %w`, err)
+	}
+	r.Tokens = b.Tokens()
+	return r, nil
+}
+
+// readTokens appends a list, which is JSON.
+func readTokens(list []byte, b *Builder) error {
+	if list[0] != '[' {
+		return fmt.Errorf("%.20s is no list of tokens", list)
+	}
+	l := tokenList{text: list[1:]}
+	for n := 0; ; n++ {
+		var pair [2]int64
+		var err error
+		switch l.skip(", \t\r\n"); l.text[0] {
+		case ']':
+			return nil
+		case '[':
+			pair, err = l.pair()
+		default:
+			pair[1] = 1
+			pair[0], err = l.number()
+		}
+		first, count := pair[0], pair[1]
+		switch {
+		case err != nil:
+		case first < 0 || first > math.MaxInt32:
+			err = fmt.Errorf("token id %d is not from 0 to %d", first, math.MaxInt32)
+		case count < 1:
+			err = fmt.Errorf("[%d, %d] is no run: it has at least one token", first, count)
+		case count > MaxTokens-int64(b.Len()):
+			err = fmt.Errorf("input and output have more than %d tokens", MaxTokens)
+		case first+count-1 > math.MaxInt32:
+			err = fmt.Errorf("[%d, %d] goes past token id %d", first, count, math.MaxInt32)
+		}
+		if err != nil {
+			return fmt.Errorf("element %d: %w", n, err)
+		}
+		b.Append(int32(first), int(count))
+	}
+}
+
+// tokenList is what is left of a list, which is JSON.
+type tokenList struct{ text []byte }
+
+func (l *tokenList) skip(space string) {
+	for bytes.IndexByte([]byte(space), l.text[0]) >= 0 {
+		l.text = l.text[1:]
+	}
+}
+
+// number takes an integer.
+func (l *tokenList) number() (int64, error) {
+	n, value := 0, int64(0)
+	for ; n < 18 && '0' <= l.text[n] && l.text[n] <= '9'; n++ {
+		value = 10*value + int64(l.text[n]-'0')
+	}
+	if end := l.text[n]; n > 0 && (end == ',' || end == ']' || end <= ' ') {
+		l.text = l.text[n:]
+		return value, nil
+	}
+	end := bytes.IndexAny(l.text, ", \t\r\n]")
+	value, err := strconv.ParseInt(string(l.text[:end]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%.20s is no token id, and no [first, n]", l.text[:end])
+	}
+	l.text = l.text[end:]
+	return value, nil
+}
+
+// pair takes [first, n].
+func (l *tokenList) pair() (pair [2]int64, err error) {
+	whole := l.text
+	l.text = l.text[1:]
+	for i := range pair {
+		if l.skip(" \t\r\n"); i == 1 && l.text[0] == ',' {
+			l.text = l.text[1:]
+			l.skip(" \t\r\n")
+		}
+		if pair[i], err = l.number(); err != nil {
+			break
+		}
+	}
+	if l.skip(" \t\r\n"); err != nil || l.text[0] != ']' {
+		end := bytes.IndexByte(whole, ']')
+		return pair, fmt.Errorf("%.40s is no run: one is [first, n]", whole[:end+1])
+	}
+	l.text = l.text[1:]
+	return pair, nil
+}

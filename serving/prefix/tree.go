@@ -1,0 +1,211 @@
+package prefix
+
+// node ends an edge of tokens that begins at its parent. It holds a sequence that goes
+// through it rather than the edge, so that edges are split and joined without copies.
+type node struct {
+	tokens   Tokens // its first depth tokens lead from the root to the node
+	depth    int
+	parent   *node
+	children map[int32]*node // by the first token of their edges
+	state    bool
+	time     float64
+	made     int     // the how manieth node that was made
+	index    int     // in Tree.nodes
+	path     int     // the last request whose path it was on
+	bytes    int64   // that it holds
+	worth    float64 // FLOPs that its edge saves, per byte
+}
+
+// Tree is a radix tree over tokens; the package's documentation has its rules. It may
+// not be used by several goroutines at once.
+type Tree struct {
+	model     Model
+	capacity  int64 // in bytes
+	alpha     float64
+	root      *node
+	nodes     []*node // all but the root, in no order
+	bytes     int64
+	made      int
+	requests  int
+	evictions int
+}
+
+// NewTree is an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
+func NewTree(m Model, capacity int64, alpha float64) *Tree {
+	return &Tree{model: m, capacity: capacity, alpha: alpha, root: &node{}}
+}
+
+// Bytes is how many bytes the nodes hold.
+func (t *Tree) Bytes() int64 { return t.bytes }
+
+// Evictions is how many nodes or states went so far.
+func (t *Tree) Evictions() int { return t.evictions }
+
+// place is where a walk ended: at a node, or inside the edge of one of its children.
+type place struct {
+	node  *node // the last passed, or the root
+	child *node // whose edge the walk ended in, or nil
+	depth int   // tokens that matched
+}
+
+// walk follows tokens from the root while they match.
+func (t *Tree) walk(tokens Tokens) place {
+	at := place{node: t.root}
+	for at.depth < tokens.n {
+		next := at.node.children[tokens.At(at.depth)]
+		if next == nil {
+			return at
+		}
+		at.depth = agree(tokens, next.tokens, at.depth+1, min(tokens.n, next.depth))
+		if at.depth < next.depth {
+			at.child = next
+			return at
+		}
+		at.node = next
+	}
+	return at
+}
+
+// Lookup says how many tokens of the input need not be computed, and after how many
+// the state is to be kept while it is read, 0 for none. It touches what it hits.
+func (t *Tree) Lookup(input Tokens, now float64) (hit, branch int) {
+	used, hit, branch := t.find(input)
+	if used != nil {
+		used.time = now
+	}
+	return hit, branch
+}
+
+// find is Lookup that touches nothing: used is the node that a look-up touches, or nil.
+func (t *Tree) find(input Tokens) (used *node, hit, branch int) {
+	at, most := t.walk(input), max(input.n-1, 0)
+	if t.model.StateBytes == 0 {
+		if used = at.child; used == nil && at.node != t.root {
+			used = at.node
+		}
+		return used, min(at.depth, most), 0
+	}
+	for n := at.node; n != t.root; n = n.parent {
+		if n.state && n.depth <= most {
+			used, hit = n, n.depth
+			break
+		}
+	}
+	if at.depth <= most && at.depth > hit {
+		branch = at.depth
+	}
+	return used, hit, branch
+}
+
+// Admit keeps a sequence, input and output, with the state at its end and the one that
+// [Tree.Lookup] asked for at branch, and evicts what is then too much.
+func (t *Tree) Admit(tokens Tokens, branch int, now float64) {
+	states := t.model.StateBytes > 0
+	if branch > 0 && states {
+		t.keep(tokens.Prefix(branch), true, now)
+	}
+	end := t.root
+	if tokens.n > 0 {
+		end = t.keep(tokens, states, now)
+	}
+	t.requests++
+	for n := end; n != t.root; n = n.parent {
+		n.path = t.requests
+	}
+	for t.bytes > t.capacity {
+		t.evict()
+	}
+}
+
+// keep makes sure that a node ends the tokens, at the time now.
+func (t *Tree) keep(tokens Tokens, state bool, now float64) *node {
+	at := t.walk(tokens)
+	n := at.node
+	if at.child != nil {
+		n = t.split(at.child, at.depth, now)
+	}
+	if at.depth < tokens.n {
+		leaf := &node{tokens: tokens, depth: tokens.n}
+		t.add(leaf, n, now)
+		n = leaf
+	}
+	n.time, n.state = now, n.state || state
+	t.measure(n)
+	return n
+}
+
+// split makes a node inside the edge of n.
+func (t *Tree) split(n *node, depth int, now float64) *node {
+	upper := &node{tokens: n.tokens.Prefix(depth), depth: depth}
+	t.add(upper, n.parent, now)
+	t.attach(n, upper)
+	t.measure(upper)
+	return upper
+}
+
+// add makes n a node of the tree, and in the place of what was there its parent's child.
+func (t *Tree) add(n, parent *node, now float64) {
+	n.time, n.made, n.index = now, t.made, len(t.nodes)
+	t.made++
+	t.nodes = append(t.nodes, n)
+	t.attach(n, parent)
+}
+
+// attach makes n a child of parent, which begins n's edge.
+func (t *Tree) attach(n, parent *node) {
+	if parent.children == nil {
+		parent.children = map[int32]*node{}
+	}
+	n.parent = parent
+	parent.children[n.tokens.At(parent.depth)] = n
+	t.measure(n)
+}
+
+// measure counts again what n holds and is worth.
+func (t *Tree) measure(n *node) {
+	t.bytes -= n.bytes
+	n.bytes = t.model.Bytes(n.depth-n.parent.depth, n.state)
+	t.bytes += n.bytes
+	n.worth = 0
+	if n.bytes > 0 {
+		n.worth = (t.model.FLOPs(n.depth) - t.model.FLOPs(n.parent.depth)) / float64(n.bytes)
+	}
+}
+
+// Serve looks a request up and admits it, all at its time. It returns the hit.
+func (t *Tree) Serve(r Request) int {
+	hit, branch := t.Lookup(r.Input(), r.At)
+	t.Admit(r.Tokens, branch, r.At)
+	return hit
+}
+
+// growth is how many bytes a request adds before anything is evicted.
+func (t *Tree) growth(r Request) int64 {
+	_, _, branch := t.find(r.Input())
+	at := t.walk(r.Tokens)
+	known := at.depth == r.Tokens.n && at.child == nil && at.node.state
+	added := t.model.Bytes(r.Tokens.n-at.depth, !known)
+	if branch > 0 {
+		added += t.model.StateBytes
+	}
+	return added
+}
+
+// Clone is a tree that goes on from here by itself; both share tokens, which do not change.
+func (t *Tree) Clone() *Tree {
+	c := *t
+	c.root, c.nodes = &node{}, make([]*node, len(t.nodes))
+	for i, n := range t.nodes {
+		copied := *n
+		copied.children = nil
+		c.nodes[i] = &copied
+	}
+	for i, n := range t.nodes {
+		parent := c.root
+		if n.parent != t.root {
+			parent = c.nodes[n.parent.index]
+		}
+		c.attach(c.nodes[i], parent)
+	}
+	return &c
+}
