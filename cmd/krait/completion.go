@@ -4,6 +4,7 @@ import (
 	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/exec/devices"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/serving/prefix"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -31,6 +32,7 @@ var completions = map[string]func() []string{
 	"format":   func() []string { return []string{"text", "dot", "svg"} },
 	"detail":   func() []string { return []string{"model", "block", "op"} },
 	"stage":    func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
+	"policy":   func() []string { return append([]string{"all"}, prefix.Policies...) },
 	"quantize": func() []string { return []string{"fp16", "bf16"} },
 	"states":   func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
 }

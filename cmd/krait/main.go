@@ -83,7 +83,7 @@ standard input or output.`,
 		Version:       version(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(newBench(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newSynth(), newTokenize())
+	root.AddCommand(newBench(), newCacheSim(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newSchedule(), newSynth(), newTokenize())
 	completeFlags(root)
 	return root
 }

@@ -97,3 +97,22 @@ func (b *byteCount) String() string {
 
 // Type is what help calls the value.
 func (*byteCount) Type() string { return "bytes" }
+
+// bytesOrNone is a number of bytes that may be 0, and is where it is not given.
+type bytesOrNone struct{ byteCount }
+
+// Set reads 4GiB, or 0.
+func (b *bytesOrNone) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n == 0 {
+		b.byteCount = 0
+		return nil
+	}
+	return b.byteCount.Set(text)
+}
+
+func (b *bytesOrNone) String() string {
+	if b.byteCount == 0 {
+		return "0"
+	}
+	return b.byteCount.String()
+}

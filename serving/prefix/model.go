@@ -17,6 +17,10 @@ type Model struct {
 // mostFLOPs per token is as far from overflow as it takes.
 const mostFLOPs = 1e100
 
+// MostBytes is the largest capacity. With the limits of [Model.Check], no sum of bytes
+// overflows while a request is admitted.
+const MostBytes = 1 << 62
+
 // Check is an error where the figures are of no model.
 func (m Model) Check() error {
 	for _, x := range []float64{m.FLOPsPerToken, m.FLOPsPerTokenSquared} {
@@ -24,7 +28,7 @@ func (m Model) Check() error {
 			return fmt.Errorf("%g FLOPs per token and %g per token squared: both must be from 0 to %g", m.FLOPsPerToken, m.FLOPsPerTokenSquared, float64(mostFLOPs))
 		}
 	}
-	switch most := int64(math.MaxInt64) / (4 * MaxTokens); {
+	switch most := int64(math.MaxInt64) / (8 * MaxTokens); {
 	case m.CacheBytes < 0 || m.StateBytes < 0:
 		return fmt.Errorf("%d cache bytes per token and %d state bytes: neither may be negative", m.CacheBytes, m.StateBytes)
 	case m.CacheBytes == 0 && m.StateBytes == 0:

@@ -42,8 +42,8 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
-	if capacity <= 0 && name != "none" {
-		return nil, fmt.Errorf("a capacity of %d bytes: it must be at least 1; policy none is without a cache", capacity)
+	if name != "none" && (capacity < 1 || capacity > MostBytes) {
+		return nil, fmt.Errorf("a capacity of %d bytes: it is from 1 to %d; policy none is without a cache", capacity, int64(MostBytes))
 	}
 	switch name {
 	case "none":
