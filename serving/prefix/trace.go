@@ -98,7 +98,7 @@ func readTokens(list []byte, b *Builder) error {
 	for n := 0; ; n++ {
 		var pair [2]int64
 		var err error
-		switch l.skip(", \t\r\n"); l.text[0] {
+		switch l.skip(true); l.text[0] {
 		case ']':
 			return nil
 		case '[':
@@ -129,8 +129,9 @@ func readTokens(list []byte, b *Builder) error {
 // tokenList is what is left of a list, which is JSON.
 type tokenList struct{ text []byte }
 
-func (l *tokenList) skip(space string) {
-	for bytes.IndexByte([]byte(space), l.text[0]) >= 0 {
+// skip takes white space, and commas where they separate elements.
+func (l *tokenList) skip(commas bool) {
+	for l.text[0] <= ' ' || commas && l.text[0] == ',' {
 		l.text = l.text[1:]
 	}
 }
@@ -159,15 +160,15 @@ func (l *tokenList) pair() (pair [2]int64, err error) {
 	whole := l.text
 	l.text = l.text[1:]
 	for i := range pair {
-		if l.skip(" \t\r\n"); i == 1 && l.text[0] == ',' {
+		if l.skip(false); i == 1 && l.text[0] == ',' {
 			l.text = l.text[1:]
-			l.skip(" \t\r\n")
+			l.skip(false)
 		}
 		if pair[i], err = l.number(); err != nil {
 			break
 		}
 	}
-	if l.skip(" \t\r\n"); err != nil || l.text[0] != ']' {
+	if l.skip(false); err != nil || l.text[0] != ']' {
 		end := bytes.IndexByte(whole, ']')
 		return pair, fmt.Errorf("%.40s is no run: one is [first, n]", whole[:end+1])
 	}

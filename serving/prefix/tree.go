@@ -9,7 +9,7 @@ type node struct {
 	children map[int32]*node // by the first token of their edges
 	state    bool
 	time     float64
-	made     int     // the how manieth node that was made
+	made     int     // its number in the order of making
 	index    int     // in Tree.nodes
 	path     int     // the last request whose path it was on
 	bytes    int64   // that it holds
