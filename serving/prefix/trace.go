@@ -51,10 +51,11 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 // readRequest reads a line.
 func readRequest(line []byte, b *Builder) (Request, error) {
 	var x struct {
-		At     *float64        `json:"at"`
-		Input  json.RawMessage `json:"input"`
-		Output json.RawMessage `json:"output"`
+		At     *float64 `json:"at"`
+		Input  *[1]int  `json:"input"`
+		Output *[1]int  `json:"output"`
 	}
+	line, lists := takeLists(line)
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	err := d.Decode(&x)
@@ -75,32 +76,52 @@ func readRequest(line []byte, b *Builder) (Request, error) {
 		return Request{}, fmt.Errorf(`"at" is %g: times are not negative`, *x.At)
 	}
 	*b = Builder{b.ids[:0], b.ends[:0], 0}
-	if err := readTokens(x.Input, b); err != nil {
+	if err := readTokens(lists[x.Input[0]], b); err != nil {
 		return Request{}, fmt.Errorf(`"input": %w`, err)
 	}
 	r := Request{At: *x.At, InputLen: b.Len()}
 	if r.InputLen == 0 {
 		return Request{}, errors.New(`"input" is empty: a prompt has at least one token`)
 	}
-	if err := readTokens(x.Output, b); err != nil {
+	if err := readTokens(lists[x.Output[0]], b); err != nil {
 		return Request{}, fmt.Errorf(`"output": %w`, err)
 	}
 	r.Tokens = b.Tokens()
 	return r, nil
 }
 
-// readTokens appends a list, which is JSON.
-func readTokens(list []byte, b *Builder) error {
-	if list[0] != '[' {
-		return fmt.Errorf("%.20s is no list of tokens", list)
+// takeLists puts [i] in the place of list i of a line: lists are long, and read once.
+func takeLists(line []byte) (rest []byte, lists [][]byte) {
+	depth, start := 0, 0
+	for i, c := range line {
+		if c == '[' {
+			if depth++; depth == 1 {
+				start = i
+			}
+		}
+		if depth == 0 {
+			rest = append(rest, c)
+		}
+		if c == ']' && depth > 0 {
+			if depth--; depth == 0 {
+				rest = fmt.Appendf(rest, "[%d]", len(lists))
+				lists = append(lists, line[start:i+1])
+			}
+		}
 	}
+	return rest, lists
+}
+
+// readTokens appends a list, whose brackets match.
+func readTokens(list []byte, b *Builder) error {
 	l := tokenList{text: list[1:]}
+	if l.skip(); len(l.text) == 1 {
+		return nil
+	}
 	for n := 0; ; n++ {
 		var pair [2]int64
 		var err error
-		switch l.skip(true); l.text[0] {
-		case ']':
-			return nil
+		switch l.skip(); l.text[0] {
 		case '[':
 			pair, err = l.pair()
 		default:
@@ -123,15 +144,22 @@ func readTokens(list []byte, b *Builder) error {
 			return fmt.Errorf("element %d: %w", n, err)
 		}
 		b.Append(int32(first), int(count))
+		if l.skip(); len(l.text) == 1 {
+			return nil
+		}
+		if l.text[0] != ',' {
+			return fmt.Errorf("after element %d there is no comma", n)
+		}
+		l.text = l.text[1:]
 	}
 }
 
-// tokenList is what is left of a list, which is JSON.
+// tokenList is what is left of a list, up to its last bracket.
 type tokenList struct{ text []byte }
 
-// skip takes white space, and commas where they separate elements.
-func (l *tokenList) skip(commas bool) {
-	for l.text[0] <= ' ' || commas && l.text[0] == ',' {
+// skip takes white space.
+func (l *tokenList) skip() {
+	for l.text[0] <= ' ' {
 		l.text = l.text[1:]
 	}
 }
@@ -160,15 +188,15 @@ func (l *tokenList) pair() (pair [2]int64, err error) {
 	whole := l.text
 	l.text = l.text[1:]
 	for i := range pair {
-		if l.skip(false); i == 1 && l.text[0] == ',' {
+		if l.skip(); i == 1 && l.text[0] == ',' {
 			l.text = l.text[1:]
-			l.skip(false)
+			l.skip()
 		}
 		if pair[i], err = l.number(); err != nil {
 			break
 		}
 	}
-	if l.skip(false); err != nil || l.text[0] != ']' {
+	if l.skip(); err != nil || l.text[0] != ']' {
 		end := bytes.IndexByte(whole, ']')
 		return pair, fmt.Errorf("%.40s is no run: one is [first, n]", whole[:end+1])
 	}
