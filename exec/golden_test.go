@@ -74,7 +74,7 @@ func TestGoldenOps(t *testing.T) {
 		t.Fatalf("ops.json has the cases %q, ops.safetensors the tensors of %q, want %q", got, casesOf(f), goldenOps)
 	}
 	for _, name := range goldenOps {
-		for device, set := range map[string]kernels.Set{"cpu": kernelscpu.Kernels, "reference": reference.Kernels} {
+		for device, set := range everySet(t) {
 			t.Run(name+"/"+device, func(t *testing.T) {
 				c := *index.Cases[name]
 				c.name, c.file = name, f
@@ -82,6 +82,19 @@ func TestGoldenOps(t *testing.T) {
 			})
 		}
 	}
+}
+
+// everySet is the kernels of each instruction set of this machine, and the reference.
+func everySet(t *testing.T) map[string]kernels.Set {
+	sets := map[string]kernels.Set{"reference": reference.Kernels}
+	for _, isa := range kernelscpu.ISAs() {
+		set, err := kernelscpu.ForISA(isa)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets[isa] = set
+	}
+	return sets
 }
 
 // run builds the case as a graph, runs it as one batch and in chunks of 7, and

@@ -55,8 +55,12 @@ type opCase struct {
 func checkOp(t *rapid.T, op *graph.Op) {
 	c := drawOp(t, op, func() bool { return rapid.Bool().Draw(t, "field") })
 	const slots = 4
-	fast, plain := c.engine(t, kernelscpu.Kernels, slots), c.engine(t, reference.Kernels, slots)
-	alone := c.engine(t, kernelscpu.Kernels, slots)
+	set, err := kernelscpu.ForISA(rapid.SampledFrom(kernelscpu.ISAs()).Draw(t, "instruction set"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, plain := c.engine(t, set, slots), c.engine(t, reference.Kernels, slots)
+	alone := c.engine(t, set, slots)
 	defer fast.Close()
 	defer plain.Close()
 	defer alone.Close()
