@@ -16,7 +16,7 @@ import (
 
 // Device is this process, for [exec.Options]. The zero value is a good start.
 type Device struct {
-	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or for what the processor has
+	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or the plain ones
 	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
 

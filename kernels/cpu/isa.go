@@ -56,12 +56,12 @@ func ForISA(name string) (kernels.Set, error) {
 }
 
 // Chosen is the set for the instruction set that $KRAIT_CPU names, as it was when the
-// process first asked, or for the best that can be used here.
+// process first asked; without it the plain one, with which every golden is held
+// (docs/architecture.md).
 var Chosen = sync.OnceValues(func() (kernels.Set, error) {
 	name := os.Getenv(ISAVariable)
 	if name == "" {
-		names := ISAs()
-		name = names[len(names)-1]
+		name = plain
 	}
 	set, err := ForISA(name)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // Options say what to compare and how.
 type Options struct {
 	Expected  string  // the file; empty: expected.safetensors in the model's folder
-	Tolerance float64 // the largest absolute difference that passes; in proportion where numbers are above 16
+	Tolerance float64 // the largest absolute difference that passes
 	Stated    bool    // take the tolerance that the file's metadata state, where they do
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels

@@ -151,12 +151,3 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
-
-// TestScale: the tolerance grows with the numbers, from those of logits on.
-func TestScale(t *testing.T) {
-	for want, scale := range map[float64]float64{0: 1, -16: 1, 15.9: 1, 24: 1.5, -32: 2} {
-		if q := (quantity{want: []float64{1, want}}); q.scale() != scale {
-			t.Errorf("numbers up to %g: scale %g, want %g", want, q.scale(), scale)
-		}
-	}
-}

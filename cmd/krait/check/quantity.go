@@ -244,20 +244,6 @@ func (q *quantity) stateOf(way string, b int, got []float32) {
 	}
 }
 
-// scaleFrom is the size of numbers up to which the tolerance is as it is given: that of
-// logits.
-const scaleFrom = 16
-
-// scale is how much more is let pass where numbers are larger than logits are, and f32's
-// digits coarser: a residual stream adds up all layers.
-func (q *quantity) scale() float64 {
-	most := 0.0
-	for _, v := range q.want {
-		most = max(most, math.Abs(v))
-	}
-	return max(1, most/scaleFrom)
-}
-
 // element compares one number; a NaN on either side is an infinite difference.
 func (q *quantity) element(way string, got float32, at ...int) {
 	k := 0

@@ -49,9 +49,9 @@ func (p *prompt) run(ctx context.Context, m *krait.Model, o Options) ([]Line, er
 	}
 	var lines []Line
 	for _, q := range p.quantities {
-		q.line.Tolerance = o.Tolerance * q.scale()
-		if q.line.Fail == "" && q.line.Skip == "" && q.kind != greedy && !(q.line.Max <= q.line.Tolerance) {
-			q.line.Fail = fmt.Sprintf("over the tolerance of %.3g", q.line.Tolerance)
+		q.line.Tolerance = o.Tolerance
+		if q.line.Fail == "" && q.line.Skip == "" && q.kind != greedy && !(q.line.Max <= o.Tolerance) {
+			q.line.Fail = fmt.Sprintf("over the tolerance of %g", o.Tolerance)
 		}
 		lines = append(lines, q.line)
 	}
