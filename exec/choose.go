@@ -35,8 +35,8 @@ func fillChoice(b *Batch, in *Input, _ int) error {
 	if b.Choose == nil {
 		return given(b, in, 0)
 	}
-	t := kernels.Describe(in.Type, 1, 0)
-	t.Dims[0], t.F32 = len(b.Choose), operand.View[float32](in.Data)
+	n := graph.RowElems(in.Type.Dims)
+	t := kernels.Tensor{DType: graph.F32, Cols: n, Stride: n, F32: operand.View[float32](in.Data)}
 	for i := range b.Choose {
 		b.Choose[i].Put(t.Row(i))
 		if _, ok := kernels.ChoiceOf(&t, i, 1<<24); !ok {

@@ -131,3 +131,18 @@ func TestChooseRefuses(t *testing.T) {
 	_, err = chooser(t, false).Step(context.Background(), b)
 	wantError(t, err, "the graph has no output tokens; where it is built, b.Output(\"tokens\", b.Choose(…)) makes one of its logits")
 }
+
+// TestChooseAllocatesNothing: in a steady state a step that chooses does not.
+func TestChooseAllocatesNothing(t *testing.T) {
+	e, b := chooser(t, true), rowOf(33)
+	b.Choose = []exec.Choice{{Choice: kernels.Choice{Temperature: 0.7, TopP: 0.9, Uniform: 0.5}}}
+	step := func() {
+		if _, err := e.Step(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if n := testing.AllocsPerRun(50, step); n != 0 {
+		t.Errorf("%v allocations per step", n)
+	}
+}
