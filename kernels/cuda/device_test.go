@@ -118,7 +118,7 @@ func (d *device) launch(l Launch, seed uint64) error {
 		d.t.Fatalf("%s takes %d bytes of parameters, not %d", l.Function, e.ParamBytes(), len(l.Params))
 	}
 	launched.Lock()
-	launched.count[l.Function]++
+	launched.count[l.Module+"."+l.Function]++
 	launched.Unlock()
 	if d.gpu != nil {
 		return d.gpu.launch(&l)
@@ -332,6 +332,14 @@ func isState(op *graph.Op, operand int) bool {
 // compute runs a call and returns the launches.
 func (d *device) compute(op *graph.Op, c *Call, seed uint64) []Launch {
 	d.t.Helper()
+	launches := d.plan(op, c)
+	d.run(launches, seed)
+	return launches
+}
+
+// plan gives a call its scratch and returns the launches.
+func (d *device) plan(op *graph.Op, c *Call) []Launch {
+	d.t.Helper()
 	k := Kernels[op.Name]
 	if d.gpu != nil && c.Options.Shared == 0 {
 		c.Options.Shared = d.gpu.Device().SharedMax
@@ -343,7 +351,6 @@ func (d *device) compute(op *graph.Op, c *Call, seed uint64) []Launch {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.run(launches, seed)
 	return launches
 }
 

@@ -194,8 +194,10 @@ func TestSharedMemory(t *testing.T) {
 		}
 	}
 	op := findOp(t, "ssd_scan")
-	rapid.Check(t, func(t *rapid.T) {
+	test := func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{1, 10 << 10, 14 << 10, 20 << 10}).Draw(t, "limit")
 		checkOp(t, op, Options{Shared: limit})
-	})
+	}
+	rapid.Check(t, test)
+	until(t, test, "ssd_f32.ssd_scan_chunks_16", "ssd_bf16.ssd_scan_chunks_16")
 }

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// launched counts launches by function.
+// launched counts launches by module and function.
 var launched = struct {
 	sync.Mutex
 	count map[string]int
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		}
 		for name, module := range all {
 			for _, function := range module.Entries() {
-				if launched.count[function] == 0 {
+				if launched.count[name+"."+function] == 0 {
 					fmt.Printf("kernel %s of module %s was not run by any test\n", function, name)
 					code = 1
 				}
