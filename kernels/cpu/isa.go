@@ -16,19 +16,27 @@ const ISAVariable = "KRAIT_CPU"
 // plain is the instruction set of what the Go compiler makes.
 const plain = "plain"
 
-// instructionSet is one with kernels of its own; each is better than those before it
-// in instructionSets.
+// What instruction sets have, beside the functions: for an operation that a set does
+// not have, the best before it is taken.
+var avx2, avx512 = kernels.Set{}, kernels.Set{}
+
+// instructionSets lists them, each better than those before it.
+var instructionSets = []instructionSet{
+	{"avx2", hasAVX2, avx2},
+	{"avx512", hasAVX512, avx512},
+}
+
 type instructionSet struct {
 	name string
-	has  bool        // the processor, and the system saves its registers
-	set  kernels.Set // what it has; the rest is plain
+	has  func() bool // the processor, and the system saves its registers
+	set  kernels.Set
 }
 
 // ISAs names the instruction sets that can be used here, the best last.
 func ISAs() []string {
 	names := []string{plain}
 	for _, s := range instructionSets {
-		if s.has {
+		if s.has() {
 			names = append(names, s.name)
 		}
 	}
@@ -40,13 +48,12 @@ func ForISA(name string) (kernels.Set, error) {
 	if name == plain {
 		return Kernels, nil
 	}
-	known := []string{plain}
+	known, set := []string{plain}, maps.Clone(Kernels)
 	for _, s := range instructionSets {
 		known = append(known, s.name)
+		maps.Copy(set, s.set)
 		switch {
-		case s.name == name && s.has:
-			set := maps.Clone(Kernels)
-			maps.Copy(set, s.set)
+		case s.name == name && s.has():
 			return set, nil
 		case s.name == name:
 			return nil, fmt.Errorf("instruction set %s cannot be used on this machine: it has %s", name, strings.Join(ISAs(), ", "))

@@ -6,7 +6,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/kernels"
 )
+
+// eachISA runs a test of an operation's kernel of each instruction set of this machine.
+func eachISA(t *testing.T, op string, test func(t *testing.T, isa string, k kernels.Kernel)) {
+	for _, isa := range ISAs() {
+		t.Run(isa, func(t *testing.T) {
+			set, err := ForISA(isa)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, isa, set[op])
+		})
+	}
+}
 
 func TestISAs(t *testing.T) {
 	names := ISAs()

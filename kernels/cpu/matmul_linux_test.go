@@ -28,7 +28,7 @@ func guarded[E any](t *testing.T, n int) []E {
 
 // TestMatmulStays: no element behind the operands and the result is touched.
 func TestMatmulStays(t *testing.T) {
-	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		for _, d := range weightTypes {
 			for k := 1; k <= 35; k++ {
 				tokens, n := 1+k%7, 4+k%4

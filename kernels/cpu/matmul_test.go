@@ -13,19 +13,6 @@ import (
 // lanes says how the sums of an instruction set are taken apart.
 var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16}
 
-// eachISA runs a test of the matmul of each instruction set of this machine.
-func eachISA(t *testing.T, test func(t *testing.T, isa string, k kernels.Kernel)) {
-	for _, isa := range ISAs() {
-		t.Run(isa, func(t *testing.T) {
-			set, err := ForISA(isa)
-			if err != nil {
-				t.Fatal(err)
-			}
-			test(t, isa, set["matmul"])
-		})
-	}
-}
-
 // table is a tensor of rows, stride elements apart, that begins at an element of its memory.
 func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {
 	x := kernels.Tensor{DType: d, Dims: [graph.MaxRank]int{rows, cols, 1, 1}, Cols: cols, Stride: stride}
@@ -60,7 +47,7 @@ var weightTypes = []graph.DType{graph.F32, graph.BF16, graph.F16}
 // may have. Memory that is not of the result stays as it was. A token's result has the
 // same bits alone, and however the columns are cut.
 func TestMatmul(t *testing.T) {
-	eachISA(t, func(t *testing.T, isa string, kernel kernels.Kernel) {
+	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
 		const seed = 13
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 600 {
@@ -133,7 +120,7 @@ func TestMatmulSpecial(t *testing.T) {
 	same := func(got float32, want float64) bool {
 		return float64(got) == want || math.IsNaN(want) && got != got
 	}
-	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		for k := 1; k <= 65; k++ {
 			for _, d := range weightTypes {
 				x, w := table(graph.F32, 7, k, k, 0), table(d, 5, k, k, 0)
@@ -175,7 +162,7 @@ func TestMatmulSpecial(t *testing.T) {
 // TestMatmulWidens: every number of 16 bits, in a vector and behind the last, is what it is.
 func TestMatmulWidens(t *testing.T) {
 	const numbers = 1 << 16
-	eachISA(t, func(t *testing.T, _ string, kernel kernels.Kernel) {
+	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		for _, d := range []graph.DType{graph.BF16, graph.F16} {
 			for _, k := range []int{1, 16} {
 				x, w, y := table(graph.F32, 1, k, k, 0), table(d, numbers, k, k, 0), table(graph.F32, 1, numbers, numbers, 0)

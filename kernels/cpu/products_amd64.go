@@ -7,6 +7,11 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
+var (
+	_ = kernels.Register(avx2, kernels.Set{"matmul": {Units: matmulUnits, Run: productsAVX2.matmul}})
+	_ = kernels.Register(avx512, kernels.Set{"matmul": {Units: matmulUnits, Run: productsAVX512.matmul}})
+)
+
 // products are what an instruction set has for matmul, by the format of the weight.
 // Those of a format differ in how many tokens they take, most first, and not in the
 // order of a sum.
@@ -77,4 +82,16 @@ func (p *product[E]) unit(c *kernels.Call, w []E, n, t int) {
 		out := y.F32[t*y.Stride+n : last*y.Stride+n+1]
 		p.run(&b[0], 0, &a[0], x.Stride, &out[0], y.Stride, k)
 	}
+}
+
+var productsAVX2 = products{
+	f32:  []product[float32]{{3, gemvF32x3AVX2}, {1, gemvF32x1AVX2}},
+	bf16: []product[uint16]{{3, gemvBF16x3AVX2}, {1, gemvBF16x1AVX2}},
+	f16:  []product[uint16]{{3, gemvF16x3AVX2}, {1, gemvF16x1AVX2}},
+}
+
+var productsAVX512 = products{
+	f32:  []product[float32]{{6, gemvF32x6AVX512}, {3, gemvF32x3AVX512}, {1, gemvF32x1AVX512}},
+	bf16: []product[uint16]{{6, gemvBF16x6AVX512}, {3, gemvBF16x3AVX512}, {1, gemvBF16x1AVX512}},
+	f16:  []product[uint16]{{6, gemvF16x6AVX512}, {3, gemvF16x3AVX512}, {1, gemvF16x1AVX512}},
 }

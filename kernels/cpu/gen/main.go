@@ -2,7 +2,7 @@
 // that declares it. It is a module of its own, so that Krait needs no assembler of
 // others to build. In its folder:
 //
-//	go run .          # writes ../gemv_amd64.s and ../gemv_amd64.go
+//	go run .          # writes ../NAME_amd64.s and ../NAME_amd64.go for each generator
 //	go run . -check   # fails where they are not what it would write
 package main
 
@@ -19,18 +19,25 @@ import (
 	"github.com/mmcloughlin/avo/printer"
 )
 
+// generators by the name of what they write.
+var generators = map[string]func(*build.Context){
+	"gemv": gemv,
+}
+
 func main() {
 	check := flag.Bool("check", false, "compare with the files, and write nothing")
 	flag.Parse()
-	if err := run(*check); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+	for name, generate := range generators {
+		if err := run(name, generate, *check); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(1)
+		}
 	}
 }
 
-func run(check bool) error {
+func run(name string, generate func(*build.Context), check bool) error {
 	c := build.NewContext()
-	gemv(c)
+	generate(c)
 	file, err := c.Result()
 	if err != nil {
 		return err
@@ -39,15 +46,10 @@ func run(check bool) error {
 		return err
 	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
-	for name, p := range map[string]printer.Printer{
-		"../gemv_amd64.s":  printer.NewGoAsm(config),
-		"../gemv_amd64.go": printer.NewStubs(config),
-	} {
-		if err := give(p, file, name, check); err != nil {
-			return err
-		}
+	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
+		return err
 	}
-	return nil
+	return give(printer.NewStubs(config), file, "../"+name+"_amd64.go", check)
 }
 
 // give writes a file, or compares it with what is there.
