@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/devices"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/spf13/cobra"
 )
 
@@ -84,10 +85,17 @@ folder to look for these two in first.`,
 
 // deviceList is what a device has.
 type deviceList struct {
+	CPU       deviceCPU       `json:"cpu"`
 	Device    string          `json:"device"`
 	Error     string          `json:"error,omitempty"` // why it cannot be used
 	GPUs      []deviceGPU     `json:"gpus,omitempty"`
 	Libraries []deviceLibrary `json:"libraries,omitempty"`
+}
+
+// deviceCPU is the instruction set whose kernels run, and those that could.
+type deviceCPU struct {
+	Set  string   `json:"instruction_set"`
+	Sets []string `json:"instruction_sets"`
 }
 
 type deviceGPU struct {
@@ -115,7 +123,11 @@ type deviceLibrary struct {
 
 // findDevices looks at a device by name; an unknown name is an error.
 func findDevices(name string) (*deviceList, error) {
-	list := &deviceList{Device: name}
+	set, err := kernelscpu.ChosenISA()
+	if err != nil {
+		return nil, err
+	}
+	list := &deviceList{Device: name, CPU: deviceCPU{set, kernelscpu.ISAs()}}
 	if name == "cpu" {
 		return list, nil
 	}
@@ -154,7 +166,7 @@ func findDevices(name string) (*deviceList, error) {
 }
 
 func (l *deviceList) print(w io.Writer) {
-	fmt.Fprintln(w, "cpu: always there")
+	fmt.Fprintf(w, "cpu: %s, of %s (%s chooses)\n", l.CPU.Set, strings.Join(l.CPU.Sets, ", "), kernelscpu.ISAVariable)
 	switch {
 	case l.Error != "":
 		fmt.Fprintf(w, "%s: cannot be used\n%s\n", l.Device, indent(l.Error))

@@ -101,39 +101,38 @@ func relu(y, x []float32) {
 	}
 }
 
+// Functions with exponentials compute in float64 and round once.
+
 func silu(y, x []float32) {
-	var e [channelBlock]float32
-	for len(y) > 0 {
-		n := min(len(y), len(e))
-		expInto(e[:n], x[:n], -1)
-		for j, v := range e[:n] {
-			y[j] = x[j] / (1 + v)
+	for j, v := range x[:len(y)] {
+		v := float64(v)
+		e := exp64(-math.Abs(v))
+		if v < 0 {
+			v *= e
 		}
-		y, x = y[n:], x[n:]
+		y[j] = float32(v / (1 + e))
 	}
 }
 
 // negExp ends at the lowest float32: a rate of -Inf would be a NaN times a step of 0.
 func negExp(y, x []float32) {
-	expInto(y, x, 1)
-	for j := range y {
-		y[j] = -min(y[j], math.MaxFloat32)
+	for j, v := range x[:len(y)] {
+		v := float64(v)
+		e := exp64(-math.Abs(v))
+		if v > 0 {
+			e = 1 / e
+		}
+		y[j] = float32(-min(e, math.MaxFloat32))
 	}
 }
 
 func softplus(y, x []float32) {
-	var e [channelBlock]float32
-	for len(y) > 0 {
-		n := min(len(y), len(e))
-		expInto(e[:n], x[:n], 1)
-		for j, v := range x[:n] {
-			if v > 20 {
-				y[j] = v // exp(-20) is below the rounding of 20
-			} else {
-				y[j] = float32(math.Log1p(float64(e[j])))
-			}
+	for j, v := range x[:len(y)] {
+		y[j] = v
+		if !(v > 20) { // exp(-20) is below the rounding of 20
+			v := float64(v)
+			y[j] = float32(max(v, 0) + math.Log1p(exp64(-math.Abs(v))))
 		}
-		y, x = y[n:], x[n:]
 	}
 }
 

@@ -20,8 +20,8 @@ var fractions = func() (table [expSteps]float64) {
 // 1e-11, and 0 where that is below 1e-299. It is faster than math.Exp, which
 // would take most of the time of choosing a token.
 func exp64(x float64) float64 {
-	if x < -690 {
-		return 0
+	if !(x >= -690) {
+		return math.Exp(min(x, -1e3)) // 0, or a NaN
 	}
 	// e^x = 2^(n/steps) e^r, with |r| so small that a short power series will do.
 	n := int(x*(expSteps*math.Log2E) - 0.5)

@@ -62,17 +62,25 @@ func ForISA(name string) (kernels.Set, error) {
 	return nil, fmt.Errorf("there is no instruction set %q: there are %s", name, strings.Join(known, ", "))
 }
 
-// Chosen is the set for the instruction set that $KRAIT_CPU names, as it was when the
-// process first asked; without it the plain one, with which every golden is held
-// (docs/architecture.md).
-var Chosen = sync.OnceValues(func() (kernels.Set, error) {
+// ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that
+// can be used here.
+func ChosenISA() (string, error) {
 	name := os.Getenv(ISAVariable)
 	if name == "" {
-		name = plain
+		names := ISAs()
+		return names[len(names)-1], nil
 	}
-	set, err := ForISA(name)
+	if _, err := ForISA(name); err != nil {
+		return "", fmt.Errorf("%s: %w", ISAVariable, err)
+	}
+	return name, nil
+}
+
+// Chosen is the set for ChosenISA, as it was when the process first asked.
+var Chosen = sync.OnceValues(func() (kernels.Set, error) {
+	name, err := ChosenISA()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ISAVariable, err)
+		return nil, err
 	}
-	return set, nil
+	return ForISA(name)
 })

@@ -61,3 +61,13 @@ func TestChosen(t *testing.T) {
 		}
 	}
 }
+
+func TestChosenISA(t *testing.T) {
+	names := ISAs()
+	for value, want := range map[string]string{"": names[len(names)-1], plain: plain} {
+		t.Setenv(ISAVariable, value)
+		if got, err := ChosenISA(); err != nil || got != want {
+			t.Errorf("%s=%s gives %s, %v", ISAVariable, value, got, err)
+		}
+	}
+}

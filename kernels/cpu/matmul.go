@@ -6,13 +6,24 @@ import (
 )
 
 var _ = kernels.Register(Kernels, kernels.Set{
-	"matmul": {Units: matmulUnits, Run: matmul},
+	"matmul": {Units: matmulUnits, Run: byDepth(shortMatmul, matmul)},
 })
 
 const (
 	matmulCols  = 4   // rows of the weight, and so columns of the result, per unit
 	matmulDepth = 512 // of the inner axis that is widened at a time
 )
+
+// byDepth takes one of two kernels by the terms of the sums.
+func byDepth(short, long func(c *kernels.Call, lo, hi int)) func(c *kernels.Call, lo, hi int) {
+	return func(c *kernels.Call, lo, hi int) {
+		if c.Args[1].Cols < shortDepth {
+			short(c, lo, hi)
+		} else {
+			long(c, lo, hi)
+		}
+	}
+}
 
 func matmulUnits(c *kernels.Call) int {
 	return (c.Args[1].Rows() + matmulCols - 1) / matmulCols

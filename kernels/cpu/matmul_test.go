@@ -52,8 +52,11 @@ func TestMatmul(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 600 {
 			d, k := weightTypes[i%3], i/3%66
-			if i >= 500 {
+			switch {
+			case i >= 500:
 				k = 66 + rng.IntN(1100)
+			case i >= 200: // not in float64
+				k += shortDepth - 1
 			}
 			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
 			x := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8))
@@ -97,7 +100,11 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 				want += p
 				size += math.Abs(p)
 			}
-			if got := float64(y.Row(i)[j]); !(math.Abs(got-want) <= roundings*0x1p-24*size) {
+			bound := roundings * 0x1p-24 * size
+			if k < shortDepth { // in float64, rounded once
+				bound = 0x1p-24*math.Abs(want) + float64(k)*0x1p-52*size
+			}
+			if got := float64(y.Row(i)[j]); !(math.Abs(got-want) <= bound) {
 				t.Fatalf("%s: y[%d][%d] is %g, want %g", what, i, j, got, want)
 			}
 		}
@@ -109,7 +116,8 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 	}
 }
 
-// TestMatmulSpecial puts one number that is special at each place of sums of 0 to 65.
+// TestMatmulSpecial puts one number that is special at each of the last places of sums
+// of 1 to 65, and of some that are not in float64.
 func TestMatmulSpecial(t *testing.T) {
 	inf := math.Inf(1)
 	numbers := map[graph.DType][]float64{
@@ -121,12 +129,15 @@ func TestMatmulSpecial(t *testing.T) {
 		return float64(got) == want || math.IsNaN(want) && got != got
 	}
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
-		for k := 1; k <= 65; k++ {
+		for k := 1; k <= shortDepth+65; k++ {
+			if k > 65 && (k < shortDepth || k%16 > 1) {
+				continue
+			}
 			for _, d := range weightTypes {
 				x, w := table(graph.F32, 7, k, k, 0), table(d, 5, k, k, 0)
 				y := table(graph.F32, 7, 5, 5, 0)
 				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-				for at := range k {
+				for at := max(0, k-65); at < k; at += 1 + k/shortDepth {
 					for _, v := range numbers[d] {
 						fill(&x, func() float32 { return 0 })
 						fill(&w, func() float32 { return 0 })
@@ -164,16 +175,17 @@ func TestMatmulWidens(t *testing.T) {
 	const numbers = 1 << 16
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		for _, d := range []graph.DType{graph.BF16, graph.F16} {
-			for _, k := range []int{1, 16} {
+			for _, c := range [][2]int{{1, 0}, {16, 8}, {shortDepth, 256}} {
+				k, at := c[0], c[1]
 				x, w, y := table(graph.F32, 1, k, k, 0), table(d, numbers, k, k, 0), table(graph.F32, 1, numbers, numbers, 0)
-				x.F32[k/2] = 1
+				x.F32[at] = 1
 				for i := range numbers {
-					w.U16[i*k+k/2] = uint16(i)
+					w.U16[i*k+at] = uint16(i)
 				}
 				kernel.Run(&kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}, 0, numbers/matmulCols)
 				var want [1]float32
 				for i, got := range y.F32 {
-					if w.Read(want[:], i*k+k/2); got != want[0] && (got == got || want[0] == want[0]) {
+					if w.Read(want[:], i*k+at); got != want[0] && (got == got || want[0] == want[0]) {
 						t.Fatalf("%s %#x in sums of %d gives %g, want %g", d, i, k, got, want[0])
 					}
 				}

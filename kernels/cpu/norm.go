@@ -17,9 +17,9 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"group_rms_scale": {Units: kernels.RowUnits, Run: groupRMSScale},
 })
 
-// rms is 1 / sqrt(mean x² + eps). The sum is kept in float64: it costs nothing
-// next to the memory traffic and keeps wide rows exact.
-func rms(x []float32, eps float64) float32 {
+// rms is 1 / sqrt(mean x² + eps). Norms compute in float64 and round once: it costs
+// nothing next to the memory traffic and keeps wide rows exact.
+func rms(x []float32, eps float64) float64 {
 	var sum float64
 	for _, v := range x {
 		sum += float64(v) * float64(v)
@@ -40,7 +40,7 @@ func unitRMSNorm(c *kernels.Call, lo, hi int) {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		f := rms(x, eps)
 		for j := range y {
-			y[j] = x[j] * f
+			y[j] = float32(float64(x[j]) * f)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func rmsScale(c *kernels.Call, lo, hi int) {
 		f := factor(c, i)
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
-			y[j] = w[j] * (x[j] * f)
+			y[j] = float32(float64(w[j]) * float64(x[j]) * f)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func groupRMSScale(c *kernels.Call, lo, hi int) {
 			f := inverseRMS(float64(sums.F32[i*sums.Stride+g]), size, c.Attrs.Float("eps"))
 			from, to := kernels.Held(x, (sums.Start()+g)*size, size)
 			for j := from; j < to; j++ {
-				y[j] = w[j] * (row[j] * f)
+				y[j] = float32(float64(w[j]) * float64(row[j]) * f)
 			}
 		}
 	}
@@ -116,29 +116,29 @@ func rmsRows(c *kernels.Call, lo, hi int) {
 		f := factor(c, i)
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
-			y[j] = x[j] * f
+			y[j] = float32(float64(x[j]) * f)
 		}
 	}
 }
 
 // factor is 1 / sqrt(sum / width + eps) of row i.
-func factor(c *kernels.Call, i int) float32 {
+func factor(c *kernels.Call, i int) float64 {
 	return inverseRMS(float64(c.Args[1].F32[i*c.Args[1].Stride]), c.Attrs.Int("width"), c.Attrs.Float("eps"))
 }
 
 // inverseRMS is a NaN where the sum overflowed, as one that goes between ranks in
 // float32 may: a factor of 0 would be a wrong norm that nobody sees.
-func inverseRMS(sum float64, width int, eps float64) float32 {
+func inverseRMS(sum float64, width int, eps float64) float64 {
 	if math.IsInf(sum, 1) {
-		return float32(math.NaN())
+		return math.NaN()
 	}
-	return float32(1 / math.Sqrt(sum/float64(width)+eps))
+	return 1 / math.Sqrt(sum/float64(width)+eps)
 }
 
 func normalise(y, x, w []float32, eps float64) {
 	f := rms(x, eps)
 	w, x = w[:len(y)], x[:len(y)]
 	for j := range y {
-		y[j] = w[j] * (x[j] * f)
+		y[j] = float32(float64(w[j]) * float64(x[j]) * f)
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	_ = kernels.Register(avx2, kernels.Set{"matmul": {Units: matmulUnits, Run: productsAVX2.matmul}})
-	_ = kernels.Register(avx512, kernels.Set{"matmul": {Units: matmulUnits, Run: productsAVX512.matmul}})
+	_ = kernels.Register(avx2, kernels.Set{"matmul": {Units: matmulUnits, Run: byDepth(shortAVX2.matmul, productsAVX2.matmul)}})
+	_ = kernels.Register(avx512, kernels.Set{"matmul": {Units: matmulUnits, Run: byDepth(shortAVX512.matmul, productsAVX512.matmul)}})
 )
 
 // products are what an instruction set has for matmul, by the format of the weight.

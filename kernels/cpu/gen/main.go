@@ -21,7 +21,8 @@ import (
 
 // generators by the name of what they write.
 var generators = map[string]func(*build.Context){
-	"gemv": gemv,
+	"gemv":  gemv,
+	"short": short,
 }
 
 func main() {

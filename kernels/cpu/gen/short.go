@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// short generates the products of 4 rows of weights with 1 or 3 rows of x whose sums
+// are in float64. Lane i of a vector sums the elements i, i + lanes, …, halves are added
+// until 4 lanes are left, pairs of those, and then what is left of k, one by one.
+func short(c *build.Context) {
+	for _, set := range []struct {
+		name  string
+		lanes int
+	}{{"AVX2", 4}, {"AVX512", 8}} {
+		for _, f := range formats {
+			for _, n := range []int{1, 3} {
+				g := &shortSums{Context: c, lanes: set.lanes, format: f, tokens: n}
+				g.function(fmt.Sprintf("short%sx%d%s", f.name, n, set.name))
+			}
+		}
+	}
+}
+
+// shortSums is the generator of one function.
+type shortSums struct {
+	*build.Context
+	lanes  int // of float64
+	format format
+	tokens int
+
+	w, x [4]Mem // where the rows of weights, and of x, go on
+	k    reg.Register
+}
+
+func (g *shortSums) function(name string) {
+	g.Function(name)
+	g.Attributes(attr.NOSPLIT)
+	g.Pragma("noescape")
+	g.Doc(fmt.Sprintf("%s multiplies 4 rows of weights of k elements with %d of x, with sums in float64: y[t][r] = x[t]·w[r].", name, g.tokens),
+		"Rows are ws, xs and ys elements apart; where ws is 0, only y[t][0] is written.")
+	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *float32, xs int, y *float32, ys, k int)", g.format.element))
+	ws := g.Load(g.Param("ws"), g.GP64())
+	g.w = g.rows("w", ws, g.format.size)
+	g.x = g.rows("x", g.Load(g.Param("xs"), g.GP64()), 4)
+	g.k = g.Load(g.Param("k"), g.GP64())
+	sums := g.reduce(g.vectors())
+	g.tail(sums)
+	g.store(sums, ws)
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// rows are where four rows begin; stride, in elements of a size, becomes one in bytes.
+func (g *shortSums) rows(param string, stride reg.Register, size int) [4]Mem {
+	base, thrice := g.Load(g.Param(param), g.GP64()), g.GP64()
+	g.IMUL3Q(U8(size), stride, stride)
+	g.LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, thrice)
+	return [4]Mem{{Base: base}, {Base: base, Index: stride, Scale: 1}, {Base: base, Index: stride, Scale: 2}, {Base: base, Index: thrice, Scale: 1}}
+}
+
+// advance moves on by n elements.
+func (g *shortSums) advance(n int) {
+	g.ADDQ(Imm(uint64(n*g.format.size)), g.w[0].Base)
+	g.ADDQ(Imm(uint64(n*4)), g.x[0].Base)
+}
+
+func (g *shortSums) vector() reg.VecVirtual {
+	if g.lanes == 8 {
+		return g.ZMM()
+	}
+	return g.YMM()
+}
+
+// narrow is a vector of as many float32.
+func (g *shortSums) narrow() reg.VecVirtual {
+	if g.lanes == 8 {
+		return g.YMM()
+	}
+	return g.XMM()
+}
+
+// vectors sums what fills vectors: a vector of each row of weights is widened once, for
+// all tokens.
+func (g *shortSums) vectors() [][4]reg.VecVirtual {
+	sums := make([][4]reg.VecVirtual, g.tokens)
+	for t := range sums {
+		for r := range sums[t] {
+			sums[t][r] = g.vector()
+			if g.lanes == 8 {
+				g.VPXORQ(sums[t][r], sums[t][r], sums[t][r])
+			} else {
+				g.VXORPD(sums[t][r], sums[t][r], sums[t][r])
+			}
+		}
+	}
+	g.SUBQ(U8(g.lanes), g.k)
+	g.JLT(LabelRef("narrow"))
+	g.Label("vectors")
+	var x []reg.VecVirtual
+	for t := range sums {
+		x = append(x, g.vector())
+		g.VCVTPS2PD(g.x[t], x[t])
+	}
+	for r := range 4 {
+		w := g.widen(g.w[r])
+		for t := range sums {
+			g.VFMADD231PD(w, x[t], sums[t][r])
+		}
+	}
+	g.advance(g.lanes)
+	g.SUBQ(U8(g.lanes), g.k)
+	g.JGE(LabelRef("vectors"))
+	g.Label("narrow")
+	g.ADDQ(U8(g.lanes), g.k)
+	return sums
+}
+
+// widen loads a vector of weights as float64.
+func (g *shortSums) widen(from Mem) reg.VecVirtual {
+	w, n := g.vector(), g.narrow()
+	switch g.format.name {
+	case "F32":
+		g.VCVTPS2PD(from, w)
+		return w
+	case "BF16":
+		g.VPMOVZXWD(from, n)
+		g.VPSLLD(U8(16), n, n)
+	case "F16":
+		g.VCVTPH2PS(from, n)
+	}
+	g.VCVTPS2PD(n, w)
+	return w
+}
+
+// reduce adds the lanes of the sums: a vector for each token, with a lane per row.
+func (g *shortSums) reduce(sums [][4]reg.VecVirtual) []reg.VecVirtual {
+	var out []reg.VecVirtual
+	for _, rows := range sums {
+		var four [4]reg.VecVirtual
+		for r, s := range rows {
+			four[r] = s
+			if g.lanes == 8 {
+				four[r] = g.YMM()
+				g.VEXTRACTF64X4(U8(1), s, four[r])
+				g.VADDPD(four[r], s.AsY(), four[r])
+			}
+		}
+		pairs := func(a, b reg.VecVirtual) reg.VecVirtual { // a0+a1, b0+b1, a2+a3, b2+b3
+			p := g.YMM()
+			g.VHADDPD(b, a, p)
+			return p
+		}
+		a, b, lo, hi := pairs(four[0], four[1]), pairs(four[2], four[3]), g.YMM(), g.YMM()
+		g.VPERM2F128(U8(0x20), b, a, lo)
+		g.VPERM2F128(U8(0x31), b, a, hi)
+		g.VADDPD(hi, lo, lo)
+		out = append(out, lo)
+	}
+	return out
+}
+
+// tail adds what does not fill a vector, an element of the four rows at a time.
+func (g *shortSums) tail(sums []reg.VecVirtual) {
+	g.TESTQ(g.k, g.k)
+	g.JZ(LabelRef("done"))
+	g.Label("tail")
+	w := g.column()
+	for t, s := range sums {
+		x, wide := g.XMM(), g.YMM()
+		g.VBROADCASTSS(g.x[t], x)
+		g.VCVTPS2PD(x, wide)
+		g.VFMADD231PD(w, wide, s)
+	}
+	g.advance(1)
+	g.DECQ(g.k)
+	g.JNZ(LabelRef("tail"))
+	g.Label("done")
+}
+
+// column loads an element of each row. A bf16 goes to the upper half of its lane.
+func (g *shortSums) column() reg.VecVirtual {
+	w, wide := g.XMM(), g.YMM()
+	g.VPXOR(w, w, w)
+	for r := range 4 {
+		switch g.format.name {
+		case "F32":
+			g.VINSERTPS(U8(r<<4), g.w[r], w, w)
+		case "BF16":
+			g.VPINSRW(U8(2*r+1), g.w[r], w, w)
+		case "F16":
+			g.VPINSRW(U8(r), g.w[r], w, w)
+		}
+	}
+	if g.format.name == "F16" {
+		g.VCVTPH2PS(w, w)
+	}
+	g.VCVTPS2PD(w, wide)
+	return wide
+}
+
+func (g *shortSums) store(sums []reg.VecVirtual, ws reg.Register) {
+	y, ys := g.Load(g.Param("y"), g.GP64()), g.Load(g.Param("ys"), g.GP64())
+	g.SHLQ(U8(2), ys)
+	for _, s := range sums {
+		g.VCVTPD2PSY(s, s.AsX())
+	}
+	g.TESTQ(ws, ws)
+	g.JZ(LabelRef("single"))
+	for _, s := range sums {
+		g.VMOVUPS(s.AsX(), Mem{Base: y})
+		g.ADDQ(ys, y)
+	}
+	g.JMP(LabelRef("stored"))
+	g.Label("single")
+	for _, s := range sums {
+		g.VMOVSS(s.AsX(), Mem{Base: y})
+		g.ADDQ(ys, y)
+	}
+	g.Label("stored")
+}
