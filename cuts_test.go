@@ -11,8 +11,8 @@ import (
 
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
-
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
@@ -32,20 +32,25 @@ var cuts = []struct {
 
 // TestCuts is the table of docs/architecture.md for the CPU: which ways to feed a
 // prompt give the bits, of logits and states, that the whole prompt gives alone on
-// the same ranks. Company never matters; cuts only to scans in chunks, which want
-// multiples of 16.
+// the same ranks. Neither company nor the number of threads ever matters; cuts only to
+// scans in chunks, which want multiples of 16. CI runs it with every instruction set.
 func TestCuts(t *testing.T) {
+	counts := []int{1, 3}
+	if goldens.All() {
+		counts = []int{1, 2, 3, 4, 8}
+	}
 	for _, dir := range goldens.Folders(t, ".") {
-		for _, ranks := range []int{1, 3} {
+		for _, ranks := range counts {
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				t.Parallel()
-				m := openModel(t, dir, Options{Slots: 3, Sharding: Sharding{Ranks: ranks}})
+				m := openModel(t, dir, Options{Slots: 3, Device: &cpu.Device{Workers: ranks}, Sharding: Sharding{Ranks: ranks}})
 				unit := 1
 				if chunked(m) {
 					unit = 16
 				}
 				f := feeding{m: m, ids: randomIDs(72, m.Vocab())}
 				f.begin(t)
+				f.m = openModel(t, dir, Options{Slots: 3, Device: &cpu.Device{Workers: 3 * ranks}, Sharding: Sharding{Ranks: ranks}})
 				for _, c := range cuts {
 					for _, company := range []bool{false, true} {
 						if c.every == 1 && company == (ranks == 1) && !goldens.All() {
