@@ -2,26 +2,32 @@ package comm
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/krait-ml/krait/internal/spin"
 )
 
 // Local is the world of so many ranks that share memory.
 func Local(ranks int) World {
-	r := &rendezvous{posted: make([]*Collective, ranks), joined: make([]bool, ranks)}
-	r.all.L = &r.mu
+	r := &rendezvous{posted: make([]*Collective, ranks), waiters: make([]*spin.Waiter, ranks)}
+	for i := range r.waiters {
+		r.waiters[i] = spin.New(ranks > runtime.GOMAXPROCS(0))
+	}
+	r.joined = make([]bool, ranks)
 	return r
 }
 
 // rendezvous is where ranks that share memory wait for each other.
 type rendezvous struct {
 	mu      sync.Mutex
-	all     sync.Cond // all have arrived, or one has stopped
-	joined  []bool    // by rank
+	joined  []bool         // by rank
+	waiters []*spin.Waiter // all have arrived, or one has stopped
 	posted  []*Collective
 	arrived int          // at the rendezvous under way
 	step    int64        // which they are in
-	round   int          // counts those that are over
+	round   atomic.Int64 // counts those that are over
 	stopped atomic.Int64 // the last step that was stopped; steps count from 1
 	err     error        // why
 }
@@ -39,7 +45,9 @@ func (r *rendezvous) Join(rank int) (Comm, error) {
 		return nil, fmt.Errorf("rank %d has joined already", rank)
 	}
 	r.joined[rank] = true
-	return &shared{rendezvous: r, rank: rank, ranks: len(r.posted)}, nil
+	c := &shared{rendezvous: r, rank: rank, ranks: len(r.posted)}
+	c.over = func() bool { return r.round.Load() != c.round || c.Stopped() }
+	return c, nil
 }
 
 // Begin begins a step.
@@ -47,28 +55,42 @@ func (c *shared) Begin() { c.step.Add(1) }
 
 // wait returns when all ranks have called it, or one has stopped.
 func (c *shared) wait() error {
+	last, err := c.arrive()
+	if last || err != nil {
+		return err
+	}
+	c.waiters[c.rank].Wait(c.over)
+	if c.rendezvous.round.Load() != c.round {
+		return nil
+	}
+	return c.Err()
+}
+
+// arrive reports whether all have arrived.
+func (c *shared) arrive() (last bool, err error) {
 	r := c.rendezvous
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.Stopped() {
-		return r.err
+		return false, r.err
 	}
 	if step := c.step.Load(); r.step != step { // the last may have been stopped with some here
 		r.step, r.arrived = step, 0
 	}
-	if r.arrived++; r.arrived == c.ranks {
-		r.arrived = 0
-		r.round++
-		r.all.Broadcast()
-		return nil
+	c.round = r.round.Load()
+	if r.arrived++; r.arrived < c.ranks {
+		return false, nil
 	}
-	for round := r.round; round == r.round; {
-		if c.Stopped() {
-			return r.err
-		}
-		r.all.Wait()
+	r.arrived = 0
+	r.round.Add(1)
+	r.wakeAll()
+	return true, nil
+}
+
+func (r *rendezvous) wakeAll() {
+	for _, w := range r.waiters {
+		w.Wake()
 	}
-	return nil
 }
 
 // Stop lets all who wait go, with the first error.
@@ -79,12 +101,13 @@ func (c *shared) Stop(err error) {
 	if !c.Stopped() {
 		r.err = err
 		r.stopped.Store(c.step.Load())
-		r.all.Broadcast()
+		r.wakeAll()
 	}
 }
 
-// Stopped reports whether the step was stopped.
-func (c *shared) Stopped() bool { return c.rendezvous.stopped.Load() == c.step.Load() }
+// Stopped reports whether the step was stopped. A later one that was says so, too: the
+// others would not be there if they still waited for this rank.
+func (c *shared) Stopped() bool { return c.rendezvous.stopped.Load() >= c.step.Load() }
 
 // Err is the first error of the step.
 func (c *shared) Err() error {

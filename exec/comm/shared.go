@@ -13,6 +13,8 @@ type shared struct {
 	*rendezvous
 	rank, ranks int
 	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
+	round       int64        // that the rank waits for the end of
+	over        func() bool  // it is, or the step was stopped
 	acc, term   [256]float32 // sums under way
 }
 

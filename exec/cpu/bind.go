@@ -27,16 +27,11 @@ func (r *rank) bind(o *operand.Operand) {
 	}
 }
 
-// parallelWork is how much work, in operations and words read, makes it worth
-// waking other goroutines: some tens of microseconds.
-const parallelWork = 1 << 16
-
 // bindAll binds the operands of steps.
 func (r *rank) bindAll(steps []step) {
 	for i := range steps {
 		st := &steps[i]
-		work := st.Cost.FLOPs.At(r.sizes) + st.Cost.Read.At(r.sizes)/4
-		st.wide = work/int64(r.s.Ranks) > parallelWork
+		st.work = (st.Cost.FLOPs.At(r.sizes) + st.Cost.Read.At(r.sizes)/4) / int64(r.s.Ranks)
 		for j := range st.args {
 			r.bind(&st.args[j])
 			st.call.Args[j] = st.args[j].Tensor
@@ -49,7 +44,7 @@ func (r *rank) bindAll(steps []step) {
 }
 
 // like reports whether steps bound for one batch serve another: caches are bound
-// whole, and how much of them is used decides only what is worth many workers.
+// whole, and how much of them is used decides only what is worth how many workers.
 func like(a, b graph.Sizes) bool {
 	return a.Tokens == b.Tokens && a.Seqs == b.Seqs && a.Rows == b.Rows && bits.Len64(uint64(a.Cached)) == bits.Len64(uint64(b.Cached))
 }

@@ -2,9 +2,12 @@ package cpu
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/spin"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -14,9 +17,14 @@ import (
 // which the schedule lists them, which is one of the orders that its events allow.
 type machine struct {
 	ranks   []*rank        // of this process
-	done    sync.WaitGroup // the ranks' parts of a step
 	live    sync.WaitGroup // all goroutines
 	outputs []kernels.Tensor
+
+	work   work         // under way
+	turn   atomic.Int64 // counts works, so that ranks see a new one; less than 0: there will be none
+	open   atomic.Int64 // ranks that are not done with it
+	caller *spin.Waiter
+	done   func() bool // what the caller waits for
 }
 
 // work is what all ranks run at the same time: a batch, or where that is nil what is
@@ -28,31 +36,52 @@ type work struct {
 
 // start starts the goroutines of the ranks and of their workers.
 func (m *machine) start(workers int) {
+	each := max(1, workers/len(m.ranks))
+	crowded := each*len(m.ranks) > runtime.GOMAXPROCS(0)
+	m.caller = spin.New(crowded)
+	m.done = func() bool { return m.open.Load() == 0 }
 	for i, r := range m.ranks {
-		r.pool = newPool(max(1, workers/len(m.ranks)), &m.live)
-		if i == 0 {
-			continue
+		r.pool = newPool(each, crowded, &m.live)
+		if i > 0 {
+			r.wait = spin.New(crowded)
+			m.live.Go(func() { m.serve(r) })
 		}
-		r.wake = make(chan work, 1)
-		m.live.Go(func() {
-			for w := range r.wake {
-				r.run(w)
-				m.done.Done()
-			}
-		})
+	}
+}
+
+// serve runs a rank's part of each work.
+func (m *machine) serve(r *rank) {
+	turn := int64(0)
+	next := func() bool { return m.turn.Load() != turn }
+	for {
+		r.wait.Wait(next)
+		if turn = m.turn.Load(); turn < 0 {
+			return
+		}
+		r.run(m.work)
+		if m.open.Add(-1) == 0 {
+			m.caller.Wake()
+		}
 	}
 }
 
 // run lets all ranks run, and returns the error of the one that failed first.
 func (m *machine) run(w work) error {
-	others := m.ranks[1:]
-	m.done.Add(len(others))
-	for _, r := range others {
-		r.wake <- w
-	}
+	m.work = w
+	m.open.Store(int64(len(m.ranks) - 1))
+	m.announce(m.turn.Load() + 1)
 	m.ranks[0].run(w)
-	m.done.Wait()
+	m.caller.Wait(m.done)
+	m.work = work{}
 	return m.ranks[0].comm.Err()
+}
+
+// announce begins a turn on the other ranks.
+func (m *machine) announce(turn int64) {
+	m.turn.Store(turn)
+	for _, r := range m.ranks[1:] {
+		r.wait.Wake()
+	}
 }
 
 // Step runs a batch on all ranks. The outputs are where the first rank has them.
@@ -75,11 +104,9 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 
 // Close stops the goroutines and returns when they have ended.
 func (m *machine) Close() {
+	m.announce(-1)
 	for _, r := range m.ranks {
 		r.pool.close()
-		if r.wake != nil {
-			close(r.wake)
-		}
 	}
 	m.live.Wait()
 }

@@ -6,62 +6,89 @@ import (
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/spin"
 	"github.com/krait-ml/krait/kernels"
 )
 
 // pool shares the units of a kernel among goroutines that live as long as the
-// machine, so that a launch allocates nothing.
+// machine. A launch costs about a microsecond while they are awake, and allocates
+// nothing.
 type pool struct {
-	workers int // with the caller
-	wake    chan struct{}
+	helpers []*spin.Waiter // one for each worker but the caller
+	caller  *spin.Waiter
+	closed  atomic.Bool
 	job     job
+
+	wanted, finished func() bool // what helpers and the caller wait for
 }
 
-// job is the launch under way.
+// job is the launch under way. Whoever takes a chunk may read it until the chunk is
+// done: the caller changes it only when all are.
 type job struct {
 	kernel *kernels.Kernel
 	call   *kernels.Call
-	units  int
-	chunk  int
-	next   atomic.Int64
-	done   sync.WaitGroup
+	cut    cut
 	failed atomic.Pointer[error]
+
+	_    cacheLine
+	left atomic.Int64 // chunks that nobody has taken; less than 0: none
+	_    cacheLine
+	open atomic.Int64 // chunks that are not done
+	_    cacheLine
 }
 
-func newPool(workers int, live *sync.WaitGroup) *pool {
-	p := &pool{workers: workers, wake: make(chan struct{}, workers)}
+// cacheLine keeps what is written by many apart from what is read by many; processors
+// fetch two lines of 64 bytes at a time.
+type cacheLine [128]byte
+
+// newPool makes a pool of so many workers, with the caller. Crowded says that there are
+// more of them, in all pools, than processors.
+func newPool(workers int, crowded bool, live *sync.WaitGroup) *pool {
+	p := &pool{caller: spin.New(crowded)}
+	p.wanted = func() bool { return p.job.left.Load() > 0 || p.closed.Load() }
+	p.finished = func() bool { return p.job.open.Load() == 0 }
 	for range workers - 1 {
+		h := spin.New(crowded)
+		p.helpers = append(p.helpers, h)
 		live.Go(func() {
 			debug.SetPanicOnFault(true) // see files.Guard
-			for range p.wake {
-				p.job.work()
-				p.job.done.Done()
+			for !p.closed.Load() {
+				p.work()
+				h.Wait(p.wanted)
 			}
 		})
 	}
 	return p
 }
 
-func (p *pool) close() { close(p.wake) }
+func (p *pool) close() {
+	p.closed.Store(true)
+	for _, h := range p.helpers {
+		h.Wake()
+	}
+}
 
-// run runs all units of the kernel, on all workers when it is wide.
-func (p *pool) run(k *kernels.Kernel, c *kernels.Call, wide bool) error {
+// run runs all units of the kernel, which are so much work.
+func (p *pool) run(k *kernels.Kernel, c *kernels.Call, work int64) error {
+	units := safeUnits(k, c)
+	cut := cutOf(units, 1+len(p.helpers), work)
+	switch cut.chunks() {
+	case 0:
+		return nil
+	case 1:
+		k.Run(c, 0, units)
+		return nil
+	}
 	j := &p.job
-	j.kernel, j.call = k, c
-	j.next.Store(0)
+	j.kernel, j.call, j.cut = k, c, cut
 	j.failed.Store(nil)
-	helpers := 0
-	if wide {
-		helpers = p.workers - 1
+	j.open.Store(int64(cut.chunks()))
+	j.left.Store(int64(cut.chunks())) // from here on helpers take part
+	for _, h := range p.helpers[:min(len(p.helpers), cut.chunks()-1)] {
+		h.Wake()
 	}
-	j.units = safeUnits(k, c)
-	j.chunk = max(1, (j.units+4*helpers)/(4*helpers+1))
-	j.done.Add(helpers)
-	for range helpers {
-		p.wake <- struct{}{}
-	}
-	j.work()
-	j.done.Wait()
+	p.work()
+	p.caller.Wait(p.finished)
 	if err := j.failed.Load(); err != nil {
 		return *err
 	}
@@ -76,20 +103,29 @@ func safeUnits(k *kernels.Kernel, c *kernels.Call) int {
 	return k.Units(c)
 }
 
-// work takes chunks of units until none is left.
-func (j *job) work() {
+// work takes chunks until none is left. A helper that comes late takes one of the
+// next launch, or none.
+func (p *pool) work() {
+	j := &p.job
+	for j.left.Load() > 0 {
+		n := j.left.Add(-1)
+		if n < 0 {
+			return
+		}
+		j.run(j.cut.chunks() - 1 - int(n))
+		if j.open.Add(-1) == 0 {
+			p.caller.Wake()
+		}
+	}
+}
+
+// run runs a chunk.
+func (j *job) run(chunk int) {
 	defer func() {
 		if r := recover(); r != nil {
 			err := files.Recovered(r)
 			j.failed.Store(&err)
 		}
 	}()
-	for {
-		hi := int(j.next.Add(int64(j.chunk)))
-		lo := hi - j.chunk
-		if lo >= j.units {
-			return
-		}
-		j.kernel.Run(j.call, lo, min(hi, j.units))
-	}
+	j.kernel.Run(j.call, j.cut.begin(chunk), j.cut.begin(chunk+1))
 }

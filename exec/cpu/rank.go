@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/spin"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -19,7 +20,7 @@ type rank struct {
 	s       *lowering.Schedule
 	comm    comm.Comm
 	pool    *pool
-	wake    chan work // nil for the first rank, which runs in the caller
+	wait    *spin.Waiter // nil for the first rank, which runs in the caller
 	slots   int
 	context int      // tokens per slot that caches have room for
 	memory  [][]byte // by buffer: parameters, caches, inputs, constants
@@ -40,7 +41,7 @@ type step struct {
 	args, results []operand.Operand
 	kernel        kernels.Kernel
 	call          kernels.Call
-	wide          bool            // worth more than one worker
+	work          int64           // operations and words read
 	collective    comm.Collective // also of a Relayout
 	ran           tally
 }
@@ -168,7 +169,7 @@ func (r *rank) where(st *step, err error) error {
 func (r *rank) do(st *step) error {
 	switch st.Kind {
 	case lowering.Launch:
-		return r.pool.run(&st.kernel, &st.call, st.wide)
+		return r.pool.run(&st.kernel, &st.call, st.work)
 	case lowering.Relayout:
 		r.relayout(st)
 		return nil
