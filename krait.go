@@ -54,8 +54,7 @@ type Options struct {
 	// Device is where the model runs; nil is the CPU. Package exec/devices
 	// has others.
 	Device exec.Device
-	// Progress is told of the bytes of weights that a device other than the CPU
-	// has loaded, of how many.
+	// Progress is told of the bytes of weights that were loaded, of how many.
 	Progress func(done, total int64)
 	// Sharding says how many ranks run the model, and how it lies over them.
 	Sharding Sharding
@@ -83,7 +82,7 @@ type Model struct {
 
 // Open opens a Hugging Face folder (of several options the last counts): config.json, the weights as
 // model.safetensors or shards with an index, and a tokenizer where Krait can
-// read it. The weights are mapped, not read; Close ends that.
+// read it. The weights stay in the map of the files; Close ends that.
 func Open(dir string, options ...Options) (*Model, error) {
 	c, err := models.Open(dir)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/spf13/cobra"
 )
 
@@ -33,13 +32,11 @@ func (f *modelFlags) open(c *cobra.Command, dir string) (m *krait.Model, err err
 	if f.options.Device, err = f.device.open(); err != nil {
 		return nil, err
 	}
-	if _, onCPU := f.options.Device.(*cpu.Device); !onCPU {
-		tell, end := progress(stderr, "weights", "bytes", f.quiet)
-		if tell != nil {
-			f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
-		}
-		defer end()
+	tell, end := progress(stderr, "weights", "bytes", f.quiet)
+	if tell != nil {
+		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
 	}
+	defer end()
 	m, err = computed(c, func() (*krait.Model, error) {
 		if dir == "" {
 			return krait.Embedded(f.options)

@@ -62,7 +62,7 @@ func (r *rank) prepare(w *exec.Work) {
 	}
 	r.sizes, r.bound = w.Sizes, true
 	if need := operand.Arena(r.s, r.sizes); need > int64(len(r.arena)) {
-		r.arena = make([]byte, need)
+		r.arena = roomy(need)
 	}
 	r.bindAll(r.steps)
 }
@@ -89,7 +89,7 @@ func aligned(data []byte, size int) []byte {
 	if len(data) == 0 || uintptr(unsafe.Pointer(&data[0]))%uintptr(size) == 0 {
 		return data
 	}
-	out := make([]byte, len(data))
+	out := roomy(int64(len(data)))
 	copy(out, data)
 	return out
 }

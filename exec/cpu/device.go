@@ -50,6 +50,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		r.gives = i == 0
 		m.ranks = append(m.ranks, r)
 	}
+	if err := m.load(workers, o.Progress); err != nil {
+		return nil, err
+	}
 	m.start(workers)
 	if err := m.run(work{ctx: context.Background()}); err != nil {
 		m.Close()

@@ -9,7 +9,7 @@ func (r *rank) grow(room int) {
 			continue
 		}
 		old, size := r.memory[i], int(b.Bytes)
-		r.memory[i] = make([]byte, size*r.slots*room)
+		r.memory[i] = roomy(int64(size * r.slots * room))
 		for slot := range r.slots {
 			copy(r.memory[i][slot*room*size:], old[slot*r.context*size:(slot+1)*r.context*size])
 		}

@@ -100,7 +100,7 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 // allocate gives parameters, states and constants their memory.
 func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 	constants := make([]byte, r.s.Bytes[lowering.Constant])
-	r.states = make([]byte, r.s.Bytes[lowering.State]*int64(r.slots))
+	r.states = roomy(r.s.Bytes[lowering.State] * int64(r.slots))
 	for i, b := range r.s.Buffers {
 		switch b.Space {
 		case lowering.Param:
@@ -110,7 +110,7 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 			}
 			r.memory[i] = aligned(a.Data, a.DType.Bytes())
 		case lowering.Cache:
-			r.memory[i] = make([]byte, b.Bytes*int64(r.slots*r.context))
+			r.memory[i] = roomy(b.Bytes * int64(r.slots*r.context))
 		case lowering.Constant:
 			r.memory[i] = constants[b.Offset : b.Offset+b.Bytes]
 		}
