@@ -22,6 +22,7 @@ import (
 // generators by the name of what they write.
 var generators = map[string]func(*build.Context){
 	"gemv":  gemv,
+	"peak":  peak,
 	"short": short,
 }
 

@@ -1,0 +1,24 @@
+package cpu
+
+// What the generator in gen makes of a turn.
+const (
+	peakLoads = 8
+	peakSums  = 12
+)
+
+func init() {
+	peaks = []Peak{peakOf("avx2", 8, readAVX2, multiplyAVX2), peakOf("avx512", 16, readAVX512, multiplyAVX512)}
+}
+
+// peakOf is the peak of an instruction set with so many numbers in a vector.
+func peakOf(isa string, lanes int, read func(*byte, int), multiply func(int)) Peak {
+	turn := peakLoads * 4 * lanes
+	return Peak{isa, func(data []byte) { readWhole(read, data, turn) }, turn, multiply, 2 * peakSums * lanes}
+}
+
+// readWhole reads the turns of data that are whole.
+func readWhole(read func(*byte, int), data []byte, turn int) {
+	if n := len(data) / turn * turn; n > 0 {
+		read(&data[0], n)
+	}
+}
