@@ -14,6 +14,8 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/devices"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/spf13/cobra"
 )
 
@@ -23,22 +25,35 @@ func newBench() *cobra.Command {
 	var batches []int
 	from := modelArg{kind: "DIR"}
 	var out string
+	var pair pairedFlags
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
 		Short: "Measure how fast a model runs",
 		Long: `Bench measures, as medians: the time from prompts to their first tokens, prompts'
 tokens per second, and the time of a step, which is one token for each sequence.
-On a GPU it also counts what the host launches per step, and says what share of
-the time the device's memory needs at least to move weights and state once, at the
-bandwidth that a copy within the device has here. Every run must give the same
+Beside them stands what share of the time memory needs at least to move weights and
+state once, at the bandwidth measured in the same run: by a copy within a GPU's
+memory, by a loop that reads on the CPU. There prompts have a floor, too: their
+arithmetic at the rate of a loop that multiplies and adds f32 in registers. On a GPU it
+also counts what the host launches per step. Every run must give the same
 logits to the last bit; the output tells where one does not.
+
+With --paired it measures a peer, llama.cpp, on the same models, in turns, and prints
+ratios of medians: Krait's tokens per second to the peer's. DIR has its programs in bin/
+(llama-bench, llama-batched-bench), its models as gguf/NAME-TYPE.gguf, and the folders
+that they were made from as hf/NAME-TYPE. Sequences of a batch have an eighth of the
+prompt, and go on half as long. With other work on the machine ratios say little.
 
 bench kernels measures each operation by itself, bench report makes a table.`,
 		Example: `  krait bench
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 --json out.json
-  krait bench --model ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16`,
+  krait bench --model ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16
+  krait bench --paired ~/peer --only mamba-130m-bf16 --batch 16`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("paired") {
+				return pair.run(c, args, &f, &o, batches, out)
+			}
 			dir, err := from.take(c, args)
 			if err != nil {
 				return err
@@ -63,6 +78,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	c.Flags().IntVarP(&o.Tokens, "tokens", "n", 64, "tokens that each sequence goes on for")
 	c.Flags().IntVar(&o.Repeat, "repeat", 5, "runs, after one that is not counted")
 	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
+	pair.add(c)
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
 }
@@ -101,16 +117,18 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 		return err
 	}
 	var err error
-	b.m, err = b.modelFlags.open(c, dir)
+	if b.m, err = b.modelFlags.open(c, dir); err == nil && b.o.Counter == nil {
+		f := bench.MeasureFloor(b.options.Workers)
+		b.o.Bandwidth, b.o.Rate = f.Bytes, f.FLOPs
+		b.file.Environment.Measured(&f)
+	}
 	return err
 }
 
 // run measures the batches and prints a line for each.
 func (b *benchRun) run(ctx context.Context, batches []int) error {
 	fmt.Fprintln(b.w, describe(b.m, b.device.name))
-	if b.o.Bandwidth > 0 {
-		fmt.Fprintf(b.w, "%s, memory copies at %.1f GB/s\n", b.file.Environment.GPU, b.o.Bandwidth/1e9)
-	}
+	printFloor(b.w, &b.file.Environment)
 	for _, b.o.Batch = range batches {
 		r, err := bench.Measure(ctx, b.m, b.o)
 		if err != nil {
@@ -128,6 +146,9 @@ func (b *benchRun) print(r *bench.Result) {
 	if r.Launches > 0 {
 		fmt.Fprintf(b.w, "  a step: %.0f launches and %.0f copies, %.4g µs of the host\n", r.Launches, r.Copies, r.Host)
 	}
+	if r.PromptShare > 0 {
+		fmt.Fprintf(b.w, "  the prompts are %.4g GFLOP, which take %.4g ms: %.1f %% of the floor\n", float64(r.FLOPs)/1e9, r.PromptFloor, 100*r.PromptShare)
+	}
 	if r.Share > 0 {
 		fmt.Fprintf(b.w, "  a step moves %s, which takes %.4g ms: %.1f %% of the floor\n", driver.Bytes(r.Bytes), r.Floor, 100*r.Share)
 	}
@@ -136,38 +157,58 @@ func (b *benchRun) print(r *bench.Result) {
 	}
 }
 
+// printFloor says what memory and processors do at best.
+func printFloor(w io.Writer, e *bench.Environment) {
+	switch {
+	case e.Rate > 0:
+		fmt.Fprintf(w, "%s read at %.1f GB/s and calculate at %.1f GFLOP/s, in %s\n", count(e.Threads, "thread"), e.Bandwidth/1e9, e.Rate/1e9, e.ISA)
+	case e.Bandwidth > 0:
+		fmt.Fprintf(w, "%s, memory copies at %.1f GB/s\n", e.GPU, e.Bandwidth/1e9)
+	}
+}
+
 func newBenchKernels() *cobra.Command {
 	var f synthFlags
 	var o bench.KernelOptions
 	var device, out string
+	var threads int
 	c := &cobra.Command{
 		Use:   "kernels [flags]",
-		Short: "Measure each operation of a model by itself, on a GPU",
+		Short: "Measure each operation of a model by itself",
 		Long: `Kernels measures, for every operation of a model as it runs, fused, and every
 shape that it has there, how long its kernels take, and how long the device needs at
 least to move operands and results once, or to calculate. Numbers are random and no checkpoint
-is needed: --like names a published size, --config a config.json.`,
-		Example: `  krait bench kernels --device cuda --like mamba-2.8b --json kernels.json`,
-		Args:    takes(0, 0, ""),
+is needed: --like names a published size, --config a config.json. Operands are packed, and
+not in a cache, before every run.
+
+On the CPU the prompt is one of 512 tokens where flags do not say otherwise.`,
+		Example: `  krait bench kernels --device cuda --like mamba-2.8b --json kernels.json
+  krait bench kernels --device cpu --like mamba-130m --decode 1,16`,
+		Args: takes(0, 0, ""),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := f.read(c); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 {
-				return fmt.Errorf("--decode %v, --batch %d, --prompt %d: sizes are at least 1", o.Decode, o.Batch, o.Prompt)
+			if device == "cpu" {
+				unless(c, "batch", func() { o.Batch = 1 })
+				unless(c, "prompt", func() { o.Prompt = 512 })
+			}
+			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 || o.Repeat < 1 || threads < 0 {
+				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: sizes are at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
 			}
 			g, err := synth.Graph(f.Options)
 			if err != nil {
 				return err
 			}
-			d, err := devices.Driver(device)
-			if err != nil {
-				return explained{err}
-			}
 			w := lines(c, out)
 			o.Progress = func(k bench.Kernel) { printKernel(w, k) }
-			file := bench.File{Environment: bench.Here(d)}
-			file.Kernels, err = bench.Kernels(c.Context(), d, g, cmp.Or(f.Like, filepath.Base(filepath.Dir(f.From))), o)
+			var file bench.File
+			model := cmp.Or(f.Like, filepath.Base(filepath.Dir(f.From)))
+			if device == "cpu" {
+				err = cpuKernels(c.Context(), w, &file, g, model, threads, o)
+			} else {
+				err = gpuKernels(c.Context(), &file, g, model, device, o)
+			}
 			err = cmp.Or(err, save(c, out, &file))
 			switch {
 			case err != nil:
@@ -180,12 +221,44 @@ is needed: --like names a published size, --config a config.json.`,
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.DType, "dtype", "bf16", "format of the weights: f32, bf16 or f16")
-	c.Flags().StringVar(&device, "device", "cuda", "cuda or cuda-sim")
+	c.Flags().StringVar(&device, "device", "cuda", "cpu, cuda or cuda-sim")
+	c.Flags().IntVar(&threads, "threads", 0, "on the CPU, goroutines per kernel (default: all cores)")
+	c.Flags().IntVar(&o.Repeat, "repeat", 10, "on the CPU, runs of each, after one that is not counted")
 	c.Flags().IntSliceVar(&o.Decode, "decode", []int{1, 8}, "sequences that have a token each")
 	c.Flags().IntVar(&o.Batch, "batch", 8, "prompts; 0: none")
 	c.Flags().IntVar(&o.Prompt, "prompt", 4096, "tokens of each prompt")
 	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	return c
+}
+
+// unless calls f where a flag was not given.
+func unless(c *cobra.Command, flag string, f func()) {
+	if !c.Flags().Changed(flag) {
+		f()
+	}
+}
+
+func gpuKernels(ctx context.Context, file *bench.File, g *graph.Graph, model, device string, o bench.KernelOptions) error {
+	d, err := devices.Driver(device)
+	if err != nil {
+		return err
+	}
+	file.Environment = bench.Here(d)
+	file.Kernels, err = bench.Kernels(ctx, d, g, model, o)
+	return err
+}
+
+func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Graph, model string, threads int, o bench.KernelOptions) error {
+	set, err := cpu.Chosen()
+	if err != nil {
+		return err
+	}
+	f := bench.MeasureFloor(threads)
+	file.Environment = bench.Here(nil)
+	file.Environment.Measured(&f)
+	printFloor(w, &file.Environment)
+	file.Kernels, err = bench.CPUKernels(ctx, set, f, g, model, o)
+	return err
 }
 
 func printKernel(w io.Writer, k bench.Kernel) {

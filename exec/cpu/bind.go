@@ -31,7 +31,7 @@ func (r *rank) bind(o *operand.Operand) {
 func (r *rank) bindAll(steps []step) {
 	for i := range steps {
 		st := &steps[i]
-		st.work = (st.Cost.FLOPs.At(r.sizes) + st.Cost.Read.At(r.sizes)/4) / int64(r.s.Ranks)
+		st.work = workOf(st.Cost, r.sizes) / int64(r.s.Ranks)
 		for j := range st.args {
 			r.bind(&st.args[j])
 			st.call.Args[j] = st.args[j].Tensor

@@ -24,9 +24,20 @@ type Options struct {
 	Repeat int // how often, after one run that is not counted
 	// Counter counts what goes to the driver; nil on the CPU.
 	Counter *Counter
-	// Bandwidth is that of a GPU's memory, bytes per second; 0: not known.
+	// Bandwidth is that of memory, bytes per second; 0: not known.
 	Bandwidth float64
-	GPUs      int // that the ranks are on
+	// Rate is what the processors can calculate, floating-point operations per second;
+	// 0: not known.
+	Rate float64
+	GPUs int // that the ranks are on; 0: none
+}
+
+// chunk is how many tokens of a prompt go through the model at once.
+func (o *Options) chunk() int {
+	if o.Chunk == 0 {
+		return o.Prompt
+	}
+	return o.Chunk
 }
 
 // Result is what one model does with one batch.
@@ -60,11 +71,18 @@ type Result struct {
 
 	Bytes     int64   `json:"bytes_per_step,omitempty"`   // weights and state, of the GPU that has most
 	Bandwidth float64 `json:"bytes_per_second,omitempty"` // measured
-	Floor     float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth
+	Floor     float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
 	Share     float64 `json:"share_of_floor,omitempty"`   // Floor of Step: 1 is as fast as memory
-	Logits    string  `json:"logits_sha256,omitempty"`    // after the last token
-	Repeats   *bool   `json:"repeats_bitwise,omitempty"`  // every run gave these logits, and these tokens
-	Note      string  `json:"note,omitempty"`
+
+	// Of the prompts, on the CPU.
+	FLOPs       int64   `json:"prompt_flops,omitempty"`
+	Rate        float64 `json:"flops_per_second,omitempty"` // measured
+	PromptFloor float64 `json:"prompt_floor_ms,omitempty"`
+	PromptShare float64 `json:"prompt_share_of_floor,omitempty"`
+
+	Logits  string `json:"logits_sha256,omitempty"`   // after the last token
+	Repeats *bool  `json:"repeats_bitwise,omitempty"` // every run gave these logits, and these tokens
+	Note    string `json:"note,omitempty"`
 }
 
 // run is a model under measurement.
@@ -155,10 +173,7 @@ func (r *run) read(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	chunk := r.o.Chunk
-	if chunk == 0 {
-		chunk = r.o.Prompt
-	}
+	chunk := r.o.chunk()
 	none := []int{}
 	start := time.Now()
 	for at := 0; at < r.o.Prompt; at += chunk {
@@ -250,11 +265,25 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 		out.Host = 1e3 * ms(median(host))
 	}
 	if o.Bandwidth > 0 {
-		out.Bytes, out.Bandwidth = stepBytes(r.e.Schedules(), max(1, o.GPUs), o.Batch, o.Prompt+o.Tokens/2), o.Bandwidth
-		out.Floor = 1e3 * float64(out.Bytes) / o.Bandwidth
-		out.Share = out.Floor / out.Step
+		r.judge(out)
 	}
 	return out
+}
+
+// judge compares with what memory, and on the CPU arithmetic, allow.
+func (r *run) judge(out *Result) {
+	o, list := &r.o, r.e.Schedules()
+	past := o.Prompt + o.Tokens/2
+	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), o.Bandwidth, o.Rate
+	step := phase{seqs: o.Batch, tokens: 1, past: past}
+	out.Floor = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
+	out.Share = out.Floor / out.Step
+	if o.Rate > 0 {
+		var bytes int64
+		bytes, out.FLOPs = promptCost(list, o)
+		out.PromptFloor = least(bytes, out.FLOPs, o.Bandwidth, o.Rate)
+		out.PromptShare = out.PromptFloor / out.TTFT
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

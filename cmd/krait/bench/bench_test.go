@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
@@ -128,7 +129,12 @@ func TestKernels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			runs, measured := map[string]int{}, map[string]int{}
+			o := KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5, Repeat: 1, wash: 1 << 20}
+			onCPU, err := CPUKernels(context.Background(), cpu.Kernels, Floor{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs, measured, counted := map[string]int{}, map[string]int{}, map[string]int{}
 			for _, n := range fused.Nodes {
 				if n.Op.Class == graph.Compute && n.Op.Name != "experts" && n.Op.Name != "neg_exp" {
 					runs[n.Op.Name]++
@@ -139,10 +145,15 @@ func TestKernels(t *testing.T) {
 					measured[k.Op] += k.Count
 				}
 			}
-			if !maps.Equal(runs, measured) || runs["conv1d_silu"] == 0 {
-				t.Errorf("measured %v, where %v runs", measured, runs)
+			for _, k := range onCPU {
+				if k.Phase == "prompt 2x5" {
+					counted[k.Op] += k.Count
+				}
 			}
-			for _, k := range list {
+			if !maps.Equal(runs, measured) || !maps.Equal(runs, counted) || runs["conv1d_silu"] == 0 {
+				t.Errorf("measured %v, on the CPU %v, where %v runs", measured, counted, runs)
+			}
+			for _, k := range append(list, onCPU...) {
 				if k.Error != "" || k.Time <= 0 || k.Floor <= 0 || k.Bytes <= 0 || k.Launch == "" {
 					t.Errorf("%+v", k)
 				}
@@ -154,6 +165,36 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// TestFloor: there is one, and what a model takes stands beside it: the arithmetic of
+// prompts whatever the chunks, twice the parameters of products for each token.
+func TestFloor(t *testing.T) {
+	f := MeasureFloor(2)
+	if f.Bytes <= 0 || f.FLOPs <= 0 || f.Threads != 2 || f.ISA == "" {
+		t.Errorf("%+v", f)
+	}
+	m, err := krait.Open("../../../testdata/golden/mamba-a", krait.Options{Slots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	o := Options{Batch: 2, Prompt: 7, Tokens: 2, Repeat: 1, Bandwidth: 1e9, Rate: 1e9}
+	whole, err := Measure(context.Background(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Chunk = 3
+	cut, err := Measure(context.Background(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole.FLOPs != cut.FLOPs || whole.FLOPs < 2*2*7*50000 || whole.FLOPs > 2*2*7*500000 {
+		t.Errorf("prompts are %d operations, cut %d", whole.FLOPs, cut.FLOPs)
+	}
+	if whole.PromptFloor != 1e3*float64(whole.FLOPs)/1e9 || whole.PromptShare != whole.PromptFloor/whole.TTFT || whole.Floor < 1e3*float64(whole.Bytes)/1e9 {
+		t.Errorf("%+v", whole)
+	}
+}
+
 // TestReport: what is saved is read, joined and written as tables.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
@@ -161,11 +202,11 @@ func TestReport(t *testing.T) {
 	ours := File{Environment{Date: "2026-01-02", GPU: "1 × GPU", Libraries: map[string]string{"Go": "go1"}}, []Result{
 		{Model: "m", Device: "cuda", Math: "f32", Graphs: true, Ranks: 1, Batch: 1, Prompt: 9, Decode: 300, Prefill: 50, Step: 3, Share: 0.5, Launches: 1, Host: 8, Repeats: &yes},
 		{Model: "m", Device: "cuda", Math: "bf16", Ranks: 1, Batch: 1, Prompt: 9, Decode: 100, Prefill: 90, Repeats: &no},
-	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}}
+	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
-	}, nil}
+	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)
@@ -180,7 +221,7 @@ func TestReport(t *testing.T) {
 	var out bytes.Buffer
 	Report(&out, f)
 	for _, want := range []string{"# Measured 2026-01-02", "1 × GPU", "- torch: 2", "- Go: go1", "| m | krait, cuda, f32 |", "no graphs", "| 50 % | yes |", "| NO |",
-		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other: it failed", `f32[x:1\|z:1]`, "| 90 % |"} {
+		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other: it failed", `f32[x:1\|z:1]`, "| 90 % |", "| m | decode 1 | failed | – | 3.0 (3.0 to 3.0) | – | 1.50 |", "m, decode 1, llama.cpp: it fell"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

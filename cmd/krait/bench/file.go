@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -17,6 +19,7 @@ type File struct {
 	Environment Environment `json:"environment"`
 	Results     []Result    `json:"results,omitempty"`
 	Kernels     []Kernel    `json:"kernels,omitempty"`
+	Pairs       []Pair      `json:"pairs,omitempty"`
 }
 
 // Environment says where numbers come from.
@@ -26,14 +29,17 @@ type Environment struct {
 	GPU       string            `json:"gpu,omitempty"`
 	Libraries map[string]string `json:"libraries,omitempty"`
 	Machine   string            `json:"machine,omitempty"`
-	Bandwidth float64           `json:"bytes_per_second,omitempty"` // of the GPU's memory, measured
+	Bandwidth float64           `json:"bytes_per_second,omitempty"` // of memory, measured
+	Rate      float64           `json:"flops_per_second,omitempty"` // of the processors, measured
+	Threads   int               `json:"threads,omitempty"`          // that these two are of
+	ISA       string            `json:"isa,omitempty"`              // that they were measured with
 }
 
 // Here is this program on this machine; d is nil on the CPU.
 func Here(d driver.Driver) Environment {
 	e := Environment{
 		Date: time.Now().UTC().Format(time.DateOnly), Commit: Revision(), Libraries: map[string]string{"Go": runtime.Version()},
-		Machine: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		Machine: fmt.Sprintf("%s/%s, %d processors%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor()),
 	}
 	if d == nil {
 		return e
@@ -47,6 +53,22 @@ func Here(d driver.Driver) Environment {
 		}
 	}
 	return e
+}
+
+// Measured says what the floor is.
+func (e *Environment) Measured(f *Floor) {
+	e.Bandwidth, e.Rate, e.Threads, e.ISA = f.Bytes, f.FLOPs, f.Threads, f.ISA
+}
+
+// processor is the processors' name, after a colon, where the system tells.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // other systems have none
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return " " + strings.TrimSpace(name[strings.Index(name, ":"):])
+		}
+	}
+	return ""
 }
 
 // Commit is the revision that the program was built from; scripts that build it
@@ -108,7 +130,7 @@ func Read(paths []string) (*File, error) {
 }
 
 func (f *File) add(g *File) {
-	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
+	f.Results, f.Kernels, f.Pairs = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...), append(f.Pairs, g.Pairs...)
 	libraries := f.Environment.Libraries
 	if f.Environment.GPU == "" {
 		f.Environment = g.Environment

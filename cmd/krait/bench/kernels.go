@@ -18,7 +18,22 @@ type KernelOptions struct {
 	Decode   []int // sequences that have a token each
 	Batch    int   // of prompts; 0: none
 	Prompt   int   // tokens of each, and what caches hold while decoding
+	Repeat   int   // runs of each on the CPU, after one that is not counted
 	Progress func(Kernel)
+
+	wash int // bytes that are written between runs; 0: more than caches have
+}
+
+// phases are the batches that they are measured with.
+func (o *KernelOptions) phases() []phase {
+	var list []phase
+	for _, n := range o.Decode {
+		list = append(list, phase{fmt.Sprintf("decode %d", n), n, 1, o.Prompt})
+	}
+	if o.Batch > 0 {
+		list = append(list, phase{fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0})
+	}
+	return list
 }
 
 // Kernel is how long an operation takes on a device, against the time that it
@@ -74,13 +89,6 @@ func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string,
 	if err != nil {
 		return nil, err
 	}
-	var phases []phase
-	for _, n := range o.Decode {
-		phases = append(phases, phase{fmt.Sprintf("decode %d", n), n, 1, o.Prompt})
-	}
-	if o.Batch > 0 {
-		phases = append(phases, phase{fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0})
-	}
 	var out []Kernel
 	err = onGPU(d, func(v *gpu) error {
 		b, err := newKernelBench(v, simulated(d))
@@ -89,7 +97,7 @@ func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string,
 		}
 		defer b.close()
 		b.model, b.progress = model, o.Progress
-		for _, b.phase = range phases {
+		for _, b.phase = range o.phases() {
 			list, err := b.measure(ctx, g)
 			if err != nil {
 				return err
@@ -123,13 +131,13 @@ func (b *kernelBench) close() {
 	}
 }
 
-// unlike lists the operations of a graph that CUDA has kernels for, those of the
+// unlike lists the operations of a graph that there are kernels for, those of the
 // same shapes once, with their numbers. Of experts, random weights would not
 // choose some: they are left out.
-func unlike(g *graph.Graph) (list []*graph.Node, counts []int) {
+func unlike(g *graph.Graph, has func(op string) bool) (list []*graph.Node, counts []int) {
 	seen := map[string]int{}
 	for _, n := range g.Nodes {
-		if _, ok := cuda.Kernels[n.Op.Name]; !ok || n.Op.Name == "experts" || n.Op.Name == "neg_exp" {
+		if !has(n.Op.Name) || n.Op.Name == "experts" || n.Op.Name == "neg_exp" {
 			continue
 		}
 		key := n.Op.Name + shapes(n) + fmt.Sprint(n.Attrs)
@@ -156,15 +164,15 @@ func shapes(n *graph.Node) string {
 // its error, unless the device is lost.
 func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, error) {
 	var out []Kernel
-	list, counts := unlike(g)
+	list, counts := unlike(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })
 	for i, n := range list {
 		last := ""
 		for _, way := range b.ways(n) {
 			if err := ctx.Err(); err != nil {
 				return out, err
 			}
-			k := b.cost(n)
-			k.Count = counts[i]
+			k := costOf(n, &b.phase)
+			k.Model, k.Count = b.model, counts[i]
 			if err := b.one(n, way, &k); err != nil {
 				k.Error = err.Error()
 				if b.Synchronize() != nil {
@@ -204,9 +212,9 @@ func (b *kernelBench) ways(n *graph.Node) []way {
 	return []way{exact, rounded}
 }
 
-func (b *kernelBench) cost(n *graph.Node) Kernel {
-	c, z := n.Cost(), b.phase.sizes()
-	return Kernel{Model: b.model, Phase: b.phase.name, Op: n.Op.Name, Name: n.Results[0].Name, Shapes: shapes(n),
+func costOf(n *graph.Node, p *phase) Kernel {
+	c, z := n.Cost(), p.sizes()
+	return Kernel{Phase: p.name, Op: n.Op.Name, Name: n.Results[0].Name, Shapes: shapes(n),
 		Bytes: c.Read.At(z) + c.Write.At(z), FLOPs: c.FLOPs.At(z)}
 }
 

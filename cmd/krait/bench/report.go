@@ -13,7 +13,10 @@ func Report(w io.Writer, f *File) {
 	e := &f.Environment
 	fmt.Fprintf(w, "# Measured %s\n\n", or(e.Date, "at an unknown date"))
 	fmt.Fprintf(w, "- GPU: %s\n- machine: %s\n- commit: %s\n", or(e.GPU, "none"), or(e.Machine, "unknown"), or(e.Commit, "unknown"))
-	if e.Bandwidth > 0 {
+	switch {
+	case e.Rate > 0:
+		fmt.Fprintf(w, "- memory: %.1f GB/s, arithmetic: %.0f GFLOP/s, measured with %d threads by loops in %s\n", e.Bandwidth/1e9, e.Rate/1e9, e.Threads, e.ISA)
+	case e.Bandwidth > 0:
 		fmt.Fprintf(w, "- memory: %.0f GB/s, measured by copies within the device\n", e.Bandwidth/1e9)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Libraries)) {
@@ -22,6 +25,10 @@ func Report(w io.Writer, f *File) {
 	reportSpeed(w, f.Results)
 	reportHost(w, f.Results)
 	reportPeers(w, f.Results)
+	if len(f.Pairs) > 0 {
+		fmt.Fprint(w, "\n## In turns with a peer\n\nMedians, in brackets the least and the most; the floor is the same for both.\n\n")
+		ReportPairs(w, f.Pairs)
+	}
 	reportKernels(w, f.Kernels)
 }
 
@@ -67,13 +74,13 @@ func reportSpeed(w io.Writer, list []Result) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Models\n\nMedians. A step is one token for each sequence; its floor is weights and state through memory once.\n\n")
+	fmt.Fprint(w, "\n## Models\n\nMedians. A step is one token for each sequence; its floor is weights and state through memory once. On the CPU there is one of the prompt, its arithmetic, before it; and a step's is its arithmetic where that takes longer.\n\n")
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
-		share := "–"
-		if r.Share > 0 {
-			share = fmt.Sprintf("%.0f %%", 100*r.Share)
+		share := percent(r.Share)
+		if r.PromptShare > 0 {
+			share = percent(r.PromptShare) + ", " + share
 		}
 		repeats := "–"
 		if r.Repeats != nil {
@@ -82,6 +89,14 @@ func reportSpeed(w io.Writer, list []Result) {
 		rows = append(rows, []string{r.Model, r.how(), fmt.Sprint(r.Batch), fmt.Sprint(r.Prompt), number(r.TTFT), number(r.Prefill), number(r.Step), number(r.Decode), share, repeats})
 	}
 	table(w, 2, "model|how|batch|prompt|TTFT, ms|prompt, tokens/s|step, ms|decode, tokens/s|of the floor|bitwise repeatable", rows)
+}
+
+// percent of a share, which may not be known.
+func percent(share float64) string {
+	if share == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
 // number leaves three digits that count, and all before the point.

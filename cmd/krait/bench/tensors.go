@@ -179,22 +179,25 @@ func (m *memory) ints(t *kernels.Tensor, name string, p *phase) (driver.Ptr, err
 		return 0, err
 	}
 	var b []byte
-	add := func(list ...int) {
-		for _, v := range list {
-			b = binary.LittleEndian.AppendUint32(b, uint32(v))
-		}
-	}
-	for i := range t.Rows() {
-		switch name {
-		case "seg": // first token, tokens, slot
-			add(i*p.tokens, p.tokens, i)
-		case "rows": // the last token of each sequence
-			add((i+1)*p.tokens - 1)
-		case "past":
-			add(p.past)
-		default: // token ids
-			add(0)
-		}
+	for _, v := range intsOf(t.Rows(), name, p) {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	return at, m.stream.CopyIn(at, b)
+}
+
+// intsOf is what so many rows of an input of that name have for the batch.
+func intsOf(rows int, name string, p *phase) (list []int32) {
+	for i := range rows {
+		switch name {
+		case "seg": // first token, tokens, slot
+			list = append(list, int32(i*p.tokens), int32(p.tokens), int32(i))
+		case "rows": // the last token of each sequence
+			list = append(list, int32((i+1)*p.tokens-1))
+		case "past":
+			list = append(list, int32(p.past))
+		default: // token ids
+			list = append(list, 0)
+		}
+	}
+	return list
 }

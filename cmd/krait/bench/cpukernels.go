@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/passes"
+)
+
+// cpuBench measures the operations of one model on the CPU.
+type cpuBench struct {
+	set     kernels.Set
+	workers *cpu.Workers
+	floor   Floor
+	washer  kernels.Kernel // run between runs, so that none finds its data in a cache
+	o       *KernelOptions
+}
+
+// CPUKernels is [Kernels] on the CPU, by the kernels of a set and so many workers as the
+// floor was measured with.
+func CPUKernels(ctx context.Context, set kernels.Set, f Floor, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
+	g, err := passes.Compile(g, passes.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b := &cpuBench{set: set, workers: cpu.NewWorkers(f.Threads), floor: f, o: &o}
+	defer b.workers.Close()
+	b.washer = washer(cmp.Or(o.wash, floorBytes/2))
+	list, counts := unlike(g, func(op string) bool { _, ok := set[op]; return ok })
+	var out []Kernel
+	for _, p := range o.phases() {
+		for i, n := range list {
+			if err := ctx.Err(); err != nil {
+				return out, err
+			}
+			k := costOf(n, &p)
+			k.Model, k.Count = model, counts[i]
+			if err := b.one(n, &p, &k); err != nil {
+				k.Error = err.Error()
+			}
+			if o.Progress != nil {
+				o.Progress(k)
+			}
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// one measures an operation.
+func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("BUG: %v", v)
+		}
+	}()
+	call, kernel, cost, z := hostCall(n, p), b.set[n.Op.Name], n.Cost(), p.sizes()
+	var list []time.Duration
+	for range max(1, b.o.Repeat) + 1 {
+		if err := b.workers.Run(&b.washer, call, washCost, graph.Sizes{}); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := b.workers.Run(&kernel, call, cost, z); err != nil {
+			return err
+		}
+		list = append(list, time.Since(start))
+	}
+	k.Launch = fmt.Sprintf("%d threads", b.floor.Threads)
+	k.Time = 1e3 * ms(max(median(list[1:]), 1))
+	k.Floor, k.Bound = 1e3*least(k.Bytes, 0, b.floor.Bytes, 0), "memory"
+	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.floor.FLOPs); arithmetic > k.Floor {
+		k.Floor, k.Bound = arithmetic, "arithmetic"
+	}
+	k.Share = k.Floor / k.Time
+	return nil
+}
+
+// washCost is enough for all workers to take part.
+var washCost = graph.Cost{FLOPs: graph.Const(1 << 30)}
+
+// washer writes so many bytes.
+func washer(bytes int) kernels.Kernel {
+	data := make([]byte, bytes)
+	const unit = 4 << 10
+	return kernels.Kernel{
+		Units: func(*kernels.Call) int { return len(data) / unit },
+		Run: func(_ *kernels.Call, lo, hi int) {
+			for at := lo * unit; at < hi*unit; at += 64 {
+				data[at]++
+			}
+		},
+	}
+}
+
+// hostCall makes operands with numbers in them, and results, packed.
+func hostCall(n *graph.Node, p *phase) *kernels.Call {
+	c := &kernels.Call{Attrs: n.Attrs}
+	for i, v := range n.Args {
+		t := tensorOf(v.Type, p)
+		f := numbersOf(n.Op.Name, i)
+		if n.Op.Name == "choose" && i == 1 {
+			f = zeros // which choose the largest
+		}
+		fillHost(&t, v.Name, p, f)
+		c.Args = append(c.Args, t)
+	}
+	for i, v := range n.Results {
+		t := tensorOf(v.Type, p)
+		fillHost(&t, v.Name, p, zeros)
+		for _, pair := range n.Op.States {
+			if pair.Result == i {
+				t = c.Args[pair.Operand]
+			}
+		}
+		c.Results = append(c.Results, t)
+	}
+	return c
+}
+
+func zeros(*rand.Rand) float32 { return 0 }
+
+// fillHost gives a tensor memory, and numbers: a pattern, again and again.
+func fillHost(t *kernels.Tensor, name string, p *phase, f numbers) {
+	elems := size(t) / int64(t.DType.Bytes())
+	if t.DType == graph.I32 {
+		t.I32 = make([]int32, elems)
+		copy(t.I32, intsOf(t.Rows(), name, p))
+		return
+	}
+	pattern, r := make([]float32, min(elems, patternElems)), rand.New(rand.NewPCG(1, 2))
+	for i := range pattern {
+		pattern[i] = f(r)
+	}
+	if t.DType == graph.F32 {
+		t.F32 = make([]float32, elems)
+	} else {
+		t.U16 = make([]uint16, elems)
+	}
+	for at := int64(0); at < elems; at += patternElems {
+		t.Write(int(at), pattern[:min(elems-at, patternElems)])
+	}
+}
