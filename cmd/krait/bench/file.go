@@ -60,12 +60,12 @@ func (e *Environment) Measured(f *Floor) {
 	e.Bandwidth, e.Rate, e.Threads, e.ISA = f.Bytes, f.FLOPs, f.Threads, f.ISA
 }
 
-// processor is the processors' name, after a colon, where the system tells.
+// processor is the processors' name, after a comma, where the system tells.
 func processor() string {
 	text, _ := os.ReadFile("/proc/cpuinfo") // other systems have none
 	for line := range strings.Lines(string(text)) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			return " " + strings.TrimSpace(name[strings.Index(name, ":"):])
+		if key, name, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return ", " + strings.TrimSpace(name)
 		}
 	}
 	return ""
