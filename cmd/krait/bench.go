@@ -249,7 +249,7 @@ func gpuKernels(ctx context.Context, file *bench.File, g *graph.Graph, model, de
 }
 
 func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Graph, model string, threads int, o bench.KernelOptions) error {
-	set, err := cpu.Chosen()
+	isa, err := cpu.ChosenISA()
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Gra
 	file.Environment = bench.Here(nil)
 	file.Environment.Measured(&f)
 	printFloor(w, &file.Environment)
-	file.Kernels, err = bench.CPUKernels(ctx, set, f, g, model, o)
+	file.Kernels, err = bench.CPUKernels(ctx, isa, f, g, model, o)
 	return err
 }
 

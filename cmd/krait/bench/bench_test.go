@@ -15,7 +15,6 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
@@ -130,7 +129,7 @@ func TestKernels(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5, Repeat: 1, wash: 1 << 20}
-			onCPU, err := CPUKernels(context.Background(), cpu.Kernels, Floor{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
+			onCPU, err := CPUKernels(context.Background(), "plain", Floor{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,11 +10,13 @@ import (
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	isas "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/passes"
 )
 
 // cpuBench measures the operations of one model on the CPU.
 type cpuBench struct {
+	isa     string
 	set     kernels.Set
 	workers *cpu.Workers
 	floor   Floor
@@ -22,14 +24,17 @@ type cpuBench struct {
 	o       *KernelOptions
 }
 
-// CPUKernels is [Kernels] on the CPU, by the kernels of a set and so many workers as the
-// floor was measured with.
-func CPUKernels(ctx context.Context, set kernels.Set, f Floor, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
-	g, err := passes.Compile(g, passes.Options{})
+// CPUKernels is [Kernels] on the CPU, by the kernels of an instruction set and as many
+// workers as the floor was measured with.
+func CPUKernels(ctx context.Context, isa string, f Floor, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
+	set, err := isas.ForISA(isa)
+	if err == nil {
+		g, err = passes.Compile(g, passes.Options{})
+	}
 	if err != nil {
 		return nil, err
 	}
-	b := &cpuBench{set: set, workers: cpu.NewWorkers(f.Threads), floor: f, o: &o}
+	b := &cpuBench{isa: isa, set: set, workers: cpu.NewWorkers(f.Threads), floor: f, o: &o}
 	defer b.workers.Close()
 	b.washer = washer(cmp.Or(o.wash, floorBytes/2))
 	list, counts := unlike(g, func(op string) bool { _, ok := set[op]; return ok })
@@ -72,7 +77,7 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 		}
 		list = append(list, time.Since(start))
 	}
-	k.Launch = fmt.Sprintf("%d threads", b.floor.Threads)
+	k.Launch = b.isa
 	k.Time = 1e3 * ms(max(median(list[1:]), 1))
 	k.Floor, k.Bound = 1e3*least(k.Bytes, 0, b.floor.Bytes, 0), "memory"
 	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.floor.FLOPs); arithmetic > k.Floor {
