@@ -15,6 +15,7 @@ import (
 type fusedDraw struct {
 	*rapid.T
 	rng *rand.Rand
+	set kernels.Set
 }
 
 func (d *fusedDraw) size(name string) int {
@@ -48,7 +49,7 @@ func like(t kernels.Tensor) kernels.Tensor {
 // run computes an operation, its work cut somewhere.
 func (d *fusedDraw) run(op string, attrs graph.Attrs, results []kernels.Tensor, args ...kernels.Tensor) {
 	c := &kernels.Call{Args: args, Results: results, Attrs: attrs}
-	k := Kernels[op]
+	k := d.set[op]
 	n := k.Units(c)
 	cut := rapid.IntRange(0, n).Draw(d.T, "cut")
 	k.Run(c, 0, cut)
@@ -99,13 +100,19 @@ func TestFused(t *testing.T) {
 			d.bits("result", d.one("add_scaled", y, x, f), d.one("add", y, d.one("scale", x, f)))
 		},
 	} {
-		t.Run(op, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				d := &fusedDraw{t, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
-				rows, cols := d.size("rows"), d.size("columns")
-				check(d, d.tensor(rows, cols), d.tensor(rows, cols))
+		for _, isa := range ISAs() {
+			t.Run(op+"/"+isa, func(t *testing.T) {
+				set, err := ForISA(isa)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rapid.Check(t, func(t *rapid.T) {
+					d := &fusedDraw{t, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), set}
+					rows, cols := d.size("rows"), d.size("columns")
+					check(d, d.tensor(rows, cols), d.tensor(rows, cols))
+				})
 			})
-		})
+		}
 	}
 }
 

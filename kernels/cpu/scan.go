@@ -22,37 +22,42 @@ func conv1d(c *kernels.Call, lo, hi int) {
 // segment come from the state, which then takes the segment's last ones. With a
 // bias it is silu of that and the bias.
 func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
-	width := w.Cols
-	perSeq := blocks(y.Cols)
+	width, perSeq := w.Cols, blocks(y.Cols)
 	for u := lo; u < hi; u++ {
 		start, tokens, slot := seg.Segment(u / perSeq)
 		from := u % perSeq * channelBlock
 		to := min(from+channelBlock, y.Cols)
 		kept := widen(state, slot*state.Stride+from*(width-1), (to-from)*(width-1))
-		history := kept.h
-		for t := range tokens {
-			out := y.Row(start + t)[from:to]
-			clear(out)
-			for j := range width {
-				back := t - (width - 1) + j
-				if back < 0 {
-					for k := range out {
-						out[k] += w.F32[(from+k)*w.Stride+j] * history[k*(width-1)+back+width-1]
-					}
-					continue
-				}
-				in := x.Row(start + back)[from:to]
-				for k := range out {
-					out[k] += w.F32[(from+k)*w.Stride+j] * in[k]
-				}
-			}
-			if bias != nil {
-				addSilu(out, bias[from:to])
-			}
+		convolveBlock(y, x, w, kept.h, start, tokens, from, to)
+		for t := start; t < start+tokens && bias != nil; t++ {
+			addSilu(y.Row(t)[from:to], bias[from:to])
 		}
-		shift(history, x, start, tokens, from, to, width-1)
 		kept.put()
 	}
+}
+
+// convolveBlock does channels from one to before another, and leaves the segment's last
+// inputs in their history.
+func convolveBlock(y, x, w *kernels.Tensor, history []float32, start, tokens, from, to int) {
+	width := w.Cols
+	for t := range tokens {
+		out := y.Row(start + t)[from:to]
+		clear(out)
+		for j := range width {
+			back := t - (width - 1) + j
+			if back < 0 {
+				for k := range out {
+					out[k] += w.F32[(from+k)*w.Stride+j] * history[k*(width-1)+back+width-1]
+				}
+				continue
+			}
+			in := x.Row(start + back)[from:to]
+			for k := range out {
+				out[k] += w.F32[(from+k)*w.Stride+j] * in[k]
+			}
+		}
+	}
+	shift(history, x, start, tokens, from, to, width-1)
 }
 
 // shift moves the segment's last inputs into the history of channels, keep of each.

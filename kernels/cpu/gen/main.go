@@ -24,6 +24,10 @@ var generators = map[string]func(*build.Context){
 	"gemv":  gemv,
 	"peak":  peak,
 	"short": short,
+	"gemv":        gemv,
+	"elementwise": elementwise,
+	"scan":        scan,
+	"conv":        conv,
 }
 
 func main() {
@@ -45,7 +49,7 @@ func run(name string, generate func(*build.Context), check bool) error {
 		return err
 	}
 	if err := pass.Compile.Execute(file); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
 	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
