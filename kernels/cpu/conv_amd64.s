@@ -82,7 +82,7 @@ notokens2:
 	VSHUFPS      $0xd8, Y6, Y5, Y5
 	VSHUFPS      $0x88, Y5, Y7, Y6
 	VSHUFPS      $0xd8, Y7, Y4, Y7
-	VSHUFPS      $0xd8, Y4, Y5, Y4
+	VSHUFPS      $0xdd, Y4, Y5, Y4
 	VMOVUPS      X6, (CX)
 	VEXTRACTF128 $0x01, Y6, 48(CX)
 	VMOVUPS      X7, 16(CX)
@@ -236,7 +236,7 @@ notokens2:
 	VSHUFPS      $0xd8, Y6, Y5, Y5
 	VSHUFPS      $0x88, Y5, Y7, Y6
 	VSHUFPS      $0xd8, Y7, Y4, Y7
-	VSHUFPS      $0xd8, Y4, Y5, Y4
+	VSHUFPS      $0xdd, Y4, Y5, Y4
 	VMOVUPS      X6, (CX)
 	VEXTRACTF128 $0x01, Y6, 48(CX)
 	VMOVUPS      X7, 16(CX)
@@ -538,7 +538,7 @@ notokens4:
 	VSHUFPS       $0xd8, Z13, Z12, Z6
 	VSHUFPS       $0x88, Z6, Z4, Z7
 	VSHUFPS       $0xd8, Z4, Z5, Z4
-	VSHUFPS       $0xd8, Z5, Z6, Z5
+	VSHUFPS       $0xdd, Z5, Z6, Z5
 	VMOVUPS       X7, (CX)
 	VEXTRACTF32X4 $0x01, Z7, 48(CX)
 	VEXTRACTF32X4 $0x02, Z7, 96(CX)
@@ -891,7 +891,7 @@ notokens4:
 	VSHUFPS       $0xd8, Z17, Z16, Z6
 	VSHUFPS       $0x88, Z6, Z4, Z7
 	VSHUFPS       $0xd8, Z4, Z5, Z4
-	VSHUFPS       $0xd8, Z5, Z6, Z5
+	VSHUFPS       $0xdd, Z5, Z6, Z5
 	VMOVUPS       X7, (CX)
 	VEXTRACTF32X4 $0x01, Z7, 48(CX)
 	VEXTRACTF32X4 $0x02, Z7, 96(CX)

@@ -179,7 +179,7 @@ func (g *convolver) history(h reg.Register) [3]vector {
 func (g *convolver) remember(h reg.Register) {
 	x, y, z := g.h[0], g.h[1], g.h[2]
 	xy, yz, zx := g.shuffle(x, y, 0, 2, 0, 2), g.shuffle(y, z, 1, 3, 1, 3), g.shuffle(z, x, 0, 2, 1, 3)
-	for i, v := range []vector{g.shuffle(xy, zx, 0, 2, 0, 2), g.shuffle(yz, xy, 0, 2, 1, 3), g.shuffle(zx, yz, 0, 2, 1, 3)} {
+	for i, v := range []vector{g.shuffle(xy, zx, 0, 2, 0, 2), g.shuffle(yz, xy, 0, 2, 1, 3), g.shuffle(zx, yz, 1, 3, 1, 3)} {
 		at := triples(h, i)
 		g.VMOVUPS(v.AsX(), at[0])
 		if g.wide() {
