@@ -5,139 +5,169 @@ package cpu
 // addAVX2 is y = a + b, for n elements.
 //
 //go:noescape
-func addAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // mulAVX2 is y = a · b, for n elements.
 //
 //go:noescape
-func mulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func mulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // timesAVX2 is y = a · p, for n elements.
 //
 //go:noescape
-func timesAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func timesAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // addMulAVX2 is y = a + b · c, rounded twice, for n elements.
 //
 //go:noescape
-func addMulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addMulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // addTimesAVX2 is y = a + b · p, rounded twice, for n elements.
 //
 //go:noescape
-func addTimesAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
-
-// weighAVX2 is y = b · (a · p), for n elements.
-//
-//go:noescape
-func weighAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addTimesAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // reluAVX2 is y = max(a, 0), for n elements.
 //
 //go:noescape
-func reluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func reluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // clampAVX2 is y = a, but at least p and at most q, for n elements.
 //
 //go:noescape
-func clampAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func clampAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// normAVX2 is y = a · p, rounded once, for n elements.
+//
+//go:noescape
+func normAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// weighAVX2 is y = b · a · p, rounded once, for n elements.
+//
+//go:noescape
+func weighAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// geluAVX2 is y = a Φ(a), for n elements.
+//
+//go:noescape
+func geluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// geluTanhAVX2 is y = a Φ(a), by the tanh approximation, for n elements.
+//
+//go:noescape
+func geluTanhAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // siluAVX2 is y = a / (1 + exp(-a)), for n elements.
 //
 //go:noescape
-func siluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func siluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// siluMulAVX2 is y = silu(a) · b, for n elements.
+// siluMulAVX2 is y = silu(a) · b, rounded twice, for n elements.
 //
 //go:noescape
-func siluMulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func siluMulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// addSiluAVX2 is y = silu(a + b), for n elements.
+// addSiluAVX2 is y = silu(a + b), rounded twice, for n elements.
 //
 //go:noescape
-func addSiluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addSiluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // softplusAVX2 is y = log(1 + exp(a)), for n elements.
 //
 //go:noescape
-func softplusAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func softplusAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// addSoftplusAVX2 is y = softplus(a + b), for n elements.
+// addSoftplusAVX2 is y = softplus(a + b), rounded twice, for n elements.
 //
 //go:noescape
-func addSoftplusAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addSoftplusAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // negExpAVX2 is y = -exp(a), at least the lowest f32, for n elements.
 //
 //go:noescape
-func negExpAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func negExpAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // addAVX512 is y = a + b, for n elements.
 //
 //go:noescape
-func addAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // mulAVX512 is y = a · b, for n elements.
 //
 //go:noescape
-func mulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func mulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // timesAVX512 is y = a · p, for n elements.
 //
 //go:noescape
-func timesAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func timesAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // addMulAVX512 is y = a + b · c, rounded twice, for n elements.
 //
 //go:noescape
-func addMulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addMulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // addTimesAVX512 is y = a + b · p, rounded twice, for n elements.
 //
 //go:noescape
-func addTimesAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
-
-// weighAVX512 is y = b · (a · p), for n elements.
-//
-//go:noescape
-func weighAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addTimesAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // reluAVX512 is y = max(a, 0), for n elements.
 //
 //go:noescape
-func reluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func reluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // clampAVX512 is y = a, but at least p and at most q, for n elements.
 //
 //go:noescape
-func clampAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func clampAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// normAVX512 is y = a · p, rounded once, for n elements.
+//
+//go:noescape
+func normAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// weighAVX512 is y = b · a · p, rounded once, for n elements.
+//
+//go:noescape
+func weighAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// geluAVX512 is y = a Φ(a), for n elements.
+//
+//go:noescape
+func geluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// geluTanhAVX512 is y = a Φ(a), by the tanh approximation, for n elements.
+//
+//go:noescape
+func geluTanhAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // siluAVX512 is y = a / (1 + exp(-a)), for n elements.
 //
 //go:noescape
-func siluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func siluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// siluMulAVX512 is y = silu(a) · b, for n elements.
+// siluMulAVX512 is y = silu(a) · b, rounded twice, for n elements.
 //
 //go:noescape
-func siluMulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func siluMulAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// addSiluAVX512 is y = silu(a + b), for n elements.
+// addSiluAVX512 is y = silu(a + b), rounded twice, for n elements.
 //
 //go:noescape
-func addSiluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addSiluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // softplusAVX512 is y = log(1 + exp(a)), for n elements.
 //
 //go:noescape
-func softplusAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func softplusAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
-// addSoftplusAVX512 is y = softplus(a + b), for n elements.
+// addSoftplusAVX512 is y = softplus(a + b), rounded twice, for n elements.
 //
 //go:noescape
-func addSoftplusAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func addSoftplusAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // negExpAVX512 is y = -exp(a), at least the lowest f32, for n elements.
 //
 //go:noescape
-func negExpAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float32, q float32)
+func negExpAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)

@@ -9,22 +9,51 @@ var (
 
 // lanewise computes n elements of y from those of up to three rows and from two
 // numbers; see the generator in gen. Elements do not mind where in a vector they are.
-type lanewise func(y, a, b, c *float32, n int, p, q float32)
+type lanewise func(y, a, b, c *float32, n int, p, q float64)
 
 // lanewises are what an instruction set has for operations element by element.
 type lanewises struct {
-	add, mul, times, addMul, addTimes, weigh, relu, clamp lanewise
-	silu, siluMul, addSilu, softplus, addSoftplus, negExp lanewise
+	add, mul, times, addMul, addTimes, relu, clamp, norm, weigh, gelu, geluTanh, silu, siluMul, addSilu, softplus, addSoftplus, negExp lanewise
 }
 
 var lanesAVX2 = lanewises{
-	add: addAVX2, mul: mulAVX2, times: timesAVX2, addMul: addMulAVX2, addTimes: addTimesAVX2, weigh: weighAVX2, relu: reluAVX2, clamp: clampAVX2,
-	silu: siluAVX2, siluMul: siluMulAVX2, addSilu: addSiluAVX2, softplus: softplusAVX2, addSoftplus: addSoftplusAVX2, negExp: negExpAVX2,
+	add:         addAVX2,
+	mul:         mulAVX2,
+	times:       timesAVX2,
+	addMul:      addMulAVX2,
+	addTimes:    addTimesAVX2,
+	relu:        reluAVX2,
+	clamp:       clampAVX2,
+	norm:        normAVX2,
+	weigh:       weighAVX2,
+	gelu:        geluAVX2,
+	geluTanh:    geluTanhAVX2,
+	silu:        siluAVX2,
+	siluMul:     siluMulAVX2,
+	addSilu:     addSiluAVX2,
+	softplus:    softplusAVX2,
+	addSoftplus: addSoftplusAVX2,
+	negExp:      negExpAVX2,
 }
 
 var lanesAVX512 = lanewises{
-	add: addAVX512, mul: mulAVX512, times: timesAVX512, addMul: addMulAVX512, addTimes: addTimesAVX512, weigh: weighAVX512, relu: reluAVX512, clamp: clampAVX512,
-	silu: siluAVX512, siluMul: siluMulAVX512, addSilu: addSiluAVX512, softplus: softplusAVX512, addSoftplus: addSoftplusAVX512, negExp: negExpAVX512,
+	add:         addAVX512,
+	mul:         mulAVX512,
+	times:       timesAVX512,
+	addMul:      addMulAVX512,
+	addTimes:    addTimesAVX512,
+	relu:        reluAVX512,
+	clamp:       clampAVX512,
+	norm:        normAVX512,
+	weigh:       weighAVX512,
+	gelu:        geluAVX512,
+	geluTanh:    geluTanhAVX512,
+	silu:        siluAVX512,
+	siluMul:     siluMulAVX512,
+	addSilu:     addSiluAVX512,
+	softplus:    softplusAVX512,
+	addSoftplus: addSoftplusAVX512,
+	negExp:      negExpAVX512,
 }
 
 func (l *lanewises) kernels() kernels.Set {
@@ -32,18 +61,20 @@ func (l *lanewises) kernels() kernels.Set {
 		return kernels.Kernel{Units: kernels.RowUnits, Run: run}
 	}
 	return kernels.Set{
-		"add":      rows(l.add.rows),
-		"mul":      rows(l.mul.rows),
-		"silu":     rows(l.silu.rows),
-		"silu_mul": rows(l.siluMul.rows),
-		"relu":     rows(l.relu.rows),
-		"softplus": rows(l.softplus.rows),
-		"neg_exp":  rows(l.negExp.rows),
+		"add":       rows(l.add.rows),
+		"mul":       rows(l.mul.rows),
+		"silu":      rows(l.silu.rows),
+		"silu_mul":  rows(l.siluMul.rows),
+		"relu":      rows(l.relu.rows),
+		"softplus":  rows(l.softplus.rows),
+		"neg_exp":   rows(l.negExp.rows),
+		"gelu":      rows(l.gelu.rows),
+		"gelu_tanh": rows(l.geluTanh.rows),
 		"times": rows(func(c *kernels.Call, lo, hi int) {
-			l.times.with(c, lo, hi, float32(c.Attrs.Float("by")), 0)
+			l.times.with(c, lo, hi, c.Attrs.Float("by"), 0)
 		}),
 		"clamp": rows(func(c *kernels.Call, lo, hi int) {
-			l.clamp.with(c, lo, hi, float32(c.Attrs.Float("min")), float32(c.Attrs.Float("max")))
+			l.clamp.with(c, lo, hi, c.Attrs.Float("min"), c.Attrs.Float("max"))
 		}),
 		"bias":          rows(l.add.channels),
 		"bias_softplus": rows(l.addSoftplus.channels),
@@ -53,7 +84,7 @@ func (l *lanewises) kernels() kernels.Set {
 }
 
 // on computes y from rows that are at least as long; those that are nil are not asked for.
-func (f lanewise) on(y, a, b, c []float32, p, q float32) {
+func (f lanewise) on(y, a, b, c []float32, p, q float64) {
 	if n := len(y); n > 0 {
 		f(&y[0], first(a, n), first(b, n), first(c, n), n, p, q)
 	}
@@ -71,7 +102,7 @@ func first(x []float32, n int) *float32 {
 func (f lanewise) rows(c *kernels.Call, lo, hi int) { f.with(c, lo, hi, 0, 0) }
 
 // with is rows with two numbers. Rows that touch each other are one.
-func (f lanewise) with(c *kernels.Call, lo, hi int, p, q float32) {
+func (f lanewise) with(c *kernels.Call, lo, hi int, p, q float64) {
 	rows, n := hi-lo, c.Results[0].Cols
 	if dense(&c.Results[0]) && dense(&c.Args[0]) && (len(c.Args) == 1 || dense(&c.Args[1])) {
 		rows, n = 1, rows*n
@@ -109,7 +140,7 @@ func (l *lanewises) scale(c *kernels.Call, lo, hi int) {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		size := len(y) / max(1, len(d))
 		for h, f := range d {
-			l.times.on(y[h*size:(h+1)*size], x[h*size:], nil, nil, f, 0)
+			l.times.on(y[h*size:(h+1)*size], x[h*size:], nil, nil, float64(f), 0)
 		}
 	}
 }
@@ -125,7 +156,7 @@ func (l *lanewises) addScaled(c *kernels.Call, lo, hi int) {
 		}
 		size := len(y) / max(1, len(d))
 		for h, f := range d {
-			l.addTimes.on(y[h*size:(h+1)*size], a[h*size:], x[h*size:], nil, f, 0)
+			l.addTimes.on(y[h*size:(h+1)*size], a[h*size:], x[h*size:], nil, float64(f), 0)
 		}
 	}
 }

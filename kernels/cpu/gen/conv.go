@@ -12,6 +12,7 @@ func conv(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		for _, silu := range []bool{false, true} {
 			g := &convolver{vec: newVec(c, set), biased: silu}
+			g.tight = !g.wide()
 			g.write()
 		}
 	}
@@ -32,7 +33,7 @@ func (g *convolver) write() {
 	if g.biased {
 		name, what = "convSilu", "is silu(b[c] + the sum of w[c][j] x[t-3+j][c])"
 	}
-	g.function(name, "y, x, w, h, b *float32, tokens, channels, ys, xs, ws int",
+	g.function(name, "(y, x, w, h, b *float32, tokens, channels, ys, xs, ws int)",
 		what+" for channels that fill vectors; rows are ys, xs and", "ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.")
 	w, h, ws := g.param("w"), g.param("h"), g.param("ws")
 	g.SHLQ(U8(2), ws)
@@ -75,7 +76,7 @@ func (g *convolver) keep(v vector, at Mem) Op {
 // tokens goes over them, some at once.
 func (g *convolver) tokens() {
 	chains := []int{2, 1}
-	if !g.wide() {
+	if g.biased || !g.wide() {
 		chains = chains[1:]
 	}
 	left := g.param("tokens")
@@ -113,7 +114,7 @@ func (g *convolver) value(in []vector) vector {
 		g.VFMADD231PS(g.w[j], in[j], s)
 	}
 	if g.biased {
-		return g.vec.silu(g.add(g.b, s))
+		return g.of(g.add(g.b, s), doubles.silu)
 	}
 	return s
 }
@@ -138,7 +139,7 @@ func (g *convolver) weights(w, ws reg.Register) [4]vector {
 
 // quads loads four elements from each of as many places as a vector has room for.
 func (g *convolver) quads(from ...Mem) vector {
-	v := g.new()
+	v := g.zero() // all of it: else it would seem to live before
 	g.VMOVUPS(from[0], v.AsX())
 	if !g.wide() {
 		g.VINSERTF128(U8(1), from[1], v, v)

@@ -10,36 +10,45 @@ import (
 // lanewise is a function of the elements at one place of up to three rows, and of two
 // numbers.
 type lanewise struct {
-	name, doc    string
-	rows, scalar int
-	value        func(g *vec, x, s []vector) vector
+	name, doc     string
+	rows, numbers int
+	double        bool // in float64: the numbers are so, and halves of a vector are written in turns
+	value         func(g *vec, x, s []vector) vector
 }
 
 var lanewises = []lanewise{
-	{"add", "a + b", 2, 0, func(g *vec, x, s []vector) vector { return g.add(x[0], x[1]) }},
-	{"mul", "a · b", 2, 0, func(g *vec, x, s []vector) vector { return g.mul(x[0], x[1]) }},
-	{"times", "a · p", 1, 1, func(g *vec, x, s []vector) vector { return g.mul(x[0], s[0]) }},
-	{"addMul", "a + b · c, rounded twice", 3, 0, func(g *vec, x, s []vector) vector { return g.add(x[0], g.mul(x[1], x[2])) }},
-	{"addTimes", "a + b · p, rounded twice", 2, 1, func(g *vec, x, s []vector) vector { return g.add(x[0], g.mul(x[1], s[0])) }},
-	{"weigh", "b · (a · p)", 2, 1, func(g *vec, x, s []vector) vector { return g.mul(x[1], g.mul(x[0], s[0])) }},
-	{"relu", "max(a, 0)", 1, 0, func(g *vec, x, s []vector) vector {
+	{"add", "a + b", 2, 0, false, func(g *vec, x, s []vector) vector { return g.add(x[0], x[1]) }},
+	{"mul", "a · b", 2, 0, false, func(g *vec, x, s []vector) vector { return g.mul(x[0], x[1]) }},
+	{"times", "a · p", 1, 1, false, func(g *vec, x, s []vector) vector { return g.mul(x[0], s[0]) }},
+	{"addMul", "a + b · c, rounded twice", 3, 0, false, func(g *vec, x, s []vector) vector { return g.add(x[0], g.mul(x[1], x[2])) }},
+	{"addTimes", "a + b · p, rounded twice", 2, 1, false, func(g *vec, x, s []vector) vector { return g.add(x[0], g.mul(x[1], s[0])) }},
+	{"relu", "max(a, 0)", 1, 0, false, func(g *vec, x, s []vector) vector {
 		return g.add(g.c(0), g.atLeast(g.c(0), x[0])) // of -0 that is 0
 	}},
-	{"clamp", "a, but at least p and at most q", 1, 2, func(g *vec, x, s []vector) vector { return g.atMost(s[1], g.atLeast(s[0], x[0])) }},
-	{"silu", "a / (1 + exp(-a))", 1, 0, func(g *vec, x, s []vector) vector { return g.silu(x[0]) }},
-	{"siluMul", "silu(a) · b", 2, 0, func(g *vec, x, s []vector) vector { return g.mul(x[1], g.silu(x[0])) }},
-	{"addSilu", "silu(a + b)", 2, 0, func(g *vec, x, s []vector) vector { return g.silu(g.add(x[0], x[1])) }},
-	{"softplus", "log(1 + exp(a))", 1, 0, func(g *vec, x, s []vector) vector { return g.softplus(x[0]) }},
-	{"addSoftplus", "softplus(a + b)", 2, 0, func(g *vec, x, s []vector) vector { return g.softplus(g.add(x[0], x[1])) }},
-	{"negExp", "-exp(a), at least the lowest f32", 1, 0, func(g *vec, x, s []vector) vector {
-		return g.minus(g.atMost(g.bits(mostBits), g.exp(x[0])))
+	{"clamp", "a, but at least p and at most q", 1, 2, false, func(g *vec, x, s []vector) vector { return g.atMost(s[1], g.atLeast(s[0], x[0])) }},
+
+	{"norm", "a · p, rounded once", 1, 1, true, func(g *vec, x, s []vector) vector {
+		return g.each(x[:1], func(d doubles, x []vector) vector { return d.mul(s[0], x[0]) })
+	}},
+	{"weigh", "b · a · p, rounded once", 2, 1, true, func(g *vec, x, s []vector) vector {
+		return g.each(x[:2], func(d doubles, x []vector) vector { return d.mul(s[0], d.mul(x[0], x[1])) })
+	}},
+	{"gelu", "a Φ(a)", 1, 0, true, func(g *vec, x, s []vector) vector { return g.of(x[0], doubles.gelu) }},
+	{"geluTanh", "a Φ(a), by the tanh approximation", 1, 0, true, func(g *vec, x, s []vector) vector { return g.of(x[0], doubles.geluTanh) }},
+	{"silu", "a / (1 + exp(-a))", 1, 0, true, func(g *vec, x, s []vector) vector { return g.of(x[0], doubles.silu) }},
+	{"siluMul", "silu(a) · b, rounded twice", 2, 0, true, func(g *vec, x, s []vector) vector { return g.mul(x[1], g.of(x[0], doubles.silu)) }},
+	{"addSilu", "silu(a + b), rounded twice", 2, 0, true, func(g *vec, x, s []vector) vector { return g.of(g.add(x[0], x[1]), doubles.silu) }},
+	{"softplus", "log(1 + exp(a))", 1, 0, true, func(g *vec, x, s []vector) vector { return g.of(x[0], doubles.softplus) }},
+	{"addSoftplus", "softplus(a + b), rounded twice", 2, 0, true, func(g *vec, x, s []vector) vector {
+		return g.of(g.add(x[0], x[1]), doubles.softplus)
+	}},
+	{"negExp", "-exp(a), at least the lowest f32", 1, 0, true, func(g *vec, x, s []vector) vector {
+		return g.minus(g.atMost(g.bits(mostBits), g.of(x[0], doubles.exp)))
 	}},
 }
 
-const (
-	chains = 2  // vectors at once
-	held   = 14 // constants in registers, where there are 32
-)
+// held is how many constants are in registers, where there are 32.
+const held = 10
 
 // elementwise generates them, with one signature.
 func elementwise(c *build.Context) {
@@ -51,7 +60,7 @@ func elementwise(c *build.Context) {
 }
 
 func (f *lanewise) write(g *vec) {
-	g.function(f.name, "y, a, b, c *float32, n int, p, q float32", fmt.Sprintf("is y = %s, for n elements.", f.doc))
+	g.function(f.name, "(y, a, b, c *float32, n int, p, q float64)", fmt.Sprintf("is y = %s, for n elements.", f.doc))
 	var rows [3]Mem
 	i, n := g.GP64(), g.param("n")
 	g.XORQ(i, i)
@@ -61,11 +70,19 @@ func (f *lanewise) write(g *vec) {
 		rows[k] = at([]string{"a", "b", "c"}[k])
 	}
 	var scalars []vector
-	for k := range f.scalar {
-		s := g.new()
-		g.VBROADCASTSS(g.memory([]string{"p", "q"}[k]), s)
+	for k := range f.numbers {
+		s, from := g.new(), g.memory([]string{"p", "q"}[k])
+		if f.double {
+			g.VBROADCASTSD(from, s)
+		} else {
+			one := g.XMM()
+			g.VXORPS(one, one, one)
+			g.VCVTSD2SS(from, one, one)
+			g.VBROADCASTSS(one, s)
+		}
 		scalars = append(scalars, s)
 	}
+	g.tight = f.double && !g.wide()
 	g.hold(held, func(g *vec) {
 		f.value(g, []vector{g.new(), g.new(), g.new()}, []vector{g.new(), g.new()})
 	})
@@ -76,7 +93,11 @@ func (f *lanewise) write(g *vec) {
 		}
 		g.store(f.value(g, x, scalars), y.Offset(at*g.bytes()), t)
 	}
-	for _, vectors := range []int{chains, 1} {
+	chains := []int{2, 1}
+	if f.double {
+		chains = chains[1:]
+	}
+	for _, vectors := range chains {
 		part, all := g.label("part"), g.label("vectors")
 		g.SUBQ(U8(vectors*g.set.lanes), n)
 		g.JLT(LabelRef(part))

@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // generators by the name of what they write.
@@ -27,6 +29,7 @@ var generators = map[string]func(*build.Context){
 	"gemv":        gemv,
 	"elementwise": elementwise,
 	"scan":        scan,
+	"norm":        norm,
 	"conv":        conv,
 }
 
@@ -51,6 +54,9 @@ func run(name string, generate func(*build.Context), check bool) error {
 	if err := pass.Compile.Execute(file); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	if err := lowRegisters(file); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
 	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
 		return err
@@ -72,4 +78,22 @@ func give(p printer.Printer, file *ir.File, name string, check bool) error {
 		err = fmt.Errorf("%s is not what the generator gives: run go run . in kernels/cpu/gen", filepath.Base(name))
 	}
 	return err
+}
+
+// lowRegisters refuses functions for AVX2 with registers that only AVX-512 has: the
+// allocator would give them where others are short.
+func lowRegisters(file *ir.File) error {
+	for _, f := range file.Functions() {
+		if !strings.HasSuffix(f.Name, avx2.name) {
+			continue
+		}
+		for _, i := range f.Instructions() {
+			for _, r := range i.Registers() {
+				if p := reg.ToPhysical(r); p != nil && p.Kind() == reg.KindVector && p.PhysicalIndex() >= 16 {
+					return fmt.Errorf("%s needs %s", f.Name, p.Asm())
+				}
+			}
+		}
+	}
+	return nil
 }

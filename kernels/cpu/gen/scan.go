@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -37,7 +39,7 @@ const (
 )
 
 func (g *scanner) write() {
-	g.function("scan", "y, u, dt, a, b, c, h *float32, tokens, channels, n, ys, us, dts, as, bs, cs int",
+	g.function("scan", "(y, u, dt, a, b, c, h *float32, tokens, channels, n, ys, us, dts, as, bs, cs int)",
 		"runs h = exp(dt a) h + dt u b, y = Σ h c over n states of up to 64 channels,",
 		"for tokens whose rows are ys, us, dts, bs and cs elements apart; rows of a are as apart.")
 	g.Attributes(attr.Attribute(0))
@@ -66,7 +68,7 @@ func (g *scanner) write() {
 	g.end()
 }
 
-const log2eRest = 1.92596303e-8 // log2(e), less what it is as f32
+const log2eRest = 1.92596299e-8 // log2(e), less what it is as f32
 
 // perChannel works out the factors of a token.
 func (g *scanner) perChannel() {
@@ -74,9 +76,9 @@ func (g *scanner) perChannel() {
 	g.MOVQ(g.work, to)
 	step := func(t *tail) {
 		d := g.load(Mem{Base: dt}, t)
-		log := g.mul(g.c(log2e), d)
+		log := g.mul(g.c(math.Log2E), d)
 		rest := g.copy(log)
-		g.VFMSUB231PS(g.c(log2e), d, rest)
+		g.VFMSUB231PS(g.c(math.Log2E), d, rest)
 		g.VFMADD231PS(g.c(log2eRest), d, rest)
 		g.VMOVUPS(log, Mem{Base: to, Disp: logs})
 		g.VMOVUPS(rest, Mem{Base: to, Disp: rests})

@@ -19,9 +19,10 @@ import (
 type vec struct {
 	*build.Context
 	set    isa
-	held   map[uint32]reg.VecVirtual // constants that are in registers
-	wanted map[uint32]int            // of a rehearsal: how often it asked for a constant
-	ends   int                       // labels so far
+	held   map[constant]reg.VecVirtual // constants that are in registers
+	wanted map[constant]int            // of a rehearsal: how often it asked for a constant
+	ends   int                         // labels so far
+	tight  bool                        // registers are few: chains are written one after the other
 }
 
 type (
@@ -29,7 +30,7 @@ type (
 )
 
 func newVec(c *build.Context, set isa) *vec {
-	return &vec{Context: c, set: set, held: map[uint32]reg.VecVirtual{}}
+	return &vec{Context: c, set: set, held: map[constant]reg.VecVirtual{}}
 }
 
 func (g *vec) wide() bool { return g.set.lanes == 16 }
@@ -43,14 +44,14 @@ func (g *vec) new() vector {
 	return g.YMM()
 }
 
-// function begins one that takes params.
-func (g *vec) function(name, params string, doc ...string) {
+// function begins one.
+func (g *vec) function(name, signature string, doc ...string) {
 	g.Function(name + g.set.name)
 	g.Attributes(attr.NOSPLIT)
 	g.Pragma("noescape")
 	doc[0] = name + g.set.name + " " + doc[0]
 	g.Doc(doc...)
-	g.SignatureExpr("func(" + params + ")")
+	g.SignatureExpr("func" + signature)
 }
 
 func (g *vec) end() {
@@ -75,42 +76,72 @@ func (g *vec) label(name string) string {
 	return fmt.Sprintf("%s%d", name, g.ends)
 }
 
-// globals are the constants of a file, in memory.
-var globals = map[*build.Context]map[uint32]Mem{}
-
-// global is a constant in memory, once for each lane of a YMM.
-func (g *vec) global(bits uint32) Mem {
-	all := globals[g.Context]
-	if all == nil {
-		all = map[uint32]Mem{}
-		globals[g.Context] = all
-	}
-	if _, ok := all[bits]; !ok {
-		all[bits] = g.StaticGlobal(fmt.Sprintf("lanes%08X", bits))
-		g.DataAttributes(attr.RODATA | attr.NOPTR)
-		for range 8 {
-			g.AppendDatum(U32(bits))
-		}
-	}
-	return all[bits]
+// constant is a number that all lanes have, of 4 or 8 bytes.
+type constant struct {
+	bits uint64
+	size int
 }
 
-// bits is a constant as the first operand of an operation: where it is held, its
-// register; else in memory, or broadcast from there.
-func (g *vec) bits(bits uint32) Op {
-	if g.wanted != nil {
-		g.wanted[bits]++
+// globals are the constants of a file, in memory.
+var globals = map[*build.Context]map[constant]Mem{}
+
+// global is a constant in memory, in each lane of a YMM.
+func (g *vec) global(c constant) Mem {
+	return g.data(c, fmt.Sprintf("lanes%0*X", 2*c.size, c.bits), func(i int) (Constant, bool) {
+		if c.size == 8 {
+			return U64(c.bits), i < 4
+		}
+		return U32(c.bits), i < 8
+	})
+}
+
+// data is memory that has a key, and is written once.
+func (g *vec) data(key constant, name string, element func(i int) (c Constant, ok bool)) Mem {
+	all := globals[g.Context]
+	if all == nil {
+		all = map[constant]Mem{}
+		globals[g.Context] = all
 	}
-	if r, ok := g.held[bits]; ok {
+	if _, ok := all[key]; !ok {
+		all[key] = g.StaticGlobal(name)
+		g.DataAttributes(attr.RODATA | attr.NOPTR)
+		for i := 0; ; i++ {
+			c, ok := element(i)
+			if !ok {
+				break
+			}
+			g.AppendDatum(c)
+		}
+	}
+	return all[key]
+}
+
+// constant is one as the first operand of an operation: where it is held, its register;
+// else in memory, or broadcast from there.
+func (g *vec) constant(c constant) Op {
+	if g.wanted != nil {
+		g.wanted[c]++
+	}
+	if r, ok := g.held[c]; ok {
 		return r
 	}
 	if g.wide() {
-		v := g.new()
-		g.VBROADCASTSS(g.global(bits), v)
-		return v
+		return g.broadcast(c)
 	}
-	return g.global(bits)
+	return g.global(c)
 }
+
+func (g *vec) broadcast(c constant) vector {
+	v := g.new()
+	if c.size == 8 {
+		g.VBROADCASTSD(g.global(c), v)
+	} else {
+		g.VBROADCASTSS(g.global(c), v)
+	}
+	return v
+}
+
+func (g *vec) bits(bits uint32) Op { return g.constant(constant{uint64(bits), 4}) }
 
 func (g *vec) c(v float32) Op { return g.bits(math.Float32bits(v)) }
 
@@ -121,20 +152,18 @@ func (g *vec) hold(n int, body func(g *vec)) {
 		return
 	}
 	rehearsal := newVec(build.NewContext(), g.set)
-	rehearsal.wanted = map[uint32]int{}
+	rehearsal.wanted = map[constant]int{}
 	rehearsal.Function("rehearsal")
 	body(rehearsal)
-	most := slices.SortedFunc(maps.Keys(rehearsal.wanted), func(a, b uint32) int {
-		return cmp.Or(rehearsal.wanted[b]-rehearsal.wanted[a], cmp.Compare(a, b))
+	most := slices.SortedFunc(maps.Keys(rehearsal.wanted), func(a, b constant) int {
+		return cmp.Or(rehearsal.wanted[b]-rehearsal.wanted[a], cmp.Compare(a.bits, b.bits))
 	})
-	for _, bits := range most[:min(n, len(most))] {
-		r := g.new()
-		g.VBROADCASTSS(g.global(bits), r)
-		g.held[bits] = r
+	for _, c := range most[:min(n, len(most))] {
+		g.held[c] = g.broadcast(c)
 	}
 }
 
-// set is a register with a constant, or a copy of one.
+// copy is a register with a constant, or with what another has.
 func (g *vec) copy(from Op) vector {
 	v := g.new()
 	g.VMOVUPS(from, v)
@@ -175,6 +204,10 @@ func (g *vec) together(n int, chain func(i int)) {
 		chains = append(chains, slices.Clone(f.Nodes[before:]))
 		f.Nodes = f.Nodes[:before]
 	}
+	if g.tight {
+		f.Nodes = append(f.Nodes, slices.Concat(chains...)...)
+		return
+	}
 	for k := range chains[0] {
 		for _, c := range chains {
 			f.Nodes = append(f.Nodes, c[k])
@@ -196,39 +229,9 @@ const mostBits = 0x7F7FFFFF // the largest f32
 // Adding magic to a number rounds it to an integer, which the low bits then hold.
 const magic = 3 << 22
 
-const (
-	log2e   = 1.44269504088896341
-	ln2Hi   = 0.693359375 // of so few bits that its products with exponents are exact
-	ln2Lo   = -2.12194440e-4
-	ln2Rest = -1.904654290e-9 // log 2, less what it is as f32
-)
-
-// The polynomials are minimax ones in f32: relative errors below 2^-27.
-var (
-	expSeries   = []float32{0x1p-1, 0x1.555462p-3, 0x1.5552f8p-5, 0x1.125a46p-7, 0x1.6fec54p-10}
-	exp2Series  = []float32{1, 0x1.62e432p-1, 0x1.ebfbe6p-3, 0x1.c6adaap-5, 0x1.3b2178p-7, 0x1.5fc10cp-10, 0x1.4c1f26p-13}
-	log1pSeries = []float32{-0x1p-1, 0x1.55555ap-2, -0x1.00007p-2, 0x1.999752p-3, -0x1.55190cp-3, 0x1.24657cp-3,
-		-0x1.04bbaep-3, 0x1.df1da6p-4, -0x1.7490b2p-4, 0x1.334738p-5}
-)
-
-// exp is e^x for any x, nearly correctly rounded also where results are denormal:
-// x = k ln 2 + r, and e^x = 2^k (1 + r + r² Q(r)). What rounding takes from r and from
-// 1 + r is added to the rest.
-func (g *vec) exp(x vector) vector {
-	x = g.atMost(g.c(89), g.atLeast(g.c(-105), x)) // beyond, results are 0 and infinite, too
-	t := g.copy(g.c(magic))
-	g.VFMADD231PS(g.c(log2e), x, t)
-	k := g.sub(g.c(magic), t)
-	g.VFNMADD231PS(g.c(ln2Hi), k, x)
-	r := g.copy(x)
-	g.VFNMADD231PS(g.c(ln2Lo), k, r)
-	small := g.sub(r, x)
-	g.VFNMADD231PS(g.c(ln2Lo), k, small)
-	g.VFMADD231PS(g.mul(r, r), g.polynomial(r, expSeries...), small)
-	p := g.add(g.c(1), r)
-	small = g.add(small, g.sub(g.sub(g.c(1), p), r))
-	return g.scale(g.add(small, p), k, t)
-}
+// exp2Series is of 2^r for r between -1/2 and 1/2, a minimax one in f32, with a relative
+// error of 2^-27.
+var exp2Series = []float32{1, 0x1.62e432p-1, 0x1.ebfbe6p-3, 0x1.c6adaap-5, 0x1.3b2178p-7, 0x1.5fc10cp-10, 0x1.4c1f26p-13}
 
 // scale is p·2^k, rounded once; t is k + magic.
 func (g *vec) scale(p, k, t vector) vector {
@@ -246,81 +249,6 @@ func (g *vec) scale(p, k, t vector) vector {
 	g.VMULPS(half, p, p)
 	g.VMULPS(rest, p, p)
 	return p
-}
-
-// minusAbs is -|x|.
-func (g *vec) minusAbs(x vector) vector {
-	v := g.new()
-	g.VORPS(g.bits(1<<31), x, v)
-	return v
-}
-
-// silu is x / (1 + exp(-x)) = x n / (1 + w), w being exp(-|x|), and n that where x is
-// below 0, else 1. The quotient q has a second part: what rounding took from it and from
-// 1 + w.
-func (g *vec) silu(x vector) vector {
-	w := g.exp(g.minusAbs(x))
-	n := g.belowZero(x, w, g.copy(g.c(1)))
-	d := g.add(g.c(1), w)
-	lost := g.sub(g.sub(g.c(1), d), w)
-	inverse, q := g.new(), g.new()
-	if g.wide() { // one step of Newton's method is faster than a division
-		e := g.copy(g.c(1))
-		g.VRCP14PS(d, inverse)
-		g.VFNMADD231PS(inverse, d, e)
-		g.VFMADD231PS(e, inverse, inverse)
-		g.VMULPS(inverse, n, q)
-	} else {
-		g.VRCPPS(d, inverse)
-		g.VDIVPS(d, n, q)
-	}
-	g.VFNMADD231PS(q, d, n)
-	g.VFNMADD231PS(q, lost, n)
-	finite := g.new()
-	g.VMINPS(g.bits(mostBits), x, finite) // times a second part of 0
-	y := g.mul(finite, g.mul(inverse, n))
-	g.VFMADD231PS(q, x, y)
-	return y
-}
-
-// belowZero is a where x has a sign, else b.
-func (g *vec) belowZero(x, a, b vector) vector {
-	v := g.new()
-	if g.wide() {
-		negative := g.K()
-		g.VPMOVD2M(x, negative)
-		g.VBLENDMPS(a, b, negative, v)
-	} else {
-		g.VBLENDVPS(x, a, b, v)
-	}
-	return v
-}
-
-// softplus is max(x, 0) + log(1 + w), w being exp(-|x|). A w above a half is 1 + 2f, so
-// that log(1 + w) = log 2 + log(1 + f); x and log 2 are added without a loss.
-func (g *vec) softplus(x vector) vector {
-	const greater = 30
-	w, base := g.exp(g.minusAbs(x)), g.atLeast(g.c(0), x)
-	f, lower := g.copy(g.c(-0.5)), g.new()
-	g.VFMADD231PS(g.c(0.5), w, f)
-	sum := g.add(g.c(math.Ln2), base)
-	lost := g.add(g.c(ln2Rest), g.sub(g.sub(g.c(math.Ln2), sum), base))
-	if g.wide() {
-		upper := g.K()
-		g.VCMPPS(U8(greater), g.c(0.5), w, upper)
-		g.VBLENDMPS(f, w, upper, f)
-		g.VBLENDMPS(sum, base, upper, base)
-		g.VMOVAPS_Z(lost, upper, lower)
-	} else {
-		upper := g.new()
-		g.VCMPPS(U8(greater), g.c(0.5), w, upper)
-		g.VBLENDVPS(upper, f, w, f)
-		g.VBLENDVPS(upper, sum, base, base)
-		g.VANDPS(lost, upper, lower)
-	}
-	y := g.mul(f, f)
-	g.VFMADD213PS(f, g.polynomial(f, log1pSeries...), y)
-	return g.add(base, g.add(lower, y))
 }
 
 // tail is a mask of lanes below n, which is between 0 and the number of lanes.
@@ -349,30 +277,16 @@ func (g *vec) tail(n reg.Register) tail {
 
 // tails is 8 lanes of ones, and 8 of zeros.
 func (g *vec) tails() Mem {
-	const key = 0xFFFF0000 // of no constant
-	all := globals[g.Context]
-	if all == nil {
-		all = map[uint32]Mem{}
-		globals[g.Context] = all
-	}
-	if _, ok := all[key]; !ok {
-		all[key] = g.StaticGlobal("tails")
-		g.DataAttributes(attr.RODATA | attr.NOPTR)
-		for i := range 16 {
-			g.AppendDatum(U32([]uint32{0xFFFFFFFF, 0}[i/8]))
-		}
-	}
-	return all[key]
+	return g.data(constant{}, "tails", func(i int) (Constant, bool) {
+		return U32([]uint32{math.MaxUint32, 0}[i/8%2]), i < 16
+	})
 }
 
 // load loads the lanes of the mask; the others are 0, and no memory of theirs is read.
 func (t *tail) load(from Mem, to vector) {
-	switch {
-	case t == nil:
-		t.g.VMOVUPS(from, to)
-	case t.k != nil:
+	if t.k != nil {
 		t.g.VMOVUPS_Z(from, t.k, to)
-	default:
+	} else {
 		t.g.VMASKMOVPS(from, t.mask, to)
 	}
 }
