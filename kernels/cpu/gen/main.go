@@ -30,6 +30,7 @@ var generators = map[string]func(*build.Context){
 	"elementwise": elementwise,
 	"scan":        scan,
 	"norm":        norm,
+	"convert":     convert,
 	"conv":        conv,
 }
 

@@ -1,0 +1,92 @@
+package cpu
+
+import (
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+var (
+	_ = kernels.Register(avx2, convertAVX2.kernels())
+	_ = kernels.Register(avx512, convertAVX512.kernels())
+)
+
+// converter widens and rounds elements that fill vectors of an instruction set.
+type converter struct {
+	lanes             int
+	fromBF16, fromF16 func(y *float32, x *uint16, n int)
+	toBF16, toF16     func(y *uint16, x *float32, n int)
+}
+
+var (
+	convertAVX2   = converter{8, widenBF16AVX2, widenF16AVX2, roundBF16AVX2, roundF16AVX2}
+	convertAVX512 = converter{16, widenBF16AVX512, widenF16AVX512, roundBF16AVX512, roundF16AVX512}
+)
+
+func (v *converter) kernels() kernels.Set {
+	return kernels.Set{
+		"embedding":  {Units: kernels.RowUnits, Run: v.embedding},
+		"quantize":   {Units: kernels.RowUnits, Run: v.convert},
+		"dequantize": {Units: kernels.RowUnits, Run: v.convert},
+	}
+}
+
+// read is t.Read: what fills vectors, and then the rest.
+func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
+	widen := v.fromBF16
+	switch t.DType {
+	case graph.F16:
+		widen = v.fromF16
+	case graph.F32:
+		t.Read(dst, at)
+		return
+	}
+	n := len(dst) / v.lanes * v.lanes
+	if n > 0 {
+		widen(&dst[0], &t.U16[at : at+n][0], n)
+	}
+	t.Read(dst[n:], at+n)
+}
+
+// write is t.Write.
+func (v *converter) write(t *kernels.Tensor, at int, src []float32) {
+	round := v.toBF16
+	switch t.DType {
+	case graph.F16:
+		round = v.toF16
+	case graph.F32:
+		t.Write(at, src)
+		return
+	}
+	n := len(src) / v.lanes * v.lanes
+	if n > 0 {
+		round(&t.U16[at : at+n][0], &src[0], n)
+	}
+	t.Write(at+n, src[n:])
+}
+
+func (v *converter) embedding(c *kernels.Call, lo, hi int) {
+	ids, table := c.Args[0].I32, &c.Args[1]
+	for i := lo; i < hi; i++ {
+		row := c.Results[0].Row(i)
+		if at, ok := table.HeldRow(int(ids[i])); ok {
+			v.read(table, row, at*table.Stride)
+		} else {
+			clear(row) // another rank has it
+		}
+	}
+}
+
+// convert rounds or widens to the format of the result.
+func (v *converter) convert(c *kernels.Call, lo, hi int) {
+	x, y := &c.Args[0], &c.Results[0]
+	for i := lo; i < hi; i++ {
+		switch graph.F32 {
+		case x.DType:
+			v.write(y, i*y.Stride, x.Row(i))
+		case y.DType:
+			v.read(x, y.Row(i), i*x.Stride)
+		default:
+			convert(c, i, i+1)
+		}
+	}
+}
