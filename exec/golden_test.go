@@ -85,7 +85,7 @@ func TestGoldenOps(t *testing.T) {
 }
 
 // everySet is the kernels of each instruction set of this machine, and the reference.
-func everySet(t *testing.T) map[string]kernels.Set {
+func everySet(t testing.TB) map[string]kernels.Set {
 	sets := map[string]kernels.Set{"reference": reference.Kernels}
 	for _, isa := range kernelscpu.ISAs() {
 		set, err := kernelscpu.ForISA(isa)

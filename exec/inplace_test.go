@@ -8,8 +8,6 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/cpu"
-	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"pgregory.net/rapid"
 )
@@ -20,13 +18,14 @@ func TestInPlace(t *testing.T) {
 	for _, op := range graph.Ops() {
 		if op.InPlace != nil {
 			t.Run(op.Name, func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) { checkInPlace(t, op) })
+				sets := everySet(t)
+				rapid.Check(t, func(t *rapid.T) { checkInPlace(t, op, sets) })
 			})
 		}
 	}
 }
 
-func checkInPlace(t *rapid.T, op *graph.Op) {
+func checkInPlace(t *rapid.T, op *graph.Op, sets map[string]kernels.Set) {
 	c := drawOp(t, op, nil)
 	over := rapid.Permutation(op.InPlace).Draw(t, "operands")
 	over = over[:rapid.IntRange(1, len(over)).Draw(t, "dying")]
@@ -36,7 +35,7 @@ func checkInPlace(t *rapid.T, op *graph.Op) {
 	}
 	b := exec.Batch{Sequences: []exec.Sequence{{Len: rapid.SampledFrom([]int{1, 2, 5, 9}).Draw(t, "tokens"), Rows: []int{}}}}
 	c.fill(&b)
-	for _, set := range []kernels.Set{cpu.Kernels, reference.Kernels} {
+	for _, set := range sets {
 		var out [2][]float32
 		for i, g := range []*graph.Graph{dies, stays} {
 			e := c.engineOf(t, g, set, 1)
