@@ -23,10 +23,9 @@ import (
 
 // generators by the name of what they write.
 var generators = map[string]func(*build.Context){
-	"gemv":  gemv,
-	"peak":  peak,
-	"short": short,
 	"gemv":        gemv,
+	"peak":        peak,
+	"short":       short,
 	"elementwise": elementwise,
 	"scan":        scan,
 	"norm":        norm,
