@@ -32,6 +32,9 @@ func TestMatmulStays(t *testing.T) {
 		for _, d := range weightTypes {
 			for k := 1; k <= 35; k++ {
 				tokens, n := 1+k%7, 4+k%4
+				if k%8 == 0 {
+					tokens = 25 + k%3 // 16-bit weights are widened into a buffer
+				}
 				x, w, y := table(graph.F32, tokens, k, k, 0), table(d, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
 				x.F32, y.F32 = guarded[float32](t, tokens*k), guarded[float32](t, tokens*n)
 				if d == graph.F32 {
@@ -40,7 +43,7 @@ func TestMatmulStays(t *testing.T) {
 					w.U16 = guarded[uint16](t, n*k)
 				}
 				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-				kernel.Run(call, 0, kernel.Units(call))
+				runAll(kernel, call)
 			}
 		}
 	})

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -41,6 +42,8 @@ func part(x kernels.Tensor, from, to int) kernels.Tensor {
 	return x
 }
 
+func runAll(k kernels.Kernel, c *kernels.Call) { k.Run(c, 0, k.Units(c)) }
+
 var weightTypes = []graph.DType{graph.F32, graph.BF16, graph.F16}
 
 // TestMatmul compares with sums in float64, within the error that sums in this order
@@ -50,15 +53,17 @@ func TestMatmul(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
 		const seed = 13
 		rng := rand.New(rand.NewPCG(seed, 0))
-		for i := range 600 {
+		for i := range 620 {
 			d, k := weightTypes[i%3], i/3%66
+			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
 			switch {
+			case i >= 600: // of several panels, blocks and parts
+				tokens, n, k = 16+rng.IntN(100), 14+rng.IntN(50), shortDepth+16*rng.IntN(108)+rng.IntN(2)
 			case i >= 500:
 				k = 66 + rng.IntN(1100)
 			case i >= 200: // not in float64
 				k += shortDepth - 1
 			}
-			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
 			x := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8))
 			w := table(d, n, k, k+rng.IntN(3), rng.IntN(16))
 			y := table(graph.F32, tokens, n, n+rng.IntN(6), rng.IntN(8))
@@ -75,7 +80,8 @@ func TestMatmul(t *testing.T) {
 			checkMatmul(t, what, &x, &w, &y, lanes[isa])
 			for token := range tokens {
 				one := table(graph.F32, 1, n, n, 0)
-				kernel.Run(&kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}, 0, units)
+				alone := &kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}
+				runAll(kernel, alone)
 				for j, v := range one.Row(0) {
 					if math.Float32bits(v) != math.Float32bits(y.Row(token)[j]) {
 						t.Fatalf("%s: y[%d][%d] is %g, and %g alone", what, token, j, y.Row(token)[j], v)
@@ -90,7 +96,10 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 	t.Helper()
 	k := x.Cols
 	row := make([]float32, k)
-	roundings := float64(k/lanes + k%lanes + 6)
+	roundings := float64(k + 2)
+	if lanes > 1 { // in a lane, of the lanes, and of the blocks
+		roundings = float64(min(k, 1024)/lanes + 1 + bits.Len(uint(lanes)) + k/512)
+	}
 	for j := range w.Rows() {
 		w.Read(row, j*w.Stride)
 		for i := range x.Rows() {
@@ -114,6 +123,39 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 			t.Fatalf("%s: wrote to element %d between the rows", what, i)
 		}
 	}
+}
+
+// TestMatmulAccuracy: sums are at least as near to those in float64 as the plain ones.
+func TestMatmulAccuracy(t *testing.T) {
+	const seed, tokens, n = 17, 3, 64
+	off := map[string]float64{}
+	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		for _, k := range []int{768, 2560} {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.F32, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
+			fill(&x, func() float32 { return float32(rng.NormFloat64()) })
+			fill(&w, func() float32 { return float32(rng.NormFloat64()) })
+			runAll(kernel, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+			var squares float64
+			for i := range tokens {
+				for j := range n {
+					var want float64
+					for e, v := range x.Row(i) {
+						want += float64(v) * float64(w.Row(j)[e])
+					}
+					squares += (float64(y.Row(i)[j]) - want) * (float64(y.Row(i)[j]) - want)
+				}
+			}
+			ulps := math.Sqrt(squares/(tokens*n)) / (0x1p-24 * math.Sqrt(float64(k)))
+			t.Logf("sums of %d: %.2f half ulps of their size", k, ulps)
+			what := fmt.Sprint(k)
+			if isa == plain {
+				off[what] = ulps
+			} else if ulps > off[what] {
+				t.Errorf("sums of %d are off by %.2f half ulps, and the plain ones by %.2f (seed %d)", k, ulps, off[what], seed)
+			}
+		}
+	})
 }
 
 // TestMatmulSpecial puts one number that is special at each of the last places of sums
@@ -147,7 +189,7 @@ func TestMatmulSpecial(t *testing.T) {
 						for j := range 5 {
 							w.Write(j*k+at, []float32{float32(v)})
 						}
-						kernel.Run(call, 0, 2)
+						runAll(kernel, call)
 						for i := range y.F32 {
 							if !same(y.F32[i], v) {
 								t.Fatalf("%s: %g at %d of %d gives %g", d, v, at, k, y.F32[i])
@@ -157,7 +199,7 @@ func TestMatmulSpecial(t *testing.T) {
 							x.Row(i)[at] = float32(v)
 						}
 						fill(&w, func() float32 { return 1 })
-						kernel.Run(call, 0, 2)
+						runAll(kernel, call)
 						for i := range y.F32 {
 							if !same(y.F32[i], float64(float32(v))) {
 								t.Fatalf("%s: x of %g at %d of %d gives %g", d, v, at, k, y.F32[i])
@@ -182,7 +224,7 @@ func TestMatmulWidens(t *testing.T) {
 				for i := range numbers {
 					w.U16[i*k+at] = uint16(i)
 				}
-				kernel.Run(&kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}, 0, numbers/matmulCols)
+				runAll(kernel, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
 				var want [1]float32
 				for i, got := range y.F32 {
 					if w.Read(want[:], i*k+at); got != want[0] && (got == got || want[0] == want[0]) {

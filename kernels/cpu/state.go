@@ -47,4 +47,16 @@ func (w *widened) put() {
 	}
 }
 
-func (w *widened) giveBack() { copies.Put(w.copy) }
+func (w *widened) giveBack() {
+	if w.copy != nil {
+		copies.Put(w.copy)
+	}
+}
+
+// atLeast makes room for n numbers; what was there may be lost.
+func (w *widened) atLeast(n int) {
+	if len(w.h) < n {
+		w.giveBack()
+		*w = borrow(n)
+	}
+}

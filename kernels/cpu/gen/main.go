@@ -23,14 +23,14 @@ import (
 
 // generators by the name of what they write.
 var generators = map[string]func(*build.Context){
-	"gemv":        gemv,
-	"peak":        peak,
-	"short":       short,
-	"elementwise": elementwise,
-	"scan":        scan,
-	"norm":        norm,
-	"convert":     convert,
 	"conv":        conv,
+	"convert":     convert,
+	"elementwise": elementwise,
+	"gemm":        gemm,
+	"norm":        norm,
+	"peak":        peak,
+	"scan":        scan,
+	"short":       short,
 }
 
 func main() {
