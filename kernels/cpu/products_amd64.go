@@ -43,7 +43,7 @@ const (
 	blockDepth = 1024     // of k, at most, that is summed at a time: with 6 tokens it fits a core's first cache
 	firstPanel = 16 << 10 // weights: of the panel that nothing fetches ahead
 	smallPanel = 32 << 10 // for few passes, of what comes from memory meanwhile
-	largePanel = 1 << 17  // for many passes, of what stays in the second cache
+	largePanel = 1 << 18  // for many passes, of what stays in the second cache
 	fewPasses  = 4        // of 16-bit weights, for which widening them each time costs less than a buffer
 	manyPasses = 8
 )
