@@ -98,16 +98,6 @@ func gemmF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, 
 //go:noescape
 func gemmF32x1x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// widenBF16AVX2 widens n weights, 8 at a time.
-//
-//go:noescape
-func widenBF16AVX2(to *float32, from *uint16, n int)
-
-// widenF16AVX2 widens n weights, 8 at a time.
-//
-//go:noescape
-func widenF16AVX2(to *float32, from *uint16, n int)
-
 // gemmF32x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
 // Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
 // bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
@@ -299,13 +289,3 @@ func gemmF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int
 //
 //go:noescape
 func gemmF32x1x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
-
-// widenBF16AVX512 widens n weights, 16 at a time.
-//
-//go:noescape
-func widenBF16AVX512(to *float32, from *uint16, n int)
-
-// widenF16AVX512 widens n weights, 16 at a time.
-//
-//go:noescape
-func widenF16AVX512(to *float32, from *uint16, n int)

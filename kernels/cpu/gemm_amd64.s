@@ -1472,41 +1472,6 @@ summed:
 	VZEROUPPER
 	RET
 
-// func widenBF16AVX2(to *float32, from *uint16, n int)
-// Requires: AVX, AVX2
-TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-24
-	MOVQ to+0(FP), AX
-	MOVQ from+8(FP), CX
-	MOVQ n+16(FP), DX
-
-vectors:
-	VPMOVZXWD (CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
-	SUBQ      $0x08, DX
-	JGT       vectors
-	VZEROUPPER
-	RET
-
-// func widenF16AVX2(to *float32, from *uint16, n int)
-// Requires: AVX, F16C
-TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
-	MOVQ to+0(FP), AX
-	MOVQ from+8(FP), CX
-	MOVQ n+16(FP), DX
-
-vectors:
-	VCVTPH2PS (CX), Y0
-	VMOVUPS   Y0, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
-	SUBQ      $0x08, DX
-	JGT       vectors
-	VZEROUPPER
-	RET
-
 // func gemmF32x4x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·gemmF32x4x1AVX512(SB), NOSPLIT, $0-104
@@ -5397,43 +5362,5 @@ summed:
 	ADDQ          $0x04, BX
 	DECQ          groups+56(FP)
 	JNZ           group
-	VZEROUPPER
-	RET
-
-// func widenBF16AVX512(to *float32, from *uint16, n int)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
-	MOVQ    to+0(FP), AX
-	MOVQ    from+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS gemmWords<>+0(SB), Z0
-	MOVL    $0xaaaaaaaa, BX
-	KMOVD   BX, K1
-
-vectors:
-	VBROADCASTI64X4 (CX), Z1
-	VPERMW.Z        Z1, Z0, K1, Z1
-	VMOVUPS         Z1, (AX)
-	ADDQ            $0x20, CX
-	ADDQ            $0x40, AX
-	SUBQ            $0x10, DX
-	JGT             vectors
-	VZEROUPPER
-	RET
-
-// func widenF16AVX512(to *float32, from *uint16, n int)
-// Requires: AVX, AVX512F
-TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
-	MOVQ to+0(FP), AX
-	MOVQ from+8(FP), CX
-	MOVQ n+16(FP), DX
-
-vectors:
-	VCVTPH2PS (CX), Z0
-	VMOVUPS   Z0, (AX)
-	ADDQ      $0x20, CX
-	ADDQ      $0x40, AX
-	SUBQ      $0x10, DX
-	JGT       vectors
 	VZEROUPPER
 	RET

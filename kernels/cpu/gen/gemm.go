@@ -38,7 +38,7 @@ var (
 // The order of a sum does not depend on the tile: lane i of a vector sums the elements
 // i, i + lanes, … with fused multiplications, and halves are added until one is left.
 // What does not fill a vector is one with zeros in it; tiles of 16-bit weights take whole
-// vectors only. Of these there are functions that widen them, too.
+// vectors only.
 func gemm(c *build.Context) {
 	mask := c.StaticGlobal("gemmMask") // from 4n bytes before its middle on, n lanes of ones
 	c.DataAttributes(attr.RODATA | attr.NOPTR)
@@ -56,9 +56,6 @@ func gemm(c *build.Context) {
 				(&generator{Context: c, mask: mask, words: words, set: set, format: f, rows: 4, tokens: tokens}).function()
 			}
 			(&generator{Context: c, mask: mask, words: words, set: set, format: f32, rows: 1, tokens: tokens}).function()
-		}
-		for _, f := range []format{bf16, f16} {
-			(&generator{Context: c, words: words, set: set, format: f}).widening()
 		}
 	}
 }
@@ -421,26 +418,4 @@ func (g *generator) next() {
 	g.ADDQ(U8(4*g.rows), g.y)
 	g.DECQ(g.param("groups"))
 	g.JNZ(LabelRef("group"))
-}
-
-// widening generates what widens weights by whole vectors.
-func (g *generator) widening() {
-	name := fmt.Sprintf("widen%s%s", g.format.name, g.set.name)
-	g.Function(name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc(fmt.Sprintf("%s widens n weights, %d at a time.", name, g.set.lanes))
-	g.SignatureExpr(fmt.Sprintf("func(to *float32, from *%s, n int)", g.format.element))
-	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
-	g.halves()
-	g.Label("vectors")
-	v := g.vector()
-	g.widen(Mem{Base: from}, v)
-	g.VMOVUPS(v, Mem{Base: to})
-	g.ADDQ(U8(2*g.set.lanes), from)
-	g.ADDQ(U8(4*g.set.lanes), to)
-	g.SUBQ(U8(g.set.lanes), n)
-	g.JGT(LabelRef("vectors"))
-	g.VZEROUPPER()
-	g.RET()
 }
