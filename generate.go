@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/sampling"
+	"github.com/krait-ml/krait/serving/schedule"
 )
 
 // Generate says how to continue a prompt. The zero value is greedy, for 200
@@ -63,6 +64,9 @@ func (g *Generation) TokensPerSecond() float64 {
 
 // Generate continues a text. An error of a step, and a context that is done, comes with
 // what was generated before.
+//
+// Generations from several goroutines share steps, as many as there are slots; others
+// wait for theirs, first come, first served. What each gives is what it would give alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	t, err := m.Tokenizer()
 	if err != nil {
@@ -93,15 +97,8 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.NewSequence()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	s.fed = o.OnPrompt
-
 	out := &Generation{PromptTokens: len(prompt)}
-	g := generator{&o, s, sampler, w, out, start}
+	g := generator{&o, m, sampler, w, out, start, m.EOS()}
 	out.Reason, err = g.run(ctx, prompt)
 	out.Text = w.flush()
 	out.Total = time.Since(start)
@@ -111,52 +108,70 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 // generator is a generation under way.
 type generator struct {
 	o       *Generate
-	s       *Sequence
+	m       *Model
 	sampler *sampling.Sampler
 	w       *writer
 	out     *Generation
 	start   time.Time
+	eos     []int
 }
 
 // run adds ids to the generation until there is a reason to end.
 func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
-	o, out := g.o, g.out
-	if err := g.s.check(prompt); err != nil {
+	if err := g.m.check(prompt); err != nil {
 		return "", err
-	}
-	if o.OnPrompt != nil && len(prompt) > prefillChunk {
-		o.OnPrompt(0, len(prompt))
 	}
 	for _, id := range prompt {
 		g.sampler.Accept(id)
 	}
-	next := prompt
-	for len(out.IDs) < o.MaxTokens {
-		id, err := g.next(ctx, next)
+	for token, err := range g.m.requests.Stream(ctx, g.request(prompt)) {
 		if err != nil {
 			return "", err
 		}
-		if out.TTFT == 0 {
-			out.TTFT = time.Since(g.start)
+		if reason := g.take(token); reason != "" {
+			return reason, nil
 		}
-		if !o.IgnoreEOS && slices.Contains(g.s.m.EOS(), id) {
-			return ReachedEOS, nil
-		}
-		g.sampler.Accept(id)
-		out.IDs = append(out.IDs, id)
-		if o.OnToken != nil {
-			o.OnToken(id)
-		}
-		if g.w.push(id) {
-			return ReachedStop, nil
-		}
-		next = out.IDs[len(out.IDs)-1:]
 	}
 	return ReachedMax, nil
 }
 
-// next feeds tokens and lets the device choose the one after them: logits need not
-// travel.
-func (g *generator) next(ctx context.Context, tokens []int) (int, error) {
-	return g.s.choose(ctx, exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}, tokens)
+// request is what the scheduler is asked for. Tokens are chosen where the logits are,
+// which need not travel then.
+func (g *generator) request(prompt []int) schedule.Request {
+	r := schedule.Request{
+		Prompt:    prompt,
+		MaxTokens: g.o.MaxTokens,
+		Choose:    func() exec.Choice { return exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()} },
+		Accept: func(id int) (last bool) {
+			g.sampler.Accept(id)
+			return g.ends(id)
+		},
+	}
+	if all := len(prompt); g.o.OnPrompt != nil && all > prefillChunk {
+		g.o.OnPrompt(0, all)
+		r.OnPrompt = func(read int) { g.o.OnPrompt(read, all) }
+	}
+	return r
+}
+
+// ends reports whether a token ends the text.
+func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
+
+// take adds a token, and says whether it is the last, and why.
+func (g *generator) take(token schedule.Token) Reason {
+	out := g.out
+	if out.TTFT == 0 {
+		out.TTFT = token.At.Sub(g.start)
+	}
+	if g.ends(token.ID) {
+		return ReachedEOS
+	}
+	out.IDs = append(out.IDs, token.ID)
+	if g.o.OnToken != nil {
+		g.o.OnToken(token.ID)
+	}
+	if g.w.push(token.ID) {
+		return ReachedStop
+	}
+	return ""
 }

@@ -31,12 +31,17 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/serving/schedule"
 )
 
 // Options say how a model is opened. The zero value is a good start.
 type Options struct {
 	// Slots is how many sequences can be under way at the same time; 0 is 8.
 	Slots int
+	// MaxTokensPerStep bounds how long generations that share steps wait for each
+	// other's prompts: a step has a token of each that goes on, and as much of the
+	// prompts as there is left. 0 is 512 and one for each slot.
+	MaxTokensPerStep int
 	// Context is how many tokens of a sequence attention can look back on: the
 	// room of its caches. 0 lets them grow as sequences do.
 	Context int
@@ -60,8 +65,8 @@ type Options struct {
 	Sharding Sharding
 }
 
-// Model is an opened model. It may be used from several goroutines, whose steps
-// wait for each other.
+// Model is an opened model. It may be used from several goroutines: generations share
+// steps, and steps of others wait for each other.
 type Model struct {
 	// Name is the folder's name, or the embedded model's.
 	Name string
@@ -75,6 +80,7 @@ type Model struct {
 	mu         sync.Mutex   // of a step and its results
 	results    exec.Results // kept here so that a step allocates nothing
 	engine     *exec.Engine
+	requests   *schedule.Scheduler
 	generation models.Generation
 	tokens     Tokenizer
 	noTokens   error // why tokens is nil
@@ -141,7 +147,10 @@ func (m *Model) load(o Options) (err error) {
 	if m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, m.checkpoint.Intact, o); err != nil {
 		return err
 	}
-	if err = m.checkpoint.Intact(); err != nil {
+	if err = m.checkpoint.Intact(); err == nil {
+		err = m.schedule(o)
+	}
+	if err != nil {
 		m.engine.Close()
 	}
 	return err
@@ -217,12 +226,13 @@ func (m *Model) warn(strict bool) error {
 // ErrClosed is the error of what is asked of a model after Close.
 var ErrClosed = exec.ErrClosed
 
-// Close waits for the step under way, ends the model and unmaps its weights. Those
-// who wait for a step get [ErrClosed], and so does who asks for one afterwards; a
-// second Close does nothing.
+// Close waits for the step under way, ends the model and unmaps its weights. Generations
+// under way and those who wait for a step get [ErrClosed], and so does who asks for one
+// afterwards; a second Close does nothing.
 func (m *Model) Close() (err error) {
 	m.closing.Do(func() {
 		m.closed.Store(true)
+		m.requests.Close()
 		m.mu.Lock() // somebody may be reading logits
 		defer m.mu.Unlock()
 		m.engine.Close()

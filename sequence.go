@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -17,11 +18,8 @@ type Sequence struct {
 	m      *Model
 	slot   int
 	batch  exec.Batch
-	fed    func(done, all int) // told after each chunk of a long prompt; may be nil
-	logits []float32           // after the last token
-	choice [1]exec.Choice
-	chosen int
-	keep   func(*exec.Results) error // copies logits, or the token that was chosen
+	logits []float32                 // after the last token
+	keep   func(*exec.Results) error // copies them
 }
 
 // NewSequence begins a sequence with an empty state. It fails when all slots
@@ -33,10 +31,6 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	}
 	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}}
 	s.keep = func(r *exec.Results) error {
-		if len(r.Tokens) > 0 {
-			s.chosen = int(r.Tokens[0])
-			return nil
-		}
 		logits, err := r.Output("logits")
 		if err == nil {
 			s.logits = append(s.logits[:0], logits.Row(0)...)
@@ -47,70 +41,60 @@ func (m *Model) NewSequence() (*Sequence, error) {
 }
 
 // step runs a batch and lets read see its results before another goroutine's
-// batch can replace them.
+// batch can replace them, also where some tokens could not be chosen.
 func (m *Model) step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	if err := m.lock(); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
 	var err error
-	if m.results, err = m.engine.Step(ctx, b); err != nil {
+	if m.results, err = m.engine.Step(ctx, b); err != nil && exec.AsUnchosen(err) == nil {
 		return err
 	}
-	return read(&m.results)
+	return cmp.Or(err, read(&m.results))
 }
 
 // Step feeds tokens and returns the logits after the last one, a number per
 // token id. They are valid until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
-	if err := s.feed(ctx, tokens, nil); err != nil {
+	if err := s.feed(ctx, tokens); err != nil {
 		return nil, err
 	}
 	return s.logits, nil
 }
 
-// choose feeds tokens and lets the device choose the next one.
-func (s *Sequence) choose(ctx context.Context, c exec.Choice, tokens []int) (int, error) {
-	s.choice[0] = c
-	err := s.feed(ctx, tokens, s.choice[:])
-	return s.chosen, err
-}
-
 // check looks at tokens before they are fed: a bad one must not leave half a prompt
 // behind.
-func (s *Sequence) check(tokens []int) error {
+func (m *Model) check(tokens []int) error {
 	if len(tokens) == 0 {
 		return fmt.Errorf("no tokens: an empty prompt has no next token")
 	}
 	for i, id := range tokens {
-		if id < 0 || id >= s.m.Vocab() {
-			return fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, s.m.Name, s.m.Vocab()-1)
+		if id < 0 || id >= m.Vocab() {
+			return fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, m.Name, m.Vocab()-1)
 		}
 	}
 	return nil
 }
 
-// feed feeds tokens, some at a time, and keeps what comes after the last: a token, where
-// there is a choice, or logits.
-func (s *Sequence) feed(ctx context.Context, tokens []int, choice []exec.Choice) error {
-	if err := s.check(tokens); err != nil {
+// feed feeds tokens, some at a time, and keeps the logits after the last.
+func (s *Sequence) feed(ctx context.Context, tokens []int) error {
+	if err := s.m.check(tokens); err != nil {
 		return err
 	}
 	b := &s.batch
-	for all := len(tokens); len(tokens) > 0; {
+	for len(tokens) > 0 {
 		n := min(len(tokens), prefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Choose, b.Want = choice, nil
+		b.Want = nil
 		read := s.keep
 		if n < len(tokens) {
-			b.Sequences[0].Rows, b.Choose, b.Want, read = noRows, nil, nothing, ignore
+			b.Sequences[0].Rows, b.Want, read = noRows, nothing, ignore
 		}
 		if err := s.m.step(ctx, b, read); err != nil {
 			return err
 		}
-		if tokens = tokens[n:]; s.fed != nil && all > prefillChunk {
-			s.fed(all-len(tokens), all)
-		}
+		tokens = tokens[n:]
 	}
 	return nil
 }

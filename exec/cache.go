@@ -42,3 +42,11 @@ const firstRoom = 64
 func (e *Engine) cached() bool {
 	return slices.ContainsFunc(e.schedules, func(s *lowering.Schedule) bool { return s.Bytes[lowering.Cache] > 0 })
 }
+
+// Context is how many tokens a sequence may have; 0: any number.
+func (e *Engine) Context() int {
+	if !e.cached() {
+		return 0
+	}
+	return e.limit
+}

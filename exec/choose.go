@@ -3,6 +3,7 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
@@ -67,6 +68,32 @@ func fillSeen(b *Batch, in *Input, _ int) error {
 	return nil
 }
 
+// Unchosen is the error of a step in which no token could be chosen from some rows, and
+// all else is well: there are results, and only sequences that such rows are of must be
+// freed or reset.
+type Unchosen struct {
+	Rows []int // of [Results].Tokens, which has a negative number there
+	Err  error
+}
+
+// AsUnchosen finds one in an error; nil: it is another, or none.
+func AsUnchosen(err error) *Unchosen {
+	if err == nil {
+		return nil
+	}
+	var u *Unchosen
+	errors.As(err, &u)
+	return u
+}
+
+func (u *Unchosen) Error() string { return u.Err.Error() }
+func (u *Unchosen) Unwrap() error { return u.Err }
+
+// any reports whether one of the rows from first on is among them; of no error, none is.
+func (u *Unchosen) any(first, n int) bool {
+	return u != nil && slices.ContainsFunc(u.Rows, func(row int) bool { return first <= row && row < first+n })
+}
+
 // chosen checks the tokens that a step chose.
 func (r *Results) chosen() error {
 	t, err := r.Output(graph.ChosenOutput)
@@ -74,11 +101,15 @@ func (r *Results) chosen() error {
 		return err
 	}
 	r.Tokens = t.I32[:t.Rows()]
+	var rows []int
 	var errs []error
 	for i, id := range r.Tokens {
 		if _, err := kernels.Token(id); err != nil {
-			errs = append(errs, fmt.Errorf("row %d: %w", i, err))
+			rows, errs = append(rows, i), append(errs, fmt.Errorf("row %d: %w", i, err))
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) == 0 {
+		return nil
+	}
+	return &Unchosen{rows, errors.Join(errs...)}
 }

@@ -2,6 +2,7 @@ package exec_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -130,6 +131,38 @@ func TestChooseRefuses(t *testing.T) {
 	b.Choose = []exec.Choice{{}}
 	_, err = chooser(t, false).Step(context.Background(), b)
 	wantError(t, err, "the graph has no output tokens; where it is built, b.Output(\"tokens\", b.Choose(…)) makes one of its logits")
+}
+
+// TestUnchosen: of two sequences the one whose logits are broken ends, and the other has
+// its token and goes on.
+func TestUnchosen(t *testing.T) {
+	e := chooser(t, true)
+	slots := []int{0, alloc(t, &stepper{Engine: e})}
+	for bad := range 2 {
+		x := make([]float32, 80)
+		x[40*bad] = float32(math.Inf(1))
+		x[40*(1-bad)+7] = 1
+		b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slots[0], Len: 1}, {Slot: slots[1], Len: 1}},
+			Inputs: map[string]graph.Array{"x": graph.ArrayOf(x, 2, 40)}, Choose: make([]exec.Choice, 2)}
+		r, err := e.Step(context.Background(), b)
+		if u := exec.AsUnchosen(fmt.Errorf("with more to say: %w", err)); u == nil || !slices.Equal(u.Rows, []int{bad}) {
+			t.Fatalf("row %d: %v", bad, err)
+		}
+		if r.Tokens[1-bad] != 7 || r.Tokens[bad] >= 0 {
+			t.Errorf("row %d: tokens %v", bad, r.Tokens)
+		}
+		if n, err := e.Len(slots[1-bad]); n != 1 || err != nil {
+			t.Errorf("row %d: the other sequence has %d tokens, %v", bad, n, err)
+		}
+		_, err = e.Len(slots[bad])
+		wantError(t, err, "left in the middle of a step")
+		if err := e.Reset(slots[bad]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := exec.AsUnchosen(context.Canceled); u != nil {
+		t.Error(u)
+	}
 }
 
 // TestChooseAllocatesNothing: in a steady state a step that chooses does not.

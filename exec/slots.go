@@ -52,6 +52,9 @@ func (s *slots) whole(handle int) (int, error) {
 	return i, err
 }
 
+// Slots is how many sequences can have state at the same time.
+func (e *Engine) Slots() int { return len(e.slots.state) }
+
 // Alloc takes a free slot for a new sequence, whose state is zero, and returns the
 // handle by which it is called until [Engine.Free]; then the handle is an error.
 func (e *Engine) Alloc() (int, error) {

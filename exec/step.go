@@ -52,7 +52,8 @@ type Batch struct {
 }
 
 // Step runs a batch. An error before the first launch leaves everything as it was;
-// after one in the middle, the sequences of the batch must be freed or reset.
+// after one in the middle, the sequences of the batch must be freed or reset, but for
+// an [Unchosen], which says of which.
 func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 	if err := e.lock(); err != nil {
 		return Results{}, err
@@ -65,17 +66,30 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 		return Results{}, err
 	}
 	out, err := e.run(ctx, b)
-	if err != nil {
+	some := AsUnchosen(err)
+	if err != nil && some == nil {
 		for _, q := range b.Sequences {
 			e.slots.state[q.index] = broken
 		}
 		return Results{}, err
 	}
+	e.advance(b, some)
+	return out, err
+}
+
+// advance makes sequences longer by what they had in a step, but for those whose token
+// could not be chosen.
+func (e *Engine) advance(b *Batch, without *Unchosen) {
+	row := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		e.slots.tokens[q.index] += q.len()
+		if without.any(row, q.rows()) {
+			e.slots.state[q.index] = broken
+		} else {
+			e.slots.tokens[q.index] += q.len()
+		}
+		row += q.rows()
 	}
-	return out, nil
 }
 
 // prepare checks a batch, makes room for it, and fills the inputs.

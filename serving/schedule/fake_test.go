@@ -1,0 +1,240 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+const (
+	fakeVocab = 1000
+	unlucky   = fakeVocab + 1 // a token after which none can be chosen
+)
+
+// fake is an engine whose tokens depend on all that a sequence was fed, on how its prompt
+// was cut, and on the random number of the choice; and which fails a test that does
+// with it what must not be done.
+type fake struct {
+	t     testing.TB
+	l     Limits
+	every bool // each cut shows, otherwise those that are at no multiple of the grain
+
+	mu      sync.Mutex
+	slots   []*fakeSequence // nil: free
+	steps   int
+	largest int                                       // batch, in sequences
+	before  func(ctx context.Context, step int) error // its error fails the step; may be nil
+}
+
+type fakeSequence struct {
+	fed    int
+	hash   uint64
+	broken bool
+}
+
+func newFake(t testing.TB, l Limits) *fake {
+	return &fake{t: t, l: l, slots: make([]*fakeSequence, l.Slots)}
+}
+
+func (f *fake) Alloc() (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.Index(f.slots, nil)
+	if i < 0 {
+		return 0, errors.New("all slots are taken")
+	}
+	f.slots[i] = &fakeSequence{}
+	return i, nil
+}
+
+func (f *fake) Free(slot int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slots[slot] == nil {
+		f.t.Errorf("slot %d is freed twice", slot)
+	}
+	f.slots[slot] = nil
+	return nil
+}
+
+// taken is how many slots are.
+func (f *fake) taken() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, s := range f.slots {
+		if s != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
+	f.mu.Lock()
+	before, step := f.before, f.steps
+	f.steps++
+	f.largest = max(f.largest, len(b.Sequences))
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, step); err != nil {
+			f.breakAll(b)
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.check(b); f.t.Failed() {
+		return errors.New("the batch is wrong")
+	}
+	var r exec.Results
+	var bad exec.Unchosen
+	for _, q := range b.Sequences {
+		s := f.slots[q.Slot]
+		s.feed(q.Tokens, f.l.Grain, f.every)
+		if q.Rows != nil {
+			continue
+		}
+		row := len(r.Tokens)
+		r.Tokens = append(r.Tokens, s.choose(b.Choose[row].Uniform))
+		if r.Tokens[row] < 0 {
+			s.broken, bad.Rows, bad.Err = true, append(bad.Rows, row), errors.New("some rows are bad")
+		}
+	}
+	err := read(&r)
+	if bad.Rows != nil {
+		err = &bad
+	}
+	return err
+}
+
+func (f *fake) breakAll(b *exec.Batch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range b.Sequences {
+		f.slots[q.Slot].broken = true
+	}
+}
+
+// check holds a batch against the limits.
+func (f *fake) check(b *exec.Batch) {
+	tokens, rows := 0, 0
+	for i, q := range b.Sequences {
+		tokens += len(q.Tokens)
+		if q.Rows == nil {
+			rows++
+		}
+		s := f.slots[q.Slot]
+		if s == nil || s.broken || len(q.Tokens) == 0 || len(q.Rows) > 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
+			f.t.Errorf("sequence %d: %+v with a state of %+v", i, q, s)
+		}
+		for _, other := range b.Sequences[:i] {
+			if other.Slot == q.Slot {
+				f.t.Errorf("slot %d is there twice", q.Slot)
+			}
+		}
+	}
+	if tokens > f.l.Tokens || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
+		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choose), b.Want)
+	}
+}
+
+// feed takes what a step has of a sequence.
+func (s *fakeSequence) feed(tokens []int, grain int, every bool) {
+	if s.fed > 0 && (every || s.fed%grain != 0) {
+		s.mix(uint64(fakeVocab + 7))
+	}
+	for _, id := range tokens {
+		s.mix(uint64(id))
+	}
+	if tokens[len(tokens)-1] == unlucky {
+		s.hash = unlucky
+	}
+	s.fed += len(tokens)
+}
+
+func (s *fakeSequence) mix(x uint64) {
+	s.hash = (s.hash ^ x) * 0x9e3779b97f4a7c15
+	s.hash ^= s.hash >> 29
+}
+
+func (s *fakeSequence) choose(uniform float64) int32 {
+	if s.hash == unlucky {
+		return graph.BrokenLogits
+	}
+	c := *s
+	c.mix(uint64(uniform * 1e9))
+	return int32(c.hash % fakeVocab)
+}
+
+// asked is a request, and what it is to give.
+type asked struct {
+	prompt []int
+	most   int
+	last   int // a token that is the last; -1: none
+	seed   uint64
+}
+
+// request is asked with a generator of its own.
+func (a asked) request() Request {
+	rng := rand.New(rand.NewPCG(a.seed, 0))
+	return Request{
+		Prompt: a.prompt, MaxTokens: a.most,
+		Choose: func() exec.Choice { return exec.Choice{Choice: kernels.Choice{Uniform: rng.Float64()}} },
+		Accept: func(id int) bool { return id == a.last },
+	}
+}
+
+// alone is what it gives when nobody else is there.
+func (a asked) alone(l Limits, every bool) []int {
+	s, rng := &fakeSequence{}, rand.New(rand.NewPCG(a.seed, 0))
+	for rest := a.prompt; len(rest) > 0; {
+		n := min(len(rest), l.Longest())
+		s.feed(rest[:n], l.Grain, every)
+		rest = rest[n:]
+	}
+	var out []int
+	for {
+		id := int(s.choose(rng.Float64()))
+		if id < 0 {
+			return out
+		}
+		out = append(out, id)
+		if id == a.last || len(out) == a.most || l.Context > 0 && len(a.prompt)+len(out) > l.Context {
+			return out
+		}
+		s.feed([]int{id}, l.Grain, every)
+	}
+}
+
+// drawAsked is a request at random.
+func drawAsked(r *rand.Rand, longest, most int) asked {
+	a := asked{prompt: make([]int, 1+r.IntN(longest)), most: 1 + r.IntN(most), last: -1, seed: r.Uint64()}
+	for i := range a.prompt {
+		a.prompt[i] = r.IntN(fakeVocab)
+	}
+	return a
+}
+
+// collect reads a request to its end.
+func collect(s *Scheduler, ctx context.Context, q Request) (ids []int, err error) {
+	for token, e := range s.Stream(ctx, q) {
+		if e != nil {
+			if err != nil {
+				return ids, fmt.Errorf("a second error: %w", e)
+			}
+			err = e
+			continue
+		}
+		ids = append(ids, token.ID)
+	}
+	return ids, err
+}

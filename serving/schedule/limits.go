@@ -1,0 +1,57 @@
+// Package schedule lets many requests share the steps of an engine.
+//
+// A request is a prompt and how to go on from it. Requests arrive at any time and
+// stream their tokens. Each step is a batch of at most [Limits].Tokens tokens: first a
+// token of every sequence that is being continued, then chunks of the prompts that are
+// being read, in the order in which they came. So a sequence that is being continued
+// gets a token in every step, and the oldest prompt at least a grain of tokens: nobody
+// starves.
+//
+// What a request gets does not depend on what runs beside it: prompts are cut at
+// multiples of the grain only, which must be such that an engine does not mind, and
+// each request chooses its tokens by itself.
+package schedule
+
+import "fmt"
+
+// Limits say what a step, and what all requests together, may take.
+type Limits struct {
+	// Slots is how many requests may be under way at the same time.
+	Slots int
+	// Tokens is how many tokens a step has at most. There must be enough for a
+	// token of all sequences but one, and a grain of the last one's prompt.
+	Tokens int
+	// Grain is what prompts are cut at multiples of; 0 is 1.
+	Grain int
+	// Context is how many tokens a sequence may have; 0: any number.
+	Context int
+	// Room is how many tokens all sequences under way may have together, each
+	// counted as long as it can become; 0: any number.
+	Room int
+	// Patience is how many steps a request that waits for room lets later ones pass
+	// that are content with less. After these nobody passes it any more, so that it
+	// begins when enough of those before it have ended. 0: nobody ever passes.
+	Patience int
+}
+
+func (l *Limits) check() error {
+	if l.Grain == 0 {
+		l.Grain = 1
+	}
+	switch {
+	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0:
+		return fmt.Errorf("%+v: there must be a slot, and nothing may be negative", *l)
+	case l.Tokens < l.Slots-1+l.Grain:
+		return fmt.Errorf("at most %d tokens per step; with %d slots there must be at least %d: one for each sequence but one, and %d of a prompt",
+			l.Tokens, l.Slots, l.Slots-1+l.Grain, l.Grain)
+	}
+	return nil
+}
+
+// Longest is how many tokens of a prompt a step takes at most. They always fit beside a
+// token of each other sequence, so that prompts are rarely cut otherwise in company
+// than alone, and never where this is the grain.
+func (l *Limits) Longest() int {
+	n := l.Tokens - l.Slots + 1
+	return n - n%l.Grain
+}

@@ -1,0 +1,132 @@
+package schedule
+
+import "slices"
+
+// job is a request as the rules see it.
+type job struct {
+	number int // in the order of arrival
+	prompt int // tokens of the prompt
+	most   int // tokens that it may choose
+	fed    int // tokens that the engine was given
+	chosen int // tokens that were chosen
+	waited int // steps that began before it
+}
+
+// reads reports whether its prompt is being read.
+func (j *job) reads() bool { return j.fed < j.prompt }
+
+// room is how many tokens its sequence can come to have: the last one is not fed.
+func (j *job) room() int { return j.prompt + j.most - 1 }
+
+// part is what a step has of a request.
+type part struct {
+	*request
+	tokens int
+	row    bool // its next token is chosen after them
+}
+
+// queue has the requests that wait and those under way, each in the order of arrival.
+// It decides, and does nothing: who has a slot and what a step gave, it is told.
+type queue struct {
+	Limits
+	arrived          int
+	waiting, running []*request
+	room             int // of those under way
+}
+
+// enter takes a request that has arrived.
+func (q *queue) enter(r *request) {
+	r.number = q.arrived
+	q.arrived++
+	q.waiting = append(q.waiting, r)
+}
+
+// admissible is the request that may begin now, or nil: the first that has room, unless
+// one before it has lost patience.
+func (q *queue) admissible() *request {
+	if len(q.running) >= q.Slots {
+		return nil
+	}
+	for _, r := range q.waiting {
+		if q.Room == 0 || q.room+r.job.room() <= q.Room {
+			return r
+		}
+		if r.waited >= q.Patience {
+			return nil
+		}
+	}
+	return nil
+}
+
+// begin moves a request from those that wait to those under way.
+func (q *queue) begin(r *request) {
+	q.waiting = without(q.waiting, r)
+	at, _ := slices.BinarySearchFunc(q.running, r.number, func(x *request, n int) int { return x.number - n })
+	q.running = slices.Insert(q.running, at, r)
+	q.room += r.job.room()
+}
+
+// leave takes a request out, and reports whether it was under way.
+func (q *queue) leave(r *request) (began bool) {
+	if began = slices.Contains(q.running, r); began {
+		q.running = without(q.running, r)
+		q.room -= r.job.room()
+	} else {
+		q.waiting = without(q.waiting, r)
+	}
+	return began
+}
+
+func without(list []*request, r *request) []*request {
+	if i := slices.Index(list, r); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// next appends what the next step has.
+func (q *queue) next(parts []part) []part {
+	left := q.Tokens
+	for _, r := range q.running {
+		if !r.reads() {
+			parts = append(parts, part{r, 1, true})
+			left--
+		}
+	}
+	for _, r := range q.running {
+		if n := q.chunk(&r.job, left); n > 0 {
+			parts = append(parts, part{r, n, r.fed+n == r.prompt})
+			left -= n
+		}
+	}
+	return parts
+}
+
+// chunk is how much of its prompt a request reads next, where a step has so many tokens
+// left: its rest, or up to a multiple of the grain.
+func (q *queue) chunk(j *job, left int) int {
+	rest := j.prompt - j.fed
+	n := min(rest, left, q.Longest())
+	if n < rest {
+		n -= (j.fed + n) % q.Grain
+	}
+	return n
+}
+
+// began says that a step begins: those who wait grow older.
+func (q *queue) began() {
+	for _, r := range q.waiting {
+		r.waited++
+	}
+}
+
+// ran says that a step has run: the tokens of its part are fed.
+func (p *part) ran() {
+	p.fed += p.tokens
+	if p.row {
+		p.chosen++
+	}
+}
+
+// complete reports whether a request has all its tokens.
+func (j *job) complete() bool { return j.chosen == j.most }

@@ -1,0 +1,274 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func drawLimits(t *rapid.T) Limits {
+	l := Limits{Slots: rapid.IntRange(1, 4).Draw(t, "slots"), Grain: rapid.IntRange(1, 5).Draw(t, "grain"),
+		Patience: rapid.IntRange(0, 4).Draw(t, "patience")}
+	l.Tokens = l.Slots - 1 + l.Grain + rapid.IntRange(0, 9).Draw(t, "more tokens")
+	if rapid.Bool().Draw(t, "limited room") {
+		l.Room = rapid.IntRange(1, 40).Draw(t, "room")
+	}
+	return l
+}
+
+// model is a queue and what it is held against.
+type model struct {
+	t *rapid.T
+	queue
+	all   []*request
+	taken int // slots that others have
+}
+
+// TestQueue lets requests arrive, be cancelled and run in any order, and holds each
+// decision against the rules.
+func TestQueue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{t: t, queue: queue{Limits: drawLimits(t)}}
+		if err := m.Limits.check(); err != nil {
+			t.Fatal(err)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"arrive": func(t *rapid.T) {
+				r := &request{job: job{prompt: rapid.IntRange(1, 20).Draw(t, "prompt"), most: rapid.IntRange(1, 6).Draw(t, "most")}}
+				if m.Limits.admits(r) == nil {
+					m.enter(r)
+					m.all = append(m.all, r)
+				}
+			},
+			"cancel": func(t *rapid.T) {
+				if len(m.all) > 0 {
+					m.end(rapid.SampledFrom(m.all).Draw(t, "who"))
+				}
+			},
+			"others":  func(t *rapid.T) { m.taken = rapid.IntRange(0, m.Slots-1).Draw(t, "taken") },
+			"step":    func(*rapid.T) { m.step() },
+			"another": func(*rapid.T) { m.step() },
+			"":        func(*rapid.T) { m.sound() },
+		})
+		m.drain()
+	})
+}
+
+// end takes a request out, from wherever it is.
+func (m *model) end(r *request) {
+	began := slices.Contains(m.running, r)
+	if m.leave(r) != began {
+		m.t.Fatalf("request %d was under way: %v", r.number, began)
+	}
+	m.all = without(m.all, r)
+}
+
+// sound checks what always holds.
+func (m *model) sound() {
+	room := 0
+	for _, r := range m.running {
+		room += r.job.room()
+	}
+	older := func(a, b *request) int { return a.number - b.number }
+	switch {
+	case len(m.running) > m.Slots:
+		m.t.Fatalf("%d requests under way in %d slots", len(m.running), m.Slots)
+	case room != m.room || m.Room > 0 && room > m.Room:
+		m.t.Fatalf("%d of %d tokens of room are taken, %d are counted", room, m.Room, m.room)
+	case len(m.all) != len(m.waiting)+len(m.running):
+		m.t.Fatalf("%d requests, of which %d wait and %d are under way", len(m.all), len(m.waiting), len(m.running))
+	case !slices.IsSortedFunc(m.waiting, older) || !slices.IsSortedFunc(m.running, older):
+		m.t.Fatal("the order of arrival is lost")
+	}
+}
+
+// step admits who can begin, and runs a step.
+func (m *model) step() {
+	for len(m.running)+m.taken < m.Slots {
+		r := m.admissible()
+		if r == nil {
+			break
+		}
+		m.firstCome(r)
+		m.begin(r)
+		m.sound()
+	}
+	if len(m.running)+m.taken < m.Slots && len(m.waiting) > 0 {
+		if r := m.waiting[0]; m.room+r.job.room() <= m.Room {
+			m.t.Fatalf("request %d waits, and there is room", r.number)
+		}
+	}
+	parts := m.next(nil)
+	if again := m.next(nil); !slices.Equal(parts, again) {
+		m.t.Fatal("deciding changes what is decided")
+	}
+	m.fair(parts)
+	m.began()
+	for _, p := range parts {
+		p.ran()
+		if p.complete() {
+			m.end(p.request)
+		}
+	}
+	m.sound()
+}
+
+// firstCome checks that nobody who waits is passed, but for want of room and while he
+// is patient.
+func (m *model) firstCome(r *request) {
+	for _, w := range m.waiting {
+		if w.number < r.number && (m.room+w.job.room() <= m.Room || w.waited >= m.Patience) {
+			m.t.Fatalf("request %d passes %d, which has waited %d steps of %d", r.number, w.number, w.waited, m.Patience)
+		}
+	}
+}
+
+// fair checks the parts of a step, one after the other.
+func (m *model) fair(parts []part) {
+	left := m.Tokens
+	has := map[*request]int{}
+	for _, p := range parts {
+		if has[p.request] > 0 || p.tokens < 1 || !slices.Contains(m.running, p.request) || p.row != (p.fed+p.tokens >= p.prompt) {
+			m.t.Fatalf("request %d has a part of %d tokens, of which it chooses: %v", p.number, p.tokens, p.row)
+		}
+		has[p.request] = p.tokens
+	}
+	for _, r := range m.running {
+		if !r.reads() {
+			if has[r] != 1 {
+				m.t.Fatalf("request %d goes on by %d tokens", r.number, has[r])
+			}
+			left--
+		}
+	}
+	oldest := true
+	for _, r := range m.running {
+		if !r.reads() {
+			continue
+		}
+		if want := m.most(r, left); has[r] != want || oldest && want == 0 {
+			m.t.Fatalf("request %d reads %d tokens, could read %d", r.number, has[r], want)
+		}
+		left -= has[r]
+		oldest = false
+	}
+	if left < 0 {
+		m.t.Fatalf("%d tokens too many", -left)
+	}
+}
+
+// most tries every chunk.
+func (m *model) most(r *request, left int) int {
+	best := 0
+	for n := 1; n <= min(left, r.prompt-r.fed); n++ {
+		if n <= (m.Tokens-m.Slots+1)/m.Grain*m.Grain && (r.fed+n == r.prompt || (r.fed+n)%m.Grain == 0) {
+			best = n
+		}
+	}
+	return best
+}
+
+// drain lets all requests end.
+func (m *model) drain() {
+	m.taken = 0
+	bound := 0
+	for _, r := range m.all {
+		bound += r.prompt + r.most
+	}
+	for range bound {
+		m.step()
+	}
+	if len(m.all) > 0 || m.room != 0 {
+		m.t.Fatalf("%d requests do not end; %d tokens of room are taken", len(m.all), m.room)
+	}
+}
+
+// TestPatience: one that needs all room gets it in the end, though smaller ones arrive
+// in every step and would always be passing.
+func TestPatience(t *testing.T) {
+	const each = 4 // steps that a small one takes
+	for _, patience := range []int{0, 1, 7, 50} {
+		l := Limits{Slots: 8, Tokens: 20, Room: 16, Patience: patience}
+		if err := l.check(); err != nil {
+			t.Fatal(err)
+		}
+		q := queue{Limits: l}
+		var big *request
+		passed := 0
+		for step := 0; ; step++ {
+			if step == 3 {
+				big = &request{job: job{prompt: 10, most: 7}}
+				q.enter(big)
+			}
+			q.enter(&request{job: job{prompt: 1, most: each}})
+			for r := q.admissible(); r != nil; r = q.admissible() {
+				q.begin(r)
+				if big != nil && r.number > big.number {
+					passed++
+				}
+			}
+			if big != nil && slices.Contains(q.running, big) {
+				if waited := step - 3; waited > patience+each || passed != patience {
+					t.Errorf("patience %d: waited %d steps, and %d have passed", patience, waited, passed)
+				}
+				break
+			}
+			if step > 100 {
+				t.Fatalf("patience %d: starved", patience)
+			}
+			parts := q.next(nil)
+			q.began()
+			for _, p := range parts {
+				if p.ran(); p.complete() {
+					q.leave(p.request)
+				}
+			}
+		}
+	}
+}
+
+// TestChunks: what a prompt of its own is cut into, and beside others.
+func TestChunks(t *testing.T) {
+	for _, c := range []struct {
+		l            Limits
+		prompt, left int
+		want         []int
+	}{
+		{Limits{Slots: 1, Tokens: 512, Grain: 32}, 1027, 512, []int{512, 512, 3}},
+		{Limits{Slots: 8, Tokens: 519, Grain: 32}, 1027, 519, []int{512, 512, 3}},
+		{Limits{Slots: 8, Tokens: 519, Grain: 32}, 1027, 511, []int{480, 480, 67}},
+		{Limits{Slots: 8, Tokens: 519, Grain: 512}, 1027, 511, []int{0}},
+		{Limits{Slots: 8, Tokens: 519, Grain: 512}, 511, 511, []int{511}},
+		{Limits{Slots: 1, Tokens: 1}, 3, 1, []int{1, 1, 1}},
+		{Limits{Slots: 2, Tokens: 4, Grain: 3}, 7, 4, []int{3, 3, 1}},
+		{Limits{Slots: 2, Tokens: 4, Grain: 3}, 7, 2, []int{0}},
+	} {
+		if err := c.l.check(); err != nil {
+			t.Fatal(err)
+		}
+		q := queue{Limits: c.l}
+		j := &job{prompt: c.prompt}
+		for i, want := range c.want {
+			n := q.chunk(j, c.left)
+			if n != want {
+				t.Errorf("%+v, prompt of %d, %d left: chunk %d has %d tokens, want %d", c.l, c.prompt, c.left, i, n, want)
+			}
+			j.fed += n
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for want, l := range map[string]Limits{
+		"at most 38 tokens per step; with 8 slots there must be at least 39: one for each sequence but one, and 32 of a prompt": {Slots: 8, Tokens: 38, Grain: 32},
+		"at most 0 tokens per step; with 1 slots there must be at least 1":                                                      {Slots: 1},
+		"there must be a slot":    {Tokens: 5},
+		"nothing may be negative": {Slots: 1, Tokens: 5, Room: -1},
+	} {
+		if _, err := New(nil, l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", l, err, want)
+		}
+	}
+}

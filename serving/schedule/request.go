@@ -1,0 +1,127 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+)
+
+// Request is a prompt that is to be continued, once. Choose and Accept are called by
+// the goroutine that runs the steps: they must be quick, and may keep what they need
+// without locks.
+type Request struct {
+	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
+	Prompt []int
+	// MaxTokens is how many tokens are chosen at most, at least 1.
+	MaxTokens int
+	// Choose says how the next token is chosen; once for each.
+	Choose func() exec.Choice
+	// Accept gets each token that was chosen, and reports whether it is the last.
+	Accept func(id int) (last bool)
+	// OnPrompt is told how many tokens of the prompt have been read, after each chunk,
+	// by whoever reads the tokens. It may be nil.
+	OnPrompt func(read int)
+}
+
+// Token is a token that was chosen.
+type Token struct {
+	ID int
+	At time.Time // when; whoever is slow gets it later
+}
+
+// request is a Request from its arrival to its end.
+type request struct {
+	job
+	Request
+	*stream
+	ctx    context.Context
+	cancel context.CancelFunc
+	unhook func() bool // from ctx
+	slot   int         // while it is under way
+	last   [1]int
+	full   error // what it ends with where it gets less than it asks for
+}
+
+// Stream runs a request while its tokens are read. It arrives when reading begins, waits
+// until there are a slot and room, and gives them back before reading ends. An error is
+// the last that comes: that of a step that the request was in, that of ctx, or
+// [exec.ErrClosed]. Who stops reading stops the request.
+func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		r, err := s.enter(ctx, q)
+		if err != nil {
+			yield(Token{}, err)
+			return
+		}
+		more, err := s.read(ctx, r, yield)
+		if more && err != nil {
+			yield(Token{}, err)
+		}
+	}
+}
+
+// read hands on what a request gets, and returns when the request has ended: without
+// more where nobody wants it.
+func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, error) bool) (more bool, err error) {
+	defer r.wait()
+	defer r.cancel()
+	for list, err := r.take(nil); ; list, err = r.take(list) {
+		if len(list) == 0 {
+			return true, err
+		}
+		for _, e := range list {
+			if err := ctx.Err(); err != nil {
+				return true, err
+			}
+			if e.read > 0 {
+				r.OnPrompt(e.read)
+			} else if !yield(e.Token, nil) {
+				return false, nil
+			}
+		}
+	}
+}
+
+// enter lets a request arrive, unless it can never run.
+func (s *Scheduler) enter(ctx context.Context, q Request) (*request, error) {
+	r := &request{job: job{prompt: len(q.Prompt), most: q.MaxTokens}, Request: q, stream: newStream()}
+	if err := s.limits.admits(r); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.unhook = context.AfterFunc(r.ctx, s.interrupt)
+	if err := s.arrive(r); err != nil {
+		r.cancel()
+		return nil, err
+	}
+	return r, nil
+}
+
+// admits checks a request, and cuts it to what a sequence may have.
+func (l *Limits) admits(r *request) error {
+	switch {
+	case r.prompt == 0:
+		return errors.New("no tokens: an empty prompt has no next token")
+	case r.most < 1:
+		return fmt.Errorf("at most %d tokens are to be chosen; it must be at least 1", r.most)
+	case l.Context > 0 && r.prompt > l.Context:
+		return l.tooLong(r.prompt)
+	case l.Context > 0 && r.most > l.Context-r.prompt+1:
+		r.most, r.full = l.Context-r.prompt+1, l.tooLong(l.Context+1)
+	}
+	if l.Room > 0 && r.most > l.Room-r.prompt+1 {
+		return fmt.Errorf("a prompt of %d tokens and up to %d that follow; there is room for %d in all: ask for fewer", r.prompt, r.most, l.Room)
+	}
+	return nil
+}
+
+func (l *Limits) tooLong(tokens int) error {
+	return fmt.Errorf("a sequence of %d tokens; the attention caches have room for %d: open the model with more context", tokens, l.Context)
+}

@@ -1,0 +1,256 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// Engine is what a [Scheduler] asks of an engine.
+type Engine interface {
+	// Alloc takes a slot for a new sequence, Free gives it back.
+	Alloc() (slot int, err error)
+	Free(slot int) error
+	// Step runs a batch and lets read see its results before another step can replace
+	// them, also where the error is an [exec.Unchosen].
+	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
+}
+
+// Scheduler runs requests on an engine. Its methods may be called from several
+// goroutines. While there are requests, one goroutine of its own runs the steps.
+type Scheduler struct {
+	engine Engine
+	limits Limits
+	live   sync.WaitGroup // the goroutine that runs the steps
+
+	mu      sync.Mutex // of all below
+	queue   queue
+	running bool
+	closed  bool
+	done    Load
+	parts   []part // of the step under way
+	abort   context.CancelFunc
+
+	// Of the goroutine that runs the steps.
+	ctx    context.Context // of a step
+	batch  exec.Batch
+	choose []exec.Choice
+	chosen []int32
+	keep   func(*exec.Results) error
+}
+
+// New makes a scheduler for an engine that has as many slots as the limits say, or
+// fewer while others have some.
+func New(e Engine, l Limits) (*Scheduler, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	s := &Scheduler{engine: e, limits: l, queue: queue{Limits: l}}
+	s.keep = func(r *exec.Results) error {
+		s.chosen = append(s.chosen[:0], r.Tokens...)
+		return nil
+	}
+	return s, nil
+}
+
+// Load is what a scheduler has to do, and what it has done.
+type Load struct {
+	Waiting, Running int   // requests
+	Steps, Tokens    int64 // that ran, and that they had
+}
+
+// Load counts.
+func (s *Scheduler) Load() Load {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.done
+	l.Waiting, l.Running = len(s.queue.waiting), len(s.queue.running)
+	return l
+}
+
+// Close waits for the step under way, and ends all requests, and those that come later,
+// with [exec.ErrClosed].
+func (s *Scheduler) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.live.Wait()
+}
+
+// arrive takes a request, and sees to it that somebody runs steps.
+func (s *Scheduler) arrive(r *request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return exec.ErrClosed
+	}
+	s.queue.enter(r)
+	if !s.running {
+		s.running = true
+		s.live.Go(s.run)
+	}
+	return nil
+}
+
+// run runs steps until no request is left.
+func (s *Scheduler) run() {
+	for s.prepare() {
+		s.settle(s.engine.Step(s.ctx, &s.batch, s.keep))
+	}
+}
+
+// prepare ends requests that are not wanted, begins those that can, and makes the batch
+// of the next step. It reports whether there is one.
+func (s *Scheduler) prepare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep()
+	s.admit()
+	if s.parts = s.queue.next(s.parts); len(s.parts) == 0 {
+		s.running = false // nobody waits either: who is first in an empty house begins, or has failed
+		return false
+	}
+	s.queue.began()
+	if s.ctx == nil || s.ctx.Err() != nil {
+		s.ctx, s.abort = context.WithCancel(context.Background())
+	}
+	s.fill()
+	return true
+}
+
+// sweep ends requests that were cancelled, and all when the scheduler is closed.
+func (s *Scheduler) sweep() {
+	for _, list := range [][]*request{s.queue.waiting, s.queue.running} {
+		for i := len(list) - 1; i >= 0; i-- { // ending one moves those behind it
+			if r := list[i]; s.closed {
+				s.end(r, exec.ErrClosed)
+			} else if err := r.ctx.Err(); err != nil {
+				s.end(r, err)
+			}
+		}
+	}
+}
+
+// admit begins requests. One that gets no slot, since others than this scheduler's
+// requests have them, waits while there are requests that will give theirs back.
+func (s *Scheduler) admit() {
+	for r := s.queue.admissible(); r != nil; r = s.queue.admissible() {
+		slot, err := s.engine.Alloc()
+		if err == nil {
+			r.slot = slot
+			s.queue.begin(r)
+			continue
+		}
+		if len(s.queue.running) > 0 {
+			return
+		}
+		s.end(r, err)
+	}
+}
+
+// fill makes the batch of the parts.
+func (s *Scheduler) fill() {
+	b := &s.batch
+	b.Sequences, s.choose = b.Sequences[:0], s.choose[:0]
+	for _, p := range s.parts {
+		q := exec.Sequence{Slot: p.slot, Tokens: p.last[:]}
+		if p.reads() {
+			q.Tokens = p.Prompt[p.fed : p.fed+p.tokens]
+		}
+		if p.row {
+			s.choose = append(s.choose, p.Choose())
+		} else {
+			q.Rows = noRows
+		}
+		b.Sequences = append(b.Sequences, q)
+	}
+	if b.Choose, b.Want = s.choose, nil; len(s.choose) == 0 {
+		b.Choose, b.Want = nil, nothing
+	}
+}
+
+// What is wanted of chunks in the middle of prompts.
+var (
+	noRows  = []int{}
+	nothing = []string{}
+)
+
+// settle gives the requests of a step what it gave. Where a step fails, all that were
+// in it end with its error, since their states are lost; where only some tokens could
+// not be chosen, only their requests do.
+func (s *Scheduler) settle(failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := failed != nil && exec.AsUnchosen(failed) == nil
+	now, row := time.Now(), 0
+	for _, p := range s.parts {
+		if lost {
+			s.end(p.request, cmp.Or(p.ctx.Err(), failed))
+			continue
+		}
+		s.done.Tokens += int64(p.tokens)
+		s.advance(p, now, row)
+		if p.row {
+			row++
+		}
+	}
+	if !lost {
+		s.done.Steps++
+	}
+	clear(s.parts)
+	s.parts = s.parts[:0]
+}
+
+// advance takes a request on by its part of a step, whose tokens were chosen in order.
+func (s *Scheduler) advance(p part, now time.Time, row int) {
+	read := p.reads()
+	p.ran()
+	if read && p.OnPrompt != nil {
+		p.put(event{read: p.fed})
+	}
+	if !p.row {
+		return
+	}
+	id, err := kernels.Token(s.chosen[row])
+	if err != nil {
+		s.end(p.request, err)
+		return
+	}
+	p.last[0] = id
+	p.put(event{Token: Token{id, now}})
+	if p.Accept(id) {
+		s.end(p.request, nil)
+	} else if p.complete() {
+		s.end(p.request, p.full)
+	}
+}
+
+// end takes a request out, gives its slot back and then tells who reads it.
+func (s *Scheduler) end(r *request, err error) {
+	r.unhook()
+	r.cancel()
+	if began := s.queue.leave(r); began {
+		if e := s.engine.Free(r.slot); err == nil {
+			err = e
+		}
+	}
+	r.stream.end(err)
+}
+
+// interrupt stops the step under way where all that are in it were cancelled.
+func (s *Scheduler) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.parts {
+		if p.ctx.Err() == nil {
+			return
+		}
+	}
+	if len(s.parts) > 0 {
+		s.abort()
+	}
+}
