@@ -2,7 +2,9 @@ package krait
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/krait-ml/krait/internal/tokenizer"
@@ -75,4 +77,26 @@ func BenchmarkPrefill(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*len(text))/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// BenchmarkStreams generates from 1 and from 16 goroutines.
+func BenchmarkStreams(b *testing.B) {
+	for _, streams := range []int{1, 16} {
+		b.Run(fmt.Sprint(streams), func(b *testing.B) {
+			m := embeddedModel(b, Options{Slots: streams})
+			const tokens = 64
+			for b.Loop() {
+				var all sync.WaitGroup
+				for i := range streams {
+					all.Go(func() {
+						if _, err := m.GenerateIDs(b.Context(), []int{65 + i}, Generate{MaxTokens: tokens}); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				all.Wait()
+			}
+			b.ReportMetric(float64(b.N*streams*tokens)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 )
@@ -185,7 +187,8 @@ func TestInterrupt(t *testing.T) {
 	inBubble(t, Limits{Slots: 2, Tokens: 10}, func(t *testing.T, s *Scheduler, f *fake) {
 		c := gate(f)
 		ctx, cancel := context.WithCancel(t.Context())
-		other, cancelOther := context.WithCancel(t.Context())
+		other, cancelOther := context.WithTimeout(t.Context(), time.Hour)
+		defer cancelOther()
 		first := s.begin(ctx, of(1, 2, 5).request())
 		synctest.Wait()
 		second := s.begin(other, of(2, 2, 5).request())
@@ -197,9 +200,9 @@ func TestInterrupt(t *testing.T) {
 		if first.ended() || second.ended() || f.steps != 2 {
 			t.Errorf("ended in the middle of step %d: %v, %v", f.steps, first.ended(), second.ended())
 		}
-		cancelOther()
+		time.Sleep(time.Hour) // the bubble's
 		synctest.Wait()
-		if !first.ended() || !second.ended() || !errors.Is(first.err, context.Canceled) || !errors.Is(second.err, context.Canceled) {
+		if !first.ended() || !second.ended() || !errors.Is(first.err, context.Canceled) || !errors.Is(second.err, context.DeadlineExceeded) {
 			t.Errorf("the step was not stopped: %v, %v", first.err, second.err)
 		}
 		close(c) // steps after it are not stopped
@@ -218,10 +221,15 @@ func TestClose(t *testing.T) {
 		second := s.begin(t.Context(), of(1, 2, 5).request())
 		synctest.Wait()
 		var all sync.WaitGroup
-		all.Go(s.Close)
-		all.Go(s.Close)
+		var closed atomic.Bool
+		for range 2 {
+			all.Go(func() {
+				s.Close()
+				closed.Store(true)
+			})
+		}
 		synctest.Wait()
-		if first.ended() || second.ended() {
+		if first.ended() || second.ended() || closed.Load() {
 			t.Error("Close does not wait for the step")
 		}
 		c <- nil
@@ -256,6 +264,33 @@ func TestSlotsOfOthers(t *testing.T) {
 		}
 		f.Free(one)
 		f.Free(other)
+	})
+}
+
+// TestStopsReading: who stops reading ends the request, and goes on when the slot is free.
+func TestStopsReading(t *testing.T) {
+	inBubble(t, Limits{Slots: 1, Tokens: 10}, func(t *testing.T, s *Scheduler, f *fake) {
+		c := make(chan bool)
+		f.before = func(context.Context, int) error { <-c; return nil } // does not look at its context
+		done := make(chan bool)
+		go func() {
+			for range s.Stream(t.Context(), of(1, 2, 1<<30).request()) {
+				break
+			}
+			close(done)
+		}()
+		c <- true
+		synctest.Wait() // in the second step
+		select {
+		case <-done:
+			t.Error("reading has ended, and the slot is in use")
+		default:
+		}
+		c <- true
+		<-done
+		if n := f.taken(); n != 0 || f.steps != 2 {
+			t.Errorf("%d slots are taken, after %d steps", n, f.steps)
+		}
 	})
 }
 
