@@ -98,7 +98,7 @@ func TestRequestsCUDA(t *testing.T) {
 // TestRequestsStopped: generations that are stopped in many ways, in the company of
 // others, are the beginning of what they are alone, and keep no slot.
 func TestRequestsStopped(t *testing.T) {
-	m := embeddedModel(t, Options{Slots: 3})
+	m := openModel(t, "testdata/golden/mamba-a", Options{Slots: 3})
 	list := calls(rand.New(rand.NewPCG(3, 3)), 24, m.Vocab(), 30)
 	want := make([][]int, len(list))
 	for i := range list {
@@ -170,8 +170,8 @@ func TestRequestsOfContext(t *testing.T) {
 
 // TestRequestsBeside: sequences that are stepped by themselves go on beside generations.
 func TestRequestsBeside(t *testing.T) {
-	m := embeddedModel(t, Options{Slots: 3})
-	text := readVal(t)[:40]
+	m := openModel(t, "testdata/golden/mamba-a", Options{Slots: 3})
+	text := randomIDs(40, m.Vocab())
 	s := sequence(t, m)
 	want := stepped(t, s, text...)
 	if err := s.Reset(); err != nil {
