@@ -50,6 +50,7 @@ type Generation struct {
 	Reason Reason // empty with an error
 
 	PromptTokens int
+	CachedTokens int           // of these, which Options.PrefixCache had
 	TTFT         time.Duration // from the call to the first token
 	Total        time.Duration
 }
@@ -147,6 +148,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 			return g.ends(id)
 		},
 	}
+	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }
 	if all := len(prompt); g.o.OnPrompt != nil && all > prefillChunk {
 		g.o.OnPrompt(0, all)
 		r.OnPrompt = func(read int) { g.o.OnPrompt(read, all) }

@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"internal/choices":      {"graph", "kernels"},
 	"internal/sampling":     {"graph", "kernels"},
 	"serving/prefix":        {},
+	"serving/cache":         {"exec", "serving/prefix"},
 	"serving/schedule":      {"kernels", "exec"},
 	"interop":               {"*"},
 	"examples":              {"*"},

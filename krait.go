@@ -31,6 +31,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/serving/cache"
 	"github.com/krait-ml/krait/serving/schedule"
 )
 
@@ -42,6 +43,9 @@ type Options struct {
 	// other's prompts: a step has a token of each that goes on, and as much of the
 	// prompts as there is left. 0 is 512 and one for each slot.
 	MaxTokensPerStep int
+	// PrefixCache is how many bytes of what was computed for the beginnings of prompts
+	// generations keep for those to come; 0: none.
+	PrefixCache int64
 	// Context is how many tokens of a sequence attention can look back on: the
 	// room of its caches. 0 lets them grow as sequences do.
 	Context int
@@ -81,6 +85,7 @@ type Model struct {
 	results    exec.Results // kept here so that a step allocates nothing
 	engine     *exec.Engine
 	requests   *schedule.Scheduler
+	cache      *cache.Cache // nil: none
 	generation models.Generation
 	tokens     Tokenizer
 	noTokens   error // why tokens is nil

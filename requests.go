@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/serving/cache"
+	"github.com/krait-ml/krait/serving/prefix"
 	"github.com/krait-ml/krait/serving/schedule"
 )
 
@@ -14,14 +17,55 @@ import (
 // the chunks that scans are computed in on any device, so that a cut changes no bit.
 const cutAt = 32
 
-// schedule makes what lets generations share steps.
+// schedule makes what lets generations share steps, and beginnings of prompts.
 func (m *Model) schedule(o Options) (err error) {
-	l := limits(o, m.engine)
-	if m.requests, err = schedule.New(requestEngine{m}, l); err != nil {
+	var kept schedule.Cache
+	if o.PrefixCache != 0 {
+		if err := m.keepPrefixes(o.PrefixCache); err != nil {
+			return fmt.Errorf("PrefixCache: %w", err)
+		}
+		kept = m.cache
+	}
+	if m.requests, err = schedule.New(requestEngine{m}, limits(o, m.engine), kept); err != nil {
 		err = fmt.Errorf("MaxTokensPerStep: %w", err)
 	}
 	return err
 }
+
+// keepPrefixes makes a cache of so many bytes.
+func (m *Model) keepPrefixes(bytes int64) (err error) {
+	begun := time.Now()
+	m.cache, err = cache.New(m.engine, cache.Options{
+		Model:    prefixModel(m.graph, m.engine),
+		Capacity: bytes,
+		Now:      func() float64 { return time.Since(begun).Seconds() },
+	})
+	return err
+}
+
+// prefixModel is what the tokens of a sequence cost, as prefix caches count: FLOPs of
+// prompts of 0, 1 and 2 tokens give the two coefficients.
+func prefixModel(g *graph.Graph, e *exec.Engine) prefix.Model {
+	flops, at := g.Cost().FLOPs, [3]float64{}
+	for l := range at {
+		n := int64(l)
+		at[l] = float64(flops.At(graph.Sizes{Tokens: n, Seqs: 1, Rows: 1, Cached: n, Pairs: n * (n + 1) / 2}))
+	}
+	squared := (at[2] - 2*at[1] + at[0]) / 2
+	return prefix.Model{FLOPsPerToken: at[1] - at[0] - squared, FLOPsPerTokenSquared: squared,
+		CacheBytes: e.RowBytes(), StateBytes: e.StateBytes()}
+}
+
+// PrefixCache counts what the prefix cache has done, and holds; without one, nothing.
+func (m *Model) PrefixCache() PrefixCacheStats {
+	if m.cache == nil {
+		return PrefixCacheStats{}
+	}
+	return m.cache.Stats()
+}
+
+// PrefixCacheStats are the counters of a prefix cache, and what it holds.
+type PrefixCacheStats = cache.Stats
 
 // limits says what a step may have.
 func limits(o Options, e *exec.Engine) schedule.Limits {

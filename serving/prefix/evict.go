@@ -16,6 +16,9 @@ func (t *Tree) evict() {
 	p := n.parent
 	delete(p.children, n.tokens.At(p.depth))
 	t.remove(n)
+	if t.store != nil {
+		t.store.Drop(n.made)
+	}
 	if p != t.root && len(p.children) == 1 && !p.state {
 		t.join(p)
 	}
@@ -36,6 +39,9 @@ func (t *Tree) join(n *node) {
 	t.remove(n)
 	for _, child := range n.children {
 		t.attach(child, n.parent)
+		if t.store != nil {
+			t.store.Join(n.made, child.made)
+		}
 	}
 }
 

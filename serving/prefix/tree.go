@@ -28,6 +28,7 @@ type Tree struct {
 	made      int
 	requests  int
 	evictions int
+	store     Store // nil: nobody keeps anything
 }
 
 // NewTree is an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
@@ -127,7 +128,13 @@ func (t *Tree) keep(tokens Tokens, state bool, now float64) *node {
 	if at.depth < tokens.n {
 		leaf := &node{tokens: tokens, depth: tokens.n}
 		t.add(leaf, n, now)
+		if t.store != nil {
+			t.store.Add(leaf.made, n.depth, leaf.depth)
+		}
 		n = leaf
+	}
+	if state && !n.state && t.store != nil {
+		t.store.Mark(n.made, n.depth)
 	}
 	n.time, n.state = now, n.state || state
 	t.measure(n)
@@ -140,6 +147,9 @@ func (t *Tree) split(n *node, depth int, now float64) *node {
 	t.add(upper, n.parent, now)
 	t.attach(n, upper)
 	t.measure(upper)
+	if t.store != nil {
+		t.store.Split(upper.made, n.made, depth)
+	}
 	return upper
 }
 
@@ -191,9 +201,11 @@ func (t *Tree) growth(r Request) int64 {
 	return added
 }
 
-// Clone is a tree that goes on from here by itself; both share tokens, which do not change.
+// Clone is a tree that goes on from here by itself; both share tokens, which do not
+// change. It has no store.
 func (t *Tree) Clone() *Tree {
 	c := *t
+	c.store = nil
 	c.root, c.nodes = &node{}, make([]*node, len(t.nodes))
 	for i, n := range t.nodes {
 		copied := *n

@@ -7,7 +7,8 @@ type job struct {
 	number int // in the order of arrival
 	prompt int // tokens of the prompt
 	most   int // tokens that it may choose
-	fed    int // tokens that the engine was given
+	fed    int // tokens that the engine was given, or a cache had
+	stop   int // a step ends after so many, where something is kept; 0: nowhere
 	chosen int // tokens that were chosen
 	waited int // steps that began before it
 }
@@ -103,14 +104,17 @@ func (q *queue) next(parts []part) []part {
 }
 
 // chunk is how much of its prompt a request reads next, where a step has so many tokens
-// left: its rest, or up to a multiple of the grain.
+// left: all up to its end, or to where it must stop, or up to a multiple of the grain.
 func (q *queue) chunk(j *job, left int) int {
 	rest := j.prompt - j.fed
+	if j.fed < j.stop {
+		rest = j.stop - j.fed
+	}
 	n := min(rest, left, q.Longest())
 	if n < rest {
 		n -= (j.fed + n) % q.Grain
 	}
-	return n
+	return max(n, 0)
 }
 
 // began says that a step begins: those who wait grow older.

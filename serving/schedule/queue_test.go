@@ -37,6 +37,10 @@ func TestQueue(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"arrive": func(t *rapid.T) {
 				r := &request{job: job{prompt: rapid.IntRange(1, 20).Draw(t, "prompt"), most: rapid.IntRange(1, 6).Draw(t, "most")}}
+				if rapid.Bool().Draw(t, "cached") {
+					r.fed = rapid.IntRange(0, r.prompt-1).Draw(t, "fed")
+					r.stop = rapid.IntRange(0, r.prompt-1).Draw(t, "stop")
+				}
 				if m.Limits.admits(r) == nil {
 					m.enter(r)
 					m.all = append(m.all, r)
@@ -162,9 +166,12 @@ func (m *model) fair(parts []part) {
 // most tries every chunk.
 func (m *model) most(r *request, left int) int {
 	best := 0
-	for n := 1; n <= min(left, r.prompt-r.fed); n++ {
-		if n <= (m.Tokens-m.Slots+1)/m.Grain*m.Grain && (r.fed+n == r.prompt || (r.fed+n)%m.Grain == 0) {
+	for n := 1; n <= min(left, r.prompt-r.fed, (m.Tokens-m.Slots+1)/m.Grain*m.Grain); n++ {
+		if r.fed+n == r.prompt || r.fed+n == r.stop || (r.fed+n)%m.Grain == 0 {
 			best = n
+		}
+		if r.fed+n == r.stop {
+			break
 		}
 	}
 	return best
@@ -267,7 +274,7 @@ func TestLimits(t *testing.T) {
 		"there must be a slot":    {Tokens: 5},
 		"nothing may be negative": {Slots: 1, Tokens: 5, Room: -1},
 	} {
-		if _, err := New(nil, l); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", l, err, want)
 		}
 	}

@@ -22,6 +22,9 @@ type Request struct {
 	Choose func() exec.Choice
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
+	// OnCached is told how many tokens of the prompt need not be read, since a cache
+	// had them, by whoever reads the tokens. It may be nil.
+	OnCached func(tokens int)
 	// OnPrompt is told how many tokens of the prompt have been read, after each chunk,
 	// by whoever reads the tokens. It may be nil.
 	OnPrompt func(read int)
@@ -43,6 +46,7 @@ type request struct {
 	unhook func() bool // from ctx
 	slot   int         // while it is under way
 	last   [1]int
+	out    []int // what was chosen, where a cache asks
 	full   error // what it ends with where it gets less than it asks for
 }
 
@@ -77,8 +81,8 @@ func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, erro
 			if err := ctx.Err(); err != nil {
 				return true, err
 			}
-			if e.read > 0 {
-				r.OnPrompt(e.read)
+			if e.tell != nil {
+				e.tell(e.read)
 			} else if !yield(e.Token, nil) {
 				return false, nil
 			}

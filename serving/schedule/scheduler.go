@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +21,23 @@ type Engine interface {
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
 }
 
+// Cache keeps what was computed for beginnings of prompts: see serving/cache.
+type Cache interface {
+	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
+	// hit tokens. Where branch is not 0, Keep is called when it has had so many.
+	Begin(slot int, prompt []int) (hit, branch int, err error)
+	Keep(slot int)
+	// End says that the sequence ends, and which tokens it was fed; wasted, that
+	// nothing is to be kept of it.
+	End(slot int, tokens []int, wasted bool)
+}
+
 // Scheduler runs requests on an engine. Its methods may be called from several
 // goroutines. While there are requests, one goroutine of its own runs the steps.
 type Scheduler struct {
 	engine Engine
 	limits Limits
+	cache  Cache          // may be nil
 	live   sync.WaitGroup // the goroutine that runs the steps
 
 	mu      sync.Mutex // of all below
@@ -44,12 +57,12 @@ type Scheduler struct {
 }
 
 // New makes a scheduler for an engine that has as many slots as the limits say, or
-// fewer while others have some.
-func New(e Engine, l Limits) (*Scheduler, error) {
+// fewer while others have some. The cache may be nil.
+func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{engine: e, limits: l, queue: queue{Limits: l}}
+	s := &Scheduler{engine: e, limits: l, cache: c, queue: queue{Limits: l}}
 	s.keep = func(r *exec.Results) error {
 		s.chosen = append(s.chosen[:0], r.Tokens...)
 		return nil
@@ -143,12 +156,26 @@ func (s *Scheduler) admit() {
 		if err == nil {
 			r.slot = slot
 			s.queue.begin(r)
+			s.recall(r)
 			continue
 		}
 		if len(s.queue.running) > 0 {
 			return
 		}
 		s.end(r, err)
+	}
+}
+
+// recall lets a request begin with what the cache has of its prompt.
+func (s *Scheduler) recall(r *request) {
+	if s.cache == nil {
+		return
+	}
+	var err error
+	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Prompt); err != nil {
+		s.end(r, err)
+	} else if r.fed > 0 && r.OnCached != nil {
+		r.put(event{read: r.fed, tell: r.OnCached})
 	}
 }
 
@@ -210,7 +237,10 @@ func (s *Scheduler) advance(p part, now time.Time, row int) {
 	read := p.reads()
 	p.ran()
 	if read && p.OnPrompt != nil {
-		p.put(event{read: p.fed})
+		p.put(event{read: p.fed, tell: p.OnPrompt})
+	}
+	if read && p.fed == p.stop {
+		s.cache.Keep(p.slot)
 	}
 	if !p.row {
 		return
@@ -222,6 +252,9 @@ func (s *Scheduler) advance(p part, now time.Time, row int) {
 	}
 	p.last[0] = id
 	p.put(event{Token: Token{id, now}})
+	if s.cache != nil {
+		p.out = append(p.out, id)
+	}
 	if p.Accept(id) {
 		s.end(p.request, nil)
 	} else if p.complete() {
@@ -234,11 +267,24 @@ func (s *Scheduler) end(r *request, err error) {
 	r.unhook()
 	r.cancel()
 	if began := s.queue.leave(r); began {
+		s.remember(r, err == nil)
 		if e := s.engine.Free(r.slot); err == nil {
 			err = e
 		}
 	}
 	r.stream.end(err)
+}
+
+// remember lets the cache take in a request that is to end: all that it was fed, if that
+// went well.
+func (s *Scheduler) remember(r *request, well bool) {
+	switch {
+	case s.cache == nil:
+	case well: // the last token was not fed
+		s.cache.End(r.slot, slices.Concat(r.Prompt, r.out[:len(r.out)-1]), false)
+	default:
+		s.cache.End(r.slot, nil, true)
+	}
 }
 
 // interrupt stops the step under way where all that are in it were cancelled.

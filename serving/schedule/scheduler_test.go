@@ -19,7 +19,7 @@ func newScheduler(t testing.TB, l Limits) (*Scheduler, *fake) {
 		t.Fatal(err)
 	}
 	f := newFake(t, l)
-	s, err := New(f, l)
+	s, err := New(f, l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,11 @@ type stream struct {
 	ended bool
 }
 
-// event is a token, or how much of the prompt has been read.
+// event is a token, or how much of the prompt has been read and who is to be told.
 type event struct {
 	Token
-	read int // 0: a token
+	read int
+	tell func(read int) // nil: a token
 }
 
 func newStream() *stream {

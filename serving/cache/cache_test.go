@@ -1,0 +1,227 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/serving/cache"
+	"github.com/krait-ml/krait/serving/prefix"
+)
+
+// bench is an engine with a cache, and what sequences have in it without.
+type bench struct {
+	t     *testing.T
+	e     *exec.Engine
+	cache *cache.Cache
+	now   float64
+	alone map[string]*exec.Snapshot
+}
+
+func newBench(t *testing.T, ranks int) *bench {
+	t.Helper()
+	m, err := krait.Open("../../testdata/golden/jamba", krait.Options{Slots: 4, Sharding: krait.Sharding{Ranks: ranks}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return &bench{t: t, e: m.Engine(), alone: map[string]*exec.Snapshot{}}
+}
+
+// with makes the cache, of so many states and rows.
+func (b *bench) with(e cache.Engine, states, rows int64, alpha float64) {
+	var err error
+	b.cache, err = cache.New(e, cache.Options{
+		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes()},
+		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Alpha: alpha,
+		Now: func() float64 { b.now++; return b.now },
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) alloc() int {
+	slot, err := b.e.Alloc()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return slot
+}
+
+func (b *bench) feed(slot int, ids []int) {
+	if len(ids) == 0 {
+		return
+	}
+	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids, Rows: []int{}}}, Want: []string{}}
+	if _, err := b.e.Step(context.Background(), &batch); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// check holds what a slot has against a sequence that was fed the same without a cache.
+func (b *bench) check(slot int, ids []int) {
+	b.t.Helper()
+	key := fmt.Sprint(ids)
+	if b.alone[key] == nil {
+		fresh := b.alloc()
+		b.feed(fresh, ids)
+		b.alone[key] = b.snapshot(fresh)
+		b.e.Free(fresh)
+	}
+	got, want := b.snapshot(slot), b.alone[key]
+	if got.Tokens != want.Tokens {
+		b.t.Fatalf("%v: %d tokens", ids, got.Tokens)
+	}
+	for name, v := range want.States {
+		if !slices.EqualFunc(got.States[name], v, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }) {
+			b.t.Fatalf("%v: state %s is another", ids, name)
+		}
+	}
+}
+
+func (b *bench) snapshot(slot int) *exec.Snapshot {
+	s, err := b.e.Snapshot(slot)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// begun is a sequence under way.
+type begun struct {
+	slot   int
+	prompt []int
+}
+
+// begin reads a prompt, by the cache, up to its end.
+func (b *bench) begin(prompt []int) begun {
+	slot := b.alloc()
+	hit, branch, err := b.cache.Begin(slot, prompt)
+	if err != nil || hit >= len(prompt) || branch > 0 && (branch <= hit || branch >= len(prompt)) {
+		b.t.Fatalf("a prompt of %d tokens: hit %d, branch %d, %v", len(prompt), hit, branch, err)
+	}
+	b.check(slot, prompt[:hit])
+	if branch > 0 {
+		b.feed(slot, prompt[hit:branch])
+		b.cache.Keep(slot)
+		hit = branch
+	}
+	b.feed(slot, prompt[hit:])
+	return begun{slot, prompt}
+}
+
+// end goes on for some tokens and ends.
+func (b *bench) end(q begun, output []int, wasted bool) {
+	for _, id := range output {
+		b.feed(q.slot, []int{id})
+	}
+	b.cache.End(q.slot, slices.Concat(q.prompt, output), wasted)
+	b.e.Free(q.slot)
+	if held, counted := b.cache.Held(); held != counted {
+		b.t.Fatalf("%d bytes are held, %d counted", held, counted)
+	}
+}
+
+// TestCache runs random sequences of few tokens, so that they share much, through caches
+// of all sizes, some at the same time, some for nothing: what a sequence begins with is,
+// to the last bit, what it would have computed; and what is held is what is counted.
+func TestCache(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	hits, evictions := 0, 0
+	for ranks := 1; ranks <= 3; ranks++ {
+		b := newBench(t, ranks)
+		r := rand.New(rand.NewPCG(seed, uint64(ranks)))
+		ids := func(n int) []int {
+			list := make([]int, n)
+			for i := range list {
+				list[i] = 1 + r.IntN(2)
+			}
+			return list
+		}
+		for range 12 {
+			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []float64{0, 1}[r.IntN(2)])
+			capacity := b.cache.Stats().Bytes
+			var under []begun
+			for range 25 {
+				if len(under) < 3 && r.IntN(3) > 0 {
+					under = append(under, b.begin(ids(1+r.IntN(9))))
+				} else if len(under) > 0 {
+					i := r.IntN(len(under))
+					b.end(under[i], ids(r.IntN(5)), r.IntN(6) == 0)
+					under = slices.Delete(under, i, i+1)
+				}
+			}
+			for _, q := range under {
+				b.end(q, nil, false)
+			}
+			s := b.cache.Stats()
+			if b.cache.Under() > 0 || s.Failures > 0 || capacity != 0 {
+				t.Fatalf("%d sequences are still known; %+v", b.cache.Under(), s)
+			}
+			hits, evictions = hits+s.Hits, evictions+s.Evictions
+		}
+	}
+	if hits < 50 || evictions < 50 {
+		t.Errorf("%d hits and %d evictions: too few to say much", hits, evictions)
+	}
+}
+
+// failing is an engine whose copies fail after some.
+type failing struct {
+	*exec.Engine
+	left int
+}
+
+var errPlanted = errors.New("planted")
+
+func (f *failing) fails() bool { f.left--; return f.left < 0 }
+
+func (f *failing) KeepStates(slot int) (*exec.KeptStates, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.KeepStates(slot)
+}
+
+func (f *failing) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.KeepRows(slot, from, to)
+}
+
+// TestCacheFails lets each copy fail in turn: the sequence ends well, what is left in the
+// cache is right, and the failure is counted.
+func TestCacheFails(t *testing.T) {
+	b := newBench(t, 2)
+	for after := range 12 {
+		f := &failing{b.e, after}
+		b.with(f, 100, 100, 0)
+		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {1, 2, 7, 8}} {
+			b.end(b.begin(prompt), []int{4, 4}, false)
+			f.left += 2 // so that some go on
+		}
+		if s := b.cache.Stats(); after < 3 && s.Failures == 0 || b.cache.Under() > 0 {
+			t.Errorf("after %d copies: %+v", after, s)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, o := range []cache.Options{
+		{Capacity: 1, Model: prefix.Model{CacheBytes: 1}}, {Capacity: 0, Model: prefix.Model{StateBytes: 1}},
+		{Capacity: 1, Model: prefix.Model{StateBytes: -1}}, {Capacity: math.MaxInt64, Model: prefix.Model{StateBytes: 1}},
+	} {
+		if _, err := cache.New(nil, o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
