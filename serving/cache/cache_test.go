@@ -150,12 +150,18 @@ func TestCache(t *testing.T) {
 			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []float64{0, 1}[r.IntN(2)])
 			capacity := b.cache.Stats().Bytes
 			var under []begun
+			var said [][]int
 			for range 25 {
 				if len(under) < 3 && r.IntN(3) > 0 {
-					under = append(under, b.begin(ids(1+r.IntN(9))))
+					prompt := ids(1 + r.IntN(9))
+					if len(said) > 0 && r.IntN(2) == 0 { // a turn more
+						prompt = slices.Concat(said[r.IntN(len(said))], prompt[:1+len(prompt)/4])
+					}
+					under = append(under, b.begin(prompt))
 				} else if len(under) > 0 {
-					i := r.IntN(len(under))
-					b.end(under[i], ids(r.IntN(5)), r.IntN(6) == 0)
+					i, output := r.IntN(len(under)), ids(r.IntN(5))
+					said = append(said, slices.Concat(under[i].prompt, output))
+					b.end(under[i], output, r.IntN(6) == 0)
 					under = slices.Delete(under, i, i+1)
 				}
 			}
