@@ -100,3 +100,22 @@ func BenchmarkStreams(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkKeep copies the states of a sequence and puts them back: compare with
+// BenchmarkDecode.
+func BenchmarkKeep(b *testing.B) {
+	m := embeddedModel(b)
+	s, err := m.NewSequence()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		states, err := m.engine.KeepStates(s.slot)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := m.engine.Put(s.slot, states); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

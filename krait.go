@@ -44,7 +44,9 @@ type Options struct {
 	// prompts as there is left. 0 is 512 and one for each slot.
 	MaxTokensPerStep int
 	// PrefixCache is how many bytes of what was computed for the beginnings of prompts
-	// generations keep for those to come; 0: none.
+	// generations keep, in the host's memory, for those to come; 0: none. Where a
+	// prompt goes on from there, it is cut there: docs/architecture.md says where
+	// that changes the last bits.
 	PrefixCache int64
 	// Context is how many tokens of a sequence attention can look back on: the
 	// room of its caches. 0 lets them grow as sequences do.
