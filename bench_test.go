@@ -97,6 +97,8 @@ func BenchmarkStreams(b *testing.B) {
 				all.Wait()
 			}
 			b.ReportMetric(float64(b.N*streams*tokens)/b.Elapsed().Seconds(), "tokens/s")
+			l := m.requests.Load()
+			b.ReportMetric(float64(l.Tokens)/float64(l.Steps), "rows/step")
 		})
 	}
 }
