@@ -32,6 +32,10 @@ func (m *Model) schedule(o Options) (err error) {
 	return err
 }
 
+// Requests is what lets generations share steps, for a server: requests that it is given
+// share them, too. Ids of prompts must be below [Model.Vocab].
+func (m *Model) Requests() *schedule.Scheduler { return m.requests }
+
 // keepPrefixes makes a cache of so many bytes.
 func (m *Model) keepPrefixes(bytes int64) (err error) {
 	begun := time.Now()

@@ -85,8 +85,8 @@ func TestRequestsOfModels(t *testing.T) {
 
 // TestRequestsCUDA is the same on a simulated GPU.
 func TestRequestsCUDA(t *testing.T) {
-	m := openModel(t, "testdata/golden/mamba2-g1", Options{Slots: 3, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
-	list := calls(rand.New(rand.NewPCG(2, 2)), 5, m.Vocab(), 40)
+	m := openModel(t, "testdata/golden/mamba2-g1", Options{Slots: 2, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
+	list := calls(rand.New(rand.NewPCG(2, 2)), 4, m.Vocab(), 12)
 	got := atOnce(t, m, list)
 	for i, c := range list {
 		if g, err := m.GenerateIDs(t.Context(), c.prompt, c.o); err != nil || !slices.Equal(g.IDs, got[i]) {
