@@ -34,10 +34,10 @@ func (None) Bytes() int64      { return 0 }
 func (None) Evictions() int    { return 0 }
 
 // Policies are those that are compared where none is named.
-var Policies = []string{"none", "blocks32", "lru", "flop:0.5", "flop:2", "tuned"}
+var Policies = []string{"none", "blocks32", "lru", "flop:0.5", "flop:2", "tuned", "retuned"}
 
-// NewPolicy makes a policy by its name: none, blocksN of N tokens, lru, flop:α, or tuned.
-// The capacity is in bytes.
+// NewPolicy makes a policy by its name: none, blocksN of N tokens, lru, flop:α, tuned or
+// retuned. The capacity is in bytes.
 func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -52,6 +52,8 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 		return NewTree(m, capacity, 0), nil
 	case "tuned":
 		return NewTuned(m, capacity), nil
+	case "retuned":
+		return NewRetuned(m, capacity), nil
 	}
 	if text, ok := strings.CutPrefix(name, "blocks"); ok {
 		size, err := strconv.Atoi(text)
@@ -67,7 +69,7 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 		}
 		return NewTree(m, capacity, alpha), nil
 	}
-	return nil, fmt.Errorf("policy %q: it is none, blocks32 (or of another number of tokens), lru, flop:α or tuned", name)
+	return nil, fmt.Errorf("policy %q: it is none, blocks32 (or of another number of tokens), lru, flop:α, tuned or retuned", name)
 }
 
 // Result is what a policy makes of a trace.
@@ -82,26 +84,46 @@ type Result struct {
 	Alpha       *float64 `json:"alpha"` // that was chosen; null where none was
 }
 
+// Simulation holds a policy against a trace.
+type Simulation struct {
+	Policy   string // as [NewPolicy] takes it
+	Model    Model
+	Capacity int64          // in bytes
+	Progress func(done int) // requests; nil: nobody asks
+	After    func(Policy)   // is given the policy when all is served; nil: nobody asks
+}
+
 // Replay holds a policy against a trace.
 func Replay(name string, m Model, capacity int64, trace []Request) (*Result, error) {
-	p, err := NewPolicy(name, m, capacity)
+	return Simulation{Policy: name, Model: m, Capacity: capacity}.Run(trace)
+}
+
+// Run serves the requests of a trace.
+func (s Simulation) Run(trace []Request) (*Result, error) {
+	p, err := NewPolicy(s.Policy, s.Model, s.Capacity)
 	if err != nil {
 		return nil, err
 	}
-	out := &Result{Policy: name, Hits: make([]int, len(trace))}
+	out := &Result{Policy: s.Policy, Hits: make([]int, len(trace))}
 	for i, r := range trace {
 		hit := p.Serve(r)
 		out.Hits[i] = hit
 		out.InputTokens += int64(r.InputLen)
 		out.HitTokens += int64(hit)
-		out.FLOPs += m.FLOPs(r.InputLen)
-		out.FLOPsSaved += m.FLOPs(hit)
+		out.FLOPs += s.Model.FLOPs(r.InputLen)
+		out.FLOPsSaved += s.Model.FLOPs(hit)
+		if s.Progress != nil {
+			s.Progress(i + 1)
+		}
 	}
 	out.Evictions = p.Evictions()
-	if t, ok := p.(*Tuned); ok {
+	if t, ok := p.(interface{ Alpha() (float64, bool) }); ok {
 		if alpha, ok := t.Alpha(); ok {
 			out.Alpha = &alpha
 		}
+	}
+	if s.After != nil {
+		s.After(p)
 	}
 	return out, nil
 }

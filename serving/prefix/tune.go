@@ -39,15 +39,16 @@ func (t *Tuned) Serve(r Request) int {
 		return hit
 	}
 	if t.record = append(t.record, r); len(t.record) == max(1, recordFactor*t.seen) {
-		t.alpha, t.chosen = bestAlpha(t.start, t.record), true
+		t.alpha, _ = bestAlpha(t.start, t.record)
+		t.chosen = true
 		t.start, t.record = nil, nil
 	}
 	return hit
 }
 
 // bestAlpha replays requests from a tree, and returns the first α of the most hit tokens.
-func bestAlpha(from *Tree, requests []Request) (best float64) {
-	most := -1
+func bestAlpha(from *Tree, requests []Request) (best float64, most int) {
+	most = -1
 	for _, alpha := range Alphas {
 		t, hits := from.Clone(), 0
 		t.alpha = alpha
@@ -58,5 +59,5 @@ func bestAlpha(from *Tree, requests []Request) (best float64) {
 			best, most = alpha, hits
 		}
 	}
-	return best
+	return best, most
 }
