@@ -48,29 +48,45 @@ func (t *Tree) join(n *node) {
 // victim is the candidate of the lowest score; of the last request's path only where
 // there is no other.
 func (t *Tree) victim() *node {
-	times, worths := span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
-	for _, n := range t.nodes {
-		if n.bytes > 0 {
-			times.take(n.time)
-			worths.take(n.worth)
-		}
-	}
+	times, worths := t.spans()
 	var best *node
 	lowest, onPath := 0.0, true
 	for _, n := range t.nodes {
-		if n.bytes == 0 || len(n.children) > 1 || len(n.children) == 1 && !n.state {
+		if !n.candidate() {
 			continue
 		}
 		path := n.path == t.requests
 		if path && !onPath {
 			continue
 		}
-		score := times.of(n.time) + float64(t.alpha*worths.of(n.worth))
+		score := t.score(n, times, worths)
 		if best == nil || onPath && !path || score < lowest || score == lowest && before(n, best) {
 			best, lowest, onPath = n, score, path
 		}
 	}
 	return best
+}
+
+// candidate reports whether n may be evicted.
+func (n *node) candidate() bool {
+	return n.bytes > 0 && (len(n.children) == 0 || len(n.children) == 1 && n.state)
+}
+
+// spans are those of the nodes' times and worths.
+func (t *Tree) spans() (times, worths span) {
+	times, worths = span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
+	for _, n := range t.nodes {
+		if n.bytes > 0 {
+			times.take(n.time)
+			worths.take(n.worth)
+		}
+	}
+	return times, worths
+}
+
+// score is r + α·f. The conversion keeps the compiler from fusing.
+func (t *Tree) score(n *node, times, worths span) float64 {
+	return times.of(n.time) + float64(t.alpha*worths.of(n.worth))
 }
 
 // before orders nodes of equal score.
