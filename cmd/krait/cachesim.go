@@ -6,18 +6,23 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/krait-ml/krait/serving/prefix"
+	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
 // cacheSimFlags say what is held against a trace.
 type cacheSimFlags struct {
-	policy                 string
-	capacity, cache, state bytesOrNone
-	model                  prefix.Model
-	json                   bool
+	policy     string
+	capacity   bytesOrNone
+	model      cacheModelFlags
+	requests   int
+	sweep, dot bool
+	output     string
+	json       bool
 }
 
 func newCacheSim() *cobra.Command {
@@ -35,20 +40,41 @@ func newCacheSim() *cobra.Command {
   flop:α    the same, and what goes first has a low sum of its time and α times the
             FLOPs that it saves per byte
   tuned     the same, with the α that does best on requests after the first eviction
+  retuned   the same, with the α that does best on the last 500 requests, again and
+            again, where it does better than the one before by 2 %
   all       these, flop with 0.5 and 2
 
 TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, in the
 order of time, where a number is a token id and [first, n] is n consecutive ids; - is
-standard input. The model is what it costs: reading L tokens takes
-flops-per-token·L + flops-per-token-squared·L² FLOPs, each token cache-bytes of attention
-cache, and a state state-bytes, 0 for attention only. Bytes may be written as 4e9 or
-3.5GiB. docs/prefix-cache.md has the rules.
+standard input. krait trace makes some.
+
+The model is what it costs: reading L tokens takes flops-per-token·L +
+flops-per-token-squared·L² FLOPs, each token cache-bytes of attention cache, and a state
+state-bytes, 0 for attention only. --model takes these from a model's graph; of a folder
+only config.json is needed. Bytes may be written as 4e9 or 3.5GiB. docs/prefix-cache.md
+has the rules.
+
+--sweep shows what the capacity and α are worth: the share of prompts that is reused for
+six capacities, the largest of which is --capacity, and every α, and with -o as a chart.
+--dot draws the tree of one policy as it is after the last request.
 
 With --json one policy is an object, and all are the results of one.`,
-		Example: `  krait cache-sim chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
-  krait cache-sim chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB`,
+		Example: `  krait cache-sim chat.jsonl --capacity 4e9 --model ~/models/bamba-9b --states conv=bf16,cache=bf16
+  krait cache-sim chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
+  krait cache-sim chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB
+  krait cache-sim chat.jsonl --sweep --capacity 64GiB --model ~/models/bamba-9b -o sweep.svg
+  krait cache-sim chat.jsonl --dot --policy lru --requests 12 --capacity 1GiB --model ~/models/bamba-9b -o tree.svg`,
 		Args: takes(1, 1, "one TRACE"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(c, args[0]); err != nil {
+				return err
+			}
+			switch {
+			case f.sweep:
+				return f.runSweep(c, args[0])
+			case f.dot:
+				return f.draw(c, args[0])
+			}
 			r, err := f.run(c, args[0])
 			if err != nil {
 				return err
@@ -64,14 +90,41 @@ With --json one policy is an object, and all are the results of one.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.policy, "policy", "all", "none, blocks32, lru, flop:α, tuned or all")
+	flags.StringVar(&f.policy, "policy", "all", "none, blocks32, lru, flop:α, tuned, retuned or all")
 	flags.Var(&f.capacity, "capacity", "bytes of the cache")
-	flags.Float64Var(&f.model.FLOPsPerToken, "flops-per-token", 0, "FLOPs to read a token, a of a·L + b·L²")
-	flags.Float64Var(&f.model.FLOPsPerTokenSquared, "flops-per-token-squared", 0, "FLOPs of attention, b of a·L + b·L²")
-	flags.Var(&f.cache, "cache-bytes", "bytes of attention cache per token")
-	flags.Var(&f.state, "state-bytes", "bytes of the states of all layers (0: attention only)")
+	f.model.add(c)
+	flags.IntVar(&f.requests, "requests", 0, "only the first requests of the trace; 0: all")
+	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α, as a table, and with -o FILE.svg as a chart")
+	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text")
+	flags.StringVarP(&f.output, "output", "o", "", "with --sweep the chart, FILE.svg; with --dot the tree, FILE.dot or FILE.svg, which needs Graphviz")
 	jsonFlag(c, &f.json)
 	return c
+}
+
+// check is an error for flags that do not go together, or are wrong, before anything is read.
+func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
+	one := f.policy != "all"
+	switch {
+	case f.sweep && f.dot:
+		return errors.New("--sweep and --dot: give one of them")
+	case f.sweep && one:
+		return errors.New("--sweep compares policies; leave out --policy")
+	case f.dot && !one:
+		return errors.New("--dot draws the tree of one policy; add --policy lru, flop:α, tuned or retuned")
+	case f.dot && f.json:
+		return errors.New("--dot draws and --json prints figures; give one of them")
+	case f.output != "" && !f.sweep && !f.dot:
+		return errors.New("-o is for --sweep or --dot; give one of them")
+	case f.sweep && f.output != "" && filepath.Ext(f.output) != ".svg":
+		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.output)
+	case f.requests < 0:
+		return fmt.Errorf("--requests %d: it is not negative", f.requests)
+	case path == "-" && f.model.dir == "-":
+		return errors.New("TRACE and --model are both -, and there is one standard input")
+	case f.policy != "none" && !c.Flags().Changed("capacity"):
+		return errors.New("there is no --capacity: give the bytes of the cache, as in --capacity 4GiB")
+	}
+	return f.model.check(c)
 }
 
 // cacheReport is what policies make of a trace.
@@ -83,21 +136,23 @@ type cacheReport struct {
 }
 
 func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
-	f.model.CacheBytes, f.model.StateBytes = int64(f.cache.byteCount), int64(f.state.byteCount)
-	r := &cacheReport{path, f.model, int64(f.capacity.byteCount), nil}
 	policies := prefix.Policies
 	if f.policy != "all" {
 		policies = []string{f.policy}
 	}
-	if err := f.check(c, policies); err != nil {
-		return nil, err
-	}
-	trace, err := computed(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	m, trace, err := f.read(c, path, policies)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range policies {
-		result, err := computed(c, func() (*prefix.Result, error) { return prefix.Replay(name, f.model, r.Capacity, trace) })
+	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
+	tell, end := progress(c.ErrOrStderr(), "cache-sim", "requests", false)
+	defer end()
+	for i, name := range policies {
+		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
+		if tell != nil {
+			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
+		}
+		result, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
 		if err != nil {
 			return nil, err
 		}
@@ -106,21 +161,21 @@ func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error)
 	return r, nil
 }
 
-// check is an error for flags that are wrong, before a trace is read.
-func (f *cacheSimFlags) check(c *cobra.Command, policies []string) error {
-	given := c.Flags().Changed
-	switch {
-	case !given("flops-per-token") || !given("cache-bytes") && !given("state-bytes"):
-		return errors.New("the model is missing: give --flops-per-token, and --cache-bytes, --state-bytes or both")
-	case f.policy != "none" && !given("capacity"):
-		return errors.New("there is no --capacity: give the bytes of the cache, as in --capacity 4GiB")
+// read reads the model and, if the policies are some, the trace.
+func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
+	if m, err = f.model.read(c); err != nil {
+		return m, nil, err
 	}
 	for _, name := range policies {
-		if _, err := prefix.NewPolicy(name, f.model, int64(f.capacity.byteCount)); err != nil {
-			return err
+		if _, err := prefix.NewPolicy(name, m, int64(f.capacity.byteCount)); err != nil {
+			return m, nil, err
 		}
 	}
-	return nil
+	trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	if f.requests > 0 && f.requests < len(trace) {
+		trace = trace[:f.requests]
+	}
+	return m, trace, err
 }
 
 func readTrace(c *cobra.Command, path string) ([]prefix.Request, error) {
@@ -142,9 +197,12 @@ func readTrace(c *cobra.Command, path string) ([]prefix.Request, error) {
 
 func (r *cacheReport) print(w io.Writer) {
 	first := r.Results[0]
-	fmt.Fprintf(w, "%s: %s, %s of input, %s FLOPs\n", r.Trace, count(len(first.Hits), "request"), count(int(first.InputTokens), "token"), short(first.FLOPs))
-	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state\n\n", thousands(r.Capacity), thousands(r.Model.CacheBytes), thousands(r.Model.StateBytes))
-	fmt.Fprintf(w, "%-10s  %14s  %8s  %11s  %8s  %10s  %5s\n", "policy", "hit tokens", "of input", "FLOPs saved", "of all", "evictions", "α")
+	fmt.Fprintf(w, "%s: %s, %s of input, %s FLOPs\n", visible(r.Trace), count(len(first.Hits), "request"), count(int(first.InputTokens), "token"), short(first.FLOPs))
+	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state\n", thousands(r.Capacity), thousands(r.Model.CacheBytes), thousands(r.Model.StateBytes))
+	if r.Capacity < r.Model.StateBytes {
+		fmt.Fprintln(w, "a state is larger than the cache: nothing can be kept")
+	}
+	fmt.Fprintf(w, "\n%-10s  %14s  %8s  %11s  %8s  %10s  %5s\n", "policy", "hit tokens", "of input", "FLOPs saved", "of all", "evictions", "α")
 	for _, x := range r.Results {
 		alpha := "-"
 		if x.Alpha != nil {
@@ -153,6 +211,42 @@ func (r *cacheReport) print(w io.Writer) {
 		fmt.Fprintf(w, "%-10s  %14s  %7.1f%%  %11s  %7.1f%%  %10s  %5s\n", x.Policy, thousands(x.HitTokens), percent(float64(x.HitTokens), float64(x.InputTokens)),
 			short(x.FLOPsSaved), percent(x.FLOPsSaved, x.FLOPs), thousands(int64(x.Evictions)), alpha)
 	}
+}
+
+// mostDrawn nodes are drawn: Graphviz takes long for more, and nobody reads them.
+const mostDrawn = 100
+
+// draw draws the tree of the policy after the last request.
+func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
+	out := format{output: f.output}
+	if err := out.settle(); err != nil {
+		return err
+	}
+	if out.name == "text" {
+		out.name = "dot"
+	}
+	m, trace, err := f.read(c, path, []string{f.policy})
+	if err != nil {
+		return err
+	}
+	var nodes []prefix.Node
+	drawn := false
+	s := prefix.Simulation{Policy: f.policy, Model: m, Capacity: int64(f.capacity.byteCount), After: func(p prefix.Policy) {
+		if t, ok := p.(interface{ Nodes() []prefix.Node }); ok {
+			nodes, drawn = t.Nodes(), true
+		}
+	}}
+	r, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+	switch {
+	case err != nil:
+		return err
+	case !drawn:
+		return fmt.Errorf("--policy %s has no tree to draw; lru, flop:α, tuned and retuned have", f.policy)
+	case len(nodes) > mostDrawn:
+		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
+	}
+	title := fmt.Sprintf("%s after %s, %s: %s, %s", filepath.Base(path), count(len(trace), "request"), f.policy, count(len(nodes), "node"), count(r.Evictions, "eviction"))
+	return out.write(c, nil, func() string { return visualize.Tree(nodes, title) })
 }
 
 // percent is a share of the whole; of nothing it is none.

@@ -54,6 +54,9 @@ func agree(a, b Tokens, from, to int) int {
 	if from >= to {
 		return to
 	}
+	if a.ends == nil && b.ends == nil {
+		return agreeOne(a.ids, b.ids, from, to)
+	}
 	for i, p, q := from, a.run(from), b.run(from); i < to; {
 		if a.id(p, i) != b.id(q, i) {
 			return i
@@ -64,6 +67,20 @@ func agree(a, b Tokens, from, to int) int {
 		}
 		if i == b.end(q) {
 			q++
+		}
+	}
+	return to
+}
+
+// agreeOne is agree where each run is one token. What is the same memory is equal.
+func agreeOne(a, b []int32, from, to int) int {
+	if &a[0] == &b[0] {
+		return to
+	}
+	b = b[:to]
+	for i, id := range a[from:to] {
+		if id != b[from+i] {
+			return from + i
 		}
 	}
 	return to

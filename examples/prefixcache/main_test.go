@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/serving/prefix"
+	"github.com/krait-ml/krait/serving/workload"
+)
+
+// TestRun: every setting has its line, the same each time.
+func TestRun(t *testing.T) {
+	var first, second strings.Builder
+	for _, out := range []*strings.Builder{&first, &second} {
+		if err := run(out, 4, server{flops: 5e14}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := 2
+	for _, s := range sections(4) {
+		rows += 1 + len(s.rows)
+	}
+	if first.String() != second.String() || strings.Count(first.String(), "\n") != rows {
+		t.Errorf("%d lines are wanted, twice the same:\n%s%s", rows, first.String(), second.String())
+	}
+	if err := run(&first, 0, server{flops: 5e14}); err == nil || !strings.Contains(err.Error(), "kinds of requests, chat, 5 GB: 0 sessions") {
+		t.Error(err)
+	}
+}
+
+// TestModel: the figures that were recomputed from the formulas.
+func TestModel(t *testing.T) {
+	m := published.model()
+	if m.CacheBytes != 65_536 || m.StateBytes != 26_787_840 || m.FLOPs(1000) != 602_406_912_000+7_516_192_768_000+5_033_165_040_000 {
+		t.Errorf("%+v, %v FLOPs", m, m.FLOPs(1000))
+	}
+}
+
+// TestKinds: where requests come back at random α is worth little, and much where long
+// documents come back among prompts that do not.
+func TestKinds(t *testing.T) {
+	gain := func(kind string, sessions int, gigabytes float64) float64 {
+		s := setting{"", workload.Options{Kind: kind, Sessions: sessions, Seed: 1, Pause: -1}, published, gigabytes, ""}
+		o, err := s.measure(server{flops: 5e14})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.rate[3] / o.rate[2]
+	}
+	if chat, docs := gain("chat", 200, 10), gain("docs", 1000, 15); chat > 1.3 || chat < 0.9 || docs < 2 {
+		t.Errorf("tuned hits %.2f times what lru does on chat, and %.2f times on documents", chat, docs)
+	}
+}
+
+// TestP95: of prompts that wait for each other, and of those that do not.
+func TestP95(t *testing.T) {
+	m := prefix.Model{FLOPsPerToken: 1, CacheBytes: 1}
+	var trace []prefix.Request
+	for range 20 {
+		trace = append(trace, prefix.Request{At: 1, InputLen: 10})
+	}
+	hits := make([]int, 20)
+	if alone, queued := (server{10, false}).p95(m, trace, hits), (server{10, true}).p95(m, trace, hits); alone != 1 || queued != 19 {
+		t.Errorf("%v s, and %v s with a queue; want 1 and 19", alone, queued)
+	}
+	hits[0] = 5
+	if got := (server{10, true}).p95(m, trace, hits); got != 18.5 {
+		t.Errorf("%v s", got)
+	}
+}
