@@ -17,11 +17,11 @@ func Tree(nodes []prefix.Node, title string) string {
 	root := at.put(at.Node(p.next())).Attr("label", plain("root"))
 	next, boxes := lowest(nodes), make([]dot.Node, len(nodes))
 	for i, n := range nodes {
-		c := p.colour("bare")
+		held := "bare"
 		if n.State {
-			c = p.colour("state")
+			held = "state"
 		}
-		boxes[i] = at.put(at.Node(p.next())).Attr("label", nodeLabel(n)).Attr("fillcolor", c.fill)
+		boxes[i] = at.put(at.Node(p.next())).Attr("label", nodeLabel(n)).Attr("fillcolor", p.colour(held).fill)
 		if i == next {
 			boxes[i].Attr("color", p.colour("next").line).Attr("penwidth", "2")
 		}
@@ -31,7 +31,7 @@ func Tree(nodes []prefix.Node, title string) string {
 		if n.Parent >= 0 {
 			from = boxes[n.Parent]
 		}
-		from.Edge(boxes[i]).Attr("label", plain("+"+commas(int64(n.To-n.From))))
+		from.Edge(boxes[i]).Attr("label", plain("+"+commas(int64(n.To-n.From)))).Attr("fontname", "Helvetica")
 	}
 	return p.text(title)
 }

@@ -131,7 +131,7 @@ func (r *sweepReport) print(w io.Writer) {
 func gigabytes(n int64) string { return fmt.Sprintf("%.4g GB", float64(n)/1e9) }
 
 // alphaColours go from blue to red, as α grows.
-var alphaColours = []string{"#2166ac", "#4393c3", "#67a9cf", "#74add1", "#fdae61", "#f46d43", "#d6604d", "#b2182b"}
+var alphaColours = []string{"#1f5fa8", "#2b8cbe", "#41ab9d", "#78c679", "#e0b000", "#f08c00", "#d95f0e", "#b2182b"}
 
 // chart draws the shares.
 func (r *sweepReport) chart() string {

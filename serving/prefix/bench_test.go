@@ -8,8 +8,8 @@ import (
 	"github.com/krait-ml/krait/serving/workload"
 )
 
-// BenchmarkReplay reads and replays 10,000 requests with 75 million tokens, as runs and
-// one by one: documents that come back among prompts that do not.
+// BenchmarkReplay reads and replays 10,000 requests with more than 50 million tokens, as
+// runs and one by one: documents that come back among prompts that do not.
 func BenchmarkReplay(b *testing.B) {
 	m := prefix.Model{FLOPsPerToken: 14e9, FLOPsPerTokenSquared: 65536, CacheBytes: 64 << 10, StateBytes: 50 << 20}
 	for name, vocab := range map[string]int{"runs": 0, "literal": 100_000} {
