@@ -8,7 +8,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// Array is a tensor in host memory: little-endian elements, last axis fastest.
+// Array is a tensor in host memory: little-endian elements, last axis fastest, or the
+// blocks of Q8.
 // From says where it comes from, for errors.
 type Array struct {
 	DType DType
@@ -27,12 +28,19 @@ func (a Array) Elems() int {
 }
 
 // Convert returns the array in another float format; the same array when it
-// has it already.
+// has it already. What becomes Q8 is rounded, and must be finite.
 func (a Array) Convert(d DType) (Array, error) {
 	if a.DType == d {
 		return a, nil
 	}
-	if !a.DType.Float() || !d.Float() {
+	switch {
+	case a.DType == Q8 && d.Float():
+		wide := ArrayOf(a.Float32s(), a.Shape...)
+		wide.From = a.From
+		return wide.Convert(d)
+	case a.DType.Float() && d == Q8:
+		return a.toBlocks()
+	case !a.DType.Float() || !d.Float():
 		return Array{}, fmt.Errorf("%s: cannot read %s as %s", a.From, a.DType, d)
 	}
 	n := a.Elems()
@@ -82,6 +90,10 @@ func bf16(v float32) uint16 {
 // Float32s returns the elements of a float array as float32.
 func (a Array) Float32s() []float32 {
 	out := make([]float32, a.Elems())
+	if a.DType == Q8 {
+		blocksOf(a.Shape[len(a.Shape)-1]).Read(out, a.Data, 0)
+		return out
+	}
 	for i := range out {
 		out[i] = float32(floatAt(a.Data, i, a.DType))
 	}

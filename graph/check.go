@@ -138,6 +138,8 @@ func checkLeaf(n *Node) error {
 		return errors.New("only a state is a field of the model's")
 	case t.Layout.Kind == Partial:
 		return errors.New("cannot be a partial sum")
+	case n.Op.Name != "param" && t.DType == Q8:
+		return fmt.Errorf("is %s; only a parameter may be in blocks", t)
 	case n.Op.Name == "param" && symbolic:
 		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
 	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):

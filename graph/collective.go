@@ -84,6 +84,9 @@ func inferExchange(n *Node) ([]Type, error) {
 			}
 			l = SplitOn(axis, len(v.Type.Dims[axis].Fields))
 		}
+		if v.Type.DType == Q8 {
+			return nil, fmt.Errorf("%s is %s; blocks stay where they are loaded", v.Name, v.Type)
+		}
 		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
 	}
 	return out, nil

@@ -12,12 +12,13 @@ const (
 	BF16
 	I64
 	I32
+	Q8 // of parameters: see [Blocks]
 )
 
 var dtypes = [...]struct {
 	name  string
 	bytes int
-}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4}}
+}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4}, {"q8", 0}}
 
 // String gives the name that graph text uses: f32, bf16, i32, …
 func (d DType) String() string {
@@ -27,10 +28,10 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Bytes is the size of one element.
+// Bytes is the size of one element; 0 of Q8, where no element has bytes of its own.
 func (d DType) Bytes() int { return dtypes[d].bytes }
 
-// Float reports whether d is a floating-point format.
+// Float reports whether d is a floating-point format, element by element.
 func (d DType) Float() bool { return d >= F64 && d <= BF16 }
 
 // ParseDType is the inverse of [DType.String].

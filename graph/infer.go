@@ -90,8 +90,8 @@ func checkOperands(n *Node) error {
 				want = "the float format of the other activations"
 			}
 		case 'w':
-			if !d.Float() || d == F64 {
-				want = "f32, bf16 or f16"
+			if d != Q8 && (!d.Float() || d == F64) {
+				want = "f32, bf16, f16 or q8"
 			}
 		case 'f':
 			if d != F32 {

@@ -34,8 +34,11 @@ func checkConv1D(seg int) func(*Node, *binding) error {
 // costEmbedding: only the rows that are looked up are read.
 func costEmbedding(n *Node, _ *binding) Cost {
 	out := n.Results[0].Type
-	row := out.Elems().Times(Const(int64(n.Args[1].Type.DType.Bytes())))
-	return Cost{Read: row.Plus(n.Args[0].Type.Bytes()), Write: out.Bytes()}
+	table := n.Args[1].Type
+	table.Dims = append([]Dim{Size(1)}, table.Dims[1:]...)
+	table.Layout = Layout{}
+	rows := table.Bytes().Times(out.Dims[0].Poly())
+	return Cost{Read: rows.Plus(n.Args[0].Type.Bytes()), Write: out.Bytes()}
 }
 
 func costSelect(n *Node, _ *binding) Cost {

@@ -36,7 +36,16 @@ func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor s
 	if err != nil {
 		return Array{}, err
 	}
+	if rows.DType == Q8 && t.DType != Q8 {
+		if rows, err = rows.Convert(t.DType); err != nil {
+			return Array{}, err
+		}
+	}
 	out := Array{DType: rows.DType, From: rows.From, Shape: t.Local(ranks, rank).shape()}
+	if rows.DType == Q8 {
+		out.Data = cutBlocks(rows.Data, t, ranks, rank)
+		return out, BlocksOf(t, ranks, rank).check(&out)
+	}
 	out.Data = cut(rows.Data, t, rows.DType.Bytes(), ranks, rank)
 	return out.Convert(t.DType)
 }
@@ -44,17 +53,13 @@ func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor s
 // rows assembles the whole parameter; a view when it is one tensor as it lies.
 func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) {
 	out := Array{Shape: t.shape()}
-	rowElems := 1
-	for _, n := range out.Shape[min(1, len(out.Shape)):] {
-		rowElems *= n
-	}
 	var parts [][]byte
 	for _, p := range s.Pieces {
 		a, err := s.tensor(p, t, find)
 		if err != nil {
 			return Array{}, err
 		}
-		part, err := p.take(a, rowElems)
+		part, err := p.take(a, sizeOf(a.DType, out.Shape[min(1, len(out.Shape)):]))
 		if err != nil {
 			return Array{}, err
 		}
@@ -68,7 +73,7 @@ func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) 
 	if out.Data = parts[0]; len(parts) > 1 {
 		out.Data = slices.Concat(parts...)
 	}
-	if want := out.Elems() * out.DType.Bytes(); len(out.Data) != want {
+	if want := sizeOf(out.DType, out.Shape); len(out.Data) != want {
 		return Array{}, fmt.Errorf("%s: its pieces give %d bytes, expected %d for shape %v", out.From, len(out.Data), want, out.Shape)
 	}
 	return out, nil
@@ -82,6 +87,11 @@ func (s *Storage) tensor(p Piece, t Type, find func(string) (Array, error)) (Arr
 	}
 	if err := s.Fits(a, t); err != nil {
 		return Array{}, err
+	}
+	if a.DType == Q8 {
+		if err := s.inBlocks(a, t); err != nil {
+			return Array{}, err
+		}
 	}
 	if s.Perm != nil {
 		if len(s.Perm) != len(a.Shape) {
@@ -105,14 +115,13 @@ func (s *Storage) Fits(a Array, t Type) error {
 	return nil
 }
 
-// take cuts the piece's rows out of a.
-func (p Piece) take(a Array, rowElems int) ([]byte, error) {
+// take cuts the piece's rows, of size bytes each, out of a.
+func (p Piece) take(a Array, size int) ([]byte, error) {
 	if p.Count == 0 {
 		return a.Data, nil
 	}
-	size := rowElems * a.DType.Bytes()
 	if last := p.Start + p.Step*(p.Count-1); p.Start < 0 || p.Step < 1 || (last+1)*size > len(a.Data) {
-		return nil, fmt.Errorf("%s has shape %v: no rows %d to %d of %d elements", a.From, a.Shape, p.Start, last, rowElems)
+		return nil, fmt.Errorf("%s has shape %v: no rows %d to %d of %d bytes", a.From, a.Shape, p.Start, last, size)
 	}
 	if p.Step == 1 {
 		return a.Data[p.Start*size : (p.Start+p.Count)*size], nil

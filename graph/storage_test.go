@@ -51,7 +51,7 @@ func TestStorage(t *testing.T) {
 		{"permuted", &Storage{Pieces: []Piece{{Tensor: "cube"}}, Perm: []int{2, 0, 1}}, TypeOf(F32, Size(4), Size(2), Size(3)),
 			"[0 4 8 12 16 20 1 5 9 13 17 21 2 6 10 14 18 22 3 7 11 15 19 23]"},
 		{"wrong shape", Stored("a"), TypeOf(F32, Size(2), Size(4)), "error: a has shape [4 2], expected [2 4]"},
-		{"too few rows", &Storage{Pieces: []Piece{{"a", 1, 2, 3}}}, TypeOf(F32, Size(3), Size(2)), "error: a has shape [4 2]: no rows 1 to 5 of 2 elements"},
+		{"too few rows", &Storage{Pieces: []Piece{{"a", 1, 2, 3}}}, TypeOf(F32, Size(3), Size(2)), "error: a has shape [4 2]: no rows 1 to 5 of 8 bytes"},
 		{"pieces too short", &Storage{Pieces: []Piece{{Tensor: "a"}, {Tensor: "b"}}}, TypeOf(F32, Size(7), Size(2)), "error: a: its pieces give 48 bytes, expected 56 for shape [7 2]"},
 		{"perm of other axes", &Storage{Pieces: []Piece{{Tensor: "a"}}, Perm: []int{0, 1, 2}}, TypeOf(F32, Size(4), Size(2)), "error: a has shape [4 2], expected 3 axes"},
 	} {

@@ -37,7 +37,12 @@ func (t Type) Ragged() bool {
 }
 
 // Bytes is the size of the whole value.
-func (t Type) Bytes() Poly { return t.Elems().Times(Const(int64(t.DType.Bytes()))) }
+func (t Type) Bytes() Poly {
+	if t.DType == Q8 {
+		return Const(int64(BlocksOf(t, 1, 0).Bytes(t.Lines())))
+	}
+	return t.Elems().Times(Const(int64(t.DType.Bytes())))
+}
 
 // shape lists the sizes of the axes, none of which is a symbol.
 func (t Type) shape() []int {
@@ -66,7 +71,7 @@ const MaxRank = 6
 
 // Valid reports what is wrong with a type that did not come from inference.
 func (t Type) Valid() error {
-	if t.DType.Bytes() == 0 {
+	if t.DType == NoDType {
 		return errors.New("no dtype")
 	}
 	if len(t.Dims) > MaxRank {
@@ -82,6 +87,11 @@ func (t Type) Valid() error {
 				return fmt.Errorf("more than %d elements", maxSize)
 			}
 			elems *= d.Len()
+		}
+	}
+	if t.DType == Q8 {
+		if err := t.inBlocks(); err != nil {
+			return err
 		}
 	}
 	return t.Layout.valid(t.Dims)

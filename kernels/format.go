@@ -22,6 +22,8 @@ func (t *Tensor) Read(dst []float32, at int) {
 		for i, b := range src {
 			dst[i] = half(b)
 		}
+	case graph.Q8:
+		t.Blocks.Read(dst, t.Q8, at)
 	}
 }
 

@@ -20,6 +20,11 @@ type Tensor struct {
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
 
+	// Q8 has blocks, and Blocks says where its elements are in them, which lie row
+	// after row: Stride is Cols.
+	Q8     []byte
+	Blocks *graph.Blocks
+
 	// Axis is the sharded axis, Full its size over all ranks, Unit the size of
 	// its units, and Runs what this rank holds of it. Of a tensor that is not
 	// sharded, Axis is the last one and Runs is nil.
@@ -51,6 +56,9 @@ func Describe(t graph.Type, ranks, rank int) Tensor {
 		}
 	}
 	x.Stride = x.Cols
+	if t.DType == graph.Q8 {
+		x.Blocks = graph.BlocksOf(t, ranks, rank)
+	}
 	return x
 }
 

@@ -101,6 +101,9 @@ func (l *lowerer) leaf(n *graph.Node) error {
 	if len(local.Dims) > 0 && local.Dims[0].Sym == 0 {
 		bytes *= int64(local.Dims[0].Len())
 	}
+	if v.Type.DType == graph.Q8 {
+		bytes = l.s.inBlocks(v.Type)
+	}
 	l.buffer(v, space, l.s.Bytes[space], bytes)
 	b := &l.s.Buffers[len(l.s.Buffers)-1]
 	b.Storage, b.Part = n.Storage, n.Part

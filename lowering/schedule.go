@@ -174,6 +174,11 @@ type Output struct {
 // Local is what the rank holds of a value of type t.
 func (s *Schedule) Local(t graph.Type) graph.Type { return t.Local(s.Ranks, s.Rank) }
 
+// inBlocks is the bytes of what the rank holds of a parameter in blocks.
+func (s *Schedule) inBlocks(t graph.Type) int64 {
+	return int64(graph.BlocksOf(t, s.Ranks, s.Rank).Bytes(s.Local(t).Lines()))
+}
+
 // kindOf is the kind of step that an operation becomes.
 func kindOf(op *graph.Op) (Kind, error) {
 	switch op.Class {

@@ -28,7 +28,7 @@ type stored struct {
 
 // bytes is the size of the tensor; more than there is room for anywhere is as much.
 func (s stored) bytes() int64 {
-	n := float64(s.dtype.Bytes())
+	n := float64(max(s.dtype.Bytes(), 2)) // blocks are less, but of a few columns
 	for _, d := range s.shape {
 		n *= float64(d)
 	}
@@ -63,6 +63,9 @@ func (c *checkpoint) fill(s stored) graph.Array {
 		a.Data = bytesOf(data)
 		return a
 	}
+	if s.dtype == graph.Q8 {
+		return c.blocks(s)
+	}
 	data := make([]uint16, n)
 	inParts(n, func(lo, hi int) {
 		to := kernels.Tensor{DType: s.dtype, U16: data}
@@ -74,6 +77,16 @@ func (c *checkpoint) fill(s stored) graph.Array {
 		}
 	})
 	a.Data = bytesOf(data)
+	return a
+}
+
+// blocks rounds what the tensor is in f32 to blocks.
+func (c *checkpoint) blocks(s stored) graph.Array {
+	s.dtype = graph.F32
+	a, err := c.fill(s).Convert(graph.Q8)
+	if err != nil {
+		panic("BUG: " + err.Error()) // the numbers are finite
+	}
 	return a
 }
 
@@ -95,9 +108,12 @@ func (c *checkpoint) load(v *graph.Value, ranks, rank int) (kernels.Tensor, erro
 	if err != nil {
 		return x, err
 	}
-	if x.DType == graph.F32 {
+	switch x.DType {
+	case graph.F32:
 		x.F32 = numbers[float32](a.Data)
-	} else {
+	case graph.Q8:
+		x.Q8 = a.Data
+	default:
 		x.U16 = numbers[uint16](a.Data)
 	}
 	return x, nil
@@ -106,8 +122,8 @@ func (c *checkpoint) load(v *graph.Value, ranks, rank int) (kernels.Tensor, erro
 // tensorsOf lists the tensors that a parameter is read from, in the parameter's
 // number format, so that nothing is rounded twice.
 func tensorsOf(v *graph.Value) ([]stored, error) {
-	if d := v.Type.DType; d != graph.F32 && d != graph.BF16 && d != graph.F16 {
-		return nil, skip(fmt.Sprintf("parameter %s is %s; there are random ones in f32, bf16 and f16", v.Name, v.Type))
+	if d := v.Type.DType; d != graph.F32 && d != graph.BF16 && d != graph.F16 && d != graph.Q8 {
+		return nil, skip(fmt.Sprintf("parameter %s is %s; there are random ones in f32, bf16, f16 and q8", v.Name, v.Type))
 	}
 	s := v.Def.Storage
 	if s == nil {

@@ -21,6 +21,8 @@ func (r *rank) bind(o *operand.Operand) {
 	case graph.F16, graph.BF16:
 		o.U16 = operand.View[uint16](data)
 		o.U16 = o.U16[min(o.Offset, len(o.U16)):]
+	case graph.Q8: // a parameter, whole
+		o.Q8 = data
 	case graph.I32:
 		o.I32 = operand.View[int32](data)
 		o.I32 = o.I32[min(o.Offset, len(o.I32)):]

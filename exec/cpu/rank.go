@@ -108,7 +108,7 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 			if err != nil {
 				return fmt.Errorf("parameter %s: %w", b.Name, err)
 			}
-			r.memory[i] = aligned(a.Data, a.DType.Bytes())
+			r.memory[i] = aligned(a.Data, max(1, a.DType.Bytes()))
 		case lowering.Cache:
 			r.memory[i] = roomy(b.Bytes * int64(r.slots*r.context))
 		case lowering.Constant:

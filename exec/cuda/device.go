@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -35,6 +36,9 @@ type Device struct {
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	if len(local) < world.Ranks() {
 		return nil, fmt.Errorf("%d of %d ranks are in other processes; the ranks of package exec/cuda are in one", world.Ranks()-len(local), world.Ranks())
+	}
+	if err := refuseBlocks(local[0]); err != nil {
+		return nil, err
 	}
 	devices, err := d.Driver.Devices()
 	if err != nil {
@@ -67,6 +71,16 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, err
 	}
 	return m, nil
+}
+
+// refuseBlocks: no kernel reads weights in blocks.
+func refuseBlocks(s *lowering.Schedule) error {
+	for _, b := range s.Buffers {
+		if b.Type.DType == graph.Q8 {
+			return fmt.Errorf("parameter %s is in 8-bit blocks (q8), which run on the CPU only; run the checkpoint from which krait quantize-weights made this one", b.Name)
+		}
+	}
+	return nil
 }
 
 // open loads weights and runs what is run once.

@@ -101,7 +101,7 @@ func rowMajor(shape tensor.Shape, strides []int) bool {
 }
 
 // ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory.
-// f16 and bf16 are an error, as gorgonia has no such formats, and so are arrays
+// f16, bf16 and q8 are an error, as gorgonia has no such formats, and so are arrays
 // without elements.
 func ToDense(a graph.Array) (t *tensor.Dense, err error) {
 	switch a.DType {
@@ -113,7 +113,7 @@ func ToDense(a graph.Array) (t *tensor.Dense, err error) {
 		t, err = dense[int32](a)
 	case graph.I64:
 		t, err = dense[int64](a)
-	case graph.F16, graph.BF16:
+	case graph.F16, graph.BF16, graph.Q8:
 		err = fmt.Errorf("gorgonia has no %s; Convert(graph.F32) it first", a.DType)
 	default:
 		err = fmt.Errorf("an array of type %s", a.DType)

@@ -14,10 +14,11 @@ const (
 	matmulDepth = 512 // of the inner axis that is widened at a time
 )
 
-// byDepth takes one of two kernels by the terms of the sums.
+// byDepth takes one of two kernels by the terms of the sums. Weights in blocks are off by
+// more than sums of f32 are: theirs are all long.
 func byDepth(short, long func(c *kernels.Call, lo, hi int)) func(c *kernels.Call, lo, hi int) {
 	return func(c *kernels.Call, lo, hi int) {
-		if c.Args[1].Cols < shortDepth {
+		if w := &c.Args[1]; w.Cols < shortDepth && w.DType != graph.Q8 {
 			short(c, lo, hi)
 		} else {
 			long(c, lo, hi)

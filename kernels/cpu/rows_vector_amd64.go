@@ -36,7 +36,7 @@ func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
 	switch t.DType {
 	case graph.F16:
 		widen = v.fromF16
-	case graph.F32:
+	case graph.F32, graph.Q8:
 		t.Read(dst, at)
 		return
 	}
