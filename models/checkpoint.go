@@ -19,6 +19,7 @@ type Checkpoint struct {
 	set   *safetensors.Set
 	// Unused lists tensors of the files that the graph has no use for.
 	Unused []string
+	copied map[string]bool // tensors that are there again under another name
 }
 
 // Describe reads the config of dir and builds its graph; the weights are looked
@@ -116,6 +117,9 @@ func (c *Checkpoint) Tensor(name string) (graph.Array, error) {
 		return graph.Array{}, fmt.Errorf("tensor %s is missing from the checkpoint", name)
 	}
 	from := c.set.FileOf(name) + ": tensor " + name
+	if shape := c.set.Note(name, BlocksKey(name)); shape != "" || t.DType == "U8" {
+		return blocks(t, shape, from)
+	}
 	d, ok := floats[t.DType]
 	if !ok {
 		return graph.Array{}, fmt.Errorf("%s has dtype %s; Krait reads F32, BF16, F16 and F64", from, t.DType)
@@ -126,10 +130,13 @@ func (c *Checkpoint) Tensor(name string) (graph.Array, error) {
 var floats = map[string]graph.DType{"F64": graph.F64, "F32": graph.F32, "F16": graph.F16, "BF16": graph.BF16}
 
 // formats tells a graph which tensors there are, and in which format kernels
-// can have them: f64 is read as f32.
+// can have them: f64 is read as f32, and bytes are blocks.
 func formats(set *safetensors.Set) func(string) (graph.DType, bool) {
 	return func(name string) (graph.DType, bool) {
 		t, ok := set.Tensor(name)
+		if t.DType == "U8" {
+			return graph.Q8, ok
+		}
 		switch d := floats[t.DType]; d {
 		case graph.F16, graph.BF16:
 			return d, ok
@@ -137,6 +144,9 @@ func formats(set *safetensors.Set) func(string) (graph.DType, bool) {
 		return graph.F32, ok
 	}
 }
+
+// Copied reports whether a tensor holds the same as one that is used, and is not needed.
+func (c *Checkpoint) Copied(name string) bool { return c.copied[name] }
 
 // isCopy reports whether a tensor holds the same as one that is used, as files
 // have it for tied heads.
@@ -155,6 +165,7 @@ func (c *Checkpoint) isCopy(name string, used map[string]bool) bool {
 // does not.
 func (c *Checkpoint) verify() error {
 	used := map[string]bool{}
+	c.copied = map[string]bool{}
 	var errs []error
 	for _, n := range c.Graph.Leaves("param") {
 		for _, p := range n.Storage.Pieces {
@@ -177,7 +188,11 @@ func (c *Checkpoint) verify() error {
 		}
 	}
 	for _, name := range c.set.Names() {
-		if !used[name] && !c.isCopy(name, used) {
+		switch {
+		case used[name]:
+		case c.isCopy(name, used):
+			c.copied[name] = true
+		default:
 			c.Unused = append(c.Unused, name)
 		}
 	}

@@ -444,5 +444,6 @@ func (c *Config) common() {
 		"top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
 		"bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
 		"forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens")
-	c.Refuse("quantization_config", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder", "pruned_heads")
+	c.quantized()
+	c.Refuse("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder", "pruned_heads")
 }

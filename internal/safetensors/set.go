@@ -88,6 +88,18 @@ func (s *Set) FileOf(name string) string {
 	return ""
 }
 
+// Note returns what the metadata of the file that holds the named tensor say under a
+// key; empty when they say nothing.
+func (s *Set) Note(name, key string) string {
+	if f, ok := s.owner[name]; ok {
+		return f.metadata[key]
+	}
+	return ""
+}
+
+// Files returns the files, in order.
+func (s *Set) Files() []*File { return slices.Clone(s.files) }
+
 // Names returns the names of all tensors, sorted.
 func (s *Set) Names() []string { return slices.Clone(s.names) }
 

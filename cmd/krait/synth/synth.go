@@ -5,8 +5,9 @@ package synth
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"os"
 
+	"github.com/krait-ml/krait/cmd/krait/folder"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
 )
@@ -57,18 +58,18 @@ func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 		made.Parameters += tensors[i].elems()
 		made.Bytes += tensors[i].bytes(o.format())
 	}
-	f := &folder{dir: filepath.Clean(dir), force: o.Force}
-	if err := f.begin(made.Bytes); err != nil {
+	f, err := folder.New(dir, made.Bytes, ", or make fewer --layers", "--force", o.Force)
+	if err != nil {
 		return nil, err
 	}
-	defer f.end()
+	defer f.End()
 	w := &writer{dtype: o.format(), seed: o.Seed, total: made.Bytes, tell: o.Progress}
 	for _, s := range shards(tensors, o.format(), o.shard) {
-		if err := f.shard(ctx, w, s); err != nil {
+		if err := f.Shard(namesOf(s), func(file *os.File) error { return w.write(ctx, file, s) }); err != nil {
 			return nil, err
 		}
 	}
-	return made, f.finish(config)
+	return made, f.Finish(config)
 }
 
 // Graph is the graph of what Write would make.

@@ -37,6 +37,14 @@ func shards(tensors []tensor, d graph.DType, most int64) [][]tensor {
 	return out
 }
 
+func namesOf(tensors []tensor) []string {
+	var out []string
+	for _, t := range tensors {
+		out = append(out, t.name)
+	}
+	return out
+}
+
 // writer makes files of tensors.
 type writer struct {
 	dtype graph.DType

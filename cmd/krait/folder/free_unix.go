@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package synth
+package folder
 
 import "syscall"
 

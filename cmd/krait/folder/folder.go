@@ -1,7 +1,7 @@
-package synth
+// Package folder makes folders of checkpoints, whole or not at all.
+package folder
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,24 +12,33 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// folder is where a checkpoint comes to lie. Weights are in temporary files until
+// Folder is where a checkpoint comes to lie. Weights are in temporary files until
 // all are written.
-type folder struct {
-	dir   string
-	force bool
-	total int64
-	made  bool        // by begin
-	files []temporary // one per shard
+type Folder struct {
+	dir, advice string
+	total       int64
+	made        bool        // by New
+	files       []temporary // one per shard
 }
 
 type temporary struct {
 	path    string
-	tensors []tensor
+	tensors []string
 }
 
-// begin makes the folder, and looks whether there is room for total bytes.
-func (f *folder) begin(total int64) error {
-	f.total = total
+// New makes the folder, and looks whether there is room for total bytes of weights;
+// advice is what else can be done where there is not. A folder that is not empty is an
+// error, unless there is a flag by which the checkpoint there is replaced, and it is
+// given.
+func New(dir string, total int64, advice, flag string, forced bool) (*Folder, error) {
+	f := &Folder{dir: filepath.Clean(dir), advice: advice, total: total}
+	if err := f.begin(flag, forced); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Folder) begin(flag string, forced bool) error {
 	entries, err := os.ReadDir(f.dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -39,29 +48,31 @@ func (f *folder) begin(total int64) error {
 		}
 	case err != nil:
 		return err
-	case len(entries) > 0 && !f.force:
-		return fmt.Errorf("%s is not empty; name another folder, or overwrite it with --force", f.dir)
+	case len(entries) > 0 && flag == "":
+		return fmt.Errorf("%s is not empty; name another folder", f.dir)
+	case len(entries) > 0 && !forced:
+		return fmt.Errorf("%s is not empty; name another folder, or overwrite it with %s", f.dir, flag)
 	}
-	if free, ok := freeBytes(f.dir); ok && free < total {
-		f.end()
+	if free, ok := freeBytes(f.dir); ok && free < f.total {
+		f.End()
 		return f.full(fmt.Sprintf("%.1f GB are free", float64(free)/1e9))
 	}
 	return nil
 }
 
 // full is the error of a disk without room.
-func (f *folder) full(detail string) error {
-	return fmt.Errorf("%s: the weights take %.1f GB, and %s; make room, name a folder on another disk, or make fewer --layers", f.dir, float64(f.total)/1e9, detail)
+func (f *Folder) full(detail string) error {
+	return fmt.Errorf("%s: the weights take %.1f GB, and %s; make room, or name a folder on another disk%s", f.dir, float64(f.total)/1e9, detail, f.advice)
 }
 
-// shard writes a file of tensors.
-func (f *folder) shard(ctx context.Context, w *writer, tensors []tensor) error {
+// Shard writes a file of weights, with the tensors named.
+func (f *Folder) Shard(tensors []string, write func(file *os.File) error) error {
 	file, err := os.CreateTemp(f.dir, ".model.*.tmp")
 	if err != nil {
 		return err
 	}
 	f.files = append(f.files, temporary{file.Name(), tensors})
-	err = w.write(ctx, file, tensors)
+	err = write(file)
 	if err == nil {
 		err = file.Chmod(0o644) // temporary files are private
 	}
@@ -71,9 +82,9 @@ func (f *folder) shard(ctx context.Context, w *writer, tensors []tensor) error {
 	return err
 }
 
-// finish takes away what was there, and puts the files in their places; the
+// Finish takes away what was there, and puts the files in their places; the
 // config is last, since without it there is no model.
-func (f *folder) finish(config []byte) error {
+func (f *Folder) Finish(config []byte) error {
 	if err := f.clear(); err != nil {
 		return err
 	}
@@ -90,7 +101,7 @@ func (f *folder) finish(config []byte) error {
 			return err
 		}
 		for _, t := range file.tensors {
-			index.Map[t.name] = name
+			index.Map[t] = name
 		}
 	}
 	if len(f.files) > 1 {
@@ -107,7 +118,7 @@ func (f *folder) finish(config []byte) error {
 }
 
 // clear removes an older checkpoint, of which a file may be in the new one's way.
-func (f *folder) clear() error {
+func (f *Folder) clear() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return err
@@ -125,8 +136,8 @@ func (f *folder) clear() error {
 	return nil
 }
 
-// end removes what is not finished.
-func (f *folder) end() {
+// End removes what is not finished.
+func (f *Folder) End() {
 	for _, file := range f.files {
 		_ = os.Remove(file.path) // it may have been renamed
 	}
