@@ -13,7 +13,7 @@ func newEval() *cobra.Command {
 	var f modelFlags
 	var o krait.Evaluate
 	from := modelArg{kind: "DIR"}
-	var path string
+	var path, against string
 	var ids, asJSON bool
 	var limit int
 	c := &cobra.Command{
@@ -31,10 +31,14 @@ With --quantize it also runs the model without, and prints how well both agree:
   top-5 same set   how often the five are the same, in any order
   top-5 unordered  how many of the five both have, as a mean share
 
+With --against DIR2 it also scores the text with another model, such as the one of
+which krait quantize-weights made DIR, and prints how many more bits DIR takes.
+
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
   krait eval --text testdata/val.txt --tp 4 --quantize fp16
   krait eval --text testdata/val.txt --window 0 --limit 4096
+  krait eval ~/models/mamba-130m-q8 --against ~/models/mamba-130m-hf --text text.txt
   krait eval ~/models/mamba-130m-hf --text ids.txt --ids --window 2048`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -54,6 +58,13 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			defer m.Close()
+			var other *krait.Model
+			if against != "" {
+				if other, err = f.open(c, against); err != nil {
+					return err
+				}
+				defer other.Close()
+			}
 			r := evalReport{Model: figuresOf(m, f.device.name), Text: path}
 			tokens, err := r.read(c, m, ids, limit)
 			if err != nil {
@@ -76,9 +87,15 @@ Without DIR it uses the embedded model.`,
 					return err
 				}
 			}
+			if other != nil {
+				if r.Against, err = f.against(c, other, &r, tokens, o); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				return writeJSON(c, "", r)
 			}
+			r.printAgainst(c.OutOrStdout())
 			r.printAgreement(c.OutOrStdout())
 			return nil
 		},
@@ -87,6 +104,7 @@ Without DIR it uses the embedded model.`,
 	from.add(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().StringVar(&path, "text", "", "the text to score; - is standard input")
+	c.Flags().StringVar(&against, "against", "", "a model to compare with: DIR2")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
 	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one")
 	c.Flags().IntVar(&limit, "limit", 0, "score only the first tokens of the text; 0: all")
@@ -104,6 +122,7 @@ type evalReport struct {
 	BitsPerByte  figure           `json:"bits_per_byte,omitempty"`
 	BitsPerToken figure           `json:"bits_per_token"`
 	Perplexity   figure           `json:"perplexity"`
+	Against      *evalReport      `json:"against,omitempty"` // what the other model gives
 	Quantize     string           `json:"quantize,omitempty"`
 	Agreement    *krait.Agreement `json:"agreement,omitempty"` // with the run that is not quantized
 }
@@ -167,6 +186,32 @@ func (r *evalReport) printAgreement(w io.Writer) {
 	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
 	fmt.Fprintf(w, "top-5 same set  %.2f%%\n", 100*a.Top5Set)
 	fmt.Fprintf(w, "top-5 unordered %.2f%%\n", 100*a.Top5Unordered)
+}
+
+// against scores the same tokens with another model.
+func (f *modelFlags) against(c *cobra.Command, m *krait.Model, r *evalReport, tokens []int, o krait.Evaluate) (*evalReport, error) {
+	other := evalReport{Model: figuresOf(m, f.device.name), Text: r.Text, Bytes: r.Bytes, Tokens: r.Tokens}
+	var done func()
+	o.Progress, done = progress(c.ErrOrStderr(), "against", "tokens", f.quiet)
+	defer done()
+	e, err := m.Evaluate(c.Context(), tokens, o)
+	if err != nil {
+		return nil, err
+	}
+	other.score(e)
+	return &other, nil
+}
+
+// printAgainst prints how many more bits the model takes than the other.
+func (r *evalReport) printAgainst(w io.Writer) {
+	if r.Against == nil {
+		return
+	}
+	unit, here, there := "token", r.BitsPerToken, r.Against.BitsPerToken
+	if r.Bytes > 0 {
+		unit, here, there = "byte", r.BitsPerByte, r.Against.BitsPerByte
+	}
+	fmt.Fprintf(w, "against %s: bits per %s %.6f, %+.6f here\n", visible(r.Against.Model.Name), unit, there, here-there)
 }
 
 // agreement compares the model with one whose payloads are not rounded.

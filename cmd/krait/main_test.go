@@ -44,11 +44,16 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tiny, err := filepath.Abs("../../internal/embedded/tiny-mamba")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)
+			e.Setenv("TINY", tiny)
 			return nil
 		},
 	})
