@@ -3,21 +3,36 @@ package cpu
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
-var _ = kernels.Register(Kernels, kernels.Set{"choose": {Units: kernels.RowUnits, Run: choose}})
+var _ = kernels.Register(Kernels, kernels.Set{"choose": {Units: kernels.RowUnits, Run: plainChoosing.choose}})
+
+// choosing is what reads all scores: maxima finds the highest of each scoreBlock of them,
+// and says whether any is not a number or infinite; weigh makes probabilities of scores
+// that are at most the highest, times the sum that it returns.
+type choosing struct {
+	maxima func(scores, highest []float32) (broken bool)
+	weigh  func(weights []float64, scores []float32, highest, temperature float64) (mass float64)
+}
+
+var plainChoosing = choosing{maxima, weigh}
+
+const scoreBlock = 32
 
 // choose takes a token of each row, or says why there is none.
-func choose(c *kernels.Call, lo, hi int) {
+func (m *choosing) choose(c *kernels.Call, lo, hi int) {
 	logits := &c.Args[0]
+	ch := choosers.Get().(*chooser)
+	defer choosers.Put(ch)
 	for i := lo; i < hi; i++ {
 		id := int32(graph.BadChoice)
 		if choice, ok := kernels.ChoiceOf(&c.Args[1], i, logits.Cols); ok {
-			id = Choose(logits.Row(i), choice, c.Args[2].RowOfInts(i))
+			id = ch.choose(m, logits.Row(i), choice, c.Args[2].RowOfInts(i))
 		}
 		c.Results[0].I32[i] = id
 	}
@@ -25,39 +40,65 @@ func choose(c *kernels.Call, lo, hi int) {
 
 // Choose takes a token of a row of logits, as the operation choose does.
 func Choose(logits []float32, c kernels.Choice, seen []int32) int32 {
-	best := highest(logits)
+	ch := choosers.Get().(*chooser)
+	defer choosers.Put(ch)
+	return ch.choose(&plainChoosing, logits, c, seen)
+}
+
+// choose takes a token of a row of logits.
+func (ch *chooser) choose(m *choosing, logits []float32, c kernels.Choice, seen []int32) int32 {
+	best := ch.best(m, logits)
 	penalised := c.Penalty != 0 && c.Penalty != 1
 	if best < 0 || c.Temperature == 0 && !penalised {
 		return best
 	}
-	ch := choosers.Get().(*chooser)
-	defer choosers.Put(ch)
 	ch.reset(logits, c)
 	if penalised {
 		ch.penalise(seen)
-		best = highest(ch.scores)
+		best = ch.best(m, ch.scores)
 	}
 	if c.Temperature == 0 {
 		return best
 	}
 	ch.keepTopK()
-	ch.weigh(float64(ch.scores[best]))
+	ch.weigh(m, float64(ch.scores[best]))
 	ch.keepTopP()
 	return ch.draw()
 }
 
-// highest is the first of the highest scores, or why there is none.
-func highest(scores []float32) int32 {
-	best, at := float32(math.Inf(-1)), graph.NoToken
-	for i, x := range scores {
-		if !(x <= math.MaxFloat32) {
-			return graph.BrokenLogits
-		}
+// best is the first of the highest scores, or why there is none.
+func (ch *chooser) best(m *choosing, scores []float32) int32 {
+	sized(&ch.highest, (len(scores)+scoreBlock-1)/scoreBlock)
+	if m.maxima(scores, ch.highest) {
+		return graph.BrokenLogits
+	}
+	best, at := float32(math.Inf(-1)), -1
+	for i, x := range ch.highest {
 		if x > best {
 			best, at = x, i
 		}
 	}
-	return int32(at)
+	if at < 0 {
+		return graph.NoToken
+	}
+	at *= scoreBlock
+	return int32(at + slices.Index(scores[at:], best))
+}
+
+func maxima(scores, highest []float32) (broken bool) {
+	for i := range highest {
+		best := float32(math.Inf(-1))
+		for _, x := range scores[i*scoreBlock : min((i+1)*scoreBlock, len(scores))] {
+			if !(x <= math.MaxFloat32) {
+				return true
+			}
+			if x > best {
+				best = x
+			}
+		}
+		highest[i] = best
+	}
+	return false
 }
 
 // chooser is what a row takes to choose at random. Of ids, keys and weights the
@@ -65,6 +106,7 @@ func highest(scores []float32) int32 {
 // of ids.
 type chooser struct {
 	kernels.Choice
+	highest []float32 // of blocks of scores
 	scores  []float32 // logits after the penalty
 	ids     []int32
 	keys    []uint32  // in the order of the scores
@@ -111,30 +153,76 @@ func (ch *chooser) penalise(seen []int32) {
 // that tie with the last of them. It works on scores before the temperature,
 // which does not change their order.
 func (ch *chooser) keepTopK() {
-	n := len(ch.scores)
-	ch.ids, ch.keys, ch.weights = ch.ids[:n], ch.keys[:n], ch.weights[:n]
-	for i, score := range ch.scores {
-		ch.ids[i], ch.keys[i] = int32(i), orderKey(score)
-	}
-	if ch.TopK == 0 || ch.TopK >= n {
+	all := ch.TopK == 0 || ch.TopK >= len(ch.scores)
+	ch.candidates(ch.least(all))
+	if all || len(ch.ids) <= ch.TopK {
 		return
 	}
-	for i := range ch.weights {
-		ch.weights[i] = 1
-	}
-	last, _ := threshold(ch.keys, ch.weights, float64(ch.TopK))
+	last := ch.last(ch.keys)
 	ch.keep(func(i int) bool { return ch.keys[i] >= last })
 }
 
-// weigh gives each candidate its probability, times a constant. Taking off the
-// highest score first keeps the exponential in range at any temperature.
-func (ch *chooser) weigh(highest float64) {
-	ch.mass = 0
-	for i, id := range ch.ids {
-		w := exp64((float64(ch.scores[id]) - highest) / ch.Temperature)
-		ch.weights[i] = w
-		ch.mass += w
+// last is the lowest of the k highest keys.
+func (ch *chooser) last(keys []uint32) uint32 {
+	ch.weights = ch.weights[:len(keys)]
+	for i := range ch.weights {
+		ch.weights[i] = 1
 	}
+	last, _ := threshold(keys, ch.weights, float64(ch.TopK))
+	return last
+}
+
+// least is a key that none of the k highest is below: as many blocks have a score that
+// high, if there are as many.
+func (ch *chooser) least(all bool) uint32 {
+	if all || ch.TopK > len(ch.highest) {
+		return 0
+	}
+	ch.keys = ch.keys[:len(ch.highest)]
+	for i, x := range ch.highest {
+		ch.keys[i] = orderKey(x)
+	}
+	return ch.last(ch.keys)
+}
+
+// candidates takes the tokens whose keys are at least that.
+func (ch *chooser) candidates(least uint32) {
+	ch.ids, ch.keys = ch.ids[:0], ch.keys[:0]
+	for i, x := range ch.highest {
+		if orderKey(x) < least {
+			continue
+		}
+		from := i * scoreBlock
+		for j, score := range ch.scores[from:min(from+scoreBlock, len(ch.scores))] {
+			if key := orderKey(score); key >= least {
+				ch.ids, ch.keys = append(ch.ids, int32(from+j)), append(ch.keys, key)
+			}
+		}
+	}
+	ch.weights = ch.weights[:len(ch.ids)]
+}
+
+// weigh gives each candidate its probability, times a constant.
+func (ch *chooser) weigh(m *choosing, highest float64) {
+	scores := ch.scores
+	if len(ch.ids) < len(scores) {
+		for i, id := range ch.ids {
+			scores[i] = scores[id] // ids rise
+		}
+		scores = scores[:len(ch.ids)]
+	}
+	ch.mass = m.weigh(ch.weights, scores, highest, ch.Temperature)
+}
+
+// weigh: taking off the highest score first keeps the exponential in range at any
+// temperature.
+func weigh(weights []float64, scores []float32, highest, temperature float64) (mass float64) {
+	for i, score := range scores {
+		w := exp64((float64(score) - highest) / temperature)
+		weights[i] = w
+		mass += w
+	}
+	return mass
 }
 
 // keepTopP drops the candidates after the first ones whose probability, summed
@@ -144,6 +232,9 @@ func (ch *chooser) keepTopP() {
 		return
 	}
 	goal := ch.TopP * ch.mass
+	// All that are so unlikely make less than half of what is beyond the goal.
+	least := (1 - ch.TopP) * ch.mass / float64(2*len(ch.ids))
+	ch.keep(func(i int) bool { return ch.weights[i] >= least })
 	last, above := threshold(ch.keys, ch.weights, goal)
 	ch.mass = above
 	ch.keep(func(i int) bool {

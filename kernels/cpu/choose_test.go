@@ -13,7 +13,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-var chooseSets = map[string]kernels.Set{"cpu": Kernels, "reference": reference.Kernels}
+var chooseSets = func() map[string]kernels.Set {
+	sets := map[string]kernels.Set{"reference": reference.Kernels}
+	for _, isa := range ISAs() {
+		sets[isa], _ = ForISA(isa)
+	}
+	return sets
+}()
 
 func runChoose(set kernels.Set, cases ...choices.Case) []int32 {
 	c := choices.Call(cases...)
@@ -76,8 +82,10 @@ func TestChooseAgainstReference(t *testing.T) {
 		c := choices.Draw(r, n)
 		call := choices.Call(c)
 		choice, _ := kernels.ChoiceOf(&call.Args[1], 0, n)
-		if got := runChoose(Kernels, c)[0]; !reference.MayChoose(c.Logits, choice, call.Args[2].I32, got, 1e-10) {
-			t.Fatalf("%+v chose %d, want %d", c, got, runChoose(reference.Kernels, c)[0])
+		for name, set := range chooseSets {
+			if got := runChoose(set, c)[0]; !reference.MayChoose(c.Logits, choice, call.Args[2].I32, got, 1e-10) {
+				t.Fatalf("%s: %+v chose %d, want %d", name, c, got, runChoose(reference.Kernels, c)[0])
+			}
 		}
 	})
 }
@@ -174,9 +182,11 @@ func modelLogits(n int) []float32 {
 
 func TestChooseAllocatesNothing(t *testing.T) {
 	call := choices.Call(choices.Case{Logits: modelLogits(1000), Choice: kernels.Choice{Temperature: 1, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.3}, Seen: []int{4, 5}})
-	if n := testing.AllocsPerRun(100, func() { choose(&call, 0, 1) }); n != 0 {
-		t.Errorf("%v allocations per token", n)
-	}
+	eachISA(t, "choose", func(t *testing.T, _ string, k kernels.Kernel) {
+		if n := testing.AllocsPerRun(100, func() { k.Run(&call, 0, 1) }); n != 0 {
+			t.Errorf("%v allocations per token", n)
+		}
+	})
 }
 
 func BenchmarkChoose(b *testing.B) {
@@ -190,13 +200,19 @@ func BenchmarkChoose(b *testing.B) {
 		{Name: "topp-flat", Logits: flat, Choice: kernels.Choice{Temperature: 0.8, TopP: 0.95}},
 		{Name: "all", Logits: logits, Choice: kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.95, Penalty: 1.1}, Seen: []int{1, 2, 3, 60_000}},
 	} {
-		b.Run(c.Name, func(b *testing.B) {
-			c.Uniform = 0.5
-			call := choices.Call(c)
-			b.ReportAllocs()
-			for b.Loop() {
-				choose(&call, 0, 1)
+		for name, set := range chooseSets {
+			if name == "reference" {
+				continue
 			}
-		})
+			b.Run(c.Name+"/"+name, func(b *testing.B) {
+				c.Uniform = 0.5
+				call := choices.Call(c)
+				b.ReportAllocs()
+				b.SetBytes(4 * int64(len(c.Logits)))
+				for b.Loop() {
+					set["choose"].Run(&call, 0, 1)
+				}
+			})
+		}
 	}
 }

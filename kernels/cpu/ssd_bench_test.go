@@ -1,6 +1,12 @@
 package cpu
 
-import "testing"
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+)
 
 // BenchmarkSSD is a prompt of 512 tokens through one head of 64 channels and 128
 // states, by the recurrence and by chunks in the matrix form.
@@ -21,5 +27,51 @@ func BenchmarkSSD(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkSSDScan is a token, a chunk and a prompt through a layer of 24 heads, and
+// BenchmarkAttention a prompt and a token after 1,023 through 8 heads, by one goroutine.
+// What a chunk adds to itself is not counted, nor what is later than a token.
+func BenchmarkSSDScan(b *testing.B) {
+	for _, tokens := range []int{1, 16, 512} {
+		s := ssdCase{lengths: []int{tokens}, heads: 24, groups: 1, size: 64, n: 128, kept: graph.F32, rate: 1, step: 0.1}
+		for _, isa := range ISAs() {
+			b.Run(fmt.Sprintf("%d/%s", tokens, isa), func(b *testing.B) {
+				set, err := ForISA(isa)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := s.call(rand.New(rand.NewPCG(1, 1)))
+				b.SetBytes(2 * 4 * int64(s.heads*s.size*s.n)) // a state is read and written
+				for b.Loop() {
+					set["ssd_scan"].Run(c, 0, s.heads)
+				}
+				b.ReportMetric(4*float64(s.heads*s.size*s.n*tokens)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}
+
+func BenchmarkAttention(b *testing.B) {
+	for _, s := range []lookCase{{past: []int{0}, lengths: []int{512}}, {past: []int{1023}, lengths: []int{1}}} {
+		s.heads, s.groups, s.size, s.kept = 8, 2, 64, graph.F32
+		keys := 0
+		for i := range s.lengths[0] {
+			keys += s.past[0] + i + 1
+		}
+		for _, isa := range ISAs() {
+			b.Run(fmt.Sprintf("%d after %d/%s", s.lengths[0], s.past[0], isa), func(b *testing.B) {
+				set, err := ForISA(isa)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := s.call(rand.New(rand.NewPCG(1, 1)))
+				for b.Loop() {
+					set["attention"].Run(c, 0, s.groups)
+				}
+				b.ReportMetric(4*float64(keys*s.heads*s.size)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
 )
 
 // randomRows is a tensor of numbers in [-1, 1).
@@ -47,4 +49,241 @@ func TestSSDChunk(t *testing.T) {
 			}
 		}
 	}
+}
+
+// ssdCase is sequences in a batch, their states in slots after each other, last first.
+type ssdCase struct {
+	lengths                []int
+	heads, groups, size, n int
+	kept                   graph.DType
+	rate, step             float64 // rates and steps are up to these
+}
+
+// call makes operands of random numbers, at odd places in memory, rows apart.
+func (s ssdCase) call(rng *rand.Rand) *kernels.Call {
+	tokens := 0
+	seg := kernels.Tensor{DType: graph.I32, Dims: [graph.MaxRank]int{len(s.lengths), 3, 1, 1}}
+	for i, n := range s.lengths {
+		seg.I32 = append(seg.I32, int32(tokens), int32(n), int32(len(s.lengths)-1-i))
+		tokens += n
+	}
+	some := func(rows, cols, unit int) kernels.Tensor {
+		x := table(graph.F32, rows, cols, cols+rng.IntN(3), rng.IntN(8))
+		x.Full, x.Unit = cols, unit
+		fill(&x, func() float32 { return float32(rng.NormFloat64()) })
+		return x
+	}
+	dt, rate := some(tokens, s.heads, 1), table(graph.F32, s.heads, 1, 1, 0)
+	fill(&dt, func() float32 { return float32(rng.Float64() * s.step) })
+	fill(&rate, func() float32 { return float32(-rng.Float64() * s.rate) })
+	state := table(s.kept, len(s.lengths), s.heads*s.size*s.n, s.heads*s.size*s.n+rng.IntN(3), rng.IntN(8))
+	state.Dims = [graph.MaxRank]int{len(s.lengths), s.heads, s.size, s.n}
+	fill(&state, func() float32 { return float32(rng.NormFloat64()) })
+	x, b, c := some(tokens, s.heads*s.size, s.size), some(tokens, s.groups*s.n, s.n), some(tokens, s.groups*s.n, s.n)
+	y := some(tokens, s.heads*s.size, s.size)
+	fill(&y, func() float32 { return 1e30 })
+	return &kernels.Call{Args: []kernels.Tensor{x, dt, rate, b, c, state, seg}, Results: []kernels.Tensor{y}}
+}
+
+// copied is a call with a state and results of its own.
+func copied(c *kernels.Call, states ...int) *kernels.Call {
+	d := &kernels.Call{Args: slices.Clone(c.Args), Results: slices.Clone(c.Results), Attrs: c.Attrs}
+	for _, i := range states {
+		d.Args[i].F32, d.Args[i].U16 = slices.Clone(d.Args[i].F32), slices.Clone(d.Args[i].U16)
+	}
+	d.Results[0].F32 = slices.Clone(d.Results[0].F32)
+	return d
+}
+
+// exact is what the float64 kernel gives, with states and results in float64.
+func exact(op string, c *kernels.Call, states ...int) *kernels.Call {
+	d := copied(c, states...)
+	for _, i := range states {
+		x := &d.Args[i]
+		values := make([]float32, max(len(x.F32), len(x.U16)))
+		x.Read(values, 0)
+		x.DType, x.F32, x.U16 = graph.F64, nil, nil
+		for _, v := range values {
+			x.F64 = append(x.F64, float64(v))
+		}
+	}
+	y := &d.Results[0]
+	y.DType, y.F64, y.F32 = graph.F64, make([]float64, len(y.F32)), nil
+	reference.Kernels[op].Run(d, 0, 1)
+	return d
+}
+
+// distance is the root of the mean square of what is off, as a share of that of what is
+// wanted, and the most that is, as a share of the largest.
+func distance(got, want *kernels.Tensor) (mean, most float64) {
+	row := make([]float32, got.Cols)
+	var off, all, worst, top float64
+	for i := range max(1, len(want.F64)/max(1, want.Stride)) {
+		got.Read(row, i*got.Stride)
+		for j, v := range row {
+			w := want.F64[i*want.Stride+j]
+			d := float64(v) - w
+			off, all = off+d*d, all+w*w
+			worst, top = max(worst, math.Abs(d)), max(top, math.Abs(w))
+			if d != d {
+				worst = d
+			}
+		}
+	}
+	return math.Sqrt(off / all), worst / top
+}
+
+// TestSSDScan compares with float64: sequences of no chunk, of some, and of parts of one.
+// A sequence has the same bits alone, however heads are cut, and cut at multiples of 16
+// tokens; memory between rows stays as it was.
+func TestSSDScan(t *testing.T) {
+	eachISA(t, "ssd_scan", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		const seed = 14
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i := range 80 {
+			s := ssdCase{groups: 1 + rng.IntN(2), size: 1 + i%66, n: 1 + rng.IntN(66), rate: 4, step: 0.5}
+			s.kept = weightTypes[max(0, rng.IntN(5)-2)]
+			s.heads = s.groups * (1 + rng.IntN(2))
+			for range 1 + rng.IntN(3) {
+				s.lengths = append(s.lengths, []int{1, 3, 7, 8, 13, 16, 23, 24, 31, 48, 55}[rng.IntN(11)])
+			}
+			if i%40 == 0 {
+				s.size, s.n = 64, 128
+			}
+			what := fmt.Sprintf("seed %d, case %d: %v", seed, i, s)
+			c := s.call(rng)
+			want, got := exact("ssd_scan", c, 5), copied(c, 5)
+			units := kernel.Units(got)
+			cut := rng.IntN(units + 1)
+			kernel.Run(got, cut, units)
+			kernel.Run(got, 0, cut)
+			if _, most := distance(&got.Results[0], &want.Results[0]); !(most <= 2e-6) {
+				t.Fatalf("%s: y is off by %.2g", what, most)
+			}
+			within := map[graph.DType]float64{graph.F32: 2e-6, graph.BF16: 0x1p-8, graph.F16: 0x1p-11}[s.kept]
+			if _, most := distance(&got.Args[5], &want.Args[5]); !(most <= within) {
+				t.Fatalf("%s: the state is off by %.2g", what, most)
+			}
+			for j, v := range got.Results[0].F32 {
+				if y := &got.Results[0]; j%y.Stride >= y.Cols && v != 1e30 {
+					t.Fatalf("%s: wrote to element %d between the rows", what, j)
+				}
+			}
+			for k := range s.lengths {
+				start, n, _ := c.Args[6].Segment(k)
+				one := copied(c, 5)
+				first := n
+				if s.kept == graph.F32 {
+					first = 16 * rng.IntN(n/16+1)
+				}
+				for _, from := range [][2]int{{0, first}, {first, n}} {
+					if from[0] < from[1] {
+						one.Args[6] = c.Args[6]
+						one.Args[6].I32 = []int32{int32(start + from[0]), int32(from[1] - from[0]), c.Args[6].I32[3*k+2]}
+						one.Args[6].Dims[0] = 1
+						kernel.Run(one, 0, kernel.Units(one))
+					}
+				}
+				for i := start; i < start+n; i++ {
+					if !equalBits(one.Results[0].Row(i), got.Results[0].Row(i)) {
+						t.Fatalf("%s: token %d has other bits alone, cut after %d", what, i, first)
+					}
+				}
+				if !sameState(&one.Args[5], &got.Args[5], len(s.lengths)-1-k) {
+					t.Fatalf("%s: sequence %d has another state alone, cut after %d", what, k, first)
+				}
+			}
+		}
+	})
+}
+
+func equalBits(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+}
+
+func sameState(a, b *kernels.Tensor, slot int) bool {
+	x, y := make([]float32, a.Cols), make([]float32, a.Cols)
+	a.Read(x, slot*a.Stride)
+	b.Read(y, slot*b.Stride)
+	return equalBits(x, y)
+}
+
+// TestSSDAccuracy: over long prompts each instruction set is as near to float64 as the
+// plain kernel.
+func TestSSDAccuracy(t *testing.T) {
+	for _, s := range []ssdCase{
+		{rate: 1, step: 1e-3}, // nothing is forgotten
+		{rate: 1, step: 0.1},
+		{rate: 16, step: 0.5}, // all is, soon
+	} {
+		s.lengths, s.heads, s.groups, s.size, s.n, s.kept = []int{256}, 2, 1, 16, 128, graph.F32
+		c := s.call(rand.New(rand.NewPCG(15, 0)))
+		want := exact("ssd_scan", c, 5)
+		off := func(k kernels.Kernel) (y, state float64) {
+			got := copied(c, 5)
+			k.Run(got, 0, k.Units(got))
+			y, _ = distance(&got.Results[0], &want.Results[0])
+			state, _ = distance(&got.Args[5], &want.Args[5])
+			return y, state
+		}
+		y, state := off(Kernels["ssd_scan"])
+		t.Logf("rate %g, step %g: plain is off by %.2g, its state by %.2g", s.rate, s.step, y, state)
+		eachISA(t, "ssd_scan", func(t *testing.T, isa string, k kernels.Kernel) {
+			a, b := off(k)
+			t.Logf("%.2g and %.2g", a, b)
+			if !(a <= y && b <= state) {
+				t.Errorf("off by %.2g and the state by %.2g, the plain kernel by %.2g and %.2g", a, b, y, state)
+			}
+		})
+	}
+}
+
+// TestSSDSpecial: where a number is not finite, or as large as can be, in any operand and
+// at any token, results are numbers where the plain kernel's are.
+func TestSSDSpecial(t *testing.T) {
+	inf := float32(math.Inf(1))
+	eachISA(t, "ssd_scan", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		rng := rand.New(rand.NewPCG(16, 0))
+		for _, size := range []int{3, 16} {
+			for arg := range 6 {
+				for _, v := range []float32{float32(math.NaN()), inf, -inf, math.MaxFloat32, 0x1p-149, 0} {
+					for _, tokens := range []int{1, 5, 16, 29} {
+						s := ssdCase{lengths: []int{tokens}, heads: 2, groups: 1, size: size, n: 5, kept: graph.F32, rate: 4, step: 0.5}
+						c := s.call(rng)
+						x := &c.Args[arg]
+						if arg == 2 {
+							v = -v // rates are not positive
+						}
+						x.F32[rng.IntN(len(x.F32))] = v
+						plain, got := copied(c, 5), copied(c, 5)
+						Kernels["ssd_scan"].Run(plain, 0, 2)
+						kernel.Run(got, 0, 2)
+						for what, pair := range map[string][2]*kernels.Tensor{"y": {&plain.Results[0], &got.Results[0]}, "state": {&plain.Args[5], &got.Args[5]}} {
+							for i, want := range pair[0].F32 {
+								if g := pair[1].F32[i]; !alike(g, want) {
+									t.Fatalf("size %d, %d tokens, %g in operand %d: %s %d is %g, the plain kernel's %g", size, tokens, v, arg, what, i, g, want)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// alike: both are not a number, the same infinity, or finite.
+func alike(a, b float32) bool {
+	kind := func(v float32) int {
+		switch {
+		case v != v:
+			return 0
+		case v > math.MaxFloat32:
+			return 1
+		case v < -math.MaxFloat32:
+			return 2
+		}
+		return 3
+	}
+	return kind(a) == kind(b)
 }

@@ -60,3 +60,12 @@ func (w *widened) atLeast(n int) {
 		*w = borrow(n)
 	}
 }
+
+// sized is memory for n numbers, that of a slice where it has as many.
+func sized(s *[]float32, n int) []float32 {
+	if cap(*s) < n {
+		*s = make([]float32, n)
+	}
+	*s = (*s)[:n]
+	return *s
+}

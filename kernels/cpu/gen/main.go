@@ -28,10 +28,14 @@ var generators = map[string]func(*build.Context){
 	"convert":     convert,
 	"elementwise": elementwise,
 	"gemm":        gemm,
+	"matrices":    matrices,
+	"maxima":      maximum,
 	"norm":        norm,
 	"peak":        peak,
+	"rotation":    rotations,
 	"scan":        scan,
 	"short":       short,
+	"softmax":     softmaxes,
 }
 
 func main() {

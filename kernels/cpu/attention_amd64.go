@@ -1,0 +1,217 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+var (
+	_ = kernels.Register(avx2, kernels.Set{"attention": {Units: attentionUnits, Run: tilingAVX2.attention}})
+	_ = kernels.Register(avx512, kernels.Set{"attention": {Units: attentionUnits, Run: tilingAVX512.attention}})
+)
+
+// farElements of a cache and more do not stay in a core's cache from step to step.
+const farElements = 1 << 17
+
+// queryBlock is how many tokens' scores there is room for: of a head, or one of all heads.
+const queryBlock = 24
+
+// attention is the plain one with products by tiles. Of a block of keys, which are
+// transposed, and values, all tokens and heads of the group are computed; a score's sum,
+// and an output's over the keys of a block, is taken apart at fixed places, and goes no
+// further than the token may look, so that no row depends on others.
+func (t *tiling) attention(c *kernels.Call, lo, hi int) {
+	w := lookings.Get().(*looking)
+	defer w.giveBack()
+	q, k, v, keys, values, seg, past := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], c.Args[6].I32
+	size := q.Unit
+	held := k.Cols / size
+	shared := max(1, q.Full/max(1, k.Full))
+	for unit := lo; unit < hi; unit++ {
+		s, group := unit/held, unit%held
+		start, tokens, slot := seg.Segment(s)
+		from := k.Start() + group*size
+		a, b := kernels.Held(keys, from, size)
+		x, z := kernels.Held(q, from*shared, size*shared)
+		if a == b || tokens == 0 {
+			continue
+		}
+		for i := range tokens {
+			write(keys, keys.CacheRow(slot, int(past[s])+i)+a, k.Row(start + i)[group*size:][:b-a])
+			write(values, values.CacheRow(slot, int(past[s])+i)+a, v.Row(start + i)[from-v.Start():][:b-a])
+		}
+		if x < z {
+			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))
+			w.keys, w.values = keys, values
+			w.first, w.tokens, w.heads, w.size, w.cols = int(past[s]), tokens, (z-x)/size, size, padded(size)
+			w.group(headRows(q, start, x), headRows(&c.Results[0], start, x), slot, a)
+		}
+	}
+}
+
+// headRows are the rows of a tensor from one on, and elements of them from one on.
+func headRows(x *kernels.Tensor, row, element int) matrix {
+	return matrix{x.F32[row*x.Stride+element:], x.Stride, 1}
+}
+
+// looking is the memory of attention, for a sequence and a group of heads.
+type looking struct {
+	tiling                            *tiling
+	scale                             float32
+	keys, values                      *kernels.Tensor
+	first, tokens, heads, size, cols  int
+	base, room                        int       // the block of keys
+	k, v                              matrix    // of a block: keys transposed, values
+	out                               matrix    // tokens, heads·cols apart, before they are divided
+	keyRows, valueRows, wide, results []float32 // memory of these, and of keys in 16 bits
+	far                               bool      // the caches are large
+	runs                              []float32 // per token and head: its largest score, the sum, and how the sum before faded
+	scores                            [queryBlock * keyBlock]float32
+}
+
+var lookings = sync.Pool{New: func() any { return new(looking) }}
+
+// giveBack keeps memory, and nothing of a model's.
+func (w *looking) giveBack() {
+	w.keys, w.values, w.v, w.out = nil, nil, matrix{}, matrix{}
+	lookings.Put(w)
+}
+
+// runSize is that of an entry of runs.
+const runSize = 3
+
+func (w *looking) run(token, head, what int) []float32 {
+	return w.runs[(token*w.heads+head)*runSize+what:]
+}
+
+func (w *looking) group(q, y matrix, slot, at int) {
+	w.far = (w.first+w.tokens)*w.keys.Stride > farElements
+	sized(&w.runs, w.tokens*w.heads*runSize)
+	for i := 0; i < len(w.runs); i += runSize {
+		w.runs[i], w.runs[i+1] = float32(math.Inf(-1)), 0
+	}
+	w.out = y
+	if w.cols != w.size {
+		w.out = matrix{sized(&w.results, w.tokens*w.heads*w.cols), w.heads * w.cols, 1}
+	}
+	for w.base = 0; w.base < w.first+w.tokens; w.base += keyBlock {
+		w.room = min(keyBlock, w.first+w.tokens-w.base)
+		if rest := w.first + w.tokens - w.base - keyBlock; rest > 0 && w.far {
+			ahead(w.keys, w.keys.CacheRow(slot, w.base+keyBlock)+at, min(rest, keyBlock), w.size)
+			ahead(w.values, w.values.CacheRow(slot, w.base+keyBlock)+at, min(rest, keyBlock), w.size)
+		}
+		w.block(slot, at)
+		if w.tokens == 1 {
+			for h := 0; h < w.heads; h += queryBlock {
+				w.one(matrix{q.at[h*w.size:], w.size, 1}, h, min(queryBlock, w.heads-h))
+			}
+			continue
+		}
+		for i := max(0, w.base-w.first); i < w.tokens; i += queryBlock {
+			for h := range w.heads {
+				w.many(matrix{q.at[i*q.row+h*w.size:], q.row, 1}, h, i, min(queryBlock, w.tokens-i))
+			}
+		}
+	}
+	w.finish(y)
+}
+
+// block brings the block's keys and values.
+func (w *looking) block(slot, at int) {
+	from := matrix{w.keys.F32, w.keys.Stride, 1}
+	if w.keys.DType == graph.F32 {
+		from.at = from.at[w.keys.CacheRow(slot, w.base)+at:]
+	} else {
+		from = matrix{sized(&w.wide, keyBlock*w.size), w.size, 1}
+		readRows(w.keys, from, w.keys.CacheRow(slot, w.base)+at, w.room, w.size)
+	}
+	w.k = matrix{sized(&w.keyRows, w.size*keyBlock), keyBlock, 1}
+	transpose(w.k, from, w.room, w.size)
+
+	if w.values.DType == graph.F32 && w.cols == w.size && w.tokens*w.heads <= 2*tileColumns {
+		w.v = matrix{w.values.F32[w.values.CacheRow(slot, w.base)+at:], w.values.Stride, 1}
+		return
+	}
+	w.v = matrix{sized(&w.valueRows, keyBlock*w.cols), w.cols, 1}
+	if w.cols != w.size {
+		clear(w.v.at)
+	}
+	readRows(w.values, w.v, w.values.CacheRow(slot, w.base)+at, w.room, w.size)
+}
+
+// ahead asks for rows of n elements, from the one at index at on.
+func ahead(x *kernels.Tensor, at, rows, n int) {
+	if x.DType == graph.F32 {
+		prefetchAVX2(&x.F32[at], x.Stride, rows, n)
+	} else {
+		prefetchAVX2((*float32)(unsafe.Pointer(&x.U16[at])), x.Stride/2, rows, (n+1)/2)
+	}
+}
+
+// one is of a token's heads, which see the whole block.
+func (w *looking) one(q matrix, head, heads int) {
+	s := matrix{w.scores[:], keyBlock, 1}
+	w.tiling.sum(s, fading{}, q, w.k, heads, w.size, padded(w.room))
+	for h := range heads {
+		w.tiling.softmax(&s.at[h*keyBlock], w.room, w.scale, &w.run(0, head+h, 0)[0])
+	}
+	y := matrix{w.out.at[head*w.cols:], w.cols, 1}
+	w.tiling.sum(y, w.fades(0, head, runSize), s, w.v, heads, w.room, w.cols)
+}
+
+// fades are how the outputs so far fade, of a token and head on, step numbers apart.
+func (w *looking) fades(token, head, step int) fading {
+	if w.base == 0 {
+		return fading{}
+	}
+	return fading{w.run(token, head, 2), step}
+}
+
+// many is of a head and tokens, each of which sees a key more than the one before it,
+// until that is the whole block.
+func (w *looking) many(q matrix, head, token, tokens int) {
+	s := matrix{w.scores[:], keyBlock, 1}
+	sees := w.first + token + 1 - w.base // keys that the first token sees
+	n := min(keyBlock, sees+tokens-1)
+	w.tiling.sum(s, fading{}, q, w.k, tokens, w.size, padded(n))
+	for i := range tokens {
+		w.tiling.softmax(&s.at[i*keyBlock], min(keyBlock, sees+i), w.scale, &w.run(token+i, head, 0)[0])
+	}
+	for from := 0; from < n; from += tileSums {
+		some := max(0, from+1-sees)       // the first token that sees any of these keys
+		all := max(0, from+tileSums-sees) // and that sees all
+		w.weigh(s, head, token, some, min(all, tokens), from, sees+some-from, 1)
+		w.weigh(s, head, token, all, tokens, from, tileSums, 0)
+	}
+}
+
+// weigh adds k values from one on, more for later tokens, to the outputs of tokens lo to
+// hi after one.
+func (w *looking) weigh(s matrix, head, token, lo, hi, from, k, more int) {
+	if lo >= hi {
+		return
+	}
+	fades := whole
+	if from == 0 {
+		fades = w.fades(token+lo, head, w.heads*runSize)
+	}
+	y := matrix{w.out.at[(token+lo)*w.out.row+head*w.cols:], w.out.row, 1}
+	x := matrix{w.v.at[from*w.v.row:], w.v.row, 1}
+	w.tiling.add(y, fades, matrix{s.at[lo*keyBlock+from:], keyBlock, 1}, x, hi-lo, k, more, w.cols)
+}
+
+// finish divides by the sums.
+func (w *looking) finish(y matrix) {
+	for h := range w.heads {
+		out := matrix{w.out.at[h*w.cols:], w.out.row, 1}
+		_ = out.at[(w.tokens-1)*out.row+w.cols-1]
+		w.tiling.divide(&out.at[0], out.row, &out.at[0], out.row, &w.run(0, h, 1)[0], w.heads*runSize, w.tokens, w.cols)
+		for i := 0; i < w.tokens && w.cols != w.size; i++ {
+			copy(y.at[i*y.row+h*w.size:][:w.size], out.at[i*out.row:])
+		}
+	}
+}

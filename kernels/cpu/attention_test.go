@@ -1,0 +1,169 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// lookCase is sequences with tokens before them, and heads in groups that share keys.
+type lookCase struct {
+	past, lengths       []int
+	heads, groups, size int
+	kept                graph.DType
+}
+
+func (s lookCase) call(rng *rand.Rand) *kernels.Call {
+	tokens, context := 0, 0
+	seg := kernels.Tensor{DType: graph.I32, Dims: [graph.MaxRank]int{len(s.lengths), 3, 1, 1}}
+	past := kernels.Tensor{DType: graph.I32, Dims: [graph.MaxRank]int{len(s.lengths), 1, 1, 1}}
+	for i, n := range s.lengths {
+		seg.I32 = append(seg.I32, int32(tokens), int32(n), int32(len(s.lengths)-1-i))
+		past.I32 = append(past.I32, int32(s.past[i]))
+		tokens, context = tokens+n, max(context, s.past[i]+n)
+	}
+	gauss := func() float32 { return float32(rng.NormFloat64()) }
+	some := func(heads int) kernels.Tensor {
+		x := table(graph.F32, tokens, heads*s.size, heads*s.size+rng.IntN(3), rng.IntN(8))
+		x.Full, x.Unit = heads*s.size, s.size
+		fill(&x, gauss)
+		return x
+	}
+	cache := func() kernels.Tensor {
+		context := context + rng.IntN(3)
+		x := table(s.kept, len(s.lengths)*context, s.groups*s.size, s.groups*s.size+rng.IntN(3), rng.IntN(8))
+		x.Dims, x.Full = [graph.MaxRank]int{len(s.lengths), context, s.groups * s.size, 1}, s.groups*s.size
+		fill(&x, gauss)
+		return x
+	}
+	y := some(s.heads)
+	fill(&y, func() float32 { return 1e30 })
+	keys := cache()
+	values := keys // of the same shape
+	values.F32, values.U16 = append([]float32{}, keys.F32...), append([]uint16{}, keys.U16...)
+	fill(&values, gauss)
+	return &kernels.Call{
+		Args:    []kernels.Tensor{some(s.heads), some(s.groups), some(s.groups), keys, values, seg, past},
+		Results: []kernels.Tensor{y}, Attrs: graph.Attrs{"scale": 1 / math.Sqrt(float64(s.size))},
+	}
+}
+
+// TestAttention compares with float64, around the ends of blocks of keys, of rows of
+// tiles and of sums. A token has the same bits alone, fed by itself after the others.
+func TestAttention(t *testing.T) {
+	eachISA(t, "attention", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		const seed = 17
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i := range 36 {
+			s := lookCase{groups: 1 + rng.IntN(2), size: []int{16, 32, 1 + i, 48}[i%4], kept: weightTypes[i%3]}
+			s.heads = s.groups * (1 + rng.IntN(2))
+			for range 1 + rng.IntN(2) {
+				s.past = append(s.past, []int{0, 0, 1, 31, 100, 127, 128, 130, 260}[rng.IntN(9)])
+				s.lengths = append(s.lengths, []int{1, 2, 5, 6, 7, 24, 25, 33, 63, 70}[rng.IntN(10)])
+			}
+			what := fmt.Sprintf("seed %d, case %d: %+v", seed, i, s)
+			c := s.call(rng)
+			want, got := exact("attention", copied(c, 3, 4)), copied(c, 3, 4)
+			units := kernel.Units(got)
+			cut := rng.IntN(units + 1)
+			kernel.Run(got, cut, units)
+			kernel.Run(got, 0, cut)
+			if _, most := distance(&got.Results[0], &want.Results[0]); !(most <= 3e-6) {
+				t.Fatalf("%s: off by %.2g", what, most)
+			}
+			for k := range got.Results[0].F32 {
+				if y := &got.Results[0]; k%y.Stride >= y.Cols && y.F32[k] != 1e30 {
+					t.Fatalf("%s: wrote to element %d between the rows", what, k)
+				}
+			}
+			one := copied(c, 3, 4)
+			for k, n := range s.lengths {
+				start, _, slot := c.Args[5].Segment(k)
+				for from := 0; from < n; {
+					some := min(n-from, 1+rng.IntN(2)*rng.IntN(40))
+					one.Args[5].I32 = []int32{int32(start + from), int32(some), int32(slot)}
+					one.Args[5].Dims[0] = 1
+					one.Args[6].I32 = []int32{int32(s.past[k] + from)}
+					kernel.Run(one, 0, kernel.Units(one))
+					from += some
+				}
+				for i := start; i < start+n; i++ {
+					if !equalBits(one.Results[0].Row(i), got.Results[0].Row(i)) {
+						t.Fatalf("%s: token %d has other bits in pieces", what, i)
+					}
+				}
+			}
+			for arg := 3; arg < 5; arg++ {
+				for slot := range s.lengths {
+					if !sameState(&one.Args[arg], &got.Args[arg], slot*one.Args[arg].Dims[1]) {
+						t.Fatalf("%s: the cache is other bits in pieces", what)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAttentionAccuracy: each instruction set is as near to float64 as the plain kernel.
+func TestAttentionAccuracy(t *testing.T) {
+	for _, s := range []lookCase{
+		{past: []int{0}, lengths: []int{200}},
+		{past: []int{999}, lengths: []int{1}},
+	} {
+		s.heads, s.groups, s.size, s.kept = 4, 2, 64, graph.F32
+		c := s.call(rand.New(rand.NewPCG(18, 0)))
+		for i := range c.Args[0].F32 {
+			c.Args[0].F32[i] *= 3 // scores that differ
+		}
+		want := exact("attention", copied(c, 3, 4))
+		off := func(k kernels.Kernel) float64 {
+			got := copied(c, 3, 4)
+			k.Run(got, 0, k.Units(got))
+			mean, _ := distance(&got.Results[0], &want.Results[0])
+			return mean
+		}
+		plain := off(Kernels["attention"])
+		t.Logf("%d after %d: plain is off by %.2g", s.lengths[0], s.past[0], plain)
+		eachISA(t, "attention", func(t *testing.T, isa string, k kernels.Kernel) {
+			mean := off(k)
+			t.Logf("%.2g", mean)
+			if !(mean <= plain) {
+				t.Errorf("off by %.2g, the plain kernel by %.2g", mean, plain)
+			}
+		})
+	}
+}
+
+// TestAttentionSpecial: where a number is not finite, results are numbers where the plain
+// kernel's are; tokens before it do not see it.
+func TestAttentionSpecial(t *testing.T) {
+	inf := float32(math.Inf(1))
+	eachISA(t, "attention", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		rng := rand.New(rand.NewPCG(19, 0))
+		for _, size := range []int{3, 16} {
+			for arg := range 5 {
+				for _, v := range []float32{float32(math.NaN()), inf, -inf, math.MaxFloat32, 0x1p-149, 0} {
+					for _, s := range []lookCase{
+						{past: []int{0}, lengths: []int{40}}, {past: []int{135}, lengths: []int{1}}, {past: []int{120}, lengths: []int{12}},
+					} {
+						s.heads, s.groups, s.size, s.kept = 2, 1, size, graph.F32
+						c := s.call(rng)
+						c.Args[arg].F32[rng.IntN(len(c.Args[arg].F32))] = v
+						plain, got := copied(c, 3, 4), copied(c, 3, 4)
+						Kernels["attention"].Run(plain, 0, 1)
+						kernel.Run(got, 0, 1)
+						for i, want := range plain.Results[0].F32 {
+							if g := got.Results[0].F32[i]; !alike(g, want) {
+								t.Fatalf("size %d, %+v, %g in operand %d: %d is %g, the plain kernel's %g", size, s, v, arg, i, g, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// rotations generates sines and cosines, and what turns pairs of channels by them.
+func rotations(c *build.Context) {
+	g := &turning{emitter{c, avx2}}
+	g.angles()
+	g.turn()
+}
+
+type turning struct{ emitter }
+
+// Half of pi in three parts, of which the first two are as long as can be, and the
+// polynomials of sin and cos up to a quarter of pi: those of Moshier's Cephes.
+var (
+	halfPi = []float64{1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33}
+	sine   = []float64{1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6, -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1}
+	cosine = []float64{-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7, 2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2}
+)
+
+func (g *turning) angles() {
+	number := func(name string, v float64) Mem { return g.constant(name, U64(math.Float64bits(v))) }
+	several := func(name string, values []float64) (m []Mem) {
+		for i, v := range values {
+			m = append(m, number(name+string(rune('0'+i)), v))
+		}
+		return m
+	}
+	turns, pi, s, c := number("turns", 2/math.Pi), several("half_pi", halfPi), several("sine", sine), several("cosine", cosine)
+	one, half, two := number("one_64", 1), number("half_64", -0.5), g.constant("two", U32(2))
+
+	g.begin("anglesAVX2", "func(sin, cos *float32, freq *float64, position float64, n int)",
+		"anglesAVX2 sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n angles, a multiple of 4, at least 4.",
+		"They are computed in f64, and rounded once.")
+	sin, cos, freq, n := g.pointer("sin"), g.pointer("cos"), g.pointer("freq"), g.pointer("n")
+	position := g.YMM()
+	g.VBROADCASTSD(g.Load(g.Param("position"), g.XMM()), position)
+	g.Label("next")
+	r, k, r2, p, q := g.YMM(), g.YMM(), g.YMM(), g.YMM(), g.YMM()
+	g.VMULPD(Mem{Base: freq}, position, r)
+	g.VMULPD(turns, r, k)
+	g.VROUNDPD(U8(8), k, k)
+	for _, part := range pi {
+		g.VFNMADD231PD(part, k, r)
+	}
+	g.VMULPD(r, r, r2)
+	poly := func(to reg.VecVirtual, c []Mem) {
+		g.VMOVUPD(c[0], to)
+		for _, v := range c[1:] {
+			g.VFMADD213PD(v, r2, to)
+		}
+	}
+	poly(p, s) // sin r = r + r³ p
+	g.VMULPD(r2, p, p)
+	g.VFMADD213PD(r, r, p)
+	poly(q, c) // cos r = 1 - r²/2 + r⁴ q
+	g.VFMADD213PD(half, r2, q)
+	g.VFMADD213PD(one, r2, q)
+
+	x, y, odd := g.XMM(), g.XMM(), g.XMM() // in f32, of which odd turns change places
+	g.VCVTPD2PSY(p, x)
+	g.VCVTPD2PSY(q, y)
+	g.VCVTPD2DQY(k, odd)
+	a, b, sign := g.XMM(), g.XMM(), g.XMM()
+	swap := g.XMM()
+	g.VPSLLD(U8(31), odd, swap)
+	g.VBLENDVPS(swap, y, x, a)
+	g.VBLENDVPS(swap, x, y, b)
+	g.VPAND(two, odd, sign)
+	g.VPSLLD(U8(30), sign, sign)
+	g.VXORPS(sign, a, a)
+	g.VPSRLD(U8(31), swap, swap) // 1 where the turn is odd
+	g.VPADDD(swap, odd, odd)     // and so 2 more where cos is negative
+	g.VPAND(two, odd, sign)
+	g.VPSLLD(U8(30), sign, sign)
+	g.VXORPS(sign, b, b)
+	g.VMOVUPS(a, Mem{Base: sin})
+	g.VMOVUPS(b, Mem{Base: cos})
+	g.ADDQ(U8(16), sin)
+	g.ADDQ(U8(16), cos)
+	g.ADDQ(U8(32), freq)
+	g.SUBQ(U8(4), n)
+	g.JNZ(LabelRef("next"))
+	g.end()
+}
+
+func (g *turning) turn() {
+	g.begin("turnAVX2", "func(y, x, sin, cos *float32, heads, unit, half int)",
+		"turnAVX2 turns channels j and j + half of each head, of unit channels, for half a multiple of 8, at least 8.")
+	y, x, sin, cos, heads := g.pointer("y"), g.pointer("x"), g.pointer("sin"), g.pointer("cos"), g.pointer("heads")
+	unit, half := g.bytes("unit"), g.bytes("half")
+	g.Label("heads")
+	at, upper := g.GP64(), g.GP64()
+	g.XORQ(at, at)
+	g.MOVQ(half, upper)
+	g.Label("next")
+	a, b, s, c := g.YMM(), g.YMM(), g.YMM(), g.YMM()
+	g.VMOVUPS(Mem{Base: x, Index: at, Scale: 1}, a)
+	g.VMOVUPS(Mem{Base: x, Index: upper, Scale: 1}, b)
+	g.VMOVUPS(Mem{Base: sin, Index: at, Scale: 1}, s)
+	g.VMOVUPS(Mem{Base: cos, Index: at, Scale: 1}, c)
+	first, second := g.YMM(), g.YMM()
+	g.VMULPS(b, s, first)
+	g.VFMSUB231PS(a, c, first)
+	g.VMULPS(a, s, second)
+	g.VFMADD231PS(b, c, second)
+	g.VMOVUPS(first, Mem{Base: y, Index: at, Scale: 1})
+	g.VMOVUPS(second, Mem{Base: y, Index: upper, Scale: 1})
+	g.ADDQ(U8(32), at)
+	g.ADDQ(U8(32), upper)
+	g.CMPQ(at, half)
+	g.JLT(LabelRef("next"))
+	g.ADDQ(unit, x)
+	g.ADDQ(unit, y)
+	g.DECQ(heads)
+	g.JNZ(LabelRef("heads"))
+	g.end()
+}
