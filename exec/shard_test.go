@@ -123,8 +123,8 @@ func addLeaf(t *rapid.T, g *graph.Graph, leaf *graph.Node, typ graph.Type) *grap
 }
 
 // split is the graph with every operand that carries the index split on it, as
-// it is stored or by a shard, or covering the groups that ranks need. Sometimes
-// the first field of the axis is whole on every rank, where it is not summed.
+// it is stored or by a shard (which no blocks go through), or covering the groups that
+// ranks need. Sometimes the first field of the axis is whole on every rank, where it is not summed.
 func (c *opCase) split(t *rapid.T, ranks int, index string) *graph.Graph {
 	axes := leads(c.op)
 	units := 0
@@ -151,7 +151,7 @@ func (c *opCase) split(t *rapid.T, ranks int, index string) *graph.Graph {
 			}
 			if lead != index {
 				layout.Place[0] = graph.Placement{Kind: graph.Cover, Of: units}
-			} else if leaf.Op.Name != "state" && !mixed && rapid.Bool().Draw(t, "shard") {
+			} else if leaf.Op.Name != "state" && typ.DType != graph.Q8 && !mixed && rapid.Bool().Draw(t, "shard") {
 				return add(t, g, "shard", graph.Attrs{"axis": j}, []string{leaf.Name() + "_part"}, addLeaf(t, g, leaf, typ))
 			}
 			typ.Layout = layout
