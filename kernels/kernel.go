@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -114,6 +115,9 @@ type Call struct {
 	Args    []Tensor
 	Results []Tensor
 	Attrs   graph.Attrs
+	// Scratch is as many bytes as Kernel.Scratch asks for, aligned to 64. What was in
+	// them does not matter.
+	Scratch []byte
 }
 
 // Kernel computes an operation. Units says into how many parts the work can be
@@ -122,6 +126,28 @@ type Call struct {
 type Kernel struct {
 	Units func(c *Call) int
 	Run   func(c *Call, lo, hi int)
+	// Before, if there is one, has run with the same call, all its parts, when Run
+	// begins: it leaves in the scratch memory what all parts read.
+	Before  *Kernel
+	Scratch func(c *Call) int // bytes; nil: none
+}
+
+// Prepare does for a call all that comes before Run.
+func (k *Kernel) Prepare(c *Call) {
+	if k.Scratch != nil {
+		c.Scratch = NewScratch(k.Scratch(c))
+	}
+	if k.Before != nil {
+		k.Before.Run(c, 0, k.Before.Units(c))
+	}
+}
+
+// NewScratch makes memory for [Call.Scratch].
+func NewScratch(n int) []byte {
+	const alignment = 64
+	b := make([]byte, n+alignment)
+	at := -uintptr(unsafe.Pointer(&b[0])) & (alignment - 1)
+	return b[at : at+uintptr(n)]
 }
 
 // Set has a kernel for each operation, by name.

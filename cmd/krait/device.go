@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/exec/devices"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // deviceFlags are the flags of every command that runs a model.
@@ -23,7 +24,13 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "device", "cpu", devices.Help)
-	c.Flags().StringVar(&f.options.Math, "math", "f32", "on a GPU, how products of many rows are computed: f32, or bf16 on tensor cores")
+	c.Flags().StringVar(&f.options.Math, "math", "f32", "how products are computed (also --precision): f32, or bf16, which rounds activations: on a GPU of many rows, on the CPU with weights in bf16, by AMX (KRAIT_CPU=amx)")
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "precision" {
+			name = "math"
+		}
+		return pflag.NormalizedName(name)
+	})
 	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -42,6 +43,24 @@ func (r *rank) bindAll(steps []step) {
 			r.bind(&st.results[j])
 			st.call.Results[j] = st.results[j].Tensor
 		}
+	}
+	r.bindScratch(steps)
+}
+
+// bindScratch gives all kernels that want scratch memory the same, which only grows:
+// one runs at a time.
+func (r *rank) bindScratch(steps []step) {
+	need := 0
+	for i := range steps {
+		if st := &steps[i]; st.kernel.Scratch != nil {
+			need = max(need, st.kernel.Scratch(&st.call))
+		}
+	}
+	if need > len(r.scratch) {
+		r.scratch = kernels.NewScratch(need)
+	}
+	for i := range steps {
+		steps[i].call.Scratch = r.scratch
 	}
 }
 

@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -17,7 +18,10 @@ import (
 // Device is this process, for [exec.Options]. The zero value is a good start.
 type Device struct {
 	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or the plain ones
-	Workers int         // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
+	// Rounding lets products of weights in bf16 round activations to bf16, which AMX
+	// does with a third of the products; without $KRAIT_CPU=amx a model cannot be opened then.
+	Rounding bool
+	Workers  int // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
 }
 
 // maxWorkers is more than there are processors in a machine.
@@ -26,9 +30,16 @@ const maxWorkers = 1 << 12
 // Open makes the ranks; their weights stay where the checkpoint has them.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
-	if set == nil {
+	switch {
+	case set != nil && d.Rounding:
+		return nil, errors.New("kernels that are given round as they do: leave out rounding, or the kernels")
+	case set == nil:
+		choose := cpu.Chosen
+		if d.Rounding {
+			choose = cpu.Rounding
+		}
 		var err error
-		if set, err = cpu.Chosen(); err != nil {
+		if set, err = choose(); err != nil {
 			return nil, err
 		}
 	}

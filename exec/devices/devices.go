@@ -5,6 +5,7 @@
 package devices
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,10 +26,11 @@ const Help = "cpu, cuda, cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 
 
 // Options say how a device computes.
 type Options struct {
-	// Math is how products of many rows are computed on a GPU: f32 (also for an
-	// empty one), or bf16, on tensor cores.
+	// Math is how products are computed: f32 (also for an empty one), or bf16, which
+	// rounds activations: on a GPU products of many rows, on tensor cores, on the CPU
+	// products with weights in bf16, by AMX.
 	Math string
-	// NoGraphs launches kernels one by one where a captured graph would do.
+	// NoGraphs launches kernels one by one where a captured graph would do, on a GPU.
 	NoGraphs bool
 }
 
@@ -39,10 +41,10 @@ func Open(name string, o Options) (exec.Device, error) {
 		return nil, fmt.Errorf("math %q: there are f32 and bf16", o.Math)
 	}
 	if name == "" || name == "cpu" {
-		if math != kernels.F32 || o.NoGraphs {
-			return nil, fmt.Errorf("math %s and graphs are of CUDA; the cpu computes in f32", o.Math)
+		if o.NoGraphs {
+			return nil, errors.New("graphs are of CUDA, and the cpu has none to go without")
 		}
-		return &cpu.Device{}, nil
+		return &cpu.Device{Rounding: math == kernels.BF16}, nil
 	}
 	d, err := Driver(name)
 	if err != nil {

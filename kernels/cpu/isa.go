@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,12 +19,16 @@ const plain = "plain"
 
 // What instruction sets have, beside the functions: for an operation that a set does
 // not have, the best before it is taken.
-var avx2, avx512 = kernels.Set{}, kernels.Set{}
+var avx2, avx512, amx = kernels.Set{}, kernels.Set{}, kernels.Set{}
+
+// amxRounding has those products of amx that round activations to bf16.
+var amxRounding = kernels.Set{}
 
 // instructionSets lists them, each better than those before it.
 var instructionSets = []instructionSet{
 	{"avx2", hasAVX2, avx2},
 	{"avx512", hasAVX512, avx512},
+	{"amx", hasAMX, amx},
 }
 
 type instructionSet struct {
@@ -43,7 +48,7 @@ func ISAs() []string {
 	return names
 }
 
-// ForISA is the set for an instruction set that can be used here: plain, avx2 or avx512.
+// ForISA is the set for an instruction set that can be used here: plain, avx2, avx512 or amx.
 func ForISA(name string) (kernels.Set, error) {
 	if name == plain {
 		return Kernels, nil
@@ -63,11 +68,11 @@ func ForISA(name string) (kernels.Set, error) {
 }
 
 // ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that
-// can be used here.
+// can be used here but amx, which is slower at few tokens.
 func ChosenISA() (string, error) {
 	name := os.Getenv(ISAVariable)
 	if name == "" {
-		names := ISAs()
+		names := slices.DeleteFunc(ISAs(), func(name string) bool { return name == "amx" })
 		return names[len(names)-1], nil
 	}
 	if _, err := ForISA(name); err != nil {
@@ -84,3 +89,20 @@ var Chosen = sync.OnceValues(func() (kernels.Set, error) {
 	}
 	return ForISA(name)
 })
+
+// Rounding is the chosen set with products of weights in bf16 that round activations to
+// bf16, too: what AMX does with a third of the products.
+func Rounding() (kernels.Set, error) {
+	name, err := ChosenISA()
+	if err != nil {
+		return nil, err
+	}
+	if name != "amx" {
+		return nil, fmt.Errorf("products in bf16 need the instruction set amx; %s is chosen, and this machine has %s (%s=amx takes it)", name, strings.Join(ISAs(), ", "), ISAVariable)
+	}
+	set, err := ForISA(name)
+	if err == nil {
+		maps.Copy(set, amxRounding)
+	}
+	return set, err
+}

@@ -28,7 +28,7 @@ func TestISAs(t *testing.T) {
 	if names[0] != plain {
 		t.Errorf("the first of %q is not %s", names, plain)
 	}
-	for _, name := range []string{"plain", "avx2", "avx512"} {
+	for _, name := range []string{"plain", "avx2", "avx512", "amx"} {
 		set, err := ForISA(name)
 		switch {
 		case slices.Contains(names, name):
@@ -39,7 +39,7 @@ func TestISAs(t *testing.T) {
 			t.Errorf("%s, which is not here: %v", name, err)
 		}
 	}
-	if _, err := ForISA("sse"); err == nil || err.Error() != `there is no instruction set "sse": there are plain, avx2, avx512` {
+	if _, err := ForISA("sse"); err == nil || err.Error() != `there is no instruction set "sse": there are plain, avx2, avx512, amx` {
 		t.Error(err)
 	}
 }
@@ -53,7 +53,7 @@ func TestChosen(t *testing.T) {
 		}
 		return
 	}
-	for name, want := range map[string]string{"": "none", "plain": "none", "AVX2": `KRAIT_CPU: there is no instruction set "AVX2": there are plain, avx2, avx512`} {
+	for name, want := range map[string]string{"": "none", "plain": "none", "AVX2": `KRAIT_CPU: there is no instruction set "AVX2": there are plain, avx2, avx512, amx`} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestChosen$")
 		cmd.Env = append(os.Environ(), "KRAIT_CPU="+name, "KRAIT_TEST_CHOSEN="+want)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -63,11 +63,28 @@ func TestChosen(t *testing.T) {
 }
 
 func TestChosenISA(t *testing.T) {
-	names := ISAs()
+	names := slices.DeleteFunc(ISAs(), func(name string) bool { return name == "amx" })
 	for value, want := range map[string]string{"": names[len(names)-1], plain: plain} {
 		t.Setenv(ISAVariable, value)
 		if got, err := ChosenISA(); err != nil || got != want {
 			t.Errorf("%s=%s gives %s, %v", ISAVariable, value, got, err)
 		}
 	}
+}
+
+// runAll runs all of a kernel.
+func runAll(k kernels.Kernel, c *kernels.Call) {
+	k.Prepare(c)
+	k.Run(c, 0, k.Units(c))
+}
+
+// allocations counts those of a kernel that has its scratch memory.
+func allocations(k kernels.Kernel, c *kernels.Call) float64 {
+	k.Prepare(c)
+	return testing.AllocsPerRun(10, func() {
+		if b := k.Before; b != nil {
+			b.Run(c, 0, b.Units(c))
+		}
+		k.Run(c, 0, k.Units(c))
+	})
 }

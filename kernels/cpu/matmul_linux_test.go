@@ -48,3 +48,25 @@ func TestMatmulStays(t *testing.T) {
 		}
 	})
 }
+
+// TestMatmulStaysTiles is TestMatmulStays around the edges of tiles.
+func TestMatmulStaysTiles(t *testing.T) {
+	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
+		for _, tokens := range []int{1, 15, 16, 17} {
+			for _, n := range []int{1, 16, 17, 31, 32, 33, 64} {
+				for _, k := range []int{512, 513, 543} {
+					x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.BF16, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
+					x.F32, w.U16, y.F32 = guarded[float32](t, tokens*k), guarded[uint16](t, n*k), guarded[float32](t, tokens*n)
+					call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+					if kernel.Scratch != nil {
+						call.Scratch = guarded[byte](t, kernel.Scratch(call))
+					}
+					if b := kernel.Before; b != nil {
+						b.Run(call, 0, b.Units(call))
+					}
+					kernel.Run(call, 0, kernel.Units(call))
+				}
+			}
+		}
+	})
+}

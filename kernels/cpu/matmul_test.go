@@ -12,7 +12,7 @@ import (
 )
 
 // lanes says how the sums of an instruction set are taken apart.
-var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16}
+var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16, "amx": 16}
 
 // table is a tensor of rows, stride elements apart, that begins at an element of its memory.
 func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {
@@ -41,8 +41,6 @@ func part(x kernels.Tensor, from, to int) kernels.Tensor {
 	x.Dims[0] = to - from
 	return x
 }
-
-func runAll(k kernels.Kernel, c *kernels.Call) { k.Run(c, 0, k.Units(c)) }
 
 var weightTypes = []graph.DType{graph.F32, graph.BF16, graph.F16}
 
@@ -73,6 +71,7 @@ func TestMatmul(t *testing.T) {
 			fill(&y, func() float32 { return 1e30 })
 			what := fmt.Sprintf("seed %d, case %d: %d tokens, %d columns of %d in %s", seed, i, tokens, n, k, d)
 			call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+			kernel.Prepare(call)
 			units := kernel.Units(call)
 			cut := rng.IntN(units + 1)
 			kernel.Run(call, cut, units)
@@ -118,6 +117,12 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 			}
 		}
 	}
+	checkBetween(t, what, y)
+}
+
+// checkBetween: what lies between the rows is as it was.
+func checkBetween(t *testing.T, what string, y *kernels.Tensor) {
+	t.Helper()
 	for i, v := range y.F32 {
 		if i%y.Stride >= y.Cols && v != 1e30 {
 			t.Fatalf("%s: wrote to element %d between the rows", what, i)

@@ -1,6 +1,9 @@
 package cpu
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestPeak: every loop ends, whatever it is given; reads of all lengths stay inside.
 func TestPeak(t *testing.T) {
@@ -22,7 +25,8 @@ func TestPeak(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if best, all := BestPeak(), ISAs(); best.ISA != all[len(all)-1] {
+	all := slices.DeleteFunc(ISAs(), func(name string) bool { return name == "amx" })
+	if best := BestPeak(); best.ISA != all[len(all)-1] {
 		t.Errorf("the best of %v is %s", all, best.ISA)
 	}
 }

@@ -58,7 +58,7 @@ func (r *Result) how() string {
 		return r.By
 	}
 	list := []string{"krait", r.Device}
-	if r.Math != "" && r.Device != "cpu" {
+	if r.Math != "" && (r.Device != "cpu" || r.Math != "f32") {
 		list = append(list, r.Math)
 	}
 	if !r.Graphs && r.Device != "cpu" {

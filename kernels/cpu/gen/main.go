@@ -23,6 +23,7 @@ import (
 
 // generators by the name of what they write.
 var generators = map[string]func(*build.Context){
+	"amx":         amx,
 	"blocks":      blocks,
 	"conv":        conv,
 	"convert":     convert,

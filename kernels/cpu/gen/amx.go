@@ -1,0 +1,493 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// amx generates the product of weights in bf16 with x in f32: x is taken apart into
+// bf16, once per call, and tiles multiply. Go's scheduler never stops a goroutine in
+// assembly, and the system keeps tiles when it stops a thread, so that nobody else sees
+// them between LDTILECFG and TILERELEASE, which are in one function.
+func amx(c *build.Context) {
+	largest(c)
+	tilePeak(tiles{c})
+	for _, s := range []struct {
+		suffix string
+		parts  int
+	}{{"3", 3}, {"1", 1}} {
+		p := &pack{Context: c, parts: s.parts}
+		p.tokens("amxPack" + s.suffix)
+		p.token("amxPackOne" + s.suffix)
+		m := &multiply{tiles: tiles{c}, parts: s.parts}
+		m.function("amxMultiply" + s.suffix)
+	}
+}
+
+// function begins one.
+func function(c *build.Context, name, signature string, doc ...string) {
+	c.Function(name)
+	c.Attributes(attr.NOSPLIT)
+	c.Pragma("noescape")
+	c.Doc(doc...)
+	c.SignatureExpr(signature)
+}
+
+// all is a vector that has a number in each lane.
+func all(c *build.Context, bits uint32) reg.VecVirtual {
+	r, v := c.GP32(), c.ZMM()
+	c.MOVL(U32(bits), r)
+	c.VPBROADCASTD(r, v)
+	return v
+}
+
+// first sets the lowest n of 64 bits, or as many of them as most are, in a general register.
+func first(c *build.Context, n reg.Register, most int) reg.GPVirtual {
+	count, bits := c.GP64(), c.GP64()
+	c.MOVQ(U32(most), count)
+	c.CMPQ(n, count)
+	c.CMOVQLT(n, count)
+	c.MOVQ(I32(-1), bits)
+	c.BZHIQ(count, bits, bits)
+	return bits
+}
+
+func largest(c *build.Context) {
+	function(c, "amxLargest", "func(x *float32, k int) uint32", "amxLargest is the bits of the largest absolute value of x[:k]; any NaN is larger than all numbers.")
+	x, k := c.Load(c.Param("x"), c.GP64()), c.Load(c.Param("k"), c.GP64())
+	most, sign, mask := c.ZMM(), all(c, 0x7fffffff), c.K()
+	c.VPXORD(most, most, most)
+	c.Label("next")
+	c.KMOVW(first(c, k, 16).As32(), mask)
+	v := c.ZMM()
+	c.VMOVUPS_Z(Mem{Base: x}, mask, v)
+	c.VPANDD(sign, v, v)
+	c.VPMAXUD(v, most, most)
+	c.ADDQ(U8(64), x)
+	c.SUBQ(U8(16), k)
+	c.JGT(LabelRef("next"))
+	half, quarter := c.YMM(), c.XMM()
+	c.VEXTRACTI64X4(U8(1), most, half)
+	c.VPMAXUD(most.AsY(), half, half)
+	c.VEXTRACTI128(U8(1), half, quarter)
+	c.VPMAXUD(half.AsX(), quarter, quarter)
+	pair := c.XMM()
+	for _, order := range []uint8{0x4e, 0xb1} {
+		c.VPSHUFD(U8(order), quarter, pair)
+		c.VPMAXUD(pair, quarter, quarter)
+	}
+	out := c.GP32()
+	c.VMOVD(quarter, out)
+	c.VZEROUPPER()
+	c.Store(out, c.ReturnIndex(0))
+	c.RET()
+}
+
+// tilePeak is a loop of products alone, to compare with.
+func tilePeak(c tiles) {
+	const sums = 6
+	function(c.Context, "amxPeak", "func(work *byte, n int)", fmt.Sprintf("amxPeak multiplies %d n times two tiles.", sums))
+	c.Load(c.Param("work"), work)
+	n := c.Load(c.Param("n"), c.GP64())
+	c.config(work)
+	for t := range 8 {
+		c.zero(t)
+	}
+	c.Label("next")
+	for t := range sums {
+		c.dot(t, 6, 7)
+	}
+	c.DECQ(n)
+	c.JNZ(LabelRef("next"))
+	c.release()
+	c.RET()
+}
+
+// pack takes x apart: a step of 32 elements becomes a tile per part, which has a row
+// for each pair of elements, with the pair of each token.
+type pack struct {
+	*build.Context
+	parts int
+
+	upper    reg.VecVirtual // the 16 bits that are a bf16
+	one, mid reg.VecVirtual // to round with
+}
+
+func (p *pack) constants() {
+	p.upper = all(p.Context, 0xffff0000)
+	if p.parts == 1 {
+		p.one, p.mid = all(p.Context, 1), all(p.Context, 0x7fff)
+	}
+}
+
+// split takes numbers apart. Three parts are cut off, so that each is exact and has the
+// sign of the number, and their sum is it; one is rounded to the nearest.
+func (p *pack) split(v reg.VecVirtual) []reg.VecVirtual {
+	if p.parts == 1 {
+		odd := p.ZMM()
+		p.VPSRLD(U8(16), v, odd)
+		p.VPANDD(p.one, odd, odd)
+		p.VPADDD(p.mid, odd, odd)
+		p.VPADDD(odd, v, v)
+		p.VPANDD(p.upper, v, v)
+		return []reg.VecVirtual{v}
+	}
+	hi, mid := p.ZMM(), p.ZMM()
+	p.VPANDD(p.upper, v, hi)
+	p.VSUBPS(hi, v, v)
+	p.VPANDD(p.upper, v, mid)
+	p.VSUBPS(mid, v, v)
+	return []reg.VecVirtual{hi, mid, v}
+}
+
+func (p *pack) tokens(name string) {
+	function(p.Context, name, "func(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)",
+		fmt.Sprintf("%s writes tiles of n tokens in %d parts, times 2^scale. The rows are some bytes behind x; there are 16, of which those from n on are not used.", name, p.parts))
+	x, rows, k := p.Load(p.Param("x"), p.GP64()), p.Load(p.Param("rows"), p.GP64()), p.Load(p.Param("k"), p.GP64())
+	to, n := p.Load(p.Param("to"), p.GP64()), p.Load(p.Param("n"), p.GP64())
+	scale := p.ZMM()
+	at := p.Load(p.Param("scale"), p.GP64())
+	p.VMOVUPS(Mem{Base: at}, scale)
+	lanes := p.K()
+	p.KMOVW(first(p.Context, n, 16).As32(), lanes)
+	row, tile, back := n, p.GP64(), p.GP64() // bytes of them
+	p.SHLQ(U8(2), row)
+	p.MOVQ(row, tile)
+	p.SHLQ(U8(4), tile)
+	p.MOVQ(tile, back)
+	p.SHRQ(U8(1), back)
+	p.constants()
+	p.Label("step")
+	kept := first(p.Context, k, 32)
+	mask := p.K()
+	p.KMOVW(kept.As32(), mask)
+	p.half(0, x, rows, to, row, tile, scale, mask, lanes)
+	p.SHRQ(U8(16), kept)
+	p.KMOVW(kept.As32(), mask)
+	p.half(64, x, rows, to, row, tile, scale, mask, lanes)
+	p.ADDQ(U8(128), x)
+	for range p.parts - 1 {
+		p.ADDQ(tile, to) // half of it already is behind
+	}
+	p.SUBQ(U8(32), k)
+	p.JGT(LabelRef("step"))
+	p.VZEROUPPER()
+	p.RET()
+}
+
+// half writes the tiles' rows of 16 elements, and moves to behind those of the first tile.
+func (p *pack) half(offset int, x, rows, to, row, tile reg.Register, scale reg.VecVirtual, mask, lanes reg.Register) {
+	var v []reg.VecVirtual
+	for t := range 16 {
+		at, z := p.GP64(), p.ZMM()
+		p.MOVQ(Mem{Base: rows, Disp: 8 * t}, at)
+		p.VMOVUPS_Z(Mem{Base: x, Index: at, Scale: 1, Disp: offset}, mask, z)
+		v = append(v, z)
+	}
+	v = transposed16(p.Context, v)
+	for i := 0; i < 16; i += 2 {
+		p.VSCALEFPS(scale, v[i], v[i])
+		p.VSCALEFPS(scale, v[i+1], v[i+1])
+		even, odd := p.split(v[i]), p.split(v[i+1])
+		at := p.GP64()
+		p.MOVQ(to, at)
+		for part := range even {
+			if part > 0 {
+				p.ADDQ(tile, at)
+			}
+			p.VPSRLD(U8(16), even[part], even[part])
+			p.VPTERNLOGD(U8(0xf8), p.upper, odd[part], even[part]) // even | odd & upper: the last part may have bits below
+			p.VMOVDQU32(even[part], lanes, Mem{Base: at})
+		}
+		p.ADDQ(row, to)
+	}
+}
+
+// token is tokens for a single one, whose tiles are its parts as they are.
+func (p *pack) token(name string) {
+	function(p.Context, name, "func(x *float32, scale float32, k int, to *byte)",
+		fmt.Sprintf("%s writes the tiles of one token in %d parts, times 2^scale.", name, p.parts))
+	x, k, to := p.Load(p.Param("x"), p.GP64()), p.Load(p.Param("k"), p.GP64()), p.Load(p.Param("to"), p.GP64())
+	low, scale := p.Load(p.Param("scale"), p.XMM()), p.ZMM()
+	p.VBROADCASTSS(low.(reg.VecVirtual), scale)
+	p.constants()
+	p.Label("step")
+	kept := first(p.Context, k, 32)
+	for h := range 2 {
+		mask, v := p.K(), p.ZMM()
+		if h > 0 {
+			p.SHRQ(U8(16), kept)
+		}
+		p.KMOVW(kept.As32(), mask)
+		p.VMOVUPS_Z(Mem{Base: x, Disp: 64 * h}, mask, v)
+		p.VSCALEFPS(scale, v, v)
+		for i, part := range p.split(v) {
+			p.VPSRLD(U8(16), part, part)
+			p.VPMOVDW(part, Mem{Base: to, Disp: 64*i + 32*h})
+		}
+	}
+	p.ADDQ(U8(128), x)
+	p.ADDQ(Imm(uint64(64*p.parts)), to)
+	p.SUBQ(U8(32), k)
+	p.JGT(LabelRef("step"))
+	p.VZEROUPPER()
+	p.RET()
+}
+
+// transposed16 makes columns of the rows of a square.
+func transposed16(c *build.Context, r []reg.VecVirtual) []reg.VecVirtual {
+	type op func(...Op)
+	pair := func(a, b reg.VecVirtual, lo, hi op) (x, y reg.VecVirtual) {
+		x, y = c.ZMM(), c.ZMM()
+		lo(b, a, x)
+		hi(b, a, y)
+		return x, y
+	}
+	blocks := func(a, b reg.VecVirtual) (even, odd reg.VecVirtual) {
+		even, odd = c.ZMM(), c.ZMM()
+		c.VSHUFF32X4(U8(0x88), b, a, even)
+		c.VSHUFF32X4(U8(0xdd), b, a, odd)
+		return even, odd
+	}
+	var quads [16]reg.VecVirtual // each block of one has a column of four rows
+	for g := 0; g < 16; g += 4 {
+		a, b := pair(r[g], r[g+1], c.VUNPCKLPS, c.VUNPCKHPS)
+		d, e := pair(r[g+2], r[g+3], c.VUNPCKLPS, c.VUNPCKHPS)
+		quads[g], quads[g+1] = pair(a, d, c.VUNPCKLPD, c.VUNPCKHPD)
+		quads[g+2], quads[g+3] = pair(b, e, c.VUNPCKLPD, c.VUNPCKHPD)
+	}
+	out := make([]reg.VecVirtual, 16)
+	for j := range 4 {
+		a, b := blocks(quads[j], quads[4+j])
+		d, e := blocks(quads[8+j], quads[12+j])
+		out[j], out[8+j] = blocks(a, d)
+		out[4+j], out[12+j] = blocks(b, e)
+	}
+	return out
+}
+
+// Where things are in what multiply works with (amxWork).
+const (
+	workScale = 64
+	workLeast = 128
+	workSums  = 192
+	workTail  = workSums + 4*1024
+)
+
+// multiply is the product of weights, in pairs of 16 rows, with the tiles of up to 16
+// tokens. The tiles 0 and 1 are the sums of the first 16 rows with the upper part of x
+// and with both others, 2 and 3 those of the second; 4 and 5 are the weights, 6 and 7
+// parts of x.
+type multiply struct {
+	tiles
+	parts int
+}
+
+// The registers of the machine that tile instructions name.
+var (
+	work         = reg.RDX
+	upper, lower = reg.RSI, reg.RDI // the first 16 rows, and the second
+	between      = reg.RBX          // bytes from a row of weights to the next
+	packed, row  = reg.R8, reg.R9   // parts of x, bytes from a row of theirs to the next
+	line         = reg.R12          // 64
+)
+
+func (m *multiply) function(name string) {
+	function(m.Context, name, "func(work *byte, w *uint16, ws int, x *byte, n int, y *float32, ys, k, pairs, rows int, ahead bool) (odd uint32)",
+		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with n tokens packed in %d parts.", name, m.parts),
+		"Of a pair that is the only one, rows may be fewer. With ahead, the pair behind is fetched meanwhile.",
+		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
+	m.Load(m.Param("work"), work)
+	m.Load(m.Param("ws"), between)
+	m.SHLQ(U8(1), between)
+	m.Load(m.Param("n"), row)
+	m.SHLQ(U8(2), row)
+	tile := m.GP64()
+	m.MOVQ(row, tile)
+	m.SHLQ(U8(4), tile)
+	m.MOVQ(U32(64), line)
+	odd := m.GP32()
+	m.XORL(odd, odd)
+	m.config(work)
+	w, y := m.Load(m.Param("w"), m.GP64()), m.Load(m.Param("y"), m.GP64())
+
+	m.Label("pair")
+	for t := range 4 {
+		if m.parts > 1 || t%2 == 0 {
+			m.zero(t)
+		}
+	}
+	second, next := m.GP64(), m.GP64() // where the second 16 rows begin, and the next pair
+	m.MOVQ(between, second)
+	m.SHLQ(U8(4), second)
+	m.LEAQ(Mem{Base: w, Index: second, Scale: 2}, next)
+	m.MOVQ(w, upper)
+	m.MOVQ(w, lower)
+	m.ADDQ(w, second)
+	m.both(func() { m.MOVQ(second, lower) })
+	m.Load(m.Param("x"), packed)
+	m.steps(w, tile, next)
+	m.tail(w, tile)
+	m.sums(y, odd)
+	m.ADDQ(U32(128), y)
+	m.MOVQ(next, w)
+	pairs, _ := m.Param("pairs").Resolve()
+	m.DECQ(pairs.Addr)
+	m.JNZ(LabelRef("pair"))
+	m.release()
+	m.VZEROUPPER()
+	m.Store(odd, m.Return("odd"))
+	m.RET()
+}
+
+var labels int
+
+// both runs code where there are more than 16 rows.
+func (m *multiply) both(then func()) {
+	labels++
+	skip := fmt.Sprintf("no_second_%d", labels)
+	rows, _ := m.Param("rows").Resolve()
+	m.CMPQ(rows.Addr, U8(16))
+	m.JLE(LabelRef(skip))
+	then()
+	m.Label(skip)
+}
+
+// steps are the elements that fill tiles.
+func (m *multiply) steps(w, tile, next reg.Register) {
+	count, fetch, ahead := m.GP64(), m.GP64(), m.GP8()
+	m.Load(m.Param("k"), count)
+	m.SHRQ(U8(5), count)
+	m.JZ(LabelRef("tail"))
+	m.MOVQ(next, fetch)
+	m.Load(m.Param("ahead"), ahead)
+	m.Label("step")
+	m.step(tile, between)
+	m.ADDQ(line, upper)
+	m.ADDQ(line, lower)
+	m.TESTB(ahead, ahead)
+	m.JZ(LabelRef("fetched"))
+	// As much of the next pair as a step takes. Fewer prefetches read faster from large
+	// pages, and slower from a mapped file.
+	for i := range 32 {
+		m.PREFETCHT1(Mem{Base: fetch, Disp: 64 * i})
+	}
+	m.ADDQ(U32(2048), fetch)
+	m.Label("fetched")
+	m.DECQ(count)
+	m.JNZ(LabelRef("step"))
+}
+
+// step multiplies 32 elements.
+func (m *multiply) step(tile, index reg.Register) {
+	m.load(4, upper, index)
+	m.load(6, packed, row)
+	m.dot(0, 4, 6)
+	m.load(5, lower, index)
+	m.dot(2, 5, 6)
+	m.ADDQ(tile, packed)
+	if m.parts == 1 {
+		return
+	}
+	for _, part := range []int{7, 6} {
+		m.load(part, packed, row)
+		m.dot(1, 4, part)
+		m.dot(3, 5, part)
+		m.ADDQ(tile, packed)
+	}
+}
+
+// tail copies the last elements of the rows, with zeros behind, and multiplies them.
+func (m *multiply) tail(w, tile reg.Register) {
+	m.Label("tail")
+	k, rows := m.Load(m.Param("k"), m.GP64()), m.Load(m.Param("rows"), m.GP64())
+	at, to := m.GP64(), m.GP64()
+	m.MOVQ(k, at)
+	m.ANDQ(U8(31), k)
+	m.JZ(LabelRef("sums"))
+	m.SUBQ(k, at)
+	m.LEAQ(Mem{Base: w, Index: at, Scale: 2}, at)
+	mask, v := m.K(), m.ZMM()
+	m.KMOVD(first(m.Context, k, 32).As32(), mask)
+	m.LEAQ(Mem{Base: work, Disp: workTail}, to)
+	m.MOVQ(to, upper)
+	m.MOVQ(to, lower)
+	m.both(func() { m.ADDQ(U32(1024), lower) })
+	m.Label("copy")
+	m.VMOVDQU16_Z(Mem{Base: at}, mask, v)
+	m.VMOVDQU32(v, Mem{Base: to})
+	m.ADDQ(between, at)
+	m.ADDQ(line, to)
+	m.DECQ(rows)
+	m.JNZ(LabelRef("copy"))
+	m.step(tile, line)
+	m.Label("sums")
+}
+
+// sums gives the tokens their results.
+func (m *multiply) sums(y, odd reg.Register) {
+	for t := range 4 {
+		if m.parts > 1 || t%2 == 0 {
+			m.LEAQ(Mem{Base: work, Disp: workSums + 1024*t}, upper)
+			m.store(t, upper, line)
+		}
+	}
+	rows := m.Load(m.Param("rows"), m.GP64())
+	valid, mask := first(m.Context, rows, 32), m.K()
+	m.KMOVW(valid.As32(), mask)
+	m.half(0, y, odd, mask)
+	m.both(func() {
+		m.SHRL(U8(16), valid.As32())
+		m.KMOVW(valid.As32(), mask)
+		m.half(1, y, odd, mask)
+	})
+}
+
+// half gives them those of 16 rows.
+func (m *multiply) half(h int, y, odd, mask reg.Register) {
+	sign, scale := all(m.Context, 0x7fffffff), m.ZMM()
+	least, most := all(m.Context, 0xffffffff), m.ZMM()
+	m.VPXORD(most, most, most)
+	m.VMOVUPS(Mem{Base: work, Disp: workScale}, scale)
+	var v []reg.VecVirtual
+	for r := range 16 {
+		z, size := m.ZMM(), m.ZMM()
+		m.VMOVUPS(Mem{Base: work, Disp: workSums + 2048*h + 64*r}, z)
+		if m.parts > 1 {
+			m.VADDPS(Mem{Base: work, Disp: workSums + 2048*h + 1024 + 64*r}, z, z)
+		}
+		m.VSCALEFPS(scale, z, z)
+		m.VPANDD(sign, z, size)
+		m.VPMINUD(size, least, least)
+		m.VPMAXUD(size, most, most)
+		v = append(v, z)
+	}
+	for _, bad := range []func(k reg.Register){
+		func(k reg.Register) { m.VPCMPUD(U8(1), Mem{Base: work, Disp: workLeast}, least, k) }, // less
+		func(k reg.Register) { m.VPCMPUD(U8(5), all(m.Context, 0x7f800000), most, k) },        // not less
+	} {
+		k, found := m.K(), m.GP32()
+		bad(k)
+		m.KMOVW(k, found)
+		m.ORL(found, odd)
+	}
+	v = transposed16(m.Context, v)
+	at, ys := m.GP64(), m.Load(m.Param("ys"), m.GP64())
+	n, _ := m.Param("n").Resolve()
+	m.SHLQ(U8(2), ys)
+	m.LEAQ(Mem{Base: y, Disp: 64 * h}, at)
+	done := fmt.Sprintf("stored_%d", h)
+	for t := range 16 {
+		if t > 0 {
+			m.CMPQ(n.Addr, U8(t))
+			m.JLE(LabelRef(done))
+			m.ADDQ(ys, at)
+		}
+		m.VMOVUPS(v[t], mask, Mem{Base: at})
+	}
+	m.Label(done)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// tiles writes AMX's instructions, which Go's assembler does not know, byte by byte.
+// Each is 0xC4 and two more bytes of a VEX prefix, an opcode of the map 0F38, and the
+// operands (Intel's manual, volume 2, chapter 2.3). Memory is base + index, where the
+// index is the distance between rows: both must be given as registers of the machine.
+type tiles struct{ *build.Context }
+
+// prefixes that VEX packs into two bits.
+const (
+	none = iota
+	p66
+	pF3
+	pF2
+)
+
+// vex is the prefix of an instruction whose operands are in the first eight registers,
+// but for the base and the index.
+func vex(prefix, source, base, index int) []byte {
+	return []byte{0xC4, byte((^index>>3&1)<<6 | (^base>>3&1)<<5 | 1<<7 | 2), byte((^source&15)<<3 | prefix)}
+}
+
+// memory is an instruction with a tile and memory.
+func memory(prefix int, opcode byte, tile, base, index int) []byte {
+	if base&7 == 5 {
+		panic("BUG: BP and R13 cannot be a base without an offset")
+	}
+	return append(vex(prefix, 0, base, index), opcode, byte(tile<<3|4), byte((index&7)<<3|base&7))
+}
+
+func tileLoad(tile, base, index int) []byte  { return memory(pF2, 0x4B, tile, base, index) }
+func tileStore(tile, base, index int) []byte { return memory(pF3, 0x4B, tile, base, index) }
+func tileZero(tile int) []byte               { return append(vex(pF2, 0, 0, 0), 0x49, byte(3<<6|tile<<3)) }
+func tileRelease() []byte                    { return append(vex(none, 0, 0, 0), 0x49, 0xC0) }
+func tileConfig(base int) []byte {
+	if base&7 == 4 || base&7 == 5 {
+		panic("BUG: SP, BP, R12 and R13 cannot be a base alone")
+	}
+	return append(vex(none, 0, base, 0), 0x49, byte(base&7))
+}
+
+// tileDot adds the products of a's rows with the pairs in b.
+func tileDot(sum, a, b int) []byte { return append(vex(pF3, b, 0, 0), 0x5C, byte(3<<6|sum<<3|a)) }
+
+// emit writes an instruction, which reads registers.
+func (c tiles) emit(code []byte, text string, uses ...Op) {
+	c.Comment(text)
+	for i, b := range code {
+		in := &ir.Instruction{Opcode: "BYTE", Operands: []Op{U8(b)}}
+		if i == 0 {
+			in.Inputs = uses
+		}
+		c.Instruction(in)
+	}
+}
+
+// number is that of a register of the machine.
+func number(r reg.Register) int { return int(r.(reg.Physical).PhysicalIndex()) }
+
+func (c tiles) load(tile int, base, index reg.Register) {
+	c.emit(tileLoad(tile, number(base), number(index)), fmt.Sprintf("TILELOADD (%s)(%s*1), T%d", base.Asm(), index.Asm(), tile), base, index)
+}
+
+func (c tiles) store(tile int, base, index reg.Register) {
+	c.emit(tileStore(tile, number(base), number(index)), fmt.Sprintf("TILESTORED T%d, (%s)(%s*1)", tile, base.Asm(), index.Asm()), base, index)
+}
+
+func (c tiles) config(base reg.Register) {
+	c.emit(tileConfig(number(base)), fmt.Sprintf("LDTILECFG (%s)", base.Asm()), base)
+}
+
+func (c tiles) zero(tile int) { c.emit(tileZero(tile), fmt.Sprintf("TILEZERO T%d", tile)) }
+func (c tiles) release()      { c.emit(tileRelease(), "TILERELEASE") }
+
+func (c tiles) dot(sum, a, b int) {
+	c.emit(tileDot(sum, a, b), fmt.Sprintf("TDPBF16PS T%d, T%d, T%d", b, a, sum))
+}

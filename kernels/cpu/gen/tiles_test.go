@@ -1,0 +1,32 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestTiles compares with what the GNU assembler makes of the same instructions.
+func TestTiles(t *testing.T) {
+	const ax, dx, bx, si, r8, r9, r12, r15 = 0, 2, 3, 6, 8, 9, 12, 15
+	for _, c := range []struct {
+		text      string
+		got, want []byte
+	}{
+		{"tileloadd (%rsi,%rbx,1),%tmm4", tileLoad(4, si, bx), []byte{0xc4, 0xe2, 0x7b, 0x4b, 0x24, 0x1e}},
+		{"tileloadd (%r8,%r9,1),%tmm7", tileLoad(7, r8, r9), []byte{0xc4, 0x82, 0x7b, 0x4b, 0x3c, 0x08}},
+		{"tileloadd (%r15,%rbx,1),%tmm0", tileLoad(0, r15, bx), []byte{0xc4, 0xc2, 0x7b, 0x4b, 0x04, 0x1f}},
+		{"tileloadd (%rax,%r12,1),%tmm1", tileLoad(1, ax, r12), []byte{0xc4, 0xa2, 0x7b, 0x4b, 0x0c, 0x20}},
+		{"tilestored %tmm3,(%rdx,%r12,1)", tileStore(3, dx, r12), []byte{0xc4, 0xa2, 0x7a, 0x4b, 0x1c, 0x22}},
+		{"tilestored %tmm2,(%rsi,%rbx,1)", tileStore(2, si, bx), []byte{0xc4, 0xe2, 0x7a, 0x4b, 0x14, 0x1e}},
+		{"tdpbf16ps %tmm6,%tmm4,%tmm0", tileDot(0, 4, 6), []byte{0xc4, 0xe2, 0x4a, 0x5c, 0xc4}},
+		{"tdpbf16ps %tmm7,%tmm5,%tmm3", tileDot(3, 5, 7), []byte{0xc4, 0xe2, 0x42, 0x5c, 0xdd}},
+		{"tilezero %tmm3", tileZero(3), []byte{0xc4, 0xe2, 0x7b, 0x49, 0xd8}},
+		{"ldtilecfg (%rdx)", tileConfig(dx), []byte{0xc4, 0xe2, 0x78, 0x49, 0x02}},
+		{"ldtilecfg (%r8)", tileConfig(r8), []byte{0xc4, 0xc2, 0x78, 0x49, 0x00}},
+		{"tilerelease", tileRelease(), []byte{0xc4, 0xe2, 0x78, 0x49, 0xc0}},
+	} {
+		if !bytes.Equal(c.got, c.want) {
+			t.Errorf("%s is % x, want % x", c.text, c.got, c.want)
+		}
+	}
+}
