@@ -68,6 +68,17 @@ func (p *pool) close() {
 	}
 }
 
+// launch runs a kernel, which is so much work, and first what must be done before it:
+// about as much work as it leaves bytes.
+func (p *pool) launch(k *kernels.Kernel, c *kernels.Call, work int64) error {
+	if k.Before != nil {
+		if err := p.run(k.Before, c, int64(k.Scratch(c))); err != nil {
+			return err
+		}
+	}
+	return p.run(k, c, work)
+}
+
 // run runs all units of the kernel, which are so much work.
 func (p *pool) run(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	units := safeUnits(k, c)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )
@@ -167,5 +168,42 @@ func BenchmarkPool(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestWorkers: a kernel has its scratch memory, and all of its first phase is done before
+// any of the second.
+func TestWorkers(t *testing.T) {
+	const n = 1000
+	w := NewWorkers(3)
+	defer w.Close()
+	k := &kernels.Kernel{
+		Units:   func(*kernels.Call) int { return n },
+		Scratch: func(*kernels.Call) int { return n },
+		Before: &kernels.Kernel{
+			Units: func(*kernels.Call) int { return n },
+			Run: func(c *kernels.Call, lo, hi int) {
+				for i := lo; i < hi; i++ {
+					c.Scratch[i] = 1
+				}
+			},
+		},
+		Run: func(c *kernels.Call, lo, hi int) {
+			for i := range n {
+				if c.Scratch[i] != 1 {
+					panic("the first phase is not done")
+				}
+			}
+		},
+	}
+	for range 20 {
+		c := callOf(n)
+		if err := w.Run(k, c, graph.Cost{}, graph.Sizes{}); err != nil || len(c.Scratch) != n {
+			t.Fatal(len(c.Scratch), err)
+		}
+		clear(c.Scratch)
+		if err := w.pool.launch(k, c, 1<<30); err != nil { // worth many chunks
+			t.Fatal(err)
+		}
 	}
 }

@@ -170,7 +170,7 @@ func (r *rank) where(st *step, err error) error {
 func (r *rank) do(st *step) error {
 	switch st.Kind {
 	case lowering.Launch:
-		return r.launch(st)
+		return r.pool.launch(&st.kernel, &st.call, st.work)
 	case lowering.Relayout:
 		r.relayout(st)
 		return nil
@@ -180,17 +180,6 @@ func (r *rank) do(st *step) error {
 	}
 	st.ran.count(st)
 	return nil
-}
-
-// launch runs a kernel, and first what must be done before it: about as much work as
-// it leaves bytes.
-func (r *rank) launch(st *step) error {
-	if before := st.kernel.Before; before != nil {
-		if err := r.pool.run(before, &st.call, int64(st.kernel.Scratch(&st.call))); err != nil {
-			return err
-		}
-	}
-	return r.pool.run(&st.kernel, &st.call, st.work)
 }
 
 // relayout keeps the rank's part of a whole value, or makes the term of a rank

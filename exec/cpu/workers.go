@@ -24,10 +24,15 @@ func NewWorkers(n int) *Workers {
 	return w
 }
 
-// Run runs a launch that costs so much for a batch. A panic of a kernel is an error, but
-// where the caller runs all of it.
+// Run runs a launch that costs so much for a batch; its scratch memory is made where it
+// has too little. A panic of a kernel is an error, but where the caller runs all of it.
 func (w *Workers) Run(k *kernels.Kernel, c *kernels.Call, cost graph.Cost, z graph.Sizes) error {
-	return w.pool.run(k, c, workOf(cost, z))
+	if k.Scratch != nil {
+		if n := k.Scratch(c); n > len(c.Scratch) {
+			c.Scratch = kernels.NewScratch(n)
+		}
+	}
+	return w.pool.launch(k, c, workOf(cost, z))
 }
 
 // Close ends them.

@@ -2,7 +2,7 @@
 
 package cpu
 
-// readAVX2 reads n bytes, a multiple of 256 and not 0.
+// readAVX2 reads n bytes, a multiple of 256 and not 0, at 4 places.
 //
 //go:noescape
 func readAVX2(data *byte, n int)
@@ -12,7 +12,7 @@ func readAVX2(data *byte, n int)
 //go:noescape
 func multiplyAVX2(n int)
 
-// readAVX512 reads n bytes, a multiple of 512 and not 0.
+// readAVX512 reads n bytes, a multiple of 512 and not 0, at 4 places.
 //
 //go:noescape
 func readAVX512(data *byte, n int)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	peakLoads = 8  // vectors that are read in a turn
+	peakLoads = 8  // vectors that are read in a turn, of all places
 	peakSums  = 12 // multiplications under way: more than any processor begins before the first ends
 )
 
@@ -32,19 +32,26 @@ func (g *generator) begin(name, signature string, doc ...string) {
 	g.SignatureExpr(signature)
 }
 
+// read goes on at four places, a quarter apart: a processor asks memory for more of
+// several streams at once than of one.
 func (g *generator) read(name string) {
-	bytes := peakLoads * g.set.lanes * 4
-	g.begin(name, "func(data *byte, n int)", fmt.Sprintf("%s reads n bytes, a multiple of %d and not 0.", name, bytes))
+	const places = 4
+	size := g.set.lanes * 4
+	bytes := peakLoads * size
+	g.begin(name, "func(data *byte, n int)", fmt.Sprintf("%s reads n bytes, a multiple of %d and not 0, at %d places.", name, bytes, places))
 	data, n := g.Load(g.Param("data"), g.GP64()), g.Load(g.Param("n"), g.GP64())
-	var v [peakLoads]reg.VecVirtual
-	for i := range v {
-		v[i] = g.vector()
-	}
+	quarter, last := g.GP64(), g.GP64()
+	g.MOVQ(n, quarter)
+	g.SHRQ(U8(2), quarter)
+	g.LEAQ(Mem{Base: quarter, Index: quarter, Scale: 2}, last)
+	at := [places]Mem{{Base: data}, {Base: data, Index: quarter, Scale: 1}, {Base: data, Index: quarter, Scale: 2}, {Base: data, Index: last, Scale: 1}}
 	g.Label("turn")
-	for i := range v {
-		g.VMOVUPS(Mem{Base: data, Disp: i * g.set.lanes * 4}, v[i])
+	for i := range peakLoads {
+		from := at[i%places]
+		from.Disp = i / places * size
+		g.VMOVUPS(from, g.vector())
 	}
-	g.ADDQ(U32(uint32(bytes)), data)
+	g.ADDQ(U32(uint32(bytes/places)), data)
 	g.SUBQ(U32(uint32(bytes)), n)
 	g.JNZ(LabelRef("turn"))
 	g.VZEROUPPER()
