@@ -47,17 +47,10 @@ func (m *Model) keepPrefixes(bytes int64) (err error) {
 	return err
 }
 
-// prefixModel is what the tokens of a sequence cost, as prefix caches count: FLOPs of
-// prompts of 0, 1 and 2 tokens give the two coefficients.
+// prefixModel is what the tokens of a sequence cost, as prefix caches count.
 func prefixModel(g *graph.Graph, e *exec.Engine) prefix.Model {
-	flops, at := g.Cost().FLOPs, [3]float64{}
-	for l := range at {
-		n := int64(l)
-		at[l] = float64(flops.At(graph.Sizes{Tokens: n, Seqs: 1, Rows: 1, Cached: n, Pairs: n * (n + 1) / 2}))
-	}
-	squared := (at[2] - 2*at[1] + at[0]) / 2
-	return prefix.Model{FLOPsPerToken: at[1] - at[0] - squared, FLOPsPerTokenSquared: squared,
-		CacheBytes: e.RowBytes(), StateBytes: e.StateBytes()}
+	p := g.Prefill()
+	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.RowBytes(), StateBytes: e.StateBytes()}
 }
 
 // PrefixCache counts what the prefix cache has done, and holds; without one, nothing.

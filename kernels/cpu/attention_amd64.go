@@ -41,8 +41,8 @@ func (t *tiling) attention(c *kernels.Call, lo, hi int) {
 			continue
 		}
 		for i := range tokens {
-			write(keys, keys.CacheRow(slot, int(past[s])+i)+a, k.Row(start + i)[group*size:][:b-a])
-			write(values, values.CacheRow(slot, int(past[s])+i)+a, v.Row(start + i)[from-v.Start():][:b-a])
+			convertAVX2.write(keys, keys.CacheRow(slot, int(past[s])+i)+a, k.Row(start + i)[group*size:][:b-a])
+			convertAVX2.write(values, values.CacheRow(slot, int(past[s])+i)+a, v.Row(start + i)[from-v.Start():][:b-a])
 		}
 		if x < z {
 			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
@@ -26,15 +25,16 @@ var amxRounding = kernels.Set{}
 
 // instructionSets lists them, each better than those before it.
 var instructionSets = []instructionSet{
-	{"avx2", hasAVX2, avx2},
-	{"avx512", hasAVX512, avx512},
-	{"amx", hasAMX, amx},
+	{"avx2", hasAVX2, avx2, false},
+	{"avx512", hasAVX512, avx512, false},
+	{"amx", hasAMX, amx, true}, // slower at few tokens
 }
 
 type instructionSet struct {
 	name string
 	has  func() bool // the processor, and the system saves its registers
 	set  kernels.Set
+	ask  bool // only who asks for it gets it
 }
 
 // ISAs names the instruction sets that can be used here, the best last.
@@ -68,12 +68,17 @@ func ForISA(name string) (kernels.Set, error) {
 }
 
 // ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that
-// can be used here but amx, which is slower at few tokens.
+// can be used here without being asked for.
 func ChosenISA() (string, error) {
 	name := os.Getenv(ISAVariable)
 	if name == "" {
-		names := slices.DeleteFunc(ISAs(), func(name string) bool { return name == "amx" })
-		return names[len(names)-1], nil
+		name = plain
+		for _, s := range instructionSets {
+			if s.has() && !s.ask {
+				name = s.name
+			}
+		}
+		return name, nil
 	}
 	if _, err := ForISA(name); err != nil {
 		return "", fmt.Errorf("%s: %w", ISAVariable, err)

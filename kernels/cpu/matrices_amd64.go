@@ -39,17 +39,7 @@ func prefetchAVX2(x *float32, xs int, rows int, cols int)
 //go:noescape
 func widenRowsBF16AVX2(dst *float32, ds int, src *uint16, ss int, rows int, n int)
 
-// roundRowsBF16AVX2 rounds rows of n numbers, a multiple of 8, at least 8.
-//
-//go:noescape
-func roundRowsBF16AVX2(dst *uint16, ds int, src *float32, ss int, rows int, n int)
-
 // widenRowsF16AVX2 widens rows of n numbers, a multiple of 8, at least 8.
 //
 //go:noescape
 func widenRowsF16AVX2(dst *float32, ds int, src *uint16, ss int, rows int, n int)
-
-// roundRowsF16AVX2 rounds rows of n numbers, a multiple of 8, at least 8.
-//
-//go:noescape
-func roundRowsF16AVX2(dst *uint16, ds int, src *float32, ss int, rows int, n int)

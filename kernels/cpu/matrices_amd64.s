@@ -1279,77 +1279,6 @@ next:
 	VZEROUPPER
 	RET
 
-// func roundRowsBF16AVX2(dst *uint16, ds int, src *float32, ss int, rows int, n int)
-// Requires: AVX, AVX2
-TEXT ·roundRowsBF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), AX
-	MOVQ src+16(FP), CX
-	MOVQ rows+32(FP), DX
-	MOVQ n+40(FP), BX
-	MOVQ ds+8(FP), SI
-	MOVQ ss+24(FP), DI
-	SHLQ $0x01, SI
-	SHLQ $0x02, DI
-
-rows:
-	MOVQ AX, R8
-	MOVQ CX, R9
-	MOVQ BX, R10
-
-next:
-	VMOVUPS      (R9), Y0
-	VCMPPS       $0x03, Y0, Y0, Y2
-	VPOR         quiet<>+0(SB), Y0, Y3
-	VPSRLD       $0x10, Y0, Y1
-	VPAND        one_bit<>+0(SB), Y1, Y1
-	VPADDD       half_place<>+0(SB), Y0, Y0
-	VPADDD       Y1, Y0, Y0
-	VBLENDVPS    Y2, Y3, Y0, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X1
-	VMOVUPS      X1, (R8)
-	ADDQ         $0x10, R8
-	ADDQ         $0x20, R9
-	SUBQ         $0x08, R10
-	JNZ          next
-	ADDQ         SI, AX
-	ADDQ         DI, CX
-	DECQ         DX
-	JNZ          rows
-	VZEROUPPER
-	RET
-
-DATA one_bit<>+0(SB)/4, $0x00000001
-DATA one_bit<>+4(SB)/4, $0x00000001
-DATA one_bit<>+8(SB)/4, $0x00000001
-DATA one_bit<>+12(SB)/4, $0x00000001
-DATA one_bit<>+16(SB)/4, $0x00000001
-DATA one_bit<>+20(SB)/4, $0x00000001
-DATA one_bit<>+24(SB)/4, $0x00000001
-DATA one_bit<>+28(SB)/4, $0x00000001
-GLOBL one_bit<>(SB), RODATA|NOPTR, $32
-
-DATA half_place<>+0(SB)/4, $0x00007fff
-DATA half_place<>+4(SB)/4, $0x00007fff
-DATA half_place<>+8(SB)/4, $0x00007fff
-DATA half_place<>+12(SB)/4, $0x00007fff
-DATA half_place<>+16(SB)/4, $0x00007fff
-DATA half_place<>+20(SB)/4, $0x00007fff
-DATA half_place<>+24(SB)/4, $0x00007fff
-DATA half_place<>+28(SB)/4, $0x00007fff
-GLOBL half_place<>(SB), RODATA|NOPTR, $32
-
-DATA quiet<>+0(SB)/4, $0x00400000
-DATA quiet<>+4(SB)/4, $0x00400000
-DATA quiet<>+8(SB)/4, $0x00400000
-DATA quiet<>+12(SB)/4, $0x00400000
-DATA quiet<>+16(SB)/4, $0x00400000
-DATA quiet<>+20(SB)/4, $0x00400000
-DATA quiet<>+24(SB)/4, $0x00400000
-DATA quiet<>+28(SB)/4, $0x00400000
-GLOBL quiet<>(SB), RODATA|NOPTR, $32
-
 // func widenRowsF16AVX2(dst *float32, ds int, src *uint16, ss int, rows int, n int)
 // Requires: AVX, F16C
 TEXT ·widenRowsF16AVX2(SB), NOSPLIT, $0-48
@@ -1372,37 +1301,6 @@ next:
 	VMOVUPS   Y0, (R8)
 	ADDQ      $0x20, R8
 	ADDQ      $0x10, R9
-	SUBQ      $0x08, R10
-	JNZ       next
-	ADDQ      SI, AX
-	ADDQ      DI, CX
-	DECQ      DX
-	JNZ       rows
-	VZEROUPPER
-	RET
-
-// func roundRowsF16AVX2(dst *uint16, ds int, src *float32, ss int, rows int, n int)
-// Requires: AVX, F16C
-TEXT ·roundRowsF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), AX
-	MOVQ src+16(FP), CX
-	MOVQ rows+32(FP), DX
-	MOVQ n+40(FP), BX
-	MOVQ ds+8(FP), SI
-	MOVQ ss+24(FP), DI
-	SHLQ $0x01, SI
-	SHLQ $0x02, DI
-
-rows:
-	MOVQ AX, R8
-	MOVQ CX, R9
-	MOVQ BX, R10
-
-next:
-	VMOVUPS   (R9), Y0
-	VCVTPS2PH $0x00, Y0, (R8)
-	ADDQ      $0x10, R8
-	ADDQ      $0x20, R9
 	SUBQ      $0x08, R10
 	JNZ       next
 	ADDQ      SI, AX

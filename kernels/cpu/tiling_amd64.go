@@ -121,11 +121,6 @@ func transpose(dst, src matrix, rows, cols int) {
 	}
 }
 
-// read is x.Read.
-func read(x *kernels.Tensor, dst []float32, at int) {
-	readRows(x, matrix{dst, 0, 1}, at, 1, len(dst))
-}
-
 // readRows reads rows of n elements, from the one at index at on.
 func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
 	wide := n &^ 7
@@ -142,19 +137,4 @@ func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
 	for i := 0; i < rows && wide < n; i++ {
 		x.Read(dst.at[i*dst.row+wide:i*dst.row+n], at+i*x.Stride+wide)
 	}
-}
-
-// write is x.Write.
-func write(x *kernels.Tensor, at int, src []float32) {
-	n := len(src) &^ 7
-	if x.DType != graph.F32 && n > 0 {
-		dst := x.U16[at : at+n]
-		if x.DType == graph.F16 {
-			roundRowsF16AVX2(&dst[0], 0, &src[0], 0, 1, n)
-		} else {
-			roundRowsBF16AVX2(&dst[0], 0, &src[0], 0, 1, n)
-		}
-		src, at = src[n:], at+n
-	}
-	x.Write(at, src)
 }

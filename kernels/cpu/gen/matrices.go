@@ -26,7 +26,6 @@ func matrices(c *build.Context) {
 	v.prefetch()
 	for _, f := range formats[1:] {
 		v.widenRow(f)
-		v.roundRow(f)
 	}
 }
 
@@ -266,21 +265,31 @@ func (g *emitter) transpose() {
 	g.end()
 }
 
-// each is a loop over rows, and eight elements of them at a time.
-func (g *emitter) each(body func(dst, src reg.Register), dstSize, srcSize int) {
+// widenRow is a loop over rows, and eight elements of them at a time.
+func (g *emitter) widenRow(f format) {
+	name := "widenRows" + f.name + "AVX2"
+	g.begin(name, "func(dst *float32, ds int, src *uint16, ss int, rows, n int)",
+		name+" widens rows of n numbers, a multiple of 8, at least 8.")
 	dst, src, rows, n := g.pointer("dst"), g.pointer("src"), g.pointer("rows"), g.pointer("n")
 	ds, ss := g.pointer("ds"), g.pointer("ss")
-	g.SHLQ(U8(dstSize/2), ds)
-	g.SHLQ(U8(srcSize/2), ss)
+	g.SHLQ(U8(2), ds)
+	g.SHLQ(U8(1), ss)
 	g.Label("rows")
 	to, from, left := g.GP64(), g.GP64(), g.GP64()
 	g.MOVQ(dst, to)
 	g.MOVQ(src, from)
 	g.MOVQ(n, left)
 	g.Label("next")
-	body(to, from)
-	g.ADDQ(U8(8*dstSize), to)
-	g.ADDQ(U8(8*srcSize), from)
+	v := g.YMM()
+	if f.name == "F16" {
+		g.VCVTPH2PS(Mem{Base: from}, v)
+	} else {
+		g.VPMOVZXWD(Mem{Base: from}, v)
+		g.VPSLLD(U8(16), v, v)
+	}
+	g.VMOVUPS(v, Mem{Base: to})
+	g.ADDQ(U8(32), to)
+	g.ADDQ(U8(16), from)
 	g.SUBQ(U8(8), left)
 	g.JNZ(LabelRef("next"))
 	g.ADDQ(ds, dst)
@@ -288,55 +297,6 @@ func (g *emitter) each(body func(dst, src reg.Register), dstSize, srcSize int) {
 	g.DECQ(rows)
 	g.JNZ(LabelRef("rows"))
 	g.end()
-}
-
-func (g *emitter) widenRow(f format) {
-	name := "widenRows" + f.name + "AVX2"
-	g.begin(name, "func(dst *float32, ds int, src *uint16, ss int, rows, n int)",
-		name+" widens rows of n numbers, a multiple of 8, at least 8.")
-	g.each(func(dst, src reg.Register) {
-		v := g.YMM()
-		if f.name == "F16" {
-			g.VCVTPH2PS(Mem{Base: src}, v)
-		} else {
-			g.VPMOVZXWD(Mem{Base: src}, v)
-			g.VPSLLD(U8(16), v, v)
-		}
-		g.VMOVUPS(v, Mem{Base: dst})
-	}, 4, 2)
-}
-
-// roundRow rounds to nearest, ties to even. For bf16 that adds half of the last place, or
-// a little less where that is even; what is not a number is cut off, and made quiet.
-func (g *emitter) roundRow(f format) {
-	name := "roundRows" + f.name + "AVX2"
-	g.begin(name, "func(dst *uint16, ds int, src *float32, ss int, rows, n int)",
-		name+" rounds rows of n numbers, a multiple of 8, at least 8.")
-	if f.name == "F16" {
-		g.each(func(dst, src reg.Register) {
-			v := g.YMM()
-			g.VMOVUPS(Mem{Base: src}, v)
-			g.VCVTPS2PH(U8(0), v, Mem{Base: dst})
-		}, 2, 4)
-		return
-	}
-	one, half, quiet := g.constant("one_bit", U32(1)), g.constant("half_place", U32(0x7fff)), g.constant("quiet", U32(0x400000))
-	g.each(func(dst, src reg.Register) {
-		v, even, nan, cut := g.YMM(), g.YMM(), g.YMM(), g.YMM()
-		g.VMOVUPS(Mem{Base: src}, v)
-		g.VCMPPS(U8(3), v, v, nan) // unordered
-		g.VPOR(quiet, v, cut)
-		g.VPSRLD(U8(16), v, even)
-		g.VPAND(one, even, even)
-		g.VPADDD(half, v, v)
-		g.VPADDD(even, v, v)
-		g.VBLENDVPS(nan, cut, v, v)
-		g.VPSRLD(U8(16), v, v)
-		upper := g.XMM()
-		g.VEXTRACTI128(U8(1), v, upper)
-		g.VPACKUSDW(upper, v.AsX(), upper)
-		g.VMOVUPS(upper, Mem{Base: dst})
-	}, 2, 4)
 }
 
 // constant is a number in every lane of 32 bytes of memory.
