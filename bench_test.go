@@ -119,5 +119,6 @@ func BenchmarkKeep(b *testing.B) {
 		if err := m.engine.Put(s.slot, states); err != nil {
 			b.Fatal(err)
 		}
+		states.Free()
 	}
 }

@@ -226,6 +226,7 @@ func TestKept(t *testing.T) {
 				sameSnapshot(t, name, snapshot(t, two), want)
 				stepped(t, two, 5, 6, 7)
 				sameSnapshot(t, name, snapshot(t, two), snapshot(t, one))
+				states, parts = throughHost(t, e, states, parts)
 			}
 		}
 	}
@@ -291,4 +292,36 @@ func TestPrefixModel(t *testing.T) {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
+}
+
+// throughHost brings what is kept to the host, gives it back, and brings it again.
+func throughHost(t *testing.T, e *exec.Engine, states *exec.KeptStates, parts []*exec.KeptRows) (*exec.KeptStates, []*exec.KeptRows) {
+	t.Helper()
+	host, err := e.SaveStates(states)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states.Free()
+	if states, err = e.LoadStates(host); err != nil {
+		t.Fatal(err)
+	}
+	var out []*exec.KeptRows
+	for _, r := range parts {
+		host, err := e.SaveRows(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Free()
+		if r, err = e.LoadRows(host); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	for i := range host.Data {
+		host.Data[i] = host.Data[i][1:]
+		if _, err := e.LoadStates(host); err == nil {
+			t.Error("states of a byte less are loaded")
+		}
+	}
+	return states, out
 }

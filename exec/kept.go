@@ -8,16 +8,32 @@ import (
 )
 
 // KeptStates is what a sequence keeps between steps, but for the rows of its caches, as
-// the engine that it comes from has it: a run of bytes per rank.
+// the engine that it comes from has it: a run of bytes per rank. Whoever has it frees it.
 type KeptStates struct {
 	Tokens int // that the sequence was given
 	data   [][]byte
+	freed  bool
 }
 
-// KeptRows is what the caches have of some tokens of a sequence.
+// KeptRows is what the caches have of some tokens of a sequence. Whoever has it frees it.
 type KeptRows struct {
 	From, To int // the first token, and the one after the last
 	data     [][]byte
+	freed    bool
+}
+
+// HostStates are [KeptStates] that were brought to the host, or come from there: a run
+// of bytes per rank that has states.
+type HostStates struct {
+	Tokens int
+	Data   [][]byte
+}
+
+// HostRows are [KeptRows] that were brought to the host, or come from there: for each cache of
+// each rank the rows of the tokens.
+type HostRows struct {
+	From, To int
+	Data     [][]byte
 }
 
 // StateBytes is what [KeptStates] take, and RowBytes what [KeptRows] take per token.
@@ -108,8 +124,8 @@ func (e *Engine) KeepRows(slot, from, to int) (*KeptRows, error) {
 }
 
 // Put lets the sequence of a slot go on from what was kept in this engine: states, and
-// rows of all tokens before, in order. After an error in the middle, the sequence must
-// be freed or reset.
+// rows of all tokens before, in order. What was kept stays so. After an error in the
+// middle, the sequence must be freed or reset.
 func (e *Engine) Put(slot int, s *KeptStates, rows ...*KeptRows) error {
 	if err := e.lock(); err != nil {
 		return err
@@ -157,7 +173,7 @@ func (e *Engine) write(slot int, s *KeptStates, rows []*KeptRows) error {
 	return nil
 }
 
-// Split cuts rows in those before a token and the rest, each in memory of its own.
+// Split cuts rows in those before a token and the rest, which are there in their place.
 func (r *KeptRows) Split(at int) (before, rest *KeptRows) {
 	before, rest = &KeptRows{From: r.From, To: at}, &KeptRows{From: at, To: r.To}
 	for _, data := range r.data {
@@ -167,16 +183,35 @@ func (r *KeptRows) Split(at int) (before, rest *KeptRows) {
 		}
 		before.data, rest.data = append(before.data, slices.Clone(data[:n])), append(rest.data, slices.Clone(data[n:]))
 	}
+	r.Free()
 	return before, rest
 }
 
-// Join is rows, and those that follow.
+// Join is rows, and those that follow, in place of the two.
 func (r *KeptRows) Join(next *KeptRows) *KeptRows {
 	out := &KeptRows{From: r.From, To: next.To}
 	for k, data := range r.data {
 		out.data = append(out.data, slices.Concat(data, next.data[k]))
 	}
+	r.Free()
+	next.Free()
 	return out
+}
+
+// Free gives back what is held.
+func (s *KeptStates) Free() {
+	if s.freed {
+		panic("BUG: states are freed twice")
+	}
+	s.data, s.freed = nil, true
+}
+
+// Free gives back what is held.
+func (r *KeptRows) Free() {
+	if r.freed {
+		panic("BUG: rows are freed twice")
+	}
+	r.data, r.freed = nil, true
 }
 
 // Bytes is what is held.

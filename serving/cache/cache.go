@@ -8,6 +8,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
@@ -60,6 +61,14 @@ type node struct {
 	states *exec.KeptStates
 }
 
+// free gives back what a node has.
+func (n *node) free() {
+	n.rows.Free()
+	if n.states != nil {
+		n.states.Free()
+	}
+}
+
 // sequence is one under way: what it keeps of its states until it is admitted.
 type sequence struct {
 	slot   int
@@ -87,6 +96,9 @@ func New(e Engine, o Options) (*Cache, error) {
 func (c *Cache) forget() {
 	if c.tree != nil {
 		c.evicted += c.tree.Evictions()
+	}
+	for _, n := range c.nodes {
+		n.free()
 	}
 	c.tree, c.nodes = prefix.NewTreeOf(c.o.Model, c.o.Capacity, c.o.Alpha, store{c}), map[int]*node{}
 }
@@ -161,10 +173,18 @@ func (c *Cache) keep(q *sequence) {
 	s, err := c.engine.KeepStates(q.slot)
 	if err != nil {
 		c.stats.Failures++
-		delete(c.begun, q.slot)
+		c.leave(q)
 		return
 	}
 	q.kept = append(q.kept, s)
+}
+
+// leave forgets a sequence, with what it kept for itself.
+func (c *Cache) leave(q *sequence) {
+	for _, s := range q.kept {
+		s.Free()
+	}
+	delete(c.begun, q.slot)
 }
 
 // End takes in a sequence that has ended, before its slot is freed: tokens are all that
@@ -173,15 +193,19 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.begun[slot]
-	if q == nil || wasted || len(tokens) > prefix.MaxTokens {
-		delete(c.begun, slot)
+	if q == nil {
 		return
 	}
-	c.keep(q)
+	if !wasted && len(tokens) <= prefix.MaxTokens {
+		c.keep(q)
+	}
 	if c.begun[slot] == nil {
 		return // it failed
 	}
-	delete(c.begun, slot)
+	defer c.leave(q)
+	if wasted || len(tokens) > prefix.MaxTokens {
+		return
+	}
 	c.admits, c.failed = q, nil
 	c.tree.Admit(tokensOf(tokens), q.branch, c.o.Now())
 	if c.admits = nil; c.failed != nil {
@@ -203,11 +227,11 @@ func (c store) Add(n, from, to int) {
 }
 
 func (c store) Mark(n, depth int) {
-	for _, s := range c.admits.kept {
-		if s.Tokens == depth {
-			c.nodes[n].states = s
-			return
-		}
+	q := c.admits
+	if i := slices.IndexFunc(q.kept, func(s *exec.KeptStates) bool { return s.Tokens == depth }); i >= 0 {
+		c.nodes[n].states = q.kept[i]
+		q.kept = slices.Delete(q.kept, i, i+1)
+		return
 	}
 	panic(fmt.Sprintf("BUG: a state after %d tokens is to be kept, and was not taken", depth))
 }
@@ -218,8 +242,15 @@ func (c store) Split(upper, n, depth int) {
 }
 
 func (c store) Join(n, child int) {
-	c.nodes[child].rows = c.nodes[n].rows.Join(c.nodes[child].rows)
+	upper, lower := c.nodes[n], c.nodes[child]
+	lower.rows = upper.rows.Join(lower.rows)
+	if upper.states != nil {
+		upper.states.Free()
+	}
 	delete(c.nodes, n)
 }
 
-func (c store) Drop(n int) { delete(c.nodes, n) }
+func (c store) Drop(n int) {
+	c.nodes[n].free()
+	delete(c.nodes, n)
+}
