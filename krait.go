@@ -48,6 +48,9 @@ type Options struct {
 	// prompt goes on from there, it is cut there: docs/architecture.md says where
 	// that changes the last bits.
 	PrefixCache int64
+	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
+	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.
+	PrefixPolicy string
 	// Context is how many tokens of a sequence attention can look back on: the
 	// room of its caches. 0 lets them grow as sequences do.
 	Context int
@@ -240,6 +243,9 @@ func (m *Model) Close() (err error) {
 	m.closing.Do(func() {
 		m.closed.Store(true)
 		m.requests.Close()
+		if m.cache != nil {
+			m.cache.Close()
+		}
 		m.mu.Lock() // somebody may be reading logits
 		defer m.mu.Unlock()
 		m.engine.Close()

@@ -20,8 +20,11 @@ const cutAt = 32
 // schedule makes what lets generations share steps, and beginnings of prompts.
 func (m *Model) schedule(o Options) (err error) {
 	var kept schedule.Cache
+	if o.PrefixCache == 0 && o.PrefixPolicy != "" {
+		return fmt.Errorf("PrefixPolicy is %q, and there is no PrefixCache to have it: say how many bytes it has", o.PrefixPolicy)
+	}
 	if o.PrefixCache != 0 {
-		if err := m.keepPrefixes(o.PrefixCache); err != nil {
+		if err := m.keepPrefixes(o); err != nil {
 			return fmt.Errorf("PrefixCache: %w", err)
 		}
 		kept = m.cache
@@ -36,12 +39,13 @@ func (m *Model) schedule(o Options) (err error) {
 // share them, too. Ids of prompts must be below [Model.Vocab].
 func (m *Model) Requests() *schedule.Scheduler { return m.requests }
 
-// keepPrefixes makes a cache of so many bytes.
-func (m *Model) keepPrefixes(bytes int64) (err error) {
+// keepPrefixes makes a cache.
+func (m *Model) keepPrefixes(o Options) (err error) {
 	begun := time.Now()
 	m.cache, err = cache.New(m.engine, cache.Options{
 		Model:    prefixModel(m.graph, m.engine),
-		Capacity: bytes,
+		Capacity: o.PrefixCache,
+		Policy:   o.PrefixPolicy,
 		Now:      func() float64 { return time.Since(begun).Seconds() },
 	})
 	return err

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -124,7 +125,8 @@ func (e *Engine) KeepRows(slot, from, to int) (*KeptRows, error) {
 }
 
 // Put lets the sequence of a slot go on from what was kept in this engine: states, and
-// rows of all tokens before, in order. What was kept stays so. After an error in the
+// rows of all tokens before, in order. What was kept stays so. A model that has no states
+// but attention's caches takes nil for them, and goes on after the last row. After an error in the
 // middle, the sequence must be freed or reset.
 func (e *Engine) Put(slot int, s *KeptStates, rows ...*KeptRows) error {
 	if err := e.lock(); err != nil {
@@ -135,12 +137,18 @@ func (e *Engine) Put(slot int, s *KeptStates, rows ...*KeptRows) error {
 	if err != nil {
 		return err
 	}
+	if s == nil && e.StateBytes() > 0 {
+		return errors.New("rows without the states after them")
+	}
 	at := 0
 	for _, r := range rows {
 		if r.From != at {
 			return fmt.Errorf("rows of tokens %d to %d are kept where token %d is next", r.From, r.To, at)
 		}
 		at = r.To
+	}
+	if s == nil {
+		s = &KeptStates{Tokens: at}
 	}
 	if at != s.Tokens && len(e.caches()) > 0 {
 		return fmt.Errorf("states after %d tokens, and rows of %d", s.Tokens, at)

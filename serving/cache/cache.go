@@ -6,7 +6,7 @@
 package cache
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,7 +26,7 @@ type Engine interface {
 type Options struct {
 	Model    prefix.Model // what tokens cost, and the bytes that the engine keeps of them
 	Capacity int64        // in bytes
-	Alpha    float64      // of the score by which nodes are evicted; 0: the least recent goes
+	Policy   string       // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
 	Now      func() float64
 }
 
@@ -37,7 +37,8 @@ type Stats struct {
 	Bytes                   int64 // held
 	States                  int   // held
 	Evictions               int
-	Failures                int // copies that failed; all is forgotten then
+	Alpha                   float64 // of the score by which nodes are evicted
+	Failures                int     // copies that failed; all is forgotten then
 }
 
 // Cache keeps beginnings of prompts. Its methods may be called from several goroutines.
@@ -46,13 +47,15 @@ type Cache struct {
 	o      Options
 
 	mu      sync.Mutex
-	tree    *prefix.Tree
+	closed  bool
+	tree    *prefix.Adaptive
 	nodes   map[int]*node
 	begun   map[int]*sequence // by slot
 	admits  *sequence         // while the tree calls
 	failed  error             // in such a call
 	stats   Stats
 	evicted int // from trees that were forgotten
+	trials
 }
 
 // node is what a node of the tree stands for.
@@ -72,43 +75,67 @@ func (n *node) free() {
 // sequence is one under way: what it keeps of its states until it is admitted.
 type sequence struct {
 	slot   int
+	prompt int // tokens
 	branch int // after how many tokens states are to be kept; 0: nowhere
 	kept   []*exec.KeptStates
 }
 
 // New makes an empty cache.
 func New(e Engine, o Options) (*Cache, error) {
-	if err := o.Model.Check(); err != nil {
-		return nil, err
-	}
-	if o.Model.StateBytes == 0 {
-		return nil, errors.New("the model has no states but attention's caches; what these have of a prefix cannot be kept yet")
-	}
-	if o.Capacity < 1 || o.Capacity > prefix.MostBytes {
-		return nil, fmt.Errorf("a capacity of %d bytes: it is from 1 to %d", o.Capacity, int64(prefix.MostBytes))
-	}
 	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}}
-	c.forget()
-	return c, nil
+	c.o.Policy = cmp.Or(o.Policy, "tuned")
+	var err error
+	c.tree, c.nodes, err = c.empty()
+	return c, err
 }
 
-// forget empties the cache.
+// empty makes a tree, and what its nodes stand for.
+func (c *Cache) empty() (*prefix.Adaptive, map[int]*node, error) {
+	t, err := prefix.NewAdaptive(c.o.Policy, c.o.Model, c.o.Capacity, store{c})
+	return t, map[int]*node{}, err
+}
+
+// forget empties the cache, which then chooses its α anew.
 func (c *Cache) forget() {
-	if c.tree != nil {
-		c.evicted += c.tree.Evictions()
-	}
+	c.trials.stop()
+	c.evicted += c.tree.Evictions()
 	for _, n := range c.nodes {
 		n.free()
 	}
-	c.tree, c.nodes = prefix.NewTreeOf(c.o.Model, c.o.Capacity, c.o.Alpha, store{c}), map[int]*node{}
+	c.tree, c.nodes, _ = c.empty() // as New did
+}
+
+// Close frees all that is held. Sequences that begin later find nothing, and leave nothing.
+func (c *Cache) Close() {
+	c.mu.Lock()
+	if !c.closed {
+		c.stats = c.now()
+		for _, q := range c.begun {
+			c.leave(q)
+		}
+		c.forget()
+		c.closed = true
+	}
+	c.mu.Unlock()
+	c.trials.Wait()
 }
 
 // Stats counts.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.now()
+}
+
+// now is what is counted and held now.
+func (c *Cache) now() Stats {
 	s := c.stats
+	if c.closed {
+		s.Bytes, s.States = 0, 0
+		return s
+	}
 	s.Bytes, s.Evictions = c.tree.Bytes(), c.evicted+c.tree.Evictions()
+	s.Alpha, _ = c.tree.Alpha()
 	for _, n := range c.nodes {
 		if n.states != nil {
 			s.States++
@@ -134,30 +161,44 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	defer c.mu.Unlock()
 	c.stats.Requests++
 	c.stats.PromptTokens += int64(len(prompt))
-	if len(prompt) > prefix.MaxTokens {
+	if len(prompt) > prefix.MaxTokens || c.closed {
 		return 0, 0, nil
 	}
 	tokens := tokensOf(prompt)
 	hit, branch = c.tree.Lookup(tokens, c.o.Now())
 	if hit > 0 {
-		if err := c.put(slot, c.tree.Path(tokens, hit)); err != nil {
+		if err := c.put(slot, tokens, hit); err != nil {
 			return 0, 0, err
 		}
 		c.stats.Hits++
 		c.stats.HitTokens += int64(hit)
 	}
-	c.begun[slot] = &sequence{slot: slot, branch: branch}
+	c.begun[slot] = &sequence{slot: slot, prompt: len(prompt), branch: branch}
 	return hit, branch, nil
 }
 
-// put copies what the nodes of a path have to a slot.
-func (c *Cache) put(slot int, path []int) error {
+// put copies what the nodes on the way to a hit have to a slot. Attention only, it may end
+// inside an edge, of which the rest is then laid aside.
+func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
+	path := c.tree.Path(tokens, hit)
 	rows := make([]*exec.KeptRows, len(path))
 	for i, n := range path {
 		rows[i] = c.nodes[n].rows
 	}
-	return c.engine.Put(slot, c.nodes[path[len(path)-1]].states, rows...)
+	last := c.nodes[path[len(path)-1]]
+	if c.stateless() {
+		if last.rows.To > hit {
+			before, rest := last.rows.Split(hit)
+			rows[len(rows)-1] = before
+			defer func() { last.rows = before.Join(rest) }()
+		}
+		return c.engine.Put(slot, nil, rows...)
+	}
+	return c.engine.Put(slot, last.states, rows...)
 }
+
+// stateless reports whether the model keeps attention's caches only.
+func (c *Cache) stateless() bool { return c.o.Model.StateBytes == 0 }
 
 // Keep copies the states of a sequence that has come to its branch.
 func (c *Cache) Keep(slot int) {
@@ -196,21 +237,29 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	if q == nil {
 		return
 	}
-	if !wasted && len(tokens) <= prefix.MaxTokens {
-		c.keep(q)
-	}
-	if c.begun[slot] == nil {
-		return // it failed
-	}
-	defer c.leave(q)
 	if wasted || len(tokens) > prefix.MaxTokens {
+		c.leave(q)
 		return
 	}
+	if !c.stateless() {
+		c.keep(q)
+	}
+	if c.begun[slot] != nil { // or else that failed
+		c.admit(q, tokensOf(tokens))
+		c.leave(q)
+	}
+}
+
+// admit takes in a sequence that has ended.
+func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	c.admits, c.failed = q, nil
-	c.tree.Admit(tokensOf(tokens), q.branch, c.o.Now())
-	if c.admits = nil; c.failed != nil {
+	trial := c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.branch)
+	switch c.admits = nil; {
+	case c.failed != nil:
 		c.stats.Failures++
 		c.forget()
+	case trial != nil:
+		c.try(trial)
 	}
 }
 

@@ -35,11 +35,11 @@ func newBench(t *testing.T, ranks int) *bench {
 }
 
 // with makes the cache, of so many states and rows.
-func (b *bench) with(e cache.Engine, states, rows int64, alpha float64) {
+func (b *bench) with(e cache.Engine, states, rows int64, policy string) {
 	var err error
 	b.cache, err = cache.New(e, cache.Options{
 		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes()},
-		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Alpha: alpha,
+		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Policy: policy,
 		Now: func() float64 { b.now++; return b.now },
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func TestCache(t *testing.T) {
 			return list
 		}
 		for range 12 {
-			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []float64{0, 1}[r.IntN(2)])
+			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)])
 			capacity := b.cache.Stats().Bytes
 			var under []begun
 			var said [][]int
@@ -210,7 +210,7 @@ func TestCacheFails(t *testing.T) {
 	b := newBench(t, 2)
 	for after := range 12 {
 		f := &failing{b.e, after}
-		b.with(f, 100, 100, 0)
+		b.with(f, 100, 100, "lru")
 		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {1, 2, 7, 8}} {
 			b.end(b.begin(prompt), []int{4, 4}, false)
 			f.left += 2 // so that some go on
@@ -223,7 +223,7 @@ func TestCacheFails(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, o := range []cache.Options{
-		{Capacity: 1, Model: prefix.Model{CacheBytes: 1}}, {Capacity: 0, Model: prefix.Model{StateBytes: 1}},
+		{Capacity: 1, Model: prefix.Model{}}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "none"}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "blocks32"}, {Capacity: 0, Model: prefix.Model{StateBytes: 1}},
 		{Capacity: 1, Model: prefix.Model{StateBytes: -1}}, {Capacity: math.MaxInt64, Model: prefix.Model{StateBytes: 1}},
 	} {
 		if _, err := cache.New(nil, o); err == nil {

@@ -13,3 +13,13 @@ func (c *Cache) Held() (held, counted int64) {
 
 // Under is how many sequences are under way.
 func (c *Cache) Under() int { return len(c.begun) }
+
+// Wait waits for the trial under way.
+func (c *Cache) Wait() { c.trials.Wait() }
+
+// Trying reports whether a trial is under way.
+func (c *Cache) Trying() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trials.stopped != nil
+}

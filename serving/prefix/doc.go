@@ -29,6 +29,7 @@
 //
 // # Policies
 //
-// [Tuned] chooses α once, by replaying requests, and [Retuned] now and again. [Blocks] is the baseline of serving engines: a
-// state for each full block of tokens. [Replay] holds a policy against a trace.
+// An [Adaptive] tree chooses α by replaying requests, once or now and again. [Blocks] is
+// the baseline of serving engines: a state for each full block of tokens. [Replay] holds a
+// policy against a trace.
 package prefix

@@ -1,56 +1,50 @@
 package prefix
 
-// retuneWindow is how many requests [Retuned] looks back over.
-const retuneWindow = 500
+// retuneWindow is how many requests [NewRetuned]'s trees look back over, and retuneBetter
+// by how many percent another α must hit more there, so that α does not follow chance.
+const (
+	retuneWindow = 500
+	retuneBetter = 2
+)
 
-// Retuned is a [Tree] that goes on choosing α, which is 0 at first. After every 500
-// requests these are replayed, from the tree as it was before them, with each of
-// [Alphas]. The one with the most hit tokens, the first of equals, is used from the next
-// request on, if it hits at least 2 % more than what was used: so that α does not follow
-// chance.
-type Retuned struct {
-	*Tree
+// tunedAgain goes on choosing α, which is 0 at first: after every 500 requests by these,
+// from the tree as it was before them.
+type tunedAgain struct {
 	size    int       // of the window
 	start   *Tree     // as it was before the window
 	window  []Request // since start
-	hits    int       // tokens, in the window
 	evicted int       // before the window
-	chosen  bool
 }
 
 // NewRetuned is an empty tree that will choose its α now and again.
-func NewRetuned(m Model, capacity int64) *Retuned {
-	return newRetuned(m, capacity, retuneWindow)
+func NewRetuned(m Model, capacity int64) *Adaptive { return newRetuned(m, capacity, retuneWindow) }
+
+func newRetuned(m Model, capacity int64, window int) *Adaptive {
+	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedAgain{size: window}}
 }
 
-func newRetuned(m Model, capacity int64, window int) *Retuned {
-	return &Retuned{Tree: NewTree(m, capacity, 0), size: window}
+func (t *tunedAgain) admits(tree *Tree, _ Request, _ int) {
+	if t.start == nil {
+		t.start, t.evicted = tree.Clone(), tree.evictions
+	}
 }
 
-// Alpha is the α in use; none has been chosen yet where ok is false.
-func (t *Retuned) Alpha() (alpha float64, ok bool) { return t.alpha, t.chosen }
-
-// Serve looks a request up and admits it, all at its time. It returns the hit.
-func (t *Retuned) Serve(r Request) int {
-	if len(t.window) == 0 {
-		t.start, t.hits, t.evicted = t.Clone(), 0, t.evictions
+// admitted tries nothing where nothing was evicted, since all α are equal then.
+func (t *tunedAgain) admitted(tree *Tree, r Request) *Trial {
+	if t.window = append(t.window, r); len(t.window) < t.size {
+		return nil
 	}
-	hit := t.Tree.Serve(r)
-	t.hits += hit
-	if t.window = append(t.window, r); len(t.window) == t.size {
-		t.choose()
-		t.start, t.window = nil, t.window[:0]
+	trial := &Trial{from: t.start, requests: t.window, better: retuneBetter}
+	if tree.evictions == t.evicted {
+		trial.requests = nil
 	}
-	return hit
+	t.start, t.window = nil, nil
+	return trial
 }
 
-// choose takes another α where it is worth it. Where nothing was evicted all are equal.
-func (t *Retuned) choose() {
-	t.chosen = true
-	if t.evictions == t.evicted {
-		return
-	}
-	if alpha, hits := bestAlpha(t.start, t.window); hits > t.hits && 100*hits >= 102*t.hits {
-		t.alpha = alpha
+// taken lets the window that has begun meanwhile be held against what is used now.
+func (t *tunedAgain) taken(alpha float64) {
+	if t.start != nil {
+		t.start.alpha = alpha
 	}
 }

@@ -189,17 +189,21 @@ func (t *Tree) Serve(r Request) int {
 	return hit
 }
 
-// growth is how many bytes a request adds before anything is evicted.
-func (t *Tree) growth(r Request) int64 {
-	_, _, branch := t.find(r.Input())
-	at := t.walk(r.Tokens)
-	known := at.depth == r.Tokens.n && at.child == nil && at.node.state
-	added := t.model.Bytes(r.Tokens.n-at.depth, !known)
-	if branch > 0 {
+// growth is how many bytes a sequence adds before anything is evicted.
+func (t *Tree) growth(tokens Tokens, branch int) int64 {
+	if tokens.n == 0 {
+		return 0
+	}
+	at := t.walk(tokens)
+	added := t.model.Bytes(tokens.n-at.depth, !at.kept(tokens.n))
+	if branch > 0 && !t.walk(tokens.Prefix(branch)).kept(branch) {
 		added += t.model.StateBytes
 	}
 	return added
 }
+
+// kept reports whether a walk ended at a node of so many tokens that has a state.
+func (p place) kept(depth int) bool { return p.depth == depth && p.child == nil && p.node.state }
 
 // Clone is a tree that goes on from here by itself; both share tokens, which do not
 // change. It has no store.

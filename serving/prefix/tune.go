@@ -1,63 +1,151 @@
 package prefix
 
-// Alphas are what [Tuned] chooses among.
+import (
+	"fmt"
+	"slices"
+)
+
+// Alphas are what α is chosen among.
 var Alphas = []float64{0, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
-// recordFactor times as many requests are recorded as came before the first eviction.
-const recordFactor = 5
-
-// Tuned is a [Tree] that chooses α once. It is 0 until the first eviction. The tree as it
-// was before the request that evicted first is kept, and that request and those after it
-// recorded, 5 times as many as came before it, at least one. The record is then replayed
-// from that tree with each of [Alphas], and the one with the most hit tokens is used from
-// the next request on, the first of equals.
-type Tuned struct {
+// Adaptive is a [Tree] that may choose its α, by replaying requests. Where a request takes
+// no time, [Adaptive.Serve] does all. Else it is looked up when it begins and admitted
+// when it ends, and who uses the tree runs the trial that this may ask for.
+type Adaptive struct {
 	*Tree
-	seen   int       // requests before the first that evicts
-	start  *Tree     // the tree before it; nil before that, and after the choice
-	record []Request // since start
+	tuner  tuner // nil: α is fixed
 	chosen bool
 }
 
-// NewTuned is an empty tree that will choose its α.
-func NewTuned(m Model, capacity int64) *Tuned { return &Tuned{Tree: NewTree(m, capacity, 0)} }
+// tuner says when α is to be chosen, and by what.
+type tuner interface {
+	// admits is told of a request before the tree admits it. It was looked up, which its
+	// replay does again: what a look-up touches is then at the same time as before.
+	admits(t *Tree, r Request, branch int)
+	// admitted is told that the tree has. What it returns is to be tried; nil: nothing.
+	admitted(t *Tree, r Request) *Trial
+	// taken is told that another α is used from now on.
+	taken(alpha float64)
+}
 
-// Alpha is the α that was chosen; there is none yet where ok is false.
-func (t *Tuned) Alpha() (alpha float64, ok bool) { return t.alpha, t.chosen }
+// NewAdaptive is an empty tree that tells a store, by a policy's name: lru, flop:α, tuned
+// or retuned. The store may be nil.
+func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, error) {
+	p, err := NewPolicy(policy, m, capacity)
+	if err != nil {
+		return nil, err
+	}
+	switch t := p.(type) {
+	case *Adaptive:
+		t.store = s
+		return t, nil
+	case *Tree:
+		t.store = s
+		return &Adaptive{Tree: t}, nil
+	}
+	return nil, fmt.Errorf("policy %q keeps no tree; lru, flop:α, tuned and retuned do", policy)
+}
 
-// Serve looks a request up and admits it, all at its time. It returns the hit.
-func (t *Tuned) Serve(r Request) int {
-	if t.chosen {
-		return t.Tree.Serve(r)
+// Alpha is the α in use; where ok is false it was not chosen, or not yet.
+func (a *Adaptive) Alpha() (alpha float64, ok bool) { return a.alpha, a.chosen }
+
+// Admit admits a request that was looked up, at its time: see [Tree.Admit]. What it
+// returns is to be tried, if it is not nil.
+func (a *Adaptive) Admit(r Request, branch int) *Trial {
+	if a.tuner == nil {
+		a.Tree.Admit(r.Tokens, branch, r.At)
+		return nil
 	}
-	if t.start == nil && t.bytes+t.growth(r) > t.capacity {
-		t.start = t.Clone()
-	}
-	hit := t.Tree.Serve(r)
-	if t.start == nil {
-		t.seen++
-		return hit
-	}
-	if t.record = append(t.record, r); len(t.record) == max(1, recordFactor*t.seen) {
-		t.alpha, _ = bestAlpha(t.start, t.record)
-		t.chosen = true
-		t.start, t.record = nil, nil
+	a.tuner.admits(a.Tree, r, branch)
+	a.Tree.Admit(r.Tokens, branch, r.At)
+	return a.tuner.admitted(a.Tree, r)
+}
+
+// Take uses the α of a trial from the next request on.
+func (a *Adaptive) Take(alpha float64) {
+	a.alpha, a.chosen = alpha, true
+	a.tuner.taken(alpha)
+}
+
+// Serve looks a request up and admits it, all at its time, and tries what is to be tried
+// at once. It returns the hit.
+func (a *Adaptive) Serve(r Request) int {
+	hit, branch := a.Lookup(r.Input(), r.At)
+	if trial := a.Admit(r, branch); trial != nil {
+		alpha, _ := trial.Run(nil)
+		a.Take(alpha)
 	}
 	return hit
 }
 
-// bestAlpha replays requests from a tree, and returns the first α of the most hit tokens.
-func bestAlpha(from *Tree, requests []Request) (best float64, most int) {
-	most = -1
-	for _, alpha := range Alphas {
-		t, hits := from.Clone(), 0
-		t.alpha = alpha
-		for _, r := range requests {
-			hits += t.Serve(r)
-		}
-		if hits > most {
-			best, most = alpha, hits
+// Trial is a choice of α: requests, and the tree as it was before them. Nothing else has
+// this tree, so that a trial may run beside all else.
+type Trial struct {
+	from     *Tree
+	requests []Request
+	better   int // by how many percent another α must hit more than the one in use
+}
+
+// Run replays the requests with each of [Alphas]. The one with the most hit tokens, the
+// first of equals, is to be used if it hits enough more than the one in use, which else
+// stays. Before each request stop is asked, if it is not nil; ok is false where it stopped.
+func (t *Trial) Run(stop func() bool) (alpha float64, ok bool) {
+	hits := make([]int, len(Alphas))
+	for i, a := range Alphas {
+		from := t.from.Clone()
+		from.alpha = a
+		for _, r := range t.requests {
+			if stop != nil && stop() {
+				return 0, false
+			}
+			hits[i] += from.Serve(r)
 		}
 	}
-	return best, most
+	most, used := slices.Max(hits), hits[slices.Index(Alphas, t.from.alpha)]
+	if most > used && 100*most >= (100+t.better)*used {
+		return Alphas[slices.Index(hits, most)], true
+	}
+	return t.from.alpha, true
 }
+
+// recordFactor times as many requests are recorded as came before the first eviction.
+const recordFactor = 5
+
+// tunedOnce chooses α once. It is 0 until the first eviction. The tree as it was before
+// the request that evicted first is kept, and that request and those after it recorded, 5
+// times as many as came before it, at least one, and tried.
+type tunedOnce struct {
+	seen   int       // requests before the first that evicts
+	start  *Tree     // the tree before it; nil before that, and after the choice
+	record []Request // since start
+	done   bool
+}
+
+// NewTuned is an empty tree that will choose its α once.
+func NewTuned(m Model, capacity int64) *Adaptive {
+	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedOnce{}}
+}
+
+func (t *tunedOnce) admits(tree *Tree, r Request, branch int) {
+	if !t.done && t.start == nil && tree.bytes+tree.growth(r.Tokens, branch) > tree.capacity {
+		t.start = tree.Clone()
+	}
+}
+
+func (t *tunedOnce) admitted(_ *Tree, r Request) *Trial {
+	switch {
+	case t.done:
+		return nil
+	case t.start == nil:
+		t.seen++
+		return nil
+	}
+	if t.record = append(t.record, r); len(t.record) < recordFactor*t.seen {
+		return nil
+	}
+	trial := &Trial{from: t.start, requests: t.record}
+	t.start, t.record, t.done = nil, nil, true
+	return trial
+}
+
+func (t *tunedOnce) taken(float64) {}

@@ -1,0 +1,218 @@
+package cache_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/serving/cache"
+	"github.com/krait-ml/krait/serving/prefix"
+)
+
+// fake is an engine that knows of each slot how many tokens it has, and keeps nothing.
+type fake struct {
+	t  *testing.T
+	at map[int]int // tokens, by slot
+}
+
+func (f *fake) KeepStates(slot int) (*exec.KeptStates, error) {
+	return &exec.KeptStates{Tokens: f.at[slot]}, nil
+}
+
+func (f *fake) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
+	if from < 0 || from > to || to > f.at[slot] {
+		f.t.Errorf("rows %d to %d of a sequence of %d", from, to, f.at[slot])
+	}
+	return &exec.KeptRows{From: from, To: to}, nil
+}
+
+func (f *fake) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
+	at := 0
+	for _, r := range rows {
+		if r.From != at {
+			f.t.Errorf("rows from %d after those to %d", r.From, at)
+		}
+		at = r.To
+	}
+	if s != nil && s.Tokens != at {
+		f.t.Errorf("states after %d tokens with rows of %d", s.Tokens, at)
+	}
+	f.at[slot] = at
+	return nil
+}
+
+// replay is a cache over a fake engine that is given requests one after the other.
+type replay struct {
+	*fake
+	*cache.Cache
+	now float64
+}
+
+func newReplay(t *testing.T, o cache.Options) *replay {
+	r := &replay{fake: &fake{t, map[int]int{}}}
+	o.Now = func() float64 { return r.now }
+	var err error
+	if r.Cache, err = cache.New(r.fake, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// serve runs a request, and returns what it hits.
+func (r *replay) serve(q prefix.Request) int {
+	ids := make([]int, q.Tokens.Len())
+	for i := range ids {
+		ids[i] = int(q.Tokens.At(i))
+	}
+	r.now = q.At
+	slot := 7
+	r.at[slot] = 0
+	hit, branch, err := r.Begin(slot, ids[:q.InputLen])
+	if err != nil || r.at[slot] != hit {
+		r.t.Fatalf("hit %d, the slot has %d: %v", hit, r.at[slot], err)
+	}
+	if branch > 0 {
+		r.at[slot] = branch
+		r.Keep(slot)
+	}
+	r.at[slot] = len(ids)
+	r.End(slot, ids, false)
+	return hit
+}
+
+// golden reads a trace, and for which model and capacity it is.
+func golden(t *testing.T, name string) (m prefix.Model, capacity int64, trace []prefix.Request) {
+	t.Helper()
+	var about struct {
+		Model    prefix.Model
+		Capacity int64
+	}
+	path := "../../testdata/golden/cache/" + name
+	data, err := os.ReadFile(path + ".json")
+	if err == nil {
+		err = json.Unmarshal(data, &about)
+	}
+	f, e := os.Open(path + ".jsonl")
+	if err != nil || e != nil {
+		t.Fatal(err, e)
+	}
+	defer f.Close()
+	if trace, err = prefix.ReadTrace(f); err != nil {
+		t.Fatal(err)
+	}
+	return about.Model, about.Capacity, trace
+}
+
+// TestLiveIsOffline: a cache that is given a trace, one request after the other, and time
+// for its trials, hits and evicts what cache-sim says, and chooses the same α.
+func TestLiveIsOffline(t *testing.T) {
+	chosen := map[float64]bool{}
+	for _, name := range []string{"docs-hybrid", "fewshot-ssm", "edges-small", "edges-attention", "edges-hybrid", "chat-attention"} {
+		m, capacity, trace := golden(t, name)
+		for _, policy := range []string{"lru", "flop:2", "tuned", "retuned"} {
+			t.Run(name+"/"+policy, func(t *testing.T) {
+				want, err := prefix.Replay(policy, m, capacity, trace)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := newReplay(t, cache.Options{Model: m, Capacity: capacity, Policy: policy})
+				for i, q := range trace {
+					if hit := r.serve(q); hit != want.Hits[i] {
+						t.Fatalf("request %d hits %d tokens, offline %d", i, hit, want.Hits[i])
+					}
+					r.Wait()
+				}
+				s := r.Stats()
+				if s.Evictions != want.Evictions || s.HitTokens != want.HitTokens || s.PromptTokens != want.InputTokens || want.Alpha != nil && s.Alpha != *want.Alpha ||
+					policy == "flop:2" && s.Alpha != 2 {
+					t.Errorf("%+v; offline %+v, α %v", s, want, want.Alpha)
+				}
+				chosen[s.Alpha] = true
+			})
+		}
+	}
+	if len(chosen) < 4 {
+		t.Errorf("all α in use at the end: %v: the traces show little", chosen)
+	}
+}
+
+// TestCloseInTrial: a cache that is closed while it chooses α leaves no goroutine, and
+// takes nothing more.
+func TestCloseInTrial(t *testing.T) {
+	m, capacity, trace := golden(t, "docs-hybrid")
+	r := newReplay(t, cache.Options{Model: m, Capacity: capacity})
+	for _, q := range trace {
+		if r.serve(q); r.Trying() {
+			break
+		}
+	}
+	if !r.Trying() {
+		t.Fatal("nothing was tried")
+	}
+	before := r.Stats()
+	r.Close()
+	stacks := make([]byte, 1<<20)
+	if text := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(text, "prefix.(*Trial)") {
+		t.Error("a trial goes on:\n" + text)
+	}
+	if s := r.Stats(); s.Bytes != 0 || s.States != 0 || s.HitTokens != before.HitTokens || s.Evictions != before.Evictions || s.Alpha != 0 || before.Bytes == 0 {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	if hit := r.serve(trace[0]); hit != 0 || r.Stats().Bytes != 0 {
+		t.Error("a closed cache has something")
+	}
+	r.Close()
+}
+
+// TestTrialAtOnce: while one trial runs no other begins, and requests go on with the α
+// that they have.
+func TestTrialAtOnce(t *testing.T) {
+	m, capacity, trace := golden(t, "docs-hybrid")
+	r := newReplay(t, cache.Options{Model: m, Capacity: capacity, Policy: "retuned"})
+	most := 0
+	for range 8 { // eight windows, or so
+		for _, q := range trace {
+			q.At = r.now + 1
+			r.serve(q)
+			stacks := make([]byte, 1<<18)
+			if r.Trying() && most < 2 {
+				most = max(most, strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "prefix.(*Trial).Run"))
+			}
+		}
+	}
+	r.Wait()
+	if s := r.Stats(); most > 1 || r.Trying() || !slices.Contains(prefix.Alphas, s.Alpha) {
+		t.Errorf("%d trials at once; %+v", most, s)
+	}
+}
+
+// TestAttentionOnly: without limit, what is hit is the longest common prefix with anything
+// before, less a token to compute.
+func TestAttentionOnly(t *testing.T) {
+	m, _, trace := golden(t, "chat-attention")
+	r := newReplay(t, cache.Options{Model: m, Capacity: 1 << 50})
+	var before []prefix.Request
+	for i, q := range trace[:60] {
+		longest := 0
+		for _, b := range before {
+			n := 0
+			for n < min(q.InputLen-1, b.Tokens.Len()) && q.Tokens.At(n) == b.Tokens.At(n) {
+				n++
+			}
+			longest = max(longest, n)
+		}
+		if hit := r.serve(q); hit != longest {
+			t.Fatalf("request %d hits %d tokens of %d, want %d", i, hit, q.InputLen, longest)
+		}
+		before = append(before, q)
+	}
+	if s := r.Stats(); s.States != 0 || s.Hits == 0 || s.Failures > 0 {
+		t.Error(fmt.Sprintf("%+v", s))
+	}
+}

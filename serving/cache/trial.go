@@ -1,0 +1,47 @@
+package cache
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/krait-ml/krait/serving/prefix"
+)
+
+// trials run beside the requests, one at a time.
+type trials struct {
+	sync.WaitGroup
+	stopped *atomic.Bool // of the one under way; nil: there is none
+}
+
+// try lets a trial choose α, unless one is under way. What it chooses is used from the
+// next request on after it has ended.
+func (c *Cache) try(trial *prefix.Trial) {
+	if c.trials.stopped != nil {
+		return
+	}
+	tree, stopped := c.tree, &atomic.Bool{}
+	c.trials.stopped = stopped
+	c.trials.Go(func() {
+		alpha, ok := trial.Run(func() bool {
+			runtime.Gosched() // what runs a model goes first
+			return stopped.Load()
+		})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.trials.stopped == stopped { // or else the tree is another now
+			c.trials.stopped = nil
+			if ok {
+				tree.Take(alpha)
+			}
+		}
+	})
+}
+
+// stop ends the trial under way, if there is one, at the next request that it replays.
+func (t *trials) stop() {
+	if t.stopped != nil {
+		t.stopped.Store(true)
+		t.stopped = nil
+	}
+}
