@@ -8,6 +8,7 @@ package cache
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -82,7 +83,7 @@ type sequence struct {
 
 // New makes an empty cache.
 func New(e Engine, o Options) (*Cache, error) {
-	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}}
+	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}, trials: trials{yield: runtime.Gosched}}
 	c.o.Policy = cmp.Or(o.Policy, "tuned")
 	var err error
 	c.tree, c.nodes, err = c.empty()

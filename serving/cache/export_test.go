@@ -23,3 +23,6 @@ func (c *Cache) Trying() bool {
 	defer c.mu.Unlock()
 	return c.trials.stopped != nil
 }
+
+// Yield lets trials that begin later call f before each request.
+func (c *Cache) Yield(f func()) { c.trials.yield = f }

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -12,6 +11,7 @@ import (
 type trials struct {
 	sync.WaitGroup
 	stopped *atomic.Bool // of the one under way; nil: there is none
+	yield   func()       // before each request that is replayed: what runs a model goes first
 }
 
 // try lets a trial choose α, unless one is under way. What it chooses is used from the
@@ -20,11 +20,11 @@ func (c *Cache) try(trial *prefix.Trial) {
 	if c.trials.stopped != nil {
 		return
 	}
-	tree, stopped := c.tree, &atomic.Bool{}
+	tree, stopped, yield := c.tree, &atomic.Bool{}, c.trials.yield
 	c.trials.stopped = stopped
 	c.trials.Go(func() {
 		alpha, ok := trial.Run(func() bool {
-			runtime.Gosched() // what runs a model goes first
+			yield()
 			return stopped.Load()
 		})
 		c.mu.Lock()
