@@ -79,7 +79,7 @@ type Options struct {
 type Model struct {
 	// Name is the folder's name, or the embedded model's.
 	Name string
-	// Warnings says what in the checkpoint was ignored.
+	// Warnings says what in the checkpoint was ignored, and what of the options does nothing.
 	Warnings []string
 
 	closed     atomic.Bool

@@ -48,7 +48,21 @@ func (m *Model) keepPrefixes(o Options) (err error) {
 		Policy:   o.PrefixPolicy,
 		Now:      func() float64 { return time.Since(begun).Seconds() },
 	})
+	if err == nil {
+		m.warnOfCapacity(o.PrefixCache)
+	}
 	return err
+}
+
+// warnOfCapacity says where a prefix cache is too small for anything.
+func (m *Model) warnOfCapacity(bytes int64) {
+	what, least := "the attention cache of a token", m.engine.RowBytes()
+	if s := m.engine.StateBytes(); s > 0 {
+		what, least = "a state", s
+	}
+	if bytes < least {
+		m.Warnings = append(m.Warnings, fmt.Sprintf("a prefix cache of %d bytes keeps nothing: %s of this model has %d", bytes, what, least))
+	}
 }
 
 // prefixModel is what the tokens of a sequence cost, as prefix caches count.

@@ -14,6 +14,7 @@ import (
 
 func newGenerate() *cobra.Command {
 	var f modelFlags
+	var kept prefixFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
 	var ids, asJSON bool
@@ -46,6 +47,9 @@ otherwise: flags override that file.`,
 				prompt = string(text)
 			}
 			f.options.Slots = 1
+			if err := kept.options(&f.options); err != nil {
+				return err
+			}
 			m, err := f.open(c, dir)
 			if err != nil {
 				return err
@@ -60,6 +64,7 @@ otherwise: flags override that file.`,
 		},
 	}
 	f.add(c)
+	kept.add(c)
 	from.add(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
@@ -132,6 +137,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	}
 	fmt.Fprintln(out)
 	fmt.Fprintf(info, "prompt  %s, TTFT %s\n", count(g.PromptTokens, "token"), round(g.TTFT))
+	if r.options.PrefixCache > 0 {
+		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
+	}
 	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
 	return nil
 }
@@ -163,10 +171,11 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		Reason       krait.Reason `json:"reason"`
 		Seed         *uint64      `json:"seed,omitempty"`
 		PromptTokens int          `json:"prompt_tokens"`
+		CachedTokens int          `json:"cached_tokens"`
 		TTFT         float64      `json:"ttft_seconds"`
 		Total        float64      `json:"total_seconds"`
 		Rate         float64      `json:"tokens_per_second"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond()}
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond()}
 }
 
 // after runs first before every call of f.
