@@ -17,7 +17,7 @@ import (
 
 // bench is an engine with a cache, and what sequences have in it without.
 type bench struct {
-	t     *testing.T
+	t     testing.TB
 	e     *exec.Engine
 	cache *cache.Cache
 	now   float64
@@ -129,6 +129,36 @@ func (b *bench) end(q begun, output []int, wasted bool) {
 	}
 }
 
+// random runs sequences of few tokens, up to three at the same time.
+func (b *bench) random(r *rand.Rand) {
+	ids := func(n int) []int {
+		list := make([]int, n)
+		for i := range list {
+			list[i] = 1 + r.IntN(2)
+		}
+		return list
+	}
+	var under []begun
+	var said [][]int
+	for range 25 {
+		if len(under) < 3 && r.IntN(3) > 0 {
+			prompt := ids(1 + r.IntN(9))
+			if len(said) > 0 && r.IntN(2) == 0 { // a turn more
+				prompt = slices.Concat(said[r.IntN(len(said))], prompt[:1+len(prompt)/4])
+			}
+			under = append(under, b.begin(prompt))
+		} else if len(under) > 0 {
+			i, output := r.IntN(len(under)), ids(r.IntN(5))
+			said = append(said, slices.Concat(under[i].prompt, output))
+			b.end(under[i], output, r.IntN(6) == 0)
+			under = slices.Delete(under, i, i+1)
+		}
+	}
+	for _, q := range under {
+		b.end(q, nil, false)
+	}
+}
+
 // TestCache runs random sequences of few tokens, so that they share much, through caches
 // of all sizes, some at the same time, some for nothing: what a sequence begins with is,
 // to the last bit, what it would have computed; and what is held is what is counted.
@@ -139,35 +169,10 @@ func TestCache(t *testing.T) {
 	for ranks := 1; ranks <= 3; ranks++ {
 		b := newBench(t, ranks)
 		r := rand.New(rand.NewPCG(seed, uint64(ranks)))
-		ids := func(n int) []int {
-			list := make([]int, n)
-			for i := range list {
-				list[i] = 1 + r.IntN(2)
-			}
-			return list
-		}
 		for range 12 {
 			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)])
 			capacity := b.cache.Stats().Bytes
-			var under []begun
-			var said [][]int
-			for range 25 {
-				if len(under) < 3 && r.IntN(3) > 0 {
-					prompt := ids(1 + r.IntN(9))
-					if len(said) > 0 && r.IntN(2) == 0 { // a turn more
-						prompt = slices.Concat(said[r.IntN(len(said))], prompt[:1+len(prompt)/4])
-					}
-					under = append(under, b.begin(prompt))
-				} else if len(under) > 0 {
-					i, output := r.IntN(len(under)), ids(r.IntN(5))
-					said = append(said, slices.Concat(under[i].prompt, output))
-					b.end(under[i], output, r.IntN(6) == 0)
-					under = slices.Delete(under, i, i+1)
-				}
-			}
-			for _, q := range under {
-				b.end(q, nil, false)
-			}
+			b.random(r)
 			s := b.cache.Stats()
 			if b.cache.Under() > 0 || s.Failures > 0 || capacity != 0 {
 				t.Fatalf("%d sequences are still known; %+v", b.cache.Under(), s)
@@ -217,6 +222,101 @@ func TestCacheFails(t *testing.T) {
 		}
 		if s := b.cache.Stats(); after < 3 && s.Failures == 0 || b.cache.Under() > 0 {
 			t.Errorf("after %d copies: %+v", after, s)
+		}
+	}
+}
+
+// planting is an engine that does one thing wrong now and then.
+type planting struct {
+	*exec.Engine
+	what   string
+	n      int
+	states *exec.HostStates // that were kept last
+	rows   *exec.HostRows
+}
+
+const (
+	nothing     = "nothing"
+	staleStates = "states of another sequence"
+	staleRows   = "rows of another sequence"
+	earlyStates = "states that are freed early"
+	earlyRows   = "rows that are freed early"
+	freedTwice  = "states that are freed twice"
+)
+
+func (p *planting) KeepStates(slot int) (*exec.KeptStates, error) {
+	s, err := p.Engine.KeepStates(slot)
+	if err != nil {
+		return nil, err
+	}
+	last := p.states
+	if p.states, err = p.Engine.SaveStates(s); err != nil {
+		return nil, err
+	}
+	if p.n++; p.n%3 != 0 {
+		return s, nil
+	}
+	switch p.what {
+	case earlyStates, freedTwice:
+		s.Free()
+		if p.what == freedTwice {
+			s.Free()
+		}
+	case staleStates:
+		s.Free()
+		return p.Engine.LoadStates(&exec.HostStates{Tokens: p.states.Tokens, Data: last.Data})
+	}
+	return s, nil
+}
+
+func (p *planting) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
+	r, err := p.Engine.KeepRows(slot, from, to)
+	if err != nil {
+		return nil, err
+	}
+	last := p.rows
+	if p.rows, err = p.Engine.SaveRows(r); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.what == earlyRows:
+		r.Free()
+	case p.what == staleRows && last != nil && last.To-last.From >= to-from:
+		r.Free()
+		stale := &exec.HostRows{From: from, To: to}
+		for i, d := range last.Data {
+			stale.Data = append(stale.Data, d[:len(p.rows.Data[i])])
+		}
+		return p.Engine.LoadRows(stale)
+	}
+	return r, nil
+}
+
+// trap is a test that goes no further where it fails, and does not fail.
+type trap struct{ testing.TB }
+
+func (t trap) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// TestPlanted: what is held in the wrong way, or too short, is seen by what TestCache
+// looks at, or by the engine, which panics.
+func TestPlanted(t *testing.T) {
+	for _, what := range []string{nothing, staleStates, staleRows, earlyStates, earlyRows, freedTwice} {
+		for ranks := 1; ranks <= 2; ranks++ {
+			b := newBench(t, ranks)
+			b.t = trap{t}
+			said := func() (said any) {
+				defer func() { said = recover() }()
+				r := rand.New(rand.NewPCG(1, uint64(ranks)))
+				for range 4 {
+					b.with(&planting{Engine: b.e, what: what}, 6, 40, 0)
+					b.random(r)
+				}
+				return nil
+			}()
+			if (said != nil) != (what != nothing) {
+				t.Errorf("%s, on %d ranks: %v", what, ranks, said)
+			}
+			t.Logf("%s, on %d ranks: %v", what, ranks, said)
 		}
 	}
 }
