@@ -26,6 +26,7 @@ func newBench() *cobra.Command {
 	from := modelArg{kind: "DIR"}
 	var out string
 	var pair pairedFlags
+	var trace traceFlags
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
 		Short: "Measure how fast a model runs",
@@ -44,19 +45,32 @@ ratios of medians: Krait's tokens per second to the peer's. DIR has its programs
 that they were made from as hf/NAME-TYPE. Sequences of a batch have an eighth of the
 prompt, and go on half as long. With other work on the machine ratios say little.
 
+With --trace it replays requests, which krait cache-sim also reads and krait trace makes, and
+measures the time from a request's arrival to its first token, and tokens of output per
+second. --batch requests run at the same time, others wait. Token ids that are not in the
+vocabulary stand for tokens that are drawn for them, and outputs are fed as the trace has
+them. With --prefix-cache it does so with a cache and without, --rounds times, in turns.
+
 bench kernels measures each operation by itself, bench report makes a table.`,
 		Example: `  krait bench
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 --json out.json
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16
-  krait bench --paired ~/peer --only mamba-130m-bf16 --batch 16`,
+  krait bench --paired ~/peer --only mamba-130m-bf16 --batch 16
+  krait bench --trace chat.jsonl --speed 0 --batch 1 --prefix-cache 64MiB --rounds 5`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := trace.check(c, pair.rounds); err != nil {
+				return err
+			}
 			if c.Flags().Changed("paired") {
 				return pair.run(c, args, &f, &o, batches, out)
 			}
 			dir, err := from.take(c, args)
 			if err != nil {
 				return err
+			}
+			if c.Flags().Changed("trace") {
+				return trace.run(c, &f, dir, batches, pair.rounds, out)
 			}
 			if len(batches) == 0 || slices.Min(batches) < 1 {
 				return fmt.Errorf("--batch %v: a batch has at least 1 sequence", batches)
@@ -79,6 +93,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	c.Flags().IntVar(&o.Repeat, "repeat", 5, "runs, after one that is not counted")
 	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	pair.add(c)
+	trace.add(c)
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
 }

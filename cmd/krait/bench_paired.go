@@ -23,7 +23,7 @@ type pairedFlags struct {
 
 func (p *pairedFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&p.dir, "paired", "", "measure in turns with the peer in this folder")
-	c.Flags().IntVar(&p.rounds, "rounds", 3, "with --paired, how often they take turns")
+	c.Flags().IntVar(&p.rounds, "rounds", 3, "with --paired, how often they take turns; with --trace 1 where not given")
 	c.Flags().StringSliceVar(&p.only, "only", nil, "with --paired, models, as NAME-TYPE (default: all that both have)")
 }
 

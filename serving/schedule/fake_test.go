@@ -181,13 +181,14 @@ type asked struct {
 	most   int
 	last   int // a token that is the last; -1: none
 	seed   uint64
+	forced []int
 }
 
 // request is asked with a generator of its own.
 func (a asked) request() Request {
 	rng := rand.New(rand.NewPCG(a.seed, 0))
 	return Request{
-		Prompt: a.prompt, MaxTokens: a.most,
+		Prompt: a.prompt, MaxTokens: a.most, Forced: a.forced,
 		Choose: func() exec.Choice { return exec.Choice{Choice: kernels.Choice{Uniform: rng.Float64()}} },
 		Accept: func(id int) bool { return id == a.last },
 	}
@@ -207,6 +208,9 @@ func (a asked) alone(l Limits, every bool) []int {
 		if id < 0 {
 			return out
 		}
+		if len(out) < len(a.forced) {
+			id = a.forced[len(out)]
+		}
 		out = append(out, id)
 		if id == a.last || len(out) == a.most || l.Context > 0 && len(a.prompt)+len(out) > l.Context {
 			return out
@@ -220,6 +224,11 @@ func drawAsked(r *rand.Rand, longest, most int) asked {
 	a := asked{prompt: make([]int, 1+r.IntN(longest)), most: 1 + r.IntN(most), last: -1, seed: r.Uint64()}
 	for i := range a.prompt {
 		a.prompt[i] = r.IntN(fakeVocab)
+	}
+	if r.IntN(4) == 0 {
+		for range r.IntN(most + 2) {
+			a.forced = append(a.forced, r.IntN(fakeVocab))
+		}
 	}
 	return a
 }

@@ -20,6 +20,9 @@ type Request struct {
 	MaxTokens int
 	// Choose says how the next token is chosen; once for each.
 	Choose func() exec.Choice
+	// Forced are the first tokens after the prompt, in the place of those that are chosen:
+	// for measurements that replay what is known. It may be nil, and is not copied.
+	Forced []int
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
 	// OnCached is told how many tokens of the prompt need not be read, since a cache

@@ -250,6 +250,9 @@ func (s *Scheduler) advance(p part, now time.Time, row int) {
 		s.end(p.request, err)
 		return
 	}
+	if p.chosen <= len(p.Forced) { // which counts this one
+		id = p.Forced[p.chosen-1]
+	}
 	p.last[0] = id
 	p.put(event{Token: Token{id, now}})
 	if s.cache != nil {

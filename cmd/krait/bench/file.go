@@ -20,6 +20,7 @@ type File struct {
 	Results     []Result    `json:"results,omitempty"`
 	Kernels     []Kernel    `json:"kernels,omitempty"`
 	Pairs       []Pair      `json:"pairs,omitempty"`
+	Traces      []Replayed  `json:"traces,omitempty"`
 }
 
 // Environment says where numbers come from.
@@ -130,7 +131,8 @@ func Read(paths []string) (*File, error) {
 }
 
 func (f *File) add(g *File) {
-	f.Results, f.Kernels, f.Pairs = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...), append(f.Pairs, g.Pairs...)
+	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
+	f.Pairs, f.Traces = append(f.Pairs, g.Pairs...), append(f.Traces, g.Traces...)
 	libraries := f.Environment.Libraries
 	if f.Environment.GPU == "" {
 		f.Environment = g.Environment

@@ -29,6 +29,10 @@ func Report(w io.Writer, f *File) {
 		fmt.Fprint(w, "\n## In turns with a peer\n\nMedians, in brackets the least and the most; the floor is the same for both.\n\n")
 		ReportPairs(w, f.Pairs)
 	}
+	if len(f.Traces) > 0 {
+		fmt.Fprint(w, "\n## Traces\n\nMedians over rounds. TTFT is from a request's arrival to its first token.\n\n")
+		ReportTraces(w, f.Traces)
+	}
 	reportKernels(w, f.Kernels)
 }
 
