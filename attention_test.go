@@ -33,7 +33,7 @@ func TestPrefixCacheAttention(t *testing.T) {
 	for ranks := 1; ranks <= 3; ranks++ {
 		o := Options{Slots: 4, Sharding: Sharding{Ranks: ranks}}
 		plain := openModel(t, dir, o)
-		list := sharing(rand.New(rand.NewPCG(11, uint64(ranks))), 30, plain.Vocab())
+		list := sharing(rand.New(rand.NewPCG(11, uint64(ranks))), 30, plain.Vocab(), 60)
 		want := atOnce(t, plain, list)
 		costs := prefixModel(plain.graph, plain.engine)
 		if costs.StateBytes != 0 || costs.CacheBytes == 0 {

@@ -309,6 +309,13 @@ func TestPrefixCache(t *testing.T) {
 		}
 		families[family] = true
 	}
+	dir := attentionOnly(t)
+	for ranks := 1; ranks <= 3; ranks++ {
+		t.Run(fmt.Sprintf("attention/tp=%d", ranks), func(t *testing.T) {
+			t.Parallel()
+			proveCache(t, dir, Options{Slots: 16, Sharding: Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, rand.Uint64())
+		})
+	}
 }
 
 // TestPrefixCacheCUDA is the same on a simulated GPU, held against the CPU. It takes its

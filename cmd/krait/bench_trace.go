@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 
-	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cmd/krait/bench"
 	"github.com/krait-ml/krait/serving/prefix"
 	"github.com/spf13/cobra"
@@ -18,14 +16,14 @@ import (
 type traceFlags struct {
 	path     string
 	speed    float64
-	cache    bytesOrNone
+	kept     prefixFlags
 	requests int
 }
 
 func (t *traceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&t.path, "trace", "", "replay the requests of this file, as krait cache-sim reads them")
 	c.Flags().Float64Var(&t.speed, "speed", 1, "with --trace, how many times as fast as in the trace requests arrive; 0: as soon as others end")
-	c.Flags().Var(&t.cache, "prefix-cache", "with --trace, replay it with a prefix cache of so many bytes, too, and compare")
+	t.kept.add(c)
 	c.Flags().IntVar(&t.requests, "requests", 0, "with --trace, only its first requests; 0: all")
 }
 
@@ -33,7 +31,7 @@ func (t *traceFlags) add(c *cobra.Command) {
 func (t *traceFlags) check(c *cobra.Command, rounds int) error {
 	given := c.Flags().Changed
 	if !given("trace") {
-		for _, name := range []string{"speed", "prefix-cache", "requests"} {
+		for _, name := range []string{"speed", "prefix-cache", "prefix-policy", "requests"} {
 			if given(name) {
 				return fmt.Errorf("--%s is about a trace, and there is no --trace", name)
 			}
@@ -66,6 +64,8 @@ type traceBench struct {
 	dir   string
 	trace []prefix.Request
 	file  bench.File
+
+	described bool // the trace, and mapped
 }
 
 // run replays the trace and prints a table.
@@ -83,6 +83,9 @@ func (t *traceFlags) run(c *cobra.Command, f *modelFlags, dir string, batches []
 		trace = trace[:min(t.requests, len(trace))]
 	}
 	f.options.Slots = batches[0]
+	if err := t.kept.options(&f.options); err != nil {
+		return err
+	}
 	b := &traceBench{traceFlags: t, c: c, f: f, dir: dir, trace: trace}
 	if err := b.measure(rounds, lines(c, out)); err != nil {
 		return err
@@ -90,22 +93,22 @@ func (t *traceFlags) run(c *cobra.Command, f *modelFlags, dir string, batches []
 	return save(c, out, &b.file)
 }
 
-// measure lets the model without a cache and the one with it take turns; who goes first
-// changes.
+// measure lets the model with a cache and the one without take turns; who goes first
+// changes. With one it goes first, so that what is wrong with it is said at once.
 func (b *traceBench) measure(rounds int, w io.Writer) error {
 	b.file.Environment = bench.Here(nil)
-	caches := []int64{0}
-	if b.cache.byteCount > 0 {
-		caches = append(caches, int64(b.cache.byteCount))
+	sides := 1
+	if b.f.options.PrefixCache > 0 {
+		sides++
 	}
-	b.file.Traces = make([]bench.Replayed, len(caches))
+	b.file.Traces = make([]bench.Replayed, sides)
 	for round := range rounds {
-		order := []int{0, 1}[:len(caches)]
-		if round%2 == 1 {
+		order := []int{0, 1}[:sides]
+		if round%2 == 0 {
 			slices.Reverse(order)
 		}
 		for _, i := range order {
-			if err := b.once(&b.file.Traces[i], caches[i], w); err != nil {
+			if err := b.once(&b.file.Traces[i], i > 0, w); err != nil {
 				return err
 			}
 		}
@@ -118,21 +121,24 @@ func (b *traceBench) measure(rounds int, w io.Writer) error {
 }
 
 // once replays the trace on a model that is opened for it: nothing is cached.
-func (b *traceBench) once(r *bench.Replayed, cache int64, w io.Writer) error {
-	first := len(b.file.Traces[0].Runs)+len(b.file.Traces[len(b.file.Traces)-1].Runs) == 0
-	f := *b.f
-	f.options.PrefixCache, f.quiet = cache, f.quiet || !first
+func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
+	f, what := *b.f, "with a cache"
+	if !cached {
+		f.options.PrefixCache, f.options.PrefixPolicy, what = 0, "", "without"
+	}
+	f.quiet = f.quiet || len(r.Runs) > 0 // it has been warned
 	m, err := f.open(b.c, b.dir)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if first {
+	if !b.described {
+		b.described = true
 		b.trace = bench.Mapped(b.trace, m.Vocab())
 		fmt.Fprintln(w, describe(m, f.device.name))
-		b.describe(m, w)
+		b.describe(w)
 	}
-	tell, end := progress(b.c.ErrOrStderr(), cmp.Or(map[bool]string{true: "with a cache"}[cache > 0], "without"), "requests", b.f.quiet)
+	tell, end := progress(b.c.ErrOrStderr(), what, "requests", b.f.quiet)
 	defer end()
 	run, err := bench.Trace(b.c.Context(), m, b.trace, bench.TraceOptions{Speed: b.speed, Tell: tell})
 	if err != nil {
@@ -140,7 +146,7 @@ func (b *traceBench) once(r *bench.Replayed, cache int64, w io.Writer) error {
 	}
 	*r = bench.Replayed{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),
-		Speed: b.speed, Slots: f.options.Slots, Cache: cache, Runs: append(r.Runs, *run), Stats: m.PrefixCache(),
+		Speed: b.speed, Slots: f.options.Slots, Cache: f.options.PrefixCache, Runs: append(r.Runs, *run), Stats: m.PrefixCache(),
 	}
 	for _, x := range b.trace {
 		r.InputTokens += int64(x.InputLen)
@@ -150,7 +156,7 @@ func (b *traceBench) once(r *bench.Replayed, cache int64, w io.Writer) error {
 }
 
 // describe says what is replayed, and how.
-func (b *traceBench) describe(m *krait.Model, w io.Writer) {
+func (b *traceBench) describe(w io.Writer) {
 	var input, output int64
 	for _, x := range b.trace {
 		input += int64(x.InputLen)
@@ -162,7 +168,4 @@ func (b *traceBench) describe(m *krait.Model, w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s: %s, %s of input, %s of output; %s, up to %s at the same time\n", visible(filepath.Base(b.path)),
 		count(len(b.trace), "request"), count(int(input), "token"), thousands(output), at, thousands(int64(b.f.options.Slots)))
-	if state := m.Engine().StateBytes(); b.cache.byteCount > 0 && int64(b.cache.byteCount) < state {
-		fmt.Fprintf(w, "a state of this model takes %s bytes, more than the cache: nothing can be kept\n", thousands(state))
-	}
 }

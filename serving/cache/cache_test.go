@@ -308,7 +308,7 @@ func TestPlanted(t *testing.T) {
 				defer func() { said = recover() }()
 				r := rand.New(rand.NewPCG(1, uint64(ranks)))
 				for range 4 {
-					b.with(&planting{Engine: b.e, what: what}, 6, 40, 0)
+					b.with(&planting{Engine: b.e, what: what}, 6, 40, "lru")
 					b.random(r)
 				}
 				return nil

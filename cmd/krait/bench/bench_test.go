@@ -224,7 +224,7 @@ func TestReport(t *testing.T) {
 	Report(&out, f)
 	for _, want := range []string{"# Measured 2026-01-02", "1 × GPU", "- torch: 2", "- Go: go1", "| m | krait, cuda, f32 |", "no graphs", "| 50 % | yes |", "| NO |",
 		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other: it failed", `f32[x:1\|z:1]`, "| 90 % |", "| m | decode 1 | failed | – | 3.0 (3.0 to 3.0) | – | 1.50 |", "m, decode 1, llama.cpp: it fell",
-		"| t | m | 1.0 MB | 4 | 4 | 8 | 30.0 | 50 | 25 % | 0 |", "|  |  | ratio | 0.50 | 0.25 | 0.25 | 3.00 |"} {
+		"| t | m | 1.0 MB | 4 | 4 | 8 | 30.0 | 50 | 25 % | 0 | 0 |", "|  |  | ratio | 0.50 | 0.25 | 0.25 | 3.00 |"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

@@ -84,18 +84,18 @@ func ReportTraces(w io.Writer, list []Replayed) {
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
-		row := []string{r.Trace, r.Model, "none", number(r.TTFT.P50), number(r.TTFT.P95), number(r.TTFT.P99), number(r.Output), "–", "–", "–"}
+		row := []string{r.Trace, r.Model, "none", number(r.TTFT.P50), number(r.TTFT.P95), number(r.TTFT.P99), number(r.Output), "–", "–", "–", "–"}
 		if r.Cache > 0 {
 			row[2] = driver.Bytes(r.Cache)
-			row = append(row[:7], fmt.Sprint(r.HitTokens), fmt.Sprintf("%.0f %%", 100*float64(r.HitTokens)/float64(max(1, r.InputTokens))), fmt.Sprint(r.Stats.Evictions))
+			row = append(row[:7], fmt.Sprint(r.HitTokens), fmt.Sprintf("%.0f %%", 100*float64(r.HitTokens)/float64(max(1, r.InputTokens))), fmt.Sprint(r.Stats.Evictions), fmt.Sprint(r.Stats.Alpha))
 		}
 		rows = append(rows, row)
 		if i > 0 && r.Cache > 0 && list[i-1].Cache == 0 {
 			p := &list[i-1]
-			rows = append(rows, []string{"", "", "ratio", ratio(r.TTFT.P50, p.TTFT.P50), ratio(r.TTFT.P95, p.TTFT.P95), ratio(r.TTFT.P99, p.TTFT.P99), ratio(r.Output, p.Output), "", "", ""})
+			rows = append(rows, []string{"", "", "ratio", ratio(r.TTFT.P50, p.TTFT.P50), ratio(r.TTFT.P95, p.TTFT.P95), ratio(r.TTFT.P99, p.TTFT.P99), ratio(r.Output, p.Output), "", "", "", ""})
 		}
 	}
-	table(w, 3, "trace|model|prefix cache|TTFT p50, ms|p95, ms|p99, ms|output, tokens/s|hit tokens|of input|evictions", rows)
+	table(w, 3, "trace|model|prefix cache|TTFT p50, ms|p95, ms|p99, ms|output, tokens/s|hit tokens|of input|evictions|α", rows)
 }
 
 // Percentiles are by the nearest rank.
