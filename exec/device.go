@@ -22,9 +22,11 @@ type Setup struct {
 	// Tensor finds a tensor of the checkpoint, whose memory stays valid as long as
 	// the machine is used.
 	Tensor func(name string) (graph.Array, error)
-	// Slots is how many sequences have states, Context how many tokens of each
-	// attention caches have room for, until they grow.
-	Slots, Context int
+	// Slots is how many sequences have states.
+	Slots int
+	// Context is how many tokens a sequence has at most, 0: any number, and PageTokens
+	// how many a page of attention caches has.
+	Context, PageTokens int
 	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
 	Progress func(done, total int64)
 }
@@ -38,16 +40,25 @@ type Machine interface {
 	// for other steps.
 	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
 
-	// Clear makes the states of a slot zero; caches stay as they are.
+	// KeepSlots makes slots until there are so many in all, those of Setup included.
+	// Steps see only these; the others have states that are kept. None moves.
+	KeepSlots(n int) error
+	// Clear makes the states of a slot zero, and Copy copies them to another slot.
 	Clear(slot int) error
-	// Read and Write copy bytes of the memory that a rank's buffer is in, from a byte
-	// on: of all states, which has a run of the schedule's Bytes per slot, or of a
-	// cache, which has Room rows per slot.
-	Read(rank, buffer int, at int64, to []byte) error
-	Write(rank, buffer int, at int64, from []byte) error
-	// Room is how many tokens per slot the caches have room for; Grow makes more.
-	Room() int
-	Grow(room int) error
+	Copy(from, to int) error
+	// Read and Write copy bytes of the states that a rank has in a slot, from a byte on.
+	Read(rank, slot int, at int64, to []byte) error
+	Write(rank, slot int, at int64, from []byte) error
+
+	// Pages makes pages of caches until there are so many in all, each on every rank,
+	// for the rows of all its caches. None moves, and nothing is read of one that was
+	// not written.
+	Pages(n int) error
+	// CopyRows copies rows of all caches to the same places of another page.
+	CopyRows(from Rows, page int32) error
+	// ReadRows and WriteRows copy what a rank's cache has in some rows, in their order.
+	ReadRows(rank, buffer int, rows []Rows, to []byte) error
+	WriteRows(rank, buffer int, rows []Rows, from []byte) error
 
 	// Collectives lists what the collectives did since ResetCounts.
 	Collectives() []CollectiveCount
@@ -55,10 +66,19 @@ type Machine interface {
 	Close()
 }
 
+// Rows are some that follow each other in a page.
+type Rows struct {
+	Page     int32
+	First, N int
+}
+
 // Work is a batch as devices see it.
 type Work struct {
 	Sizes  graph.Sizes
 	Inputs []Input
+	// Pages are those of each sequence, in order: row i of page k is of token
+	// k·PageTokens + i.
+	Pages [][]int32
 	// Wanted says which outputs are wanted. Steps and inputs that serve others alone
 	// (lowering.Step.For) are left out, and outputs are those of the first local rank,
 	// so that other ranks leave out whatever serves outputs.

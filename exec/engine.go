@@ -17,10 +17,12 @@ import (
 
 // Options say how an engine runs. Without a device there is none.
 type Options struct {
-	Device   Device
-	Slots    int                     // sequences that can have state at the same time; 0: 8
-	Context  int                     // tokens per sequence that attention caches have room for; 0: they grow
-	Progress func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
+	Device  Device
+	Slots   int // sequences that can have state at the same time; 0: 8
+	Context int // tokens that a sequence may have where there is attention; 0: any number
+	// PageTokens is how many tokens a page of attention's caches has rows for; 0: 128.
+	PageTokens int
+	Progress   func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
 	// Verify looks at the results of each step; its error fails the step.
 	// All outputs come to the host then. nil: nobody looks.
 	Verify func(Results) error
@@ -43,6 +45,8 @@ type Engine struct {
 	machine   Machine
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
+	pages     *pool
+	kept      *places
 	verify    func(Results) error
 	intact    func() error
 	states    []state
@@ -63,6 +67,9 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if o.Slots < 1 || o.Context < 0 {
 		return nil, fmt.Errorf("%d slots and a context of %d: neither may be negative", o.Slots, o.Context)
 	}
+	if o.PageTokens < 0 || o.PageTokens > maxPageTokens {
+		return nil, fmt.Errorf("pages of %d tokens; 1 to %d are possible, and 0 is %d", o.PageTokens, maxPageTokens, defaultPageTokens)
+	}
 	if o.Device == nil {
 		return nil, errors.New("no device to run on: exec.Options.Device is one, such as &cpu.Device{} of exec/cpu")
 	}
@@ -78,12 +85,17 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if e.states, err = findStates(schedules); err != nil {
 		return nil, err
 	}
-	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, Progress: o.Progress}
+	e.pages, e.kept = newPool(&o), newPlaces(o.Slots)
+	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress}
 	err = files.Guard(func() error {
 		e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
 		return err
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := e.reserveContext(); err != nil {
+		e.machine.Close()
 		return nil, err
 	}
 	return e, nil

@@ -273,7 +273,6 @@ type slowMachine struct {
 }
 
 func (m *slowMachine) Clear(int) error { return nil }
-func (m *slowMachine) Room() int       { return 0 }
 
 func (m *slowMachine) Step(context.Context, *exec.Work) ([]kernels.Tensor, error) {
 	m.steps.Add(1)

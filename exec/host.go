@@ -1,9 +1,20 @@
 package exec
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
+
+// HostStates are [KeptStates] that were brought to the host, or come from there: a run
+// of bytes per rank that has states.
+type HostStates struct {
+	Tokens int
+	Data   [][]byte
+}
+
+// HostRows are [KeptRows] that were brought to the host, or come from there: for each cache of
+// each rank the rows of the tokens.
+type HostRows struct {
+	From, To int
+	Data     [][]byte
+}
 
 // SaveStates brings states that were kept to the host.
 func (e *Engine) SaveStates(s *KeptStates) (*HostStates, error) {
@@ -11,7 +22,15 @@ func (e *Engine) SaveStates(s *KeptStates) (*HostStates, error) {
 		return nil, err
 	}
 	defer e.mu.Unlock()
-	return &HostStates{Tokens: s.Tokens, Data: cloned(s.data)}, nil
+	out := &HostStates{Tokens: s.Tokens}
+	for _, h := range e.ofRanks() {
+		data := make([]byte, h.run)
+		if err := e.machine.Read(h.rank, s.slot, 0, data); err != nil {
+			return nil, err
+		}
+		out.Data = append(out.Data, data)
+	}
+	return out, nil
 }
 
 // LoadStates keeps states that come from the host.
@@ -30,7 +49,17 @@ func (e *Engine) LoadStates(s *HostStates) (*KeptStates, error) {
 	if err := fitHost("states", s.Data, sizes); err != nil {
 		return nil, err
 	}
-	return &KeptStates{Tokens: s.Tokens, data: cloned(s.Data)}, nil
+	out, err := e.newKept(s.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	for k, h := range e.ofRanks() {
+		if err := e.machine.Write(h.rank, out.slot, 0, s.Data[k]); err != nil {
+			out.Free()
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // SaveRows brings rows that were kept to the host.
@@ -39,26 +68,71 @@ func (e *Engine) SaveRows(r *KeptRows) (*HostRows, error) {
 		return nil, err
 	}
 	defer e.mu.Unlock()
-	return &HostRows{From: r.From, To: r.To, Data: cloned(r.data)}, nil
+	out := &HostRows{From: r.From, To: r.To}
+	for _, h := range e.caches() {
+		data := make([]byte, h.bytes(r.To-r.From))
+		if err := e.machine.ReadRows(h.rank, h.buffer, r.rows(), data); err != nil {
+			return nil, err
+		}
+		out.Data = append(out.Data, data)
+	}
+	return out, nil
 }
 
-// LoadRows keeps rows that come from the host.
-func (e *Engine) LoadRows(r *HostRows) (*KeptRows, error) {
+// LoadRows keeps rows that come from the host, in pages of their own.
+func (e *Engine) LoadRows(h *HostRows) (*KeptRows, error) {
 	if err := e.lock(); err != nil {
 		return nil, err
 	}
 	defer e.mu.Unlock()
-	if r.From < 0 || r.To < r.From {
-		return nil, fmt.Errorf("rows of tokens %d to %d", r.From, r.To)
+	if h.From < 0 || h.To < h.From {
+		return nil, fmt.Errorf("rows of tokens %d to %d", h.From, h.To)
 	}
 	var sizes []int
-	for _, h := range e.caches() {
-		sizes = append(sizes, h.bytes(r.To-r.From))
+	for _, c := range e.caches() {
+		sizes = append(sizes, c.bytes(h.To-h.From))
 	}
-	if err := fitHost("rows", r.Data, sizes); err != nil {
+	if err := fitHost("rows", h.Data, sizes); err != nil {
 		return nil, err
 	}
-	return &KeptRows{From: r.From, To: r.To, data: cloned(r.Data)}, nil
+	r := e.newRows(h.From, h.To)
+	if err := e.load(r, h.Data); err != nil {
+		r.Free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// load fills new pages.
+func (e *Engine) load(r *KeptRows, data [][]byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	for at := r.From; at < r.To; {
+		page, err := e.takePage()
+		if err != nil {
+			return err
+		}
+		end := min(r.To, (at/e.pages.tokens+1)*e.pages.tokens)
+		r.pages = append(r.pages, keptPage{page, at, end})
+		at = end
+	}
+	for k, c := range e.caches() {
+		if err := e.machine.WriteRows(c.rank, c.buffer, r.rows(), data[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are where the rows lie.
+func (r *KeptRows) rows() (list []Rows) {
+	at := r.From
+	for _, k := range r.pages {
+		list = append(list, Rows{k.page, at % r.pool.tokens, k.to - at})
+		at = k.to
+	}
+	return list
 }
 
 // fitHost checks that what comes from the host has the parts that the engine keeps.
@@ -72,12 +146,4 @@ func fitHost(what string, data [][]byte, sizes []int) error {
 		}
 	}
 	return nil
-}
-
-func cloned(data [][]byte) [][]byte {
-	out := make([][]byte, len(data))
-	for i, d := range data {
-		out[i] = slices.Clone(d)
-	}
-	return out
 }

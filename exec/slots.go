@@ -9,7 +9,8 @@ import "fmt"
 type slots struct {
 	state  []slotState
 	tokens []int
-	freed  []int // how often
+	freed  []int     // how often
+	pages  [][]int32 // of caches, in order
 }
 
 type slotState uint8
@@ -25,7 +26,9 @@ const slotBits = 20
 
 const maxSlots = 1 << slotBits
 
-func newSlots(n int) slots { return slots{make([]slotState, n), make([]int, n), make([]int, n)} }
+func newSlots(n int) slots {
+	return slots{make([]slotState, n), make([]int, n), make([]int, n), make([][]int32, n)}
+}
 
 func (s *slots) handle(i int) int { return s.freed[i]<<slotBits | i }
 
@@ -86,6 +89,7 @@ func (e *Engine) Free(slot int) error {
 		return err
 	}
 	e.slots.state[i] = free
+	e.release(i, 0)
 	e.slots.freed[i]++
 	return nil
 }
@@ -107,10 +111,10 @@ func (e *Engine) Reset(slot int) error {
 	return nil
 }
 
-// clear makes the state of a slot zero. Of caches nothing is read that was not
-// written since.
+// clear makes the state of a slot zero, and gives back its pages.
 func (e *Engine) clear(i int) error {
 	e.slots.tokens[i] = 0
+	e.release(i, 0)
 	return e.machine.Clear(i)
 }
 
@@ -141,9 +145,10 @@ func (e *Engine) SetLen(slot, tokens int) error {
 	if tokens < 0 {
 		return fmt.Errorf("a sequence of %d tokens", tokens)
 	}
-	if err := e.grow(tokens); err != nil {
+	if err := e.extend(i, tokens); err != nil {
 		return err
 	}
 	e.slots.tokens[i] = tokens
+	e.release(i, tokens)
 	return nil
 }

@@ -33,10 +33,10 @@ func (e *Engine) Snapshot(slot int) (*Snapshot, error) {
 		out.States[st.Name] = make([]float32, e.rows(st.space, i)*st.cols)
 	}
 	for _, r := range e.runs(i) {
-		if err := e.machine.Read(r.rank, r.buffer, r.at, r.data); err != nil {
+		if err := e.read(&r.held, i, r.data); err != nil {
 			return nil, err
 		}
-		r.each(func(state string, x kernels.Tensor, whole, part, n int) {
+		r.pair(func(state string, x kernels.Tensor, whole, part, n int) {
 			x.Read(out.States[state][whole:whole+n], part)
 		})
 	}
@@ -58,15 +58,19 @@ func (e *Engine) Restore(slot int, s *Snapshot) error {
 	if err := e.fits(s); err != nil {
 		return err
 	}
-	if err := e.grow(s.Tokens); err != nil {
+	if err := e.fitsContext(s.Tokens); err != nil {
 		return err
 	}
 	e.slots.state[i], e.slots.tokens[i] = broken, s.Tokens // until all of it is there
+	e.release(i, 0)
+	if err := e.extend(i, s.Tokens); err != nil {
+		return err
+	}
 	for _, r := range e.runs(i) {
-		r.each(func(state string, x kernels.Tensor, whole, part, n int) {
+		r.pair(func(state string, x kernels.Tensor, whole, part, n int) {
 			x.Write(part, s.States[state][whole:whole+n])
 		})
-		if err := e.machine.Write(r.rank, r.buffer, r.at, r.data); err != nil {
+		if err := e.write(&r.held, i, r.data); err != nil {
 			return err
 		}
 	}
@@ -101,10 +105,9 @@ func (e *Engine) fits(s *Snapshot) error {
 // run is a stretch of a rank's memory that is copied at once: a slot's states, or the
 // rows that it has in a cache.
 type run struct {
-	rank, buffer int
-	at           int64
-	data         []byte
-	has          []piece
+	held
+	data []byte
+	has  []piece
 }
 
 // piece is what a run has of a state, from a byte on.
@@ -114,8 +117,8 @@ type piece struct {
 	rows, from int
 }
 
-// each pairs stretches of states with those of what the run has of them.
-func (r *run) each(visit func(state string, x kernels.Tensor, whole, part, n int)) {
+// pair pairs stretches of states with those of what the run has of them.
+func (r *run) pair(visit func(state string, x kernels.Tensor, whole, part, n int)) {
 	for _, p := range r.has {
 		x := operand.Floats(p.dtype, r.data[p.from:p.from+p.bytes(p.rows)])
 		p.each(p.rows, p.cols, func(whole, part, n int) { visit(p.Name, x, whole, part, n) })
@@ -131,13 +134,14 @@ func (e *Engine) runs(slot int) []*run {
 		for j := range st.held {
 			h := &st.held[j]
 			rows := e.rows(st.space, slot)
-			if h.run == 0 {
-				list = append(list, &run{h.rank, h.buffer, e.at(h, slot), make([]byte, h.bytes(rows)), []piece{{st, h, rows, 0}}})
+			if h.cache {
+				list = append(list, &run{*h, make([]byte, h.bytes(rows)), []piece{{st, h, rows, 0}}})
 				continue
 			}
 			r := states[h.rank]
 			if r == nil {
-				r = &run{h.rank, h.buffer, e.at(h, slot) - int64(h.first), make([]byte, h.run), nil}
+				r = &run{*h, make([]byte, h.run), nil}
+				r.first = 0 // all of the slot's
 				states[h.rank], list = r, append(list, r)
 			}
 			r.has = append(r.has, piece{st, h, rows, h.first})

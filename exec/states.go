@@ -32,9 +32,10 @@ type state struct {
 type held struct {
 	rank, buffer int
 	dtype        graph.DType
-	first        int // bytes before it in a slot's run
-	run          int // bytes of the run: of all states of a slot; 0: a cache, which has rows
-	row          int // elements of a row
+	first        int  // bytes before it in a slot's run
+	run          int  // bytes of the run: of all states of a slot
+	cache        bool // it has a row per token, in pages, instead
+	row          int  // elements of a row
 	pieces       graph.Pieces
 }
 
@@ -57,8 +58,8 @@ func findStates(schedules []*lowering.Schedule) ([]state, error) {
 			if !st.Type.Equal(t) {
 				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.Rank, st.Type)
 			}
-			h := held{rank: s.Rank, buffer: i, dtype: t.DType, row: int(b.Bytes) / t.DType.Bytes(), pieces: s.Pieces(b)}
-			if b.Space == lowering.State {
+			h := held{rank: s.Rank, buffer: i, dtype: t.DType, row: int(b.Bytes) / t.DType.Bytes(), cache: b.Space == lowering.Cache, pieces: s.Pieces(b)}
+			if !h.cache {
 				h.first, h.run = int(b.Offset), int(s.Bytes[lowering.State])
 			}
 			st.held = append(st.held, h)
@@ -98,7 +99,7 @@ func (e *Engine) State(slot int, name string) ([]float32, error) {
 	for k := range st.held {
 		h := &st.held[k]
 		data := make([]byte, h.bytes(rows))
-		if err := e.machine.Read(h.rank, h.buffer, e.at(h, i), data); err != nil {
+		if err := e.read(h, i, data); err != nil {
 			return nil, err
 		}
 		x := operand.Floats(h.dtype, data)
@@ -122,12 +123,17 @@ func (e *Engine) SetState(slot int, name string, values []float32) error {
 	if err := st.fits(values, rows); err != nil {
 		return err
 	}
+	if st.space == lowering.Cache {
+		if err := e.writable(i, 0, rows); err != nil {
+			return err
+		}
+	}
 	for k := range st.held {
 		h := &st.held[k]
 		data := make([]byte, h.bytes(rows))
 		x := operand.Floats(h.dtype, data)
 		h.each(rows, st.cols, func(whole, part, n int) { x.Write(part, values[whole:whole+n]) })
-		if err := e.machine.Write(h.rank, h.buffer, e.at(h, i), data); err != nil {
+		if err := e.write(h, i, data); err != nil {
 			return err
 		}
 	}
@@ -156,12 +162,19 @@ func (e *Engine) rows(space lowering.Space, slot int) int {
 	return 1
 }
 
-// at is the byte at which what a rank holds of a slot's state begins.
-func (e *Engine) at(h *held, slot int) int64 {
-	if h.run == 0 {
-		return int64(slot) * int64(e.machine.Room()) * int64(h.bytes(1))
+// read copies what a rank holds of a slot's state: of a cache, the rows of its tokens.
+func (e *Engine) read(h *held, slot int, to []byte) error {
+	if h.cache {
+		return e.machine.ReadRows(h.rank, h.buffer, e.rowsOf(slot, 0, e.slots.tokens[slot]), to)
 	}
-	return int64(slot)*int64(h.run) + int64(h.first)
+	return e.machine.Read(h.rank, slot, int64(h.first), to)
+}
+
+func (e *Engine) write(h *held, slot int, from []byte) error {
+	if h.cache {
+		return e.machine.WriteRows(h.rank, h.buffer, e.rowsOf(slot, 0, e.slots.tokens[slot]), from)
+	}
+	return e.machine.Write(h.rank, slot, int64(h.first), from)
 }
 
 // bytes is what rows take.

@@ -104,7 +104,7 @@ func (e *Engine) prepare(b *Batch) error {
 	if err := e.want(b); err != nil {
 		return err
 	}
-	if err := e.reserve(b); err != nil {
+	if err := e.page(b); err != nil {
 		return err
 	}
 	return e.fill(b, z)

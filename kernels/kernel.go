@@ -21,6 +21,11 @@ type Tensor struct {
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
 
+	// Pages has the rows of a cache, from byte InPage of a page on; nil: they are here, Dims[1]
+	// for each slot.
+	Pages  *Pages
+	InPage int
+
 	// Q8 has blocks, and Blocks says where its elements are in them, which lie row
 	// after row: Stride is Cols.
 	Q8     []byte
@@ -65,10 +70,6 @@ func Describe(t graph.Type, ranks, rank int) Tensor {
 
 // Rows is the size of the first axis.
 func (t *Tensor) Rows() int { return t.Dims[0] }
-
-// CacheRow is where in memory the row of a token in a cache begins, which has Dims[1] of
-// them per slot.
-func (t *Tensor) CacheRow(slot, token int) int { return (slot*t.Dims[1] + token) * t.Stride }
 
 // Row is row i of an f32 tensor.
 func (t *Tensor) Row(i int) []float32 {

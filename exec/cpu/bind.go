@@ -13,7 +13,11 @@ import (
 
 // bind lets o be what it means for the current batch.
 func (r *rank) bind(o *operand.Operand) {
-	o.Resize(r.sizes, r.slots, r.context)
+	o.Resize(r.sizes, r.slots, 0)
+	if r.s.Buffers[o.Buffer].Space == lowering.Cache {
+		o.Pages, o.InPage = &r.pages, r.inPage[o.Buffer]+o.Offset*o.DType.Bytes()
+		return
+	}
 	data := r.bytesOf(o.Buffer)
 	switch o.DType {
 	case graph.F32:
@@ -78,6 +82,7 @@ func (r *rank) prepare(w *exec.Work) {
 			r.take(in, w.Input(in.name))
 		}
 	}
+	r.pages.Of = w.Pages
 	if r.bound && like(r.sizes, w.Sizes) {
 		return
 	}

@@ -111,51 +111,6 @@ func (m *machine) Close() {
 	m.live.Wait()
 }
 
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
-	for _, r := range m.ranks {
-		n := r.s.Bytes[lowering.State]
-		clear(r.states[int64(slot)*n:][:n])
-	}
-	return nil
-}
-
-// Read copies out of states, or a cache.
-func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
-	if len(to) > 0 { // of a sequence without tokens there are no rows, and may be no memory
-		copy(to, m.kept(rank, buffer)[at:])
-	}
-	return nil
-}
-
-// Write copies into states, or a cache.
-func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
-	if len(from) > 0 {
-		copy(m.kept(rank, buffer)[at:], from)
-	}
-	return nil
-}
-
-// kept is the memory that a buffer is in: that of all states, or a cache.
-func (m *machine) kept(rank, buffer int) []byte {
-	r := m.ranks[rank-m.ranks[0].s.Rank]
-	if r.s.Buffers[buffer].Space == lowering.State {
-		return r.states
-	}
-	return r.memory[buffer]
-}
-
-// Room is the caches' room per slot.
-func (m *machine) Room() int { return m.ranks[0].context }
-
-// Grow moves the caches to larger memory.
-func (m *machine) Grow(room int) error {
-	for _, r := range m.ranks {
-		r.grow(room)
-	}
-	return nil
-}
-
 // Collectives counts as they ran, since Open or ResetCounts.
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount

@@ -1,18 +1,104 @@
 package cpu
 
-import "github.com/krait-ml/krait/lowering"
+import (
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+)
 
-// grow moves the caches to larger memory.
-func (r *rank) grow(room int) {
-	for i, b := range r.s.Buffers {
-		if b.Space != lowering.Cache {
-			continue
-		}
-		old, size := r.memory[i], int(b.Bytes)
-		r.memory[i] = roomy(int64(size * r.slots * room))
-		for slot := range r.slots {
-			copy(r.memory[i][slot*room*size:], old[slot*r.context*size:(slot+1)*r.context*size])
+// KeepSlots makes slots for states that are kept.
+func (m *machine) KeepSlots(n int) error {
+	for _, r := range m.ranks {
+		size, more := r.s.Bytes[lowering.State], int64(n-r.slots-len(r.kept))
+		slab := roomy(size * more)
+		for i := range more {
+			r.kept = append(r.kept, slab[i*size:][:size])
 		}
 	}
-	r.context, r.bound = room, false
+	return nil
+}
+
+// stateOf is the states of a slot.
+func (r *rank) stateOf(slot int) []byte {
+	if slot >= r.slots {
+		return r.kept[slot-r.slots]
+	}
+	n := r.s.Bytes[lowering.State]
+	return r.states[int64(slot)*n:][:n]
+}
+
+// rank finds a rank of this process by its number.
+func (m *machine) rank(number int) *rank { return m.ranks[number-m.ranks[0].s.Rank] }
+
+// Clear makes the states of a slot zero.
+func (m *machine) Clear(slot int) error {
+	for _, r := range m.ranks {
+		clear(r.stateOf(slot))
+	}
+	return nil
+}
+
+// Copy copies states.
+func (m *machine) Copy(from, to int) error {
+	for _, r := range m.ranks {
+		copy(r.stateOf(to), r.stateOf(from))
+	}
+	return nil
+}
+
+// Read copies out of states.
+func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+	copy(to, m.rank(rank).stateOf(slot)[at:])
+	return nil
+}
+
+// Write copies into states.
+func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+	copy(m.rank(rank).stateOf(slot)[at:], from)
+	return nil
+}
+
+// Pages makes pages of caches.
+func (m *machine) Pages(n int) error {
+	for _, r := range m.ranks {
+		more := int64(n - len(r.pages.Memory))
+		slab := roomy(r.pageBytes * more)
+		for i := range more {
+			r.pages.Memory = append(r.pages.Memory, slab[i*r.pageBytes:][:r.pageBytes])
+		}
+	}
+	return nil
+}
+
+// CopyRows copies rows of all caches to another page.
+func (m *machine) CopyRows(from exec.Rows, page int32) error {
+	for _, r := range m.ranks {
+		for i := range r.s.Buffers {
+			if r.s.Buffers[i].Space == lowering.Cache {
+				copy(r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N}), r.inRows(i, from))
+			}
+		}
+	}
+	return nil
+}
+
+// inRows are the bytes that a cache has in some rows.
+func (r *rank) inRows(buffer int, x exec.Rows) []byte {
+	n := int(r.s.Buffers[buffer].Bytes)
+	return r.pages.Memory[x.Page][r.inPage[buffer]+x.First*n:][:x.N*n]
+}
+
+// ReadRows copies out of a cache.
+func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+	for _, x := range rows {
+		to = to[copy(to, m.rank(rank).inRows(buffer, x)):]
+	}
+	return nil
+}
+
+// WriteRows copies into a cache.
+func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+	for _, x := range rows {
+		from = from[copy(m.rank(rank).inRows(buffer, x), from):]
+	}
+	return nil
 }

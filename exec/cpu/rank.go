@@ -17,23 +17,26 @@ import (
 // rank has its device memory and a way to the other ranks; it sees nothing else
 // of them.
 type rank struct {
-	s       *lowering.Schedule
-	comm    comm.Comm
-	pool    *pool
-	wait    *spin.Waiter // nil for the first rank, which runs in the caller
-	slots   int
-	context int      // tokens per slot that caches have room for
-	memory  [][]byte // by buffer: parameters, caches, inputs, constants
-	states  []byte   // a run per slot
-	arena   []byte
-	scratch []byte // of the kernel that runs
-	init    []step
-	steps   []step
-	inputs  []input
-	outputs []operand.Operand
-	sizes   graph.Sizes
-	bound   bool // steps are bound to sizes and to the memory as it is
-	gives   bool // the outputs: the first rank of this process
+	s         *lowering.Schedule
+	comm      comm.Comm
+	pool      *pool
+	wait      *spin.Waiter // nil for the first rank, which runs in the caller
+	slots     int
+	memory    [][]byte // by buffer: parameters, inputs, constants
+	states    []byte   // a run per slot
+	kept      [][]byte // and by slot beyond these
+	pages     kernels.Pages
+	inPage    []int // by buffer: where a cache's rows begin in a page
+	pageBytes int64
+	arena     []byte
+	scratch   []byte // of the kernel that runs
+	init      []step
+	steps     []step
+	inputs    []input
+	outputs   []operand.Operand
+	sizes     graph.Sizes
+	bound     bool // steps are bound to sizes and to the memory as it is
+	gives     bool // the outputs: the first rank of this process
 }
 
 // step is a step of the schedule with its tensors bound to memory.
@@ -48,7 +51,8 @@ type step struct {
 }
 
 func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error) {
-	r := &rank{s: s, slots: o.Slots, context: o.Context, memory: make([][]byte, len(s.Buffers))}
+	r := &rank{s: s, slots: o.Slots, memory: make([][]byte, len(s.Buffers)), pages: kernels.Pages{Tokens: o.PageTokens}}
+	r.inPage, r.pageBytes = operand.Page(s, o.PageTokens)
 	if err := r.allocate(o.Tensor); err != nil {
 		return nil, err
 	}
@@ -110,8 +114,6 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 				return fmt.Errorf("parameter %s: %w", b.Name, err)
 			}
 			r.memory[i] = aligned(a.Data, max(1, a.DType.Bytes()))
-		case lowering.Cache:
-			r.memory[i] = roomy(b.Bytes * int64(r.slots*r.context))
 		case lowering.Constant:
 			r.memory[i] = constants[b.Offset : b.Offset+b.Bytes]
 		}

@@ -58,8 +58,12 @@ func (r *rank) bind(key programKey) (list []*call) {
 
 // tensor is where a tensor lies for a batch.
 func (r *rank) tensor(o *operand.Operand, key programKey) kernels.Tensor {
-	o.Resize(key.z, r.machine.slots, r.machine.room)
+	o.Resize(key.z, r.machine.slots, r.machine.tokens())
 	b := &r.s.Buffers[o.Buffer]
+	if b.Space == lowering.Cache {
+		t, table := r.cache(o, key.z)
+		return kernels.Tensor{Tensor: t, Ptr: uint64(table)}
+	}
 	base := r.memory[o.Buffer]
 	switch {
 	case operand.InArena(b):

@@ -12,7 +12,7 @@ import (
 )
 
 // upload is an input on its way: from the caller's memory through pinned memory to
-// the device.
+// the device; without a name, the table of pages.
 type upload struct {
 	name     string
 	part     *graph.Pieces // what the rank holds, nil: all
@@ -59,14 +59,14 @@ func span(t *kernels.Tensor) int {
 
 // outputTensor is output i as the device has it.
 func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
-	r.outputs[i].Resize(z, r.machine.slots, r.machine.room)
+	r.outputs[i].Resize(z, r.machine.slots, r.machine.tokens())
 	return r.outputs[i].Tensor
 }
 
 // ioBytes is the memory that inputs and outputs of a batch take, whatever it wants: what
 // moves makes programs of no use.
 func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
-	in = r.inputAt(len(r.s.Buffers), z)
+	in = r.tableAt(z) + roundUp(r.tableBytes(z))
 	if r.s.Rank > 0 {
 		return in, 0 // all ranks have the same outputs
 	}
@@ -91,6 +91,9 @@ func (b *builder) io() {
 		}
 		b.uploads = append(b.uploads, f)
 	}
+	if n := r.tableBytes(b.z); n > 0 {
+		b.uploads = append(b.uploads, upload{at: r.tableAt(b.z), size: n})
+	}
 	at := 0
 	for i := range r.outputs {
 		if !r.runs(b.key, []int{i}) {
@@ -108,6 +111,10 @@ func (b *builder) io() {
 func (p *program) fill(w *exec.Work) error {
 	for _, f := range p.uploads {
 		to := p.rank.inputsHost.data[f.at : f.at+f.size]
+		if f.name == "" {
+			p.rank.fillTable(to, w.Pages)
+			continue
+		}
 		in := w.Input(f.name)
 		if f.part == nil {
 			if len(in.Data) != f.size {

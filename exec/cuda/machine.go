@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -19,7 +18,9 @@ type machine struct {
 	gpus   []*gpu
 	ranks  []*rank
 	slots  int
-	room   int   // tokens per slot that caches have room for
+	limit  int   // tokens that a sequence may have; 0: any number
+	page   int   // tokens of a page of caches
+	width  int   // pages of a sequence that programs have room for
 	nccl   bool  // ranks have a GPU each, joined by NCCL
 	failed error // why they cannot take part in collectives any more
 
@@ -28,7 +29,8 @@ type machine struct {
 }
 
 func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
-	return &machine{device: d, slots: o.Slots, room: o.Context, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}}
+	page := max(1, o.PageTokens)
+	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}}
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
@@ -78,6 +80,9 @@ func (m *machine) abort() {
 
 // Step runs a batch on all ranks.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	if err := m.widen(w); err != nil {
+		return nil, err
+	}
 	key := keyOf(w)
 	if err := m.run(ctx, key, w); err != nil {
 		return nil, err
@@ -143,72 +148,6 @@ func (m *machine) wantsGraph() bool {
 		}
 	}
 	return false
-}
-
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
-	return m.each(func(g *gpu) error {
-		for _, r := range g.ranks {
-			n := r.s.Bytes[lowering.State]
-			if n == 0 {
-				continue
-			}
-			if err := r.compute.Fill(r.states+driver.Ptr(int64(slot)*n), 0, n); err != nil {
-				return r.where(err)
-			}
-			if err := r.compute.Synchronize(); err != nil {
-				return r.where(err)
-			}
-		}
-		return nil
-	})
-}
-
-// Read copies out of states, or a cache.
-func (m *machine) Read(rank, buffer int, at int64, to []byte) error {
-	r := m.ranks[rank]
-	if len(to) == 0 {
-		return nil
-	}
-	return r.gpu.do(func() error {
-		if err := r.compute.CopyOut(to, r.kept(buffer)+driver.Ptr(at)); err != nil {
-			return err
-		}
-		return r.compute.Synchronize()
-	})
-}
-
-// Write copies into states, or a cache.
-func (m *machine) Write(rank, buffer int, at int64, from []byte) error {
-	r := m.ranks[rank]
-	if len(from) == 0 {
-		return nil
-	}
-	return r.gpu.do(func() error {
-		if err := r.compute.CopyIn(r.kept(buffer)+driver.Ptr(at), from); err != nil {
-			return err
-		}
-		return r.compute.Synchronize()
-	})
-}
-
-// Room is the caches' room per slot.
-func (m *machine) Room() int { return m.room }
-
-// Grow moves the caches to larger memory.
-func (m *machine) Grow(room int) error {
-	err := m.each(func(g *gpu) error {
-		for _, r := range g.ranks {
-			if err := r.grow(room); err != nil {
-				return r.where(err)
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		m.room = room
-	}
-	return err
 }
 
 // Close gives everything back.

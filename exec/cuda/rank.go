@@ -3,10 +3,12 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -22,12 +24,18 @@ type rank struct {
 	nccl          driver.Collectives
 	gemm          gemm
 
-	memory  []driver.Ptr // by buffer: parameters, caches, constants
-	states  driver.Ptr   // a run per slot
-	arena   memory
-	scratch memory // of kernels, one after another
-	staging memory // of collectives through NCCL
-	inputs  memory // one after another
+	memory    []driver.Ptr // by buffer: parameters, constants
+	states    driver.Ptr   // a run per slot
+	kept      []driver.Ptr // and by slot beyond these
+	pages     []driver.Ptr // of caches
+	slabs     []driver.Ptr // allocations of kept and pages
+	inPage    []int        // by buffer: where a cache's rows begin in a page
+	pageBytes int64
+	layout    kernels.Pages // of the same size
+	arena     memory
+	scratch   memory // of kernels, one after another
+	staging   memory // of collectives through NCCL
+	inputs    memory // one after another
 
 	inputsHost, outputsHost pinned
 
@@ -38,6 +46,8 @@ type rank struct {
 
 func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
+	r.inPage, r.pageBytes = operand.Page(s, m.page)
+	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))
@@ -69,8 +79,6 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 		switch b.Space {
 		case lowering.Param:
 			err = r.loadParam(l, i, tensor)
-		case lowering.Cache:
-			r.memory[i], err = r.alloc(b.Bytes * int64(r.machine.slots*r.machine.room))
 		case lowering.Constant:
 			r.memory[i], err = r.alloc(b.Bytes)
 		}
@@ -89,14 +97,6 @@ func (r *rank) makeStates() error {
 		return err
 	}
 	return r.compute.Fill(r.states, 0, n)
-}
-
-// kept is the memory that a buffer is in: that of all states, or a cache.
-func (r *rank) kept(buffer int) driver.Ptr {
-	if r.s.Buffers[buffer].Space == lowering.State {
-		return r.states
-	}
-	return r.memory[buffer]
 }
 
 func (r *rank) makeStreams() error {
@@ -155,37 +155,6 @@ func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, err
 	return l.copy(r.memory[i], a.Data)
 }
 
-// grow moves the caches to memory with more room per slot.
-func (r *rank) grow(room int) error {
-	for i, b := range r.s.Buffers {
-		if b.Space != lowering.Cache {
-			continue
-		}
-		to, err := r.alloc(b.Bytes * int64(r.machine.slots*room))
-		if err != nil {
-			return fmt.Errorf("cache %s: %w", b.Name, err)
-		}
-		old := r.memory[i]
-		for slot := range r.machine.slots {
-			if n := b.Bytes * int64(r.machine.room); n > 0 {
-				if err := r.compute.Copy(to+driver.Ptr(int64(slot*room)*b.Bytes), old+driver.Ptr(int64(slot)*n), n); err != nil {
-					return err
-				}
-			}
-		}
-		if err := r.compute.Synchronize(); err != nil {
-			return err
-		}
-		r.memory[i] = to
-		if old != 0 {
-			if err := r.gpu.ctx.Release(old); err != nil {
-				return err
-			}
-		}
-	}
-	return r.gpu.forget()
-}
-
 // forget drops the programs of all ranks of the GPU, after memory that they name has
 // moved.
 func (g *gpu) forget() error {
@@ -206,7 +175,7 @@ func (r *rank) close() []error {
 		failed(r.nccl.Close())
 	}
 	failed(r.gemm.close(r.gpu))
-	for _, p := range append(r.memory, r.states) {
+	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states}) {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))
 		}

@@ -72,40 +72,50 @@ func attention(c *kernels.Call, lo, hi int) {
 			continue // more keys than the cache keeps here: no head of the rank reads them
 		}
 		for t := range tokens {
-			keys.Write(keys.CacheRow(slot, first+t)+a, k.Row(start + t)[group*size:][:b-a])
-			values.Write(values.CacheRow(slot, first+t)+a, v.Row(start + t)[from-v.Start():][:b-a])
+			to, at, _ := keys.Cached(s, slot, first+t)
+			to.Write(at+a, k.Row(start + t)[group*size:][:b-a])
+			to, at, _ = values.Cached(s, slot, first+t)
+			to.Write(at+a, v.Row(start + t)[from-v.Start():][:b-a])
 		}
 		x, z := kernels.Held(q, from*shared, size*shared)
+		looked, summed := cached{cache: keys, seq: s, slot: slot, first: a, wide: wide.h}, cached{cache: values, seq: s, slot: slot, first: a, wide: wide.h}
 		for t := range tokens {
 			for h := x; h < z; h += size {
-				attend(y.Row(start + t)[h:h+size], q.Row(start + t)[h:h+size],
-					cached{keys, slot, a, wide.h}, cached{values, slot, a, wide.h}, first+t+1, scale)
+				attend(y.Row(start + t)[h:h+size], q.Row(start + t)[h:h+size], &looked, &summed, first+t+1, scale)
 			}
 		}
 	}
 }
 
-// cached is a group of a slot's rows in a cache, from element first of a row on.
+// cached is a group of a sequence's rows in a cache, from element first of a row on.
 type cached struct {
-	*kernels.Tensor
-	slot, first int
-	wide        []float32 // for a row that is kept in 16 bits
+	cache            *kernels.Tensor
+	seq, slot, first int
+	wide             []float32 // for a row that is kept in 16 bits
+
+	rows         kernels.Tensor // of tokens from one to before another, the first of them at an element
+	from, to, at int
 }
 
 // row is what the group has of a token, until the next is asked for.
 func (c *cached) row(token int) []float32 {
-	at := c.CacheRow(c.slot, token) + c.first
-	if c.DType == graph.F32 {
-		return c.F32[at : at+len(c.wide)]
+	if token < c.from || token >= c.to {
+		var n int
+		c.rows, c.at, n = c.cache.Cached(c.seq, c.slot, token)
+		c.from, c.to = token, token+n
 	}
-	c.Read(c.wide, at)
+	at := c.at + (token-c.from)*c.rows.Stride + c.first
+	if c.rows.DType == graph.F32 {
+		return c.rows.F32[at : at+len(c.wide)]
+	}
+	c.rows.Read(c.wide, at)
 	return c.wide
 }
 
 // attend is the attention of one head of one token over n tokens. The softmax is
 // taken block by block, with the sums scaled to the largest score so far (Milakov and
 // Gimelshein 2018).
-func attend(out, q []float32, keys, values cached, n int, scale float32) {
+func attend(out, q []float32, keys, values *cached, n int, scale float32) {
 	var buf [keyBlock]float32
 	most, total := float32(math.Inf(-1)), float32(0)
 	clear(out)

@@ -41,14 +41,16 @@ func (t *tiling) attention(c *kernels.Call, lo, hi int) {
 			continue
 		}
 		for i := range tokens {
-			convertAVX2.write(keys, keys.CacheRow(slot, int(past[s])+i)+a, k.Row(start + i)[group*size:][:b-a])
-			convertAVX2.write(values, values.CacheRow(slot, int(past[s])+i)+a, v.Row(start + i)[from-v.Start():][:b-a])
+			to, at, _ := keys.Cached(s, slot, int(past[s])+i)
+			convertAVX2.write(&to, at+a, k.Row(start + i)[group*size:][:b-a])
+			to, at, _ = values.Cached(s, slot, int(past[s])+i)
+			convertAVX2.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
 		}
 		if x < z {
 			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))
-			w.keys, w.values = keys, values
+			w.keys, w.values, w.seq, w.slot, w.at = keys, values, s, slot, a
 			w.first, w.tokens, w.heads, w.size, w.cols = int(past[s]), tokens, (z-x)/size, size, padded(size)
-			w.group(headRows(q, start, x), headRows(&c.Results[0], start, x), slot, a)
+			w.group(headRows(q, start, x), headRows(&c.Results[0], start, x))
 		}
 	}
 }
@@ -63,6 +65,7 @@ type looking struct {
 	tiling                            *tiling
 	scale                             float32
 	keys, values                      *kernels.Tensor
+	seq, slot, at                     int // whose rows, and from which element of a row on
 	first, tokens, heads, size, cols  int
 	base, room                        int       // the block of keys
 	k, v                              matrix    // of a block: keys transposed, values
@@ -88,7 +91,7 @@ func (w *looking) run(token, head, what int) []float32 {
 	return w.runs[(token*w.heads+head)*runSize+what:]
 }
 
-func (w *looking) group(q, y matrix, slot, at int) {
+func (w *looking) group(q, y matrix) {
 	w.far = (w.first+w.tokens)*w.keys.Stride > farElements
 	sized(&w.runs, w.tokens*w.heads*runSize)
 	for i := 0; i < len(w.runs); i += runSize {
@@ -101,10 +104,10 @@ func (w *looking) group(q, y matrix, slot, at int) {
 	for w.base = 0; w.base < w.first+w.tokens; w.base += keyBlock {
 		w.room = min(keyBlock, w.first+w.tokens-w.base)
 		if rest := w.first + w.tokens - w.base - keyBlock; rest > 0 && w.far {
-			ahead(w.keys, w.keys.CacheRow(slot, w.base+keyBlock)+at, min(rest, keyBlock), w.size)
-			ahead(w.values, w.values.CacheRow(slot, w.base+keyBlock)+at, min(rest, keyBlock), w.size)
+			w.ahead(w.keys, min(rest, keyBlock))
+			w.ahead(w.values, min(rest, keyBlock))
 		}
-		w.block(slot, at)
+		w.block()
 		if w.tokens == 1 {
 			for h := 0; h < w.heads; h += queryBlock {
 				w.one(matrix{q.at[h*w.size:], w.size, 1}, h, min(queryBlock, w.heads-h))
@@ -121,34 +124,43 @@ func (w *looking) group(q, y matrix, slot, at int) {
 }
 
 // block brings the block's keys and values.
-func (w *looking) block(slot, at int) {
-	from := matrix{w.keys.F32, w.keys.Stride, 1}
-	if w.keys.DType == graph.F32 {
-		from.at = from.at[w.keys.CacheRow(slot, w.base)+at:]
-	} else {
-		from = matrix{sized(&w.wide, keyBlock*w.size), w.size, 1}
-		readRows(w.keys, from, w.keys.CacheRow(slot, w.base)+at, w.room, w.size)
-	}
+func (w *looking) block() {
+	from := w.rows(w.keys, &w.wide, w.size, true)
 	w.k = matrix{sized(&w.keyRows, w.size*keyBlock), keyBlock, 1}
 	transpose(w.k, from, w.room, w.size)
-
-	if w.values.DType == graph.F32 && w.cols == w.size && w.tokens*w.heads <= 2*tileColumns {
-		w.v = matrix{w.values.F32[w.values.CacheRow(slot, w.base)+at:], w.values.Stride, 1}
-		return
-	}
-	w.v = matrix{sized(&w.valueRows, keyBlock*w.cols), w.cols, 1}
-	if w.cols != w.size {
-		clear(w.v.at)
-	}
-	readRows(w.values, w.v, w.values.CacheRow(slot, w.base)+at, w.room, w.size)
+	w.v = w.rows(w.values, &w.valueRows, w.cols, w.cols == w.size && w.tokens*w.heads <= 2*tileColumns)
 }
 
-// ahead asks for rows of n elements, from the one at index at on.
-func ahead(x *kernels.Tensor, at, rows, n int) {
-	if x.DType == graph.F32 {
-		prefetchAVX2(&x.F32[at], x.Stride, rows, n)
-	} else {
-		prefetchAVX2((*float32)(unsafe.Pointer(&x.U16[at])), x.Stride/2, rows, (n+1)/2)
+// rows are those of the block in a cache: where they lie, if that may be and they are one
+// after another there, and else a copy in memory, with cols columns.
+func (w *looking) rows(x *kernels.Tensor, memory *[]float32, cols int, there bool) matrix {
+	if page, at, n := x.Cached(w.seq, w.slot, w.base); there && x.DType == graph.F32 && n >= w.room {
+		return matrix{page.F32[at+w.at:], x.Stride, 1}
+	}
+	to := matrix{sized(memory, keyBlock*cols), cols, 1}
+	if cols != w.size {
+		clear(to.at)
+	}
+	for i := 0; i < w.room; {
+		page, at, n := x.Cached(w.seq, w.slot, w.base+i)
+		n = min(n, w.room-i)
+		readRows(&page, matrix{to.at[i*cols:], cols, 1}, at+w.at, n, w.size)
+		i += n
+	}
+	return to
+}
+
+// ahead asks for so many rows of the next block.
+func (w *looking) ahead(x *kernels.Tensor, rows int) {
+	for i := 0; i < rows; {
+		page, at, n := x.Cached(w.seq, w.slot, w.base+keyBlock+i)
+		n = min(n, rows-i)
+		if x.DType == graph.F32 {
+			prefetchAVX2(&page.F32[at+w.at], x.Stride, n, w.size)
+		} else {
+			prefetchAVX2((*float32)(unsafe.Pointer(&page.U16[at+w.at])), x.Stride/2, n, (w.size+1)/2)
+		}
+		i += n
 	}
 }
 

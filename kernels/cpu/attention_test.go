@@ -167,3 +167,69 @@ func TestAttentionSpecial(t *testing.T) {
 		}
 	})
 }
+
+// inPages puts what caches have of a call's sequences into pages of so many tokens, in
+// any order.
+func inPages(c *kernels.Call, tokens int, rng *rand.Rand) *kernels.Call {
+	d := copied(c)
+	keys, seqs := &c.Args[3], c.Args[5].Rows()
+	each := (keys.Dims[1] + tokens - 1) / tokens
+	size := tokens * keys.Cols * keys.DType.Bytes()
+	p := &kernels.Pages{Tokens: tokens, Of: make([][]int32, seqs)}
+	for range seqs*each + 3 {
+		p.Memory = append(p.Memory, make([]byte, 2*size))
+	}
+	order := rng.Perm(len(p.Memory))
+	for s := range seqs {
+		for i := range each {
+			p.Of[s] = append(p.Of[s], int32(order[s*each+i]))
+		}
+	}
+	for i, arg := range []int{3, 4} {
+		from, to := &c.Args[arg], &d.Args[arg]
+		to.F32, to.U16, to.Pages, to.InPage, to.Stride = nil, nil, p, i*size, to.Cols
+		for s := range seqs {
+			_, _, slot := c.Args[5].Segment(s)
+			for token := range keys.Dims[1] {
+				rows, at, _ := to.Cached(s, slot, token)
+				rows.Copy(at, from, (slot*keys.Dims[1]+token)*from.Stride, from.Cols)
+			}
+		}
+	}
+	return d
+}
+
+// TestAttentionPages: pages of any size give the bits of caches in one piece, as do their
+// rows afterwards.
+func TestAttentionPages(t *testing.T) {
+	eachISA(t, "attention", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		const seed = 20
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i, tokens := range []int{1, 3, 16, 48, 128, 1000, 7, 127, 129, 256} {
+			s := lookCase{groups: 2, heads: 4, size: []int{16, 5, 32}[i%3], kept: weightTypes[(i+i/3)%3],
+				past: []int{0, 126, 260, 400}, lengths: []int{[]int{70, 1}[i%2], 5, 1, 1}}
+			c := s.call(rng)
+			got := inPages(c, tokens, rng)
+			want := copied(c, 3, 4)
+			kernel.Run(want, 0, kernel.Units(want))
+			kernel.Run(got, 0, kernel.Units(got))
+			if !equalBits(got.Results[0].F32, want.Results[0].F32) {
+				t.Fatalf("seed %d, pages of %d: %+v: other bits than in one piece", seed, tokens, s)
+			}
+			for k := range s.lengths {
+				_, _, slot := c.Args[5].Segment(k)
+				for arg := 3; arg < 5; arg++ {
+					for token := range s.past[k] + s.lengths[k] {
+						rows, at, _ := got.Args[arg].Cached(k, slot, token)
+						x, y := make([]float32, rows.Cols), make([]float32, rows.Cols)
+						rows.Read(x, at)
+						want.Args[arg].Read(y, (slot*want.Args[arg].Dims[1]+token)*want.Args[arg].Stride)
+						if !equalBits(x, y) {
+							t.Fatalf("pages of %d: token %d of sequence %d is kept otherwise", tokens, token, k)
+						}
+					}
+				}
+			}
+		}
+	})
+}

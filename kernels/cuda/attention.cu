@@ -1,32 +1,45 @@
 // Causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et
 // al. 2017), where heads of a group share keys and values (Ainslie et al. 2023).
-// A cache has a row per slot and token, room of them per slot, in FORMAT.
+// Caches have a row per token, in FORMAT, in pages of page tokens: a table has the
+// addresses of width of them for each sequence of the batch.
 // Formats: f32 f16 bf16
 #include "krait.h"
 
 typedef FORMAT kept;
 
+struct Pages {
+	const u64 *table;
+	i64 keys, values; // bytes from the beginning of a page to the rows
+	i64 cs;
+	int width, page;
+};
+
+// The byte at which the row of a token begins, of rows that are there in a page.
+DEVICE u64 row_at(const Pages &p, i64 there, int seq, int token) {
+	return p.table[(i64)seq * p.width + token / p.page] + there + (u64)(token % p.page) * p.cs * sizeof(kept);
+}
+
 // Puts the batch's keys and values into the caches; k and v begin with the
 // channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
-KERNEL THREADS(256) attention_append(kept *__restrict__ keys, kept *__restrict__ values, i64 cs, const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int room, int cols, int vec) {
+KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int vec, Pages pages) {
 	Piece p;
 	if (!find_piece(seg, seqs, 1, block_x(), p))
 		return;
-	i64 to = ((i64)p.slot * room + past[p.seq] + p.at) * cs;
 	int j = 4 * (block_y() * 256 + thread()), n = cols - j;
 	if (n <= 0)
 		return;
-	store4(keys + to + j, load4(k + p.first * ks + j, n, vec), n, vec);
-	store4(values + to + j, load4(v + p.first * vs + j, n, vec), n, vec);
+	u64 to = row_at(pages, pages.keys, p.seq, past[p.seq] + p.at);
+	store4(at_address<kept>(to) + j, load4(k + p.first * ks + j, n, vec), n, vec);
+	store4(at_address<kept>(to + pages.values - pages.keys) + j, load4(v + p.first * vs + j, n, vec), n, vec);
 }
 
 struct Attention {
 	float *y, *partial;
 	const float *q;
-	const kept *keys, *values;
 	const int *seg, *past;
-	i64 ys, qs, cs;
-	int seqs, room;
+	Pages pages;
+	i64 ys, qs;
+	int seqs;
 	// Heads of size channels; each of them share a group. The rank has heads
 	// from first_head on, held of them; its caches begin with group first_group.
 	int size, each, held, first_head, first_group;
@@ -42,7 +55,7 @@ DEVICE int group_channel(const Attention &a, int head) { return ((a.first_head +
 // Flash-Decoding, Dao et al. 2023). A block serves up to Heads heads of a group,
 // of up to 128 · Wide channels. First each warp takes the scores of 4 keys at a
 // time, then all channels of values are summed. Where there is one split for all
-// that the cache has room for, the result is there; otherwise partial gets, per
+// that a sequence may have, the result is there; otherwise partial gets, per
 // token, head and split, size sums, the largest score and the sum of weights.
 // Blocks of 128 threads are (tokens, splits, head blocks).
 const int split_keys = 128;
@@ -50,6 +63,7 @@ const int split_keys = 128;
 template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	SHARED static float scores[Heads][split_keys];
 	alignas(16) SHARED static float sums[4][Heads][128 * Wide];
+	SHARED static u64 rows[split_keys]; // of keys
 	Piece p;
 	if (!find_piece(a.seg, a.seqs, 1, block_x(), p))
 		return;
@@ -61,8 +75,9 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	if (end <= 0 || head >= a.held || count <= 0)
 		return;
 	int skip = max(0, -head); // heads of the group that the rank before has
-	i64 row = ((i64)p.slot * a.room + from) * a.cs + (group - a.first_group) * a.size;
-	const kept *keys = a.keys + row, *values = a.values + row;
+	if (thread() < count)
+		rows[thread()] = row_at(a.pages, a.pages.keys, p.seq, from + thread()) + (group - a.first_group) * a.size * sizeof(kept);
+	u64 values = a.pages.values - a.pages.keys; // beyond keys
 	f32x4 q[Heads][Wide];
 	UNROLL for (int h = 0; h < Heads; h++)
 		UNROLL for (int w = 0; w < Wide; w++) {
@@ -70,12 +85,13 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 			bool held = h >= skip && head + h < end;
 			q[h][w] = load4(a.q + p.first * a.qs + (i64)(head + h) * a.size + j, held ? a.size - j : 0, a.vec) * a.scale;
 		}
+	sync();
 	for (int i = 4 * warp(); i < count; i += 16) {
 		float dots[4 * Heads] = {};
 		UNROLL for (int e = 0; e < 4; e++)
 			UNROLL for (int w = 0; w < Wide; w++) {
 				int j = 4 * lane() + 128 * w;
-				f32x4 k = load4(keys + min(i + e, count - 1) * a.cs + j, a.size - j, a.vec);
+				f32x4 k = load4(at_address<const kept>(rows[min(i + e, count - 1)]) + j, a.size - j, a.vec);
 				UNROLL for (int h = 0; h < Heads; h++)
 					UNROLL for (int c = 0; c < 4; c++) dots[4 * h + e] = fma(q[h][w][c], k[c], dots[4 * h + e]);
 			}
@@ -109,7 +125,7 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	for (int i = warp(); i < count; i += 4)
 		UNROLL for (int w = 0; w < Wide; w++) {
 			int j = 4 * lane() + 128 * w;
-			f32x4 v = load4(values + i * a.cs + j, a.size - j, a.vec);
+			f32x4 v = load4(at_address<const kept>(rows[i] + values) + j, a.size - j, a.vec);
 			UNROLL for (int h = 0; h < Heads; h++)
 				UNROLL for (int c = 0; c < 4; c++) sum[h][w][c] = fma(scores[h][i], v[c], sum[h][w][c]);
 		}
@@ -182,24 +198,33 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 	float(*q)[stride] = (float(*)[stride])shared_memory;
 	float(*kv)[stride] = q + tile_queries;
 	float(*weights)[tile_keys + 1] = (float(*)[tile_keys + 1])(kv + tile_keys);
+	SHARED static u64 rows[2][tile_keys]; // of keys, of a tile and the next
 	Piece p;
 	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p))
 		return;
 	int head = block_y(), row = thread() / 8, part = thread() % 8; // and row + 16
 	int past = a.past[p.seq] + p.at, all = past + p.tokens;
-	i64 cache = (i64)p.slot * a.room * a.cs + group_channel(a, head);
-	auto fetch = [&](float(*to)[stride], const auto *from, i64 apart, int rows) {
+	// row gives where row r begins; it is asked for n of them.
+	auto fetch = [&](float(*to)[stride], auto row, int n) {
 		NO_UNROLL for (int i = thread(); i < 32 * 8 * Fours; i += 128) {
 			int r = i / (8 * Fours), j = i % (8 * Fours) * 4;
-			put4(&to[r][j], load4(from + r * apart + j, r < rows ? a.size - j : 0, a.vec));
+			put4(&to[r][j], r < n ? load4(row(r) + j, a.size - j, a.vec) : f32x4(0));
 		}
 	};
-	fetch(q, a.q + p.first * a.qs + (i64)head * a.size, a.qs, p.tokens);
+	auto find = [&](int at) {
+		if (thread() < min(tile_keys, all - at))
+			rows[at / tile_keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread()) + group_channel(a, head) * sizeof(kept);
+	};
+	fetch(q, [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; }, p.tokens);
+	find(0);
+	sync();
 	f32x4 sum[2][Fours] = {};
 	float most[2] = {-__builtin_inff(), -__builtin_inff()}, total[2] = {};
 	for (int at = 0; at < all; at += tile_keys) {
-		int rows = min(tile_keys, all - at);
-		fetch(kv, a.keys + cache + at * a.cs, a.cs, rows);
+		int n = min(tile_keys, all - at);
+		auto key = [&](int r) { return rows[at / tile_keys % 2][r]; };
+		fetch(kv, [&](int r) { return at_address<const kept>(key(r)); }, n);
+		find(at + tile_keys);
 		sync();
 		float scores[2][4] = {};
 		for (int j = 0; j < a.size; j += 4)
@@ -230,9 +255,9 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 			UNROLL for (int f = 0; f < Fours; f++) sum[r][f] *= fade;
 		}
 		sync(); // keys are read no more
-		fetch(kv, a.values + cache + at * a.cs, a.cs, rows);
+		fetch(kv, [&](int r) { return at_address<const kept>(key(r) + a.pages.values - a.pages.keys); }, n);
 		sync();
-		for (int i = 0; i < rows; i++) {
+		for (int i = 0; i < n; i++) {
 			float w0 = weights[row][i], w1 = weights[row + 16][i];
 			UNROLL for (int f = 0; f < Fours; f++) {
 				f32x4 v = whole4(&kv[i][4 * part + 32 * f]);

@@ -36,7 +36,7 @@ type heads struct {
 	held               int // heads of the rank
 	firstHead          int
 	firstGroup, groups int // of the caches, and how many groups the heads are in
-	splits             int // of what a cache has room for
+	splits             int // of what a sequence may have
 }
 
 func headsOf(c *Call) heads {
@@ -71,23 +71,24 @@ func attention(c *Call) error {
 	if h.size > splitSize {
 		return fmt.Errorf("heads of %d channels; the attention kernels take up to %d", h.size, splitSize)
 	}
-	t, s, room := y.Rows(), seg.Rows(), keys.Dims[1]
+	t, s := y.Rows(), seg.Rows()
 	// The caches' first channel may not be that of k and v.
 	newKeys, newValues := *k, *v
 	newKeys.Ptr, newValues.Ptr = k.offset(keys.Start()-k.Start()), v.offset(values.Start()-v.Start())
 	cached := keys.Cols
-	whole := keys.Stride%4 == 0 && values.Stride%4 == 0 // of rows of a slot
-	vec := whole && aligned(&newKeys, &newValues, keys, values)
+	pages := Struct{keys.Ptr, int64(keys.InPage), int64(values.InPage), keys.stride(), ceilDiv(keys.Dims[1], keys.Pages.Tokens), keys.Pages.Tokens}
+	whole := keys.Stride%4 == 0 && keys.InPage%16 == 0 && values.InPage%16 == 0
+	vec := whole && aligned(&newKeys, &newValues)
 	grid, block := elementGrid(t, cached)
 	module := "attention_" + format(keys.DType)
-	c.launch(module, "attention_append", grid, block, 0, keys.Ptr, values.Ptr, keys.stride(), newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
-		seg.Ptr, past.Ptr, s, room, cached, vec)
+	c.launch(module, "attention_append", grid, block, 0, newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
+		seg.Ptr, past.Ptr, s, cached, vec, pages)
 	if h.held == 0 {
 		return nil
 	}
 	partial := c.Scratch
-	vec = whole && h.size%4 == 0 && aligned(q, keys, values, y)
-	params := Struct{y.Ptr, partial, q.Ptr, keys.Ptr, values.Ptr, seg.Ptr, past.Ptr, y.stride(), q.stride(), keys.stride(), s, room,
+	vec = whole && h.size%4 == 0 && aligned(q, y)
+	params := Struct{y.Ptr, partial, q.Ptr, seg.Ptr, past.Ptr, pages, y.stride(), q.stride(), s,
 		h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, float32(c.Attrs.Float("scale"))}
 	if !h.split(c) {
 		fours := 2

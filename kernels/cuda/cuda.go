@@ -26,7 +26,11 @@ import (
 // used.
 type Tensor struct {
 	kernels.Tensor
-	Ptr uint64 // address of the first element
+	// Ptr is the address of the first element. Of a cache, which lies in Pages, it is that of
+	// a table: for each sequence of the batch the addresses of as many pages as
+	// the tokens take that it may have, Dims[1]. Those that it does not have are not read.
+	// Pages begin at multiples of 16 bytes; of Pages.Memory and Of nothing is used.
+	Ptr uint64
 }
 
 // Math says how products of many rows are computed.

@@ -32,6 +32,8 @@ type device struct {
 	t   fataler
 	mem memory
 	gpu *gpu // nil: the interpreter
+
+	pages map[uint64]*pages // of caches, by the address of the table
 }
 
 type fataler interface {
@@ -53,7 +55,7 @@ func newDevice(t fataler) *device {
 	}
 	m := &gpuMemory{gpu: g}
 	t.Cleanup(m.release)
-	return &device{t, m, g}
+	return &device{t: t, mem: m, gpu: g}
 }
 
 // newInterpreter is for tests of faults, of which a GPU knows few and after which it
@@ -170,7 +172,7 @@ func (d *device) write(to Tensor, t *kernels.Tensor) {
 	d.t.Helper()
 	for i := range allRows(t) {
 		if t.Cols > 0 {
-			if err := d.mem.Write(to.offset(i*t.Stride), rowBytes(t, i)); err != nil {
+			if err := d.mem.Write(d.row(to, i, t.Stride), rowBytes(t, i)); err != nil {
 				d.t.Fatal(err)
 			}
 		}
@@ -185,7 +187,7 @@ func (d *device) download(from Tensor, to *kernels.Tensor) {
 		if len(data) == 0 {
 			continue
 		}
-		if err := d.mem.Read(from.offset(i*to.Stride), data); err != nil {
+		if err := d.mem.Read(d.row(from, i, to.Stride), data); err != nil {
 			d.t.Fatalf("row %d of %d: %v", i, allRows(to), err)
 		}
 		for j := range to.Cols {
@@ -305,6 +307,11 @@ func (d *device) deviceCall(op *graph.Op, c *kernels.Call, states map[int]Tensor
 			out.Args = append(out.Args, s)
 			continue
 		}
+		if op.Name == "attention" && isState(op, i) {
+			states[i] = d.paged(&c.Args[i], states[i-1], offset)
+			out.Args = append(out.Args, states[i])
+			continue
+		}
 		t := d.upload(&c.Args[i], offset())
 		if isState(op, i) {
 			states[i] = t
@@ -315,7 +322,12 @@ func (d *device) deviceCall(op *graph.Op, c *kernels.Call, states map[int]Tensor
 		out.Results[i] = d.empty(&c.Results[i], offset())
 	}
 	for _, p := range op.States {
-		out.Results[p.Result].Ptr = out.Args[p.Operand].Ptr
+		from := &out.Args[p.Operand]
+		to := &out.Results[p.Result]
+		to.Ptr, to.Pages, to.InPage = from.Ptr, from.Pages, from.InPage
+	}
+	if op.Name == "attention" {
+		d.turn(&out.Args[3], &c.Args[5])
 	}
 	return out
 }

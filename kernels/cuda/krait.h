@@ -109,6 +109,9 @@ template <class T> DEVICE f32x4 whole4(const T *p) {
 	return v;
 }
 
+// What is at an address of the device's memory: loads and stores are told that it is there.
+template <class T> DEVICE T *at_address(u64 address) { return (T *)(__attribute__((address_space(1))) T *)address; }
+
 template <class T> DEVICE f32x4 load4(const T *p, int n, bool vec) {
 	if (vec && n >= 4)
 		return whole4(p);

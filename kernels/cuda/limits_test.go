@@ -70,6 +70,7 @@ func enlarged(c, other *kernels.Call, tokens, seqs int) *Call {
 		case x.DType == graph.I32: // segments, pasts
 			x.Dims[0] = seqs
 		}
+		x.Pages = &kernels.Pages{Tokens: 1 << 7} // if it is a cache
 		return Tensor{Tensor: x, Ptr: 1 << 20}
 	}
 	on := &Call{Attrs: c.Attrs, Scratch: 1 << 30}

@@ -44,10 +44,9 @@ func attention(c *kernels.Call) {
 	for s := range seg.Rows() {
 		start, tokens, slot := seg.Segment(s)
 		for t := range tokens {
-			pos := slot*keys.Dims[1] + int(past[s]) + t
 			for j := range keys.Cols {
-				set(keys, pos, j, at(k, start+t, keys.Start()+j-k.Start()))
-				set(values, pos, j, at(v, start+t, values.Start()+j-v.Start()))
+				setCached(keys, s, slot, int(past[s])+t, j, at(k, start+t, keys.Start()+j-k.Start()))
+				setCached(values, s, slot, int(past[s])+t, j, at(v, start+t, values.Start()+j-v.Start()))
 			}
 			for j := range q.Cols / size {
 				head := q.Start()/size + j
@@ -57,7 +56,7 @@ func attention(c *kernels.Call) {
 				for p := range int(past[s]) + t + 1 {
 					var sum float64
 					for i := range size {
-						sum += at(q, start+t, j*size+i) * at(keys, slot*keys.Dims[1]+p, from+i)
+						sum += at(q, start+t, j*size+i) * cached(keys, s, slot, p, from+i)
 					}
 					scores = append(scores, sum*scale)
 				}
@@ -65,13 +64,24 @@ func attention(c *kernels.Call) {
 				for i := range size {
 					var sum float64
 					for p, weight := range scores {
-						sum += weight * at(values, slot*keys.Dims[1]+p, from+i)
+						sum += weight * cached(values, s, slot, p, from+i)
 					}
 					set(y, start+t, j*size+i, sum)
 				}
 			}
 		}
 	}
+}
+
+// cached reads column j of a token's row in a cache.
+func cached(t *kernels.Tensor, seq, slot, token, j int) float64 {
+	rows, first, _ := t.Cached(seq, slot, token)
+	return at(&rows, first/rows.Stride, j)
+}
+
+func setCached(t *kernels.Tensor, seq, slot, token, j int, v float64) {
+	rows, first, _ := t.Cached(seq, slot, token)
+	set(&rows, first/rows.Stride, j, v)
 }
 
 func softmax(x []float64) {

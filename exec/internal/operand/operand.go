@@ -14,7 +14,7 @@ type Operand struct {
 	Buffer, Offset int       // of the schedule; elements from its beginning
 	sym            graph.Sym // the size of the first axis, 0 when it is fixed
 	slots          bool      // it has a row per slot
-	cache          bool      // it has a row per slot and token
+	cache          bool      // it has a row per token, in pages
 }
 
 // New is what is the same for every batch.
@@ -32,11 +32,12 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	return o
 }
 
-// Resize gives the first axis its size for a batch, and a cache its room per slot.
-func (o *Operand) Resize(z graph.Sizes, slots, room int) {
+// Resize gives the first axis its size for a batch, and a cache the tokens that a sequence
+// may have.
+func (o *Operand) Resize(z graph.Sizes, slots, tokens int) {
 	switch {
 	case o.cache:
-		o.Dims[0], o.Dims[1] = slots, room
+		o.Dims[0], o.Dims[1] = slots, tokens
 	case o.slots:
 		o.Dims[0] = slots
 	case o.sym != 0:

@@ -1,0 +1,189 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// KeepSlots makes slots for states that are kept.
+func (m *machine) KeepSlots(n int) error {
+	return m.eachRank(func(r *rank) error {
+		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
+		if err != nil {
+			return fmt.Errorf("states that are kept: %w", err)
+		}
+		return nil
+	})
+}
+
+// Pages makes pages of caches.
+func (m *machine) Pages(n int) error {
+	return m.eachRank(func(r *rank) error {
+		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
+			return fmt.Errorf("pages of caches: %w", err)
+		}
+		return nil
+	})
+}
+
+// eachRank runs f for all ranks.
+func (m *machine) eachRank(f func(r *rank) error) error {
+	return m.each(func(g *gpu) error {
+		for _, r := range g.ranks {
+			if err := f(r); err != nil {
+				return r.where(err)
+			}
+		}
+		return nil
+	})
+}
+
+// slab makes pieces of memory until there are n, by one allocation.
+func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
+	more := n - len(*list)
+	if more <= 0 { // another rank failed when this one made them
+		return nil
+	}
+	at, err := r.alloc(bytes * int64(more))
+	if err != nil {
+		return err
+	}
+	r.slabs = append(r.slabs, at)
+	for i := range more {
+		*list = append(*list, at+driver.Ptr(int64(i)*bytes))
+	}
+	return nil
+}
+
+// stateOf is the states of a slot.
+func (r *rank) stateOf(slot int) driver.Ptr {
+	if slot >= r.machine.slots {
+		return r.kept[slot-r.machine.slots]
+	}
+	return r.states + driver.Ptr(int64(slot)*r.s.Bytes[lowering.State])
+}
+
+// Clear makes the states of a slot zero.
+func (m *machine) Clear(slot int) error {
+	return m.eachRank(func(r *rank) error {
+		n := r.s.Bytes[lowering.State]
+		if n == 0 {
+			return nil
+		}
+		if err := r.compute.Fill(r.stateOf(slot), 0, n); err != nil {
+			return err
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// Copy copies states.
+func (m *machine) Copy(from, to int) error {
+	return m.eachRank(func(r *rank) error {
+		n := r.s.Bytes[lowering.State]
+		if n == 0 {
+			return nil
+		}
+		if err := r.compute.Copy(r.stateOf(to), r.stateOf(from), n); err != nil {
+			return err
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// Read copies out of states.
+func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+	r := m.ranks[rank]
+	return r.copies(func() error {
+		if len(to) == 0 {
+			return nil
+		}
+		return r.compute.CopyOut(to, r.stateOf(slot)+driver.Ptr(at))
+	})
+}
+
+// Write copies into states.
+func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+	r := m.ranks[rank]
+	return r.copies(func() error {
+		if len(from) == 0 {
+			return nil
+		}
+		return r.compute.CopyIn(r.stateOf(slot)+driver.Ptr(at), from)
+	})
+}
+
+// copies runs copies on the rank's GPU, and waits for them.
+func (r *rank) copies(f func() error) error {
+	return r.gpu.do(func() error {
+		if err := f(); err != nil {
+			return err
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// inRows is where a cache has some rows, and how many bytes they take.
+func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
+	size := r.s.Buffers[buffer].Bytes
+	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
+}
+
+// CopyRows copies rows of all caches to another page.
+func (m *machine) CopyRows(from exec.Rows, page int32) error {
+	return m.eachRank(func(r *rank) error {
+		for i := range r.s.Buffers {
+			if r.s.Buffers[i].Space != lowering.Cache {
+				continue
+			}
+			at, n := r.inRows(i, from)
+			to, _ := r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N})
+			if n == 0 {
+				continue
+			}
+			if err := r.compute.Copy(to, at, n); err != nil {
+				return err
+			}
+		}
+		return r.compute.Synchronize()
+	})
+}
+
+// ReadRows copies out of a cache.
+func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+	r := m.ranks[rank]
+	return r.copies(func() error {
+		for _, x := range rows {
+			at, n := r.inRows(buffer, x)
+			if n == 0 {
+				continue
+			}
+			if err := r.compute.CopyOut(to[:n], at); err != nil {
+				return err
+			}
+			to = to[n:]
+		}
+		return nil
+	})
+}
+
+// WriteRows copies into a cache.
+func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+	r := m.ranks[rank]
+	return r.copies(func() error {
+		for _, x := range rows {
+			at, n := r.inRows(buffer, x)
+			if n == 0 {
+				continue
+			}
+			if err := r.compute.CopyIn(at, from[:n]); err != nil {
+				return err
+			}
+			from = from[n:]
+		}
+		return nil
+	})
+}
