@@ -44,16 +44,20 @@ type Options struct {
 	// prompts as there is left. 0 is 512 and one for each slot.
 	MaxTokensPerStep int
 	// PrefixCache is how many bytes of what was computed for the beginnings of prompts
-	// generations keep, in the host's memory, for those to come; 0: none. Where a
+	// generations keep, in the memory of the device, for those to come; 0: none. Where a
 	// prompt goes on from there, it is cut there: docs/architecture.md says where
 	// that changes the last bits.
 	PrefixCache int64
 	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
 	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.
 	PrefixPolicy string
-	// Context is how many tokens of a sequence attention can look back on: the
-	// room of its caches. 0 lets them grow as sequences do.
+	// Context is how many tokens a sequence may have where there is attention. Its caches
+	// have room for as many of each slot then, from the beginning; 0 lets them grow as
+	// sequences do.
 	Context int
+	// PageTokens is how many tokens a page of attention's caches has rows for: caches
+	// grow by pages, and sequences that begin alike share them. 0 is 128.
+	PageTokens int
 	// Strict makes errors of what otherwise becomes a warning: unknown config
 	// keys and unused tensors.
 	Strict bool
@@ -185,7 +189,7 @@ func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), int
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Context: o.Context, Progress: o.Progress}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}

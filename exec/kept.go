@@ -12,7 +12,7 @@ import (
 // KeptStates is what a sequence keeps between steps, but for the rows of its caches, in
 // the memory of the engine's device. Whoever has it frees it.
 type KeptStates struct {
-	Tokens int // that the sequence was given
+	Tokens int     // that the sequence was given
 	places *places // nil: there are no states
 	slot   int
 	bytes  int64

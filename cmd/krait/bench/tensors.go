@@ -44,9 +44,15 @@ func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
 		t := cuda.Tensor{Tensor: tensorOf(v.Type, p)}
 		var at driver.Ptr
 		var err error
-		if v.Type.DType == graph.I32 {
+		switch {
+		case v.Type.DType == graph.I32:
 			at, err = m.ints(&t.Tensor, v.Name, p)
-		} else {
+		case v.Type.Ragged() && v.Type.Equal(n.Args[i-1].Type): // values, in the pages of keys
+			keys := &c.Args[i-1]
+			t.Pages, t.InPage, at = keys.Pages, pageTokens*t.Stride*t.DType.Bytes(), driver.Ptr(keys.Ptr)
+		case v.Type.Ragged():
+			at, err = m.paged(&t, numbersOf(n.Op.Name, i))
+		default:
 			at, err = m.fill(&t, numbersOf(n.Op.Name, i))
 		}
 		if err != nil {
@@ -59,7 +65,8 @@ func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
 		t := cuda.Tensor{Tensor: tensorOf(v.Type, p)}
 		for _, pair := range n.Op.States {
 			if pair.Result == i {
-				t.Ptr = c.Args[pair.Operand].Ptr
+				from := &c.Args[pair.Operand]
+				t.Ptr, t.Pages, t.InPage = from.Ptr, from.Pages, from.InPage
 			}
 		}
 		if t.Ptr == 0 {
@@ -72,6 +79,29 @@ func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
 		c.Results = append(c.Results, t)
 	}
 	return c, nil
+}
+
+// pageTokens is what a page of caches has.
+const pageTokens = 128
+
+// paged makes pages with numbers for keys and as many values, and the table of them.
+func (m *memory) paged(t *cuda.Tensor, f numbers) (table driver.Ptr, err error) {
+	t.Pages = &kernels.Pages{Tokens: pageTokens}
+	pages := t.Dims[0] * ((t.Dims[1] + pageTokens - 1) / pageTokens)
+	all := *t
+	all.Dims[0], all.Dims[1] = pages, 2*pageTokens
+	at, err := m.fill(&all, f)
+	if err != nil {
+		return 0, err
+	}
+	var b []byte
+	for i := range pages {
+		b = binary.LittleEndian.AppendUint64(b, uint64(at)+uint64(i*2*pageTokens*t.Stride*t.DType.Bytes()))
+	}
+	if table, err = m.alloc(int64(len(b))); err != nil {
+		return 0, err
+	}
+	return table, m.stream.CopyIn(table, b)
 }
 
 // tensorOf is a tensor of a type, whole and packed. States have a slot per
