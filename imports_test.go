@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"cuda/ptx":              {},
 	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels", "internal/spin"},
+	"exec/saved":            {"exec"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
 	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/spin"},
 	"exec/cuda":             {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},

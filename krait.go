@@ -24,6 +24,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/internal/tokenizer"
@@ -95,6 +96,7 @@ type Model struct {
 	engine     *exec.Engine
 	requests   *schedule.Scheduler
 	cache      *cache.Cache // nil: none
+	origin     func() (saved.Origin, error)
 	generation models.Generation
 	tokens     Tokenizer
 	noTokens   error // why tokens is nil
@@ -146,6 +148,7 @@ func (m *Model) start(options []Options) (*Model, error) {
 	}
 	if err == nil {
 		if m.graph, err = Compile(m.checkpoint.Graph, o.Sharding); err == nil {
+			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
 			err = m.load(o)
 		}
 	}

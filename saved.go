@@ -1,0 +1,104 @@
+package krait
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Save writes all that the sequence keeps, for [Sequence.Load]: as the ranks hold it, to
+// the last bit. The first time the model's weights are read, since what is written names
+// them by a fingerprint.
+func (s *Sequence) Save(w io.Writer) error {
+	o, err := s.m.origin()
+	if err != nil {
+		return err
+	}
+	k, err := s.m.engine.Export(s.slot)
+	if err != nil {
+		return err
+	}
+	return saved.Write(w, o, &saved.Kept{Tokens: k.Tokens, States: k.States, Rows: []*exec.HostRows{k.Rows}})
+}
+
+// Load lets the sequence go on from what [Sequence.Save] wrote, by a model of the same
+// graph and weights, on as many ranks, by the same strategy and with states in the same
+// formats; it may be on another device. An error about what is read leaves the sequence as
+// it was. No byte more is read than was written. [Sequence.Restore] asks for less.
+func (s *Sequence) Load(r io.Reader) error {
+	o, err := s.m.origin()
+	if err != nil {
+		return err
+	}
+	k, err := saved.Read(r, o)
+	if err != nil {
+		return fmt.Errorf("the sequence cannot be loaded: %w", err)
+	}
+	if k.States == nil || len(k.Rows) != 1 {
+		return fmt.Errorf("the sequence cannot be loaded: it has %d stretches of tokens, and is no sequence that was saved", len(k.Rows))
+	}
+	return s.m.engine.Import(s.slot, &exec.Exported{Tokens: k.Tokens, States: k.States, Rows: k.Rows[0]})
+}
+
+// fingerprints say what sequences of the model go on in.
+func (m *Model) fingerprints(s Sharding) (saved.Origin, error) {
+	weights, err := m.fingerprint()
+	ranks := fmt.Sprintf("%d ranks by strategy %s", m.graph.Ranks, cmp.Or(s.Strategy, s.Place, "channel"))
+	if m.graph.Ranks == 1 {
+		ranks = "1 rank"
+	}
+	return saved.Origin{Model: weights, Name: m.Name, Layout: layout(m.engine.Schedules()), Ranks: ranks, States: cmp.Or(s.States, "f32")}, err
+}
+
+// fingerprint is one of the graph, without names of outputs, and of the weights that it has.
+func (m *Model) fingerprint() (string, error) {
+	if err := m.lock(); err != nil { // or else Close would unmap the weights
+		return "", err
+	}
+	defer m.mu.Unlock()
+	sum := sha256.New()
+	for line := range strings.Lines(graph.Print(m.checkpoint.Graph)) {
+		if !strings.HasPrefix(line, "output ") {
+			io.WriteString(sum, line)
+		}
+	}
+	table := crc32.MakeTable(crc32.Castagnoli)
+	err := files.Guard(func() error {
+		for _, n := range m.checkpoint.Graph.Leaves("param") {
+			for _, p := range n.Storage.Pieces {
+				a, err := m.checkpoint.Tensor(p.Tensor)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(sum, p.Tensor, a.DType, a.Shape, crc32.Checksum(a.Data, table))
+			}
+		}
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// layout is a fingerprint of where the ranks have which states, and in which formats.
+func layout(schedules []*lowering.Schedule) string {
+	sum := sha256.New()
+	for _, s := range schedules {
+		fmt.Fprintln(sum, s.Rank, s.Ranks, s.Bytes[lowering.State])
+		for i := range s.Buffers {
+			if b := &s.Buffers[i]; b.Space == lowering.State || b.Space == lowering.Cache {
+				name, t := b.State()
+				fmt.Fprintln(sum, name, t, b.Space, b.Offset, b.Bytes, s.Pieces(b))
+			}
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
