@@ -2,7 +2,6 @@ package cache_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -218,6 +217,6 @@ func TestAttentionOnly(t *testing.T) {
 		before = append(before, q)
 	}
 	if s := r.Stats(); s.States != 0 || s.Hits == 0 || s.Failures > 0 {
-		t.Error(fmt.Sprintf("%+v", s))
+		t.Errorf("%+v", s)
 	}
 }
