@@ -52,6 +52,9 @@ type Options struct {
 	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
 	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.
 	PrefixPolicy string
+	// PrefixCacheHost is how many bytes of the host's memory hold what the prefix cache
+	// evicts, to be brought back where that is sooner done than computing; 0: none.
+	PrefixCacheHost int64
 	// Context is how many tokens a sequence may have where there is attention. Its caches
 	// have room for as many of each slot then, from the beginning; 0 lets them grow as
 	// sequences do.

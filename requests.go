@@ -20,8 +20,8 @@ const cutAt = 32
 // schedule makes what lets generations share steps, and beginnings of prompts.
 func (m *Model) schedule(o Options) (err error) {
 	var kept schedule.Cache
-	if o.PrefixCache == 0 && o.PrefixPolicy != "" {
-		return fmt.Errorf("PrefixPolicy is %q, and there is no PrefixCache to have it: say how many bytes it has", o.PrefixPolicy)
+	if err := o.idle(); err != nil {
+		return err
 	}
 	if o.PrefixCache != 0 {
 		if err := m.keepPrefixes(o); err != nil {
@@ -46,12 +46,29 @@ func (m *Model) keepPrefixes(o Options) (err error) {
 		Model:    prefixModel(m.graph, m.engine),
 		Capacity: o.PrefixCache,
 		Policy:   o.PrefixPolicy,
+		Host:     o.PrefixCacheHost,
 		Now:      func() float64 { return time.Since(begun).Seconds() },
 	})
 	if err == nil {
 		m.warnOfCapacity(o.PrefixCache)
 	}
 	return err
+}
+
+// idle is an error where options are about a prefix cache that there is not.
+func (o *Options) idle() error {
+	name := ""
+	switch {
+	case o.PrefixCache != 0:
+	case o.PrefixPolicy != "":
+		name = "PrefixPolicy"
+	case o.PrefixCacheHost != 0:
+		name = "PrefixCacheHost"
+	}
+	if name == "" {
+		return nil
+	}
+	return fmt.Errorf("%s is given, and there is no PrefixCache: say how many bytes it has", name)
 }
 
 // warnOfCapacity says where a prefix cache is too small for anything.
@@ -111,5 +128,10 @@ type requestEngine struct{ *Model }
 func (m requestEngine) Alloc() (int, error) { return m.engine.Alloc() }
 func (m requestEngine) Free(slot int) error { return m.engine.Free(slot) }
 func (m requestEngine) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
-	return m.step(ctx, b, read)
+	begun := time.Now()
+	err := m.step(ctx, b, read)
+	if m.cache != nil && err == nil {
+		m.cache.Ran(b, time.Since(begun).Seconds())
+	}
+	return err
 }

@@ -33,11 +33,10 @@ type Origin struct {
 
 // Kept is what is kept of a sequence.
 type Kept struct {
-	Tokens int               // of the sequence
-	IDs    []int32           // of these, or nothing
-	States *exec.HostStates  // after them; nil: there are none
-	Rows   []*exec.HostRows  // of caches, of one stretch of the tokens each, in order
-	Notes  map[string]string // whatever the writer wants to know again
+	Tokens int              // of the sequence
+	IDs    []int32          // of these, or nothing
+	States *exec.HostStates // after them; nil: there are none
+	Rows   []*exec.HostRows // of caches, of one stretch of the tokens each, in order
 }
 
 // MostTokens is the most of a sequence.
@@ -50,12 +49,11 @@ const (
 
 // header says what follows.
 type header struct {
-	Origin Origin            `json:"origin"`
-	Tokens int               `json:"tokens"`
-	IDs    int               `json:"ids"`
-	States []int64           `json:"states"` // bytes of each part; null: there are none
-	Rows   []rows            `json:"rows"`
-	Notes  map[string]string `json:"notes,omitempty"`
+	Origin Origin  `json:"origin"`
+	Tokens int     `json:"tokens"`
+	IDs    int     `json:"ids"`
+	States []int64 `json:"states"` // bytes of each part; null: there are none
+	Rows   []rows  `json:"rows"`
 }
 
 // rows are a stretch of tokens, with the bytes of each part.
@@ -67,7 +65,7 @@ type rows struct {
 
 // Write writes what is kept.
 func Write(w io.Writer, o Origin, k *Kept) error {
-	h := header{Origin: o, Tokens: k.Tokens, IDs: len(k.IDs), Notes: k.Notes}
+	h := header{Origin: o, Tokens: k.Tokens, IDs: len(k.IDs)}
 	if k.States != nil {
 		h.States = append([]int64{}, sizes(k.States.Data)...)
 	}
@@ -143,7 +141,7 @@ func Read(r io.Reader, here Origin) (*Kept, error) {
 	if h.Origin.Model != here.Model || h.Origin.Layout != here.Layout {
 		return nil, &Foreign{h.Origin, here}
 	}
-	k := &Kept{Tokens: h.Tokens, IDs: in.ids(h.IDs), Notes: h.Notes}
+	k := &Kept{Tokens: h.Tokens, IDs: in.ids(h.IDs)}
 	if h.States != nil {
 		k.States = &exec.HostStates{Tokens: h.Tokens, Data: in.parts(h.States)}
 	}

@@ -21,7 +21,7 @@ var here = saved.Origin{Model: "aaaaaaaaaaaaaaaa", Name: "one", Layout: "l", Ran
 
 func example() *saved.Kept {
 	return &saved.Kept{
-		Tokens: 3, IDs: []int32{1, -2, 300}, Notes: map[string]string{"used": "now"},
+		Tokens: 3, IDs: []int32{1, -2, 300},
 		States: &exec.HostStates{Tokens: 3, Data: [][]byte{{1, 2, 3}, {4}}},
 		Rows:   []*exec.HostRows{{From: 1, To: 2, Data: [][]byte{{7, 8}, {9}}}, {From: 2, To: 3, Data: [][]byte{{5, 6}, {0}}}},
 	}

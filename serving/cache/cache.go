@@ -21,6 +21,11 @@ type Engine interface {
 	KeepStates(slot int) (*exec.KeptStates, error)
 	KeepRows(slot, from, to int) (*exec.KeptRows, error)
 	Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error
+
+	SaveStates(*exec.KeptStates) (*exec.HostStates, error)
+	SaveRows(*exec.KeptRows) (*exec.HostRows, error)
+	LoadStates(*exec.HostStates) (*exec.KeptStates, error)
+	LoadRows(*exec.HostRows) (*exec.KeptRows, error)
 }
 
 // Options say what is kept.
@@ -28,6 +33,7 @@ type Options struct {
 	Model    prefix.Model // what tokens cost, and the bytes that the engine keeps of them
 	Capacity int64        // in bytes
 	Policy   string       // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
+	Host     int64        // bytes of the host's memory for what is evicted; 0: it is forgotten
 	Now      func() float64
 }
 
@@ -40,6 +46,12 @@ type Stats struct {
 	Evictions               int
 	Alpha                   float64 // of the score by which nodes are evicted
 	Failures                int     // copies that failed; all is forgotten then
+
+	HostHits                  int   // of Hits, those that the host's memory had
+	HostHitTokens             int64 // of HitTokens, those of these hits
+	HostBytes                 int64 // held
+	HostStates, HostEvictions int
+	LinkRate, ComputeRate     float64 // measured: bytes per second of copies, FLOPs per second of prompts
 }
 
 // Cache keeps beginnings of prompts. Its methods may be called from several goroutines.
@@ -57,17 +69,22 @@ type Cache struct {
 	stats   Stats
 	evicted int // from trees that were forgotten
 	trials
+
+	host          *host // nil: there is none
+	link, compute rate  // of copies, in bytes; of prompts, in FLOPs
 }
 
 // node is what a node of the tree stands for.
 type node struct {
-	rows   *exec.KeptRows // of its edge
+	rows   *exec.KeptRows // of its edge; nil: they could not be kept, and all is about to be forgotten
 	states *exec.KeptStates
 }
 
 // free gives back what a node has.
 func (n *node) free() {
-	n.rows.Free()
+	if n.rows != nil {
+		n.rows.Free()
+	}
 	if n.states != nil {
 		n.states.Free()
 	}
@@ -77,6 +94,7 @@ func (n *node) free() {
 type sequence struct {
 	slot   int
 	prompt int // tokens
+	fed    int // tokens that it has
 	branch int // after how many tokens states are to be kept; 0: nowhere
 	kept   []*exec.KeptStates
 }
@@ -86,7 +104,11 @@ func New(e Engine, o Options) (*Cache, error) {
 	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}, trials: trials{yield: runtime.Gosched}}
 	c.o.Policy = cmp.Or(o.Policy, "tuned")
 	var err error
-	c.tree, c.nodes, err = c.empty()
+	if c.tree, c.nodes, err = c.empty(); err == nil && o.Host != 0 {
+		if c.host, err = newHost(o); err != nil {
+			err = fmt.Errorf("in the host's memory: %w", err)
+		}
+	}
 	return c, err
 }
 
@@ -115,7 +137,7 @@ func (c *Cache) Close() {
 			c.leave(q)
 		}
 		c.forget()
-		c.closed = true
+		c.host, c.closed = nil, true
 	}
 	c.mu.Unlock()
 	c.trials.Wait()
@@ -132,7 +154,7 @@ func (c *Cache) Stats() Stats {
 func (c *Cache) now() Stats {
 	s := c.stats
 	if c.closed {
-		s.Bytes, s.States = 0, 0
+		s.Bytes, s.States, s.HostBytes, s.HostStates = 0, 0, 0, 0
 		return s
 	}
 	s.Bytes, s.Evictions = c.tree.Bytes(), c.evicted+c.tree.Evictions()
@@ -142,6 +164,10 @@ func (c *Cache) now() Stats {
 			s.States++
 		}
 	}
+	if h := c.host; h != nil {
+		s.HostBytes, s.HostStates, s.HostEvictions = h.tree.Bytes(), h.states(), h.gone+h.tree.Evictions()
+	}
+	s.LinkRate, s.ComputeRate = c.link.perSecond(), c.compute.perSecond()
 	return s
 }
 
@@ -165,17 +191,24 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	if len(prompt) > prefix.MaxTokens || c.closed {
 		return 0, 0, nil
 	}
-	tokens := tokensOf(prompt)
-	hit, branch = c.tree.Lookup(tokens, c.o.Now())
-	if hit > 0 {
-		if err := c.put(slot, tokens, hit); err != nil {
-			return 0, 0, err
-		}
-		c.stats.Hits++
-		c.stats.HitTokens += int64(hit)
+	tokens, q := tokensOf(prompt), &sequence{slot: slot, prompt: len(prompt)}
+	q.fed, q.branch = c.tree.Lookup(tokens, c.o.Now())
+	back, err := c.recall(q, tokens)
+	if err == nil && !back && q.fed > 0 {
+		err = c.put(slot, tokens, q.fed)
 	}
-	c.begun[slot] = &sequence{slot: slot, prompt: len(prompt), branch: branch}
-	return hit, branch, nil
+	if err != nil {
+		return 0, 0, err
+	}
+	if q.fed > 0 {
+		c.stats.Hits++
+		c.stats.HitTokens += int64(q.fed)
+	}
+	c.begun[slot] = q
+	if branch = q.branch; branch <= q.fed { // the states there came from the host
+		branch = 0
+	}
+	return q.fed, branch, nil
 }
 
 // put copies what the nodes on the way to a hit have to a slot. Attention only, it may end
@@ -219,6 +252,27 @@ func (c *Cache) keep(q *sequence) {
 		return
 	}
 	q.kept = append(q.kept, s)
+}
+
+// leastMeasured tokens of a prompt in a step are enough to say how fast prompts are read.
+const leastMeasured = 32
+
+// Ran says that a step of a batch took so many seconds.
+func (c *Cache) Ran(b *exec.Batch, seconds float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	flops, longest := 0.0, 0
+	for _, s := range b.Sequences {
+		if q := c.begun[s.Slot]; q != nil {
+			n := len(s.Tokens)
+			flops += c.o.Model.FLOPs(q.fed+n) - c.o.Model.FLOPs(q.fed)
+			longest = max(longest, n)
+			q.fed += n
+		}
+	}
+	if longest >= leastMeasured {
+		c.compute.add(flops, seconds)
+	}
 }
 
 // leave forgets a sequence, with what it kept for itself.
@@ -267,11 +321,20 @@ func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 // store is the cache as the tree tells it what happens.
 type store struct{ *Cache }
 
+func (c store) Evict(n int, tokens prefix.Tokens) {
+	if c.host == nil || c.failed != nil {
+		return
+	}
+	from := evicted{c.Cache, c.tree.Path(tokens, tokens.Len())}
+	if err := c.host.take(tokens, c.nodes[n].states != nil, c.o.Now(), from); err != nil {
+		c.stats.Failures++
+	}
+}
+
 func (c store) Add(n, from, to int) {
 	rows, err := c.engine.KeepRows(c.admits.slot, from, to)
 	if err != nil {
-		c.failed = err
-		rows = &exec.KeptRows{From: from, To: to}
+		c.failed, rows = err, nil
 	}
 	c.nodes[n] = &node{rows: rows}
 }
@@ -287,16 +350,18 @@ func (c store) Mark(n, depth int) {
 }
 
 func (c store) Split(upper, n, depth int) {
-	before, rest := c.nodes[n].rows.Split(depth)
-	c.nodes[upper], c.nodes[n].rows = &node{rows: before}, rest
+	c.nodes[upper] = &node{}
+	if r := c.nodes[n].rows; r != nil {
+		c.nodes[upper].rows, c.nodes[n].rows = r.Split(depth)
+	}
 }
 
 func (c store) Join(n, child int) {
 	upper, lower := c.nodes[n], c.nodes[child]
-	lower.rows = upper.rows.Join(lower.rows)
-	if upper.states != nil {
-		upper.states.Free()
+	if upper.rows != nil && lower.rows != nil {
+		lower.rows, upper.rows = upper.rows.Join(lower.rows), nil
 	}
+	upper.free()
 	delete(c.nodes, n)
 }
 

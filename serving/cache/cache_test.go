@@ -21,6 +21,7 @@ type bench struct {
 	e     *exec.Engine
 	cache *cache.Cache
 	now   float64
+	host  int64 // bytes
 	alone map[string]*exec.Snapshot
 }
 
@@ -34,12 +35,14 @@ func newBench(t *testing.T, ranks int) *bench {
 	return &bench{t: t, e: m.Engine(), alone: map[string]*exec.Snapshot{}}
 }
 
-// with makes the cache, of so many states and rows.
-func (b *bench) with(e cache.Engine, states, rows int64, policy string) {
+// with makes the cache, of so many states and rows, and as much in the host's memory as
+// so many states take.
+func (b *bench) with(e cache.Engine, states, rows int64, policy string, host int64) {
 	var err error
+	b.host = host * b.e.StateBytes()
 	b.cache, err = cache.New(e, cache.Options{
 		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes()},
-		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Policy: policy,
+		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Policy: policy, Host: host * b.e.StateBytes(),
 		Now: func() float64 { b.now++; return b.now },
 	})
 	if err != nil {
@@ -127,6 +130,9 @@ func (b *bench) end(q begun, output []int, wasted bool) {
 	if held, counted := b.cache.Held(); held != counted {
 		b.t.Fatalf("%d bytes are held, %d counted", held, counted)
 	}
+	if held, counted := b.cache.HostHeld(); held != counted || counted > b.host {
+		b.t.Fatalf("%d bytes are held in the host's memory, %d counted", held, counted)
+	}
 }
 
 // random runs sequences of few tokens, up to three at the same time.
@@ -165,23 +171,23 @@ func (b *bench) random(r *rand.Rand) {
 func TestCache(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	hits, evictions := 0, 0
+	hits, back, evictions := 0, 0, 0
 	for ranks := 1; ranks <= 3; ranks++ {
 		b := newBench(t, ranks)
 		r := rand.New(rand.NewPCG(seed, uint64(ranks)))
 		for range 12 {
-			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)])
+			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)], max(0, r.Int64N(10)-3))
 			capacity := b.cache.Stats().Bytes
 			b.random(r)
 			s := b.cache.Stats()
 			if b.cache.Under() > 0 || s.Failures > 0 || capacity != 0 {
 				t.Fatalf("%d sequences are still known; %+v", b.cache.Under(), s)
 			}
-			hits, evictions = hits+s.Hits, evictions+s.Evictions
+			hits, back, evictions = hits+s.Hits, back+s.HostHits, evictions+s.Evictions
 		}
 	}
-	if hits < 50 || evictions < 50 {
-		t.Errorf("%d hits and %d evictions: too few to say much", hits, evictions)
+	if hits < 50 || back < 20 || evictions < 50 {
+		t.Errorf("%d hits, %d from the host, and %d evictions: too few to say much", hits, back, evictions)
 	}
 }
 
@@ -209,13 +215,41 @@ func (f *failing) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
 	return f.Engine.KeepRows(slot, from, to)
 }
 
+func (f *failing) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.SaveStates(s)
+}
+
+func (f *failing) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.SaveRows(r)
+}
+
+func (f *failing) LoadStates(s *exec.HostStates) (*exec.KeptStates, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.LoadStates(s)
+}
+
+func (f *failing) LoadRows(r *exec.HostRows) (*exec.KeptRows, error) {
+	if f.fails() {
+		return nil, errPlanted
+	}
+	return f.Engine.LoadRows(r)
+}
+
 // TestCacheFails lets each copy fail in turn: the sequence ends well, what is left in the
 // cache is right, and the failure is counted.
 func TestCacheFails(t *testing.T) {
 	b := newBench(t, 2)
 	for after := range 12 {
 		f := &failing{b.e, after}
-		b.with(f, 100, 100, "lru")
+		b.with(f, 100, 100, "lru", 0)
 		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {1, 2, 7, 8}} {
 			b.end(b.begin(prompt), []int{4, 4}, false)
 			f.left += 2 // so that some go on
@@ -308,7 +342,7 @@ func TestPlanted(t *testing.T) {
 				defer func() { said = recover() }()
 				r := rand.New(rand.NewPCG(1, uint64(ranks)))
 				for range 4 {
-					b.with(&planting{Engine: b.e, what: what}, 6, 40, "lru")
+					b.with(&planting{Engine: b.e, what: what}, 6, 40, "lru", 0)
 					b.random(r)
 				}
 				return nil
@@ -321,9 +355,35 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// TestHostFails is the same with the host's memory behind a small cache: each of many
+// copies fails in turn.
+func TestHostFails(t *testing.T) {
+	b := newBench(t, 2)
+	failures, back := 0, 0
+	for after := range 40 {
+		f := &failing{b.e, after}
+		b.with(f, 2, 0, "lru", 100)
+		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {7, 7, 8}, {1, 2, 3, 4, 5, 4, 4, 6}, {1, 2, 3, 7}, {1, 2, 3, 4, 5, 4, 4, 6, 4, 4, 9}} {
+			b.end(b.begin(prompt), []int{4, 4}, false)
+			if f.left < 0 {
+				f.left = 1000 // one in all
+			}
+		}
+		s := b.cache.Stats()
+		failures, back = failures+s.Failures, back+s.HostHits
+		if b.cache.Under() > 0 || s.Failures > 2 {
+			t.Errorf("after %d copies: %+v", after, s)
+		}
+	}
+	if failures < 10 || back < 10 {
+		t.Errorf("%d failures, %d hits of the host", failures, back)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for _, o := range []cache.Options{
-		{Capacity: 1, Model: prefix.Model{}}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "none"}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "blocks32"}, {Capacity: 0, Model: prefix.Model{StateBytes: 1}},
+		{Capacity: 1, Model: prefix.Model{}}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "none"}, {Capacity: 1, Model: prefix.Model{StateBytes: 1}, Policy: "blocks32"},
+		{Capacity: 1, Model: prefix.Model{StateBytes: 1}, Host: -1}, {Capacity: 0, Model: prefix.Model{StateBytes: 1}},
 		{Capacity: 1, Model: prefix.Model{StateBytes: -1}}, {Capacity: math.MaxInt64, Model: prefix.Model{StateBytes: 1}},
 	} {
 		if _, err := cache.New(nil, o); err == nil {

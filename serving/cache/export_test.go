@@ -11,6 +11,24 @@ func (c *Cache) Held() (held, counted int64) {
 	return held, c.tree.Bytes()
 }
 
+// HostHeld is Held of the host's memory.
+func (c *Cache) HostHeld() (held, counted int64) {
+	if c.host == nil {
+		return 0, 0
+	}
+	for _, n := range c.host.nodes {
+		for _, d := range n.rows.Data {
+			held += int64(len(d))
+		}
+		if n.states != nil {
+			for _, d := range n.states.Data {
+				held += int64(len(d))
+			}
+		}
+	}
+	return held, c.host.tree.Bytes()
+}
+
 // Under is how many sequences are under way.
 func (c *Cache) Under() int { return len(c.begun) }
 

@@ -18,6 +18,8 @@ import (
 type fake struct {
 	t  *testing.T
 	at map[int]int // tokens, by slot
+
+	copies func() // is called for each to the host; nil: nothing is
 }
 
 func (f *fake) KeepStates(slot int) (*exec.KeptStates, error) {
@@ -46,6 +48,25 @@ func (f *fake) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
 	return nil
 }
 
+func (f *fake) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
+	if f.copies != nil {
+		f.copies()
+	}
+	return &exec.HostStates{Tokens: s.Tokens}, nil
+}
+
+func (f *fake) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
+	return &exec.HostRows{From: r.From, To: r.To}, nil
+}
+
+func (f *fake) LoadStates(s *exec.HostStates) (*exec.KeptStates, error) {
+	return &exec.KeptStates{Tokens: s.Tokens}, nil
+}
+
+func (f *fake) LoadRows(r *exec.HostRows) (*exec.KeptRows, error) {
+	return &exec.KeptRows{From: r.From, To: r.To}, nil
+}
+
 // replay is a cache over a fake engine that is given requests one after the other.
 type replay struct {
 	*fake
@@ -54,7 +75,7 @@ type replay struct {
 }
 
 func newReplay(t *testing.T, o cache.Options) *replay {
-	r := &replay{fake: &fake{t, map[int]int{}}}
+	r := &replay{fake: &fake{t: t, at: map[int]int{}}}
 	o.Now = func() float64 { return r.now }
 	var err error
 	if r.Cache, err = cache.New(r.fake, o); err != nil {
@@ -66,24 +87,40 @@ func newReplay(t *testing.T, o cache.Options) *replay {
 
 // serve runs a request, and returns what it hits.
 func (r *replay) serve(q prefix.Request) int {
+	hit := r.begin(q)
+	r.finish(q)
+	return hit
+}
+
+const slot = 7
+
+func idsOf(q prefix.Request) []int {
 	ids := make([]int, q.Tokens.Len())
 	for i := range ids {
 		ids[i] = int(q.Tokens.At(i))
 	}
-	r.now = q.At
-	slot := 7
+	return ids
+}
+
+// begin reads the prompt of a request, and returns what it hits.
+func (r *replay) begin(q prefix.Request) int {
+	r.now = max(r.now, q.At)
 	r.at[slot] = 0
-	hit, branch, err := r.Begin(slot, ids[:q.InputLen])
-	if err != nil || r.at[slot] != hit {
-		r.t.Fatalf("hit %d, the slot has %d: %v", hit, r.at[slot], err)
+	hit, branch, err := r.Begin(slot, idsOf(q)[:q.InputLen])
+	if err != nil || r.at[slot] != hit || branch > 0 && branch <= hit {
+		r.t.Fatalf("hit %d, branch %d, the slot has %d: %v", hit, branch, r.at[slot], err)
 	}
 	if branch > 0 {
 		r.at[slot] = branch
 		r.Keep(slot)
 	}
-	r.at[slot] = len(ids)
-	r.End(slot, ids, false)
 	return hit
+}
+
+// finish ends a request.
+func (r *replay) finish(q prefix.Request) {
+	r.at[slot] = q.Tokens.Len()
+	r.End(slot, idsOf(q), false)
 }
 
 // golden reads a trace, and for which model and capacity it is.

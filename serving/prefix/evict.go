@@ -9,6 +9,9 @@ func (t *Tree) evict() {
 		panic("BUG: a tree holds bytes and has nothing to evict")
 	}
 	t.evictions++
+	if t.store != nil {
+		t.store.Evict(n.made, n.tokens.Prefix(n.depth))
+	}
 	if len(n.children) == 1 {
 		t.join(n)
 		return

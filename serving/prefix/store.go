@@ -1,8 +1,16 @@
 package prefix
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Store keeps what the nodes of a [Tree] stand for. Nodes have numbers, which are never
 // used again. It is told of what happens while [Tree.Admit] runs.
 type Store interface {
+	// Evict says that what a node ends, these tokens from the first on, is to be evicted: its
+	// state with its edge, or by itself. All that leads to it is still there.
+	Evict(node int, tokens Tokens)
 	// Add says that a node was made for the tokens of the sequence that is admitted,
 	// from one depth to another.
 	Add(node, from, to int)
@@ -32,4 +40,55 @@ func (t *Tree) Path(tokens Tokens, depth int) []int {
 		path = append(path, n.made)
 	}
 	return path
+}
+
+// Walk lists the nodes that tokens pass, from the root on.
+func (t *Tree) Walk(tokens Tokens) []int {
+	var path []int
+	for n := t.walk(tokens).node; n != t.root; n = n.parent {
+		path = append(path, n.made)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// Find is [Tree.Lookup], and touches nothing.
+func (t *Tree) Find(input Tokens) (hit, branch int) {
+	_, hit, branch = t.find(input)
+	return hit, branch
+}
+
+// Insert keeps tokens, with the state after them or without, and evicts what is then too
+// much.
+func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
+	end := t.root
+	if tokens.n > 0 {
+		end = t.keep(tokens, state, now)
+	}
+	t.requests++
+	for n := end; n != t.root; n = n.parent {
+		n.path = t.requests
+	}
+	for t.bytes > t.capacity {
+		t.evict()
+	}
+}
+
+// Held is a node as a store has it.
+type Held struct {
+	Node   int
+	From   int    // tokens before its edge
+	Tokens Tokens // that it ends, from the first on
+	State  bool   // it has one
+	Time   float64
+}
+
+// Held lists the nodes, the least recent first.
+func (t *Tree) Held() []Held {
+	list := make([]Held, 0, len(t.nodes))
+	for _, n := range t.nodes {
+		list = append(list, Held{n.made, n.parent.depth, n.tokens.Prefix(n.depth), n.state, n.time})
+	}
+	slices.SortFunc(list, func(a, b Held) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Node, b.Node)) })
+	return list
 }

@@ -105,17 +105,7 @@ func (t *Tree) Admit(tokens Tokens, branch int, now float64) {
 	if branch > 0 && states {
 		t.keep(tokens.Prefix(branch), true, now)
 	}
-	end := t.root
-	if tokens.n > 0 {
-		end = t.keep(tokens, states, now)
-	}
-	t.requests++
-	for n := end; n != t.root; n = n.parent {
-		n.path = t.requests
-	}
-	for t.bytes > t.capacity {
-		t.evict()
-	}
+	t.Insert(tokens, states, now)
 }
 
 // keep makes sure that a node ends the tokens, at the time now.
