@@ -136,16 +136,16 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 		int of = 4 * h + warp();
 		if (of < Heads && of >= skip && head + of < end) {
 			float *out = a.partial + (((i64)block_x() * a.held + head + of) * a.splits + block_y()) * (a.size + 2);
-			float scale = 1;
+			float by = 1;
 			if (a.splits == 1) {
 				out = a.y + p.first * a.ys + (i64)(head + of) * a.size;
-				scale = 1 / total[h];
+				by = total[h];
 			} else if (lane() == 0) {
 				out[a.size] = most[h];
 				out[a.size + 1] = total[h];
 			}
 			for (int j = lane(); j < a.size; j += 32)
-				out[j] = (sums[0][of][j] + sums[1][of][j] + sums[2][of][j] + sums[3][of][j]) * scale;
+				out[j] = (sums[0][of][j] + sums[1][of][j] + sums[2][of][j] + sums[3][of][j]) / by;
 		}
 	}
 }
