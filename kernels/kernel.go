@@ -193,3 +193,6 @@ func GroupsOf(heads, b *Tensor, n int) Groups {
 
 // Of is the group, of those that the rank holds, that its head i reads.
 func (g Groups) Of(i int) int { return (g.first+i)/g.each - g.skip }
+
+// End is the first head after head i that reads another group.
+func (g Groups) End(i int) int { return ((g.first+i)/g.each+1)*g.each - g.first }

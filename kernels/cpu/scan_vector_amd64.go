@@ -25,10 +25,7 @@ func (f scanner) run(c *kernels.Call, lo, hi int) {
 		}
 		kept := widen(state, slot*state.Stride+from*n, (to-from)*n)
 		for ch := from; ch < to; {
-			g, end := groups.Of(ch), ch+1
-			for end < to && groups.Of(end) == g {
-				end++
-			}
+			g, end := groups.Of(ch), min(to, groups.End(ch))
 			f.stretch(c, start, tokens, ch, end, g, kept.h[(ch-from)*n:(end-from)*n])
 			ch = end
 		}
