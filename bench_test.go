@@ -2,11 +2,13 @@ package krait
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/tokenizer"
 )
 
@@ -79,46 +81,78 @@ func BenchmarkPrefill(b *testing.B) {
 	b.ReportMetric(float64(b.N*len(text))/b.Elapsed().Seconds(), "tokens/s")
 }
 
-// BenchmarkStreams generates from 1 and from 16 goroutines.
+// BenchmarkStreams generates from 1 and from 16 goroutines, in turns: ratio is that of
+// the medians of tokens per second.
 func BenchmarkStreams(b *testing.B) {
-	for _, streams := range []int{1, 16} {
-		b.Run(fmt.Sprint(streams), func(b *testing.B) {
-			m := embeddedModel(b, Options{Slots: streams})
-			const tokens = 64
-			for b.Loop() {
-				var all sync.WaitGroup
-				for i := range streams {
-					all.Go(func() {
-						if _, err := m.GenerateIDs(b.Context(), []int{65 + i}, Generate{MaxTokens: tokens}); err != nil {
-							b.Error(err)
-						}
-					})
-				}
-				all.Wait()
-			}
-			b.ReportMetric(float64(b.N*streams*tokens)/b.Elapsed().Seconds(), "tokens/s")
-			l := m.requests.Load()
-			b.ReportMetric(float64(l.Tokens)/float64(l.Steps), "rows/step")
-		})
+	one, many := newStreams(b, 1), newStreams(b, 16)
+	for b.Loop() {
+		one.run(b)
+		many.run(b)
 	}
+	l := many.m.requests.Load()
+	b.ReportMetric(float64(l.Tokens)/float64(l.Steps), "rows/step")
+	b.ReportMetric(one.rate(), "tokens/s-1")
+	b.ReportMetric(many.rate(), "tokens/s-16")
+	b.ReportMetric(many.rate()/one.rate(), "ratio")
 }
 
-// BenchmarkKeep copies the states of a sequence and puts them back: compare with
-// BenchmarkDecode.
+// streams is a model from which so many goroutines generate.
+type streams struct {
+	m     *Model
+	n     int
+	rates []float64 // tokens per second, of each run
+}
+
+func newStreams(b *testing.B, n int) *streams {
+	return &streams{m: embeddedModel(b, Options{Slots: n}), n: n}
+}
+
+func (s *streams) run(b *testing.B) {
+	const tokens = 64
+	begun := time.Now()
+	var all sync.WaitGroup
+	for i := range s.n {
+		all.Go(func() {
+			if _, err := s.m.GenerateIDs(b.Context(), []int{65 + i}, Generate{MaxTokens: tokens, IgnoreEOS: true}); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s.rates = append(s.rates, float64(s.n*tokens)/time.Since(begun).Seconds())
+}
+
+// rate is the median.
+func (s *streams) rate() float64 {
+	slices.Sort(s.rates)
+	return s.rates[len(s.rates)/2]
+}
+
+// BenchmarkKeep copies the states of a sequence, and puts them back, in turns with a step
+// of a token: all are medians.
 func BenchmarkKeep(b *testing.B) {
 	m := embeddedModel(b)
 	s, err := m.NewSequence()
 	if err != nil {
 		b.Fatal(err)
 	}
+	var kept, put, step []time.Duration
+	timed := func(list *[]time.Duration, f func() error) {
+		begun := time.Now()
+		if err := f(); err != nil {
+			b.Fatal(err)
+		}
+		*list = append(*list, time.Since(begun))
+	}
 	for b.Loop() {
-		states, err := m.engine.KeepStates(s.slot)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := m.engine.Put(s.slot, states); err != nil {
-			b.Fatal(err)
-		}
+		var states *exec.KeptStates
+		timed(&step, func() error { _, err := s.Step(b.Context(), 65); return err })
+		timed(&kept, func() (err error) { states, err = m.engine.KeepStates(s.slot); return err })
+		timed(&put, func() error { return m.engine.Put(s.slot, states) })
 		states.Free()
+	}
+	for name, list := range map[string][]time.Duration{"keep-µs": kept, "put-µs": put, "token-µs": step} {
+		slices.Sort(list)
+		b.ReportMetric(float64(list[len(list)/2].Nanoseconds())/1e3, name)
 	}
 }
