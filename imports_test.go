@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/choices":      {"graph", "kernels"},
 	"internal/sampling":     {"graph", "kernels"},
 	"serving/prefix":        {},
-	"serving/cache":         {"exec", "serving/prefix"},
+	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
 	"serving/workload":      {"serving/prefix"},
 	"interop":               {"*"},

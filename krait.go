@@ -13,6 +13,7 @@
 package krait
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -55,6 +56,10 @@ type Options struct {
 	// PrefixCacheHost is how many bytes of the host's memory hold what the prefix cache
 	// evicts, to be brought back where that is sooner done than computing; 0: none.
 	PrefixCacheHost int64
+	// PrefixCacheDir is a folder in which the prefix cache outlives the process: it is
+	// written by Close, and holds as much as PrefixCacheHost, or else PrefixCache, which
+	// is then the host's memory for it, too. Other models may have files there.
+	PrefixCacheDir string
 	// Context is how many tokens a sequence may have where there is attention. Its caches
 	// have room for as many of each slot then, from the beginning; 0 lets them grow as
 	// sequences do.
@@ -254,12 +259,12 @@ func (m *Model) Close() (err error) {
 		m.closed.Store(true)
 		m.requests.Close()
 		if m.cache != nil {
-			m.cache.Close()
+			err = m.cache.Close()
 		}
 		m.mu.Lock() // somebody may be reading logits
 		defer m.mu.Unlock()
 		m.engine.Close()
-		err = m.checkpoint.Close()
+		err = cmp.Or(err, m.checkpoint.Close())
 	})
 	return err
 }

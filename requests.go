@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/serving/cache"
 	"github.com/krait-ml/krait/serving/prefix"
@@ -42,15 +43,24 @@ func (m *Model) Requests() *schedule.Scheduler { return m.requests }
 // keepPrefixes makes a cache.
 func (m *Model) keepPrefixes(o Options) (err error) {
 	begun := time.Now()
+	var origin saved.Origin
+	if o.PrefixCacheDir != "" { // or else nobody asks where states come from
+		if origin, err = m.origin(); err != nil {
+			return err
+		}
+	}
 	m.cache, err = cache.New(m.engine, cache.Options{
 		Model:    prefixModel(m.graph, m.engine),
 		Capacity: o.PrefixCache,
 		Policy:   o.PrefixPolicy,
 		Host:     o.PrefixCacheHost,
+		Folder:   o.PrefixCacheDir,
+		Origin:   origin,
 		Now:      func() float64 { return time.Since(begun).Seconds() },
 	})
 	if err == nil {
 		m.warnOfCapacity(o.PrefixCache)
+		m.Warnings = append(m.Warnings, m.cache.Warnings()...)
 	}
 	return err
 }
@@ -64,6 +74,8 @@ func (o *Options) idle() error {
 		name = "PrefixPolicy"
 	case o.PrefixCacheHost != 0:
 		name = "PrefixCacheHost"
+	case o.PrefixCacheDir != "":
+		name = "PrefixCacheDir"
 	}
 	if name == "" {
 		return nil

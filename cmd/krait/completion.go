@@ -48,7 +48,7 @@ func completeFlags(c *cobra.Command) {
 		switch values, ok := completions[f.Name]; {
 		case ok:
 			complete = cobra.FixedCompletions(values(), cobra.ShellCompDirectiveNoFileComp)
-		case f.Name == "model", f.Name == "dump":
+		case f.Name == "model", f.Name == "dump", f.Name == "prefix-cache-dir":
 			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 		default:
 			return

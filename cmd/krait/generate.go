@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ otherwise: flags override that file.`,
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
   krait generate ~/models/mamba-130m-hf --ids "510 5347 273"`,
 		Args: takes(1, 2, "a PROMPT in quotes, after DIR if one is given"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) (err error) {
 			prompt := args[len(args)-1]
 			dir, err := from.take(c, args[:len(args)-1])
 			if err != nil {
@@ -47,14 +48,14 @@ otherwise: flags override that file.`,
 				prompt = string(text)
 			}
 			f.options.Slots = 1
-			if err := kept.options(&f.options); err != nil {
+			if err := kept.options(&f); err != nil {
 				return err
 			}
 			m, err := f.open(c, dir)
 			if err != nil {
 				return err
 			}
-			defer m.Close()
+			defer func() { err = cmp.Or(err, m.Close()) }() // which writes --prefix-cache-dir
 			defaults(c, m, &o)
 			if o.Temperature > 0 && !c.Flags().Changed("seed") {
 				o.Seed = uint64(rand.Uint32()) // short enough to be typed

@@ -3,31 +3,42 @@ package main
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait"
 	"github.com/spf13/cobra"
 )
 
 // prefixFlags are the flags of commands whose prompts may share a prefix cache.
 type prefixFlags struct {
-	cache  bytesOrNone
-	policy string
+	cache, host bytesOrNone
+	policy, dir string
 }
 
 func (f *prefixFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.Var(&f.cache, "prefix-cache", "bytes of a cache of what was computed for beginnings of prompts, such as 2GiB; 0: none")
+	flags.Var(&f.host, "prefix-cache-host", "bytes of the host's memory for what the prefix cache evicts, to be brought back; 0: none")
+	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder in which the prefix cache outlives the process; it holds as much as --prefix-cache-host, or else --prefix-cache")
 	flags.StringVar(&f.policy, "prefix-policy", "", "what goes first when the prefix cache is full: lru, flop:α, tuned or retuned, as cache-sim names them (default tuned)")
 }
 
 // options adds what the flags say. What the machine has no memory for is an error now,
 // and not when the cache has grown to it.
-func (f *prefixFlags) options(o *krait.Options) error {
-	o.PrefixCache, o.PrefixPolicy = int64(f.cache.byteCount), f.policy
-	if f.policy != "" && o.PrefixCache == 0 {
-		return fmt.Errorf("--prefix-policy %s, and there is no prefix cache; add --prefix-cache with its bytes, such as 2GiB", f.policy)
+func (f *prefixFlags) options(m *modelFlags) error {
+	o := &m.options
+	o.PrefixCache, o.PrefixCacheHost = int64(f.cache.byteCount), int64(f.host.byteCount)
+	o.PrefixPolicy, o.PrefixCacheDir = f.policy, f.dir
+	if o.PrefixCache == 0 {
+		for _, x := range []struct{ name, value string }{{"policy", f.policy}, {"cache-host", f.host.String()}, {"cache-dir", f.dir}} {
+			if x.value != "" && x.value != "0" {
+				return fmt.Errorf("--prefix-%s %s, and there is no prefix cache; add --prefix-cache with its bytes, such as 2GiB", x.name, x.value)
+			}
+		}
 	}
-	if all := memory(); all > 0 && o.PrefixCache > all {
-		return fmt.Errorf("--prefix-cache %s is more than this machine's memory, which is %s; give less", &f.cache, inGiB(all))
+	asked := o.PrefixCacheHost
+	if m.device.name == "cpu" {
+		asked += o.PrefixCache
+	}
+	if all := memory(); all > 0 && asked > all {
+		return fmt.Errorf("prefix caches of %s are more than this machine's memory, which is %s; give less to --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
 	}
 	return nil
 }

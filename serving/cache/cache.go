@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/serving/prefix"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	Capacity int64        // in bytes
 	Policy   string       // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
 	Host     int64        // bytes of the host's memory for what is evicted; 0: it is forgotten
+	Folder   string       // in which what the host's memory has outlives the cache; empty: none
+	Origin   saved.Origin // of what is there
 	Now      func() float64
 }
 
@@ -70,8 +73,9 @@ type Cache struct {
 	evicted int // from trees that were forgotten
 	trials
 
-	host          *host // nil: there is none
-	link, compute rate  // of copies, in bytes; of prompts, in FLOPs
+	host          *host   // nil: there is none
+	folder        *folder // nil: there is none
+	link, compute rate    // of copies, in bytes; of prompts, in FLOPs
 }
 
 // node is what a node of the tree stands for.
@@ -104,12 +108,34 @@ func New(e Engine, o Options) (*Cache, error) {
 	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}, trials: trials{yield: runtime.Gosched}}
 	c.o.Policy = cmp.Or(o.Policy, "tuned")
 	var err error
-	if c.tree, c.nodes, err = c.empty(); err == nil && o.Host != 0 {
-		if c.host, err = newHost(o); err != nil {
-			err = fmt.Errorf("in the host's memory: %w", err)
+	if c.tree, c.nodes, err = c.empty(); err != nil {
+		return nil, err
+	}
+	if o.Folder != "" { // it holds as much as the host's memory
+		c.o.Host = cmp.Or(o.Host, o.Capacity)
+	}
+	if c.o.Host != 0 {
+		if c.host, err = newHost(c.o); err != nil {
+			return nil, fmt.Errorf("in the host's memory: %w", err)
 		}
 	}
-	return c, err
+	if o.Folder != "" {
+		if c.folder, err = newFolder(o.Folder, o.Origin); err == nil {
+			err = c.folder.read(c.host)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("in the folder: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// Warnings says what of the folder cannot be used.
+func (c *Cache) Warnings() []string {
+	if c.folder == nil {
+		return nil
+	}
+	return c.folder.warnings
 }
 
 // empty makes a tree, and what its nodes stand for.
@@ -128,19 +154,38 @@ func (c *Cache) forget() {
 	c.tree, c.nodes, _ = c.empty() // as New did
 }
 
-// Close frees all that is held. Sequences that begin later find nothing, and leave nothing.
-func (c *Cache) Close() {
+// Close frees all that is held, after writing it to the folder, if there is one. Sequences
+// that begin later find nothing, and leave nothing.
+func (c *Cache) Close() (err error) {
 	c.mu.Lock()
 	if !c.closed {
 		c.stats = c.now()
 		for _, q := range c.begun {
 			c.leave(q)
 		}
+		if c.folder != nil {
+			err = c.write()
+		}
 		c.forget()
 		c.host, c.closed = nil, true
 	}
 	c.mu.Unlock()
 	c.trials.Wait()
+	return err
+}
+
+// write brings all to the host's memory, the least recent first, and that to the folder.
+func (c *Cache) write() error {
+	for _, x := range c.tree.Held() {
+		if !x.State && !c.stateless() {
+			continue // its rows come with those of what is below it
+		}
+		from := evicted{c, c.tree.Path(x.Tokens, x.Tokens.Len())}
+		if err := c.host.take(x.Tokens, x.State, x.Time, from); err != nil {
+			return err
+		}
+	}
+	return c.folder.write(c.host)
 }
 
 // Stats counts.
@@ -172,7 +217,7 @@ func (c *Cache) now() Stats {
 }
 
 // tokensOf are ids as a tree has them.
-func tokensOf(ids []int) prefix.Tokens {
+func tokensOf[T int | int32](ids []T) prefix.Tokens {
 	var b prefix.Builder
 	for _, id := range ids {
 		b.Append(int32(id), 1)

@@ -81,7 +81,7 @@ func newReplay(t *testing.T, o cache.Options) *replay {
 	if r.Cache, err = cache.New(r.fake, o); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.Close)
+	t.Cleanup(func() { r.Close() })
 	return r
 }
 

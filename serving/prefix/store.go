@@ -52,6 +52,9 @@ func (t *Tree) Walk(tokens Tokens) []int {
 	return path
 }
 
+// Matched is how many tokens have been there before.
+func (t *Tree) Matched(tokens Tokens) int { return t.walk(tokens).depth }
+
 // Find is [Tree.Lookup], and touches nothing.
 func (t *Tree) Find(input Tokens) (hit, branch int) {
 	_, hit, branch = t.find(input)
@@ -81,13 +84,22 @@ type Held struct {
 	Tokens Tokens // that it ends, from the first on
 	State  bool   // it has one
 	Time   float64
+	Last   float64 // the latest time of it and what is below it
 }
 
 // Held lists the nodes, the least recent first.
 func (t *Tree) Held() []Held {
+	last := map[*node]float64{}
+	for _, n := range t.nodes {
+		for p := n; p != t.root; p = p.parent {
+			if at, ok := last[p]; !ok || at < n.time {
+				last[p] = n.time
+			}
+		}
+	}
 	list := make([]Held, 0, len(t.nodes))
 	for _, n := range t.nodes {
-		list = append(list, Held{n.made, n.parent.depth, n.tokens.Prefix(n.depth), n.state, n.time})
+		list = append(list, Held{n.made, n.parent.depth, n.tokens.Prefix(n.depth), n.state, n.time, last[n]})
 	}
 	slices.SortFunc(list, func(a, b Held) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Node, b.Node)) })
 	return list
