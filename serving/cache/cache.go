@@ -71,7 +71,7 @@ type Cache struct {
 	failed  error             // in such a call
 	stats   Stats
 	evicted int // from trees that were forgotten
-	trials
+	trials  trials
 
 	host          *host   // nil: there is none
 	folder        *folder // nil: there is none
@@ -170,7 +170,7 @@ func (c *Cache) Close() (err error) {
 		c.host, c.closed = nil, true
 	}
 	c.mu.Unlock()
-	c.trials.Wait()
+	c.trials.live.Wait()
 	return err
 }
 

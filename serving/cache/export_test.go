@@ -33,7 +33,7 @@ func (c *Cache) HostHeld() (held, counted int64) {
 func (c *Cache) Under() int { return len(c.begun) }
 
 // Wait waits for the trial under way.
-func (c *Cache) Wait() { c.trials.Wait() }
+func (c *Cache) Wait() { c.trials.live.Wait() }
 
 // Trying reports whether a trial is under way.
 func (c *Cache) Trying() bool {

@@ -9,7 +9,7 @@ import (
 
 // trials run beside the requests, one at a time.
 type trials struct {
-	sync.WaitGroup
+	live    sync.WaitGroup
 	stopped *atomic.Bool // of the one under way; nil: there is none
 	yield   func()       // before each request that is replayed: what runs a model goes first
 }
@@ -22,7 +22,7 @@ func (c *Cache) try(trial *prefix.Trial) {
 	}
 	tree, stopped, yield := c.tree, &atomic.Bool{}, c.trials.yield
 	c.trials.stopped = stopped
-	c.trials.Go(func() {
+	c.trials.live.Go(func() {
 		alpha, ok := trial.Run(func() bool {
 			yield()
 			return stopped.Load()
