@@ -59,7 +59,7 @@ func TestPrefixCacheDir(t *testing.T) {
 				dir = attentionOnly(t)
 			}
 			plain := openModel(t, dir, o)
-			list := sharing(rand.New(rand.NewPCG(13, uint64(i))), 24, plain.Vocab())
+			list := sharing(rand.New(rand.NewPCG(13, uint64(i))), 24, plain.Vocab(), 60)
 			want, _, _ := ran(t, dir, o, list)
 			o.PrefixCache = 1 << 40
 			_, whole, _ := ran(t, dir, o, list)
@@ -106,7 +106,7 @@ func TestPrefixCacheDir(t *testing.T) {
 // warning that names it, and what is generated is right; then it is there again.
 func TestPrefixCacheDirDamaged(t *testing.T) {
 	dir, o := "testdata/golden/jamba", Options{Slots: 2}
-	list := sharing(rand.New(rand.NewPCG(14, 14)), 8, 256)
+	list := sharing(rand.New(rand.NewPCG(14, 14)), 8, 256, 60)
 	want, _, _ := ran(t, dir, o, list)
 	o.PrefixCache, o.PrefixCacheDir = 1<<40, t.TempDir()
 	ran(t, dir, o, list)

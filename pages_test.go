@@ -53,14 +53,14 @@ func TestPageTokens(t *testing.T) {
 	}
 }
 
-type ran struct {
+type paged struct {
 	logits [][]float32
 	states []*Snapshot
 }
 
 // runPages feeds a sequence, lets two others go on from where it is, and each of the three go
 // another way.
-func runPages(t *testing.T, m *Model, ids []int) (out ran) {
+func runPages(t *testing.T, m *Model, ids []int) (out paged) {
 	seqs := []*Sequence{sequence(t, m), sequence(t, m), sequence(t, m)}
 	step := func(i int, ids ...int) { out.logits = append(out.logits, stepped(t, seqs[i], ids...)) }
 	step(0, ids[:40]...)

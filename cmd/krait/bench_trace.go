@@ -31,7 +31,7 @@ func (t *traceFlags) add(c *cobra.Command) {
 func (t *traceFlags) check(c *cobra.Command, rounds int) error {
 	given := c.Flags().Changed
 	if !given("trace") {
-		for _, name := range []string{"speed", "prefix-cache", "prefix-policy", "requests"} {
+		for _, name := range []string{"speed", "prefix-cache", "prefix-cache-host", "prefix-cache-dir", "prefix-policy", "requests"} {
 			if given(name) {
 				return fmt.Errorf("--%s is about a trace, and there is no --trace", name)
 			}
@@ -46,6 +46,8 @@ func (t *traceFlags) check(c *cobra.Command, rounds int) error {
 	switch {
 	case given("paired"):
 		return errors.New("--paired and --trace: give one of them")
+	case given("prefix-cache-dir"):
+		return errors.New("--prefix-cache-dir would give each round what the one before has left: leave it out")
 	case t.requests < 0:
 		return fmt.Errorf("--requests %d: it is not negative", t.requests)
 	case !(t.speed >= 0):
@@ -83,7 +85,7 @@ func (t *traceFlags) run(c *cobra.Command, f *modelFlags, dir string, batches []
 		trace = trace[:min(t.requests, len(trace))]
 	}
 	f.options.Slots = batches[0]
-	if err := t.kept.options(&f.options); err != nil {
+	if err := t.kept.options(f); err != nil {
 		return err
 	}
 	b := &traceBench{traceFlags: t, c: c, f: f, dir: dir, trace: trace}
@@ -124,7 +126,7 @@ func (b *traceBench) measure(rounds int, w io.Writer) error {
 func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	f, what := *b.f, "with a cache"
 	if !cached {
-		f.options.PrefixCache, f.options.PrefixPolicy, what = 0, "", "without"
+		f.options.PrefixCache, f.options.PrefixCacheHost, f.options.PrefixPolicy, what = 0, 0, "", "without"
 	}
 	f.quiet = f.quiet || len(r.Runs) > 0 // it has been warned
 	m, err := f.open(b.c, b.dir)
