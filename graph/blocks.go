@@ -63,12 +63,6 @@ func blocksOf(cols int) *Blocks {
 	return &Blocks{Cols: cols, Count: s.count(), Spans: []Span{s}}
 }
 
-// Plain reports whether all lines are whole blocks from their beginnings on, with
-// nothing of others in them and nothing left over.
-func (b *Blocks) Plain() bool {
-	return len(b.Spans) == 1 && b.Spans[0].Lead == 0 && b.Cols%BlockLen == 0
-}
-
 // Bytes is the size of lines.
 func (b *Blocks) Bytes(lines int) int { return lines * b.Count * BlockBytes }
 

@@ -6,35 +6,17 @@ import (
 )
 
 var (
-	_ = kernels.Register(avx2, productsAVX2.kernels(&shortAVX2, blocksAVX2))
-	_ = kernels.Register(avx512, productsAVX512.kernels(&shortAVX512, blocksAVX512))
+	_ = kernels.Register(avx2, productsAVX2.kernels(&shortAVX2))
+	_ = kernels.Register(avx512, productsAVX512.kernels(&shortAVX512))
 )
 
-// kernels are the operations that are products of rows. Those of weights in blocks are
-// plain, but for matmul.
-func (p *products) kernels(short *shortProducts, blocks blockProducts) kernels.Set {
-	type kernel = kernels.Kernel
+// kernels are the operations that are products of rows.
+func (p *products) kernels(short *shortProducts) kernels.Set {
 	return kernels.Set{
-		"matmul":    byFormat(kernel{Units: productUnits, Run: byDepth(short.matmul, p.matmul)}, kernel{Units: matmulUnits, Run: blocks.matmul}),
-		"head_down": byFormat(kernel{Units: headUnits, Run: p.heads}, kernel{Units: kernels.RowUnits, Run: headDown}),
-		"head_up":   byFormat(kernel{Units: headUnits, Run: p.heads}, kernel{Units: kernels.RowUnits, Run: headUp}),
-		"experts":   byFormat(kernel{Units: expertUnits, Run: p.experts}, kernel{Units: kernels.RowUnits, Run: experts}),
-	}
-}
-
-// byFormat takes the second kernel where a weight, of those that are operands, is in blocks.
-func byFormat(other, blocks kernels.Kernel) kernels.Kernel {
-	of := func(c *kernels.Call) *kernels.Kernel {
-		for i := range c.Args {
-			if c.Args[i].DType == graph.Q8 {
-				return &blocks
-			}
-		}
-		return &other
-	}
-	return kernels.Kernel{
-		Units: func(c *kernels.Call) int { return of(c).Units(c) },
-		Run:   func(c *kernels.Call, lo, hi int) { of(c).Run(c, lo, hi) },
+		"matmul":    {Units: productUnits, Run: byDepth(short.matmul, p.matmul)},
+		"head_down": {Units: headUnits, Run: p.heads},
+		"head_up":   {Units: headUnits, Run: p.heads},
+		"experts":   {Units: expertUnits, Run: p.experts},
 	}
 }
 
@@ -71,7 +53,7 @@ func matmulGrid(c *kernels.Call) grid {
 }
 
 func productUnits(c *kernels.Call) int {
-	if c.Args[1].Cols < shortDepth {
+	if w := &c.Args[1]; w.Cols < shortDepth && w.DType != graph.Q8 {
 		return matmulUnits(c)
 	}
 	return matmulGrid(c).units()

@@ -14,10 +14,14 @@ type products struct {
 	row       []tile[float32] // of a row of weights with 1, 2, … tokens
 	f32       []tile[float32] // of 4 rows
 	bf16, f16 narrow
+	blocks    blockWeights
 }
 
+// weight is what weights are made of in memory; of blocks, bytes.
+type weight interface{ float32 | uint16 | byte }
+
 // tile multiplies rows of weights with rows of x; see the generator in gen.
-type tile[E float32 | uint16] func(w *E, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)
+type tile[E weight] func(w *E, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)
 
 // narrow is what there is for weights of 16 bits: tiles of 4 rows for whole vectors, and
 // what widens whole vectors.
@@ -56,6 +60,10 @@ func (p *products) multiply(m *product) {
 	}
 	if m.k == 0 {
 		m.clear(0, m.tokens, 0, m.rows)
+		return
+	}
+	if m.w.DType == graph.Q8 {
+		p.multiplyBlocks(m)
 		return
 	}
 	m.check()
@@ -158,7 +166,7 @@ type fetch struct {
 	apart, step int
 }
 
-func sweepOf[E float32 | uint16](p *products, m *product, w []E) sweep {
+func sweepOf[E weight](p *products, m *product, w []E) sweep {
 	const vector = 16 // a block begins at one, in all instruction sets
 	blocks := (m.k + blockDepth - 1) / blockDepth
 	return sweep{
@@ -211,7 +219,7 @@ func (s *sweep) wide(w []float32, ws, r, n int) {
 }
 
 // pass multiplies a block of n rows from row r on with all tokens, by tiles of some rows.
-func pass[E float32 | uint16](s *sweep, tiles []tile[E], rows int, w []E, ws, r, n int) {
+func pass[E weight](s *sweep, tiles []tile[E], rows int, w []E, ws, r, n int) {
 	groups, tokens := n/rows, 0
 	for t := 0; groups > 0 && t < s.tokens; t += tokens {
 		tokens = min(len(tiles), s.tokens-t)
@@ -234,17 +242,19 @@ func pass[E float32 | uint16](s *sweep, tiles []tile[E], rows int, w []E, ws, r,
 }
 
 var productsAVX2 = products{
-	lanes: 8,
-	row:   []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
-	f32:   []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
-	bf16:  narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2},
-	f16:   narrow{[]tile[uint16]{gemmF16x4x1AVX2, gemmF16x4x2AVX2, gemmF16x4x3AVX2}, widenF16AVX2},
+	lanes:  8,
+	row:    []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
+	f32:    []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
+	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2},
+	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX2, gemmF16x4x2AVX2, gemmF16x4x3AVX2}, widenF16AVX2},
+	blocks: blocksAVX2,
 }
 
 var productsAVX512 = products{
-	lanes: 16,
-	row:   []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
-	f32:   []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
-	bf16:  narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512},
-	f16:   narrow{[]tile[uint16]{gemmF16x4x1AVX512, gemmF16x4x2AVX512, gemmF16x4x3AVX512, gemmF16x4x4AVX512, gemmF16x4x5AVX512, gemmF16x4x6AVX512}, widenF16AVX512},
+	lanes:  16,
+	row:    []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
+	f32:    []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
+	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512},
+	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX512, gemmF16x4x2AVX512, gemmF16x4x3AVX512, gemmF16x4x4AVX512, gemmF16x4x5AVX512, gemmF16x4x6AVX512}, widenF16AVX512},
+	blocks: blocksWide(),
 }

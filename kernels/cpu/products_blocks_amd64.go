@@ -4,141 +4,140 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
 	"github.com/x448/float16"
+	"golang.org/x/sys/cpu"
 )
 
-// blockProducts are what an instruction set has for matmul with weights of Q8: how many
-// tokens a function takes, most first. They do not differ in the order of a sum.
-type blockProducts []blockProduct
-
-type blockProduct struct {
-	tokens int
-	wide   bool // of AVX-512
+// blockWeights are what there is for weights in blocks: tiles of 4 rows with 1, 2, …
+// tokens, and what widens whole blocks, in the order into which spread brings
+// activations; without spread it is theirs.
+type blockWeights struct {
+	tiles  []tile[byte]
+	widen  func(to *float32, from *byte, n int)
+	spread func(to, from *float32, n int)
 }
 
 var (
-	blocksAVX2   = blockProducts{{3, false}, {1, false}}
-	blocksAVX512 = blockProducts{{6, true}, {3, true}, {1, true}}
+	blocksAVX2   = blockWeights{widen: widenBlocksAVX2}
+	blocksAVX512 = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
 )
 
-// halves has what each f16 is in f32.
-var halves = sync.OnceValue(func() *[1 << 16]float32 {
-	var table [1 << 16]float32
-	for i := range table {
-		table[i] = float16.Frombits(uint16(i)).Float32()
+// blocksWide is for AVX-512, of which the oldest processors do not have all.
+func blocksWide() blockWeights {
+	if cpu.X86.HasAVX512VNNI {
+		return blocksAVX512
 	}
-	return &table
-})
-
-// maxTokens is the most that a function takes.
-const maxTokens = 6
-
-// run calls the function; not through a variable, which would move what the pointers
-// point to to the heap.
-func (p blockProduct) run(w *byte, ws int, x *float32, xs int, y *float32, ys, k int) {
-	switch p {
-	case blockProduct{6, true}:
-		blocksx6AVX512(w, ws, x, xs, y, ys, k, halves())
-	case blockProduct{3, true}:
-		blocksx3AVX512(w, ws, x, xs, y, ys, k, halves())
-	case blockProduct{1, true}:
-		blocksx1AVX512(w, ws, x, xs, y, ys, k, halves())
-	case blockProduct{3, false}:
-		blocksx3AVX2(w, ws, x, xs, y, ys, k, halves())
-	default:
-		blocksx1AVX2(w, ws, x, xs, y, ys, k, halves())
-	}
+	return blocksAVX2
 }
 
-// matmul is x wᵀ, cut as the plain one is: for a panel of weights, a few tokens after
-// the other.
-func (ps blockProducts) matmul(c *kernels.Call, lo, hi int) {
-	x, w := &c.Args[0], &c.Args[1]
-	if w.Cols == 0 {
-		matmul(c, lo, hi)
+// blockScales has for each f16 what it is in f32, and that times -3·2²², once fillScales
+// was called.
+var (
+	blockScales [1 << 16][2]float32
+	fillScales  = sync.OnceFunc(func() {
+		for i := range blockScales {
+			s := float16.Frombits(uint16(i)).Float32()
+			blockScales[i] = [2]float32{s, s * (-3 << 22)}
+		}
+	})
+)
+
+const (
+	blockTokens = 192 // that are spread at a time, at most
+	widenedRows = 64  // of weights in blocks, at a time, so that they stay in the second cache with the tokens
+)
+
+// multiplyBlocks computes a product with weights in blocks. Those that the weights' columns
+// touch are multiplied whole, with zeros where they have what is not asked for.
+func (p *products) multiplyBlocks(m *product) {
+	fillScales()
+	b := m.w.Blocks
+	if m.ws != b.Cols {
+		panic("BUG: a product with lines of blocks that are not side by side")
+	}
+	line, col := m.at/b.Cols, m.at%b.Cols
+	first, count := touched(b, col, m.k)
+	part, stride := *m, b.Bytes(1)
+	part.k, part.ws = count*graph.BlockLen, stride
+	w := m.w.Q8[line*stride+first*graph.BlockBytes : (line+m.rows-1)*stride+(first+count)*graph.BlockBytes]
+	if p.blocks.spread == nil && part.k == m.k {
+		p.sweepBlocks(&part, w)
 		return
 	}
-	units := max(1, panelBytes/w.Blocks.Bytes(matmulCols))
-	for ; lo < hi; lo += units {
-		for t := 0; t < x.Rows(); {
-			i := 0
-			for ps[i].tokens > x.Rows()-t {
-				i++
+	part.xs = part.k
+	buf := borrow(min(blockTokens, m.tokens) * part.k)
+	for t := 0; t < m.tokens; t += part.tokens {
+		part.tokens = min(blockTokens, m.tokens-t)
+		part.x, part.y = buf.h, m.y[t*m.ys:]
+		for i := range part.tokens {
+			p.spread(part.x[i*part.k:][:part.k], m.x[(t+i)*m.xs:][:m.k], b, col, first)
+		}
+		p.sweepBlocks(&part, w)
+	}
+	buf.giveBack()
+}
+
+// touched are the blocks of a line that have its elements from col on.
+func touched(b *graph.Blocks, col, n int) (first, count int) {
+	end := 0
+	for i, s := range b.Spans {
+		if s.Len > 0 && s.At <= col {
+			first = b.Spans[i].Block + (s.Lead+col-s.At)/graph.BlockLen
+		}
+		if s.Len > 0 && s.At < col+n {
+			end = s.Block + (s.Lead+min(s.Len, col+n-s.At)-1)/graph.BlockLen + 1
+		}
+	}
+	return first, end - first
+}
+
+// spread lays activations of the elements from col on as they lie in blocks, of which
+// the first is one of a line.
+func (p *products) spread(to, x []float32, b *graph.Blocks, col, first int) {
+	from := x
+	if len(to) != len(x) {
+		clear(to)
+		for _, s := range b.Spans {
+			lo, hi := max(s.At, col), min(s.At+s.Len, col+len(x))
+			if lo < hi {
+				copy(to[(s.Block-first)*graph.BlockLen+s.Lead+lo-s.At:], x[lo-col:hi-col])
 			}
-			for u := lo; u < min(lo+units, hi); u++ {
-				ps[i].unit(c, u*matmulCols, t)
+		}
+		from = to
+	}
+	if p.blocks.spread != nil {
+		p.blocks.spread(&to[0], &from[0], len(to)/graph.BlockLen)
+	}
+}
+
+// sweepBlocks multiplies whole blocks, of rows that are m.ws bytes apart.
+func (p *products) sweepBlocks(m *product, w []byte) {
+	_, _ = m.x[(m.tokens-1)*m.xs+m.k-1], m.y[(m.tokens-1)*m.ys+m.rows-1] // the assembly checks no bounds
+	s := sweepOf(p, m, w)
+	s.most = (s.most + graph.BlockLen - 1) &^ (graph.BlockLen - 1)
+	direct := m.tokens <= len(p.blocks.tiles)
+	var buf widened
+	for s.panel() {
+		for s.block() {
+			n, count := 0, s.depth/graph.BlockLen
+			at := s.r*m.ws + s.from/graph.BlockLen*graph.BlockBytes
+			if direct {
+				n = s.n / groupRows * groupRows
+				pass(&s, p.blocks.tiles, groupRows, w[at:], m.ws, s.r, n)
 			}
-			t += ps[i].tokens
+			if n == s.n {
+				continue
+			}
+			buf.atLeast(min(widenedRows, s.n-n) * s.most)
+			for n < s.n {
+				rows := min(widenedRows, s.n-n)
+				for i := range rows {
+					p.blocks.widen(&buf.h[i*s.most], &w[at+(n+i)*m.ws], count)
+				}
+				s.wide(buf.h, s.most, s.r+n, rows)
+				n += rows
+			}
 		}
 	}
-}
-
-// unit computes the columns of the result from n, for the tokens from t. What is not a
-// whole unit goes a column at a time.
-func (p blockProduct) unit(c *kernels.Call, n, t int) {
-	if rows := c.Args[1].Rows(); n+matmulCols > rows {
-		for ; n < rows; n++ {
-			p.columns(c, n, 1, t)
-		}
-		return
-	}
-	p.columns(c, n, matmulCols, t)
-}
-
-// columns computes neighbouring columns of the result, 1 or matmulCols.
-func (p blockProduct) columns(c *kernels.Call, n, cols, t int) {
-	x, y, b := &c.Args[0], &c.Results[0], c.Args[1].Blocks
-	ws := b.Bytes(1)
-	w := c.Args[1].Q8[n*ws : (n+cols)*ws] // the assembly checks no bounds
-	if cols == 1 {
-		ws = 0
-	}
-	if b.Plain() {
-		in, out := p.part(x, t, 0, b.Cols), p.part(y, t, n, cols)
-		p.run(&w[0], ws, &in[0], x.Stride, &out[0], y.Stride, b.Count)
-		return
-	}
-	for k := range p.tokens {
-		clear(y.Row(t + k)[n : n+cols])
-	}
-	for _, s := range b.Spans {
-		for s.Len > 0 {
-			s = p.piece(c, w, ws, n, cols, t, s)
-		}
-	}
-}
-
-// part is columns of the rows from t on, from the first to the last.
-func (p blockProduct) part(x *kernels.Tensor, t, from, cols int) []float32 {
-	return x.F32[t*x.Stride+from : (t+p.tokens-1)*x.Stride+from+cols]
-}
-
-// piece adds the products of what is first in a span, and returns the rest of it: as
-// many blocks as are whole, or one of which only a part counts. The tokens have zeros
-// then, where the block has what is not in the span.
-func (p blockProduct) piece(c *kernels.Call, w []byte, ws, n, cols, t int, s graph.Span) graph.Span {
-	const size = graph.BlockLen
-	var padded [maxTokens * size]float32
-	var sums [maxTokens * matmulCols]float32
-	x, y := &c.Args[0], &c.Results[0]
-	count, used := s.Len/size, s.Len/size*size
-	in, stride := padded[:], size
-	if whole := s.Lead == 0 && count > 0; whole {
-		in, stride = p.part(x, t, s.At, used), x.Stride
-	} else {
-		count, used = 1, min(s.Len, size-s.Lead)
-		for k := range p.tokens {
-			copy(padded[k*size+s.Lead:], x.Row(t + k)[s.At:s.At+used])
-		}
-	}
-	at := s.Block * graph.BlockBytes
-	_ = w[at : at+ws*(cols-1)+count*graph.BlockBytes]
-	p.run(&w[at], ws, &in[0], stride, &sums[0], matmulCols, count)
-	for k := range p.tokens {
-		for j, v := range sums[k*matmulCols:][:cols] {
-			y.F32[(t+k)*y.Stride+n+j] += v
-		}
-	}
-	return graph.Span{At: s.At + used, Len: s.Len - used, Block: s.Block + count, Lead: 0}
+	buf.giveBack()
 }

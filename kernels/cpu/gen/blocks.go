@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"math"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
@@ -11,230 +11,238 @@ import (
 
 const (
 	blockLen   = 32
-	blockRows  = 4            // of the weight, at once
 	blockBytes = 2 + blockLen // a scale in f16 before it
-	ahead      = 6 << 10      // bytes from what is multiplied to what is asked for
 )
 
-// blocks generates the products of 4 rows of weights in blocks of 8-bit numbers with 1,
-// 3 or 6 rows of x. A weight is widened to what it is exactly in f32; sums have the
-// same order in all of them.
+// blocks generates what widens weights in blocks of 8-bit numbers to what they are
+// exactly in f32, and for AVX-512 with integer products a tile that does so on its way.
+//
+// There a product with 0 and 1 takes a byte of each 32 bits and adds it to bits that
+// are then 3·2²² and the number in f32; (3·2²² + q)·s - 3·2²²·s is q·s, since all of
+// these are exact. That is 2 instructions for 16 weights, and 3 were there widening,
+// converting and multiplying. Every fourth byte is not the next: the weights of a block
+// come in another order, into which spread brings the activations.
 func blocks(c *build.Context) {
-	for _, set := range []isa{avx2, avx512} {
-		for _, n := range map[int][]int{8: {1, 3}, 16: {1, 3, 6}}[set.lanes] {
-			g := &blockGenerator{Context: c, set: set, tokens: n}
-			g.function(fmt.Sprintf("blocksx%d%s", n, set.name))
-		}
+	g := &blockGenerator{Context: c}
+	g.widenAVX2()
+	g.constants()
+	g.widenAVX512()
+	g.spread()
+	for tokens := range avx512.tokens {
+		g.tile(1 + tokens)
 	}
 }
 
-// blockGenerator is of one function.
+// blockGenerator is of one function at a time.
 type blockGenerator struct {
 	*build.Context
-	set    isa
-	tokens int
+	lanes, order Mem // constants in memory
 
-	w, ws, ws3      reg.Register // four rows: w, w+ws, w+2ws, w+ws3
-	x, xs, upper, k reg.Register // upper is the fourth row of x, from which the last three are found
+	bias      reg.VecVirtual    // 3·2²² in f32
+	every     [2]reg.VecVirtual // of 4 bytes, the ones that go to a vector's lanes
+	table, at reg.GPVirtual
 }
 
-func (g *blockGenerator) function(name string) {
-	g.Function(name)
+const biasBits = 0x4B400000
+
+// constants are what lanes take in the order of blocks: element 4·i + j is in lane i of
+// quarter j.
+func (g *blockGenerator) constants() {
+	if math.Float32frombits(biasBits) != 3<<22 {
+		panic("the bias is something else")
+	}
+	g.lanes = g.StaticGlobal("blockBytes")
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
+	for lane := range blockLen {
+		g.AddDatum(4*lane, U32(1<<(8*(lane/8))))
+	}
+	g.order = g.StaticGlobal("blockOrder")
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
+	for lane := range blockLen {
+		g.AddDatum(4*lane, U32(uint32(lane%8*4+lane/8)))
+	}
+}
+
+// scales is the table of package cpu: for each f16 what it is in f32, and that times
+// -3·2²².
+func (g *blockGenerator) scales() {
+	g.table, g.at = g.GP64(), g.GP64()
+	g.LEAQ(Mem{Symbol: Symbol{Name: "·blockScales"}, Base: reg.StaticBase}, g.table)
+}
+
+// scale is the table's entry for the block at an address.
+func (g *blockGenerator) scale(block Mem) Mem {
+	at := g.GP64()
+	g.MOVWLZX(block, at.As32())
+	return Mem{Base: g.table, Index: at, Scale: 8}
+}
+
+func (g *blockGenerator) widenAVX2() {
+	g.Function("widenBlocksAVX2")
 	g.Attributes(attr.NOSPLIT)
 	g.Pragma("noescape")
-	g.Doc(fmt.Sprintf("%s multiplies 4 rows of k blocks of weights with %d of x: y[t][r] = x[t]·w[r].", name, g.tokens),
-		"Rows are ws bytes, and xs and ys elements apart; where ws is 0, only y[t][0] is written.",
-		"halves has what each f16 is.")
-	g.SignatureExpr("func(w *byte, ws int, x *float32, xs int, y *float32, ys, k int, halves *[65536]float32)")
-	g.pointers()
-	sums := g.reduce(g.sums())
-	g.store(sums)
+	g.Doc("widenBlocksAVX2 widens n blocks.")
+	g.SignatureExpr("func(to *float32, from *byte, n int)")
+	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
+	g.scales()
+	g.Label("block")
+	s := g.YMM()
+	g.VBROADCASTSS(g.scale(Mem{Base: from}), s)
+	for i := 0; i < blockLen; i += 8 {
+		w := g.YMM()
+		g.VPMOVSXBD(Mem{Base: from, Disp: 2 + i}, w)
+		g.VCVTDQ2PS(w, w)
+		g.VMULPS(s, w, w)
+		g.VMOVUPS(w, Mem{Base: to, Disp: 4 * i})
+	}
+	g.ADDQ(U8(blockBytes), from)
+	g.ADDQ(U32(4*blockLen), to)
+	g.DECQ(n)
+	g.JNZ(LabelRef("block"))
 	g.VZEROUPPER()
 	g.RET()
 }
 
-// sums goes from block to block. A load from a table widens a scale and gives it to all
-// lanes: conversions would take the ports that the weights need. What comes after
-// these rows is asked for, since short rows side by side are no streams that processors see.
-func (g *blockGenerator) sums() [][blockRows]reg.VecVirtual {
-	sums := make([][blockRows]reg.VecVirtual, g.tokens)
-	for t := range sums {
-		for r := range blockRows {
-			sums[t][r] = g.vector()
-			g.zero(sums[t][r])
-		}
+// numbers sets up what weights takes.
+func (g *blockGenerator) numbers() {
+	g.scales()
+	bits := g.GP32()
+	g.bias = g.ZMM()
+	g.MOVL(U32(biasBits), bits)
+	g.VPBROADCASTD(bits, g.bias)
+	for i := range g.every {
+		g.every[i] = g.ZMM()
+		g.VMOVDQU64(g.lanes.Offset(64*i), g.every[i])
 	}
-	halves := g.Load(g.Param("halves"), g.GP64())
-	g.TESTQ(g.k, g.k)
-	g.JZ(LabelRef("done"))
-	g.Label("block")
-	var scales [blockRows]Mem
-	for r := range blockRows {
-		half := g.GP32()
-		g.MOVWLZX(g.row(r), half)
-		scales[r] = Mem{Base: halves, Index: half.As64(), Scale: 4}
-		g.PREFETCHT0(g.row(r).Offset(ahead))
-	}
-	for at := 0; at < blockLen; at += g.set.lanes {
-		x := g.tokensAt(4 * at)
-		for r := range blockRows {
-			w := g.weights(g.row(r).Offset(2+at), scales[r])
-			for t := range sums {
-				g.VFMADD231PS(x[t], w, sums[t][r])
-			}
-		}
-	}
-	g.ADDQ(U8(blockBytes), g.w)
-	g.ADDQ(U32(4*blockLen), g.x)
-	if g.upper != nil {
-		g.ADDQ(U32(4*blockLen), g.upper)
-	}
-	g.DECQ(g.k)
-	g.JNZ(LabelRef("block"))
-	g.Label("done")
-	return sums
 }
 
-// tokensAt loads a vector of each row of x, but for the last where registers are few.
-func (g *blockGenerator) tokensAt(offset int) []Op {
-	var x []Op
-	for t := range g.tokens {
-		from := g.token(t).Offset(offset)
-		if g.set.lanes == 8 && t == 2 {
-			x = append(x, from)
-			continue
-		}
-		v := g.vector()
-		g.VMOVUPS(from, v)
-		x = append(x, v)
-	}
-	return x
-}
-
-// weights widens a vector of numbers, and multiplies with their scale.
-func (g *blockGenerator) weights(from, scale Mem) reg.VecVirtual {
-	w := g.vector()
-	g.VPMOVSXBD(from, w)
-	g.VCVTDQ2PS(w, w)
-	if g.set.lanes == 16 {
-		g.VMULPS_BCST(scale, w, w)
-		return w
-	}
-	s := g.vector()
+// weights are a half of a block's in f32.
+func (g *blockGenerator) weights(block, scale Mem, half int) reg.VecVirtual {
+	bytes, s, w := g.ZMM(), g.ZMM(), g.ZMM()
+	g.VMOVDQA64(g.bias, w)
+	g.VBROADCASTI64X4(block.Offset(2), bytes)
+	g.VPDPBUSD(bytes, g.every[half], w)
 	g.VBROADCASTSS(scale, s)
-	g.VMULPS(s, w, w)
+	g.VFMADD213PS_BCST(scale.Offset(4), s, w)
 	return w
 }
 
-func (g *blockGenerator) pointers() {
-	g.w, g.ws, g.ws3 = g.Load(g.Param("w"), g.GP64()), g.Load(g.Param("ws"), g.GP64()), g.GP64()
-	g.x, g.k = g.Load(g.Param("x"), g.GP64()), g.Load(g.Param("k"), g.GP64())
-	g.LEAQ(Mem{Base: g.ws, Index: g.ws, Scale: 2}, g.ws3)
-	if g.tokens > 1 {
-		g.xs = g.Load(g.Param("xs"), g.GP64())
-		g.SHLQ(U8(2), g.xs)
+func (g *blockGenerator) widenAVX512() {
+	g.Function("widenBlocksAVX512")
+	g.Attributes(attr.NOSPLIT)
+	g.Pragma("noescape")
+	g.Doc("widenBlocksAVX512 widens n blocks, each in the order of spreadBlocksAVX512.")
+	g.SignatureExpr("func(to *float32, from *byte, n int)")
+	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
+	g.numbers()
+	g.Label("block")
+	scale := g.scale(Mem{Base: from})
+	for half := range 2 {
+		g.VMOVUPS(g.weights(Mem{Base: from}, scale, half), Mem{Base: to, Disp: 64 * half})
 	}
-	if g.tokens > 3 {
-		g.upper = g.GP64()
-		g.LEAQ(Mem{Base: g.xs, Index: g.xs, Scale: 2}, g.upper)
-		g.ADDQ(g.x, g.upper)
-	}
+	g.ADDQ(U8(blockBytes), from)
+	g.ADDQ(U32(4*blockLen), to)
+	g.DECQ(n)
+	g.JNZ(LabelRef("block"))
+	g.VZEROUPPER()
+	g.RET()
 }
 
-// row is where row r of the weight goes on.
-func (g *blockGenerator) row(r int) Mem {
-	return [blockRows]Mem{{Base: g.w}, {Base: g.w, Index: g.ws, Scale: 1}, {Base: g.w, Index: g.ws, Scale: 2}, {Base: g.w, Index: g.ws3, Scale: 1}}[r]
-}
-
-// token is where row t of x goes on.
-func (g *blockGenerator) token(t int) Mem {
-	base := g.x
-	if t >= 3 {
-		base, t = g.upper, t-3
+// spread brings activations into the order of the weights.
+func (g *blockGenerator) spread() {
+	g.Function("spreadBlocksAVX512")
+	g.Attributes(attr.NOSPLIT)
+	g.Pragma("noescape")
+	g.Doc("spreadBlocksAVX512 brings n blocks of 32 activations into the order of a block's weights:",
+		"every fourth, from the first on, from the second, the third and the last. To may be from.")
+	g.SignatureExpr("func(to, from *float32, n int)")
+	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
+	var order [2]reg.VecVirtual
+	for i := range order {
+		order[i] = g.ZMM()
+		g.VMOVDQU64(g.order.Offset(64*i), order[i])
 	}
-	return [3]Mem{{Base: base}, {Base: base, Index: g.xs, Scale: 1}, {Base: base, Index: g.xs, Scale: 2}}[t]
-}
-
-func (g *blockGenerator) vector() reg.VecVirtual {
-	if g.set.lanes == 16 {
-		return g.ZMM()
+	g.Label("block")
+	var x, y [2]reg.VecVirtual
+	for i := range x {
+		x[i], y[i] = g.ZMM(), g.ZMM()
+		g.VMOVUPS(Mem{Base: from, Disp: 64 * i}, x[i])
 	}
-	return g.YMM()
-}
-
-func (g *blockGenerator) zero(v reg.VecVirtual) {
-	if g.set.lanes == 16 {
-		g.VPXORD(v, v, v)
-	} else {
-		g.VXORPS(v, v, v)
+	for i := range y {
+		g.VMOVDQA64(order[i], y[i])
+		g.VPERMI2PS(x[1], x[0], y[i])
 	}
+	for i := range y {
+		g.VMOVUPS(y[i], Mem{Base: to, Disp: 64 * i})
+	}
+	g.ADDQ(U32(4*blockLen), from)
+	g.ADDQ(U32(4*blockLen), to)
+	g.DECQ(n)
+	g.JNZ(LabelRef("block"))
+	g.VZEROUPPER()
+	g.RET()
 }
 
-// reduce adds the lanes of the sums: a vector for each token, with a lane per row.
-func (g *blockGenerator) reduce(sums [][blockRows]reg.VecVirtual) []reg.VecVirtual {
-	var out []reg.VecVirtual
-	for _, token := range sums {
-		var quarter [blockRows]reg.VecVirtual
-		for r, s := range token {
-			quarter[r] = g.quarter(s)
+// tile is a tile of 4 rows of weights with some of x, as gemm generates it for other
+// formats: its sums have the order of those of widened weights.
+func (g *blockGenerator) tile(tokens int) {
+	t := &generator{Context: g.Context, set: avx512, format: format{"Q8", "byte", 1}, rows: 4, tokens: tokens}
+	t.declare()
+	t.SHLQ(U8(1), t.param("step")) // a block has two vectors
+	t.Label("group")
+	t.nextTokens()
+	g.numbers() // which reduce has no registers for
+	sums := t.sums()
+	k := t.Load(t.Param("k"), t.GP64())
+	t.Label("block")
+	x := g.tokens(t)
+	for r := range t.rows {
+		scale := g.scale(t.row(r))
+		for half := range x {
+			w := g.weights(t.row(r), scale, half)
+			for i := range tokens {
+				t.VFMADD231PS(x[half][i], w, sums[i][r])
+			}
 		}
-		out = append(out, g.transposed(quarter))
 	}
-	return out
+	t.fetchAhead()
+	t.ADDQ(U8(blockBytes), t.w)
+	for _, x := range []reg.Register{t.x, t.upper} {
+		if x != nil {
+			t.ADDQ(U32(4*blockLen), x)
+		}
+	}
+	t.SUBQ(U8(blockLen), k)
+	t.JNZ(LabelRef("block"))
+	t.store(t.reduce(sums))
+	back := t.Load(t.Param("k"), t.GP64())
+	t.SHLQ(U8(2), back)
+	for _, x := range []reg.Register{t.x, t.upper} {
+		if x != nil {
+			t.SUBQ(back, x)
+		}
+	}
+	t.SHRQ(U8(7), back)
+	t.IMUL3Q(U8(blockBytes), back, back)
+	t.SUBQ(back, t.w)
+	t.nextGroup()
 }
 
-// quarter adds the upper half to the lower until four lanes are left.
-func (g *blockGenerator) quarter(s reg.VecVirtual) reg.VecVirtual {
-	x := g.XMM()
-	if g.set.lanes == 16 {
-		y := g.YMM()
-		g.VEXTRACTF64X4(U8(1), s, y)
-		g.VADDPS(y, s.AsY(), y)
-		g.VEXTRACTF32X4(U8(1), y, x)
-		g.VADDPS(x, y.AsX(), x)
-		return x
+// tokens are vectors of x, by half of a block: as many as there are registers for, beside
+// the sums, three constants and three that weights take, and others in memory.
+func (g *blockGenerator) tokens(t *generator) (x [2][]Op) {
+	left := 32 - 6 - 4*t.tokens
+	for half := range x {
+		for i := range t.tokens {
+			at := t.token(i).Offset(64 * half)
+			if left--; left < 0 {
+				x[half] = append(x[half], at)
+				continue
+			}
+			v := t.vector()
+			t.VMOVUPS(at, v)
+			x[half] = append(x[half], v)
+		}
 	}
-	g.VEXTRACTF128(U8(1), s, x)
-	g.VADDPS(x, s.AsX(), x)
 	return x
-}
-
-// transposed adds the lanes of four vectors: (0 + 2) + (1 + 3).
-func (g *blockGenerator) transposed(v [blockRows]reg.VecVirtual) reg.VecVirtual {
-	pair := func(a, b reg.VecVirtual) reg.VecVirtual {
-		lo, hi := g.XMM(), g.XMM()
-		g.VUNPCKLPS(b, a, lo)
-		g.VUNPCKHPS(b, a, hi)
-		g.VADDPS(hi, lo, lo)
-		return lo
-	}
-	a, b := pair(v[0], v[1]), pair(v[2], v[3])
-	lo, hi := g.XMM(), g.XMM()
-	g.VUNPCKLPD(b, a, lo)
-	g.VUNPCKHPD(b, a, hi)
-	g.VADDPS(hi, lo, lo)
-	return lo
-}
-
-func (g *blockGenerator) store(sums []reg.VecVirtual) {
-	y, ys := g.Load(g.Param("y"), g.GP64()), g.Load(g.Param("ys"), g.GP64())
-	g.SHLQ(U8(2), ys)
-	g.TESTQ(g.ws, g.ws)
-	g.JZ(LabelRef("single"))
-	for t, s := range sums {
-		if t > 0 {
-			g.ADDQ(ys, y)
-		}
-		g.VMOVUPS(s, Mem{Base: y})
-	}
-	g.JMP(LabelRef("stored"))
-	g.Label("single")
-	y = g.Load(g.Param("y"), g.GP64())
-	for t, s := range sums {
-		if t > 0 {
-			g.ADDQ(ys, y)
-		}
-		g.VMOVSS(s, Mem{Base: y})
-	}
-	g.Label("stored")
 }

@@ -78,6 +78,16 @@ type generator struct {
 }
 
 func (g *generator) function() {
+	g.declare()
+	g.Label("group")
+	g.nextTokens()
+	sums := g.vectors()
+	g.masked(sums)
+	g.store(g.reduce(sums))
+	g.next()
+}
+
+func (g *generator) declare() {
 	name := fmt.Sprintf("gemm%sx%dx%d%s", g.format.name, g.rows, g.tokens, g.set.name)
 	g.Function(name)
 	g.Attributes(attr.NOSPLIT)
@@ -88,14 +98,6 @@ func (g *generator) function() {
 		"bytes of as many rows of x from next on.")
 	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)", g.format.element))
 	g.pointers()
-	g.Label("group")
-	g.nextTokens()
-	sums := g.vectors()
-	g.masked(sums)
-	g.store(g.reduce(sums))
-	g.next()
-	g.VZEROUPPER()
-	g.RET()
 }
 
 // shift makes a number of weights one of bytes.
@@ -202,9 +204,8 @@ func (g *generator) zero(v reg.VecVirtual) {
 	}
 }
 
-// vectors sums what fills vectors: a vector of each row of weights is loaded and
-// widened once, for all tokens.
-func (g *generator) vectors() [][]reg.VecVirtual {
+// sums are zeros, by token and row.
+func (g *generator) sums() [][]reg.VecVirtual {
 	sums := make([][]reg.VecVirtual, g.tokens)
 	for t := range sums {
 		for range g.rows {
@@ -213,6 +214,13 @@ func (g *generator) vectors() [][]reg.VecVirtual {
 			sums[t] = append(sums[t], s)
 		}
 	}
+	return sums
+}
+
+// vectors sums what fills vectors: a vector of each row of weights is loaded and
+// widened once, for all tokens.
+func (g *generator) vectors() [][]reg.VecVirtual {
+	sums := g.sums()
 	k := g.Load(g.Param("k"), g.GP64())
 	g.SUBQ(U8(g.set.lanes), k)
 	g.JLT(LabelRef("narrow"))
@@ -229,10 +237,7 @@ func (g *generator) vectors() [][]reg.VecVirtual {
 			g.VFMADD231PS(w, x[t], sums[t][r])
 		}
 	}
-	for _, line := range []Mem{{Base: g.ahead}, {Base: g.ahead, Index: g.apart, Scale: 1}, {Base: g.ahead, Index: g.apart, Scale: 2}, {Base: g.ahead, Index: g.apart3, Scale: 1}} {
-		g.PREFETCHT0(line)
-	}
-	g.ADDQ(g.param("step"), g.ahead)
+	g.fetchAhead()
 	g.ADDQ(Imm(uint64(g.set.lanes*g.format.size)), g.w)
 	g.ADDQ(Imm(uint64(g.set.lanes*4)), g.x)
 	if g.upper != nil {
@@ -242,6 +247,14 @@ func (g *generator) vectors() [][]reg.VecVirtual {
 	g.JGE(LabelRef("vectors"))
 	g.Label("narrow")
 	return sums
+}
+
+// fetchAhead fetches lines of what comes next.
+func (g *generator) fetchAhead() {
+	for _, line := range []Mem{{Base: g.ahead}, {Base: g.ahead, Index: g.apart, Scale: 1}, {Base: g.ahead, Index: g.apart, Scale: 2}, {Base: g.ahead, Index: g.apart3, Scale: 1}} {
+		g.PREFETCHT0(line)
+	}
+	g.ADDQ(g.param("step"), g.ahead)
 }
 
 // widen loads a vector of weights as f32.
@@ -410,6 +423,11 @@ func (g *generator) next() {
 	if g.upper != nil {
 		g.SUBQ(back, g.upper)
 	}
+	g.nextGroup()
+}
+
+// nextGroup goes on with the next group, where k begins.
+func (g *generator) nextGroup() {
 	if g.rows == 1 {
 		g.ADDQ(g.ws, g.w)
 	} else {
@@ -418,4 +436,6 @@ func (g *generator) next() {
 	g.ADDQ(U8(4*g.rows), g.y)
 	g.DECQ(g.param("groups"))
 	g.JNZ(LabelRef("group"))
+	g.VZEROUPPER()
+	g.RET()
 }

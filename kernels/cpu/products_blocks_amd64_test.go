@@ -1,0 +1,57 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// without has the products of AVX-512 on processors that have no integer products.
+func without() *products {
+	p := productsAVX512
+	p.blocks = blocksAVX2
+	return &p
+}
+
+func TestMatmulBlocksWithout(t *testing.T) {
+	if !slices.Contains(ISAs(), "avx512") {
+		t.Skip("no AVX-512")
+	}
+	matmulBlocks(t, "avx512", kernels.Kernel{Units: productUnits, Run: without().matmul})
+}
+
+// TestProductOfBlocks: products with any columns of some rows, of what ranks have.
+func TestProductOfBlocks(t *testing.T) {
+	const seed = 31
+	for name, p := range map[string]*products{"avx2": &productsAVX2, "avx512": &productsAVX512, "without": without()} {
+		if name != "avx2" && !slices.Contains(ISAs(), "avx512") || !slices.Contains(ISAs(), "avx2") {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i := range 400 {
+			n, k, ranks := 1+rng.IntN(20), 1+rng.IntN(200), 1+rng.IntN(3)
+			rank := rng.IntN(ranks)
+			typ, data := splitAlong(rng, n, k), drawBlocks(rng, n, k)
+			w := heldBlocks(t, typ, data, ranks, rank, rng.IntN(32))
+			what := fmt.Sprintf("%s, seed %d, case %d: %s, rank %d of %d", name, seed, i, typ, rank, ranks)
+			if w.Cols == 0 {
+				continue
+			}
+			row, col := rng.IntN(n), rng.IntN(w.Cols)
+			rows, cols, tokens := 1+rng.IntN(n-row), 1+rng.IntN(w.Cols-col), 1+rng.IntN(9)
+			x, y := table(graph.F32, tokens, cols, cols+rng.IntN(3), 0), table(graph.F32, tokens, rows, rows+rng.IntN(3), 0)
+			fill(&x, func() float32 { return float32(rng.NormFloat64()) })
+			fill(&y, func() float32 { return 1e30 })
+			p.multiply(&product{w: &w, at: row*w.Cols + col, ws: w.Cols, rows: rows, k: cols, x: x.F32, xs: x.Stride, tokens: tokens, y: y.F32, ys: y.Stride})
+			same := table(graph.F32, rows, cols, cols, 0)
+			for j := range rows {
+				w.Read(same.Row(j), (row+j)*w.Cols+col)
+			}
+			checkSums(t, what, &x, &same, &y, p.lanes)
+		}
+	}
+}
