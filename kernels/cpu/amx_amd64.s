@@ -810,18 +810,10 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply3(work *byte, w *uint16, ws int, x *byte, n int, y *float32, ys int, k int, pairs int, rows int, ahead bool) (odd uint32)
+// func amxMultiply3x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply3(SB), NOSPLIT, $8-92
+TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-100
 	MOVQ work+0(FP), DX
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
-	MOVQ n+32(FP), R9
-	SHLQ $0x02, R9
-	MOVQ R9, AX
-	SHLQ $0x04, AX
-	MOVQ $0x00000040, R12
-	XORL CX, CX
 
 	// LDTILECFG (DX)
 	BYTE $0xc4
@@ -829,8 +821,1030 @@ TEXT ·amxMultiply3(SB), NOSPLIT, $8-92
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ w+8(FP), R10
-	MOVQ y+40(FP), R11
+	MOVQ ws+16(FP), BX
+	SHLQ $0x01, BX
+	MOVQ $0x00000040, R12
+	SHLQ $0x02, ys+56(FP)
+	MOVL $0x00000000, odd+96(FP)
+	MOVQ n+40(FP), R9
+	SHLQ $0x02, R9
+
+pair:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	MOVQ w+8(FP), SI
+	MOVQ SI, DI
+	CMPQ rows+80(FP), $0x10
+	JLE  no_second_1
+	MOVQ BX, AX
+	SHLQ $0x04, AX
+	ADDQ AX, DI
+
+no_second_1:
+	MOVQ x+24(FP), R8
+	MOVQ k+64(FP), AX
+	SHRQ $0x05, AX
+	JZ   tail
+	XORQ R10, R10
+	MOVQ BX, R13
+	SHLQ $0x04, R13
+	MOVQ w+8(FP), R11
+	LEAQ (R11)(R13*2), R11
+	ADDQ R11, R13
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	CMPQ    fetch+88(FP), $0x00
+	JGT     fetching
+
+step:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x08
+
+	// TDPBF16PS T7, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T7, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+	ADDQ R12, SI
+	ADDQ R12, DI
+	DECQ CX
+	JNZ  step
+	JMP  stepped
+
+fetching:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R11)(BX*8)
+	PREFETCHT0 (R13)
+	PREFETCHT0 (R13)(BX*8)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 64(R11)(BX*8)
+	PREFETCHT0 64(R13)
+	PREFETCHT0 64(R13)(BX*8)
+
+	// TILELOADD 0(R8)(R9*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x08
+
+	// TDPBF16PS T7, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T7, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT0 128(R11)
+	PREFETCHT0 128(R11)(BX*8)
+	PREFETCHT0 128(R13)
+	PREFETCHT0 128(R13)(BX*8)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 192(R11)(BX*8)
+	PREFETCHT0 192(R13)
+	PREFETCHT0 192(R13)(BX*8)
+	PREFETCHT0 256(R11)
+	PREFETCHT0 256(R11)(BX*8)
+	PREFETCHT0 256(R13)
+	PREFETCHT0 256(R13)(BX*8)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT0 320(R11)
+	PREFETCHT0 320(R11)(BX*8)
+	PREFETCHT0 320(R13)
+	PREFETCHT0 320(R13)(BX*8)
+	PREFETCHT0 384(R11)
+	PREFETCHT0 384(R11)(BX*8)
+	PREFETCHT0 384(R13)
+	PREFETCHT0 384(R13)(BX*8)
+	PREFETCHT0 448(R11)
+	PREFETCHT0 448(R11)(BX*8)
+	PREFETCHT0 448(R13)
+	PREFETCHT0 448(R13)(BX*8)
+	ADDQ       R12, SI
+	ADDQ       R12, DI
+	ADDQ       $0x00000200, R11
+	ADDQ       $0x00000200, R13
+	DECQ       CX
+	JNZ        fetching
+
+stepped:
+	TESTQ AX, AX
+	JZ    tail
+	TESTQ R10, R10
+	JNZ   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x11
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 5440(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x15
+	BYTE $0x00
+	BYTE $0x00
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00000800
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	INCQ R10
+	JMP  block
+
+tail:
+	MOVQ    k+64(FP), SI
+	MOVQ    rows+80(FP), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), R10
+	MOVQ    R10, SI
+	MOVQ    R10, DI
+	CMPQ    rows+80(FP), $0x10
+	JLE     no_second_2
+	ADDQ    $0x00000400, DI
+
+no_second_2:
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (R10)
+	ADDQ        BX, CX
+	ADDQ        R12, R10
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x26
+
+	// TILELOADD 0(DI)(R12*1), T5
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x27
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x08
+
+	// TDPBF16PS T7, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T7, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE         $0xc4
+	BYTE         $0xa2
+	BYTE         $0x7a
+	BYTE         $0x4b
+	BYTE         $0x8c
+	BYTE         $0x22
+	BYTE         $0x40
+	BYTE         $0x05
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         y+48(FP), AX
+	MOVQ         n+40(FP), CX
+	MOVQ         ys+56(FP), SI
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z4
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z3
+	VMOVUPS      320(DX), Z5
+	VADDPS       4416(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z1, Z1
+	VMOVUPS      384(DX), Z6
+	VADDPS       4480(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z1, Z1
+	VMOVUPS      448(DX), Z7
+	VADDPS       4544(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      512(DX), Z8
+	VADDPS       4608(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      576(DX), Z9
+	VADDPS       4672(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      640(DX), Z10
+	VADDPS       4736(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      704(DX), Z11
+	VADDPS       4800(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      768(DX), Z12
+	VADDPS       4864(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      832(DX), Z13
+	VADDPS       4928(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      896(DX), Z14
+	VADDPS       4992(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      960(DX), Z15
+	VADDPS       5056(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      1024(DX), Z16
+	VADDPS       5120(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      1088(DX), Z17
+	VADDPS       5184(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1152(DX), Z18
+	VADDPS       5248(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1216(DX), Z19
+	VADDPS       5312(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z1, Z1
+	VMOVUPS      1280(DX), Z20
+	VADDPS       5376(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z4, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
+	VPCMPUD      $0x05, Z0, Z1, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	VUNPCKLPS    Z6, Z5, Z0
+	VUNPCKHPS    Z6, Z5, Z3
+	VUNPCKLPS    Z8, Z7, Z4
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPD    Z4, Z0, Z6
+	VUNPCKHPD    Z4, Z0, Z0
+	VUNPCKLPD    Z5, Z3, Z4
+	VUNPCKHPD    Z5, Z3, Z3
+	VUNPCKLPS    Z10, Z9, Z5
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPS    Z12, Z11, Z8
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPD    Z8, Z5, Z10
+	VUNPCKHPD    Z8, Z5, Z5
+	VUNPCKLPD    Z9, Z7, Z8
+	VUNPCKHPD    Z9, Z7, Z7
+	VUNPCKLPS    Z14, Z13, Z9
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPS    Z16, Z15, Z12
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPD    Z12, Z9, Z14
+	VUNPCKHPD    Z12, Z9, Z9
+	VUNPCKLPD    Z13, Z11, Z12
+	VUNPCKHPD    Z13, Z11, Z11
+	VUNPCKLPS    Z18, Z17, Z13
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPS    Z20, Z19, Z16
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPD    Z16, Z13, Z18
+	VUNPCKHPD    Z16, Z13, Z13
+	VUNPCKLPD    Z17, Z15, Z16
+	VUNPCKHPD    Z17, Z15, Z15
+	VSHUFF32X4   $0x88, Z10, Z6, Z17
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z17, Z18
+	VSHUFF32X4   $0xdd, Z10, Z17, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z17
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z5, Z0, Z14
+	VSHUFF32X4   $0xdd, Z5, Z0, Z0
+	VSHUFF32X4   $0x88, Z13, Z9, Z5
+	VSHUFF32X4   $0xdd, Z13, Z9, Z9
+	VSHUFF32X4   $0x88, Z5, Z14, Z13
+	VSHUFF32X4   $0xdd, Z5, Z14, Z5
+	VSHUFF32X4   $0x88, Z9, Z0, Z14
+	VSHUFF32X4   $0xdd, Z9, Z0, Z0
+	VSHUFF32X4   $0x88, Z8, Z4, Z9
+	VSHUFF32X4   $0xdd, Z8, Z4, Z4
+	VSHUFF32X4   $0x88, Z16, Z12, Z8
+	VSHUFF32X4   $0xdd, Z16, Z12, Z12
+	VSHUFF32X4   $0x88, Z8, Z9, Z16
+	VSHUFF32X4   $0xdd, Z8, Z9, Z8
+	VSHUFF32X4   $0x88, Z12, Z4, Z9
+	VSHUFF32X4   $0xdd, Z12, Z4, Z4
+	VSHUFF32X4   $0x88, Z7, Z3, Z12
+	VSHUFF32X4   $0xdd, Z7, Z3, Z3
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z12, Z15
+	VSHUFF32X4   $0xdd, Z7, Z12, Z7
+	VSHUFF32X4   $0x88, Z11, Z3, Z12
+	VSHUFF32X4   $0xdd, Z11, Z3, Z3
+	LEAQ         (AX), R8
+	VMOVUPS      Z18, K1, (R8)
+	CMPQ         CX, $0x01
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z13, K1, (R8)
+	CMPQ         CX, $0x02
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	CMPQ         CX, $0x03
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	CMPQ         CX, $0x04
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	CMPQ         CX, $0x05
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	CMPQ         CX, $0x06
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	CMPQ         CX, $0x07
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	CMPQ         CX, $0x08
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	CMPQ         CX, $0x09
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
+	CMPQ         CX, $0x0a
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	CMPQ         CX, $0x0b
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	CMPQ         CX, $0x0c
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	CMPQ         CX, $0x0d
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	CMPQ         CX, $0x0e
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z4, K1, (R8)
+	CMPQ         CX, $0x0f
+	JLE          stored_3
+	ADDQ         SI, R8
+	VMOVUPS      Z3, K1, (R8)
+
+stored_3:
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_4
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z4
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS      64(DX), Z3
+	VMOVUPS      1344(DX), Z5
+	VADDPS       5440(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z2, Z2
+	VMOVUPS      1408(DX), Z6
+	VADDPS       5504(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z2, Z2
+	VMOVUPS      1472(DX), Z7
+	VADDPS       5568(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z2, Z2
+	VMOVUPS      1536(DX), Z8
+	VADDPS       5632(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z2, Z2
+	VMOVUPS      1600(DX), Z9
+	VADDPS       5696(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z2, Z2
+	VMOVUPS      1664(DX), Z10
+	VADDPS       5760(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z2, Z2
+	VMOVUPS      1728(DX), Z11
+	VADDPS       5824(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z2, Z2
+	VMOVUPS      1792(DX), Z12
+	VADDPS       5888(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z2, Z2
+	VMOVUPS      1856(DX), Z13
+	VADDPS       5952(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z2, Z2
+	VMOVUPS      1920(DX), Z14
+	VADDPS       6016(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z2, Z2
+	VMOVUPS      1984(DX), Z15
+	VADDPS       6080(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z2, Z2
+	VMOVUPS      2048(DX), Z16
+	VADDPS       6144(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z2, Z2
+	VMOVUPS      2112(DX), Z17
+	VADDPS       6208(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z2, Z2
+	VMOVUPS      2176(DX), Z18
+	VADDPS       6272(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z2, Z2
+	VMOVUPS      2240(DX), Z19
+	VADDPS       6336(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z2, Z2
+	VMOVUPS      2304(DX), Z20
+	VADDPS       6400(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z2, Z2
+	VPCMPUD      $0x01, 128(DX), Z4, K2
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z2, K2
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	VUNPCKLPS    Z6, Z5, Z0
+	VUNPCKHPS    Z6, Z5, Z3
+	VUNPCKLPS    Z8, Z7, Z4
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPD    Z4, Z0, Z6
+	VUNPCKHPD    Z4, Z0, Z0
+	VUNPCKLPD    Z5, Z3, Z4
+	VUNPCKHPD    Z5, Z3, Z3
+	VUNPCKLPS    Z10, Z9, Z5
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPS    Z12, Z11, Z8
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPD    Z8, Z5, Z10
+	VUNPCKHPD    Z8, Z5, Z5
+	VUNPCKLPD    Z9, Z7, Z8
+	VUNPCKHPD    Z9, Z7, Z7
+	VUNPCKLPS    Z14, Z13, Z9
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPS    Z16, Z15, Z12
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPD    Z12, Z9, Z14
+	VUNPCKHPD    Z12, Z9, Z9
+	VUNPCKLPD    Z13, Z11, Z12
+	VUNPCKHPD    Z13, Z11, Z11
+	VUNPCKLPS    Z18, Z17, Z13
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPS    Z20, Z19, Z16
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPD    Z16, Z13, Z18
+	VUNPCKHPD    Z16, Z13, Z13
+	VUNPCKLPD    Z17, Z15, Z16
+	VUNPCKHPD    Z17, Z15, Z15
+	VSHUFF32X4   $0x88, Z10, Z6, Z17
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z17, Z18
+	VSHUFF32X4   $0xdd, Z10, Z17, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z17
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z5, Z0, Z14
+	VSHUFF32X4   $0xdd, Z5, Z0, Z0
+	VSHUFF32X4   $0x88, Z13, Z9, Z5
+	VSHUFF32X4   $0xdd, Z13, Z9, Z9
+	VSHUFF32X4   $0x88, Z5, Z14, Z13
+	VSHUFF32X4   $0xdd, Z5, Z14, Z5
+	VSHUFF32X4   $0x88, Z9, Z0, Z14
+	VSHUFF32X4   $0xdd, Z9, Z0, Z0
+	VSHUFF32X4   $0x88, Z8, Z4, Z9
+	VSHUFF32X4   $0xdd, Z8, Z4, Z4
+	VSHUFF32X4   $0x88, Z16, Z12, Z8
+	VSHUFF32X4   $0xdd, Z16, Z12, Z12
+	VSHUFF32X4   $0x88, Z8, Z9, Z16
+	VSHUFF32X4   $0xdd, Z8, Z9, Z8
+	VSHUFF32X4   $0x88, Z12, Z4, Z9
+	VSHUFF32X4   $0xdd, Z12, Z4, Z4
+	VSHUFF32X4   $0x88, Z7, Z3, Z12
+	VSHUFF32X4   $0xdd, Z7, Z3, Z3
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z12, Z15
+	VSHUFF32X4   $0xdd, Z7, Z12, Z7
+	VSHUFF32X4   $0x88, Z11, Z3, Z12
+	VSHUFF32X4   $0xdd, Z11, Z3, Z3
+	LEAQ         64(AX), AX
+	VMOVUPS      Z18, K1, (AX)
+	CMPQ         CX, $0x01
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z13, K1, (AX)
+	CMPQ         CX, $0x02
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z16, K1, (AX)
+	CMPQ         CX, $0x03
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z15, K1, (AX)
+	CMPQ         CX, $0x04
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z17, K1, (AX)
+	CMPQ         CX, $0x05
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z14, K1, (AX)
+	CMPQ         CX, $0x06
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z9, K1, (AX)
+	CMPQ         CX, $0x07
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z12, K1, (AX)
+	CMPQ         CX, $0x08
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z10, K1, (AX)
+	CMPQ         CX, $0x09
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z5, K1, (AX)
+	CMPQ         CX, $0x0a
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z8, K1, (AX)
+	CMPQ         CX, $0x0b
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z7, K1, (AX)
+	CMPQ         CX, $0x0c
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z6, K1, (AX)
+	CMPQ         CX, $0x0d
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z0, K1, (AX)
+	CMPQ         CX, $0x0e
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z4, K1, (AX)
+	CMPQ         CX, $0x0f
+	JLE          stored_5
+	ADDQ         SI, AX
+	VMOVUPS      Z3, K1, (AX)
+
+stored_5:
+no_second_4:
+	MOVQ BX, AX
+	SHLQ $0x05, AX
+	ADDQ AX, w+8(FP)
+	ADDQ $0x00000080, y+48(FP)
+	DECQ fetch+88(FP)
+	DECQ pairs+72(FP)
+	JNZ  pair
+
+	// TILERELEASE
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	VZEROUPPER
+	RET
+
+// func amxMultiply3x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxMultiply3x2(SB), NOSPLIT, $0-100
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x02
+	MOVQ ws+16(FP), BX
+	SHLQ $0x01, BX
+	MOVQ $0x00000040, R12
+	SHLQ $0x02, ys+56(FP)
+	MOVL $0x00000000, odd+96(FP)
+	MOVQ n+40(FP), R11
+	SUBQ $0x10, R11
+	MOVQ R12, R9
+	SHLQ $0x02, R11
 
 pair:
 	// TILEZERO T0
@@ -860,26 +1874,38 @@ pair:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xd8
-	MOVQ BX, R8
-	SHLQ $0x04, R8
-	LEAQ (R10)(R8*2), R13
-	MOVQ R10, SI
-	MOVQ R10, DI
-	ADDQ R10, R8
-	CMPQ rows+72(FP), $0x10
-	JLE  no_second_1
-	MOVQ R8, DI
+	MOVQ w+8(FP), SI
+	MOVQ SI, DI
+	CMPQ rows+80(FP), $0x10
+	JLE  no_second_6
+	MOVQ BX, AX
+	SHLQ $0x04, AX
+	ADDQ AX, DI
 
-no_second_1:
+no_second_6:
 	MOVQ x+24(FP), R8
-	MOVQ k+56(FP), R14
-	SHRQ $0x05, R14
+	MOVQ R8, R10
+	ADDQ second+32(FP), R10
+	MOVQ k+64(FP), AX
+	SHRQ $0x05, AX
 	JZ   tail
-	MOVQ R13, R15
-	MOVB ahead+80(FP), BP
+	XORQ R13, R13
+	MOVQ BX, R15
+	SHLQ $0x04, R15
+	MOVQ w+8(FP), R14
+	LEAQ (R14)(R15*2), R14
+	ADDQ R14, R15
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	CMPQ    fetch+88(FP), $0x00
+	JGT     fetching
 
 step:
-	// TILELOADD (SI)(BX*1), T4
+	// TILELOADD 0(SI)(BX*1), T4
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7b
@@ -887,22 +1913,7 @@ step:
 	BYTE $0x24
 	BYTE $0x1e
 
-	// TILELOADD (R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
-
-	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xc4
-
-	// TILELOADD (DI)(BX*1), T5
+	// TILELOADD 0(DI)(BX*1), T5
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7b
@@ -910,140 +1921,7 @@ step:
 	BYTE $0x2c
 	BYTE $0x1f
 
-	// TDPBF16PS T6, T5, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xd5
-	ADDQ AX, R8
-
-	// TILELOADD (R8)(R9*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x08
-
-	// TDPBF16PS T7, T4, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
-	BYTE $0xcc
-
-	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
-	BYTE $0xdd
-	ADDQ AX, R8
-
-	// TILELOADD (R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
-
-	// TDPBF16PS T6, T4, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xcc
-
-	// TDPBF16PS T6, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
-	BYTE       $0xdd
-	ADDQ       AX, R8
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	TESTB      BP, BP
-	JZ         fetched
-	PREFETCHT1 (R15)
-	PREFETCHT1 64(R15)
-	PREFETCHT1 128(R15)
-	PREFETCHT1 192(R15)
-	PREFETCHT1 256(R15)
-	PREFETCHT1 320(R15)
-	PREFETCHT1 384(R15)
-	PREFETCHT1 448(R15)
-	PREFETCHT1 512(R15)
-	PREFETCHT1 576(R15)
-	PREFETCHT1 640(R15)
-	PREFETCHT1 704(R15)
-	PREFETCHT1 768(R15)
-	PREFETCHT1 832(R15)
-	PREFETCHT1 896(R15)
-	PREFETCHT1 960(R15)
-	PREFETCHT1 1024(R15)
-	PREFETCHT1 1088(R15)
-	PREFETCHT1 1152(R15)
-	PREFETCHT1 1216(R15)
-	PREFETCHT1 1280(R15)
-	PREFETCHT1 1344(R15)
-	PREFETCHT1 1408(R15)
-	PREFETCHT1 1472(R15)
-	PREFETCHT1 1536(R15)
-	PREFETCHT1 1600(R15)
-	PREFETCHT1 1664(R15)
-	PREFETCHT1 1728(R15)
-	PREFETCHT1 1792(R15)
-	PREFETCHT1 1856(R15)
-	PREFETCHT1 1920(R15)
-	PREFETCHT1 1984(R15)
-	ADDQ       $0x00000800, R15
-
-fetched:
-	DECQ R14
-	JNZ  step
-
-tail:
-	MOVQ    k+56(FP), SI
-	MOVQ    rows+72(FP), R14
-	MOVQ    SI, R15
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, R15
-	LEAQ    (R10)(R15*2), R15
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    4288(DX), R10
-	MOVQ    R10, SI
-	MOVQ    R10, DI
-	CMPQ    rows+72(FP), $0x10
-	JLE     no_second_2
-	ADDQ    $0x00000400, DI
-
-no_second_2:
-copy:
-	VMOVDQU16.Z (R15), K1, Z0
-	VMOVDQU32   Z0, (R10)
-	ADDQ        BX, R15
-	ADDQ        R12, R10
-	DECQ        R14
-	JNZ         copy
-
-	// TILELOADD (SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
-
-	// TILELOADD (R8)(R9*1), T6
+	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
 	BYTE $0x82
 	BYTE $0x7b
@@ -1058,36 +1936,29 @@ copy:
 	BYTE $0x5c
 	BYTE $0xc4
 
-	// TILELOADD (DI)(R12*1), T5
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x27
-
-	// TDPBF16PS T6, T5, T2
+	// TDPBF16PS T6, T5, T1
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x4a
 	BYTE $0x5c
-	BYTE $0xd5
-	ADDQ AX, R8
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
 
-	// TILELOADD (R8)(R9*1), T7
+	// TILELOADD 0(R10)(R11*1), T7
 	BYTE $0xc4
 	BYTE $0x82
 	BYTE $0x7b
 	BYTE $0x4b
 	BYTE $0x3c
-	BYTE $0x08
+	BYTE $0x1a
 
-	// TDPBF16PS T7, T4, T1
+	// TDPBF16PS T7, T4, T2
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x42
 	BYTE $0x5c
-	BYTE $0xcc
+	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
 	BYTE $0xc4
@@ -1095,9 +1966,10 @@ copy:
 	BYTE $0x42
 	BYTE $0x5c
 	BYTE $0xdd
-	ADDQ AX, R8
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
 
-	// TILELOADD (R8)(R9*1), T6
+	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
 	BYTE $0x82
 	BYTE $0x7b
@@ -1105,553 +1977,1610 @@ copy:
 	BYTE $0x34
 	BYTE $0x08
 
-	// TDPBF16PS T6, T4, T1
+	// TDPBF16PS T6, T4, T0
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x4a
 	BYTE $0x5c
-	BYTE $0xcc
+	BYTE $0xc4
 
-	// TDPBF16PS T6, T5, T3
+	// TDPBF16PS T6, T5, T1
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
 	BYTE $0x5c
 	BYTE $0xdd
-	ADDQ AX, R8
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+	ADDQ R12, SI
+	ADDQ R12, DI
+	DECQ CX
+	JNZ  step
+	JMP  stepped
+
+fetching:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT0 (R14)
+	PREFETCHT0 (R14)(BX*8)
+	PREFETCHT0 (R15)
+	PREFETCHT0 (R15)(BX*8)
+	PREFETCHT0 64(R14)
+	PREFETCHT0 64(R14)(BX*8)
+	PREFETCHT0 64(R15)
+	PREFETCHT0 64(R15)(BX*8)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT0 128(R14)
+	PREFETCHT0 128(R14)(BX*8)
+	PREFETCHT0 128(R15)
+	PREFETCHT0 128(R15)(BX*8)
+	PREFETCHT0 192(R14)
+	PREFETCHT0 192(R14)(BX*8)
+	PREFETCHT0 192(R15)
+	PREFETCHT0 192(R15)(BX*8)
+	PREFETCHT0 256(R14)
+	PREFETCHT0 256(R14)(BX*8)
+	PREFETCHT0 256(R15)
+	PREFETCHT0 256(R15)(BX*8)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT0 320(R14)
+	PREFETCHT0 320(R14)(BX*8)
+	PREFETCHT0 320(R15)
+	PREFETCHT0 320(R15)(BX*8)
+	PREFETCHT0 384(R14)
+	PREFETCHT0 384(R14)(BX*8)
+	PREFETCHT0 384(R15)
+	PREFETCHT0 384(R15)(BX*8)
+	PREFETCHT0 448(R14)
+	PREFETCHT0 448(R14)(BX*8)
+	PREFETCHT0 448(R15)
+	PREFETCHT0 448(R15)(BX*8)
+	ADDQ       R12, SI
+	ADDQ       R12, DI
+	ADDQ       $0x00000200, R14
+	ADDQ       $0x00000200, R15
+	DECQ       CX
+	JNZ        fetching
+
+stepped:
+	TESTQ AX, AX
+	JZ    tail
+	TESTQ R13, R13
+	JNZ   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x11
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 5440(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x15
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T2, 6464(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x19
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T3, 7488(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x9c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x1d
+	BYTE $0x00
+	BYTE $0x00
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x09
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T3, 3392(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x9c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x0d
+	BYTE $0x00
+	BYTE $0x00
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00001000
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILEZERO T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILEZERO T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+	INCQ R13
+	JMP  block
+
+tail:
+	MOVQ    k+64(FP), SI
+	MOVQ    rows+80(FP), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), R13
+	MOVQ    R13, SI
+	MOVQ    R13, DI
+	CMPQ    rows+80(FP), $0x10
+	JLE     no_second_7
+	ADDQ    $0x00000400, DI
+
+no_second_7:
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (R13)
+	ADDQ        BX, CX
+	ADDQ        R12, R13
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x26
+
+	// TILELOADD 0(DI)(R12*1), T5
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x27
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
 
 sums:
-	LEAQ 192(DX), SI
-
-	// TILESTORED T0, (SI)(R12*1)
+	// TILESTORED T0, 320(DX)(R12*1)
 	BYTE $0xc4
 	BYTE $0xa2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x26
-	LEAQ 1216(DX), SI
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
 
-	// TILESTORED T1, (SI)(R12*1)
+	// TILESTORED T1, 1344(DX)(R12*1)
 	BYTE $0xc4
 	BYTE $0xa2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x0c
-	BYTE $0x26
-	LEAQ 2240(DX), SI
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
 
-	// TILESTORED T2, (SI)(R12*1)
+	// TILESTORED T2, 2368(DX)(R12*1)
 	BYTE $0xc4
 	BYTE $0xa2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x26
-	LEAQ 3264(DX), SI
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x09
+	BYTE $0x00
+	BYTE $0x00
 
-	// TILESTORED T3, (SI)(R12*1)
+	// TILESTORED T3, 3392(DX)(R12*1)
 	BYTE         $0xc4
 	BYTE         $0xa2
 	BYTE         $0x7a
 	BYTE         $0x4b
-	BYTE         $0x1c
-	BYTE         $0x26
-	MOVQ         rows+72(FP), SI
-	MOVQ         $0x00000020, DI
-	CMPQ         SI, DI
-	CMOVQLT      SI, DI
-	MOVQ         $-1, SI
-	BZHIQ        DI, SI, SI
-	KMOVW        SI, K1
+	BYTE         $0x9c
+	BYTE         $0x22
+	BYTE         $0x40
+	BYTE         $0x0d
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         y+48(FP), AX
+	MOVQ         n+40(FP), CX
+	MOVQ         ys+56(FP), SI
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z6
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z5
+	VMOVUPS      320(DX), Z7
+	VADDPS       4416(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      384(DX), Z8
+	VADDPS       4480(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      448(DX), Z9
+	VADDPS       4544(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      512(DX), Z10
+	VADDPS       4608(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      576(DX), Z11
+	VADDPS       4672(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      640(DX), Z12
+	VADDPS       4736(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      704(DX), Z13
+	VADDPS       4800(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      768(DX), Z14
+	VADDPS       4864(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      832(DX), Z15
+	VADDPS       4928(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      896(DX), Z16
+	VADDPS       4992(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      960(DX), Z17
+	VADDPS       5056(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1024(DX), Z18
+	VADDPS       5120(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1088(DX), Z19
+	VADDPS       5184(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z1, Z1
+	VMOVUPS      1152(DX), Z20
+	VADDPS       5248(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z1, Z1
+	VMOVUPS      1216(DX), Z21
+	VADDPS       5312(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z1, Z1
+	VMOVUPS      1280(DX), Z22
+	VADDPS       5376(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z6, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
+	VPCMPUD      $0x05, Z0, Z1, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         (AX), R8
+	VMOVUPS      Z20, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z18, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z19, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z11, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_9
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
-	VPBROADCASTD DI, Z4
-	VPXORD       Z1, Z1, Z1
-	VMOVUPS      64(DX), Z3
-	VMOVUPS      192(DX), Z5
-	VADDPS       1216(DX), Z5, Z5
-	VSCALEFPS    Z3, Z5, Z5
-	VPANDD       Z0, Z5, Z6
-	VPMINUD      Z6, Z4, Z4
-	VPMAXUD      Z6, Z1, Z1
-	VMOVUPS      256(DX), Z6
-	VADDPS       1280(DX), Z6, Z6
-	VSCALEFPS    Z3, Z6, Z6
-	VPANDD       Z0, Z6, Z7
-	VPMINUD      Z7, Z4, Z4
-	VPMAXUD      Z7, Z1, Z1
-	VMOVUPS      320(DX), Z7
-	VADDPS       1344(DX), Z7, Z7
-	VSCALEFPS    Z3, Z7, Z7
+	VPBROADCASTD DI, Z6
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS      64(DX), Z5
+	VMOVUPS      1344(DX), Z7
+	VADDPS       5440(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
 	VPANDD       Z0, Z7, Z8
-	VPMINUD      Z8, Z4, Z4
-	VPMAXUD      Z8, Z1, Z1
-	VMOVUPS      384(DX), Z8
-	VADDPS       1408(DX), Z8, Z8
-	VSCALEFPS    Z3, Z8, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z2, Z2
+	VMOVUPS      1408(DX), Z8
+	VADDPS       5504(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
 	VPANDD       Z0, Z8, Z9
-	VPMINUD      Z9, Z4, Z4
-	VPMAXUD      Z9, Z1, Z1
-	VMOVUPS      448(DX), Z9
-	VADDPS       1472(DX), Z9, Z9
-	VSCALEFPS    Z3, Z9, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z2, Z2
+	VMOVUPS      1472(DX), Z9
+	VADDPS       5568(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
 	VPANDD       Z0, Z9, Z10
-	VPMINUD      Z10, Z4, Z4
-	VPMAXUD      Z10, Z1, Z1
-	VMOVUPS      512(DX), Z10
-	VADDPS       1536(DX), Z10, Z10
-	VSCALEFPS    Z3, Z10, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z2, Z2
+	VMOVUPS      1536(DX), Z10
+	VADDPS       5632(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
 	VPANDD       Z0, Z10, Z11
-	VPMINUD      Z11, Z4, Z4
-	VPMAXUD      Z11, Z1, Z1
-	VMOVUPS      576(DX), Z11
-	VADDPS       1600(DX), Z11, Z11
-	VSCALEFPS    Z3, Z11, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z2, Z2
+	VMOVUPS      1600(DX), Z11
+	VADDPS       5696(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
 	VPANDD       Z0, Z11, Z12
-	VPMINUD      Z12, Z4, Z4
-	VPMAXUD      Z12, Z1, Z1
-	VMOVUPS      640(DX), Z12
-	VADDPS       1664(DX), Z12, Z12
-	VSCALEFPS    Z3, Z12, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z2, Z2
+	VMOVUPS      1664(DX), Z12
+	VADDPS       5760(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
 	VPANDD       Z0, Z12, Z13
-	VPMINUD      Z13, Z4, Z4
-	VPMAXUD      Z13, Z1, Z1
-	VMOVUPS      704(DX), Z13
-	VADDPS       1728(DX), Z13, Z13
-	VSCALEFPS    Z3, Z13, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z2, Z2
+	VMOVUPS      1728(DX), Z13
+	VADDPS       5824(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
 	VPANDD       Z0, Z13, Z14
-	VPMINUD      Z14, Z4, Z4
-	VPMAXUD      Z14, Z1, Z1
-	VMOVUPS      768(DX), Z14
-	VADDPS       1792(DX), Z14, Z14
-	VSCALEFPS    Z3, Z14, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z2, Z2
+	VMOVUPS      1792(DX), Z14
+	VADDPS       5888(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
 	VPANDD       Z0, Z14, Z15
-	VPMINUD      Z15, Z4, Z4
-	VPMAXUD      Z15, Z1, Z1
-	VMOVUPS      832(DX), Z15
-	VADDPS       1856(DX), Z15, Z15
-	VSCALEFPS    Z3, Z15, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z2, Z2
+	VMOVUPS      1856(DX), Z15
+	VADDPS       5952(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
 	VPANDD       Z0, Z15, Z16
-	VPMINUD      Z16, Z4, Z4
-	VPMAXUD      Z16, Z1, Z1
-	VMOVUPS      896(DX), Z16
-	VADDPS       1920(DX), Z16, Z16
-	VSCALEFPS    Z3, Z16, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z2, Z2
+	VMOVUPS      1920(DX), Z16
+	VADDPS       6016(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
 	VPANDD       Z0, Z16, Z17
-	VPMINUD      Z17, Z4, Z4
-	VPMAXUD      Z17, Z1, Z1
-	VMOVUPS      960(DX), Z17
-	VADDPS       1984(DX), Z17, Z17
-	VSCALEFPS    Z3, Z17, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z2, Z2
+	VMOVUPS      1984(DX), Z17
+	VADDPS       6080(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
 	VPANDD       Z0, Z17, Z18
-	VPMINUD      Z18, Z4, Z4
-	VPMAXUD      Z18, Z1, Z1
-	VMOVUPS      1024(DX), Z18
-	VADDPS       2048(DX), Z18, Z18
-	VSCALEFPS    Z3, Z18, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z2, Z2
+	VMOVUPS      2048(DX), Z18
+	VADDPS       6144(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
 	VPANDD       Z0, Z18, Z19
-	VPMINUD      Z19, Z4, Z4
-	VPMAXUD      Z19, Z1, Z1
-	VMOVUPS      1088(DX), Z19
-	VADDPS       2112(DX), Z19, Z19
-	VSCALEFPS    Z3, Z19, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z2, Z2
+	VMOVUPS      2112(DX), Z19
+	VADDPS       6208(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
 	VPANDD       Z0, Z19, Z20
-	VPMINUD      Z20, Z4, Z4
-	VPMAXUD      Z20, Z1, Z1
-	VMOVUPS      1152(DX), Z20
-	VADDPS       2176(DX), Z20, Z20
-	VSCALEFPS    Z3, Z20, Z20
-	VPANDD       Z0, Z20, Z0
-	VPMINUD      Z0, Z4, Z4
-	VPMAXUD      Z0, Z1, Z1
-	VPCMPUD      $0x01, 128(DX), Z4, K2
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z2, Z2
+	VMOVUPS      2176(DX), Z20
+	VADDPS       6272(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z2, Z2
+	VMOVUPS      2240(DX), Z21
+	VADDPS       6336(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z2, Z2
+	VMOVUPS      2304(DX), Z22
+	VADDPS       6400(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z2, Z2
+	VPCMPUD      $0x01, 128(DX), Z6, K2
 	KMOVW        K2, DI
-	ORL          DI, CX
+	ORL          DI, odd+96(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, DI
-	ORL          DI, CX
-	VUNPCKLPS    Z6, Z5, Z0
-	VUNPCKHPS    Z6, Z5, Z3
-	VUNPCKLPS    Z8, Z7, Z4
-	VUNPCKHPS    Z8, Z7, Z5
-	VUNPCKLPD    Z4, Z0, Z6
-	VUNPCKHPD    Z4, Z0, Z0
-	VUNPCKLPD    Z5, Z3, Z4
-	VUNPCKHPD    Z5, Z3, Z3
-	VUNPCKLPS    Z10, Z9, Z5
-	VUNPCKHPS    Z10, Z9, Z7
-	VUNPCKLPS    Z12, Z11, Z8
-	VUNPCKHPS    Z12, Z11, Z9
-	VUNPCKLPD    Z8, Z5, Z10
-	VUNPCKHPD    Z8, Z5, Z5
-	VUNPCKLPD    Z9, Z7, Z8
-	VUNPCKHPD    Z9, Z7, Z7
-	VUNPCKLPS    Z14, Z13, Z9
-	VUNPCKHPS    Z14, Z13, Z11
-	VUNPCKLPS    Z16, Z15, Z12
-	VUNPCKHPS    Z16, Z15, Z13
-	VUNPCKLPD    Z12, Z9, Z14
-	VUNPCKHPD    Z12, Z9, Z9
-	VUNPCKLPD    Z13, Z11, Z12
-	VUNPCKHPD    Z13, Z11, Z11
-	VUNPCKLPS    Z18, Z17, Z13
-	VUNPCKHPS    Z18, Z17, Z15
-	VUNPCKLPS    Z20, Z19, Z16
-	VUNPCKHPS    Z20, Z19, Z17
-	VUNPCKLPD    Z16, Z13, Z18
-	VUNPCKHPD    Z16, Z13, Z13
-	VUNPCKLPD    Z17, Z15, Z16
-	VUNPCKHPD    Z17, Z15, Z15
-	VSHUFF32X4   $0x88, Z10, Z6, Z17
-	VSHUFF32X4   $0xdd, Z10, Z6, Z6
-	VSHUFF32X4   $0x88, Z18, Z14, Z10
-	VSHUFF32X4   $0xdd, Z18, Z14, Z14
-	VSHUFF32X4   $0x88, Z10, Z17, Z18
-	VSHUFF32X4   $0xdd, Z10, Z17, Z10
-	VSHUFF32X4   $0x88, Z14, Z6, Z17
-	VSHUFF32X4   $0xdd, Z14, Z6, Z6
-	VSHUFF32X4   $0x88, Z5, Z0, Z14
-	VSHUFF32X4   $0xdd, Z5, Z0, Z0
-	VSHUFF32X4   $0x88, Z13, Z9, Z5
-	VSHUFF32X4   $0xdd, Z13, Z9, Z9
-	VSHUFF32X4   $0x88, Z5, Z14, Z13
-	VSHUFF32X4   $0xdd, Z5, Z14, Z5
-	VSHUFF32X4   $0x88, Z9, Z0, Z14
-	VSHUFF32X4   $0xdd, Z9, Z0, Z0
-	VSHUFF32X4   $0x88, Z8, Z4, Z9
-	VSHUFF32X4   $0xdd, Z8, Z4, Z4
-	VSHUFF32X4   $0x88, Z16, Z12, Z8
-	VSHUFF32X4   $0xdd, Z16, Z12, Z12
-	VSHUFF32X4   $0x88, Z8, Z9, Z16
-	VSHUFF32X4   $0xdd, Z8, Z9, Z8
-	VSHUFF32X4   $0x88, Z12, Z4, Z9
-	VSHUFF32X4   $0xdd, Z12, Z4, Z4
-	VSHUFF32X4   $0x88, Z7, Z3, Z12
-	VSHUFF32X4   $0xdd, Z7, Z3, Z3
-	VSHUFF32X4   $0x88, Z15, Z11, Z7
-	VSHUFF32X4   $0xdd, Z15, Z11, Z11
-	VSHUFF32X4   $0x88, Z7, Z12, Z15
-	VSHUFF32X4   $0xdd, Z7, Z12, Z7
-	VSHUFF32X4   $0x88, Z11, Z3, Z12
-	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	MOVQ         ys+48(FP), R8
-	SHLQ         $0x02, R8
-	LEAQ         (R11), DI
-	VMOVUPS      Z18, K1, (DI)
-	CMPQ         n+32(FP), $0x01
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z13, K1, (DI)
-	CMPQ         n+32(FP), $0x02
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z16, K1, (DI)
-	CMPQ         n+32(FP), $0x03
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z15, K1, (DI)
-	CMPQ         n+32(FP), $0x04
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z17, K1, (DI)
-	CMPQ         n+32(FP), $0x05
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z14, K1, (DI)
-	CMPQ         n+32(FP), $0x06
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z9, K1, (DI)
-	CMPQ         n+32(FP), $0x07
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z12, K1, (DI)
-	CMPQ         n+32(FP), $0x08
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z10, K1, (DI)
-	CMPQ         n+32(FP), $0x09
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z5, K1, (DI)
-	CMPQ         n+32(FP), $0x0a
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z8, K1, (DI)
-	CMPQ         n+32(FP), $0x0b
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z7, K1, (DI)
-	CMPQ         n+32(FP), $0x0c
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z6, K1, (DI)
-	CMPQ         n+32(FP), $0x0d
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z0, K1, (DI)
-	CMPQ         n+32(FP), $0x0e
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z4, K1, (DI)
-	CMPQ         n+32(FP), $0x0f
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z3, K1, (DI)
-
-stored_0:
-	CMPQ         rows+72(FP), $0x10
-	JLE          no_second_3
-	SHRL         $0x10, SI
-	KMOVW        SI, K1
-	MOVL         $0x7fffffff, SI
-	VPBROADCASTD SI, Z0
-	MOVL         $0xffffffff, SI
-	VPBROADCASTD SI, Z4
-	VPXORD       Z2, Z2, Z2
-	VMOVUPS      64(DX), Z3
-	VMOVUPS      2240(DX), Z5
-	VADDPS       3264(DX), Z5, Z5
-	VSCALEFPS    Z3, Z5, Z5
-	VPANDD       Z0, Z5, Z6
-	VPMINUD      Z6, Z4, Z4
-	VPMAXUD      Z6, Z2, Z2
-	VMOVUPS      2304(DX), Z6
-	VADDPS       3328(DX), Z6, Z6
-	VSCALEFPS    Z3, Z6, Z6
-	VPANDD       Z0, Z6, Z7
-	VPMINUD      Z7, Z4, Z4
-	VPMAXUD      Z7, Z2, Z2
-	VMOVUPS      2368(DX), Z7
-	VADDPS       3392(DX), Z7, Z7
-	VSCALEFPS    Z3, Z7, Z7
-	VPANDD       Z0, Z7, Z8
-	VPMINUD      Z8, Z4, Z4
-	VPMAXUD      Z8, Z2, Z2
-	VMOVUPS      2432(DX), Z8
-	VADDPS       3456(DX), Z8, Z8
-	VSCALEFPS    Z3, Z8, Z8
-	VPANDD       Z0, Z8, Z9
-	VPMINUD      Z9, Z4, Z4
-	VPMAXUD      Z9, Z2, Z2
-	VMOVUPS      2496(DX), Z9
-	VADDPS       3520(DX), Z9, Z9
-	VSCALEFPS    Z3, Z9, Z9
-	VPANDD       Z0, Z9, Z10
-	VPMINUD      Z10, Z4, Z4
-	VPMAXUD      Z10, Z2, Z2
-	VMOVUPS      2560(DX), Z10
-	VADDPS       3584(DX), Z10, Z10
-	VSCALEFPS    Z3, Z10, Z10
-	VPANDD       Z0, Z10, Z11
-	VPMINUD      Z11, Z4, Z4
-	VPMAXUD      Z11, Z2, Z2
-	VMOVUPS      2624(DX), Z11
-	VADDPS       3648(DX), Z11, Z11
-	VSCALEFPS    Z3, Z11, Z11
-	VPANDD       Z0, Z11, Z12
-	VPMINUD      Z12, Z4, Z4
-	VPMAXUD      Z12, Z2, Z2
-	VMOVUPS      2688(DX), Z12
-	VADDPS       3712(DX), Z12, Z12
-	VSCALEFPS    Z3, Z12, Z12
-	VPANDD       Z0, Z12, Z13
-	VPMINUD      Z13, Z4, Z4
-	VPMAXUD      Z13, Z2, Z2
-	VMOVUPS      2752(DX), Z13
-	VADDPS       3776(DX), Z13, Z13
-	VSCALEFPS    Z3, Z13, Z13
-	VPANDD       Z0, Z13, Z14
-	VPMINUD      Z14, Z4, Z4
-	VPMAXUD      Z14, Z2, Z2
-	VMOVUPS      2816(DX), Z14
-	VADDPS       3840(DX), Z14, Z14
-	VSCALEFPS    Z3, Z14, Z14
-	VPANDD       Z0, Z14, Z15
-	VPMINUD      Z15, Z4, Z4
-	VPMAXUD      Z15, Z2, Z2
-	VMOVUPS      2880(DX), Z15
-	VADDPS       3904(DX), Z15, Z15
-	VSCALEFPS    Z3, Z15, Z15
-	VPANDD       Z0, Z15, Z16
-	VPMINUD      Z16, Z4, Z4
-	VPMAXUD      Z16, Z2, Z2
-	VMOVUPS      2944(DX), Z16
-	VADDPS       3968(DX), Z16, Z16
-	VSCALEFPS    Z3, Z16, Z16
-	VPANDD       Z0, Z16, Z17
-	VPMINUD      Z17, Z4, Z4
-	VPMAXUD      Z17, Z2, Z2
-	VMOVUPS      3008(DX), Z17
-	VADDPS       4032(DX), Z17, Z17
-	VSCALEFPS    Z3, Z17, Z17
-	VPANDD       Z0, Z17, Z18
-	VPMINUD      Z18, Z4, Z4
-	VPMAXUD      Z18, Z2, Z2
-	VMOVUPS      3072(DX), Z18
-	VADDPS       4096(DX), Z18, Z18
-	VSCALEFPS    Z3, Z18, Z18
-	VPANDD       Z0, Z18, Z19
-	VPMINUD      Z19, Z4, Z4
-	VPMAXUD      Z19, Z2, Z2
-	VMOVUPS      3136(DX), Z19
-	VADDPS       4160(DX), Z19, Z19
-	VSCALEFPS    Z3, Z19, Z19
-	VPANDD       Z0, Z19, Z20
-	VPMINUD      Z20, Z4, Z4
-	VPMAXUD      Z20, Z2, Z2
-	VMOVUPS      3200(DX), Z20
-	VADDPS       4224(DX), Z20, Z20
-	VSCALEFPS    Z3, Z20, Z20
-	VPANDD       Z0, Z20, Z0
-	VPMINUD      Z0, Z4, Z4
-	VPMAXUD      Z0, Z2, Z2
-	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, SI
-	ORL          SI, CX
-	MOVL         $0x7f800000, SI
-	VPBROADCASTD SI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, SI
-	ORL          SI, CX
-	VUNPCKLPS    Z6, Z5, Z0
-	VUNPCKHPS    Z6, Z5, Z3
-	VUNPCKLPS    Z8, Z7, Z4
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
-	VUNPCKLPD    Z4, Z0, Z6
-	VUNPCKHPD    Z4, Z0, Z0
-	VUNPCKLPD    Z5, Z3, Z4
-	VUNPCKHPD    Z5, Z3, Z3
-	VUNPCKLPS    Z10, Z9, Z5
+	VUNPCKLPS    Z10, Z9, Z6
 	VUNPCKHPS    Z10, Z9, Z7
-	VUNPCKLPS    Z12, Z11, Z8
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
 	VUNPCKHPS    Z12, Z11, Z9
-	VUNPCKLPD    Z8, Z5, Z10
-	VUNPCKHPD    Z8, Z5, Z5
-	VUNPCKLPD    Z9, Z7, Z8
-	VUNPCKHPD    Z9, Z7, Z7
-	VUNPCKLPS    Z14, Z13, Z9
+	VUNPCKLPS    Z14, Z13, Z10
 	VUNPCKHPS    Z14, Z13, Z11
-	VUNPCKLPS    Z16, Z15, Z12
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
 	VUNPCKHPS    Z16, Z15, Z13
-	VUNPCKLPD    Z12, Z9, Z14
-	VUNPCKHPD    Z12, Z9, Z9
-	VUNPCKLPD    Z13, Z11, Z12
-	VUNPCKHPD    Z13, Z11, Z11
-	VUNPCKLPS    Z18, Z17, Z13
+	VUNPCKLPS    Z18, Z17, Z14
 	VUNPCKHPS    Z18, Z17, Z15
-	VUNPCKLPS    Z20, Z19, Z16
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
 	VUNPCKHPS    Z20, Z19, Z17
-	VUNPCKLPD    Z16, Z13, Z18
-	VUNPCKHPD    Z16, Z13, Z13
-	VUNPCKLPD    Z17, Z15, Z16
-	VUNPCKHPD    Z17, Z15, Z15
-	VSHUFF32X4   $0x88, Z10, Z6, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
 	VSHUFF32X4   $0xdd, Z10, Z6, Z6
 	VSHUFF32X4   $0x88, Z18, Z14, Z10
 	VSHUFF32X4   $0xdd, Z18, Z14, Z14
-	VSHUFF32X4   $0x88, Z10, Z17, Z18
-	VSHUFF32X4   $0xdd, Z10, Z17, Z10
-	VSHUFF32X4   $0x88, Z14, Z6, Z17
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
 	VSHUFF32X4   $0xdd, Z14, Z6, Z6
-	VSHUFF32X4   $0x88, Z5, Z0, Z14
-	VSHUFF32X4   $0xdd, Z5, Z0, Z0
-	VSHUFF32X4   $0x88, Z13, Z9, Z5
-	VSHUFF32X4   $0xdd, Z13, Z9, Z9
-	VSHUFF32X4   $0x88, Z5, Z14, Z13
-	VSHUFF32X4   $0xdd, Z5, Z14, Z5
-	VSHUFF32X4   $0x88, Z9, Z0, Z14
-	VSHUFF32X4   $0xdd, Z9, Z0, Z0
-	VSHUFF32X4   $0x88, Z8, Z4, Z9
-	VSHUFF32X4   $0xdd, Z8, Z4, Z4
-	VSHUFF32X4   $0x88, Z16, Z12, Z8
-	VSHUFF32X4   $0xdd, Z16, Z12, Z12
-	VSHUFF32X4   $0x88, Z8, Z9, Z16
-	VSHUFF32X4   $0xdd, Z8, Z9, Z8
-	VSHUFF32X4   $0x88, Z12, Z4, Z9
-	VSHUFF32X4   $0xdd, Z12, Z4, Z4
-	VSHUFF32X4   $0x88, Z7, Z3, Z12
-	VSHUFF32X4   $0xdd, Z7, Z3, Z3
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         64(AX), DI
+	VMOVUPS      Z20, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z15, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z18, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z17, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z19, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z16, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z11, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z14, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z12, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z7, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z10, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z9, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z8, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z0, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z6, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z5, K1, (DI)
+
+no_second_9:
+	SUBQ         $0x10, CX
+	LEAQ         (AX)(SI*8), AX
+	LEAQ         (AX)(SI*8), AX
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z6
+	VPXORD       Z3, Z3, Z3
+	VMOVUPS      192(DX), Z5
+	VMOVUPS      2368(DX), Z7
+	VADDPS       6464(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z3, Z3
+	VMOVUPS      2432(DX), Z8
+	VADDPS       6528(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z3, Z3
+	VMOVUPS      2496(DX), Z9
+	VADDPS       6592(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z3, Z3
+	VMOVUPS      2560(DX), Z10
+	VADDPS       6656(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z3, Z3
+	VMOVUPS      2624(DX), Z11
+	VADDPS       6720(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z3, Z3
+	VMOVUPS      2688(DX), Z12
+	VADDPS       6784(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z3, Z3
+	VMOVUPS      2752(DX), Z13
+	VADDPS       6848(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z3, Z3
+	VMOVUPS      2816(DX), Z14
+	VADDPS       6912(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z3, Z3
+	VMOVUPS      2880(DX), Z15
+	VADDPS       6976(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z3, Z3
+	VMOVUPS      2944(DX), Z16
+	VADDPS       7040(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z3, Z3
+	VMOVUPS      3008(DX), Z17
+	VADDPS       7104(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z3, Z3
+	VMOVUPS      3072(DX), Z18
+	VADDPS       7168(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z3, Z3
+	VMOVUPS      3136(DX), Z19
+	VADDPS       7232(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z3, Z3
+	VMOVUPS      3200(DX), Z20
+	VADDPS       7296(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z3, Z3
+	VMOVUPS      3264(DX), Z21
+	VADDPS       7360(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z3, Z3
+	VMOVUPS      3328(DX), Z22
+	VADDPS       7424(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z3, Z3
+	VPCMPUD      $0x01, 256(DX), Z6, K2
+	KMOVW        K2, R8
+	SHLL         $0x10, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
+	VPCMPUD      $0x05, Z0, Z3, K2
+	KMOVW        K2, R8
+	SHLL         $0x10, R8
+	ORL          R8, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
 	VSHUFF32X4   $0x88, Z15, Z11, Z7
 	VSHUFF32X4   $0xdd, Z15, Z11, Z11
-	VSHUFF32X4   $0x88, Z7, Z12, Z15
-	VSHUFF32X4   $0xdd, Z7, Z12, Z7
-	VSHUFF32X4   $0x88, Z11, Z3, Z12
-	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	MOVQ         ys+48(FP), DI
-	SHLQ         $0x02, DI
-	LEAQ         64(R11), SI
-	VMOVUPS      Z18, K1, (SI)
-	CMPQ         n+32(FP), $0x01
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z13, K1, (SI)
-	CMPQ         n+32(FP), $0x02
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z16, K1, (SI)
-	CMPQ         n+32(FP), $0x03
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z15, K1, (SI)
-	CMPQ         n+32(FP), $0x04
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z17, K1, (SI)
-	CMPQ         n+32(FP), $0x05
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z14, K1, (SI)
-	CMPQ         n+32(FP), $0x06
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z9, K1, (SI)
-	CMPQ         n+32(FP), $0x07
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z12, K1, (SI)
-	CMPQ         n+32(FP), $0x08
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z10, K1, (SI)
-	CMPQ         n+32(FP), $0x09
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z5, K1, (SI)
-	CMPQ         n+32(FP), $0x0a
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z8, K1, (SI)
-	CMPQ         n+32(FP), $0x0b
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z7, K1, (SI)
-	CMPQ         n+32(FP), $0x0c
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z6, K1, (SI)
-	CMPQ         n+32(FP), $0x0d
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z0, K1, (SI)
-	CMPQ         n+32(FP), $0x0e
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z4, K1, (SI)
-	CMPQ         n+32(FP), $0x0f
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z3, K1, (SI)
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         (AX), R8
+	VMOVUPS      Z20, K1, (R8)
+	CMPQ         CX, $0x01
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	CMPQ         CX, $0x02
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z18, K1, (R8)
+	CMPQ         CX, $0x03
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	CMPQ         CX, $0x04
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z19, K1, (R8)
+	CMPQ         CX, $0x05
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	CMPQ         CX, $0x06
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z11, K1, (R8)
+	CMPQ         CX, $0x07
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	CMPQ         CX, $0x08
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	CMPQ         CX, $0x09
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	CMPQ         CX, $0x0a
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	CMPQ         CX, $0x0b
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	CMPQ         CX, $0x0c
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	CMPQ         CX, $0x0d
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	CMPQ         CX, $0x0e
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	CMPQ         CX, $0x0f
+	JLE          stored_11
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
 
-stored_1:
-no_second_3:
-	ADDQ $0x00000080, R11
-	MOVQ R13, R10
-	DECQ pairs+64(FP)
+stored_11:
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_12
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
+	VPXORD       Z4, Z4, Z4
+	VMOVUPS      192(DX), Z5
+	VMOVUPS      3392(DX), Z7
+	VADDPS       7488(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z4, Z4
+	VMOVUPS      3456(DX), Z8
+	VADDPS       7552(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z4, Z4
+	VMOVUPS      3520(DX), Z9
+	VADDPS       7616(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z4, Z4
+	VMOVUPS      3584(DX), Z10
+	VADDPS       7680(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z4, Z4
+	VMOVUPS      3648(DX), Z11
+	VADDPS       7744(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z4, Z4
+	VMOVUPS      3712(DX), Z12
+	VADDPS       7808(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z4, Z4
+	VMOVUPS      3776(DX), Z13
+	VADDPS       7872(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z4, Z4
+	VMOVUPS      3840(DX), Z14
+	VADDPS       7936(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z4, Z4
+	VMOVUPS      3904(DX), Z15
+	VADDPS       8000(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z4, Z4
+	VMOVUPS      3968(DX), Z16
+	VADDPS       8064(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z4, Z4
+	VMOVUPS      4032(DX), Z17
+	VADDPS       8128(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z4, Z4
+	VMOVUPS      4096(DX), Z18
+	VADDPS       8192(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z4, Z4
+	VMOVUPS      4160(DX), Z19
+	VADDPS       8256(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z4, Z4
+	VMOVUPS      4224(DX), Z20
+	VADDPS       8320(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z4, Z4
+	VMOVUPS      4288(DX), Z21
+	VADDPS       8384(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z4, Z4
+	VMOVUPS      4352(DX), Z22
+	VADDPS       8448(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z4, Z4
+	VPCMPUD      $0x01, 256(DX), Z6, K2
+	KMOVW        K2, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+96(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z4, K2
+	KMOVW        K2, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         64(AX), AX
+	VMOVUPS      Z20, K1, (AX)
+	CMPQ         CX, $0x01
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z15, K1, (AX)
+	CMPQ         CX, $0x02
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z18, K1, (AX)
+	CMPQ         CX, $0x03
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z17, K1, (AX)
+	CMPQ         CX, $0x04
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z19, K1, (AX)
+	CMPQ         CX, $0x05
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z16, K1, (AX)
+	CMPQ         CX, $0x06
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z11, K1, (AX)
+	CMPQ         CX, $0x07
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z14, K1, (AX)
+	CMPQ         CX, $0x08
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z12, K1, (AX)
+	CMPQ         CX, $0x09
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z7, K1, (AX)
+	CMPQ         CX, $0x0a
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z10, K1, (AX)
+	CMPQ         CX, $0x0b
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z9, K1, (AX)
+	CMPQ         CX, $0x0c
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z8, K1, (AX)
+	CMPQ         CX, $0x0d
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z0, K1, (AX)
+	CMPQ         CX, $0x0e
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z6, K1, (AX)
+	CMPQ         CX, $0x0f
+	JLE          stored_13
+	ADDQ         SI, AX
+	VMOVUPS      Z5, K1, (AX)
+
+stored_13:
+no_second_12:
+	MOVQ BX, AX
+	SHLQ $0x05, AX
+	ADDQ AX, w+8(FP)
+	ADDQ $0x00000080, y+48(FP)
+	DECQ fetch+88(FP)
+	DECQ pairs+72(FP)
 	JNZ  pair
 
 	// TILERELEASE
@@ -1661,7 +3590,6 @@ no_second_3:
 	BYTE $0x49
 	BYTE $0xc0
 	VZEROUPPER
-	MOVL CX, odd+88(FP)
 	RET
 
 // func amxPack1(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)
@@ -2219,18 +4147,10 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply1(work *byte, w *uint16, ws int, x *byte, n int, y *float32, ys int, k int, pairs int, rows int, ahead bool) (odd uint32)
+// func amxMultiply1x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply1(SB), NOSPLIT, $8-92
+TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-100
 	MOVQ work+0(FP), DX
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
-	MOVQ n+32(FP), R9
-	SHLQ $0x02, R9
-	MOVQ R9, AX
-	SHLQ $0x04, AX
-	MOVQ $0x00000040, R12
-	XORL CX, CX
 
 	// LDTILECFG (DX)
 	BYTE $0xc4
@@ -2238,8 +4158,13 @@ TEXT ·amxMultiply1(SB), NOSPLIT, $8-92
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ w+8(FP), R10
-	MOVQ y+40(FP), R11
+	MOVQ ws+16(FP), BX
+	SHLQ $0x01, BX
+	MOVQ $0x00000040, R12
+	SHLQ $0x02, ys+56(FP)
+	MOVL $0x00000000, odd+96(FP)
+	MOVQ n+40(FP), R9
+	SHLQ $0x02, R9
 
 pair:
 	// TILEZERO T0
@@ -2249,32 +4174,42 @@ pair:
 	BYTE $0x49
 	BYTE $0xc0
 
-	// TILEZERO T2
+	// TILEZERO T1
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7b
 	BYTE $0x49
-	BYTE $0xd0
-	MOVQ BX, R8
-	SHLQ $0x04, R8
-	LEAQ (R10)(R8*2), R13
-	MOVQ R10, SI
-	MOVQ R10, DI
-	ADDQ R10, R8
-	CMPQ rows+72(FP), $0x10
-	JLE  no_second_4
-	MOVQ R8, DI
+	BYTE $0xc8
+	MOVQ w+8(FP), SI
+	MOVQ SI, DI
+	CMPQ rows+80(FP), $0x10
+	JLE  no_second_14
+	MOVQ BX, AX
+	SHLQ $0x04, AX
+	ADDQ AX, DI
 
-no_second_4:
+no_second_14:
 	MOVQ x+24(FP), R8
-	MOVQ k+56(FP), R14
-	SHRQ $0x05, R14
+	MOVQ k+64(FP), AX
+	SHRQ $0x05, AX
 	JZ   tail
-	MOVQ R13, R15
-	MOVB ahead+80(FP), BP
+	XORQ R10, R10
+	MOVQ BX, R13
+	SHLQ $0x04, R13
+	MOVQ w+8(FP), R11
+	LEAQ (R11)(R13*2), R11
+	ADDQ R11, R13
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	CMPQ    fetch+88(FP), $0x00
+	JGT     fetching
 
 step:
-	// TILELOADD (SI)(BX*1), T4
+	// TILELOADD 0(SI)(BX*1), T4
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7b
@@ -2282,22 +4217,7 @@ step:
 	BYTE $0x24
 	BYTE $0x1e
 
-	// TILELOADD (R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
-
-	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xc4
-
-	// TILELOADD (DI)(BX*1), T5
+	// TILELOADD 0(DI)(BX*1), T5
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7b
@@ -2305,94 +4225,7 @@ step:
 	BYTE $0x2c
 	BYTE $0x1f
 
-	// TDPBF16PS T6, T5, T2
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
-	BYTE       $0xd5
-	ADDQ       AX, R8
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	TESTB      BP, BP
-	JZ         fetched
-	PREFETCHT1 (R15)
-	PREFETCHT1 64(R15)
-	PREFETCHT1 128(R15)
-	PREFETCHT1 192(R15)
-	PREFETCHT1 256(R15)
-	PREFETCHT1 320(R15)
-	PREFETCHT1 384(R15)
-	PREFETCHT1 448(R15)
-	PREFETCHT1 512(R15)
-	PREFETCHT1 576(R15)
-	PREFETCHT1 640(R15)
-	PREFETCHT1 704(R15)
-	PREFETCHT1 768(R15)
-	PREFETCHT1 832(R15)
-	PREFETCHT1 896(R15)
-	PREFETCHT1 960(R15)
-	PREFETCHT1 1024(R15)
-	PREFETCHT1 1088(R15)
-	PREFETCHT1 1152(R15)
-	PREFETCHT1 1216(R15)
-	PREFETCHT1 1280(R15)
-	PREFETCHT1 1344(R15)
-	PREFETCHT1 1408(R15)
-	PREFETCHT1 1472(R15)
-	PREFETCHT1 1536(R15)
-	PREFETCHT1 1600(R15)
-	PREFETCHT1 1664(R15)
-	PREFETCHT1 1728(R15)
-	PREFETCHT1 1792(R15)
-	PREFETCHT1 1856(R15)
-	PREFETCHT1 1920(R15)
-	PREFETCHT1 1984(R15)
-	ADDQ       $0x00000800, R15
-
-fetched:
-	DECQ R14
-	JNZ  step
-
-tail:
-	MOVQ    k+56(FP), SI
-	MOVQ    rows+72(FP), R14
-	MOVQ    SI, R15
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, R15
-	LEAQ    (R10)(R15*2), R15
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    4288(DX), R10
-	MOVQ    R10, SI
-	MOVQ    R10, DI
-	CMPQ    rows+72(FP), $0x10
-	JLE     no_second_5
-	ADDQ    $0x00000400, DI
-
-no_second_5:
-copy:
-	VMOVDQU16.Z (R15), K1, Z0
-	VMOVDQU32   Z0, (R10)
-	ADDQ        BX, R15
-	ADDQ        R12, R10
-	DECQ        R14
-	JNZ         copy
-
-	// TILELOADD (SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
-
-	// TILELOADD (R8)(R9*1), T6
+	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
 	BYTE $0x82
 	BYTE $0x7b
@@ -2407,7 +4240,221 @@ copy:
 	BYTE $0x5c
 	BYTE $0xc4
 
-	// TILELOADD (DI)(R12*1), T5
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+	ADDQ R12, SI
+	ADDQ R12, DI
+	DECQ CX
+	JNZ  step
+	JMP  stepped
+
+fetching:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R11)(BX*8)
+	PREFETCHT0 (R13)
+	PREFETCHT0 (R13)(BX*8)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 64(R11)(BX*8)
+	PREFETCHT0 64(R13)
+	PREFETCHT0 64(R13)(BX*8)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 128(R11)(BX*8)
+	PREFETCHT0 128(R13)
+	PREFETCHT0 128(R13)(BX*8)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 192(R11)(BX*8)
+	PREFETCHT0 192(R13)
+	PREFETCHT0 192(R13)(BX*8)
+	PREFETCHT0 256(R11)
+	PREFETCHT0 256(R11)(BX*8)
+	PREFETCHT0 256(R13)
+	PREFETCHT0 256(R13)(BX*8)
+	PREFETCHT0 320(R11)
+	PREFETCHT0 320(R11)(BX*8)
+	PREFETCHT0 320(R13)
+	PREFETCHT0 320(R13)(BX*8)
+	PREFETCHT0 384(R11)
+	PREFETCHT0 384(R11)(BX*8)
+	PREFETCHT0 384(R13)
+	PREFETCHT0 384(R13)(BX*8)
+	PREFETCHT0 448(R11)
+	PREFETCHT0 448(R11)(BX*8)
+	PREFETCHT0 448(R13)
+	PREFETCHT0 448(R13)(BX*8)
+	ADDQ       R12, SI
+	ADDQ       R12, DI
+	ADDQ       $0x00000200, R11
+	ADDQ       $0x00000200, R13
+	DECQ       CX
+	JNZ        fetching
+
+stepped:
+	TESTQ AX, AX
+	JZ    tail
+	TESTQ R10, R10
+	JNZ   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x11
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 5440(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x15
+	BYTE $0x00
+	BYTE $0x00
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00000800
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	INCQ R10
+	JMP  block
+
+tail:
+	MOVQ    k+64(FP), SI
+	MOVQ    rows+80(FP), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), R10
+	MOVQ    R10, SI
+	MOVQ    R10, DI
+	CMPQ    rows+80(FP), $0x10
+	JLE     no_second_15
+	ADDQ    $0x00000400, DI
+
+no_second_15:
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (R10)
+	ADDQ        BX, CX
+	ADDQ        R12, R10
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x26
+
+	// TILELOADD 0(DI)(R12*1), T5
 	BYTE $0xc4
 	BYTE $0xa2
 	BYTE $0x7b
@@ -2415,134 +4462,174 @@ copy:
 	BYTE $0x2c
 	BYTE $0x27
 
-	// TDPBF16PS T6, T5, T2
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x4a
 	BYTE $0x5c
-	BYTE $0xd5
-	ADDQ AX, R8
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
 
 sums:
-	LEAQ 192(DX), SI
-
-	// TILESTORED T0, (SI)(R12*1)
+	// TILESTORED T0, 320(DX)(R12*1)
 	BYTE $0xc4
 	BYTE $0xa2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x26
-	LEAQ 2240(DX), SI
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
 
-	// TILESTORED T2, (SI)(R12*1)
+	// TILESTORED T1, 1344(DX)(R12*1)
 	BYTE         $0xc4
 	BYTE         $0xa2
 	BYTE         $0x7a
 	BYTE         $0x4b
-	BYTE         $0x14
-	BYTE         $0x26
-	MOVQ         rows+72(FP), SI
-	MOVQ         $0x00000020, DI
-	CMPQ         SI, DI
-	CMOVQLT      SI, DI
-	MOVQ         $-1, SI
-	BZHIQ        DI, SI, SI
-	KMOVW        SI, K1
-	MOVL         $0x7fffffff, DI
-	VPBROADCASTD DI, Z0
-	MOVL         $0xffffffff, DI
-	VPBROADCASTD DI, Z4
+	BYTE         $0x8c
+	BYTE         $0x22
+	BYTE         $0x40
+	BYTE         $0x05
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         y+48(FP), AX
+	MOVQ         n+40(FP), CX
+	MOVQ         ys+56(FP), SI
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z4
 	VPXORD       Z1, Z1, Z1
 	VMOVUPS      64(DX), Z3
-	VMOVUPS      192(DX), Z5
+	VMOVUPS      320(DX), Z5
+	VADDPS       4416(DX), Z5, Z5
 	VSCALEFPS    Z3, Z5, Z5
 	VPANDD       Z0, Z5, Z6
 	VPMINUD      Z6, Z4, Z4
 	VPMAXUD      Z6, Z1, Z1
-	VMOVUPS      256(DX), Z6
+	VMOVUPS      384(DX), Z6
+	VADDPS       4480(DX), Z6, Z6
 	VSCALEFPS    Z3, Z6, Z6
 	VPANDD       Z0, Z6, Z7
 	VPMINUD      Z7, Z4, Z4
 	VPMAXUD      Z7, Z1, Z1
-	VMOVUPS      320(DX), Z7
+	VMOVUPS      448(DX), Z7
+	VADDPS       4544(DX), Z7, Z7
 	VSCALEFPS    Z3, Z7, Z7
 	VPANDD       Z0, Z7, Z8
 	VPMINUD      Z8, Z4, Z4
 	VPMAXUD      Z8, Z1, Z1
-	VMOVUPS      384(DX), Z8
+	VMOVUPS      512(DX), Z8
+	VADDPS       4608(DX), Z8, Z8
 	VSCALEFPS    Z3, Z8, Z8
 	VPANDD       Z0, Z8, Z9
 	VPMINUD      Z9, Z4, Z4
 	VPMAXUD      Z9, Z1, Z1
-	VMOVUPS      448(DX), Z9
+	VMOVUPS      576(DX), Z9
+	VADDPS       4672(DX), Z9, Z9
 	VSCALEFPS    Z3, Z9, Z9
 	VPANDD       Z0, Z9, Z10
 	VPMINUD      Z10, Z4, Z4
 	VPMAXUD      Z10, Z1, Z1
-	VMOVUPS      512(DX), Z10
+	VMOVUPS      640(DX), Z10
+	VADDPS       4736(DX), Z10, Z10
 	VSCALEFPS    Z3, Z10, Z10
 	VPANDD       Z0, Z10, Z11
 	VPMINUD      Z11, Z4, Z4
 	VPMAXUD      Z11, Z1, Z1
-	VMOVUPS      576(DX), Z11
+	VMOVUPS      704(DX), Z11
+	VADDPS       4800(DX), Z11, Z11
 	VSCALEFPS    Z3, Z11, Z11
 	VPANDD       Z0, Z11, Z12
 	VPMINUD      Z12, Z4, Z4
 	VPMAXUD      Z12, Z1, Z1
-	VMOVUPS      640(DX), Z12
+	VMOVUPS      768(DX), Z12
+	VADDPS       4864(DX), Z12, Z12
 	VSCALEFPS    Z3, Z12, Z12
 	VPANDD       Z0, Z12, Z13
 	VPMINUD      Z13, Z4, Z4
 	VPMAXUD      Z13, Z1, Z1
-	VMOVUPS      704(DX), Z13
+	VMOVUPS      832(DX), Z13
+	VADDPS       4928(DX), Z13, Z13
 	VSCALEFPS    Z3, Z13, Z13
 	VPANDD       Z0, Z13, Z14
 	VPMINUD      Z14, Z4, Z4
 	VPMAXUD      Z14, Z1, Z1
-	VMOVUPS      768(DX), Z14
+	VMOVUPS      896(DX), Z14
+	VADDPS       4992(DX), Z14, Z14
 	VSCALEFPS    Z3, Z14, Z14
 	VPANDD       Z0, Z14, Z15
 	VPMINUD      Z15, Z4, Z4
 	VPMAXUD      Z15, Z1, Z1
-	VMOVUPS      832(DX), Z15
+	VMOVUPS      960(DX), Z15
+	VADDPS       5056(DX), Z15, Z15
 	VSCALEFPS    Z3, Z15, Z15
 	VPANDD       Z0, Z15, Z16
 	VPMINUD      Z16, Z4, Z4
 	VPMAXUD      Z16, Z1, Z1
-	VMOVUPS      896(DX), Z16
+	VMOVUPS      1024(DX), Z16
+	VADDPS       5120(DX), Z16, Z16
 	VSCALEFPS    Z3, Z16, Z16
 	VPANDD       Z0, Z16, Z17
 	VPMINUD      Z17, Z4, Z4
 	VPMAXUD      Z17, Z1, Z1
-	VMOVUPS      960(DX), Z17
+	VMOVUPS      1088(DX), Z17
+	VADDPS       5184(DX), Z17, Z17
 	VSCALEFPS    Z3, Z17, Z17
 	VPANDD       Z0, Z17, Z18
 	VPMINUD      Z18, Z4, Z4
 	VPMAXUD      Z18, Z1, Z1
-	VMOVUPS      1024(DX), Z18
+	VMOVUPS      1152(DX), Z18
+	VADDPS       5248(DX), Z18, Z18
 	VSCALEFPS    Z3, Z18, Z18
 	VPANDD       Z0, Z18, Z19
 	VPMINUD      Z19, Z4, Z4
 	VPMAXUD      Z19, Z1, Z1
-	VMOVUPS      1088(DX), Z19
+	VMOVUPS      1216(DX), Z19
+	VADDPS       5312(DX), Z19, Z19
 	VSCALEFPS    Z3, Z19, Z19
 	VPANDD       Z0, Z19, Z20
 	VPMINUD      Z20, Z4, Z4
 	VPMAXUD      Z20, Z1, Z1
-	VMOVUPS      1152(DX), Z20
+	VMOVUPS      1280(DX), Z20
+	VADDPS       5376(DX), Z20, Z20
 	VSCALEFPS    Z3, Z20, Z20
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z1, Z1
 	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, DI
-	ORL          DI, CX
-	MOVL         $0x7f800000, DI
-	VPBROADCASTD DI, Z0
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, DI
-	ORL          DI, CX
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -2607,170 +4694,184 @@ sums:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	MOVQ         ys+48(FP), R8
-	SHLQ         $0x02, R8
-	LEAQ         (R11), DI
-	VMOVUPS      Z18, K1, (DI)
-	CMPQ         n+32(FP), $0x01
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z13, K1, (DI)
-	CMPQ         n+32(FP), $0x02
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z16, K1, (DI)
-	CMPQ         n+32(FP), $0x03
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z15, K1, (DI)
-	CMPQ         n+32(FP), $0x04
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z17, K1, (DI)
-	CMPQ         n+32(FP), $0x05
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z14, K1, (DI)
-	CMPQ         n+32(FP), $0x06
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z9, K1, (DI)
-	CMPQ         n+32(FP), $0x07
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z12, K1, (DI)
-	CMPQ         n+32(FP), $0x08
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z10, K1, (DI)
-	CMPQ         n+32(FP), $0x09
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z5, K1, (DI)
-	CMPQ         n+32(FP), $0x0a
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z8, K1, (DI)
-	CMPQ         n+32(FP), $0x0b
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z7, K1, (DI)
-	CMPQ         n+32(FP), $0x0c
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z6, K1, (DI)
-	CMPQ         n+32(FP), $0x0d
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z0, K1, (DI)
-	CMPQ         n+32(FP), $0x0e
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z4, K1, (DI)
-	CMPQ         n+32(FP), $0x0f
-	JLE          stored_0
-	ADDQ         R8, DI
-	VMOVUPS      Z3, K1, (DI)
+	LEAQ         (AX), R8
+	VMOVUPS      Z18, K1, (R8)
+	CMPQ         CX, $0x01
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z13, K1, (R8)
+	CMPQ         CX, $0x02
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	CMPQ         CX, $0x03
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	CMPQ         CX, $0x04
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	CMPQ         CX, $0x05
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	CMPQ         CX, $0x06
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	CMPQ         CX, $0x07
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	CMPQ         CX, $0x08
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	CMPQ         CX, $0x09
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
+	CMPQ         CX, $0x0a
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	CMPQ         CX, $0x0b
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	CMPQ         CX, $0x0c
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	CMPQ         CX, $0x0d
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	CMPQ         CX, $0x0e
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z4, K1, (R8)
+	CMPQ         CX, $0x0f
+	JLE          stored_16
+	ADDQ         SI, R8
+	VMOVUPS      Z3, K1, (R8)
 
-stored_0:
-	CMPQ         rows+72(FP), $0x10
-	JLE          no_second_6
-	SHRL         $0x10, SI
-	KMOVW        SI, K1
-	MOVL         $0x7fffffff, SI
-	VPBROADCASTD SI, Z0
-	MOVL         $0xffffffff, SI
-	VPBROADCASTD SI, Z4
+stored_16:
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_17
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z4
 	VPXORD       Z2, Z2, Z2
 	VMOVUPS      64(DX), Z3
-	VMOVUPS      2240(DX), Z5
+	VMOVUPS      1344(DX), Z5
+	VADDPS       5440(DX), Z5, Z5
 	VSCALEFPS    Z3, Z5, Z5
 	VPANDD       Z0, Z5, Z6
 	VPMINUD      Z6, Z4, Z4
 	VPMAXUD      Z6, Z2, Z2
-	VMOVUPS      2304(DX), Z6
+	VMOVUPS      1408(DX), Z6
+	VADDPS       5504(DX), Z6, Z6
 	VSCALEFPS    Z3, Z6, Z6
 	VPANDD       Z0, Z6, Z7
 	VPMINUD      Z7, Z4, Z4
 	VPMAXUD      Z7, Z2, Z2
-	VMOVUPS      2368(DX), Z7
+	VMOVUPS      1472(DX), Z7
+	VADDPS       5568(DX), Z7, Z7
 	VSCALEFPS    Z3, Z7, Z7
 	VPANDD       Z0, Z7, Z8
 	VPMINUD      Z8, Z4, Z4
 	VPMAXUD      Z8, Z2, Z2
-	VMOVUPS      2432(DX), Z8
+	VMOVUPS      1536(DX), Z8
+	VADDPS       5632(DX), Z8, Z8
 	VSCALEFPS    Z3, Z8, Z8
 	VPANDD       Z0, Z8, Z9
 	VPMINUD      Z9, Z4, Z4
 	VPMAXUD      Z9, Z2, Z2
-	VMOVUPS      2496(DX), Z9
+	VMOVUPS      1600(DX), Z9
+	VADDPS       5696(DX), Z9, Z9
 	VSCALEFPS    Z3, Z9, Z9
 	VPANDD       Z0, Z9, Z10
 	VPMINUD      Z10, Z4, Z4
 	VPMAXUD      Z10, Z2, Z2
-	VMOVUPS      2560(DX), Z10
+	VMOVUPS      1664(DX), Z10
+	VADDPS       5760(DX), Z10, Z10
 	VSCALEFPS    Z3, Z10, Z10
 	VPANDD       Z0, Z10, Z11
 	VPMINUD      Z11, Z4, Z4
 	VPMAXUD      Z11, Z2, Z2
-	VMOVUPS      2624(DX), Z11
+	VMOVUPS      1728(DX), Z11
+	VADDPS       5824(DX), Z11, Z11
 	VSCALEFPS    Z3, Z11, Z11
 	VPANDD       Z0, Z11, Z12
 	VPMINUD      Z12, Z4, Z4
 	VPMAXUD      Z12, Z2, Z2
-	VMOVUPS      2688(DX), Z12
+	VMOVUPS      1792(DX), Z12
+	VADDPS       5888(DX), Z12, Z12
 	VSCALEFPS    Z3, Z12, Z12
 	VPANDD       Z0, Z12, Z13
 	VPMINUD      Z13, Z4, Z4
 	VPMAXUD      Z13, Z2, Z2
-	VMOVUPS      2752(DX), Z13
+	VMOVUPS      1856(DX), Z13
+	VADDPS       5952(DX), Z13, Z13
 	VSCALEFPS    Z3, Z13, Z13
 	VPANDD       Z0, Z13, Z14
 	VPMINUD      Z14, Z4, Z4
 	VPMAXUD      Z14, Z2, Z2
-	VMOVUPS      2816(DX), Z14
+	VMOVUPS      1920(DX), Z14
+	VADDPS       6016(DX), Z14, Z14
 	VSCALEFPS    Z3, Z14, Z14
 	VPANDD       Z0, Z14, Z15
 	VPMINUD      Z15, Z4, Z4
 	VPMAXUD      Z15, Z2, Z2
-	VMOVUPS      2880(DX), Z15
+	VMOVUPS      1984(DX), Z15
+	VADDPS       6080(DX), Z15, Z15
 	VSCALEFPS    Z3, Z15, Z15
 	VPANDD       Z0, Z15, Z16
 	VPMINUD      Z16, Z4, Z4
 	VPMAXUD      Z16, Z2, Z2
-	VMOVUPS      2944(DX), Z16
+	VMOVUPS      2048(DX), Z16
+	VADDPS       6144(DX), Z16, Z16
 	VSCALEFPS    Z3, Z16, Z16
 	VPANDD       Z0, Z16, Z17
 	VPMINUD      Z17, Z4, Z4
 	VPMAXUD      Z17, Z2, Z2
-	VMOVUPS      3008(DX), Z17
+	VMOVUPS      2112(DX), Z17
+	VADDPS       6208(DX), Z17, Z17
 	VSCALEFPS    Z3, Z17, Z17
 	VPANDD       Z0, Z17, Z18
 	VPMINUD      Z18, Z4, Z4
 	VPMAXUD      Z18, Z2, Z2
-	VMOVUPS      3072(DX), Z18
+	VMOVUPS      2176(DX), Z18
+	VADDPS       6272(DX), Z18, Z18
 	VSCALEFPS    Z3, Z18, Z18
 	VPANDD       Z0, Z18, Z19
 	VPMINUD      Z19, Z4, Z4
 	VPMAXUD      Z19, Z2, Z2
-	VMOVUPS      3136(DX), Z19
+	VMOVUPS      2240(DX), Z19
+	VADDPS       6336(DX), Z19, Z19
 	VSCALEFPS    Z3, Z19, Z19
 	VPANDD       Z0, Z19, Z20
 	VPMINUD      Z20, Z4, Z4
 	VPMAXUD      Z20, Z2, Z2
-	VMOVUPS      3200(DX), Z20
+	VMOVUPS      2304(DX), Z20
+	VADDPS       6400(DX), Z20, Z20
 	VSCALEFPS    Z3, Z20, Z20
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z2, Z2
 	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, SI
-	ORL          SI, CX
-	MOVL         $0x7f800000, SI
-	VPBROADCASTD SI, Z0
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, SI
-	ORL          SI, CX
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -2835,76 +4936,77 @@ stored_0:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	MOVQ         ys+48(FP), DI
-	SHLQ         $0x02, DI
-	LEAQ         64(R11), SI
-	VMOVUPS      Z18, K1, (SI)
-	CMPQ         n+32(FP), $0x01
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z13, K1, (SI)
-	CMPQ         n+32(FP), $0x02
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z16, K1, (SI)
-	CMPQ         n+32(FP), $0x03
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z15, K1, (SI)
-	CMPQ         n+32(FP), $0x04
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z17, K1, (SI)
-	CMPQ         n+32(FP), $0x05
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z14, K1, (SI)
-	CMPQ         n+32(FP), $0x06
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z9, K1, (SI)
-	CMPQ         n+32(FP), $0x07
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z12, K1, (SI)
-	CMPQ         n+32(FP), $0x08
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z10, K1, (SI)
-	CMPQ         n+32(FP), $0x09
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z5, K1, (SI)
-	CMPQ         n+32(FP), $0x0a
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z8, K1, (SI)
-	CMPQ         n+32(FP), $0x0b
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z7, K1, (SI)
-	CMPQ         n+32(FP), $0x0c
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z6, K1, (SI)
-	CMPQ         n+32(FP), $0x0d
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z0, K1, (SI)
-	CMPQ         n+32(FP), $0x0e
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z4, K1, (SI)
-	CMPQ         n+32(FP), $0x0f
-	JLE          stored_1
-	ADDQ         DI, SI
-	VMOVUPS      Z3, K1, (SI)
+	LEAQ         64(AX), AX
+	VMOVUPS      Z18, K1, (AX)
+	CMPQ         CX, $0x01
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z13, K1, (AX)
+	CMPQ         CX, $0x02
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z16, K1, (AX)
+	CMPQ         CX, $0x03
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z15, K1, (AX)
+	CMPQ         CX, $0x04
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z17, K1, (AX)
+	CMPQ         CX, $0x05
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z14, K1, (AX)
+	CMPQ         CX, $0x06
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z9, K1, (AX)
+	CMPQ         CX, $0x07
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z12, K1, (AX)
+	CMPQ         CX, $0x08
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z10, K1, (AX)
+	CMPQ         CX, $0x09
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z5, K1, (AX)
+	CMPQ         CX, $0x0a
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z8, K1, (AX)
+	CMPQ         CX, $0x0b
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z7, K1, (AX)
+	CMPQ         CX, $0x0c
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z6, K1, (AX)
+	CMPQ         CX, $0x0d
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z0, K1, (AX)
+	CMPQ         CX, $0x0e
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z4, K1, (AX)
+	CMPQ         CX, $0x0f
+	JLE          stored_18
+	ADDQ         SI, AX
+	VMOVUPS      Z3, K1, (AX)
 
-stored_1:
-no_second_6:
-	ADDQ $0x00000080, R11
-	MOVQ R13, R10
-	DECQ pairs+64(FP)
+stored_18:
+no_second_17:
+	MOVQ BX, AX
+	SHLQ $0x05, AX
+	ADDQ AX, w+8(FP)
+	ADDQ $0x00000080, y+48(FP)
+	DECQ fetch+88(FP)
+	DECQ pairs+72(FP)
 	JNZ  pair
 
 	// TILERELEASE
@@ -2914,5 +5016,1483 @@ no_second_6:
 	BYTE $0x49
 	BYTE $0xc0
 	VZEROUPPER
-	MOVL CX, odd+88(FP)
+	RET
+
+// func amxMultiply1x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxMultiply1x2(SB), NOSPLIT, $0-100
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x02
+	MOVQ ws+16(FP), BX
+	SHLQ $0x01, BX
+	MOVQ $0x00000040, R12
+	SHLQ $0x02, ys+56(FP)
+	MOVL $0x00000000, odd+96(FP)
+	MOVQ n+40(FP), R11
+	SUBQ $0x10, R11
+	MOVQ R12, R9
+	SHLQ $0x02, R11
+
+pair:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILEZERO T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILEZERO T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+	MOVQ w+8(FP), SI
+	MOVQ SI, DI
+	CMPQ rows+80(FP), $0x10
+	JLE  no_second_19
+	MOVQ BX, AX
+	SHLQ $0x04, AX
+	ADDQ AX, DI
+
+no_second_19:
+	MOVQ x+24(FP), R8
+	MOVQ R8, R10
+	ADDQ second+32(FP), R10
+	MOVQ k+64(FP), AX
+	SHRQ $0x05, AX
+	JZ   tail
+	XORQ R13, R13
+	MOVQ BX, R15
+	SHLQ $0x04, R15
+	MOVQ w+8(FP), R14
+	LEAQ (R14)(R15*2), R14
+	ADDQ R14, R15
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	CMPQ    fetch+88(FP), $0x00
+	JGT     fetching
+
+step:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+	ADDQ R12, SI
+	ADDQ R12, DI
+	DECQ CX
+	JNZ  step
+	JMP  stepped
+
+fetching:
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT0 (R14)
+	PREFETCHT0 (R14)(BX*8)
+	PREFETCHT0 (R15)
+	PREFETCHT0 (R15)(BX*8)
+	PREFETCHT0 64(R14)
+	PREFETCHT0 64(R14)(BX*8)
+	PREFETCHT0 64(R15)
+	PREFETCHT0 64(R15)(BX*8)
+	PREFETCHT0 128(R14)
+	PREFETCHT0 128(R14)(BX*8)
+	PREFETCHT0 128(R15)
+	PREFETCHT0 128(R15)(BX*8)
+	PREFETCHT0 192(R14)
+	PREFETCHT0 192(R14)(BX*8)
+	PREFETCHT0 192(R15)
+	PREFETCHT0 192(R15)(BX*8)
+	PREFETCHT0 256(R14)
+	PREFETCHT0 256(R14)(BX*8)
+	PREFETCHT0 256(R15)
+	PREFETCHT0 256(R15)(BX*8)
+	PREFETCHT0 320(R14)
+	PREFETCHT0 320(R14)(BX*8)
+	PREFETCHT0 320(R15)
+	PREFETCHT0 320(R15)(BX*8)
+	PREFETCHT0 384(R14)
+	PREFETCHT0 384(R14)(BX*8)
+	PREFETCHT0 384(R15)
+	PREFETCHT0 384(R15)(BX*8)
+	PREFETCHT0 448(R14)
+	PREFETCHT0 448(R14)(BX*8)
+	PREFETCHT0 448(R15)
+	PREFETCHT0 448(R15)(BX*8)
+	ADDQ       R12, SI
+	ADDQ       R12, DI
+	ADDQ       $0x00000200, R14
+	ADDQ       $0x00000200, R15
+	DECQ       CX
+	JNZ        fetching
+
+stepped:
+	TESTQ AX, AX
+	JZ    tail
+	TESTQ R13, R13
+	JNZ   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x11
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 5440(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x15
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T2, 6464(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x19
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T3, 7488(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x9c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x1d
+	BYTE $0x00
+	BYTE $0x00
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x09
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T3, 3392(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x9c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x0d
+	BYTE $0x00
+	BYTE $0x00
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00001000
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILEZERO T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILEZERO T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+	INCQ R13
+	JMP  block
+
+tail:
+	MOVQ    k+64(FP), SI
+	MOVQ    rows+80(FP), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), R13
+	MOVQ    R13, SI
+	MOVQ    R13, DI
+	CMPQ    rows+80(FP), $0x10
+	JLE     no_second_20
+	ADDQ    $0x00000400, DI
+
+no_second_20:
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (R13)
+	ADDQ        BX, CX
+	ADDQ        R12, R13
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x26
+
+	// TILELOADD 0(DI)(R12*1), T5
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x27
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x01
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T1, 1344(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x05
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	BYTE $0xc4
+	BYTE $0xa2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x22
+	BYTE $0x40
+	BYTE $0x09
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILESTORED T3, 3392(DX)(R12*1)
+	BYTE         $0xc4
+	BYTE         $0xa2
+	BYTE         $0x7a
+	BYTE         $0x4b
+	BYTE         $0x9c
+	BYTE         $0x22
+	BYTE         $0x40
+	BYTE         $0x0d
+	BYTE         $0x00
+	BYTE         $0x00
+	MOVQ         y+48(FP), AX
+	MOVQ         n+40(FP), CX
+	MOVQ         ys+56(FP), SI
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z6
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z5
+	VMOVUPS      320(DX), Z7
+	VADDPS       4416(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      384(DX), Z8
+	VADDPS       4480(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      448(DX), Z9
+	VADDPS       4544(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      512(DX), Z10
+	VADDPS       4608(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      576(DX), Z11
+	VADDPS       4672(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      640(DX), Z12
+	VADDPS       4736(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      704(DX), Z13
+	VADDPS       4800(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      768(DX), Z14
+	VADDPS       4864(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      832(DX), Z15
+	VADDPS       4928(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      896(DX), Z16
+	VADDPS       4992(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      960(DX), Z17
+	VADDPS       5056(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1024(DX), Z18
+	VADDPS       5120(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1088(DX), Z19
+	VADDPS       5184(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z1, Z1
+	VMOVUPS      1152(DX), Z20
+	VADDPS       5248(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z1, Z1
+	VMOVUPS      1216(DX), Z21
+	VADDPS       5312(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z1, Z1
+	VMOVUPS      1280(DX), Z22
+	VADDPS       5376(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z6, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
+	VPCMPUD      $0x05, Z0, Z1, K2
+	KMOVW        K2, R8
+	ORL          R8, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         (AX), R8
+	VMOVUPS      Z20, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z18, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z19, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z11, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_22
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS      64(DX), Z5
+	VMOVUPS      1344(DX), Z7
+	VADDPS       5440(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z2, Z2
+	VMOVUPS      1408(DX), Z8
+	VADDPS       5504(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z2, Z2
+	VMOVUPS      1472(DX), Z9
+	VADDPS       5568(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z2, Z2
+	VMOVUPS      1536(DX), Z10
+	VADDPS       5632(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z2, Z2
+	VMOVUPS      1600(DX), Z11
+	VADDPS       5696(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z2, Z2
+	VMOVUPS      1664(DX), Z12
+	VADDPS       5760(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z2, Z2
+	VMOVUPS      1728(DX), Z13
+	VADDPS       5824(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z2, Z2
+	VMOVUPS      1792(DX), Z14
+	VADDPS       5888(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z2, Z2
+	VMOVUPS      1856(DX), Z15
+	VADDPS       5952(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z2, Z2
+	VMOVUPS      1920(DX), Z16
+	VADDPS       6016(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z2, Z2
+	VMOVUPS      1984(DX), Z17
+	VADDPS       6080(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z2, Z2
+	VMOVUPS      2048(DX), Z18
+	VADDPS       6144(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z2, Z2
+	VMOVUPS      2112(DX), Z19
+	VADDPS       6208(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z2, Z2
+	VMOVUPS      2176(DX), Z20
+	VADDPS       6272(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z2, Z2
+	VMOVUPS      2240(DX), Z21
+	VADDPS       6336(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z2, Z2
+	VMOVUPS      2304(DX), Z22
+	VADDPS       6400(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z2, Z2
+	VPCMPUD      $0x01, 128(DX), Z6, K2
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z2, K2
+	KMOVW        K2, DI
+	ORL          DI, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         64(AX), DI
+	VMOVUPS      Z20, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z15, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z18, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z17, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z19, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z16, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z11, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z14, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z12, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z7, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z10, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z9, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z8, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z0, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z6, K1, (DI)
+	ADDQ         SI, DI
+	VMOVUPS      Z5, K1, (DI)
+
+no_second_22:
+	SUBQ         $0x10, CX
+	LEAQ         (AX)(SI*8), AX
+	LEAQ         (AX)(SI*8), AX
+	MOVQ         rows+80(FP), DI
+	MOVQ         $0x00000020, R8
+	CMPQ         DI, R8
+	CMOVQLT      DI, R8
+	MOVQ         $-1, DI
+	BZHIQ        R8, DI, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0xffffffff, R8
+	VPBROADCASTD R8, Z6
+	VPXORD       Z3, Z3, Z3
+	VMOVUPS      192(DX), Z5
+	VMOVUPS      2368(DX), Z7
+	VADDPS       6464(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z3, Z3
+	VMOVUPS      2432(DX), Z8
+	VADDPS       6528(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z3, Z3
+	VMOVUPS      2496(DX), Z9
+	VADDPS       6592(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z3, Z3
+	VMOVUPS      2560(DX), Z10
+	VADDPS       6656(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z3, Z3
+	VMOVUPS      2624(DX), Z11
+	VADDPS       6720(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z3, Z3
+	VMOVUPS      2688(DX), Z12
+	VADDPS       6784(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z3, Z3
+	VMOVUPS      2752(DX), Z13
+	VADDPS       6848(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z3, Z3
+	VMOVUPS      2816(DX), Z14
+	VADDPS       6912(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z3, Z3
+	VMOVUPS      2880(DX), Z15
+	VADDPS       6976(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z3, Z3
+	VMOVUPS      2944(DX), Z16
+	VADDPS       7040(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z3, Z3
+	VMOVUPS      3008(DX), Z17
+	VADDPS       7104(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z3, Z3
+	VMOVUPS      3072(DX), Z18
+	VADDPS       7168(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z3, Z3
+	VMOVUPS      3136(DX), Z19
+	VADDPS       7232(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z3, Z3
+	VMOVUPS      3200(DX), Z20
+	VADDPS       7296(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z3, Z3
+	VMOVUPS      3264(DX), Z21
+	VADDPS       7360(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z3, Z3
+	VMOVUPS      3328(DX), Z22
+	VADDPS       7424(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z3, Z3
+	VPCMPUD      $0x01, 256(DX), Z6, K2
+	KMOVW        K2, R8
+	SHLL         $0x10, R8
+	ORL          R8, odd+96(FP)
+	MOVL         $0x7f800000, R8
+	VPBROADCASTD R8, Z0
+	VPCMPUD      $0x05, Z0, Z3, K2
+	KMOVW        K2, R8
+	SHLL         $0x10, R8
+	ORL          R8, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         (AX), R8
+	VMOVUPS      Z20, K1, (R8)
+	CMPQ         CX, $0x01
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z15, K1, (R8)
+	CMPQ         CX, $0x02
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z18, K1, (R8)
+	CMPQ         CX, $0x03
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z17, K1, (R8)
+	CMPQ         CX, $0x04
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z19, K1, (R8)
+	CMPQ         CX, $0x05
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z16, K1, (R8)
+	CMPQ         CX, $0x06
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z11, K1, (R8)
+	CMPQ         CX, $0x07
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z14, K1, (R8)
+	CMPQ         CX, $0x08
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z12, K1, (R8)
+	CMPQ         CX, $0x09
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z7, K1, (R8)
+	CMPQ         CX, $0x0a
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z10, K1, (R8)
+	CMPQ         CX, $0x0b
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z9, K1, (R8)
+	CMPQ         CX, $0x0c
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z8, K1, (R8)
+	CMPQ         CX, $0x0d
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z0, K1, (R8)
+	CMPQ         CX, $0x0e
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z6, K1, (R8)
+	CMPQ         CX, $0x0f
+	JLE          stored_24
+	ADDQ         SI, R8
+	VMOVUPS      Z5, K1, (R8)
+
+stored_24:
+	CMPQ         rows+80(FP), $0x10
+	JLE          no_second_25
+	SHRL         $0x10, DI
+	KMOVW        DI, K1
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
+	VPXORD       Z4, Z4, Z4
+	VMOVUPS      192(DX), Z5
+	VMOVUPS      3392(DX), Z7
+	VADDPS       7488(DX), Z7, Z7
+	VSCALEFPS    Z5, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z6, Z6
+	VPMAXUD      Z8, Z4, Z4
+	VMOVUPS      3456(DX), Z8
+	VADDPS       7552(DX), Z8, Z8
+	VSCALEFPS    Z5, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z6, Z6
+	VPMAXUD      Z9, Z4, Z4
+	VMOVUPS      3520(DX), Z9
+	VADDPS       7616(DX), Z9, Z9
+	VSCALEFPS    Z5, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z6, Z6
+	VPMAXUD      Z10, Z4, Z4
+	VMOVUPS      3584(DX), Z10
+	VADDPS       7680(DX), Z10, Z10
+	VSCALEFPS    Z5, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z6, Z6
+	VPMAXUD      Z11, Z4, Z4
+	VMOVUPS      3648(DX), Z11
+	VADDPS       7744(DX), Z11, Z11
+	VSCALEFPS    Z5, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z6, Z6
+	VPMAXUD      Z12, Z4, Z4
+	VMOVUPS      3712(DX), Z12
+	VADDPS       7808(DX), Z12, Z12
+	VSCALEFPS    Z5, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z6, Z6
+	VPMAXUD      Z13, Z4, Z4
+	VMOVUPS      3776(DX), Z13
+	VADDPS       7872(DX), Z13, Z13
+	VSCALEFPS    Z5, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z6, Z6
+	VPMAXUD      Z14, Z4, Z4
+	VMOVUPS      3840(DX), Z14
+	VADDPS       7936(DX), Z14, Z14
+	VSCALEFPS    Z5, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z6, Z6
+	VPMAXUD      Z15, Z4, Z4
+	VMOVUPS      3904(DX), Z15
+	VADDPS       8000(DX), Z15, Z15
+	VSCALEFPS    Z5, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z6, Z6
+	VPMAXUD      Z16, Z4, Z4
+	VMOVUPS      3968(DX), Z16
+	VADDPS       8064(DX), Z16, Z16
+	VSCALEFPS    Z5, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z6, Z6
+	VPMAXUD      Z17, Z4, Z4
+	VMOVUPS      4032(DX), Z17
+	VADDPS       8128(DX), Z17, Z17
+	VSCALEFPS    Z5, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z6, Z6
+	VPMAXUD      Z18, Z4, Z4
+	VMOVUPS      4096(DX), Z18
+	VADDPS       8192(DX), Z18, Z18
+	VSCALEFPS    Z5, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z6, Z6
+	VPMAXUD      Z19, Z4, Z4
+	VMOVUPS      4160(DX), Z19
+	VADDPS       8256(DX), Z19, Z19
+	VSCALEFPS    Z5, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z6, Z6
+	VPMAXUD      Z20, Z4, Z4
+	VMOVUPS      4224(DX), Z20
+	VADDPS       8320(DX), Z20, Z20
+	VSCALEFPS    Z5, Z20, Z20
+	VPANDD       Z0, Z20, Z21
+	VPMINUD      Z21, Z6, Z6
+	VPMAXUD      Z21, Z4, Z4
+	VMOVUPS      4288(DX), Z21
+	VADDPS       8384(DX), Z21, Z21
+	VSCALEFPS    Z5, Z21, Z21
+	VPANDD       Z0, Z21, Z22
+	VPMINUD      Z22, Z6, Z6
+	VPMAXUD      Z22, Z4, Z4
+	VMOVUPS      4352(DX), Z22
+	VADDPS       8448(DX), Z22, Z22
+	VSCALEFPS    Z5, Z22, Z22
+	VPANDD       Z0, Z22, Z0
+	VPMINUD      Z0, Z6, Z6
+	VPMAXUD      Z0, Z4, Z4
+	VPCMPUD      $0x01, 256(DX), Z6, K2
+	KMOVW        K2, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+96(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z4, K2
+	KMOVW        K2, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+96(FP)
+	VUNPCKLPS    Z8, Z7, Z0
+	VUNPCKHPS    Z8, Z7, Z5
+	VUNPCKLPS    Z10, Z9, Z6
+	VUNPCKHPS    Z10, Z9, Z7
+	VUNPCKLPD    Z6, Z0, Z8
+	VUNPCKHPD    Z6, Z0, Z0
+	VUNPCKLPD    Z7, Z5, Z6
+	VUNPCKHPD    Z7, Z5, Z5
+	VUNPCKLPS    Z12, Z11, Z7
+	VUNPCKHPS    Z12, Z11, Z9
+	VUNPCKLPS    Z14, Z13, Z10
+	VUNPCKHPS    Z14, Z13, Z11
+	VUNPCKLPD    Z10, Z7, Z12
+	VUNPCKHPD    Z10, Z7, Z7
+	VUNPCKLPD    Z11, Z9, Z10
+	VUNPCKHPD    Z11, Z9, Z9
+	VUNPCKLPS    Z16, Z15, Z11
+	VUNPCKHPS    Z16, Z15, Z13
+	VUNPCKLPS    Z18, Z17, Z14
+	VUNPCKHPS    Z18, Z17, Z15
+	VUNPCKLPD    Z14, Z11, Z16
+	VUNPCKHPD    Z14, Z11, Z11
+	VUNPCKLPD    Z15, Z13, Z14
+	VUNPCKHPD    Z15, Z13, Z13
+	VUNPCKLPS    Z20, Z19, Z15
+	VUNPCKHPS    Z20, Z19, Z17
+	VUNPCKLPS    Z22, Z21, Z18
+	VUNPCKHPS    Z22, Z21, Z19
+	VUNPCKLPD    Z18, Z15, Z20
+	VUNPCKHPD    Z18, Z15, Z15
+	VUNPCKLPD    Z19, Z17, Z18
+	VUNPCKHPD    Z19, Z17, Z17
+	VSHUFF32X4   $0x88, Z12, Z8, Z19
+	VSHUFF32X4   $0xdd, Z12, Z8, Z8
+	VSHUFF32X4   $0x88, Z20, Z16, Z12
+	VSHUFF32X4   $0xdd, Z20, Z16, Z16
+	VSHUFF32X4   $0x88, Z12, Z19, Z20
+	VSHUFF32X4   $0xdd, Z12, Z19, Z12
+	VSHUFF32X4   $0x88, Z16, Z8, Z19
+	VSHUFF32X4   $0xdd, Z16, Z8, Z8
+	VSHUFF32X4   $0x88, Z7, Z0, Z16
+	VSHUFF32X4   $0xdd, Z7, Z0, Z0
+	VSHUFF32X4   $0x88, Z15, Z11, Z7
+	VSHUFF32X4   $0xdd, Z15, Z11, Z11
+	VSHUFF32X4   $0x88, Z7, Z16, Z15
+	VSHUFF32X4   $0xdd, Z7, Z16, Z7
+	VSHUFF32X4   $0x88, Z11, Z0, Z16
+	VSHUFF32X4   $0xdd, Z11, Z0, Z0
+	VSHUFF32X4   $0x88, Z10, Z6, Z11
+	VSHUFF32X4   $0xdd, Z10, Z6, Z6
+	VSHUFF32X4   $0x88, Z18, Z14, Z10
+	VSHUFF32X4   $0xdd, Z18, Z14, Z14
+	VSHUFF32X4   $0x88, Z10, Z11, Z18
+	VSHUFF32X4   $0xdd, Z10, Z11, Z10
+	VSHUFF32X4   $0x88, Z14, Z6, Z11
+	VSHUFF32X4   $0xdd, Z14, Z6, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z14
+	VSHUFF32X4   $0xdd, Z9, Z5, Z5
+	VSHUFF32X4   $0x88, Z17, Z13, Z9
+	VSHUFF32X4   $0xdd, Z17, Z13, Z13
+	VSHUFF32X4   $0x88, Z9, Z14, Z17
+	VSHUFF32X4   $0xdd, Z9, Z14, Z9
+	VSHUFF32X4   $0x88, Z13, Z5, Z14
+	VSHUFF32X4   $0xdd, Z13, Z5, Z5
+	LEAQ         64(AX), AX
+	VMOVUPS      Z20, K1, (AX)
+	CMPQ         CX, $0x01
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z15, K1, (AX)
+	CMPQ         CX, $0x02
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z18, K1, (AX)
+	CMPQ         CX, $0x03
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z17, K1, (AX)
+	CMPQ         CX, $0x04
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z19, K1, (AX)
+	CMPQ         CX, $0x05
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z16, K1, (AX)
+	CMPQ         CX, $0x06
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z11, K1, (AX)
+	CMPQ         CX, $0x07
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z14, K1, (AX)
+	CMPQ         CX, $0x08
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z12, K1, (AX)
+	CMPQ         CX, $0x09
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z7, K1, (AX)
+	CMPQ         CX, $0x0a
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z10, K1, (AX)
+	CMPQ         CX, $0x0b
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z9, K1, (AX)
+	CMPQ         CX, $0x0c
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z8, K1, (AX)
+	CMPQ         CX, $0x0d
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z0, K1, (AX)
+	CMPQ         CX, $0x0e
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z6, K1, (AX)
+	CMPQ         CX, $0x0f
+	JLE          stored_26
+	ADDQ         SI, AX
+	VMOVUPS      Z5, K1, (AX)
+
+stored_26:
+no_second_25:
+	MOVQ BX, AX
+	SHLQ $0x05, AX
+	ADDQ AX, w+8(FP)
+	ADDQ $0x00000080, y+48(FP)
+	DECQ fetch+88(FP)
+	DECQ pairs+72(FP)
+	JNZ  pair
+
+	// TILERELEASE
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	VZEROUPPER
 	RET

@@ -32,8 +32,9 @@ type tiled struct {
 const (
 	tileTokens = 16
 	tileDepth  = 32 // elements of a row of weights
-	pairRows   = 32 // rows of weights: two tiles
-	fewPairs   = 32 // are too few to cut the work, so that tokens are cut, too
+	tileRows   = 16 // of weights
+	pairRows   = 2 * tileRows
+	fewTiles   = 64 // of weights are too few to cut the work, so that tokens are cut, too
 	tilePanel  = 512 << 10
 )
 
@@ -49,8 +50,8 @@ type amxWork struct {
 	_              [14]byte
 	columns        [16]uint16 // bytes of each tile's rows
 	rows           [16]byte
-	token          tokenTile
-	sums           [4][tileTokens][16]float32
+	tokens         [2]tokenTile
+	sums, totals   [4][tileRows][tileTokens]float32 // of a block, and of those before it
 	tail           [pairRows][tileDepth]uint16
 	_              [64]byte // to align it
 }
@@ -133,84 +134,127 @@ func scaled(largest uint32) (scale int, least uint32) {
 	return 100 - exponent, math.Float32bits(float32(math.Ldexp(1, exponent-40)))
 }
 
-// grid is into how many pairs of rows of weights, and parts of the tiles, work is cut.
-func (p tiled) grid(c *kernels.Call) (pairs, parts int) {
-	pairs = (c.Args[1].Rows() + pairRows - 1) / pairRows
-	return pairs, max(1, min(p.tiles(c), fewPairs/max(1, pairs)))
+// grid is into how many tiles of weights, and parts of the pairs of tiles of tokens, work
+// is cut.
+func (p tiled) grid(c *kernels.Call) (rows, parts int) {
+	rows = (c.Args[1].Rows() + tileRows - 1) / tileRows
+	return rows, max(1, min(p.tiles(c)/2, fewTiles/max(1, rows)))
 }
 
 func (p tiled) units(c *kernels.Call) int {
 	if !p.serves(c) {
 		return avx512["matmul"].Units(c)
 	}
-	pairs, parts := p.grid(c)
-	return pairs * parts
+	rows, parts := p.grid(c)
+	return rows * parts
 }
 
 // run is x wᵀ for units lo to hi: a panel of weights, which stays in a core's cache, is
-// multiplied with one tile of tokens after the other.
+// multiplied with two tiles of tokens after the other two.
 func (p tiled) run(c *kernels.Call, lo, hi int) {
 	if !p.serves(c) {
 		avx512["matmul"].Run(c, lo, hi)
 		return
 	}
 	var memory [unsafe.Sizeof(amxWork{})]byte
-	work := (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))
-	pairs, parts := p.grid(c)
-	panel := max(1, tilePanel/(pairRows*2*c.Args[1].Cols))
+	m := tileProduct{tiled: p, call: c, work: (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))}
+	rows, parts := p.grid(c)
 	for lo < hi {
-		part := lo / pairs
-		end := min(lo+panel, hi, (part+1)*pairs)
-		first, last := part*p.tiles(c)/parts, (part+1)*p.tiles(c)/parts
-		for tile := first; tile < last; tile++ {
-			p.panel(c, work, tile, (lo-part*pairs)*pairRows, (end-part*pairs)*pairRows, tile == first)
-		}
+		part := lo / rows
+		end := min(hi, (part+1)*rows)
+		first, last := p.pairs(c, part, parts), p.pairs(c, part+1, parts)
+		m.rows((lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows()), first, last)
 		lo = end
 	}
 }
 
-// panel computes the columns from to to, of which the last may not be there, of a tile.
-func (p tiled) panel(c *kernels.Call, work *amxWork, tile, from, to int, ahead bool) {
-	to = min(to, c.Args[1].Rows())
+// pairs is the first tile of tokens of a part, which is not the second of two.
+func (p tiled) pairs(c *kernels.Call, part, parts int) int {
+	pairs := (p.tiles(c) + 1) / 2
+	return min(p.tiles(c), part*pairs/parts*2)
+}
+
+// tileProduct is the product of some rows with some tokens.
+type tileProduct struct {
+	tiled
+	call *kernels.Call
+	work *amxWork
+}
+
+// rows multiplies those from one on with some tiles of tokens.
+func (m *tileProduct) rows(from, to, first, last int) {
+	panel := max(1, tilePanel/(pairRows*2*m.call.Args[1].Cols)) * pairRows
+	for ; from < to; from += panel {
+		end := min(to, from+panel)
+		for tile := first; tile < last; tile += 2 {
+			fetch := 0
+			if tile == first {
+				fetch = (min(end+pairRows, to) - from - 1) / pairRows // pairs that have a next one
+			}
+			m.panel(tile, min(2, last-tile), from, end, fetch)
+		}
+	}
+}
+
+// panel computes the columns from one on of one or two tiles of tokens: those in pairs of
+// tiles of weights, and what is left.
+func (m *tileProduct) panel(tile, tiles, from, to, fetch int) {
 	whole := from + (to-from)/pairRows*pairRows
 	if from < whole {
-		p.columns(c, work, tile, from, whole, pairRows, ahead)
+		m.columns(tile, tiles, from, whole, pairRows, fetch)
 	}
 	if whole < to {
-		p.columns(c, work, tile, whole, to, to-whole, false)
+		m.columns(tile, tiles, whole, to, to-whole, 0)
 	}
 }
 
-// columns computes those from to to, rows at a time.
-func (p tiled) columns(c *kernels.Call, work *amxWork, tile, from, to, rows int, ahead bool) {
+// columns computes those from one on, rows at a time.
+func (m *tileProduct) columns(tile, tiles, from, to, rows, fetch int) {
+	c, size := m.call, m.tileBytes(m.call)
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	packed := c.Scratch[tile*p.tileBytes(c) : (tile+1)*p.tileBytes(c)]
-	n, t := tokensOf(c, tile), tile*tileTokens
-	work.configure(n, rows)
-	work.token = *(*tokenTile)(unsafe.Pointer(&packed[0]))
+	packed := c.Scratch[tile*size : (tile+tiles)*size]
+	for i := range tiles {
+		m.work.tokens[i] = *(*tokenTile)(unsafe.Pointer(&packed[i*size]))
+	}
 	packed = packed[unsafe.Sizeof(tokenTile{}):]
+	t := tile * tileTokens
+	n := min(tiles*tileTokens, x.Rows()-t)
+	m.work.configure(n, rows)
 	weights := w.U16[from*w.Stride : (to-1)*w.Stride+w.Cols] // the assembly checks no bounds
 	out := y.F32[t*y.Stride+from : (t+n-1)*y.Stride+to]
-	var odd uint32
-	if pairs := (to - from) / rows; p.parts == 3 {
-		odd = amxMultiply3(&work.palette, &weights[0], w.Stride, &packed[0], n, &out[0], y.Stride, w.Cols, pairs, rows, ahead)
-	} else {
-		odd = amxMultiply1(&work.palette, &weights[0], w.Stride, &packed[0], n, &out[0], y.Stride, w.Cols, pairs, rows, ahead)
-	}
-	for odd &= 1<<n - 1; odd != 0; odd &= odd - 1 {
+	odd := m.multiply(tiles, &weights[0], w.Stride, &packed[0], size, n, &out[0], y.Stride, w.Cols, (to-from)/rows, rows, fetch)
+	for odd &= uint32(1<<n - 1); odd != 0; odd &= odd - 1 {
 		i := bits.TrailingZeros32(odd)
-		again(x.Row(t+i), w, y.Row(t + i)[:to], from, work.token.least[i])
+		again(x.Row(t+i), w, y.Row(t + i)[:to], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
 	}
 }
 
-// configure says how large tiles are.
+// multiply calls the assembly. What is called by a variable would let the work's memory escape.
+func (m *tileProduct) multiply(tiles int, w *uint16, ws int, x *byte, second, n int, y *float32, ys, k, pairs, rows, fetch int) (odd uint32) {
+	work := &m.work.palette
+	switch {
+	case m.parts == 1 && tiles == 1:
+		return amxMultiply1x1(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+	case m.parts == 1:
+		return amxMultiply1x2(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+	case tiles == 1:
+		return amxMultiply3x1(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+	}
+	return amxMultiply3x2(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+}
+
+// configure says how large tiles are: sums of both tiles of tokens, weights, and tokens. Of
+// one, the second is like it.
 func (work *amxWork) configure(tokens, rows int) {
 	work.palette = 1
-	first, second := min(16, rows), max(1, rows-16) // the second tile is not there, or not used
-	for tile, r := range [8]int{first, first, second, second, first, second, 16, 16} {
-		work.rows[tile], work.columns[tile] = byte(r), uint16(4*tokens)
+	a, b := min(tileRows, rows), max(1, rows-tileRows) // the second tile is not there, or not used
+	first, second := min(tileTokens, tokens), tokens
+	if tokens > tileTokens {
+		second -= tileTokens
 	}
-	work.columns[4], work.columns[5] = 64, 64
+	for tile, size := range [8][2]int{{a, first}, {b, first}, {a, second}, {b, second}, {a, 16}, {b, 16}, {16, first}, {16, second}} {
+		work.rows[tile], work.columns[tile] = byte(size[0]), uint16(4*size[1])
+	}
 }
 
 // again computes the results from one on that are not finite, or less than the least.

@@ -23,8 +23,9 @@ func amx(c *build.Context) {
 		p := &pack{Context: c, parts: s.parts}
 		p.tokens("amxPack" + s.suffix)
 		p.token("amxPackOne" + s.suffix)
-		m := &multiply{tiles: tiles{c}, parts: s.parts}
-		m.function("amxMultiply" + s.suffix)
+		for _, tokens := range []int{1, 2} {
+			(&multiply{tiles{c}, s.parts, tokens}).function()
+		}
 	}
 }
 
@@ -272,137 +273,233 @@ func transposed16(c *build.Context, r []reg.VecVirtual) []reg.VecVirtual {
 
 // Where things are in what multiply works with (amxWork).
 const (
-	workScale = 64
-	workLeast = 128
-	workSums  = 192
-	workTail  = workSums + 4*1024
+	workScale  = 64 // of each tile of tokens
+	workLeast  = workScale + 64
+	workSums   = workScale + 2*128
+	workTotals = workSums + 4*1024
+	workTail   = workTotals + 4*1024
 )
 
-// multiply is the product of weights, in pairs of 16 rows, with the tiles of up to 16
-// tokens. The tiles 0 and 1 are the sums of the first 16 rows with the upper part of x
-// and with both others, 2 and 3 those of the second; 4 and 5 are the weights, 6 and 7
-// parts of x.
+// blockSteps is after how many steps of 32 elements sums begin anew: sums in f32 lose the
+// more digits the longer they are.
+const blockSteps = 16
+
+// multiply is the product of weights, in pairs of 16 rows, with one or two tiles of up to
+// 16 tokens. Tile 2t + h has the sums of half h of the rows with tile t of the tokens; 4 and
+// 5 are the weights, 6 and 7 parts of x. With two, twelve products are made of eight
+// loads. Sums are the same with one and two.
 type multiply struct {
 	tiles
-	parts int
+	parts, tokens int // of x, and tiles of tokens
 }
 
 // The registers of the machine that tile instructions name.
 var (
 	work         = reg.RDX
-	upper, lower = reg.RSI, reg.RDI // the first 16 rows, and the second
-	between      = reg.RBX          // bytes from a row of weights to the next
-	packed, row  = reg.R8, reg.R9   // parts of x, bytes from a row of theirs to the next
-	line         = reg.R12          // 64
+	upper, lower = reg.RSI, reg.RDI                  // the first 16 rows, and the second
+	between      = reg.RBX                           // bytes from a row of weights to the next
+	packed       = []reg.GPPhysical{reg.R8, reg.R10} // parts of x
+	row          = []reg.GPPhysical{reg.R9, reg.R11} // bytes from a row of theirs to the next
+	line         = reg.R12                           // 64
 )
 
-func (m *multiply) function(name string) {
-	function(m.Context, name, "func(work *byte, w *uint16, ws int, x *byte, n int, y *float32, ys, k, pairs, rows int, ahead bool) (odd uint32)",
-		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with n tokens packed in %d parts.", name, m.parts),
-		"Of a pair that is the only one, rows may be fewer. With ahead, the pair behind is fetched meanwhile.",
+func (m *multiply) function() {
+	name := fmt.Sprintf("amxMultiply%dx%d", m.parts, m.tokens)
+	function(m.Context, name, "func(work *byte, w *uint16, ws int, x *byte, second, n int, y *float32, ys, k, pairs, rows, fetch int) (odd uint32)",
+		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with n tokens packed in %d parts and %d tiles, of which the second is so many bytes behind.", name, m.parts, m.tokens),
+		"Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.",
 		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
 	m.Load(m.Param("work"), work)
+	m.config(work)
 	m.Load(m.Param("ws"), between)
 	m.SHLQ(U8(1), between)
-	m.Load(m.Param("n"), row)
-	m.SHLQ(U8(2), row)
-	tile := m.GP64()
-	m.MOVQ(row, tile)
-	m.SHLQ(U8(4), tile)
 	m.MOVQ(U32(64), line)
-	odd := m.GP32()
-	m.XORL(odd, odd)
-	m.config(work)
-	w, y := m.Load(m.Param("w"), m.GP64()), m.Load(m.Param("y"), m.GP64())
-
-	m.Label("pair")
-	for t := range 4 {
-		if m.parts > 1 || t%2 == 0 {
-			m.zero(t)
-		}
+	m.SHLQ(U8(2), m.slot("ys"))
+	m.MOVL(U32(0), m.odd())
+	last := row[m.tokens-1]
+	m.Load(m.Param("n"), last)
+	if m.tokens > 1 {
+		m.SUBQ(U8(16), last)
+		m.MOVQ(line, row[0])
 	}
-	second, next := m.GP64(), m.GP64() // where the second 16 rows begin, and the next pair
-	m.MOVQ(between, second)
-	m.SHLQ(U8(4), second)
-	m.LEAQ(Mem{Base: w, Index: second, Scale: 2}, next)
-	m.MOVQ(w, upper)
-	m.MOVQ(w, lower)
-	m.ADDQ(w, second)
-	m.both(func() { m.MOVQ(second, lower) })
-	m.Load(m.Param("x"), packed)
-	m.steps(w, tile, next)
-	m.tail(w, tile)
-	m.sums(y, odd)
-	m.ADDQ(U32(128), y)
-	m.MOVQ(next, w)
-	pairs, _ := m.Param("pairs").Resolve()
-	m.DECQ(pairs.Addr)
+	m.SHLQ(U8(2), last)
+	m.Label("pair")
+	m.zeros()
+	m.pointers()
+	m.blocks()
+	m.tail()
+	m.sums()
+	next := m.GP64()
+	m.MOVQ(between, next)
+	m.SHLQ(U8(5), next)
+	m.ADDQ(next, m.slot("w"))
+	m.ADDQ(U32(128), m.slot("y"))
+	m.DECQ(m.slot("fetch"))
+	m.DECQ(m.slot("pairs"))
 	m.JNZ(LabelRef("pair"))
 	m.release()
 	m.VZEROUPPER()
-	m.Store(odd, m.Return("odd"))
 	m.RET()
+}
+
+// slot is a parameter in memory.
+func (m *multiply) slot(name string) Mem {
+	p, err := m.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
+}
+
+func (m *multiply) odd() Mem {
+	p, err := m.Return("odd").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
+}
+
+func (m *multiply) zeros() {
+	for t := range 2 * m.tokens {
+		m.zero(t)
+	}
+}
+
+// pointers begins a pair.
+func (m *multiply) pointers() {
+	m.Load(m.Param("w"), upper)
+	m.MOVQ(upper, lower)
+	m.both(func() {
+		half := m.GP64()
+		m.MOVQ(between, half)
+		m.SHLQ(U8(4), half)
+		m.ADDQ(half, lower)
+	})
+	m.Load(m.Param("x"), packed[0])
+	if m.tokens > 1 {
+		m.MOVQ(packed[0], packed[1])
+		m.ADDQ(m.slot("second"), packed[1])
+	}
 }
 
 var labels int
 
+// label is one that no other is like.
+func label(name string) string {
+	labels++
+	return fmt.Sprintf("%s_%d", name, labels)
+}
+
 // both runs code where there are more than 16 rows.
 func (m *multiply) both(then func()) {
-	labels++
-	skip := fmt.Sprintf("no_second_%d", labels)
-	rows, _ := m.Param("rows").Resolve()
-	m.CMPQ(rows.Addr, U8(16))
+	skip := label("no_second")
+	m.CMPQ(m.slot("rows"), U8(16))
 	m.JLE(LabelRef(skip))
 	then()
 	m.Label(skip)
 }
 
-// steps are the elements that fill tiles.
-func (m *multiply) steps(w, tile, next reg.Register) {
-	count, fetch, ahead := m.GP64(), m.GP64(), m.GP8()
-	m.Load(m.Param("k"), count)
-	m.SHRQ(U8(5), count)
+// blocks multiplies what fills tiles. Sums are added up in memory, but those of the last
+// block, which goes on in the tail.
+func (m *multiply) blocks() {
+	left, count, later := m.GP64(), m.GP64(), m.GP64() // later: not in the first block
+	m.Load(m.Param("k"), left)
+	m.SHRQ(U8(5), left)
 	m.JZ(LabelRef("tail"))
-	m.MOVQ(next, fetch)
-	m.Load(m.Param("ahead"), ahead)
-	m.Label("step")
-	m.step(tile, between)
-	m.ADDQ(line, upper)
-	m.ADDQ(line, lower)
-	m.TESTB(ahead, ahead)
-	m.JZ(LabelRef("fetched"))
-	// As much of the next pair as a step takes. Fewer prefetches read faster from large
-	// pages, and slower from a mapped file.
-	for i := range 32 {
-		m.PREFETCHT1(Mem{Base: fetch, Disp: 64 * i})
-	}
-	m.ADDQ(U32(2048), fetch)
-	m.Label("fetched")
-	m.DECQ(count)
-	m.JNZ(LabelRef("step"))
+	m.XORQ(later, later)
+	fetch := []reg.GPVirtual{m.GP64(), m.GP64()} // the halves of the next pair
+	m.MOVQ(between, fetch[1])
+	m.SHLQ(U8(4), fetch[1])
+	m.Load(m.Param("w"), fetch[0])
+	m.LEAQ(Mem{Base: fetch[0], Index: fetch[1], Scale: 2}, fetch[0])
+	m.ADDQ(fetch[0], fetch[1])
+	m.Label("block")
+	m.MOVQ(U32(blockSteps), count)
+	m.CMPQ(left, count)
+	m.CMOVQLT(left, count)
+	m.SUBQ(count, left)
+	m.CMPQ(m.slot("fetch"), U8(0))
+	m.JGT(LabelRef("fetching"))
+	m.steps("step", count, nil)
+	m.JMP(LabelRef("stepped"))
+	m.steps("fetching", count, fetch)
+	m.Label("stepped")
+	m.TESTQ(left, left)
+	m.JZ(LabelRef("tail"))
+	m.total(later)
+	m.zeros()
+	m.INCQ(later)
+	m.JMP(LabelRef("block"))
 }
 
-// step multiplies 32 elements.
-func (m *multiply) step(tile, index reg.Register) {
-	m.load(4, upper, index)
-	m.load(6, packed, row)
-	m.dot(0, 4, 6)
-	m.load(5, lower, index)
-	m.dot(2, 5, 6)
-	m.ADDQ(tile, packed)
-	if m.parts == 1 {
-		return
+func (m *multiply) steps(name string, count reg.Register, fetch []reg.GPVirtual) {
+	m.Label(name)
+	m.step(between, fetch)
+	m.ADDQ(line, upper)
+	m.ADDQ(line, lower)
+	for _, f := range fetch {
+		m.ADDQ(U32(512), f)
 	}
-	for _, part := range []int{7, 6} {
-		m.load(part, packed, row)
-		m.dot(1, 4, part)
-		m.dot(3, 5, part)
-		m.ADDQ(tile, packed)
+	m.DECQ(count)
+	m.JNZ(LabelRef(name))
+}
+
+// step multiplies 32 elements. It fetches as many of the next 32 rows, from four places:
+// that gives more bytes per second than one does.
+func (m *multiply) step(index reg.Register, fetch []reg.GPVirtual) {
+	m.load(4, upper, 0, index)
+	m.load(5, lower, 0, index)
+	for p := range m.parts {
+		for t := range m.tokens {
+			x := 6 + t
+			if m.tokens == 1 {
+				x += p % 2
+			}
+			m.load(x, packed[t], 0, row[t])
+			m.dot(2*t, 4, x)
+			m.dot(2*t+1, 5, x)
+			for range 2 { // its 16 rows
+				m.LEAQ(Mem{Base: packed[t], Index: row[t], Scale: 8}, packed[t])
+			}
+		}
+		for i := 8 * p / m.parts; i < 8*(p+1)/m.parts; i++ {
+			for _, f := range fetch {
+				m.PREFETCHT0(Mem{Base: f, Disp: 64 * i})
+				m.PREFETCHT0(Mem{Base: f, Index: between, Scale: 8, Disp: 64 * i})
+			}
+		}
+	}
+}
+
+// total puts the sums of a block to those of the blocks before it.
+func (m *multiply) total(later reg.Register) {
+	m.TESTQ(later, later)
+	m.JNZ(LabelRef("later"))
+	m.keep(workTotals)
+	m.JMP(LabelRef("kept"))
+	m.Label("later")
+	m.keep(workSums)
+	at, v := m.GP64(), m.ZMM()
+	m.XORQ(at, at)
+	m.Label("add")
+	m.VMOVUPS(Mem{Base: work, Index: at, Scale: 1, Disp: workSums}, v)
+	m.VADDPS(Mem{Base: work, Index: at, Scale: 1, Disp: workTotals}, v, v)
+	m.VMOVUPS(v, Mem{Base: work, Index: at, Scale: 1, Disp: workTotals})
+	m.ADDQ(line, at)
+	m.CMPQ(at, U32(2048*m.tokens))
+	m.JLT(LabelRef("add"))
+	m.Label("kept")
+}
+
+// keep stores the sums.
+func (m *multiply) keep(at int) {
+	for t := range 2 * m.tokens {
+		m.store(t, work, at+1024*t, line)
 	}
 }
 
 // tail copies the last elements of the rows, with zeros behind, and multiplies them.
-func (m *multiply) tail(w, tile reg.Register) {
+func (m *multiply) tail() {
 	m.Label("tail")
 	k, rows := m.Load(m.Param("k"), m.GP64()), m.Load(m.Param("rows"), m.GP64())
 	at, to := m.GP64(), m.GP64()
@@ -410,7 +507,8 @@ func (m *multiply) tail(w, tile reg.Register) {
 	m.ANDQ(U8(31), k)
 	m.JZ(LabelRef("sums"))
 	m.SUBQ(k, at)
-	m.LEAQ(Mem{Base: w, Index: at, Scale: 2}, at)
+	m.ADDQ(at, at)
+	m.ADDQ(m.slot("w"), at)
 	mask, v := m.K(), m.ZMM()
 	m.KMOVD(first(m.Context, k, 32).As32(), mask)
 	m.LEAQ(Mem{Base: work, Disp: workTail}, to)
@@ -424,42 +522,46 @@ func (m *multiply) tail(w, tile reg.Register) {
 	m.ADDQ(line, to)
 	m.DECQ(rows)
 	m.JNZ(LabelRef("copy"))
-	m.step(tile, line)
-	m.Label("sums")
+	m.step(line, nil)
 }
 
 // sums gives the tokens their results.
-func (m *multiply) sums(y, odd reg.Register) {
-	for t := range 4 {
-		if m.parts > 1 || t%2 == 0 {
-			m.LEAQ(Mem{Base: work, Disp: workSums + 1024*t}, upper)
-			m.store(t, upper, line)
+func (m *multiply) sums() {
+	m.Label("sums")
+	m.keep(workSums)
+	y, n := m.Load(m.Param("y"), m.GP64()), m.Load(m.Param("n"), m.GP64())
+	ys := m.Load(m.Param("ys"), m.GP64())
+	valid, mask := m.GP64(), m.K()
+	for t := range m.tokens {
+		if t > 0 {
+			m.SUBQ(U8(16), n)
+			for range 2 {
+				m.LEAQ(Mem{Base: y, Index: ys, Scale: 8}, y)
+			}
 		}
-	}
-	rows := m.Load(m.Param("rows"), m.GP64())
-	valid, mask := first(m.Context, rows, 32), m.K()
-	m.KMOVW(valid.As32(), mask)
-	m.half(0, y, odd, mask)
-	m.both(func() {
-		m.SHRL(U8(16), valid.As32())
+		m.MOVQ(first(m.Context, m.Load(m.Param("rows"), m.GP64()), 32), valid)
 		m.KMOVW(valid.As32(), mask)
-		m.half(1, y, odd, mask)
-	})
+		m.half(t, 0, y, ys, n, mask)
+		m.both(func() {
+			m.SHRL(U8(16), valid.As32())
+			m.KMOVW(valid.As32(), mask)
+			m.half(t, 1, y, ys, n, mask)
+		})
+	}
 }
 
 // half gives them those of 16 rows.
-func (m *multiply) half(h int, y, odd, mask reg.Register) {
+func (m *multiply) half(t, h int, y, ys, n, mask reg.Register) {
+	sums, token := workSums+1024*(2*t+h), 128*t
 	sign, scale := all(m.Context, 0x7fffffff), m.ZMM()
 	least, most := all(m.Context, 0xffffffff), m.ZMM()
 	m.VPXORD(most, most, most)
-	m.VMOVUPS(Mem{Base: work, Disp: workScale}, scale)
+	m.VMOVUPS(Mem{Base: work, Disp: workScale + token}, scale)
 	var v []reg.VecVirtual
 	for r := range 16 {
 		z, size := m.ZMM(), m.ZMM()
-		m.VMOVUPS(Mem{Base: work, Disp: workSums + 2048*h + 64*r}, z)
-		if m.parts > 1 {
-			m.VADDPS(Mem{Base: work, Disp: workSums + 2048*h + 1024 + 64*r}, z, z)
-		}
+		m.VMOVUPS(Mem{Base: work, Disp: sums + 64*r}, z)
+		m.VADDPS(Mem{Base: work, Disp: sums + 64*r + workTotals - workSums}, z, z)
 		m.VSCALEFPS(scale, z, z)
 		m.VPANDD(sign, z, size)
 		m.VPMINUD(size, least, least)
@@ -467,27 +569,30 @@ func (m *multiply) half(h int, y, odd, mask reg.Register) {
 		v = append(v, z)
 	}
 	for _, bad := range []func(k reg.Register){
-		func(k reg.Register) { m.VPCMPUD(U8(1), Mem{Base: work, Disp: workLeast}, least, k) }, // less
-		func(k reg.Register) { m.VPCMPUD(U8(5), all(m.Context, 0x7f800000), most, k) },        // not less
+		func(k reg.Register) { m.VPCMPUD(U8(1), Mem{Base: work, Disp: workLeast + token}, least, k) }, // less
+		func(k reg.Register) { m.VPCMPUD(U8(5), all(m.Context, 0x7f800000), most, k) },                // not less
 	} {
 		k, found := m.K(), m.GP32()
 		bad(k)
 		m.KMOVW(k, found)
-		m.ORL(found, odd)
+		if t > 0 {
+			m.SHLL(U8(16), found)
+		}
+		m.ORL(found, m.odd())
 	}
 	v = transposed16(m.Context, v)
-	at, ys := m.GP64(), m.Load(m.Param("ys"), m.GP64())
-	n, _ := m.Param("n").Resolve()
-	m.SHLQ(U8(2), ys)
+	at := m.GP64()
 	m.LEAQ(Mem{Base: y, Disp: 64 * h}, at)
-	done := fmt.Sprintf("stored_%d", h)
-	for t := range 16 {
-		if t > 0 {
-			m.CMPQ(n.Addr, U8(t))
-			m.JLE(LabelRef(done))
+	done := label("stored")
+	for i := range 16 {
+		if i > 0 {
+			if t == m.tokens-1 { // those before are full
+				m.CMPQ(n, U8(i))
+				m.JLE(LabelRef(done))
+			}
 			m.ADDQ(ys, at)
 		}
-		m.VMOVUPS(v[t], mask, Mem{Base: at})
+		m.VMOVUPS(v[i], mask, Mem{Base: at})
 	}
 	m.Label(done)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/mmcloughlin/avo/build"
@@ -29,18 +30,26 @@ func vex(prefix, source, base, index int) []byte {
 	return []byte{0xC4, byte((^index>>3&1)<<6 | (^base>>3&1)<<5 | 1<<7 | 2), byte((^source&15)<<3 | prefix)}
 }
 
-// memory is an instruction with a tile and memory.
-func memory(prefix int, opcode byte, tile, base, index int) []byte {
-	if base&7 == 5 {
-		panic("BUG: BP and R13 cannot be a base without an offset")
+// memory is an instruction with a tile and memory, at an offset from base.
+func memory(prefix int, opcode byte, tile, base, offset, index int) []byte {
+	code := append(vex(prefix, 0, base, index), opcode, byte(tile<<3|4), byte((index&7)<<3|base&7))
+	if offset != 0 || base&7 == 5 {
+		code[4] |= 2 << 6
+		code = binary.LittleEndian.AppendUint32(code, uint32(offset))
 	}
-	return append(vex(prefix, 0, base, index), opcode, byte(tile<<3|4), byte((index&7)<<3|base&7))
+	return code
 }
 
-func tileLoad(tile, base, index int) []byte  { return memory(pF2, 0x4B, tile, base, index) }
-func tileStore(tile, base, index int) []byte { return memory(pF3, 0x4B, tile, base, index) }
-func tileZero(tile int) []byte               { return append(vex(pF2, 0, 0, 0), 0x49, byte(3<<6|tile<<3)) }
-func tileRelease() []byte                    { return append(vex(none, 0, 0, 0), 0x49, 0xC0) }
+func tileLoad(tile, base, offset, index int) []byte {
+	return memory(pF2, 0x4B, tile, base, offset, index)
+}
+
+func tileStore(tile, base, offset, index int) []byte {
+	return memory(pF3, 0x4B, tile, base, offset, index)
+}
+
+func tileZero(tile int) []byte { return append(vex(pF2, 0, 0, 0), 0x49, byte(3<<6|tile<<3)) }
+func tileRelease() []byte      { return append(vex(none, 0, 0, 0), 0x49, 0xC0) }
 func tileConfig(base int) []byte {
 	if base&7 == 4 || base&7 == 5 {
 		panic("BUG: SP, BP, R12 and R13 cannot be a base alone")
@@ -66,12 +75,12 @@ func (c tiles) emit(code []byte, text string, uses ...Op) {
 // number is that of a register of the machine.
 func number(r reg.Register) int { return int(r.(reg.Physical).PhysicalIndex()) }
 
-func (c tiles) load(tile int, base, index reg.Register) {
-	c.emit(tileLoad(tile, number(base), number(index)), fmt.Sprintf("TILELOADD (%s)(%s*1), T%d", base.Asm(), index.Asm(), tile), base, index)
+func (c tiles) load(tile int, base reg.Register, offset int, index reg.Register) {
+	c.emit(tileLoad(tile, number(base), offset, number(index)), fmt.Sprintf("TILELOADD %d(%s)(%s*1), T%d", offset, base.Asm(), index.Asm(), tile), base, index)
 }
 
-func (c tiles) store(tile int, base, index reg.Register) {
-	c.emit(tileStore(tile, number(base), number(index)), fmt.Sprintf("TILESTORED T%d, (%s)(%s*1)", tile, base.Asm(), index.Asm()), base, index)
+func (c tiles) store(tile int, base reg.Register, offset int, index reg.Register) {
+	c.emit(tileStore(tile, number(base), offset, number(index)), fmt.Sprintf("TILESTORED T%d, %d(%s)(%s*1)", tile, offset, base.Asm(), index.Asm()), base, index)
 }
 
 func (c tiles) config(base reg.Register) {

@@ -7,17 +7,19 @@ import (
 
 // TestTiles compares with what the GNU assembler makes of the same instructions.
 func TestTiles(t *testing.T) {
-	const ax, dx, bx, si, r8, r9, r12, r15 = 0, 2, 3, 6, 8, 9, 12, 15
+	const ax, dx, bx, si, r8, r9, r12, r13, r15 = 0, 2, 3, 6, 8, 9, 12, 13, 15
 	for _, c := range []struct {
 		text      string
 		got, want []byte
 	}{
-		{"tileloadd (%rsi,%rbx,1),%tmm4", tileLoad(4, si, bx), []byte{0xc4, 0xe2, 0x7b, 0x4b, 0x24, 0x1e}},
-		{"tileloadd (%r8,%r9,1),%tmm7", tileLoad(7, r8, r9), []byte{0xc4, 0x82, 0x7b, 0x4b, 0x3c, 0x08}},
-		{"tileloadd (%r15,%rbx,1),%tmm0", tileLoad(0, r15, bx), []byte{0xc4, 0xc2, 0x7b, 0x4b, 0x04, 0x1f}},
-		{"tileloadd (%rax,%r12,1),%tmm1", tileLoad(1, ax, r12), []byte{0xc4, 0xa2, 0x7b, 0x4b, 0x0c, 0x20}},
-		{"tilestored %tmm3,(%rdx,%r12,1)", tileStore(3, dx, r12), []byte{0xc4, 0xa2, 0x7a, 0x4b, 0x1c, 0x22}},
-		{"tilestored %tmm2,(%rsi,%rbx,1)", tileStore(2, si, bx), []byte{0xc4, 0xe2, 0x7a, 0x4b, 0x14, 0x1e}},
+		{"tileloadd (%rsi,%rbx,1),%tmm4", tileLoad(4, si, 0, bx), []byte{0xc4, 0xe2, 0x7b, 0x4b, 0x24, 0x1e}},
+		{"tileloadd (%r8,%r9,1),%tmm7", tileLoad(7, r8, 0, r9), []byte{0xc4, 0x82, 0x7b, 0x4b, 0x3c, 0x08}},
+		{"tileloadd (%r15,%rbx,1),%tmm0", tileLoad(0, r15, 0, bx), []byte{0xc4, 0xc2, 0x7b, 0x4b, 0x04, 0x1f}},
+		{"tileloadd (%rax,%r12,1),%tmm1", tileLoad(1, ax, 0, r12), []byte{0xc4, 0xa2, 0x7b, 0x4b, 0x0c, 0x20}},
+		{"tilestored %tmm3,(%rdx,%r12,1)", tileStore(3, dx, 0, r12), []byte{0xc4, 0xa2, 0x7a, 0x4b, 0x1c, 0x22}},
+		{"tilestored %tmm2,(%rsi,%rbx,1)", tileStore(2, si, 0, bx), []byte{0xc4, 0xe2, 0x7a, 0x4b, 0x14, 0x1e}},
+		{"tilestored %tmm3,4416(%rdx,%r12,1)", tileStore(3, dx, 4416, r12), []byte{0xc4, 0xa2, 0x7a, 0x4b, 0x9c, 0x22, 0x40, 0x11, 0, 0}},
+		{"tileloadd 0x12345678(%r13,%rbx,1),%tmm1", tileLoad(1, r13, 0x12345678, bx), []byte{0xc4, 0xc2, 0x7b, 0x4b, 0x8c, 0x1d, 0x78, 0x56, 0x34, 0x12}},
 		{"tdpbf16ps %tmm6,%tmm4,%tmm0", tileDot(0, 4, 6), []byte{0xc4, 0xe2, 0x4a, 0x5c, 0xc4}},
 		{"tdpbf16ps %tmm7,%tmm5,%tmm3", tileDot(3, 5, 7), []byte{0xc4, 0xe2, 0x42, 0x5c, 0xdd}},
 		{"tilezero %tmm3", tileZero(3), []byte{0xc4, 0xe2, 0x7b, 0x49, 0xd8}},
