@@ -145,14 +145,14 @@ func (e *Engine) makePages(n int) error {
 	return nil
 }
 
-// takePage is a page that nobody has. Where there is none, some more are made: a
-// quarter of those there are.
+// takePage is a page that nobody has. Where there is none, some more are made: half of
+// those there are.
 func (e *Engine) takePage() (int32, error) {
 	if page := e.pages.take(); page >= 0 {
 		return page, nil
 	}
 	n := len(e.pages.refs)
-	if err := e.makePages(n + max(n/4, e.pages.count(slabTokens))); err != nil {
+	if err := e.makePages(n + max(n/2, e.pages.count(slabTokens))); err != nil {
 		return 0, err
 	}
 	return e.pages.take(), nil

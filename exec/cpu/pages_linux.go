@@ -14,7 +14,11 @@ const hugePage = 2 << 20
 // roomy makes memory that the system is asked to put into huge pages. Where it does
 // not, nothing is lost.
 func roomy(n int64) []byte {
-	data := make([]byte, n)
+	if n < hugePage {
+		return make([]byte, n)
+	}
+	data := make([]byte, n+hugePage) // what is before the first of them is never touched
+	data = data[-uintptr(unsafe.Pointer(&data[0]))&(hugePage-1):][:n]
 	if whole := inside(data, hugePage); len(whole) > 0 {
 		_ = unix.Madvise(whole, unix.MADV_HUGEPAGE)
 	}

@@ -66,11 +66,19 @@ func BenchmarkAttention(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				c := s.call(rand.New(rand.NewPCG(1, 1)))
-				for b.Loop() {
-					set["attention"].Run(c, 0, s.groups)
+				for _, pages := range []int{0, 1, 16, 128} { // 0: in one piece
+					b.Run(fmt.Sprintf("pages of %d", pages), func(b *testing.B) {
+						rng := rand.New(rand.NewPCG(1, 1))
+						c := s.call(rng)
+						if pages > 0 {
+							c = inPages(c, pages, rng)
+						}
+						for b.Loop() {
+							set["attention"].Run(c, 0, s.groups)
+						}
+						b.ReportMetric(4*float64(keys*s.heads*s.size)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+					})
 				}
-				b.ReportMetric(4*float64(keys*s.heads*s.size)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			})
 		}
 	}

@@ -2,7 +2,11 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
+	"testing"
 
+	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -65,4 +69,44 @@ func (d *device) row(t Tensor, i, stride int) uint64 {
 	}
 	slot, token, n := i/t.Dims[1], i%t.Dims[1], t.Pages.Tokens
 	return d.pages[t.Ptr].slots[slot][token/n] + uint64(t.InPage+token%n*stride*t.DType.Bytes())
+}
+
+// TestPageFaults: a page that the table does not have, and a page that is too short, are
+// faults of every kernel that reads or writes there.
+func TestPageFaults(t *testing.T) {
+	op := findOp(t, "attention")
+	for _, tokens := range []int{1, 40} {
+		for name, fault := range map[string]func(b []byte){
+			"no page":       func(b []byte) { clear(b) },
+			"another place": func(b []byte) { binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)+1<<12) },
+		} {
+			d, dev := &draw{rng: newRand(1)}, newInterpreter(t)
+			heads := func() kernels.Tensor {
+				x := d.packed(graph.F32, tokens, 8)
+				x.Full, x.Unit = 8, 4
+				return x
+			}
+			cache := d.packed(graph.F32, 1, 48, 8)
+			cache.Cols, cache.Stride, cache.Full, cache.Unit = 8, 8, 8, 4
+			seg, past := d.packed(graph.I32, 1, 3), d.packed(graph.I32, 1)
+			seg.I32, past.I32 = []int32{0, int32(tokens), 0}, []int32{8}
+			c := call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{heads(), cache, clone(&cache)}, heads(), heads(), heads(), cache, clone(&cache), seg, past)
+			on := dev.deviceCall(op, &c, map[int]Tensor{}, func() int { return 0 })
+			launches := dev.plan(op, on)
+			dev.run(launches, 0)
+			p := dev.pages[on.Args[3].Ptr]
+			at := min(8/on.Args[3].Pages.Tokens, p.width-1) // that is written first
+			b := binary.LittleEndian.AppendUint64(nil, p.slots[0][at])
+			fault(b)
+			if err := dev.mem.Write(on.Args[3].Ptr+uint64(8*at), b); err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range launches {
+				var f *ptx.Fault
+				if err := dev.launch(l, 0); !errors.As(err, &f) || f.Kind != ptx.OutOfBounds {
+					t.Errorf("%s, %d tokens, %s: %v", name, tokens, l.Function, err)
+				}
+			}
+		}
+	}
 }

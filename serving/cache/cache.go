@@ -2,7 +2,8 @@
 // sequences go on from there. Which beginnings are kept, and what goes when memory is
 // short, are the rules of package prefix; this is their [prefix.Store]: each node has the
 // rows that attention's caches have of its edge's tokens, and maybe the states after them,
-// copied out of the engine. Sequences get copies, so that they pin nothing.
+// in the memory of the engine's device. Sequences share the rows and get copies of states, so
+// that they pin nothing.
 package cache
 
 import (
