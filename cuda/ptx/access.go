@@ -14,6 +14,7 @@ type memOp struct {
 	size    uint64 // of an element
 	total   uint64 // of all elements of a vector
 	signed  bool   // loads extend the sign
+	word    bool   // loads of four bytes into one register, and no sign
 	regBits []int  // widths of the registers
 	narrow  bool   // the address is 32 bits wide
 	fixed   bool   // loads of data that nobody writes in the launch: .nc, ldu
@@ -208,6 +209,12 @@ func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
 		return true
 	}
 	since := w.x.since(r)
+	if c := r.chunks[off/chunkBytes]; c != nil && c.since == since && n == 1<<c.shift { // as most often
+		if at := &c.cells[off%chunkBytes>>c.shift]; at.write < since && at.sync < since {
+			at.fixed = w.x.now | stamp(w.thread(l))<<1
+			return true
+		}
+	}
 	cells := r.cells(off, n, since)
 	for i := range cells {
 		c := &cells[i]
@@ -317,7 +324,7 @@ func put(p []byte, size, v uint64) {
 // load runs ld.
 func load(w *warp, in *instr, m uint32) {
 	op := in.mem
-	base := &w.regs[in.a]
+	base, to := &w.regs[in.a], &w.regs[in.rows[0]]
 	for ; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
 		addr := op.addr(base[l], in.offset)
@@ -334,6 +341,10 @@ func load(w *warp, in *instr, m uint32) {
 			return
 		}
 		p := r.data[off : off+op.total]
+		if op.word { // as most often
+			to[l] = uint64(binary.LittleEndian.Uint32(p))
+			continue
+		}
 		for i, d := range in.rows {
 			v := get(p, op.size)
 			if op.signed {

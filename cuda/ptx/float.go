@@ -3,6 +3,7 @@ package ptx
 import (
 	"math"
 	"math/big"
+	"math/bits"
 )
 
 // A floatOp is an instruction on f32 or f64, rounded to nearest. The .approx
@@ -112,6 +113,14 @@ func fmaF32(d, a, b, c *row) {
 	}
 }
 
+// fewFMA is fmaF32 for some lanes: sums of which a lane has one are mostly of few lanes.
+func fewFMA(d, a, b, c *row, m uint32) {
+	for ; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		d[l] = bits32(fma32(float32of(a[l]), float32of(b[l]), float32of(c[l])))
+	}
+}
+
 func maxF32(d, a, b, _ *row) {
 	for l := range d {
 		x, y := float32of(a[l]), float32of(b[l])
@@ -144,6 +153,9 @@ func decodeFloat(b *builder, o *opcode, t typ) (instr, error) {
 		return in, err
 	}
 	if in.row = fastFloats[o.name+"."+t.String()]; in.row != nil && plain && (mode == "" || mode == "rn") {
+		if o.name == "fma" {
+			in.few = fewFMA
+		}
 		return in, nil
 	}
 	if t == tF64 {

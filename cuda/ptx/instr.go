@@ -23,6 +23,9 @@ const (
 // A rowFunc computes all 32 lanes; those that are not active are dropped.
 type rowFunc func(d, a, b, c *row)
 
+// A fewFunc computes the lanes in m.
+type fewFunc func(d, a, b, c *row, m uint32)
+
 // An execFunc runs an instruction for the lanes in m.
 type execFunc func(w *warp, in *instr, m uint32)
 
@@ -35,6 +38,7 @@ type instr struct {
 	guard      int32 // predicate; 0 is always true
 	flip       uint32
 	row        rowFunc
+	few        fewFunc // row for some lanes, of what is often done by few; nil: row does for all
 	exec       execFunc
 	target     int32
 	line       int32

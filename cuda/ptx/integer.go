@@ -214,6 +214,17 @@ func mulRow(mode string, t typ, add bool) rowFunc {
 	if mode == "wide" {
 		mask = ^uint64(0) >> (64 - 2*n)
 	}
+	if mode == "lo" { // whose bits do not depend on signs
+		return func(d, a, b, c *row) {
+			for l := range d {
+				v := a[l] * b[l]
+				if add {
+					v += c[l]
+				}
+				d[l] = v & mask
+			}
+		}
+	}
 	return func(d, a, b, c *row) {
 		for l := range d {
 			x, y := a[l], b[l]

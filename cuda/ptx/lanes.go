@@ -65,17 +65,18 @@ func decodeShuffle(b *builder, o *opcode) (instr, error) {
 			return in, err
 		}
 	}
-	in.exec = func(w *warp, in *instr, m uint32) { shuffle(w, in, m, mode) }
+	from := shuffles[mode]
+	in.exec = func(w *warp, in *instr, m uint32) { shuffle(w, in, m, from) }
 	return in, b.syncMask(&in, args[4])
 }
 
-func shuffle(w *warp, in *instr, m uint32, mode string) {
+func shuffle(w *warp, in *instr, m uint32, source shuffleMode) {
 	a, b, c := w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
 	d := &w.regs[in.d]
 	var inRange uint32
 	for n := m; n != 0; n &= n - 1 {
 		l := lowest(n)
-		from, ok := shuffleSource(mode, l, int(b[l]), int(c[l]))
+		from, ok := source.lane(l, int(b[l]), int(c[l]))
 		if m>>from&1 == 0 {
 			why := "is not in the mask"
 			if w.live>>from&1 == 0 {
@@ -92,22 +93,33 @@ func shuffle(w *warp, in *instr, m uint32, mode string) {
 	w.setPred(in.p, m, inRange)
 }
 
-// shuffleSource is the lane that lane l reads from, and whether it is within
-// bounds; where it is not, it is l itself.
-func shuffleSource(mode string, l, b, c int) (int, bool) {
+type shuffleMode uint8
+
+const (
+	shuffleUp shuffleMode = iota
+	shuffleDown
+	shuffleFly
+	shuffleIndex
+)
+
+var shuffles = map[string]shuffleMode{"up": shuffleUp, "down": shuffleDown, "bfly": shuffleFly, "idx": shuffleIndex}
+
+// lane is the lane that lane l reads from, and whether it is within bounds; where it is
+// not, it is l itself.
+func (mode shuffleMode) lane(l, b, c int) (int, bool) {
 	segment, clamp := c>>8&31, c&31
 	b &= 31
 	low := l & segment
 	high := low | clamp&^segment
 	from, ok := 0, false
 	switch mode {
-	case "up":
+	case shuffleUp:
 		from = l - b
 		ok = from >= high
-	case "down":
+	case shuffleDown:
 		from = l + b
 		ok = from <= high
-	case "bfly":
+	case shuffleFly:
 		from = l ^ b
 		ok = from <= high
 	default:

@@ -165,7 +165,9 @@ func fma32(a, b, c float32) float32 {
 
 // onTie32 reports whether s may lie in the middle between two f32.
 func onTie32(s float64) bool {
-	return math.Float64bits(s)&(1<<29-1) == 1<<28 || math.Abs(s) < 0x1p-126 && s != 0
+	const least = 0x3810000000000000 // 2⁻¹²⁶
+	b := math.Float64bits(s)
+	return b&(1<<29-1) == 1<<28 || b<<1-1 < least<<1-1
 }
 
 // bits32 is a result as a register holds it.

@@ -49,6 +49,8 @@ const (
 	// group that is furthest ahead, so that none waits forever for one that
 	// spins.
 	choiceCycle, otherChoices = 1 << 14, 1 << 10
+	// fewLanes are computed one by one, where an instruction can.
+	fewLanes = 16
 )
 
 // start puts all lanes at the kernel's beginning. Registers hold all ones,
@@ -189,6 +191,8 @@ func (w *warp) runGroup(join int32, end int64) {
 		case instrRow:
 			if m == fullMask {
 				in.row(&w.regs[in.d], &w.regs[in.a], &w.regs[in.b], &w.regs[in.c])
+			} else if in.few != nil && bits.OnesCount32(m) <= fewLanes {
+				in.few(&w.regs[in.d], &w.regs[in.a], &w.regs[in.b], &w.regs[in.c], m)
 			} else if m != 0 {
 				w.apply(in.row, in, m)
 			}
