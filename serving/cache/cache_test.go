@@ -167,7 +167,8 @@ func (b *bench) random(r *rand.Rand) {
 
 // TestCache runs random sequences of few tokens, so that they share much, through caches
 // of all sizes, some at the same time, some for nothing: what a sequence begins with is,
-// to the last bit, what it would have computed; and what is held is what is counted.
+// to the last bit, what it would have computed; what is held is what is counted, and there is
+// nothing else that was kept and not freed.
 func TestCache(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -176,12 +177,20 @@ func TestCache(t *testing.T) {
 		b := newBench(t, ranks)
 		r := rand.New(rand.NewPCG(seed, uint64(ranks)))
 		for range 12 {
-			b.with(b.e, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)], max(0, r.Int64N(10)-3))
+			kept := &keeping{Engine: b.e}
+			b.with(kept, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)], max(0, r.Int64N(10)-3))
 			capacity := b.cache.Stats().Bytes
 			b.random(r)
 			s := b.cache.Stats()
 			if b.cache.Under() > 0 || s.Failures > 0 || capacity != 0 {
 				t.Fatalf("%d sequences are still known; %+v", b.cache.Under(), s)
+			}
+			if n := kept.live(); n != s.States {
+				t.Fatalf("%d states are held, and %d were not freed", s.States, n)
+			}
+			b.cache.Close()
+			if p := b.e.PageUse(); kept.live() > 0 || p.Free != p.Pages {
+				t.Fatalf("the cache is closed, and %d states were not freed, %d of %d pages", kept.live(), p.Pages-p.Free, p.Pages)
 			}
 			hits, back, evictions = hits+s.Hits, back+s.HostHits, evictions+s.Evictions
 		}
@@ -189,6 +198,38 @@ func TestCache(t *testing.T) {
 	if hits < 50 || back < 20 || evictions < 50 {
 		t.Errorf("%d hits, %d from the host, and %d evictions: too few to say much", hits, back, evictions)
 	}
+}
+
+// keeping is an engine that knows which states it gave.
+type keeping struct {
+	*exec.Engine
+	states []*exec.KeptStates
+}
+
+func (k *keeping) KeepStates(slot int) (*exec.KeptStates, error) {
+	s, err := k.Engine.KeepStates(slot)
+	if err == nil {
+		k.states = append(k.states, s)
+	}
+	return s, err
+}
+
+func (k *keeping) LoadStates(h *exec.HostStates) (*exec.KeptStates, error) {
+	s, err := k.Engine.LoadStates(h)
+	if err == nil {
+		k.states = append(k.states, s)
+	}
+	return s, err
+}
+
+// live is how many of them were not freed.
+func (k *keeping) live() (n int) {
+	for _, s := range k.states {
+		if s.Bytes() > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // failing is an engine whose copies fail after some.
