@@ -23,6 +23,7 @@ type Engine interface {
 	KeepStates(slot int) (*exec.KeptStates, error)
 	KeepRows(slot, from, to int) (*exec.KeptRows, error)
 	Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error
+	Reset(slot int) error
 
 	SaveStates(*exec.KeptStates) (*exec.HostStates, error)
 	SaveRows(*exec.KeptRows) (*exec.HostRows, error)
@@ -243,8 +244,13 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	if err == nil && !back && q.fed > 0 {
 		err = c.put(slot, tokens, q.fed)
 	}
-	if err != nil {
-		return 0, 0, err
+	if err != nil { // half of it may be there
+		c.stats.Failures++
+		c.forget()
+		q.fed, q.branch = 0, 0
+		if err := c.engine.Reset(slot); err != nil {
+			return 0, 0, err
+		}
 	}
 	if q.fed > 0 {
 		c.stats.Hits++

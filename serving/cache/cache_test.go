@@ -256,6 +256,14 @@ func (f *failing) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
 	return f.Engine.KeepRows(slot, from, to)
 }
 
+func (f *failing) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
+	err := f.Engine.Put(slot, s, rows...)
+	if f.fails() {
+		return errPlanted
+	}
+	return err
+}
+
 func (f *failing) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
 	if f.fails() {
 		return nil, errPlanted
@@ -288,7 +296,7 @@ func (f *failing) LoadRows(r *exec.HostRows) (*exec.KeptRows, error) {
 // cache is right, and the failure is counted.
 func TestCacheFails(t *testing.T) {
 	b := newBench(t, 2)
-	for after := range 12 {
+	for after := range 16 {
 		f := &failing{b.e, after}
 		b.with(f, 100, 100, "lru", 0)
 		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {1, 2, 7, 8}} {
@@ -401,7 +409,7 @@ func TestPlanted(t *testing.T) {
 func TestHostFails(t *testing.T) {
 	b := newBench(t, 2)
 	failures, back := 0, 0
-	for after := range 40 {
+	for after := range 48 {
 		f := &failing{b.e, after}
 		b.with(f, 2, 0, "lru", 100)
 		for _, prompt := range [][]int{{1, 2, 3, 4, 5}, {1, 2, 3, 9}, {1, 2, 3, 8}, {7, 7, 8}, {1, 2, 3, 4, 5, 4, 4, 6}, {1, 2, 3, 7}, {1, 2, 3, 4, 5, 4, 4, 6, 4, 4, 9}} {

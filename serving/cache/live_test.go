@@ -48,6 +48,11 @@ func (f *fake) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
 	return nil
 }
 
+func (f *fake) Reset(slot int) error {
+	f.at[slot] = 0
+	return nil
+}
+
 func (f *fake) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
 	if f.copies != nil {
 		f.copies()
