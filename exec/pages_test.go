@@ -228,7 +228,7 @@ func (m *pageModel) host(n *prefixNode) {
 	}
 }
 
-// again writes what a sequence has over itself.
+// again writes what a sequence has over itself, or something else, which ends it.
 func (m *pageModel) again(q *live) {
 	if m.rng.IntN(2) == 0 {
 		s, err := m.e.Snapshot(q.slot)
@@ -238,7 +238,11 @@ func (m *pageModel) again(q *live) {
 	}
 	s, err := m.e.State(q.slot, "keys")
 	m.must(err)
+	for i := range s {
+		s[i] += 100
+	}
 	m.must(m.e.SetState(q.slot, "keys", s))
+	m.reset(q)
 }
 
 func (m *pageModel) reset(q *live) {
