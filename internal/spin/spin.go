@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	patience = 50 * time.Microsecond // of looking, before a goroutine sleeps
+	patience = time.Millisecond      // of looking, before a goroutine sleeps: to be woken can take a tenth of it
 	polite   = 10 * time.Microsecond // of it, before goroutines that want to run are let run
 	looks    = 16                    // between two looks at the clock
 )

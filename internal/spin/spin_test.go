@@ -14,7 +14,7 @@ func TestWait(t *testing.T) {
 		for _, delay := range []time.Duration{0, polite, patience, 3 * patience} {
 			rounds := 20000
 			if delay > 0 {
-				rounds = 100
+				rounds = 30
 			}
 			var at atomic.Int64
 			a, b := New(crowded), New(crowded)
