@@ -7,6 +7,16 @@ package cpu
 //go:noescape
 func amxLargest(x *float32, k int) uint32
 
+// amxTiles copies 32 rows of weights, or fewer: of each 32 of the k elements those of all rows, and zeros behind the last.
+//
+//go:noescape
+func amxTiles(w *uint16, ws int, k int, rows int, to *byte)
+
+// amxFetch asks for the first 8 lines of some rows of weights.
+//
+//go:noescape
+func amxFetch(w *uint16, ws int, rows int)
+
 // amxPeak multiplies 6 n times two tiles.
 //
 //go:noescape
@@ -22,19 +32,17 @@ func amxPack3(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne3(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply3x1 multiplies pairs of 16 rows of weights with n tokens packed in 3 parts and 1 tiles, of which the second is so many bytes behind.
-// Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.
+// amxMultiply3x1 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 1 tiles, as the work says.
 // Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply3x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+func amxMultiply3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply3x2 multiplies pairs of 16 rows of weights with n tokens packed in 3 parts and 2 tiles, of which the second is so many bytes behind.
-// Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.
+// amxMultiply3x2 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 2 tiles, as the work says.
 // Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply3x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+func amxMultiply3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
 // amxPack1 writes tiles of n tokens in 1 parts, times 2^scale. The rows are some bytes behind x; there are 16, of which those from n on are not used.
 //
@@ -46,16 +54,14 @@ func amxPack1(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne1(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply1x1 multiplies pairs of 16 rows of weights with n tokens packed in 1 parts and 1 tiles, of which the second is so many bytes behind.
-// Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.
+// amxMultiply1x1 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 1 tiles, as the work says.
 // Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply1x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+func amxMultiply1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply1x2 multiplies pairs of 16 rows of weights with n tokens packed in 1 parts and 2 tiles, of which the second is so many bytes behind.
-// Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.
+// amxMultiply1x2 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 2 tiles, as the work says.
 // Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply1x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+func amxMultiply1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)

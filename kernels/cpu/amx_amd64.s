@@ -37,6 +37,62 @@ next:
 	MOVL          AX, ret+16(FP)
 	RET
 
+// func amxTiles(w *uint16, ws int, k int, rows int, to *byte)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·amxTiles(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	MOVQ k+16(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ to+32(FP), SI
+	ADDQ CX, CX
+
+row:
+	MOVQ AX, DI
+	MOVQ SI, R8
+	MOVQ DX, R9
+
+next:
+	MOVQ        $0x00000020, R10
+	CMPQ        R9, R10
+	CMOVQLT     R9, R10
+	MOVQ        $-1, R11
+	BZHIQ       R10, R11, R11
+	KMOVD       R11, K1
+	VMOVDQU16.Z (DI), K1, Z0
+	VMOVDQU32   Z0, (R8)
+	ADDQ        $0x40, DI
+	ADDQ        $0x00000800, R8
+	SUBQ        $0x20, R9
+	JGT         next
+	ADDQ        CX, AX
+	ADDQ        $0x40, SI
+	DECQ        BX
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func amxFetch(w *uint16, ws int, rows int)
+// Requires: MMX+
+TEXT ·amxFetch(SB), NOSPLIT, $0-24
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	MOVQ rows+16(FP), DX
+
+next:
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	PREFETCHT0 256(AX)
+	PREFETCHT0 320(AX)
+	PREFETCHT0 384(AX)
+	PREFETCHT0 448(AX)
+	LEAQ       (AX)(CX*2), AX
+	DECQ       DX
+	JNZ        next
+	RET
+
 // func amxPeak(work *byte, n int)
 TEXT ·amxPeak(SB), NOSPLIT, $0-16
 	MOVQ work+0(FP), DX
@@ -810,9 +866,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply3x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// func amxMultiply3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-100
+TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -821,12 +877,10 @@ TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-100
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
+	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
-	SHLQ $0x02, ys+56(FP)
-	MOVL $0x00000000, odd+96(FP)
-	MOVQ n+40(FP), R9
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R9
 	SHLQ $0x02, R9
 
 pair:
@@ -845,31 +899,30 @@ pair:
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
-	CMPQ rows+80(FP), $0x10
+	CMPQ 10592(DX), $0x10
 	JLE  no_second_1
-	MOVQ BX, AX
-	SHLQ $0x04, AX
-	ADDQ AX, DI
+	ADDQ 10608(DX), DI
 
 no_second_1:
-	MOVQ x+24(FP), R8
-	MOVQ k+64(FP), AX
+	MOVQ x+16(FP), R8
+	MOVQ 10560(DX), AX
 	SHRQ $0x05, AX
 	JZ   tail
-	XORQ R10, R10
-	MOVQ BX, R13
-	SHLQ $0x04, R13
-	MOVQ w+8(FP), R11
-	LEAQ (R11)(R13*2), R11
-	ADDQ R11, R13
+	MOVQ $0x00000000, 10688(DX)
+	MOVQ 10640(DX), R10
+	MOVQ 10648(DX), R13
+	LEAQ (R10)(R13*2), R11
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	CMPQ    fetch+88(FP), $0x00
-	JGT     fetching
+	MOVQ    AX, 10680(DX)
+	CMPQ    10672(DX), $0x00
+	JNE     beginning
+	TESTQ   R13, R13
+	JNZ     fetching
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
@@ -959,8 +1012,8 @@ step:
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
-	ADDQ R12, SI
-	ADDQ R12, DI
+	ADDQ 10616(DX), SI
+	ADDQ 10616(DX), DI
 	DECQ CX
 	JNZ  step
 	JMP  stepped
@@ -1005,14 +1058,14 @@ fetching:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
-	PREFETCHT0 (R11)
-	PREFETCHT0 (R11)(BX*8)
-	PREFETCHT0 (R13)
-	PREFETCHT0 (R13)(BX*8)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 64(R11)(BX*8)
-	PREFETCHT0 64(R13)
-	PREFETCHT0 64(R13)(BX*8)
+	PREFETCHT1 (R10)
+	PREFETCHT1 (R10)(R13*1)
+	PREFETCHT1 (R11)
+	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 64(R10)(R13*1)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 64(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T7
 	BYTE $0xc4
@@ -1037,18 +1090,18 @@ fetching:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
-	PREFETCHT0 128(R11)
-	PREFETCHT0 128(R11)(BX*8)
-	PREFETCHT0 128(R13)
-	PREFETCHT0 128(R13)(BX*8)
-	PREFETCHT0 192(R11)
-	PREFETCHT0 192(R11)(BX*8)
-	PREFETCHT0 192(R13)
-	PREFETCHT0 192(R13)(BX*8)
-	PREFETCHT0 256(R11)
-	PREFETCHT0 256(R11)(BX*8)
-	PREFETCHT0 256(R13)
-	PREFETCHT0 256(R13)(BX*8)
+	PREFETCHT1 128(R10)
+	PREFETCHT1 128(R10)(R13*1)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 192(R10)
+	PREFETCHT1 192(R10)(R13*1)
+	PREFETCHT1 192(R11)
+	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 256(R10)
+	PREFETCHT1 256(R10)(R13*1)
+	PREFETCHT1 256(R11)
+	PREFETCHT1 256(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
@@ -1073,30 +1126,179 @@ fetching:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
-	PREFETCHT0 320(R11)
-	PREFETCHT0 320(R11)(BX*8)
-	PREFETCHT0 320(R13)
-	PREFETCHT0 320(R13)(BX*8)
-	PREFETCHT0 384(R11)
-	PREFETCHT0 384(R11)(BX*8)
-	PREFETCHT0 384(R13)
-	PREFETCHT0 384(R13)(BX*8)
-	PREFETCHT0 448(R11)
-	PREFETCHT0 448(R11)(BX*8)
-	PREFETCHT0 448(R13)
-	PREFETCHT0 448(R13)(BX*8)
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	ADDQ       $0x00000200, R11
-	ADDQ       $0x00000200, R13
+	PREFETCHT1 320(R10)
+	PREFETCHT1 320(R10)(R13*1)
+	PREFETCHT1 320(R11)
+	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 384(R10)
+	PREFETCHT1 384(R10)(R13*1)
+	PREFETCHT1 384(R11)
+	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 448(R10)
+	PREFETCHT1 448(R10)(R13*1)
+	PREFETCHT1 448(R11)
+	PREFETCHT1 448(R11)(R13*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R10
+	ADDQ       10656(DX), R11
 	DECQ       CX
 	JNZ        fetching
+	JMP        stepped
+
+beginning:
+	MOVQ $0x00000008, R14
+	LEAQ 512(SI), AX
+
+near_2:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       R14
+	JNZ        near_2
+	MOVQ       $0x00000008, R14
+	LEAQ       512(DI), AX
+
+near_3:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       R14
+	JNZ        near_3
+
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (R10)
+	PREFETCHT1 (R10)(R13*1)
+	PREFETCHT1 (R11)
+	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 64(R10)(R13*1)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 64(R11)(R13*1)
+
+	// TILELOADD 0(R8)(R9*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x08
+
+	// TDPBF16PS T7, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T7, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 128(R10)
+	PREFETCHT1 128(R10)(R13*1)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 192(R10)
+	PREFETCHT1 192(R10)(R13*1)
+	PREFETCHT1 192(R11)
+	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 256(R10)
+	PREFETCHT1 256(R10)(R13*1)
+	PREFETCHT1 256(R11)
+	PREFETCHT1 256(R11)(R13*1)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 320(R10)
+	PREFETCHT1 320(R10)(R13*1)
+	PREFETCHT1 320(R11)
+	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 384(R10)
+	PREFETCHT1 384(R10)(R13*1)
+	PREFETCHT1 384(R11)
+	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 448(R10)
+	PREFETCHT1 448(R10)(R13*1)
+	PREFETCHT1 448(R11)
+	PREFETCHT1 448(R11)(R13*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R10
+	ADDQ       10656(DX), R11
+	DECQ       CX
+	JNZ        beginning
 
 stepped:
+	MOVQ  10680(DX), AX
 	TESTQ AX, AX
 	JZ    tail
-	TESTQ R10, R10
-	JNZ   later
+	INCQ  10688(DX)
+	CMPQ  10688(DX), $0x01
+	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
 	BYTE $0xc4
@@ -1171,12 +1373,11 @@ kept:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xc8
-	INCQ R10
 	JMP  block
 
 tail:
-	MOVQ    k+64(FP), SI
-	MOVQ    rows+80(FP), AX
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
 	MOVQ    SI, CX
 	ANDQ    $0x1f, SI
 	JZ      sums
@@ -1192,11 +1393,11 @@ tail:
 	LEAQ    8512(DX), R10
 	MOVQ    R10, SI
 	MOVQ    R10, DI
-	CMPQ    rows+80(FP), $0x10
-	JLE     no_second_2
+	CMPQ    10592(DX), $0x10
+	JLE     no_second_4
 	ADDQ    $0x00000400, DI
 
-no_second_2:
+no_second_4:
 copy:
 	VMOVDQU16.Z (CX), K1, Z0
 	VMOVDQU32   Z0, (R10)
@@ -1317,10 +1518,10 @@ sums:
 	BYTE         $0x05
 	BYTE         $0x00
 	BYTE         $0x00
-	MOVQ         y+48(FP), AX
-	MOVQ         n+40(FP), CX
-	MOVQ         ys+56(FP), SI
-	MOVQ         rows+80(FP), DI
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), SI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -1431,12 +1632,12 @@ sums:
 	VPMAXUD      Z0, Z1, Z1
 	VPCMPUD      $0x01, 128(DX), Z4, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z1, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -1504,69 +1705,69 @@ sums:
 	LEAQ         (AX), R8
 	VMOVUPS      Z18, K1, (R8)
 	CMPQ         CX, $0x01
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z13, K1, (R8)
 	CMPQ         CX, $0x02
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z16, K1, (R8)
 	CMPQ         CX, $0x03
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z15, K1, (R8)
 	CMPQ         CX, $0x04
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z17, K1, (R8)
 	CMPQ         CX, $0x05
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z14, K1, (R8)
 	CMPQ         CX, $0x06
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z9, K1, (R8)
 	CMPQ         CX, $0x07
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z12, K1, (R8)
 	CMPQ         CX, $0x08
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z10, K1, (R8)
 	CMPQ         CX, $0x09
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
 	CMPQ         CX, $0x0a
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z8, K1, (R8)
 	CMPQ         CX, $0x0b
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z7, K1, (R8)
 	CMPQ         CX, $0x0c
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z6, K1, (R8)
 	CMPQ         CX, $0x0d
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z0, K1, (R8)
 	CMPQ         CX, $0x0e
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z4, K1, (R8)
 	CMPQ         CX, $0x0f
-	JLE          stored_3
+	JLE          stored_5
 	ADDQ         SI, R8
 	VMOVUPS      Z3, K1, (R8)
 
-stored_3:
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_4
+stored_5:
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_6
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -1673,12 +1874,12 @@ stored_3:
 	VPMAXUD      Z0, Z2, Z2
 	VPCMPUD      $0x01, 128(DX), Z4, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -1746,74 +1947,74 @@ stored_3:
 	LEAQ         64(AX), AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z13, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z5, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z4, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_5
+	JLE          stored_7
 	ADDQ         SI, AX
 	VMOVUPS      Z3, K1, (AX)
 
-stored_5:
-no_second_4:
-	MOVQ BX, AX
-	SHLQ $0x05, AX
+stored_7:
+no_second_6:
+	MOVQ 10624(DX), AX
 	ADDQ AX, w+8(FP)
-	ADDQ $0x00000080, y+48(FP)
-	DECQ fetch+88(FP)
-	DECQ pairs+72(FP)
+	ADDQ $0x00000080, y+24(FP)
+	MOVQ 10664(DX), AX
+	ADDQ AX, 10640(DX)
+	DECQ 10584(DX)
 	JNZ  pair
 
 	// TILERELEASE
@@ -1825,9 +2026,9 @@ no_second_4:
 	VZEROUPPER
 	RET
 
-// func amxMultiply3x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// func amxMultiply3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply3x2(SB), NOSPLIT, $0-100
+TEXT ·amxMultiply3x2(SB), NOSPLIT, $8-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -1836,12 +2037,10 @@ TEXT ·amxMultiply3x2(SB), NOSPLIT, $0-100
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
+	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
-	SHLQ $0x02, ys+56(FP)
-	MOVL $0x00000000, odd+96(FP)
-	MOVQ n+40(FP), R11
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R11
 	SUBQ $0x10, R11
 	MOVQ R12, R9
 	SHLQ $0x02, R11
@@ -1876,33 +2075,32 @@ pair:
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
-	CMPQ rows+80(FP), $0x10
-	JLE  no_second_6
-	MOVQ BX, AX
-	SHLQ $0x04, AX
-	ADDQ AX, DI
+	CMPQ 10592(DX), $0x10
+	JLE  no_second_8
+	ADDQ 10608(DX), DI
 
-no_second_6:
-	MOVQ x+24(FP), R8
+no_second_8:
+	MOVQ x+16(FP), R8
 	MOVQ R8, R10
-	ADDQ second+32(FP), R10
-	MOVQ k+64(FP), AX
+	ADDQ 10632(DX), R10
+	MOVQ 10560(DX), AX
 	SHRQ $0x05, AX
 	JZ   tail
-	XORQ R13, R13
-	MOVQ BX, R15
-	SHLQ $0x04, R15
-	MOVQ w+8(FP), R14
-	LEAQ (R14)(R15*2), R14
-	ADDQ R14, R15
+	MOVQ $0x00000000, 10688(DX)
+	MOVQ 10640(DX), R13
+	MOVQ 10648(DX), R15
+	LEAQ (R13)(R15*2), R14
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	CMPQ    fetch+88(FP), $0x00
-	JGT     fetching
+	MOVQ    AX, 10680(DX)
+	CMPQ    10672(DX), $0x00
+	JNE     beginning
+	TESTQ   R15, R15
+	JNZ     fetching
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
@@ -2064,8 +2262,8 @@ step:
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
-	ADDQ R12, SI
-	ADDQ R12, DI
+	ADDQ 10616(DX), SI
+	ADDQ 10616(DX), DI
 	DECQ CX
 	JNZ  step
 	JMP  stepped
@@ -2134,14 +2332,14 @@ fetching:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
-	PREFETCHT0 (R14)
-	PREFETCHT0 (R14)(BX*8)
-	PREFETCHT0 (R15)
-	PREFETCHT0 (R15)(BX*8)
-	PREFETCHT0 64(R14)
-	PREFETCHT0 64(R14)(BX*8)
-	PREFETCHT0 64(R15)
-	PREFETCHT0 64(R15)(BX*8)
+	PREFETCHT1 (R13)
+	PREFETCHT1 (R13)(R15*1)
+	PREFETCHT1 (R14)
+	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 64(R13)
+	PREFETCHT1 64(R13)(R15*1)
+	PREFETCHT1 64(R14)
+	PREFETCHT1 64(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
@@ -2190,18 +2388,18 @@ fetching:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
-	PREFETCHT0 128(R14)
-	PREFETCHT0 128(R14)(BX*8)
-	PREFETCHT0 128(R15)
-	PREFETCHT0 128(R15)(BX*8)
-	PREFETCHT0 192(R14)
-	PREFETCHT0 192(R14)(BX*8)
-	PREFETCHT0 192(R15)
-	PREFETCHT0 192(R15)(BX*8)
-	PREFETCHT0 256(R14)
-	PREFETCHT0 256(R14)(BX*8)
-	PREFETCHT0 256(R15)
-	PREFETCHT0 256(R15)(BX*8)
+	PREFETCHT1 128(R13)
+	PREFETCHT1 128(R13)(R15*1)
+	PREFETCHT1 128(R14)
+	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 192(R13)
+	PREFETCHT1 192(R13)(R15*1)
+	PREFETCHT1 192(R14)
+	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 256(R13)
+	PREFETCHT1 256(R13)(R15*1)
+	PREFETCHT1 256(R14)
+	PREFETCHT1 256(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	BYTE $0xc4
@@ -2250,30 +2448,251 @@ fetching:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
-	PREFETCHT0 320(R14)
-	PREFETCHT0 320(R14)(BX*8)
-	PREFETCHT0 320(R15)
-	PREFETCHT0 320(R15)(BX*8)
-	PREFETCHT0 384(R14)
-	PREFETCHT0 384(R14)(BX*8)
-	PREFETCHT0 384(R15)
-	PREFETCHT0 384(R15)(BX*8)
-	PREFETCHT0 448(R14)
-	PREFETCHT0 448(R14)(BX*8)
-	PREFETCHT0 448(R15)
-	PREFETCHT0 448(R15)(BX*8)
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	ADDQ       $0x00000200, R14
-	ADDQ       $0x00000200, R15
+	PREFETCHT1 320(R13)
+	PREFETCHT1 320(R13)(R15*1)
+	PREFETCHT1 320(R14)
+	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 384(R13)
+	PREFETCHT1 384(R13)(R15*1)
+	PREFETCHT1 384(R14)
+	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 448(R13)
+	PREFETCHT1 448(R13)(R15*1)
+	PREFETCHT1 448(R14)
+	PREFETCHT1 448(R14)(R15*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R13
+	ADDQ       10656(DX), R14
 	DECQ       CX
 	JNZ        fetching
+	JMP        stepped
+
+beginning:
+	MOVQ $0x00000008, BP
+	LEAQ 512(SI), AX
+
+near_9:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       BP
+	JNZ        near_9
+	MOVQ       $0x00000008, BP
+	LEAQ       512(DI), AX
+
+near_10:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       BP
+	JNZ        near_10
+
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (R13)
+	PREFETCHT1 (R13)(R15*1)
+	PREFETCHT1 (R14)
+	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 64(R13)
+	PREFETCHT1 64(R13)(R15*1)
+	PREFETCHT1 64(R14)
+	PREFETCHT1 64(R14)(R15*1)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 128(R13)
+	PREFETCHT1 128(R13)(R15*1)
+	PREFETCHT1 128(R14)
+	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 192(R13)
+	PREFETCHT1 192(R13)(R15*1)
+	PREFETCHT1 192(R14)
+	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 256(R13)
+	PREFETCHT1 256(R13)(R15*1)
+	PREFETCHT1 256(R14)
+	PREFETCHT1 256(R14)(R15*1)
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 320(R13)
+	PREFETCHT1 320(R13)(R15*1)
+	PREFETCHT1 320(R14)
+	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 384(R13)
+	PREFETCHT1 384(R13)(R15*1)
+	PREFETCHT1 384(R14)
+	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 448(R13)
+	PREFETCHT1 448(R13)(R15*1)
+	PREFETCHT1 448(R14)
+	PREFETCHT1 448(R14)(R15*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R13
+	ADDQ       10656(DX), R14
+	DECQ       CX
+	JNZ        beginning
 
 stepped:
+	MOVQ  10680(DX), AX
 	TESTQ AX, AX
 	JZ    tail
-	TESTQ R13, R13
-	JNZ   later
+	INCQ  10688(DX)
+	CMPQ  10688(DX), $0x01
+	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
 	BYTE $0xc4
@@ -2410,12 +2829,11 @@ kept:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xd8
-	INCQ R13
 	JMP  block
 
 tail:
-	MOVQ    k+64(FP), SI
-	MOVQ    rows+80(FP), AX
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
 	MOVQ    SI, CX
 	ANDQ    $0x1f, SI
 	JZ      sums
@@ -2431,11 +2849,11 @@ tail:
 	LEAQ    8512(DX), R13
 	MOVQ    R13, SI
 	MOVQ    R13, DI
-	CMPQ    rows+80(FP), $0x10
-	JLE     no_second_7
+	CMPQ    10592(DX), $0x10
+	JLE     no_second_11
 	ADDQ    $0x00000400, DI
 
-no_second_7:
+no_second_11:
 copy:
 	VMOVDQU16.Z (CX), K1, Z0
 	VMOVDQU32   Z0, (R13)
@@ -2652,10 +3070,10 @@ sums:
 	BYTE         $0x0d
 	BYTE         $0x00
 	BYTE         $0x00
-	MOVQ         y+48(FP), AX
-	MOVQ         n+40(FP), CX
-	MOVQ         ys+56(FP), SI
-	MOVQ         rows+80(FP), DI
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), SI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -2766,12 +3184,12 @@ sums:
 	VPMAXUD      Z0, Z1, Z1
 	VPCMPUD      $0x01, 128(DX), Z6, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z1, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -2868,8 +3286,8 @@ sums:
 	VMOVUPS      Z6, K1, (R8)
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_9
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_13
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -2976,12 +3394,12 @@ sums:
 	VPMAXUD      Z0, Z2, Z2
 	VPCMPUD      $0x01, 128(DX), Z6, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -3079,11 +3497,11 @@ sums:
 	ADDQ         SI, DI
 	VMOVUPS      Z5, K1, (DI)
 
-no_second_9:
+no_second_13:
 	SUBQ         $0x10, CX
 	LEAQ         (AX)(SI*8), AX
 	LEAQ         (AX)(SI*8), AX
-	MOVQ         rows+80(FP), DI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -3195,13 +3613,13 @@ no_second_9:
 	VPCMPUD      $0x01, 256(DX), Z6, K2
 	KMOVW        K2, R8
 	SHLL         $0x10, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z3, K2
 	KMOVW        K2, R8
 	SHLL         $0x10, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -3269,69 +3687,69 @@ no_second_9:
 	LEAQ         (AX), R8
 	VMOVUPS      Z20, K1, (R8)
 	CMPQ         CX, $0x01
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z15, K1, (R8)
 	CMPQ         CX, $0x02
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z18, K1, (R8)
 	CMPQ         CX, $0x03
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z17, K1, (R8)
 	CMPQ         CX, $0x04
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z19, K1, (R8)
 	CMPQ         CX, $0x05
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z16, K1, (R8)
 	CMPQ         CX, $0x06
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z11, K1, (R8)
 	CMPQ         CX, $0x07
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z14, K1, (R8)
 	CMPQ         CX, $0x08
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z12, K1, (R8)
 	CMPQ         CX, $0x09
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z7, K1, (R8)
 	CMPQ         CX, $0x0a
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z10, K1, (R8)
 	CMPQ         CX, $0x0b
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z9, K1, (R8)
 	CMPQ         CX, $0x0c
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z8, K1, (R8)
 	CMPQ         CX, $0x0d
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z0, K1, (R8)
 	CMPQ         CX, $0x0e
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z6, K1, (R8)
 	CMPQ         CX, $0x0f
-	JLE          stored_11
+	JLE          stored_15
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
 
-stored_11:
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_12
+stored_15:
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_16
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -3439,13 +3857,13 @@ stored_11:
 	VPCMPUD      $0x01, 256(DX), Z6, K2
 	KMOVW        K2, DI
 	SHLL         $0x10, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z4, K2
 	KMOVW        K2, DI
 	SHLL         $0x10, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -3513,74 +3931,74 @@ stored_11:
 	LEAQ         64(AX), AX
 	VMOVUPS      Z20, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z19, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z11, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_13
+	JLE          stored_17
 	ADDQ         SI, AX
 	VMOVUPS      Z5, K1, (AX)
 
-stored_13:
-no_second_12:
-	MOVQ BX, AX
-	SHLQ $0x05, AX
+stored_17:
+no_second_16:
+	MOVQ 10624(DX), AX
 	ADDQ AX, w+8(FP)
-	ADDQ $0x00000080, y+48(FP)
-	DECQ fetch+88(FP)
-	DECQ pairs+72(FP)
+	ADDQ $0x00000080, y+24(FP)
+	MOVQ 10664(DX), AX
+	ADDQ AX, 10640(DX)
+	DECQ 10584(DX)
 	JNZ  pair
 
 	// TILERELEASE
@@ -4147,9 +4565,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply1x1(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// func amxMultiply1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-100
+TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -4158,12 +4576,10 @@ TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-100
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
+	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
-	SHLQ $0x02, ys+56(FP)
-	MOVL $0x00000000, odd+96(FP)
-	MOVQ n+40(FP), R9
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R9
 	SHLQ $0x02, R9
 
 pair:
@@ -4182,31 +4598,30 @@ pair:
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
-	CMPQ rows+80(FP), $0x10
-	JLE  no_second_14
-	MOVQ BX, AX
-	SHLQ $0x04, AX
-	ADDQ AX, DI
+	CMPQ 10592(DX), $0x10
+	JLE  no_second_18
+	ADDQ 10608(DX), DI
 
-no_second_14:
-	MOVQ x+24(FP), R8
-	MOVQ k+64(FP), AX
+no_second_18:
+	MOVQ x+16(FP), R8
+	MOVQ 10560(DX), AX
 	SHRQ $0x05, AX
 	JZ   tail
-	XORQ R10, R10
-	MOVQ BX, R13
-	SHLQ $0x04, R13
-	MOVQ w+8(FP), R11
-	LEAQ (R11)(R13*2), R11
-	ADDQ R11, R13
+	MOVQ $0x00000000, 10688(DX)
+	MOVQ 10640(DX), R10
+	MOVQ 10648(DX), R13
+	LEAQ (R10)(R13*2), R11
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	CMPQ    fetch+88(FP), $0x00
-	JGT     fetching
+	MOVQ    AX, 10680(DX)
+	CMPQ    10672(DX), $0x00
+	JNE     beginning
+	TESTQ   R13, R13
+	JNZ     fetching
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
@@ -4248,8 +4663,8 @@ step:
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
-	ADDQ R12, SI
-	ADDQ R12, DI
+	ADDQ 10616(DX), SI
+	ADDQ 10616(DX), DI
 	DECQ CX
 	JNZ  step
 	JMP  stepped
@@ -4294,50 +4709,151 @@ fetching:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
-	PREFETCHT0 (R11)
-	PREFETCHT0 (R11)(BX*8)
-	PREFETCHT0 (R13)
-	PREFETCHT0 (R13)(BX*8)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 64(R11)(BX*8)
-	PREFETCHT0 64(R13)
-	PREFETCHT0 64(R13)(BX*8)
-	PREFETCHT0 128(R11)
-	PREFETCHT0 128(R11)(BX*8)
-	PREFETCHT0 128(R13)
-	PREFETCHT0 128(R13)(BX*8)
-	PREFETCHT0 192(R11)
-	PREFETCHT0 192(R11)(BX*8)
-	PREFETCHT0 192(R13)
-	PREFETCHT0 192(R13)(BX*8)
-	PREFETCHT0 256(R11)
-	PREFETCHT0 256(R11)(BX*8)
-	PREFETCHT0 256(R13)
-	PREFETCHT0 256(R13)(BX*8)
-	PREFETCHT0 320(R11)
-	PREFETCHT0 320(R11)(BX*8)
-	PREFETCHT0 320(R13)
-	PREFETCHT0 320(R13)(BX*8)
-	PREFETCHT0 384(R11)
-	PREFETCHT0 384(R11)(BX*8)
-	PREFETCHT0 384(R13)
-	PREFETCHT0 384(R13)(BX*8)
-	PREFETCHT0 448(R11)
-	PREFETCHT0 448(R11)(BX*8)
-	PREFETCHT0 448(R13)
-	PREFETCHT0 448(R13)(BX*8)
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	ADDQ       $0x00000200, R11
-	ADDQ       $0x00000200, R13
+	PREFETCHT1 (R10)
+	PREFETCHT1 (R10)(R13*1)
+	PREFETCHT1 (R11)
+	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 64(R10)(R13*1)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 64(R11)(R13*1)
+	PREFETCHT1 128(R10)
+	PREFETCHT1 128(R10)(R13*1)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 192(R10)
+	PREFETCHT1 192(R10)(R13*1)
+	PREFETCHT1 192(R11)
+	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 256(R10)
+	PREFETCHT1 256(R10)(R13*1)
+	PREFETCHT1 256(R11)
+	PREFETCHT1 256(R11)(R13*1)
+	PREFETCHT1 320(R10)
+	PREFETCHT1 320(R10)(R13*1)
+	PREFETCHT1 320(R11)
+	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 384(R10)
+	PREFETCHT1 384(R10)(R13*1)
+	PREFETCHT1 384(R11)
+	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 448(R10)
+	PREFETCHT1 448(R10)(R13*1)
+	PREFETCHT1 448(R11)
+	PREFETCHT1 448(R11)(R13*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R10
+	ADDQ       10656(DX), R11
 	DECQ       CX
 	JNZ        fetching
+	JMP        stepped
+
+beginning:
+	MOVQ $0x00000008, R14
+	LEAQ 512(SI), AX
+
+near_19:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       R14
+	JNZ        near_19
+	MOVQ       $0x00000008, R14
+	LEAQ       512(DI), AX
+
+near_20:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       R14
+	JNZ        near_20
+
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xcd
+	LEAQ       (R8)(R9*8), R8
+	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (R10)
+	PREFETCHT1 (R10)(R13*1)
+	PREFETCHT1 (R11)
+	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 64(R10)(R13*1)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 64(R11)(R13*1)
+	PREFETCHT1 128(R10)
+	PREFETCHT1 128(R10)(R13*1)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 192(R10)
+	PREFETCHT1 192(R10)(R13*1)
+	PREFETCHT1 192(R11)
+	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 256(R10)
+	PREFETCHT1 256(R10)(R13*1)
+	PREFETCHT1 256(R11)
+	PREFETCHT1 256(R11)(R13*1)
+	PREFETCHT1 320(R10)
+	PREFETCHT1 320(R10)(R13*1)
+	PREFETCHT1 320(R11)
+	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 384(R10)
+	PREFETCHT1 384(R10)(R13*1)
+	PREFETCHT1 384(R11)
+	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 448(R10)
+	PREFETCHT1 448(R10)(R13*1)
+	PREFETCHT1 448(R11)
+	PREFETCHT1 448(R11)(R13*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R10
+	ADDQ       10656(DX), R11
+	DECQ       CX
+	JNZ        beginning
 
 stepped:
+	MOVQ  10680(DX), AX
 	TESTQ AX, AX
 	JZ    tail
-	TESTQ R10, R10
-	JNZ   later
+	INCQ  10688(DX)
+	CMPQ  10688(DX), $0x01
+	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
 	BYTE $0xc4
@@ -4412,12 +4928,11 @@ kept:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xc8
-	INCQ R10
 	JMP  block
 
 tail:
-	MOVQ    k+64(FP), SI
-	MOVQ    rows+80(FP), AX
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
 	MOVQ    SI, CX
 	ANDQ    $0x1f, SI
 	JZ      sums
@@ -4433,11 +4948,11 @@ tail:
 	LEAQ    8512(DX), R10
 	MOVQ    R10, SI
 	MOVQ    R10, DI
-	CMPQ    rows+80(FP), $0x10
-	JLE     no_second_15
+	CMPQ    10592(DX), $0x10
+	JLE     no_second_21
 	ADDQ    $0x00000400, DI
 
-no_second_15:
+no_second_21:
 copy:
 	VMOVDQU16.Z (CX), K1, Z0
 	VMOVDQU32   Z0, (R10)
@@ -4510,10 +5025,10 @@ sums:
 	BYTE         $0x05
 	BYTE         $0x00
 	BYTE         $0x00
-	MOVQ         y+48(FP), AX
-	MOVQ         n+40(FP), CX
-	MOVQ         ys+56(FP), SI
-	MOVQ         rows+80(FP), DI
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), SI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -4624,12 +5139,12 @@ sums:
 	VPMAXUD      Z0, Z1, Z1
 	VPCMPUD      $0x01, 128(DX), Z4, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z1, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -4697,69 +5212,69 @@ sums:
 	LEAQ         (AX), R8
 	VMOVUPS      Z18, K1, (R8)
 	CMPQ         CX, $0x01
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z13, K1, (R8)
 	CMPQ         CX, $0x02
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z16, K1, (R8)
 	CMPQ         CX, $0x03
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z15, K1, (R8)
 	CMPQ         CX, $0x04
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z17, K1, (R8)
 	CMPQ         CX, $0x05
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z14, K1, (R8)
 	CMPQ         CX, $0x06
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z9, K1, (R8)
 	CMPQ         CX, $0x07
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z12, K1, (R8)
 	CMPQ         CX, $0x08
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z10, K1, (R8)
 	CMPQ         CX, $0x09
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
 	CMPQ         CX, $0x0a
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z8, K1, (R8)
 	CMPQ         CX, $0x0b
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z7, K1, (R8)
 	CMPQ         CX, $0x0c
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z6, K1, (R8)
 	CMPQ         CX, $0x0d
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z0, K1, (R8)
 	CMPQ         CX, $0x0e
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z4, K1, (R8)
 	CMPQ         CX, $0x0f
-	JLE          stored_16
+	JLE          stored_22
 	ADDQ         SI, R8
 	VMOVUPS      Z3, K1, (R8)
 
-stored_16:
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_17
+stored_22:
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_23
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -4866,12 +5381,12 @@ stored_16:
 	VPMAXUD      Z0, Z2, Z2
 	VPCMPUD      $0x01, 128(DX), Z4, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -4939,74 +5454,74 @@ stored_16:
 	LEAQ         64(AX), AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z13, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z5, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z4, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_18
+	JLE          stored_24
 	ADDQ         SI, AX
 	VMOVUPS      Z3, K1, (AX)
 
-stored_18:
-no_second_17:
-	MOVQ BX, AX
-	SHLQ $0x05, AX
+stored_24:
+no_second_23:
+	MOVQ 10624(DX), AX
 	ADDQ AX, w+8(FP)
-	ADDQ $0x00000080, y+48(FP)
-	DECQ fetch+88(FP)
-	DECQ pairs+72(FP)
+	ADDQ $0x00000080, y+24(FP)
+	MOVQ 10664(DX), AX
+	ADDQ AX, 10640(DX)
+	DECQ 10584(DX)
 	JNZ  pair
 
 	// TILERELEASE
@@ -5018,9 +5533,9 @@ no_second_17:
 	VZEROUPPER
 	RET
 
-// func amxMultiply1x2(work *byte, w *uint16, ws int, x *byte, second int, n int, y *float32, ys int, k int, pairs int, rows int, fetch int) (odd uint32)
+// func amxMultiply1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply1x2(SB), NOSPLIT, $0-100
+TEXT ·amxMultiply1x2(SB), NOSPLIT, $8-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -5029,12 +5544,10 @@ TEXT ·amxMultiply1x2(SB), NOSPLIT, $0-100
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x02
-	MOVQ ws+16(FP), BX
-	SHLQ $0x01, BX
+	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
-	SHLQ $0x02, ys+56(FP)
-	MOVL $0x00000000, odd+96(FP)
-	MOVQ n+40(FP), R11
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R11
 	SUBQ $0x10, R11
 	MOVQ R12, R9
 	SHLQ $0x02, R11
@@ -5069,33 +5582,32 @@ pair:
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
-	CMPQ rows+80(FP), $0x10
-	JLE  no_second_19
-	MOVQ BX, AX
-	SHLQ $0x04, AX
-	ADDQ AX, DI
+	CMPQ 10592(DX), $0x10
+	JLE  no_second_25
+	ADDQ 10608(DX), DI
 
-no_second_19:
-	MOVQ x+24(FP), R8
+no_second_25:
+	MOVQ x+16(FP), R8
 	MOVQ R8, R10
-	ADDQ second+32(FP), R10
-	MOVQ k+64(FP), AX
+	ADDQ 10632(DX), R10
+	MOVQ 10560(DX), AX
 	SHRQ $0x05, AX
 	JZ   tail
-	XORQ R13, R13
-	MOVQ BX, R15
-	SHLQ $0x04, R15
-	MOVQ w+8(FP), R14
-	LEAQ (R14)(R15*2), R14
-	ADDQ R14, R15
+	MOVQ $0x00000000, 10688(DX)
+	MOVQ 10640(DX), R13
+	MOVQ 10648(DX), R15
+	LEAQ (R13)(R15*2), R14
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	CMPQ    fetch+88(FP), $0x00
-	JGT     fetching
+	MOVQ    AX, 10680(DX)
+	CMPQ    10672(DX), $0x00
+	JNE     beginning
+	TESTQ   R15, R15
+	JNZ     fetching
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
@@ -5161,8 +5673,8 @@ step:
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
-	ADDQ R12, SI
-	ADDQ R12, DI
+	ADDQ 10616(DX), SI
+	ADDQ 10616(DX), DI
 	DECQ CX
 	JNZ  step
 	JMP  stepped
@@ -5231,50 +5743,175 @@ fetching:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
-	PREFETCHT0 (R14)
-	PREFETCHT0 (R14)(BX*8)
-	PREFETCHT0 (R15)
-	PREFETCHT0 (R15)(BX*8)
-	PREFETCHT0 64(R14)
-	PREFETCHT0 64(R14)(BX*8)
-	PREFETCHT0 64(R15)
-	PREFETCHT0 64(R15)(BX*8)
-	PREFETCHT0 128(R14)
-	PREFETCHT0 128(R14)(BX*8)
-	PREFETCHT0 128(R15)
-	PREFETCHT0 128(R15)(BX*8)
-	PREFETCHT0 192(R14)
-	PREFETCHT0 192(R14)(BX*8)
-	PREFETCHT0 192(R15)
-	PREFETCHT0 192(R15)(BX*8)
-	PREFETCHT0 256(R14)
-	PREFETCHT0 256(R14)(BX*8)
-	PREFETCHT0 256(R15)
-	PREFETCHT0 256(R15)(BX*8)
-	PREFETCHT0 320(R14)
-	PREFETCHT0 320(R14)(BX*8)
-	PREFETCHT0 320(R15)
-	PREFETCHT0 320(R15)(BX*8)
-	PREFETCHT0 384(R14)
-	PREFETCHT0 384(R14)(BX*8)
-	PREFETCHT0 384(R15)
-	PREFETCHT0 384(R15)(BX*8)
-	PREFETCHT0 448(R14)
-	PREFETCHT0 448(R14)(BX*8)
-	PREFETCHT0 448(R15)
-	PREFETCHT0 448(R15)(BX*8)
-	ADDQ       R12, SI
-	ADDQ       R12, DI
-	ADDQ       $0x00000200, R14
-	ADDQ       $0x00000200, R15
+	PREFETCHT1 (R13)
+	PREFETCHT1 (R13)(R15*1)
+	PREFETCHT1 (R14)
+	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 64(R13)
+	PREFETCHT1 64(R13)(R15*1)
+	PREFETCHT1 64(R14)
+	PREFETCHT1 64(R14)(R15*1)
+	PREFETCHT1 128(R13)
+	PREFETCHT1 128(R13)(R15*1)
+	PREFETCHT1 128(R14)
+	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 192(R13)
+	PREFETCHT1 192(R13)(R15*1)
+	PREFETCHT1 192(R14)
+	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 256(R13)
+	PREFETCHT1 256(R13)(R15*1)
+	PREFETCHT1 256(R14)
+	PREFETCHT1 256(R14)(R15*1)
+	PREFETCHT1 320(R13)
+	PREFETCHT1 320(R13)(R15*1)
+	PREFETCHT1 320(R14)
+	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 384(R13)
+	PREFETCHT1 384(R13)(R15*1)
+	PREFETCHT1 384(R14)
+	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 448(R13)
+	PREFETCHT1 448(R13)(R15*1)
+	PREFETCHT1 448(R14)
+	PREFETCHT1 448(R14)(R15*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R13
+	ADDQ       10656(DX), R14
 	DECQ       CX
 	JNZ        fetching
+	JMP        stepped
+
+beginning:
+	MOVQ $0x00000008, BP
+	LEAQ 512(SI), AX
+
+near_26:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       BP
+	JNZ        near_26
+	MOVQ       $0x00000008, BP
+	LEAQ       512(DI), AX
+
+near_27:
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	DECQ       BP
+	JNZ        near_27
+
+	// TILELOADD 0(SI)(BX*1), T4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x1e
+
+	// TILELOADD 0(DI)(BX*1), T5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x1f
+
+	// TILELOADD 0(R8)(R9*1), T6
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x08
+
+	// TDPBF16PS T6, T4, T0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS T6, T5, T1
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xcd
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	BYTE $0xc4
+	BYTE $0x82
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x1a
+
+	// TDPBF16PS T7, T4, T2
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xd4
+
+	// TDPBF16PS T7, T5, T3
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	LEAQ       (R10)(R11*8), R10
+	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (R13)
+	PREFETCHT1 (R13)(R15*1)
+	PREFETCHT1 (R14)
+	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 64(R13)
+	PREFETCHT1 64(R13)(R15*1)
+	PREFETCHT1 64(R14)
+	PREFETCHT1 64(R14)(R15*1)
+	PREFETCHT1 128(R13)
+	PREFETCHT1 128(R13)(R15*1)
+	PREFETCHT1 128(R14)
+	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 192(R13)
+	PREFETCHT1 192(R13)(R15*1)
+	PREFETCHT1 192(R14)
+	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 256(R13)
+	PREFETCHT1 256(R13)(R15*1)
+	PREFETCHT1 256(R14)
+	PREFETCHT1 256(R14)(R15*1)
+	PREFETCHT1 320(R13)
+	PREFETCHT1 320(R13)(R15*1)
+	PREFETCHT1 320(R14)
+	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 384(R13)
+	PREFETCHT1 384(R13)(R15*1)
+	PREFETCHT1 384(R14)
+	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 448(R13)
+	PREFETCHT1 448(R13)(R15*1)
+	PREFETCHT1 448(R14)
+	PREFETCHT1 448(R14)(R15*1)
+	ADDQ       10616(DX), SI
+	ADDQ       10616(DX), DI
+	ADDQ       10656(DX), R13
+	ADDQ       10656(DX), R14
+	DECQ       CX
+	JNZ        beginning
 
 stepped:
+	MOVQ  10680(DX), AX
 	TESTQ AX, AX
 	JZ    tail
-	TESTQ R13, R13
-	JNZ   later
+	INCQ  10688(DX)
+	CMPQ  10688(DX), $0x01
+	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
 	BYTE $0xc4
@@ -5411,12 +6048,11 @@ kept:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xd8
-	INCQ R13
 	JMP  block
 
 tail:
-	MOVQ    k+64(FP), SI
-	MOVQ    rows+80(FP), AX
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
 	MOVQ    SI, CX
 	ANDQ    $0x1f, SI
 	JZ      sums
@@ -5432,11 +6068,11 @@ tail:
 	LEAQ    8512(DX), R13
 	MOVQ    R13, SI
 	MOVQ    R13, DI
-	CMPQ    rows+80(FP), $0x10
-	JLE     no_second_20
+	CMPQ    10592(DX), $0x10
+	JLE     no_second_28
 	ADDQ    $0x00000400, DI
 
-no_second_20:
+no_second_28:
 copy:
 	VMOVDQU16.Z (CX), K1, Z0
 	VMOVDQU32   Z0, (R13)
@@ -5557,10 +6193,10 @@ sums:
 	BYTE         $0x0d
 	BYTE         $0x00
 	BYTE         $0x00
-	MOVQ         y+48(FP), AX
-	MOVQ         n+40(FP), CX
-	MOVQ         ys+56(FP), SI
-	MOVQ         rows+80(FP), DI
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), SI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -5671,12 +6307,12 @@ sums:
 	VPMAXUD      Z0, Z1, Z1
 	VPCMPUD      $0x01, 128(DX), Z6, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z1, K2
 	KMOVW        K2, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -5773,8 +6409,8 @@ sums:
 	VMOVUPS      Z6, K1, (R8)
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_22
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_30
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -5881,12 +6517,12 @@ sums:
 	VPMAXUD      Z0, Z2, Z2
 	VPCMPUD      $0x01, 128(DX), Z6, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z2, K2
 	KMOVW        K2, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -5984,11 +6620,11 @@ sums:
 	ADDQ         SI, DI
 	VMOVUPS      Z5, K1, (DI)
 
-no_second_22:
+no_second_30:
 	SUBQ         $0x10, CX
 	LEAQ         (AX)(SI*8), AX
 	LEAQ         (AX)(SI*8), AX
-	MOVQ         rows+80(FP), DI
+	MOVQ         10592(DX), DI
 	MOVQ         $0x00000020, R8
 	CMPQ         DI, R8
 	CMOVQLT      DI, R8
@@ -6100,13 +6736,13 @@ no_second_22:
 	VPCMPUD      $0x01, 256(DX), Z6, K2
 	KMOVW        K2, R8
 	SHLL         $0x10, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	MOVL         $0x7f800000, R8
 	VPBROADCASTD R8, Z0
 	VPCMPUD      $0x05, Z0, Z3, K2
 	KMOVW        K2, R8
 	SHLL         $0x10, R8
-	ORL          R8, odd+96(FP)
+	ORL          R8, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -6174,69 +6810,69 @@ no_second_22:
 	LEAQ         (AX), R8
 	VMOVUPS      Z20, K1, (R8)
 	CMPQ         CX, $0x01
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z15, K1, (R8)
 	CMPQ         CX, $0x02
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z18, K1, (R8)
 	CMPQ         CX, $0x03
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z17, K1, (R8)
 	CMPQ         CX, $0x04
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z19, K1, (R8)
 	CMPQ         CX, $0x05
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z16, K1, (R8)
 	CMPQ         CX, $0x06
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z11, K1, (R8)
 	CMPQ         CX, $0x07
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z14, K1, (R8)
 	CMPQ         CX, $0x08
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z12, K1, (R8)
 	CMPQ         CX, $0x09
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z7, K1, (R8)
 	CMPQ         CX, $0x0a
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z10, K1, (R8)
 	CMPQ         CX, $0x0b
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z9, K1, (R8)
 	CMPQ         CX, $0x0c
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z8, K1, (R8)
 	CMPQ         CX, $0x0d
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z0, K1, (R8)
 	CMPQ         CX, $0x0e
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z6, K1, (R8)
 	CMPQ         CX, $0x0f
-	JLE          stored_24
+	JLE          stored_32
 	ADDQ         SI, R8
 	VMOVUPS      Z5, K1, (R8)
 
-stored_24:
-	CMPQ         rows+80(FP), $0x10
-	JLE          no_second_25
+stored_32:
+	CMPQ         10592(DX), $0x10
+	JLE          no_second_33
 	SHRL         $0x10, DI
 	KMOVW        DI, K1
 	MOVL         $0x7fffffff, DI
@@ -6344,13 +6980,13 @@ stored_24:
 	VPCMPUD      $0x01, 256(DX), Z6, K2
 	KMOVW        K2, DI
 	SHLL         $0x10, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
 	VPCMPUD      $0x05, Z0, Z4, K2
 	KMOVW        K2, DI
 	SHLL         $0x10, DI
-	ORL          DI, odd+96(FP)
+	ORL          DI, odd+32(FP)
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -6418,74 +7054,74 @@ stored_24:
 	LEAQ         64(AX), AX
 	VMOVUPS      Z20, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z19, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z11, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_26
+	JLE          stored_34
 	ADDQ         SI, AX
 	VMOVUPS      Z5, K1, (AX)
 
-stored_26:
-no_second_25:
-	MOVQ BX, AX
-	SHLQ $0x05, AX
+stored_34:
+no_second_33:
+	MOVQ 10624(DX), AX
 	ADDQ AX, w+8(FP)
-	ADDQ $0x00000080, y+48(FP)
-	DECQ fetch+88(FP)
-	DECQ pairs+72(FP)
+	ADDQ $0x00000080, y+24(FP)
+	MOVQ 10664(DX), AX
+	ADDQ AX, 10640(DX)
+	DECQ 10584(DX)
 	JNZ  pair
 
 	// TILERELEASE

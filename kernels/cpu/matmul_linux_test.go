@@ -52,7 +52,7 @@ func TestMatmulStays(t *testing.T) {
 // TestMatmulStaysTiles is TestMatmulStays around the edges of tiles.
 func TestMatmulStaysTiles(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
-		for _, tokens := range []int{1, 15, 16, 17} {
+		for _, tokens := range []int{1, 15, 16, 17, 66} {
 			for _, n := range []int{1, 16, 17, 31, 32, 33, 64} {
 				for _, k := range []int{512, 513, 543} {
 					x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.BF16, n, k, k, 0), table(graph.F32, tokens, n, n, 0)

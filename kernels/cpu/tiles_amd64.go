@@ -34,7 +34,8 @@ const (
 	tileDepth  = 32 // elements of a row of weights
 	tileRows   = 16 // of weights
 	pairRows   = 2 * tileRows
-	fewTiles   = 64 // of weights are too few to cut the work, so that tokens are cut, too
+	fewRows    = 64 // tiles of weights, that are too few to cut the work, so that tokens are cut, too
+	fewTiles   = 4  // of tokens, for which weights are read as they lie
 	tilePanel  = 512 << 10
 )
 
@@ -53,7 +54,28 @@ type amxWork struct {
 	tokens         [2]tokenTile
 	sums, totals   [4][tileRows][tileTokens]float32 // of a block, and of those before it
 	tail           [pairRows][tileDepth]uint16
+	plan           amxPlan
 	_              [64]byte // to align it
+}
+
+// amxPlan says what to multiply, in the order that the generator knows.
+type amxPlan struct {
+	k                            int // terms
+	n, ys                        int // tokens, bytes from one's results to the next
+	pairs, rows                  int // of tiles of weights, rows in each
+	between, half, advance, next int // bytes of weights: to the next row, tile, 32 elements, pair
+	second                       int // bytes between tiles of tokens
+	fetch                        tileFetch
+	near                         int    // 1: nothing has fetched these weights
+	_                            [2]int // which only the assembly uses
+}
+
+// tileFetch is what is fetched meanwhile: at each 32 elements 8 lines at each of four
+// places, which are apart bytes apart, then stride bytes on; behind what one pair fetches
+// comes what the next one does.
+type tileFetch struct {
+	at                    uintptr
+	apart, stride, behind int // apart 0: nothing
 }
 
 func (p tiled) kernel() kernels.Kernel {
@@ -138,7 +160,7 @@ func scaled(largest uint32) (scale int, least uint32) {
 // is cut.
 func (p tiled) grid(c *kernels.Call) (rows, parts int) {
 	rows = (c.Args[1].Rows() + tileRows - 1) / tileRows
-	return rows, max(1, min(p.tiles(c)/2, fewTiles/max(1, rows)))
+	return rows, max(1, min(p.tiles(c)/2, fewRows/max(1, rows)))
 }
 
 func (p tiled) units(c *kernels.Call) int {
@@ -157,19 +179,21 @@ func (p tiled) run(c *kernels.Call, lo, hi int) {
 		return
 	}
 	var memory [unsafe.Sizeof(amxWork{})]byte
-	m := tileProduct{tiled: p, call: c, work: (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))}
+	m := tileProduct{p, c, (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))}
+	var copies widened
 	rows, parts := p.grid(c)
 	for lo < hi {
 		part := lo / rows
 		end := min(hi, (part+1)*rows)
-		first, last := p.pairs(c, part, parts), p.pairs(c, part+1, parts)
-		m.rows((lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows()), first, last)
+		first, last := p.firstTile(c, part, parts), p.firstTile(c, part+1, parts)
+		m.rows((lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows()), first, last, &copies)
 		lo = end
 	}
+	copies.giveBack()
 }
 
-// pairs is the first tile of tokens of a part, which is not the second of two.
-func (p tiled) pairs(c *kernels.Call, part, parts int) int {
+// firstTile is the first tile of tokens of a part, which is not the second of two.
+func (p tiled) firstTile(c *kernels.Call, part, parts int) int {
 	pairs := (p.tiles(c) + 1) / 2
 	return min(p.tiles(c), part*pairs/parts*2)
 }
@@ -181,66 +205,147 @@ type tileProduct struct {
 	work *amxWork
 }
 
-// rows multiplies those from one on with some tiles of tokens.
-func (m *tileProduct) rows(from, to, first, last int) {
-	panel := max(1, tilePanel/(pairRows*2*m.call.Args[1].Cols)) * pairRows
-	for ; from < to; from += panel {
+// rows multiplies those from one on with some tiles of tokens. What weights are copied to
+// has no other use.
+func (m *tileProduct) rows(from, to, first, last int, copies *widened) {
+	w := &m.call.Args[1]
+	panel := max(1, tilePanel/(pairRows*2*w.Cols)) * pairRows
+	copied := last-first > fewTiles && (address(w, 0)|uintptr(2*w.Stride))%64 != 0
+	amxFetch(&w.U16[from*w.Stride], w.Stride, min(pairRows, to-from))
+	for near := !copied; from < to; from, near = from+panel, false {
 		end := min(to, from+panel)
+		var part tileWeights
+		if copied {
+			part = m.copied(from, end, copies)
+			part.spread(address(w, end), (min(to, end+panel)-end)*w.Stride*2)
+		} else {
+			part = m.lying(from, end, (to-from-1)/pairRows)
+		}
+		part.near = near
 		for tile := first; tile < last; tile += 2 {
-			fetch := 0
-			if tile == first {
-				fetch = (min(end+pairRows, to) - from - 1) / pairRows // pairs that have a next one
+			m.panel(tile, min(2, last-tile), &part)
+			part.near, part.fetching = false, 0
+			if next := tile + 4; next < last {
+				part.spread(uintptr(unsafe.Pointer(&m.packed(next)[0])), min(2, last-next)*m.tileBytes(m.call))
 			}
-			m.panel(tile, min(2, last-tile), from, end, fetch)
 		}
 	}
 }
 
-// panel computes the columns from one on of one or two tiles of tokens: those in pairs of
-// tiles of weights, and what is left.
-func (m *tileProduct) panel(tile, tiles, from, to, fetch int) {
-	whole := from + (to-from)/pairRows*pairRows
-	if from < whole {
-		m.columns(tile, tiles, from, whole, pairRows, fetch)
-	}
-	if whole < to {
-		m.columns(tile, tiles, whole, to, to-whole, 0)
+// address is that of a row of weights, or of what is behind them.
+func address(w *kernels.Tensor, row int) uintptr {
+	return uintptr(unsafe.Pointer(&w.U16[0])) + uintptr(2*row*w.Stride)
+}
+
+// tileWeights are rows of weights for tiles: where they are, and what is fetched meanwhile.
+type tileWeights struct {
+	from, rows, k                int
+	at                           []uint16
+	between, half, advance, next int // see amxPlan
+	fetch                        tileFetch
+	fetching                     int  // pairs, the first ones
+	near                         bool // nothing has fetched the first pair
+}
+
+// lying are weights as they lie in memory. In so many pairs the next one is fetched.
+func (m *tileProduct) lying(from, to, fetching int) tileWeights {
+	w := &m.call.Args[1]
+	ws := 2 * w.Stride
+	return tileWeights{
+		from: from, rows: to - from, k: w.Cols,
+		at:      w.U16[from*w.Stride : (to-1)*w.Stride+w.Cols], // the assembly checks no bounds
+		between: ws, half: tileRows * ws, advance: 2 * tileDepth, next: pairRows * ws,
+		fetch:    tileFetch{address(w, from) + uintptr(pairRows*ws), pairRows / 4 * ws, 512, pairRows * ws},
+		fetching: fetching,
 	}
 }
 
-// columns computes those from one on, rows at a time.
-func (m *tileProduct) columns(tile, tiles, from, to, rows, fetch int) {
-	c, size := m.call, m.tileBytes(m.call)
-	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	packed := c.Scratch[tile*size : (tile+tiles)*size]
-	for i := range tiles {
-		m.work.tokens[i] = *(*tokenTile)(unsafe.Pointer(&packed[i*size]))
+// copied are weights in tiles.
+func (m *tileProduct) copied(from, to int, copies *widened) tileWeights {
+	w := &m.call.Args[1]
+	const step = pairRows * tileDepth
+	k := (w.Cols + tileDepth - 1) / tileDepth * tileDepth
+	copies.atLeast((to-from+pairRows-1)/pairRows*pairRows*k/2 + 16)
+	at := unsafe.Slice((*uint16)(unsafe.Pointer(&copies.h[0])), 2*len(copies.h))
+	at = at[-uintptr(unsafe.Pointer(&at[0]))%64/2:]
+	for r := from; r < to; r += pairRows {
+		n := min(pairRows, to-r)
+		_ = w.U16[(r+n-1)*w.Stride+w.Cols-1]
+		amxTiles(&w.U16[r*w.Stride], w.Stride, w.Cols, n, (*byte)(unsafe.Pointer(&at[(r-from)*k])))
 	}
-	packed = packed[unsafe.Sizeof(tokenTile{}):]
-	t := tile * tileTokens
+	return tileWeights{
+		from: from, rows: to - from, k: k, at: at,
+		between: 2 * tileDepth, half: step, advance: 2 * step, next: pairRows * 2 * k,
+	}
+}
+
+// spread lets all pairs fetch some bytes.
+func (w *tileWeights) spread(at uintptr, bytes int) {
+	pairs, steps := max(1, w.rows/pairRows), max(1, w.k/tileDepth)
+	apart := (bytes/4 + 63) &^ 63
+	stride := min(512, (apart/(steps*pairs)+63)&^63)
+	w.fetch, w.fetching = tileFetch{at, apart, stride, stride * steps}, pairs
+}
+
+// packed are tokens from a tile on.
+func (m *tileProduct) packed(tile int) []byte { return m.call.Scratch[tile*m.tileBytes(m.call):] }
+
+// panel multiplies weights with one or two tiles of tokens: pairs that are alike at once, and
+// what is left.
+func (m *tileProduct) panel(tile, tiles int, w *tileWeights) {
+	whole := w.rows / pairRows
+	for pair := 0; pair*pairRows < w.rows; {
+		plan, end := amxPlan{rows: min(pairRows, w.rows-pair*pairRows)}, whole
+		if pair < w.fetching && w.fetch.apart > 0 {
+			plan.fetch, end = w.fetch, min(end, w.fetching)
+			plan.fetch.at += uintptr(pair * w.fetch.behind)
+		}
+		if w.near && pair == 0 {
+			plan.near, end = 1, 1
+		}
+		plan.pairs = max(1, end-pair)
+		m.pairs(tile, tiles, w, pair, &plan)
+		pair += plan.pairs
+	}
+}
+
+// pairs multiplies those from one on.
+func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) {
+	c := m.call
+	x, y, t, packed := &c.Args[0], &c.Results[0], tile*tileTokens, m.packed(tile)
 	n := min(tiles*tileTokens, x.Rows()-t)
-	m.work.configure(n, rows)
-	weights := w.U16[from*w.Stride : (to-1)*w.Stride+w.Cols] // the assembly checks no bounds
+	plan.k, plan.n, plan.ys, plan.second = w.k, n, 4*y.Stride, m.tileBytes(c)
+	plan.between, plan.half, plan.advance, plan.next = w.between, w.half, w.advance, w.next
+	if plan.fetch.apart == 0 {
+		plan.fetch.at = uintptr(unsafe.Pointer(&packed[0])) // it is there
+	}
+	for i := range tiles {
+		m.work.tokens[i] = *(*tokenTile)(unsafe.Pointer(&packed[i*plan.second]))
+	}
+	m.work.configure(n, plan.rows)
+	m.work.plan = *plan
+	from := w.from + pair*pairRows
+	to := from + (plan.pairs-1)*pairRows + plan.rows
 	out := y.F32[t*y.Stride+from : (t+n-1)*y.Stride+to]
-	odd := m.multiply(tiles, &weights[0], w.Stride, &packed[0], size, n, &out[0], y.Stride, w.Cols, (to-from)/rows, rows, fetch)
+	odd := m.multiply(tiles, &w.at[pair*w.next/2], &packed[unsafe.Sizeof(tokenTile{})], &out[0])
 	for odd &= uint32(1<<n - 1); odd != 0; odd &= odd - 1 {
 		i := bits.TrailingZeros32(odd)
-		again(x.Row(t+i), w, y.Row(t + i)[:to], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
+		again(x.Row(t+i), &c.Args[1], y.Row(t + i)[:to], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
 	}
 }
 
-// multiply calls the assembly. What is called by a variable would let the work's memory escape.
-func (m *tileProduct) multiply(tiles int, w *uint16, ws int, x *byte, second, n int, y *float32, ys, k, pairs, rows, fetch int) (odd uint32) {
+// multiply calls the assembly. What is called by a variable would let the work escape.
+func (m *tileProduct) multiply(tiles int, w *uint16, x *byte, y *float32) (odd uint32) {
 	work := &m.work.palette
 	switch {
 	case m.parts == 1 && tiles == 1:
-		return amxMultiply1x1(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+		return amxMultiply1x1(work, w, x, y)
 	case m.parts == 1:
-		return amxMultiply1x2(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+		return amxMultiply1x2(work, w, x, y)
 	case tiles == 1:
-		return amxMultiply3x1(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+		return amxMultiply3x1(work, w, x, y)
 	}
-	return amxMultiply3x2(work, w, ws, x, second, n, y, ys, k, pairs, rows, fetch)
+	return amxMultiply3x2(work, w, x, y)
 }
 
 // configure says how large tiles are: sums of both tiles of tokens, weights, and tokens. Of

@@ -25,9 +25,9 @@ func checkTiles(t *testing.T, kernel kernels.Kernel, lanes, depth int, round fun
 	const seed = 17
 	rng := rand.New(rand.NewPCG(seed, 0))
 	gauss := func() float32 { return float32(rng.NormFloat64()) }
-	for i, tokens := range []int{1, 2, 15, 16, 17, 31, 32, 33, 49} {
+	for i, tokens := range []int{1, 2, 15, 16, 17, 31, 32, 33, 49, 65, 97} {
 		for j, n := range []int{1, 15, 16, 17, 31, 32, 33, 64, 97} {
-			k := depth + []int{1, 31, 32, 33, 63, 64, 65, 96, 257}[(i+j)%9]
+			k := depth + []int{1, 31, 32, 33, 63, 64, 65, 96, 257, 1121}[(i+j)%10]
 			x, w := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8)), table(graph.BF16, n, k, k+rng.IntN(3), rng.IntN(16))
 			y := table(graph.F32, tokens, n, n+rng.IntN(6), rng.IntN(8))
 			fill(&x, gauss)

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -15,6 +17,8 @@ import (
 // them between LDTILECFG and TILERELEASE, which are in one function.
 func amx(c *build.Context) {
 	largest(c)
+	rowsToTiles(c)
+	fetchLines(c)
 	tilePeak(tiles{c})
 	for _, s := range []struct {
 		suffix string
@@ -85,6 +89,50 @@ func largest(c *build.Context) {
 	c.VMOVD(quarter, out)
 	c.VZEROUPPER()
 	c.Store(out, c.ReturnIndex(0))
+	c.RET()
+}
+
+// rowsToTiles copies rows of weights to where tiles are read faster than from rows that do
+// not begin with a line of the cache.
+func rowsToTiles(c *build.Context) {
+	function(c, "amxTiles", "func(w *uint16, ws, k, rows int, to *byte)",
+		"amxTiles copies 32 rows of weights, or fewer: of each 32 of the k elements those of all rows, and zeros behind the last.")
+	w, ws, k := c.Load(c.Param("w"), c.GP64()), c.Load(c.Param("ws"), c.GP64()), c.Load(c.Param("k"), c.GP64())
+	rows, to := c.Load(c.Param("rows"), c.GP64()), c.Load(c.Param("to"), c.GP64())
+	c.ADDQ(ws, ws)
+	c.Label("row")
+	from, at, left := c.GP64(), c.GP64(), c.GP64()
+	mask, v := c.K(), c.ZMM()
+	c.MOVQ(w, from)
+	c.MOVQ(to, at)
+	c.MOVQ(k, left)
+	c.Label("next")
+	c.KMOVD(first(c, left, 32).As32(), mask)
+	c.VMOVDQU16_Z(Mem{Base: from}, mask, v)
+	c.VMOVDQU32(v, Mem{Base: at})
+	c.ADDQ(U8(64), from)
+	c.ADDQ(U32(2048), at)
+	c.SUBQ(U8(32), left)
+	c.JGT(LabelRef("next"))
+	c.ADDQ(ws, w)
+	c.ADDQ(U8(64), to)
+	c.DECQ(rows)
+	c.JNZ(LabelRef("row"))
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// fetchLines asks for memory before the first product.
+func fetchLines(c *build.Context) {
+	function(c, "amxFetch", "func(w *uint16, ws, rows int)", fmt.Sprintf("amxFetch asks for the first %d lines of some rows of weights.", nearSteps))
+	w, ws, rows := c.Load(c.Param("w"), c.GP64()), c.Load(c.Param("ws"), c.GP64()), c.Load(c.Param("rows"), c.GP64())
+	c.Label("next")
+	for i := range nearSteps {
+		c.PREFETCHT0(Mem{Base: w, Disp: 64 * i})
+	}
+	c.LEAQ(Mem{Base: w, Index: ws, Scale: 2}, w)
+	c.DECQ(rows)
+	c.JNZ(LabelRef("next"))
 	c.RET()
 }
 
@@ -278,11 +326,19 @@ const (
 	workSums   = workScale + 2*128
 	workTotals = workSums + 4*1024
 	workTail   = workTotals + 4*1024
+	workPlan   = workTail + 2048
 )
+
+// plan is the numbers of amxWork, in its order.
+var plan = []string{"k", "n", "ys", "pairs", "rows", "between", "half", "advance", "next", "second", "fetch", "apart", "stride", "behind", "near", "left", "later"}
 
 // blockSteps is after how many steps of 32 elements sums begin anew: sums in f32 lose the
 // more digits the longer they are.
 const blockSteps = 16
+
+// nearSteps is how many steps before they are wanted lines are fetched that nothing has
+// fetched.
+const nearSteps = 8
 
 // multiply is the product of weights, in pairs of 16 rows, with one or two tiles of up to
 // 16 tokens. Tile 2t + h has the sums of half h of the rows with tile t of the tokens; 4 and
@@ -305,19 +361,16 @@ var (
 
 func (m *multiply) function() {
 	name := fmt.Sprintf("amxMultiply%dx%d", m.parts, m.tokens)
-	function(m.Context, name, "func(work *byte, w *uint16, ws int, x *byte, second, n int, y *float32, ys, k, pairs, rows, fetch int) (odd uint32)",
-		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with n tokens packed in %d parts and %d tiles, of which the second is so many bytes behind.", name, m.parts, m.tokens),
-		"Of a pair that is the only one, rows may be fewer. In the first of them, as many as fetch says, the next pair is fetched.",
+	function(m.Context, name, "func(work *byte, w *uint16, x *byte, y *float32) (odd uint32)",
+		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with tokens packed in %d parts and %d tiles, as the work says.", name, m.parts, m.tokens),
 		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
 	m.Load(m.Param("work"), work)
 	m.config(work)
-	m.Load(m.Param("ws"), between)
-	m.SHLQ(U8(1), between)
+	m.MOVQ(m.slot("between"), between)
 	m.MOVQ(U32(64), line)
-	m.SHLQ(U8(2), m.slot("ys"))
-	m.MOVL(U32(0), m.odd())
+	m.MOVL(U32(0), m.memory(m.Return("odd")))
 	last := row[m.tokens-1]
-	m.Load(m.Param("n"), last)
+	m.MOVQ(m.slot("n"), last)
 	if m.tokens > 1 {
 		m.SUBQ(U8(16), last)
 		m.MOVQ(line, row[0])
@@ -330,11 +383,11 @@ func (m *multiply) function() {
 	m.tail()
 	m.sums()
 	next := m.GP64()
-	m.MOVQ(between, next)
-	m.SHLQ(U8(5), next)
-	m.ADDQ(next, m.slot("w"))
-	m.ADDQ(U32(128), m.slot("y"))
-	m.DECQ(m.slot("fetch"))
+	m.MOVQ(m.slot("next"), next)
+	m.ADDQ(next, m.memory(m.Param("w")))
+	m.ADDQ(U32(128), m.memory(m.Param("y")))
+	m.MOVQ(m.slot("behind"), next)
+	m.ADDQ(next, m.slot("fetch"))
 	m.DECQ(m.slot("pairs"))
 	m.JNZ(LabelRef("pair"))
 	m.release()
@@ -342,21 +395,18 @@ func (m *multiply) function() {
 	m.RET()
 }
 
-// slot is a parameter in memory.
-func (m *multiply) slot(name string) Mem {
-	p, err := m.Param(name).Resolve()
+// memory is where a parameter or the result is.
+func (m *multiply) memory(c gotypes.Component) Mem {
+	p, err := c.Resolve()
 	if err != nil {
 		panic(err)
 	}
 	return p.Addr
 }
 
-func (m *multiply) odd() Mem {
-	p, err := m.Return("odd").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	return p.Addr
+// slot is a number of the plan.
+func (m *multiply) slot(name string) Mem {
+	return Mem{Base: work, Disp: workPlan + 8*slices.Index(plan, name)}
 }
 
 func (m *multiply) zeros() {
@@ -369,12 +419,7 @@ func (m *multiply) zeros() {
 func (m *multiply) pointers() {
 	m.Load(m.Param("w"), upper)
 	m.MOVQ(upper, lower)
-	m.both(func() {
-		half := m.GP64()
-		m.MOVQ(between, half)
-		m.SHLQ(U8(4), half)
-		m.ADDQ(half, lower)
-	})
+	m.both(func() { m.ADDQ(m.slot("half"), lower) })
 	m.Load(m.Param("x"), packed[0])
 	if m.tokens > 1 {
 		m.MOVQ(packed[0], packed[1])
@@ -402,51 +447,70 @@ func (m *multiply) both(then func()) {
 // blocks multiplies what fills tiles. Sums are added up in memory, but those of the last
 // block, which goes on in the tail.
 func (m *multiply) blocks() {
-	left, count, later := m.GP64(), m.GP64(), m.GP64() // later: not in the first block
-	m.Load(m.Param("k"), left)
+	left, count := m.GP64(), m.GP64()
+	m.MOVQ(m.slot("k"), left)
 	m.SHRQ(U8(5), left)
 	m.JZ(LabelRef("tail"))
-	m.XORQ(later, later)
-	fetch := []reg.GPVirtual{m.GP64(), m.GP64()} // the halves of the next pair
-	m.MOVQ(between, fetch[1])
-	m.SHLQ(U8(4), fetch[1])
-	m.Load(m.Param("w"), fetch[0])
-	m.LEAQ(Mem{Base: fetch[0], Index: fetch[1], Scale: 2}, fetch[0])
-	m.ADDQ(fetch[0], fetch[1])
+	m.MOVQ(U32(0), m.slot("later"))
+	fetch, apart := []reg.Register{m.GP64(), m.GP64()}, m.GP64()
+	m.MOVQ(m.slot("fetch"), fetch[0])
+	m.MOVQ(m.slot("apart"), apart)
+	m.LEAQ(Mem{Base: fetch[0], Index: apart, Scale: 2}, fetch[1])
 	m.Label("block")
 	m.MOVQ(U32(blockSteps), count)
 	m.CMPQ(left, count)
 	m.CMOVQLT(left, count)
 	m.SUBQ(count, left)
-	m.CMPQ(m.slot("fetch"), U8(0))
-	m.JGT(LabelRef("fetching"))
-	m.steps("step", count, nil)
+	m.MOVQ(left, m.slot("left"))
+	m.CMPQ(m.slot("near"), U8(0))
+	m.JNE(LabelRef("beginning"))
+	m.TESTQ(apart, apart)
+	m.JNZ(LabelRef("fetching"))
+	m.steps("step", count, nil, apart, false)
 	m.JMP(LabelRef("stepped"))
-	m.steps("fetching", count, fetch)
+	m.steps("fetching", count, fetch, apart, false)
+	m.JMP(LabelRef("stepped"))
+	m.steps("beginning", count, fetch, apart, true)
 	m.Label("stepped")
+	m.MOVQ(m.slot("left"), left)
 	m.TESTQ(left, left)
 	m.JZ(LabelRef("tail"))
-	m.total(later)
+	m.total()
 	m.zeros()
-	m.INCQ(later)
 	m.JMP(LabelRef("block"))
 }
 
-func (m *multiply) steps(name string, count reg.Register, fetch []reg.GPVirtual) {
+// steps are those of a block. Near fetches the lines of these rows, too, some steps before
+// they are wanted: of a pair that nothing has fetched.
+func (m *multiply) steps(name string, count reg.Register, fetch []reg.Register, apart reg.Register, near bool) {
 	m.Label(name)
-	m.step(between, fetch)
-	m.ADDQ(line, upper)
-	m.ADDQ(line, lower)
+	if near {
+		at, half := m.GP64(), m.GP64()
+		for _, from := range []reg.Register{upper, lower} {
+			m.MOVQ(U32(8), half)
+			m.LEAQ(Mem{Base: from, Disp: 64 * nearSteps}, at)
+			again := label("near")
+			m.Label(again)
+			m.PREFETCHT0(Mem{Base: at})
+			m.PREFETCHT0(Mem{Base: at, Index: between, Scale: 1})
+			m.LEAQ(Mem{Base: at, Index: between, Scale: 2}, at)
+			m.DECQ(half)
+			m.JNZ(LabelRef(again))
+		}
+	}
+	m.step(between, fetch, apart)
+	m.ADDQ(m.slot("advance"), upper)
+	m.ADDQ(m.slot("advance"), lower)
 	for _, f := range fetch {
-		m.ADDQ(U32(512), f)
+		m.ADDQ(m.slot("stride"), f)
 	}
 	m.DECQ(count)
 	m.JNZ(LabelRef(name))
 }
 
-// step multiplies 32 elements. It fetches as many of the next 32 rows, from four places:
-// that gives more bytes per second than one does.
-func (m *multiply) step(index reg.Register, fetch []reg.GPVirtual) {
+// step multiplies 32 elements. It fetches as many bytes as 32 rows have of them, from four
+// places: that gives more bytes per second than one does.
+func (m *multiply) step(index reg.Register, fetch []reg.Register, apart reg.Register) {
 	m.load(4, upper, 0, index)
 	m.load(5, lower, 0, index)
 	for p := range m.parts {
@@ -464,17 +528,18 @@ func (m *multiply) step(index reg.Register, fetch []reg.GPVirtual) {
 		}
 		for i := 8 * p / m.parts; i < 8*(p+1)/m.parts; i++ {
 			for _, f := range fetch {
-				m.PREFETCHT0(Mem{Base: f, Disp: 64 * i})
-				m.PREFETCHT0(Mem{Base: f, Index: between, Scale: 8, Disp: 64 * i})
+				m.PREFETCHT1(Mem{Base: f, Disp: 64 * i})
+				m.PREFETCHT1(Mem{Base: f, Index: apart, Scale: 1, Disp: 64 * i})
 			}
 		}
 	}
 }
 
 // total puts the sums of a block to those of the blocks before it.
-func (m *multiply) total(later reg.Register) {
-	m.TESTQ(later, later)
-	m.JNZ(LabelRef("later"))
+func (m *multiply) total() {
+	m.INCQ(m.slot("later"))
+	m.CMPQ(m.slot("later"), U8(1))
+	m.JNE(LabelRef("later"))
 	m.keep(workTotals)
 	m.JMP(LabelRef("kept"))
 	m.Label("later")
@@ -501,14 +566,15 @@ func (m *multiply) keep(at int) {
 // tail copies the last elements of the rows, with zeros behind, and multiplies them.
 func (m *multiply) tail() {
 	m.Label("tail")
-	k, rows := m.Load(m.Param("k"), m.GP64()), m.Load(m.Param("rows"), m.GP64())
-	at, to := m.GP64(), m.GP64()
+	k, rows, at, to := m.GP64(), m.GP64(), m.GP64(), m.GP64()
+	m.MOVQ(m.slot("k"), k)
+	m.MOVQ(m.slot("rows"), rows)
 	m.MOVQ(k, at)
 	m.ANDQ(U8(31), k)
 	m.JZ(LabelRef("sums"))
 	m.SUBQ(k, at)
 	m.ADDQ(at, at)
-	m.ADDQ(m.slot("w"), at)
+	m.ADDQ(m.memory(m.Param("w")), at)
 	mask, v := m.K(), m.ZMM()
 	m.KMOVD(first(m.Context, k, 32).As32(), mask)
 	m.LEAQ(Mem{Base: work, Disp: workTail}, to)
@@ -522,16 +588,17 @@ func (m *multiply) tail() {
 	m.ADDQ(line, to)
 	m.DECQ(rows)
 	m.JNZ(LabelRef("copy"))
-	m.step(line, nil)
+	m.step(line, nil, nil)
 }
 
 // sums gives the tokens their results.
 func (m *multiply) sums() {
 	m.Label("sums")
 	m.keep(workSums)
-	y, n := m.Load(m.Param("y"), m.GP64()), m.Load(m.Param("n"), m.GP64())
-	ys := m.Load(m.Param("ys"), m.GP64())
-	valid, mask := m.GP64(), m.K()
+	y, n, ys := m.Load(m.Param("y"), m.GP64()), m.GP64(), m.GP64()
+	m.MOVQ(m.slot("n"), n)
+	m.MOVQ(m.slot("ys"), ys)
+	rows, mask := m.GP64(), m.K()
 	for t := range m.tokens {
 		if t > 0 {
 			m.SUBQ(U8(16), n)
@@ -539,7 +606,8 @@ func (m *multiply) sums() {
 				m.LEAQ(Mem{Base: y, Index: ys, Scale: 8}, y)
 			}
 		}
-		m.MOVQ(first(m.Context, m.Load(m.Param("rows"), m.GP64()), 32), valid)
+		m.MOVQ(m.slot("rows"), rows)
+		valid := first(m.Context, rows, 32)
 		m.KMOVW(valid.As32(), mask)
 		m.half(t, 0, y, ys, n, mask)
 		m.both(func() {
@@ -578,7 +646,7 @@ func (m *multiply) half(t, h int, y, ys, n, mask reg.Register) {
 		if t > 0 {
 			m.SHLL(U8(16), found)
 		}
-		m.ORL(found, m.odd())
+		m.ORL(found, m.memory(m.Return("odd")))
 	}
 	v = transposed16(m.Context, v)
 	at := m.GP64()
