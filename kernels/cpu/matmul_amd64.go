@@ -13,7 +13,7 @@ var (
 // kernels are the operations that are products of rows.
 func (p *products) kernels(short *shortProducts) kernels.Set {
 	return kernels.Set{
-		"matmul":    {Units: productUnits, Run: byDepth(short.matmul, p.matmul)},
+		"matmul":    {Units: p.units, Run: byDepth(short.matmul, p.matmul), Before: p.panels.before(), Scratch: p.panels.scratch},
 		"head_down": {Units: headUnits, Run: p.heads},
 		"head_up":   {Units: headUnits, Run: p.heads},
 		"experts":   {Units: expertUnits, Run: p.experts},
@@ -52,15 +52,22 @@ func matmulGrid(c *kernels.Call) grid {
 	return gridOf((c.Args[1].Rows()+groupRows-1)/groupRows, c.Args[0].Rows())
 }
 
-func productUnits(c *kernels.Call) int {
-	if w := &c.Args[1]; w.Cols < shortDepth && w.DType != graph.Q8 {
+func (p *products) units(c *kernels.Call) int {
+	switch w := &c.Args[1]; {
+	case w.Cols < shortDepth && w.DType != graph.Q8:
 		return matmulUnits(c)
+	case p.panels.serve(c):
+		return p.panelGrid(c).units()
 	}
 	return matmulGrid(c).units()
 }
 
 // matmul is x wᵀ.
 func (p *products) matmul(c *kernels.Call, lo, hi int) {
+	if p.panels.serve(c) {
+		p.matmulInPanels(c, lo, hi)
+		return
+	}
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	matmulGrid(c).each(lo, hi, func(from, to, first, last int) {
 		from, to = from*groupRows, min(to*groupRows, w.Rows())

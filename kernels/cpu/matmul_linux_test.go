@@ -70,3 +70,36 @@ func TestMatmulStaysTiles(t *testing.T) {
 		}
 	})
 }
+
+// TestMatmulStaysPanels is TestMatmulStays where many tokens go past panels.
+func TestMatmulStaysPanels(t *testing.T) {
+	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		for i, d := range weightTypes {
+			for _, n := range []int{1, 15, 16, 24, 48, 49, 65} {
+				tokens, k := 64+n%4, []int{512, 513, 1051}[(n+i)%3]
+				x, w, y := table(graph.F32, tokens, k, k, 0), table(d, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
+				x.F32, y.F32 = guarded[float32](t, tokens*k), guarded[float32](t, tokens*n)
+				if d == graph.F32 {
+					w.F32 = guarded[float32](t, n*k)
+				} else {
+					w.U16 = guarded[uint16](t, n*k)
+				}
+				fill(&x, func() float32 { return 1 })
+				fill(&w, func() float32 { return 1 })
+				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+				if kernel.Scratch != nil {
+					call.Scratch = guarded[byte](t, (kernel.Scratch(call)+63)&^63)
+				}
+				if b := kernel.Before; b != nil {
+					b.Run(call, 0, b.Units(call))
+				}
+				kernel.Run(call, 0, kernel.Units(call))
+				for i, v := range y.F32 {
+					if v != float32(k) {
+						t.Fatalf("%s, %d rows of %d in %s: %g at %d", isa, n, k, d, v, i)
+					}
+				}
+			}
+		}
+	})
+}

@@ -55,6 +55,8 @@ func TestMatmul(t *testing.T) {
 			d, k := weightTypes[i%3], i/3%66
 			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
 			switch {
+			case i >= 606: // of two blocks of packed tokens
+				tokens, n, k = 680+rng.IntN(10), 14+rng.IntN(50), shortDepth+rng.IntN(20)
 			case i >= 600: // of several panels, blocks and parts
 				tokens, n, k = 16+rng.IntN(100), 14+rng.IntN(50), shortDepth+16*rng.IntN(108)+rng.IntN(2)
 			case i >= 500:

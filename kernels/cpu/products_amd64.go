@@ -15,6 +15,7 @@ type products struct {
 	f32       []tile[float32] // of 4 rows
 	bf16, f16 narrow
 	blocks    blockWeights
+	panels    *panels
 }
 
 // weight is what weights are made of in memory; of blocks, bytes.
@@ -67,6 +68,10 @@ func (p *products) multiply(m *product) {
 		return
 	}
 	m.check()
+	if m.tokens >= panelTokens {
+		p.inPanels(m)
+		return
+	}
 	switch m.w.DType {
 	case graph.F32:
 		p.multiplyF32(m, m.w.F32[m.at:])
@@ -143,6 +148,18 @@ func (f *narrow) read(w *kernels.Tensor, to []float32, at, lanes int) {
 	w.Read(to[n:], at+n)
 }
 
+// read widens weights of a row.
+func (p *products) read(m *product, to []float32, at int) {
+	switch m.w.DType {
+	case graph.BF16:
+		p.bf16.read(m.w, to, at, p.lanes)
+	case graph.F16:
+		p.f16.read(m.w, to, at, p.lanes)
+	default:
+		copy(to, m.w.F32[at:])
+	}
+}
+
 // sweep is the way of a product over the weights: panels of rows, of which each block of
 // k goes past all tokens, some at a time.
 type sweep struct {
@@ -167,14 +184,19 @@ type fetch struct {
 }
 
 func sweepOf[E weight](p *products, m *product, w []E) sweep {
-	const vector = 16 // a block begins at one, in all instruction sets
-	blocks := (m.k + blockDepth - 1) / blockDepth
 	return sweep{
 		products: p, product: m,
 		passes: (m.tokens + len(p.f32) - 1) / len(p.f32),
 		start:  uintptr(unsafe.Pointer(&w[0])), size: int(unsafe.Sizeof(w[0])),
-		most: (m.k + vector*blocks - 1) / (vector * blocks) * vector,
+		most: mostDepth(m.k),
 	}
+}
+
+// mostDepth is that of the blocks of k.
+func mostDepth(k int) int {
+	const vector = 16 // a block begins at one, in all instruction sets
+	blocks := (k + blockDepth - 1) / blockDepth
+	return (k + vector*blocks - 1) / (vector * blocks) * vector
 }
 
 // panel goes on to the next panel.
@@ -243,6 +265,7 @@ func pass[E weight](s *sweep, tiles []tile[E], rows int, w []E, ws, r, n int) {
 
 var productsAVX2 = products{
 	lanes:  8,
+	panels: &panelsAVX2,
 	row:    []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
 	f32:    []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
 	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2},
@@ -252,6 +275,7 @@ var productsAVX2 = products{
 
 var productsAVX512 = products{
 	lanes:  16,
+	panels: &panelsAVX512,
 	row:    []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
 	f32:    []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
 	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512},

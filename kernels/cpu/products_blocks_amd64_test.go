@@ -21,7 +21,7 @@ func TestMatmulBlocksWithout(t *testing.T) {
 	if !slices.Contains(ISAs(), "avx512") {
 		t.Skip("no AVX-512")
 	}
-	matmulBlocks(t, "avx512", kernels.Kernel{Units: productUnits, Run: without().matmul})
+	matmulBlocks(t, "avx512", kernels.Kernel{Units: without().units, Run: without().matmul})
 }
 
 // TestProductOfBlocks: products with any columns of some rows, of what ranks have.

@@ -79,7 +79,7 @@ type tileFetch struct {
 }
 
 func (p tiled) kernel() kernels.Kernel {
-	return kernels.Kernel{Units: p.units, Run: p.run, Scratch: p.scratch, Before: &kernels.Kernel{Units: p.tiles, Run: p.packTiles}}
+	return kernels.Kernel{Units: p.units, Run: p.run, Scratch: p.scratch, Before: &kernels.Kernel{Units: p.before, Run: p.packTiles}}
 }
 
 // serves reports whether a product is made through tiles.
@@ -101,7 +101,20 @@ func (p tiled) tileBytes(c *kernels.Call) int {
 	return int(unsafe.Sizeof(tokenTile{})) + p.parts*steps*tileTokens*tileDepth*2
 }
 
-func (p tiled) scratch(c *kernels.Call) int { return p.tiles(c) * p.tileBytes(c) }
+func (p tiled) scratch(c *kernels.Call) int {
+	if !p.serves(c) {
+		return avx512["matmul"].Scratch(c)
+	}
+	return p.tiles(c) * p.tileBytes(c)
+}
+
+// before is the number of units of packTiles.
+func (p tiled) before(c *kernels.Call) int {
+	if !p.serves(c) {
+		return avx512["matmul"].Before.Units(c)
+	}
+	return p.tiles(c)
+}
 
 // tokensOf is the number of tokens in a tile.
 func tokensOf(c *kernels.Call, tile int) int {
@@ -110,6 +123,10 @@ func tokensOf(c *kernels.Call, tile int) int {
 
 // packTiles takes tiles of tokens apart.
 func (p tiled) packTiles(c *kernels.Call, lo, hi int) {
+	if !p.serves(c) {
+		avx512["matmul"].Before.Run(c, lo, hi)
+		return
+	}
 	x, k := &c.Args[0], c.Args[1].Cols
 	var scale [tileTokens]float32
 	var rows [tileTokens]int

@@ -161,10 +161,12 @@ func TestMatmulError(t *testing.T) {
 // TestMatmulAllocates: a product allocates nothing once it has its scratch memory.
 func TestMatmulAllocates(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
-		x, w, y := table(graph.F32, 18, 600, 600, 0), table(graph.BF16, 40, 600, 600, 0), table(graph.F32, 18, 40, 40, 0)
-		call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-		if n := allocations(kernel, call); n != 0 {
-			t.Errorf("%v allocations", n)
+		for _, tokens := range []int{18, 66} {
+			x, w, y := table(graph.F32, tokens, 600, 600, 0), table(graph.BF16, 40, 600, 600, 0), table(graph.F32, tokens, 40, 40, 0)
+			call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+			if n := allocations(kernel, call); n != 0 {
+				t.Errorf("%d tokens: %v allocations", tokens, n)
+			}
 		}
 	})
 }

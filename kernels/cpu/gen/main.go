@@ -32,6 +32,7 @@ var generators = map[string]func(*build.Context){
 	"matrices":    matrices,
 	"maxima":      maximum,
 	"norm":        norm,
+	"panels":      panels,
 	"peak":        peak,
 	"rotation":    rotations,
 	"scan":        scan,
