@@ -74,7 +74,7 @@ type Rows struct {
 
 // Work is a batch as devices see it.
 type Work struct {
-	Sizes  graph.Sizes
+	graph.Batch
 	Inputs []Input
 	// Pages are those of each sequence, in order: row i of page k is of token
 	// k·PageTokens + i.

@@ -70,8 +70,8 @@ func (e *Engine) inputNamed(name string) int {
 
 // fill fills the inputs; their memory only grows, so that decoding allocates
 // nothing.
-func (e *Engine) fill(b *Batch, z graph.Sizes) error {
-	e.work.Sizes = z
+func (e *Engine) fill(b *Batch, z graph.Batch) error {
+	e.work.Batch = z
 	for i := range e.work.Inputs {
 		in, from := &e.work.Inputs[i], &e.sources[i]
 		if !e.work.Runs(from.serves, true) {

@@ -111,7 +111,8 @@ func (e *Engine) prepare(b *Batch) error {
 }
 
 // admit checks the batch and counts it.
-func (e *Engine) admit(b *Batch) (z graph.Sizes, err error) {
+func (e *Engine) admit(b *Batch) (z graph.Batch, err error) {
+	z.Ends = e.work.Ends[:0]
 	if len(b.Sequences) == 0 {
 		return z, fmt.Errorf("the batch is empty")
 	}
@@ -140,6 +141,10 @@ func (e *Engine) admit(b *Batch) (z graph.Sizes, err error) {
 		z.Cached += past + n
 		z.Pairs += n*past + n*(n+1)/2
 		z.Rows += int64(q.rows())
+		z.Ends = append(z.Ends, int(z.Tokens))
+	}
+	if e.schedules[0].BySequence() {
+		z.Largest = z.LargestShare(len(e.schedules))
 	}
 	return z, nil
 }

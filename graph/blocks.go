@@ -49,7 +49,7 @@ func BlocksOf(t Type, ranks, rank int) *Blocks {
 		return blocksOf(t.Dims[last].Len())
 	}
 	b := &Blocks{}
-	for _, r := range t.Extents(ranks, rank) {
+	for _, r := range t.Extents(nil, ranks, rank) {
 		s := Span{At: b.Cols, Len: r.Len, Block: b.Count, Lead: r.Start % BlockLen, from: r.Start / BlockLen}
 		b.Cols, b.Count = b.Cols+s.Len, b.Count+s.count()
 		b.Spans = append(b.Spans, s)

@@ -138,6 +138,8 @@ func checkLeaf(n *Node) error {
 		return errors.New("only a state is a field of the model's")
 	case t.Layout.Kind == Partial:
 		return errors.New("cannot be a partial sum")
+	case t.Layout.ByBatch():
+		return fmt.Errorf("is %s; which rows are whose hangs on the batch, and what is there before it cannot lie so", t)
 	case n.Op.Name != "param" && t.DType == Q8:
 		return fmt.Errorf("is %s; only a parameter may be in blocks", t)
 	case n.Op.Name == "param" && symbolic:

@@ -78,11 +78,10 @@ func inferExchange(n *Node) ([]Type, error) {
 		}
 		l := Layout{Kind: n.Op.To}
 		if l.Kind == Sharded {
-			axis := n.Attrs.Int("axis")
-			if axis < 0 || axis >= len(v.Type.Dims) || v.Type.Dims[axis].Sym != 0 {
-				return nil, fmt.Errorf("axis %d of %s cannot be split", axis, v.Type)
+			var err error
+			if l, err = cutOf(n.Attrs, v.Type); err != nil {
+				return nil, err
 			}
-			l = SplitOn(axis, len(v.Type.Dims[axis].Fields))
 		}
 		if v.Type.DType == Q8 {
 			return nil, fmt.Errorf("%s is %s; blocks stay where they are loaded", v.Name, v.Type)
@@ -90,6 +89,37 @@ func inferExchange(n *Node) ([]Type, error) {
 		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
 	}
 	return out, nil
+}
+
+// cutOf is the layout that the attributes of a reduce_scatter or a shard say.
+func cutOf(a Attrs, t Type) (Layout, error) {
+	axis, place := a.Int("axis"), a.Text("place")
+	if axis < 0 || axis >= len(t.Dims) {
+		return Layout{}, fmt.Errorf("axis %d of %s cannot be split", axis, t)
+	}
+	d := t.Dims[axis]
+	kind, known := rowPlaces[place]
+	switch {
+	case place != "" && !known:
+		return Layout{}, fmt.Errorf("place is %q; the rows of a batch lie even or by sequence", place)
+	case d.Sym == 0 && place != "":
+		return Layout{}, fmt.Errorf("axis %d of %s is no rows of a batch, which alone lie %s; leave the place out", axis, t, place)
+	case d.Sym == 0:
+		return SplitOn(axis, len(d.Fields)), nil
+	case place == "":
+		return Layout{}, fmt.Errorf("axis %d of %s cannot be split without a place for its rows: even or sequence", axis, t)
+	}
+	l := Layout{Kind: Sharded, Axis: axis, Place: []Placement{{Kind: kind}}}
+	return l, l.valid(t.Dims)
+}
+
+// CutAttrs are the attributes with which reduce_scatter and shard give a layout.
+func CutAttrs(l Layout) Attrs {
+	a := Attrs{"axis": l.Axis}
+	if l.ByBatch() {
+		a["place"] = l.Place[0].String()
+	}
+	return a
 }
 
 // refuses says why an operand of a kind of layout is not what the row takes.

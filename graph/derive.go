@@ -10,7 +10,7 @@ import (
 // It refuses every combination that the rule does not make right.
 func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 	out := make([]Layout, len(b.rule.out))
-	index, err := b.cutIndex(in)
+	index, err := b.cutIndex(in, ranks)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +27,9 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 		return out, nil
 	case index == "":
 		return out, nil
+	}
+	if b.dim[index[0]].Sym != 0 {
+		return b.deriveRows(in, index)
 	}
 	if n, _ := b.product(index); n == 0 {
 		return nil, fmt.Errorf("split on (%s), which is empty", index)
@@ -81,7 +84,7 @@ func (b *binding) carries(i int, t Type, state int, s Type, a axis, ranks int) e
 		return fmt.Errorf("operand %d is whole on every rank, and operand %d has only some of its %s", state, i, a)
 	}
 	for r := range ranks {
-		has, wants := t.Extents(ranks, r)[0], s.Extents(ranks, r)[0]
+		has, wants := t.Extents(nil, ranks, r)[0], s.Extents(nil, ranks, r)[0]
 		if wants.Len > 0 && (has.Start > wants.Start || has.End() < wants.End()) {
 			return fmt.Errorf("operand %d holds %v of %s on rank %d, and operand %d has %v", state, wants, a, r, i, has)
 		}
@@ -121,7 +124,7 @@ func sumOf(in []Type, linear [][]int) (bool, error) {
 }
 
 // cutIndex finds the one index of the rule that the operands are split on.
-func (b *binding) cutIndex(in []Type) (string, error) {
+func (b *binding) cutIndex(in []Type, ranks int) (string, error) {
 	index := ""
 	for i, t := range in {
 		if t.Layout.Kind != Sharded {
@@ -134,7 +137,7 @@ func (b *binding) cutIndex(in []Type) (string, error) {
 		}
 		switch x := b.rule.index(lead[0]); {
 		case index != "" && index != x:
-			return "", fmt.Errorf("operand %d is split on %c and another operand on %c: only one may be", i, x[0], index[0])
+			return "", b.clash(i, x[0], index[0], ranks)
 		default:
 			index = x
 		}
@@ -147,6 +150,45 @@ func (b *binding) cutIndex(in []Type) (string, error) {
 		}
 	}
 	return index, nil
+}
+
+// clash says why operands cannot be split on two letters. Where one of them is the rows
+// of the batch, what a rank could compute is its rows of its part of the other only.
+func (b *binding) clash(i int, x, y byte, ranks int) error {
+	err := fmt.Errorf("operand %d is split on %c and another operand on %c: only one may be", i, x, y)
+	if (b.dim[x].Sym != 0) == (b.dim[y].Sym != 0) {
+		return err
+	}
+	return fmt.Errorf("%w: the %d ranks would have %d of the %d blocks of the product; all_gather the rows first", err, ranks, ranks, ranks*ranks)
+}
+
+// deriveRows says how results lie where the index is the rows of the batch: each rank has
+// its rows of all operands that have any, and no two placements agree for every batch.
+func (b *binding) deriveRows(in []Type, index string) ([]Layout, error) {
+	own, first := Layout{}, -1
+	for i, t := range in {
+		for j, a := range b.rule.in[i] {
+			switch {
+			case a.lead() != index:
+			case t.Layout.Kind != Sharded || t.Layout.Axis != j:
+				return nil, fmt.Errorf("operand %d is whole on %s where another operand is split: shard it first", i, a)
+			case first < 0:
+				own, first = t.Layout, i
+			case t.Layout.Place[0] != own.Place[0]:
+				return nil, fmt.Errorf("operands %d and %d are split differently on %s: %s and %s", first, i, a, own.Place[0], t.Layout.Place[0])
+			}
+		}
+	}
+	out := make([]Layout, len(b.rule.out))
+	for i, axes := range b.rule.out {
+		out[i] = Layout{Kind: Partial}
+		for j, a := range axes {
+			if a.lead() == index {
+				out[i] = Layout{Kind: Sharded, Axis: j, Place: own.Place}
+			}
+		}
+	}
+	return out, nil
 }
 
 // owned is what each rank owns of an index, in units, and the layout that says so.
@@ -196,7 +238,7 @@ func (b *binding) unitRuns(t Type, a axis, ranks int) ([][]Run, error) {
 	}
 	all := make([][]Run, ranks)
 	for r := range ranks {
-		for _, run := range t.Extents(ranks, r) {
+		for _, run := range t.Extents(nil, ranks, r) {
 			if run.Start%tail != 0 || run.Len%tail != 0 {
 				return nil, fmt.Errorf("%s over %d ranks: rank %d starts or ends inside a unit of %d of %s", t, ranks, r, tail, a)
 			}
@@ -247,7 +289,7 @@ func (b *binding) alike(in []Type, states []StatePair, index string, ranks int) 
 				continue
 			}
 			for r := range ranks {
-				if !slices.Equal(t.Extents(ranks, r), in[k].Extents(ranks, r)) {
+				if !slices.Equal(t.Extents(nil, ranks, r), in[k].Extents(nil, ranks, r)) {
 					return fmt.Errorf("operands %d and %d hold different groups of %s on rank %d", k, i, a, r)
 				}
 			}

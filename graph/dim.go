@@ -28,6 +28,9 @@ func (f Field) Units() int { return f.Size / f.Grain() }
 type Dim struct {
 	Sym    Sym // 0 when the size is fixed
 	Fields []Field
+	// Over is the number of ranks of which each has a share of the rows; 0: all are here.
+	// Only what a rank holds has it, see [Type.Local].
+	Over int
 }
 
 // maxSize bounds a dimension, so that products of a shape cannot overflow
@@ -57,7 +60,10 @@ func (d Dim) Len() int {
 
 // Poly is the number of elements.
 func (d Dim) Poly() Poly {
-	if d.Sym != 0 {
+	switch {
+	case d.Over > 0:
+		return Share(d.Sym, d.Over)
+	case d.Sym != 0:
 		return Var(d.Sym)
 	}
 	return Const(int64(d.Len()))
@@ -93,7 +99,7 @@ func (d Dim) Run(names string) (first, n, start int, ok bool) {
 // same reports whether two axes may be walked by one index: equal sizes, cut at
 // the same places, field by field. Names do not matter.
 func (d Dim) same(e Dim) bool {
-	if d.Sym != e.Sym || len(d.Fields) != len(e.Fields) {
+	if d.Sym != e.Sym || d.Over != e.Over || len(d.Fields) != len(e.Fields) {
 		return false
 	}
 	for i, f := range d.Fields {
@@ -105,7 +111,9 @@ func (d Dim) same(e Dim) bool {
 }
 
 // equal compares names and units, too.
-func (d Dim) equal(e Dim) bool { return d.Sym == e.Sym && slices.Equal(d.Fields, e.Fields) }
+func (d Dim) equal(e Dim) bool {
+	return d.Sym == e.Sym && d.Over == e.Over && slices.Equal(d.Fields, e.Fields)
+}
 
 // RowElems is the number of elements below the first axis, whose size may be a
 // symbol; of a cache, below the first two.
@@ -121,7 +129,7 @@ func RowElems(dims []Dim) int {
 
 func (d Dim) valid() error {
 	if d.Sym != 0 {
-		if d.Sym.index() < 0 || len(d.Fields) > 0 {
+		if !d.Sym.ofBatch() || len(d.Fields) > 0 || d.Over != 0 {
 			return fmt.Errorf("unknown symbol %q", rune(d.Sym))
 		}
 		return nil
@@ -165,7 +173,10 @@ func (f Field) String() string {
 
 // String writes the axis as graph text does: t, 2560, or x:256|z:256.
 func (d Dim) String() string {
-	if d.Sym != 0 {
+	switch {
+	case d.Over > 0:
+		return fmt.Sprintf("%c/%d", d.Sym, d.Over)
+	case d.Sym != 0:
 		return string(rune(d.Sym))
 	}
 	parts := make([]string, len(d.Fields))

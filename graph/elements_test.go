@@ -17,7 +17,7 @@ import (
 // all that a result of its own is made of, and of a partial sum every point must
 // be with one rank. It shares no code with derive or Extents.
 func TestRulesByElements(t *testing.T) {
-	const graphs = 400
+	const graphs = 500
 	accepted := map[string]int{}
 	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -71,6 +71,10 @@ func drawLayouts(r *rand.Rand, n *graph.Node, ranks int) []graph.Layout {
 	out := make([]graph.Layout, len(n.Args))
 	first := n.Args[r.IntN(len(n.Args))].Type
 	axis := r.IntN(len(first.Dims))
+	rows := []graph.PlaceKind{graph.Whole, graph.Whole, graph.Whole, graph.Whole, graph.Even, graph.BySequence}[r.IntN(6)]
+	if rows != graph.Whole {
+		axis = 0
+	}
 	for i, v := range n.Args {
 		switch kind := r.IntN(10); {
 		case kind == 0 && v.Type.DType.Float():
@@ -80,6 +84,9 @@ func drawLayouts(r *rand.Rand, n *graph.Node, ranks int) []graph.Layout {
 			continue
 		}
 		for j, d := range v.Type.Dims {
+			if d.Sym != 0 && j == 0 && rows != graph.Whole && out[i].Kind == graph.Replicated && r.IntN(8) > 0 {
+				out[i] = graph.SplitRows(rows)
+			}
 			related := d.Len() > 0 && first.Dims[axis].Len() > 0 && (d.Len()%first.Dims[axis].Len() == 0 || first.Dims[axis].Len()%d.Len() == 0)
 			if d.Sym == 0 && d.Len() > 0 && related && out[i].Kind == graph.Replicated && r.IntN(8) > 0 {
 				out[i] = drawPlaces(r, j, d, ranks)
@@ -330,6 +337,9 @@ func (e *elements) index(axes []string, l graph.Layout, p *point) (at int) {
 func holds(t graph.Type, l graph.Layout, x, ranks, rank int) bool {
 	if l.Kind != graph.Sharded {
 		return true
+	}
+	if t.Dims[l.Axis].Sym != 0 { // two rows, and two sequences of one
+		return owner(x, 2, ranks) == rank
 	}
 	for i, f := range t.Dims[l.Axis].Fields {
 		if x >= f.Size {

@@ -7,6 +7,13 @@ type Run struct{ Start, Len int }
 // End is the index after the last element.
 func (r Run) End() int { return r.Start + r.Len }
 
+// Batch is what says how the rows of a batch lie over ranks: its sizes, and where its
+// sequences end.
+type Batch struct {
+	Sizes
+	Ends []int // of each sequence: the token after its last, counted in the batch
+}
+
 // Owned is the run of units that rank owns when units are split over ranks: as
 // even as possible, possibly none. Everything that is split in the same number
 // of units lies the same way.
@@ -15,13 +22,47 @@ func Owned(units, ranks, rank int) Run {
 	return Run{lo, hi - lo}
 }
 
+// whole is the run of tokens that rank has when ranks have whole sequences: each
+// begins where the sequence begins or ends that does so closest to an even share.
+func (b *Batch) whole(ranks, rank int) Run {
+	lo := b.closest(rank, ranks)
+	return Run{lo, b.closest(rank+1, ranks) - lo}
+}
+
+// closest is the end of a sequence that is closest to n/ranks of the tokens; of two
+// that are as close, the first.
+func (b *Batch) closest(n, ranks int) int {
+	tokens, best := int(b.Tokens), 0
+	far := func(at int) int { return max(at*ranks-n*tokens, n*tokens-at*ranks) }
+	for _, end := range b.Ends {
+		if far(end) < far(best) {
+			best = end
+		}
+	}
+	return best
+}
+
+// LargestShare is the most tokens that a rank has when ranks have whole sequences:
+// what [Largest] stands for.
+func (b *Batch) LargestShare(ranks int) int64 {
+	most := 0
+	for rank := range ranks {
+		most = max(most, b.whole(ranks, rank).Len)
+	}
+	return int64(most)
+}
+
 // Extents lists, field by field, what a rank holds of the axis that t is
 // sharded on. It is the only place where the offset of a shard is computed:
-// weight slicing, state slicing, moving state between rank counts and the
-// checks all use it. A value that is not sharded gives nil: it is held whole.
-func (t Type) Extents(ranks, rank int) []Run {
+// weight slicing, state slicing, moving state between rank counts, cutting the rows of
+// a batch and the checks all use it. A value that is not sharded gives nil: it is held
+// whole. The batch says how rows lie; where t is not split so, it may be nil.
+func (t Type) Extents(b *Batch, ranks, rank int) []Run {
 	if t.Layout.Kind != Sharded {
 		return nil
+	}
+	if t.Layout.ByBatch() {
+		return []Run{b.rows(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks, rank)}
 	}
 	fields := t.Dims[t.Layout.Axis].Fields
 	runs := make([]Run, len(fields))
@@ -32,6 +73,17 @@ func (t Type) Extents(ranks, rank int) []Run {
 		start += f.Size
 	}
 	return runs
+}
+
+// rows is the run of rows that a rank has.
+func (b *Batch) rows(s Sym, place PlaceKind, ranks, rank int) Run {
+	switch {
+	case b == nil:
+		panic("BUG: which rows a rank has is asked for without a batch")
+	case place == BySequence:
+		return b.whole(ranks, rank)
+	}
+	return Owned(int(b.Of(s)), ranks, rank)
 }
 
 // placed is the run of the field's units that a rank holds.
@@ -55,10 +107,15 @@ func covering(r Run, size int) Run {
 }
 
 // Local is the type of what a rank holds: t with the sharded axis cut down to
-// the rank's extents, and no layout.
+// the rank's extents, and no layout. Of rows it has the largest share, since which is
+// whose hangs on the batch.
 func (t Type) Local(ranks, rank int) Type {
 	out := Type{DType: t.DType, Dims: append([]Dim(nil), t.Dims...)}
-	for i, r := range t.Extents(ranks, rank) {
+	if t.Layout.ByBatch() {
+		out.Dims[0] = largest(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks)
+		return out
+	}
+	for i, r := range t.Extents(nil, ranks, rank) {
 		if i == 0 {
 			d := t.Dims[t.Layout.Axis]
 			out.Dims[t.Layout.Axis] = Dim{Fields: append([]Field(nil), d.Fields...)}
@@ -66,4 +123,12 @@ func (t Type) Local(ranks, rank int) Type {
 		out.Dims[t.Layout.Axis].Fields[i].Size = r.Len
 	}
 	return out
+}
+
+// largest is the rows of the rank that has most.
+func largest(s Sym, place PlaceKind, ranks int) Dim {
+	if place == BySequence {
+		return Symbol(Largest)
+	}
+	return Dim{Sym: s, Over: ranks}
 }

@@ -23,6 +23,11 @@ const (
 	Whole PlaceKind = iota // every rank has the field
 	Split                  // ranks own disjoint runs of units, as even as possible
 	Cover                  // ranks hold the runs of groups that their share of Of units needs; runs may overlap
+
+	// Of the first axis, where its size is a symbol: ranks own disjoint runs of rows, which
+	// hang on the batch.
+	Even       // cut anywhere, as even as possible
+	BySequence // of tokens: runs end where sequences end, as close to even as these let them
 )
 
 // Placement is how a field lies over the ranks. Of is used by Cover only: the
@@ -46,6 +51,14 @@ func SplitOn(axis, n int) Layout {
 	return Layout{Kind: Sharded, Axis: axis, Place: slices.Repeat([]Placement{{Kind: Split}}, n)}
 }
 
+// SplitRows is the layout in which the rows of a batch are split, even or by sequence.
+func SplitRows(place PlaceKind) Layout {
+	return Layout{Kind: Sharded, Place: []Placement{{Kind: place}}}
+}
+
+// ByBatch reports whether what ranks hold hangs on the batch.
+func (l Layout) ByBatch() bool { return l.Kind == Sharded && l.Place[0].Kind >= Even }
+
 // Equal reports whether two layouts are the same.
 func (l Layout) Equal(m Layout) bool {
 	if l.Kind != m.Kind || l.Kind != Sharded {
@@ -56,7 +69,7 @@ func (l Layout) Equal(m Layout) bool {
 
 // disjoint reports whether no element is held by two ranks.
 func (l Layout) disjoint() bool {
-	return !slices.ContainsFunc(l.Place, func(p Placement) bool { return p.Kind != Split })
+	return !slices.ContainsFunc(l.Place, func(p Placement) bool { return p.Kind == Whole || p.Kind == Cover })
 }
 
 func (l Layout) valid(dims []Dim) error {
@@ -68,16 +81,33 @@ func (l Layout) valid(dims []Dim) error {
 	}
 	d := dims[l.Axis]
 	if d.Sym != 0 {
-		return fmt.Errorf("sharded on the symbolic axis %s", d)
+		return l.validRows(dims)
 	}
 	if len(l.Place) != len(d.Fields) {
 		return fmt.Errorf("%d placements for the %d fields of %s", len(l.Place), len(d.Fields), d)
 	}
 	for i, p := range l.Place {
 		f := d.Fields[i]
+		if p.Kind >= Even {
+			return fmt.Errorf("%s is a placement of the rows of a batch, and %s are none", p, d)
+		}
 		if p.Kind == Cover && (p.Of < 1 || p.Of > maxSize || f.Units() == 0 || p.Of%f.Units() != 0) {
 			return fmt.Errorf("cover/%d of field %s: %d units do not share %d groups evenly", p.Of, f, p.Of, f.Units())
 		}
+	}
+	return nil
+}
+
+// validRows checks a layout on a symbol.
+func (l Layout) validRows(dims []Dim) error {
+	d := dims[l.Axis]
+	switch {
+	case len(l.Place) != 1 || l.Place[0].Kind < Even:
+		return fmt.Errorf("the symbolic axis %s is split even or by sequence", d)
+	case l.Axis > 0 || d.Sym != Tokens && d.Sym != Seqs && d.Sym != Rows || len(dims) > 1 && dims[1].Sym != 0:
+		return fmt.Errorf("sharded on the symbolic axis %s; of those, the first may be, if it is t, s or o", d)
+	case l.Place[0].Kind == BySequence && d.Sym != Tokens:
+		return fmt.Errorf("%s is split by sequence; only t may be", d)
 	}
 	return nil
 }

@@ -11,9 +11,12 @@ type Pieces struct {
 // Stretch is N neighbouring elements, or rows, of the whole and of the part.
 type Stretch struct{ Whole, Part, N int }
 
-// PiecesOf works the pieces out from the extents of a type.
-func PiecesOf(t Type, ranks, rank int) Pieces {
-	runs := t.Extents(ranks, rank)
+// PiecesOf works the pieces out from the extents of a type that does not hang on the batch.
+func PiecesOf(t Type, ranks, rank int) Pieces { return PiecesIn(nil, t, ranks, rank) }
+
+// PiecesIn works the pieces out from the extents of a type in a batch.
+func PiecesIn(b *Batch, t Type, ranks, rank int) Pieces {
+	runs := t.Extents(b, ranks, rank)
 	if runs == nil {
 		runs = []Run{{Start: 0, Len: RowElems(t.Dims)}}
 		t = TypeOf(t.DType, Symbol(Tokens), Size(runs[0].Len))

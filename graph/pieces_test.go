@@ -44,7 +44,7 @@ func drawSharded(t *rapid.T) Type {
 
 // heldBy lists the elements of the whole that a rank holds.
 func heldBy(t Type, ranks, rank int) []float32 {
-	runs, axis := t.Extents(ranks, rank), t.Layout.Axis
+	runs, axis := t.Extents(nil, ranks, rank), t.Layout.Axis
 	inner, all := 1, 1
 	for i, d := range t.Dims {
 		all *= d.Len()

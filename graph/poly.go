@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,28 +17,59 @@ const (
 	Rows   Sym = 'o' // rows whose logits are wanted
 	Cached Sym = 'c' // tokens in the attention caches of the batch, the new ones too
 	Pairs  Sym = 'x' // pairs of a new token and one that it sees: itself and those before it
+
+	// Largest is the tokens of the rank that has most, where ranks have whole sequences. It
+	// is a number of a batch on so many ranks, and no axis of a value.
+	Largest Sym = 'l'
 )
 
-var symbols = [...]Sym{Tokens, Seqs, Rows, Cached, Pairs}
+var symbols = [...]Sym{Tokens, Seqs, Rows, Cached, Pairs, Largest}
 
 func (s Sym) index() int { return slices.Index(symbols[:], s) }
 
-// Sizes gives the symbols their values for one batch.
-type Sizes struct{ Tokens, Seqs, Rows, Cached, Pairs int64 }
+// ofBatch reports whether s may be an axis.
+func (s Sym) ofBatch() bool { return s.index() >= 0 && s != Largest }
+
+// Sizes gives the symbols their values for one batch. Without the largest share of whole
+// sequences it may be all tokens.
+type Sizes struct{ Tokens, Seqs, Rows, Cached, Pairs, Largest int64 }
 
 // Of returns the value of s.
 func (z Sizes) Of(s Sym) int64 {
-	return [...]int64{z.Tokens, z.Seqs, z.Rows, z.Cached, z.Pairs}[s.index()]
+	if s == Largest && z.Largest == 0 {
+		return z.Tokens
+	}
+	return [...]int64{z.Tokens, z.Seqs, z.Rows, z.Cached, z.Pairs, z.Largest}[s.index()]
 }
 
-// Poly is a polynomial in the symbols with integer coefficients: a number of
-// bytes or of floating-point operations that holds for every batch. The zero
-// Poly is 0.
+// Poly is a polynomial in the symbols, and in equal shares of them, with integer
+// coefficients: a number of bytes or of floating-point operations that holds for every
+// batch. The zero Poly is 0.
 type Poly []term
 
 type term struct {
 	coef int64
+	powers
+}
+
+// powers are the factors of a term: of each symbol, or of its share over so many ranks,
+// rounded up.
+type powers struct {
 	exp  [len(symbols)]uint8
+	over [len(symbols)]uint16 // 0: the symbol itself
+}
+
+func (p *powers) compare(q *powers) int {
+	return cmp.Or(slices.Compare(q.exp[:], p.exp[:]), slices.Compare(p.over[:], q.over[:]))
+}
+
+// of is what symbol i of a term stands for in a batch.
+func (p *powers) of(i int, z Sizes) int64 {
+	n, over := z.Of(symbols[i]), int64(p.over[i])
+	if over == 0 {
+		return n
+	}
+	return (n + over - 1) / over
 }
 
 // Const is the polynomial c.
@@ -55,13 +87,20 @@ func Var(s Sym) Poly {
 	return Poly{t}
 }
 
+// Share is the polynomial s/ranks, rounded up: the largest of so many even shares.
+func Share(s Sym, ranks int) Poly {
+	p := Var(s)
+	p[0].over[s.index()] = uint16(ranks)
+	return p
+}
+
 // Plus returns p + q.
 func (p Poly) Plus(q Poly) Poly {
 	all := append(slices.Clone(p), q...)
-	slices.SortFunc(all, func(a, b term) int { return slices.Compare(b.exp[:], a.exp[:]) })
+	slices.SortFunc(all, func(a, b term) int { return a.compare(&b.powers) })
 	out := all[:0]
 	for _, t := range all {
-		if n := len(out); n > 0 && out[n-1].exp == t.exp {
+		if n := len(out); n > 0 && out[n-1].powers == t.powers {
 			out[n-1].coef += t.coef
 		} else {
 			out = append(out, t)
@@ -78,6 +117,9 @@ func (p Poly) Times(q Poly) Poly {
 			t := term{coef: a.coef * b.coef}
 			for i := range t.exp {
 				t.exp[i] = a.exp[i] + b.exp[i]
+				if t.over[i] = max(a.over[i], b.over[i]); a.exp[i] > 0 && b.exp[i] > 0 && a.over[i] != b.over[i] {
+					panic("BUG: two shares of one symbol are multiplied")
+				}
 			}
 			out = out.Plus(Poly{t})
 		}
@@ -92,7 +134,7 @@ func (p Poly) At(z Sizes) int64 {
 		v := t.coef
 		for i, e := range t.exp {
 			for range e {
-				v *= z.Of(symbols[i])
+				v *= t.of(i, z)
 			}
 		}
 		sum += v
@@ -107,12 +149,20 @@ func (p Poly) Float(z Sizes) float64 {
 		v := float64(t.coef)
 		for i, e := range t.exp {
 			for range e {
-				v *= float64(z.Of(symbols[i]))
+				v *= float64(t.of(i, z))
 			}
 		}
 		sum += v
 	}
 	return sum
+}
+
+// name writes t, or ⌈t/4⌉.
+func (p *powers) name(i int) string {
+	if p.over[i] == 0 {
+		return string(rune(symbols[i]))
+	}
+	return fmt.Sprintf("⌈%c/%d⌉", symbols[i], p.over[i])
 }
 
 // String writes p as "12·t + 3·s + 5".
@@ -125,7 +175,7 @@ func (p Poly) String() string {
 		var factors []string
 		for i, e := range t.exp {
 			for range e {
-				factors = append(factors, string(rune(symbols[i])))
+				factors = append(factors, t.name(i))
 			}
 		}
 		if t.coef != 1 || len(factors) == 0 {

@@ -11,7 +11,7 @@ func TestPoly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, q := genPoly(t, "p"), genPoly(t, "q")
 		n := rapid.Int64Range(0, 9)
-		z := Sizes{n.Draw(t, "t"), n.Draw(t, "s"), n.Draw(t, "o"), n.Draw(t, "c"), n.Draw(t, "x")}
+		z := Sizes{n.Draw(t, "t"), n.Draw(t, "s"), n.Draw(t, "o"), n.Draw(t, "c"), n.Draw(t, "x"), n.Draw(t, "l")}
 		if got, want := p.Plus(q).At(z), p.At(z)+q.At(z); got != want {
 			t.Fatalf("(%s) + (%s) at %v: %d, want %d", p, q, z, got, want)
 		}

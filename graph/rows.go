@@ -155,6 +155,9 @@ func joins(i int, t, first Type) error {
 // joinedLayout is how values side by side lie. What is whole is a whole field beside
 // split ones; partial sums are partial together.
 func joinedLayout(args []*Value, last int) (Layout, error) {
+	if l := args[0].Type.Layout; l.Kind == Sharded && l.Axis != last && sameLayout(args) {
+		return l, nil
+	}
 	split, partial := Layout{Kind: Sharded, Axis: last, Place: make([]Placement, len(args))}, 0
 	whole := true
 	for i, v := range args {
@@ -162,7 +165,7 @@ func joinedLayout(args []*Value, last int) (Layout, error) {
 		case l.Kind == Partial:
 			partial++
 		case l.Kind == Sharded && l.Axis != last:
-			return Layout{}, fmt.Errorf("operand %d is split on axis %d; only the last may be", i, l.Axis)
+			return Layout{}, fmt.Errorf("operand %d is split on axis %d; all must be in the same way, or be split on the last", i, l.Axis)
 		case l.Kind == Sharded:
 			split.Place[i], whole = l.Place[0], false
 		}
@@ -176,6 +179,11 @@ func joinedLayout(args []*Value, last int) (Layout, error) {
 		return Layout{}, nil
 	}
 	return split, nil
+}
+
+// sameLayout reports whether all values lie alike.
+func sameLayout(args []*Value) bool {
+	return !slices.ContainsFunc(args, func(v *Value) bool { return !v.Type.Layout.Equal(args[0].Type.Layout) })
 }
 
 func inferField(n *Node) ([]Type, error) {

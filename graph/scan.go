@@ -108,7 +108,7 @@ func (s *scanner) typ() (Type, error) {
 }
 
 func parseDim(w string) (Dim, error) {
-	if len(w) == 1 && Sym(w[0]).index() >= 0 {
+	if len(w) == 1 && Sym(w[0]).ofBatch() {
 		return Symbol(Sym(w[0])), nil
 	}
 	var d Dim
@@ -144,10 +144,15 @@ func (s *scanner) shard(t *Type) error {
 	if axis < 0 || axis >= len(t.Dims) {
 		return fmt.Errorf("shard axis %d of a value with %d axes", axis, len(t.Dims))
 	}
-	if t.Dims[axis].Sym != 0 {
-		return fmt.Errorf("shard axis %d is the symbol %s", axis, t.Dims[axis])
-	}
 	t.Layout = Layout{Kind: Sharded, Axis: axis}
+	if t.Dims[axis].Sym != 0 {
+		place, ok := rowPlaces[s.word("")]
+		if !ok {
+			return fmt.Errorf("shard axis %d is the symbol %s, which lies even or by sequence", axis, t.Dims[axis])
+		}
+		t.Layout.Place = []Placement{{Kind: place}}
+		return s.expect(")")
+	}
 	for _, f := range t.Dims[axis].Fields {
 		if f.Name != "" {
 			if err := s.expect(f.Name + "="); err != nil {
@@ -162,6 +167,9 @@ func (s *scanner) shard(t *Type) error {
 	}
 	return s.expect(")")
 }
+
+// rowPlaces are the placements of the rows of a batch, by their names.
+var rowPlaces = map[string]PlaceKind{"even": Even, "sequence": BySequence}
 
 func (s *scanner) placement() (Placement, error) {
 	switch w := s.word("/"); {

@@ -124,6 +124,9 @@ func (t Type) LayoutString() string {
 func (t Type) shardString() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "shard(%d:", t.Layout.Axis)
+	if t.Layout.ByBatch() {
+		return b.String() + " " + t.Layout.Place[0].String() + ")"
+	}
 	for i, f := range t.Dims[t.Layout.Axis].Fields {
 		b.WriteByte(' ')
 		if f.Name != "" {
@@ -134,13 +137,17 @@ func (t Type) shardString() string {
 	return b.String() + ")"
 }
 
-// String writes whole, split or cover/80.
+// String writes whole, split, cover/80, even or sequence.
 func (p Placement) String() string {
 	switch p.Kind {
 	case Split:
 		return "split"
 	case Cover:
 		return fmt.Sprintf("cover/%d", p.Of)
+	case Even:
+		return "even"
+	case BySequence:
+		return "sequence"
 	}
 	return "whole"
 }

@@ -33,7 +33,8 @@ type Tensor struct {
 
 	// Axis is the sharded axis, Full its size over all ranks, Unit the size of
 	// its units, and Runs what this rank holds of it. Of a tensor that is not
-	// sharded, Axis is the last one and Runs is nil.
+	// sharded, or of which a rank has some rows of the batch, Axis is the last one and
+	// Runs is nil: no kernel minds which rows it has.
 	Axis, Full, Unit int
 	Runs             []graph.Run
 }
@@ -41,9 +42,9 @@ type Tensor struct {
 // Describe is what a rank holds of a value of type t, without its memory, one row
 // after another. Axes whose size is a symbol are 0.
 func Describe(t graph.Type, ranks, rank int) Tensor {
-	x := Tensor{DType: t.DType, Cols: 1, Axis: len(t.Dims) - 1, Runs: t.Extents(ranks, rank)}
-	if x.Runs != nil {
-		x.Axis = t.Layout.Axis
+	x := Tensor{DType: t.DType, Cols: 1, Axis: len(t.Dims) - 1}
+	if t.Layout.Kind == graph.Sharded && !t.Layout.ByBatch() {
+		x.Axis, x.Runs = t.Layout.Axis, t.Extents(nil, ranks, rank)
 	}
 	if x.Axis >= 0 {
 		x.Full, x.Unit = t.Dims[x.Axis].Len(), 1

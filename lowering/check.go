@@ -121,36 +121,36 @@ func (s *Schedule) checkRef(r *Ref) error {
 // one of type of; empty if it is.
 func viewOf(of, t graph.Type, offset, stride int) string {
 	width, cols := graph.RowElems(of.Dims), graph.RowElems(t.Dims)
-	n, symbol := firstAxis(of.Dims)
-	rows, same := firstAxis(t.Dims)
+	n, axis := firstAxis(of.Dims)
+	count, same := firstAxis(t.Dims)
 	switch {
 	case t.DType != of.DType:
 		return "another number format"
-	case t.DType == graph.Q8 && (offset != 0 || rows != n || cols != width):
+	case t.DType == graph.Q8 && (offset != 0 || count != n || cols != width):
 		return "blocks are seen whole"
-	case symbol != same:
+	case axis != same:
 		return "another first axis"
 	case stride != width || cols > width:
 		return "rows are apart, or longer"
 	case offset < 0 || offset > n*width:
 		return "it begins outside"
-	case rows*cols > 0 && offset%width > width-cols:
+	case count*cols > 0 && offset%width > width-cols:
 		return "it goes beyond the end of a row"
-	case rows*cols > 0 && offset/width > n-rows:
+	case count*cols > 0 && offset/width > n-count:
 		return "it goes beyond the last row"
 	}
 	return ""
 }
 
 // firstAxis is the size of the first axis, or 1 and its symbol.
-func firstAxis(dims []graph.Dim) (int, graph.Sym) {
+func firstAxis(dims []graph.Dim) (int, rows) {
 	if len(dims) == 0 {
-		return 1, 0
+		return 1, rows{}
 	}
 	if dims[0].Sym != 0 {
-		return 1, dims[0].Sym
+		return 1, rows{dims[0].Sym, dims[0].Over > 0}
 	}
-	return dims[0].Len(), 0
+	return dims[0].Len(), rows{}
 }
 
 // checkStep: kind, stream and operation belong together.

@@ -27,10 +27,16 @@ const (
 	PerToken              // in the arena, Offset and Bytes per token
 	PerSeq                // in the arena, per sequence
 	PerRow                // in the arena, per wanted row
-	Fixed                 // in the arena, one for the batch
+	// Likewise, where a rank has a share of them: per one of the largest share.
+	PerTokenShare
+	PerSeqShare
+	PerRowShare
+	PerLargest // tokens of whole sequences
+	Fixed      // in the arena, one for the batch
 )
 
-var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "token", "seq", "row", "fixed"}
+var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "token", "seq", "row",
+	"token_share", "seq_share", "row_share", "sequence_share", "fixed"}
 
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
@@ -39,8 +45,9 @@ func (s Space) String() string { return spaceNames[s] }
 // weights lie as the file has them, inputs and caches by themselves.
 func (s Space) aligned() bool { return s != Param && s != Input && s != Cache }
 
-// Count is how often a region of this space repeats: a symbol, or once.
-func (s Space) Count() graph.Poly {
+// Count is how often a region of this space repeats on so many ranks: a symbol, a share
+// of one, or once.
+func (s Space) Count(ranks int) graph.Poly {
 	switch s {
 	case PerToken:
 		return graph.Var(graph.Tokens)
@@ -48,6 +55,14 @@ func (s Space) Count() graph.Poly {
 		return graph.Var(graph.Seqs)
 	case PerRow:
 		return graph.Var(graph.Rows)
+	case PerTokenShare:
+		return graph.Share(graph.Tokens, ranks)
+	case PerSeqShare:
+		return graph.Share(graph.Seqs, ranks)
+	case PerRowShare:
+		return graph.Share(graph.Rows, ranks)
+	case PerLargest:
+		return graph.Var(graph.Largest)
 	}
 	return graph.Const(1)
 }
@@ -165,6 +180,10 @@ func typesOf(refs []Ref) []graph.Type {
 	return types
 }
 
+// BySequence reports whether the rank has tokens of whole sequences: what it holds hangs
+// not only on the sizes of the batch, but on which tokens are whose.
+func (s *Schedule) BySequence() bool { return s.Bytes[PerLargest] > 0 }
+
 // Output is a value that the caller gets after a step.
 type Output struct {
 	Name string
@@ -205,15 +224,25 @@ func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 			bytes *= int64(d.Len())
 		case i > 0:
 			return 0, 0, fmt.Errorf("%s: only the first axis may be a symbol", t)
-		case d.Sym == graph.Tokens:
-			space = PerToken
-		case d.Sym == graph.Seqs:
-			space = PerSeq
-		case d.Sym == graph.Rows:
-			space = PerRow
 		default:
-			return 0, 0, fmt.Errorf("%s: a result cannot be as long as %s", t, d)
+			var ok bool
+			if space, ok = rowSpaces[rows{d.Sym, d.Over > 0}]; !ok {
+				return 0, 0, fmt.Errorf("%s: a result cannot be as long as %s", t, d)
+			}
 		}
 	}
 	return bytes, space, nil
+}
+
+// rows is the size of a first axis, or of a share of it.
+type rows struct {
+	sym   graph.Sym
+	share bool
+}
+
+// rowSpaces are the spaces that repeat, by what a first axis is.
+var rowSpaces = map[rows]Space{
+	{graph.Tokens, false}: PerToken, {graph.Seqs, false}: PerSeq, {graph.Rows, false}: PerRow,
+	{graph.Tokens, true}: PerTokenShare, {graph.Seqs, true}: PerSeqShare, {graph.Rows, true}: PerRowShare,
+	{graph.Largest, false}: PerLargest,
 }

@@ -25,6 +25,9 @@ var (
 	wanted   = []int32{1, 2} // the last token of each
 )
 
+// theBatch is the batch as extents see it.
+var theBatch = &graph.Batch{Sizes: graph.Sizes{Tokens: tokens, Seqs: sequences, Rows: sequences}, Ends: []int{2, tokens}}
+
 // chosen is how the tokens of the batch are chosen.
 var chosen = []kernels.Choice{{Temperature: 0.7, TopK: 5, Uniform: 0.3, Penalty: 1.3}, {Temperature: 1.5, TopP: 0.8, Uniform: 0.6}}
 
@@ -117,6 +120,8 @@ func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, er
 	for i, d := range t.Dims {
 		switch {
 		case d.Sym == 0:
+		case i == 0 && t.Layout.ByBatch():
+			x.Dims[0] = t.Extents(theBatch, ranks, rank)[0].Len
 		case state && i == 0 && d.Sym == graph.Seqs:
 			x.Dims[0] = slots
 		case state && i == 1 && t.Ragged():

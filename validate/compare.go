@@ -46,7 +46,7 @@ func compare(t graph.Type, ranks int, parts []kernels.Tensor, want *kernels.Tens
 	}
 	held := make([]bool, len(want.F64))
 	for r := range parts {
-		pieces := graph.PiecesOf(t, ranks, r)
+		pieces := graph.PiecesIn(theBatch, t, ranks, r)
 		pieces.Each(lines(want, t), want.Cols, func(row, whole, partRow, part, n int) {
 			for i := range n {
 				at := row*want.Cols + whole + i

@@ -47,7 +47,7 @@ func fieldRun(t graph.Type, axis int, names string, ranks, rank int) (start, n i
 	if !ok {
 		return 0, 0, fmt.Errorf("no fields %q in %s", names, t)
 	}
-	held := t.Extents(ranks, rank)
+	held := t.Extents(theBatch, ranks, rank)
 	if held == nil || t.Layout.Axis != axis {
 		held = nil
 		for _, f := range t.Dims[axis].Fields {
@@ -83,7 +83,7 @@ func takeField(to, x *kernels.Tensor, t graph.Type, axis int, names string, rank
 // cut copies what a rank holds of a whole tensor to where to is described as of
 // type t.
 func cut(to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
-	parts := graph.PiecesOf(t, ranks, rank)
+	parts := graph.PiecesIn(theBatch, t, ranks, rank)
 	parts.Each(lines(whole, t), whole.Cols, func(row, from, partRow, part, n int) {
 		at := row*whole.Cols + from
 		copy(to.F64[partRow*to.Cols+part:][:n], whole.F64[at:at+n])
@@ -92,7 +92,7 @@ func cut(to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
 
 // gather copies what a rank holds to where it is in the whole.
 func gather(whole, from *kernels.Tensor, t graph.Type, ranks, rank int) {
-	parts := graph.PiecesOf(t, ranks, rank)
+	parts := graph.PiecesIn(theBatch, t, ranks, rank)
 	parts.Each(lines(whole, t), whole.Cols, func(row, to, partRow, part, n int) {
 		at := partRow*from.Cols + part
 		copy(whole.F64[row*whole.Cols+to:][:n], from.F64[at:at+n])

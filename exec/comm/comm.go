@@ -44,6 +44,8 @@ type Collective struct {
 	Parts []graph.Pieces
 	// F32 says that sums are kept in f32, whatever travels.
 	F32 bool
+
+	rows graph.Type // of which ranks have some, as the batch says
 }
 
 // Of is the rank's side of a step of its schedule, with the tensors of a call that
@@ -54,8 +56,22 @@ func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	if st.Op.From == graph.Sharded {
 		sharded = st.Args[0].Type
 	}
+	if sharded.Layout.ByBatch() {
+		x.rows, x.Parts = sharded, make([]graph.Pieces, s.Ranks)
+		return x
+	}
 	for r := range s.Ranks {
 		x.Parts = append(x.Parts, graph.PiecesOf(sharded, s.Ranks, r))
 	}
 	return x
+}
+
+// Bind says what ranks hold in a batch, where that hangs on it.
+func (c *Collective) Bind(b *graph.Batch) {
+	if !c.rows.Layout.ByBatch() {
+		return
+	}
+	for r := range c.Parts {
+		c.Parts[r] = graph.PiecesIn(b, c.rows, len(c.Parts), r)
+	}
 }

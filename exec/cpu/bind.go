@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"github.com/krait-ml/krait/exec"
@@ -13,7 +14,7 @@ import (
 
 // bind lets o be what it means for the current batch.
 func (r *rank) bind(o *operand.Operand) {
-	o.Resize(r.sizes, r.slots, 0)
+	o.Resize(&r.batch, r.slots, 0)
 	if r.s.Buffers[o.Buffer].Space == lowering.Cache {
 		o.Pages, o.InPage = &r.pages, r.inPage[o.Buffer]+o.Offset*o.DType.Bytes()
 		return
@@ -38,7 +39,7 @@ func (r *rank) bind(o *operand.Operand) {
 func (r *rank) bindAll(steps []step) {
 	for i := range steps {
 		st := &steps[i]
-		st.work = workOf(st.Cost, r.sizes) / int64(r.s.Ranks)
+		st.work = workOf(st.Cost, r.batch.Sizes) / int64(r.s.Ranks)
 		for j := range st.args {
 			r.bind(&st.args[j])
 			st.call.Args[j] = st.args[j].Tensor
@@ -47,6 +48,7 @@ func (r *rank) bindAll(steps []step) {
 			r.bind(&st.results[j])
 			st.call.Results[j] = st.results[j].Tensor
 		}
+		st.collective.Bind(&r.batch)
 	}
 	r.bindScratch(steps)
 }
@@ -83,11 +85,12 @@ func (r *rank) prepare(w *exec.Work) {
 		}
 	}
 	r.pages.Of = w.Pages
-	if r.bound && like(r.sizes, w.Sizes) {
+	if r.bound && like(r.batch.Sizes, w.Sizes) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
 		return
 	}
-	r.sizes, r.bound = w.Sizes, true
-	if need := operand.Arena(r.s, r.sizes); need > int64(len(r.arena)) {
+	r.batch = graph.Batch{Sizes: w.Sizes, Ends: append(r.batch.Ends[:0], w.Ends...)}
+	r.bound = true
+	if need := operand.Arena(r.s, r.batch.Sizes); need > int64(len(r.arena)) {
 		r.arena = roomy(need)
 	}
 	r.bindAll(r.steps)
@@ -102,7 +105,7 @@ func (r *rank) bytesOf(id int) []byte {
 	case !operand.InArena(b):
 		return r.memory[id]
 	}
-	at, n := operand.At(r.s, b, r.sizes)
+	at, n := operand.At(r.s, b, r.batch.Sizes)
 	if at+n > int64(len(r.arena)) {
 		return nil // no batch has been run yet
 	}

@@ -34,8 +34,8 @@ type rank struct {
 	steps     []step
 	inputs    []input
 	outputs   []operand.Operand
-	sizes     graph.Sizes
-	bound     bool // steps are bound to sizes and to the memory as it is
+	batch     graph.Batch
+	bound     bool // steps are bound to the batch and to the memory as it is
 	gives     bool // the outputs: the first rank of this process
 }
 

@@ -92,14 +92,14 @@ func (b *builder) add(c *call) error {
 		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
 		return nil
 	case lowering.Collective:
-		x, err := b.r.collective(c)
+		x, err := b.r.collective(c, b.key.batch())
 		if err != nil {
 			return err
 		}
 		b.actions = append(b.actions, action{kind: lowering.Collective, stream: lowering.Comm, name: c.step.Name, with: x})
 		return nil
 	case lowering.Relayout:
-		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
+		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c, b.key.batch()))
 	}
 	if c.on.Results[0].Rows() == 0 || c.on.Results[0].Cols == 0 {
 		return nil

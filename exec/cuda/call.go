@@ -3,6 +3,7 @@ package cuda
 import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -44,35 +45,36 @@ func (r *rank) bind(key programKey) (list []*call) {
 		}
 	}
 	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
+	batch := key.batch()
 	for _, c := range list {
 		c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs, Options: options}
 		for i := range c.args {
-			c.on.Args[i] = r.tensor(&c.args[i], key)
+			c.on.Args[i] = r.tensor(&c.args[i], batch)
 		}
 		for i := range c.results {
-			c.on.Results[i] = r.tensor(&c.results[i], key)
+			c.on.Results[i] = r.tensor(&c.results[i], batch)
 		}
 	}
 	return list
 }
 
 // tensor is where a tensor lies for a batch.
-func (r *rank) tensor(o *operand.Operand, key programKey) kernels.Tensor {
-	o.Resize(key.z, r.machine.slots, r.machine.tokens())
+func (r *rank) tensor(o *operand.Operand, batch *graph.Batch) kernels.Tensor {
+	o.Resize(batch, r.machine.slots, r.machine.tokens())
 	b := &r.s.Buffers[o.Buffer]
 	if b.Space == lowering.Cache {
-		t, table := r.cache(o, key.z)
+		t, table := r.cache(o, batch.Sizes)
 		return kernels.Tensor{Tensor: t, Ptr: uint64(table)}
 	}
 	base := r.memory[o.Buffer]
 	switch {
 	case operand.InArena(b):
-		at, _ := operand.At(r.s, b, key.z)
+		at, _ := operand.At(r.s, b, batch.Sizes)
 		base = r.arena.ptr + driver.Ptr(at)
 	case b.Space == lowering.State:
 		base = r.states + driver.Ptr(b.Offset)
 	case b.Space == lowering.Input:
-		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, key.z))
+		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, batch.Sizes))
 	}
 	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
 }

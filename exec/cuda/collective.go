@@ -33,14 +33,14 @@ type collective struct {
 	calls         []ncclCall
 }
 
-func (r *rank) collective(c *call) (*collective, error) {
+func (r *rank) collective(c *call, b *graph.Batch) (*collective, error) {
 	x := &collective{rank: r, op: c.step.Op, name: c.step.Name, args: slices.Clone(c.on.Args), results: slices.Clone(c.on.Results), wide: c.step.Attrs.Text("acc") == "f32"}
 	sharded := c.step.Results[0].Type
 	if c.step.Op.From == graph.Sharded {
 		sharded = c.step.Args[0].Type
 	}
 	for i := range r.s.Ranks {
-		x.parts = append(x.parts, graph.PiecesOf(sharded, r.s.Ranks, i))
+		x.parts = append(x.parts, graph.PiecesIn(b, sharded, r.s.Ranks, i))
 	}
 	f, ok := collectives[[2]graph.LayoutKind{x.op.From, x.op.To}]
 	if !ok {
@@ -189,7 +189,7 @@ func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.La
 
 // relayout keeps the rank's part of a whole value, or makes the term of a rank
 // that is not the first: zeros.
-func (r *rank) relayout(c *call) []kernels.Launch {
+func (r *rank) relayout(c *call, b *graph.Batch) []kernels.Launch {
 	from, to := c.on.Args[0], c.on.Results[0]
 	if to.Rows() == 0 || to.Cols == 0 {
 		return nil
@@ -198,7 +198,7 @@ func (r *rank) relayout(c *call) []kernels.Launch {
 		return kernels.Zero(to)
 	}
 	var out []kernels.Launch
-	parts := graph.PiecesOf(c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
+	parts := graph.PiecesIn(b, c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
 	for _, p := range parts.List {
 		out = append(out, copyPiece(to, from, parts.Rows, p.Part, p.Whole, p.N)...)
 	}

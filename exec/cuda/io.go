@@ -59,7 +59,7 @@ func span(t *kernels.Tensor) int {
 
 // outputTensor is output i as the device has it.
 func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
-	r.outputs[i].Resize(z, r.machine.slots, r.machine.tokens())
+	r.outputs[i].Resize(&graph.Batch{Sizes: z}, r.machine.slots, r.machine.tokens())
 	return r.outputs[i].Tensor
 }
 
@@ -101,7 +101,7 @@ func (b *builder) io() {
 		}
 		o := download{output: i, tensor: r.outputTensor(i, b.z), at: at}
 		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
-		o.from = driver.Ptr(r.tensor(&r.outputs[i], b.key).Ptr)
+		o.from = driver.Ptr(r.tensor(&r.outputs[i], &graph.Batch{Sizes: b.z}).Ptr)
 		at += roundUp(o.size)
 		b.outputs = append(b.outputs, o)
 	}

@@ -83,7 +83,7 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	if err := m.widen(w); err != nil {
 		return nil, err
 	}
-	key := keyOf(w)
+	key := keyOf(w, m.ranks[0].s.BySequence())
 	if err := m.run(ctx, key, w); err != nil {
 		return nil, err
 	}

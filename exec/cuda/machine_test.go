@@ -361,7 +361,7 @@ func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &exec.Work{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}, Wanted: wanted}
+	w := &exec.Work{Batch: graph.Batch{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}, Wanted: wanted}
 	for _, b := range schedules[0].Buffers {
 		if b.Space == lowering.Input {
 			w.Inputs = append(w.Inputs, exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, b.Type.Bytes().At(w.Sizes))})

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -36,25 +37,44 @@ type action struct {
 
 // sized is the part of a batch's sizes that decides where tensors lie.
 func sized(z graph.Sizes) graph.Sizes {
-	return graph.Sizes{Tokens: z.Tokens, Seqs: z.Seqs, Rows: z.Rows}
+	return graph.Sizes{Tokens: z.Tokens, Seqs: z.Seqs, Rows: z.Rows, Largest: z.Largest}
 }
 
-// programKey tells programs apart: the sizes of the batch and the outputs that it
-// wants; or what is run once.
+// programKey tells programs apart: the sizes of the batch, where its sequences end if
+// ranks have whole ones, and the outputs that it wants; or what is run once.
 type programKey struct {
 	z      graph.Sizes
+	ends   string // as varints
 	wanted string // a byte per output: 1 where it is wanted
 	once   bool
 }
 
-func keyOf(w *exec.Work) programKey {
+func keyOf(w *exec.Work, bySequence bool) programKey {
 	wanted := make([]byte, len(w.Wanted))
 	for i, is := range w.Wanted {
 		if is {
 			wanted[i] = 1
 		}
 	}
-	return programKey{z: sized(w.Sizes), wanted: string(wanted)}
+	key := programKey{z: sized(w.Sizes), wanted: string(wanted)}
+	if bySequence {
+		var ends []byte
+		for _, n := range w.Ends {
+			ends = binary.AppendUvarint(ends, uint64(n))
+		}
+		key.ends = string(ends)
+	}
+	return key
+}
+
+// batch is what tensors hang on.
+func (k *programKey) batch() *graph.Batch {
+	b := &graph.Batch{Sizes: k.z}
+	for ends := []byte(k.ends); len(ends) > 0; {
+		end, n := binary.Uvarint(ends)
+		b.Ends, ends = append(b.Ends, int(end)), ends[n:]
+	}
+	return b
 }
 
 // runs reports whether a step, or an input, that serves these outputs is there for the

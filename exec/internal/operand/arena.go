@@ -6,13 +6,14 @@ import (
 )
 
 // arenaSpaces are the regions of the arena, in their order.
-var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow}
+var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow,
+	lowering.PerTokenShare, lowering.PerSeqShare, lowering.PerRowShare, lowering.PerLargest}
 
 // Arena is the bytes that a schedule's arena takes for a batch.
 func Arena(s *lowering.Schedule, z graph.Sizes) int64 {
 	var n int64
 	for _, space := range arenaSpaces {
-		n += s.Bytes[space] * count(space, z)
+		n += s.Bytes[space] * count(space, s.Ranks, z)
 	}
 	return n
 }
@@ -26,14 +27,15 @@ func At(s *lowering.Schedule, b *lowering.Buffer, z graph.Sizes) (at, bytes int6
 		if space == b.Space {
 			break
 		}
-		at += s.Bytes[space] * count(space, z)
+		at += s.Bytes[space] * count(space, s.Ranks, z)
 	}
-	n := count(b.Space, z)
+	n := count(b.Space, s.Ranks, z)
 	return at + b.Offset*n, b.Bytes * n
 }
 
 // count is how often a region repeats.
-func count(s lowering.Space, z graph.Sizes) int64 {
+func count(s lowering.Space, ranks int, z graph.Sizes) int64 {
+	share := func(n int64) int64 { return (n + int64(ranks) - 1) / int64(ranks) }
 	switch s {
 	case lowering.PerToken:
 		return z.Tokens
@@ -41,6 +43,14 @@ func count(s lowering.Space, z graph.Sizes) int64 {
 		return z.Seqs
 	case lowering.PerRow:
 		return z.Rows
+	case lowering.PerTokenShare:
+		return share(z.Tokens)
+	case lowering.PerSeqShare:
+		return share(z.Seqs)
+	case lowering.PerRowShare:
+		return share(z.Rows)
+	case lowering.PerLargest:
+		return z.Of(graph.Largest)
 	}
 	return 1
 }

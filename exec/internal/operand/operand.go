@@ -15,6 +15,9 @@ type Operand struct {
 	sym            graph.Sym // the size of the first axis, 0 when it is fixed
 	slots          bool      // it has a row per slot
 	cache          bool      // it has a row per token, in pages
+
+	rows        *graph.Type // of which the rank has some, as the batch says; nil: it has all
+	ranks, rank int
 }
 
 // New is what is the same for every batch.
@@ -29,18 +32,23 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	if d := ref.Type.Dims; len(d) > 0 {
 		o.sym = d[0].Sym
 	}
+	if ref.Type.Layout.ByBatch() {
+		o.rows, o.ranks, o.rank = &ref.Type, s.Ranks, s.Rank
+	}
 	return o
 }
 
 // Resize gives the first axis its size for a batch, and a cache the tokens that a sequence
 // may have.
-func (o *Operand) Resize(z graph.Sizes, slots, tokens int) {
+func (o *Operand) Resize(b *graph.Batch, slots, tokens int) {
 	switch {
+	case o.rows != nil:
+		o.Dims[0] = o.rows.Extents(b, o.ranks, o.rank)[0].Len
 	case o.cache:
 		o.Dims[0], o.Dims[1] = slots, tokens
 	case o.slots:
 		o.Dims[0] = slots
 	case o.sym != 0:
-		o.Dims[0] = int(z.Of(o.sym))
+		o.Dims[0] = int(b.Of(o.sym))
 	}
 }
