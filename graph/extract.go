@@ -12,7 +12,8 @@ import (
 // are. What the block gives to others, or the graph to its caller, becomes its
 // outputs, which are called as the values. Values keep their names, so that the
 // block keeps its own; an input of another block loses that block's, or has it with
-// _ for dots where the name is taken. A partial sum can be neither input nor
+// _ for dots where the name is taken. Where ranks have some rows of what crosses the border, they get these of a
+// whole input, and gather them for a whole output. A partial sum can be neither input nor
 // output: that is an error, and so is a block that the graph does not have.
 func Extract(g *Graph, block string) (*Graph, error) {
 	if block == "" || !slices.Contains(g.Blocks(), block) {
@@ -108,7 +109,14 @@ func (e *extraction) takeOutside() {
 }
 
 func (e *extraction) leaf(op, name string, v *Value, s *Storage) {
-	made, err := e.out.AddLeaf(op, name, v.Type, s)
+	t := v.Type
+	if t.Layout.ByBatch() { // an input is whole
+		t.Layout = Layout{}
+	}
+	made, err := e.out.AddLeaf(op, name, t, s)
+	if err == nil && v.Type.Layout.ByBatch() {
+		made, err = e.relaid("shard", name+"_rows", made, CutAttrs(v.Type.Layout))
+	}
 	if err != nil {
 		e.fail(fmt.Errorf("%s: %w", v.Name, err))
 		return
@@ -117,6 +125,16 @@ func (e *extraction) leaf(op, name string, v *Value, s *Storage) {
 		made.Def.Part = v.Def.Part
 	}
 	e.to[v] = made
+}
+
+// relaid is a value in another layout.
+func (e *extraction) relaid(op, name string, v *Value, a Attrs) (*Value, error) {
+	n, err := e.out.Add(op, a, []string{name}, v)
+	if err != nil {
+		return nil, err
+	}
+	n.Note = "the border of the block is that of this graph"
+	return n.Results[0], nil
 }
 
 func (e *extraction) node(n *Node) {
@@ -155,7 +173,14 @@ func (e *extraction) give() {
 			if v.Type.Layout.Kind == Partial {
 				e.fail(fmt.Errorf("%s leaves %s as a partial sum, which cannot be an output", v.Name, e.block))
 			} else if e.errs == nil {
-				e.fail(e.out.AddOutput(v.Name, e.to[v]))
+				out, err := e.to[v], error(nil)
+				if v.Type.Layout.ByBatch() { // an output is whole
+					out, err = e.relaid("all_gather", v.Name+"_all", out, nil)
+				}
+				if err == nil {
+					err = e.out.AddOutput(v.Name, out)
+				}
+				e.fail(err)
 			}
 		}
 	}

@@ -40,8 +40,8 @@ func (s *Strategy) limit(v *graph.Value, uses []*graph.Node, output bool) (class
 	return class.Limit{}, nil
 }
 
-// namedLayout is the layout that a placement file calls whole, partial or
-// split:AXIS.
+// namedLayout is the layout that a placement file calls whole, partial,
+// split:AXIS, even or sequence.
 func namedLayout(text string, v *graph.Value) (graph.Layout, error) {
 	if axis, ok := strings.CutPrefix(text, "split:"); ok {
 		a, _ := strconv.Atoi(axis)
@@ -50,10 +50,29 @@ func namedLayout(text string, v *graph.Value) (graph.Layout, error) {
 		}
 		return graph.SplitOn(a, len(v.Type.Dims[a].Fields)), nil
 	}
+	if place, ok := borders[text]; ok && place != graph.Whole {
+		l := graph.SplitRows(place)
+		t := v.Type
+		if t.Layout = l; t.Valid() != nil {
+			return l, fmt.Errorf("%s has no tokens to be split %s", v.Type, text)
+		}
+		return l, nil
+	}
 	if text == "partial" {
 		return graph.Layout{Kind: graph.Partial}, nil
 	}
 	return graph.Layout{}, nil
+}
+
+// borders are the placements of tokens in what crosses borders, by their names.
+var borders = map[string]graph.PlaceKind{"whole": graph.Whole, "even": graph.Even, "sequence": graph.BySequence}
+
+// border is how tokens lie in what crosses borders.
+func (o *Options) border() graph.PlaceKind {
+	if o.Ranks == 1 {
+		return graph.Whole
+	}
+	return o.Strategy.border
 }
 
 // limits works out the limit of every value; on one rank everything is whole.

@@ -10,14 +10,14 @@ import (
 // partition chooses a layout for every value and puts collectives between them:
 // within what the strategy allows, the fewest, then the fewest bytes sent per
 // rank, then the fewest bytes of weights per rank. What a section takes and gives
-// is whole, so sections are searched one by one, and equal ones once; what several
+// lies in one way, so sections are searched one by one, and equal ones once; what several
 // of them use is placed for all together.
 func partition(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	limit, err := o.limits(g)
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{g: g, options: class.Options{Ranks: o.Ranks, Limit: limit}, merges: o.merges(), found: map[string]*solution{}, failed: map[string]error{}}
+	c := &chooser{g: g, options: class.Options{Ranks: o.Ranks, Border: o.border(), Limit: limit}, merges: o.merges(), found: map[string]*solution{}, failed: map[string]error{}}
 	if err := c.choose(); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type cost struct {
 	sent     int64 // bytes for one token, times the number of ranks
 	weights  int64 // bytes, of each parameter the largest share
 	moved    int   // values in collectives
+	whole    int   // values that all ranks compute, where borders split them
 	nodes    int   // that convert
 }
 
@@ -38,11 +39,11 @@ func (c cost) compare(d cost) int {
 
 // compareRest compares all but launches.
 func (c cost) compareRest(d cost) int {
-	return cmp.Or(cmp.Compare(c.sent, d.sent), cmp.Compare(c.weights, d.weights), cmp.Compare(c.moved, d.moved), cmp.Compare(c.nodes, d.nodes))
+	return cmp.Or(cmp.Compare(c.sent, d.sent), cmp.Compare(c.weights, d.weights), cmp.Compare(c.moved, d.moved), cmp.Compare(c.whole, d.whole), cmp.Compare(c.nodes, d.nodes))
 }
 
 func (c cost) plus(d cost) cost {
-	return cost{c.launches + d.launches, c.others + d.others, c.sent + d.sent, c.weights + d.weights, c.moved + d.moved, c.nodes + d.nodes}
+	return cost{c.launches + d.launches, c.others + d.others, c.sent + d.sent, c.weights + d.weights, c.moved + d.moved, c.whole + d.whole, c.nodes + d.nodes}
 }
 
 // conversion makes a copy of a value in another layout.
@@ -135,12 +136,12 @@ func (s *search) walk(width int) (*state, *graph.Node) {
 	return slices.MinFunc(states, func(a, b *state) int { return a.cost.compare(b.cost) }), nil
 }
 
-// first has what comes from outside, whole.
+// first has what comes from outside.
 func (s *search) first() *state {
 	st := &state{copies: make([][]there, len(s.Values))}
 	for v, start := range s.Start {
 		if start != nil && !s.Stays(v) {
-			st.copies[v] = []there{{class.Whole, 0}}
+			st.copies[v] = []there{{s.Intern(start[0]), 0}}
 		}
 	}
 	return st
@@ -208,6 +209,9 @@ func (s *search) compute(from *state, i int, c class.Config, visit func(*state))
 		st = st.clone()
 		for k, v := range n.Results {
 			st.copies[s.ID[v]] = []there{{c.Out[k], after}}
+			if c.Out[k] == class.Whole && class.AtBorder(s.Border, v.Type).Kind == graph.Sharded {
+				st.cost.whole++
+			}
 		}
 		s.let(st, i, slices.Concat(n.Args, n.Results), func(st *state) {
 			st.last = &decision{c, st.conversions, from.last}
@@ -218,7 +222,7 @@ func (s *search) compute(from *state, i int, c class.Config, visit func(*state))
 	operand(from, 0, 0)
 }
 
-// let lets go of the values that node i uses last, whole if they leave the section.
+// let lets go of the values that node i uses last, as they leave the section if they do.
 func (s *search) let(st *state, i int, values []*graph.Value, visit func(*state)) {
 	for k, value := range values {
 		v := s.ID[value]
@@ -230,14 +234,19 @@ func (s *search) let(st *state, i int, values []*graph.Value, visit func(*state)
 			st.copies[v] = nil
 			s.let(st, i, values[k+1:], visit)
 		}
-		if s.Needed[v] {
-			s.get(st, v, class.Whole, gone)
-		} else {
-			gone(st, 0)
-		}
+		s.getAll(st, v, s.Needed[v], gone)
 		return
 	}
 	visit(st.clone())
+}
+
+// getAll visits the states in which v is there in several layouts.
+func (s *search) getAll(st *state, v int, list []graph.Layout, then func(st *state, after int)) {
+	if len(list) == 0 {
+		then(st, 0)
+		return
+	}
+	s.get(st, v, s.Intern(list[0]), func(st *state, _ int) { s.getAll(st, v, list[1:], then) })
 }
 
 // termsOnly: a term joins partial sums; a sum of terms alone is not in the class.
@@ -282,7 +291,7 @@ func (s *search) get(st *state, v, want int, then func(st *state, after int)) {
 		then(st, after)
 		return
 	}
-	if want != class.Whole && (want == class.Partial || slices.Contains(s.Cuts[v], want)) {
+	if want != class.Whole && (want == class.Partial && class.IsTerm(s.Border, s.Values[v].Type) || slices.Contains(s.Cuts[v], want)) {
 		s.get(st, v, class.Whole, func(st *state, after int) { then(st.convert(v, class.Whole, want), after) })
 	}
 	s.collect(st, v, want, then)

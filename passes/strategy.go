@@ -17,6 +17,7 @@ import (
 // it says nothing of lies by unit ownership. It is data: a file of lines
 //
 //	[optional] PATTERN LAYOUT...
+//	border PLACE
 //	with PASS...
 //	without PASS...
 //
@@ -25,7 +26,11 @@ import (
 // PATTERN that fits nothing in the graph is an error, as it is mostly a slip of the
 // pen; optional says that not every model has such a value. A LAYOUT is whole,
 // partial, split:AXIS, or units (split along the axis of units, covered where it
-// holds groups of them).
+// holds groups of them), even or sequence (split along the tokens).
+//
+// PLACE says how tokens lie in what passes from one block to another: whole, as where
+// nothing is said, even (a run of them on each rank, cut anywhere) or sequence (cut where
+// sequences end). In blocks, what has tokens and no units may be split so, too.
 //
 // The passes are those of [Default], and with adds to them, without leaves some out.
 // partition is always run.
@@ -33,6 +38,7 @@ type Strategy struct {
 	Name, Doc string
 	Passes    []string // in the order of the table
 	rules     []placeRule
+	border    graph.PlaceKind
 }
 
 type placeRule struct {
@@ -46,7 +52,7 @@ type placeRule struct {
 var strategyFiles embed.FS
 
 // Strategies are those that come with the program; the first is the default.
-var Strategies = builtin("channel", "hoisted", "replicated-x", "naive", "paper-naive")
+var Strategies = builtin("channel", "hoisted", "replicated-x", "sequence", "batch", "naive", "paper-naive")
 
 func builtin(names ...string) []*Strategy {
 	var list []*Strategy
@@ -101,6 +107,8 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 		switch f[0] {
 		case "with", "without":
 			err = s.adjust(f[0] == "with", f[1:])
+		case "border":
+			err = s.cross(f[1:])
 		default:
 			err = s.rule(i+1, f)
 		}
@@ -109,6 +117,19 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 		}
 	}
 	return s, nil
+}
+
+// cross reads how what passes from block to block lies.
+func (s *Strategy) cross(f []string) error {
+	place, ok := graph.Whole, false
+	if len(f) == 1 {
+		place, ok = borders[f[0]]
+	}
+	if !ok {
+		return fmt.Errorf("border %s: it is whole, even or sequence", strings.Join(f, " "))
+	}
+	s.border = place
+	return nil
 }
 
 // adjust adds passes to those of the strategy, or leaves some out.
@@ -142,7 +163,7 @@ func (s *Strategy) rule(line int, f []string) error {
 		f = f[1:]
 	}
 	if len(f) < 2 {
-		return fmt.Errorf("%q has no layout; there are whole, partial, split:AXIS and units", strings.Join(f, " "))
+		return fmt.Errorf("%q has no layout; there are whole, partial, split:AXIS, units, even and sequence", strings.Join(f, " "))
 	}
 	r.pattern, r.layouts = f[0], f[1:]
 	if _, err := path.Match(r.pattern, ""); err != nil {
@@ -150,7 +171,7 @@ func (s *Strategy) rule(line int, f []string) error {
 	}
 	for _, l := range r.layouts {
 		if !validLayout(l) {
-			return fmt.Errorf("%q is no layout; there are whole, partial, split:AXIS and units", l)
+			return fmt.Errorf("%q is no layout; there are whole, partial, split:AXIS, units, even and sequence", l)
 		}
 	}
 	s.rules = append(s.rules, r)
@@ -163,7 +184,7 @@ func validLayout(text string) bool {
 		_, err := strconv.Atoi(axis)
 		return err == nil
 	}
-	return text == "whole" || text == "partial" || text == "units"
+	return slices.Contains([]string{"whole", "partial", "units", "even", "sequence"}, text)
 }
 
 // partitionBy partitions a graph by a strategy of which every pattern means something.

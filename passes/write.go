@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,8 +17,9 @@ import (
 func (c *chooser) write() (*graph.Graph, error) {
 	r := rewrite(c.g, graph.PartitionedStage, c.options.Ranks)
 	placed, writers := c.placements(), map[*graph.Node]*writer{}
+	outputs := map[*graph.Value]*graph.Value{}
 	for _, s := range c.best {
-		w := newWriter(r, s)
+		w := newWriter(r, s, outputs)
 		for _, n := range s.Nodes {
 			writers[n] = w
 		}
@@ -33,6 +35,7 @@ func (c *chooser) write() (*graph.Graph, error) {
 			return nil, err
 		}
 	}
+	maps.Copy(r.to, outputs)
 	return r.finish()
 }
 
@@ -41,15 +44,16 @@ type writer struct {
 	*rewriter
 	solved
 	decided map[*graph.Node]*decision
-	after   [][]conversion          // by value
-	copies  map[copyOf]*graph.Value // that are written
+	after   [][]conversion                // by value
+	copies  map[copyOf]*graph.Value       // that are written
+	outputs map[*graph.Value]*graph.Value // whole copies of what is made here, which outputs are
 }
 
 // copyOf is a value in a layout, by their numbers in the section.
 type copyOf struct{ value, layout int }
 
-func newWriter(r *rewriter, s solved) *writer {
-	w := &writer{r, s, map[*graph.Node]*decision{}, make([][]conversion, len(s.Values)), map[copyOf]*graph.Value{}}
+func newWriter(r *rewriter, s solved, outputs map[*graph.Value]*graph.Value) *writer {
+	w := &writer{r, s, map[*graph.Node]*decision{}, make([][]conversion, len(s.Values)), map[copyOf]*graph.Value{}, outputs}
 	for i, n := range s.Nodes {
 		w.decided[n] = s.decisions[i]
 		for _, c := range s.decisions[i].conversions {
@@ -86,7 +90,7 @@ func (w *writer) node(n *graph.Node) error {
 // convert makes the copies of v, which is written, that the section needs.
 func (w *writer) convert(v *graph.Value) error {
 	k, as := w.ID[v], w.to[v]
-	w.copies[copyOf{k, slices.IndexFunc(w.layouts, as.Type.Layout.Equal)}] = as
+	w.written(v, slices.IndexFunc(w.layouts, as.Type.Layout.Equal), as)
 	for _, c := range w.after[k] {
 		if w.copies[copyOf{k, c.to}] != nil {
 			continue
@@ -95,11 +99,24 @@ func (w *writer) convert(v *graph.Value) error {
 		if err != nil {
 			return err
 		}
-		if w.copies[copyOf{k, c.to}] = made; c.to == class.Whole {
-			w.to[v] = made // for sections to come, and outputs
-		}
+		w.written(v, c.to, made)
 	}
 	return nil
+}
+
+// written notes a copy of v: for this section, for those to come, and for outputs.
+func (w *writer) written(v *graph.Value, layout int, as *graph.Value) {
+	k := w.ID[v]
+	w.copies[copyOf{k, layout}] = as
+	if w.Start[k] != nil {
+		return
+	}
+	if as.Type.Layout.Equal(class.AtBorder(w.Border, v.Type)) {
+		w.to[v] = as
+	}
+	if layout == class.Whole {
+		w.outputs[v] = as
+	}
 }
 
 // conversion writes a copy of v in another layout, in the section's block.
@@ -111,7 +128,7 @@ func (w *writer) conversion(v *graph.Value, c conversion) (*graph.Value, error) 
 	}
 	attrs := graph.Attrs{}
 	if op.To == graph.Sharded {
-		attrs["axis"] = to.Axis
+		attrs = graph.CutAttrs(to)
 	}
 	n, err := w.out.Add(op.Name, attrs, []string{w.newName(v, suffix(op))}, w.copies[copyOf{c.value, c.from}])
 	if err != nil {

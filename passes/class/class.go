@@ -19,6 +19,45 @@ const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row
 	`(ring: (p-1)/p of the whole value to add it up, and as much to bring it to all ranks); weight bytes, of each parameter the largest share; values that travel. ` +
 	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites.`
 
+// RowsText states what more the class has where borders split the rows of the batch.
+const RowsText = ` Tokens are split over ranks, %s, in what crosses borders. Values that have tokens and no units may be split so, too; ` +
+	`an add of them is computed so, or is of partial sums, and what has tokens is no term.`
+
+// AtBorder is how a value that has rows of the batch crosses a border: whole, or with
+// its tokens split.
+func AtBorder(border graph.PlaceKind, t graph.Type) graph.Layout {
+	if border == graph.Whole || !hasTokens(t) {
+		return graph.Layout{}
+	}
+	return graph.SplitRows(border)
+}
+
+// InRows reports whether the class has a value, split along its tokens as t is, where
+// borders split them.
+func InRows(border graph.PlaceKind, t graph.Type) bool {
+	return border != graph.Whole && t.Layout.Equal(AtBorder(border, t)) && groups(t) == 0
+}
+
+// Spread reports whether the class has a node's results as they lie, where borders split
+// tokens: an add, which is of the residual stream mostly, is not done by all ranks.
+func Spread(border graph.PlaceKind, n *graph.Node, v *graph.Value, l graph.Layout) bool {
+	return n.Op.Name != "add" || l.Kind != graph.Replicated || !InRows(border, laid(v.Type, AtBorder(border, v.Type)))
+}
+
+// IsTerm reports whether a whole value may be a term of a partial sum.
+func IsTerm(border graph.PlaceKind, t graph.Type) bool {
+	return t.DType.Float() && AtBorder(border, t).Kind == graph.Replicated
+}
+
+func laid(t graph.Type, l graph.Layout) graph.Type {
+	t.Layout = l
+	return t
+}
+
+func hasTokens(t graph.Type) bool {
+	return t.DType.Float() && len(t.Dims) > 0 && t.Dims[0].Sym == graph.Tokens
+}
+
 // HasUnits reports whether an axis has units that ranks may own.
 func HasUnits(d graph.Dim) bool {
 	return slices.ContainsFunc(d.Fields, func(f graph.Field) bool { return f.Unit > 0 })
@@ -34,6 +73,9 @@ func Owned(t graph.Type, made bool) bool {
 	case graph.Replicated:
 		return made || groups(t) <= 1
 	default:
+		if l.ByBatch() {
+			return false
+		}
 		d := t.Dims[l.Axis]
 		for i, f := range d.Fields {
 			if whole := l.Place[i].Kind == graph.Whole; f.Unit == 0 && !whole || f.Unit > 0 && f.Units() > 1 && whole {

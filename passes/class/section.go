@@ -9,17 +9,18 @@ import (
 )
 
 // Section is a run of nodes of one block, or of none: what a search looks at by
-// itself, because values cross its border whole. Leaves come with their users.
+// itself, because values cross its border in one way. Leaves come with their users.
 type Section struct {
 	Block  string
 	Ranks  int
+	Border graph.PlaceKind
 	Nodes  []*graph.Node // those that compute, in an order that keeps few values in use
 	Values []*graph.Value
 	ID     map[*graph.Value]int
-	Last   []int  // of each value: the node that uses it last, -1 where none does
-	Needed []bool // of each value: it leaves the section, or is an output
+	Last   []int            // of each value: the node that uses it last, -1 where none does
+	Needed [][]graph.Layout // of each value: in which layouts it leaves the section, or is an output
 	// Start lists the layouts that a value may have before its first use: the
-	// placements of a parameter or a state, whole for what comes from outside.
+	// placements of a parameter or a state, one for what comes from outside.
 	Start [][]graph.Layout
 
 	Written []*graph.Node // as they stand in the graph, with their leaves
@@ -31,12 +32,13 @@ type Section struct {
 // the class.
 type Limit struct {
 	Layouts []graph.Layout // that it may have
-	Only    bool           // and no others, but whole where it leaves its section
+	Only    bool           // and no others, but those in which it leaves its section
 }
 
 // Options of [Sections].
 type Options struct {
 	Ranks  int
+	Border graph.PlaceKind               // how tokens lie in what crosses borders: Whole, Even or BySequence
 	Limit  func(*graph.Value) Limit      // nil: the class as it is
 	Placed map[*graph.Value]graph.Layout // leaves that lie as somebody else decided
 }
@@ -55,7 +57,7 @@ func Sections(g *graph.Graph, o Options) []*Section {
 			continue
 		}
 		if at == nil || at.Block != block {
-			at = &Section{Block: block, Ranks: o.Ranks, ID: map[*graph.Value]int{}}
+			at = &Section{Block: block, Ranks: o.Ranks, Border: o.Border, ID: map[*graph.Value]int{}}
 			out = append(out, at)
 		}
 		at.Written = append(append(at.Written, leaves[block]...), n)
@@ -64,7 +66,7 @@ func Sections(g *graph.Graph, o Options) []*Section {
 		for _, v := range n.Args {
 			at.value(v)
 			if from := in[v]; from != nil && from != at {
-				from.Needed[from.ID[v]] = true
+				from.leaves(v, AtBorder(o.Border, v.Type))
 			}
 		}
 		for _, v := range n.Results {
@@ -74,7 +76,7 @@ func Sections(g *graph.Graph, o Options) []*Section {
 	}
 	for _, output := range g.Outputs {
 		if s := in[output.Value]; s != nil {
-			s.Needed[s.ID[output.Value]] = true
+			s.leaves(output.Value, graph.Layout{})
 		} else if isPlaced(output.Value) {
 			whole[output.Value] = true
 		}
@@ -91,8 +93,15 @@ func (s *Section) value(v *graph.Value) {
 	if _, ok := s.ID[v]; !ok {
 		s.ID[v] = len(s.Values)
 		s.Values = append(s.Values, v)
-		s.Needed = append(s.Needed, false)
+		s.Needed = append(s.Needed, nil)
 		s.Last = append(s.Last, -1)
+	}
+}
+
+// leaves notes that a value is needed outside, in a layout.
+func (s *Section) leaves(v *graph.Value, as graph.Layout) {
+	if i := s.ID[v]; !slices.ContainsFunc(s.Needed[i], as.Equal) {
+		s.Needed[i] = append(s.Needed[i], as)
 	}
 }
 
@@ -116,8 +125,10 @@ func (s *Section) begin(o Options, in map[*graph.Value]*Section, whole map[*grap
 			s.Start[i] = []graph.Layout{l}
 		case s.Stays(i) && !whole[v]:
 			s.Start[i] = s.limits[i].placements(v.Type, shares)
-		case in[v] != s || whole[v]: // from another section, or an input
+		case in[v] == nil || whole[v]: // an input
 			s.Start[i] = []graph.Layout{{}}
+		case in[v] != s:
+			s.Start[i] = []graph.Layout{AtBorder(o.Border, v.Type)}
 		}
 	}
 }
@@ -149,8 +160,8 @@ func (s *Section) Key() string {
 	var b strings.Builder
 	b.WriteString(graph.BlockKey(&graph.Graph{Nodes: s.Written}, s.Block))
 	for i, v := range s.Values {
-		fmt.Fprintf(&b, "%v %v", s.Needed[i], s.limits[i].Only)
-		for _, l := range append(s.Start[i], s.limits[i].Layouts...) {
+		fmt.Fprintf(&b, "%d %d %v", len(s.Needed[i]), len(s.Start[i]), s.limits[i].Only)
+		for _, l := range slices.Concat(s.Needed[i], s.Start[i], s.limits[i].Layouts) {
 			t := v.Type
 			t.Layout = l
 			b.WriteString(" " + t.String())

@@ -70,7 +70,7 @@ func (x *Space) allow(v, layout int) {
 		return
 	}
 	x.may[v] = append(x.may[v], layout)
-	if layout == Whole && x.Values[v].Type.DType.Float() && x.has(v, Partial, true) {
+	if layout == Whole && IsTerm(x.Border, x.Values[v].Type) && x.has(v, Partial, true) {
 		x.allow(v, Partial)
 	}
 	if !x.Stays(v) && x.has(v, Whole, true) {
@@ -85,7 +85,8 @@ func (x *Space) allow(v, layout int) {
 func (x *Space) has(v, layout int, made bool) bool {
 	limit, t := x.limits[v], x.Values[v].Type
 	t.Layout = x.Layouts[layout]
-	return slices.ContainsFunc(limit.Layouts, t.Layout.Equal) || made && layout == Whole && x.Needed[v] || !limit.Only && Owned(t, made)
+	return slices.ContainsFunc(limit.Layouts, t.Layout.Equal) || made && slices.ContainsFunc(x.Needed[v], t.Layout.Equal) ||
+		!limit.Only && (Owned(t, made) || InRows(x.Border, t))
 }
 
 // cutsOf lists the split layouts that collectives and relayouts can give a value.
@@ -95,10 +96,13 @@ func (x *Space) cutsOf(v int) []int {
 	}
 	var out []int
 	for axis, d := range x.Values[v].Type.Dims {
+		cut := graph.SplitOn(axis, len(d.Fields))
 		if d.Sym != 0 {
-			continue
+			if cut = AtBorder(x.Border, x.Values[v].Type); axis > 0 || cut.Kind != graph.Sharded {
+				continue
+			}
 		}
-		if l := x.Intern(graph.SplitOn(axis, len(d.Fields))); x.has(v, l, true) {
+		if l := x.Intern(cut); x.has(v, l, true) {
 			out = append(out, l)
 		}
 	}
@@ -145,7 +149,7 @@ func (x *Space) derive(n *graph.Node, layouts func([]graph.Layout, int) ([]graph
 		if old >= 0 && out[i] == in[n.Op.States[old].Operand] {
 			continue // a state stays where it was placed
 		}
-		if old >= 0 || !x.has(x.ID[n.Results[i]], out[i], false) {
+		if old >= 0 || !Spread(x.Border, n, n.Results[i], l) || !x.has(x.ID[n.Results[i]], out[i], false) {
 			return nil
 		}
 	}

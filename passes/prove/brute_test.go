@@ -18,7 +18,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := randomSource(t)
 		ranks := rapid.SampledFrom([]int{2, 3}).Draw(t, "ranks")
-		m := minimum(g, ranks, Options{})[""]
+		m := minimum(g, ranks, graph.Whole, Options{})[""]
 		b := &brute{ranks: ranks, nodes: class.Sections(g, class.Options{Ranks: ranks})[0].Nodes, outputs: g.Outputs, shares: class.Sharing(g.Nodes),
 			copies: map[*graph.Value][]copied{}, limit: m.Collectives, bound: m.None == ""}
 		for _, n := range g.Leaves("input") {

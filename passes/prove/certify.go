@@ -10,8 +10,12 @@ import (
 )
 
 // certify writes down what was proved of g.
-func certify(g *graph.Graph, s *sums, minima map[string]Minimum) *Certificate {
+func certify(g *graph.Graph, s *sums, border graph.PlaceKind, minima map[string]Minimum) *Certificate {
+	s.border = border
 	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
+	if border != graph.Whole {
+		c.Class += fmt.Sprintf(class.RowsText, graph.Placement{Kind: border})
+	}
 	byBlock := map[string][]*graph.Node{}
 	for _, n := range g.Nodes {
 		byBlock[n.Block()] = append(byBlock[n.Block()], n)
@@ -75,17 +79,32 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 // outside says why the class does not have a value as it lies; empty if it has.
 func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 	leaves := slices.ContainsFunc(s.users[v], func(u *graph.Node) bool { return u.Block() != n.Block() })
+	in := class.AtBorder(s.border, v.Type)
 	switch made := transparent(n) || n.Op.Name == "input"; {
+	case v.Type.Layout.ByBatch() && (leaves || made) && v.Type.Layout.Equal(in):
+		return ""
+	case v.Type.Layout.ByBatch() && !class.InRows(s.border, v.Type):
+		return fmt.Sprintf("is split along rows, and the class does not split it so (%s)", v.Type)
+	case v.Type.Layout.ByBatch():
+		return ""
 	case !class.Owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
 		return fmt.Sprintf("has units and every rank has all of them (%s)", v.Type)
 	case !class.Owned(v.Type, made):
 		return fmt.Sprintf("is not split in units (%s)", v.Type)
 	case s.termsOnly(v) && n.Op.Name != "term":
 		return "is a sum of terms only, which no partial sum joins"
-	case leaves && n.Op.Name != "param" && v.Type.Layout.Kind != graph.Replicated:
-		return fmt.Sprintf("leaves its block and is not whole (%s)", v.Type)
+	case leaves && n.Op.Class != graph.Leaf && !v.Type.Layout.Equal(in):
+		return fmt.Sprintf("leaves its block and is not %s (%s)", bordering(in), v.Type)
 	}
 	return ""
+}
+
+// bordering says how values leave blocks.
+func bordering(l graph.Layout) string {
+	if l.Kind == graph.Replicated {
+		return "whole"
+	}
+	return "split along its tokens"
 }
 
 // collective describes one launch.

@@ -28,21 +28,23 @@ const maxShared = 1 << 12
 // minimum searches every section of the source; equal ones once. Parameters
 // that several sections use are placed for all of them together; their weights
 // count outside of blocks. The sections of a block are added up.
-func minimum(g *graph.Graph, ranks int, o Options) map[string]Minimum {
+func minimum(g *graph.Graph, ranks int, border graph.PlaceKind, o Options) map[string]Minimum {
 	if ranks == 1 {
 		return alone(g)
 	}
 	b := newBudget(o)
 	found := map[string]Minimum{}
 	var best map[string]Minimum
-	shared, choices := class.Shared(g, class.Options{Ranks: ranks})
+	in := class.Options{Ranks: ranks, Border: border}
+	shared, choices := class.Shared(g, in)
 	fixed := map[*graph.Value]bool{}
 	for _, v := range shared {
 		fixed[v] = true
 	}
 	all := class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) {
 		m := empty(g)
-		for _, s := range class.Sections(g, class.Options{Ranks: ranks, Placed: placed}) {
+		in.Placed = placed
+		for _, s := range class.Sections(g, in) {
 			key := s.Key()
 			if _, ok := found[key]; !ok {
 				found[key] = newSpace(s, fixed, b).search()

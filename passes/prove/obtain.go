@@ -51,7 +51,7 @@ func (x *space) obtain(st *state, v, layout int) []way {
 		return x.collect(nil, st, v, layout)
 	}
 	cut := slices.Contains(x.Cuts[v], layout)
-	if layout != class.Partial && !cut {
+	if !cut && !(layout == class.Partial && class.IsTerm(x.Border, x.Values[v].Type)) {
 		return nil
 	}
 	var out []way

@@ -30,7 +30,7 @@ func TestPartitionIsTheMinimum(t *testing.T) {
 		}
 		g, err := passes.Compile(source, passes.Options{Ranks: ranks, Stop: graph.PartitionedStage})
 		if err != nil {
-			if least := total(minimum(source, ranks, Options{})); least.None == "" || least.Unknown != "" {
+			if least := total(minimum(source, ranks, graph.Whole, Options{})); least.None == "" || least.Unknown != "" {
 				t.Fatalf("seed %d on %d ranks: %v; the class has a placement\n%s", seed, ranks, err, graph.Print(source))
 			}
 			continue

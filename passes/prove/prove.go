@@ -37,7 +37,8 @@ func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := certify(partitioned, sums, minimum(source, partitioned.Ranks, o))
+	border := borderOf(partitioned)
+	c := certify(partitioned, sums, border, minimum(source, partitioned.Ranks, border, o))
 	return c, c.consistent()
 }
 
@@ -72,6 +73,19 @@ func checkLeaves(g *graph.Graph) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// borderOf is how tokens lie in what passes from one block of a graph to another: as in
+// the first of it in which they are split.
+func borderOf(g *graph.Graph) graph.PlaceKind {
+	for _, n := range g.Nodes {
+		for _, v := range n.Args {
+			if v.Def.Block() != n.Block() && v.Type.Layout.ByBatch() {
+				return v.Type.Layout.Place[0].Kind
+			}
+		}
+	}
+	return graph.Whole
 }
 
 // transparent reports whether a node passes its operands on as they are, but

@@ -127,13 +127,13 @@ func (st *state) compare(to *state) int {
 	return cmp.Or(cmp.Compare(st.collectives(), to.collectives()), st.cost.bytes(to.cost))
 }
 
-// first holds what comes from outside whole; parameters and states are placed
+// first holds what comes from outside as it comes; parameters and states are placed
 // at their first use.
 func (x *space) first() *state {
 	st := &state{held: make([][]held, len(x.Values))}
 	for v, start := range x.Start {
 		if start != nil && !x.Stays(v) {
-			st.held[v] = []held{{class.Whole, 0}}
+			st.held[v] = []held{{x.Intern(start[0]), 0}}
 		}
 	}
 	return st
@@ -240,8 +240,8 @@ func (x *space) end(st *state, i int) []*state {
 		var next []*state
 		for _, st := range out {
 			ways := []way{{st, 0}}
-			if x.Needed[v] && st.held[v] != nil {
-				ways = x.obtain(st, v, class.Whole)
+			if st.held[v] != nil {
+				ways = x.leave(st, v)
 			}
 			for _, w := range ways {
 				to := w.state.clone()
@@ -252,6 +252,19 @@ func (x *space) end(st *state, i int) []*state {
 		out = next
 	}
 	return out
+}
+
+// leave lists the ways to have v in all the layouts in which it leaves the section.
+func (x *space) leave(st *state, v int) []way {
+	ways := []way{{st, 0}}
+	for _, l := range x.Needed[v] {
+		var next []way
+		for _, w := range ways {
+			next = append(next, x.obtain(w.state, v, x.Intern(l))...)
+		}
+		ways = next
+	}
+	return ways
 }
 
 // termsOnly: a term joins partial sums; a sum of terms alone is not in the class.

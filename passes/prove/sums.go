@@ -21,6 +21,7 @@ type sums struct {
 	by      map[*graph.Value]*graph.Node   // of a source value: what reduces it
 	users   map[*graph.Value][]*graph.Node // of a value: who takes it
 	errs    []error
+	border  graph.PlaceKind // of the class
 }
 
 // trace follows every partial sum to where it is reduced. [graph.Check] has made
@@ -28,7 +29,7 @@ type sums struct {
 // a second time, or what needs no reducing. A sum may be reduced and, beside that,
 // be a summand of another: that is right, and counts.
 func trace(g *graph.Graph, m matching) (*sums, error) {
-	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil}
+	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil, graph.Whole}
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			if !slices.Contains(s.users[v], n) {
