@@ -18,6 +18,7 @@ type Options struct {
 	Nodes  int      // operations, without those that make their operands; 0: 1 to 5
 	Blocks bool     // some nodes are in blocks
 	Square bool     // more weights with units on both axes
+	Plain  bool     // more values without units
 }
 
 // Source draws the graph of a model: a few operations, each on values that are
@@ -111,6 +112,9 @@ var dims = []graph.Dim{
 func (d *drawer) dim() graph.Dim {
 	if d.o.Square && d.IntN(2) == 0 {
 		return graph.Units(8, 1)
+	}
+	if d.o.Plain && d.IntN(2) == 0 {
+		return graph.Size(6)
 	}
 	return dims[d.IntN(len(dims))]
 }

@@ -20,42 +20,32 @@ const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row
 	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites.`
 
 // RowsText states what more the class has where borders split the rows of the batch.
-const RowsText = ` Tokens are split over ranks, %s, in what crosses borders. Values that have tokens and no units may be split so, too; ` +
-	`an add of them is computed so, or is of partial sums, and what has tokens is no term.`
+const RowsText = ` Values that have tokens and no units may be split along their tokens, %s, and cross borders so; ` +
+	`an add of them is not whole, and they are no terms.`
 
-// AtBorder is how a value that has rows of the batch crosses a border: whole, or with
-// its tokens split.
+// AtBorder is how a value crosses a border: whole, or where borders split tokens and
+// it has tokens and no units, split along them.
 func AtBorder(border graph.PlaceKind, t graph.Type) graph.Layout {
-	if border == graph.Whole || !hasTokens(t) {
+	if border == graph.Whole || !t.DType.Float() || len(t.Dims) == 0 || t.Dims[0].Sym != graph.Tokens || slices.ContainsFunc(t.Dims, HasUnits) {
 		return graph.Layout{}
 	}
 	return graph.SplitRows(border)
 }
 
-// InRows reports whether the class has a value, split along its tokens as t is, where
-// borders split them.
+// InRows reports whether t is split along its tokens, as the class splits it.
 func InRows(border graph.PlaceKind, t graph.Type) bool {
-	return border != graph.Whole && t.Layout.Equal(AtBorder(border, t)) && groups(t) == 0
+	return t.Layout.ByBatch() && t.Layout.Equal(AtBorder(border, t))
 }
 
 // Spread reports whether the class has a node's results as they lie, where borders split
 // tokens: an add, which is of the residual stream mostly, is not done by all ranks.
 func Spread(border graph.PlaceKind, n *graph.Node, v *graph.Value, l graph.Layout) bool {
-	return n.Op.Name != "add" || l.Kind != graph.Replicated || !InRows(border, laid(v.Type, AtBorder(border, v.Type)))
+	return n.Op.Name != "add" || l.Kind != graph.Replicated || AtBorder(border, v.Type).Kind == graph.Replicated
 }
 
 // IsTerm reports whether a whole value may be a term of a partial sum.
 func IsTerm(border graph.PlaceKind, t graph.Type) bool {
 	return t.DType.Float() && AtBorder(border, t).Kind == graph.Replicated
-}
-
-func laid(t graph.Type, l graph.Layout) graph.Type {
-	t.Layout = l
-	return t
-}
-
-func hasTokens(t graph.Type) bool {
-	return t.DType.Float() && len(t.Dims) > 0 && t.Dims[0].Sym == graph.Tokens
 }
 
 // HasUnits reports whether an axis has units that ranks may own.

@@ -18,8 +18,9 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := randomSource(t)
 		ranks := rapid.SampledFrom([]int{2, 3}).Draw(t, "ranks")
-		m := minimum(g, ranks, graph.Whole, Options{})[""]
-		b := &brute{ranks: ranks, nodes: class.Sections(g, class.Options{Ranks: ranks})[0].Nodes, outputs: g.Outputs, shares: class.Sharing(g.Nodes),
+		border := rapid.SampledFrom([]graph.PlaceKind{graph.Whole, graph.Even}).Draw(t, "border")
+		m := minimum(g, ranks, border, Options{})[""]
+		b := &brute{ranks: ranks, border: border, nodes: class.Sections(g, class.Options{Ranks: ranks})[0].Nodes, outputs: g.Outputs, shares: class.Sharing(g.Nodes),
 			copies: map[*graph.Value][]copied{}, limit: m.Collectives, bound: m.None == ""}
 		for _, n := range g.Leaves("input") {
 			b.copies[n.Results[0]] = []copied{{}}
@@ -104,6 +105,7 @@ type copied struct {
 // brute tries everything.
 type brute struct {
 	ranks   int
+	border  graph.PlaceKind
 	nodes   []*graph.Node
 	outputs []graph.Output
 	shares  []class.Share
@@ -166,7 +168,7 @@ func (b *brute) node(i int) {
 			return
 		}
 		for j, v := range n.Results {
-			if !class.Owned(laid(v, out[j]), false) {
+			if !class.Owned(laid(v, out[j]), false) && !class.InRows(b.border, laid(v, out[j])) || !class.Spread(b.border, n, v, out[j]) {
 				return
 			}
 		}
@@ -233,7 +235,7 @@ func (b *brute) from(v *graph.Value, c copied, leaf bool, steps int, then func(c
 // convert adds every copy that one conversion makes of c.
 func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) {
 	try := func(made copied, kind string) {
-		if slices.ContainsFunc(b.copies[v], func(o copied) bool { return o.layout.Equal(made.layout) }) || made.layout.Kind == graph.Sharded && !class.Owned(laid(v, made.layout), true) {
+		if slices.ContainsFunc(b.copies[v], func(o copied) bool { return o.layout.Equal(made.layout) }) || made.layout.Kind == graph.Sharded && !class.Owned(laid(v, made.layout), true) && !class.InRows(b.border, laid(v, made.layout)) {
 			return
 		}
 		before, reduces, cost := b.copies[v], b.reduces, b.cost
@@ -254,7 +256,7 @@ func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) 
 		b.copies[v], b.reduces, b.cost = before, reduces, cost
 	}
 	kind := c.layout.Kind
-	if kind == graph.Replicated && v.Type.DType.Float() {
+	if kind == graph.Replicated && class.IsTerm(b.border, v.Type) {
 		try(copied{graph.Layout{Kind: graph.Partial}, c.after, true}, "")
 	}
 	if leaf || len(v.Type.Dims) < 2 {
@@ -266,12 +268,17 @@ func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) 
 	if kind == graph.Sharded {
 		try(copied{after: c.after}, "all_gather")
 	}
-	split := copied{graph.SplitOn(1, len(v.Type.Dims[1].Fields)), c.after, false}
-	if kind == graph.Replicated {
-		try(split, "")
-	}
-	if kind == graph.Partial && !c.term {
-		try(split, "reduce_scatter")
+	for _, l := range []graph.Layout{graph.SplitOn(1, len(v.Type.Dims[1].Fields)), class.AtBorder(b.border, v.Type)} {
+		if l.Kind != graph.Sharded {
+			continue
+		}
+		split := copied{l, c.after, false}
+		if kind == graph.Replicated {
+			try(split, "")
+		}
+		if kind == graph.Partial && !c.term {
+			try(split, "reduce_scatter")
+		}
 	}
 }
 

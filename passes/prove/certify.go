@@ -81,12 +81,14 @@ func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 	leaves := slices.ContainsFunc(s.users[v], func(u *graph.Node) bool { return u.Block() != n.Block() })
 	in := class.AtBorder(s.border, v.Type)
 	switch made := transparent(n) || n.Op.Name == "input"; {
-	case v.Type.Layout.ByBatch() && (leaves || made) && v.Type.Layout.Equal(in):
+	case class.InRows(s.border, v.Type):
 		return ""
-	case v.Type.Layout.ByBatch() && !class.InRows(s.border, v.Type):
-		return fmt.Sprintf("is split along rows, and the class does not split it so (%s)", v.Type)
 	case v.Type.Layout.ByBatch():
-		return ""
+		return fmt.Sprintf("is split along rows, and the class does not split it so (%s)", v.Type)
+	case !class.Spread(s.border, n, v, v.Type.Layout):
+		return fmt.Sprintf("is an add of tokens that all ranks do (%s)", v.Type)
+	case n.Op.Name == "term" && !class.IsTerm(s.border, v.Type):
+		return "has tokens, and is a term"
 	case !class.Owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
 		return fmt.Sprintf("has units and every rank has all of them (%s)", v.Type)
 	case !class.Owned(v.Type, made):

@@ -13,7 +13,7 @@ import (
 // TestEveryRewiringIsRefused: in graphs that are right, giving any node another
 // operand of the same type, or leaving any collective out, is refused.
 func TestEveryRewiringIsRefused(t *testing.T) {
-	for _, name := range []string{"block", "groups", "variadic", "term"} {
+	for _, name := range []string{"block", "groups", "variadic", "term", "rows"} {
 		a, err := txtar.ParseFile("testdata/prove/" + name + ".txtar")
 		if err != nil {
 			t.Fatal(err)
