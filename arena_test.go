@@ -153,3 +153,29 @@ func TestArenaBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestArenaOfRows: where ranks have shares of the residual stream, it takes its bytes per
+// token of the share, and so do its norm and the sum that joins it; per token of the batch
+// there is what a block gathers, and what it computes of that. The largest of whole
+// sequences may be all tokens, and is planned as what a batch says.
+func TestArenaOfRows(t *testing.T) {
+	all := arenaModels(t)
+	for name, want := range map[string]string{
+		"mamba-2.8b":      "1:113408+0/1 2:41728+20480/2 4:21248+20480/4 8:15360+20480/8 16:12800+20480/16",
+		"mamba2-2.7b":     "1:94848+0/1 2:41152+20480/2 4:25728+20480/4 8:17984+20480/8 16:14144+20480/16",
+		"falcon-mamba-7b": "1:180352+0/1 2:65664+32768/2 4:32896+32768/4 8:24576+32768/8 16:20480+32768/16",
+	} {
+		var got []string
+		for _, n := range []int{1, 2, 4, 8, 16} {
+			f := footprintOf(t, all[name], Sharding{Ranks: n, Strategy: "sequence"})
+			got = append(got, fmt.Sprintf("%d:%d+%d/%[1]d", n, f.bytes[lowering.PerToken], f.bytes[lowering.PerTokenShare]))
+			b := footprintOf(t, all[name], Sharding{Ranks: n, Strategy: "batch"})
+			if b.bytes[lowering.PerToken] != f.bytes[lowering.PerToken] || b.bytes[lowering.PerLargest] != f.bytes[lowering.PerTokenShare] {
+				t.Errorf("%s on %d ranks: %v by batch, %v by sequence", name, n, b.bytes, f.bytes)
+			}
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: %s bytes per token, want %s", name, got, want)
+		}
+	}
+}

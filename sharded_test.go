@@ -3,6 +3,7 @@ package krait
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -188,4 +189,42 @@ func sentPerToken(t *testing.T, m *Model) int64 {
 		t.Fatal(err)
 	}
 	return p.Sent(graph.Sizes{Tokens: 3000}) / 3000
+}
+
+// TestShardedPayloads: what is scattered and what is gathered travel in formats of their
+// own, half as many bytes each, and both are looked at where that is asked for.
+func TestShardedPayloads(t *testing.T) {
+	const tokens = 5
+	dir := "testdata/golden/mamba-a"
+	want := logitsOf(t, dir, Options{})
+	for quantize, bytes := range map[string]int64{
+		"":                                  (64 + 40 + 64) * 4,
+		"fp16":                              64*4 + (40+64)*2, // sums
+		"in_proj.ag=fp16,out_proj.rs=bf16":  64*2 + 40*4 + 64*2,
+		"norm.ag=bf16":                      64*2 + (40+64)*4,
+		"ag=fp16,rs=fp16:acc32,x_proj=bf16": (64 + 40 + 64) * 2,
+	} {
+		for _, check := range []bool{false, true} {
+			sharding := Sharding{Ranks: 3, Strategy: "sequence", Quantize: quantize, CheckPayloads: check && strings.Contains(quantize, "fp16")}
+			m := openModel(t, dir, Options{Sharding: sharding})
+			counts := countPrompt(t, m, tokens)
+			got := int64(0)
+			for _, c := range counts {
+				if graph.BlockOf(c.Name) == "layers.1" && !strings.HasSuffix(c.Name, "_watched") {
+					got += c.Bytes
+				}
+			}
+			if got != tokens*bytes {
+				t.Errorf("%s: %d bytes in a block, want %d", quantize, got, tokens*bytes)
+			}
+			comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+		}
+		for i, row := range logitsOf(t, dir, Options{Sharding: Sharding{Ranks: 3, Strategy: "sequence", Quantize: quantize}}) {
+			for j, x := range row {
+				if d := math.Abs(float64(x - want[i][j])); !(d <= 0.2) {
+					t.Fatalf("%s: logit %d after step %d is %g, want %g", quantize, j, i, x, want[i][j])
+				}
+			}
+		}
+	}
 }

@@ -48,6 +48,7 @@ var attrCases = map[string]attrCase{
 	"experts top":           topCase,
 	"experts act":           {[]any{"silu", "gelu", "gelu_tanh", "relu"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu]"},
 	"all_reduce acc":        {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
+	"reduce_scatter acc":    {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"quantize to":           typeCase,
 	"dequantize to":         typeCase,
 }
@@ -135,6 +136,9 @@ func using(t *testing.T, op *graph.Op) (*graph.Graph, *graph.Node) {
 // transports have the operations that no source has.
 var transports = map[string]string{
 	"all_reduce": "%s = all_reduce %p\noutput s = %s\n",
+
+	"reduce_scatter": "%r = reduce_scatter %p {axis=0 place=even}\n%s = all_gather %r\noutput s = %s\n",
+
 	"quantize":   "%q = quantize %p {to=f16}\n%s = all_reduce %q\n%d = dequantize %s\noutput d = %d\n",
 	"dequantize": "%q = quantize %p {to=f16}\n%s = all_reduce %q\n%d = dequantize %s\noutput d = %d\n",
 }

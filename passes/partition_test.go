@@ -151,16 +151,25 @@ func TestStrategyFiles(t *testing.T) {
 }
 
 // BenchmarkCompile compiles stacks of 16 to 128 blocks of the sizes of
-// Mamba-2.8B for 8 ranks.
+// Mamba-2.8B for 8 ranks, and 64 with their tokens split.
 func BenchmarkCompile(b *testing.B) {
 	for _, n := range []int{16, 32, 64, 128} {
-		b.Run(fmt.Sprint("layers=", n), func(b *testing.B) {
-			g := stack(b, n)
-			for b.Loop() {
-				if _, err := Run(g, Default, Options{Ranks: 8}); err != nil {
-					b.Fatal(err)
-				}
+		for _, strategy := range []string{"channel", "sequence"} {
+			s, err := FindStrategy(strategy)
+			if err != nil {
+				b.Fatal(err)
 			}
-		})
+			if n != 64 && strategy != "channel" {
+				continue
+			}
+			b.Run(fmt.Sprint("layers=", n, "/", strategy), func(b *testing.B) {
+				g := stack(b, n)
+				for b.Loop() {
+					if _, err := Run(g, Default, Options{Ranks: 8, Strategy: s}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }

@@ -2,14 +2,15 @@ package passes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
 )
 
-// Quantize says in which format all_reduces travel. The zero value leaves all
-// as they are.
+// Quantize says in which format sums travel, and shares of tokens that are gathered.
+// The zero value leaves all as they are.
 type Quantize struct {
 	// Watch makes an output of each sum that travelled as fp16, which [Watched] finds.
 	Watch bool
@@ -26,19 +27,47 @@ type Payload struct {
 	Acc32 bool
 }
 
-// site is a rule for the values whose name ends with name.
+// site is a rule for the values whose name ends with name; "": for all.
 type site struct {
+	text    string // as it was given
 	name    string
+	way     string // "" for what is summed, rs where a reduce_scatter does it, ag for what is gathered
 	payload Payload
 }
 
-func (s site) names(v *graph.Value) bool {
-	return v.Name == s.name || strings.HasSuffix(v.Name, "."+s.name)
+func newSite(text string, p Payload) site {
+	s := site{text: text, name: text, payload: p}
+	for _, way := range []string{"rs", "ag"} {
+		if name, ok := strings.CutSuffix("."+text, "."+way); ok {
+			s.name, s.way = strings.TrimPrefix(name, "."), way
+		}
+	}
+	return s
+}
+
+// takes reports whether the site is of the kind of a collective.
+func (s *site) takes(n *graph.Node) bool {
+	switch s.way {
+	case "rs":
+		return sums(n) && n.Op.To == graph.Sharded
+	case "ag":
+		return gathersRows(n)
+	}
+	return sums(n)
+}
+
+// names reports whether the site is about an operand of a collective: by its name, or
+// where it is gathered, by that of a parameter that it is gathered for.
+func (s *site) names(v *graph.Value, parameters []string) bool {
+	return s.name == "" || v.Name == s.name || strings.HasSuffix(v.Name, "."+s.name) ||
+		s.way == "ag" && slices.ContainsFunc(parameters, func(p string) bool { return slices.Contains(strings.Split(p, "."), s.name) })
 }
 
 // ParseQuantize reads "fp16", or a list of sites such as
 // "x_proj=none,out_proj=fp16:acc32". Payloads are fp16, bf16 and none. A site is
-// the end of the name of a reduced value.
+// the end of the name of a summed value, with .rs only where a reduce_scatter sums it;
+// with .ag it is that of tokens that are gathered, or of a parameter that they are
+// gathered for: in_proj.ag. The directions alone, rs and ag, are for all.
 func ParseQuantize(text string) (Quantize, error) {
 	q := Quantize{text: text}
 	if text == "" {
@@ -56,7 +85,7 @@ func ParseQuantize(text string) (Quantize, error) {
 		if !isSite {
 			q.all = p
 		} else {
-			q.sites = append(q.sites, site{name, p})
+			q.sites = append(q.sites, newSite(name, p))
 		}
 	}
 	return q, nil
@@ -76,26 +105,46 @@ func (q *Quantize) Uses(d graph.DType) bool {
 	return q.all.DType == d || slices.ContainsFunc(q.sites, func(s site) bool { return s.payload.DType == d })
 }
 
-// payload is what a reduced value travels in.
-func (q *Quantize) payload(v *graph.Value) Payload {
+// payload is what an operand of a collective travels in; gathers are rounded where
+// they are named.
+func (q *quantizer) payload(n *graph.Node, v *graph.Value) Payload {
 	for _, s := range q.sites {
-		if s.names(v) {
+		if s.takes(n) && s.names(v, q.parameters(n)) {
 			return s.payload
 		}
 	}
-	return q.all
+	if sums(n) {
+		return q.all
+	}
+	return Payload{}
 }
 
-// quantizer rounds the operands of all_reduces for transport.
+// parameters are those that what a collective gives is computed with.
+func (q *quantizer) parameters(n *graph.Node) []string {
+	var list []string
+	for _, r := range n.Results {
+		for _, m := range q.uses[r] {
+			for _, v := range m.Args {
+				if v.Def.Op.Name == "param" {
+					list = append(list, v.Name)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// quantizer rounds the operands of collectives for transport.
 type quantizer struct {
 	*rewriter
 	*Quantize
 	statistics map[*graph.Value]bool
+	uses       map[*graph.Value][]*graph.Node
 	watched    []graph.Output
 }
 
 func quantize(g *graph.Graph, o *Options) (*graph.Graph, error) {
-	q := &quantizer{rewrite(g, graph.PartitionedStage, g.Ranks), &o.Quantize, statisticsOf(g), nil}
+	q := &quantizer{rewrite(g, graph.PartitionedStage, g.Ranks), &o.Quantize, statisticsOf(g), usesOf(g), nil}
 	if err := q.checkSites(g); err != nil {
 		return nil, err
 	}
@@ -111,8 +160,13 @@ func quantize(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	return out, q.watch(out)
 }
 
-// sumsWhole reports whether a node is an all_reduce: a sum, of which all ranks have all.
-func sumsWhole(n *graph.Node) bool { return n.Op.From == graph.Partial && n.Op.To == graph.Replicated }
+// sums reports whether a node adds up what ranks have: an all_reduce or a reduce_scatter.
+func sums(n *graph.Node) bool { return n.Op.Class == graph.Collective && n.Op.From == graph.Partial }
+
+// gathersRows reports whether a node gathers shares of the tokens.
+func gathersRows(n *graph.Node) bool {
+	return n.Op.Class == graph.Collective && n.Op.From == graph.Sharded && n.Args[0].Type.Layout.ByBatch()
+}
 
 // checkSites refuses a site that nothing is called, and one that is to round a
 // statistic.
@@ -121,35 +175,35 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 		matched := false
 		for _, n := range g.Nodes {
 			for _, v := range n.Args {
-				if !sumsWhole(n) || !s.names(v) {
+				if !s.takes(n) || !s.names(v, q.parameters(n)) {
 					continue
 				}
 				matched = true
 				if q.statistics[v] && s.payload.DType != graph.NoDType {
-					return fmt.Errorf("%s is a statistic, and statistics travel in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6, and is a few numbers per token; leave %s out, or say %[2]s=none", v.Name, s.name)
+					return fmt.Errorf("%s is a statistic, and statistics travel in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6, and is a few numbers per token; leave %s out, or say %[2]s=none", v.Name, s.text)
 				}
 			}
 		}
 		if !matched {
-			return fmt.Errorf("no all_reduce takes a value called %s; there are %s", s.name, strings.Join(reduced(g), ", "))
+			return fmt.Errorf("no %s takes a value called %s; there are %s", s.kind(), s.name, strings.Join(operands(g, &s), ", "))
 		}
 	}
 	return nil
 }
 
 func (q *quantizer) round(n *graph.Node) error {
-	if !sumsWhole(n) || !slices.ContainsFunc(n.Args, q.rounds) {
+	if !slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return q.rounds(n, v) }) {
 		return q.copy(n)
 	}
 	args := q.args(n)
 	results := names(n.Results)
-	attrs := graph.Attrs{}
+	attrs := maps.Clone(n.Attrs)
 	for i, v := range n.Args {
-		if !q.rounds(v) {
+		if !q.rounds(n, v) {
 			continue
 		}
-		p := q.payload(v)
-		if p.Acc32 {
+		p := q.payload(n, v)
+		if p.Acc32 && sums(n) {
 			attrs["acc"] = "f32"
 		}
 		m, err := q.node(n, "quantize", graph.Attrs{"to": p.DType.String()}, []string{v.Name + "_q"}, nil, args[i])
@@ -172,15 +226,20 @@ func (q *quantizer) round(n *graph.Node) error {
 			return err
 		}
 		if args[i].Type.DType == graph.F16 {
-			q.watched = append(q.watched, graph.Output{Name: watchedPrefix + n.Args[i].Name, Value: m.Results[0]})
+			if err := q.watches(n.Args[i], m.Results[0]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // rounds reports whether a value is to be rounded.
-func (q *quantizer) rounds(v *graph.Value) bool {
-	d := q.payload(v).DType
+func (q *quantizer) rounds(n *graph.Node, v *graph.Value) bool {
+	if !sums(n) && !gathersRows(n) {
+		return false
+	}
+	d := q.payload(n, v).DType
 	return d != graph.NoDType && d != v.Type.DType && !q.statistics[v]
 }
 
@@ -216,11 +275,22 @@ func passesOn(n *graph.Node) bool {
 	})
 }
 
-// reduced lists the values that all_reduces take, without their blocks.
-func reduced(g *graph.Graph) []string {
+// kind is what collectives of the site's kind are called.
+func (s *site) kind() string {
+	switch s.way {
+	case "rs":
+		return "reduce_scatter"
+	case "ag":
+		return "all_gather of tokens"
+	}
+	return "all_reduce"
+}
+
+// operands lists what collectives of a site's kind take, without their blocks.
+func operands(g *graph.Graph, s *site) []string {
 	var list []string
 	for _, n := range g.Nodes {
-		if !sumsWhole(n) {
+		if !s.takes(n) {
 			continue
 		}
 		for _, v := range n.Args {
@@ -228,6 +298,9 @@ func reduced(g *graph.Graph) []string {
 				list = append(list, name)
 			}
 		}
+	}
+	if list == nil {
+		return []string{"none"}
 	}
 	return list
 }

@@ -10,6 +10,21 @@ import (
 // watchedPrefix begins the names of the outputs that [Quantize] adds to watch.
 const watchedPrefix = "overflow."
 
+// watches notes a sum that travelled as fp16; an output is whole, so shares are gathered
+// for it.
+func (q *quantizer) watches(of, sum *graph.Value) error {
+	if q.Watch && sum.Type.Layout.Kind == graph.Sharded {
+		n, err := q.out.Add("all_gather", nil, []string{sum.Name + "_watched"}, sum)
+		if err != nil {
+			return err
+		}
+		n.Note = "to be looked at"
+		sum = n.Results[0]
+	}
+	q.watched = append(q.watched, graph.Output{Name: watchedPrefix + of.Name, Value: sum})
+	return nil
+}
+
 // watch adds the outputs, after those that the graph has.
 func (q *quantizer) watch(g *graph.Graph) error {
 	if !q.Watch {
@@ -39,7 +54,11 @@ func Watched(g *graph.Graph) []Watch {
 	var list []Watch
 	for _, o := range g.Outputs {
 		site, ok := strings.CutPrefix(o.Name, watchedPrefix)
-		if n := o.Value.Def; ok && n.Op.Name == "dequantize" && n.Args[0].Type.DType == graph.F16 {
+		n := o.Value.Def
+		if n.Op.Name == "all_gather" {
+			n = n.Args[0].Def
+		}
+		if ok && n.Op.Name == "dequantize" && n.Args[0].Type.DType == graph.F16 {
 			list = append(list, Watch{site, o.Name})
 		}
 	}
