@@ -16,7 +16,7 @@ import (
 func newPlan() *cobra.Command {
 	var s krait.Sharding
 	var batch, prompt int
-	var compare, asJSON bool
+	var compare, account, asJSON bool
 	from := modelArg{kind: "DIR or FILE.ir"}
 	link := krait.Link{}
 	var gigabytes float64
@@ -34,8 +34,14 @@ each of --batch sequences, all in one step, and for decoding one token in each.
 step take where each costs --latency and a rank sends --bandwidth gigabytes per
 second: few launches pay while tokens are few, few bytes when they are many.
 
+--table prints the account of sharded activations instead: for each sublayer of a block
+the collective and the bytes that a rank sends for the prompts, by formula, as counted, and
+as the textbook has it; the residual stream and the cache of a rank. It does so where all
+ranks have the residual stream, and where they share its tokens.
+
 Without DIR it is the embedded model's.`,
 		Example: `  krait plan --tp 4
+  krait plan --tp 4 --table --batch 8 --prompt 2048
   krait plan --tp 4 --compare --latency 30us --bandwidth 20
   krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
@@ -48,6 +54,16 @@ Without DIR it is the embedded model's.`,
 				return err
 			}
 			z := stepSizes{Batch: int64(batch), Prompt: int64(prompt)}
+			if account {
+				if compare {
+					return errors.New("--table and --compare are two answers; leave out one")
+				}
+				t, err := tabled(c, path, s, z)
+				if err != nil {
+					return err
+				}
+				return t.write(c, asJSON)
+			}
 			if compare {
 				if link.Bandwidth = gigabytes * 1e9; link.Latency < 0 || !(link.Bandwidth > 0) {
 					return fmt.Errorf("--latency %s and --bandwidth %g: neither may be negative, nor bandwidth 0", link.Latency, gigabytes)
@@ -82,6 +98,7 @@ Without DIR it is the embedded model's.`,
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
+	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
 	c.Flags().DurationVar(&link.Latency, "latency", 8*time.Microsecond, "with --compare: what a collective costs whatever it carries")
 	c.Flags().Float64Var(&gigabytes, "bandwidth", 300, "with --compare: gigabytes per second that a rank sends")
 	return c
@@ -106,6 +123,13 @@ type stepSizes struct {
 
 func (z stepSizes) prefill() graph.Sizes {
 	return graph.Sizes{Tokens: z.Batch * z.Prompt, Seqs: z.Batch, Rows: z.Batch}
+}
+
+// on says, of sequences of one length, how much the rank has that has most whole ones.
+func (z stepSizes) on(ranks int, s graph.Sizes) graph.Sizes {
+	n := int64(ranks)
+	s.Largest = (s.Seqs + n - 1) / n * (s.Tokens / s.Seqs)
+	return s
 }
 
 func (z stepSizes) decode() graph.Sizes {
@@ -175,7 +199,8 @@ func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
-	steps := func(p graph.Poly) perStep { return perStep{p.At(z.prefill()), p.At(z.decode())} }
+	n := len(p.Ranks)
+	steps := func(p graph.Poly) perStep { return perStep{p.At(z.on(n, z.prefill())), p.At(z.on(n, z.decode()))} }
 	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
 	for _, r := range p.Ranks {
 		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives})
@@ -239,7 +264,8 @@ type choiceReport struct {
 	Error       string      `json:"error,omitempty"` // why it does not apply
 	Collectives int         `json:"collectives"`
 	Sent        perStep     `json:"sent_bytes_per_rank"`
-	Weights     int64       `json:"weight_bytes"` // of the rank that has most
+	Weights     int64       `json:"weight_bytes"`     // of the rank that has most
+	Activations perStep     `json:"activation_bytes"` // likewise, at their peak
 	Time        stepSeconds `json:"collective_seconds"`
 }
 
@@ -276,6 +302,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, 
 		r.Collectives, r.Sent = len(c.Plan.Collectives), p.Sent
 		for _, x := range p.Ranks {
 			r.Weights = max(r.Weights, x.Weights)
+			r.Activations.Prompt, r.Activations.Decode = max(r.Activations.Prompt, x.Activations.Prompt), max(r.Activations.Decode, x.Activations.Decode)
 		}
 		r.Time = stepSeconds{link.Time(c.Plan, z.prefill()).Seconds(), link.Time(c.Plan, z.decode()).Seconds()}
 		out.Strategies = append(out.Strategies, r)
@@ -290,16 +317,16 @@ func (r *comparison) write(c *cobra.Command, asJSON bool) error {
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
 	fmt.Fprintf(w, "links: %s a collective, %g GB/s a rank\n\n", r.link.Latency, r.Bandwidth/1e9)
-	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "time, prompt", "time, decode")
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %16s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "time, prompt", "time, decode")
 	for _, x := range r.Strategies {
 		if x.Error != "" {
 			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
 			continue
 		}
-		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %12s  %12s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
-			thousands(x.Weights), round(seconds(x.Time.Prompt)), round(seconds(x.Time.Decode)))
+		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %16s  %12s  %12s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
+			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Time.Decode)))
 	}
-	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most; time of the collectives, one after another")
+	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of the collectives, one after another")
 	return nil
 }
 
