@@ -14,8 +14,8 @@ import (
 )
 
 // TestShardedOps runs every operation of the table on 2, 3, 4 and 8 ranks, split
-// on each index of its rule that may be split, and with each of its linear groups
-// as partial sums, against the same on one rank. Sizes are small enough that
+// on each index of its rule that may be split, the rows of a batch included, and with each
+// of its linear groups as partial sums, against the same on one rank. Sizes are small enough that
 // ranks are uneven and that some have nothing.
 func TestShardedOps(t *testing.T) {
 	for _, op := range graph.Ops() {
@@ -27,6 +27,14 @@ func TestShardedOps(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.split(t, ranks, index) })
+				})
+			})
+		}
+		if rowLetter(op) != 0 && op.Name != "embedding" { // whose rows are ids, which are whole
+			t.Run(op.Name+"/rows", func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					c := drawOp(t, op, nil)
+					c.compare(t, func(ranks int) *graph.Graph { return c.rows(t, ranks) })
 				})
 			})
 		}
@@ -157,6 +165,33 @@ func (c *opCase) split(t *rapid.T, ranks int, index string) *graph.Graph {
 			typ.Layout = layout
 		}
 		return addLeaf(t, g, leaf, typ)
+	})
+}
+
+// rowLetter is the letter of the rule that walks rows of the batch and may be cut, 0 if
+// there is none.
+func rowLetter(op *graph.Op) byte {
+	text := strings.ReplaceAll(op.Rule.String(), "*", "t d")
+	for _, c := range []byte("to") {
+		if strings.Contains(text, string(c)+" ") && !strings.Contains(text, string(c)+"!") {
+			return c
+		}
+	}
+	return 0
+}
+
+// rows is the graph with what has rows of the batch cut along them, even or by sequence.
+func (c *opCase) rows(t *rapid.T, ranks int) *graph.Graph {
+	place := rapid.SampledFrom([]string{"even", "sequence"}).Draw(t, "place")
+	text := strings.ReplaceAll(c.op.Rule.String(), "*", "t d")
+	left, _, _ := strings.Cut(text, "->")
+	lists := strings.Split(left, ",")
+	return c.rebuild(t, ranks, func(g *graph.Graph, i int, leaf *graph.Node) *graph.Value {
+		v := addLeaf(t, g, leaf, leaf.Results[0].Type)
+		if strings.TrimSpace(lists[i])[0] != rowLetter(c.op) || v.Type.Dims[0].Sym != graph.Tokens {
+			return v
+		}
+		return add(t, g, "shard", graph.Attrs{"axis": 0, "place": place}, []string{leaf.Name() + "_rows"}, v)
 	})
 }
 

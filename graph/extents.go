@@ -112,7 +112,9 @@ func covering(r Run, size int) Run {
 func (t Type) Local(ranks, rank int) Type {
 	out := Type{DType: t.DType, Dims: append([]Dim(nil), t.Dims...)}
 	if t.Layout.ByBatch() {
-		out.Dims[0] = largest(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks)
+		if ranks > 1 {
+			out.Dims[0] = largest(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks)
+		}
 		return out
 	}
 	for i, r := range t.Extents(nil, ranks, rank) {

@@ -54,7 +54,7 @@ func namedLayout(text string, v *graph.Value) (graph.Layout, error) {
 		l := graph.SplitRows(place)
 		t := v.Type
 		if t.Layout = l; t.Valid() != nil {
-			return l, fmt.Errorf("%s has no tokens to be split %s", v.Type, text)
+			return l, fmt.Errorf("%s has no tokens to be split %s", graph.TypeOf(v.Type.DType, v.Type.Dims...), text)
 		}
 		return l, nil
 	}

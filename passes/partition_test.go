@@ -128,6 +128,8 @@ func TestStrategyFiles(t *testing.T) {
 		"# doc\n\nx  halve": `file: line 3: "halve" is no layout`,
 		"x split:y":         `"split:y" is no layout`,
 		"[ whole":           `"[" is no pattern`,
+		"border odd":        `file: line 1: border odd: it is whole, even or sequence`,
+		"border":            `file: line 1: border : it is whole, even or sequence`,
 	} {
 		if _, err := ParseStrategy("file", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)
@@ -146,6 +148,28 @@ func TestStrategyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Run(stack(t, 1), Default, Options{Ranks: 2, Strategy: bad}); err == nil || !strings.Contains(err.Error(), "x: strategy file: axis 7 of f32[t 2560] cannot be split") {
+		t.Error(err)
+	}
+}
+
+// TestRowsByPattern: a placement file may say of a value that its rows are split; what has
+// none is an error.
+func TestRowsByPattern(t *testing.T) {
+	s, err := ParseStrategy("file", "layers.*.h even\nx whole even\nlayers.*.out_proj partial even\n* units")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Run(stack(t, 1), Default, Options{Ranks: 4, Strategy: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := g.Value("layers.0.h"); v.Type.String() != "f32[t 2560] shard(0: even)" {
+		t.Errorf("h is %s", v.Type)
+	}
+	if s, err = ParseStrategy("file", "layers.*.norm_w sequence\n* units"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(stack(t, 1), Default, Options{Ranks: 4, Strategy: s}); err == nil || !strings.Contains(err.Error(), "layers.0.norm_w: strategy file: f32[2560] has no tokens to be split sequence") {
 		t.Error(err)
 	}
 }

@@ -113,6 +113,9 @@ func (p *partition) reach(v *graph.Value) []graph.Layout {
 		out = append(out, graph.Layout{})
 	}
 	for axis, d := range v.Type.Dims {
+		if axis == 0 && d.Sym == graph.Tokens && v.Type.DType.Float() && !leaf && p.IntN(2) == 0 {
+			out = append(out, graph.SplitRows([]graph.PlaceKind{graph.Even, graph.BySequence}[p.IntN(2)]))
+		}
 		if d.Sym != 0 || v.Type.DType == graph.I32 {
 			continue
 		}
@@ -157,7 +160,7 @@ func (p *partition) as(v *graph.Value, l graph.Layout) *graph.Value {
 			return c
 		}
 	}
-	if leaf || l.Kind == graph.Sharded && !l.Equal(graph.SplitOn(l.Axis, len(v.Type.Dims[l.Axis].Fields))) {
+	if leaf || l.Kind == graph.Sharded && !l.ByBatch() && !l.Equal(graph.SplitOn(l.Axis, len(v.Type.Dims[l.Axis].Fields))) {
 		return nil
 	}
 	from := p.copies[v][p.IntN(len(p.copies[v]))]
@@ -172,7 +175,7 @@ func (p *partition) as(v *graph.Value, l graph.Layout) *graph.Value {
 func (p *partition) convert(v *graph.Value, op *graph.Op, l graph.Layout, from *graph.Value) *graph.Value {
 	var attrs graph.Attrs
 	if op.To == graph.Sharded {
-		attrs = graph.Attrs{"axis": l.Axis}
+		attrs = graph.CutAttrs(l)
 	}
 	p.last++
 	n, err := p.g.Add(op.Name, attrs, []string{fmt.Sprintf("%s_c%d", v.Name, p.last)}, from)

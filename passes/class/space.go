@@ -94,14 +94,22 @@ func (x *Space) cutsOf(v int) []int {
 	if x.Stays(v) {
 		return nil
 	}
-	var out []int
-	for axis, d := range x.Values[v].Type.Dims {
-		cut := graph.SplitOn(axis, len(d.Fields))
-		if d.Sym != 0 {
-			if cut = AtBorder(x.Border, x.Values[v].Type); axis > 0 || cut.Kind != graph.Sharded {
-				continue
-			}
+	var cuts []graph.Layout
+	if l := AtBorder(x.Border, x.Values[v].Type); l.Kind == graph.Sharded {
+		cuts = append(cuts, l)
+	}
+	for _, l := range x.limits[v].Layouts {
+		if l.ByBatch() && !slices.ContainsFunc(cuts, l.Equal) {
+			cuts = append(cuts, l)
 		}
+	}
+	for axis, d := range x.Values[v].Type.Dims {
+		if d.Sym == 0 {
+			cuts = append(cuts, graph.SplitOn(axis, len(d.Fields)))
+		}
+	}
+	var out []int
+	for _, cut := range cuts {
 		if l := x.Intern(cut); x.has(v, l, true) {
 			out = append(out, l)
 		}

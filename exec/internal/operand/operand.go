@@ -32,7 +32,7 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	if d := ref.Type.Dims; len(d) > 0 {
 		o.sym = d[0].Sym
 	}
-	if ref.Type.Layout.ByBatch() {
+	if ref.Type.Layout.ByBatch() && s.Ranks > 1 {
 		o.rows, o.ranks, o.rank = &ref.Type, s.Ranks, s.Rank
 	}
 	return o
