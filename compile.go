@@ -21,7 +21,7 @@ type Sharding struct {
 	Ranks    int    // 0: one, or as many as the graph is for
 	Strategy string // a name; empty: channel
 	Place    string // a placement file, instead of a strategy
-	Quantize string // what all_reduces travel in: fp16, or x_proj=none,out_proj=bf16:acc32
+	Quantize string // what sums travel in: fp16, or x_proj=none,out_proj=bf16:acc32; with .ag what is gathered
 	// States says in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16.
 	// Those of convolutions and the caches of attention may be f32, f16 or bf16, those of
 	// scans f32 or bf16. Kinds that are left out stay in f32. All is computed in f32.
