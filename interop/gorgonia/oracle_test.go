@@ -141,23 +141,41 @@ func spoil(op string, i int) kernels.Set {
 		Units: func(*kernels.Call) int { return 1 },
 		Run: func(c *kernels.Call, _, _ int) {
 			right.Run(c, 0, right.Units(c))
-			v := largest(&c.Results[i], op == "attention" && i > 0)
+			rows := rowsOf
+			if op == "attention" && i > 0 {
+				rows = cached
+			}
+			v := largest(rows(c, &c.Results[i]))
 			*v += float32(3 * tolerance * max(1, math.Abs(float64(*v))))
 		},
 	}
 	return set
 }
 
-// largest is the element of the largest magnitude. Of a cache, which has a row
-// per slot and token, it is one that has been written: the others are 0.
-func largest(r *kernels.Tensor, cache bool) *float32 {
-	rows := r.Rows()
-	if cache {
-		rows *= r.Dims[1]
+func rowsOf(_ *kernels.Call, r *kernels.Tensor) (rows [][]float32) {
+	for i := range r.Rows() {
+		rows = append(rows, r.Row(i))
 	}
-	at := &r.Row(0)[0]
-	for i := range rows {
-		row := r.Row(i)
+	return rows
+}
+
+// cached are the rows that a cache has of the tokens of the batch, and those before.
+func cached(c *kernels.Call, r *kernels.Tensor) (rows [][]float32) {
+	seg, past := &c.Args[5], c.Args[6].I32
+	for s := range seg.Rows() {
+		_, tokens, slot := seg.Segment(s)
+		for t := range int(past[s]) + tokens {
+			in, at, _ := r.Cached(s, slot, t)
+			rows = append(rows, in.F32[at:at+r.Cols])
+		}
+	}
+	return rows
+}
+
+// largest is the element of the largest magnitude.
+func largest(rows [][]float32) *float32 {
+	at := &rows[0][0]
+	for _, row := range rows {
 		for j := range row {
 			if math.Abs(float64(row[j])) > math.Abs(float64(*at)) {
 				at = &row[j]
