@@ -18,7 +18,7 @@ import (
 
 // shardedSteps are batches, as the number of new tokens of each sequence in them: a
 // prompt, on its own and beside others; one long sequence beside many short ones; fewer
-// tokens than ranks; as many tokens of other sequences, so that other ranks have them.
+// tokens than ranks; at last as many tokens in as many sequences, which end elsewhere.
 var shardedSteps = [][]int{{7, 0, 0, 0, 0}, {1, 5, 0, 0, 2}, {2, 31, 1, 1, 1}, {1, 1, 1, 1, 1}, {0, 0, 1, 0, 0}, {0, 1, 0, 1, 0}, {3, 1, 0, 0, 9}, {9, 1, 0, 0, 3}}
 
 // TestShardedActivations: where ranks have parts of the residual stream, a batch gives the
@@ -66,7 +66,7 @@ func compareSharded(t *testing.T, dir string, ranks int, device func() exec.Devi
 		o := Options{Slots: len(shardedSteps[0]), Sharding: Sharding{Ranks: ranks, Strategy: strategy}}
 		steps := shardedSteps
 		if device != nil {
-			o.Device, steps = device(), steps[1:6]
+			o.Device, steps = device(), steps[2:]
 		}
 		got, snapshots := runSharded(t, openModel(t, dir, o), steps)
 		if want == nil {
