@@ -9,21 +9,50 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// short generates the products of 4 rows of weights with 1 or 3 rows of x whose sums
+// short generates the products of 4 rows of weights with some rows of x whose sums
 // are in float64. Lane i of a vector sums the elements i, i + lanes, …, halves are added
-// until 4 lanes are left, pairs of those, and then what is left of k, one by one.
+// until 4 lanes are left, pairs of those, and then what is left of k, one by one. Several
+// rows of x are packed as float64: widening costs as much as multiplying.
 func short(c *build.Context) {
 	for _, set := range []struct {
-		name  string
-		lanes int
-	}{{"AVX2", 4}, {"AVX512", 8}} {
+		name   string
+		lanes  int
+		tokens []int
+	}{{"AVX2", 4, []int{1, 3}}, {"AVX512", 8, []int{1, 3, 6}}} {
+		g := &shortSums{Context: c, lanes: set.lanes}
+		g.pack("packShort" + set.name)
 		for _, f := range formats {
-			for _, n := range []int{1, 3} {
+			for _, n := range set.tokens {
 				g := &shortSums{Context: c, lanes: set.lanes, format: f, tokens: n}
 				g.function(fmt.Sprintf("short%sx%d%s", f.name, n, set.name))
 			}
 		}
 	}
+}
+
+// pack generates what widens whole vectors of a row of x, and puts them apart.
+func (g *shortSums) pack(name string) {
+	g.Function(name)
+	g.Attributes(attr.NOSPLIT)
+	g.Pragma("noescape")
+	g.Doc(fmt.Sprintf("%s widens n vectors of %d elements, and writes them apart elements apart.", name, g.lanes))
+	g.SignatureExpr("func(to *float64, from *float32, n, apart int)")
+	to, from := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64())
+	n, apart := g.Load(g.Param("n"), g.GP64()), g.Load(g.Param("apart"), g.GP64())
+	g.SHLQ(U8(3), apart)
+	g.TESTQ(n, n)
+	g.JZ(LabelRef("done"))
+	g.Label("vectors")
+	x := g.vector()
+	g.VCVTPS2PD(Mem{Base: from}, x)
+	g.VMOVUPD(x, Mem{Base: to})
+	g.ADDQ(Imm(uint64(4*g.lanes)), from)
+	g.ADDQ(apart, to)
+	g.DECQ(n)
+	g.JNZ(LabelRef("vectors"))
+	g.Label("done")
+	g.VZEROUPPER()
+	g.RET()
 }
 
 // shortSums is the generator of one function.
@@ -33,8 +62,9 @@ type shortSums struct {
 	format format
 	tokens int
 
-	w, x [4]Mem // where the rows of weights, and of x, go on
-	k    reg.Register
+	w [4]Mem // where the rows of weights go on
+	x reg.Register
+	k reg.Register
 }
 
 func (g *shortSums) function(name string) {
@@ -42,11 +72,16 @@ func (g *shortSums) function(name string) {
 	g.Attributes(attr.NOSPLIT)
 	g.Pragma("noescape")
 	g.Doc(fmt.Sprintf("%s multiplies 4 rows of weights of k elements with %d of x, with sums in float64: y[t][r] = x[t]·w[r].", name, g.tokens),
-		"Rows are ws, xs and ys elements apart; where ws is 0, only y[t][0] is written.")
-	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *float32, xs int, y *float32, ys, k int)", g.format.element))
+		"Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x",
+		"are packed: a vector of each, and so on, and what fills none an element of each.")
+	element := "float64"
+	if g.tokens == 1 {
+		element = "float32"
+	}
+	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element))
 	ws := g.Load(g.Param("ws"), g.GP64())
 	g.w = g.rows("w", ws, g.format.size)
-	g.x = g.rows("x", g.Load(g.Param("xs"), g.GP64()), 4)
+	g.x = g.Load(g.Param("x"), g.GP64())
 	g.k = g.Load(g.Param("k"), g.GP64())
 	sums := g.reduce(g.vectors())
 	g.tail(sums)
@@ -66,7 +101,11 @@ func (g *shortSums) rows(param string, stride reg.Register, size int) [4]Mem {
 // advance moves on by n elements.
 func (g *shortSums) advance(n int) {
 	g.ADDQ(Imm(uint64(n*g.format.size)), g.w[0].Base)
-	g.ADDQ(Imm(uint64(n*4)), g.x[0].Base)
+	size := 8 * g.tokens
+	if g.tokens == 1 {
+		size = 4
+	}
+	g.ADDQ(U32(n*size), g.x)
 }
 
 func (g *shortSums) vector() reg.VecVirtual {
@@ -101,15 +140,19 @@ func (g *shortSums) vectors() [][4]reg.VecVirtual {
 	g.SUBQ(U8(g.lanes), g.k)
 	g.JLT(LabelRef("narrow"))
 	g.Label("vectors")
-	var x []reg.VecVirtual
+	var x [6]Op
 	for t := range sums {
-		x = append(x, g.vector())
-		g.VCVTPS2PD(g.x[t], x[t])
+		x[t] = Mem{Base: g.x, Disp: 8 * g.lanes * t}
+	}
+	if g.tokens == 1 {
+		wide := g.vector()
+		g.VCVTPS2PD(Mem{Base: g.x}, wide)
+		x[0] = wide
 	}
 	for r := range 4 {
 		w := g.widen(g.w[r])
 		for t := range sums {
-			g.VFMADD231PD(w, x[t], sums[t][r])
+			g.VFMADD231PD(x[t], w, sums[t][r])
 		}
 	}
 	g.advance(g.lanes)
@@ -151,13 +194,20 @@ func (g *shortSums) reduce(sums [][4]reg.VecVirtual) []reg.VecVirtual {
 			}
 		}
 		pairs := func(a, b reg.VecVirtual) reg.VecVirtual { // a0+a1, b0+b1, a2+a3, b2+b3
-			p := g.YMM()
-			g.VHADDPD(b, a, p)
+			p, q := g.YMM(), g.YMM()
+			g.VUNPCKLPD(b, a, p)
+			g.VUNPCKHPD(b, a, q)
+			g.VADDPD(q, p, p)
 			return p
 		}
 		a, b, lo, hi := pairs(four[0], four[1]), pairs(four[2], four[3]), g.YMM(), g.YMM()
-		g.VPERM2F128(U8(0x20), b, a, lo)
-		g.VPERM2F128(U8(0x31), b, a, hi)
+		if g.lanes == 8 { // in all of the 32 registers
+			g.VSHUFF64X2(U8(0), b, a, lo)
+			g.VSHUFF64X2(U8(3), b, a, hi)
+		} else {
+			g.VPERM2F128(U8(0x20), b, a, lo)
+			g.VPERM2F128(U8(0x31), b, a, hi)
+		}
 		g.VADDPD(hi, lo, lo)
 		out = append(out, lo)
 	}
@@ -171,9 +221,14 @@ func (g *shortSums) tail(sums []reg.VecVirtual) {
 	g.Label("tail")
 	w := g.column()
 	for t, s := range sums {
-		x, wide := g.XMM(), g.YMM()
-		g.VBROADCASTSS(g.x[t], x)
-		g.VCVTPS2PD(x, wide)
+		wide := g.YMM()
+		if g.tokens == 1 {
+			x := g.XMM()
+			g.VBROADCASTSS(Mem{Base: g.x}, x)
+			g.VCVTPS2PD(x, wide)
+		} else {
+			g.VBROADCASTSD(Mem{Base: g.x, Disp: 8 * t}, wide)
+		}
 		g.VFMADD231PD(w, wide, s)
 	}
 	g.advance(1)
