@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/internal/memory"
 	"github.com/spf13/cobra"
 )
 
@@ -37,7 +38,7 @@ func (f *prefixFlags) options(m *modelFlags) error {
 	if m.device.name == "cpu" {
 		asked += o.PrefixCache
 	}
-	if all := memory(); all > 0 && asked > all {
+	if all := memory.Total(); all > 0 && asked > all {
 		return fmt.Errorf("prefix caches of %s are more than this machine's memory, which is %s; give less to --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
 	}
 	return nil

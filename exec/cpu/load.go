@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/memory"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -30,7 +31,7 @@ func (m *machine) load(workers int, tell func(done, total int64)) error {
 			}
 		}
 	}
-	if total > mostTouched() {
+	if all := memory.Total(); all > 0 && total > all/10*9 {
 		return nil
 	}
 	l := &loader{list: list, total: total, tell: tell}

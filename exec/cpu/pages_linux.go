@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"math"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -43,13 +42,4 @@ func inside(data []byte, page int) []byte {
 		return nil
 	}
 	return data[before : before+(len(data)-before)/page*page]
-}
-
-// mostTouched is how many bytes of weights fit in memory beside all else.
-func mostTouched() int64 {
-	var s unix.Sysinfo_t
-	if err := unix.Sysinfo(&s); err != nil {
-		return math.MaxInt64
-	}
-	return int64(uint64(s.Totalram) * uint64(s.Unit) / 10 * 9)
 }
