@@ -46,7 +46,7 @@ type Engine struct {
 	slots     slots
 	limit     int // of the tokens of a sequence that are cached; 0: none
 	pages     *pool
-	kept      *places
+	kept      *pool // of slots for states that are kept
 	verify    func(Results) error
 	intact    func() error
 	states    []state
@@ -85,7 +85,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if e.states, err = findStates(schedules); err != nil {
 		return nil, err
 	}
-	e.pages, e.kept = newPool(&o), newPlaces(o.Slots)
+	e.pages, e.kept = newPool(&o), &pool{}
 	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress}
 	err = files.Guard(func() error {
 		e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)

@@ -40,4 +40,4 @@ func (e *Engine) CheckPages(kept []*KeptRows) error {
 }
 
 // KeptPlaces is how many slots for kept states there are, and how many are free.
-func (e *Engine) KeptPlaces() (n, free int) { return e.kept.n - e.Slots(), len(e.kept.free) }
+func (e *Engine) KeptPlaces() (n, free int) { return len(e.kept.refs), len(e.kept.free) }

@@ -25,7 +25,7 @@ func (e *Engine) SaveStates(s *KeptStates) (*HostStates, error) {
 	out := &HostStates{Tokens: s.Tokens}
 	for _, h := range e.ofRanks() {
 		data := make([]byte, h.run)
-		if err := e.machine.Read(h.rank, s.slot, 0, data); err != nil {
+		if err := e.machine.Read(h.rank, e.keptSlot(s), 0, data); err != nil {
 			return nil, err
 		}
 		out.Data = append(out.Data, data)
@@ -54,7 +54,7 @@ func (e *Engine) LoadStates(s *HostStates) (*KeptStates, error) {
 		return nil, err
 	}
 	for k, h := range e.ofRanks() {
-		if err := e.machine.Write(h.rank, out.slot, 0, s.Data[k]); err != nil {
+		if err := e.machine.Write(h.rank, e.keptSlot(out), 0, s.Data[k]); err != nil {
 			out.Free()
 			return nil, err
 		}

@@ -12,9 +12,9 @@ import (
 // KeptStates is what a sequence keeps between steps, but for the rows of its caches, in
 // the memory of the engine's device. Whoever has it frees it.
 type KeptStates struct {
-	Tokens int     // that the sequence was given
-	places *places // nil: there are no states
-	slot   int
+	Tokens int   // that the sequence was given
+	places *pool // nil: there are no states
+	place  int32 // see Engine.keptSlot
 	bytes  int64
 	freed  bool
 }
@@ -92,7 +92,7 @@ func (e *Engine) KeepStates(slot int) (*KeptStates, error) {
 	if err != nil || s.places == nil {
 		return s, err
 	}
-	if err := e.machine.Copy(i, s.slot); err != nil {
+	if err := e.machine.Copy(i, e.keptSlot(s)); err != nil {
 		s.Free()
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (e *Engine) newKept(tokens int) (*KeptStates, error) {
 		return s, nil
 	}
 	var err error
-	if s.slot, err = e.place(); err != nil {
+	if s.place, err = e.place(); err != nil {
 		return nil, err
 	}
 	s.places = e.kept
@@ -174,7 +174,7 @@ func (e *Engine) Put(slot int, s *KeptStates, rows ...*KeptRows) error {
 	}
 	e.slots.state[i], e.slots.tokens[i] = broken, s.Tokens // until all of it is there
 	if s.places != nil {
-		if err := e.machine.Copy(s.slot, i); err != nil {
+		if err := e.machine.Copy(e.keptSlot(s), i); err != nil {
 			return err
 		}
 	}
@@ -287,7 +287,7 @@ func (s *KeptStates) Free() {
 		panic("BUG: states are freed twice")
 	}
 	if s.places != nil {
-		s.places.put(s.slot)
+		s.places.drop(s.place)
 	}
 	s.freed, s.places, s.bytes = true, nil, 0
 }

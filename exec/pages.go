@@ -19,11 +19,12 @@ const (
 	slabTokens        = 512 // for which pages are made at once, at least
 )
 
-// pool counts who has the pages. What was kept is freed while steps run, so that it
-// has a lock of its own; pages are made by who has the engine's, too.
+// pool counts who has the pages, or the places of states that are kept. What was kept is
+// freed while steps run, so that it has a lock of its own; pages are made by who has the
+// engine's, too.
 type pool struct {
 	mu     sync.Mutex
-	tokens int // of a page
+	tokens int // of a page; 0: they are no pages
 	refs   []int32
 	free   []int32
 }
@@ -70,7 +71,7 @@ func (p *pool) share(page int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refs[page] < 1 {
-		panic(fmt.Sprintf("BUG: page %d is shared, and nobody has it", page))
+		panic(fmt.Sprintf("BUG: page or place %d is shared, and nobody has it", page))
 	}
 	p.refs[page]++
 }
@@ -88,7 +89,7 @@ func (p *pool) drop(page int32) {
 	defer p.mu.Unlock()
 	switch p.refs[page]--; {
 	case p.refs[page] < 0:
-		panic(fmt.Sprintf("BUG: page %d is freed, and nobody has it", page))
+		panic(fmt.Sprintf("BUG: page or place %d is freed, and nobody has it", page))
 	case p.refs[page] == 0:
 		p.free = append(p.free, page)
 	}
