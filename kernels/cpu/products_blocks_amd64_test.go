@@ -18,10 +18,11 @@ func without() *products {
 }
 
 func TestMatmulBlocksWithout(t *testing.T) {
-	if !slices.Contains(ISAs(), "avx512") {
-		t.Skip("no AVX-512")
-	}
-	matmulBlocks(t, "avx512", kernels.Kernel{Units: without().units, Run: without().matmul})
+	eachISA(t, "matmul", func(t *testing.T, isa string, _ kernels.Kernel) {
+		if isa == "avx512" {
+			matmulBlocks(t, isa, kernels.Kernel{Units: without().units, Run: without().matmul})
+		}
+	})
 }
 
 // TestProductOfBlocks: products with any columns of some rows, of what ranks have.

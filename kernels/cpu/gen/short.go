@@ -80,7 +80,7 @@ func (g *shortSums) function(name string) {
 	}
 	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element))
 	ws := g.Load(g.Param("ws"), g.GP64())
-	g.w = g.rows("w", ws, g.format.size)
+	g.w = g.rows(ws)
 	g.x = g.Load(g.Param("x"), g.GP64())
 	g.k = g.Load(g.Param("k"), g.GP64())
 	sums := g.reduce(g.vectors())
@@ -90,10 +90,10 @@ func (g *shortSums) function(name string) {
 	g.RET()
 }
 
-// rows are where four rows begin; stride, in elements of a size, becomes one in bytes.
-func (g *shortSums) rows(param string, stride reg.Register, size int) [4]Mem {
-	base, thrice := g.Load(g.Param(param), g.GP64()), g.GP64()
-	g.IMUL3Q(U8(size), stride, stride)
+// rows are where four rows of weights begin; stride, in elements, becomes one in bytes.
+func (g *shortSums) rows(stride reg.Register) [4]Mem {
+	base, thrice := g.Load(g.Param("w"), g.GP64()), g.GP64()
+	g.IMUL3Q(U8(g.format.size), stride, stride)
 	g.LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, thrice)
 	return [4]Mem{{Base: base}, {Base: base, Index: stride, Scale: 1}, {Base: base, Index: stride, Scale: 2}, {Base: base, Index: thrice, Scale: 1}}
 }
