@@ -107,7 +107,10 @@ func (b *bytesOrNone) Set(text string) error {
 		b.byteCount = 0
 		return nil
 	}
-	return b.byteCount.Set(text)
+	if b.byteCount.Set(text) != nil {
+		return fmt.Errorf("%q is no number of bytes, such as 512MiB or 4GiB, nor 0", text)
+	}
+	return nil
 }
 
 func (b *bytesOrNone) String() string {
