@@ -29,6 +29,8 @@ type Setup struct {
 	Context, PageTokens int
 	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
 	Progress func(done, total int64)
+	// Record is told what ranks did when; nil: nobody asks, and nothing is measured.
+	Record Recorder
 }
 
 // Machine holds ranks: their weights, their states, their arenas. An [Engine] calls

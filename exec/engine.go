@@ -23,6 +23,7 @@ type Options struct {
 	// PageTokens is how many tokens a page of attention's caches has rows for; 0: 128.
 	PageTokens int
 	Progress   func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
+	Record     Recorder                // of what ranks did when; nil: nobody asks, and nothing is measured
 	// Verify looks at the results of each step; its error fails the step.
 	// All outputs come to the host then. nil: nobody looks.
 	Verify func(Results) error
@@ -86,7 +87,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	e.pages, e.kept = newPool(&o), &pool{}
-	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress}
+	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress, Record: o.Record}
 	err = files.Guard(func() error {
 		e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
 		return err
