@@ -99,11 +99,11 @@ func hasState(t *testing.T, dir, name string) bool {
 	return slices.ContainsFunc(g.Leaves("state"), func(n *graph.Node) bool { return strings.HasSuffix(n.Name(), "."+name) })
 }
 
-// strategies are those that say something of the model: two are about the first
+// strategies are those that say something of the model: one is about the first
 // generation's x_proj.
 func strategies(t *testing.T, dir string) (names []string) {
 	for _, s := range passes.Strategies {
-		if s.Name == "paper-naive" && !hasValue(t, dir, "x_proj") || s.Name == "replicated-x" && !hasValue(t, dir, "x_proj", "dt_proj_w") {
+		if s.Name == "replicated-x" && !hasValue(t, dir, "x_proj", "dt_proj_w") {
 			continue
 		}
 		names = append(names, s.Name)
