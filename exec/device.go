@@ -61,6 +61,9 @@ type Machine interface {
 	// ReadRows and WriteRows copy what a rank's cache has in some rows, in their order.
 	ReadRows(rank, buffer int, rows []Rows, to []byte) error
 	WriteRows(rank, buffer int, rows []Rows, from []byte) error
+	// ReadPage and WritePage copy bytes of the page that a rank has, from a byte on.
+	ReadPage(rank int, page int32, at int64, to []byte) error
+	WritePage(rank int, page int32, at int64, from []byte) error
 
 	// Collectives lists what the collectives did since ResetCounts.
 	Collectives() []CollectiveCount

@@ -103,11 +103,8 @@ func (e *Engine) LoadRows(h *HostRows) (*KeptRows, error) {
 	return r, nil
 }
 
-// load fills new pages.
-func (e *Engine) load(r *KeptRows, data [][]byte) error {
-	if len(data) == 0 {
-		return nil
-	}
+// ownPages gives rows pages of their own.
+func (e *Engine) ownPages(r *KeptRows) error {
 	for at := r.From; at < r.To; {
 		page, err := e.takePage()
 		if err != nil {
@@ -116,6 +113,17 @@ func (e *Engine) load(r *KeptRows, data [][]byte) error {
 		end := min(r.To, (at/e.pages.tokens+1)*e.pages.tokens)
 		r.pages = append(r.pages, keptPage{page, at, end})
 		at = end
+	}
+	return nil
+}
+
+// load fills new pages.
+func (e *Engine) load(r *KeptRows, data [][]byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if err := e.ownPages(r); err != nil {
+		return err
 	}
 	for k, c := range e.caches() {
 		if err := e.machine.WriteRows(c.rank, c.buffer, r.rows(), data[k]); err != nil {

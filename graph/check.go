@@ -148,7 +148,7 @@ func checkLeaf(n *Node) error {
 		return fmt.Errorf("%s: the first axis of a state is s, the sequences", t)
 	}
 	if n.Part != nil {
-		return n.Part.valid(t)
+		return n.Part.Valid(t)
 	}
 	return n.Storage.valid()
 }

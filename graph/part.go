@@ -53,8 +53,8 @@ func (p *Part) text(state string) string {
 	return fmt.Sprintf(" field(%d: %s) of %s : %s", p.Axis, p.Field, state, p.Type)
 }
 
-// valid checks that t can be the type of the part.
-func (p *Part) valid(t Type) error {
+// Valid checks that t can be the type of the part.
+func (p *Part) Valid(t Type) error {
 	if err := p.Type.Valid(); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func TestPartIn(t *testing.T) {
 		p := &Part{"h", whole, axis, f.Name}
 		typ := TypeOf(F32, slices.Clone(dims)...)
 		typ.Dims[axis] = Units(f.Size, f.Unit)
-		if err := p.valid(typ); err != nil {
+		if err := p.Valid(typ); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		// The numbers of the elements of the whole that the field has, in its order.

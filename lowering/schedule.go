@@ -117,19 +117,12 @@ type Buffer struct {
 // State is the name and the type of the model's state that a buffer of state is,
 // or is a part of.
 func (b *Buffer) State() (name string, t graph.Type) {
-	if b.Part != nil {
-		return b.Part.State, b.Part.Type
-	}
-	return b.Name, graph.TypeOf(b.Type.DType, b.Type.Dims...)
+	return stateOf(b.Name, b.Type, b.Part)
 }
 
 // Pieces says where in a row of the model's state a rank's row of the buffer is.
 func (s *Schedule) Pieces(b *Buffer) graph.Pieces {
-	p := graph.PiecesOf(b.Type, s.Ranks, s.Rank)
-	if b.Part != nil {
-		return b.Part.In(p)
-	}
-	return p
+	return pieces(b.Type, b.Part, s.Ranks, s.Rank)
 }
 
 // Ref is a tensor as a step sees it: a buffer or a view of one.

@@ -102,3 +102,21 @@ func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) err
 	}
 	return nil
 }
+
+// SlotMemory is a rank's states of a slot.
+func (m *machine) SlotMemory(rank, slot int) []byte { return m.rank(rank).stateOf(slot) }
+
+// PageMemory is a rank's page.
+func (m *machine) PageMemory(rank int, page int32) []byte { return m.rank(rank).pages.Memory[page] }
+
+// ReadPage copies out of a page.
+func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
+	copy(to, m.PageMemory(rank, page)[at:])
+	return nil
+}
+
+// WritePage copies into a page.
+func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
+	copy(m.PageMemory(rank, page)[at:], from)
+	return nil
+}

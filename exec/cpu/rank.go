@@ -52,7 +52,7 @@ type step struct {
 
 func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error) {
 	r := &rank{s: s, slots: o.Slots, memory: make([][]byte, len(s.Buffers)), pages: kernels.Pages{Tokens: o.PageTokens}}
-	r.inPage, r.pageBytes = operand.Page(s, o.PageTokens)
+	r.inPage, r.pageBytes = s.Page(o.PageTokens)
 	if err := r.allocate(o.Tensor); err != nil {
 		return nil, err
 	}

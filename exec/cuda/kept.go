@@ -97,23 +97,39 @@ func (m *machine) Copy(from, to int) error {
 // Read copies out of states.
 func (m *machine) Read(rank, slot int, at int64, to []byte) error {
 	r := m.ranks[rank]
-	return r.copies(func() error {
-		if len(to) == 0 {
-			return nil
-		}
-		return r.compute.CopyOut(to, r.stateOf(slot)+driver.Ptr(at))
-	})
+	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
 // Write copies into states.
 func (m *machine) Write(rank, slot int, at int64, from []byte) error {
 	r := m.ranks[rank]
-	return r.copies(func() error {
-		if len(from) == 0 {
-			return nil
-		}
-		return r.compute.CopyIn(r.stateOf(slot)+driver.Ptr(at), from)
-	})
+	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
+}
+
+// ReadPage copies out of a page.
+func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
+	r := m.ranks[rank]
+	return r.copyOut(to, r.pages[page]+driver.Ptr(at))
+}
+
+// WritePage copies into a page.
+func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
+	r := m.ranks[rank]
+	return r.copyIn(r.pages[page]+driver.Ptr(at), from)
+}
+
+func (r *rank) copyOut(to []byte, from driver.Ptr) error {
+	if len(to) == 0 {
+		return nil
+	}
+	return r.copies(func() error { return r.compute.CopyOut(to, from) })
+}
+
+func (r *rank) copyIn(to driver.Ptr, from []byte) error {
+	if len(from) == 0 {
+		return nil
+	}
+	return r.copies(func() error { return r.compute.CopyIn(to, from) })
 }
 
 // copies runs copies on the rank's GPU, and waits for them.

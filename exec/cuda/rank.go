@@ -46,7 +46,7 @@ type rank struct {
 
 func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
-	r.inPage, r.pageBytes = operand.Page(s, m.page)
+	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
 	for _, out := range s.Outputs {

@@ -1,0 +1,225 @@
+package lowering
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Keeps says what the ranks of a model keep of a sequence between steps, and where: states
+// in one run of memory per rank, and rows of caches in pages, each the rows of its tokens
+// of one cache after another. All ranks have the same buffers, each its share of them.
+type Keeps struct {
+	Ranks   int
+	Buffers []Kept
+}
+
+// Kept is a state of the model, or a field of one, as it lies over the ranks.
+type Kept struct {
+	Name string
+	Type graph.Type  // over all ranks
+	Part *graph.Part // the field that it is of a state of the model; nil: all of it
+}
+
+// Cache reports whether it has a row per token, and not one per sequence.
+func (b *Kept) Cache() bool { return b.Type.Ragged() }
+
+// State is the name and the type of the state of the model.
+func (b *Kept) State() (name string, t graph.Type) { return stateOf(b.Name, b.Type, b.Part) }
+
+func stateOf(name string, t graph.Type, part *graph.Part) (string, graph.Type) {
+	if part != nil {
+		return part.State, part.Type
+	}
+	return name, graph.TypeOf(t.DType, t.Dims...)
+}
+
+// pieces says where in a row of the model's state a rank's row of a buffer is.
+func pieces(t graph.Type, part *graph.Part, ranks, rank int) graph.Pieces {
+	p := graph.PiecesOf(t, ranks, rank)
+	if part != nil {
+		return part.In(p)
+	}
+	return p
+}
+
+// KeepsOf is what the schedules of all ranks keep.
+func KeepsOf(schedules []*Schedule) (*Keeps, error) {
+	if len(schedules) == 0 {
+		return nil, errors.New("there is no schedule")
+	}
+	k := &Keeps{Ranks: len(schedules), Buffers: schedules[0].kept()}
+	if err := k.valid(); err != nil {
+		return nil, err
+	}
+	for _, s := range schedules {
+		if list := s.kept(); !slices.EqualFunc(list, k.Buffers, Kept.equal) {
+			return nil, fmt.Errorf("rank %d keeps other states than rank 0: %v, not %v", s.Rank, list, k.Buffers)
+		}
+		at, _ := k.States(s.Rank)
+		for i := range s.Buffers {
+			switch b := &s.Buffers[i]; {
+			case b.Space != State && b.Space != Cache:
+				continue
+			case b.Space == State && b.Offset != at[0]:
+				return nil, fmt.Errorf("rank %d keeps %s at byte %d; the states before it end at %d", s.Rank, b.Name, b.Offset, at[0])
+			}
+			at = at[1:]
+		}
+	}
+	return k, nil
+}
+
+// kept lists what the rank keeps.
+func (s *Schedule) kept() (list []Kept) {
+	for i := range s.Buffers {
+		if b := &s.Buffers[i]; b.Space == State || b.Space == Cache {
+			list = append(list, Kept{b.Name, b.Type, b.Part})
+		}
+	}
+	return list
+}
+
+func (b Kept) equal(c Kept) bool {
+	return b.Name == c.Name && b.Type.Equal(c.Type) && b.Part.Equal(c.Part)
+}
+
+// Bytes is what a rank has of a buffer: of a sequence, or of a token where it is a cache.
+func (k *Keeps) Bytes(rank, buffer int) int64 {
+	t := k.Buffers[buffer].Type
+	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(k.Ranks, rank).Dims))
+}
+
+// States is where the rank's states begin in the run of a sequence, by buffer, and how
+// long the run is.
+func (k *Keeps) States(rank int) (at []int64, run int64) {
+	at = make([]int64, len(k.Buffers))
+	for i := range k.Buffers {
+		if !k.Buffers[i].Cache() {
+			at[i] = run
+			run += roundUp(k.Bytes(rank, i))
+		}
+	}
+	return at, run
+}
+
+// Page is where the rows of the rank's caches begin in a page of so many tokens, by buffer,
+// and how long the page is.
+func (k *Keeps) Page(rank, tokens int) (at []int64, bytes int64) {
+	at = make([]int64, len(k.Buffers))
+	for i := range k.Buffers {
+		if k.Buffers[i].Cache() {
+			at[i] = bytes
+			bytes += roundUp(k.Bytes(rank, i) * int64(tokens))
+		}
+	}
+	return at, bytes
+}
+
+// Page is where in a page of so many tokens the rows of each buffer that is a cache
+// begin, and how long the page is, in bytes.
+func (s *Schedule) Page(tokens int) (at []int, bytes int64) {
+	at = make([]int, len(s.Buffers))
+	for i := range s.Buffers {
+		if b := &s.Buffers[i]; b.Space == Cache {
+			at[i] = int(bytes)
+			bytes += roundUp(b.Bytes * int64(tokens))
+		}
+	}
+	return at, bytes
+}
+
+// String writes a line for the ranks and one per buffer, which [ParseKeeps] reads.
+func (k *Keeps) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ranks %d\n", k.Ranks)
+	for i := range k.Buffers {
+		x := &k.Buffers[i]
+		fmt.Fprintf(&b, "%s : %s", x.Name, x.Type)
+		if x.Part != nil {
+			b.WriteString(x.Part.String())
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// maxKept is more buffers than a model of the most layers keeps.
+const maxKept = 1 << 16
+
+// ParseKeeps reads what [Keeps.String] writes, which may come from anyone: what it accepts
+// can be asked for bytes and moves.
+func ParseKeeps(text string) (*Keeps, error) {
+	head, rest, _ := strings.Cut(text, "\n")
+	k := &Keeps{}
+	if err := scan(head, "ranks %d", &k.Ranks); err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(rest) {
+		name, typ, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " : ")
+		t, storage, part, err := graph.ParseStored(typ)
+		if err != nil {
+			return nil, fmt.Errorf("state %q: %w", name, err)
+		}
+		if storage != nil {
+			return nil, fmt.Errorf("state %q is stored as a parameter", name)
+		}
+		if k.Buffers = append(k.Buffers, Kept{name, t, part}); len(k.Buffers) > maxKept {
+			return nil, fmt.Errorf("more than %d states", maxKept)
+		}
+	}
+	return k, k.valid()
+}
+
+// valid checks what [Keeps] promise: rows of sequences, or of their tokens, whose shares
+// hang on the ranks only, and of each state of the model all or different fields.
+func (k *Keeps) valid() error {
+	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
+		return fmt.Errorf("%d ranks; 1 to %d are possible", k.Ranks, graph.MaxRanks)
+	}
+	seen := map[string]bool{}
+	for i := range k.Buffers {
+		b := &k.Buffers[i]
+		if err := b.valid(); err != nil {
+			return fmt.Errorf("state %q: %w", b.Name, err)
+		}
+		name, field := b.Name, ""
+		if b.Part != nil {
+			name, field = b.Part.State, b.Part.Field
+		}
+		if seen[name+" "+field] {
+			return fmt.Errorf("state %s is there twice", b.Name)
+		}
+		seen[name+" "+field] = true
+	}
+	return nil
+}
+
+func (b *Kept) valid() error {
+	if !graph.ValidName(b.Name) {
+		return errors.New("that is no name for a state")
+	}
+	if err := b.Type.Valid(); err != nil {
+		return err
+	}
+	t := b.Type
+	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType == graph.Q8 || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
+		return fmt.Errorf("%s is not kept per sequence", t)
+	}
+	row := t.Dims[1:]
+	if t.Ragged() {
+		row = row[1:]
+	}
+	for _, d := range row {
+		if d.Sym != 0 {
+			return fmt.Errorf("%s: only s, or s and c, may be symbols", t)
+		}
+	}
+	if b.Part != nil {
+		return b.Part.Valid(b.Type)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package krait
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// kept keeps a sequence, and shows it.
+func kept(t *testing.T, s *Sequence, from, to int) *exec.View {
+	t.Helper()
+	e := s.m.engine
+	states, err := e.KeepStates(s.slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := e.KeepRows(s.slot, from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := e.View(states, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		states.Free()
+		rows.Free()
+	})
+	return v
+}
+
+// transfer lets a sequence of one engine go on in another, which has its first rows.
+func transfer(t *testing.T, to, from *Sequence, have int) {
+	t.Helper()
+	tokens, err := from.Len()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := from.m.engine.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := to.m.engine.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := lowering.NewTransfer(there, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := to.m.engine
+	states, rows, err := e.Room(tokens, have)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		states.Free()
+		rows.Free()
+	}()
+	source := kept(t, from, 0, tokens)
+	dest, err := e.View(states, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range here.Keeps.Ranks {
+		reads, err := x.Reads(rank, tokens, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range reads {
+			a, err := source.Region(r.From, r.Source.Region)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := dest.Region(rank, r.Dest.Region)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Each(func(from, to int64) {
+				if err := move(b, a, to, from, r.Bytes); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+	all := []*exec.KeptRows{rows}
+	if have > 0 {
+		first, err := e.KeepRows(to.slot, 0, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Free()
+		all = []*exec.KeptRows{first, rows}
+	}
+	if err := e.Put(to.slot, states, all...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// move copies bytes between regions, by the memory itself where it can.
+func move(to, from *exec.Region, at, first, n int64) error {
+	data := from.Direct(first, n)
+	if data == nil {
+		data = make([]byte, n)
+		if err := from.Read(data, first); err != nil {
+			return err
+		}
+	}
+	if memory := to.Direct(at, n); memory != nil {
+		copy(memory, data)
+		return nil
+	}
+	return to.Write(data, at)
+}
+
+// TestTransfer: on whatever ranks, by whatever strategies, in whatever pages, on a CPU or
+// simulated GPUs, what arrives is bit for bit what left, and the sequence goes on as it
+// would have: with the same bits on as many ranks, else within what sums in another order
+// differ.
+func TestTransfer(t *testing.T) {
+	type side struct {
+		sharding Sharding
+		page     int
+		gpus     int
+	}
+	sides := []struct{ from, to side }{
+		{side{Sharding{Ranks: 1}, 16, 0}, side{Sharding{Ranks: 4}, 48, 0}},
+		{side{Sharding{Ranks: 4}, 7, 0}, side{Sharding{Ranks: 1}, 16, 1}},
+		{side{Sharding{Ranks: 3}, 16, 1}, side{Sharding{Ranks: 2, Strategy: "hoisted"}, 5, 0}},
+		{side{Sharding{Ranks: 2}, 1, 0}, side{Sharding{Ranks: 2}, 32, 0}},
+		{side{Sharding{Ranks: 5, Strategy: "naive"}, 3, 0}, side{Sharding{Ranks: 8}, 3, 0}},
+	}
+	const prompt, held, more = 37, 19, 3
+	for _, dir := range goldens.Folders(t, ".") {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			for _, x := range sides {
+				open := func(s side) *Model {
+					o := Options{Slots: 3, Sharding: s.sharding, PageTokens: s.page}
+					if s.gpus > 0 {
+						o.Device = &cuda.Device{Driver: sim.New(sim.Options{Devices: s.gpus})}
+					}
+					return openModel(t, dir, o)
+				}
+				what := fmt.Sprintf("%v to %v", x.from, x.to)
+				from, to := open(x.from), open(x.to)
+				ids := randomIDs(prompt+more, from.Vocab())
+				stepped(t, sequence(t, from), 1) // so that slots and pages differ
+				stepped(t, sequence(t, to), 1, 2)
+				s, q := sequence(t, from), sequence(t, to)
+				stepped(t, s, ids[:held]...)
+				transfer(t, q, s, 0)
+				stepped(t, s, ids[held:prompt]...)
+				transfer(t, q, s, held) // the first rows are there
+				sameSnapshot(t, what, snapshot(t, q), snapshot(t, s))
+				for _, id := range ids[prompt:] {
+					want, got := stepped(t, s, id), stepped(t, q, id)
+					if x.from.sharding == x.to.sharding && x.from.gpus == x.to.gpus && !sameBits(got, want) {
+						t.Fatalf("%s: the same ranks give other bits", what)
+					}
+					for j := range want {
+						if d := math.Abs(float64(got[j] - want[j])); !(d <= 5e-4) {
+							t.Fatalf("%s: logit %d is %g, want %g", what, j, got[j], want[j])
+						}
+					}
+				}
+				from.Close()
+				to.Close()
+			}
+		})
+	}
+}
