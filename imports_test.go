@@ -52,6 +52,8 @@ var mayImport = map[string][]string{
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
 	"serving/workload":      {"serving/prefix"},
+	"transfer/internal":     {},
+	"transfer/transport":    {"transfer/internal/wire"},
 	"interop":               {"*"},
 	"examples":              {"*"},
 	"cmd":                   {"*"},

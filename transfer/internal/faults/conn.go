@@ -1,0 +1,63 @@
+// Package faults breaks connections, for tests.
+package faults
+
+import (
+	"net"
+	"sync/atomic"
+)
+
+// Fault is what happens to the bytes that a connection reads.
+type Fault int
+
+// The faults.
+const (
+	None  Fault = iota
+	Cut         // the connection ends
+	Flip        // a bit is another
+	Stall       // nothing comes any more, and the connection stays open
+)
+
+// Conn is a connection to which something happens after so many bytes have been read.
+type Conn struct {
+	net.Conn
+	Fault Fault
+	After int64
+	read  atomic.Int64
+}
+
+// New breaks a connection.
+func New(c net.Conn, f Fault, after int64) *Conn {
+	return &Conn{Conn: c, Fault: f, After: after}
+}
+
+// Read reads up to the byte at which it happens.
+func (c *Conn) Read(b []byte) (int, error) {
+	at := c.read.Load()
+	if c.Fault == None || at > c.After {
+		return c.Conn.Read(b)
+	}
+	if left := c.After - at; left > 0 {
+		b = b[:min(int64(len(b)), left)]
+		n, err := c.Conn.Read(b)
+		c.read.Add(int64(n))
+		return n, err
+	}
+	switch c.Fault {
+	case Cut:
+		c.Conn.Close()
+		return 0, net.ErrClosed
+	case Stall: // what comes is not seen; a deadline is
+		var drop [4096]byte
+		for {
+			if _, err := c.Conn.Read(drop[:]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		b[0] ^= 1
+		c.read.Add(int64(n))
+	}
+	return n, err
+}

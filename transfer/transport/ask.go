@@ -1,0 +1,118 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/krait-ml/krait/transfer/internal/wire"
+)
+
+// Kinds of messages on a connection for data. Others are package transfer's.
+const (
+	kindAsk     wire.Kind = 0x40 + iota // a ticket and pieces
+	kindData                            // the next bytes of what was asked for
+	kindRefused                         // why there are none, or no more
+)
+
+const (
+	mostPieces  = 4096      // of a message that asks
+	mostAsked   = 1 << 30   // bytes that it asks for
+	dataBytes   = 512 << 10 // of a message of data, at most
+	mostRefusal = 4096      // bytes of the reason
+	pieceBytes  = 24
+	mostAsk     = 16 + mostPieces*pieceBytes
+)
+
+// asked is a piece as it is asked for.
+type asked struct {
+	region      Region
+	from, bytes int64
+}
+
+// appendAsk appends what asks for pieces.
+func appendAsk(to []byte, t Ticket, pieces []Piece) []byte {
+	to = append(to, t[:]...)
+	le := binary.LittleEndian
+	for i := range pieces {
+		p := &pieces[i]
+		to = le.AppendUint64(to, uint64(p.Region))
+		to = le.AppendUint64(to, uint64(p.From))
+		to = le.AppendUint64(to, uint64(p.Bytes))
+	}
+	return to
+}
+
+// parseAsk is what was asked, within bounds. Whether there are such regions, it does not know.
+func parseAsk(data []byte) (t Ticket, list []asked, err error) {
+	n := len(data) - len(t)
+	if n < 0 || n%pieceBytes != 0 || n/pieceBytes > mostPieces {
+		return t, nil, fmt.Errorf("%d bytes that ask for pieces: a ticket of %d, and up to %d pieces of %d each, are wanted", len(data), len(t), mostPieces, pieceBytes)
+	}
+	copy(t[:], data)
+	le, left := binary.LittleEndian, int64(mostAsked)
+	for data = data[len(t):]; len(data) > 0; data = data[pieceBytes:] {
+		p := asked{Region(le.Uint64(data)), int64(le.Uint64(data[8:])), int64(le.Uint64(data[16:]))}
+		if p.from < 0 || p.bytes < 1 || p.bytes > left {
+			return t, nil, fmt.Errorf("piece %d has %d bytes from %d on; %d may still be asked for", len(list), p.bytes, p.from, left)
+		}
+		left -= p.bytes
+		list = append(list, p)
+	}
+	return t, list, nil
+}
+
+// asks cuts pieces into lists, each of what one message may ask for.
+func asks(pieces []Piece) (lists [][]Piece) {
+	var now []Piece
+	left := int64(mostAsked)
+	end := func() {
+		if len(now) > 0 {
+			lists = append(lists, now)
+		}
+		now, left = nil, mostAsked
+	}
+	for _, p := range pieces {
+		for p.Bytes > 0 {
+			if left == 0 || len(now) == mostPieces {
+				end()
+			}
+			head, rest := p.cut(left)
+			now = append(now, head)
+			left -= head.Bytes
+			p = rest
+		}
+	}
+	end()
+	return lists
+}
+
+// cut is the first bytes of a piece, at most so many, and the rest.
+func (p Piece) cut(most int64) (head, rest Piece) {
+	n := min(p.Bytes, most)
+	head, rest = p, p
+	head.Bytes = n
+	rest.From, rest.At, rest.Bytes = p.From+n, p.At+n, p.Bytes-n
+	return head, rest
+}
+
+// shares cuts pieces into up to n lists of about as many bytes, none of much less than least.
+func shares(pieces []Piece, n int, least int64) (lists [][]Piece) {
+	all := Bytes(pieces)
+	each := max(least, (all+int64(n)-1)/int64(n))
+	var now []Piece
+	left := each
+	for _, p := range pieces {
+		for p.Bytes > 0 {
+			head, rest := p.cut(left)
+			now = append(now, head)
+			if left -= head.Bytes; left == 0 {
+				lists, now, left = append(lists, now), nil, each
+			}
+			p = rest
+		}
+	}
+	if len(now) > 0 {
+		lists = append(lists, now)
+	}
+	return lists
+}

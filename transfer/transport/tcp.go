@@ -1,0 +1,215 @@
+package transport
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/transfer/internal/wire"
+)
+
+// leastShare is for how many bytes a connection more pays.
+const leastShare = 1 << 20
+
+// ErrRefused is the error of a read that the source did not answer, with its reason.
+var ErrRefused = errors.New("the source refuses")
+
+// tcp reads over connections, several at a time.
+type tcp struct {
+	dial  func(context.Context) (net.Conn, error)
+	most  int
+	stall time.Duration
+
+	mu     sync.Mutex
+	idle   []*link
+	busy   map[*link]bool
+	closed bool
+}
+
+// link is a connection for data.
+type link struct {
+	net.Conn
+	r   *wire.Reader
+	w   *wire.Writer
+	ask []byte
+	buf []byte // for what is not the host's memory
+}
+
+// TCP reads over up to so many connections that dial makes, on whose other ends is [Answer]:
+// each has a share of the bytes of a read. A read fails where nothing comes for as long as
+// stall.
+func TCP(dial func(context.Context) (net.Conn, error), connections int, stall time.Duration) Reader {
+	return &tcp{dial: dial, most: max(1, connections), stall: stall, busy: map[*link]bool{}}
+}
+
+func (t *tcp) Read(ctx context.Context, ticket Ticket, pieces []Piece) *Completion {
+	return NewCompletion(func() error {
+		if err := Check(pieces); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(ctx) // one that fails ends the others
+		defer cancel()
+		list := shares(pieces, t.most, leastShare)
+		errs := make(chan error, len(list))
+		for _, share := range list {
+			go func() { errs <- t.share(ctx, ticket, share) }()
+		}
+		var first error
+		for range list { // all of them, so that nobody writes afterwards
+			if err := <-errs; err != nil {
+				first = cmp.Or(first, err)
+				cancel()
+			}
+		}
+		return first
+	})
+}
+
+// share reads by a connection of its own.
+func (t *tcp) share(ctx context.Context, ticket Ticket, pieces []Piece) (err error) {
+	l, err := t.take(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	for _, list := range asks(pieces) {
+		if err = l.read(ticket, list, t.stall); err != nil {
+			break
+		}
+	}
+	if !stop() && err != nil {
+		err = context.Cause(ctx)
+	}
+	t.give(l, err == nil && ctx.Err() == nil)
+	return err
+}
+
+// take is a connection that nobody uses.
+func (t *tcp) take(ctx context.Context) (*link, error) {
+	t.mu.Lock()
+	if n := len(t.idle); n > 0 {
+		l := t.idle[n-1]
+		t.idle = t.idle[:n-1]
+		t.busy[l] = true
+		t.mu.Unlock()
+		return l, nil
+	}
+	t.mu.Unlock()
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{Conn: conn, r: wire.NewReader(bufio.NewReaderSize(conn, 32<<10), dataBytes), w: wire.NewWriter(conn)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	t.busy[l] = true
+	return l, nil
+}
+
+// give lets others have a connection that is in order.
+func (t *tcp) give(l *link, good bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.busy, l)
+	if good && !t.closed && len(t.idle) < t.most {
+		t.idle = append(t.idle, l)
+	} else {
+		l.Close()
+	}
+}
+
+func (t *tcp) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for l := range t.busy {
+		l.Close()
+	}
+	for _, l := range t.idle {
+		l.Close()
+	}
+	t.idle = nil
+	return nil
+}
+
+// read asks for pieces, and takes them as they come.
+func (l *link) read(t Ticket, pieces []Piece, stall time.Duration) error {
+	l.ask = appendAsk(l.ask[:0], t, pieces)
+	l.SetDeadline(time.Now().Add(stall))
+	if err := l.w.Write(kindAsk, l.ask); err != nil {
+		return err
+	}
+	left := Bytes(pieces)
+	for left > 0 {
+		l.SetDeadline(time.Now().Add(stall))
+		h, err := l.r.Next()
+		if err != nil {
+			return err
+		}
+		switch {
+		case h.Kind == kindRefused:
+			return l.refusal()
+		case h.Kind != kindData || h.Bytes == 0 || int64(h.Bytes) > left:
+			return fmt.Errorf("%w: kind %#x, %d bytes, where %d bytes of data are to come", wire.ErrCorrupt, h.Kind, h.Bytes, left)
+		}
+		left -= int64(h.Bytes)
+		if pieces, err = l.scatter(pieces); err == nil {
+			err = l.r.End()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scatter puts the payload of a message to its places, and returns the pieces that are left.
+func (l *link) scatter(pieces []Piece) ([]Piece, error) {
+	for l.r.Left() > 0 {
+		p := &pieces[0]
+		head, rest := p.cut(int64(l.r.Left()))
+		to := head.To.Direct(head.At, head.Bytes)
+		direct := to != nil
+		if !direct {
+			if l.buf == nil {
+				l.buf = make([]byte, dataBytes)
+			}
+			to = l.buf[:head.Bytes]
+		}
+		if err := l.r.Fill(to); err != nil {
+			return nil, err
+		}
+		if !direct {
+			if err := head.To.Write(to, head.At); err != nil {
+				return nil, err
+			}
+		}
+		if *p = rest; rest.Bytes == 0 {
+			pieces = pieces[1:]
+		}
+	}
+	return pieces, nil
+}
+
+// refusal is the error that the source sends.
+func (l *link) refusal() error {
+	text, err := l.r.Payload()
+	if err != nil {
+		return err
+	}
+	for _, known := range []error{ErrEnded, ErrAnother} {
+		if string(text) == known.Error() {
+			return fmt.Errorf("%w: %w", ErrRefused, known)
+		}
+	}
+	return fmt.Errorf("%w: %q", ErrRefused, text[:min(len(text), mostRefusal)])
+}
