@@ -180,20 +180,27 @@ func (k *Keeps) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
 		return fmt.Errorf("%d ranks; 1 to %d are possible", k.Ranks, graph.MaxRanks)
 	}
-	seen := map[string]bool{}
+	first := map[string]*Kept{}
+	seen := map[[2]string]bool{}
 	for i := range k.Buffers {
 		b := &k.Buffers[i]
 		if err := b.valid(); err != nil {
 			return fmt.Errorf("state %q: %w", b.Name, err)
 		}
-		name, field := b.Name, ""
+		name, t := b.State()
+		field := [2]string{name}
 		if b.Part != nil {
-			name, field = b.Part.State, b.Part.Field
+			field[1] = b.Part.Field
 		}
-		if seen[name+" "+field] {
-			return fmt.Errorf("state %s is there twice", b.Name)
+		switch f := first[name]; {
+		case f == nil:
+			first[name] = b
+		case seen[field] || f.Part == nil || b.Part == nil:
+			return fmt.Errorf("state %s is there twice: %s and %s", name, f.Name, b.Name)
+		case !f.Part.Type.Equal(t) || f.Part.Axis != b.Part.Axis:
+			return fmt.Errorf("%s and %s are fields of different states, which are both called %s", f.Name, b.Name, name)
 		}
-		seen[name+" "+field] = true
+		seen[field] = true
 	}
 	return nil
 }

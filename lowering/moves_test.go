@@ -1,0 +1,449 @@
+package lowering_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
+)
+
+// how says how a model is compiled.
+type how struct {
+	dir, strategy, states string
+	ranks                 int
+}
+
+// keepsOf is what a model keeps, compiled so; ok is false where the strategy is not for it.
+func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
+	t.Helper()
+	_, g, err := models.Describe(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := passes.Options{Ranks: h.ranks}
+	if o.Strategy, err = passes.FindStrategy(h.strategy); err != nil {
+		t.Fatal(err)
+	}
+	if o.States, err = passes.ParseStates(h.states); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = passes.Compile(g, o); err != nil {
+		return nil, false
+	}
+	s, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = lowering.KeepsOf(s); err != nil {
+		t.Fatal(err)
+	}
+	return k, true
+}
+
+// TestReads: between layouts of 200 random pairs, each byte that a rank keeps comes once,
+// to its place, and no other. What a rank keeps is found element by element here, and
+// whole states are cut so.
+func TestReads(t *testing.T) {
+	const seed, pairs = 16, 200
+	r := rand.New(rand.NewPCG(seed, 2))
+	folders := goldens.Folders(t, "..")
+	each := (pairs + len(folders) - 1) / len(folders)
+	for _, dir := range folders {
+		layouts := layoutsOf(t, r, dir, 6)
+		for range each {
+			a, b := layouts[r.IntN(len(layouts))], layouts[r.IntN(len(layouts))]
+			x := pair{t: t, from: lowering.End{Keeps: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{Keeps: b.keeps, PageTokens: 1 + r.IntN(20)}}
+			x.tokens = 1 + r.IntN(40)
+			x.have = r.IntN(x.tokens + 1)
+			x.what = fmt.Sprintf("seed %d: %s, states %q: %d ranks %s, pages of %d, to %d ranks %s, pages of %d; %d tokens, %d there", seed,
+				filepath.Base(dir), a.states, a.ranks, a.strategy, x.from.PageTokens, b.ranks, b.strategy, x.to.PageTokens, x.tokens, x.have)
+			x.check()
+		}
+	}
+}
+
+type layout struct {
+	how
+	keeps *lowering.Keeps
+}
+
+// layoutsOf draws ways to lay a model over ranks, with states in the same formats.
+func layoutsOf(t *testing.T, r *rand.Rand, dir string, n int) (list []layout) {
+	t.Helper()
+	formats := []string{"", "conv=bf16", "conv=f16,cache=bf16", "conv=bf16,cache=f16,ssm=bf16"}
+	states := formats[r.IntN(len(formats))]
+	if _, ok := keepsOf(t, how{dir, "channel", states, 1}); !ok {
+		states = "" // the model has no such kind
+	}
+	for tried := 0; len(list) < n; tried++ {
+		h := how{dir, passes.Strategies[r.IntN(len(passes.Strategies))].Name, states, 1 + r.IntN(8)}
+		if k, ok := keepsOf(t, h); ok {
+			list = append(list, layout{h, k})
+		}
+		if tried > 10*n {
+			t.Fatalf("%s: only %d of %d layouts compile", dir, len(list), tried)
+		}
+	}
+	return list
+}
+
+// pair is a transfer that is held against cutting whole states.
+type pair struct {
+	t            *testing.T
+	what         string
+	from, to     lowering.End
+	tokens, have int
+	there        map[string][]bool // elements of states of which the sender has something
+}
+
+// memory is the regions of a rank: bytes, and how often each was written.
+type memory map[int]struct {
+	data    []byte
+	written []int
+}
+
+func (x *pair) check() {
+	x.t.Helper()
+	x.there = map[string][]bool{}
+	source := x.cut(&x.from, 0, nil)
+	transfer, err := lowering.NewTransfer(x.from, x.to)
+	if err != nil {
+		x.t.Fatal(x.what, err)
+	}
+	dest := x.cut(&x.to, x.have, x.there)
+	for rank := range dest {
+		reads, err := transfer.Reads(rank, x.tokens, x.have)
+		if err != nil {
+			x.t.Fatal(x.what, err)
+		}
+		want := dest[rank]
+		got := memory{}
+		for region, m := range want {
+			m.data, m.written = make([]byte, len(m.data)), make([]int, len(m.data))
+			got[region] = m
+		}
+		for _, r := range reads {
+			from, to := source[r.From][r.Source.Region], got[r.Dest.Region]
+			r.Each(func(a, b int64) {
+				copy(to.data[b:b+r.Bytes], from.data[a:])
+				for i := range r.Bytes {
+					to.written[b+i]++
+				}
+			})
+		}
+		for region, m := range want {
+			if i := mismatch(m.written, got[region].written); i >= 0 {
+				x.t.Fatalf("%s: rank %d, region %d: byte %d comes %d times, want %d", x.what, rank, region, i, got[region].written[i], m.written[i])
+			}
+			if !slices.Equal(m.data, got[region].data) {
+				x.t.Fatalf("%s: rank %d, region %d: other bytes than those of the state", x.what, rank, region)
+			}
+		}
+	}
+}
+
+func mismatch(a, b []int) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// cut cuts whole states, whose bytes say where they are in them, for every rank. Rows of
+// tokens before one are left out, and so is what is not there; else it says what is.
+func (x *pair) cut(e *lowering.End, have int, there map[string][]bool) []memory {
+	var out []memory
+	for rank := range e.Keeps.Ranks {
+		m := memory{}
+		region := func(i int, bytes int64) {
+			if _, ok := m[i]; !ok && bytes > 0 {
+				m[i] = struct {
+					data    []byte
+					written []int
+				}{make([]byte, bytes), make([]int, bytes)}
+			}
+		}
+		states, run := e.Keeps.States(rank)
+		pages, page := e.Keeps.Page(rank, e.PageTokens)
+		region(0, run)
+		for i := range e.Keeps.Buffers {
+			b := &e.Keeps.Buffers[i]
+			name, _ := b.State()
+			size := b.Type.DType.Bytes()
+			list := owned(b, e.Keeps.Ranks, rank)
+			put := func(region, at, token int) {
+				for k, element := range list {
+					if there == nil {
+						x.seen(name, element)
+					} else if seen := there[name]; element >= len(seen) || !seen[element] {
+						continue
+					}
+					for j := range size {
+						m[region].data[at+k*size+j] = mark(name, token, element, j)
+						m[region].written[at+k*size+j]++
+					}
+				}
+			}
+			if !b.Cache() {
+				put(0, int(states[i]), 0)
+				continue
+			}
+			for token := have; token < x.tokens; token++ {
+				n := token / e.PageTokens
+				region(1+n, page)
+				put(1+n, int(pages[i])+token%e.PageTokens*len(list)*size, token)
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (x *pair) seen(name string, element int) {
+	for len(x.there[name]) <= element {
+		x.there[name] = append(x.there[name], false)
+	}
+	x.there[name][element] = true
+}
+
+// mark is a byte of an element of a row of a state. It is never 0.
+func mark(name string, token, element, i int) byte {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	n := uint64(h.Sum32())*0x9e3779b97f4a7c15 + uint64(token)*0xbf58476d1ce4e5b9 + uint64(element)*0x94d049bb133111eb + uint64(i)
+	n ^= n >> 31
+	return 1 + byte(n*0xd6e8feb86659fd93>>40)%255
+}
+
+// owned lists what a rank has of a row of a state of the model, in the order in which it
+// has it: element by element, from what split, covering and whole mean.
+func owned(b *lowering.Kept, ranks, rank int) (list []int) {
+	dims, first := b.Type.Dims, 1
+	if b.Cache() {
+		first = 2
+	}
+	axis, place := -1, []graph.Placement(nil)
+	if b.Type.Layout.Kind == graph.Sharded {
+		axis, place = b.Type.Layout.Axis, b.Type.Layout.Place
+	}
+	lists := make([][]int, len(dims)) // indexes of each axis that it has
+	for i := first; i < len(dims); i++ {
+		at := 0
+		for j, f := range dims[i].Fields {
+			for k := range f.Size {
+				if i != axis || has(place[j], f, k/f.Grain(), ranks, rank) {
+					lists[i] = append(lists[i], at+k)
+				}
+			}
+			at += f.Size
+		}
+	}
+	whole := dims
+	if b.Part != nil { // indexes of the whole state
+		whole = b.Part.Type.Dims
+		at := 0
+		for _, f := range whole[b.Part.Axis].Fields {
+			if f.Name == b.Part.Field {
+				break
+			}
+			at += f.Size
+		}
+		for k := range lists[b.Part.Axis] {
+			lists[b.Part.Axis][k] += at
+		}
+	}
+	list = []int{0}
+	for i := first; i < len(dims); i++ {
+		var next []int
+		for _, e := range list {
+			for _, k := range lists[i] {
+				next = append(next, e*whole[i].Len()+k)
+			}
+		}
+		list = next
+	}
+	return list
+}
+
+// has reports whether a rank has a unit of a field.
+func has(p graph.Placement, f graph.Field, unit, ranks, rank int) bool {
+	owner := func(unit, units int) bool { return rank*units/ranks <= unit && unit < (rank+1)*units/ranks }
+	switch p.Kind {
+	case graph.Split:
+		return owner(unit, f.Units())
+	case graph.Cover: // a head that it has is of the group
+		for head := range p.Of {
+			if head/(p.Of/f.Units()) == unit && owner(head, p.Of) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// TestMovesRefuse: what is of another model, or in other formats, does not move.
+func TestMovesRefuse(t *testing.T) {
+	dir := "../testdata/golden/"
+	one := func(name, states string) lowering.End {
+		k, ok := keepsOf(t, how{dir + name, "channel", states, 2})
+		if !ok {
+			t.Fatal(name, "does not compile")
+		}
+		return lowering.End{Keeps: k, PageTokens: 16}
+	}
+	for _, x := range []struct {
+		from, to lowering.End
+		want     string
+	}{
+		{one("zamba2", ""), one("zamba2", "conv=bf16"), "in f32, and the receiver in bf16: open both with the same formats"},
+		{one("zamba2", ""), one("bamba", ""), "different models"},
+		{one("mamba2-g1", ""), one("mamba2-g4", ""), "different models"},
+		{lowering.End{Keeps: one("jamba", "").Keeps}, one("jamba", ""), "pages of 0 and of 16 tokens"},
+	} {
+		if _, err := lowering.NewTransfer(x.from, x.to); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%v, want %s", err, x.want)
+		}
+	}
+	same := one("jamba", "")
+	x, err := lowering.NewTransfer(same, same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range [][3]int{{2, 5, 0}, {-1, 5, 0}, {0, 5, 6}, {0, 5, -1}, {0, 0, 0}} {
+		if _, err := x.Reads(bad[0], bad[1], bad[2]); err == nil {
+			t.Errorf("rank %d reads %d tokens, of which %d are there, without an error", bad[0], bad[1], bad[2])
+		}
+	}
+}
+
+// TestReadsOfAny is TestReads for layouts that no strategy gives: fields of a packed state
+// apart or together, split, covered or whole, and some nowhere.
+func TestReadsOfAny(t *testing.T) {
+	const seed = 17
+	r := rand.New(rand.NewPCG(seed, 3))
+	for i := range 300 {
+		m := drawStates(r)
+		a, b := m.lay(t, r), m.lay(t, r)
+		x := pair{t: t, from: lowering.End{Keeps: a, PageTokens: 1 + r.IntN(9)}, to: lowering.End{Keeps: b, PageTokens: 1 + r.IntN(9)}}
+		x.tokens = 1 + r.IntN(20)
+		x.have = r.IntN(x.tokens + 1)
+		x.what = fmt.Sprintf("seed %d, case %d: from\n%s to\n%s pages of %d and %d, %d tokens, %d there", seed, i, a, b, x.from.PageTokens, x.to.PageTokens, x.tokens, x.have)
+		x.check()
+	}
+}
+
+// states are those of a model.
+type states []graph.Type
+
+func drawStates(r *rand.Rand) (out states) {
+	formats := []graph.DType{graph.F32, graph.F16, graph.BF16}
+	for range 1 + r.IntN(3) {
+		packed := graph.Dim{}
+		for i := range 1 + r.IntN(3) {
+			unit := 1 + r.IntN(3)
+			packed.Fields = append(packed.Fields, graph.Field{Name: string(rune('x' + i)), Size: unit * (1 + r.IntN(6)), Unit: unit})
+		}
+		d := formats[r.IntN(len(formats))]
+		switch r.IntN(3) {
+		case 0:
+			out = append(out, graph.TypeOf(d, graph.Symbol(graph.Seqs), packed, graph.Size(1+r.IntN(3))))
+		case 1:
+			out = append(out, graph.TypeOf(d, graph.Symbol(graph.Seqs), graph.Size(1+r.IntN(3)), packed))
+		case 2:
+			out = append(out, graph.TypeOf(d, graph.Symbol(graph.Seqs), graph.Symbol(graph.Cached), graph.Units(packed.Len(), 1)))
+		}
+	}
+	return out
+}
+
+// lay lays states over some ranks, and takes the way by text.
+func (m states) lay(t *testing.T, r *rand.Rand) *lowering.Keeps {
+	t.Helper()
+	k := &lowering.Keeps{Ranks: 1 + r.IntN(8)}
+	for i, typ := range m {
+		name := fmt.Sprint("state", i)
+		axis := slices.IndexFunc(typ.Dims, func(d graph.Dim) bool { return len(d.Fields) > 1 })
+		if axis < 0 || r.IntN(2) == 0 {
+			k.Buffers = append(k.Buffers, lowering.Kept{Name: name, Type: place(r, typ, max(axis, len(typ.Dims)-1))})
+			continue
+		}
+		for _, f := range typ.Dims[axis].Fields {
+			if r.IntN(8) == 0 && f.Name != typ.Dims[axis].Fields[0].Name {
+				continue // nothing reads it
+			}
+			part := graph.TypeOf(typ.DType, slices.Clone(typ.Dims)...)
+			part.Dims[axis] = graph.Units(f.Size, f.Unit)
+			k.Buffers = append(k.Buffers, lowering.Kept{Name: name + "." + f.Name, Type: place(r, part, axis),
+				Part: &graph.Part{State: name, Type: typ, Axis: axis, Field: f.Name}})
+		}
+	}
+	again, err := lowering.ParseKeeps(k.String())
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, k)
+	}
+	if again.String() != k.String() {
+		t.Fatalf("%s comes back as\n%s", k, again)
+	}
+	return again
+}
+
+// place lays a state over ranks along an axis, or not.
+func place(r *rand.Rand, t graph.Type, axis int) graph.Type {
+	if r.IntN(5) == 0 {
+		return t
+	}
+	var places []graph.Placement
+	for _, f := range t.Dims[axis].Fields {
+		p := graph.Placement{Kind: graph.Split}
+		switch r.IntN(4) {
+		case 0:
+			p = graph.Placement{Kind: graph.Whole}
+		case 1:
+			p = graph.Placement{Kind: graph.Cover, Of: f.Units() * (1 + r.IntN(3))}
+		}
+		places = append(places, p)
+	}
+	t.Layout = graph.Layout{Kind: graph.Sharded, Axis: axis, Place: places}
+	return t
+}
+
+// TestParseKeeps: what is no such text is an error, and what is has bounds.
+func TestParseKeeps(t *testing.T) {
+	good := "ranks 2\na : f32[s x:4/1|y:2/1 3] shard(1: x=split y=whole)\nb : f16[s c 8/2] shard(2: split)\n"
+	if k, err := lowering.ParseKeeps(good); err != nil || k.String() != good {
+		t.Fatalf("%v, %v", k, err)
+	}
+	for text, want := range map[string]string{
+		"":                                        "ranks",
+		"ranks 0\n":                               "0 ranks",
+		"ranks 99999\n":                           "99999 ranks",
+		"ranks 2\na : f32[4]\n":                   "not kept per sequence",
+		"ranks 2\na : f32[t 4]\n":                 "not kept per sequence",
+		"ranks 2\na : f32[s t]\n":                 "may be symbols",
+		"ranks 2\na : q8[s 64]\n":                 "in blocks",
+		"ranks 2\na b : f32[s 4]\n":               "no name",
+		"ranks 2\na : f32[s 4] partial\n":         "not kept per sequence",
+		"ranks 2\na : f32[s 4] shard(0: even)\n":  "not kept per sequence",
+		"ranks 2\na : f32[s 4] shard(7: split)\n": "axis 7",
+		"ranks 2\na : f32[s 4]\na : f32[s 4]\n":   "there twice",
+		"ranks 2\na.x : f32[s 5] field(1: x) of %a : f32[s x:4/1|y:2/1]\n":                   "field x of a",
+		"ranks 2\na.x : f32[s 4/1] field(1: z) of %a : f32[s x:4/1|y:2/1]\n":                 "no field z",
+		"ranks 2\na : f32[s 4/1]\na.x : f32[s 4/1] field(1: x) of %a : f32[s x:4/1|y:2/1]\n": "there twice",
+	} {
+		if _, err := lowering.ParseKeeps(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
