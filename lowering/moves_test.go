@@ -380,7 +380,7 @@ func (m states) lay(t *testing.T, r *rand.Rand) *lowering.Keeps {
 			continue
 		}
 		for _, f := range typ.Dims[axis].Fields {
-			if r.IntN(8) == 0 && f.Name != typ.Dims[axis].Fields[0].Name {
+			if r.IntN(3) == 0 && f.Name != typ.Dims[axis].Fields[0].Name {
 				continue // nothing reads it
 			}
 			part := graph.TypeOf(typ.DType, slices.Clone(typ.Dims)...)
