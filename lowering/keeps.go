@@ -97,13 +97,14 @@ func (k *Keeps) Bytes(rank, buffer int) int64 {
 // long the run is.
 func (k *Keeps) States(rank int) (at []int64, run int64) {
 	at = make([]int64, len(k.Buffers))
+	end, last := int64(0), (*graph.Part)(nil)
 	for i := range k.Buffers {
-		if !k.Buffers[i].Cache() {
-			at[i] = run
-			run += roundUp(k.Bytes(rank, i))
+		if b := &k.Buffers[i]; !b.Cache() {
+			at[i] = afterState(end, last, b.Part)
+			end, last = at[i]+k.Bytes(rank, i), b.Part
 		}
 	}
-	return at, run
+	return at, roundUp(end)
 }
 
 // Page is where the rows of the rank's caches begin in a page of so many tokens, by buffer,

@@ -104,14 +104,38 @@ func (l *lowerer) leaf(n *graph.Node) error {
 	if v.Type.DType == graph.Q8 {
 		bytes = l.s.inBlocks(v.Type)
 	}
-	l.buffer(v, space, l.s.Bytes[space], bytes)
+	at := l.s.Bytes[space]
+	if space == State {
+		at = l.nextState(n.Part)
+	}
+	l.buffer(v, space, at, bytes)
 	b := &l.s.Buffers[len(l.s.Buffers)-1]
 	b.Storage, b.Part = n.Storage, n.Part
+	end := at + bytes
 	if space.aligned() {
-		bytes = roundUp(bytes)
+		end = roundUp(end)
 	}
-	l.s.Bytes[space] += bytes
+	l.s.Bytes[space] = end
 	return nil
+}
+
+// nextState is where the next state begins: a field where the one before it ends, if that
+// is of the same state, so that ranks that have the same of it have it in one piece.
+func (l *lowerer) nextState(part *graph.Part) int64 {
+	for i := len(l.s.Buffers) - 1; i >= 0; i-- {
+		if b := &l.s.Buffers[i]; b.Space == State {
+			return afterState(b.Offset+b.Bytes, b.Part, part)
+		}
+	}
+	return 0
+}
+
+// afterState is where a state begins after another that ends at a byte.
+func afterState(end int64, last, next *graph.Part) int64 {
+	if last != nil && next != nil && last.State == next.State {
+		return end
+	}
+	return roundUp(end)
 }
 
 // field makes no step: kernels read strides.
