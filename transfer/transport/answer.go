@@ -14,7 +14,7 @@ import (
 // for: where nothing moves for as long as stall, the connection is closed.
 func Answer(conn net.Conn, g *Grants, by Session, stall time.Duration) error {
 	defer conn.Close()
-	a := answerer{conn: conn, g: g, by: by, stall: stall, w: wire.NewWriter(conn)}
+	a := &answerer{conn: conn, g: g, by: by, stall: stall, w: wire.NewWriter(conn)}
 	r := wire.NewReader(bufio.NewReaderSize(conn, 32<<10), mostAsk)
 	for {
 		conn.SetReadDeadline(time.Time{}) // a reader may be idle

@@ -12,6 +12,7 @@ const (
 	kindAsk     wire.Kind = 0x40 + iota // a ticket and pieces
 	kindData                            // the next bytes of what was asked for
 	kindRefused                         // why there are none, or no more
+	kindSent                            // all was sent by other means; checksums of the parts
 )
 
 const (
@@ -61,15 +62,16 @@ func parseAsk(data []byte) (t Ticket, list []asked, err error) {
 	return t, list, nil
 }
 
-// asks cuts pieces into lists, each of what one message may ask for.
-func asks(pieces []Piece) (lists [][]Piece) {
+// asks cuts pieces into lists, each of what one message may ask for, and of so many bytes at
+// most.
+func asks(pieces []Piece, most int64) (lists [][]Piece) {
 	var now []Piece
-	left := int64(mostAsked)
+	left := most
 	end := func() {
 		if len(now) > 0 {
 			lists = append(lists, now)
 		}
-		now, left = nil, mostAsked
+		now, left = nil, most
 	}
 	for _, p := range pieces {
 		for p.Bytes > 0 {

@@ -52,32 +52,40 @@ func (t *tcp) Read(ctx context.Context, ticket Ticket, pieces []Piece) *Completi
 		if err := Check(pieces); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(ctx) // one that fails ends the others
-		defer cancel()
-		list := shares(pieces, t.most, leastShare)
-		errs := make(chan error, len(list))
-		for _, share := range list {
-			go func() { errs <- t.share(ctx, ticket, share) }()
-		}
-		var first error
-		for range list { // all of them, so that nobody writes afterwards
-			if err := <-errs; err != nil {
-				first = cmp.Or(first, err)
-				cancel()
-			}
-		}
-		return first
+		return share(ctx, pieces, t.most, func(ctx context.Context, _ int, pieces []Piece) error {
+			return t.read(ctx, ticket, pieces)
+		})
 	})
 }
 
-// share reads by a connection of its own.
-func (t *tcp) share(ctx context.Context, ticket Ticket, pieces []Piece) (err error) {
+// share reads pieces in up to n shares at the same time. It returns when all have ended, so
+// that nobody writes afterwards; one that fails ends the others.
+func share(ctx context.Context, pieces []Piece, n int, read func(ctx context.Context, i int, pieces []Piece) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list := shares(pieces, n, leastShare)
+	errs := make(chan error, len(list))
+	for i, pieces := range list {
+		go func() { errs <- read(ctx, i, pieces) }()
+	}
+	var first error
+	for range list {
+		if err := <-errs; err != nil {
+			first = cmp.Or(first, err)
+			cancel()
+		}
+	}
+	return first
+}
+
+// read reads by a connection of its own.
+func (t *tcp) read(ctx context.Context, ticket Ticket, pieces []Piece) (err error) {
 	l, err := t.take(ctx)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { l.Close() })
-	for _, list := range asks(pieces) {
+	for _, list := range asks(pieces, mostAsked) {
 		if err = l.read(ticket, list, t.stall); err != nil {
 			break
 		}
@@ -202,7 +210,11 @@ func (l *link) scatter(pieces []Piece) ([]Piece, error) {
 
 // refusal is the error that the source sends.
 func (l *link) refusal() error {
-	text, err := l.r.Payload()
+	return refusal(l.r)
+}
+
+func refusal(r *wire.Reader) error {
+	text, err := r.Payload()
 	if err != nil {
 		return err
 	}

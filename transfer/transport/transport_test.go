@@ -152,7 +152,7 @@ func TestShares(t *testing.T) {
 		var got []Piece
 		lists := shares(pieces, 1+r.IntN(4), leastShare)
 		for _, share := range lists {
-			for _, list := range asks(share) {
+			for _, list := range asks(share, mostAsked) {
 				if len(list) > mostPieces || Bytes(list) > mostAsked {
 					t.Fatalf("%d pieces of %d bytes", len(list), Bytes(list))
 				}

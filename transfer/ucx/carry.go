@@ -1,0 +1,135 @@
+//go:build linux && (amd64 || arm64)
+
+package ucx
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/krait-ml/krait/transfer/transport"
+)
+
+// mostUnderWay is how many parts a sender sends at once.
+const mostUnderWay = 16
+
+// tag tells the parts of an answer from all others.
+func tag(number uint32, part int) uint64 { return uint64(number)<<32 | uint64(part) }
+
+// sender sends to one receiver.
+type sender struct{ w *worker }
+
+// NewSender makes the sender for a receiver with an address. Nothing may stay away for as long
+// as stall.
+func NewSender(address []byte, stall time.Duration) (transport.Sender, error) {
+	w, err := newWorker(stall)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.connect(address); err != nil {
+		w.close()
+		return nil, err
+	}
+	return &sender{w}, nil
+}
+
+func (s *sender) Send(ctx context.Context, number uint32, parts []transport.Part) ([]uint32, error) {
+	if s.w.handle == 0 {
+		return nil, errClosed
+	}
+	sums := make([]uint32, len(parts))
+	s.w.moved = time.Now()
+	err := s.all(ctx, number, parts, sums)
+	if err == nil {
+		err = s.w.wait(ctx, 0)
+	}
+	if err != nil {
+		s.w.close() // nothing may look at the memory any more
+	}
+	runtime.KeepAlive(parts)
+	return sums, err
+}
+
+// all begins to send the parts, and computes their checksums meanwhile.
+func (s *sender) all(ctx context.Context, number uint32, parts []transport.Part, sums []uint32) error {
+	for i, p := range parts {
+		data := p.Direct(p.At, p.Bytes)
+		if data == nil {
+			data = make([]byte, p.Bytes)
+			if err := p.Read(data, p.At); err != nil {
+				return err
+			}
+		}
+		if err := s.w.send(tag(number, i), data); err != nil {
+			return err
+		}
+		sums[i] = transport.Checksum(data)
+		if err := s.w.wait(ctx, mostUnderWay-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sender) Close() { s.w.close() }
+
+// Receiver takes what a sender sends.
+type Receiver struct{ w *worker }
+
+// NewReceiver makes one.
+func NewReceiver(stall time.Duration) (*Receiver, error) {
+	w, err := newWorker(stall)
+	if err != nil {
+		return nil, err
+	}
+	return &Receiver{w}, nil
+}
+
+// Address is what a sender is made with.
+func (r *Receiver) Address() ([]byte, error) { return r.w.address() }
+
+// Receive takes parts.
+func (r *Receiver) Receive(ctx context.Context, number uint32, parts []transport.Part, ask func() error) ([]uint32, error) {
+	if r.w.handle == 0 {
+		return nil, errClosed
+	}
+	sums := make([]uint32, len(parts))
+	r.w.moved = time.Now()
+	err := r.all(number, parts, sums)
+	if err == nil {
+		err = ask()
+	}
+	if err == nil {
+		err = r.w.wait(ctx, 0)
+	}
+	if err != nil {
+		r.w.close()
+	}
+	runtime.KeepAlive(parts)
+	return sums, err
+}
+
+// all prepares for the parts.
+func (r *Receiver) all(number uint32, parts []transport.Part, sums []uint32) error {
+	for i, p := range parts {
+		data := p.Direct(p.At, p.Bytes)
+		direct := data != nil
+		if !direct {
+			data = make([]byte, p.Bytes)
+		}
+		err := r.w.receive(tag(number, i), data, func() error {
+			sums[i] = transport.Checksum(data)
+			if direct {
+				return nil
+			}
+			return p.Write(data, p.At)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends what is under way.
+func (r *Receiver) Close() { r.w.close() }

@@ -1,0 +1,206 @@
+//go:build linux && (amd64 || arm64)
+
+package ucx
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+)
+
+// worker is what makes progress. It belongs to one goroutine at a time.
+type worker struct {
+	*library
+	handle   uintptr
+	endpoint uintptr // 0: there is none
+	peer     bool    // errors of the other side end the endpoint
+	stall    time.Duration
+	under    []*message
+	moved    time.Time // when the last one was done
+}
+
+// message is one under way.
+type message struct {
+	request uintptr
+	data    []byte
+	done    func() error // nil: nothing is to be done
+}
+
+func newWorker(stall time.Duration) (*worker, error) {
+	l, err := open()
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{library: l, stall: stall}
+	const serialized = 1 // any thread, but one at a time
+	p := struct {
+		mask uint64
+		mode int32
+		rest [256]byte
+	}{mask: 1 << 0, mode: serialized}
+	return w, l.try(workerCreate, l.context, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&w.handle)))
+}
+
+// hostBytes of an address say on which host it is.
+const hostBytes = 16
+
+// host tells this host from others. Processes that do not know are on different ones.
+func host() (id [hostBytes]byte) {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	copy(id[:], bytes.ReplaceAll(text, []byte("-"), nil))
+	return id
+}
+
+// address is how others reach the worker.
+func (w *worker) address() ([]byte, error) {
+	var at *byte
+	var n uint64
+	if err := w.try(workerGetAddress, w.handle, uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&n))); err != nil {
+		return nil, err
+	}
+	id := host()
+	out := append(id[:], unsafe.Slice(at, n)...)
+	w.call(workerReleaseAddress, w.handle, uintptr(unsafe.Pointer(at)))
+	return out, nil
+}
+
+// connect makes an endpoint for a worker elsewhere. On the same host UCX is not asked to look
+// for errors of the other side, since it then copies through TCP in place of shared memory;
+// the connection on which parts are asked for tells them.
+func (w *worker) connect(address []byte) error {
+	if len(address) <= hostBytes {
+		return fmt.Errorf("a UCX address of %d bytes", len(address))
+	}
+	id := host()
+	w.peer = !bytes.Equal(id[:], address[:hostBytes]) || id == [hostBytes]byte{}
+	p := struct {
+		mask       uint64
+		address    *byte
+		errors     int32
+		handler    uintptr
+		handlerArg uintptr
+		userData   uintptr
+		flags      uint32
+		rest       [128]byte
+	}{mask: 1 << 0, address: &address[hostBytes]}
+	if w.peer {
+		p.mask, p.errors, p.handler = 1<<0|1<<1|1<<2, 1, w.failed
+	}
+	return w.try(epCreate, w.handle, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&w.endpoint)))
+}
+
+// requestParam says how something is done: see ucp_request_param_t.
+type requestParam struct {
+	mask, flags uint32
+	rest        [128]byte
+}
+
+// send begins to send a message, and receive to take one. The data stays where it is until
+// it is done.
+func (w *worker) send(tag uint64, data []byte) error {
+	p := requestParam{}
+	r := w.call(tagSend, w.endpoint, uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), uintptr(tag), uintptr(unsafe.Pointer(&p)))
+	return w.begun(tagSend, r, data, nil)
+}
+
+func (w *worker) receive(tag uint64, data []byte, done func() error) error {
+	p := requestParam{}
+	r := w.call(tagReceive, w.handle, uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), uintptr(tag), ^uintptr(0), uintptr(unsafe.Pointer(&p)))
+	return w.begun(tagReceive, r, data, done)
+}
+
+// begun takes what a function returned.
+func (w *worker) begun(f int, r uintptr, data []byte, done func() error) error {
+	request, err := w.request(names[f], r)
+	switch {
+	case err != nil:
+		return err
+	case request != 0:
+		w.under = append(w.under, &message{request, data, done})
+	case done != nil:
+		return done()
+	}
+	w.moved = time.Now()
+	return nil
+}
+
+// wait waits until no more than some messages are under way. It looks without pause at first,
+// and then lets others run.
+func (w *worker) wait(ctx context.Context, most int) error {
+	for idle := 0; len(w.under) > most; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if uint32(w.call(workerProgress, w.handle)) != 0 {
+			idle = 0
+		} else if idle++; idle > 100 {
+			runtime.Gosched()
+			if idle > 2000 {
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+		if err := w.sweep(); err != nil {
+			return err
+		}
+		if time.Since(w.moved) > w.stall {
+			return fmt.Errorf("UCX moved nothing for %s", w.stall)
+		}
+	}
+	return nil
+}
+
+// sweep takes out what is done.
+func (w *worker) sweep() (first error) {
+	kept := w.under[:0]
+	for _, m := range w.under {
+		status := int32(w.call(requestStatus, m.request))
+		if status == inProgress {
+			kept = append(kept, m)
+			continue
+		}
+		w.call(requestFree, m.request)
+		w.moved = time.Now()
+		err := w.failure("the transfer", status)
+		if err == nil && m.done != nil {
+			err = m.done()
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	clear(w.under[len(kept):])
+	w.under = kept
+	return first
+}
+
+// close ends all that is under way, and the worker. As nobody makes progress, and queues of
+// the hardware are gone, nothing is read or written afterwards.
+func (w *worker) close() {
+	if w.handle == 0 {
+		return
+	}
+	for _, m := range w.under {
+		w.call(requestCancel, w.handle, m.request)
+	}
+	if w.endpoint != 0 && w.peer {
+		const withFlags, force = 1 << 4, 1
+		p := requestParam{mask: withFlags, flags: force}
+		if last, err := w.request("", w.call(epClose, w.endpoint, uintptr(unsafe.Pointer(&p)))); err == nil && last != 0 {
+			w.under = append(w.under, &message{request: last})
+		}
+	}
+	for end := time.Now().Add(100 * time.Millisecond); len(w.under) > 0 && time.Now().Before(end); {
+		w.call(workerProgress, w.handle)
+		w.sweep()
+	}
+	w.call(workerDestroy, w.handle)
+	runtime.KeepAlive(w.under)
+	w.handle, w.endpoint, w.under = 0, 0, nil
+}
+
+var errClosed = errors.New("it is closed")
