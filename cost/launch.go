@@ -1,0 +1,141 @@
+package cost
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Work is what a launch or a copy takes on a rank, for any batch.
+type Work struct {
+	FLOPs, Bytes, Rows graph.Poly
+	// Share is the rank's part of the FLOPs and bytes, which are those of all ranks
+	// then: where the shares of the operands are not those of a whole operation. Else 1.
+	Share    float64
+	product  bool   // by weights, which have a rate by number format
+	measured string // the name under which a profile may have its rates
+	plain    string
+}
+
+// WorkOf is the work of a step on the schedule's rank.
+func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
+	args, results := locals(s, st.Args), locals(s, st.Results)
+	w := Work{Share: 1, plain: st.Op.Name, measured: st.Op.Name, Rows: graph.Const(1)}
+	if d := results[0].Dims; len(d) > 0 {
+		w.Rows = d[0].Poly()
+	}
+	for i, k := range st.Op.Operands {
+		if k == 'w' {
+			w.product = true
+			w.measured = st.Op.Name + "/" + args[i].DType.String()
+		}
+	}
+	if st.Kind == lowering.Relayout {
+		for _, t := range results {
+			w.Bytes = w.Bytes.Plus(t.Bytes().Times(graph.Const(2)))
+		}
+		return w
+	}
+	c, err := graph.CostOf(st.Op, st.Attrs, args, results)
+	if err != nil {
+		c, w.Share = st.Cost, share(st, s)
+	}
+	w.FLOPs, w.Bytes = c.FLOPs, c.Read.Plus(c.Write)
+	return w
+}
+
+func locals(s *lowering.Schedule, refs []lowering.Ref) []graph.Type {
+	out := make([]graph.Type, len(refs))
+	for i := range refs {
+		out[i] = s.Local(refs[i].Type)
+	}
+	return out
+}
+
+// share is the rank's part of a step whose operands are cut: that of the operand of
+// which it has least, as groups that several ranks need are with each.
+func share(st *lowering.Step, s *lowering.Schedule) float64 {
+	least := 1.0
+	for _, refs := range [][]lowering.Ref{st.Args, st.Results} {
+		for _, r := range refs {
+			if whole := elems(r.Type.Dims); whole > 0 {
+				least = min(least, elems(s.Local(r.Type).Dims)/whole)
+			}
+		}
+	}
+	return least
+}
+
+func elems(dims []graph.Dim) float64 {
+	n := 1.0
+	for _, d := range dims {
+		if d.Sym == 0 {
+			n *= float64(d.Len())
+		}
+	}
+	return n
+}
+
+// Rater says how long work takes on one of some ranks.
+type Rater struct {
+	p     *Profile
+	ranks int
+	share float64 // of the device, that a rank has
+	math  Compute
+}
+
+// Rater is for products in a number format, of [Profile.Formats]; empty is f32.
+func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
+	c, err := p.format(format)
+	r := &Rater{p: p, ranks: ranks, share: 1, math: c}
+	if p.Shared {
+		r.share = 1 / float64(ranks)
+	}
+	return r, err
+}
+
+// Time is how long a launch takes for a batch, overhead included. Graph says that it is
+// one of a captured graph.
+func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
+	overhead := r.p.Overhead.Launch.Value
+	if graphs {
+		overhead = r.p.Overhead.GraphLaunch.Value
+	}
+	flops, bytes := w.FLOPs.Float(z)*w.Share, w.Moved(z)
+	return max(flops/r.rate(w, z), bytes/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
+}
+
+// Moved is the bytes that work reads and writes for a batch.
+func (w *Work) Moved(z graph.Sizes) float64 { return w.Bytes.Float(z) * w.Share }
+
+// rate is the operations per second of some work.
+func (r *Rater) rate(w *Work, z graph.Sizes) float64 {
+	for _, name := range [...]string{w.measured, w.plain} {
+		if m, ok := r.p.Operations[name]; ok {
+			if rate := m.rate(r.ranks, w.Rows.Float(z)); rate > 0 {
+				return rate
+			}
+		}
+	}
+	c := r.p.Compute["f32"]
+	if w.product {
+		c = r.math
+	}
+	return r.share * c.Peak.Value * c.Achieved.Value
+}
+
+// between is the rate at some rows by those of two measurements, on a line where both
+// are logarithms; beyond them it is that of the nearer one.
+func between(a, b *Point, rows float64) float64 {
+	if a.Rows == b.Rows || rows <= float64(a.Rows) {
+		return a.Rate
+	}
+	at := math.Log(rows/float64(a.Rows)) / math.Log(float64(b.Rows)/float64(a.Rows))
+	return a.Rate * math.Pow(b.Rate/a.Rate, min(1, at))
+}
+
+func comparePoints(a, b *Point) int {
+	return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Rows, b.Rows))
+}

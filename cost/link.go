@@ -1,0 +1,107 @@
+package cost
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/krait-ml/krait/graph"
+)
+
+// Link is what connects ranks.
+type Link struct {
+	About       string
+	Algorithms  []Algorithm
+	Unavailable []string // algorithms that there are not, each with the reason
+}
+
+// Algorithm is a way to run collectives, by one protocol.
+type Algorithm struct {
+	Name, Protocol string
+	Base           Figure // seconds of a collective, whatever it carries
+	Step           Figure // seconds of each of the steps that follow each other
+	Bandwidth      Figure // bytes per second that a rank sends
+}
+
+// algorithmNames are those that a profile has, or says that it has not.
+var algorithmNames = []string{"ring", "tree", "one_shot", "two_shot"}
+
+// Exchange is a collective as links see it.
+type Exchange struct {
+	Ranks  int
+	Phases int     // 2: summed and made whole; 1: either
+	Sums   bool    // it sums, and does not only gather
+	Bytes  float64 // of all operands, each whole and once
+	Sent   float64 // that a rank sends in a ring, on average
+}
+
+// ExchangeOf is a collective of a row, for operands whose bytes are given: all of them,
+// and those that all ranks together send in a ring.
+func ExchangeOf(op *graph.Op, ranks int, bytes, sent float64) Exchange {
+	e := Exchange{Ranks: ranks, Sums: op.From == graph.Partial, Bytes: bytes, Sent: sent / float64(ranks)}
+	if op.From == graph.Partial {
+		e.Phases++
+	}
+	if op.To == graph.Replicated {
+		e.Phases++
+	}
+	return e
+}
+
+// Travel is how long an exchange takes by an algorithm: latency, which passes whatever
+// else is under way, and the bytes that a rank sends meanwhile.
+type Travel struct {
+	Algorithm *Algorithm
+	Latency   float64
+	Sent      float64 // bytes
+}
+
+// Seconds is how long it takes alone on its link.
+func (t *Travel) Seconds() float64 {
+	if t.Algorithm == nil {
+		return 0
+	}
+	return t.Latency + t.Sent/t.Algorithm.Bandwidth.Value
+}
+
+// Best is the fastest algorithm for an exchange; of equal ones the first of the profile.
+func (l *Link) Best(e Exchange) Travel {
+	var best Travel
+	for i := range l.Algorithms {
+		a := &l.Algorithms[i]
+		steps, sent, ok := a.takes(e)
+		if !ok {
+			continue
+		}
+		t := Travel{a, a.Base.Value + steps*a.Step.Value, sent}
+		if best.Algorithm == nil || t.Seconds() < best.Seconds() {
+			best = t
+		}
+	}
+	return best
+}
+
+// takes counts the steps that an algorithm takes one after another, and the bytes that a
+// rank sends.
+//
+// A ring sends what [graph.Sent] says, in ranks-1 steps a phase. A tree adds up and hands
+// down along two binary trees, so that each rank sends as much as in a ring. In one shot
+// every rank sends all to every other; in two each sums a part, and sends that to all.
+func (a *Algorithm) takes(e Exchange) (steps, sent float64, ok bool) {
+	others := float64(e.Ranks - 1)
+	switch {
+	case a.Name == "ring":
+		return float64(e.Phases) * others, e.Sent, true
+	case a.Name == "tree":
+		return 2 * float64(bits.Len(uint(e.Ranks-1))), e.Sent, e.Phases == 2
+	case a.Name == "one_shot" && e.Phases == 2:
+		return 1, others * e.Bytes, true
+	case a.Name == "one_shot":
+		return 1, e.Sent, true
+	}
+	return 2, e.Sent, e.Phases == 2
+}
+
+// Slowed is the time with links of which one is slower by a factor.
+func (t *Travel) Slowed(factor float64) Travel {
+	return Travel{t.Algorithm, t.Latency, t.Sent * math.Max(1, factor)}
+}

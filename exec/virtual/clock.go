@@ -1,0 +1,258 @@
+package virtual
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// clock keeps the time of every stream of every rank.
+type clock struct {
+	programs  []*program // by rank
+	works     []cost.Work
+	exchanges []exchange
+	rater     *cost.Rater
+	link      *cost.Link
+	slow      []float64 // by rank
+	slowLink  float64
+
+	seconds []float64 // by work, of the batch under way
+	travels []cost.Travel
+
+	ranks   []rankClock
+	meets   []meeting // by collective
+	flights []flight  // collectives under way
+	now     float64   // to which they were followed
+	record  func(exec.Event)
+	sizes   graph.Sizes
+}
+
+// rankClock is a rank in the middle of a step.
+type rankClock struct {
+	at     [streams]float64
+	next   [streams]int
+	came   [streams]bool // to the collective that is next
+	events []float64     // when they happened; not a number: not yet
+	busy   float64       // seconds of kernels
+}
+
+// meeting is a collective where ranks come together.
+type meeting struct {
+	came  int
+	start float64 // when the last one came
+	end   float64 // not a number: it has not ended
+}
+
+// flight is a collective whose ranks are all there.
+type flight struct {
+	nth  int
+	left float64 // bytes that a rank has to send
+	from float64 // when they begin to travel
+}
+
+// batch works out what everything takes for a batch.
+func (c *clock) batch(z graph.Sizes, graphs bool) {
+	c.sizes = z
+	for i := range c.works {
+		c.seconds[i] = c.rater.Time(&c.works[i], z, graphs)
+	}
+	c.travels = c.travels[:0]
+	for i := range c.exchanges {
+		t := c.exchanges[i].travel(c.link, z)
+		c.travels = append(c.travels, t.Slowed(c.slowLink))
+	}
+}
+
+// start lets all streams begin at a time.
+func (c *clock) start(at float64) {
+	if c.ranks == nil {
+		c.ranks, c.meets = make([]rankClock, len(c.programs)), make([]meeting, len(c.exchanges))
+		for r, p := range c.programs {
+			c.ranks[r].events = make([]float64, p.events)
+		}
+	}
+	for r := range c.ranks {
+		k := &c.ranks[r]
+		k.at, k.next, k.came, k.busy = [streams]float64{at, at}, [streams]int{}, [streams]bool{}, 0
+		for i := range k.events {
+			k.events[i] = math.NaN()
+		}
+	}
+	for i := range c.meets {
+		c.meets[i] = meeting{end: math.NaN()}
+	}
+	c.flights, c.now = c.flights[:0], at
+}
+
+// run runs a batch's step from a time on, and returns when the last rank is done.
+func (c *clock) run(at float64, runs func(serves []int, rank int) bool) (end float64, err error) {
+	c.start(at)
+	for {
+		done := true
+		for r := range c.ranks {
+			done = c.rank(r, runs) && done
+		}
+		if done {
+			break
+		}
+		if len(c.flights) == 0 {
+			return 0, errors.New("the ranks wait for each other for ever: a collective that not all take part in, or an event that is not recorded")
+		}
+		c.land()
+	}
+	for i := range c.ranks {
+		end = max(end, c.ranks[i].at[0], c.ranks[i].at[1])
+	}
+	return max(end, at), nil
+}
+
+// rank lets a rank's streams go on as far as they can, and reports whether they are at
+// their ends.
+func (c *clock) rank(r int, runs func([]int, int) bool) (done bool) {
+	for moved := true; moved; {
+		moved, done = false, true
+		for s := range lowering.Stream(streams) {
+			steps := c.programs[r].steps[s]
+			for next := &c.ranks[r].next[s]; *next < len(steps); *next++ {
+				if !c.step(r, &steps[*next], runs) {
+					done = false
+					break
+				}
+				moved = true
+			}
+		}
+	}
+	return done
+}
+
+// step takes a step on its stream, and reports whether the stream can go on.
+func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
+	k := &c.ranks[r]
+	at := &k.at[st.Stream]
+	switch st.Kind {
+	case lowering.Record:
+		k.events[st.event] = *at
+	case lowering.Wait:
+		when := k.events[st.event]
+		if math.IsNaN(when) {
+			return false
+		}
+		c.tell(r, st, *at, when)
+		*at = max(*at, when)
+	case lowering.Collective:
+		return c.meet(r, st, at)
+	default:
+		if !runs(st.For, r) {
+			break
+		}
+		took := c.seconds[st.work] * c.slow[r]
+		c.tell(r, st, *at, *at+took)
+		*at += took
+		k.busy += took
+	}
+	return true
+}
+
+// meet lets a rank take part in a collective, and reports whether that has ended.
+func (c *clock) meet(r int, st *step, at *float64) bool {
+	m, came := &c.meets[st.nth], &c.ranks[r].came[st.Stream]
+	if !math.IsNaN(m.end) {
+		c.tell(r, st, *at, m.end)
+		*at, *came = m.end, false
+		return true
+	}
+	if !*came {
+		*came = true
+		m.start = max(m.start, *at)
+		if m.came++; m.came == len(c.ranks) {
+			t := &c.travels[st.nth]
+			c.flights = append(c.flights, flight{st.nth, t.Sent, m.start + t.Latency})
+		}
+	}
+	return false
+}
+
+// land follows the collectives that are under way until the first of them ends. Latency
+// passes for each by itself; those whose bytes travel share the link evenly. No other can
+// begin before one ends, since all streams wait.
+func (c *clock) land() {
+	for {
+		crowd, begins := 0.0, math.Inf(1)
+		for i := range c.flights {
+			if from := c.flights[i].from; from <= c.now {
+				crowd++
+			} else {
+				begins = min(begins, from)
+			}
+		}
+		if crowd == 0 {
+			c.now = begins
+			continue
+		}
+		first, ends := 0, math.Inf(1)
+		for i := range c.flights {
+			if f := &c.flights[i]; f.from <= c.now {
+				if end := c.now + f.left*crowd/c.bandwidth(f); end < ends {
+					first, ends = i, end
+				}
+			}
+		}
+		if ends <= begins {
+			c.follow(ends, crowd)
+			c.meets[c.flights[first].nth].end = ends
+			c.flights = slices.Delete(c.flights, first, first+1)
+			return
+		}
+		c.follow(begins, crowd)
+	}
+}
+
+// follow lets what travels go on to a time.
+func (c *clock) follow(to, crowd float64) {
+	for i := range c.flights {
+		if f := &c.flights[i]; f.from <= c.now {
+			f.left -= (to - c.now) * c.bandwidth(f) / crowd
+			if f.left < 1e-12*c.travels[f.nth].Sent { // but for rounding it is there
+				f.left = 0
+			}
+		}
+	}
+	c.now = to
+}
+
+func (c *clock) bandwidth(f *flight) float64 { return c.travels[f.nth].Algorithm.Bandwidth.Value }
+
+// tell is for who records: what a rank did, or for how long it stood still.
+func (c *clock) tell(r int, st *step, from, to float64) {
+	if c.record == nil || st.Kind == lowering.Wait && to <= from {
+		return
+	}
+	e := exec.Event{Rank: r, Stream: st.Stream, Kind: st.Kind, Name: st.Name, Start: from, End: to}
+	switch st.Kind {
+	case lowering.Collective:
+		e.Bytes = int64(c.exchanges[st.nth].bytes.Float(c.sizes))
+	case lowering.Launch, lowering.Relayout:
+		e.Bytes = int64(c.works[st.work].Moved(c.sizes))
+	}
+	if st.Op != nil {
+		e.Op = st.Op.Name
+	}
+	c.record(e)
+}
+
+// travelled is the seconds in which some collective was under way, all ranks being there.
+func (c *clock) travelled() (sum float64) {
+	order := slices.SortedFunc(slices.Values(c.meets), func(a, b meeting) int { return cmp.Compare(a.start, b.start) })
+	until := 0.0
+	for _, m := range order {
+		sum += max(0, m.end-max(m.start, until))
+		until = max(until, m.end)
+	}
+	return sum
+}

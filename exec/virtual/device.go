@@ -1,0 +1,74 @@
+// Package virtual is a device that keeps time and no data: it runs the schedules of all
+// ranks as they stand, and works out when each step begins and ends on the hardware of a
+// profile. What overlaps, who waits for whom, and what a slow rank costs come out of the
+// streams and events of the schedules.
+package virtual
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Device is hardware that need not be there, for [exec.Options] and [New].
+type Device struct {
+	Profile *cost.Profile
+	Math    string // the number format of products, of [cost.Profile.Formats]; empty: f32
+	// NoGraphs launches kernels one by one also where a captured graph would do, which
+	// is in steps of one token for each sequence.
+	NoGraphs bool
+	// SlowRanks and SlowLinks say how many times as long as others a rank takes for its
+	// kernels, and to send.
+	SlowRanks, SlowLinks map[int]float64
+	// Unlimited lets a model have more memory than the profile.
+	Unlimited bool
+}
+
+// Open makes a machine, of all ranks: they wait for each other on the machine's clock.
+// What does not fit into the memory of the profile is an error.
+func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
+	if world.Ranks() != len(local) {
+		return nil, fmt.Errorf("%d of %d ranks: a virtual device has all of them, and cannot wait for others", len(local), world.Ranks())
+	}
+	return d.open(local, o)
+}
+
+// New makes a machine for sequences whose number and lengths its user knows.
+func New(schedules []*lowering.Schedule, d *Device, o exec.Setup) (*Machine, error) {
+	if err := lowering.CheckAll(schedules); err != nil {
+		return nil, err
+	}
+	return d.open(schedules, o)
+}
+
+func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error) {
+	if d.Profile == nil {
+		return nil, fmt.Errorf("a virtual device has no profile of hardware; cost.Find has some")
+	}
+	for what, slow := range map[string]map[int]float64{"rank": d.SlowRanks, "link of rank": d.SlowLinks} {
+		for r, f := range slow {
+			if r < 0 || r >= len(list) {
+				return nil, fmt.Errorf("a slow %s %d: there are ranks 0 to %d", what, r, len(list)-1)
+			}
+			if !(f > 0) || math.IsInf(f, 0) {
+				return nil, fmt.Errorf("a slow %s %d: it takes %g times as long; a number above 0 is possible", what, r, f)
+			}
+		}
+	}
+	rater, err := d.Profile.Rater(len(list), d.Math)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{d: d, clock: newClock(list, d, rater), record: o.Record, slots: int64(o.Slots), pageTokens: int64(o.PageTokens)}
+	if m.plan, err = lowering.NewPlan(list); err != nil {
+		return nil, err
+	}
+	m.ran = make([]exec.CollectiveCount, len(m.plan.Collectives))
+	m.arena = make([]int64, len(list))
+	m.ResetCounts()
+	return m, m.fits(nil)
+}

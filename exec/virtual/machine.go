@@ -1,0 +1,145 @@
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// Machine is all ranks of a model on one clock, which begins at 0.
+type Machine struct {
+	d      *Device
+	clock  *clock
+	plan   *lowering.Plan
+	time   float64
+	last   Span
+	record exec.Recorder
+	events []exec.Event
+
+	slots, kept       int64
+	pages, pageTokens int64
+	arena             []int64 // by rank: the most of all steps
+
+	ran []exec.CollectiveCount
+}
+
+// Span is a step on the clock, in seconds.
+type Span struct {
+	Start, End float64
+	// Host is what of it the host takes before anything runs.
+	Host float64
+	// Busy is how long each rank's kernels ran. What is left of the span is time in which
+	// its compute stream stood still.
+	Busy []float64
+	// Travelled is for how long some collective was under way, all ranks being there.
+	Travelled float64
+}
+
+// Seconds is how long the step took.
+func (s *Span) Seconds() float64 { return s.End - s.Start }
+
+// Exposed is what no rank's kernels hide: the time that the busiest rank stood still.
+func (s *Span) Exposed() float64 { return max(0, s.Seconds()-s.Host-slices.Max(s.Busy)) }
+
+// Step takes a batch's time. Outputs are zeros.
+func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("stopped before the step: %w", err)
+	}
+	if _, err := m.Run(w.Sizes, w.Wanted); err != nil {
+		return nil, err
+	}
+	out := make([]kernels.Tensor, len(w.Wanted))
+	s := m.clock.programs[0].schedule
+	for i, want := range w.Wanted {
+		if want {
+			out[i] = zeros(s, s.Outputs[i].Ref, &w.Batch)
+		}
+	}
+	return out, nil
+}
+
+func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tensor {
+	o := operand.New(s, ref)
+	o.Resize(b, 0, 0)
+	o.Stride = o.Cols
+	n := o.Rows() * o.Cols
+	switch o.DType {
+	case graph.F32:
+		o.F32 = make([]float32, n)
+	case graph.I32:
+		o.I32 = make([]int32, n)
+	default:
+		o.U16 = make([]uint16, n)
+	}
+	return o.Tensor
+}
+
+// Run takes the time of a step for a batch that is known by its sizes. A batch for which
+// there is not enough memory is an error.
+func (m *Machine) Run(z graph.Sizes, wanted lowering.Wanted) (Span, error) {
+	if err := m.fits(&z); err != nil {
+		return Span{}, err
+	}
+	for r := range m.arena {
+		m.arena[r] = max(m.arena[r], m.plan.Ranks[r].Arena.At(z))
+	}
+	m.clock.batch(z, z.Tokens == z.Seqs && !m.d.NoGraphs)
+	m.clock.record = nil
+	if m.events = m.events[:0]; m.record != nil {
+		m.clock.record = func(e exec.Event) { m.events = append(m.events, e) }
+	}
+	host := m.d.Profile.Overhead.Step.Value
+	end, err := m.clock.run(m.time+host, func(serves []int, rank int) bool { return serves == nil || rank == 0 && wanted.Needs(serves) })
+	if err != nil {
+		return Span{}, err
+	}
+	m.last = Span{Start: m.time, End: end, Host: host, Travelled: m.clock.travelled()}
+	for i := range m.clock.ranks {
+		m.last.Busy = append(m.last.Busy, m.clock.ranks[i].busy)
+	}
+	m.time = end
+	m.count(z)
+	m.tell()
+	return m.last, nil
+}
+
+// tell hands the events of a step to who records them, rank by rank.
+func (m *Machine) tell() {
+	if m.record == nil {
+		return
+	}
+	slices.SortStableFunc(m.events, func(a, b exec.Event) int { return a.Rank - b.Rank })
+	m.record(m.events)
+}
+
+// Last is the step that was taken last.
+func (m *Machine) Last() Span { return m.last }
+
+func (m *Machine) count(z graph.Sizes) {
+	for i := range m.ran {
+		c, p := &m.ran[i], &m.plan.Collectives[i]
+		c.Calls++
+		c.Elems += p.Elems.At(z)
+		c.Bytes += p.Bytes.At(z)
+	}
+}
+
+// Collectives counts what the collectives carried since Open or ResetCounts.
+func (m *Machine) Collectives() []exec.CollectiveCount { return slices.Clone(m.ran) }
+
+// ResetCounts lets Collectives count from 0 again.
+func (m *Machine) ResetCounts() {
+	for i, p := range m.plan.Collectives {
+		m.ran[i] = exec.CollectiveCount{Name: p.Name, Kind: p.Kind}
+	}
+}
+
+// Close does nothing.
+func (m *Machine) Close() {}

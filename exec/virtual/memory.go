@@ -1,0 +1,80 @@
+package virtual
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+)
+
+// Memory is the bytes that a rank has at most, of the runtime's and its own.
+type Memory struct {
+	Weights, State, Cache, Arena int64 // constants are with the weights
+}
+
+// Sum is all of it.
+func (m *Memory) Sum() int64 { return m.Weights + m.State + m.Cache + m.Arena }
+
+// Memory is what a rank has taken: the arena is that of the largest step.
+func (m *Machine) Memory(rank int) Memory {
+	p := &m.plan.Ranks[rank]
+	return Memory{p.Weights + p.Constants, p.State * (m.slots + m.kept), p.Cache * m.pageTokens * m.pages, m.arena[rank]}
+}
+
+// fits is an error where a rank has no memory for what it holds and a batch.
+func (m *Machine) fits(z *graph.Sizes) error {
+	if m.d.Unlimited {
+		return nil
+	}
+	has := m.d.Profile.Usable(len(m.plan.Ranks))
+	for r := range m.plan.Ranks {
+		mem, of := m.Memory(r), ""
+		sum := float64(mem.Sum())
+		if z != nil {
+			sum += max(0, m.plan.Ranks[r].Arena.Float(*z)-float64(mem.Arena))
+			of = fmt.Sprintf(" with a batch of %d tokens of %d sequences", z.Tokens, z.Seqs)
+		}
+		if sum > float64(has) {
+			return fmt.Errorf("it does not fit: rank %d needs %.0f bytes%s, and has %d of %s", r, sum, of, has, m.d.Profile.Name)
+		}
+	}
+	return nil
+}
+
+// KeepSlots makes slots for states that are kept.
+func (m *Machine) KeepSlots(n int) error {
+	before := m.kept
+	m.kept = int64(n) - m.slots
+	return m.undo(func() { m.kept = before })
+}
+
+// Pages makes pages of caches.
+func (m *Machine) Pages(n int) error {
+	before := m.pages
+	m.pages = int64(n)
+	return m.undo(func() { m.pages = before })
+}
+
+func (m *Machine) undo(back func()) error {
+	err := m.fits(nil)
+	if err != nil {
+		back()
+	}
+	return err
+}
+
+// Clear and Copy do nothing: there is no data, and they take no time.
+func (m *Machine) Clear(int) error     { return nil }
+func (m *Machine) Copy(int, int) error { return nil }
+
+// Read and ReadRows give zeros; Write and WriteRows forget what they are given.
+func (m *Machine) Read(_, _ int, _ int64, to []byte) error { clear(to); return nil }
+func (m *Machine) ReadRows(_, _ int, _ []exec.Rows, to []byte) error {
+	clear(to)
+	return nil
+}
+func (m *Machine) Write(int, int, int64, []byte) error           { return nil }
+func (m *Machine) WriteRows(int, int, []exec.Rows, []byte) error { return nil }
+
+// CopyRows does nothing.
+func (m *Machine) CopyRows(exec.Rows, int32) error { return nil }
