@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"passes/prove":          {"graph", "passes/class"},
 	"lowering":              {"graph"},
 	"cost":                  {"graph", "lowering", "internal/files"},
+	"simulate":              {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
 	"validate":              {"graph", "kernels/..."},
 	"visualize":             {"graph", "lowering", "serving/prefix"},
 	"kernels":               {"graph", "kernels"},

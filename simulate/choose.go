@@ -1,0 +1,226 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
+)
+
+// Candidate is a strategy and what a workload takes by it.
+type Candidate struct {
+	Strategy string
+	Model    *Model
+	Result   *Result
+	Err      error // why there is no result: it does not apply, or does not fit
+}
+
+// Best is the cheapest of some.
+type Best struct {
+	Strategy string  `json:"strategy"`
+	Seconds  float64 `json:"seconds"`
+	RunnerUp string  `json:"runner_up,omitempty"` // empty: there is no other
+	Margin   float64 `json:"margin,omitempty"`    // by how much of the best's time that is slower
+}
+
+// Choice is which strategies are best for a workload.
+type Choice struct {
+	Candidates []Candidate `json:"-"`
+	Prefill    Best        `json:"prefill"` // by the time to the first tokens
+	Decode     Best        `json:"decode"`  // by the time per token
+	// Plan is what to run: for prompts and for what follows, and the seconds of both. They
+	// differ only where they share weights and states.
+	Plan Pair `json:"plan"`
+	// Refused says why the best of each phase are not run together; empty: they are.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Pair is a strategy for each phase.
+type Pair struct {
+	Prefill string  `json:"prefill"`
+	Decode  string  `json:"decode"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Choose simulates a workload by every strategy that comes with Krait, and finds the best.
+// Of equal ones it is the first in the order of [passes.Strategies].
+func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*Choice, error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	c := &Choice{}
+	for _, s := range passes.Strategies {
+		o.Strategy = s
+		x := Candidate{Strategy: s.Name}
+		if x.Model, x.Err = Compile(g, o, d); x.Err == nil {
+			x.Result, x.Err = x.Model.Run(w)
+		}
+		c.Candidates = append(c.Candidates, x)
+	}
+	return c, c.choose(w)
+}
+
+// Compile makes what is simulated of a graph.
+func Compile(g *graph.Graph, o passes.Options, d *virtual.Device) (*Model, error) {
+	h, err := passes.Compile(g, o)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lowering.Lower(h)
+	if err != nil {
+		return nil, err
+	}
+	return New(list, d, nil)
+}
+
+func (c *Choice) choose(w Workload) error {
+	var able []*Candidate
+	var errs []error
+	for i := range c.Candidates {
+		if x := &c.Candidates[i]; x.Err == nil {
+			able = append(able, x)
+		} else {
+			errs = append(errs, fmt.Errorf("%s: %w", x.Strategy, x.Err))
+		}
+	}
+	if len(able) == 0 {
+		return fmt.Errorf("no strategy runs this: %w", errors.Join(errs...))
+	}
+	c.Prefill = best(able, func(r *Result) float64 { return r.TTFT })
+	c.Decode = best(able, func(r *Result) float64 { return r.TPOT })
+	c.Plan = Pair{}
+	for _, a := range able {
+		for _, b := range able {
+			seconds := a.Result.Prefill.Seconds + b.Result.Decode.Seconds
+			if c.Plan.Prefill != "" && seconds >= c.Plan.Seconds {
+				continue
+			}
+			if a == b || Shared(a.Model, b.Model) == nil && pairFits(a.Model, b.Model, w) {
+				c.Plan = Pair{a.Strategy, b.Strategy, seconds}
+			}
+		}
+	}
+	c.refuse(able, w)
+	return nil
+}
+
+// Result is that of the plan.
+func (c *Choice) Result() *Result {
+	find := func(name string) *Candidate {
+		return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
+	}
+	a, b := find(c.Plan.Prefill), find(c.Plan.Decode)
+	if a == b {
+		return a.Result
+	}
+	r := *a.Result
+	r.Decode, r.TPOT = b.Result.Decode, b.Result.TPOT
+	r.Throughput = a.Result.Throughput * a.Result.Seconds() / r.Seconds()
+	r.Memory = slices.Clone(r.Memory)
+	for i := range r.Memory {
+		n, other := &r.Memory[i], b.Result.Memory[i]
+		more := max(0, other.Activations-n.Activations) + b.Model.Plan.Ranks[i].Constants
+		n.Weights += b.Model.Plan.Ranks[i].Constants
+		n.Activations = max(n.Activations, other.Activations)
+		n.Sum += more
+	}
+	return &r
+}
+
+// refuse says why the best of each phase are not run together.
+func (c *Choice) refuse(able []*Candidate, w Workload) {
+	if c.Plan.Prefill == c.Prefill.Strategy && c.Plan.Decode == c.Decode.Strategy {
+		return
+	}
+	find := func(name string) *Model {
+		return able[slices.IndexFunc(able, func(x *Candidate) bool { return x.Strategy == name })].Model
+	}
+	a, b := find(c.Prefill.Strategy), find(c.Decode.Strategy)
+	if err := Shared(a, b); err != nil {
+		c.Refused = fmt.Sprintf("%s for prompts and %s for tokens: %v", c.Prefill.Strategy, c.Decode.Strategy, err)
+	} else if !pairFits(a, b, w) {
+		c.Refused = fmt.Sprintf("%s for prompts and %s for tokens do not fit together", c.Prefill.Strategy, c.Decode.Strategy)
+	}
+}
+
+// best finds the least of what is asked, and who comes after it.
+func best(able []*Candidate, of func(*Result) float64) Best {
+	order := slices.Clone(able)
+	slices.SortStableFunc(order, func(a, b *Candidate) int { return cmp.Compare(of(a.Result), of(b.Result)) })
+	first := of(order[0].Result)
+	out := Best{Strategy: order[0].Strategy, Seconds: first}
+	if len(order) > 1 {
+		out.RunnerUp = order[1].Strategy
+		if first > 0 {
+			out.Margin = of(order[1].Result)/first - 1
+		}
+	}
+	return out
+}
+
+// pairFits reports whether there is room for the activations of either, and for what each
+// computes of the weights once.
+func pairFits(a, b *Model, w Workload) bool {
+	if a.device.Unlimited {
+		return true
+	}
+	has := a.device.Profile.Usable(len(a.schedules))
+	for r, n := range a.needs(w) {
+		other := b.needs(w)[r]
+		both := n.Sum - n.Activations + max(n.Activations, other.Activations) + b.Plan.Ranks[r].Constants
+		if both > has {
+			return false
+		}
+	}
+	return true
+}
+
+// Shared is an error where two ways to run a model cannot share weights and states: where
+// ranks hold other parts of them, or in other formats.
+func Shared(a, b *Model) error {
+	for r, s := range a.schedules {
+		have := holdings(s)
+		others := holdings(b.schedules[r])
+		for name, t := range have {
+			if u, ok := others[name]; !ok || u != t {
+				return sharedError(r, name, t, u)
+			}
+		}
+		for name, u := range others {
+			if _, ok := have[name]; !ok {
+				return sharedError(r, name, "", u)
+			}
+		}
+	}
+	return nil
+}
+
+func sharedError(rank int, name, a, b string) error {
+	return fmt.Errorf("rank %d would hold %s as %s for the one and as %s for the other", rank, name, cmp.Or(a, "nothing"), cmp.Or(b, "nothing"))
+}
+
+// holdings are weights and states by name, each with its type and where it is from.
+func holdings(s *lowering.Schedule) map[string]string {
+	out := map[string]string{}
+	for i := range s.Buffers {
+		b := &s.Buffers[i]
+		if b.Space != lowering.Param && b.Space != lowering.State && b.Space != lowering.Cache {
+			continue
+		}
+		text := b.Type.String()
+		if b.Storage != nil {
+			text += b.Storage.String()
+		}
+		if b.Part != nil {
+			text += b.Part.String()
+		}
+		out[b.Name] = strings.TrimSpace(text)
+	}
+	return out
+}
