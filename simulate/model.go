@@ -151,6 +151,12 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	return r, nil
 }
 
+// Step is the time of one step in which every sequence of a batch has n tokens after some
+// others, the last of which give a token each.
+func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
+	return m.machine.Run(m.sizes(Workload{Batch: batch}, past, n, true), m.wanted)
+}
+
 // sizes are those of a step in which every sequence has n tokens after some others.
 func (m *Model) sizes(w Workload, past, n int, rows bool) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))

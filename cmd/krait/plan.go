@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/simulate"
 	"github.com/spf13/cobra"
 )
 
@@ -18,8 +20,7 @@ func newPlan() *cobra.Command {
 	var batch, prompt int
 	var compare, account, asJSON bool
 	from := modelArg{kind: "DIR or FILE.ir"}
-	link := krait.Link{}
-	var gigabytes float64
+	hw := hardwareFlags{name: defaultHardware}
 	c := &cobra.Command{
 		Use:   "plan [flags] [DIR | FILE.ir]",
 		Short: "Say what a model takes on its ranks, without running it",
@@ -30,9 +31,9 @@ that are left. The cache is that of attention, for the prompts and one
 token more. Activations are given for a prompt of --prompt tokens in
 each of --batch sequences, all in one step, and for decoding one token in each.
 
---compare plans by every strategy instead, and says how long the collectives of a
-step take where each costs --latency and a rank sends --bandwidth gigabytes per
-second: few launches pay while tokens are few, few bytes when they are many.
+--compare plans by every strategy instead, and says how long a step takes on the hardware
+of --hw, and for how much of that its collectives are under way: few launches pay while
+tokens are few, few bytes when they are many. krait simulate says more.
 
 --table prints the account of sharded activations instead: for each sublayer of a block
 the collective and the bytes that a rank sends for the prompts, by formula, as counted, and
@@ -42,7 +43,7 @@ ranks have the residual stream, and where they share its tokens.
 Without DIR it is the embedded model's.`,
 		Example: `  krait plan --tp 4
   krait plan --tp 4 --table --batch 8 --prompt 2048
-  krait plan --tp 4 --compare --latency 30us --bandwidth 20
+  krait plan --tp 4 --compare --hw a6000-pcie
   krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -65,13 +66,15 @@ Without DIR it is the embedded model's.`,
 				return t.write(c, asJSON)
 			}
 			if compare {
-				if link.Bandwidth = gigabytes * 1e9; link.Latency < 0 || !(link.Bandwidth > 0) {
-					return fmt.Errorf("--latency %s and --bandwidth %g: neither may be negative, nor bandwidth 0", link.Latency, gigabytes)
-				}
 				if s.Strategy != "" || s.Place != "" {
 					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
 				}
-				r, err := compared(c, path, s, link, z)
+				d, err := hw.device()
+				if err != nil {
+					return err
+				}
+				d.Unlimited = true
+				r, err := compared(c, path, s, d, z)
 				if err != nil {
 					return err
 				}
@@ -99,8 +102,7 @@ Without DIR it is the embedded model's.`,
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
 	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
-	c.Flags().DurationVar(&link.Latency, "latency", 8*time.Microsecond, "with --compare: what a collective costs whatever it carries")
-	c.Flags().Float64Var(&gigabytes, "bandwidth", 300, "with --compare: gigabytes per second that a rank sends")
+	c.Flags().StringVar(&hw.name, "hw", defaultHardware, "with --compare: the hardware, as krait simulate has it")
 	return c
 }
 
@@ -253,10 +255,9 @@ type comparison struct {
 	Model string `json:"model"`
 	Ranks int    `json:"ranks"`
 	stepSizes
-	Latency    float64        `json:"latency_seconds"`
-	Bandwidth  float64        `json:"bytes_per_second"`
+	Hardware   string         `json:"hardware"`
 	Strategies []choiceReport `json:"strategies"`
-	link       krait.Link
+	about      string
 }
 
 type choiceReport struct {
@@ -266,7 +267,8 @@ type choiceReport struct {
 	Sent        perStep     `json:"sent_bytes_per_rank"`
 	Weights     int64       `json:"weight_bytes"`     // of the rank that has most
 	Activations perStep     `json:"activation_bytes"` // likewise, at their peak
-	Time        stepSeconds `json:"collective_seconds"`
+	Time        stepSeconds `json:"seconds"`
+	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective under way
 }
 
 type stepSeconds struct {
@@ -275,7 +277,7 @@ type stepSeconds struct {
 }
 
 // compared plans by every strategy.
-func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, z stepSizes) (*comparison, error) {
+func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	g, err := readGraph(c, path)
 	if err != nil {
 		return nil, err
@@ -283,8 +285,8 @@ func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, 
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
-	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Latency: link.Latency.Seconds(), Bandwidth: link.Bandwidth, link: link}
-	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s), nil })
+	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
+	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -295,19 +297,32 @@ func compared(c *cobra.Command, path string, s krait.Sharding, link krait.Link, 
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planned(g.Name, c.Plan, z)
+		p, err := planned(g.Name, c.Model.Plan, z)
 		if err != nil {
 			return nil, err
 		}
-		r.Collectives, r.Sent = len(c.Plan.Collectives), p.Sent
+		r.Collectives, r.Sent = len(c.Model.Plan.Collectives), p.Sent
 		for _, x := range p.Ranks {
 			r.Weights = max(r.Weights, x.Weights)
 			r.Activations.Prompt, r.Activations.Decode = max(r.Activations.Prompt, x.Activations.Prompt), max(r.Activations.Decode, x.Activations.Decode)
 		}
-		r.Time = stepSeconds{link.Time(c.Plan, z.prefill()).Seconds(), link.Time(c.Plan, z.decode()).Seconds()}
+		if err := r.steps(c.Model, z); err != nil {
+			return nil, err
+		}
 		out.Strategies = append(out.Strategies, r)
 	}
 	return out, nil
+}
+
+// steps says how long the prompts take in one step, and a token of each after them.
+func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
+	prompt, err := m.Step(int(z.Batch), 0, int(z.Prompt))
+	if err != nil {
+		return err
+	}
+	decode, err := m.Step(int(z.Batch), int(z.Prompt), 1)
+	r.Time, r.Travel = stepSeconds{prompt.Seconds(), decode.Seconds()}, stepSeconds{prompt.Travelled, decode.Travelled}
+	return err
 }
 
 func (r *comparison) write(c *cobra.Command, asJSON bool) error {
@@ -316,17 +331,17 @@ func (r *comparison) write(c *cobra.Command, asJSON bool) error {
 	}
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
-	fmt.Fprintf(w, "links: %s a collective, %g GB/s a rank\n\n", r.link.Latency, r.Bandwidth/1e9)
-	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %16s  %12s  %12s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "time, prompt", "time, decode")
+	fmt.Fprintf(w, "%s\n\n", r.about)
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "prompt", "of it", "decode", "of it")
 	for _, x := range r.Strategies {
 		if x.Error != "" {
 			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
 			continue
 		}
-		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %16s  %12s  %12s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
-			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Time.Decode)))
+		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
+			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Travel.Prompt)), round(seconds(x.Time.Decode)), round(seconds(x.Travel.Decode)))
 	}
-	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of the collectives, one after another")
+	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is under way")
 	return nil
 }
 
