@@ -37,10 +37,14 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return d.open(local, o)
 }
 
-// New makes a machine for sequences whose number and lengths its user knows.
+// New makes a machine for the schedules of all ranks, whose user knows the sizes of
+// batches: [Machine.Run]. Whether tensors lie where they should is not looked at, as an
+// engine does.
 func New(schedules []*lowering.Schedule, d *Device, o exec.Setup) (*Machine, error) {
-	if err := lowering.CheckAll(schedules); err != nil {
-		return nil, err
+	for i, s := range schedules {
+		if s.Rank != i || s.Ranks != len(schedules) {
+			return nil, fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.Rank, s.Ranks)
+		}
 	}
 	return d.open(schedules, o)
 }
@@ -63,10 +67,11 @@ func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{d: d, clock: newClock(list, d, rater), record: o.Record, slots: int64(o.Slots), pageTokens: int64(o.PageTokens)}
+	m := &Machine{d: d, record: o.Record, slots: int64(o.Slots), pageTokens: int64(o.PageTokens)}
 	if m.plan, err = lowering.NewPlan(list); err != nil {
 		return nil, err
 	}
+	m.clock = newClock(list, d, rater)
 	m.ran = make([]exec.CollectiveCount, len(m.plan.Collectives))
 	m.arena = make([]int64, len(list))
 	m.ResetCounts()

@@ -63,18 +63,40 @@ func (m *Machine) undo(back func()) error {
 	return err
 }
 
-// Clear and Copy do nothing: there is no data, and they take no time.
-func (m *Machine) Clear(int) error     { return nil }
+// Clear does nothing: there is no data, and it takes no time.
+func (m *Machine) Clear(int) error { return nil }
+
+// Copy does nothing.
 func (m *Machine) Copy(int, int) error { return nil }
 
-// Read and ReadRows give zeros; Write and WriteRows forget what they are given.
-func (m *Machine) Read(_, _ int, _ int64, to []byte) error { clear(to); return nil }
+// Reading gives zeros, and what is written is forgotten.
+
+// Read gives zeros.
+func (m *Machine) Read(_, _ int, _ int64, to []byte) error {
+	clear(to)
+	return nil
+}
+
+// ReadRows gives zeros.
 func (m *Machine) ReadRows(_, _ int, _ []exec.Rows, to []byte) error {
 	clear(to)
 	return nil
 }
-func (m *Machine) Write(int, int, int64, []byte) error           { return nil }
+
+// ReadPage gives zeros.
+func (m *Machine) ReadPage(_ int, _ int32, _ int64, to []byte) error {
+	clear(to)
+	return nil
+}
+
+// Write does nothing.
+func (m *Machine) Write(int, int, int64, []byte) error { return nil }
+
+// WriteRows does nothing.
 func (m *Machine) WriteRows(int, int, []exec.Rows, []byte) error { return nil }
+
+// WritePage does nothing.
+func (m *Machine) WritePage(int, int32, int64, []byte) error { return nil }
 
 // CopyRows does nothing.
 func (m *Machine) CopyRows(exec.Rows, int32) error { return nil }
