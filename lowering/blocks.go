@@ -88,13 +88,14 @@ type Request struct {
 	Descriptors int   `json:"descriptors"`      // that list them
 }
 
-// Request is what a sequence of so many tokens takes.
-func (b *Blocks) Request(tokens int) Request {
+// Request is what a sequence of so many tokens takes, but for blocks whose rows are there
+// already.
+func (b *Blocks) Request(tokens, have int) Request {
 	var r Request
 	groups := func(layers int) int { return (layers + max(1, b.Tensors) - 1) / max(1, b.Tensors) }
 	each := 0 // of a layer with caches
 	if b.Caches > 0 {
-		each = (tokens + b.Tokens - 1) / b.Tokens
+		each = (tokens+b.Tokens-1)/b.Tokens - have/b.Tokens
 	}
 	r.Rows, r.States = each*groups(b.Caches), groups(b.States)
 	r.Bytes = b.Bytes * int64(each*b.Caches+b.States)

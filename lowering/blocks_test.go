@@ -96,9 +96,12 @@ func TestBlocks(t *testing.T) {
 	if got := end.BlocksOf(0, true); got.StateParts != 12 {
 		t.Errorf("between as many ranks states have %d parts in all tensors, want 12", got.StateParts)
 	}
-	r := got.Request(1000)
+	r := got.Request(1000, 0)
 	if want := (lowering.Request{Rows: 3, States: 4, Bytes: (3*6 + 23) * 819200, Descriptors: 12*25*3 + 24*4}); r != want {
 		t.Errorf("1000 tokens take %+v, want %+v", r, want)
+	}
+	if r := got.Request(1000, 799); r.Rows != 2 {
+		t.Errorf("1000 tokens, of which 799 are there, take %d blocks of rows, want 2", r.Rows)
 	}
 	p := lowering.Pool{CacheParts: got.CacheParts, StateParts: got.StateParts, Blocks: 10, Ratio: 4}
 	if p.Len() != 720 || p.StateID(0, 0) != 480 || p.StateID(5, 7) != 537 || p.CacheID(3, 21) != 141 {
@@ -125,7 +128,7 @@ func TestBlocksOfOneKind(t *testing.T) {
 		}
 		e := lowering.End{Keeps: k, PageTokens: 7}
 		b := e.BlocksOf(0, false)
-		if r := b.Request(8); b != x.want || r != x.r {
+		if r := b.Request(8, 0); b != x.want || r != x.r {
 			t.Errorf("%sgives %+v and %+v, want %+v and %+v", x.text, b, r, x.want, x.r)
 		}
 	}

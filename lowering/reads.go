@@ -3,6 +3,7 @@ package lowering
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // End says how a model keeps its sequences at one end of a transfer.
@@ -21,11 +22,11 @@ type Transfer struct {
 // Read is what a rank gets at once: Count stretches of Bytes each, from the memory of a
 // rank of the other end.
 type Read struct {
-	From   int // the rank that sends it
-	Source Place
-	Dest   Place
-	Bytes  int64
-	Count  int // more than one are rows of a cache, of which a rank has a part
+	From   int   `json:"from"` // the rank that sends it
+	Source Place `json:"source"`
+	Dest   Place `json:"dest"`
+	Bytes  int64 `json:"bytes"`
+	Count  int   `json:"count"` // more than one are rows of a cache, of which a rank has a part
 }
 
 // Each visits the stretches: where each begins in the regions of source and destination.
@@ -38,10 +39,10 @@ func (r *Read) Each(visit func(source, dest int64)) {
 // Place is where stretches lie in a rank's memory. Region 0 is the run of a sequence's
 // states; region 1+i is the page of its tokens from i times a page's tokens on.
 type Place struct {
-	Buffer int // of [Keeps], where the first stretch begins
-	Region int
-	At     int64 // byte of the region
-	Stride int64 // bytes from one stretch to the next
+	Buffer int   `json:"buffer"` // of [Keeps], where the first stretch begins
+	Region int   `json:"region"`
+	At     int64 `json:"at"`               // byte of the region
+	Stride int64 `json:"stride,omitempty"` // bytes from one stretch to the next
 }
 
 // regions is where a rank's buffers lie in its regions.
@@ -147,4 +148,30 @@ func (t *Transfer) join(list []Read, r Read) []Read {
 		}
 	}
 	return append(list, r)
+}
+
+// Name is what a read brings: a state of the model, or fields of one.
+func (t *Transfer) Name(rank int, r Read) string {
+	k, at, g := t.To.Keeps, r.Dest, t.to[rank]
+	if k.Buffers[at.Buffer].Part == nil {
+		k, at, g = t.From.Keeps, r.Source, t.from[r.From]
+	}
+	name, typ := k.Buffers[at.Buffer].State()
+	if k.Buffers[at.Buffer].Part == nil {
+		return name
+	}
+	fields := []string{}
+	for i := at.Buffer; i < len(k.Buffers); i++ {
+		b := &k.Buffers[i]
+		if i > at.Buffer && (b.Part == nil || b.Part.State != name || g.states[i] >= at.At+r.Bytes) {
+			break
+		}
+		if g.row[i] > 0 {
+			fields = append(fields, b.Part.Field)
+		}
+	}
+	if len(fields) == len(typ.Dims[k.Buffers[at.Buffer].Part.Axis].Fields) {
+		return name
+	}
+	return name + "." + strings.Join(fields, "+")
 }

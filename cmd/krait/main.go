@@ -83,7 +83,7 @@ standard input or output.`,
 		Version:       version(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(newBench(), newCacheSim(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newQuantizeWeights(), newSchedule(), newSimulate(), newSynth(), newTokenize(), newTrace())
+	root.AddCommand(newBench(), newCacheSim(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newQuantizeWeights(), newSchedule(), newSimulate(), newSynth(), newTokenize(), newTrace(), newTransfer())
 	completeFlags(root)
 	return root
 }
