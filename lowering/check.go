@@ -96,11 +96,15 @@ func (s Space) has(shape Space) bool {
 
 // checkPlace: a buffer is inside of its region, and aligned.
 func (s *Schedule) checkPlace(b *Buffer) error {
+	to := int64(align)
+	if b.Space == State && b.Part != nil { // which may follow other fields
+		to = int64(b.Type.DType.Bytes())
+	}
 	switch {
 	case b.Offset < 0 || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
 		return fmt.Errorf("bytes %d+%d of %d", b.Offset, b.Bytes, s.Bytes[b.Space])
-	case b.Space.aligned() && b.Offset%align != 0:
-		return fmt.Errorf("offset %d is not aligned to %d", b.Offset, align)
+	case b.Space.aligned() && b.Offset%to != 0:
+		return fmt.Errorf("offset %d is not aligned to %d", b.Offset, to)
 	}
 	return nil
 }

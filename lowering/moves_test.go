@@ -447,3 +447,34 @@ func TestParseKeeps(t *testing.T) {
 		}
 	}
 }
+
+// TestAsManyRanks: between machines that are alike each rank reads of the same rank, and a
+// state of the model in one piece, fields and all, however small these are.
+func TestAsManyRanks(t *testing.T) {
+	for _, dir := range goldens.Folders(t, "..") {
+		for _, h := range []how{{dir, "channel", "conv=bf16", 2}, {dir, "hoisted", "", 3}, {dir, "channel", "conv=bf16", 5}} {
+			k, ok := keepsOf(t, h)
+			if !ok {
+				t.Fatalf("%v does not compile", h)
+			}
+			x, err := lowering.NewTransfer(lowering.End{Keeps: k, PageTokens: 16}, lowering.End{Keeps: k, PageTokens: 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rank := range h.ranks {
+				reads, err := x.Reads(rank, 16, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen := map[string]bool{}
+				for _, r := range reads {
+					name, _ := k.Buffers[r.Dest.Buffer].State()
+					if r.From != rank || r.Source != r.Dest || r.Count != 1 || seen[name] || r.Dest.Region == 0 && x.Name(rank, r) != name {
+						t.Errorf("%v: rank %d reads %s as %+v", h, rank, x.Name(rank, r), r)
+					}
+					seen[name] = true
+				}
+			}
+		}
+	}
+}
