@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestShardedActivations(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				t.Parallel()
-				compareSharded(t, dir, ranks, nil)
+				compareSharded(t, dir, byTokens(ranks), shardedSteps, nil)
 			})
 		}
 	}
@@ -51,22 +52,45 @@ func TestShardedActivationsCUDA(t *testing.T) {
 	}{{"mamba-a", 2, 1}, {"jamba", 3, 1}, {"mamba2-g4", 2, 2}, {"bamba", 3, 3}} {
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
-			compareSharded(t, "testdata/golden/"+c.model, c.ranks, func() exec.Device {
-				return &cuda.Device{Driver: sim.New(sim.Options{Devices: c.gpus, NoBLAS: true})}
-			})
+			compareSharded(t, "testdata/golden/"+c.model, byTokens(c.ranks), shardedSteps[2:], simulatedGPUs(c.gpus))
 		})
 	}
 }
 
-// compareSharded runs the batches by channel and by both placements of tokens.
-func compareSharded(t *testing.T, dir string, ranks int, device func() exec.Device) {
+// simulatedGPUs opens devices of so many simulated GPUs.
+func simulatedGPUs(gpus int) func() exec.Device {
+	return func() exec.Device {
+		return &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, NoBLAS: true})}
+	}
+}
+
+// byTokens is by channel, and by both placements of tokens.
+func byTokens(ranks int) []Sharding {
+	return []Sharding{{Ranks: ranks}, {Ranks: ranks, Strategy: "sequence"}, {Ranks: ranks, Strategy: "batch"}}
+}
+
+// hoistedByTokens is the same where statistics travel beside what they are of.
+func hoistedByTokens(t *testing.T, ranks int) []Sharding {
+	list := []Sharding{{Ranks: ranks, Strategy: "hoisted"}}
+	for _, place := range []string{"even", "sequence"} {
+		file := filepath.Join(t.TempDir(), place+".place")
+		if err := os.WriteFile(file, []byte("# Hoisted, with tokens split.\nwith norm-hoist\nborder "+place+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, Sharding{Ranks: ranks, Place: file})
+	}
+	return list
+}
+
+// compareSharded runs the batches with each sharding, and wants the bits of the first.
+func compareSharded(t *testing.T, dir string, shardings []Sharding, steps [][]int, device func() exec.Device) {
 	var want [][]float32
 	var states []*Snapshot
-	for _, strategy := range []string{"channel", "sequence", "batch"} {
-		o := Options{Slots: len(shardedSteps[0]), Sharding: Sharding{Ranks: ranks, Strategy: strategy}}
-		steps := shardedSteps
+	for _, sharding := range shardings {
+		strategy := sharding.Strategy + sharding.Place
+		o := Options{Slots: len(shardedSteps[0]), Sharding: sharding}
 		if device != nil {
-			o.Device, steps = device(), steps[2:]
+			o.Device = device()
 		}
 		got, snapshots := runSharded(t, openModel(t, dir, o), steps)
 		if want == nil {
@@ -74,12 +98,53 @@ func compareSharded(t *testing.T, dir string, ranks int, device func() exec.Devi
 		}
 		for i := range want {
 			if !sameBits(got[i], want[i]) {
-				t.Errorf("%s: the logits of step %d have other bits than by channel", strategy, i)
+				t.Errorf("%s: the logits of step %d have other bits than where tokens are whole", strategy, i)
 			}
 		}
 		for i, s := range snapshots {
 			sameSnapshot(t, fmt.Sprintf("%s: sequence %d", strategy, i), s, states[i])
 		}
+	}
+}
+
+// TestStatisticsBesideSums: the statistic of a hoisted norm is scattered along tokens in
+// the launch of what it is divided into, with a block's bits, bytes and proof as they are
+// where tokens are whole; on GPUs too, where only the sums are rounded as well.
+func TestStatisticsBesideSums(t *testing.T) {
+	const tokens = 7
+	for _, c := range []struct {
+		model, block string
+		ranks, gpus  int
+	}{
+		{"mamba2-g1", "all_gather 64, reduce_scatter 65", 2, 0},
+		{"mamba2-g1", "all_gather 64, reduce_scatter 65", 3, 1},
+		{"mamba2-g1", "all_gather 64, reduce_scatter 65", 2, 2},
+		{"falcon-h1", "all_gather 64, reduce_scatter 129, all_gather 64, reduce_scatter 64", 3, 0},
+		{"bamba", "all_gather 64, reduce_scatter 65, all_gather 64, reduce_scatter 64", 8, 0},
+	} {
+		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
+			t.Parallel()
+			dir, shardings := "testdata/golden/"+c.model, hoistedByTokens(t, c.ranks)
+			if c.gpus > 0 {
+				for i := range shardings {
+					shardings[i].Quantize = "out_proj_raw=bf16"
+				}
+				compareSharded(t, dir, shardings[:2], [][]int{{1, 4, 0, 0, 0}, {0, 1, 0, 0, 0}, {5, 1, 1, 0, 0}}, simulatedGPUs(c.gpus))
+				return
+			}
+			compareSharded(t, dir, shardings, shardedSteps, nil)
+			for _, quantize := range []string{"", "out_proj_raw.rs=bf16"} {
+				sharding := shardings[1]
+				sharding.Quantize = quantize
+				m := openModel(t, dir, Options{Sharding: sharding})
+				counts := countPrompt(t, m, tokens)
+				if got := perToken(counts, "layers.0", tokens); got != c.block {
+					t.Errorf("%s: %s, want %s per token", quantize, got, c.block)
+				}
+				comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+				compareProof(t, m, sharding, counts, tokens)
+			}
+		})
 	}
 }
 

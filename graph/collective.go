@@ -66,6 +66,39 @@ func (op *Op) phases() int {
 	return n
 }
 
+// Joint is what values have in common that may travel in one launch of a collective: its
+// row, and of values that are split before or after it, whose rows of the batch.
+type Joint struct {
+	Op    *Op
+	Rows  Sym
+	Place PlaceKind
+}
+
+// JointOf is that of a value which a collective takes from one layout to another; false
+// where the value travels alone, as what is split along units does.
+func JointOf(op *Op, t Type, from, to Layout) (Joint, bool) {
+	j := Joint{Op: op}
+	for _, l := range []Layout{from, to} {
+		if l.ByBatch() {
+			j.Rows, j.Place = t.Dims[0].Sym, l.Place[0].Kind
+		}
+	}
+	return j, op.Variadic && (j.Rows != 0 || op.From != Sharded && op.To != Sharded)
+}
+
+// jointly checks that all operands of a launch may travel in it.
+func (n *Node) jointly(results []Type) error {
+	first, _ := JointOf(n.Op, results[0], n.Args[0].Type.Layout, results[0].Layout)
+	for i, t := range results[1:] {
+		v := n.Args[i+1]
+		j, ok := JointOf(n.Op, t, v.Type.Layout, t.Layout)
+		if !ok || j != first {
+			return fmt.Errorf("operand %d, %s, cannot travel with operand 0, %s: one launch takes what is split in the same rows of the batch; take one each", i+1, v.Type, n.Args[0].Type)
+		}
+	}
+	return nil
+}
+
 // inferExchange gives the operands the layout after a collective or a relayout.
 func inferExchange(n *Node) ([]Type, error) {
 	if len(n.Args) == 0 {
@@ -83,12 +116,15 @@ func inferExchange(n *Node) ([]Type, error) {
 				return nil, err
 			}
 		}
-		if v.Type.DType == Q8 {
+		switch {
+		case v.Type.DType == Q8:
 			return nil, fmt.Errorf("%s is %s; blocks stay where they are loaded", v.Name, v.Type)
+		case !v.Type.DType.Float() && (n.Op.From == Sharded || n.Op.To == Sharded):
+			return nil, fmt.Errorf("operand %d is %s; it must be of a float format", i, v.Type.DType)
 		}
 		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
 	}
-	return out, nil
+	return out, n.jointly(out)
 }
 
 // cutOf is the layout that the attributes of a reduce_scatter or a shard say.

@@ -13,8 +13,8 @@ var exchangeCases = []struct {
 	sent     string
 }{
 	{"all_reduce", Collective, Partial, Replicated, true, "144·t"},
-	{"all_gather", Collective, Sharded, Replicated, false, "72·t"},
-	{"reduce_scatter", Collective, Partial, Sharded, false, "72·t"},
+	{"all_gather", Collective, Sharded, Replicated, true, "72·t"},
+	{"reduce_scatter", Collective, Partial, Sharded, true, "72·t"},
 	{"shard", Relayout, Replicated, Sharded, false, "0"},
 	{"term", Relayout, Replicated, Partial, false, "0"},
 }

@@ -161,7 +161,16 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"all_reduce of several, one whole", "p f32[t 8] partial; x f32[t 3]", "all_reduce p x", "error: operand 1 is not a partial sum: every rank would add what it already has whole"},
 	{"all_reduce of nothing", "p f32[t 8] partial", "all_reduce", "error: no operand is given"},
 	{"all_reduce, added in another format", "p f32[t 8] partial", `all_reduce p {acc="f64"}`, `error: attribute acc is "f64"; it must be f32`},
-	{"all_gather of several", "x f32[t 8] shard(1: split)", "all_gather x x", "error: 2 operands given, 1 wanted"},
+	{"all_gather of several", "x f32[t 8] shard(1: split)", "all_gather x x", alone("f32[t 8] shard(1: split)", "f32[t 8] shard(1: split)")},
+	{"all_gather of several of the same tokens", "x f32[t] shard(0: even); y bf16[t 8] shard(0: even)", "all_gather x y", "f32[t]"},
+	{"all_gather of other shares of the tokens", "x f32[t 8] shard(0: even); y f32[t 8] shard(0: sequence)", "all_gather x y", alone("f32[t 8] shard(0: sequence)", "f32[t 8] shard(0: even)")},
+	{"all_gather of shares of other rows", "x f32[t 8] shard(0: even); y f32[o 8] shard(0: even)", "all_gather x y", alone("f32[o 8] shard(0: even)", "f32[t 8] shard(0: even)")},
+	{"all_gather of tokens and channels", "x f32[t 8] shard(0: even); y f32[t 8] shard(1: split)", "all_gather x y", alone("f32[t 8] shard(1: split)", "f32[t 8] shard(0: even)")},
+	{"reduce_scatter of several", "p f32[t 8] partial; q f32[t] partial", "reduce_scatter p q {axis=0 place=even}", "f32[t 8] shard(0: even)"},
+	{"reduce_scatter of several to channels", "p f32[t 8] partial; q f32[t 4] partial", "reduce_scatter p q", alone("f32[t 4] partial", "f32[t 8] partial")},
+	{"reduce_scatter of several, of other rows", "p f32[t 8] partial; q f32[o 8] partial", "reduce_scatter p q {axis=0 place=even}", alone("f32[o 8] partial", "f32[t 8] partial")},
+	{"reduce_scatter of several, one whole", "p f32[t 8] partial; q f32[t 8]", "reduce_scatter p q {axis=0 place=even}", "error: operand 1 is not a partial sum: every rank would add what it already has whole"},
+	{"reduce_scatter of nothing", "p f32[t 8] partial", "reduce_scatter {axis=0 place=even}", "error: no operand is given"},
 	{"all_gather of a partial sum", "p f32[t 8] partial", "all_gather p", "error: operand 0 is not sharded: there is nothing to gather"},
 	{"reduce_scatter of a whole value", "x f32[t 8]", "reduce_scatter x", "error: operand 0 is not a partial sum: every rank would add what it already has whole"},
 	{"reduce_scatter over tokens", "p f32[t 8] partial", "reduce_scatter p {axis=0}",
@@ -183,6 +192,11 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"shard of rows again", "x f32[t 8] shard(0: even)", "shard x {axis=0 place=sequence}", "error: operand 0 is not whole on every rank"},
 	{"term", "x f32[t 8]", "term x", "f32[t 8] partial"},
 	{"term of a partial sum", "p f32[t 8] partial", "term p", "error: operand 0 is not whole on every rank"},
+}
+
+// alone is the error where operand 1 cannot travel with operand 0.
+func alone(second, first string) string {
+	return "error: operand 1, " + second + ", cannot travel with operand 0, " + first + ": one launch takes what is split in the same rows of the batch; take one each"
 }
 
 // ssd gives leaves with 6 heads in 2 groups, split over 4 ranks.

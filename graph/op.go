@@ -39,8 +39,8 @@ type Op struct {
 	// From and To are the kinds of layout that a Collective or a Relayout takes and
 	// gives. Types, bytes sent, and where passes may put it in follow from them.
 	From, To LayoutKind
-	// Variadic lets one launch of a Collective take any number of operands, and give
-	// as many results.
+	// Variadic lets one launch of a Collective take several operands, and give as many
+	// results: any, or where it splits or gathers, those of one [Joint].
 	Variadic bool
 
 	infer func(*Node) ([]Type, error)        // instead of the rule

@@ -114,8 +114,8 @@ var table = []*Op{
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, From: Partial, To: Replicated, Variadic: true,
 		Attrs: []Attr{{"acc", StringAttr, "", accumulator}}, infer: inferExchange},
-	{Name: "all_gather", Doc: "the parts of all ranks, on every rank", Class: Collective, From: Sharded, To: Replicated, Operands: "a", infer: inferExchange},
-	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Operands: "a",
+	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true, infer: inferExchange},
+	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis, of each operand; of several, over the same rows of the batch; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Variadic: true,
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}}, infer: inferExchange},
 	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, From: Replicated, To: Sharded, Operands: "a",
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}}, infer: inferExchange},

@@ -1,16 +1,14 @@
 package passes
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
 )
 
-// merge joins all_reduces of a block that do not need each other's results into
-// one launch. The earlier one waits for the later, and with it what takes its
-// results.
+// merge joins collectives of a block into as few launches as can be (fewest.go). The
+// earlier one waits for the later, and with it what takes its results.
 func merge(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.PartitionedStage, g.Ranks)
 	for start := 0; start < len(g.Nodes); {
@@ -48,11 +46,12 @@ type launch []*graph.Node
 // be one are.
 func joinLaunches(nodes []*graph.Node) []launch {
 	var rest, out []launch
+	number := fewest(nodes)
 	for _, n := range nodes {
 		rest = append(rest, launch{n})
 	}
 	for len(rest) > 0 {
-		if joined, ok := joinFirst(rest); ok {
+		if joined, ok := joinFirst(rest, number); ok {
 			rest = joined
 			continue
 		}
@@ -61,11 +60,11 @@ func joinLaunches(nodes []*graph.Node) []launch {
 	return out
 }
 
-// joinFirst joins the first launch with the next that it can be one with. What
-// needs its results comes after both then, all else before.
-func joinFirst(list []launch) ([]launch, bool) {
+// joinFirst joins the first launch with the next that has its number. What needs its
+// results comes after both then, all else before.
+func joinFirst(list []launch, number map[*graph.Node]int) ([]launch, bool) {
 	first, late := list[0], map[*graph.Value]bool{}
-	if !first[0].Op.Variadic {
+	if number[first[0]] == 0 {
 		return nil, false
 	}
 	first.results(late)
@@ -75,7 +74,7 @@ func joinFirst(list []launch) ([]launch, bool) {
 		case l.needs(late):
 			l.results(late)
 			after = append(after, l)
-		case l[0].Op == first[0].Op && maps.Equal(l[0].Attrs, first[0].Attrs):
+		case number[l[0]] == number[first[0]]:
 			both := slices.Concat(first, l)
 			return slices.Concat(before, []launch{both}, after, list[i+2:]), true
 		default:

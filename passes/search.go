@@ -20,12 +20,11 @@ const (
 	wideWalk   = 1 << 12
 )
 
-// cost is what is minimised, in this order. Variadic collectives, which are
-// all_reduces, become one launch where they do not wait for each other and merge
-// joins them.
+// cost is what is minimised, in this order. Collectives of one kind become one launch
+// where they do not wait for each other and merge joins them.
 type cost struct {
-	launches int   // of variadic ones, one after another
-	others   int   // launches of others
+	launches int   // that merge joins
+	others   int   // others
 	sent     int64 // bytes for one token, times the number of ranks
 	weights  int64 // bytes, of each parameter the largest share
 	moved    int   // values in collectives
@@ -56,13 +55,13 @@ type decision struct {
 	before      *decision
 }
 
-// there is a layout in which a value is there, after so many all_reduces that
-// waited for each other.
+// there is a layout in which a value is there, after the first so many launches.
 type there struct{ layout, after int }
 
 // state is a point of the search.
 type state struct {
-	copies      [][]there // by value, by layout
+	copies      [][]there     // by value, by layout
+	launches    []graph.Joint // that merge joins, in an order in which they can be
 	cost        cost
 	conversions []conversion // for the node at hand
 	last        *decision
@@ -71,7 +70,7 @@ type state struct {
 // search looks for the cheapest way through a space.
 type search struct {
 	*class.Space
-	merges bool                  // all_reduces are joined afterwards
+	merges bool                  // collectives are joined afterwards
 	shared map[*graph.Value]bool // leaves that count once for all sections
 	bound  *cost                 // what is to be cheaper than it
 	cut    bool                  // states were given up because there were too many
@@ -179,14 +178,19 @@ func (f *frontier) states() []*state {
 }
 
 // noWorse: whatever follows, it costs st no more than o, which has the same copies.
+// Its launches are among o's, in their order, and no copy waits for a later one.
 func (st *state) noWorse(o *state) bool {
 	a, b := st.cost, o.cost
 	if a.launches > b.launches || a.others > b.others || a.compareRest(b) > 0 {
 		return false
 	}
+	at, ok := within(st.launches, o.launches)
+	if !ok {
+		return false
+	}
 	for v, list := range st.copies {
 		for i, c := range list {
-			if c.after > o.copies[v][i].after {
+			if at.of(c.after) > o.copies[v][i].after {
 				return false
 			}
 		}
@@ -200,12 +204,13 @@ func (s *search) compute(from *state, i int, c class.Config, visit func(*state))
 	if s.termsOnly(from, n, c) {
 		return
 	}
-	var operand func(st *state, j, after int)
-	operand = func(st *state, j, after int) {
+	var operand func(st *state, j int)
+	operand = func(st *state, j int) {
 		if j < len(n.Args) {
-			s.get(st, s.ID[n.Args[j]], c.In[j], func(st *state, here int) { operand(st, j+1, max(after, here)) })
+			s.get(st, s.ID[n.Args[j]], c.In[j], func(st *state) { operand(st, j+1) })
 			return
 		}
+		after := s.waits(st, n, c)
 		st = st.clone()
 		for k, v := range n.Results {
 			st.copies[s.ID[v]] = []there{{c.Out[k], after}}
@@ -219,7 +224,20 @@ func (s *search) compute(from *state, i int, c class.Config, visit func(*state))
 			visit(st)
 		})
 	}
-	operand(from, 0, 0)
+	operand(from, 0)
+}
+
+// waits is after how many launches the operands of n are there, as c takes them.
+func (s *search) waits(st *state, n *graph.Node, c class.Config) int {
+	most := 0
+	for j, v := range n.Args {
+		after, ok := st.find(s.ID[v], c.In[j])
+		if !ok { // made of the whole, by no collective
+			after, _ = st.find(s.ID[v], class.Whole)
+		}
+		most = max(most, after)
+	}
+	return most
 }
 
 // let lets go of the values that node i uses last, as they leave the section if they do.
@@ -229,7 +247,7 @@ func (s *search) let(st *state, i int, values []*graph.Value, visit func(*state)
 		if s.Last[v] > i || st.copies[v] == nil {
 			continue
 		}
-		gone := func(st *state, _ int) {
+		gone := func(st *state) {
 			st = st.clone()
 			st.copies[v] = nil
 			s.let(st, i, values[k+1:], visit)
@@ -241,12 +259,12 @@ func (s *search) let(st *state, i int, values []*graph.Value, visit func(*state)
 }
 
 // getAll visits the states in which v is there in several layouts.
-func (s *search) getAll(st *state, v int, list []graph.Layout, then func(st *state, after int)) {
+func (s *search) getAll(st *state, v int, list []graph.Layout, then func(*state)) {
 	if len(list) == 0 {
-		then(st, 0)
+		then(st)
 		return
 	}
-	s.get(st, v, s.Intern(list[0]), func(st *state, _ int) { s.getAll(st, v, list[1:], then) })
+	s.get(st, v, s.Intern(list[0]), func(st *state) { s.getAll(st, v, list[1:], then) })
 }
 
 // termsOnly: a term joins partial sums; a sum of terms alone is not in the class.
@@ -282,23 +300,23 @@ func (st *state) find(v, layout int) (after int, ok bool) {
 
 // get visits the states in which v is there in a layout: as it is, placed now, or
 // converted.
-func (s *search) get(st *state, v, want int, then func(st *state, after int)) {
+func (s *search) get(st *state, v, want int, then func(*state)) {
 	if s.Stays(v) && st.copies[v] == nil {
 		s.place(st, v, want, then)
 		return
 	}
-	if after, ok := st.find(v, want); ok {
-		then(st, after)
+	if _, ok := st.find(v, want); ok {
+		then(st)
 		return
 	}
 	if want != class.Whole && (want == class.Partial && class.IsTerm(s.Border, s.Values[v].Type) || slices.Contains(s.Cuts[v], want)) {
-		s.get(st, v, class.Whole, func(st *state, after int) { then(st.convert(v, class.Whole, want), after) })
+		s.get(st, v, class.Whole, func(st *state) { then(st.convert(v, class.Whole, want)) })
 	}
 	s.collect(st, v, want, then)
 }
 
 // place puts a parameter or a state where it is used first.
-func (s *search) place(st *state, v, want int, then func(st *state, after int)) {
+func (s *search) place(st *state, v, want int, then func(*state)) {
 	at := want
 	if want == class.Partial {
 		at = class.Whole // and a term of it
@@ -314,11 +332,11 @@ func (s *search) place(st *state, v, want int, then func(st *state, after int)) 
 	if at != want {
 		st = st.convert(v, at, want)
 	}
-	then(st, 0)
+	then(st)
 }
 
 // collect makes a copy of v by the collectives that its copies can go through.
-func (s *search) collect(st *state, v, want int, then func(st *state, after int)) {
+func (s *search) collect(st *state, v, want int, then func(*state)) {
 	if s.Stays(v) || !slices.Contains(s.May(v), want) || want != class.Whole && !slices.Contains(s.Cuts[v], want) {
 		return
 	}
@@ -338,21 +356,30 @@ func (st *state) convert(v, from, to int) *state {
 	return st
 }
 
-// launch converts by a collective, whose result stays.
-func (s *search) launch(st *state, op *graph.Op, c conversion, after int, then func(st *state, after int)) {
+// launch converts by a collective, whose result stays: in a launch of its own, or in
+// one of its kind.
+func (s *search) launch(st *state, op *graph.Op, c conversion, after int, then func(*state)) {
 	st = st.convert(c.value, c.from, c.to)
-	if op.Variadic && s.merges {
-		after++
-		st.cost.launches = max(st.cost.launches, after)
-	} else {
-		st.cost.others++
-	}
 	st.cost.moved++
 	st.cost.sent += s.ring(op, c.value)
-	list := append(slices.Clone(st.copies[c.value]), there{c.to, after})
+	j, joins := graph.JointOf(op, s.Values[c.value].Type, s.Layouts[c.from], s.Layouts[c.to])
+	if !joins || !s.merges {
+		st.cost.others++
+		st.copy(c.value, there{c.to, after})
+		then(st)
+		return
+	}
+	st.joinOrAdd(j, after, func(st *state, at int) {
+		st.copy(c.value, there{c.to, at})
+		then(st)
+	})
+}
+
+// copy notes a copy of v.
+func (st *state) copy(v int, c there) {
+	list := append(slices.Clone(st.copies[v]), c)
 	slices.SortFunc(list, func(a, b there) int { return a.layout - b.layout })
-	st.copies[c.value] = list
-	then(st, after)
+	st.copies[v] = list
 }
 
 // ring is what all ranks send for one token when a value goes through a collective.

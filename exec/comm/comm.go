@@ -40,7 +40,8 @@ type Comm interface {
 type Collective struct {
 	Op            *graph.Op
 	Args, Results []kernels.Tensor
-	// Parts says, by rank, what it holds of the whole of the sharded side.
+	// Parts says, by rank, what it holds of the whole of the sharded side. Several
+	// operands are parts of the same rows.
 	Parts []graph.Pieces
 	// F32 says that sums are kept in f32, whatever travels.
 	F32 bool

@@ -64,22 +64,26 @@ func (c *shared) sumForAll(x *Collective) {
 
 // sumOwn: each rank sums what it keeps.
 func (c *shared) sumOwn(x *Collective) {
-	from, to := &x.Args[0], &x.Results[0]
-	x.Parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
-		c.sum(0, row, whole, n, func(col int, sum []float32) {
-			to.Write(partRow*to.Stride+part+col-whole, sum)
+	for i := range x.Args {
+		from, to := &x.Args[i], &x.Results[i]
+		x.Parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+			c.sum(i, row, whole, n, func(col int, sum []float32) {
+				to.Write(partRow*to.Stride+part+col-whole, sum)
+			})
 		})
-	})
+	}
 }
 
 // gather: each rank copies the parts of all.
 func (c *shared) gather(x *Collective) {
-	to := &x.Results[0]
-	for r, p := range c.posted {
-		from := &p.Args[0]
-		x.Parts[r].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
-			to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
-		})
+	for i := range x.Results {
+		to := &x.Results[i]
+		for r, p := range c.posted {
+			from := &p.Args[i]
+			x.Parts[r].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
+				to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
+			})
+		}
 	}
 }
 

@@ -150,6 +150,63 @@ func TestGatherAndScatter(t *testing.T) {
 	}
 }
 
+// TestGatherAndScatterTogether: several values of which ranks have the same rows, a number
+// per token and a row of some format, where some ranks have none.
+func TestGatherAndScatterTogether(t *testing.T) {
+	const tokens, cols = 5, 301
+	batch := graph.Batch{Sizes: graph.Sizes{Tokens: tokens}, Ends: []int{1, 4, 5}}
+	for _, place := range []graph.PlaceKind{graph.Even, graph.BySequence} {
+		for _, ranks := range []int{2, 3, 4, 8} {
+			row := graph.Type{DType: graph.BF16, Dims: []graph.Dim{graph.Symbol(graph.Tokens), graph.Size(cols)}, Layout: graph.SplitRows(place)}
+			var parts []graph.Pieces
+			for r := range ranks {
+				parts = append(parts, graph.PiecesIn(&batch, row, ranks, r))
+			}
+			zeros, ones, values := make([]float32, tokens*cols), make([]float32, tokens), make([]float32, tokens*cols)
+			for i := range values {
+				values[i] = float32(i % 50)
+			}
+			for i := range ones {
+				ones[i] = float32(i + 1)
+			}
+			collectively(t, ranks, func(c Comm, r int) error {
+				mine := row.Extents(&batch, ranks, r)[0].Len
+				both := func(rows int, one, many []float32) []kernels.Tensor {
+					return []kernels.Tensor{tensorOf(graph.F32, rows, 1, one), tensorOf(graph.BF16, rows, cols, many)}
+				}
+				scatter := Collective{Op: op("reduce_scatter"), Parts: parts, Args: both(tokens, ones, values), Results: both(mine, zeros, zeros)}
+				if err := c.Run(&scatter); err != nil {
+					return err
+				}
+				gather := Collective{Op: op("all_gather"), Parts: parts, Args: scatter.Results, Results: both(tokens, zeros, zeros)}
+				if err := c.Run(&gather); err != nil {
+					return err
+				}
+				for i := range tokens {
+					if got := valueAt(&gather.Results[0], i, 0); got != float32(ranks)*ones[i] {
+						return fmt.Errorf("%s on %d ranks: the number of token %d is %g", graph.Placement{Kind: place}, ranks, i, got)
+					}
+					for k := range cols {
+						if got, want := valueAt(&gather.Results[1], i, k), summed(ranks, values[i*cols+k]); got != want {
+							return fmt.Errorf("%s on %d ranks: element %d of token %d is %g, want %g", graph.Placement{Kind: place}, ranks, k, i, got, want)
+						}
+					}
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// summed is the sum of ranks times v in bf16, rank by rank.
+func summed(ranks int, v float32) float32 {
+	sum := v
+	for range ranks - 1 {
+		sum = round(graph.BF16, sum+v)
+	}
+	return sum
+}
+
 // gatherAndScatter: element i of the whole is i; the sum of ranks times it is
 // scattered, and what each rank got is gathered.
 func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {

@@ -125,9 +125,11 @@ func (x *collective) sumForAll(i int, list []*collective) ([]kernels.Launch, err
 // gather: each rank copies the parts of all.
 func (x *collective) gather(_ int, list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
-	for q, y := range list {
-		for _, p := range x.parts[q].List {
-			out = append(out, copyPiece(x.results[0], y.args[0], x.parts[q].Rows, p.Whole, p.Part, p.N)...)
+	for k := range x.results {
+		for q, y := range list {
+			for _, p := range x.parts[q].List {
+				out = append(out, copyPiece(x.results[k], y.args[k], x.parts[q].Rows, p.Whole, p.Part, p.N)...)
+			}
 		}
 	}
 	return out, nil
@@ -136,16 +138,18 @@ func (x *collective) gather(_ int, list []*collective) ([]kernels.Launch, error)
 // sumOwn: each rank sums what it keeps.
 func (x *collective) sumOwn(i int, list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
-	for _, p := range x.parts[i].List {
-		var args []kernels.Tensor
-		for _, y := range list {
-			args = append(args, piece(y.args[0], x.parts[i].Rows, p.Whole, p.N))
+	for k := range x.args {
+		for _, p := range x.parts[i].List {
+			var args []kernels.Tensor
+			for _, y := range list {
+				args = append(args, piece(y.args[k], x.parts[i].Rows, p.Whole, p.N))
+			}
+			more, err := kernels.PeerSum([]kernels.Tensor{piece(x.results[k], x.parts[i].Rows, p.Part, p.N)}, args, x.wide)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, more...)
 		}
-		more, err := kernels.PeerSum([]kernels.Tensor{piece(x.results[0], x.parts[i].Rows, p.Part, p.N)}, args, x.wide)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, more...)
 	}
 	return out, nil
 }

@@ -188,10 +188,16 @@ func (s *stager) packed(base uint64, rank int, whole *kernels.Tensor) []kernels.
 	return out
 }
 
-// gather packs this rank's share, gathers the padded shares of all, and puts
-// every piece where it belongs.
+// gather packs this rank's share of each operand, gathers the padded shares of all, and
+// puts every piece where it belongs.
 func (s *stager) gather() {
-	x, from, to := s.x, &s.x.args[0], &s.x.results[0]
+	for i := range s.x.args {
+		s.gatherOne(&s.x.args[i], &s.x.results[i])
+	}
+}
+
+func (s *stager) gatherOne(from, to *kernels.Tensor) {
+	x := s.x
 	most := x.most(to)
 	if most == 0 {
 		return
@@ -212,10 +218,16 @@ func (s *stager) gather() {
 	}
 }
 
-// scatter packs the shares of all, sums them to their owners, and unpacks this
-// rank's.
+// scatter packs the shares of all of each operand, sums them to their owners, and
+// unpacks this rank's.
 func (s *stager) scatter() {
-	x, from, to := s.x, &s.x.args[0], &s.x.results[0]
+	for i := range s.x.args {
+		s.scatterOne(&s.x.args[i], &s.x.results[i])
+	}
+}
+
+func (s *stager) scatterOne(from, to *kernels.Tensor) {
+	x := s.x
 	most := x.most(from)
 	if most == 0 {
 		return

@@ -21,7 +21,8 @@ const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row
 
 // RowsText states what more the class has where borders split the rows of the batch.
 const RowsText = ` Values that have tokens and no units may be split along their tokens, %s, and cross borders so; ` +
-	`an add of them is not whole, and they are no terms.`
+	`an add of them is not whole, and they are no terms. ` +
+	`All_gathers of them are joined like all_reduces, and so are reduce_scatters that give them, in the order in which all are the fewest launches.`
 
 // AtBorder is how a value crosses a border: whole, or where borders split tokens and
 // it has tokens and no units, split along them.

@@ -95,11 +95,18 @@ func randomSource(t *rapid.T) *graph.Graph {
 	return g
 }
 
-// copied is a copy of a value: how it lies, and the all_reduces it comes from.
+// copied is a copy of a value: how it lies, and the joined launches it comes from.
 type copied struct {
 	layout graph.Layout
-	after  uint // bits of all_reduces
+	after  uint // their bits
 	term   bool // partial, but a whole value
+}
+
+// joined is a collective that may be one with others of its kind, and those that it
+// comes from.
+type joined struct {
+	kind  string
+	after uint
 }
 
 // brute tries everything.
@@ -110,7 +117,7 @@ type brute struct {
 	outputs []graph.Output
 	shares  []class.Share
 	copies  map[*graph.Value][]copied
-	reduces []uint // of each all_reduce: those that it comes from
+	joined  []joined // launches that may be one with others
 	cost    [3]int64
 
 	found, bound bool
@@ -118,11 +125,11 @@ type brute struct {
 	best         [3]int64 // collectives, bytes sent times ranks, weight bytes
 }
 
-// launches is the least number of launches for the all_reduces, over all ways
+// launches is the least number of launches for those that may be joined, over all ways
 // to give each the number of its launch.
 func (b *brute) launches() int64 {
-	best := len(b.reduces)
-	at := make([]int, len(b.reduces))
+	best := len(b.joined)
+	at := make([]int, len(b.joined))
 	var rest func(i int)
 	rest = func(i int) {
 		if i == len(at) {
@@ -134,7 +141,7 @@ func (b *brute) launches() int64 {
 		for at[i] = range len(at) {
 			ok := true
 			for j := range i {
-				ok = ok && (b.reduces[i]&(1<<j) == 0 || at[j] < at[i])
+				ok = ok && (b.joined[i].after&(1<<j) == 0 || at[j] < at[i]) && (b.joined[i].kind == b.joined[j].kind || at[j] != at[i])
 			}
 			if ok {
 				rest(i + 1)
@@ -238,10 +245,10 @@ func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) 
 		if slices.ContainsFunc(b.copies[v], func(o copied) bool { return o.layout.Equal(made.layout) }) || made.layout.Kind == graph.Sharded && !class.Owned(laid(v, made.layout), true) && !class.InRows(b.border, laid(v, made.layout)) {
 			return
 		}
-		before, reduces, cost := b.copies[v], b.reduces, b.cost
-		if kind == "all_reduce" {
-			made.after |= 1 << len(b.reduces)
-			b.reduces = append(slices.Clone(b.reduces), c.after)
+		before, launches, cost := b.copies[v], b.joined, b.cost
+		if kind == "all_reduce" || kind != "" && (c.layout.ByBatch() || made.layout.ByBatch()) {
+			made.after |= 1 << len(b.joined)
+			b.joined = append(slices.Clone(b.joined), joined{kind, c.after})
 		} else if kind != "" {
 			b.cost[0]++
 		}
@@ -253,7 +260,7 @@ func (b *brute) convert(v *graph.Value, c copied, leaf bool, then func(copied)) 
 			b.copies[v] = append(slices.Clone(before), made)
 			then(made)
 		}
-		b.copies[v], b.reduces, b.cost = before, reduces, cost
+		b.copies[v], b.joined, b.cost = before, launches, cost
 	}
 	kind := c.layout.Kind
 	if kind == graph.Replicated && class.IsTerm(b.border, v.Type) {

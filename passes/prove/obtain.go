@@ -100,32 +100,34 @@ func (x *space) collect(ways []way, st *state, v, layout int) []way {
 		if !ok || op.Class != graph.Collective {
 			continue
 		}
-		made := held{layout, h.depth}
-		if op.Variadic {
-			made.depth++
+		j, joins := graph.JointOf(op, x.Values[v].Type, x.Layouts[h.layout], x.Layouts[layout])
+		if !joins {
+			ways = x.launch(ways, st, held{layout, h.depth}, move{op: op, value: v})
+		} else if d := x.next(j, h.depth); d > 0 {
+			ways = x.launch(ways, st, held{layout, d}, move{op: op, value: v, joint: j, depth: d})
+		} else {
+			x.over = true
 		}
-		ways = x.launch(ways, st, v, op, made)
 	}
 	return ways
 }
 
 // launch adds to ways what a collective that makes a copy of v leads to, unless
 // it is one too many.
-func (x *space) launch(ways []way, st *state, v int, op *graph.Op, made held) []way {
-	launches, others := st.launches, st.cost.others
-	if op.Variadic {
-		launches = max(launches, made.depth)
-	} else {
+func (x *space) launch(ways []way, st *state, made held, mv move) []way {
+	launches, others := max(st.launches, mv.depth), st.cost.others
+	if mv.depth == 0 {
 		others++
 	}
 	if launches+others > x.limit {
 		x.over = true
 		return ways
 	}
-	to := st.with(v, made)
+	to := st.with(mv.value, made)
 	to.launches, to.cost.others = launches, others
-	to.cost.sent += phases(op) * x.phase[v]
+	to.cost.sent += phases(mv.op) * x.phase[mv.value]
 	to.cost.moved++
-	to.moves = &move{op, v, made.depth, st.moves}
+	mv.next = st.moves
+	to.moves = &mv
 	return append(ways, way{to, made.depth})
 }

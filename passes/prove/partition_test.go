@@ -40,7 +40,7 @@ func TestPartitionOfRowsIsTheMinimum(t *testing.T) {
 	if goldens.All() {
 		graphs = 3000
 	}
-	compiled, rows, exchanged := 0, 0, 0
+	compiled, rows, exchanged, joined := 0, 0, 0, 0
 	for seed := range uint64(graphs) {
 		o := graphgen.Options{Blocks: true, Plain: true, Nodes: 3 + int(seed%5)}
 		if seed%3 > 0 {
@@ -65,11 +65,14 @@ func TestPartitionOfRowsIsTheMinimum(t *testing.T) {
 		exchanged += has(func(n *graph.Node) bool {
 			return n.Op.Class == graph.Collective && (n.Args[0].Type.Layout.ByBatch() || n.Results[0].Type.Layout.ByBatch())
 		})
+		joined += has(func(n *graph.Node) bool {
+			return n.Op.Class == graph.Collective && (n.Args[0].Type.Layout.ByBatch() || n.Results[0].Type.Layout.ByBatch()) && len(n.Args) > 1
+		})
 	}
-	if compiled < graphs/2 || rows < graphs/5 || exchanged < graphs/5 {
-		t.Errorf("only %d of %d graphs compile, %d compute rows, %d exchange them", compiled, graphs, rows, exchanged)
+	if compiled < graphs/2 || rows < graphs/5 || exchanged < graphs/5 || joined < graphs/50 {
+		t.Errorf("only %d of %d graphs compile, %d compute rows, %d exchange them, %d several at once", compiled, graphs, rows, exchanged, joined)
 	}
-	t.Logf("%d of %d graphs compile, %d compute rows, %d exchange them", compiled, graphs, rows, exchanged)
+	t.Logf("%d of %d graphs compile, %d compute rows, %d exchange them, %d several at once", compiled, graphs, rows, exchanged, joined)
 }
 
 // isMinimum partitions a random graph and proves it; nil if the class has no placement.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 // brokenRows are ways to break a graph whose tokens are split between blocks, as edits of
@@ -53,6 +55,65 @@ const (
 	// The sum in the second block; in the first, the same line is before another.
 	second = "  %down_proj_part = reduce_scatter %down_proj {axis=0 place=even} : f32[t 6] shard(0: even)\n"
 )
+
+// brokenTogether are the same of a graph in which a statistic and what it divides are
+// scattered by one launch.
+var brokenTogether = []struct {
+	name  string
+	edits []string
+	want  string
+}{
+	{"the statistic is brought to all ranks", []string{together, "  %sumsq_part = all_reduce %sumsq : f32[t]\n  %down_raw_part = reduce_scatter %down_raw {axis=0 place=even} : f32[t 6] shard(0: even)\n"},
+		"layers.0.down_proj: rms_rows: operand 1 is whole on t where another operand is split: shard it first"},
+	{"the statistic is of other tokens", []string{together, "  %sumsq_part = reduce_scatter %sumsq {axis=0 place=sequence} : f32[t] shard(0: sequence)\n  %down_raw_part = reduce_scatter %down_raw {axis=0 place=even} : f32[t 6] shard(0: even)\n"},
+		"layers.0.down_proj: rms_rows: operands 0 and 1 are split differently on t: even and sequence"},
+	{"the statistic is not finished", []string{together, "  %down_raw_part = reduce_scatter %down_raw {axis=0 place=even} : f32[t 6] shard(0: even)\n", "%down_raw_part %sumsq_part {eps", "%down_raw_part %sumsq {eps"},
+		"layers.0.down_proj: rms_rows: operand 1 is a partial sum; all_reduce it first"},
+	{"they change places", []string{"rms_rows %down_raw_part %sumsq_part", "rms_rows %sumsq_part %down_raw_part"},
+		"layers.0.down_proj: rms_rows: operand 0 has"},
+	{"one launch is given a sum twice", []string{together, "  %sumsq_part %down_raw_part %again = reduce_scatter %sumsq %down_raw %down_raw {axis=0 place=even} : f32[t] shard(0: even), f32[t 6] shard(0: even), f32[t 6] shard(0: even)\n"},
+		"layers.0.sumsq_part: reduce_scatter: layers.0.down_raw is reduced twice by the same launch; name it once"},
+	{"two sums are scattered along channels", []string{together, "  %down_raw_part %sumsq_part = reduce_scatter %down_raw %down_raw {axis=1} : f32[t 6] shard(1: split), f32[t 6] shard(1: split)\n"},
+		"layers.0.down_raw_part: reduce_scatter: operand 1, f32[t 6] partial, cannot travel with operand 0, f32[t 6] partial: one launch takes what is split in the same rows of the batch; take one each"},
+	{"what all have is scattered beside a sum", []string{"reduce_scatter %sumsq %down_raw", "reduce_scatter %norm %down_raw"},
+		"layers.0.sumsq_part: reduce_scatter: operand 0 is not a partial sum: every rank would add what it already has whole"},
+	{"parts of other tokens are gathered together", []string{"%h_all = all_gather %layers.0.h : f32[t 6]", "%other = shard %h {axis=0 place=sequence} : f32[t 6] shard(0: sequence)\n%h_all %other_all = all_gather %layers.0.h %other : f32[t 6], f32[t 6]"},
+		"h_all: all_gather: operand 1, f32[t 6] shard(0: sequence), cannot travel with operand 0, f32[t 6] shard(0: even): one launch takes what is split in the same rows of the batch; take one each"},
+}
+
+const together = "  %sumsq_part %down_raw_part = reduce_scatter %sumsq %down_raw {axis=0 place=even} : f32[t] shard(0: even), f32[t 6] shard(0: even)\n"
+
+// TestRefuseTogether: a graph in which values are scattered together is proved, and
+// refused once it is broken.
+func TestRefuseTogether(t *testing.T) {
+	a, err := txtar.ParseFile("testdata/prove/scattered_beside.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := parse(t, read(t, "hoisted.ir"))
+	text := graph.Print(withoutNotes(parse(t, entry(a, "partitioned.ir"))))
+	if _, err := Prove(source, parse(t, text), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range brokenTogether {
+		t.Run(c.name, func(t *testing.T) {
+			g, err := graph.Parse(edit(t, text, c.edits...))
+			if err == nil {
+				_, err = Prove(source, g, Options{})
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got\n%v\nwant\n%s", err, c.want)
+			}
+		})
+	}
+}
+
+func withoutNotes(g *graph.Graph) *graph.Graph {
+	for _, n := range g.Nodes {
+		n.Note = ""
+	}
+	return g
+}
 
 // TestRefuseRows: a graph whose tokens are split is proved, and refused once it is broken.
 func TestRefuseRows(t *testing.T) {

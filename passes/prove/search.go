@@ -10,16 +10,16 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// held is a layout in which a value is there. Depth is the number of variadic
-// collectives (all_reduces), one after another, that it took: those of equal depth
-// do not need each other's results and are one launch.
+// held is a layout in which a value is there. Depth is the launch of joined collectives,
+// counted from 1, after which it is: those of equal depth do not need each other's
+// results, and are one launch if they are of one kind.
 type held struct{ layout, depth int }
 
 // state is what a search knows after some nodes: how the values that are still
 // needed are held, and the least that it took.
 type state struct {
 	held     [][]held // by value
-	launches int      // of variadic collectives: the greatest depth
+	launches int      // of joined collectives: the greatest depth
 	cost     cost
 	moves    *move // newest first
 }
@@ -41,7 +41,8 @@ func (c cost) bytes(d cost) int {
 type move struct {
 	op    *graph.Op
 	value int
-	depth int // of a variadic one: its launch
+	joint graph.Joint // of a joined one: its kind
+	depth int         // and its launch; 0: it goes alone
 	next  *move
 }
 
@@ -51,8 +52,10 @@ type space struct {
 	fixed  map[*graph.Value]bool // placed for several sections
 	phase  []int64               // of each value: what a phase of a ring sends, times the ranks
 	budget *budget
-	limit  int  // collectives that a walk may use
-	over   bool // it would have liked more
+	limit  int           // collectives that a walk may use
+	over   bool          // it would have liked more
+	kinds  []graph.Joint // of the launches of a walk, in order; none: any
+	joints []graph.Joint // that the section may have
 }
 
 func newSpace(s *class.Section, fixed map[*graph.Value]bool, b *budget) *space {
@@ -60,6 +63,7 @@ func newSpace(s *class.Section, fixed map[*graph.Value]bool, b *budget) *space {
 	for _, v := range s.Values {
 		x.phase = append(x.phase, inRing(1, v.Type, s.Ranks).parts())
 	}
+	x.joints = x.kindsOf()
 	return x
 }
 
@@ -73,7 +77,7 @@ func (x *space) search() Minimum {
 	}
 	for x.limit = 0; ; x.limit++ {
 		x.over = false
-		best, stuck := x.walk()
+		best, stuck := x.best(make([]graph.Joint, x.limit), nil)
 		switch {
 		case x.budget.spent != "":
 			return Minimum{Unknown: x.budget.spent}
@@ -281,8 +285,7 @@ func (x *space) termsOnly(st *state, n *graph.Node, c class.Config) bool {
 	return terms
 }
 
-// minimum says what the best way takes. Variadic collectives of one depth are one
-// launch.
+// minimum says what the best way takes. Joined collectives of one depth are one launch.
 func (x *space) minimum(best *state) Minimum {
 	var moves []*move
 	for mv := best.moves; mv != nil; mv = mv.next {
@@ -294,10 +297,10 @@ func (x *space) minimum(best *state) Minimum {
 	at := map[int]int{}
 	for _, mv := range moves {
 		name := local(x.Values[mv.value].Name, x.Block)
-		if i, ok := at[mv.depth]; ok && mv.op.Variadic {
+		if i, ok := at[mv.depth]; ok && mv.depth > 0 {
 			launches[i] += ", " + name
 			continue
-		} else if mv.op.Variadic {
+		} else if mv.depth > 0 {
 			at[mv.depth] = len(launches)
 		}
 		launches = append(launches, mv.op.Name+" "+name)
