@@ -246,6 +246,29 @@ func TestShardedCollectives(t *testing.T) {
 	}
 }
 
+// TestShardedCounts: for every golden, what runs is what is planned and proved, kind by kind
+// and byte by byte, and is the least.
+func TestShardedCounts(t *testing.T) {
+	const tokens = 11
+	for i, dir := range goldens.Folders(t, ".") {
+		counts := []int{2, 3, 4, 8}
+		if !goldens.All() {
+			counts = counts[i%4 : i%4+1]
+		}
+		for _, ranks := range counts {
+			for _, strategy := range []string{"sequence", "batch"} {
+				t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {
+					sharding := Sharding{Ranks: ranks, Strategy: strategy}
+					m := openModel(t, dir, Options{Sharding: sharding})
+					ran := countPrompt(t, m, tokens)
+					comparePlan(t, m, ran, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+					compareProof(t, m, sharding, ran, tokens)
+				})
+			}
+		}
+	}
+}
+
 // sentPerToken is what a rank sends for a token, logits left out.
 func sentPerToken(t *testing.T, m *Model) int64 {
 	t.Helper()

@@ -87,7 +87,7 @@ func TestTable(t *testing.T) {
 		{"projections all_gather 100663296, core  0, output reduce_scatter 100663296, MLP, up all_gather 100663296, MLP, down reduce_scatter 100663296, ", 402653184, 251658240, 33554432},
 	} {
 		r := list[i]
-		b := r.Blocks[min(1, len(r.Blocks)-1)] // the first takes a whole input, the last gathers the output
+		b := r.second() // the first takes a whole input, the last gathers the output
 		text := ""
 		for _, l := range b.Lines {
 			text += fmt.Sprintf("%s %s %d, ", l.Sublayer, l.Kind, l.Sent.Counted/half)
@@ -99,6 +99,47 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: residual %+v, cache %+v", r.Name, r.Residual, b.Cache)
 		}
 	}
+}
+
+// TestTextbook holds the terms of the account, each by itself, against numbers that are
+// known: of 2 bytes an element, as TestTable's.
+func TestTextbook(t *testing.T) {
+	const half, blocks = 2, 32
+	for _, c := range []struct {
+		what   string
+		prompt int64
+		of     func(classic, sequence *executionReport) int64
+		want   int64
+	}{
+		{"an all_reduce", 2048, func(classic, _ *executionReport) int64 { return classic.line("output").Sent.Counted }, 201326592},
+		{"a reduce_scatter", 2048, func(_, s *executionReport) int64 { return s.line("output").Sent.Counted }, 100663296},
+		{"an all_gather", 2048, func(_, s *executionReport) int64 { return s.line("projections").Sent.Counted }, 100663296},
+		{"keys and values that are gathered", 2048, func(_, s *executionReport) int64 { return *s.line("core").Sent.Textbook }, 50331648},
+		{"the residual stream", 2048, func(classic, _ *executionReport) int64 { return classic.Residual.Counted }, 134217728},
+		{"a rank's share of it", 2048, func(_, s *executionReport) int64 { return s.Residual.Counted }, 33554432},
+		{"a rank's cache of a block", 2048, func(classic, _ *executionReport) int64 { return classic.second().Cache.Counted }, 16777216},
+		{"all caches of 32 blocks", 2048, func(_, s *executionReport) int64 { return blocks * 4 * s.second().Cache.Counted }, 2147483648},
+		{"the residual stream of a token each", 1, func(classic, _ *executionReport) int64 { return classic.Residual.Counted }, 65536},
+		{"a rank's share of that", 1, func(_, s *executionReport) int64 { return s.Residual.Counted }, 16384},
+	} {
+		list := accounts(t, transformer(4096, 32, 8, 128, 512), 4, stepSizes{Batch: 8, Prompt: c.prompt})
+		if got := c.of(list[0], list[2]); got != half*c.want {
+			t.Errorf("%s: %d bytes, want %d", c.what, got/half, c.want)
+		}
+	}
+}
+
+// second is the second block; equal blocks are one.
+func (r *executionReport) second() *blockReport { return &r.Blocks[min(1, len(r.Blocks)-1)] }
+
+// line is what the second block sends for a sublayer.
+func (r *executionReport) line(sublayer string) lineReport {
+	for _, l := range r.second().Lines {
+		if l.Sublayer == sublayer {
+			return l
+		}
+	}
+	return lineReport{}
 }
 
 // TestTableCounts: for models, ranks and batches of any size formulas are what is counted.
