@@ -58,7 +58,12 @@ func (m *Model) steps(w Workload) [2]graph.Sizes {
 	return [2]graph.Sizes{m.sizes(w, 0, w.chunk(), true), m.sizes(w, w.Prompt, 1, true)}
 }
 
-func (m *Model) cached(w Workload) int64 { return (w.tokens() + m.page - 1) / m.page * m.page }
+// cached is for how many tokens of a sequence caches have room: as an engine has it that
+// was told of as many, whose pages are no longer than that.
+func cached(w Workload) int64 {
+	page := min(pageTokens, w.tokens())
+	return (w.tokens() + page - 1) / page * page
+}
 
 // need is what a rank needs, also where that is more than can be counted.
 func (m *Model) need(w Workload, rank int) float64 {
@@ -70,7 +75,7 @@ func (m *Model) need(w Workload, rank int) float64 {
 	if b*float64(w.chunk()) > 1<<52 {
 		return math.Inf(1)
 	}
-	sum := float64(p.Weights+p.Constants) + float64(p.State)*b + float64(p.Cache)*b*float64(m.cached(w)) + arena
+	sum := float64(p.Weights+p.Constants) + float64(p.State)*b + float64(p.Cache)*b*float64(cached(w)) + arena
 	if sum < 1<<52 { // so that no byte is lost
 		sum = float64(m.needs(w)[rank].Sum)
 	}
@@ -82,7 +87,7 @@ func (m *Model) needs(w Workload) []Need {
 	out := make([]Need, len(m.Plan.Ranks))
 	for r := range out {
 		p, n := &m.Plan.Ranks[r], &out[r]
-		n.Weights, n.State, n.Cache = p.Weights+p.Constants, p.State*int64(w.Batch), p.Cache*int64(w.Batch)*m.cached(w)
+		n.Weights, n.State, n.Cache = p.Weights+p.Constants, p.State*int64(w.Batch), p.Cache*int64(w.Batch)*cached(w)
 		for _, z := range m.steps(w) {
 			n.Activations = max(n.Activations, p.Arena.At(z))
 		}

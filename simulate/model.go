@@ -50,7 +50,6 @@ type Model struct {
 	device    *virtual.Device
 	machine   *virtual.Machine
 	wanted    lowering.Wanted // of steps that give tokens
-	page      int64           // tokens
 }
 
 // pageTokens is how many tokens a page of attention's caches has, as engines have it.
@@ -59,7 +58,7 @@ const pageTokens = 128
 // New is for the schedules of all ranks. Record is given what ranks do when; nil: nobody
 // asks.
 func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder) (*Model, error) {
-	m := &Model{schedules: schedules, device: d, page: pageTokens}
+	m := &Model{schedules: schedules, device: d}
 	var err error
 	if m.Plan, err = lowering.NewPlan(schedules); err != nil {
 		return nil, err

@@ -83,14 +83,14 @@ func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tenso
 	return o.Tensor
 }
 
-// Run takes the time of a step for a batch that is known by its sizes. A batch for which
-// there is not enough memory is an error.
+// Run takes the time of a step for a batch that is known by its sizes. One for which there
+// is not enough memory is an error.
 func (m *Machine) Run(z graph.Sizes, wanted lowering.Wanted) (Span, error) {
 	if err := m.fits(&z); err != nil {
 		return Span{}, err
 	}
 	for r := range m.arena {
-		m.arena[r] = max(m.arena[r], m.plan.Ranks[r].Arena.At(z))
+		m.arena[r] = max(m.arena[r], operand.Arena(m.clock.programs[r].schedule, z))
 	}
 	if !m.again(z, wanted) {
 		if err := m.run(z, wanted); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // Memory is the bytes that a rank has at most, of the runtime's and its own.
@@ -15,10 +16,13 @@ type Memory struct {
 // Sum is all of it.
 func (m *Memory) Sum() int64 { return m.Weights + m.State + m.Cache + m.Arena }
 
-// Memory is what a rank has taken: the arena is that of the largest step.
+// Memory is what a rank has taken, as devices take it: the arena is that of the largest
+// step, caches are in whole pages.
 func (m *Machine) Memory(rank int) Memory {
-	p := &m.plan.Ranks[rank]
-	return Memory{p.Weights + p.Constants, p.State * (m.slots + m.kept), p.Cache * m.pageTokens * m.pages, m.arena[rank]}
+	s := m.clock.programs[rank].schedule
+	_, page := s.Page(int(m.pageTokens))
+	b := &s.Bytes
+	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State] * (m.slots + m.kept), page * m.pages, m.arena[rank]}
 }
 
 // fits is an error where a rank has no memory for what it holds and a batch.
