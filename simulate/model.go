@@ -30,7 +30,7 @@ func (w *Workload) check() error {
 		least int
 	}{{"batch", w.Batch, 1}, {"prompt", w.Prompt, 1}, {"output", w.Output, 1}, {"chunk", w.Chunk, 0}} {
 		if x.n < x.least || x.n > most {
-			return fmt.Errorf("a %s of %d; %d to %d are possible", x.what, x.n, x.least, int64(most))
+			return fmt.Errorf("%s %d: %d to %d are possible", x.what, x.n, x.least, int64(most))
 		}
 	}
 	return nil

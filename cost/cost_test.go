@@ -1,0 +1,320 @@
+package cost
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// TestProfiles: those that come with the program can be read, and every figure says where
+// it is from.
+func TestProfiles(t *testing.T) {
+	for _, name := range []string{"a6000-pcie", "a100-nvlink", "h100-nvlink", "h200-nvlink"} {
+		p, err := Find(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if p.Name != name || p.About == "" || len(p.Link.Algorithms) < 4 {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// edited is a profile's text with a change to what lies at a path.
+func edited(t *testing.T, path string, value any) []byte {
+	t.Helper()
+	text, err := profileFiles.ReadFile("profiles/a100-nvlink.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	keys := strings.Split(path, ".")
+	at := tree
+	for _, k := range keys[:len(keys)-1] {
+		next, ok := at[k].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			at[k] = next
+		}
+		at = next
+	}
+	if last := keys[len(keys)-1]; value == nil {
+		delete(at, last)
+	} else {
+		at[last] = value
+	}
+	out, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestEveryKey: each object, figure and number of a profile, left out or made negative or
+// with another key beside it, is an error that names file and key.
+func TestEveryKey(t *testing.T) {
+	var tree map[string]any
+	if err := json.Unmarshal(edited(t, "about", "it"), &tree); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	var walk func(path string, at map[string]any)
+	walk = func(path string, at map[string]any) {
+		if path != "" {
+			path += "."
+		}
+		if path != "link.ring." { // whose keys are protocols
+			refuses(t, path+"surplus", 1, "my.json: "+path+"surplus: unknown key; there are ")
+			n++
+		}
+		for key, v := range at {
+			full := path + key
+			sub, is := v.(map[string]any)
+			switch {
+			case full == "compute.tf32" || full == "compute.bf16" || full == "compute.f16" || strings.HasPrefix(full, "link.") && strings.Count(full, ".") == 2:
+				// a profile may be without
+			case key == "source" || key == "assumption":
+				refuses(t, full, nil, "my.json: "+path+"source: missing")
+				refuses(t, full, 7, "my.json: "+full+": it is a text, found 7")
+			default:
+				refuses(t, full, nil, "my.json: "+full+": missing")
+			}
+			if key == "value" {
+				refuses(t, full, -1, "my.json: "+full+": -1 is negative")
+				refuses(t, full, "much", "my.json: "+full+": it is a number, found much")
+			}
+			n++
+			if is {
+				refuses(t, full, 3, "my.json: "+full+": it is an object, found 3")
+				walk(full, sub)
+			}
+		}
+	}
+	walk("", tree)
+	if n < 100 {
+		t.Errorf("%d keys seen", n)
+	}
+}
+
+func refuses(t *testing.T, path string, value any, want string) {
+	t.Helper()
+	if strings.Contains(path, "link.one_shot.surplus") || strings.Contains(path, "link.two_shot.surplus") || strings.Contains(path, "link.tree.surplus") {
+		want = "my.json: " + path + ": it is an object, found 1" // a protocol
+	}
+	if _, err := Parse("my.json", edited(t, path, value)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s = %v: %v\nwant %s", path, value, err, want)
+	}
+}
+
+// TestWrong: other errors of profiles.
+func TestWrong(t *testing.T) {
+	for _, c := range []struct {
+		path  string
+		value any
+		want  string
+	}{
+		{"memory.bandwidth.value", 0, "memory.bandwidth.value: it is 0, and must be more"},
+		{"memory.achieved.value", 1.5, "memory.achieved.value: 1.5 is more than 1, and it is a fraction"},
+		{"memory.reserve.value", 1e11, "memory.reserve: 100000000000 bytes of 85040352460"},
+		{"memory.capacity.value", 1e30, "memory.capacity.value: 1e+30 is more than 1.15"},
+		{"overhead.step.assumption", nil, "overhead.step.source: missing"},
+		{"overhead.step.source", "me", "overhead.step: it has a source and an assumption"},
+		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: it is a text, found "},
+		{"shared", 1, "shared: it is true or false, found 1"},
+		{"operations.mull.source", "me", `operations.mull: there is no operation "mull"`},
+		{"operations.mul.source", "me", "operations.mul.ranks: missing"},
+		{"operations.matmul/f9.source", "me", `operations.matmul/f9: there is no number format "f9"`},
+		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"x": 1}}, "operations.mul.ranks.x: the key is a number above 0"},
+		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"1": map[string]any{"8": -3}}}, "operations.mul.ranks.1.8: -3 is negative"},
+	} {
+		if _, err := Parse("my.json", edited(t, c.path, c.value)); err == nil || !strings.Contains(err.Error(), "my.json: "+c.want) {
+			t.Errorf("%s = %v: %v\nwant %s", c.path, c.value, err, c.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "a profile is an object of JSON: EOF", "[]": "a profile is an object of JSON: found [", "{}": "x: about: missing",
+		`{"about": "a", "about": "b"}`: `the key "about" is there twice`, `{"memory": {"a": [1]}}`: "a is a list, and profiles have none",
+		`{} {}`: "there is something after the profile", `{"about": "a"`: "a profile is an object of JSON: EOF",
+		`{"memory": {"capacity": {"value": 1e999}}}`: "memory.capacity.value: 1e999 is more than a number can be",
+	} {
+		if _, err := Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestFind: a profile is a name or a file.
+func TestFind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.json")
+	if err := os.WriteFile(file, edited(t, "about", "mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Find(file); err != nil || p.About != "mine" || p.Name != file {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := Find("a101"); err == nil || !strings.Contains(err.Error(), `there is no profile "a101", nor a file of that name; there are a100-nvlink, a6000-pcie, `) {
+		t.Error(err)
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	if _, err := Find(Local); err == nil || !strings.Contains(err.Error(), "krait calibrate measures it") {
+		t.Error(err)
+	}
+}
+
+func is(v float64) Figure { return Figure{Value: v} }
+
+// TestRing: where latency is free, a collective takes what a rank sends in a ring by the
+// bandwidth, for every row and number of ranks.
+func TestRing(t *testing.T) {
+	const bandwidth = 3e9
+	l := &Link{Algorithms: []Algorithm{{"ring", "", is(0), is(0), is(bandwidth)}}}
+	for _, op := range graph.Collectives() {
+		for ranks := 2; ranks <= 9; ranks++ {
+			for _, elems := range []int{1, 7, 160, 1 << 20} {
+				ty := graph.TypeOf(graph.BF16, graph.Size(elems))
+				_, bytes := graph.Payload(ty)
+				sent := graph.Sent(op, ty, ranks).Float(graph.Sizes{})
+				got := l.Best(ExchangeOf(op, ranks, bytes.Float(graph.Sizes{}), sent))
+				phases := map[string]float64{"all_reduce": 2}[op.Name]
+				want := max(phases, 1) * float64(ranks-1) / float64(ranks) * 2 * float64(elems) / bandwidth
+				if math.Abs(got.Seconds()/want-1) > 1e-9 {
+					t.Errorf("%s of %d on %d ranks: %g, want %g", op.Name, elems, ranks, got.Seconds(), want)
+				}
+			}
+		}
+	}
+}
+
+// TestAlgorithms: what each takes, and that the fastest is taken: one shot for few bytes,
+// a ring for many.
+func TestAlgorithms(t *testing.T) {
+	sum, _ := graph.Lookup("all_reduce")
+	gather, _ := graph.Lookup("all_gather")
+	one := func(name string) *Link { return &Link{Algorithms: []Algorithm{{name, "", is(5), is(2), is(10)}}} }
+	for _, c := range []struct {
+		algorithm string
+		op        *graph.Op
+		ranks     int
+		want      float64 // of 80 bytes, in seconds
+	}{
+		{"ring", sum, 4, 5 + 6*2 + 2*3./4*8}, {"ring", gather, 4, 5 + 3*2 + 3./4*8},
+		{"tree", sum, 4, 5 + 4*2 + 2*3./4*8}, {"tree", sum, 5, 5 + 6*2 + 2*4./5*8}, {"tree", sum, 2, 5 + 2*2 + 8},
+		{"one_shot", sum, 4, 5 + 2 + 3*8}, {"one_shot", gather, 4, 5 + 2 + 3./4*8},
+		{"two_shot", sum, 4, 5 + 2*2 + 2*3./4*8},
+	} {
+		ty := graph.TypeOf(graph.F32, graph.Size(20))
+		got := one(c.algorithm).Best(ExchangeOf(c.op, c.ranks, 80, graph.Sent(c.op, ty, c.ranks).Float(graph.Sizes{})))
+		if math.Abs(got.Seconds()-c.want) > 1e-12 {
+			t.Errorf("%s of %s on %d ranks: %g, want %g", c.algorithm, c.op.Name, c.ranks, got.Seconds(), c.want)
+		}
+	}
+	if got := one("tree").Best(ExchangeOf(gather, 4, 80, 240)); got.Algorithm != nil {
+		t.Errorf("a tree gathers: %+v", got)
+	}
+	p, err := Find("h100-nvlink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		bytes float64
+		ranks int
+		want  string
+	}{{4096, 4, "one_shot"}, {1 << 28, 4, "ring"}, {1 << 28, 8, "ring"}} {
+		e := ExchangeOf(sum, c.ranks, c.bytes, 2*float64(c.ranks-1)*c.bytes)
+		best := p.Link.Best(e)
+		if best.Algorithm.Name != c.want {
+			t.Errorf("%g bytes on %d ranks: %s", c.bytes, c.ranks, best.Algorithm.Name)
+		}
+		for i := range p.Link.Algorithms {
+			l := Link{Algorithms: p.Link.Algorithms[i : i+1]}
+			if x := l.Best(e); x.Algorithm != nil && x.Seconds() < best.Seconds() {
+				t.Errorf("%s is faster than %s", x.Algorithm.Name, best.Algorithm.Name)
+			}
+		}
+		if x := p.Only("ring").Link.Best(e); x.Algorithm.Name != "ring" || x.Seconds() < best.Seconds() {
+			t.Errorf("only a ring: %+v", x)
+		}
+	}
+}
+
+const matmul = `schedule "m" rank=%d ranks=%d
+buffer x input+0 0 bytes : f32[t 64]
+buffer w param+0 0 bytes : bf16[48 64] shard(0: split)
+buffer y token+0 192 bytes : f32[t 48] shard(1: split)
+compute y = matmul x, w
+`
+
+// TestLaunch: a product by hand, on one rank and on a part of it, bound by either side.
+func TestLaunch(t *testing.T) {
+	for _, c := range []struct {
+		ranks, rank int
+		rate, bytes float64
+		t           int64
+		want        float64
+	}{
+		{1, 0, 100, 1e30, 3, 1 + 2*3*64*48/50.},
+		{2, 1, 100, 1e30, 3, 1 + 2*3*64*24/50.},
+		{1, 0, 1e30, 100, 3, 1 + (3*64*4+48*64*2+3*48*4)/25.},
+		{4, 2, 1e30, 100, 5, 1 + (5*64*4+12*64*2+5*12*4)/25.},
+	} {
+		text := fmt.Sprintf(matmul, c.rank, c.ranks)
+		if c.ranks == 1 {
+			text = strings.NewReplacer(" shard(0: split)", "", " shard(1: split)", "").Replace(text)
+		}
+		s, err := lowering.ParseSchedule(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Profile{Memory: Memory{Bandwidth: is(c.bytes), Achieved: is(.25)}, Compute: map[string]Compute{"f32": {is(7), is(1)}, "bf16": {is(c.rate), is(.5)}},
+			Overhead: Overhead{Launch: is(1), GraphLaunch: is(.5)}}
+		r, err := p.Rater(c.ranks, "bf16")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := WorkOf(s, &s.Steps[0])
+		z := graph.Sizes{Tokens: c.t, Seqs: 1, Rows: 1}
+		if got := r.Time(&w, z, false); math.Abs(got-c.want) > 1e-9 || math.Abs(r.Time(&w, z, true)-c.want+.5) > 1e-9 {
+			t.Errorf("%+v: %g", c, got)
+		}
+	}
+	p := &Profile{Name: "p", Compute: map[string]Compute{"f32": {}}}
+	if _, err := p.Rater(1, "bf16"); err == nil || !strings.Contains(err.Error(), "profile p says nothing of products in bf16; there are f32") {
+		t.Error(err)
+	}
+}
+
+// TestMeasured: rates between two measurements, beyond them, and on more ranks.
+func TestMeasured(t *testing.T) {
+	m := Measured{Points: []Point{{1, 1, 10}, {1, 100, 1000}, {2, 1, 8}}}
+	for _, c := range []struct {
+		ranks      int
+		rows, want float64
+	}{{1, 1, 10}, {1, 10, 100}, {1, 100, 1000}, {1, 5000, 1000}, {1, 0, 10}, {2, 50, 8}, {4, 1, 4}} {
+		if got := m.rate(c.ranks, c.rows); math.Abs(got/c.want-1) > 1e-12 {
+			t.Errorf("%d ranks, %g rows: %g, want %g", c.ranks, c.rows, got, c.want)
+		}
+	}
+	if got := (&Measured{Points: []Point{{2, 1, 8}}}).rate(1, 1); got != 0 {
+		t.Errorf("one rank by two: %g", got)
+	}
+}
+
+// TestShared: ranks on one device divide it.
+func TestShared(t *testing.T) {
+	p := &Profile{Shared: true, Memory: Memory{Capacity: is(1000), Reserve: is(100)}}
+	if p.Usable(3) != 300 || (&Profile{Memory: p.Memory}).Usable(3) != 900 {
+		t.Error(p.Usable(3))
+	}
+}
