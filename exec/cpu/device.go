@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
@@ -49,7 +50,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	m := &machine{}
+	m := &machine{recording: recording{to: o.Record, origin: time.Now()}}
 	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
@@ -58,7 +59,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
-		r.gives = i == 0
+		r.gives, r.recorded, r.origin = i == 0, o.Record != nil, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

@@ -19,6 +19,7 @@ type machine struct {
 	ranks   []*rank        // of this process
 	live    sync.WaitGroup // all goroutines
 	outputs []kernels.Tensor
+	recording
 
 	work   work         // under way
 	turn   atomic.Int64 // counts works, so that ranks see a new one; less than 0: there will be none
@@ -89,6 +90,7 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	if err := m.run(work{ctx, w}); err != nil {
 		return nil, err
 	}
+	m.tell()
 	m.outputs = m.outputs[:0]
 	r := m.ranks[0]
 	for i := range r.outputs {

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
@@ -37,6 +38,10 @@ type rank struct {
 	batch     graph.Batch
 	bound     bool // steps are bound to the batch and to the memory as it is
 	gives     bool // the outputs: the first rank of this process
+
+	recorded bool // what it does is written down
+	origin   time.Time
+	events   []exec.Event // of the step
 }
 
 // step is a step of the schedule with its tensors bound to memory.
@@ -133,6 +138,7 @@ func (r *rank) run(w work) {
 		}
 	}()
 	steps := r.init
+	r.events = r.events[:0]
 	if w.batch == nil {
 		r.bindAll(steps)
 	} else {
@@ -151,7 +157,13 @@ func (r *rank) run(w work) {
 			r.comm.Stop(fmt.Errorf("stopped before %s: %w", at.Name, err))
 			return
 		}
-		if err := r.do(at); err != nil {
+		var err error
+		if r.recorded {
+			err = r.doTimed(at)
+		} else {
+			err = r.do(at)
+		}
+		if err != nil {
 			r.comm.Stop(r.where(at, err))
 			return
 		}

@@ -1,0 +1,38 @@
+package cpu
+
+import (
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+)
+
+// recording is what ranks did when, for who asks; events of a rank are in its own list
+// until the step has ended.
+type recording struct {
+	to     exec.Recorder
+	origin time.Time
+	all    []exec.Event
+}
+
+// doTimed is do, and writes down when it began and ended.
+func (r *rank) doTimed(st *step) error {
+	before, start := st.ran.bytes, time.Since(r.origin)
+	err := r.do(st)
+	r.events = append(r.events, exec.Event{
+		Rank: r.s.Rank, Stream: st.Stream, Kind: st.Kind, Name: st.Name, Op: st.Op.Name,
+		Start: start.Seconds(), End: time.Since(r.origin).Seconds(), Bytes: st.ran.bytes - before,
+	})
+	return err
+}
+
+// tell hands over the events of a step that has ended.
+func (m *machine) tell() {
+	if m.recording.to == nil {
+		return
+	}
+	m.recording.all = m.recording.all[:0]
+	for _, r := range m.ranks {
+		m.recording.all = append(m.recording.all, r.events...)
+	}
+	m.recording.to(m.recording.all)
+}
