@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"simulate":              {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
 	"validate":              {"graph", "kernels/..."},
 	"visualize":             {"graph", "lowering", "serving/prefix"},
+	"visualize/explain":     {"graph", "lowering", "exec", "passes/prove", "visualize"},
 	"kernels":               {"graph", "kernels"},
 	"cuda":                  {},
 	"cuda/driver":           {"cuda/driver"}, // knows no graph, nor who implements it

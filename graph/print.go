@@ -78,7 +78,7 @@ func (p *printer) node(n *Node) {
 	for _, v := range n.Args {
 		p.WriteString(" " + p.ref(v))
 	}
-	p.WriteString(attrText(n) + " : " + strings.Join(types, ", "))
+	p.WriteString(n.AttrText() + " : " + strings.Join(types, ", "))
 	if n.Storage != nil && p.outside == nil {
 		p.WriteString(n.Storage.String())
 	}
@@ -117,8 +117,9 @@ func (p *printer) called(name string) string {
 	return "/" + name
 }
 
-// attrText writes the attributes that are not at their default.
-func attrText(n *Node) string {
+// AttrText writes the attributes that are not at their default, with a space before
+// them.
+func (n *Node) AttrText() string {
 	var parts []string
 	for _, spec := range n.Op.Attrs {
 		if v := n.Attrs[spec.Name]; v != nil && !sameAttr(v, spec.Default) {

@@ -39,7 +39,7 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 		if !ok {
 			i = len(kinds)
 			at[b.key] = i
-			kinds = append(kinds, kind{letter: letterOf(b.ops), colour: kindColours[i%len(kindColours)]})
+			kinds = append(kinds, kind{letter: Letter(b.ops), colour: kindColours[i%len(kindColours)]})
 		}
 		kinds[i].blocks = append(kinds[i].blocks, name)
 		of[name] = i
@@ -48,8 +48,9 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 	return kinds, of
 }
 
-// letterOf is M for a state-space mixer, A for attention, H for both, B for others.
-func letterOf(ops []string) string {
+// Letter is M for a block with these operations that is a state-space mixer, A for
+// attention, H for both, B for others.
+func Letter(ops []string) string {
 	scan := slices.Contains(ops, "selective_scan") || slices.Contains(ops, "ssd_scan")
 	switch attention := slices.Contains(ops, "attention"); {
 	case scan && attention:

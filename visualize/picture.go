@@ -122,6 +122,14 @@ var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph
 var heavy = map[string]string{"matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "embedding": "multiply",
 	"conv1d": "mix", "conv1d_silu": "mix", "selective_scan": "mix", "ssd_scan": "mix", "attention": "mix"}
 
+// Work says what kind of work an operation is: multiply, mix, or other.
+func Work(op string) string {
+	if w := heavy[op]; w != "" {
+		return w
+	}
+	return "other"
+}
+
 // label is lines of text in HTML, a row each.
 type label struct{ lines []string }
 

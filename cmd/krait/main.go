@@ -83,7 +83,26 @@ standard input or output.`,
 		Version:       version(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(newBench(), newCacheSim(), newGenerate(), newCheck(), newEval(), newGraph(), newOpt(), newPlan(), newProve(), newDevices(), newQuantizeWeights(), newSchedule(), newSimulate(), newSynth(), newTokenize(), newTrace(), newTransfer())
+	root.AddCommand(
+		newBench(),
+		newCacheSim(),
+		newCheck(),
+		newDevices(),
+		newEval(),
+		newExplain(),
+		newGenerate(),
+		newGraph(),
+		newOpt(),
+		newPlan(),
+		newProve(),
+		newQuantizeWeights(),
+		newSchedule(),
+		newSimulate(),
+		newSynth(),
+		newTokenize(),
+		newTrace(),
+		newTransfer(),
+	)
 	completeFlags(root)
 	return root
 }

@@ -1,0 +1,81 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/krait-ml/krait/lowering"
+)
+
+// memory is what a rank has, and how its arena is used.
+type memory struct {
+	Same      int      `json:"same"` // an earlier rank with the same; -1: none
+	Weights   int64    `json:"weights"`
+	Constants int64    `json:"constants"`
+	State     int64    `json:"state"`             // per sequence
+	Cache     int64    `json:"cache"`             // per sequence and token
+	Regions   []int64  `json:"regions,omitempty"` // bytes of each region of the arena, for a count of one
+	Buffers   []buffer `json:"buffers,omitempty"`
+}
+
+// buffer is a value in the arena.
+type buffer struct {
+	Name   string `json:"n"`
+	Region int    `json:"g"`
+	Offset int64  `json:"o"` // bytes, for a count of one
+	Bytes  int64  `json:"b"`
+	First  int    `json:"f"` // the first step that touches it, and the last
+	Last   int    `json:"t"`
+}
+
+// regionNames are what the regions of the arena repeat for.
+var regionNames = []string{"token", "sequence", "wanted row", "token of a share", "sequence of a share", "row of a share", "token of the largest share", "batch"}
+
+func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
+	m := memory{Same: -1, Weights: p.Weights, Constants: p.Constants, State: p.State, Cache: p.Cache}
+	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
+		m.Regions = append(m.Regions, s.Bytes[space])
+	}
+	place := map[int]int{} // buffer of the schedule -> of the list
+	steps := 0
+	touch := func(refs []lowering.Ref, at int) {
+		for _, r := range refs {
+			b := &s.Buffers[r.Buffer]
+			if b.Space < lowering.PerToken {
+				continue
+			}
+			i, ok := place[r.Buffer]
+			if !ok {
+				i = len(m.Buffers)
+				place[r.Buffer] = i
+				m.Buffers = append(m.Buffers, buffer{b.Name, int(b.Space - lowering.PerToken), b.Offset, b.Bytes, at, at})
+			}
+			m.Buffers[i].Last = at
+		}
+	}
+	for _, st := range s.Steps {
+		if st.Kind == lowering.Record || st.Kind == lowering.Wait {
+			continue
+		}
+		touch(st.Args, steps)
+		touch(st.Results, steps)
+		steps++
+	}
+	for _, o := range s.Outputs { // the caller reads them afterwards
+		touch([]lowering.Ref{o.Ref}, max(0, steps-1))
+	}
+	return m
+}
+
+// foldMemory says of ranks that have the same as an earlier one which that is.
+func foldMemory(list []memory) {
+	for i := range list {
+		same := slices.IndexFunc(list[:i], func(m memory) bool {
+			return m.Same < 0 && m.Weights == list[i].Weights && m.Constants == list[i].Constants && m.State == list[i].State && m.Cache == list[i].Cache &&
+				slices.Equal(m.Regions, list[i].Regions) && slices.Equal(m.Buffers, list[i].Buffers)
+		})
+		if same >= 0 {
+			m := &list[i]
+			m.Same, m.Regions, m.Buffers = same, nil, nil
+		}
+	}
+}

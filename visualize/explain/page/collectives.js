@@ -1,0 +1,71 @@
+// Each collective of a step: why it is there, what it carries, how long it takes.
+
+views.collectives = {
+  title: "Collectives",
+  show(main) {
+    const c = data.collectives;
+    main.append(el("div", { class: "head" }, el("h2", {}, count(c.length, "collective") + " in a step"),
+      el("p", {}, data.ranks === 1 ? "One rank exchanges nothing." : "Each makes whole, or adds up, what ranks hold apart. Equal ones of several layers are one line, which opens. Payload is each operand whole and once; sent is what one rank passes on in a ring.")));
+    if (!c.length) return {};
+    const timed = c[0].d;
+    const head = el("tr", {}, ["collective", "why"].map((t) => el("th", {}, t)), el("th", { class: "n" }, "elements"),
+      data.runs.map((r) => [el("th", { class: "n" }, `payload, ${r.name}`), el("th", { class: "n" }, `sent, ${r.name}`), timed && el("th", { class: "n", title: r.clock }, `time, ${r.name}`)]));
+    const body = el("tbody", {});
+    for (const g of alike(c)) body.append(...collectiveRows(g, timed));
+    const sum = el("tr", { class: "sum" }, el("td", {}, "all"), el("td", {}), el("td", {}), data.runs.map((r, i) => [
+      el("td", { class: "n" }, bytes(total(c, "p", i))), el("td", { class: "n" }, bytes(total(c, "s", i))), timed && el("td", { class: "n" }, hiddenText(c, i))]));
+    body.append(sum);
+    main.append(el("section", { class: "panel" }, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), body))));
+    return { chosen() { for (const tr of document.querySelectorAll("tr.c")) tr.classList.toggle("chosen", tr.dataset.name === state.node); } };
+  },
+};
+
+const total = (list, key, run) => list.reduce((s, c) => s + c[key][run], 0);
+
+// hiddenText says how long several take together, and what of it kernels hide.
+function hiddenText(list, run) {
+  const all = total(list, "d", run), hidden = total(list, "h", run);
+  return [list.length > 1 && el("div", { class: "muted" }, `${seconds(all / 1e9)} in all`),
+    el("div", { class: "muted" }, all && hidden / all > 0.0005 ? `${percent(hidden / all)} behind kernels` : "nothing hides it")];
+}
+
+// alike puts together the same collective of several layers.
+function alike(list) {
+  const groups = new Map();
+  list.forEach((c) => {
+    const key = isLayer(c.l) ? [c.k, shortName(c.n, c.l), c.e, c.r.replace(/layers\.\d+/g, "layers")].join("\n") : c.n;
+    groups.set(key, [...(groups.get(key) || []), c]);
+  });
+  return [...groups.values()];
+}
+
+function collectiveRows(g, timed) {
+  const c = g[0], many = g.length > 1;
+  const open = g.some((x) => x.n === state.node || (x.v || []).includes(state.node)) && many;
+  const more = g.map((x) => collectiveRow(x, [x], x.n, "", timed, "sub"));
+  const name = many ? `layers.*.${shortName(c.n, c.l)}` : c.n;
+  const extra = many ? ` ×${g.length}` : "";
+  const row = collectiveRow(c, g, name, extra, timed, "");
+  if (many) {
+    const b = el("button", { type: "button", class: "link", "aria-expanded": String(open) }, open ? "hide them" : `show all ${g.length}`);
+    b.addEventListener("click", (e) => {
+      e.stopPropagation();
+      const show = b.getAttribute("aria-expanded") !== "true";
+      b.setAttribute("aria-expanded", String(show));
+      b.textContent = show ? "hide them" : `show all ${g.length}`;
+      for (const r of more) r.hidden = !show;
+    });
+    row.firstChild.append(el("div", {}, `layers ${ranges(g.map((x) => layerOf(x.l)))} · `, b));
+    for (const r of more) r.hidden = !open;
+    return [row, ...more];
+  }
+  return [row];
+}
+
+function collectiveRow(c, g, name, extra, timed, sub) {
+  return el("tr", { class: `c ${sub} ${!sub && g.length > 1 ? "" : c.n === state.node ? "chosen" : ""}`, "data-name": g.length > 1 ? "" : c.n, onclick: () => choose(c.n) },
+    el("td", {}, el("span", { class: "badge comm" }, c.k), " ", el("code", {}, name), el("b", {}, extra)),
+    el("td", {}, sub ? "" : el("div", { class: "reason" }, c.r || "")), el("td", { class: "n" }, el("code", {}, c.e)),
+    data.runs.map((r, i) => [el("td", { class: "n" }, bytes(c.p[i])), el("td", { class: "n" }, bytes(c.s[i])),
+      timed && el("td", { class: "n" }, seconds(c.d[i] / 1e9), sub ? "" : hiddenText(g, i))]));
+}

@@ -1,0 +1,256 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// step is a step that works; all ranks have the same.
+type step struct {
+	Name    string   `json:"n"`
+	Op      string   `json:"o"`
+	Stream  string   `json:"s"`
+	Section int      `json:"l"`           // of [document.Sections]
+	Type    string   `json:"t"`           // of the first result, on rank 0
+	After   []int    `json:"a,omitempty"` // steps of the other stream that it waits for
+	FLOPs   string   `json:"f,omitempty"`
+	For     []string `json:"w,omitempty"` // outputs without which it is left out
+}
+
+// run is a batch: when each rank was at each step.
+type run struct {
+	Name  string   `json:"name"`
+	About string   `json:"about"`
+	Clock string   `json:"clock"`
+	Ranks []timing `json:"ranks"`
+	// End is when the last rank was done, Exposed how long the first was at
+	// collectives that no kernel of its ran beside; seconds.
+	End     float64 `json:"end"`
+	Exposed float64 `json:"exposed"`
+	Comm    float64 `json:"comm"`   // it was at collectives at all
+	Counts  []int64 `json:"counts"` // how often each region of the arena repeats
+	// Sequences have states, and Cached tokens rows in caches.
+	Sequences int64 `json:"sequences"`
+	Cached    int64 `json:"cached"`
+	sizes     graph.Sizes
+}
+
+// timing is what a rank did: parallel lists, in nanoseconds.
+type timing struct {
+	Same  int     `json:"same"` // an earlier rank that did the same at the same times; -1: none
+	Steps []int   `json:"i,omitempty"`
+	Start []int64 `json:"t,omitempty"`
+	Took  []int64 `json:"d,omitempty"`
+}
+
+// steps lists what a rank runs.
+func (d *document) steps(s *lowering.Schedule) {
+	section := map[string]int{}
+	for i, name := range d.Sections {
+		section[name] = i
+	}
+	last, recorded, waits := map[lowering.Stream]int{}, map[int]int{}, map[lowering.Stream][]int{}
+	layers := false
+	d.Steps = []step{}
+	for _, st := range s.Steps {
+		switch st.Kind {
+		case lowering.Record:
+			if i, ok := last[st.Stream]; ok {
+				recorded[st.Event] = i
+			}
+			continue
+		case lowering.Wait:
+			if i, ok := recorded[st.Event]; ok {
+				waits[st.Stream] = append(waits[st.Stream], i)
+			}
+			continue
+		}
+		out := step{Name: st.Name, Op: st.Op.Name, Stream: st.Stream.String(), Section: section[graph.BlockOf(st.Name)], After: waits[st.Stream]}
+		if layers = layers || out.Section > 0; layers && out.Section == 0 {
+			out.Section = len(d.Sections) - 1
+		}
+		if len(st.Results) > 0 {
+			out.Type = s.Local(st.Results[0].Type).String()
+		}
+		if st.Kind == lowering.Launch {
+			out.FLOPs = st.Cost.FLOPs.String()
+		}
+		for _, i := range st.For {
+			out.For = append(out.For, s.Outputs[i].Name)
+		}
+		if _, ok := d.Ops[st.Op.Name]; !ok {
+			d.Ops[st.Op.Name] = infoOf(st.Op)
+		}
+		last[st.Stream], waits[st.Stream] = len(d.Steps), nil
+		d.Steps = append(d.Steps, out)
+	}
+}
+
+// newRun lays the events of a run out by rank.
+func newRun(schedules []*lowering.Schedule, in *Run) (*run, error) {
+	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
+		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
+	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
+		r.Counts = append(r.Counts, space.Count(len(schedules)).At(in.Sizes))
+	}
+	if len(in.Events) == 0 {
+		return r, nil
+	}
+	index := map[string]int{}
+	for _, st := range schedules[0].Steps {
+		if st.Kind != lowering.Record && st.Kind != lowering.Wait {
+			index[st.Name] = len(index)
+		}
+	}
+	begin := math.Inf(1)
+	for _, e := range in.Events {
+		begin = min(begin, e.Start)
+	}
+	r.Ranks = make([]timing, len(schedules))
+	for i, e := range in.Events {
+		if e.Kind == lowering.Wait {
+			continue
+		}
+		at, known := index[e.Name]
+		if !known || e.Rank < 0 || e.Rank >= len(r.Ranks) || !(e.End >= e.Start) {
+			return nil, fmt.Errorf("event %d of the run %s is of no step that rank %d has: %s from %g to %g", i, in.Name, e.Rank, e.Name, e.Start, e.End)
+		}
+		t := &r.Ranks[e.Rank]
+		t.Steps = append(t.Steps, at)
+		start := nanoseconds(e.Start - begin)
+		t.Start = append(t.Start, start)
+		t.Took = append(t.Took, nanoseconds(e.End-begin)-start)
+		r.End = max(r.End, e.End-begin)
+	}
+	r.exposed(in.Events)
+	for i := range r.Ranks {
+		r.Ranks[i].Same = slices.IndexFunc(r.Ranks[:i], func(t timing) bool { return t.Same < 0 && equalTimes(&t, &r.Ranks[i]) })
+	}
+	for i := range r.Ranks {
+		if same := r.Ranks[i].Same; same >= 0 {
+			r.Ranks[i] = timing{Same: same}
+		}
+	}
+	return r, nil
+}
+
+func nanoseconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
+
+func equalTimes(a, b *timing) bool {
+	return slices.Equal(a.Steps, b.Steps) && slices.Equal(a.Start, b.Start) && slices.Equal(a.Took, b.Took)
+}
+
+// exposed adds up what the first rank was at collectives, and what of it nothing hid.
+func (r *run) exposed(events []exec.Event) {
+	var kernels, collectives []exec.Event
+	for _, e := range events {
+		switch {
+		case e.Rank != 0 || e.Kind == lowering.Wait:
+		case e.Kind == lowering.Collective:
+			collectives = append(collectives, e)
+		default:
+			kernels = append(kernels, e)
+		}
+	}
+	for _, c := range collectives {
+		r.Comm += c.End - c.Start
+		r.Exposed += c.End - c.Start - hidden(c, kernels)
+	}
+}
+
+// hidden is how long kernels, of which none runs beside another, ran during an event.
+func hidden(c exec.Event, kernels []exec.Event) float64 {
+	var sum float64
+	for _, k := range kernels {
+		sum += max(0, min(c.End, k.End)-max(c.Start, k.Start))
+	}
+	return sum
+}
+
+// collective is one launch of a step.
+type collective struct {
+	Name     string   `json:"n"`
+	Kind     string   `json:"k"`
+	Section  int      `json:"l"`
+	Values   []string `json:"v"`
+	Elements string   `json:"e"`
+	Payload  string   `json:"b"`
+	Reason   string   `json:"r"`
+	Bytes    []int64  `json:"p"`           // of the payload, by run
+	Sent     []int64  `json:"s"`           // by a rank, in a ring
+	Took     []int64  `json:"d,omitempty"` // nanoseconds, of the rank that took longest, by run; none without events
+	Hidden   []int64  `json:"h,omitempty"` // of the first rank's, beside kernels
+}
+
+// collectives lists those of a step, with the reason that partition noted.
+func (d *document) collectives(in *Input, plan *lowering.Plan) {
+	notes := map[string]string{}
+	for i := range in.Stages {
+		for _, n := range in.Stages[i].Nodes {
+			if n.Op.Class == graph.Collective && n.Note != "" {
+				notes[n.Name()] = n.Note
+			}
+		}
+	}
+	at := map[string]int{}
+	for i := range plan.Collectives {
+		p := &plan.Collectives[i]
+		c := collective{Name: p.Name, Kind: p.Kind, Elements: p.Elems.String(), Payload: p.Bytes.String(), Reason: clean(notes[strings.TrimSuffix(p.Name, "_q")])}
+		if c.Reason == "" {
+			c.Reason = clean(notes[p.Name])
+		}
+		for j := range d.Runs {
+			c.Bytes = append(c.Bytes, p.Bytes.At(d.Runs[j].sizes))
+			c.Sent = append(c.Sent, int64(p.SentPerRank(d.Runs[j].sizes)))
+		}
+		at[c.Name] = len(d.Collectives)
+		d.Collectives = append(d.Collectives, c)
+	}
+	for _, st := range d.Steps {
+		if i, ok := at[st.Name]; ok {
+			d.Collectives[i].Section = st.Section
+		}
+	}
+	for _, st := range in.Schedules[0].Steps {
+		if i, ok := at[st.Name]; ok && st.Kind == lowering.Collective {
+			for _, ref := range st.Args {
+				d.Collectives[i].Values = append(d.Collectives[i].Values, ref.Name)
+			}
+		}
+	}
+	if len(in.Runs) > 0 && !slices.ContainsFunc(in.Runs, func(r Run) bool { return len(r.Events) == 0 }) {
+		d.times(in, at)
+	}
+}
+
+// times says how long collectives took.
+func (d *document) times(in *Input, at map[string]int) {
+	for i := range d.Collectives {
+		d.Collectives[i].Took, d.Collectives[i].Hidden = make([]int64, len(in.Runs)), make([]int64, len(in.Runs))
+	}
+	for j := range in.Runs {
+		var kernels []exec.Event
+		for _, e := range in.Runs[j].Events {
+			if e.Rank == 0 && e.Kind != lowering.Wait && e.Kind != lowering.Collective {
+				kernels = append(kernels, e)
+			}
+		}
+		for _, e := range in.Runs[j].Events {
+			i, ok := at[e.Name]
+			if !ok || e.Kind != lowering.Collective {
+				continue
+			}
+			c := &d.Collectives[i]
+			c.Took[j] = max(c.Took[j], nanoseconds(e.End-e.Start))
+			if e.Rank == 0 {
+				c.Hidden[j] = nanoseconds(hidden(e, kernels))
+			}
+		}
+	}
+}
