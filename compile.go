@@ -26,7 +26,10 @@ type Sharding struct {
 	// Those of convolutions and the caches of attention may be f32, f16 or bf16, those of
 	// scans f32 or bf16. Kinds that are left out stay in f32. All is computed in f32.
 	States string
-	Dump   string // a folder that gets the graph after each pass that changed it, as text and drawing
+	// Scan is how selective scans run: fused, or unfused, which leaves about four tensors of
+	// tokens × channels × states in memory, as the published evaluation did. Empty: fused.
+	Scan string
+	Dump string // a folder that gets the graph after each pass that changed it, as text and drawing
 	// CheckPayloads lets a step fail where a payload of fp16 leaves that format's
 	// range, with an error that names it. The sequences of the batch must be reset
 	// then. It costs memory and time: each sum is kept to the end of the step.
@@ -71,6 +74,9 @@ func (s Sharding) Options() (passes.Options, error) {
 		return o, err
 	}
 	if o.States, err = passes.ParseStates(s.States); err != nil {
+		return o, err
+	}
+	if o.Scan, err = passes.ParseScan(s.Scan); err != nil {
 		return o, err
 	}
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {

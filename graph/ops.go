@@ -82,6 +82,17 @@ var table = []*Op{
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
 
+	// The selective scan in steps that leave what they make in memory, as where there is no
+	// kernel for all of it: what the pass unfuse-scan makes of it. A prefix scan is not in
+	// place, since neighbours are read at every level (Blelloch 1990).
+	{Name: "scan_terms", Doc: "exp(dt A) and dt u B, by which h' = decay h + input: u dt A B", Class: Compute,
+		Rule: rule("t! (g q), t! (g q), (g q) n!, t! (g n!) -> t! (g q) n!, t! (g q) n!"), Operands: "aafa", Work: []string{"4 t g q n"}},
+	{Name: "scan_prefix", Doc: "what all tokens of a segment so far make of h: the products of decays, and h from 0: decay input seg", Class: Compute,
+		Rule: rule("t! d n!, t! d n!, s! f! -> t! d n!, t! d n!"), Operands: "aai", Work: []string{"3 t d n"}, check: checkSegments(2)},
+	{Name: "scan_output", Doc: "y = C (products h + sums), and the last h: products sums C h seg", Class: Compute,
+		Rule:     rule("t! (g q) n!, t! (g q) n!, t! (g n!), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
+		Operands: "aaasi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"4 t g q n"}, check: checkSegments(4)},
+
 	// Transformers.
 	{Name: "rotary", Doc: "rotates pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
 		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil, above0}, {"dims", IntAttr, nil, evenPart}},

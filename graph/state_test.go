@@ -13,8 +13,9 @@ func TestStateFormats(t *testing.T) {
 		"conv1d_silu": {"x f32[t 6]; w f32[6 4]; b f32[6]; $h D[s 6 3]", "conv1d_silu x w b $h seg"},
 		"selective_scan": {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h D[s 8 3]",
 			"selective_scan u d A B C $h seg"},
-		"ssd_scan":  {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
-		"attention": {strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "D[s c"), attentionNode},
+		"scan_output": {"p f32[t 8 3]; q f32[t 8 3]; C f32[t 3/3]; $h D[s 8 3]", "scan_output p q C $h seg"},
+		"ssd_scan":    {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
+		"attention":   {strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "D[s c"), attentionNode},
 	}
 	kinds := map[StateKind]int{}
 	for _, op := range Ops() {

@@ -17,6 +17,7 @@ type Options struct {
 	Strategy *Strategy // nil: channel
 	Quantize Quantize  // which payloads are rounded; empty: none
 	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
+	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
 	Stop graph.Stage
@@ -57,6 +58,8 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize, Layouts: true},
 	{Name: "fuse", Doc: "neighbouring operations whose values in between nobody else takes -> one operation",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
+	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with what they make in memory: tokens × channels × states",
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
 }
 
 // order holds which pass must come before which, and why.
@@ -78,6 +81,8 @@ var order = []struct{ first, then, why string }{
 	{"decompose", "fuse", "a norm that comes apart has no sum for a neighbour"},
 	{"partition", "fuse", "strategies give layouts to the operations apart, and proofs speak of them"},
 	{"merge", "fuse", "merge moves what waits for a launch, and so changes who is whose neighbour"},
+	{"partition", "unfuse-scan", "strategies give a layout to the scan, and proofs speak of it"},
+	{"fuse", "unfuse-scan", "fuse takes no graph that is fused already"},
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
@@ -133,7 +138,7 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
 	}
-	list, err := o.lookup(g, o.Strategy.Passes)
+	list, err := o.lookup(g, o.passes())
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +148,15 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 		}
 	}
 	return run(g, list, o)
+}
+
+// passes are those of the strategy, and those that options ask for.
+func (o *Options) passes() []string {
+	list := o.Strategy.Passes
+	if o.Scan == Unfused && !slices.Contains(list, "unfuse-scan") {
+		list = append(slices.Clone(list), "unfuse-scan")
+	}
+	return list
 }
 
 // lookup finds passes, and refuses options that none of them takes.

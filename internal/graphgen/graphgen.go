@@ -53,11 +53,11 @@ func source(seed, try uint64, o Options) *drawer {
 }
 
 // sourceOps are the operations of a graph that is not partitioned yet; some weigh
-// more, as they do in models.
+// more, as they do in models. The last steps of a scan come with the first.
 func sourceOps() []string {
 	list := []string{"field", "matmul", "matmul", "matmul", "matmul", "add", "add"}
 	for _, op := range graph.Ops() {
-		if op.Class == graph.Compute && op.Name != "quantize" && op.Name != "dequantize" {
+		if op.Class == graph.Compute && !slices.Contains([]string{"quantize", "dequantize", "scan_prefix", "scan_output"}, op.Name) {
 			list = append(list, op.Name)
 		}
 	}
@@ -185,6 +185,9 @@ func (d *drawer) op(name string) {
 	case "choose":
 		d.choose()
 		return
+	case "scan_terms", "scan_prefix", "scan_output":
+		d.scanInSteps()
+		return
 	}
 	s := d.shapes(row)
 	args := make([]*graph.Value, len(row.Operands))
@@ -219,6 +222,24 @@ func (d *drawer) concat() {
 	x, y := plain[d.IntN(len(plain))], plain[d.IntN(len(plain))]
 	if v := d.add("concat", graph.Attrs{"names": "p|q"}, x, y); v != nil {
 		d.values = append(d.values, v)
+	}
+}
+
+// scanInSteps makes a scan of its steps.
+func (d *drawer) scanInSteps() {
+	row, _ := graph.Lookup("selective_scan")
+	s, args := d.shapes(row), make([]*graph.Value, len(row.Operands))
+	for i, kind := range row.Operands {
+		args[i] = d.operand(row, i, byte(kind), s, args)
+	}
+	args[1] = d.add("softplus", nil, args[1]) // steps are positive, or decays would be growth
+	terms := d.add("scan_terms", nil, args[:4]...)
+	if terms == nil {
+		return
+	}
+	prefix := d.add("scan_prefix", nil, terms, terms.Def.Results[1], args[6])
+	if y := d.add("scan_output", nil, prefix, prefix.Def.Results[1], args[4], args[5], args[6]); y != nil {
+		d.values = append(d.values, y)
 	}
 }
 

@@ -176,6 +176,13 @@ func (c *opCase) inputOf(width graph.Dim, f func(i, j int) float64) operand {
 	return operand{c.b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), width)), m}
 }
 
+// perState is an activation with n numbers per token and channel.
+func (c *opCase) perState(d, n int, f func(i, j int) float64) operand {
+	m, name := matrixOf(c.tokens, d*n, f), c.name()
+	c.batch.Inputs[name] = graph.ArrayOf(float32s(m.v), m.rows, d, n)
+	return operand{c.b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Size(d), graph.Size(n))), m}
+}
+
 // perToken is an activation with a number per token.
 func (c *opCase) perToken(f func(i, j int) float64) operand {
 	m, name := matrixOf(c.tokens, 1, f), c.name()

@@ -57,6 +57,9 @@ var oracles = map[string]struct {
 	"conv1d":         {run: conv1d},
 	"selective_scan": {run: selectiveScan},
 	"ssd_scan":       {run: ssdScan},
+	"scan_terms":     {run: scanTerms},
+	"scan_prefix":    {run: scanPrefix},
+	"scan_output":    {run: scanOutput},
 
 	"add_rmsnorm":   {run: addRMSNorm},
 	"conv1d_silu":   {run: convSilu},

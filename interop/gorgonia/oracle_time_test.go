@@ -117,3 +117,61 @@ func scan(c *opCase, x, dt operand, a matrix, b, cc, state operand) [][]float64 
 	}
 	return [][]float64{y, after}
 }
+
+// scanTerms is a product and its exp, and a product of three, of a row per token and a
+// column per state of a channel.
+func scanTerms(c *opCase) [][]float64 {
+	g, q, n := c.few("g"), c.few("q"), c.few("n")
+	d := graph.Size(g * q)
+	u, dt := c.input(d), c.inputOf(d, c.positive)
+	a, b := c.param(c.negative, d, graph.Size(n)), c.input(graph.Units(g*n, n))
+	c.apply(nil, u, dt, a, b)
+	spread := func(f func(t, ch, k int) float64) matrix {
+		return matrixOf(c.tokens, g*q*n, func(t, i int) float64 { return f(t, i/n, i%n) })
+	}
+	steps := spread(func(t, ch, _ int) float64 { return dt.at(t, ch) })
+	return [][]float64{
+		evaluate(func(m []*G.Node) *G.Node { return G.Must(G.Exp(mul(m[0], m[1]))) }, steps, spread(func(_, ch, k int) float64 { return a.at(ch, k) })),
+		evaluate(func(m []*G.Node) *G.Node { return mul(mul(m[0], m[1]), m[2]) }, steps,
+			spread(func(t, ch, _ int) float64 { return u.at(t, ch) }), spread(func(t, ch, k int) float64 { return b.at(t, ch/q*n+k) })),
+	}
+}
+
+// scanPrefix goes on from token to token of each sequence.
+func scanPrefix(c *opCase) [][]float64 {
+	d, n := c.few("d"), c.few("n")
+	decay, input := c.perState(d, n, func(int, int) float64 { return c.rng.Float64() }), c.perState(d, n, c.normal)
+	c.apply(nil, decay, input, c.segments())
+	var products, sums []float64
+	for s, seq := range c.batch.Sequences {
+		product, sum := matrixOf(1, d*n, func(int, int) float64 { return 1 }), matrixOf(1, d*n, func(int, int) float64 { return 0 })
+		for t := c.first[s]; t < c.first[s]+seq.Len; t++ {
+			product.v = evaluate(func(m []*G.Node) *G.Node { return mul(m[0], m[1]) }, product, decay.row(t))
+			sum.v = evaluate(func(m []*G.Node) *G.Node { return G.Must(G.Add(mul(m[0], m[1]), m[2])) }, sum, decay.row(t), input.row(t))
+			products, sums = append(products, product.v...), append(sums, sum.v...)
+		}
+	}
+	return [][]float64{products, sums}
+}
+
+// scanOutput is y = C (products h + sums) for each token, on matrices with a row per
+// channel and a column per state.
+func scanOutput(c *opCase) [][]float64 {
+	g, q, n := c.few("g"), c.few("q"), c.few("n")
+	d := g * q
+	products, sums := c.perState(d, n, func(int, int) float64 { return c.rng.Float64() }), c.perState(d, n, c.normal)
+	cc, before := c.input(graph.Units(g*n, n)), c.state(graph.Size(d), graph.Size(n))
+	c.apply(nil, products, sums, cc, before, c.segments())
+	var y, after []float64
+	for s, seq := range c.batch.Sequences {
+		h := matrix{d, n, before.row(s).v}
+		for t := c.first[s]; t < c.first[s]+seq.Len; t++ {
+			h.v = evaluate(func(m []*G.Node) *G.Node { return G.Must(G.Add(mul(m[0], m[1]), m[2])) },
+				matrix{d, n, products.row(t).v}, matrix{d, n, before.row(s).v}, matrix{d, n, sums.row(t).v})
+			y = append(y, evaluate(func(m []*G.Node) *G.Node { return G.Must(G.Sum(mul(m[0], m[1]), 1)) },
+				h, matrixOf(d, n, func(ch, k int) float64 { return cc.at(t, ch/q*n+k) }))...)
+		}
+		after = append(after, h.v...)
+	}
+	return [][]float64{y, after}
+}

@@ -52,6 +52,9 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"conv1d":         convCase,
 	"selective_scan": selectiveCase,
 	"ssd_scan":       ssdCase,
+	"scan_terms":     scanTermsCase,
+	"scan_prefix":    scanPrefixCase,
+	"scan_output":    scanOutputCase,
 
 	"choose": chooseCase,
 
@@ -397,6 +400,50 @@ func selectiveOf(d *draw, n int) func() kernels.Call {
 		b, c := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
 		return call(nil, []kernels.Tensor{channels(d.tensor(graph.F32, t, held.Len), 1), state},
 			channels(d.tensor(graph.F32, t, held.Len), 1), channels(dt, 1), a, shared(b), shared(c), state, seg)
+	}
+}
+
+// stepCase draws what the steps of a scan have in common: channels, of which a rank has a
+// run, n states of each, and the groups of B and C.
+func stepCase(d *draw) (held, n, groups int, channels func(t kernels.Tensor, axis int) kernels.Tensor, shared func(t kernels.Tensor) kernels.Tensor) {
+	n = d.pick("n", 1, 3, 16, 17)
+	all, own, covered, per := d.scanShape(1, 2, 5, 33)
+	return own.Len, n, covered.Len, func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, all.Len, 1, own.Start) },
+		func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, covered.Start*n) }
+}
+
+func scanTermsCase(d *draw) func() kernels.Call {
+	held, n, groups, channels, shared := stepCase(d)
+	a := d.tensor(graph.F32, held, n)
+	d.fill(&a, negative)
+	a = channels(a, 0)
+	return func() kernels.Call {
+		_, _, t := d.batch()
+		dt := d.tensor(graph.F32, t, held)
+		d.fill(&dt, positive)
+		made := func() kernels.Tensor { return channels(d.tensor(graph.F32, t, held, n), 1) }
+		return call(nil, []kernels.Tensor{made(), made()}, channels(d.tensor(graph.F32, t, held), 1), channels(dt, 1), a, shared(d.tensor(graph.F32, t, groups*n)))
+	}
+}
+
+func scanPrefixCase(d *draw) func() kernels.Call {
+	held, n, _, channels, _ := stepCase(d)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		made := func() kernels.Tensor { return channels(d.tensor(graph.F32, t, held, n), 1) }
+		decay := made()
+		multiply(decay.F32, 0.5)
+		return call(nil, []kernels.Tensor{made(), made()}, decay, made(), seg)
+	}
+}
+
+func scanOutputCase(d *draw) func() kernels.Call {
+	held, n, groups, channels, shared := stepCase(d)
+	state := channels(d.packed(d.kept("scan_output"), slots, held, n), 1)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		made := func() kernels.Tensor { return channels(d.tensor(graph.F32, t, held, n), 1) }
+		return call(nil, []kernels.Tensor{channels(d.tensor(graph.F32, t, held), 1), state}, made(), made(), shared(d.tensor(graph.F32, t, groups*n)), state, seg)
 	}
 }
 
