@@ -30,6 +30,10 @@ type Sharding struct {
 	// tokens × channels × states in memory, as the published evaluation did. Empty: fused.
 	Scan string
 	Dump string // a folder that gets the graph after each pass that changed it, as text and drawing
+	// Overlap orders steps so that what does not need a sum between ranks runs while it
+	// travels, where a device has a stream for that. No bit changes; activations may take
+	// more memory.
+	Overlap bool
 	// CheckPayloads lets a step fail where a payload of fp16 leaves that format's
 	// range, with an error that names it. The sequences of the batch must be reset
 	// then. It costs memory and time: each sum is kept to the end of the step.
@@ -79,6 +83,7 @@ func (s Sharding) Options() (passes.Options, error) {
 	if o.Scan, err = passes.ParseScan(s.Scan); err != nil {
 		return o, err
 	}
+	o.Overlap = s.Overlap
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {
 		return o, errors.New("nothing travels as fp16, so there are no payloads to check; give a quantize that says fp16, or do not check")
 	}

@@ -18,6 +18,7 @@ type Options struct {
 	Quantize Quantize  // which payloads are rounded; empty: none
 	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
+	Overlap  bool      // with the pass overlap, whatever the strategy says
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
 	Stop graph.Stage
@@ -60,6 +61,8 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
 	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with what they make in memory: tokens × channels × states",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
+	{Name: "overlap", Doc: "nodes of a block in any order -> what needs no collective that travels before what does",
+		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
 }
 
 // order holds which pass must come before which, and why.
@@ -82,6 +85,11 @@ var order = []struct{ first, then, why string }{
 	{"partition", "fuse", "strategies give layouts to the operations apart, and proofs speak of them"},
 	{"merge", "fuse", "merge moves what waits for a launch, and so changes who is whose neighbour"},
 	{"partition", "unfuse-scan", "strategies give a layout to the scan, and proofs speak of it"},
+	{"partition", "overlap", "there are no collectives before"},
+	{"merge", "overlap", "merge moves what waits for a launch"},
+	{"quantize", "overlap", "quantize puts nodes between others"},
+	{"fuse", "overlap", "a fused operation stands in the place of its last"},
+	{"unfuse-scan", "overlap", "steps would not be moved one by one"},
 	{"fuse", "unfuse-scan", "fuse takes no graph that is fused already"},
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
@@ -152,11 +160,9 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 
 // passes are those of the strategy, and those that options ask for.
 func (o *Options) passes() []string {
-	list := o.Strategy.Passes
-	if o.Scan == Unfused && !slices.Contains(list, "unfuse-scan") {
-		list = append(slices.Clone(list), "unfuse-scan")
-	}
-	return list
+	return passNames(func(p *Pass) bool {
+		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap
+	})
 }
 
 // lookup finds passes, and refuses options that none of them takes.
