@@ -38,7 +38,9 @@ var mayImport = map[string][]string{
 	"cuda/sim":              {"cuda/driver", "cuda/ptx"},
 	"cuda/ptx":              {},
 	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
-	"exec/comm":             {"graph", "lowering", "kernels", "internal/spin"},
+	"exec/comm":             {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
+	"exec/comm/mpi":         {"exec/comm"},
+	"exec/comm/tcp":         {"exec/comm"},
 	"exec/saved":            {"exec"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
 	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
@@ -72,7 +74,7 @@ var onlyIn = map[string]string{
 	"gorgonia.org/":           "interop/gorgonia examples/gorgonia cuda/gorgoniacu",
 	"github.com/spf13/":       "cmd",
 	"github.com/emicklei/dot": "visualize",
-	"github.com/ebitengine/":  "cuda/nvidia transfer/ucx",
+	"github.com/ebitengine/":  "cuda/nvidia exec/comm/mpi transfer/ucx",
 }
 
 func TestImports(t *testing.T) {
@@ -139,7 +141,7 @@ func under(dir string, folders []string) bool {
 // TestImportRules: the rules refuse what they should.
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"}, {"serving/prefix", "graph"}, {"serving/prefix", "serving/workload"}, {"serving/schedule", "exec/cpu"}, {"serving/schedule", ""}, {"exec", "serving/schedule"},
-		{"visualize", "exec"}, {"internal/tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
+		{"visualize", "exec"}, {"internal/tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec", "exec/comm/tcp"}, {"exec/comm", "exec/comm/mpi"}, {"exec/comm/mpi", "exec"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
 		{"validate", "passes"}, {"validate", "exec"},
 		{"cuda/driver", "cuda/sim"}, {"cuda/ptx", "cuda/driver"}, {"cuda/nvidia", "cuda/ptx"}, {"cuda/sim", "kernels"}} {
 		if allowed(bad[0], bad[1]) {

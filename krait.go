@@ -14,6 +14,7 @@ package krait
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"unicode"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
@@ -85,6 +87,9 @@ type Options struct {
 	Progress func(done, total int64)
 	// Sharding says how many ranks run the model, and how it lies over them.
 	Sharding Sharding
+	// Processes run a rank of the model each: all open it with the same options, those of
+	// ranks other than 0 call [Model.Follow], and that of rank 0 has the model. nil: all ranks are in this process.
+	Processes *comm.Processes
 }
 
 // Model is an opened model. It may be used from several goroutines: generations share
@@ -114,6 +119,10 @@ type Model struct {
 // model.safetensors or shards with an index, and a tokenizer where Krait can
 // read it. The weights stay in the map of the files; Close ends that.
 func Open(dir string, options ...Options) (*Model, error) {
+	return last(options).open(func(o Options) (*Model, error) { return openFolder(dir, o) })
+}
+
+func openFolder(dir string, o Options) (*Model, error) {
 	c, err := models.Open(dir)
 	if err != nil {
 		return nil, err
@@ -124,25 +133,43 @@ func Open(dir string, options ...Options) (*Model, error) {
 		return nil, err
 	}
 	m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
-	return m.start(options)
+	return m.start(o)
+}
+
+// last is that of several options which counts.
+func last(options []Options) (o Options) {
+	for _, x := range options {
+		o = x
+	}
+	return o
+}
+
+// open opens a model; where it cannot be, other processes do not wait for this one.
+func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
+	m, err := f(o)
+	if err != nil && o.Processes != nil {
+		o.Processes.Fail(err)
+	}
+	return m, err
 }
 
 // Embedded opens the small Mamba that the program carries: 0.7 million
 // parameters, trained on the King James Bible, a token is a byte.
 func Embedded(options ...Options) (*Model, error) {
-	c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
-	if err != nil {
-		return nil, err
-	}
-	return (&Model{Name: embedded.Name, checkpoint: c, tokens: tokenizer.Bytes{}}).start(options)
+	return last(options).open(func(o Options) (*Model, error) {
+		c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+		if err != nil {
+			return nil, err
+		}
+		return (&Model{Name: embedded.Name, checkpoint: c, tokens: tokenizer.Bytes{}}).start(o)
+	})
 }
 
-func (m *Model) start(options []Options) (*Model, error) {
-	var o Options
-	for _, x := range options {
-		o = x
-	}
+func (m *Model) start(o Options) (*Model, error) {
 	err := m.warn(o.Strict)
+	if err == nil {
+		err = o.join()
+	}
 	if err == nil {
 		g := m.checkpoint.Graph
 		for _, name := range o.Keep {
@@ -167,10 +194,30 @@ func (m *Model) start(options []Options) (*Model, error) {
 	return m, nil
 }
 
+// join takes the number of ranks from the processes that run them.
+func (o *Options) join() error {
+	if o.Processes == nil {
+		return nil
+	}
+	n := o.Processes.Ranks()
+	if o.Sharding.Ranks != 0 && o.Sharding.Ranks != n {
+		return fmt.Errorf("%d ranks are asked for, and %d processes run one each: leave the number of ranks out", o.Sharding.Ranks, n)
+	}
+	o.Sharding.Ranks = n
+	return nil
+}
+
+// Follow runs this process's rank of a model of which rank 0 is in another, until it is
+// closed there. See [exec.Engine.Follow].
+func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) }
+
 // load makes the engine. The files may have been changed while it read them.
 func (m *Model) load(o Options) (err error) {
 	if m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, m.checkpoint.Intact, o); err != nil {
 		return err
+	}
+	if o.Processes != nil && o.Processes.Rank() > 0 { // what is kept of prompts, rank 0 knows
+		o.PrefixCache, o.PrefixPolicy, o.PrefixCacheHost, o.PrefixCacheDir = 0, "", 0, ""
 	}
 	if err = m.checkpoint.Intact(); err == nil {
 		err = m.schedule(o)
@@ -186,6 +233,9 @@ func (m *Model) load(o Options) (err error) {
 // gives. With [Sharding.CheckPayloads] the engine's steps fail where a payload
 // overflows.
 func NewEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
+	if err := o.join(); err != nil {
+		return nil, err
+	}
 	compiled, err := Compile(g, o.Sharding)
 	if err != nil {
 		return nil, err
@@ -206,6 +256,9 @@ func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), int
 	}
 	if e.Device, err = o.device(); err != nil {
 		return nil, err
+	}
+	if o.Processes != nil {
+		e.World = o.Processes.NewGroup()
 	}
 	if _, onCPU := e.Device.(*cpu.Device); onCPU {
 		e.Intact = intact

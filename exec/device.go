@@ -27,6 +27,9 @@ type Setup struct {
 	// Context is how many tokens a sequence has at most, 0: any number, and PageTokens
 	// how many a page of attention caches has.
 	Context, PageTokens int
+	// Beside is how many processes of the world are on this host, this one included, and
+	// Place how many of them have lower ranks; 0: all ranks are in this process.
+	Beside, Place int
 	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
 	Progress func(done, total int64)
 	// Record is told what ranks did when; nil: nobody asks, and nothing is measured.

@@ -27,6 +27,9 @@ type Options struct {
 	// Verify looks at the results of each step; its error fails the step.
 	// All outputs come to the host then. nil: nobody looks.
 	Verify func(Results) error
+	// World joins the ranks; nil: all are in this process. Of a *[comm.Group], each process
+	// runs one: the engine is that of rank 0, and of others only Follow can be called.
+	World comm.World
 	// Intact is asked after each step whether the checkpoint is what it was; its error
 	// fails the step. It is for devices that read weights where the checkpoint has
 	// them. nil: nobody asks.
@@ -51,8 +54,11 @@ type Engine struct {
 	verify    func(Results) error
 	intact    func() error
 	states    []state
-	work      Work     // of the step, kept so that it allocates nothing
-	sources   []source // of its inputs
+	work      Work          // of the step, kept so that it allocates nothing
+	sources   []source      // of its inputs
+	group     *comm.Group   // nil: all ranks are here
+	following atomic.Bool   // Follow was called
+	followed  chan struct{} // closed when it has returned
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads
@@ -77,6 +83,13 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := lowering.CheckAll(schedules); err != nil {
 		return nil, err
 	}
+	world := o.World
+	if world == nil {
+		world = comm.Local(len(schedules))
+	}
+	if world.Ranks() != len(schedules) {
+		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
+	}
 	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
 	err := e.findInputs()
 	if err != nil {
@@ -88,12 +101,16 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	}
 	e.pages, e.kept = newPool(&o), &pool{}
 	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress, Record: o.Record}
-	err = files.Guard(func() error {
-		e.machine, err = o.Device.Open(schedules, comm.Local(len(schedules)), setup)
-		return err
-	})
+	if e.group, _ = world.(*comm.Group); e.group != nil {
+		err = e.enter(&o, setup)
+	} else {
+		e.machine, err = open(o.Device, schedules, world, setup)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if e.follows() {
+		return e, nil
 	}
 	if err := e.reserveContext(); err != nil {
 		e.machine.Close()
@@ -102,12 +119,27 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	return e, nil
 }
 
+// open opens a device for some ranks.
+func open(d Device, local []*lowering.Schedule, world comm.World, setup Setup) (m Machine, err error) {
+	err = files.Guard(func() error {
+		m, err = d.Open(local, world, setup)
+		return err
+	})
+	return m, err
+}
+
+// follows reports whether another process says what this one does.
+func (e *Engine) follows() bool { return e.group != nil && e.group.Rank() > 0 }
+
 // Close waits for the step under way and gives back what the engine holds, results
 // of the last step included. Whoever waits for a step, or asks for anything
 // afterwards, gets [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() {
 	e.closing.Do(func() {
 		e.closed.Store(true)
+		if e.follows() {
+			e.leave()
+		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.machine.Close()
@@ -120,6 +152,10 @@ func (e *Engine) lock() error {
 	if e.closed.Load() {
 		e.mu.Unlock()
 		return ErrClosed
+	}
+	if e.follows() {
+		e.mu.Unlock()
+		return fmt.Errorf("this process runs rank %d and follows rank 0, where the engine is asked", e.group.Rank())
 	}
 	return nil
 }

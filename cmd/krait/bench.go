@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -61,6 +62,9 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := trace.check(c, pair.rounds); err != nil {
 				return err
+			}
+			if f.comm.kind != "local" && (c.Flags().Changed("paired") || c.Flags().Changed("trace")) {
+				return errors.New("--paired and --trace open several models in turns, with all ranks in this process: leave out --comm")
 			}
 			if c.Flags().Changed("paired") {
 				return pair.run(c, args, &f, &o, batches, out)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cmd/krait/check"
 	"github.com/spf13/cobra"
 )
@@ -12,6 +13,7 @@ import (
 func newCheck() *cobra.Command {
 	var o check.Options
 	var device deviceFlags
+	var comm commFlags
 	var asJSON bool
 	from := modelArg{kind: "DIR", needed: true}
 	c := &cobra.Command{
@@ -37,13 +39,20 @@ docs/check.md describes the file.`,
 			if o.Device, err = device.open(); err != nil {
 				return err
 			}
+			if o.Processes, err = comm.connect(c, device.name); err != nil {
+				return err
+			}
 			o.Stated = !c.Flags().Changed("tolerance")
+			if comm.follows() {
+				return comm.follow(c.Context(), func() (*krait.Model, error) { return check.Open(dir, o) })
+			}
 			o.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
 			p := &checkReport{w: c.OutOrStdout()}
 			if asJSON {
 				p.w = io.Discard
 			}
 			ok, err := check.Run(c.Context(), dir, o, p.line)
+			comm.opened = ok || err == nil
 			if err != nil {
 				return explained{err}
 			}
@@ -63,6 +72,7 @@ docs/check.md describes the file.`,
 	from.add(c)
 	jsonFlag(c, &asJSON)
 	device.add(c)
+	comm.add(c)
 	shardingFlags(c, &o.Sharding)
 	runningFlags(c, &o.Sharding)
 	c.Flags().BoolVar(&o.Reference, "reference", false, "run the plain float64 kernels (slow)")

@@ -53,6 +53,12 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			f.options.Slots = 1
+			if err := f.connect(c); err != nil {
+				return err
+			}
+			if f.comm.follows() {
+				return f.followEval(c, dir, against)
+			}
 			m, err := f.open(c, dir)
 			if err != nil {
 				return err
@@ -216,11 +222,7 @@ func (r *evalReport) printAgainst(w io.Writer) {
 
 // agreement compares the model with one whose payloads are not rounded.
 func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*krait.Agreement, error) {
-	plain := *f
-	plain.quiet = true
-	plain.options.Sharding.Quantize = ""
-	plain.options.Sharding.CheckPayloads = false
-	plain.options.Sharding.Dump = ""
+	plain := f.plain()
 	base, err := plain.open(c, dir)
 	if err != nil {
 		return nil, err
@@ -230,4 +232,29 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	o.Progress, done = progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
 	defer done()
 	return krait.Agree(c.Context(), m, base, tokens, o)
+}
+
+// plain are the flags of the model whose payloads are not rounded.
+func (f *modelFlags) plain() *modelFlags {
+	plain := *f
+	plain.quiet = true
+	plain.options.Sharding.Quantize = ""
+	plain.options.Sharding.CheckPayloads = false
+	plain.options.Sharding.Dump = ""
+	return &plain
+}
+
+// followEval follows rank 0 on the models that it opens, in their order.
+func (f *modelFlags) followEval(c *cobra.Command, dir, against string) error {
+	open := func(f *modelFlags, dir string) func() (*krait.Model, error) {
+		return func() (*krait.Model, error) { return f.load(c, dir) }
+	}
+	list := []func() (*krait.Model, error){open(f, dir)}
+	if against != "" {
+		list = append(list, open(f, against))
+	}
+	if f.options.Sharding.Quantize != "" {
+		list = append(list, open(f.plain(), dir))
+	}
+	return f.comm.follow(c.Context(), list...)
 }

@@ -13,6 +13,7 @@ import (
 type modelFlags struct {
 	options krait.Options
 	device  deviceFlags
+	comm    *commFlags
 	quiet   bool
 }
 
@@ -21,18 +22,39 @@ func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
 	f.device.add(c)
+	f.comm = &commFlags{}
+	f.comm.add(c)
 	shardingFlags(c, &f.options.Sharding)
 	runningFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
 }
 
-// open opens dir, or the embedded model when dir is empty, and prints warnings.
-func (f *modelFlags) open(c *cobra.Command, dir string) (m *krait.Model, err error) {
+// open opens dir, or the embedded model when dir is empty, and prints warnings. In a process
+// that is not rank 0's it follows that until the model is closed there.
+func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
+	if err := f.connect(c); err != nil {
+		return nil, err
+	}
+	if f.comm.follows() {
+		return nil, f.comm.follow(c.Context(), func() (*krait.Model, error) { return f.load(c, dir) })
+	}
+	return f.load(c, dir)
+}
+
+// connect joins the processes that run the model together.
+func (f *modelFlags) connect(c *cobra.Command) (err error) {
+	f.options.Processes, err = f.comm.connect(c, f.device.name)
+	return err
+}
+
+// load is open without that.
+func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
 	stderr := c.ErrOrStderr()
 	if f.options.Device, err = f.device.open(); err != nil {
 		return nil, err
 	}
-	tell, end := progress(stderr, "weights", "bytes", f.quiet)
+	quiet := f.quiet || f.comm.follows()
+	tell, end := progress(stderr, "weights", "bytes", quiet)
 	if tell != nil {
 		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
 	}
@@ -46,7 +68,8 @@ func (f *modelFlags) open(c *cobra.Command, dir string) (m *krait.Model, err err
 	if err != nil {
 		return nil, explained{err}
 	}
-	if !f.quiet {
+	f.comm.opened = true
+	if !quiet {
 		for _, w := range m.Warnings {
 			fmt.Fprintln(stderr, "warning:", printable(w))
 		}

@@ -70,11 +70,12 @@ func TestStop(t *testing.T) {
 	all.Wait()
 }
 
-// TestEveryCollective: there is no row that ranks that share memory do not know.
+// TestEveryCollective: there is no row that ranks do not know.
 func TestEveryCollective(t *testing.T) {
 	for _, op := range graph.Collectives() {
-		if collectives[[2]graph.LayoutKind{op.From, op.To}] == nil {
-			t.Errorf("ranks that share memory do not know %s", op.Name)
+		layouts := [2]graph.LayoutKind{op.From, op.To}
+		if collectives[layouts] == nil || byMessages[layouts] == nil {
+			t.Errorf("ranks that share memory, or those in several processes, do not know %s", op.Name)
 		}
 	}
 }

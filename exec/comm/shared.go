@@ -15,7 +15,7 @@ type shared struct {
 	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
 	round       int64        // that the rank waits for the end of
 	over        func() bool  // it is, or the step was stopped
-	acc, term   [256]float32 // sums under way
+	summer
 }
 
 // Run posts the rank's side and waits for the others; all may then read what is
@@ -87,27 +87,11 @@ func (c *shared) gather(x *Collective) {
 	}
 }
 
-// sum adds n elements of operand i of all ranks, rank 0 first, some at a time.
-// They are added in the format in which they travel, or in f32.
+// sum adds n elements of operand i of all ranks, which begin in a row at a column.
 func (c *shared) sum(i, row, col, n int, put func(col int, sum []float32)) {
-	for end := col + n; col < end; col += len(c.acc) {
-		a := c.acc[:min(len(c.acc), end-col)]
-		for r, p := range c.posted {
-			t := &p.Args[i]
-			at := row*t.Stride + col
-			if r == 0 {
-				t.Read(a, at)
-				continue
-			}
-			b := c.term[:len(a)]
-			t.Read(b, at)
-			for k, v := range b {
-				a[k] += v
-			}
-			if !p.F32 {
-				kernels.Round(t.DType, a)
-			}
-		}
-		put(col, a)
+	of := func(r int) (*kernels.Tensor, int) {
+		t := &c.posted[r].Args[i]
+		return t, row*t.Stride + col
 	}
+	c.summer.sum(c.ranks, n, c.posted[c.rank].F32, of, func(done int, sum []float32) { put(col+done, sum) })
 }

@@ -28,15 +28,22 @@ func valueAt(t *kernels.Tensor, row, col int) float32 {
 	return v[0]
 }
 
-// collectively runs f on all ranks at the same time.
+// collectively runs f on all ranks at the same time, in each way that they can be together.
 func collectively(t *testing.T, ranks int, f func(c Comm, rank int) error) {
 	t.Helper()
-	world := Local(ranks)
+	for name, world := range worlds {
+		together(t, name, world(t, ranks), f)
+	}
+}
+
+func together(t *testing.T, name string, world []World, f func(c Comm, rank int) error) {
+	t.Helper()
+	ranks := len(world)
 	var wg sync.WaitGroup
 	errs := make([]error, ranks)
 	for r := range ranks {
 		wg.Go(func() {
-			c, err := world.Join(r)
+			c, err := world[r].Join(r)
 			if err != nil {
 				errs[r] = err
 				return
@@ -50,7 +57,7 @@ func collectively(t *testing.T, ranks int, f func(c Comm, rank int) error) {
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", name, err)
 	}
 }
 
@@ -82,7 +89,8 @@ func TestAllReduce(t *testing.T) {
 	differ := 0
 	for _, ranks := range []int{2, 3, 4, 8} {
 		for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
-			for _, acc32 := range []bool{false, true} {
+			for way := range 2 * len(ways) {
+				acc32 := way%2 == 1
 				x := make([]Collective, ranks)
 				terms := make([][]float32, ranks)
 				for r := range x {
@@ -94,7 +102,7 @@ func TestAllReduce(t *testing.T) {
 					x[r].Args = []kernels.Tensor{tensorOf(d, rows, cols, terms[r]), tensorOf(graph.F32, 1, 2, []float32{float32(r), 1})}
 					x[r].Results = []kernels.Tensor{x[r].Args[0], tensorOf(graph.F32, 1, 2, []float32{7, 7})}
 				}
-				collectively(t, ranks, func(c Comm, r int) error { return c.Run(&x[r]) })
+				together(t, ways[way/2], worlds[ways[way/2]](t, ranks), func(c Comm, r int) error { return c.Run(&x[r]) })
 				for i := range rows * cols {
 					exact, each := float32(0), float32(0)
 					for r := range ranks {
@@ -211,7 +219,7 @@ func summed(ranks int, v float32) float32 {
 // scattered, and what each rank got is gathered.
 func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 	rows, cols := typ.Dims[0].Len(), graph.RowElems(typ.Dims)
-	values, zeros := make([]float32, rows*cols), make([]float32, rows*cols)
+	values := make([]float32, rows*cols)
 	for i := range values {
 		values[i] = float32(i % 50)
 	}
@@ -219,14 +227,53 @@ func gatherAndScatter(t *testing.T, typ graph.Type, ranks int) {
 	for r := range ranks {
 		parts = append(parts, graph.PiecesOf(typ, ranks, r))
 	}
-	collectively(t, ranks, func(c Comm, r int) error {
+	scatterThenGather(t, typ.DType, rows, cols, values, parts, func(r int) (int, int) {
 		local := typ.Local(ranks, r).Dims
-		scatter := Collective{Op: op("reduce_scatter"), Parts: parts, Args: []kernels.Tensor{tensorOf(typ.DType, rows, cols, values)}}
-		scatter.Results = []kernels.Tensor{tensorOf(typ.DType, local[0].Len(), graph.RowElems(local), zeros)}
+		return local[0].Len(), graph.RowElems(local)
+	})
+}
+
+// TestRows: of rows of a batch, some ranks with none.
+func TestRows(t *testing.T) {
+	for _, ends := range [][]int{{3, 7}, {0, 5}, {7, 7}, {1, 1, 6, 7}, {0, 0, 0, 0, 7}} {
+		const rows, cols = 7, 5
+		values := make([]float32, rows*cols)
+		for i := range values {
+			values[i] = float32(i)
+		}
+		var parts []graph.Pieces
+		at := 0
+		for _, end := range ends {
+			p := graph.Pieces{Rows: true}
+			if end > at {
+				p.List = []graph.Stretch{{Whole: at, Part: 0, N: end - at}}
+			}
+			parts, at = append(parts, p), end
+		}
+		for _, d := range []graph.DType{graph.F32, graph.BF16} {
+			scatterThenGather(t, d, at, cols, values[:at*cols], parts, func(r int) (int, int) {
+				if len(parts[r].List) == 0 {
+					return 0, cols
+				}
+				return parts[r].List[0].N, cols
+			})
+		}
+	}
+}
+
+// scatterThenGather lets ranks sum what they keep, and then gather it; of says what a rank's part
+// is, in rows and columns.
+func scatterThenGather(t *testing.T, d graph.DType, rows, cols int, values []float32, parts []graph.Pieces, of func(r int) (rows, cols int)) {
+	t.Helper()
+	ranks, zeros := len(parts), make([]float32, len(values))
+	collectively(t, ranks, func(c Comm, r int) error {
+		partRows, partCols := of(r)
+		scatter := Collective{Op: op("reduce_scatter"), Parts: parts, Args: []kernels.Tensor{tensorOf(d, rows, cols, values)}}
+		scatter.Results = []kernels.Tensor{tensorOf(d, partRows, partCols, make([]float32, partRows*partCols))}
 		if err := c.Run(&scatter); err != nil {
 			return err
 		}
-		gather := Collective{Op: op("all_gather"), Parts: parts, Args: scatter.Results, Results: []kernels.Tensor{tensorOf(typ.DType, rows, cols, zeros)}}
+		gather := Collective{Op: op("all_gather"), Parts: parts, Args: scatter.Results, Results: []kernels.Tensor{tensorOf(d, rows, cols, zeros)}}
 		if err := c.Run(&gather); err != nil {
 			return err
 		}

@@ -22,7 +22,22 @@ type Device struct {
 	// Rounding lets products of weights in bf16 round activations to bf16, which AMX
 	// does with a third of the products; without $KRAIT_CPU=amx a model cannot be opened then.
 	Rounding bool
-	Workers  int // goroutines that share the kernels' work, over all ranks; 0: GOMAXPROCS
+	Workers  int // goroutines that share the kernels' work, over the ranks of this process; 0: GOMAXPROCS, shared with those of the world's processes that are on this host
+}
+
+// String says what computes: processes that run a model together are to have the same.
+func (d *Device) String() string {
+	if d.Kernels != nil {
+		return "cpu with kernels of its own"
+	}
+	isa, err := cpu.ChosenISA()
+	if err != nil {
+		return err.Error()
+	}
+	if d.Rounding {
+		isa += ", rounding"
+	}
+	return "cpu with " + isa
 }
 
 // maxWorkers is more than there are processors in a machine.
@@ -48,9 +63,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)
 	}
 	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
+		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.Beside))
 	}
-	m := &machine{recording: recording{to: o.Record, origin: time.Now()}}
+	m := &machine{beside: max(1, o.Beside), recording: recording{to: o.Record, origin: time.Now()}}
 	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {

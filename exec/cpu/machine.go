@@ -20,6 +20,7 @@ type machine struct {
 	live    sync.WaitGroup // all goroutines
 	outputs []kernels.Tensor
 	recording
+	beside int // processes that share this host with it, and itself
 
 	work   work         // under way
 	turn   atomic.Int64 // counts works, so that ranks see a new one; less than 0: there will be none
@@ -38,7 +39,7 @@ type work struct {
 // start starts the goroutines of the ranks and of their workers.
 func (m *machine) start(workers int) {
 	each := max(1, workers/len(m.ranks))
-	crowded := each*len(m.ranks) > runtime.GOMAXPROCS(0)
+	crowded := m.beside*each*len(m.ranks) > runtime.GOMAXPROCS(0)
 	m.caller = spin.New(crowded)
 	m.done = func() bool { return m.open.Load() == 0 }
 	for i, r := range m.ranks {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
@@ -29,7 +30,8 @@ type Options struct {
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels
 	Sharding  krait.Sharding
-	Device    exec.Device // nil: the CPU
+	Device    exec.Device     // nil: the CPU
+	Processes *comm.Processes // that run a rank each; nil: all are here
 	// Warn is told what of the checkpoint was ignored; nil: nobody is.
 	Warn func(string)
 
@@ -51,11 +53,8 @@ type Line struct {
 // Run compares and reports a line per quantity. It returns whether all passed;
 // an error means that the comparison could not be made.
 func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, error) {
-	if o.Expected == "" {
-		o.Expected = filepath.Join(dir, "expected.safetensors")
-		if _, err := os.Stat(o.Expected); errors.Is(err, os.ErrNotExist) {
-			return false, fmt.Errorf("%s: there is no expected.safetensors; --expected names the file of reference numbers", dir)
-		}
+	if err := o.find(dir); err != nil {
+		return false, err
 	}
 	if !(o.Tolerance >= 0) {
 		return false, fmt.Errorf("tolerance %v: it must be a number from 0", o.Tolerance)
@@ -109,6 +108,35 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 	return ok, nil
 }
 
+// find says where the reference numbers are.
+func (o *Options) find(dir string) error {
+	if o.Expected != "" {
+		return nil
+	}
+	o.Expected = filepath.Join(dir, "expected.safetensors")
+	if _, err := os.Stat(o.Expected); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s: there is no expected.safetensors; --expected names the file of reference numbers", dir)
+	}
+	return nil
+}
+
+// Open opens the model as Run does, in a process that follows rank 0's.
+func Open(dir string, o Options) (*krait.Model, error) {
+	if err := o.find(dir); err != nil {
+		return nil, err
+	}
+	f, err := safetensors.Open(o.Expected)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	prompts, err := readPrompts(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Expected, err)
+	}
+	return open(dir, prompts, o)
+}
+
 // state takes the tolerance that the file states, where it is to count.
 func (o *Options) state(stated string) error {
 	if !o.Stated || stated == "" {
@@ -129,7 +157,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	for _, p := range prompts {
 		slots = max(slots, p.batch)
 	}
-	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device}
+	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device, Processes: o.Processes}
 	_, g, err := models.Describe(dir)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,308 @@
+package comm
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/krait-ml/krait/exec/internal/operand"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// remote is the comm of a rank that has a process for itself: what others need of its
+// operands goes to them in a message each, and they put together what came. Sums are made
+// by one rank for each element, in the order of the ranks, so that all have the bits that
+// ranks which share memory have.
+type remote struct {
+	*Group
+	rank, ranks int
+	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
+	phase       uint32       // exchanges of the step so far
+	came        []Message    // by rank, of the phase under way
+	summer
+}
+
+// Begin begins a step.
+func (c *remote) Begin() {
+	c.step.Add(1)
+	c.phase = 0
+	for r := range c.came {
+		c.done(r) // of a step that was stopped
+	}
+}
+
+// Stop ends the step on all ranks.
+func (c *remote) Stop(err error) {
+	step := c.step.Load()
+	if !c.stop(step, err) {
+		return
+	}
+	c.p.toAll(func() Message {
+		m := textMessage(stop, c.number, err.Error())
+		m.setStep(step)
+		return m
+	})
+}
+
+// Stopped reports whether the step was stopped, or everything.
+func (c *remote) Stopped() bool { return c.stopped.Load() >= c.step.Load() || c.p.Err() != nil }
+
+// Err is the first error of the step.
+func (c *remote) Err() error {
+	if err := c.p.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.Load() < c.step.Load() {
+		return nil
+	}
+	return c.err
+}
+
+// Run takes part in a collective.
+func (c *remote) Run(x *Collective) error {
+	f, ok := byMessages[[2]graph.LayoutKind{x.Op.From, x.Op.To}]
+	if !ok {
+		panic("BUG: ranks in several processes do not know " + x.Op.Name)
+	}
+	if c.Stopped() {
+		return c.Err()
+	}
+	return f(c, x)
+}
+
+// byMessages are what a rank does in a collective, by the layouts before and after.
+var byMessages = map[[2]graph.LayoutKind]func(*remote, *Collective) error{
+	{graph.Partial, graph.Replicated}: (*remote).sumForAll,
+	{graph.Sharded, graph.Replicated}: (*remote).gather,
+	{graph.Partial, graph.Sharded}:    (*remote).sumOwn,
+}
+
+// sumForAll: each rank sums its part of the elements and sends the result to all.
+func (c *remote) sumForAll(x *Collective) error {
+	mine := part(x.Args, c.ranks, c.rank)
+	if err := c.exchange(func(r int) walk { return part(x.Args, c.ranks, r) }, func(int) walk { return mine }); err != nil {
+		return err
+	}
+	i, to := 0, part(x.Results, c.ranks, c.rank)
+	var places []place
+	to(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
+	c.add(x, mine, func(done int, sum []float32) {
+		places[i].Write(places[i].at+done, sum)
+	}, func() { i++ })
+	if err := c.exchange(func(int) walk { return to }, func(r int) walk { return part(x.Results, c.ranks, r) }); err != nil {
+		return err
+	}
+	for r := range c.came {
+		c.unpack(r, part(x.Results, c.ranks, r))
+	}
+	return nil
+}
+
+// place is an element of a tensor.
+type place struct {
+	*kernels.Tensor
+	at int
+}
+
+// sumOwn: each rank sums what it keeps.
+func (c *remote) sumOwn(x *Collective) error {
+	from, to := &x.Args[0], &x.Results[0]
+	whole := func(r int) walk {
+		return func(visit func(t *kernels.Tensor, at, n int)) {
+			x.Parts[r].Each(from.Rows(), from.Cols, func(row, col, _, _, n int) { visit(from, row*from.Stride+col, n) })
+		}
+	}
+	mine := whole(c.rank)
+	if err := c.exchange(whole, func(int) walk { return mine }); err != nil {
+		return err
+	}
+	i := 0
+	var places []int
+	x.Parts[c.rank].Each(from.Rows(), from.Cols, func(_, _, row, col, _ int) { places = append(places, row*to.Stride+col) })
+	c.add(x, mine, func(done int, sum []float32) { to.Write(places[i]+done, sum) }, func() { i++ })
+	return nil
+}
+
+// gather: each rank sends its part to all.
+func (c *remote) gather(x *Collective) error {
+	from, to := &x.Args[0], &x.Results[0]
+	mine := func(visit func(t *kernels.Tensor, at, n int)) {
+		x.Parts[c.rank].Each(to.Rows(), to.Cols, func(_, _, row, col, n int) { visit(from, row*from.Stride+col, n) })
+	}
+	whole := func(r int) walk {
+		return func(visit func(t *kernels.Tensor, at, n int)) {
+			x.Parts[r].Each(to.Rows(), to.Cols, func(row, col, _, _, n int) { visit(to, row*to.Stride+col, n) })
+		}
+	}
+	if err := c.exchange(func(int) walk { return mine }, whole); err != nil {
+		return err
+	}
+	x.Parts[c.rank].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
+		to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
+	})
+	for r := range c.came {
+		c.unpack(r, whole(r))
+	}
+	return nil
+}
+
+// walk visits stretches of tensors, in the order in which they travel.
+type walk func(visit func(t *kernels.Tensor, at, n int))
+
+// part is a rank's even share of the elements of each tensor.
+func part(list []kernels.Tensor, ranks, rank int) walk {
+	return func(visit func(t *kernels.Tensor, at, n int)) {
+		for i := range list {
+			t := &list[i]
+			elems := t.Rows() * t.Cols
+			end := (rank + 1) * elems / ranks
+			for at := rank * elems / ranks; at < end; {
+				row, col := at/t.Cols, at%t.Cols
+				n := min(end-at, t.Cols-col)
+				visit(t, row*t.Stride+col, n)
+				at += n
+			}
+		}
+	}
+}
+
+// wire is a message that is filled or read, stretch by stretch.
+type wire struct {
+	data []byte
+	at   int
+}
+
+// next is memory for n elements of the format.
+func (w *wire) next(d graph.DType, n int) kernels.Tensor {
+	size := d.Bytes()
+	w.at = (w.at + size - 1) / size * size
+	b := w.data[w.at:][:n*size]
+	w.at += n * size
+	if d == graph.I32 {
+		return kernels.Tensor{DType: d, I32: operand.View[int32](b)}
+	}
+	return operand.Floats(d, b)
+}
+
+// bytes is what stretches take in a message.
+func (f walk) bytes() int {
+	at := 0
+	f(func(t *kernels.Tensor, _, n int) {
+		size := t.DType.Bytes()
+		at = (at+size-1)/size*size + n*size
+	})
+	return at
+}
+
+// exchange sends to each rank what it is to have, and waits for what this one wants of each.
+// A message that would carry nothing is not sent.
+func (c *remote) exchange(give, want func(rank int) walk) error {
+	c.phase++
+	for r := range c.ranks {
+		if f := give(r); r != c.rank {
+			c.give(r, f)
+		}
+	}
+	for r := range c.ranks {
+		if n := want(r).bytes(); r != c.rank && n > 0 {
+			if err := c.want(r, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// give sends stretches to a rank.
+func (c *remote) give(to int, f walk) {
+	n := f.bytes()
+	if n == 0 {
+		return
+	}
+	m := newMessage(piece, c.number, n)
+	m.setStep(c.step.Load())
+	m.setSeq(c.phase)
+	w := wire{data: m.carried()}
+	f(func(t *kernels.Tensor, at, n int) {
+		view := w.next(t.DType, n)
+		view.Copy(0, t, at, n)
+	})
+	c.sent.Add(int64(n))
+	c.p.link.Send(to, m)
+}
+
+// want waits for what a rank sends in this phase. What is left of steps that were stopped is
+// thrown away.
+func (c *remote) want(from, n int) error {
+	for {
+		m, err := c.await(&c.pieces[from], 0, from, true, c.Stopped)
+		switch {
+		case err != nil:
+			return err
+		case m == nil:
+			return c.Err()
+		case m.step() < c.step.Load():
+			Recycle(m)
+			continue
+		case m.step() > c.step.Load() || m.seq() != c.phase || len(m.carried()) != n:
+			err := fmt.Errorf("BUG: rank %d sent %d bytes in phase %d of step %d, where rank %d expects %d in phase %d of step %d",
+				from, len(m.carried()), m.seq(), m.step(), c.rank, n, c.phase, c.step.Load())
+			c.p.fail(err, err)
+			return err
+		}
+		c.came[from] = m
+		return nil
+	}
+}
+
+// add sums what came and what this rank has of the same stretches; put gets the sums of one
+// after another, next is called after each.
+func (c *remote) add(x *Collective, mine walk, put func(done int, sum []float32), next func()) {
+	wires := make([]wire, c.ranks)
+	views := make([]kernels.Tensor, c.ranks)
+	for r, m := range c.came {
+		if m != nil {
+			wires[r].data = m.carried()
+		}
+	}
+	mine(func(t *kernels.Tensor, at, n int) {
+		for r := range views {
+			if r != c.rank {
+				views[r] = wires[r].next(t.DType, n)
+			}
+		}
+		c.sum(c.ranks, n, x.F32, func(r int) (*kernels.Tensor, int) {
+			if r == c.rank {
+				return t, at
+			}
+			return &views[r], 0
+		}, put)
+		next()
+	})
+	for r := range c.came {
+		c.done(r)
+	}
+}
+
+// unpack puts what came from a rank where it belongs.
+func (c *remote) unpack(r int, f walk) {
+	if c.came[r] == nil {
+		return
+	}
+	w := wire{data: c.came[r].carried()}
+	f(func(t *kernels.Tensor, at, n int) {
+		view := w.next(t.DType, n)
+		t.Copy(at, &view, 0, n)
+	})
+	c.done(r)
+}
+
+// done gives back the memory of what came from a rank.
+func (c *remote) done(r int) {
+	if c.came[r] != nil {
+		Recycle(c.came[r])
+		c.came[r] = nil
+	}
+}

@@ -1,0 +1,30 @@
+package comm
+
+import "github.com/krait-ml/krait/kernels"
+
+// summer adds what ranks have, some elements at a time.
+type summer struct{ acc, term [256]float32 }
+
+// sum adds n elements of all ranks, rank 0 first: of says where those of a rank begin,
+// and put gets sums, with how many there were before. They are added in the format in which they travel, or in f32.
+func (s *summer) sum(ranks, n int, f32 bool, of func(rank int) (t *kernels.Tensor, at int), put func(done int, sum []float32)) {
+	for done := 0; done < n; done += len(s.acc) {
+		a := s.acc[:min(len(s.acc), n-done)]
+		for r := range ranks {
+			t, at := of(r)
+			if r == 0 {
+				t.Read(a, at+done)
+				continue
+			}
+			b := s.term[:len(a)]
+			t.Read(b, at+done)
+			for k, v := range b {
+				a[k] += v
+			}
+			if !f32 {
+				kernels.Round(t.DType, a)
+			}
+		}
+		put(done, a)
+	}
+}
