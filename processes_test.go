@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -181,6 +182,55 @@ func TestProcessesGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameSnapshot(t, "through the host", snapshot(t, c), snapshot(t, a))
+	sameRegions(t, m.engine, one.engine, c.slot, a.slot)
+}
+
+// sameRegions compares the bytes of what two engines keep of sequences, and writes them anew.
+func sameRegions(t *testing.T, a, b *exec.Engine, slotA, slotB int) {
+	t.Helper()
+	var views [2]*exec.View
+	for i, e := range []*exec.Engine{a, b} {
+		slot := []int{slotA, slotB}[i]
+		states, err := e.KeepStates(slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := e.KeepRows(slot, 0, states.Tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if views[i], err = e.View(states, rows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank := range b.Schedules() {
+		for region := range 2 {
+			var got [2][]byte
+			for i, v := range views {
+				x, err := v.Region(rank, region)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[i] = make([]byte, min(x.Size(), 16*8))
+				if err := x.Read(got[i], 0); err != nil {
+					t.Fatal(err)
+				}
+				zero := make([]byte, len(got[i]))
+				again := bytes.Clone(zero)
+				for _, err := range []error{x.Write(zero, 0), x.Read(again, 0), x.Write(got[i], 0)} {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !bytes.Equal(again, zero) {
+					t.Errorf("region %d of rank %d is not what was written", region, rank)
+				}
+			}
+			if !bytes.Equal(got[0], got[1]) {
+				t.Errorf("region %d of rank %d has other bytes", region, rank)
+			}
+		}
+	}
 }
 
 // TestProcessesLoad: a process loads its rank's weights and no others.
@@ -336,6 +386,7 @@ func TestFollow(t *testing.T) {
 			t.Parallel()
 			list := connected(t, 3, time.Minute)
 			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
 			var last *Model
 			ready := make(chan struct{})
 			s, err := spreadModel(t, list, func(rank int, o Options) (*Model, error) {

@@ -69,7 +69,7 @@ func (e *Engine) enter(o *Options, setup Setup) (err error) {
 		e.group.Send(0, []byte{wellDone})
 		return nil
 	}
-	l := &lead{Machine: e.machine, group: e.group}
+	l := &lead{own: e.machine, group: e.group}
 	for i := range e.sources {
 		l.common = append(l.common, e.sources[i].serves == nil)
 	}
@@ -154,21 +154,16 @@ func (f *follower) do(reply []byte) ([]byte, error) {
 		err = f.machine.CopyRows(rows[0], page)
 	case orderRead:
 		slot, at := next(), t.next()
-		to := f.room(&reply, &t)
-		err = f.machine.Read(rank, slot, at, to)
+		err = f.machine.Read(rank, slot, at, f.room(&reply, &t))
+	case orderReadPage:
+		page, at := int32(next()), t.next()
+		err = f.machine.ReadPage(rank, page, at, f.room(&reply, &t))
 	case orderReadRows:
 		buffer := next()
 		to := f.room(&reply, &t)
 		err = f.machine.ReadRows(rank, buffer, t.rows(), to)
-	case orderWrite, orderWriteRows:
-		if len(f.words.data) != 1 {
-			return reply, errSentence
-		}
-		if at := next(); f.words.order == orderWrite {
-			err = f.machine.Write(rank, at, t.next(), f.words.data[0])
-		} else {
-			err = f.machine.WriteRows(rank, at, t.rows(), f.words.data[0])
-		}
+	case orderWrite, orderWritePage, orderWriteRows:
+		err = f.write(rank, &t)
 	default:
 		err = errSentence
 	}
@@ -176,6 +171,21 @@ func (f *follower) do(reply []byte) ([]byte, error) {
 		err = errSentence
 	}
 	return reply, err
+}
+
+// write writes what the sentence carries.
+func (f *follower) write(rank int, t *reader) error {
+	if len(f.words.data) != 1 {
+		return errSentence
+	}
+	where, data := t.next(), f.words.data[0]
+	switch f.words.order {
+	case orderWrite:
+		return f.machine.Write(rank, int(where), t.next(), data)
+	case orderWritePage:
+		return f.machine.WritePage(rank, int32(where), t.next(), data)
+	}
+	return f.machine.WriteRows(rank, int(where), t.rows(), data)
 }
 
 // room is memory for bytes in the reply.

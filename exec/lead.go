@@ -16,11 +16,11 @@ import (
 // and what is kept are known in one place, and no process can come to another
 // conclusion.
 type lead struct {
-	Machine // of rank 0
-	group   *comm.Group
-	common  []bool // by input: ranks other than the one that gives outputs read it
-	words   sentence
-	bytes   []byte
+	own    Machine // of rank 0
+	group  *comm.Group
+	common []bool // by input: ranks other than the one that gives outputs read it
+	words  sentence
+	bytes  []byte
 }
 
 // all does something on all ranks, and returns the error of this one, or else of another.
@@ -75,7 +75,7 @@ func (l *lead) Step(ctx context.Context, w *Work) (out []kernels.Tensor, err err
 		}
 	}
 	err = l.all(s, func() (e error) {
-		out, e = l.Machine.Step(ctx, w)
+		out, e = l.own.Step(ctx, w)
 		return e
 	})
 	return out, err
@@ -115,37 +115,37 @@ func (t *reader) takeBatch(w *Work) {
 }
 
 func (l *lead) KeepSlots(n int) error {
-	return l.all(say(orderKeepSlots, int64(n)), func() error { return l.Machine.KeepSlots(n) })
+	return l.all(say(orderKeepSlots, int64(n)), func() error { return l.own.KeepSlots(n) })
 }
 
 func (l *lead) Clear(slot int) error {
-	return l.all(say(orderClear, int64(slot)), func() error { return l.Machine.Clear(slot) })
+	return l.all(say(orderClear, int64(slot)), func() error { return l.own.Clear(slot) })
 }
 
 func (l *lead) Copy(from, to int) error {
-	return l.all(say(orderCopy, int64(from), int64(to)), func() error { return l.Machine.Copy(from, to) })
+	return l.all(say(orderCopy, int64(from), int64(to)), func() error { return l.own.Copy(from, to) })
 }
 
 func (l *lead) Pages(n int) error {
-	return l.all(say(orderPages, int64(n)), func() error { return l.Machine.Pages(n) })
+	return l.all(say(orderPages, int64(n)), func() error { return l.own.Pages(n) })
 }
 
 func (l *lead) CopyRows(from Rows, page int32) error {
 	s := say(orderCopyRows, int64(page))
 	s.rows([]Rows{from})
-	return l.all(s, func() error { return l.Machine.CopyRows(from, page) })
+	return l.all(s, func() error { return l.own.CopyRows(from, page) })
 }
 
 func (l *lead) Read(rank, slot int, at int64, to []byte) error {
 	if rank == 0 {
-		return l.Machine.Read(rank, slot, at, to)
+		return l.own.Read(rank, slot, at, to)
 	}
 	return l.fetch(rank, say(orderRead, int64(slot), at, int64(len(to))), to)
 }
 
 func (l *lead) Write(rank, slot int, at int64, from []byte) error {
 	if rank == 0 {
-		return l.Machine.Write(rank, slot, at, from)
+		return l.own.Write(rank, slot, at, from)
 	}
 	s := say(orderWrite, int64(slot), at)
 	s.data = append(s.data, from)
@@ -155,7 +155,7 @@ func (l *lead) Write(rank, slot int, at int64, from []byte) error {
 
 func (l *lead) ReadRows(rank, buffer int, rows []Rows, to []byte) error {
 	if rank == 0 {
-		return l.Machine.ReadRows(rank, buffer, rows, to)
+		return l.own.ReadRows(rank, buffer, rows, to)
 	}
 	s := say(orderReadRows, int64(buffer), int64(len(to)))
 	s.rows(rows)
@@ -164,7 +164,7 @@ func (l *lead) ReadRows(rank, buffer int, rows []Rows, to []byte) error {
 
 func (l *lead) WriteRows(rank, buffer int, rows []Rows, from []byte) error {
 	if rank == 0 {
-		return l.Machine.WriteRows(rank, buffer, rows, from)
+		return l.own.WriteRows(rank, buffer, rows, from)
 	}
 	s := say(orderWriteRows, int64(buffer))
 	s.rows(rows)
@@ -172,6 +172,28 @@ func (l *lead) WriteRows(rank, buffer int, rows []Rows, from []byte) error {
 	_, err := l.one(rank, s)
 	return err
 }
+
+func (l *lead) ReadPage(rank int, page int32, at int64, to []byte) error {
+	if rank == 0 {
+		return l.own.ReadPage(rank, page, at, to)
+	}
+	return l.fetch(rank, say(orderReadPage, int64(page), at, int64(len(to))), to)
+}
+
+func (l *lead) WritePage(rank int, page int32, at int64, from []byte) error {
+	if rank == 0 {
+		return l.own.WritePage(rank, page, at, from)
+	}
+	s := say(orderWritePage, int64(page), at)
+	s.data = append(s.data, from)
+	_, err := l.one(rank, s)
+	return err
+}
+
+// Collectives counts those of rank 0, which are those of all.
+func (l *lead) Collectives() []CollectiveCount { return l.own.Collectives() }
+
+func (l *lead) ResetCounts() { l.own.ResetCounts() }
 
 // fetch is one whose answer has bytes.
 func (l *lead) fetch(rank int, s *sentence, to []byte) error {
@@ -202,5 +224,5 @@ func (l *lead) Close() {
 	for r := 1; r < l.group.Ranks() && l.group.Processes().Err() == nil; r++ {
 		l.group.Send(r, l.bytes)
 	}
-	l.Machine.Close()
+	l.own.Close()
 }

@@ -27,6 +27,8 @@ const (
 	orderCopyRows
 	orderReadRows
 	orderWriteRows
+	orderReadPage
+	orderWritePage
 	orderClose
 )
 
