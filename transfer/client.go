@@ -1,0 +1,234 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/transfer/internal/wire"
+	"github.com/krait-ml/krait/transfer/transport"
+	"github.com/krait-ml/krait/transfer/ucx"
+)
+
+// Engine is what a client asks of the decode side's engine: see [exec.Engine].
+type Engine interface {
+	Room(tokens, from int) (*exec.KeptStates, *exec.KeptRows, error)
+	View(*exec.KeptStates, *exec.KeptRows) (*exec.View, error)
+}
+
+// ClientOptions say how a client reaches a server.
+type ClientOptions struct {
+	// Dial makes a connection to the server, over TCP or TLS: for control, and for data.
+	Dial func(context.Context) (net.Conn, error)
+	// By is the transport for data: tcp, ucx, or local, for a server of the same process.
+	By string
+	// Local is that server.
+	Local *Server
+	// Token is what the server wants to know.
+	Token string
+	// Connections is over how many a state is read at the same time; 0: 2.
+	Connections int
+	// Stall is how long the server may be silent while it has something to do; 0: 10 s.
+	Stall time.Duration
+	// Retry is for how long a server that was not reached is not tried again; 0: 2 s.
+	Retry time.Duration
+}
+
+// Client has prompts read elsewhere. Its methods may be called from several goroutines.
+type Client struct {
+	meta   Meta
+	engine Engine
+	o      ClientOptions
+
+	mu     sync.Mutex
+	pair   *pair // nil: there is no connection
+	failed error // why not
+	again  time.Time
+	closed bool
+	stats  ClientStats
+}
+
+// ClientStats count since the client was made.
+type ClientStats struct {
+	Requests, Fetched, Failures int
+	Tokens, Held                int64 // of what was fetched, and those whose rows were there
+	Bytes                       int64
+	Pieces                      int64
+	Reading                     time.Duration // bytes, in all
+}
+
+// NewClient makes a client of a model and its engine. It connects when it is first needed, or
+// by [Client.Connect].
+func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
+	switch o.By = cmp.Or(o.By, "tcp"); {
+	case o.By == "local" && o.Local == nil:
+		return nil, errors.New("the transport local, and no server of this process")
+	case o.By == "local":
+		if o.Dial == nil {
+			o.Dial = o.Local.Pipe
+		}
+	case o.By == "ucx":
+		if _, err := ucx.Version(); err != nil {
+			return nil, err
+		}
+	case o.By != "tcp":
+		return nil, fmt.Errorf("the transport %q; there are tcp, ucx and local", o.By)
+	}
+	o.Connections = cmp.Or(o.Connections, 2)
+	o.Stall, o.Retry = cmp.Or(o.Stall, 10*time.Second), cmp.Or(o.Retry, 2*time.Second)
+	meta.Protocol = Protocol
+	return &Client{meta: meta, engine: e, o: o}, nil
+}
+
+// Connect greets the server, unless that was done. An error that is [ErrDiffers] stays.
+func (c *Client) Connect(ctx context.Context) error {
+	_, err := c.connected(ctx)
+	return err
+}
+
+// connected is the pair, which is made if there is none.
+func (c *Client) connected(ctx context.Context) (*pair, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return nil, net.ErrClosed
+	case c.pair != nil && c.pair.alive():
+		return c.pair, nil
+	case c.failed != nil && (errors.Is(c.failed, ErrDiffers) || time.Now().Before(c.again)):
+		return nil, c.failed
+	}
+	if c.pair != nil {
+		c.pair.close()
+		c.pair = nil
+	}
+	p, err := c.greet(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.failed, c.again = err, time.Now().Add(c.o.Retry)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.pair, c.failed = p, nil
+	return p, nil
+}
+
+// dial makes a connection, on which something was said and is answered.
+func (c *Client) dial(ctx context.Context) (*channel, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Stall)
+	defer cancel()
+	conn, err := c.o.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newChannel(conn, c.o.Stall), nil
+}
+
+// greet makes a pair.
+func (c *Client) greet(ctx context.Context) (*pair, error) {
+	ch, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w, err := ask[welcome](ctx, ch, kindHello, hello{c.meta, c.o.Token, c.o.By}, kindWelcome)
+	if err == nil {
+		p := &pair{client: c, channel: ch, session: w.Session, waiting: map[uint64]chan any{}, gone: make(chan struct{})}
+		if p.moves, err = moves(&w.Meta, &c.meta); err == nil {
+			ch.known()
+			p.reader = c.reader(p)
+			go p.listen()
+			return p, nil
+		}
+	}
+	ch.Close()
+	return nil, err
+}
+
+// ask says something on a new connection, and returns the answer that it is to have.
+func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want wire.Kind) (answer T, err error) {
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if err = c.say(k, message); err != nil {
+		return answer, err
+	}
+	kind, text, err := c.hearFor(c.stall)
+	switch {
+	case err != nil:
+		return answer, fmt.Errorf("the prefill side does not answer: %w", cmp.Or(context.Cause(ctx), err))
+	case kind == want:
+		return parse[T](text)
+	case kind != kindRefuse:
+		return answer, fmt.Errorf("the prefill side answers by a message of kind %d", kind)
+	}
+	r, err := parse[refuse](text)
+	if err != nil {
+		return answer, err
+	}
+	if err = fmt.Errorf("the prefill side refuses: %s", clean(r.Why)); r.Differs {
+		err = fmt.Errorf("%w: %s", ErrDiffers, clean(r.Why))
+	}
+	return answer, err
+}
+
+// reader makes what reads the memory of the other side.
+func (c *Client) reader(p *pair) transport.Reader {
+	switch c.o.By {
+	case "local":
+		return transport.Local(c.o.Local.grants, p.session)
+	case "ucx":
+		return transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
+			r, err := ucx.NewReceiver(c.o.Stall)
+			if err != nil {
+				return nil, nil, err
+			}
+			address, err := r.Address()
+			var conn net.Conn
+			if err == nil {
+				conn, err = c.dialData(ctx, data{p.session, c.o.By, address})
+			}
+			if err != nil {
+				r.Close()
+				return nil, nil, err
+			}
+			return conn, r, nil
+		}, c.o.Connections, c.o.Stall)
+	}
+	return transport.TCP(func(ctx context.Context) (net.Conn, error) {
+		return c.dialData(ctx, data{p.session, c.o.By, nil})
+	}, c.o.Connections, c.o.Stall)
+}
+
+// dialData makes a connection for data.
+func (c *Client) dialData(ctx context.Context, d data) (net.Conn, error) {
+	ch, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ask[struct{}](ctx, ch, kindData, d, kindAccepted); err != nil {
+		ch.Close()
+		return nil, err
+	}
+	ch.SetDeadline(time.Time{})
+	return ch.Conn, nil
+}
+
+// Close ends what is under way.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair != nil {
+		c.pair.close()
+	}
+	c.pair, c.closed = nil, true
+}
+
+// Stats counts.
+func (c *Client) Stats() ClientStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}

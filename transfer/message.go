@@ -1,0 +1,163 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/transfer/internal/wire"
+	"github.com/krait-ml/krait/transfer/transport"
+)
+
+// Kinds of messages on a connection for control, and the first two on one for data.
+const (
+	kindHello    wire.Kind = 1 + iota // decode: who I am
+	kindWelcome                       // prefill: who I am
+	kindRefuse                        // prefill: why nothing comes of it
+	kindPrefill                       // decode: read this prompt
+	kindProgress                      // prefill: so much is read
+	kindReady                         // prefill: what is lent
+	kindFailed                        // prefill: why a request comes to nothing
+	kindRelease                       // decode: it was read
+	kindReleased                      // prefill: whether it was lent up to now
+	kindCancel                        // decode: the request is not wanted any more
+	kindData                          // decode: a connection for data
+	kindAccepted                      // prefill: ask
+)
+
+type hello struct {
+	Meta  Meta   `json:"meta"`
+	Token string `json:"token,omitempty"`
+	By    string `json:"by"` // the transport for data
+}
+
+type welcome struct {
+	Meta    Meta              `json:"meta"`
+	Session transport.Session `json:"session"`
+}
+
+type refuse struct {
+	Why     string `json:"why"`
+	Differs bool   `json:"differs"` // so that to try again is of no use
+}
+
+type prefill struct {
+	Request uint64 `json:"request"`
+	Tokens  []int  `json:"tokens"`
+	Have    int    `json:"have"` // tokens whose rows of caches are not wanted
+}
+
+type progress struct {
+	Request uint64 `json:"request"`
+	Read    int    `json:"read"`
+}
+
+type ready struct {
+	Request uint64           `json:"request"`
+	Ticket  transport.Ticket `json:"ticket"`
+	// Regions are the numbers of the memory that is lent: for each rank that of the states,
+	// and those of the pages from the one of token have on; 0 where there is none, else the
+	// number plus 1.
+	Regions [][]uint64 `json:"regions"`
+	Lease   int64      `json:"lease_ms"`
+}
+
+type failed struct {
+	Request uint64 `json:"request"`
+	Why     string `json:"why"`
+}
+
+type release struct {
+	Request uint64           `json:"request"`
+	Ticket  transport.Ticket `json:"ticket"`
+}
+
+type released struct {
+	Request uint64 `json:"request"`
+	Lasted  bool   `json:"lasted"` // up to now
+}
+
+type cancelled struct {
+	Request uint64 `json:"request"`
+}
+
+type data struct {
+	Session transport.Session `json:"session"`
+	By      string            `json:"by"`
+	Address []byte            `json:"address,omitempty"` // of a UCX receiver
+}
+
+const (
+	mostHello   = 1 << 20  // bytes of what comes from somebody who is not known
+	mostControl = 64 << 20 // bytes of a message: a prompt
+	mostTokens  = 1 << 22  // of a prompt
+)
+
+// channel is a connection for control. Several goroutines may write to it; one reads.
+type channel struct {
+	net.Conn
+	stall time.Duration
+	mu    sync.Mutex
+	w     *wire.Writer
+	r     *wire.Reader
+}
+
+func newChannel(c net.Conn, stall time.Duration) *channel {
+	return &channel{Conn: c, stall: stall, w: wire.NewWriter(c), r: wire.NewReader(c, mostHello)}
+}
+
+// known lets the other side send more.
+func (c *channel) known() { c.r = wire.NewReader(c.Conn, mostControl) }
+
+// say sends a message, or closes the connection.
+func (c *channel) say(k wire.Kind, message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.SetWriteDeadline(time.Now().Add(c.stall))
+	if err := c.w.Write(k, text); err != nil {
+		c.Close()
+		return err
+	}
+	return nil
+}
+
+// hear reads a message of any kind.
+func (c *channel) hear() (wire.Kind, []byte, error) {
+	h, err := c.r.Next()
+	if err != nil {
+		return 0, nil, err
+	}
+	text, err := c.r.Payload()
+	return h.Kind, text, err
+}
+
+// hearFor is hear for what has to come soon.
+func (c *channel) hearFor(limit time.Duration) (wire.Kind, []byte, error) {
+	c.SetReadDeadline(time.Now().Add(limit))
+	defer c.SetReadDeadline(time.Time{})
+	return c.hear()
+}
+
+// parse reads the text of a message, which may come from anyone.
+func parse[T any](text []byte) (m T, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&m); err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("a message of %d bytes that is no %T: %w", len(text), m, err)
+	}
+	return m, err
+}

@@ -1,0 +1,275 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/transfer/transport"
+	"github.com/krait-ml/krait/transfer/ucx"
+)
+
+// Source reads prompts.
+type Source interface {
+	// Prefill reads tokens, and keeps what came of them. Tell is told how many were read.
+	Prefill(ctx context.Context, tokens []int, tell func(read int)) (*Kept, error)
+}
+
+// Kept is what is kept of a prompt.
+type Kept struct {
+	View *exec.View
+	Free func() // called once
+}
+
+// ServerOptions say how a server serves.
+type ServerOptions struct {
+	// Token is what clients must know; empty: anything will do.
+	Token string
+	// Lease is for how long what was kept waits to be read; 0: 30 s.
+	Lease time.Duration
+	// Stall is how long the other side may take for the next of what it has to do; 0: 10 s.
+	Stall time.Duration
+	// MaxRequests is how many prompts of a client are read or lent at the same time; 0: 64.
+	MaxRequests int
+	// MaxConnections is how many connections there are in all; 0: 256.
+	MaxConnections int
+	// Log is told what happens, a line at a time; nil: nobody asks.
+	Log func(format string, args ...any)
+}
+
+// Server lets clients have prompts read. Its methods may be called from several goroutines.
+type Server struct {
+	meta   Meta
+	source Source
+	o      ServerOptions
+	grants *transport.Grants
+	ctx    context.Context
+	stop   context.CancelFunc
+	live   sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	conns     map[net.Conn]bool
+	listeners map[net.Listener]bool
+	sessions  map[transport.Session]string // who they are
+	stats     ServerStats
+}
+
+// ServerStats count since the server was made, but for Sessions and Lent, which are there now.
+type ServerStats struct {
+	Sessions, Lent              int
+	Requests                    int   // that were asked for
+	Tokens                      int64 // that they had
+	Released, Expired, Failures int   // how they ended
+}
+
+// NewServer makes a server of a model.
+func NewServer(meta Meta, source Source, o ServerOptions) *Server {
+	o.Lease, o.Stall = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Stall, 10*time.Second)
+	o.MaxRequests, o.MaxConnections = cmp.Or(o.MaxRequests, 64), cmp.Or(o.MaxConnections, 256)
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	meta.Protocol = Protocol
+	s := &Server{meta: meta, source: source, o: o, grants: transport.NewGrants(), conns: map[net.Conn]bool{},
+		listeners: map[net.Listener]bool{}, sessions: map[transport.Session]string{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve takes connections until the server is closed, which is no error, or the listener is.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.listeners[l] = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+	}()
+	for {
+		c, err := l.Accept()
+		var some net.Error
+		switch {
+		case s.ctx.Err() != nil:
+			return nil
+		case errors.As(err, &some) && some.Timeout():
+			continue
+		case err != nil:
+			return err
+		}
+		s.take(c)
+	}
+}
+
+// take lets a connection be served.
+func (s *Server) take(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= s.o.MaxConnections {
+		s.o.Log("%s: refused: there are %d connections", c.RemoteAddr(), len(s.conns))
+		c.Close()
+		return
+	}
+	s.conns[c] = true
+	s.live.Go(func() {
+		defer func() {
+			c.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		}()
+		if err := s.handle(c); err != nil && s.ctx.Err() == nil {
+			s.o.Log("%s: %v", c.RemoteAddr(), err)
+		}
+	})
+}
+
+// Pipe is a connection to the server of the same process.
+func (s *Server) Pipe(context.Context) (net.Conn, error) {
+	here, there := net.Pipe()
+	s.take(there)
+	return here, nil
+}
+
+// Close ends all connections and what is lent, and waits for that.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.stop()
+	for l := range s.listeners {
+		l.Close()
+	}
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.live.Wait()
+}
+
+// Stats counts.
+func (s *Server) Stats() ServerStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Sessions, out.Lent = len(s.sessions), s.grants.Len()
+	return out
+}
+
+func (s *Server) count(change func(*ServerStats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.stats)
+}
+
+// handle serves a connection, for control or for data.
+func (s *Server) handle(conn net.Conn) error {
+	c := newChannel(conn, s.o.Stall)
+	kind, text, err := c.hearFor(s.o.Stall)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case kindHello:
+		return s.greet(c, text)
+	case kindData:
+		return s.answer(c, text)
+	}
+	return fmt.Errorf("it begins with a message of kind %d", kind)
+}
+
+// greet begins a session, unless the sides do not fit.
+func (s *Server) greet(c *channel, text []byte) error {
+	h, err := parse[hello](text)
+	if err != nil {
+		return refused(c, err, false)
+	}
+	if !sameToken(h.Token, s.o.Token) {
+		return refused(c, errToken, true)
+	}
+	if _, err := moves(&s.meta, &h.Meta); err != nil {
+		return refused(c, err, true)
+	}
+	if h.By == "ucx" {
+		if _, err := ucx.Version(); err != nil {
+			return refused(c, fmt.Errorf("the prefill side: %w", err), true)
+		}
+	}
+	id := transport.NewSession()
+	s.mu.Lock()
+	s.sessions[id] = c.RemoteAddr().String()
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.sessions, id)
+		s.mu.Unlock()
+	}()
+	if err := c.say(kindWelcome, welcome{s.meta, id}); err != nil {
+		return err
+	}
+	s.o.Log("%s: decodes %s on %s, by %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
+	c.known()
+	return (&session{Server: s, channel: c, id: id, running: map[uint64]context.CancelFunc{}}).serve()
+}
+
+var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")
+
+// sameToken compares without telling how much of it is the same.
+func sameToken(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return b == "" || subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+func refused(c *channel, why error, differs bool) error {
+	c.say(kindRefuse, refuse{why.Error(), differs})
+	return why
+}
+
+func printable(text string) string { return fmt.Sprintf("%.60q", text) }
+
+// answer lets a session read on another connection.
+func (s *Server) answer(c *channel, text []byte) error {
+	d, err := parse[data](text)
+	if err != nil {
+		return refused(c, err, false)
+	}
+	s.mu.Lock()
+	_, known := s.sessions[d.Session]
+	s.mu.Unlock()
+	if !known {
+		return refused(c, errors.New("there is no such session"), false)
+	}
+	var sender transport.Sender
+	switch d.By {
+	case "tcp":
+	case "ucx":
+		if sender, err = ucx.NewSender(d.Address, s.o.Stall); err != nil {
+			return refused(c, err, false)
+		}
+	default:
+		return refused(c, fmt.Errorf("the transport %.20q; there are tcp and ucx", d.By), true)
+	}
+	if err := c.say(kindAccepted, struct{}{}); err != nil {
+		if sender != nil {
+			sender.Close()
+		}
+		return err
+	}
+	if sender != nil {
+		err = transport.AnswerBy(c.Conn, s.grants, d.Session, s.o.Stall, sender)
+	} else {
+		err = transport.Answer(c.Conn, s.grants, d.Session, s.o.Stall)
+	}
+	return ended(err)
+}

@@ -1,0 +1,232 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/transfer/internal/wire"
+	"github.com/krait-ml/krait/transfer/transport"
+)
+
+// session serves a client, until its connection for control ends.
+type session struct {
+	*Server
+	*channel
+	id   transport.Session
+	live sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc // requests that are read
+	lent    int
+}
+
+func (s *session) serve() error {
+	ctx, cancel := context.WithCancel(s.Server.ctx)
+	defer func() {
+		cancel()
+		s.channel.Close()
+		s.live.Wait()
+		s.grants.EndAll(s.id)
+	}()
+	for {
+		kind, text, err := s.hear()
+		if err != nil {
+			return ended(err)
+		}
+		if err := s.take(ctx, kind, text); err != nil {
+			return err
+		}
+	}
+}
+
+// ended is no error where a connection was closed between messages.
+func ended(err error) error {
+	if err == io.EOF || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}
+
+// take does what a message says. An error ends the session.
+func (s *session) take(ctx context.Context, kind wire.Kind, text []byte) error {
+	switch kind {
+	case kindPrefill:
+		p, err := parse[prefill](text)
+		if err != nil {
+			return err
+		}
+		return s.begin(ctx, p)
+	case kindRelease:
+		r, err := parse[release](text)
+		if err != nil {
+			return err
+		}
+		lasted := s.grants.End(s.id, r.Ticket)
+		if lasted {
+			s.count(func(c *ServerStats) { c.Released++ })
+		}
+		return s.say(kindReleased, released{r.Request, lasted})
+	case kindCancel:
+		c, err := parse[cancelled](text)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if stop := s.running[c.Request]; stop != nil {
+			stop()
+		}
+		return nil
+	}
+	return fmt.Errorf("a message of kind %d, which no decode side sends", kind)
+}
+
+// begin lets a prompt be read.
+func (s *session) begin(ctx context.Context, p prefill) error {
+	s.count(func(c *ServerStats) { c.Requests++; c.Tokens += int64(len(p.Tokens)) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var why error
+	switch {
+	case len(p.Tokens) == 0 || len(p.Tokens) > mostTokens:
+		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are read", len(p.Tokens), mostTokens)
+	case p.Have < 0 || p.Have > len(p.Tokens):
+		why = fmt.Errorf("rows of %d of %d tokens are not wanted", p.Have, len(p.Tokens))
+	case s.running[p.Request] != nil:
+		return fmt.Errorf("request %d is there twice", p.Request)
+	case len(s.running)+s.lent >= s.o.MaxRequests:
+		why = fmt.Errorf("%d prompts are read or lent already", s.o.MaxRequests)
+	}
+	if why != nil {
+		return s.say(kindFailed, failed{p.Request, why.Error()})
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.running[p.Request] = cancel
+	s.live.Go(func() {
+		err := s.prefill(ctx, p)
+		cancel()
+		s.mu.Lock()
+		delete(s.running, p.Request)
+		s.mu.Unlock()
+		if err != nil {
+			s.count(func(c *ServerStats) { c.Failures++ })
+			s.say(kindFailed, failed{p.Request, err.Error()})
+		}
+	})
+	return nil
+}
+
+// prefill reads a prompt, and lends what came of it.
+func (s *session) prefill(ctx context.Context, p prefill) error {
+	begun := time.Now()
+	quiet := s.beat(ctx, p.Request)
+	k, err := s.source.Prefill(ctx, p.Tokens, quiet.tell)
+	quiet.end()
+	if err != nil {
+		return err
+	}
+	numbers, regions := s.regions(k.View, len(p.Tokens), p.Have)
+	if ctx.Err() != nil { // nobody waits for it
+		k.Free()
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	s.lent++
+	s.mu.Unlock()
+	ends := time.Now().Add(s.o.Lease)
+	ticket := s.grants.Lend(s.id, regions, s.o.Lease, func() {
+		k.Free()
+		s.mu.Lock()
+		s.lent--
+		s.mu.Unlock()
+		if !time.Now().Before(ends) {
+			s.count(func(c *ServerStats) { c.Expired++ })
+			s.o.Log("%s: request %d: the lease ended before it was read", s.RemoteAddr(), p.Request)
+		}
+	})
+	s.o.Log("%s: request %d: %d tokens in %s", s.RemoteAddr(), p.Request, len(p.Tokens), time.Since(begun).Round(time.Millisecond))
+	s.say(kindReady, ready{p.Request, ticket, numbers, s.o.Lease.Milliseconds()})
+	return nil
+}
+
+// regions are the memory of what was kept, and its numbers as [ready] has them.
+func (s *session) regions(v *exec.View, tokens, have int) ([][]uint64, map[transport.Region]transport.Memory) {
+	regions := map[transport.Region]transport.Memory{}
+	var numbers [][]uint64
+	end, _ := s.meta.end()
+	for rank := range end.Keeps.Ranks {
+		list := make([]uint64, 1)
+		add := func(i, region int) {
+			if r, err := v.Region(rank, region); err == nil {
+				regions[transport.Region(r.ID())] = r
+				list[i] = r.ID() + 1
+			}
+		}
+		add(0, 0)
+		for page := have / end.PageTokens; page*end.PageTokens < tokens && caches(end.Keeps); page++ {
+			list = append(list, 0)
+			add(len(list)-1, 1+page)
+		}
+		numbers = append(numbers, list)
+	}
+	return numbers, regions
+}
+
+// caches reports whether anything is kept per token.
+func caches(k *lowering.Keeps) bool {
+	for i := range k.Buffers {
+		if k.Buffers[i].Cache() {
+			return true
+		}
+	}
+	return false
+}
+
+// beat tells a client that its prompt is being read, so that it knows that this side lives.
+type beat struct {
+	mu   sync.Mutex
+	read int
+	stop chan struct{}
+	done chan struct{}
+}
+
+func (s *session) beat(ctx context.Context, request uint64) *beat {
+	b := &beat{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		tick := time.NewTicker(s.o.Stall / 5)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.mu.Lock()
+				read := b.read
+				b.mu.Unlock()
+				s.say(kindProgress, progress{request, read})
+			case <-b.stop:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return b
+}
+
+func (b *beat) tell(read int) {
+	b.mu.Lock()
+	b.read = read
+	b.mu.Unlock()
+}
+
+func (b *beat) end() {
+	close(b.stop)
+	<-b.done
+}
