@@ -52,6 +52,9 @@ func record(t *testing.T, m *Model, o Options, want map[string][]float32) *recor
 	return r
 }
 
+// Given is for requests that bring their beginning, of which there are none here.
+func (r *recorder) Given(slot int, prompt []int, fed int) { panic("BUG: nothing is given") }
+
 // Begin knows what the sequence has when it begins.
 func (r *recorder) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	if r.cache != nil {

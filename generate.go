@@ -2,6 +2,7 @@ package krait
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,6 +25,10 @@ type Generate struct {
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
+
+	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
+	// that fails it is read here, too, and [Generation.Fallback] says why.
+	Prefill *Prefill
 
 	// OnPrompt is told how much of a long prompt has been read, from 0 on.
 	OnPrompt func(done, all int)
@@ -51,8 +56,20 @@ type Generation struct {
 
 	PromptTokens int
 	CachedTokens int           // of these, which Options.PrefixCache had
+	Fetched      *Fetched      // what Generate.Prefill brought; nil: nothing
+	Fallback     error         // why the prompt was read here, and not by Generate.Prefill; nil: it was not asked
 	TTFT         time.Duration // from the call to the first token
 	Total        time.Duration
+}
+
+// Fetched is what came of a prompt that was read elsewhere.
+type Fetched struct {
+	Tokens  int           // that were read there
+	Held    int           // of these, whose rows of caches were here and did not travel
+	Bytes   int64         // that traveled
+	Pieces  int           // that they came in
+	Prefill time.Duration // from the question to the answer that the prompt is read
+	Reading time.Duration // of the bytes
 }
 
 // TokensPerSecond is the rate after the first token, 0 where there was no other.
@@ -125,7 +142,18 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	for _, id := range prompt {
 		g.sampler.Accept(id)
 	}
-	for token, err := range g.m.requests.Stream(ctx, g.request(prompt)) {
+	r := g.request(prompt)
+	if g.o.Prefill != nil {
+		a, err := g.fetch(ctx, prompt)
+		if err != nil {
+			return "", err
+		}
+		if a != nil {
+			defer a.free()
+			r.Begin = a.begin
+		}
+	}
+	for token, err := range g.m.requests.Stream(ctx, r) {
 		if err != nil {
 			return "", err
 		}
@@ -134,6 +162,23 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 		}
 	}
 	return ReachedMax, nil
+}
+
+// fetch has the prompt read elsewhere, if that can be.
+func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
+	if g.o.Prefill.m != g.m {
+		return nil, errors.New("Prefill is another model's: make it with this one's NewPrefill")
+	}
+	tell := func(int) {}
+	if all := len(prompt); g.o.OnPrompt != nil {
+		tell = func(read int) { g.o.OnPrompt(read, all) }
+	}
+	a, why, err := g.o.Prefill.fetch(ctx, prompt, tell)
+	if a != nil {
+		g.out.Fetched = &Fetched{a.tokens, a.Rows.From, a.Bytes, a.Pieces, a.Prefill, a.Reading}
+	}
+	g.out.Fallback = why
+	return a, err
 }
 
 // request is what the scheduler is asked for. Tokens are chosen where the logits are,

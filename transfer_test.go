@@ -36,8 +36,8 @@ func kept(t *testing.T, s *Sequence, from, to int) *exec.View {
 	return v
 }
 
-// transfer lets a sequence of one engine go on in another, which has its first rows.
-func transfer(t *testing.T, to, from *Sequence, have int) {
+// bring lets a sequence of one engine go on in another, which has its first rows.
+func bring(t *testing.T, to, from *Sequence, have int) {
 	t.Helper()
 	tokens, err := from.Len()
 	if err != nil {
@@ -163,9 +163,9 @@ func TestTransfer(t *testing.T) {
 				stepped(t, sequence(t, to), 1, 2)
 				s, q := sequence(t, from), sequence(t, to)
 				stepped(t, s, ids[:held]...)
-				transfer(t, q, s, 0)
+				bring(t, q, s, 0)
 				stepped(t, s, ids[held:prompt]...)
-				transfer(t, q, s, held) // the first rows are there
+				bring(t, q, s, held) // the first rows are there
 				sameSnapshot(t, what, snapshot(t, q), snapshot(t, s))
 				var want, got []float32
 				for _, id := range ids[prompt:] {

@@ -259,6 +259,20 @@ func (r *KeptRows) Split(at int) (before, rest *KeptRows) {
 	return before, rest
 }
 
+// Share is the rows before a token once more: both hold them, and each is freed by itself.
+func (r *KeptRows) Share(at int) *KeptRows {
+	out := &KeptRows{From: r.From, To: at, pool: r.pool, bytes: r.bytes}
+	begin := r.From
+	for _, k := range r.pages {
+		if begin < at {
+			r.pool.share(k.page)
+			out.pages = append(out.pages, keptPage{k.page, k.from, min(k.to, at)})
+		}
+		begin = k.to
+	}
+	return out
+}
+
 // Join is rows, and those that follow, in place of the two.
 func (r *KeptRows) Join(next *KeptRows) *KeptRows {
 	out := &KeptRows{From: r.From, To: next.To, pool: cmp.Or(r.pool, next.pool), bytes: max(r.bytes, next.bytes)}

@@ -27,3 +27,10 @@ func (e *Engine) place() (int32, error) {
 
 // keptSlot is the machine's slot of states that are kept.
 func (e *Engine) keptSlot(s *KeptStates) int { return e.Slots() + int(s.place) }
+
+// KeptUse is how many places for states that are kept there are, and how many are free.
+func (e *Engine) KeptUse() (places, free int) {
+	e.kept.mu.Lock()
+	defer e.kept.mu.Unlock()
+	return len(e.kept.refs), len(e.kept.free)
+}

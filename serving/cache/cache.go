@@ -263,6 +263,36 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	return q.fed, branch, nil
 }
 
+// Rows are those that are kept of the longest beginning of a prompt without its last token, in
+// order, for who brings the rest from elsewhere. Whoever gets them frees them; what is evicted
+// meanwhile stays with them.
+func (c *Cache) Rows(prompt []int) (list []*exec.KeptRows) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(prompt) < 2 || len(prompt) > prefix.MaxTokens || c.closed || c.o.Model.CacheBytes == 0 {
+		return nil
+	}
+	tokens := tokensOf(prompt[:len(prompt)-1])
+	depth := c.tree.Matched(tokens)
+	for _, n := range c.tree.Path(tokens, depth) {
+		rows := c.nodes[n].rows
+		list = append(list, rows.Share(min(rows.To, depth)))
+	}
+	return list
+}
+
+// Given says that a new sequence has the beginning of its prompt from elsewhere, where
+// [Cache.Begin] would say it of what is kept here.
+func (c *Cache) Given(slot int, prompt []int, fed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Requests++
+	c.stats.PromptTokens += int64(len(prompt))
+	if len(prompt) <= prefix.MaxTokens && !c.closed {
+		c.begun[slot] = &sequence{slot: slot, prompt: len(prompt), fed: fed}
+	}
+}
+
 // put copies what the nodes on the way to a hit have to a slot. Attention only, it may end
 // inside an edge, of which the rest is then laid aside.
 func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {

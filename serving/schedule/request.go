@@ -25,6 +25,12 @@ type Request struct {
 	Forced []int
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
+	// Begin gives the slot of the sequence what was computed for the first tokens of the
+	// prompt elsewhere, and says how many they are: fewer than all. It may be nil.
+	Begin func(slot int) (fed int, err error)
+	// OnRead is called when the request has ended well, and its slot, which is about to be
+	// freed, has what came of all tokens but the last that was chosen. It may be nil.
+	OnRead func(slot int) error
 	// OnCached is told how many tokens of the prompt need not be read, since a cache
 	// had them, by whoever reads the tokens. It may be nil.
 	OnCached func(tokens int)

@@ -26,6 +26,8 @@ type Cache interface {
 	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
 	// hit tokens. Where branch is not 0, Keep is called when it has had so many.
 	Begin(slot int, prompt []int) (hit, branch int, err error)
+	// Given says that a new sequence has the beginning of its prompt from elsewhere.
+	Given(slot int, prompt []int, fed int)
 	Keep(slot int)
 	// End says that the sequence ends, and which tokens it was fed; wasted, that
 	// nothing is to be kept of it.
@@ -166,12 +168,20 @@ func (s *Scheduler) admit() {
 	}
 }
 
-// recall lets a request begin with what the cache has of its prompt.
+// recall lets a request begin with what it brings, or else with what the cache has of its prompt.
 func (s *Scheduler) recall(r *request) {
+	var err error
+	if r.Begin != nil {
+		if r.fed, err = r.Begin(r.slot); err != nil {
+			s.end(r, err)
+		} else if s.cache != nil {
+			s.cache.Given(r.slot, r.Prompt, r.fed)
+		}
+		return
+	}
 	if s.cache == nil {
 		return
 	}
-	var err error
 	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Prompt); err != nil {
 		s.end(r, err)
 	} else if r.fed > 0 && r.OnCached != nil {
@@ -270,6 +280,9 @@ func (s *Scheduler) end(r *request, err error) {
 	r.unhook()
 	r.cancel()
 	if began := s.queue.leave(r); began {
+		if err == nil && r.OnRead != nil {
+			err = r.OnRead(r.slot)
+		}
 		s.remember(r, err == nil)
 		if e := s.engine.Free(r.slot); err == nil {
 			err = e
