@@ -177,7 +177,7 @@ func TestTransfer(t *testing.T) {
 						t.Fatalf("%s: a logit is off by %g", what, d)
 					}
 				}
-				transfer(t, q, s, prompt) // which has the last token already
+				bring(t, q, s, prompt) // which has the last token already
 				if d := farthest(stepped(t, q, ids[len(ids)-1]), want); !(d > 5e-4) {
 					t.Errorf("%s: the last token twice gives what it gives once", what)
 				}
