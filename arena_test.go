@@ -139,9 +139,9 @@ func checkShrinks(t *testing.T, g *graph.Graph, strategy string, ranks []int) {
 func TestArenaBytes(t *testing.T) {
 	all := arenaModels(t)
 	for name, want := range map[string]string{
-		"mamba-2.8b":      "1:113408 2:51968 4:31488 8:25600 16:23040",
+		"mamba-2.8b":      "1:92928 2:41728 4:30720 8:25600 16:23040",
 		"mamba2-2.7b":     "1:94848 2:51392 4:35968 8:28224 16:24384",
-		"falcon-mamba-7b": "1:180352 2:82048 4:49280 8:40960 16:36864",
+		"falcon-mamba-7b": "1:148608 2:66688 4:49152 8:40960 16:36864",
 	} {
 		var got []string
 		for _, n := range []int{1, 2, 4, 8, 16} {
@@ -161,9 +161,9 @@ func TestArenaBytes(t *testing.T) {
 func TestArenaOfRows(t *testing.T) {
 	all := arenaModels(t)
 	for name, want := range map[string]string{
-		"mamba-2.8b":      "1:113408+0/1 2:41728+20480/2 4:21248+20480/4 8:15360+20480/8 16:12800+20480/16",
+		"mamba-2.8b":      "1:92928+0/1 2:31488+20480/2 4:20480+20480/4 8:15360+20480/8 16:12800+20480/16",
 		"mamba2-2.7b":     "1:94848+0/1 2:41152+20480/2 4:25728+20480/4 8:17984+20480/8 16:14144+20480/16",
-		"falcon-mamba-7b": "1:180352+0/1 2:65664+32768/2 4:32896+32768/4 8:24576+32768/8 16:20480+32768/16",
+		"falcon-mamba-7b": "1:148608+0/1 2:50304+32768/2 4:32768+32768/4 8:24576+32768/8 16:20480+32768/16",
 	} {
 		var got []string
 		for _, n := range []int{1, 2, 4, 8, 16} {

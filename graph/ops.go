@@ -77,7 +77,7 @@ var table = []*Op{
 		Rule: rule("t! c, c w!, s! c m!, s! f! -> t! c, s! c m!"), Operands: "afsi", States: []StatePair{{2, 1, ConvState}}, Work: []string{"2 t c w"}, check: checkConv1D(3)},
 	{Name: "selective_scan", Doc: "h = exp(dt A) h + dt u B, y = C h (Gu and Dao 2023, eq. 2): u dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q), t! (g q), (g q) n!, t! (g n!), t! (g n!), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
-		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
+		Operands: "aafaasi", InPlace: []int{1}, States: []StatePair{{5, 1, SSMState}}, Work: []string{"7 t g q n"}, check: checkSegments(6)},
 	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},

@@ -23,16 +23,18 @@ DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, fl
 }
 
 // The sequence's tokens one by one, with the state in memory: for one token, or
-// states that are too many for registers, which the host gives in f32. Blocks of 128 threads are
-// (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
+// states that are too many for registers, which the host gives in f32. y may lie over dt. Blocks of
+// 128 threads are (sequences, channels / 32).
+KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
 	int g = group_of(groups, held) * n;
 	kept *h = state + slot * hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
-		float d = dt[t * ds + held], x = d * u[t * us + held], sum = 0;
+		float d = ch < cols && part == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
+		d = __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
+		float x = d * u[t * us + held], sum = 0;
 		for (int k = part; k < n && ch < cols; k += 16) {
 			f32x4 rate = rates(load4(a + held * as + k, n - k, vec));
 			f32x4 v = load4(h + k, n - k, vec);
