@@ -69,6 +69,10 @@ type Options struct {
 	// PageTokens is how many tokens a page of attention's caches has rows for: caches
 	// grow by pages, and sequences that begin alike share them. 0 is 128.
 	PageTokens int
+	// PieceTokens is how many tokens at most go together through what runs by pieces where
+	// ranks have parts of the tokens (strategies sequence and batch); 0 is 512. It changes
+	// no bit on the CPU, and none on CUDA from 256 on, where products have one kernel.
+	PieceTokens int
 	// Strict makes errors of what otherwise becomes a warning: unknown config
 	// keys and unused tensors.
 	Strict bool
@@ -246,7 +250,10 @@ func NewEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o 
 // engineOf lowers a graph that is compiled, and makes its engine. Intact is asked
 // where weights are read in place: on the CPU.
 func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), intact func() error, o Options) (*exec.Engine, error) {
-	s, err := lowering.Lower(g)
+	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
+		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
+	}
+	s, err := lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
 	if err != nil {
 		return nil, err
 	}

@@ -273,7 +273,7 @@ func TestNewRefusesSchedules(t *testing.T) {
 		"schedule 0 of 1 is for rank 0 of 2": s[:1],
 		"schedule 0 of 2 is for rank 1 of 2": {s[1], s[0]},
 		"rank 1: region token has":           {s[0], withBytes(s[1], lowering.PerToken, 1)},
-		"rank 0: buffer y0: bytes":           {withBytes(s[0], lowering.PerToken, -64), s[1]},
+		"rank 0: buffer z: bytes":            {withBytes(s[0], lowering.PerToken, -64), s[1]},
 	} {
 		_, err := exec.New(bad, randomParams(t, g), exec.Options{Device: &cpu.Device{}})
 		wantError(t, err, want)

@@ -7,6 +7,23 @@ type Run struct{ Start, Len int }
 // End is the index after the last element.
 func (r Run) End() int { return r.Start + r.Len }
 
+// within is what r and rows have in common; nothing begins where r does.
+func (r Run) within(rows Run) Run {
+	lo, hi := max(r.Start, rows.Start), min(r.End(), rows.End())
+	if lo >= hi {
+		return Run{r.Start, 0}
+	}
+	return Run{lo, hi - lo}
+}
+
+// ExtentsWithin is the first of what the rank holds of some rows, counted from the first
+// that it holds, and how many there are, of a value whose rows lie as the batch says.
+func (t Type) ExtentsWithin(b *Batch, ranks, rank int, rows Run) Run {
+	all := t.Extents(b, ranks, rank)[0]
+	r := all.within(rows)
+	return Run{r.Start - all.Start, r.Len}
+}
+
 // Batch is what says how the rows of a batch lie over ranks: its sizes, and where its
 // sequences end.
 type Batch struct {

@@ -43,6 +43,7 @@ type Op struct {
 	// results: any, or where it splits or gathers, those of one [Joint].
 	Variadic bool
 
+	rows  bool                               // without a rule: see RowWise
 	infer func(*Node) ([]Type, error)        // instead of the rule
 	check func(n *Node, b *binding) error    // beyond the rule
 	cost  func(n *Node, b *binding) (c Cost) // instead of Work and operand bytes

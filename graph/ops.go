@@ -38,7 +38,7 @@ var table = []*Op{
 	{Name: "head_up", Doc: "each head's few values times the head's own matrix, to n channels per head", Class: Compute,
 		Rule: rule("t (h k!), (h n) k! -> t (h n)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
 	{Name: "concat", Doc: "values side by side, as fields of one axis with the names given: h|e", Class: Compute,
-		Attrs: []Attr{{"names", StringAttr, nil, anything}}, infer: inferConcat, cost: costCopy},
+		Attrs: []Attr{{"names", StringAttr, nil, anything}}, rows: true, infer: inferConcat, cost: costCopy},
 
 	// Functions of one element.
 	{Name: "silu", Doc: "x / (1 + exp(-x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},

@@ -51,6 +51,16 @@ func PiecesIn(b *Batch, t Type, ranks, rank int) Pieces {
 	return p
 }
 
+// PiecesWithin says what a rank holds of some rows, counted from their first, of a tensor
+// whose rows lie as the batch says. In the part they are counted from the first that it holds.
+func PiecesWithin(b *Batch, t Type, ranks, rank int, rows Run) Pieces {
+	p := Pieces{Rows: true}
+	if r := t.Extents(b, ranks, rank)[0].within(rows); r.Len > 0 {
+		p.List = []Stretch{{r.Start - rows.Start, 0, r.Len}}
+	}
+	return p
+}
+
 // Each visits stretches of n elements of a whole tensor of rows times cols: row
 // and column in the whole, row and column in the part.
 func (p *Pieces) Each(rows, cols int, f func(row, whole, partRow, part, n int)) {

@@ -52,24 +52,28 @@ type term struct {
 	powers
 }
 
-// powers are the factors of a term: of each symbol, or of its share over so many ranks,
-// rounded up.
+// powers are the factors of a term: of each symbol, of its share over so many ranks,
+// rounded up, or of the symbol up to a number.
 type powers struct {
 	exp  [len(symbols)]uint8
 	over [len(symbols)]uint16 // 0: the symbol itself
+	most [len(symbols)]uint32 // 0: any number
 }
 
 func (p *powers) compare(q *powers) int {
-	return cmp.Or(slices.Compare(q.exp[:], p.exp[:]), slices.Compare(p.over[:], q.over[:]))
+	return cmp.Or(slices.Compare(q.exp[:], p.exp[:]), slices.Compare(p.over[:], q.over[:]), slices.Compare(p.most[:], q.most[:]))
 }
 
 // of is what symbol i of a term stands for in a batch.
 func (p *powers) of(i int, z Sizes) int64 {
-	n, over := z.Of(symbols[i]), int64(p.over[i])
-	if over == 0 {
-		return n
+	n, over, most := z.Of(symbols[i]), int64(p.over[i]), int64(p.most[i])
+	switch {
+	case over > 0:
+		return (n + over - 1) / over
+	case most > 0:
+		return min(n, most)
 	}
-	return (n + over - 1) / over
+	return n
 }
 
 // Const is the polynomial c.
@@ -91,6 +95,16 @@ func Var(s Sym) Poly {
 func Share(s Sym, ranks int) Poly {
 	p := Var(s)
 	p[0].over[s.index()] = uint16(ranks)
+	return p
+}
+
+// MaxPiece is the most tokens that may be asked for in a piece of a batch.
+const MaxPiece = 1 << 30
+
+// AtMost is the polynomial min(s, n), of n above 0.
+func AtMost(s Sym, n int) Poly {
+	p := Var(s)
+	p[0].most[s.index()] = uint32(n)
 	return p
 }
 
@@ -117,7 +131,8 @@ func (p Poly) Times(q Poly) Poly {
 			t := term{coef: a.coef * b.coef}
 			for i := range t.exp {
 				t.exp[i] = a.exp[i] + b.exp[i]
-				if t.over[i] = max(a.over[i], b.over[i]); a.exp[i] > 0 && b.exp[i] > 0 && a.over[i] != b.over[i] {
+				t.over[i], t.most[i] = max(a.over[i], b.over[i]), max(a.most[i], b.most[i])
+				if a.exp[i] > 0 && b.exp[i] > 0 && (a.over[i] != b.over[i] || a.most[i] != b.most[i]) {
 					panic("BUG: two shares of one symbol are multiplied")
 				}
 			}
@@ -157,12 +172,15 @@ func (p Poly) Float(z Sizes) float64 {
 	return sum
 }
 
-// name writes t, or ⌈t/4⌉.
+// name writes t, ⌈t/4⌉ or min(t, 512).
 func (p *powers) name(i int) string {
-	if p.over[i] == 0 {
-		return string(rune(symbols[i]))
+	switch {
+	case p.over[i] > 0:
+		return fmt.Sprintf("⌈%c/%d⌉", symbols[i], p.over[i])
+	case p.most[i] > 0:
+		return fmt.Sprintf("min(%c, %d)", symbols[i], p.most[i])
 	}
-	return fmt.Sprintf("⌈%c/%d⌉", symbols[i], p.over[i])
+	return string(rune(symbols[i]))
 }
 
 // String writes p as "12·t + 3·s + 5".

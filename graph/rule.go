@@ -25,6 +25,37 @@ type Rule struct {
 	any     bool // the axis lists are "*"
 }
 
+// RowWise reports whether the operation computes each row of its results, an entry of their
+// first axis, from the same row of all operands that have such an axis, so that rows may
+// be computed some at a time.
+func (op *Op) RowWise() bool {
+	switch {
+	case op.Class != Compute:
+		return false
+	case op.Rule == nil:
+		return op.rows
+	case op.Rule.any:
+		return true
+	}
+	first := op.Rule.out[0][0]
+	if len(first.letters) > 1 || first.fixed > 0 {
+		return false
+	}
+	for _, list := range op.Rule.out {
+		if list[0].letters != first.letters {
+			return false
+		}
+	}
+	for _, list := range op.Rule.in {
+		for i, a := range list {
+			if i > 0 && strings.Contains(a.letters, first.letters) || i == 0 && a.letters != first.letters && strings.Contains(a.letters, first.letters) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // axis is one axis of an operand: letters, of which the last fixed ones may not
 // be cut.
 type axis struct {

@@ -20,6 +20,7 @@ func (s *Schedule) Check() error {
 			errs = append(errs, err)
 		}
 	})
+	errs = append(errs, s.checkLoops()...)
 	for _, steps := range [][]Step{s.Init, s.Steps} {
 		for i := range steps {
 			if err := s.checkStep(&steps[i]); err != nil {
@@ -75,7 +76,10 @@ func (s *Schedule) checkShape(b *Buffer) error {
 		return nil // no step makes them, so they may be of any shape
 	case err != nil:
 		return err
-	case !b.Space.has(space):
+	}
+	bytes, ok := s.room(b.Space, space, bytes)
+	switch {
+	case !ok:
 		return fmt.Errorf("%s is in the region %s", b.Type, b.Space)
 	case b.Bytes != bytes:
 		return fmt.Errorf("%s takes %d bytes, not %d", b.Type, bytes, b.Bytes)
@@ -160,8 +164,11 @@ func firstAxis(dims []graph.Dim) (int, rows) {
 // checkStep: kind, stream and operation belong together.
 func (s *Schedule) checkStep(st *Step) error {
 	if st.Kind == Record || st.Kind == Wait {
-		if st.Stream >= numStreams {
+		switch {
+		case st.Stream >= numStreams:
 			return fmt.Errorf("%s: there is no such stream", st)
+		case st.Loop != 0:
+			return fmt.Errorf("%s: it is in a loop; a loop is on one stream", st)
 		}
 		return nil
 	}
@@ -170,7 +177,7 @@ func (s *Schedule) checkStep(st *Step) error {
 	}
 	kind, err := kindOf(st.Op)
 	stream := Compute
-	if kind == Collective {
+	if kind == Collective && st.Loop == 0 {
 		stream = Comm
 	}
 	switch {
@@ -181,5 +188,5 @@ func (s *Schedule) checkStep(st *Step) error {
 	case kind != Launch && len(st.Args) != len(st.Results):
 		return fmt.Errorf("%s: %d operands and %d results", st, len(st.Args), len(st.Results))
 	}
-	return nil
+	return s.checkLooped(st)
 }

@@ -10,11 +10,17 @@ import (
 func (l *lowerer) inPlace(n *graph.Node, v *graph.Value) (Ref, bool) {
 	for _, k := range n.Op.InPlace {
 		r := l.ref[n.Args[k].ID]
-		if l.s.mayTake(v.Type, &r) && l.end[r.Buffer] <= l.at && l.busy[r.Buffer] <= l.waited && !l.sharedIn(n, r.Buffer) {
+		if l.together(v, &r) && l.s.mayTake(v.Type, &r) && l.end[r.Buffer] <= l.at && l.busy[r.Buffer] <= l.waited && !l.sharedIn(n, r.Buffer) {
 			return r, true
 		}
 	}
 	return Ref{}, false
+}
+
+// together reports whether a result and an operand that it may lie over are both of one
+// piece, or neither is of a loop: in one, others need rows of the operand.
+func (l *lowerer) together(v *graph.Value, r *Ref) bool {
+	return l.loop[l.at] == 0 || l.inside[v.ID] && l.s.Buffers[r.Buffer].Space == PerPiece
 }
 
 // sharedIn reports whether a buffer is needed otherwise in node n: for an operand
@@ -32,16 +38,20 @@ func (l *lowerer) sharedIn(n *graph.Node, buffer int) bool {
 // element by element.
 func (s *Schedule) mayTake(t graph.Type, r *Ref) bool {
 	b := &s.Buffers[r.Buffer]
-	bytes, space, err := sizeOf(s.Local(t))
-	return err == nil && b.Space >= PerToken && b.Space == space && b.Bytes == bytes && b.Type.DType == t.DType && s.whole(r) &&
+	return b.Space >= PerToken && s.fills(t, b) && b.Type.DType == t.DType && s.whole(r) &&
 		r.Stride == graph.RowElems(s.Local(t).Dims)
 }
 
 // whole reports whether a tensor is all of its buffer.
 func (s *Schedule) whole(r *Ref) bool {
-	local := s.Local(r.Type)
-	bytes, _, err := sizeOf(local)
-	return err == nil && r.Offset == 0 && bytes == s.Buffers[r.Buffer].Bytes && r.Stride == graph.RowElems(local.Dims)
+	return r.Offset == 0 && s.fills(r.Type, &s.Buffers[r.Buffer]) && r.Stride == graph.RowElems(s.Local(r.Type).Dims)
+}
+
+// fills reports whether a tensor of type t has the size of a buffer, and may lie there.
+func (s *Schedule) fills(t graph.Type, b *Buffer) bool {
+	bytes, shape, err := sizeOf(s.Local(t))
+	bytes, ok := s.room(b.Space, shape, bytes)
+	return err == nil && ok && bytes == b.Bytes
 }
 
 // intended reports whether result k of a step may lie where operand i does.

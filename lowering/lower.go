@@ -2,29 +2,40 @@ package lowering
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
 
 // Lower makes the schedules of a graph, one per rank. A graph that does not
 // check is an error, and so is a value that cannot be laid out in memory.
-func Lower(g *graph.Graph) ([]*Schedule, error) {
+func Lower(g *graph.Graph) ([]*Schedule, error) { return LowerFor(g, PieceTokens) }
+
+// LowerFor is Lower with so many tokens in a piece at most; 0: what runs by pieces has no
+// bound on them.
+func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 	if err := graph.Check(g); err != nil {
 		return nil, err
 	}
-	last, costs := lastUses(g), make([]graph.Cost, len(g.Nodes))
-	for i, n := range g.Nodes {
+	p := newPlacing(g, pieceTokens)
+	costs := make([]graph.Cost, len(p.nodes))
+	for i, n := range p.nodes {
 		costs[i] = n.Cost()
 	}
 	out := make([]*Schedule, g.Ranks)
 	for rank := range out {
 		l := &lowerer{
-			s:    &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks},
-			ref:  make([]Ref, g.Len()),
-			last: last,
+			s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks},
+			ref:     make([]Ref, g.Len()),
+			placing: p,
 		}
-		for i, n := range g.Nodes {
-			l.at = i
+		if len(p.nodes) > 0 && slices.Max(p.loop) > 0 {
+			l.s.PieceTokens = pieceTokens
+		}
+		for i, n := range p.nodes {
+			if l.at = i; p.loop[i] > 0 && p.first[i] == i {
+				l.wait(l.issued) // ranks come to collectives in one order
+			}
 			if err := l.node(n, costs[i]); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", n.Name(), n.Op.Name, err)
 			}
@@ -35,32 +46,71 @@ func Lower(g *graph.Graph) ([]*Schedule, error) {
 	return out, nil
 }
 
-// lowerer makes the schedule of one rank.
-type lowerer struct {
-	s    *Schedule
-	ref  []Ref // by value id
-	last []int // by value id: the last node that uses it
-	at   int   // the node that is lowered
-	memory
-	streams
+// placing is what all ranks have in common: the order of the nodes, and how long values
+// are needed.
+type placing struct {
+	nodes   []*graph.Node
+	loop    []int  // by node: the loop that it is in, counted from 1
+	first   []int  // by node: the first of its loop, or itself
+	last    []int  // by value id: the last node that uses it
+	inside  []bool // by value id: only its loop sees it
+	inUnits bool   // ranks have even shares of the tokens: all rows are so many of these
+}
+
+func newPlacing(g *graph.Graph, pieceTokens int) *placing {
+	l := newLooper(g)
+	if pieceTokens > 0 && g.Ranks > 1 {
+		l.find()
+	}
+	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len())}
+	loops, before := 0, 0
+	for i, n := range p.nodes {
+		p.loop, p.first = append(p.loop, 0), append(p.first, i)
+		if k := l.loop[n]; k > 0 && k == before {
+			p.loop[i], p.first[i] = loops, p.first[i-1]
+		} else if before = k; k > 0 {
+			loops++
+			p.loop[i] = loops
+		}
+		for _, v := range n.Results {
+			p.inside[v.ID] = l.inside(v)
+			_, space, err := sizeOf(v.Type.Local(g.Ranks, 0))
+			p.inUnits = p.inUnits || err == nil && space == PerTokenShare
+		}
+	}
+	p.lastUses(g)
+	return p
 }
 
 // lastUses finds for every value the last node that uses it; an output is used
-// at the end.
-func lastUses(g *graph.Graph) []int {
-	last := make([]int, g.Len())
-	for i, n := range g.Nodes {
-		for _, v := range n.Args {
-			last[v.ID] = i
+// at the end. What a loop has from outside it needs until its end.
+func (p *placing) lastUses(g *graph.Graph) {
+	end := len(p.nodes) - 1 // of the loop
+	for i, n := range slices.Backward(p.nodes) {
+		if i == len(p.nodes)-1 || p.loop[i] == 0 || p.loop[i] != p.loop[i+1] {
+			end = i
 		}
-		for _, v := range n.Results {
-			last[v.ID] = i
+		for _, v := range slices.Concat(n.Args, n.Results) {
+			use := end
+			if p.inside[v.ID] {
+				use = i
+			}
+			p.last[v.ID] = max(p.last[v.ID], use)
 		}
 	}
 	for _, o := range g.Outputs {
-		last[o.Value.ID] = len(g.Nodes)
+		p.last[o.Value.ID] = len(p.nodes)
 	}
-	return last
+}
+
+// lowerer makes the schedule of one rank.
+type lowerer struct {
+	s   *Schedule
+	ref []Ref // by value id
+	at  int   // the node that is lowered
+	*placing
+	memory
+	streams
 }
 
 func (l *lowerer) node(n *graph.Node, cost graph.Cost) error {
@@ -172,7 +222,7 @@ func (l *lowerer) alias(v *graph.Value, r Ref) {
 }
 
 func (l *lowerer) launch(n *graph.Node, cost graph.Cost) error {
-	st := Step{Kind: Launch, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Cost: cost, Args: l.refs(n.Args)}
+	st := Step{Kind: Launch, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Cost: cost, Args: l.refs(n.Args), Loop: l.loop[l.at]}
 	for _, p := range n.Op.States {
 		l.alias(n.Results[p.Result], st.Args[p.Operand]) // in place
 	}

@@ -27,7 +27,7 @@ func (l *lowerer) buffer(v *graph.Value, space Space, offset, bytes int64) {
 	l.s.Buffers = append(l.s.Buffers, Buffer{Name: v.Name, Type: v.Type, Space: space, Offset: offset, Bytes: bytes})
 	l.end = append(l.end, l.last[v.ID])
 	l.busy = append(l.busy, 0)
-	l.life = append(l.life, lifetime{l.at, forever, bytes})
+	l.life = append(l.life, lifetime{l.first[l.at], forever, bytes})
 	if space >= PerToken {
 		l.live = append(l.live, len(l.end)-1)
 	}
@@ -46,8 +46,24 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 	if space == Cache {
 		return fmt.Errorf("%s: only a state can be a cache", v.Type)
 	}
-	l.buffer(v, space, 0, bytes)
+	at := l.where(v, space)
+	bytes, _ = l.s.room(at, space, bytes)
+	l.buffer(v, at, 0, bytes)
+	if at == PerPiece {
+		l.life[len(l.life)-1].born = l.at
+	}
 	return nil
+}
+
+// where is the region for a result whose shape asks for one.
+func (l *lowerer) where(v *graph.Value, shape Space) Space {
+	switch {
+	case shape == PerToken && l.inside[v.ID]:
+		return PerPiece
+	case shape == PerToken && l.inUnits:
+		return PerTokenShare
+	}
+	return shape
 }
 
 // keep holds a buffer until a node.

@@ -39,7 +39,9 @@ type order struct {
 	events map[int]clock
 	cells  [len(spaceNames)][]cell // of arena and constants; sorted, disjoint
 	made   map[string]bool         // values that a step writes
-	errs   []error
+
+	exchanged stamp // the last collective
+	errs      []error
 }
 
 // checkOrder proves that reads see what they mean in every order that streams
@@ -63,8 +65,9 @@ func (s *Schedule) checkOrder() []error {
 	for i := range o.known { // the weights are there before the first batch
 		o.known[i] = o.known[Compute]
 	}
-	for i := range s.Steps {
-		o.step(&s.Steps[i], false)
+	for i, end := 0, 0; i < len(s.Steps); i = end {
+		end = LoopEnd(s.Steps, i)
+		o.loop(s.Steps[i:end])
 	}
 	end := o.known[Compute]
 	if end[Comm] != o.known[Comm][Comm] {
@@ -74,6 +77,17 @@ func (s *Schedule) checkOrder() []error {
 		o.read(&out.Ref, stamp{Compute, end[Compute] + 1, "output " + out.Name}, []int{i})
 	}
 	return o.errs
+}
+
+// loop takes the steps of a loop twice: what the second piece needs must be there after
+// the first. A piece is gone when the loop ends.
+func (o *order) loop(steps []Step) {
+	for range min(2, 1+steps[0].Loop) {
+		for i := range steps {
+			o.step(&steps[i], false)
+		}
+	}
+	o.cells[PerPiece] = nil
 }
 
 func (o *order) fail(format string, args ...any) {
@@ -98,6 +112,12 @@ func (o *order) step(st *Step, init bool) {
 		return
 	}
 	at := stamp{st.Stream, me[st.Stream] + 1, st.Name}
+	if st.Kind == Collective {
+		if !o.before(o.exchanged, at) {
+			o.fail("%s on %s does not wait for %s on %s: ranks may come to them in another order", at.name, at.stream, o.exchanged.name, o.exchanged.stream)
+		}
+		o.exchanged = at
+	}
 	for i := range st.Args {
 		o.read(&st.Args[i], at, st.For)
 	}
@@ -158,7 +178,7 @@ func (o *order) write(st *Step, r *Ref, at stamp, init bool) {
 		}
 		return
 	}
-	if bytes, _, err := sizeOf(o.s.Local(r.Type)); err != nil || r.Offset != 0 || bytes != b.Bytes {
+	if r.Offset != 0 || !o.s.fills(r.Type, b) {
 		o.fail("%s writes %s, a part of %s", at.name, r.Name, b.Name)
 	}
 	o.visit(b, func(c *cell) {

@@ -51,6 +51,8 @@ func (p *parser) line(line string) error {
 	switch word {
 	case "schedule":
 		return p.header(rest)
+	case "pieces":
+		return p.pieces(rest)
 	case "region":
 		return p.region(rest)
 	case "buffer":
@@ -65,12 +67,50 @@ func (p *parser) line(line string) error {
 		return p.event(Wait, rest)
 	case "output":
 		return p.output(rest)
+	case "loop":
+		return p.loop(rest)
 	}
+	return p.onStream(word, rest)
+}
+
+func (p *parser) onStream(word, rest string) error {
 	stream, err := find(streamNames[:], word)
 	if err != nil {
 		return err
 	}
 	return p.step(rest, Stream(stream), &p.s.Steps)
+}
+
+// pieces reads of 512 tokens.
+func (p *parser) pieces(rest string) error {
+	if p.s.PieceTokens != 0 {
+		return errors.New("how long pieces are is said twice")
+	}
+	if err := scan(rest, "of %d tokens", &p.s.PieceTokens); err != nil {
+		return err
+	}
+	if n := p.s.PieceTokens; n < 1 || n > graph.MaxPiece {
+		return fmt.Errorf("pieces of %d tokens; 1 to %d are possible", n, graph.MaxPiece)
+	}
+	return nil
+}
+
+// loop reads 1 compute y = matmul x, w.
+func (p *parser) loop(rest string) error {
+	number, step, _ := strings.Cut(rest, " ")
+	word, step, _ := strings.Cut(step, " ")
+	n := 0
+	if err := scan(number, "%d", &n); err != nil {
+		return err
+	}
+	if n < 1 {
+		return fmt.Errorf("loop %d; they count from 1", n)
+	}
+	if err := p.onStream(word, step); err != nil {
+		return err
+	}
+	p.s.Steps[len(p.s.Steps)-1].Loop = n
+	return nil
 }
 
 func find(names []string, word string) (int, error) {

@@ -75,7 +75,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 func (s *Schedule) plan() RankPlan {
 	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State], Cache: s.Bytes[Cache]}
 	for space := PerToken; space <= Fixed; space++ {
-		r.Arena = r.Arena.Plus(space.Count(s.Ranks).Times(graph.Const(s.Bytes[space])))
+		r.Arena = r.Arena.Plus(s.Count(space).Times(graph.Const(s.Bytes[space])))
 	}
 	wanted := s.chosen()
 	for _, st := range s.Steps {

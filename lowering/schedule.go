@@ -32,11 +32,12 @@ const (
 	PerSeqShare
 	PerRowShare
 	PerLargest // tokens of whole sequences
+	PerPiece   // tokens of a piece
 	Fixed      // in the arena, one for the batch
 )
 
 var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "token", "seq", "row",
-	"token_share", "seq_share", "row_share", "sequence_share", "fixed"}
+	"token_share", "seq_share", "row_share", "sequence_share", "piece", "fixed"}
 
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
@@ -45,10 +46,11 @@ func (s Space) String() string { return spaceNames[s] }
 // weights lie as the file has them, inputs and caches by themselves.
 func (s Space) aligned() bool { return s != Param && s != Input && s != Cache }
 
-// Count is how often a region of this space repeats on so many ranks: a symbol, a share
-// of one, or once.
-func (s Space) Count(ranks int) graph.Poly {
-	switch s {
+// Count is how often a region repeats: a symbol, a share of one, a number of it at most,
+// or once.
+func (s *Schedule) Count(space Space) graph.Poly {
+	ranks := s.Ranks
+	switch space {
 	case PerToken:
 		return graph.Var(graph.Tokens)
 	case PerSeq:
@@ -63,6 +65,8 @@ func (s Space) Count(ranks int) graph.Poly {
 		return graph.Share(graph.Rows, ranks)
 	case PerLargest:
 		return graph.Var(graph.Largest)
+	case PerPiece:
+		return graph.AtMost(graph.Tokens, s.PieceTokens)
 	}
 	return graph.Const(1)
 }
@@ -94,6 +98,9 @@ type Schedule struct {
 	Init    []Step // once, when the weights are there; on the compute stream
 	Steps   []Step // for every batch
 	Outputs []Output
+	// PieceTokens is how many tokens a piece has at most, of which loops run one after
+	// another; 0: there are no loops.
+	PieceTokens int
 	// Bytes is the size of each region: for the spaces of the arena, the peak
 	// of what is live per token, sequence or row; for states what a slot takes, for
 	// caches what a token of one does.
@@ -157,6 +164,10 @@ type Step struct {
 	Args    []Ref
 	Results []Ref
 	Cost    graph.Cost // over all ranks
+	// Loop tells loops apart, counted from 1: steps that follow each other and have the same
+	// run on the rows of a piece of the batch's tokens, and then on those of the next. 0:
+	// the step runs once.
+	Loop int
 	// For lists the outputs, by their index, that the step is there for: batches that
 	// want none of them leave it out; nil: it always runs.
 	For []int
@@ -225,6 +236,19 @@ func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 		}
 	}
 	return bytes, space, nil
+}
+
+// room is the bytes, per count of a region, of a tensor whose shape asks for one, and
+// whether it may lie there. Where ranks have even shares of the tokens, all tokens are
+// as many shares as there are ranks: so one takes the place of the other.
+func (s *Schedule) room(space, shape Space, bytes int64) (int64, bool) {
+	switch {
+	case space == PerTokenShare && shape == PerToken:
+		return bytes * int64(s.Ranks), true
+	case space == PerPiece:
+		return bytes, shape == PerToken
+	}
+	return bytes, space.has(shape)
 }
 
 // rows is the size of a first axis, or of a share of it.

@@ -7,8 +7,8 @@ import (
 // streams places steps on their streams, with events where one stream needs
 // what the other has done.
 //
-// A collective runs on the comm stream, after all that was launched on compute
-// before it. Compute waits for it when a launch reads its result; what is in
+// A collective runs on the comm stream, but for those in loops, after all that was launched
+// on compute before it. Compute waits for it when a launch reads its result; what is in
 // between runs at the same time. Collectives are numbered from 1.
 type streams struct {
 	launched int         // steps on compute so far
@@ -49,6 +49,9 @@ func (l *lowerer) wait(collective int) {
 }
 
 func (l *lowerer) collective(n *graph.Node) error {
+	if l.loop[l.at] > 0 {
+		return l.looped(n)
+	}
 	if l.known < l.launched {
 		l.s.Steps = append(l.s.Steps, Step{Kind: Record, Stream: Compute}, Step{Kind: Wait, Stream: Comm})
 		l.known = l.launched
@@ -74,6 +77,21 @@ func (l *lowerer) collective(n *graph.Node) error {
 	return nil
 }
 
+// looped appends a collective of a loop. It is on the compute stream, among the launches
+// that need it.
+func (l *lowerer) looped(n *graph.Node) error {
+	st := Step{Kind: Collective, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args), Loop: l.loop[l.at]}
+	for k, v := range n.Results {
+		if err := l.collected(n, k, v); err != nil {
+			return err
+		}
+	}
+	st.Results = l.refs(n.Results)
+	l.s.Steps = append(l.s.Steps, st)
+	l.launched++
+	return nil
+}
+
 // collected finds memory for result k of a collective: that of the operand when
 // a sum has the same shape and nobody needs the operand any more.
 func (l *lowerer) collected(n *graph.Node, k int, v *graph.Value) error {
@@ -82,8 +100,7 @@ func (l *lowerer) collected(n *graph.Node, k int, v *graph.Value) error {
 	}
 	r := l.ref[n.Args[k].ID]
 	b := &l.s.Buffers[r.Buffer]
-	bytes, space, err := sizeOf(r.Type)
-	free := err == nil && space == b.Space && bytes == b.Bytes && l.end[r.Buffer] <= l.at
+	free := b.Space >= PerToken && l.s.fills(r.Type, b) && l.end[r.Buffer] <= l.at && l.together(v, &r)
 	for j, a := range n.Args {
 		free = free && (j == k || l.ref[a.ID].Buffer != r.Buffer)
 	}
@@ -118,7 +135,7 @@ func (l *lowerer) join() {
 			st.Event = event[st.Event]
 		}
 		steps = append(steps, st)
-		if st.Kind != Collective {
+		if st.Kind != Collective || st.Stream != Comm {
 			continue
 		}
 		collectives++

@@ -10,11 +10,14 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// String writes the schedule as text: regions, buffers, views, then steps with
-// their streams, and what is there for some outputs only. [ParseSchedule] reads it back.
+// String writes the schedule as text: the tokens of a piece, regions, buffers, views, then
+// steps with their loops and streams, and what is there for some outputs only. [ParseSchedule] reads it back.
 func (s *Schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d\n", s.Name, s.Rank, s.Ranks)
+	if s.PieceTokens > 0 {
+		fmt.Fprintf(&b, "pieces of %d tokens\n", s.PieceTokens)
+	}
 	for i, bytes := range s.Bytes {
 		if bytes > 0 {
 			fmt.Fprintf(&b, "region %s %d bytes\n", Space(i), bytes)
@@ -41,6 +44,9 @@ func (s *Schedule) String() string {
 		case Record, Wait:
 			fmt.Fprintln(&b, st)
 		default:
+			if st.Loop > 0 {
+				fmt.Fprintf(&b, "loop %d ", st.Loop)
+			}
 			fmt.Fprintf(&b, "%s %s%s\n", st.Stream, st, s.outputNames(st.For))
 		}
 	}

@@ -69,10 +69,18 @@ func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 
 // Bind says what ranks hold in a batch, where that hangs on it.
 func (c *Collective) Bind(b *graph.Batch) {
-	if !c.rows.Layout.ByBatch() {
-		return
-	}
+	c.bind(func(rank int) graph.Pieces { return graph.PiecesIn(b, c.rows, len(c.Parts), rank) })
+}
+
+// BindPiece is Bind for some rows of the batch, of which alone the tensors are.
+func (c *Collective) BindPiece(b *graph.Batch, rows graph.Run) {
+	c.bind(func(rank int) graph.Pieces { return graph.PiecesWithin(b, c.rows, len(c.Parts), rank, rows) })
+}
+
+func (c *Collective) bind(part func(rank int) graph.Pieces) {
 	for r := range c.Parts {
-		c.Parts[r] = graph.PiecesIn(b, c.rows, len(c.Parts), r)
+		if c.rows.Layout.ByBatch() {
+			c.Parts[r] = part(r)
+		}
 	}
 }

@@ -15,6 +15,17 @@ import (
 // bind lets o be what it means for the current batch.
 func (r *rank) bind(o *operand.Operand) {
 	o.Resize(&r.batch, r.slots, 0)
+	r.find(o, o.Offset)
+}
+
+// bindPiece is bind for some rows of the batch.
+func (r *rank) bindPiece(o *operand.Operand, rows graph.Run) {
+	o.Resize(&r.batch, r.slots, 0)
+	r.find(o, o.Offset+o.Cut(&r.batch, rows))
+}
+
+// find finds the memory of o, from an element of its buffer on.
+func (r *rank) find(o *operand.Operand, at int) {
 	if r.s.Buffers[o.Buffer].Space == lowering.Cache {
 		o.Pages, o.InPage = &r.pages, r.inPage[o.Buffer]+o.Offset*o.DType.Bytes()
 		return
@@ -23,34 +34,56 @@ func (r *rank) bind(o *operand.Operand) {
 	switch o.DType {
 	case graph.F32:
 		o.F32 = operand.View[float32](data)
-		o.F32 = o.F32[min(o.Offset, len(o.F32)):]
+		o.F32 = o.F32[min(at, len(o.F32)):]
 	case graph.F16, graph.BF16:
 		o.U16 = operand.View[uint16](data)
-		o.U16 = o.U16[min(o.Offset, len(o.U16)):]
+		o.U16 = o.U16[min(at, len(o.U16)):]
 	case graph.Q8: // a parameter, whole
 		o.Q8 = data
 	case graph.I32:
 		o.I32 = operand.View[int32](data)
-		o.I32 = o.I32[min(o.Offset, len(o.I32)):]
+		o.I32 = o.I32[min(at, len(o.I32)):]
 	}
 }
 
-// bindAll binds the operands of steps.
+// bindAll binds the operands of steps, of loops for the first piece.
 func (r *rank) bindAll(steps []step) {
-	for i := range steps {
+	for i, end := 0, 0; i < len(steps); i = end {
+		if end = loopEnd(steps, i); steps[i].Loop > 0 {
+			r.bindLoop(steps[i:end], r.s.Piece(int(r.batch.Tokens), 0))
+			continue
+		}
 		st := &steps[i]
 		st.work = workOf(st.Cost, r.batch.Sizes) / int64(r.s.Ranks)
-		for j := range st.args {
-			r.bind(&st.args[j])
-			st.call.Args[j] = st.args[j].Tensor
-		}
-		for j := range st.results {
-			r.bind(&st.results[j])
-			st.call.Results[j] = st.results[j].Tensor
-		}
+		st.bind(r.bind)
 		st.collective.Bind(&r.batch)
 	}
 	r.bindScratch(steps)
+}
+
+// bindLoop binds the operands of a loop's steps for a piece of the batch.
+func (r *rank) bindLoop(steps []step, rows graph.Run) {
+	z := r.batch.Sizes
+	z.Tokens = int64(rows.Len)
+	for i := range steps {
+		st := &steps[i]
+		st.work = workOf(st.Cost, z) / int64(r.s.Ranks)
+		st.bind(func(o *operand.Operand) { r.bindPiece(o, rows) })
+		st.collective.BindPiece(&r.batch, rows)
+	}
+	r.bindScratch(steps)
+}
+
+// bind binds the operands, and shows them to the kernel.
+func (st *step) bind(operand func(*operand.Operand)) {
+	for j := range st.args {
+		operand(&st.args[j])
+		st.call.Args[j] = st.args[j].Tensor
+	}
+	for j := range st.results {
+		operand(&st.results[j])
+		st.call.Results[j] = st.results[j].Tensor
+	}
 }
 
 // bindScratch gives all kernels that want scratch memory the same, which only grows:

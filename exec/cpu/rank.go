@@ -33,6 +33,8 @@ type rank struct {
 	scratch   []byte // of the kernel that runs
 	init      []step
 	steps     []step
+	at        *step // that runs
+	piece     int   // of a loop
 	inputs    []input
 	outputs   []operand.Operand
 	batch     graph.Batch
@@ -131,10 +133,10 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 func (r *rank) run(w work) {
 	r.comm.Begin()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // see files.Guard
-	var at *step
+	r.at = nil
 	defer func() {
 		if p := recover(); p != nil {
-			r.comm.Stop(r.where(at, files.Recovered(p)))
+			r.comm.Stop(r.where(r.at, files.Recovered(p)))
 		}
 	}()
 	steps := r.init
@@ -145,29 +147,60 @@ func (r *rank) run(w work) {
 		steps = r.steps
 		r.prepare(w.batch)
 	}
-	for i := range steps {
-		at = &steps[i]
-		if w.batch != nil && !w.batch.Runs(at.For, r.gives) {
-			continue
-		}
-		if r.comm.Stopped() {
-			return
-		}
-		if err := w.ctx.Err(); err != nil {
-			r.comm.Stop(fmt.Errorf("stopped before %s: %w", at.Name, err))
-			return
-		}
-		var err error
-		if r.recorded {
-			err = r.doTimed(at)
-		} else {
-			err = r.do(at)
-		}
-		if err != nil {
-			r.comm.Stop(r.where(at, err))
+	for i, end := 0, 0; i < len(steps); i = end {
+		if end = loopEnd(steps, i); !r.each(steps[i:end], w) {
 			return
 		}
 	}
+}
+
+// each runs the steps of a loop for each piece of the batch, or one that is in none, and
+// says whether the batch goes on.
+func (r *rank) each(steps []step, w work) bool {
+	pieces := 1
+	if steps[0].Loop > 0 {
+		pieces = r.s.PieceCount(int(r.batch.Tokens))
+	}
+	for k := range pieces {
+		if r.piece = k; pieces > 1 {
+			r.bindLoop(steps, r.s.Piece(int(r.batch.Tokens), k))
+		}
+		for i := range steps {
+			if !r.try(&steps[i], w) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// try runs a step, if the batch wants it, and says whether the batch goes on.
+func (r *rank) try(st *step, w work) bool {
+	if w.batch != nil && !w.batch.Runs(st.For, r.gives) {
+		return true
+	}
+	if r.comm.Stopped() {
+		return false
+	}
+	r.at = st
+	if err := w.ctx.Err(); err != nil {
+		r.comm.Stop(fmt.Errorf("stopped before %s: %w", st.Name, err))
+		return false
+	}
+	err := r.timed(st)
+	if err != nil {
+		r.comm.Stop(r.where(st, err))
+	}
+	return err == nil
+}
+
+// loopEnd is the end of the loop that a step is in, or of the step.
+func loopEnd(steps []step, i int) int {
+	end := i + 1
+	for steps[i].Loop > 0 && end < len(steps) && steps[end].Loop == steps[i].Loop {
+		end++
+	}
+	return end
 }
 
 // where names rank and step of an error.
@@ -192,7 +225,7 @@ func (r *rank) do(st *step) error {
 	if err := r.comm.Run(&st.collective); err != nil {
 		return err
 	}
-	st.ran.count(st)
+	st.ran.count(st, r.piece == 0)
 	return nil
 }
 

@@ -9,8 +9,11 @@ type tally struct {
 	elems, bytes int64
 }
 
-func (t *tally) count(st *step) {
-	t.calls++
+// count counts a collective, or a piece of one.
+func (t *tally) count(st *step, first bool) {
+	if first {
+		t.calls++
+	}
 	tensors := st.call.Args
 	if st.Op.From == graph.Sharded {
 		tensors = st.call.Results

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
@@ -73,10 +71,8 @@ func (r *rank) program(key programKey) (*program, error) {
 
 func (r *rank) build(key programKey) (*program, error) {
 	b := &builder{program: &program{rank: r, key: key}, r: r, z: key.z}
-	for _, c := range r.bind(key) {
-		if err := b.add(c); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.step.Name, err)
-		}
+	if err := r.each(key, b.add); err != nil {
+		return nil, err
 	}
 	if key.once {
 		return b.program, nil
@@ -92,14 +88,14 @@ func (b *builder) add(c *call) error {
 		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
 		return nil
 	case lowering.Collective:
-		x, err := b.r.collective(c, b.key.batch())
+		x, err := b.r.collective(c)
 		if err != nil {
 			return err
 		}
-		b.actions = append(b.actions, action{kind: lowering.Collective, stream: lowering.Comm, name: c.step.Name, with: x})
+		b.actions = append(b.actions, action{kind: lowering.Collective, stream: c.step.Stream, name: c.step.Name, with: x})
 		return nil
 	case lowering.Relayout:
-		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c, b.key.batch()))
+		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
 	}
 	if c.on.Results[0].Rows() == 0 || c.on.Results[0].Cols == 0 {
 		return nil

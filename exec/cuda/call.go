@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
@@ -13,6 +15,8 @@ type call struct {
 	step          *lowering.Step
 	args, results []operand.Operand
 	on            kernels.Call
+	batch         *graph.Batch
+	rows          *graph.Run // of the batch's tokens; nil: all
 }
 
 // newCalls works out what is the same for every batch.
@@ -32,35 +36,75 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 	return list
 }
 
-// bind gives the calls of a program their tensors, where memory is now. They are valid
-// until the next.
-func (r *rank) bind(key programKey) (list []*call) {
-	all := r.calls
+// each visits the calls of a program in the order in which it issues them, those of loops
+// for each piece of the batch, with their tensors, where memory is now. These are valid
+// until the next call.
+func (r *rank) each(key programKey, visit func(c *call) error) error {
+	all, steps := r.calls, r.s.Steps
 	if key.once {
-		all = r.once
+		all, steps = r.once, r.s.Init
 	}
-	for _, c := range all {
-		if r.runs(key, c.step.For) {
-			list = append(list, c)
-		}
-	}
-	options := kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}
 	batch := key.batch()
-	for _, c := range list {
-		c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs, Options: options}
-		for i := range c.args {
-			c.on.Args[i] = r.tensor(&c.args[i], batch)
+	for i, end := 0, 0; i < len(all); i = end {
+		end = lowering.LoopEnd(steps, i)
+		if steps[i].Loop == 0 {
+			if err := r.visit(key, all[i], batch, nil, visit); err != nil {
+				return err
+			}
+			continue
 		}
-		for i := range c.results {
-			c.on.Results[i] = r.tensor(&c.results[i], batch)
+		for k := range r.s.PieceCount(int(key.z.Tokens)) {
+			rows := r.s.Piece(int(key.z.Tokens), k)
+			for _, c := range all[i:end] {
+				if err := r.visit(key, c, batch, &rows, visit); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	return list
+	return nil
 }
 
-// tensor is where a tensor lies for a batch.
-func (r *rank) tensor(o *operand.Operand, batch *graph.Batch) kernels.Tensor {
+// visit gives a call its tensors, if the program has it.
+func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Run, visit func(c *call) error) error {
+	if !r.runs(key, c.step.For) {
+		return nil
+	}
+	c.batch, c.rows = batch, rows
+	c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs,
+		Options: kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}}
+	for i := range c.args {
+		c.on.Args[i] = r.tensor(&c.args[i], batch, rows)
+	}
+	for i := range c.results {
+		c.on.Results[i] = r.tensor(&c.results[i], batch, rows)
+	}
+	if err := visit(c); err != nil {
+		return fmt.Errorf("%s: %w", c.step.Name, err)
+	}
+	return nil
+}
+
+// parts says, by rank, what it holds of a tensor in the rows of a call.
+func (c *call) parts(t graph.Type, ranks int) []graph.Pieces {
+	var out []graph.Pieces
+	for i := range ranks {
+		if c.rows != nil && t.Layout.ByBatch() {
+			out = append(out, graph.PiecesWithin(c.batch, t, ranks, i, *c.rows))
+		} else {
+			out = append(out, graph.PiecesIn(c.batch, t, ranks, i))
+		}
+	}
+	return out
+}
+
+// tensor is where a tensor lies for a batch, or some rows of it.
+func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) kernels.Tensor {
 	o.Resize(batch, r.machine.slots, r.machine.tokens())
+	first := o.Offset
+	if rows != nil {
+		first += o.Cut(batch, *rows)
+	}
 	b := &r.s.Buffers[o.Buffer]
 	if b.Space == lowering.Cache {
 		t, table := r.cache(o, batch.Sizes)
@@ -76,7 +120,7 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch) kernels.Tensor {
 	case b.Space == lowering.Input:
 		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, batch.Sizes))
 	}
-	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(o.Offset*o.DType.Bytes())}
+	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(first*o.DType.Bytes())}
 }
 
 // kernel is the kernel of a launch.

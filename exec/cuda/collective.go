@@ -22,6 +22,7 @@ var collectives = map[[2]graph.LayoutKind]struct {
 // collective is one rank's side of a collective.
 type collective struct {
 	rank          *rank
+	stream        lowering.Stream
 	op            *graph.Op
 	name          string
 	args, results []kernels.Tensor
@@ -33,15 +34,13 @@ type collective struct {
 	calls         []ncclCall
 }
 
-func (r *rank) collective(c *call, b *graph.Batch) (*collective, error) {
-	x := &collective{rank: r, op: c.step.Op, name: c.step.Name, args: slices.Clone(c.on.Args), results: slices.Clone(c.on.Results), wide: c.step.Attrs.Text("acc") == "f32"}
+func (r *rank) collective(c *call) (*collective, error) {
+	x := &collective{rank: r, stream: c.step.Stream, op: c.step.Op, name: c.step.Name, args: slices.Clone(c.on.Args), results: slices.Clone(c.on.Results), wide: c.step.Attrs.Text("acc") == "f32"}
 	sharded := c.step.Results[0].Type
 	if c.step.Op.From == graph.Sharded {
 		sharded = c.step.Args[0].Type
 	}
-	for i := range r.s.Ranks {
-		x.parts = append(x.parts, graph.PiecesIn(b, sharded, r.s.Ranks, i))
-	}
+	x.parts = c.parts(sharded, r.s.Ranks)
 	f, ok := collectives[[2]graph.LayoutKind{x.op.From, x.op.To}]
 	if !ok {
 		panic("BUG: CUDA does not know " + x.op.Name)
@@ -62,7 +61,8 @@ func onOneGPU(list []*collective) error {
 	if err != nil {
 		return err
 	}
-	if err := eachWaits(list, func(r *rank) error { return r.comm.Record(r.ready) }, func(r, of *rank) error { return r.comm.Wait(of.ready) }); err != nil {
+	in := list[0].stream
+	if err := eachWaits(list, func(r *rank) error { return r.stream(in).Record(r.ready) }, func(r, of *rank) error { return r.stream(in).Wait(of.ready) }); err != nil {
 		return err
 	}
 	for i, actions := range work {
@@ -72,10 +72,10 @@ func onOneGPU(list []*collective) error {
 			}
 		}
 	}
-	return eachWaits(list, func(r *rank) error { return r.comm.Record(r.done) }, func(r, of *rank) error { return r.comm.Wait(of.done) })
+	return eachWaits(list, func(r *rank) error { return r.stream(in).Record(r.done) }, func(r, of *rank) error { return r.stream(in).Wait(of.done) })
 }
 
-// eachWaits lets the comm stream of every rank wait for that of every other.
+// eachWaits lets the stream of every rank wait for that of every other.
 func eachWaits(list []*collective, record func(r *rank) error, wait func(r, of *rank) error) error {
 	for _, x := range list {
 		if err := record(x.rank); err != nil {
@@ -106,7 +106,7 @@ func (x *collective) shared(list []*collective) ([][]action, error) {
 		if err != nil {
 			return nil, y.rank.where(err)
 		}
-		if work[i], err = y.rank.actions(y.name, lowering.Comm, launches); err != nil {
+		if work[i], err = y.rank.actions(y.name, y.stream, launches); err != nil {
 			return nil, y.rank.where(err)
 		}
 	}
@@ -193,7 +193,7 @@ func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.La
 
 // relayout keeps the rank's part of a whole value, or makes the term of a rank
 // that is not the first: zeros.
-func (r *rank) relayout(c *call, b *graph.Batch) []kernels.Launch {
+func (r *rank) relayout(c *call) []kernels.Launch {
 	from, to := c.on.Args[0], c.on.Results[0]
 	if to.Rows() == 0 || to.Cols == 0 {
 		return nil
@@ -202,7 +202,7 @@ func (r *rank) relayout(c *call, b *graph.Batch) []kernels.Launch {
 		return kernels.Zero(to)
 	}
 	var out []kernels.Launch
-	parts := graph.PiecesIn(b, c.step.Results[0].Type, r.s.Ranks, r.s.Rank)
+	parts := c.parts(c.step.Results[0].Type, r.s.Ranks)[r.s.Rank]
 	for _, p := range parts.List {
 		out = append(out, copyPiece(to, from, parts.Rows, p.Part, p.Whole, p.N)...)
 	}

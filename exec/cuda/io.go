@@ -101,7 +101,7 @@ func (b *builder) io() {
 		}
 		o := download{output: i, tensor: r.outputTensor(i, b.z), at: at}
 		o.size = span(&o.tensor) * o.tensor.DType.Bytes()
-		o.from = driver.Ptr(r.tensor(&r.outputs[i], &graph.Batch{Sizes: b.z}).Ptr)
+		o.from = driver.Ptr(r.tensor(&r.outputs[i], &graph.Batch{Sizes: b.z}, nil).Ptr)
 		at += roundUp(o.size)
 		b.outputs = append(b.outputs, o)
 	}

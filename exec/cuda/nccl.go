@@ -6,7 +6,6 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
-	"github.com/krait-ml/krait/lowering"
 )
 
 // ncclFunc is a function of NCCL: driver.Collectives.AllReduce, ….
@@ -75,7 +74,7 @@ func (x *collective) group() error {
 	if len(x.calls) == 0 {
 		return nil
 	}
-	n, s := x.rank.nccl, x.rank.comm
+	n, s := x.rank.nccl, x.rank.stream(x.stream)
 	if err := n.GroupStart(); err != nil {
 		return err
 	}
@@ -136,7 +135,7 @@ func (s *stager) take(d graph.DType, rows, cols int) kernels.Tensor {
 }
 
 func (s *stager) launch(to *[]action, list []kernels.Launch) {
-	more, err := s.x.rank.actions(s.x.name, lowering.Comm, list)
+	more, err := s.x.rank.actions(s.x.name, s.x.stream, list)
 	*to = append(*to, more...)
 	if s.err == nil {
 		s.err = err

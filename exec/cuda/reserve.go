@@ -25,7 +25,7 @@ func (r *rank) needs(key programKey) needs {
 		n.arena = operand.Arena(r.s, key.z)
 		n.inputs, n.outputs = r.ioBytes(key.z)
 	}
-	for _, c := range r.bind(key) {
+	_ = r.each(key, func(c *call) error {
 		switch c.step.Kind {
 		case lowering.Launch:
 			n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
@@ -38,7 +38,8 @@ func (r *rank) needs(key programKey) needs {
 		case lowering.Collective:
 			n.staging = max(n.staging, r.stagingBytes(c))
 		}
-	}
+		return nil
+	})
 	return n
 }
 

@@ -7,13 +7,13 @@ import (
 
 // arenaSpaces are the regions of the arena, in their order.
 var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow,
-	lowering.PerTokenShare, lowering.PerSeqShare, lowering.PerRowShare, lowering.PerLargest}
+	lowering.PerTokenShare, lowering.PerSeqShare, lowering.PerRowShare, lowering.PerLargest, lowering.PerPiece}
 
 // Arena is the bytes that a schedule's arena takes for a batch.
 func Arena(s *lowering.Schedule, z graph.Sizes) int64 {
 	var n int64
 	for _, space := range arenaSpaces {
-		n += s.Bytes[space] * count(space, s.Ranks, z)
+		n += s.Bytes[space] * count(s, space, z)
 	}
 	return n
 }
@@ -27,16 +27,16 @@ func At(s *lowering.Schedule, b *lowering.Buffer, z graph.Sizes) (at, bytes int6
 		if space == b.Space {
 			break
 		}
-		at += s.Bytes[space] * count(space, s.Ranks, z)
+		at += s.Bytes[space] * count(s, space, z)
 	}
-	n := count(b.Space, s.Ranks, z)
+	n := count(s, b.Space, z)
 	return at + b.Offset*n, b.Bytes * n
 }
 
 // count is how often a region repeats.
-func count(s lowering.Space, ranks int, z graph.Sizes) int64 {
-	share := func(n int64) int64 { return (n + int64(ranks) - 1) / int64(ranks) }
-	switch s {
+func count(s *lowering.Schedule, space lowering.Space, z graph.Sizes) int64 {
+	share := func(n int64) int64 { return (n + int64(s.Ranks) - 1) / int64(s.Ranks) }
+	switch space {
 	case lowering.PerToken:
 		return z.Tokens
 	case lowering.PerSeq:
@@ -51,6 +51,8 @@ func count(s lowering.Space, ranks int, z graph.Sizes) int64 {
 		return share(z.Rows)
 	case lowering.PerLargest:
 		return z.Of(graph.Largest)
+	case lowering.PerPiece:
+		return min(z.Tokens, int64(s.PieceTokens))
 	}
 	return 1
 }

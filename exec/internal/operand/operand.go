@@ -14,6 +14,7 @@ type Operand struct {
 	Buffer, Offset int       // of the schedule; elements from its beginning
 	sym            graph.Sym // the size of the first axis, 0 when it is fixed
 	slots          bool      // it has a row per slot
+	piece          bool      // there is room for the tokens of a piece
 	cache          bool      // it has a row per token, in pages
 
 	rows        *graph.Type // of which the rank has some, as the batch says; nil: it has all
@@ -25,6 +26,7 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
 	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
 	o.Stride = ref.Stride
+	o.piece = space == lowering.PerPiece
 	o.slots, o.cache = space == lowering.State || space == lowering.Cache, space == lowering.Cache
 	if space == lowering.State { // rows are as far apart as the runs of slots
 		o.Stride = int(s.Bytes[space]) / ref.Type.DType.Bytes()
@@ -36,6 +38,22 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 		o.rows, o.ranks, o.rank = &ref.Type, s.Ranks, s.Rank
 	}
 	return o
+}
+
+// Cut lets o, which has its size for a batch, be the rows of a piece of the batch's tokens,
+// and says how many elements after its first these begin. What has no row per token
+// stays as it is.
+func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
+	switch {
+	case o.sym != graph.Tokens:
+		return 0
+	case o.rows != nil:
+		piece = o.rows.ExtentsWithin(b, o.ranks, o.rank, piece)
+	case o.piece:
+		piece.Start = 0
+	}
+	o.Dims[0] = piece.Len
+	return piece.Start * o.Stride
 }
 
 // Resize gives the first axis its size for a batch, and a cache the tokens that a sequence
