@@ -54,7 +54,7 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	switch {
 	case out.err != nil: // and the command's error is that it was ended
 		err = out.err
-	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s):
+	case errors.As(err, &s), errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s):
 		fmt.Fprintln(root.ErrOrStderr(), s)
 		return s.status()
 	}
