@@ -30,6 +30,8 @@ type Setup struct {
 	// Beside is how many processes of the world are on this host, this one included, and
 	// Place how many of them have lower ranks; 0: all ranks are in this process.
 	Beside, Place int
+	// Follows says that outputs are given by rank 0, in another process.
+	Follows bool
 	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
 	Progress func(done, total int64)
 	// Record is told what ranks did when; nil: nobody asks, and nothing is measured.

@@ -62,6 +62,7 @@ func (e *Engine) enter(o *Options, setup Setup) (err error) {
 		}
 	}
 	rank := e.group.Rank()
+	setup.Follows = rank > 0
 	if e.machine, err = open(o.Device, e.schedules[rank:rank+1], e.group, setup); err != nil {
 		return err
 	}
@@ -199,7 +200,7 @@ func (f *follower) room(reply *[]byte, t *reader) []byte {
 	return (*reply)[1:]
 }
 
-// step runs a batch. Outputs are for rank 0 to give, so that none is wanted here.
+// step runs a batch.
 func (f *follower) step(t *reader) error {
 	t.takeBatch(&f.work)
 	at := 0

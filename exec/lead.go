@@ -66,6 +66,9 @@ const (
 
 // Step runs a batch on all ranks. The outputs are those of rank 0.
 func (l *lead) Step(ctx context.Context, w *Work) (out []kernels.Tensor, err error) {
+	if err := ctx.Err(); err != nil { // or else the others would have begun
+		return nil, fmt.Errorf("stopped before the step: %w", err)
+	}
 	s := &l.words
 	s.order, s.nums, s.data = orderStep, s.nums[:0], s.data[:0]
 	s.batch(w)
@@ -84,6 +87,13 @@ func (l *lead) Step(ctx context.Context, w *Work) (out []kernels.Tensor, err err
 // batch says what a batch is, but for its inputs.
 func (s *sentence) batch(w *Work) {
 	s.num(w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
+	for _, is := range w.Wanted {
+		n := int64(0)
+		if is {
+			n = 1
+		}
+		s.num(n)
+	}
 	s.num(int64(len(w.Ends)))
 	for _, end := range w.Ends {
 		s.num(int64(end))
@@ -100,6 +110,9 @@ func (s *sentence) batch(w *Work) {
 // takeBatch is the other end of batch.
 func (t *reader) takeBatch(w *Work) {
 	w.Sizes = graph.Sizes{Tokens: t.next(), Seqs: t.next(), Rows: t.next(), Cached: t.next(), Pairs: t.next(), Largest: t.next()}
+	for i := range w.Wanted {
+		w.Wanted[i] = t.next() != 0
+	}
 	w.Ends = w.Ends[:0]
 	for range t.count() {
 		w.Ends = append(w.Ends, int(t.next()))

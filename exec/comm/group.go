@@ -144,19 +144,41 @@ func (g *Group) Receive(from int, bounded bool) ([]byte, error) {
 	return m.carried(), nil
 }
 
+// Meet returns when all processes have called it.
+func (g *Group) Meet() error {
+	for r := range g.Ranks() {
+		if r != g.Rank() {
+			g.Send(r, nil)
+		}
+	}
+	for r := range g.Ranks() {
+		if r == g.Rank() {
+			continue
+		}
+		if text, err := g.Receive(r, true); err != nil {
+			return err
+		} else if len(text) > 0 {
+			panic(fmt.Sprintf("BUG: rank %d says %q where all meet", r, text))
+		}
+	}
+	return nil
+}
+
 // await waits for a message from a rank, for the end of all, or until over says so, which is no error.
 func (g *Group) await(box *inbox, who, from int, bounded bool, over func() bool) (Message, error) {
 	for {
+		if err := g.p.Err(); err != nil { // what came since is about that
+			return nil, err
+		}
 		if m := box.take(); m != nil {
 			return m, nil
 		}
 		switch {
-		case g.p.Err() != nil:
-			return nil, g.p.Err()
 		case over != nil && over():
 			return nil, nil
 		case g.p.left[from].Load() && box.some.Load() == 0:
-			g.p.fail(nil, fmt.Errorf("rank %d has left, and is waited for", from))
+			e := fmt.Errorf("rank %d has left, and is waited for", from)
+			g.p.fail(e, e)
 			continue
 		}
 		if bounded {

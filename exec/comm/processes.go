@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,9 @@ func (p *Processes) Rank() int { return p.link.Rank() }
 // Ranks is how many processes there are.
 func (p *Processes) Ranks() int { return p.link.Ranks() }
 
+// Timeout is how long others are waited for.
+func (p *Processes) Timeout() time.Duration { return p.timeout }
+
 // Err is why all has ended, nil while it has not.
 func (p *Processes) Err() error {
 	select {
@@ -75,7 +79,11 @@ func (p *Processes) Failed() <-chan struct{} { return p.failed }
 
 // Fail ends all processes with an error of this one. Of several errors the first counts.
 func (p *Processes) Fail(err error) {
-	p.fail(fmt.Errorf("rank %d: %w", p.Rank(), err), err)
+	told := err
+	if me := fmt.Sprintf("rank %d: ", p.Rank()); !strings.HasPrefix(err.Error(), me) {
+		told = fmt.Errorf("%s%w", me, err)
+	}
+	p.fail(told, err)
 }
 
 // Close leaves the others: with an error, they all end.
@@ -104,9 +112,7 @@ func (p *Processes) fail(told, own error) {
 	}
 	p.err = own
 	close(p.failed)
-	if told != nil {
-		p.toAll(func() Message { return textMessage(fatal, 0, told.Error()) })
-	}
+	p.toAll(func() Message { return textMessage(fatal, 0, told.Error()) })
 	for _, g := range p.groups {
 		g.wake()
 	}
@@ -150,7 +156,8 @@ func (p *Processes) deliver(from int, m Message) {
 			g.wake()
 		}
 	case fatal:
-		p.fail(nil, errors.New(string(m.carried())))
+		e := errors.New(string(m.carried()))
+		p.fail(e, e) // others may hear of it from here before they hear that this one has ended
 	case stop, piece, word:
 		p.group(int(m.group())).take(from, m)
 		return

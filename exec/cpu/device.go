@@ -74,7 +74,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
-		r.gives, r.recorded, r.origin = i == 0, o.Record != nil, m.origin
+		r.gives, r.recorded, r.origin = i == 0 && !o.Follows, o.Record != nil, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

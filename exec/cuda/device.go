@@ -31,11 +31,18 @@ type Device struct {
 	NoGEMM bool
 }
 
+// String says what computes: processes that run a model together are to have the same.
+func (d *Device) String() string { return fmt.Sprintf("%s, math %v", d.Driver.Name(), d.Math) }
+
 // Open loads the weights of all ranks: a GPU for each where there are enough,
-// else one for all.
+// else one for all. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
+	var group *comm.Group
 	if len(local) < world.Ranks() {
-		return nil, fmt.Errorf("%d of %d ranks are in other processes; the ranks of package exec/cuda are in one", world.Ranks()-len(local), world.Ranks())
+		var ok bool
+		if group, ok = world.(*comm.Group); !ok {
+			return nil, fmt.Errorf("%d of %d ranks are elsewhere; those of package exec/cuda are in one machine, or in processes (comm.Group)", world.Ranks()-len(local), world.Ranks())
+		}
 	}
 	if err := refuseBlocks(local[0]); err != nil {
 		return nil, err
@@ -48,13 +55,17 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
 	}
 	m := newMachine(d, len(local[0].Outputs), &o)
-	m.nccl = len(local) > 1 && len(devices) >= len(local)
-	gpus := 1
-	if m.nccl {
+	m.group = group
+	m.nccl = group != nil || len(local) > 1 && len(devices) >= len(local)
+	gpus, first := 1, 0
+	switch {
+	case group != nil: // each process takes another, unless it sees one alone
+		first = o.Place % len(devices)
+	case m.nccl:
 		gpus = len(local)
 	}
 	for i := range gpus {
-		g, err := openGPU(d, devices[i])
+		g, err := openGPU(d, devices[first+i])
 		if err != nil {
 			m.Close()
 			return nil, fmt.Errorf("GPU %d (%s): %w", i, devices[i].Name, err)

@@ -29,6 +29,9 @@ func (m *machine) Pages(n int) error {
 	})
 }
 
+// rank finds a rank of this process by its number.
+func (m *machine) rank(number int) *rank { return m.ranks[number-m.ranks[0].s.Rank] }
+
 // eachRank runs f for all ranks.
 func (m *machine) eachRank(f func(r *rank) error) error {
 	return m.each(func(g *gpu) error {
@@ -96,25 +99,25 @@ func (m *machine) Copy(from, to int) error {
 
 // Read copies out of states.
 func (m *machine) Read(rank, slot int, at int64, to []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
 // Write copies into states.
 func (m *machine) Write(rank, slot int, at int64, from []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
 
 // ReadPage copies out of a page.
 func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copyOut(to, r.pages[page]+driver.Ptr(at))
 }
 
 // WritePage copies into a page.
 func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copyIn(r.pages[page]+driver.Ptr(at), from)
 }
 
@@ -170,7 +173,7 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 
 // ReadRows copies out of a cache.
 func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)
@@ -188,7 +191,7 @@ func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error 
 
 // WriteRows copies into a cache.
 func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
-	r := m.ranks[rank]
+	r := m.rank(rank)
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)

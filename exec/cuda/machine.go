@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -18,11 +19,13 @@ type machine struct {
 	gpus   []*gpu
 	ranks  []*rank
 	slots  int
-	limit  int   // tokens that a sequence may have; 0: any number
-	page   int   // tokens of a page of caches
-	width  int   // pages of a sequence that programs have room for
-	nccl   bool  // ranks have a GPU each, joined by NCCL
-	failed error // why they cannot take part in collectives any more
+	limit  int         // tokens that a sequence may have; 0: any number
+	page   int         // tokens of a page of caches
+	width  int         // pages of a sequence that programs have room for
+	nccl   bool        // ranks have a GPU each, joined by NCCL
+	failed error       // why they cannot take part in collectives any more
+	group  *comm.Group // the other ranks are in other processes; nil: all are here
+	closed chan struct{}
 
 	results []kernels.Tensor    // of the last step
 	ran     map[graph.Sizes]int // batches, by their sizes
@@ -30,7 +33,7 @@ type machine struct {
 
 func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
 	page := max(1, o.PageTokens)
-	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}}
+	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
@@ -98,21 +101,22 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 // allocate, load or instantiate: that waits for what runs on the others, which may be
 // a collective that waits for this one.
 func (m *machine) run(ctx context.Context, key programKey, w *exec.Work) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && m.group == nil {
 		return fmt.Errorf("stopped before the step: %w", err)
 	}
-	if len(m.gpus) > 1 {
+	if len(m.gpus) > 1 || m.group != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := m.each(func(g *gpu) error { return g.prepare(key, w) }); err != nil {
+	if err := m.phase(func(g *gpu) error { return g.prepare(key, w) }); err != nil {
 		return err
 	}
 	if m.wantsGraph() {
-		if err := m.each(func(g *gpu) error { return g.step.capture(ctx) }); err != nil {
+		if err := m.phase(func(g *gpu) error { return g.step.capture(ctx) }); err != nil {
 			return err
 		}
 	}
-	return m.each(func(g *gpu) error {
+	defer m.bound()()
+	return m.phase(func(g *gpu) error {
 		err := g.step.launch(ctx)
 		for _, r := range g.ranks { // what was issued runs, whatever happened since
 			if e := r.settle(err != nil); err == nil {
@@ -154,6 +158,7 @@ func (m *machine) wantsGraph() bool {
 func (m *machine) Close() {
 	// Of a context that is lost nothing can be given back: errors have been told.
 	m.failed = nil
+	close(m.closed)
 	_ = m.each(func(g *gpu) error {
 		var errs []error
 		for _, r := range g.ranks {

@@ -595,12 +595,3 @@ func (e *ending) Err() error {
 	}
 	return nil
 }
-
-// TestOtherProcesses: ranks that are elsewhere are refused, not waited for.
-func TestOtherProcesses(t *testing.T) {
-	m := open(t, "mamba-a", 2, "channel")
-	_, err := (&cuda.Device{Driver: sim.New(sim.Options{})}).Open(m.schedules[:1], comm.Local(2), exec.Setup{Tensor: m.Tensor, Slots: 1})
-	if err == nil || !strings.Contains(err.Error(), "1 of 2 ranks are in other processes") {
-		t.Error(err)
-	}
-}

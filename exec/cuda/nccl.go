@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"context"
-
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
@@ -17,38 +15,6 @@ type ncclCall struct {
 	send, recv driver.Ptr
 	count      int64
 	format     driver.Format
-}
-
-// join joins the ranks by NCCL. Each thread has its own error and its own places of the
-// list: ranks have their communicators when all have joined.
-func (m *machine) join() error {
-	id, err := m.device.Driver.UniqueID()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	joined := make([]driver.Collectives, len(m.ranks))
-	err = m.each(func(g *gpu) error {
-		for _, r := range g.ranks {
-			c, err := m.device.Driver.Join(ctx, g.ctx, id, len(m.ranks), r.s.Rank)
-			if err != nil {
-				cancel() // the others would wait for this one
-				return r.where(err)
-			}
-			joined[r.s.Rank] = c
-		}
-		return nil
-	})
-	for i, c := range joined {
-		switch {
-		case err == nil:
-			m.ranks[i].nccl = c
-		case c != nil:
-			_ = c.Abort() // err is the one to tell
-		}
-	}
-	return err
 }
 
 // viaNCCL issues the collective: its operands are made contiguous, the calls of a
