@@ -175,18 +175,41 @@ func ParseKeeps(text string) (*Keeps, error) {
 	return k, k.valid()
 }
 
+// maxPieces is more than the ranks of a model have of its states.
+const maxPieces = 1 << 16
+
+// scattered is in how many pieces each rank has a buffer, at most.
+func (b *Kept) scattered() int {
+	n, last := 1, 0
+	if l := b.Type.Layout; l.Kind == graph.Sharded {
+		n, last = len(l.Place), l.Axis
+	}
+	if b.Part != nil {
+		last = max(last, b.Part.Axis)
+	}
+	for _, d := range b.Type.Dims[:last] {
+		if d.Sym == 0 {
+			n = min(n*d.Len(), maxPieces+1)
+		}
+	}
+	return n
+}
+
 // valid checks what [Keeps] promise: rows of sequences, or of their tokens, whose shares
 // hang on the ranks only, and of each state of the model all or different fields.
 func (k *Keeps) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
 		return fmt.Errorf("%d ranks; 1 to %d are possible", k.Ranks, graph.MaxRanks)
 	}
-	first := map[string]*Kept{}
+	first, scattered := map[string]*Kept{}, 0
 	seen := map[[2]string]bool{}
 	for i := range k.Buffers {
 		b := &k.Buffers[i]
 		if err := b.valid(); err != nil {
 			return fmt.Errorf("state %q: %w", b.Name, err)
+		}
+		if scattered += b.scattered(); scattered*k.Ranks > maxPieces {
+			return fmt.Errorf("state %s: ranks have more than %d pieces of states", b.Name, maxPieces)
 		}
 		name, t := b.State()
 		field := [2]string{name}

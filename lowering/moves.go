@@ -111,6 +111,9 @@ type mover struct {
 // fill finds sources for a stretch of a buffer.
 func (l *mover) fill(there []stretch, buffer int, want graph.Stretch, size int64) {
 	for at, end := want.Whole, want.Whole+want.N; at < end; {
+		for len(there) > 0 && there[0].Whole+there[0].N <= at { // nor is it later
+			there = there[1:]
+		}
 		s, next := l.choose(there, at, end)
 		if s != nil {
 			l.add(Move{s.rank, s.buffer, int64(s.Part+at-s.Whole) * size,

@@ -478,3 +478,43 @@ func TestAsManyRanks(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseKeeps: what is read can be written and read again, and asked for moves.
+func FuzzParseKeeps(f *testing.F) {
+	f.Add("ranks 2\na : f32[s x:4/1|y:2/1 3] shard(1: x=split y=whole)\nb : f16[s c 8/2] shard(2: split)\n")
+	f.Add("ranks 3\na.x : f32[s 4/1] shard(1: cover/8) field(1: x) of %a : f32[s x:4/1|y:2/1]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		k, err := lowering.ParseKeeps(text)
+		if err != nil {
+			return
+		}
+		again, err := lowering.ParseKeeps(k.String())
+		if err != nil || again.String() != k.String() {
+			t.Fatalf("%q comes back as %q, %v", k, again, err)
+		}
+		e := lowering.End{Keeps: k, PageTokens: 3}
+		x, err := lowering.NewTransfer(e, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range k.Ranks {
+			reads, err := x.Reads(rank, 4, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, run := k.States(rank)
+			_, page := k.Page(rank, e.PageTokens)
+			for _, r := range reads {
+				size := run
+				if r.Source.Region > 0 {
+					size = page
+				}
+				r.Each(func(from, to int64) {
+					if r.Bytes < 1 || from < 0 || to < 0 || max(from, to)+r.Bytes > size {
+						t.Fatalf("%q: rank %d reads %+v", k, rank, r)
+					}
+				})
+			}
+		}
+	})
+}
