@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/sim"
@@ -129,11 +131,14 @@ type side struct {
 
 func (s side) open(t *testing.T, dir string) *Model {
 	t.Helper()
-	o := Options{Slots: 3, Sharding: s.sharding, PageTokens: s.page}
-	if s.gpus > 0 {
-		o.Device = &cuda.Device{Driver: sim.New(sim.Options{Devices: s.gpus})}
+	return openModel(t, dir, Options{Slots: 3, Sharding: s.sharding, PageTokens: s.page, Device: s.device()})
+}
+
+func (s side) device() exec.Device {
+	if s.gpus == 0 {
+		return nil
 	}
-	return openModel(t, dir, o)
+	return &cuda.Device{Driver: sim.New(sim.Options{Devices: s.gpus})}
 }
 
 // TestTransfer: on whatever ranks, by whatever strategies, in whatever pages, on a CPU or
@@ -197,4 +202,96 @@ func farthest(a, b []float32) (far float64) {
 		}
 	}
 	return far
+}
+
+// TestRoom: what comes finds zeros where states of others were, and room that is given back;
+// what is not kept is an error.
+func TestRoom(t *testing.T) {
+	for _, x := range []side{{Sharding{Ranks: 2}, 4, 0}, {Sharding{Ranks: 2}, 4, 1}} {
+		m := openModel(t, "testdata/golden/jamba", Options{Slots: 2, Context: 40, PageTokens: x.page, Sharding: x.sharding, Device: x.device()})
+		e, s := m.engine, sequence(t, m)
+		stepped(t, s, randomIDs(11, m.Vocab())...)
+		kept, err := e.KeepStates(s.slot) // in a place that room will have
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept.Free()
+		before := e.PageUse()
+		states, rows, err := e.Room(10, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := e.View(states, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range 2 {
+			r, err := v.Region(rank, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data := make([]byte, r.Size())
+			if err := r.Read(data, 0); err != nil {
+				t.Fatal(err)
+			}
+			if n := slices.IndexFunc(data, func(b byte) bool { return b != 0 }); n >= 0 {
+				t.Errorf("rank %d has room whose byte %d is of another sequence", rank, n)
+			}
+			if r.Read(data, 1) == nil || r.Write(data, -1) == nil || r.Write(make([]byte, len(data)+1), 0) == nil {
+				t.Error("a region is read or written outside of it")
+			}
+		}
+		for _, at := range [][2]int{{0, 1}, {0, 4}, {0, -1}, {-1, 0}, {2, 0}} { // tokens 5 to 9 are in the second page and the third
+			if _, err := v.Region(at[0], at[1]); err == nil {
+				t.Errorf("rank %d has region %d", at[0], at[1])
+			}
+		}
+		ids := map[uint64]bool{}
+		for rank := range 2 {
+			for _, i := range []int{0, 2, 3} {
+				r, err := v.Region(rank, i)
+				if err != nil || ids[r.ID()] {
+					t.Errorf("rank %d, region %d: %v", rank, i, err)
+				} else {
+					ids[r.ID()] = true
+				}
+			}
+		}
+		states.Free()
+		rows.Free()
+		if after := e.PageUse(); after != before {
+			t.Errorf("pages are %+v after room was given back, %+v before", after, before)
+		}
+		viewRefuses(t, s)
+		for _, bad := range [][2]int{{41, 0}, {3, 4}, {3, -1}} {
+			if _, _, err := e.Room(bad[0], bad[1]); err == nil {
+				t.Errorf("there is room for %d tokens from %d on", bad[0], bad[1])
+			}
+		}
+	}
+}
+
+// viewRefuses joins rows that are in two pages for the same tokens, and wants them refused.
+func viewRefuses(t *testing.T, s *Sequence) {
+	t.Helper()
+	e := s.m.engine
+	whole, err := e.KeepRows(s.slot, 0, 11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest := whole.Split(6)
+	host, err := e.SaveRows(rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := e.LoadRows(host) // in pages that have not what is before
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest.Free()
+	both := before.Join(own)
+	defer both.Free()
+	if _, err := e.View(nil, both); err == nil || !strings.Contains(err.Error(), "in several pages for the same tokens") {
+		t.Errorf("a view of rows in two pages for the same tokens: %v", err)
+	}
 }
