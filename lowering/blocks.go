@@ -21,41 +21,51 @@ type Blocks struct {
 	Ratio      int   `json:"physical_per_logical"` // pages, which kernels see, of a block; states are not divided
 }
 
-// BlocksOf is how such an engine would keep a rank's share, with rows in pages of so many
-// tokens. Where the other end has as many ranks, states of a layer move as they are; else by
-// the fields in which they are cut.
-func (e *End) BlocksOf(rank int, same bool) Blocks {
-	type layer struct {
-		bytes int64
-		parts int
-	}
-	var of [2]map[string]layer // by block: states, and rows of caches
-	of[0], of[1] = map[string]layer{}, map[string]layer{}
+// layer is what a rank keeps in a block of the model: its states, or a token's rows of its
+// caches.
+type layer struct {
+	bytes int64
+	parts int // that move by themselves
+}
+
+// layers lists what a rank keeps of states, or of caches, by block.
+func (e *End) layers(rank int, caches, same bool) map[string]layer {
+	list := map[string]layer{}
 	for i := range e.Keeps.Buffers {
-		b, k := &e.Keeps.Buffers[i], 0
-		if b.Cache() {
-			k = 1
+		b, n := &e.Keeps.Buffers[i], e.Keeps.Bytes(rank, i)
+		if b.Cache() != caches || n == 0 {
+			continue
 		}
 		name, t := b.State()
-		x := of[k][graph.BlockOf(name)]
-		x.bytes += e.Keeps.Bytes(rank, i)
+		x := list[graph.BlockOf(name)]
+		x.bytes += n
 		switch {
 		case b.Part == nil && !same:
 			x.parts += fields(t)
 		case b.Part == nil || !same || b.Part.Field == t.Dims[b.Part.Axis].Fields[0].Name:
 			x.parts++
 		}
-		of[k][graph.BlockOf(name)] = x
+		list[graph.BlockOf(name)] = x
 	}
-	most := func(list map[string]layer) (x layer) {
-		for _, l := range list {
-			x.bytes, x.parts = max(x.bytes, l.bytes), max(x.parts, l.parts)
-		}
-		return x
+	return list
+}
+
+// largest is what blocks must have room for.
+func largest(list map[string]layer) (x layer) {
+	for _, l := range list {
+		x.bytes, x.parts = max(x.bytes, l.bytes), max(x.parts, l.parts)
 	}
-	state, row := most(of[0]), most(of[1])
-	b := Blocks{Row: row.bytes, State: state.bytes, Caches: len(of[1]), States: len(of[0]), Ratio: 1}
-	if b.Bytes = state.bytes; row.bytes > 0 {
+	return x
+}
+
+// BlocksOf is how such an engine would keep a rank's share, with rows in pages of so many
+// tokens. Where the other end has as many ranks, states of a layer move as they are; else by
+// the fields in which they are cut.
+func (e *End) BlocksOf(rank int, same bool) Blocks {
+	states, caches := e.layers(rank, false, same), e.layers(rank, true, same)
+	state, row := largest(states), largest(caches)
+	b := Blocks{Row: row.bytes, State: state.bytes, Caches: len(caches), States: len(states), Ratio: 1}
+	if b.Bytes = state.bytes; b.Caches > 0 {
 		page := row.bytes * int64(e.PageTokens)
 		b.Ratio = int(max(1, (state.bytes+page-1)/page))
 		b.Tokens, b.Bytes = b.Ratio*e.PageTokens, int64(b.Ratio)*page

@@ -120,6 +120,8 @@ func TestBlocksOfOneKind(t *testing.T) {
 			lowering.Blocks{State: 80, Bytes: 80, Tensors: 1, States: 1, StateParts: 2, Ratio: 1}, lowering.Request{States: 1, Bytes: 80, Descriptors: 2}},
 		{"ranks 1\nlayers.0.keys : f32[s c 8]\nlayers.1.keys : f32[s c 8]\n",
 			lowering.Blocks{Tokens: 7, Row: 32, Bytes: 224, Tensors: 2, Caches: 2, CacheParts: 2, Ratio: 1}, lowering.Request{Rows: 2, Bytes: 2 * 2 * 224, Descriptors: 4}},
+		{"ranks 3\nlayers.0.keys : f32[s c 8/4] shard(2: split)\nlayers.0.ssm : f32[s 6/2] shard(1: split)\n", // of which rank 0 has no head
+			lowering.Blocks{State: 8, Bytes: 8, Tensors: 1, States: 1, StateParts: 1, Ratio: 1}, lowering.Request{States: 1, Bytes: 8, Descriptors: 1}},
 		{"ranks 1\n", lowering.Blocks{Ratio: 1}, lowering.Request{}},
 	} {
 		k, err := lowering.ParseKeeps(x.text)

@@ -47,15 +47,13 @@ type Place struct {
 
 // regions is where a rank's buffers lie in its regions.
 type regions struct {
-	rank          int
-	states, pages []int64
-	row           []int64
+	states, pages, row []int64
 }
 
 func (e *End) regions() []regions {
 	out := make([]regions, e.Keeps.Ranks)
 	for rank := range out {
-		r := regions{rank: rank}
+		r := regions{}
 		r.states, _ = e.Keeps.States(rank)
 		r.pages, _ = e.Keeps.Page(rank, e.PageTokens)
 		for i := range e.Keeps.Buffers {

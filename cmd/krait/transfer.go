@@ -206,9 +206,10 @@ type pairReport struct {
 	Whole int64 `json:"whole_bytes"`
 }
 
-// blocksReport is the same between engines that have blocks of one size, and those of the
-// first rank that sends.
+// blocksReport is the same between engines that have blocks of one size, and those of a
+// rank that sends most.
 type blocksReport struct {
+	Rank int `json:"rank"`
 	lowering.Blocks
 	lowering.Request
 	Pairs    int   `json:"pairs"`
@@ -234,13 +235,13 @@ func (r *transferReport) fill() error {
 		r.Ranks = append(r.Ranks, x)
 	}
 	r.Pairs = []pairReport{}
-	for i, v := range volumes {
+	for _, v := range volumes {
 		r.Pairs = append(r.Pairs, pairReport{v.From, v.To, v.Reads, v.Bytes, v.Whole})
 		r.Reads, r.Bytes, r.Whole = r.Reads+v.Reads, r.Bytes+v.Bytes, r.Whole+v.Whole
 		b := r.From.end.BlocksOf(v.From, r.From.Ranks == r.To.Ranks)
 		q := b.Request(r.Tokens, r.Have)
-		if i == 0 {
-			r.InBlocks.Blocks, r.InBlocks.Request = b, q
+		if q.Bytes > r.InBlocks.Request.Bytes {
+			r.InBlocks.Rank, r.InBlocks.Blocks, r.InBlocks.Request = v.From, b, q
 		}
 		r.InBlocks.Pairs++
 		r.InBlocks.AllBytes += q.Bytes
@@ -355,5 +356,5 @@ func (b *blocksReport) print(w io.Writer, r *transferReport) {
 		add(fmt.Sprintf("the states of a layer (%s bytes, and %s of padding)", thousands(b.State), thousands(b.Pad)), "states", b.Request.States, pool.StateID(0, 0), pool.Len())
 	}
 	fmt.Fprintf(w, "  On rank %d a block is %s.\n  The sequence has %s in each of %s, with descriptors %s.\n",
-		r.Pairs[0].From, strings.Join(is, ", or "), strings.Join(has, " and "), count(b.Tensors, "tensor"), strings.Join(ids, " and "))
+		b.Rank, strings.Join(is, ", or "), strings.Join(has, " and "), count(b.Tensors, "tensor"), strings.Join(ids, " and "))
 }
