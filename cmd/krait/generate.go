@@ -16,6 +16,7 @@ import (
 func newGenerate() *cobra.Command {
 	var f modelFlags
 	var kept prefixFlags
+	var elsewhere prefillFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
 	var ids, asJSON bool
@@ -27,12 +28,16 @@ one wants to know (model, seed, prompt tokens, time to the first token, tokens
 per second) goes to standard error; --json prints all of it at the end, on
 standard output. A PROMPT of - is read from standard input.
 
+With --prefill ADDR the prompt is read by a krait serve --role prefill, and what came
+of it fetched; where that fails, a warning says so, and the prompt is read here.
+
 Without DIR it uses the embedded model, trained on the King James Bible. Without
 --temperature it is greedy, unless the folder's generation_config.json says
 otherwise: flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
-  krait generate ~/models/mamba-130m-hf --ids "510 5347 273"`,
+  krait generate ~/models/mamba-130m-hf --ids "510 5347 273"
+  krait generate --tp 3 --prefill 127.0.0.1:7070 "In the beginning"`,
 		Args: takes(1, 2, "a PROMPT in quotes, after DIR if one is given"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			prompt := args[len(args)-1]
@@ -56,6 +61,12 @@ otherwise: flags override that file.`,
 				return err
 			}
 			defer func() { err = cmp.Or(err, m.Close()) }() // which writes --prefix-cache-dir
+			if o.Prefill, err = elsewhere.open(c, m, f.quiet); err != nil {
+				return err
+			}
+			if o.Prefill != nil {
+				defer o.Prefill.Close() // before the model
+			}
 			defaults(c, m, &o)
 			if o.Temperature > 0 && !c.Flags().Changed("seed") {
 				o.Seed = uint64(rand.Uint32()) // short enough to be typed
@@ -66,6 +77,7 @@ otherwise: flags override that file.`,
 	}
 	f.add(c)
 	kept.add(c)
+	elsewhere.add(c)
 	from.add(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
@@ -133,6 +145,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		}
 		return err
 	}
+	if g.Fallback != nil && !r.quiet {
+		fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt was read here:", printable(g.Fallback.Error()))
+	}
 	if r.asJSON {
 		return writeJSON(c, "", r.figures(g))
 	}
@@ -140,6 +155,13 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	fmt.Fprintf(info, "prompt  %s, TTFT %s\n", count(g.PromptTokens, "token"), round(g.TTFT))
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
+	}
+	if x := g.Fetched; x != nil {
+		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
+		if x.Held > 0 {
+			fmt.Fprintf(info, "; the rows of %d were here", x.Held)
+		}
+		fmt.Fprintln(info)
 	}
 	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
 	return nil
@@ -176,7 +198,33 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		TTFT         float64      `json:"ttft_seconds"`
 		Total        float64      `json:"total_seconds"`
 		Rate         float64      `json:"tokens_per_second"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond()}
+		Prefill      *fetched     `json:"prefill,omitempty"`
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill)}
+}
+
+// fetched says what --prefill did.
+type fetched struct {
+	Tokens   int     `json:"tokens"` // that were read there
+	Held     int     `json:"held"`   // of these, whose rows were here
+	Bytes    int64   `json:"bytes"`
+	Pieces   int     `json:"pieces"`
+	Prefill  float64 `json:"prefill_seconds"`
+	Reading  float64 `json:"transfer_seconds"`
+	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
+}
+
+func fetchedOf(g *krait.Generation, p *krait.Prefill) *fetched {
+	if p == nil {
+		return nil
+	}
+	f := &fetched{}
+	if x := g.Fetched; x != nil {
+		*f = fetched{Tokens: x.Tokens, Held: x.Held, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Reading.Seconds()}
+	}
+	if g.Fallback != nil {
+		f.Fallback = g.Fallback.Error()
+	}
+	return f
 }
 
 // after runs first before every call of f.

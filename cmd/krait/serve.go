@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/spf13/cobra"
+)
+
+func newServe() *cobra.Command {
+	var f modelFlags
+	var kept prefixFlags
+	var o krait.PrefillServerOptions
+	var tlsFiles tlsFlags
+	var role, listen, tokenFile string
+	from := modelArg{kind: "DIR"}
+	c := &cobra.Command{
+		Use:   "serve --role prefill [flags] [DIR]",
+		Short: "Read prompts for other processes",
+		Long: `Serve opens a model and waits for others. There is one role so far: prefill. It
+reads prompts for processes of krait generate --prefill ADDR, which go on from
+the states and rows of caches that came of them, with as many ranks as they like;
+docs/disaggregation.md walks through a request. (A server that gives texts, such
+as OpenAI's, is yet to come.)
+
+What was kept of a prompt waits for --lease to be fetched, and is freed then, or
+as soon as it was, or the other side is gone. The address is printed when the
+server is ready; --listen may end in :0 for any free port, or be unix:PATH.
+
+Whoever reaches the address can have prompts read: give it a --token-file, and
+--tls-cert with --tls-key where others can listen, or --tls-client-ca to take
+only those whose certificates it has signed. UCX does not encrypt what it
+carries.`,
+		Example: `  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070
+  krait serve --role prefill ~/models/bamba --listen :7070 --token-file secret --tls-cert s.pem --tls-key s.key`,
+		Args: takes(0, 1, "one DIR"),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			switch {
+			case role == "":
+				return errors.New("serve needs --role; there is prefill, and no other yet")
+			case role != "prefill":
+				return fmt.Errorf("--role %s; there is prefill, and no other yet", role)
+			case o.Lease <= 0 || o.Stall <= 0:
+				return errors.New("--lease and --stall must be longer than nothing")
+			}
+			if o.Token, err = readToken(tokenFile); err != nil {
+				return err
+			}
+			config, err := tlsFiles.server()
+			if err != nil {
+				return err
+			}
+			if err := kept.options(&f); err != nil {
+				return err
+			}
+			m, err := f.open(c, dir)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			if !f.quiet {
+				o.Log = logger(c)
+				fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
+			}
+			return servePrefill(c, m, o, listen, config)
+		},
+	}
+	f.add(c)
+	kept.add(c)
+	from.add(c)
+	c.Flags().StringVar(&role, "role", "", "what is served: prefill")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:7070", "address to wait at: host:port, or unix:PATH")
+	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "how long what was kept of a prompt waits to be fetched")
+	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "how long the other side may take for its next step")
+	c.Flags().IntVar(&f.options.Slots, "slots", 8, "prompts that are read at the same time")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "file with a token that others must know")
+	c.Flags().StringVar(&tlsFiles.cert, "tls-cert", "", "file with the server's certificate, PEM")
+	c.Flags().StringVar(&tlsFiles.key, "tls-key", "", "file with its key, PEM")
+	c.Flags().StringVar(&tlsFiles.ca, "tls-client-ca", "", "file with certificates that must have signed those of the others, PEM")
+	return c
+}
+
+// servePrefill serves until the command is ended.
+func servePrefill(c *cobra.Command, m *krait.Model, o krait.PrefillServerOptions, listen string, config *tls.Config) error {
+	s, err := m.NewPrefillServer(o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	network, address := splitAddress(listen)
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	shown := l.Addr().String()
+	if network == "unix" {
+		shown = "unix:" + shown
+	}
+	fmt.Fprintln(c.OutOrStdout(), "prefill at", shown)
+	defer context.AfterFunc(c.Context(), s.Close)()
+	if err := s.Serve(l); err != nil && c.Context().Err() == nil {
+		return err
+	}
+	return c.Context().Err()
+}
+
+// logger writes lines with the time to standard error.
+func logger(c *cobra.Command) func(format string, args ...any) {
+	var mu sync.Mutex
+	return func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(c.ErrOrStderr(), time.Now().Format("15:04:05.000"), printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// splitAddress tells sockets of the file system from those of the network.
+func splitAddress(text string) (network, address string) {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok {
+		return "unix", path
+	}
+	return "tcp", text
+}
+
+// readToken reads a token; no file is no token.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", fmt.Errorf("--token-file %s is empty", file)
+	}
+	if len(token) > 4096 {
+		return "", fmt.Errorf("--token-file %s has %d bytes; a token has 4096 at most", file, len(token))
+	}
+	return token, nil
+}
