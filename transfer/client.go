@@ -108,7 +108,7 @@ func (c *Client) connected(ctx context.Context) (*pair, error) {
 		c.pair = nil
 	}
 	p, err := c.greet(ctx)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !over(ctx) {
 		c.failed, c.again = err, time.Now().Add(c.o.Retry)
 	}
 	if err != nil {
@@ -116,6 +116,12 @@ func (c *Client) connected(ctx context.Context) (*pair, error) {
 	}
 	c.pair, c.failed = p, nil
 	return p, nil
+}
+
+// over reports whether a context has ended, or is about to: a dialer may be first to notice.
+func over(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // dial makes a connection, on which something was said and is answered.

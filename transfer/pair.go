@@ -172,6 +172,10 @@ func (a *Arrived) Free() {
 func (c *Client) Fetch(ctx context.Context, tokens []int, have int, tell func(read int)) (*Arrived, error) {
 	c.count(func(s *ClientStats) { s.Requests++ })
 	a, err := c.fetch(ctx, tokens, have, tell)
+	if err != nil && over(ctx) {
+		<-ctx.Done()
+		err = context.Cause(ctx)
+	}
 	c.count(func(s *ClientStats) {
 		if err != nil {
 			s.Failures++

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait/transfer/internal/faults"
+	"github.com/krait-ml/krait/internal/faults"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 

@@ -20,9 +20,10 @@ const (
 // Conn is a connection to which something happens after so many bytes have been read.
 type Conn struct {
 	net.Conn
-	Fault Fault
-	After int64
-	read  atomic.Int64
+	Fault    Fault
+	After    int64
+	read     atomic.Int64
+	happened atomic.Bool
 }
 
 // New breaks a connection.
@@ -34,30 +35,42 @@ func New(c net.Conn, f Fault, after int64) *Conn {
 func (c *Conn) Read(b []byte) (int, error) {
 	at := c.read.Load()
 	if c.Fault == None || at > c.After {
-		return c.Conn.Read(b)
+		return c.count(b)
 	}
 	if left := c.After - at; left > 0 {
-		b = b[:min(int64(len(b)), left)]
-		n, err := c.Conn.Read(b)
-		c.read.Add(int64(n))
-		return n, err
+		return c.count(b[:min(int64(len(b)), left)])
 	}
 	switch c.Fault {
 	case Cut:
+		c.happened.Store(true)
 		c.Conn.Close()
 		return 0, net.ErrClosed
 	case Stall: // what comes is not seen; a deadline is
 		var drop [4096]byte
 		for {
-			if _, err := c.Conn.Read(drop[:]); err != nil {
+			n, err := c.Conn.Read(drop[:])
+			c.happened.Store(c.happened.Load() || n > 0)
+			if err != nil {
 				return 0, err
 			}
 		}
 	}
-	n, err := c.Conn.Read(b)
+	n, err := c.count(b)
 	if n > 0 {
 		b[0] ^= 1
-		c.read.Add(int64(n))
+		c.happened.Store(true)
 	}
 	return n, err
 }
+
+func (c *Conn) count(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// Bytes is how many were read.
+func (c *Conn) Bytes() int64 { return c.read.Load() }
+
+// Happened reports whether the fault did.
+func (c *Conn) Happened() bool { return c.happened.Load() }
