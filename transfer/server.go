@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -175,6 +177,11 @@ func (s *Server) count(change func(*ServerStats)) {
 
 // handle serves a connection, for control or for data.
 func (s *Server) handle(conn net.Conn) error {
+	if t, ok := conn.(*tls.Conn); ok {
+		if err := s.shake(t); err != nil {
+			return err
+		}
+	}
 	c := newChannel(conn, s.o.Stall)
 	kind, text, err := c.hearFor(s.o.Stall)
 	if err != nil {
@@ -187,6 +194,20 @@ func (s *Server) handle(conn net.Conn) error {
 		return s.answer(c, text)
 	}
 	return fmt.Errorf("it begins with a message of kind %d", kind)
+}
+
+// shake makes a connection secure. Where that fails, what the other side has sent already is
+// taken, or else the system would end the connection before why is read there.
+func (s *Server) shake(t *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.Stall)
+	defer cancel()
+	err := t.HandshakeContext(ctx)
+	if err != nil {
+		below := t.NetConn()
+		below.SetReadDeadline(time.Now().Add(time.Second))
+		io.CopyN(io.Discard, below, mostHello)
+	}
+	return err
 }
 
 // greet begins a session, unless the sides do not fit.

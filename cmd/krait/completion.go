@@ -25,16 +25,18 @@ var completions = map[string]func() []string{
 		}
 		return names
 	},
-	"like":     synth.Sizes,
-	"device":   func() []string { return devices.Names },
-	"math":     func() []string { return []string{"f32", "bf16"} },
-	"dtype":    func() []string { return []string{"f32", "bf16", "f16"} },
-	"format":   func() []string { return []string{"text", "dot", "svg"} },
-	"detail":   func() []string { return []string{"model", "block", "op"} },
-	"stage":    func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
-	"policy":   func() []string { return append([]string{"all"}, prefix.Policies...) },
-	"quantize": func() []string { return []string{"fp16", "bf16"} },
-	"states":   func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
+	"like":              synth.Sizes,
+	"device":            func() []string { return devices.Names },
+	"math":              func() []string { return []string{"f32", "bf16"} },
+	"dtype":             func() []string { return []string{"f32", "bf16", "f16"} },
+	"format":            func() []string { return []string{"text", "dot", "svg"} },
+	"detail":            func() []string { return []string{"model", "block", "op"} },
+	"stage":             func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
+	"role":              func() []string { return []string{"prefill"} },
+	"prefill-transport": func() []string { return []string{"tcp", "ucx"} },
+	"policy":            func() []string { return append([]string{"all"}, prefix.Policies...) },
+	"quantize":          func() []string { return []string{"fp16", "bf16"} },
+	"states":            func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
 }
 
 // completeFlags registers the completions of all commands below one; flags that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func (f *prefillFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.address, "prefill", "", "have the prompt read by a krait serve --role prefill at this address: host:port, or unix:PATH")
 	flags.StringVar(&f.from.Transport, "prefill-transport", "tcp", "how states come from there: tcp, or ucx (RDMA, shared memory)")
 	flags.BoolVar(&f.from.Strict, "prefill-only", false, "fail where the prompt would be read here after all")
+	flags.DurationVar(&f.from.Stall, "prefill-stall", 10*time.Second, "how long --prefill may be silent before the prompt is read here")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that --prefill wants")
 	flags.BoolVar(&f.tls.on, "tls", false, "reach --prefill by TLS, with the system's certificates")
 	flags.StringVar(&f.tls.ca, "tls-ca", "", "the same, with the certificates in this file, PEM")
@@ -33,12 +35,15 @@ func (f *prefillFlags) add(c *cobra.Command) {
 // that what does not fit is an error before anything else. One that cannot be reached is none.
 func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*krait.Prefill, error) {
 	if f.address == "" {
-		for _, name := range []string{"prefill-transport", "prefill-only", "token-file", "tls", "tls-ca", "tls-cert", "tls-key"} {
+		for _, name := range []string{"prefill-transport", "prefill-only", "prefill-stall", "token-file", "tls", "tls-ca", "tls-cert", "tls-key"} {
 			if c.Flags().Changed(name) {
 				return nil, fmt.Errorf("--%s is about --prefill, which is not given", name)
 			}
 		}
 		return nil, nil
+	}
+	if f.from.Stall <= 0 {
+		return nil, errors.New("--prefill-stall must be longer than nothing")
 	}
 	var err error
 	if f.from.Token, err = readToken(f.tokenFile); err != nil {
