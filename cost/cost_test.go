@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -316,5 +318,26 @@ func TestShared(t *testing.T) {
 	p := &Profile{Shared: true, Memory: Memory{Capacity: is(1000), Reserve: is(100)}}
 	if p.Usable(3) != 300 || (&Profile{Memory: p.Memory}).Usable(3) != 900 {
 		t.Error(p.Usable(3))
+	}
+}
+
+// TestText: what is written is read again, and written the same.
+func TestText(t *testing.T) {
+	for _, name := range Names() {
+		p, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Shared = true
+		p.Link.Unavailable = []string{"tree: because <it> is \"so\""}
+		p.Link.Algorithms = slices.DeleteFunc(p.Link.Algorithms, func(a Algorithm) bool { return a.Name == "tree" })
+		p.Operations = map[string]Measured{"matmul/bf16": {"me", []Point{{1, 1, 10}, {1, 64, 1e9}, {2, 8, 3.5}}}, "silu": {"you", []Point{{1, 1, 1}}}}
+		q, err := Parse(name, p.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(p, q) {
+			t.Errorf("%+v\nbecame\n%+v", p, q)
+		}
 	}
 }

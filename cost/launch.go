@@ -13,23 +13,24 @@ type Work struct {
 	FLOPs, Bytes, Rows graph.Poly
 	// Share is the rank's part of the FLOPs and bytes, which are those of all ranks
 	// then: where the shares of the operands are not those of a whole operation. Else 1.
-	Share    float64
-	product  bool   // by weights, which have a rate by number format
-	measured string // the name under which a profile may have its rates
-	plain    string
+	Share float64
+	// Key and Op are the names under which a profile may have rates that were measured:
+	// the first one says the number format of weights, where there are some.
+	Key, Op string
+	product bool // by weights, which have a rate by number format
 }
 
 // WorkOf is the work of a step on the schedule's rank.
 func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 	args, results := locals(s, st.Args), locals(s, st.Results)
-	w := Work{Share: 1, plain: st.Op.Name, measured: st.Op.Name, Rows: graph.Const(1)}
+	w := Work{Share: 1, Key: st.Op.Name, Op: st.Op.Name, Rows: graph.Const(1)}
 	if d := results[0].Dims; len(d) > 0 {
 		w.Rows = d[0].Poly()
 	}
 	for i, k := range st.Op.Operands {
 		if k == 'w' {
 			w.product = true
-			w.measured = st.Op.Name + "/" + args[i].DType.String()
+			w.Key = st.Op.Name + "/" + args[i].DType.String()
 		}
 	}
 	if st.Kind == lowering.Relayout {
@@ -96,29 +97,38 @@ func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
 	return r, err
 }
 
-// Time is how long a launch takes for a batch, overhead included. Graph says that it is
-// one of a captured graph.
+// Time is how long a launch takes for a batch, overhead included; graphs says that it is
+// one of a captured graph. What was measured of an operation counts as it was; else it is
+// the longer of its operations and its bytes.
 func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
 	overhead := r.p.Overhead.Launch.Value
 	if graphs {
 		overhead = r.p.Overhead.GraphLaunch.Value
 	}
-	flops, bytes := w.FLOPs.Float(z)*w.Share, w.Moved(z)
-	return max(flops/r.rate(w, z), bytes/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
+	flops := w.FLOPs.Float(z) * w.Share
+	if rate := r.measured(w, z); rate > 0 && flops > 0 {
+		return flops/rate + overhead
+	}
+	return max(flops/r.rate(w), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
 }
 
 // Moved is the bytes that work reads and writes for a batch.
 func (w *Work) Moved(z graph.Sizes) float64 { return w.Bytes.Float(z) * w.Share }
 
-// rate is the operations per second of some work.
-func (r *Rater) rate(w *Work, z graph.Sizes) float64 {
-	for _, name := range [...]string{w.measured, w.plain} {
+// measured is the rate that was measured of some work, its bytes included; 0: none was.
+func (r *Rater) measured(w *Work, z graph.Sizes) float64 {
+	for _, name := range [...]string{w.Key, w.Op} {
 		if m, ok := r.p.Operations[name]; ok {
 			if rate := m.rate(r.ranks, w.Rows.Float(z)); rate > 0 {
 				return rate
 			}
 		}
 	}
+	return 0
+}
+
+// rate is the operations per second of other work.
+func (r *Rater) rate(w *Work) float64 {
 	c := r.p.Compute["f32"]
 	if w.product {
 		c = r.math

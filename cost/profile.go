@@ -65,7 +65,7 @@ type Measured struct {
 	Points []Point // by ranks, and then rows, in ascending order
 }
 
-// Point is a measurement of an operation.
+// Point is a measurement of an operation, which includes what memory took.
 type Point struct {
 	Ranks int     // that ran at the same time on a device that they share; else 1
 	Rows  int     // of the activation
