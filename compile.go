@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/simulate"
 	"github.com/krait-ml/krait/validate"
 	"github.com/krait-ml/krait/visualize"
 )
@@ -19,7 +22,7 @@ import (
 // a graph that is partitioned already says.
 type Sharding struct {
 	Ranks    int    // 0: one, or as many as the graph is for
-	Strategy string // a name; empty: channel
+	Strategy string // a name; empty: channel; auto: the cheapest on Hardware
 	Place    string // a placement file, instead of a strategy
 	Quantize string // what sums travel in: fp16, or x_proj=none,out_proj=bf16:acc32; with .ag what is gathered
 	// States says in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16.
@@ -43,7 +46,52 @@ type Sharding struct {
 	// differ.
 	Validate bool
 
+	// Hardware is for the strategy auto: the profile by which it is chosen, a name of
+	// [cost.Names], local, or a file. Work is what it is chosen for; the zero value is a
+	// prompt of 512 tokens and 64 of output.
+	Hardware string
+	Work     simulate.Workload
+
 	place *passes.Strategy // what was read of Place
+}
+
+// Auto is the strategy that stands for the cheapest one.
+const Auto = "auto"
+
+// Chosen is the sharding with the cheapest strategy for the graph in place of auto:
+// the one by which Work takes least time on Hardware, prompts and output together.
+func (s Sharding) Chosen(g *graph.Graph) (Sharding, error) {
+	switch {
+	case s.Strategy != Auto:
+		return s, nil
+	case s.Place != "":
+		return s, fmt.Errorf("strategy %s and placement file %s: give one of them", Auto, s.Place)
+	case g.Stage >= graph.PartitionedStage:
+		return s, fmt.Errorf("the graph is %s already, and no strategy can be chosen for it", g.Stage)
+	case s.Hardware == "":
+		return s, fmt.Errorf("strategy %s needs a profile of the hardware; there are %s, and %s after krait calibrate", Auto, strings.Join(cost.Names(), ", "), cost.Local)
+	}
+	p, err := cost.Find(s.Hardware)
+	if err != nil {
+		return s, err
+	}
+	s.Strategy = ""
+	if s.Ranks <= 1 {
+		return s, nil
+	}
+	o, err := s.Options()
+	if err != nil {
+		return s, err
+	}
+	if s.Work == (simulate.Workload{}) {
+		s.Work = simulate.Workload{Batch: 1, Prompt: 512, Output: 64}
+	}
+	o.Dump = nil
+	c, err := simulate.Choose(g, o, &virtual.Device{Profile: p}, s.Work)
+	if err == nil {
+		s.Strategy = c.One().Prefill
+	}
+	return s, err
 }
 
 // ReadPlace reads the placement file, once for all that the sharding is used for
@@ -101,6 +149,10 @@ func (s Sharding) Options() (passes.Options, error) {
 // fused. A graph that is partitioned or fused already goes on from there; a
 // sharding that says otherwise is an error.
 func Compile(g *graph.Graph, s Sharding) (*graph.Graph, error) {
+	s, err := s.Chosen(g)
+	if err != nil {
+		return nil, err
+	}
 	o, err := s.Options()
 	if err == nil && s.Validate {
 		err = validated(g, o)

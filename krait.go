@@ -89,6 +89,8 @@ type Options struct {
 	Device exec.Device
 	// Progress is told of the bytes of weights that were loaded, of how many.
 	Progress func(done, total int64)
+	// Record is told what ranks did when, after each step; nil: nobody asks.
+	Record exec.Recorder
 	// Sharding says how many ranks run the model, and how it lies over them.
 	Sharding Sharding
 	// Processes run a rank of the model each: all open it with the same options, those of
@@ -186,6 +188,9 @@ func (m *Model) start(o Options) (*Model, error) {
 		}
 	}
 	if err == nil {
+		o.Sharding, err = o.Sharding.Chosen(m.checkpoint.Graph)
+	}
+	if err == nil {
 		if m.graph, err = Compile(m.checkpoint.Graph, o.Sharding); err == nil {
 			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
 			err = m.load(o)
@@ -257,7 +262,7 @@ func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), int
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}

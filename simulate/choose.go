@@ -110,6 +110,17 @@ func (c *Choice) choose(w Workload) error {
 	return nil
 }
 
+// One is the cheapest strategy for both phases.
+func (c *Choice) One() Pair {
+	var out Pair
+	for i := range c.Candidates {
+		if x := &c.Candidates[i]; x.Err == nil && (out.Prefill == "" || x.Result.Seconds() < out.Seconds) {
+			out = Pair{x.Strategy, x.Strategy, x.Result.Seconds()}
+		}
+	}
+	return out
+}
+
 // Result is that of the plan.
 func (c *Choice) Result() *Result {
 	find := func(name string) *Candidate {

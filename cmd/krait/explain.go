@@ -101,7 +101,7 @@ type explaining struct {
 }
 
 func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
-	hw, err := e.hw.device()
+	hw, err := e.hw.device(e.s.Hardware)
 	if err != nil {
 		return nil, err
 	}

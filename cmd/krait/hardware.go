@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,22 +16,29 @@ const defaultHardware = "a100-nvlink"
 
 // hardwareFlags say on which hardware, that need not be there.
 type hardwareFlags struct {
-	name, math           string
+	math                 string
 	noGraphs             bool
 	slowRanks, slowLinks []string
 }
 
+// add adds them to those of a sharding, of which --hw is one.
 func (f *hardwareFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "hw", defaultHardware, "the hardware: "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (measured by krait calibrate), or a file")
+	ofHardware(c, "")
 	c.Flags().StringVar(&f.math, "math", "", "number format of products, of those that the hardware has: f32, tf32, bf16, f16 (default f32)")
 	c.Flags().BoolVar(&f.noGraphs, "no-graphs", false, "launch kernels one by one where a captured graph would do")
 	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "a rank whose kernels take longer, by how much: 2:1.5")
 	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "a rank that takes longer to send, likewise")
 }
 
-// device is the hardware as a device.
-func (f *hardwareFlags) device() (*virtual.Device, error) {
-	p, err := cost.Find(f.name)
+// ofHardware lets a command have hardware whatever its strategy.
+func ofHardware(c *cobra.Command, with string) {
+	flag := c.Flags().Lookup("hw")
+	flag.Usage = with + strings.TrimPrefix(flag.Usage, "with --strategy auto: ") + " (default " + defaultHardware + ")"
+}
+
+// device is the hardware of a name as a device.
+func (f *hardwareFlags) device(name string) (*virtual.Device, error) {
+	p, err := cost.Find(cmp.Or(name, defaultHardware))
 	if err != nil {
 		return nil, err
 	}

@@ -86,6 +86,7 @@ standard input or output.`,
 	root.AddCommand(
 		newBench(),
 		newCacheSim(),
+		newCalibrate(),
 		newCheck(),
 		newDevices(),
 		newEval(),

@@ -54,6 +54,9 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
+	if s, err = computed(c, func() (krait.Sharding, error) { return s.Chosen(g) }); err != nil {
+		return nil, err
+	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func newPlan() *cobra.Command {
 	var batch, prompt int
 	var compare, account, asJSON bool
 	from := modelArg{kind: "DIR or FILE.ir"}
-	hw := hardwareFlags{name: defaultHardware}
+	hw := hardwareFlags{}
 	c := &cobra.Command{
 		Use:   "plan [flags] [DIR | FILE.ir]",
 		Short: "Say what a model takes on its ranks, without running it",
@@ -69,7 +69,7 @@ Without DIR it is the embedded model's.`,
 				if s.Strategy != "" || s.Place != "" {
 					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
 				}
-				d, err := hw.device()
+				d, err := hw.device(s.Hardware)
 				if err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ Without DIR it is the embedded model's.`,
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
 	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
-	c.Flags().StringVar(&hw.name, "hw", defaultHardware, "with --compare: the hardware, as krait simulate has it")
+	ofHardware(c, "with --compare or --strategy auto: ")
 	return c
 }
 

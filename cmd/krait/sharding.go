@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		return s.ReadPlace()
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, "ranks that share the model, tensor parallel (default 1, or as many as graph text is for)")
-	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+" (default channel)")
+	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+", or auto: the cheapest on --hw (default channel)")
+	c.Flags().StringVar(&s.Hardware, "hw", "", "with --strategy auto: the hardware, "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (measured by krait calibrate), or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy; a named pipe, such as <(command), must end within 10 seconds")
 	c.Flags().StringVar(&s.Quantize, "quantize", "", "what sums travel in: fp16, bf16, or by site x_proj=none,out_proj=fp16:acc32; out_proj.rs where scattered, in_proj.ag what is gathered")
 	c.Flags().StringVar(&s.States, "states", "", "in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32; ssm is f32 or bf16)")
@@ -43,6 +45,10 @@ func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) 
 }
 
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
+	s, err := computed(c, func() (krait.Sharding, error) { return s.Chosen(g) })
+	if err != nil {
+		return nil, err
+	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err

@@ -17,9 +17,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// auto is the strategy that is chosen by cost.
-const auto = "auto"
-
 // simulateFlags say what is simulated.
 type simulateFlags struct {
 	from                modelArg
@@ -62,7 +59,6 @@ Without DIR it is the embedded model.`,
 	f.from.add(c)
 	jsonFlag(c, &f.asJSON)
 	shardingFlags(c, &f.sharding)
-	c.Flags().Lookup("strategy").Usage += ", or auto: the cheapest"
 	f.hardware.add(c)
 	c.Flags().StringVar(&f.like, "like", "", "a published size instead of DIR, as krait synth has them")
 	c.Flags().StringVar(&f.dtype, "dtype", "", "format of the weights: f32, bf16 or f16 (default: as the model has them)")
@@ -83,7 +79,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err := f.check(c); err != nil {
 		return err
 	}
-	d, err := f.hardware.device()
+	d, err := f.hardware.device(f.sharding.Hardware)
 	if err != nil {
 		return err
 	}
@@ -122,7 +118,7 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
 	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Quantize != ""):
 		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --quantize")
-	case f.sharding.Strategy == auto && f.sharding.Place != "":
+	case f.sharding.Strategy == krait.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place: give one of them")
 	}
 	return f.replicas.Check()
@@ -164,7 +160,7 @@ func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, er
 // options are those of the compiler, without a strategy that is chosen by cost.
 func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 	s := f.sharding
-	if s.Ranks = ranks; s.Strategy == auto {
+	if s.Ranks = ranks; s.Strategy == krait.Auto {
 		s.Strategy = ""
 	}
 	return s.Options()
@@ -209,10 +205,10 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	r := &simulation{Model: g.Name, Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
 		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
 	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" {
-		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == auto {
+		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == krait.Auto {
 			return nil, err
 		}
-	} else if f.sharding.Strategy == auto {
+	} else if f.sharding.Strategy == krait.Auto {
 		return nil, errors.New("the graph is partitioned already; --strategy auto needs one that is not")
 	}
 	if r.Best != nil {
@@ -281,7 +277,7 @@ func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, 
 
 // result is that of the strategy that is asked for, or of the best.
 func (f *simulateFlags) result(r *simulation, m *simulate.Model, part simulate.Workload) (*simulate.Result, error) {
-	if f.sharding.Strategy != auto {
+	if f.sharding.Strategy != krait.Auto {
 		return m.Run(part)
 	}
 	r.Strategy = r.Best.Plan.Prefill

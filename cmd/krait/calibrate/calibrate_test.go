@@ -1,0 +1,82 @@
+package calibrate
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/cmd/krait/bench"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// TestRun: a small calibration gives a profile that can be read, with the rates of what
+// models are made of, by ranks and rows; and predictions come out of it.
+func TestRun(t *testing.T) {
+	if _, err := machineMemory(); err != nil {
+		t.Skip(err)
+	}
+	o := Options{Ranks: []int{1, 2}, small: true}
+	p, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = cost.Parse("local", p.Text()); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []string{"matmul/bf16", "matmul/f32", "selective_scan", "ssd_scan", "conv1d_silu", "add_rmsnorm", "attention"} {
+		for _, want := range []cost.Point{{Ranks: 1, Rows: 1}, {Ranks: 1, Rows: 512}, {Ranks: 2, Rows: 8}, {Ranks: 2, Rows: 64}} {
+			if !slices.ContainsFunc(p.Operations[op].Points, func(x cost.Point) bool { return x.Ranks == want.Ranks && x.Rows == want.Rows && x.Rate > 0 }) {
+				t.Errorf("%s has no rate of %d rows on %d ranks: %+v", op, want.Rows, want.Ranks, p.Operations[op])
+			}
+		}
+	}
+	list, err := Check(context.Background(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != len(checked)*2*len(prompts) {
+		t.Errorf("%d comparisons", len(list))
+	}
+	for _, x := range list {
+		if !(x.Predicted.TTFT > 0 && x.Predicted.TPOT > 0 && x.Measured.TTFT > 0 && x.Measured.TPOT > 0) {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+// TestRecord: what is made of events: rates of operations, gaps, and collectives from where
+// the last rank came.
+func TestRecord(t *testing.T) {
+	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
+	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
+	sum := func(rank int, from, to float64, bytes int64) exec.Event {
+		return exec.Event{Rank: rank, Kind: lowering.Collective, Name: "sum", Start: from, End: to, Bytes: bytes}
+	}
+	s.record([]exec.Event{
+		{Rank: 0, Name: "a", Start: 1, End: 3}, sum(0, 3.5, 7, 8), {Rank: 0, Name: "b", Start: 7.5, End: 8},
+		{Rank: 1, Name: "a", Start: 1, End: 4}, sum(1, 4.5, 7, 8), {Rank: 1, Name: "b", Start: 7.25, End: 8.25},
+	})
+	if s.took != 7.25 {
+		t.Errorf("the events took %g", s.took)
+	}
+	if x := s.ops[at{"silu", 2, 4}]; x == nil || *x != (struct{ flops, seconds float64 }{120, 6.5}) {
+		t.Errorf("%+v", s.ops)
+	}
+	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {2.5}}) {
+		t.Errorf("%v, %v", s.gaps, s.travel)
+	}
+	s.record([]exec.Event{sum(0, 10, 14.5, 108), sum(1, 10, 14.5, 108)})
+	if base, bandwidth := s.fit(); base != 2.5 || math.Abs(bandwidth-54) > 1e-9 {
+		t.Errorf("%g seconds, %g bytes per second", base, bandwidth)
+	}
+	s.host = []float64{3, 1, 2}
+	p := s.profile(1e9)
+	if p.Overhead.Launch.Value != .5 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
+		t.Errorf("%+v", p)
+	}
+}
