@@ -1,7 +1,9 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -31,7 +33,7 @@ type Times struct {
 
 // checked are the models and prompts that predictions are held against.
 var (
-	checked = []string{"mamba-130m", "mamba2-130m"}
+	checked = []synth.Options{{Like: "mamba-130m"}, {Like: "mamba2-130m"}}
 	prompts = []int{64, 512}
 )
 
@@ -44,17 +46,18 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Compared, error) 
 	}
 	defer os.RemoveAll(dir)
 	var out []Compared
-	for _, like := range checked {
-		path := filepath.Join(dir, like)
-		s := synth.Options{Like: like}
-		if o.small {
-			s.Layers, s.Vocab = 1, 300
-		}
-		if _, err := synth.Write(ctx, path, s); err != nil {
+	models := checked
+	if o.models != nil {
+		models = o.models
+	}
+	for _, like := range models {
+		path := filepath.Join(dir, cmp.Or(like.Like, "model"))
+		like.Force = true
+		if _, err := synth.Write(ctx, path, like); err != nil {
 			return nil, err
 		}
 		for _, ranks := range o.Ranks {
-			o.Tell(like)
+			o.Tell(fmt.Sprintf("%s, --tp %d", filepath.Base(path), ranks))
 			list, err := checkOne(ctx, path, p, ranks, &o)
 			if err != nil {
 				return nil, err
