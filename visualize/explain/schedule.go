@@ -97,7 +97,7 @@ func newRun(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
 		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
-		r.Counts = append(r.Counts, space.Count(len(schedules)).At(in.Sizes))
+		r.Counts = append(r.Counts, schedules[0].Count(space).At(in.Sizes))
 	}
 	if len(in.Events) == 0 {
 		return r, nil
