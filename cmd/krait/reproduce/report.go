@@ -1,0 +1,106 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// Line is a claim with what came out.
+type Line struct {
+	Claim      string   `json:"claim"`
+	Where      string   `json:"where"`
+	Published  string   `json:"published"`
+	Simulated  string   `json:"simulated,omitempty"`
+	Difference string   `json:"difference,omitempty"` // how far what is simulated reaches beyond the published range
+	Reason     string   `json:"reason"`
+	Beside     []string `json:"beside,omitempty"`
+
+	published, simulated span
+	claim                *claim
+}
+
+// Report is the whole evaluation.
+type Report struct {
+	Lines []Line  `json:"lines"`
+	DP    []Pair  `json:"replicas"`
+	Ours  []Own   `json:"krait"`
+	Order []Order `json:"overlap"`
+}
+
+// Run simulates all claims, and says after each how many are done.
+func Run(ctx context.Context, progress func(done, of int)) (*Report, error) {
+	claims, err := readClaims()
+	if err != nil {
+		return nil, err
+	}
+	l, r := newLab(), &Report{}
+	for i := range claims {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		line, err := l.line(&claims[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", claims[i].Leaf, err)
+		}
+		r.Lines = append(r.Lines, *line)
+		progress(i+1, len(claims))
+	}
+	r.DP = r.pairs()
+	if r.Ours, err = l.own(); err != nil {
+		return nil, err
+	}
+	r.Order, err = l.order()
+	return r, err
+}
+
+func (l *lab) line(c *claim) (*Line, error) {
+	x := &Line{Claim: c.Leaf, Where: c.Where, Published: c.Says, Reason: c.Why, claim: c, published: empty(), simulated: empty()}
+	if c.Published != nil {
+		x.published = c.span()
+		x.Published = rangeText(x.published, c.Unit)
+	}
+	if c.Measure == "" {
+		return x, nil
+	}
+	m, err := measures[c.Measure](l, c)
+	if err != nil {
+		return nil, err
+	}
+	x.simulated, x.Simulated, x.Beside = m.span, rangeText(m.span, c.Unit), m.also
+	if c.Published != nil && m.lo <= m.hi {
+		if x.Difference = difference(m.outside(x.published), c.Unit); m.open && m.lo <= x.published.lo && x.published.hi <= m.hi {
+			x.Difference = "none"
+		}
+	}
+	return x, nil
+}
+
+func difference(d float64, unit string) string {
+	switch {
+	case d == 0:
+		return "none"
+	case unit == "%":
+		return fmt.Sprintf("%+.1f points", d)
+	case unit == "ms" || unit == "tokens":
+		return fmt.Sprintf("%+.1f %s", d, unit)
+	}
+	return fmt.Sprintf("%+.1f", d)
+}
+
+// Text writes a line per claim.
+func (r *Report) Text(w io.Writer) {
+	for _, x := range r.Lines {
+		fmt.Fprintf(w, "%s (%s): published %s", x.Claim, x.Where, x.Published)
+		if x.Simulated != "" {
+			fmt.Fprintf(w, "; simulated %s", x.Simulated)
+		}
+		if x.Difference != "" {
+			fmt.Fprintf(w, "; difference %s", x.Difference)
+		}
+		for _, b := range x.Beside {
+			fmt.Fprintf(w, "; %s", b)
+		}
+		fmt.Fprintf(w, ". %s.\n", x.Reason)
+	}
+}
