@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"validate":              {"graph", "kernels/..."},
 	"visualize":             {"graph", "lowering", "serving/prefix"},
 	"visualize/explain":     {"graph", "lowering", "exec", "passes/prove", "visualize"},
+	"visualize/timeline":    {"graph", "lowering", "exec", "visualize"},
 	"kernels":               {"graph", "kernels"},
 	"cuda":                  {},
 	"cuda/driver":           {"cuda/driver"}, // knows no graph, nor who implements it

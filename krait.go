@@ -87,10 +87,13 @@ type Options struct {
 	// Device is where the model runs; nil is the CPU. Package exec/devices
 	// has others.
 	Device exec.Device
+	// Record is told what ranks did when, after each step; nil: nobody asks, and nothing
+	// is measured. On CUDA steps are launched kernel by kernel then. Batches is told of each
+	// batch before it runs. Package visualize/timeline draws what they say.
+	Record  exec.Recorder
+	Batches func(*exec.Work)
 	// Progress is told of the bytes of weights that were loaded, of how many.
 	Progress func(done, total int64)
-	// Record is told what ranks did when, after each step; nil: nobody asks.
-	Record exec.Recorder
 	// Sharding says how many ranks run the model, and how it lies over them.
 	Sharding Sharding
 	// Processes run a rank of the model each: all open it with the same options, those of
@@ -262,7 +265,7 @@ func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), int
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Batches: o.Batches}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}

@@ -24,6 +24,7 @@ type Options struct {
 	PageTokens int
 	Progress   func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
 	Record     Recorder                // of what ranks did when; nil: nobody asks, and nothing is measured
+	Batches    func(*Work)             // is told of each batch before it runs, as devices see it; nil: nobody asks
 	// Verify looks at the results of each step; its error fails the step.
 	// All outputs come to the host then. nil: nobody looks.
 	Verify func(Results) error
@@ -53,6 +54,7 @@ type Engine struct {
 	kept      *pool // of slots for states that are kept
 	verify    func(Results) error
 	intact    func() error
+	batches   func(*Work)
 	states    []state
 	work      Work          // of the step, kept so that it allocates nothing
 	sources   []source      // of its inputs
@@ -90,7 +92,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if world.Ranks() != len(schedules) {
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact}
+	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact, batches: o.Batches}
 	err := e.findInputs()
 	if err != nil {
 		return nil, err

@@ -60,6 +60,9 @@ func (e *Engine) want(b *Batch) error {
 // run runs a batch that is prepared, and lets who wants to look at its results.
 func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
 	out := Results{outputs: e.schedules[0].Outputs, wanted: e.work.Wanted} // all ranks have the same
+	if e.batches != nil {
+		e.batches(&e.work)
+	}
 	var err error
 	out.tensors, err = e.machine.Step(ctx, &e.work)
 	if err == nil && e.intact != nil {

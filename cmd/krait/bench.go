@@ -28,6 +28,7 @@ func newBench() *cobra.Command {
 	var out string
 	var pair pairedFlags
 	var trace traceFlags
+	var profile profileFlags
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
 		Short: "Measure how fast a model runs",
@@ -66,6 +67,9 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			if f.comm.kind != "local" && (c.Flags().Changed("paired") || c.Flags().Changed("trace")) {
 				return errors.New("--paired and --trace open several models in turns, with all ranks in this process: leave out --comm")
 			}
+			if profile.file != "" && (c.Flags().Changed("paired") || c.Flags().Changed("trace")) {
+				return errors.New("--profile is of what bench measures by itself; leave out --paired and --trace")
+			}
 			if c.Flags().Changed("paired") {
 				return pair.run(c, args, &f, &o, batches, out)
 			}
@@ -81,11 +85,17 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			}
 			f.options.Slots = slices.Max(batches)
 			b := benchRun{modelFlags: &f, w: lines(c, out), o: o}
+			if err := profile.begin(c, &f); err != nil {
+				return err
+			}
 			if err := b.open(c, dir); err != nil {
 				return err
 			}
 			defer b.m.Close()
-			return cmp.Or(b.run(c.Context(), batches), save(c, out, &b.file))
+			if err := profile.opened(b.m); err != nil {
+				return err
+			}
+			return cmp.Or(b.run(c.Context(), batches), save(c, out, &b.file), profile.write(c, out == "-"))
 		},
 	}
 	f.add(c)
@@ -98,6 +108,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	pair.add(c)
 	trace.add(c)
+	profile.add(c)
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
 }

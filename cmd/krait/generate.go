@@ -17,6 +17,7 @@ func newGenerate() *cobra.Command {
 	var f modelFlags
 	var kept prefixFlags
 	var elsewhere prefillFlags
+	var profile profileFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
 	var ids, asJSON bool
@@ -56,6 +57,9 @@ otherwise: flags override that file.`,
 			if err := kept.options(&f); err != nil {
 				return err
 			}
+			if err := profile.begin(c, &f); err != nil {
+				return err
+			}
 			m, err := f.open(c, dir)
 			if err != nil {
 				return err
@@ -67,17 +71,21 @@ otherwise: flags override that file.`,
 			if o.Prefill != nil {
 				defer o.Prefill.Close() // before the model
 			}
+			if err := profile.opened(m); err != nil {
+				return err
+			}
 			defaults(c, m, &o)
 			if o.Temperature > 0 && !c.Flags().Changed("seed") {
 				o.Seed = uint64(rand.Uint32()) // short enough to be typed
 			}
 			r := generateRun{modelFlags: &f, m: m, ids: ids, asJSON: asJSON, o: o}
-			return r.run(c, prompt)
+			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || asJSON))
 		},
 	}
 	f.add(c)
 	kept.add(c)
 	elsewhere.add(c)
+	profile.add(c)
 	from.add(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")

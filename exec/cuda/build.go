@@ -71,7 +71,15 @@ func (r *rank) program(key programKey) (*program, error) {
 
 func (r *rank) build(key programKey) (*program, error) {
 	b := &builder{program: &program{rank: r, key: key}, r: r, z: key.z}
-	if err := r.each(key, b.add); err != nil {
+	err := r.each(key, func(c *call) error {
+		from := len(b.actions)
+		err := b.add(c)
+		for i := from; i < len(b.actions); i++ {
+			b.actions[i].step = c.step
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if key.once {

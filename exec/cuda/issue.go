@@ -15,10 +15,11 @@ type step struct{ programs []*program }
 // captured: what kernels and libraries do once must not be in the graph.
 const captureAfter = 1
 
-// due reports whether the step is to be captured now.
+// due reports whether the step is to be captured now; of what is in a graph nobody can
+// tell when it ran.
 func (s *step) due() bool {
 	first := s.programs[0]
-	return first.graph == nil && first.used >= captureAfter && first.decodes()
+	return first.rank.record == nil && first.graph == nil && first.used >= captureAfter && first.decodes()
 }
 
 // launch issues the step: as the graph, where it was captured, else launch by launch.
@@ -97,6 +98,9 @@ func (s *step) join() error {
 // issue puts the work of all ranks into their streams, up to the next collective of
 // one rank after another: what one waits for there must have been put in before.
 func (s *step) issue(ctx context.Context) error {
+	if err := s.programs[0].rank.gpu.beginRecord(); err != nil {
+		return err
+	}
 	for _, p := range s.programs {
 		if err := p.copyIn(); err != nil {
 			return p.rank.where(err)
@@ -141,11 +145,16 @@ func (s *step) collective(next []int) error {
 		list[i], name = a.with, a.name
 		next[i]++
 	}
-	var err error
-	if s.programs[0].rank.machine.nccl {
+	err := s.marked(next, (*recording).begin)
+	switch {
+	case err != nil:
+	case s.programs[0].rank.machine.nccl:
 		err = list[0].viaNCCL()
-	} else {
+	default:
 		err = onOneGPU(list)
+	}
+	if err == nil {
+		err = s.marked(next, (*recording).end)
 	}
 	if err != nil {
 		return fmt.Errorf("%s (%s): %w", name, list[0].op.Name, err)
@@ -164,7 +173,7 @@ func (p *program) issue(ctx context.Context, from int) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return i, fmt.Errorf("stopped before %s: %w", a.name, err)
 		}
-		if err := p.rank.put(a); err != nil {
+		if err := p.put(i); err != nil {
 			return i, fmt.Errorf("%s: %w", a.what(), err)
 		}
 	}

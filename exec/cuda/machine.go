@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
@@ -27,13 +28,16 @@ type machine struct {
 	group  *comm.Group // the other ranks are in other processes; nil: all are here
 	closed chan struct{}
 
+	record  exec.Recorder
+	opened  time.Time
+	events  []exec.Event
 	results []kernels.Tensor    // of the last step
 	ran     map[graph.Sizes]int // batches, by their sizes
 }
 
 func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
 	page := max(1, o.PageTokens)
-	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
+	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, record: o.Record, opened: time.Now(), width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
 }
 
 // each runs f for all GPUs at the same time, and returns the error of the first
@@ -88,6 +92,9 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	}
 	key := keyOf(w, m.ranks[0].s.BySequence())
 	if err := m.run(ctx, key, w); err != nil {
+		return nil, err
+	}
+	if err := m.tell(w); err != nil {
 		return nil, err
 	}
 	m.ran[key.z]++

@@ -28,6 +28,7 @@ type action struct {
 	kind   lowering.Kind // Launch also for what relayouts launch
 	stream lowering.Stream
 	event  int
+	step   *lowering.Step
 	name   string // of the step, for errors
 	fn     driver.Function
 	config driver.LaunchConfig

@@ -23,6 +23,7 @@ type rank struct {
 	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
 	nccl          driver.Collectives
 	gemm          gemm
+	record        *recording // nil: nobody asks when steps run
 
 	memory    []driver.Ptr // by buffer: parameters, constants
 	states    driver.Ptr   // a run per slot
@@ -46,6 +47,9 @@ type rank struct {
 
 func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
+	if m.record != nil {
+		r.record = &recording{rank: r, opened: m.opened}
+	}
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
@@ -185,7 +189,7 @@ func (r *rank) close() []error {
 	}
 	failed(r.inputsHost.release(r.gpu))
 	failed(r.outputsHost.release(r.gpu))
-	for _, e := range append(r.events, r.ready, r.done) {
+	for _, e := range append(append(r.events, r.ready, r.done), r.record.events()...) {
 		if e != nil {
 			failed(e.Close())
 		}

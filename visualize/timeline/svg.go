@@ -1,0 +1,204 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/visualize"
+)
+
+// The picture, in points.
+const (
+	width  = 1400
+	gutter = 210
+	lane   = 16 // a stream
+	gap    = 8  // between ranks
+)
+
+// colours are by what an event is; those of explain's page.
+var colours = map[string]string{"multiply": "#4c7fd0", "mix": "#3f9d6b", "other": "#a3a8b3", "collective": "#e07b1f", "relayout": "#c9a227", "wait": "#ececec"}
+
+var meanings = [][2]string{{"multiply", "products with weights"}, {"mix", "mixes tokens"}, {"other", "other kernels"}, {"collective", "collectives"}, {"relayout", "another layout"}, {"wait", "waits"}}
+
+// SVG draws the first step, and of those that come most often the one of median length:
+// for each rank a row per run, over each other on one scale.
+func SVG(runs []Run) string {
+	d := &drawing{runs: runs, ranks: ranksOf(runs), y: 14}
+	var body strings.Builder
+	d.w = &body
+	d.legend()
+	if len(runs) > 0 {
+		for _, i := range tellingSteps(&runs[0]) {
+			d.panel(i)
+		}
+	}
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%.0f" viewBox="0 0 %d %.0f" font-family="Helvetica, Arial, sans-serif" font-size="11" fill="#222"><rect width="100%%" height="100%%" fill="#fff"/>`+"\n", width, d.y, width, d.y) +
+		body.String() + "</svg>\n"
+}
+
+// tellingSteps are the steps that are drawn.
+func tellingSteps(r *Run) []int {
+	if len(r.Steps) == 0 {
+		return nil
+	}
+	often := map[string][]int{}
+	most := ""
+	for i, s := range r.Steps {
+		if often[s.Name] = append(often[s.Name], i); most == "" || len(often[s.Name]) > len(often[most]) {
+			most = s.Name
+		}
+	}
+	took := func(i int) float64 { from, to := r.Steps[i].Bounds(); return to - from }
+	list := often[most]
+	slices.SortFunc(list, func(a, b int) int { return cmp.Compare(took(a), took(b)) })
+	middle := list[(len(list)-1)/2]
+	if r.Steps[0].Name == most {
+		return []int{middle}
+	}
+	return []int{0, middle}
+}
+
+type drawing struct {
+	w     *strings.Builder
+	runs  []Run
+	ranks int
+	y     float64
+}
+
+func (d *drawing) text(x, y float64, style, text string) {
+	fmt.Fprintf(d.w, `<text x="%.1f" y="%.1f"%s>%s</text>`+"\n", x, y, style, html.EscapeString(text))
+}
+
+func (d *drawing) legend() {
+	x := 14.0
+	for _, m := range meanings {
+		fmt.Fprintf(d.w, `<rect x="%.1f" y="%.1f" width="10" height="10" rx="2" fill="%s"/>`, x, d.y, colours[m[0]])
+		d.text(x+14, d.y+9, ` fill="#666"`, m[1])
+		x += 34 + 5.6*float64(len(m[1]))
+	}
+	d.y += 30
+}
+
+// panel draws a step of all runs.
+func (d *drawing) panel(i int) {
+	title, longest := fmt.Sprintf("step %d, %s:", i+1, d.runs[0].Steps[i].Name), 0.0
+	for _, r := range d.runs {
+		if i < len(r.Steps) {
+			from, to := r.Steps[i].Bounds()
+			longest = max(longest, to-from)
+			title += fmt.Sprintf(" %s %s,", r.Name, Seconds(to-from))
+		}
+	}
+	d.text(14, d.y, ` font-size="13" font-weight="bold"`, strings.TrimSuffix(title, ","))
+	d.y += 12
+	x := func(t float64) float64 { return gutter + t/max(longest, 1e-12)*(width-gutter-14) }
+	top := d.y
+	d.y += 16
+	for rank := range d.ranks {
+		for k := range d.runs {
+			if r := &d.runs[k]; i < len(r.Steps) {
+				d.rows(&r.Steps[i], rank, fmt.Sprintf("rank %d, %s", rank, r.Name), x)
+			}
+		}
+		d.y += gap
+	}
+	d.axis(top, d.y, longest, x)
+	d.y += 24
+}
+
+// axis has a line for each of about ten round times.
+func (d *drawing) axis(top, bottom, longest float64, x func(float64) float64) {
+	if longest <= 0 {
+		return
+	}
+	step := math.Pow(10, math.Floor(math.Log10(longest/10)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if longest/(step*m) <= 10 {
+			step *= m
+			break
+		}
+	}
+	for k := 0; float64(k)*step <= longest; k++ {
+		t := float64(k) * step
+		fmt.Fprintf(d.w, `<path d="M%.1f %.1fV%.1f" stroke="#000" stroke-opacity=".12"/>`, x(t), top, bottom)
+		d.text(x(t)+3, top+9, ` fill="#666" font-size="10"`, Seconds(t))
+	}
+}
+
+// rows draws the streams of a rank.
+func (d *drawing) rows(s *Step, rank int, name string, x func(float64) float64) {
+	from, _ := s.Bounds()
+	d.text(14, d.y+11, "", name)
+	for _, stream := range streams {
+		var list []exec.Event
+		for _, e := range s.Events {
+			if e.Rank == rank && e.Stream == stream {
+				list = append(list, e)
+			}
+		}
+		if stream == lowering.Comm && len(list) == 0 {
+			continue
+		}
+		fmt.Fprintf(d.w, `<rect x="%d" y="%.1f" width="%d" height="%d" fill="#f6f6f4"/>`+"\n", gutter, d.y, width-gutter-14, lane-2)
+		d.events(list, from, x)
+		d.y += lane
+	}
+}
+
+// events draws those of a stream. Neighbours that are too narrow to be told apart are one.
+func (d *drawing) events(list []exec.Event, from float64, x func(float64) float64) {
+	const narrow = 0.6
+	for i := 0; i < len(list); {
+		e := list[i]
+		kind, left, right := kindOf(&e), x(e.Start-from), x(e.End-from)
+		j, text := i+1, fmt.Sprintf("%s (%s), %s", e.Name, cmp.Or(e.Op, "waits"), Seconds(e.End-e.Start))
+		if e.Bytes > 0 {
+			text += fmt.Sprintf(", %d bytes", e.Bytes)
+		}
+		for ; j < len(list) && right-left < narrow && kindOf(&list[j]) == kind && x(list[j].Start-from)-right < narrow/2; j++ {
+			right = x(list[j].End - from)
+			text = fmt.Sprintf("%s and %d more", e.Name, j-i)
+		}
+		fmt.Fprintf(d.w, `<rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"><title>%s</title></rect>`+"\n", left, d.y, max(right-left, 0.15), lane-2, colours[kind], html.EscapeString(text))
+		if label := local(e.Name); j == i+1 && right-left > 6.4*float64(len(label))+6 {
+			d.text(left+3, d.y+10.5, ` fill="#fff" font-size="10"`, label)
+		}
+		i = j
+	}
+}
+
+func local(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
+func kindOf(e *exec.Event) string {
+	switch e.Kind {
+	case lowering.Collective:
+		return "collective"
+	case lowering.Relayout:
+		return "relayout"
+	case lowering.Wait:
+		return "wait"
+	}
+	return visualize.Work(e.Op)
+}
+
+// Seconds writes a time with three digits.
+func Seconds(s float64) string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}} {
+		if s >= u.size*0.9995 {
+			return fmt.Sprintf("%.3g %s", s/u.size, u.name)
+		}
+	}
+	if s == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.3g ns", s*1e9)
+}

@@ -1,0 +1,159 @@
+package timeline_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/visualize/timeline"
+)
+
+// step is a batch of two ranks from a time on, so many times as long as it could be.
+func step(name string, at, slow float64) timeline.Step {
+	s := timeline.Step{Name: name}
+	for rank := range 2 {
+		s.Events = append(s.Events,
+			exec.Event{Rank: rank, Name: "layers.0.mixer.x", Op: "matmul", Start: at, End: at + 10e-6*slow, Bytes: 4096},
+			exec.Event{Rank: rank, Name: "layers.0.mixer.sum<&>", Op: "all_reduce", Kind: lowering.Collective, Stream: lowering.Comm, Start: at + 10e-6*slow, End: at + 15e-6*slow, Bytes: 512},
+			exec.Event{Rank: rank, Name: "layers.0.h", Kind: lowering.Wait, Start: at + 10e-6*slow, End: at + 15e-6*slow},
+			exec.Event{Rank: rank, Name: "layers.0.h", Op: "add", Start: at + 15e-6*slow, End: at + 16e-6*slow})
+	}
+	return s
+}
+
+func runs() []timeline.Run {
+	return []timeline.Run{
+		{Name: `measured on "cpu"`, Steps: []timeline.Step{step("8 tokens", 0, 4), step("1 token", 1e-3, 1), step("1 token", 2e-3, 3), step("1 token", 3e-3, 2)}},
+		{Name: "predicted for <x>", Steps: []timeline.Step{step("8 tokens", 0, 3), step("1 token", 1e-3, 1), step("1 token", 2e-3, 1), step("1 token", 3e-3, 1)}},
+	}
+}
+
+// TestTrace reads what Perfetto would.
+func TestTrace(t *testing.T) {
+	var out bytes.Buffer
+	if err := timeline.Trace(&out, runs()); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []struct {
+			Name, Cat, Ph string
+			Pid, Tid      int
+			Ts, Dur       float64
+			Args          map[string]any
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	processes, stretches, waits := map[int]string{}, map[int]int{}, 0
+	for _, e := range trace.TraceEvents {
+		switch {
+		case e.Name == "process_name":
+			processes[e.Pid] = e.Args["name"].(string)
+		case e.Ph == "X" && e.Cat == "wait":
+			waits++
+		case e.Ph == "X" && e.Cat != "batch":
+			if stretches[e.Pid]++; e.Tid < 2 || e.Tid > 3 || e.Dur <= 0 {
+				t.Errorf("%+v is on no stream, or takes no time", e)
+			}
+		}
+	}
+	want := map[int]string{1: `rank 0, measured on "cpu"`, 2: "rank 0, predicted for <x>", 3: `rank 1, measured on "cpu"`, 4: "rank 1, predicted for <x>"}
+	if fmt.Sprint(processes) != fmt.Sprint(want) {
+		t.Errorf("the processes are %v", processes)
+	}
+	for pid, n := range stretches {
+		if n != 4*3 {
+			t.Errorf("process %d has %d events", pid, n)
+		}
+	}
+	if waits != 4*4 {
+		t.Errorf("%d waits", waits)
+	}
+	last := trace.TraceEvents[len(trace.TraceEvents)-1]
+	if last.Name != "layers.0.h" || last.Ts != 3015 || last.Dur != 1 || last.Args["operation"] != "add" {
+		t.Errorf("the last event is %+v", last)
+	}
+}
+
+// TestTraceFails: an error of who takes it is one.
+func TestTraceFails(t *testing.T) {
+	full := errors.New("full")
+	r, w := io.Pipe()
+	r.CloseWithError(full)
+	if err := timeline.Trace(w, runs()); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSVG: the picture is XML, names are text, and it shows the first step and the middle
+// one of those that come most often.
+func TestSVG(t *testing.T) {
+	svg := timeline.SVG(runs())
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, svg)
+		}
+	}
+	for _, want := range []string{"step 1, 8 tokens: measured on &#34;cpu&#34; 64 µs, predicted for &lt;x&gt; 48 µs", "step 4, 1 token: measured on &#34;cpu&#34; 32 µs, predicted for &lt;x&gt; 16 µs",
+		"rank 1, predicted for &lt;x&gt;", "layers.0.mixer.sum&lt;&amp;&gt; (all_reduce), 20 µs, 512 bytes", "layers.0.h (waits), 20 µs"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("it does not say %s", want)
+		}
+	}
+	if strings.Contains(svg, "step 2") || strings.Contains(svg, "step 3") {
+		t.Error("it shows other steps")
+	}
+	if empty := timeline.SVG([]timeline.Run{{Name: "nothing"}}); !strings.HasSuffix(empty, "</svg>\n") {
+		t.Errorf("of nothing it is %s", empty)
+	}
+}
+
+// TestSVGFolds: of events that are too narrow to be seen one by one there are few.
+func TestSVGFolds(t *testing.T) {
+	s := timeline.Step{Name: "1 token"}
+	for i := range 50000 {
+		s.Events = append(s.Events, exec.Event{Name: fmt.Sprint("v", i), Op: "matmul", Start: float64(i) * 1e-6, End: float64(i+1) * 1e-6})
+	}
+	svg := timeline.SVG([]timeline.Run{{Name: "x", Steps: []timeline.Step{s}}})
+	if n := strings.Count(svg, "<title>"); n > 2500 || n < 500 {
+		t.Errorf("%d rectangles", n)
+	}
+}
+
+// TestLog keeps what there is room for.
+func TestLog(t *testing.T) {
+	l := timeline.Log{Most: 10}
+	for i := range 4 {
+		w := &exec.Work{}
+		w.Sizes = graph.Sizes{Tokens: int64(i + 1), Seqs: 1}
+		l.Batch(w)
+		events := step("", float64(i), 1).Events
+		l.Record(events)
+		events[0].Name = "changed"
+	}
+	if len(l.Steps) != 2 || l.Left != 2 || l.Steps[0].Name != "1 token" || l.Steps[1].Name != "2 tokens" || l.Steps[0].Events[0].Name == "changed" {
+		t.Errorf("%d steps are kept and %d left, the first is %+v", len(l.Steps), l.Left, l.Steps[0])
+	}
+	shifted := l.Steps[1].Shift(2)
+	from, to := shifted.Bounds()
+	if from != 3 || to < 3.000015 {
+		t.Errorf("shifted it is from %g to %g", from, to)
+	}
+	for z, want := range map[graph.Sizes]string{{Tokens: 4, Seqs: 4}: "4 sequences, a token each", {Tokens: 9, Seqs: 1}: "9 tokens", {Tokens: 9, Seqs: 2}: "9 tokens of 2 sequences"} {
+		if got := timeline.NameOf(z); got != want {
+			t.Errorf("%+v is called %s", z, got)
+		}
+	}
+}
