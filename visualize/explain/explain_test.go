@@ -294,7 +294,7 @@ func TestRows(t *testing.T) {
 				}
 			}
 			if c := after.Diff; c.Changed != counts[1] || c.Removed != counts[2] || c.Added != counts[3] || c.Moved != counts[5] || counts[1]+counts[2]+counts[3] == 0 {
-				t.Errorf("%s, %s: %+v are counted, and rows are %v", name, after.Pass, *c, counts)
+				t.Errorf("%s, %s: %d changed, %d removed, %d added and %d moved are counted, and rows are %v", name, after.Pass, c.Changed, c.Removed, c.Added, c.Moved, counts)
 			}
 		}
 	}
