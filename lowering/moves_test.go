@@ -120,6 +120,7 @@ func (x *pair) check() {
 		x.t.Fatal(x.what, err)
 	}
 	dest := x.cut(&x.to, x.have, x.there)
+	x.volumes(transfer, dest)
 	for rank := range dest {
 		reads, err := transfer.Reads(rank, x.tokens, x.have)
 		if err != nil {
@@ -147,6 +148,34 @@ func (x *pair) check() {
 			if !slices.Equal(m.data, got[region].data) {
 				x.t.Fatalf("%s: rank %d, region %d: other bytes than those of the state", x.what, rank, region)
 			}
+		}
+	}
+}
+
+// volumes holds the sums against what ranks keep, and have not yet.
+func (x *pair) volumes(transfer *lowering.Transfer, dest []memory) {
+	x.t.Helper()
+	list, reads, err := transfer.Volumes(x.tokens, x.have)
+	if err != nil {
+		x.t.Fatal(x.what, err)
+	}
+	moved, pieces := make([]int64, len(dest)), make([]int, len(dest))
+	for _, v := range list {
+		moved[v.To] += v.Bytes
+		pieces[v.To] += v.Reads
+		if v.Whole < v.Bytes || v.Bytes < 1 {
+			x.t.Errorf("%s: %+v", x.what, v)
+		}
+	}
+	for rank, m := range dest {
+		want := int64(0)
+		for _, region := range m {
+			for _, n := range region.written {
+				want += int64(n)
+			}
+		}
+		if moved[rank] != want || pieces[rank] != len(reads[rank]) {
+			x.t.Errorf("%s: rank %d gets %d bytes in %d of %d pieces, and keeps %d", x.what, rank, moved[rank], pieces[rank], len(reads[rank]), want)
 		}
 	}
 }
@@ -474,6 +503,40 @@ func TestAsManyRanks(t *testing.T) {
 					}
 					seen[name] = true
 				}
+			}
+		}
+	}
+}
+
+// TestSpread: what all ranks hold comes from those whose share of the model meets the
+// reader's, as much from each.
+func TestSpread(t *testing.T) {
+	for _, x := range []struct {
+		from, to int
+		want     [][]int // how many states each rank reads of each
+	}{
+		{4, 1, [][]int{{2, 2, 2, 2}}},
+		{4, 2, [][]int{{4, 4, 0, 0}, {0, 0, 4, 4}}},
+		{2, 3, [][]int{{8, 0}, {4, 4}, {0, 8}}},
+		{3, 3, [][]int{{8, 0, 0}, {0, 8, 0}, {0, 0, 8}}},
+		{2, 4, [][]int{{8, 0}, {8, 0}, {0, 8}, {0, 8}}},
+	} {
+		from, to := &lowering.Keeps{Ranks: x.from}, &lowering.Keeps{Ranks: x.to}
+		for i := range 8 {
+			b := lowering.Kept{Name: fmt.Sprint("layers.", i, ".B"), Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(16))}
+			from.Buffers, to.Buffers = append(from.Buffers, b), append(to.Buffers, b)
+		}
+		moves, err := lowering.Moves(from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, list := range moves {
+			got := make([]int, x.from)
+			for _, m := range list {
+				got[m.From]++
+			}
+			if !slices.Equal(got, x.want[rank]) {
+				t.Errorf("from %d ranks to %d: rank %d reads %v, want %v", x.from, x.to, rank, got, x.want[rank])
 			}
 		}
 	}
