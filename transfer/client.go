@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -175,7 +176,7 @@ func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want 
 		return answer, err
 	}
 	if err = fmt.Errorf("the prefill side refuses: %s", clean(r.Why)); r.Differs {
-		err = fmt.Errorf("%w: %s", ErrDiffers, clean(r.Why))
+		err = fmt.Errorf("%w: %s", ErrDiffers, strings.TrimPrefix(clean(r.Why), ErrDiffers.Error()+": "))
 	}
 	return answer, err
 }

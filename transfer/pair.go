@@ -264,10 +264,10 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 	v, err := e.View(states, rows)
 	var pieces []transport.Piece
 	if err == nil {
-		pieces, err = p.pieces(r, v, tokens, have)
+		pieces, a.Pieces, err = p.pieces(r, v, tokens, have)
 	}
 	if err == nil {
-		a.Bytes, a.Pieces = transport.Bytes(pieces), len(pieces)
+		a.Bytes = transport.Bytes(pieces)
 		err = p.reader.Read(ctx, r.Ticket, pieces).Wait()
 	}
 	if err != nil {
@@ -278,31 +278,32 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 	return a, nil
 }
 
-// pieces says where everything lies that the ranks own, and where it goes.
-func (p *pair) pieces(r ready, v *exec.View, tokens, have int) ([]transport.Piece, error) {
-	var list []transport.Piece
+// pieces says where everything lies that the ranks own, and where it goes: a stretch after
+// another, and how many pieces these are, of which some have a stretch in each row.
+func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, err error) {
 	first := have / p.moves.From.PageTokens
 	for rank := range p.moves.To.Keeps.Ranks {
 		reads, err := p.moves.Reads(rank, tokens, have)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
+		n += len(reads)
 		for i := range reads {
 			x := &reads[i]
 			region, err := r.region(x.From, x.Source.Region, first)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			to, err := v.Region(rank, x.Dest.Region)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			x.Each(func(from, at int64) {
 				list = append(list, transport.Piece{Region: region, From: from, Bytes: x.Bytes, To: to, At: at})
 			})
 		}
 	}
-	return list, nil
+	return list, n, nil
 }
 
 // region is the number of a region of the prefill side; its first page is number first.

@@ -15,26 +15,37 @@ func BenchmarkTCP(b *testing.B) {
 	for _, n := range []int{64 << 20, 256 << 20} {
 		s := newSource(rand.New(rand.NewPCG(1, 1)), n)
 		to := make([]byte, n)
-		var pieces []Piece
-		const piece = 3<<20 + 64 // as an SSM layer has
-		for at := 0; at < n; at += piece {
-			pieces = append(pieces, Piece{5, int64(at), int64(min(piece, n-at)), Host(to), int64(at)})
+		cut := func(piece int) (pieces []Piece) {
+			for at := 0; at < n; at += piece {
+				pieces = append(pieces, Piece{5, int64(at), int64(min(piece, n-at)), Host(to), int64(at)})
+			}
+			return pieces
 		}
+		pieces := cut(3<<20 + 64)                                             // as an SSM layer has
+		b.Run(fmt.Sprintf("%dMB/stretches=2048", n>>20), func(b *testing.B) { // as rows have, of some heads
+			reader := TCP(s.listen(b, s.by, nil), 2, 10*time.Second)
+			defer reader.Close()
+			readLoopback(b, s, reader, cut(2048))
+		})
 		for _, connections := range []int{1, 2, 4} {
 			b.Run(fmt.Sprintf("%dMB/connections=%d", n>>20, connections), func(b *testing.B) {
 				reader := TCP(s.listen(b, s.by, nil), connections, 10*time.Second)
 				defer reader.Close()
-				ticket := s.lend(time.Minute)
-				defer s.End(s.by, ticket)
-				b.SetBytes(int64(n))
-				for b.Loop() {
-					if err := reader.Read(b.Context(), ticket, pieces).Wait(); err != nil {
-						b.Fatal(err)
-					}
-				}
+				readLoopback(b, s, reader, pieces)
 			})
 		}
 		b.Run(fmt.Sprintf("%dMB/io.Copy", n>>20), func(b *testing.B) { copyLoopback(b, s.data[5]) })
+	}
+}
+
+func readLoopback(b *testing.B, s *source, reader Reader, pieces []Piece) {
+	ticket := s.lend(time.Minute)
+	defer s.End(s.by, ticket)
+	b.SetBytes(Bytes(pieces))
+	for b.Loop() {
+		if err := reader.Read(b.Context(), ticket, pieces).Wait(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -129,26 +129,26 @@ func (w *worker) begun(f int, r uintptr, data []byte, done func() error) error {
 	return nil
 }
 
-// wait waits until no more than some messages are under way. It looks without pause at first,
-// and then lets others run.
+// wait waits until no more than some messages are under way. Whoever finds nothing to do soon
+// leaves the processor to the other side, which may have the same ones.
 func (w *worker) wait(ctx context.Context, most int) error {
+	const patience, pause = 50, 50 * time.Microsecond
 	for idle := 0; len(w.under) > most; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		if uint32(w.call(workerProgress, w.handle)) != 0 {
 			idle = 0
-		} else if idle++; idle > 100 {
-			runtime.Gosched()
-			if idle > 2000 {
-				time.Sleep(20 * time.Microsecond)
+			if err := w.sweep(); err != nil {
+				return err
 			}
+			continue
 		}
-		if err := w.sweep(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if time.Since(w.moved) > w.stall {
 			return fmt.Errorf("UCX moved nothing for %s", w.stall)
+		}
+		if idle++; idle > patience {
+			time.Sleep(pause)
 		}
 	}
 	return nil
