@@ -55,7 +55,10 @@ func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*C
 		return nil, err
 	}
 	c := &Choice{}
-	for _, s := range passes.Strategies {
+	for i, s := range passes.Strategies {
+		if i > 0 && max(o.Ranks, g.Ranks) <= 1 {
+			break // on one rank all are the same
+		}
 		o.Strategy = s
 		x := Candidate{Strategy: s.Name}
 		if x.Model, x.Err = Compile(g, o, d); x.Err == nil {
