@@ -87,18 +87,20 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	title := cmp.Or(f.like, g.Name)
 	if f.compare {
 		r, err := computed(c, func() (*lineup, error) { return f.lineUp(g, d) })
 		if err != nil {
 			return err
 		}
+		r.Model = title
 		return r.write(c, f.asJSON)
 	}
 	r, err := computed(c, func() (*simulation, error) { return f.simulate(g, d) })
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	if r.Model = title; f.asJSON {
 		return writeJSON(c, "", r)
 	}
 	r.print(c.OutOrStdout())
