@@ -43,7 +43,8 @@ func hardware(t testing.TB, name string) *cost.Profile {
 }
 
 // TestVirtualCounts: the virtual device has the collectives of a run on the CPU, with
-// their calls and bytes, for every checkpoint and strategy; and the memory of the plan.
+// their calls and bytes, for every checkpoint and strategy, and takes the same steps, loops
+// piece by piece; and the memory of the plan.
 func TestVirtualCounts(t *testing.T) {
 	for i, dir := range goldens.Folders(t, ".") {
 		for k, strategy := range passes.Strategies {
@@ -58,12 +59,15 @@ func TestVirtualCounts(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s/tp=%d/%s", filepath.Base(dir), s.Strategy, ranks, s.Quantize), func(t *testing.T) {
 				d := &watched{Device: virtual.Device{Profile: hardware(t, "a6000-pcie")}}
-				onCPU, err := Open(dir, Options{Slots: 2, Sharding: s})
+				var ran, told []string
+				o := Options{Slots: 2, Context: room, Sharding: s, PieceTokens: 2 * ((i + k) % 2), Record: into(&ran)}
+				onCPU, err := Open(dir, o)
 				if err != nil {
 					t.Skip("the strategy does not apply: ", err)
 				}
 				defer onCPU.Close()
-				m, err := Open(dir, Options{Slots: 2, Context: room, Sharding: s, Device: d})
+				o.Device, o.Record = d, into(&told)
+				m, err := Open(dir, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,9 +76,35 @@ func TestVirtualCounts(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("collectives\n%+v, on the CPU\n%+v", got, want)
 				}
+				if !slices.Equal(told, ran) {
+					t.Errorf("%d events\n%s\non the CPU %d\n%s", len(told), strings.Join(told, "\n"), len(ran), strings.Join(ran, "\n"))
+				}
 				asPlanned(t, m, d.machine)
 			})
 		}
+	}
+}
+
+// into writes down what ranks do, stream by stream: the steps, and what collectives carry.
+func into(list *[]string) exec.Recorder {
+	return func(step []exec.Event) {
+		var lines [2][]string
+		end := func() {
+			*list = append(append(*list, lines[0]...), lines[1]...)
+			lines = [2][]string{}
+		}
+		for i, e := range step {
+			if i > 0 && e.Rank != step[i-1].Rank {
+				end()
+			}
+			switch e.Kind {
+			case lowering.Collective:
+				lines[e.Stream] = append(lines[e.Stream], fmt.Sprintf("%d %s %s %d", e.Rank, e.Op, e.Name, e.Bytes))
+			case lowering.Launch, lowering.Relayout:
+				lines[e.Stream] = append(lines[e.Stream], fmt.Sprintf("%d %s %s", e.Rank, e.Op, e.Name))
+			}
+		}
+		end()
 	}
 }
 

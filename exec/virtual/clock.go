@@ -14,6 +14,7 @@ import (
 
 // clock keeps the time of every stream of every rank.
 type clock struct {
+	reader    *programs
 	programs  []*program // by rank
 	works     []cost.Work
 	exchanges []exchange
@@ -22,15 +23,23 @@ type clock struct {
 	slow      []float64 // by rank
 	slowLink  float64
 
-	seconds []float64 // by work, of the batch under way
-	travels []cost.Travel
+	// Of the batch under way: what all rows take, and the rows of a piece, of which there
+	// are two lengths, the second one longer by one.
+	takes  [3]takes
+	pieces int
 
 	ranks   []rankClock
-	meets   []meeting // by collective
-	flights []flight  // collectives under way
+	meets   []meeting // of collectives
+	flights []flight  // those under way
 	now     float64   // to which they were followed
 	record  func(exec.Event)
+}
+
+// takes is what steps take for some sizes.
+type takes struct {
 	sizes   graph.Sizes
+	seconds []float64     // by work
+	travels []cost.Travel // by exchange
 }
 
 // rankClock is a rank in the middle of a step.
@@ -51,32 +60,50 @@ type meeting struct {
 
 // flight is a collective whose ranks are all there.
 type flight struct {
-	nth  int
-	left float64 // bytes that a rank has to send
-	from float64 // when they begin to travel
+	meeting int
+	travel  *cost.Travel
+	left    float64 // bytes that a rank has to send
+	from    float64 // when they begin to travel
 }
 
 // batch works out what everything takes for a batch.
 func (c *clock) batch(z graph.Sizes, graphs bool) {
-	c.sizes = z
+	s := c.reader.first
+	c.unroll(s.PieceCount(int(z.Tokens)))
+	c.takes[0].fill(c, z, graphs)
+	if s.PieceTokens == 0 {
+		return
+	}
+	y := z
+	y.Tokens /= int64(c.pieces)
+	c.takes[1].fill(c, y, graphs)
+	y.Tokens++
+	c.takes[2].fill(c, y, graphs)
+}
+
+func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
+	t.sizes, t.seconds, t.travels = z, t.seconds[:0], t.travels[:0]
 	for i := range c.works {
-		c.seconds[i] = c.rater.Time(&c.works[i], z, graphs)
+		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
-	c.travels = c.travels[:0]
 	for i := range c.exchanges {
-		t := c.exchanges[i].travel(c.link, z)
-		c.travels = append(c.travels, t.Slowed(c.slowLink))
+		x := c.exchanges[i].travel(c.link, z)
+		t.travels = append(t.travels, x.Slowed(c.slowLink))
 	}
+}
+
+// of is what a step takes: all rows, or those of its piece.
+func (c *clock) of(st *step) *takes {
+	all := &c.takes[0]
+	if st.Loop == 0 {
+		return all
+	}
+	n := c.reader.first.Piece(int(all.sizes.Tokens), st.piece).Len
+	return &c.takes[1+n-int(c.takes[1].sizes.Tokens)]
 }
 
 // start lets all streams begin at a time.
 func (c *clock) start(at float64) {
-	if c.ranks == nil {
-		c.ranks, c.meets = make([]rankClock, len(c.programs)), make([]meeting, len(c.exchanges))
-		for r, p := range c.programs {
-			c.ranks[r].events = make([]float64, p.events)
-		}
-	}
 	for r := range c.ranks {
 		k := &c.ranks[r]
 		k.at, k.next, k.came, k.busy = [streams]float64{at, at}, [streams]int{}, [streams]bool{}, 0
@@ -151,7 +178,7 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 		if !runs(st.For, r) {
 			break
 		}
-		took := c.seconds[st.work] * c.slow[r]
+		took := c.of(st).seconds[st.work] * c.slow[r]
 		c.tell(r, st, *at, *at+took)
 		*at += took
 		k.busy += took
@@ -161,7 +188,7 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 
 // meet lets a rank take part in a collective, and reports whether that has ended.
 func (c *clock) meet(r int, st *step, at *float64) bool {
-	m, came := &c.meets[st.nth], &c.ranks[r].came[st.Stream]
+	m, came := &c.meets[st.meeting], &c.ranks[r].came[st.Stream]
 	if !math.IsNaN(m.end) {
 		c.tell(r, st, *at, m.end)
 		*at, *came = m.end, false
@@ -171,8 +198,8 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 		*came = true
 		m.start = max(m.start, *at)
 		if m.came++; m.came == len(c.ranks) {
-			t := &c.travels[st.nth]
-			c.flights = append(c.flights, flight{st.nth, t.Sent, m.start + t.Latency})
+			t := &c.of(st).travels[st.exchange]
+			c.flights = append(c.flights, flight{st.meeting, t, t.Sent, m.start + t.Latency})
 		}
 	}
 	return false
@@ -198,14 +225,14 @@ func (c *clock) land() {
 		first, ends := 0, math.Inf(1)
 		for i := range c.flights {
 			if f := &c.flights[i]; f.from <= c.now {
-				if end := c.now + f.left*crowd/c.bandwidth(f); end < ends {
+				if end := c.now + f.left*crowd/f.bandwidth(); end < ends {
 					first, ends = i, end
 				}
 			}
 		}
 		if ends <= begins {
 			c.follow(ends, crowd)
-			c.meets[c.flights[first].nth].end = ends
+			c.meets[c.flights[first].meeting].end = ends
 			c.flights = slices.Delete(c.flights, first, first+1)
 			return
 		}
@@ -217,8 +244,8 @@ func (c *clock) land() {
 func (c *clock) follow(to, crowd float64) {
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
-			f.left -= (to - c.now) * c.bandwidth(f) / crowd
-			if f.left < 1e-12*c.travels[f.nth].Sent { // but for rounding it is there
+			f.left -= (to - c.now) * f.bandwidth() / crowd
+			if f.left < 1e-12*f.travel.Sent { // but for rounding it is there
 				f.left = 0
 			}
 		}
@@ -226,7 +253,7 @@ func (c *clock) follow(to, crowd float64) {
 	c.now = to
 }
 
-func (c *clock) bandwidth(f *flight) float64 { return c.travels[f.nth].Algorithm.Bandwidth.Value }
+func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
 
 // tell is for who records: what a rank did, or for how long it stood still.
 func (c *clock) tell(r int, st *step, from, to float64) {
@@ -236,9 +263,9 @@ func (c *clock) tell(r int, st *step, from, to float64) {
 	e := exec.Event{Rank: r, Stream: st.Stream, Kind: st.Kind, Name: st.Name, Start: from, End: to}
 	switch st.Kind {
 	case lowering.Collective:
-		e.Bytes = int64(c.exchanges[st.nth].bytes.Float(c.sizes))
+		e.Bytes = int64(c.exchanges[st.exchange].bytes.Float(c.of(st).sizes))
 	case lowering.Launch, lowering.Relayout:
-		e.Bytes = int64(c.works[st.work].Moved(c.sizes))
+		e.Bytes = int64(c.works[st.work].Moved(c.of(st).sizes))
 	}
 	if st.Op != nil {
 		e.Op = st.Op.Name

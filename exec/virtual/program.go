@@ -17,14 +17,17 @@ type program struct {
 	schedule *lowering.Schedule
 	steps    [streams][]step
 	events   int
+	meetings int
 }
 
 // step is one of a stream.
 type step struct {
 	*lowering.Step
-	event int // of Record and Wait: counted from 0
-	work  int // of a launch: which of the clock's
-	nth   int // of a collective: which of the step's
+	event    int // of Record and Wait: counted from 0, anew where it is recorded again
+	work     int // of a launch: which of the clock's
+	exchange int // of a collective: which of the clock's
+	meeting  int // and where it meets the others
+	piece    int // of a loop: which
 }
 
 // newClock is that of the schedules of all ranks.
@@ -39,23 +42,47 @@ func newClock(list []*lowering.Schedule, d *Device, rater *cost.Rater) *clock {
 	for _, f := range d.SlowLinks {
 		c.slowLink = max(c.slowLink, f)
 	}
-	r := &programs{c: c, first: list[0], known: map[workKey]int{}, kinds: map[string]int{}}
-	r.read()
-	for _, s := range list {
-		c.programs = append(c.programs, r.program(s))
-	}
-	c.seconds = make([]float64, len(c.works))
-	c.start(0)
+	c.reader = &programs{c: c, list: list, first: list[0], known: map[workKey]int{}, kinds: map[string]int{}, unrolled: map[int][]*program{}}
+	c.reader.read()
+	c.unroll(1)
 	return c
 }
 
 // programs reads schedules. Steps that are alike on a rank are costed once for a batch.
 type programs struct {
 	c     *clock
+	list  []*lowering.Schedule
 	first *lowering.Schedule
 	kind  []int // of the steps of the first: which of the kinds
 	kinds map[string]int
 	known map[workKey]int
+
+	unrolled map[int][]*program // by the number of pieces that loops run
+}
+
+// mostUnrolled is how many numbers of pieces are kept.
+const mostUnrolled = 4
+
+// unroll lets loops run so many pieces.
+func (c *clock) unroll(pieces int) {
+	p := c.reader
+	list, ok := p.unrolled[pieces]
+	if !ok {
+		if len(p.unrolled) == mostUnrolled {
+			clear(p.unrolled)
+		}
+		for _, s := range p.list {
+			list = append(list, p.program(s, pieces))
+		}
+		p.unrolled[pieces] = list
+	}
+	if c.pieces = pieces; len(c.programs) > 0 && c.programs[0] == list[0] {
+		return
+	}
+	c.programs, c.ranks, c.meets = list, make([]rankClock, len(list)), make([]meeting, list[0].meetings)
+	for r, p := range list {
+		c.ranks[r].events = make([]float64, p.events)
+	}
 }
 
 // workKey is a kind of steps on a rank.
@@ -88,30 +115,74 @@ func (p *programs) kindOf(st *lowering.Step) int {
 	return k
 }
 
-func (p *programs) program(s *lowering.Schedule) *program {
-	out, events, nth := &program{schedule: s}, map[int]int{}, 0
-	for i := range s.Steps {
-		st := step{Step: &s.Steps[i]}
-		switch st.Kind {
-		case lowering.Record, lowering.Wait:
-			e, ok := events[st.Event]
-			if !ok {
-				e = len(events)
-				events[st.Event] = e
-			}
-			st.event = e
-		case lowering.Collective:
-			if st.nth = nth; s == p.first {
-				p.c.exchanges = append(p.c.exchanges, newExchange(st.Step, s.Ranks))
-			}
-			nth++
-		default:
-			st.work = p.work(s, i)
+// program is a rank's, with its loops unrolled.
+func (p *programs) program(s *lowering.Schedule, pieces int) *program {
+	out := &program{schedule: s}
+	u := unroller{p, out, map[int]int{}, map[int]int{}}
+	for i, end, exchange := 0, 0, 0; i < len(s.Steps); i = end {
+		end = lowering.LoopEnd(s.Steps, i)
+		times := 1
+		if s.Steps[i].Loop > 0 {
+			times = pieces
 		}
-		out.steps[st.Stream] = append(out.steps[st.Stream], st)
+		collectives := 0
+		for piece := range times {
+			collectives = 0
+			for at := i; at < end; at++ {
+				st := step{Step: &s.Steps[at], piece: piece, exchange: exchange + collectives}
+				u.add(st, at)
+				if st.Kind == lowering.Collective {
+					collectives++
+				}
+			}
+		}
+		exchange += collectives
 	}
-	out.events = len(events)
 	return out
+}
+
+// unroller gives the steps of a rank their numbers.
+type unroller struct {
+	*programs
+	out *program
+	// By the schedule's number of an event: which it is since it was recorded last, and
+	// which it will be, where a step that waits is listed before.
+	events, awaited map[int]int
+}
+
+func (u *unroller) add(st step, at int) {
+	switch st.Kind {
+	case lowering.Record:
+		e, ok := u.awaited[st.Event]
+		if !ok {
+			e = u.event()
+		}
+		delete(u.awaited, st.Event)
+		u.events[st.Event], st.event = e, e
+	case lowering.Wait:
+		e, ok := u.events[st.Event]
+		if !ok {
+			if e, ok = u.awaited[st.Event]; !ok {
+				e = u.event()
+				u.awaited[st.Event] = e
+			}
+		}
+		st.event = e
+	case lowering.Collective:
+		st.meeting = u.out.meetings
+		u.out.meetings++
+		if st.exchange == len(u.c.exchanges) { // the first rank's, the first time
+			u.c.exchanges = append(u.c.exchanges, newExchange(st.Step, u.out.schedule.Ranks))
+		}
+	default:
+		st.work = u.work(u.out.schedule, at)
+	}
+	u.out.steps[st.Stream] = append(u.out.steps[st.Stream], st)
+}
+
+func (u *unroller) event() int {
+	u.out.events++
+	return u.out.events - 1
 }
 
 // work is what step i takes on the schedule's rank. Ranks mostly have the same steps.
