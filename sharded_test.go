@@ -172,6 +172,81 @@ func TestStatisticsBesideSums(t *testing.T) {
 	}
 }
 
+// contextParallel places the weights of attention and MLPs on every rank, and tokens whole, even
+// and by sequence.
+func contextParallel(t *testing.T, ranks int) []Sharding {
+	text, err := os.ReadFile("testdata/places/context.place")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []Sharding
+	for _, place := range []string{"whole", "even", "sequence"} {
+		file := filepath.Join(t.TempDir(), place+".place")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "even", place)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, Sharding{Ranks: ranks, Place: file})
+	}
+	return list
+}
+
+// TestContextParallel: attention of some of the tokens, with all keys and values, gives the bits
+// that it gives of all, and all ranks keep the same caches. Where its weights and the MLP's are
+// whole, the gather of keys and values is the block's only collective.
+func TestContextParallel(t *testing.T) {
+	const tokens = 9
+	for _, c := range []struct {
+		model, block string
+		ranks, gpus  int
+	}{
+		{"bamba", "all_gather 64", 2, 0},
+		{"bamba", "all_gather 64", 8, 0},
+		{"falcon-h1", "all_gather 128, all_reduce 1, reduce_scatter 64", 3, 0},
+		{"bamba", "", 3, 1},
+		{"bamba", "", 2, 2},
+	} {
+		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
+			t.Parallel()
+			dir, shardings := "testdata/golden/"+c.model, contextParallel(t, c.ranks)
+			if c.gpus > 0 {
+				steps := [][]int{{2, 39, 1, 0, 0}, {0, 1, 0, 0, 0}, {1, 1, 1, 0, 0}, {5, 1, 1, 0, 0}}
+				var want [][]float32
+				for _, sharding := range shardings[:2] {
+					o := Options{Slots: 5, Sharding: sharding, Device: simulatedGPUs(c.gpus)()}
+					if got, _ := runSharded(t, openModel(t, dir, o), steps); want == nil {
+						want = got
+					} else if d := farthest(got, want); !(d <= 1e-4) {
+						t.Errorf("logits are %g from those where tokens are whole", d)
+					}
+				}
+				return
+			}
+			compareSharded(t, dir, shardings, shardedSteps, nil)
+			m := openModel(t, dir, Options{Sharding: shardings[1]})
+			counts := countPrompt(t, m, tokens)
+			if got := perToken(counts, "layers.1", tokens); c.block != "" && got != c.block {
+				t.Errorf("%s, want %s per token", got, c.block)
+			}
+			comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+			compareProof(t, m, shardings[1], counts, tokens)
+		})
+	}
+}
+
+// farthest is the largest difference of two lists of logits; products of other numbers of
+// rows are other kernels on a GPU.
+func farthest(a, b [][]float32) float64 {
+	most := 0.0
+	for i := range b {
+		for j, x := range b[i] {
+			if d := math.Abs(float64(x - a[i][j])); !(d <= most) {
+				most = d
+			}
+		}
+	}
+	return most
+}
+
 // runSharded runs batches, and returns the logits of all tokens of each, and what
 // sequences keep in the end.
 func runSharded(t *testing.T, m *Model, steps [][]int) (logits [][]float32, states []*Snapshot) {

@@ -262,6 +262,8 @@ func drawDims(list string, size func(byte) int) []graph.Dim {
 			dims = append(dims, graph.Symbol(graph.Cached))
 		case 't', 's', 'o':
 			dims = append(dims, graph.Symbol(graph.Sym(axis[0])))
+		case 'u': // tokens, too, under another letter
+			dims = append(dims, graph.Symbol(graph.Tokens))
 		default:
 			dims = append(dims, graph.Units(n, unit))
 		}

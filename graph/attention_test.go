@@ -71,6 +71,17 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 	{"attention, a past per token", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32[s]", "past i32[t]", 1), attentionNode,
 		"error: s is t in operand 6 and s before"},
 
+	{"attention of some of the queries", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "q f32[t 12/2]", "q f32[t 12/2] shard(0: even)", 1), attentionNode,
+		"f32[t 12/2] shard(0: even); f32[s c 4/2]; f32[s c 4/2]"},
+	{"attention of some of the keys", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 4/2] shard(0: even)", 1), attentionNode,
+		"error: operand 1 is split on u!, which this operation may not cut"},
+	{"attention of some of the queries and heads", strings.Replace(attended(6, 2, "whole", "split", "split", "split"), "q f32[t 12/2]", "q f32[t 12/2] shard(0: even)", 1), attentionNode,
+		"error: operand 1 is split on g and another operand on t: only one may be: the 4 ranks would have 4 of the 16 blocks of the product; all_gather the rows first"},
+	{"attention, keys of other rows", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[o 4/2]", 1), attentionNode,
+		"error: u is t in operand 2 and o before"},
+	{"attention, keys and values of other rows", strings.NewReplacer("k f32[t", "k f32[o", "v f32[t", "v f32[o").Replace(attended(6, 2, "whole", "whole", "whole", "whole")), attentionNode,
+		"error: operand 1 is of o, and the queries are of t; they must be of the same tokens"},
+	{"rotary of some of the tokens", "x f32[t 12/4] shard(0: sequence); past i32[s]", "rotary x seg past {theta=100 dims=4}", "f32[t 12/4] shard(0: sequence)"},
 	{"rotary", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=4}", "f32[t 12/4]"},
 	{"rotary of nothing", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=0}", "f32[t 12/4]"},
 	{"rotary, heads split", "x f32[t 12/4] shard(1: split); past i32[s]", "rotary x seg past {theta=100 dims=2}", "f32[t 12/4] shard(1: split)"},
@@ -136,6 +147,35 @@ func attended(heads, groups int, q, kv, keys, values string) string {
 // gate and up, and of down.
 func expert(x, in, out string) string {
 	return "x f32[t 5]" + x + "; p f32[t 3]; gate bf16[3 8 5]" + in + "; up bf16[3 8 5]" + in + "; down bf16[3 6 8]" + out
+}
+
+// TestAttentionOfRows: a rank that has a third of the queries has a third of the work, and all
+// keys and values to keep.
+func TestAttentionOfRows(t *testing.T) {
+	g, n := deriveGraph(t, attended(6, 2, "whole", "whole", "whole", "whole"), attentionNode)
+	op, _ := Lookup("attention")
+	var args []Type
+	for _, v := range n.Args {
+		args = append(args, v.Type)
+	}
+	results, err := infer(n, g.Ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := Sizes{Tokens: 30, Seqs: 2, Cached: 99, Pairs: 600}
+	whole, err := CostOf(op, n.Attrs, args, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args[0].Layout, results[0].Layout = SplitRows(Even), SplitRows(Even)
+	args[0], results[0] = args[0].Local(3, 0), results[0].Local(3, 0)
+	third, err := CostOf(op, n.Attrs, args, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := whole.FLOPs.At(z), third.FLOPs.At(z); b*3 != a || whole.Read.At(z)-third.Read.At(z) != 20*12*4 || whole.Write.At(z)-third.Write.At(z) != 20*12*4 {
+		t.Errorf("%+v of all, %+v of a third", whole, third)
+	}
 }
 
 func TestDeriveTransformer(t *testing.T) {

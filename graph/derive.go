@@ -29,7 +29,7 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 		return out, nil
 	}
 	if b.dim[index[0]].Sym != 0 {
-		return b.deriveRows(in, index)
+		return b.deriveRows(in, op, index)
 	}
 	if n, _ := b.product(index); n == 0 {
 		return nil, fmt.Errorf("split on (%s), which is empty", index)
@@ -163,8 +163,9 @@ func (b *binding) clash(i int, x, y byte, ranks int) error {
 }
 
 // deriveRows says how results lie where the index is the rows of the batch: each rank has
-// its rows of all operands that have any, and no two placements agree for every batch.
-func (b *binding) deriveRows(in []Type, index string) ([]Layout, error) {
+// its rows of all operands that have any, and no two placements agree for every batch. States
+// that no such operand goes into are made by all ranks.
+func (b *binding) deriveRows(in []Type, op *Op, index string) ([]Layout, error) {
 	own, first := Layout{}, -1
 	for i, t := range in {
 		for j, a := range b.rule.in[i] {
@@ -187,6 +188,9 @@ func (b *binding) deriveRows(in []Type, index string) ([]Layout, error) {
 				out[i] = Layout{Kind: Sharded, Axis: j, Place: own.Place}
 			}
 		}
+	}
+	for _, p := range op.States {
+		out[p.Result] = in[p.Operand].Layout
 	}
 	return out, nil
 }

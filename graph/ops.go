@@ -95,10 +95,11 @@ var table = []*Op{
 
 	// Transformers.
 	{Name: "rotary", Doc: "rotates pairs (j, j+dims/2) of the first dims of each head by position · theta^(-2j/dims) (Su et al. 2021): x seg past", Class: Compute,
-		Rule: rule("t! (h p!), s! f!, s! -> t! (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil, above0}, {"dims", IntAttr, nil, evenPart}},
+		Rule: rule("t (h p!), s! f!, s! -> t (h p!)"), Operands: "aii", Attrs: []Attr{{"theta", FloatAttr, nil, above0}, {"dims", IntAttr, nil, evenPart}},
 		Work: []string{"4 t h p"}, check: checkRotary},
+	// Letters t and u are the same tokens. Queries may be some of them, keys and values not.
 	{Name: "attention", Doc: "causal attention, softmax(scale · q kᵀ) v, over the tokens so far (Vaswani et al. 2017; groups share keys, Ainslie et al. 2023): q k v keys values seg past", Class: Compute,
-		Rule:     rule("t! (g q p!), t! (g p!), t! (g p!), s! l! (g p!), s! l! (g p!), s! f!, s! -> t! (g q p!), s! l! (g p!), s! l! (g p!)"),
+		Rule:     rule("t (g q p!), u! (g p!), u! (g p!), s! l! (g p!), s! l! (g p!), s! f!, s! -> t (g q p!), s! l! (g p!), s! l! (g p!)"),
 		Operands: "aaassii", States: []StatePair{{3, 1, CacheState}, {4, 2, CacheState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, check: checkAttention, cost: costAttention},
 	{Name: "router", Doc: "softmax over the experts, of which the top stay and others are 0; norm=1 makes those that stay sum to 1", Class: Compute,
 		Rule: rule("t e! -> t e!"), Operands: "a", Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}}, Work: []string{"8 t e"}},

@@ -77,6 +77,11 @@ func checkAttention(n *Node, b *binding) error {
 	if err := checkHeads(n, b, 0, 1, 2, 3, 4); err != nil {
 		return err
 	}
+	for _, i := range []int{1, 2} {
+		if q, d := n.Args[0].Type.Dims[0], n.Args[i].Type.Dims[0]; !d.same(q) {
+			return fmt.Errorf("operand %d is of %s, and the queries are of %s; they must be of the same tokens", i, d, q)
+		}
+	}
 	for _, i := range []int{3, 4} {
 		if d := n.Args[i].Type.Dims; d[0].Sym != Seqs || d[1].Sym != Cached {
 			return fmt.Errorf("operand %d must be a cache, %s[s c …], found %s", i, n.Args[i].Type.DType, n.Args[i].Type)
@@ -89,12 +94,14 @@ func checkAttention(n *Node, b *binding) error {
 }
 
 // costAttention: every pair of a new token and one that it sees costs a product
-// with the key and one with the value; caches are read once.
+// with the key and one with the value; caches are read once. Of even shares of the queries each
+// is taken to have as many pairs.
 func costAttention(n *Node, b *binding) Cost {
 	q, k, keys := n.Args[0].Type, n.Args[1].Type, n.Args[3].Type
+	pairs := Dim{Sym: Pairs, Over: q.Dims[0].Over}.Poly()
 	cache := keys.Bytes().Plus(n.Args[4].Type.Bytes())
 	return Cost{
-		FLOPs: b.cost("4 g q p").Times(Var(Pairs)),
+		FLOPs: b.cost("4 g q p").Times(pairs),
 		Read:  q.Bytes().Plus(k.Bytes().Times(Const(2))).Plus(cache),
 		Write: q.Bytes().Plus(k.Elems().Times(Const(2 * int64(keys.DType.Bytes())))),
 	}

@@ -34,9 +34,11 @@ type Tensor struct {
 	// Axis is the sharded axis, Full its size over all ranks, Unit the size of
 	// its units, and Runs what this rank holds of it. Of a tensor that is not
 	// sharded, or of which a rank has some rows of the batch, Axis is the last one and
-	// Runs is nil: no kernel minds which rows it has.
+	// Runs is nil. First is the first of these rows, in the batch: kernels that look for
+	// tokens by their segments mind it.
 	Axis, Full, Unit int
 	Runs             []graph.Run
+	First            int
 }
 
 // Describe is what a rank holds of a value of type t, without its memory, one row
@@ -80,6 +82,13 @@ func (t *Tensor) Row(i int) []float32 {
 
 // Vector is an f32 tensor with one axis.
 func (t *Tensor) Vector() []float32 { return t.F32[:t.Dims[0]] }
+
+// Here is which of the tokens of a segment t has, counted in the segment, and the row of
+// the first of them.
+func (t *Tensor) Here(start, tokens int) (lo, hi, row int) {
+	lo = min(max(t.First-start, 0), tokens)
+	return lo, max(lo, min(t.First+t.Rows()-start, tokens)), start + lo - t.First
+}
 
 // Segment is row i of the segment table: the first token of a sequence, the
 // number of its tokens, and its state slot.

@@ -123,7 +123,8 @@ func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, er
 		switch {
 		case d.Sym == 0:
 		case i == 0 && t.Layout.ByBatch():
-			x.Dims[0] = t.Extents(theBatch, ranks, rank)[0].Len
+			run := t.Extents(theBatch, ranks, rank)[0]
+			x.Dims[0], x.First = run.Len, run.Start
 		case state && i == 0 && d.Sym == graph.Seqs:
 			x.Dims[0] = slots
 		case state && i == 1 && t.Ragged():

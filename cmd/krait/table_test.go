@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/krait-ml/krait"
@@ -126,6 +128,43 @@ func TestTextbook(t *testing.T) {
 		if got := c.of(list[0], list[2]); got != half*c.want {
 			t.Errorf("%s: %d bytes, want %d", c.what, got/half, c.want)
 		}
+	}
+}
+
+// TestKeysAndValues: where attention's weights and the MLP's are whole, its ranks gather keys and
+// values, and nothing else: what the textbook counts.
+func TestKeysAndValues(t *testing.T) {
+	const half, ranks = 2, 4
+	file := filepath.Join(t.TempDir(), "context.place")
+	text := "border even\n*.w? whole\n*.[ovgusd] even whole\n*.q even\n*.k even whole\n*.gu even\n*.a even\n*.keys* whole\n*.values* whole\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.Parse(transformer(4096, 32, 8, 128, 512))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err = krait.Compile(g, krait.Sharding{Ranks: ranks, Place: file}); err != nil {
+		t.Fatal(err)
+	}
+	schedules, err := lowering.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lowering.NewPlan(schedules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := graph.Sizes{Tokens: 8 * 2048, Seqs: 8}
+	list, sent := "", int64(0)
+	for _, c := range p.Collectives {
+		if graph.BlockOf(c.Name) == "layers.1" {
+			list += c.Kind + " "
+			sent += c.Bytes.At(z) * (ranks - 1) / ranks
+		}
+	}
+	if list != "all_gather " || sent != half*50331648 {
+		t.Errorf("a block has %sand a rank sends %d bytes in it", list, sent/half)
 	}
 }
 

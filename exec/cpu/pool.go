@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -106,9 +107,10 @@ func (p *pool) run(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	return nil
 }
 
-// safeUnits: an empty result has no units, and kernels need not mind.
+// safeUnits: an empty result has no units, and kernels need not mind, but where a state is
+// to be made beside it.
 func safeUnits(k *kernels.Kernel, c *kernels.Call) int {
-	if c.Results[0].Rows() == 0 {
+	if !slices.ContainsFunc(c.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return 0
 	}
 	return k.Units(c)

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
@@ -105,7 +107,7 @@ func (b *builder) add(c *call) error {
 	case lowering.Relayout:
 		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
 	}
-	if c.on.Results[0].Rows() == 0 || c.on.Results[0].Cols == 0 {
+	if c.on.Results[0].Cols == 0 || !slices.ContainsFunc(c.on.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return nil
 	}
 	c.on.Scratch = uint64(b.r.scratch.ptr)

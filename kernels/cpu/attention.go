@@ -21,8 +21,9 @@ func rotary(c *kernels.Call, lo, hi int) {
 	half := c.Attrs.Int("dims") / 2
 	for s := lo; s < hi; s++ {
 		start, tokens, _ := seg.Segment(s)
-		for t := range tokens {
-			in, out := x.Row(start+t), y.Row(start+t)
+		lo, hi, row := y.Here(start, tokens)
+		for t := lo; t < hi; t++ {
+			in, out := x.Row(row+t-lo), y.Row(row+t-lo)
 			copy(out, in)
 			for j := range half {
 				sin, cos := rotation(c, int(past[s])+t, j)
@@ -79,9 +80,10 @@ func attention(c *kernels.Call, lo, hi int) {
 		}
 		x, z := kernels.Held(q, from*shared, size*shared)
 		looked, summed := cached{cache: keys, seq: s, slot: slot, first: a, wide: wide.h}, cached{cache: values, seq: s, slot: slot, first: a, wide: wide.h}
-		for t := range tokens {
+		here, end, row := q.Here(start, tokens)
+		for t := here; t < end; t++ {
 			for h := x; h < z; h += size {
-				attend(y.Row(start + t)[h:h+size], q.Row(start + t)[h:h+size], &looked, &summed, first+t+1, scale)
+				attend(y.Row(row + t - here)[h:h+size], q.Row(row + t - here)[h:h+size], &looked, &summed, first+t+1, scale)
 			}
 		}
 	}

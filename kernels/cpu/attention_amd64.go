@@ -46,11 +46,11 @@ func (t *tiling) attention(c *kernels.Call, lo, hi int) {
 			to, at, _ = values.Cached(s, slot, int(past[s])+i)
 			convertAVX2.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
 		}
-		if x < z {
+		if here, end, row := q.Here(start, tokens); x < z && here < end {
 			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))
 			w.keys, w.values, w.seq, w.slot, w.at = keys, values, s, slot, a
-			w.first, w.tokens, w.heads, w.size, w.cols = int(past[s]), tokens, (z-x)/size, size, padded(size)
-			w.group(headRows(q, start, x), headRows(&c.Results[0], start, x))
+			w.first, w.tokens, w.heads, w.size, w.cols = int(past[s])+here, end-here, (z-x)/size, size, padded(size)
+			w.group(headRows(q, row, x), headRows(&c.Results[0], row, x))
 		}
 	}
 }

@@ -51,8 +51,9 @@ func rotaryAVX2(c *kernels.Call, lo, hi int) {
 	r.set(c.Attrs.Float("theta"), c.Attrs.Int("dims"))
 	for s := range seg.Rows() {
 		start, tokens, _ := seg.Segment(s)
-		for t := max(lo, start); t < min(hi, start+tokens); t++ {
-			r.turn(y.Row(t), x.Row(t), int(past[s])+t-start, x.Unit)
+		here, end, row := y.Here(start, tokens)
+		for i := max(lo, row); i < min(hi, row+end-here); i++ {
+			r.turn(y.Row(i), x.Row(i), int(past[s])+here+i-row, x.Unit)
 		}
 	}
 }

@@ -44,8 +44,11 @@ struct Attention {
 	// from first_head on, held of them; its caches begin with group first_group.
 	int size, each, held, first_head, first_group;
 	int vec, splits;
+	int from, to; // tokens of the batch of which there are queries; q and y are as if all were
 	float scale;
 };
+
+DEVICE bool asked(const Attention &a, int token) { return a.from <= token && token < a.to; }
 
 // The cache's channel from which on the head's keys and values lie.
 DEVICE int group_channel(const Attention &a, int head) { return ((a.first_head + head) / a.each - a.first_group) * a.size; }
@@ -65,7 +68,7 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	alignas(16) SHARED static float sums[4][Heads][128 * Wide];
 	SHARED static u64 rows[split_keys]; // of keys
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, 1, block_x(), p))
+	if (!find_piece(a.seg, a.seqs, 1, block_x(), p) || !asked(a, p.first))
 		return;
 	int per_group = ceil_div(a.each, Heads); // blocks of heads of a whole group
 	int group = a.first_head / a.each + block_z() / per_group;
@@ -166,7 +169,7 @@ SPLIT(8, 1, 4)
 // (Milakov and Gimelshein 2018). Blocks of 128 threads are (tokens, heads).
 KERNEL THREADS(128) attention_join(Attention a) {
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, 1, block_x(), p))
+	if (!find_piece(a.seg, a.seqs, 1, block_x(), p) || !asked(a, p.first))
 		return;
 	int head = block_y(), splits = ceil_div(a.past[p.seq] + p.at + 1, split_keys);
 	const float *part = a.partial + ((i64)block_x() * a.held + head) * a.splits * (a.size + 2);
@@ -200,22 +203,22 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 	float(*weights)[tile_keys + 1] = (float(*)[tile_keys + 1])(kv + tile_keys);
 	SHARED static u64 rows[2][tile_keys]; // of keys, of a tile and the next
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p))
+	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p) || p.first >= a.to || p.first + p.tokens <= a.from)
 		return;
 	int head = block_y(), row = thread() / 8, part = thread() % 8; // and row + 16
 	int past = a.past[p.seq] + p.at, all = past + p.tokens;
-	// row gives where row r begins; it is asked for n of them.
-	auto fetch = [&](float(*to)[stride], auto row, int n) {
+	// row gives where row r begins; it is asked for n of them, from one on.
+	auto fetch = [&](float(*to)[stride], auto row, int from, int n) {
 		NO_UNROLL for (int i = thread(); i < 32 * 8 * Fours; i += 128) {
 			int r = i / (8 * Fours), j = i % (8 * Fours) * 4;
-			put4(&to[r][j], r < n ? load4(row(r) + j, a.size - j, a.vec) : f32x4(0));
+			put4(&to[r][j], from <= r && r < n ? load4(row(r) + j, a.size - j, a.vec) : f32x4(0));
 		}
 	};
 	auto find = [&](int at) {
 		if (thread() < min(tile_keys, all - at))
 			rows[at / tile_keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread()) + group_channel(a, head) * sizeof(kept);
 	};
-	fetch(q, [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; }, p.tokens);
+	fetch(q, [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; }, a.from - p.first, min(p.tokens, a.to - p.first));
 	find(0);
 	sync();
 	f32x4 sum[2][Fours] = {};
@@ -223,7 +226,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 	for (int at = 0; at < all; at += tile_keys) {
 		int n = min(tile_keys, all - at);
 		auto key = [&](int r) { return rows[at / tile_keys % 2][r]; };
-		fetch(kv, [&](int r) { return at_address<const kept>(key(r)); }, n);
+		fetch(kv, [&](int r) { return at_address<const kept>(key(r)); }, 0, n);
 		find(at + tile_keys);
 		sync();
 		float scores[2][4] = {};
@@ -255,7 +258,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 			UNROLL for (int f = 0; f < Fours; f++) sum[r][f] *= fade;
 		}
 		sync(); // keys are read no more
-		fetch(kv, [&](int r) { return at_address<const kept>(key(r) + a.pages.values - a.pages.keys); }, n);
+		fetch(kv, [&](int r) { return at_address<const kept>(key(r) + a.pages.values - a.pages.keys); }, 0, n);
 		sync();
 		for (int i = 0; i < n; i++) {
 			float w0 = weights[row][i], w1 = weights[row + 16][i];
@@ -270,7 +273,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 		sync(); // nor values
 	}
 	UNROLL for (int r = 0; r < 2; r++) {
-		if (row + 16 * r >= p.tokens)
+		if (row + 16 * r >= p.tokens || !asked(a, p.first + row + 16 * r))
 			continue;
 		float *out = a.y + (p.first + row + 16 * r) * a.ys + (i64)head * a.size;
 		UNROLL for (int f = 0; f < Fours; f++) {

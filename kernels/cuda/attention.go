@@ -26,7 +26,7 @@ func rotary(c *Call) error {
 	exponent := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
 	size := max(1, x.Unit)
 	c.launch("rotary", "rotary", [3]int{y.Rows(), ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, exponent)
+		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, y.First, exponent)
 	return nil
 }
 
@@ -52,7 +52,7 @@ func headsOf(c *Call) heads {
 // split reports whether the keys of a token are looked at by many blocks: where
 // every sequence has one token, and for very wide heads.
 func (h *heads) split(c *Call) bool {
-	return c.Results[0].Rows() == c.Args[5].Rows() || h.size > flashSize
+	return c.Args[1].Rows() == c.Args[5].Rows() || h.size > flashSize
 }
 
 // attentionScratch is for what splits find: sums, the largest score, the sum of
@@ -62,7 +62,7 @@ func attentionScratch(c *Call) int64 {
 	if !h.split(c) || h.splits == 1 {
 		return 0
 	}
-	return int64(c.Results[0].Rows()) * int64(h.held*h.splits*(h.size+2)*4)
+	return int64(c.Args[1].Rows()) * int64(h.held*h.splits*(h.size+2)*4)
 }
 
 func attention(c *Call) error {
@@ -71,7 +71,7 @@ func attention(c *Call) error {
 	if h.size > splitSize {
 		return fmt.Errorf("heads of %d channels; the attention kernels take up to %d", h.size, splitSize)
 	}
-	t, s := y.Rows(), seg.Rows()
+	t, s := k.Rows(), seg.Rows()
 	// The caches' first channel may not be that of k and v.
 	newKeys, newValues := *k, *v
 	newKeys.Ptr, newValues.Ptr = k.offset(keys.Start()-k.Start()), v.offset(values.Start()-v.Start())
@@ -83,13 +83,14 @@ func attention(c *Call) error {
 	module := "attention_" + format(keys.DType)
 	c.launch(module, "attention_append", grid, block, 0, newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
 		seg.Ptr, past.Ptr, s, cached, vec, pages)
-	if h.held == 0 {
+	if h.held == 0 || y.Rows() == 0 {
 		return nil
 	}
 	partial := c.Scratch
 	vec = whole && h.size%4 == 0 && aligned(q, y)
-	params := Struct{y.Ptr, partial, q.Ptr, seg.Ptr, past.Ptr, pages, y.stride(), q.stride(), s,
-		h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, float32(c.Attrs.Float("scale"))}
+	from := q.First // kernels count the tokens of the batch
+	params := Struct{y.offset(-from * y.Stride), partial, q.offset(-from * q.Stride), seg.Ptr, past.Ptr, pages, y.stride(), q.stride(), s,
+		h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, from, from + y.Rows(), float32(c.Attrs.Float("scale"))}
 	if !h.split(c) {
 		fours := 2
 		for 32*fours < h.size {

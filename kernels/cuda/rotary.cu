@@ -27,16 +27,17 @@ DEVICE void turn(double angle, float &sin, float &cos) {
 }
 
 // A thread turns a pair in some heads of a token, and copies what is not turned.
-// log2_theta is log2(theta) · -2 / dims. Blocks of 128 threads are (tokens, heads / 4).
+// log2_theta is log2(theta) · -2 / dims. Blocks of 128 threads are (tokens, heads / 4);
+// the first token is one of the batch, with which x and y begin.
 const int block_heads = 4;
 
-KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, double log2_theta) {
+KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, int token, double log2_theta) {
 	Piece p;
-	if (!find_piece(seg, seqs, 1, block_x(), p))
+	if (!find_piece(seg, seqs, 1, token + block_x(), p))
 		return;
 	int channel = block_y() * block_heads * size, half = dims / 2;
-	x += p.first * xs + channel;
-	y += p.first * ys + channel;
+	x += (i64)block_x() * xs + channel;
+	y += (i64)block_x() * ys + channel;
 	cols = min(cols - channel, block_heads * size);
 	for (int j = thread(); j < half; j += 128) {
 		float sin, cos;

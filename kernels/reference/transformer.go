@@ -19,20 +19,21 @@ func rotary(c *kernels.Call) {
 	dims, theta := c.Attrs.Int("dims"), c.Attrs.Float("theta")
 	for s := range seg.Rows() {
 		start, tokens, _ := seg.Segment(s)
-		for t := range tokens {
+		lo, hi, row := y.Here(start, tokens)
+		for t := lo; t < hi; t++ {
 			for j := range y.Cols {
 				i := j % x.Unit // channel of the head
-				v := at(x, start+t, j)
+				v := at(x, row+t-lo, j)
 				if i < dims {
 					k := i % (dims / 2)
 					angle := float64(int(past[s])+t) * math.Pow(theta, -2*float64(k)/float64(dims))
-					other := at(x, start+t, j-i+(i+dims/2)%dims)
+					other := at(x, row+t-lo, j-i+(i+dims/2)%dims)
 					if i < dims/2 {
 						other = -other
 					}
 					v = v*math.Cos(angle) + other*math.Sin(angle)
 				}
-				set(y, start+t, j, v)
+				set(y, row+t-lo, j, v)
 			}
 		}
 	}
@@ -48,6 +49,9 @@ func attention(c *kernels.Call) {
 				setCached(keys, s, slot, int(past[s])+t, j, at(k, start+t, keys.Start()+j-k.Start()))
 				setCached(values, s, slot, int(past[s])+t, j, at(v, start+t, values.Start()+j-v.Start()))
 			}
+		}
+		lo, hi, row := y.Here(start, tokens)
+		for t := lo; t < hi; t++ {
 			for j := range q.Cols / size {
 				head := q.Start()/size + j
 				group := head / (q.Full / k.Full)
@@ -56,7 +60,7 @@ func attention(c *kernels.Call) {
 				for p := range int(past[s]) + t + 1 {
 					var sum float64
 					for i := range size {
-						sum += at(q, start+t, j*size+i) * cached(keys, s, slot, p, from+i)
+						sum += at(q, row+t-lo, j*size+i) * cached(keys, s, slot, p, from+i)
 					}
 					scores = append(scores, sum*scale)
 				}
@@ -66,7 +70,7 @@ func attention(c *kernels.Call) {
 					for p, weight := range scores {
 						sum += weight * cached(values, s, slot, p, from+i)
 					}
-					set(y, start+t, j*size+i, sum)
+					set(y, row+t-lo, j*size+i, sum)
 				}
 			}
 		}

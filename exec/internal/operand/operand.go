@@ -61,7 +61,8 @@ func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 func (o *Operand) Resize(b *graph.Batch, slots, tokens int) {
 	switch {
 	case o.rows != nil:
-		o.Dims[0] = o.rows.Extents(b, o.ranks, o.rank)[0].Len
+		run := o.rows.Extents(b, o.ranks, o.rank)[0]
+		o.Dims[0], o.First = run.Len, run.Start
 	case o.cache:
 		o.Dims[0], o.Dims[1] = slots, tokens
 	case o.slots:
