@@ -215,7 +215,7 @@ func TestContextParallel(t *testing.T) {
 					o := Options{Slots: 5, Sharding: sharding, Device: simulatedGPUs(c.gpus)()}
 					if got, _ := runSharded(t, openModel(t, dir, o), steps); want == nil {
 						want = got
-					} else if d := farthest(got, want); !(d <= 1e-4) {
+					} else if d := mostApart(got, want); !(d <= 1e-4) {
 						t.Errorf("logits are %g from those where tokens are whole", d)
 					}
 				}
@@ -233,9 +233,9 @@ func TestContextParallel(t *testing.T) {
 	}
 }
 
-// farthest is the largest difference of two lists of logits; products of other numbers of
+// mostApart is the largest difference of two lists of logits; products of other numbers of
 // rows are other kernels on a GPU.
-func farthest(a, b [][]float32) float64 {
+func mostApart(a, b [][]float32) float64 {
 	most := 0.0
 	for i := range b {
 		for j, x := range b[i] {

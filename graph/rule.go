@@ -27,7 +27,7 @@ type Rule struct {
 
 // RowWise reports whether the operation computes each row of its results, an entry of their
 // first axis, from the same row of all operands that have such an axis, so that rows may
-// be computed some at a time.
+// be computed some at a time. Where sequences are operands, a row must know which token it is.
 func (op *Op) RowWise() bool {
 	switch {
 	case op.Class != Compute:
@@ -47,6 +47,9 @@ func (op *Op) RowWise() bool {
 		}
 	}
 	for _, list := range op.Rule.in {
+		if len(list) > 0 && list[0].letters == "s" {
+			return false
+		}
 		for i, a := range list {
 			if i > 0 && strings.Contains(a.letters, first.letters) || i == 0 && a.letters != first.letters && strings.Contains(a.letters, first.letters) {
 				return false
