@@ -108,44 +108,55 @@ type place struct {
 
 // sumOwn: each rank sums what it keeps.
 func (c *remote) sumOwn(x *Collective) error {
-	from, to := &x.Args[0], &x.Results[0]
-	whole := func(r int) walk {
-		return func(visit func(t *kernels.Tensor, at, n int)) {
-			x.Parts[r].Each(from.Rows(), from.Cols, func(row, col, _, _, n int) { visit(from, row*from.Stride+col, n) })
-		}
-	}
+	whole := func(r int) walk { return inWhole(x.Args, x.Parts[r]) }
 	mine := whole(c.rank)
 	if err := c.exchange(whole, func(int) walk { return mine }); err != nil {
 		return err
 	}
 	i := 0
-	var places []int
-	x.Parts[c.rank].Each(from.Rows(), from.Cols, func(_, _, row, col, _ int) { places = append(places, row*to.Stride+col) })
-	c.add(x, mine, func(done int, sum []float32) { to.Write(places[i]+done, sum) }, func() { i++ })
+	var places []place
+	inPart(x.Results, x.Args, x.Parts[c.rank])(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
+	c.add(x, mine, func(done int, sum []float32) { places[i].Write(places[i].at+done, sum) }, func() { i++ })
 	return nil
 }
 
 // gather: each rank sends its part to all.
 func (c *remote) gather(x *Collective) error {
-	from, to := &x.Args[0], &x.Results[0]
-	mine := func(visit func(t *kernels.Tensor, at, n int)) {
-		x.Parts[c.rank].Each(to.Rows(), to.Cols, func(_, _, row, col, n int) { visit(from, row*from.Stride+col, n) })
-	}
-	whole := func(r int) walk {
-		return func(visit func(t *kernels.Tensor, at, n int)) {
-			x.Parts[r].Each(to.Rows(), to.Cols, func(row, col, _, _, n int) { visit(to, row*to.Stride+col, n) })
-		}
-	}
+	mine := inPart(x.Args, x.Results, x.Parts[c.rank])
+	whole := func(r int) walk { return inWhole(x.Results, x.Parts[r]) }
 	if err := c.exchange(func(int) walk { return mine }, whole); err != nil {
 		return err
 	}
-	x.Parts[c.rank].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
-		to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
-	})
+	for i := range x.Results {
+		from, to := &x.Args[i], &x.Results[i]
+		x.Parts[c.rank].Each(to.Rows(), to.Cols, func(row, whole, partRow, part, n int) {
+			to.Copy(row*to.Stride+whole, from, partRow*from.Stride+part, n)
+		})
+	}
 	for r := range c.came {
 		c.unpack(r, whole(r))
 	}
 	return nil
+}
+
+// inWhole is what a rank holds of whole tensors, where it is in these.
+func inWhole(list []kernels.Tensor, parts graph.Pieces) walk {
+	return func(visit func(t *kernels.Tensor, at, n int)) {
+		for i := range list {
+			t := &list[i]
+			parts.Each(t.Rows(), t.Cols, func(row, col, _, _, n int) { visit(t, row*t.Stride+col, n) })
+		}
+	}
+}
+
+// inPart is the same, where it is in what the rank holds.
+func inPart(list, whole []kernels.Tensor, parts graph.Pieces) walk {
+	return func(visit func(t *kernels.Tensor, at, n int)) {
+		for i := range list {
+			t := &list[i]
+			parts.Each(whole[i].Rows(), whole[i].Cols, func(_, _, row, col, n int) { visit(t, row*t.Stride+col, n) })
+		}
+	}
 }
 
 // walk visits stretches of tensors, in the order in which they travel.
