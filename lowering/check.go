@@ -185,6 +185,8 @@ func (s *Schedule) checkStep(st *Step) error {
 		return err
 	case kind != st.Kind || stream != st.Stream:
 		return fmt.Errorf("%s is on the %s stream; it must be on %s", st, st.Stream, stream)
+	case st.Op.Class == graph.View && !s.isColumns(st):
+		return fmt.Errorf("%s: it is to copy a field of the second of two axes", st)
 	case kind != Launch && len(st.Args) != len(st.Results):
 		return fmt.Errorf("%s: %d operands and %d results", st, len(st.Args), len(st.Results))
 	}

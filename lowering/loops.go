@@ -62,7 +62,8 @@ func (s *Schedule) checkLooped(st *Step) error {
 			}
 		}
 	}
-	if st.Loop > 0 && !(along || st.Kind == Launch && st.Op.RowWise()) {
+	ofRows := along || st.Kind == Launch && st.Op.RowWise() || sumsWhole(st.Op) || st.Op.Class == graph.View
+	if st.Loop > 0 && !ofRows {
 		return fmt.Errorf("%s is in a loop, and not of rows of tokens", st)
 	}
 	for i := range st.Results {

@@ -50,11 +50,12 @@ func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 // are needed.
 type placing struct {
 	nodes   []*graph.Node
-	loop    []int  // by node: the loop that it is in, counted from 1
-	first   []int  // by node: the first of its loop, or itself
-	last    []int  // by value id: the last node that uses it
-	inside  []bool // by value id: only its loop sees it
-	inUnits bool   // ranks have even shares of the tokens: all rows are so many of these
+	loop    []int                // by node: the loop that it is in, counted from 1
+	first   []int                // by node: the first of its loop, or itself
+	last    []int                // by value id: the last node that uses it
+	inside  []bool               // by value id: only its loop sees it
+	kept    map[*graph.Node]bool // fields that are copied
+	inUnits bool                 // ranks have even shares of the tokens: all rows are so many of these
 }
 
 func newPlacing(g *graph.Graph, pieceTokens int) *placing {
@@ -62,7 +63,7 @@ func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 	if pieceTokens > 0 && g.Ranks > 1 {
 		l.find()
 	}
-	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len())}
+	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
 	loops, before := 0, 0
 	for i, n := range p.nodes {
 		p.loop, p.first = append(p.loop, 0), append(p.first, i)
@@ -190,6 +191,9 @@ func afterState(end int64, last, next *graph.Part) int64 {
 
 // field makes no step: kernels read strides.
 func (l *lowerer) field(n *graph.Node) error {
+	if l.kept[n] {
+		return l.copied(n)
+	}
 	of, axis := n.Args[0], n.Attrs.Int("axis")
 	_, _, start, _ := l.s.Local(of.Type).Dims[axis].Run(n.Attrs.Text("name"))
 	r, ok := l.part(l.ref[of.ID], axis, start)

@@ -82,7 +82,7 @@ func TestParseRefuses(t *testing.T) {
 		x + "view y = x[0] : f32[t 2]":              `expected "N:N]"`,
 		x + "compute x = silu y":                    `there is no tensor "y"`,
 		x + "compute x = fly x":                     `no operation is called "fly"`,
-		x + "compute x = field x {name=a}":          "field is no step of a schedule",
+		x + "compute x = state":                     "state is no step of a schedule",
 		x + "compute x = clamp x":                   "attribute",
 		x + "compute x = matmul x, x, x":            "the operands do not fit",
 		x + "compute silu x":                        "expected a result and an operation",

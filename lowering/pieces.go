@@ -19,15 +19,16 @@ const PieceTokens = 512
 // looper finds the loops of a graph.
 type looper struct {
 	g     *graph.Graph
-	at    map[*graph.Node]int // when it is lowered; all of a loop at the same time
-	loop  map[*graph.Node]int // counted from 1
-	users [][]*graph.Node     // by value id
-	out   []bool              // by value id: it is an output
-	nodes [][]*graph.Node     // of each loop
+	at    map[*graph.Node]int  // when it is lowered; all of a loop at the same time
+	loop  map[*graph.Node]int  // counted from 1
+	users [][]*graph.Node      // by value id
+	kept  map[*graph.Node]bool // fields of what only a loop sees that others need: copied
+	out   []bool               // by value id: it is an output
+	nodes [][]*graph.Node      // of each loop
 }
 
 func newLooper(g *graph.Graph) *looper {
-	l := &looper{g: g, at: map[*graph.Node]int{}, loop: map[*graph.Node]int{}, users: make([][]*graph.Node, g.Len()), out: make([]bool, g.Len())}
+	l := &looper{g: g, at: map[*graph.Node]int{}, loop: map[*graph.Node]int{}, kept: map[*graph.Node]bool{}, users: make([][]*graph.Node, g.Len()), out: make([]bool, g.Len())}
 	for i, n := range g.Nodes {
 		l.at[n] = i
 		for _, v := range n.Args {
@@ -51,6 +52,11 @@ func (l *looper) find() {
 	for _, n := range l.g.Nodes {
 		if l.loop[n] == 0 && alongTokens(n, graph.Partial, graph.Sharded) {
 			l.add(l.before(n))
+		}
+	}
+	for _, n := range l.g.Nodes {
+		if l.loop[n] == 0 && len(l.nodes) > 0 && n.Op.From == graph.Partial && n.Op.To == graph.Replicated {
+			l.add(l.around(n))
 		}
 	}
 }
@@ -94,25 +100,76 @@ func rowWise(n *graph.Node) bool {
 
 // after is a gather and what goes on with it, or nil if somebody needs all of its rows.
 func (l *looper) after(gather *graph.Node) []*graph.Node {
-	in := map[*graph.Node]bool{gather: true}
-	list := []*graph.Node{gather}
-	for next := 0; next < len(list); next++ {
+	list, in := []*graph.Node{gather}, map[*graph.Node]bool{gather: true}
+	return l.grow(list, in, 0)
+}
+
+// grow adds to nodes, from one on, what goes on with their results; nil if it cannot be
+// done with those of a gather.
+func (l *looper) grow(list []*graph.Node, in map[*graph.Node]bool, next int) []*graph.Node {
+	for ; next < len(list); next++ {
 		for _, v := range list[next].Results {
 			more, ok := l.going(v, in)
-			switch {
-			case ok:
-				for _, n := range more {
-					if !in[n] {
-						in[n] = true
-						list = append(list, n)
-					}
-				}
-			case list[next].Op.From == graph.Sharded:
+			if !ok && list[next].Op.From == graph.Sharded {
 				return nil
+			}
+			for _, n := range more {
+				if !in[n] {
+					in[n] = true
+					list = append(list, n)
+				}
 			}
 		}
 	}
 	return list
+}
+
+// around is a sum of packed rows, what makes its summands, and what goes on with some of
+// its fields; the others are copied. Nil if all fields are needed as a whole.
+func (l *looper) around(sum *graph.Node) []*graph.Node {
+	list := l.before(sum)
+	if len(list) < 2 || len(sum.Results) != 1 {
+		return nil
+	}
+	in := map[*graph.Node]bool{}
+	for _, n := range list {
+		in[n] = true
+	}
+	v := sum.Results[0]
+	if users := l.users[v.ID]; len(users) == 1 && len(users[0].Args) == 1 && rowWise(users[0]) { // in f32 again
+		in[users[0]] = true
+		list, v = append(list, users[0]), users[0].Results[0]
+	}
+	if l.out[v.ID] {
+		return nil
+	}
+	var kept []*graph.Node
+	for _, n := range l.users[v.ID] {
+		if n.Op.Class != graph.View || !rowWise(n) || l.loop[n] != 0 {
+			return nil
+		}
+		in[n] = true
+		if list = append(list, n); l.grows(n, in) {
+			list = l.grow(list, in, len(list)-1)
+		} else {
+			kept = append(kept, n)
+		}
+	}
+	if len(kept) == len(l.users[v.ID]) {
+		return nil
+	}
+	for _, n := range kept {
+		l.kept[n] = true
+	}
+	return list
+}
+
+// grows reports whether a node's results go on in its loop.
+func (l *looper) grows(n *graph.Node, in map[*graph.Node]bool) bool {
+	return !slices.ContainsFunc(n.Results, func(v *graph.Value) bool {
+		_, ok := l.going(v, in)
+		return !ok
+	})
 }
 
 // going is who uses a value of a loop, and the gathers that they use beside it, if all may
@@ -258,6 +315,6 @@ func (l *looper) order() []*graph.Node {
 func (l *looper) inside(v *graph.Value) bool {
 	k := l.loop[v.Def]
 	return k != 0 && !l.out[v.ID] && !slices.ContainsFunc(l.users[v.ID], func(n *graph.Node) bool {
-		return l.loop[n] != k || n.Op.Class == graph.View && !l.inside(n.Results[0])
+		return l.loop[n] != k || n.Op.Class == graph.View && !l.kept[n] && !l.inside(n.Results[0])
 	})
 }

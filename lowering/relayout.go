@@ -21,11 +21,39 @@ func (l *lowerer) relayout(n *graph.Node) error {
 			}
 		}
 	}
-	st := Step{Kind: Relayout, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
-	if err := l.result(v, l.constant(st.Args)); err != nil {
+	return l.copied(n)
+}
+
+// copied makes a step that copies a part of its operand.
+func (l *lowerer) copied(n *graph.Node) error {
+	st := Step{Kind: Relayout, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args), Loop: l.loop[l.at]}
+	if err := l.result(n.Results[0], l.constant(st.Args)); err != nil {
 		return err
 	}
 	st.Results = l.refs(n.Results)
 	l.compute(st)
 	return nil
+}
+
+// isColumns reports whether a step copies a field of columns.
+func (s *Schedule) isColumns(st *Step) bool {
+	if len(st.Args) != 1 || len(st.Args[0].Type.Dims) != 2 || st.Attrs.Int("axis") != 1 {
+		return false
+	}
+	from, to := s.Local(st.Args[0].Type), s.Local(st.Results[0].Type)
+	first, n, _, ok := from.Dims[1].Run(st.Attrs.Text("name"))
+	if !ok || from.DType != to.DType || len(to.Dims) != 2 || from.Dims[0].Sym != to.Dims[0].Sym {
+		return false
+	}
+	width := 0
+	for _, f := range from.Dims[1].Fields[first : first+n] {
+		width += f.Size
+	}
+	return width == to.Dims[1].Len()
+}
+
+// Column is where the field begins that a step copies: of the columns of its operand.
+func (s *Schedule) Column(st *Step) int {
+	_, _, start, _ := s.Local(st.Args[0].Type).Dims[1].Run(st.Attrs.Text("name"))
+	return start
 }

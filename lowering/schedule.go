@@ -148,7 +148,7 @@ type Kind uint8
 const (
 	Launch     Kind = iota // run the kernel of Op
 	Collective             // take part in the collective Op
-	Relayout               // shard: keep the rank's part; term: clear what rank 0 keeps
+	Relayout               // shard: keep the rank's part; term: clear what rank 0 keeps; field: copy it
 	Record                 // Event happens when the stream comes here
 	Wait                   // the stream goes on after Event
 )
@@ -209,7 +209,7 @@ func kindOf(op *graph.Op) (Kind, error) {
 		return Launch, nil
 	case graph.Collective:
 		return Collective, nil
-	case graph.Relayout:
+	case graph.Relayout, graph.View:
 		return Relayout, nil
 	}
 	return 0, fmt.Errorf("%s is no step of a schedule", op.Name)

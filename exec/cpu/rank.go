@@ -229,10 +229,16 @@ func (r *rank) do(st *step) error {
 	return nil
 }
 
-// relayout keeps the rank's part of a whole value, or makes the term of a rank
-// that is not the first: zeros.
+// relayout keeps the rank's part of a whole value, copies a field, or makes the term of a
+// rank that is not the first: zeros.
 func (r *rank) relayout(st *step) {
 	from, to := &st.collective.Args[0], &st.collective.Results[0]
+	if st.Op.Class == graph.View {
+		for row := range to.Rows() {
+			to.Copy(row*to.Stride, from, row*from.Stride+r.s.Column(st.Step), to.Cols)
+		}
+		return
+	}
 	if st.Op.To == graph.Partial {
 		clear(to.F32)
 		clear(to.U16)

@@ -191,14 +191,17 @@ func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.La
 	return kernels.Copy(dst, src)
 }
 
-// relayout keeps the rank's part of a whole value, or makes the term of a rank
-// that is not the first: zeros.
+// relayout keeps the rank's part of a whole value, copies a field, or makes the term of a
+// rank that is not the first: zeros.
 func (r *rank) relayout(c *call) []kernels.Launch {
 	from, to := c.on.Args[0], c.on.Results[0]
 	if to.Rows() == 0 || to.Cols == 0 {
 		return nil
 	}
-	if c.step.Op.To == graph.Partial {
+	switch {
+	case c.step.Op.Class == graph.View:
+		return kernels.Copy(to, piece(from, false, r.s.Column(c.step), to.Cols))
+	case c.step.Op.To == graph.Partial:
 		return kernels.Zero(to)
 	}
 	var out []kernels.Launch
