@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,7 +82,32 @@ func (d *Driver) missing(o *op) (next *op, reason stuck) {
 		}
 	}
 	if next == nil {
+		next = beyond(o)
+	}
+	if next == nil {
 		panic("BUG: a collective waits for nothing")
 	}
 	return next, stuck{}
+}
+
+// beyond is an op that one waits for whose own partners are there: groups of calls run
+// together with those that their partners' other calls belong to.
+func beyond(o *op) *op {
+	all := []*op{o}
+	for i := 0; i < len(all); i++ {
+		if i > 0 && !arrived(all[i]) {
+			return all[i]
+		}
+		for _, p := range all[i].parts {
+			if i > 0 && len(p.at.parts) < len(p.at.wanted) {
+				return all[i]
+			}
+			for _, other := range p.at.parts {
+				if !slices.Contains(all, other.op) {
+					all = append(all, other.op)
+				}
+			}
+		}
+	}
+	return nil
 }

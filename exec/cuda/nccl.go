@@ -164,7 +164,11 @@ func (s *stager) gather() {
 func (s *stager) gatherOne(from, to *kernels.Tensor) {
 	x := s.x
 	most := x.most(to)
-	if most == 0 {
+	switch {
+	case most == 0:
+		return
+	case x.uneven(most, to) && contiguous(from) && contiguous(to):
+		s.gatherEach(from, to)
 		return
 	}
 	send, recv := s.take(from.DType, 1, most), s.take(from.DType, len(x.parts), most)
@@ -194,7 +198,11 @@ func (s *stager) scatter() {
 func (s *stager) scatterOne(from, to *kernels.Tensor) {
 	x := s.x
 	most := x.most(from)
-	if most == 0 {
+	switch {
+	case most == 0:
+		return
+	case x.uneven(most, from) && contiguous(from) && contiguous(to):
+		s.scatterEach(from, to)
 		return
 	}
 	send, recv := s.take(from.DType, len(x.parts), most), s.take(from.DType, 1, most)
@@ -211,6 +219,65 @@ func (s *stager) scatterOne(from, to *kernels.Tensor) {
 		p := x.parts[me].List[k]
 		s.copy(&x.after, piece(*to, x.parts[me].Rows, p.Part, p.N), t)
 	}
+}
+
+// uneven reports whether shares of rows, padded to the largest, would be twice the whole:
+// of a piece of the batch a few ranks have rows, perhaps one.
+func (x *collective) uneven(most int, whole *kernels.Tensor) bool {
+	return x.parts[0].Rows && most*len(x.parts) >= 2*elems(whole)
+}
+
+// gatherEach sends the rows of each rank that has some to all, to where they belong.
+func (s *stager) gatherEach(from, to *kernels.Tensor) {
+	for r := range s.x.parts {
+		for _, p := range s.x.parts[r].List {
+			at := piece(*to, true, p.Whole, p.N)
+			send := at.Ptr // of others it is not looked at
+			if r == s.x.rank.s.Rank {
+				send = piece(*from, true, p.Part, p.N).Ptr
+			}
+			s.call(func(n driver.Collectives, on driver.Stream, send, recv driver.Ptr, count int64, f driver.Format) error {
+				return n.Broadcast(on, send, recv, count, f, r)
+			}, send, at.Ptr, elems(&at), to.DType)
+		}
+	}
+}
+
+// scatterEach sends each rank's rows to it, which adds them up in the order of the ranks.
+func (s *stager) scatterEach(from, to *kernels.Tensor) {
+	me := s.x.rank.s.Rank
+	for r := range s.x.parts {
+		for _, p := range s.x.parts[r].List {
+			own := piece(*from, true, p.Whole, p.N)
+			if r != me {
+				s.call(func(n driver.Collectives, on driver.Stream, send, _ driver.Ptr, count int64, f driver.Format) error {
+					return n.Send(on, send, count, f, r)
+				}, own.Ptr, own.Ptr, elems(&own), from.DType)
+				continue
+			}
+			s.launch(&s.x.after, s.addUp(own, piece(*to, true, p.Part, p.N)))
+		}
+	}
+}
+
+// addUp receives what the other ranks have for these rows, and gives what adds it to its own.
+func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
+	var terms []kernels.Tensor
+	for r := range s.x.parts {
+		term := own
+		if r != s.x.rank.s.Rank {
+			term = s.take(own.DType, own.Rows(), own.Cols)
+			s.call(func(n driver.Collectives, on driver.Stream, _, recv driver.Ptr, count int64, f driver.Format) error {
+				return n.Recv(on, recv, count, f, r)
+			}, term.Ptr, term.Ptr, elems(&term), own.DType)
+		}
+		terms = append(terms, term)
+	}
+	list, err := kernels.PeerSum([]kernels.Tensor{to}, terms, s.x.wide)
+	if s.err == nil {
+		s.err = err
+	}
+	return list
 }
 
 func (s *stager) copy(to *[]action, dst, src kernels.Tensor) {
