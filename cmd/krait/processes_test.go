@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,34 +146,39 @@ var launchers = map[string][]string{
 }
 
 // TestMPI: under both, a golden passes on several processes, with the differences, to the last
-// digit, of ranks in one process, and the launcher gives rank 0's output alone.
+// bit, of ranks in one process, and the launcher gives rank 0's output alone.
 func TestMPI(t *testing.T) {
-	const dir = "../../testdata/golden/mamba2-g1"
-	counts := []int{1, 3}
+	folders, counts := []string{"../../testdata/golden/mamba2-g1"}, []int{1, 3}
 	if goldens.All() {
-		counts = []int{1, 2, 3, 4}
+		folders, counts = goldens.Folders(t, "../.."), []int{1, 2, 3, 4}
 	}
 	for name, launcher := range launchers {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(launcher[0]); err != nil {
 				t.Skipf("there is no %s", launcher[0])
 			}
-			for _, n := range counts {
-				want, err := kraitDoes(t, "check", "--tp", fmt.Sprint(n), dir).Output()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c := kraitDoes(t, "check", "--comm", "mpi", dir)
-				args := append(append(launcher[1:len(launcher):len(launcher)], "-np", fmt.Sprint(n)), c.Args...)
-				mpi := exec.Command(launcher[0], args...)
-				mpi.Env = c.Env
-				var said bytes.Buffer
-				mpi.Stderr = &said
-				got, err := mpi.Output()
-				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%d processes: %v\n%s\n%s\nwant\n%s", n, err, &said, got, want)
+			for _, dir := range folders {
+				for _, n := range counts {
+					compareMPI(t, launcher, dir, n)
 				}
 			}
 		})
+	}
+}
+
+func compareMPI(t *testing.T, launcher []string, dir string, n int) {
+	t.Helper()
+	want, err := kraitDoes(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kraitDoes(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
+	mpi := exec.Command(launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)
+	mpi.Env = c.Env
+	var said bytes.Buffer
+	mpi.Stderr = &said
+	got, err := mpi.Output()
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s in %d processes of %s: %v\n%s\n%s\nwant\n%s", dir, n, launcher[0], err, &said, got, want)
 	}
 }

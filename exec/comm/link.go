@@ -19,8 +19,8 @@ type Link interface {
 	Start(deliver func(from int, m Message), lost func(rank int, err error))
 	// Send sends a message, and does not wait for it. The message is the link's from then on.
 	Send(to int, m Message)
-	// Close sends what there is to be sent, for so long at most, and ends the link; of a link that failed
-	// it does not wait for others.
+	// Close sends what there is to be sent and ends the link, when the others do where that is
+	// how it ends; within so long where all has failed.
 	Close(within time.Duration, failed bool) error
 }
 

@@ -93,11 +93,11 @@ func (p *Processes) Close(err error) error {
 			p.Fail(err)
 		}
 		close(p.closed)
+		p.live.Wait() // nothing follows the word that it leaves
 		failed := p.Err() != nil
 		if !failed {
 			p.toAll(func() Message { return newMessage(bye, 0, 0) })
 		}
-		p.live.Wait()
 		p.end = p.link.Close(min(p.timeout, time.Second), failed)
 	})
 	return p.end

@@ -39,7 +39,9 @@ type Link struct {
 
 	closing atomic.Bool
 	failed  bool
-	end     time.Time // for what there is to be sent
+	end     time.Time // where it failed, for what there is to be sent
+	said    bool      // that nothing follows
+	leaving int       // how many others have said so
 	ended   chan struct{}
 	err     error
 }
@@ -148,6 +150,27 @@ func (l *Link) Send(to int, m comm.Message) {
 	l.rouse()
 }
 
+// left reports whether all is said, by this process and by the others: MPI is not left with
+// messages that nobody has received.
+func (l *Link) left(sent bool, now time.Time) bool {
+	switch {
+	case l.failed:
+		return sent || now.After(l.end)
+	case sent && !l.said:
+		l.said = true
+		for r := range l.ranks {
+			if r != l.rank {
+				l.Send(r, comm.Message{last})
+			}
+		}
+		return l.ranks == 1
+	}
+	return sent && l.leaving == l.ranks-1
+}
+
+// last is a message of one byte: nothing follows.
+const last = 1
+
 // How long the thread looks before it sleeps, and how long it sleeps: what comes from others
 // cannot wake it.
 const (
@@ -156,9 +179,6 @@ const (
 	restless = 200 * time.Millisecond
 	sleep    = 2 * time.Millisecond // of Go's, which are no shorter than one
 )
-
-// leaving is how long a process waits for all to leave MPI.
-const leaving = 10 * time.Second
 
 // serve sends and receives until the link is closed.
 func (l *Link) serve() error {
@@ -183,7 +203,7 @@ func (l *Link) serve() error {
 			last = now
 			continue
 		}
-		if l.closing.Load() && (len(under) == 0 && l.some.Load() == 0 || now.After(l.end)) {
+		if l.closing.Load() && l.left(len(under) == 0 && l.some.Load() == 0, now) {
 			return nil
 		}
 		l.idle(now.Sub(last))
@@ -276,6 +296,11 @@ func (l *Link) receive() (bool, error) {
 	if err := l.lib.check(getCount, l.lib.call(getCount, uintptr(unsafe.Pointer(&status)), l.lib.bytes, uintptr(unsafe.Pointer(&count)))); err != nil {
 		return false, err
 	}
+	if count == 1 {
+		var b [1]byte
+		l.leaving++
+		return true, l.lib.check(recv, l.lib.call(recv, uintptr(unsafe.Pointer(&b[0])), 1, l.lib.bytes, uintptr(from), tag, l.lib.world, uintptr(unsafe.Pointer(&status))))
+	}
 	if count < comm.Header || from < 0 || from >= l.ranks {
 		return false, fmt.Errorf("rank %d sent a message of %d bytes", from, count)
 	}
@@ -288,17 +313,13 @@ func (l *Link) receive() (bool, error) {
 	return true, nil
 }
 
-// Close sends what is queued and leaves MPI, which waits for the others to leave; where all has
-// failed they never may, and it is left when the process ends.
+// Close sends what is queued and leaves MPI when all do; where all has failed they never may,
+// and it is left when the process ends.
 func (l *Link) Close(within time.Duration, failed bool) error {
 	l.failed = failed
 	l.end = time.Now().Add(within)
 	l.closing.Store(true)
 	l.rouse()
-	select {
-	case <-l.ended:
-		return l.err
-	case <-time.After(within + leaving):
-		return errors.New("the other processes do not leave MPI")
-	}
+	<-l.ended
+	return l.err
 }
