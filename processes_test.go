@@ -283,24 +283,24 @@ func TestProcessesDiffer(t *testing.T) {
 			if rank == 2 {
 				*dir = other
 			}
-		}, "the processes do not run the same: rank 2 has another weights than rank 0"},
+		}, "the processes do not run the same: rank 2 differs from rank 0 in weights"},
 		{"weights of rank 0", func(rank int, dir *string, _ *Options) {
 			if rank == 0 {
 				*dir = other
 			}
-		}, "have another weights than rank 0"},
+		}, "ranks 1, 2 differ from rank 0 in weights"},
 		{"model", func(rank int, dir *string, _ *Options) {
 			if rank == 1 {
 				*dir = "testdata/golden/mamba-b"
 			}
-		}, "rank 1 has another schedule than rank 0; rank 1 has another weights than rank 0"},
+		}, "rank 1 differs from rank 0 in schedule; rank 1 differs from rank 0 in weights"},
 		{"strategy", func(rank int, _ *string, o *Options) {
 			if rank > 0 {
 				o.Sharding.Strategy = "naive"
 			}
-		}, "ranks 1, 2 have another schedule than rank 0"},
-		{"slots", func(rank int, _ *string, o *Options) { o.Slots = 2 + rank%2 }, "rank 1 has another options than rank 0 (3 slots, a context of 0 and pages of 128 tokens, and rank 0 has 2 slots"},
-		{"kernels", func(rank int, _ *string, o *Options) { o.Reference = rank == 2 }, "rank 2 has another device than rank 0 (cpu with kernels of its own, and rank 0 has cpu with "},
+		}, "ranks 1, 2 differ from rank 0 in schedule"},
+		{"slots", func(rank int, _ *string, o *Options) { o.Slots = 2 + rank%2 }, "rank 1 differs from rank 0 in options (3 slots, a context of 0 and pages of 128 tokens, and rank 0 has 2 slots"},
+		{"kernels", func(rank int, _ *string, o *Options) { o.Reference = rank == 2 }, "rank 2 differs from rank 0 in device (cpu with kernels of its own, and rank 0 has cpu with "},
 		{"missing", func(rank int, dir *string, _ *Options) {
 			if rank == 2 {
 				*dir = "testdata/none"

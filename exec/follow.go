@@ -44,7 +44,9 @@ func (e *Engine) Follow(ctx context.Context) error {
 func (e *Engine) enter(o *Options, setup Setup) (err error) {
 	e.followed = make(chan struct{})
 	defer func() {
-		if _, all := err.(disagreement); err != nil && !all {
+		if _, all := err.(disagreement); all {
+			e.group.Processes().End(err)
+		} else if err != nil {
 			e.group.Processes().Fail(err)
 			err = e.group.Processes().Err()
 		}

@@ -138,11 +138,11 @@ func (d differences) String() string {
 		for _, r := range x.ranks {
 			ranks = append(ranks, fmt.Sprint(r))
 		}
-		who, has := "ranks "+strings.Join(ranks, ", "), "have"
+		who := "ranks " + strings.Join(ranks, ", ") + " differ"
 		if len(ranks) == 1 {
-			who, has = "rank "+ranks[0], "has"
+			who = "rank " + ranks[0] + " differs"
 		}
-		list = append(list, fmt.Sprintf("%s %s another %s than rank 0%s", who, has, x.name, x.text))
+		list = append(list, fmt.Sprintf("%s from rank 0 in %s%s", who, x.name, x.text))
 	}
 	if len(list) == 0 {
 		return ""

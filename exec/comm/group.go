@@ -35,8 +35,8 @@ type Group struct {
 func newGroup(p *Processes, number int) *Group {
 	n := p.Ranks()
 	g := &Group{p: p, number: uint16(number), pieces: make([]inbox, n), words: make([]inbox, n)}
-	for i := range g.spins {
-		g.spins[i] = spin.New(n > runtime.GOMAXPROCS(0))
+	for i := range g.spins { // who waits looks only where a processor is left to take in what comes
+		g.spins[i] = spin.New(2*n > runtime.GOMAXPROCS(0))
 	}
 	g.comm = remote{Group: g, rank: p.Rank(), ranks: n, came: make([]Message, n)}
 	return g

@@ -86,6 +86,9 @@ func (p *Processes) Fail(err error) {
 	p.fail(told, err)
 }
 
+// End ends all processes with an error that is of all.
+func (p *Processes) End(err error) { p.fail(err, err) }
+
 // Close leaves the others: with an error, they all end.
 func (p *Processes) Close(err error) error {
 	p.ends.Do(func() {
