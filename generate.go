@@ -29,6 +29,8 @@ type Generate struct {
 	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
 	// that fails it is read here, too, and [Generation.Fallback] says why.
 	Prefill *Prefill
+	// OnFallback is told why, before the prompt is read here. It may be nil.
+	OnFallback func(why error)
 
 	// OnPrompt is told how much of a long prompt has been read, from 0 on.
 	OnPrompt func(done, all int)
@@ -177,7 +179,9 @@ func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
 	if a != nil {
 		g.out.Fetched = &Fetched{a.tokens, a.Rows.From, a.Bytes, a.Pieces, a.Prefill, a.Reading}
 	}
-	g.out.Fallback = why
+	if g.out.Fallback = why; why != nil && g.o.OnFallback != nil {
+		g.o.OnFallback(why)
+	}
 	return a, err
 }
 

@@ -102,7 +102,8 @@ type PrefillFrom struct {
 	TLS *tls.Config
 	// Token is what the server wants to know.
 	Token string
-	// Transport brings what the server lends: tcp, which is the default, or ucx.
+	// Transport brings what the server lends: tcp, which is the default, or ucx in programs
+	// that import transfer/ucx.
 	Transport string
 	// Connections is over how many connections a state comes at the same time; 0: 2.
 	Connections int

@@ -13,7 +13,6 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/transport"
-	"github.com/krait-ml/krait/transfer/ucx"
 )
 
 // Engine is what a client asks of the decode side's engine: see [exec.Engine].
@@ -26,7 +25,7 @@ type Engine interface {
 type ClientOptions struct {
 	// Dial makes a connection to the server, over TCP or TLS: for control, and for data.
 	Dial func(context.Context) (net.Conn, error)
-	// By is the transport for data: tcp, ucx, or local, for a server of the same process.
+	// By is the transport for data: tcp, what was registered, such as ucx, or local, for a server of the same process.
 	By string
 	// Local is that server.
 	Local *Server
@@ -73,12 +72,10 @@ func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
 		if o.Dial == nil {
 			o.Dial = o.Local.Pipe
 		}
-	case o.By == "ucx":
-		if _, err := ucx.Version(); err != nil {
+	case o.By != "tcp":
+		if _, err := transport.CarriageOf(o.By); err != nil {
 			return nil, err
 		}
-	case o.By != "tcp":
-		return nil, fmt.Errorf("the transport %q; there are tcp, ucx and local", o.By)
 	}
 	o.Connections = cmp.Or(o.Connections, 2)
 	o.Stall, o.Retry = cmp.Or(o.Stall, 10*time.Second), cmp.Or(o.Retry, 2*time.Second)
@@ -186,27 +183,36 @@ func (c *Client) reader(p *pair) transport.Reader {
 	switch c.o.By {
 	case "local":
 		return transport.Local(c.o.Local.grants, p.session)
-	case "ucx":
-		return transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
-			r, err := ucx.NewReceiver(c.o.Stall)
-			if err != nil {
-				return nil, nil, err
-			}
-			address, err := r.Address()
-			var conn net.Conn
-			if err == nil {
-				conn, err = c.dialData(ctx, data{p.session, c.o.By, address})
-			}
-			if err != nil {
-				r.Close()
-				return nil, nil, err
-			}
-			return conn, r, nil
+	case "tcp":
+		return transport.TCP(func(ctx context.Context) (net.Conn, error) {
+			return c.dialData(ctx, data{p.session, c.o.By, nil})
 		}, c.o.Connections, c.o.Stall)
 	}
-	return transport.TCP(func(ctx context.Context) (net.Conn, error) {
-		return c.dialData(ctx, data{p.session, c.o.By, nil})
+	return transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
+		return c.receive(ctx, p.session)
 	}, c.o.Connections, c.o.Stall)
+}
+
+// receive makes a receiver, and a connection to its sender.
+func (c *Client) receive(ctx context.Context, session transport.Session) (net.Conn, transport.Receiver, error) {
+	x, err := transport.CarriageOf(c.o.By)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := x.Receiver(c.o.Stall)
+	if err != nil {
+		return nil, nil, err
+	}
+	address, err := r.Address()
+	var conn net.Conn
+	if err == nil {
+		conn, err = c.dialData(ctx, data{session, c.o.By, address})
+	}
+	if err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	return conn, r, nil
 }
 
 // dialData makes a connection for data.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/transfer/transport"
-	"github.com/krait-ml/krait/transfer/ucx"
 )
 
 // Source reads prompts.
@@ -222,8 +221,8 @@ func (s *Server) greet(c *channel, text []byte) error {
 	if _, err := moves(&s.meta, &h.Meta); err != nil {
 		return refused(c, err, true)
 	}
-	if h.By == "ucx" {
-		if _, err := ucx.Version(); err != nil {
+	if h.By != "tcp" && h.By != "local" {
+		if _, err := transport.CarriageOf(h.By); err != nil {
 			return refused(c, fmt.Errorf("the prefill side: %w", err), true)
 		}
 	}
@@ -272,14 +271,14 @@ func (s *Server) answer(c *channel, text []byte) error {
 		return refused(c, errors.New("there is no such session"), false)
 	}
 	var sender transport.Sender
-	switch d.By {
-	case "tcp":
-	case "ucx":
-		if sender, err = ucx.NewSender(d.Address, s.o.Stall); err != nil {
+	if d.By != "tcp" {
+		x, err := transport.CarriageOf(d.By)
+		if err == nil {
+			sender, err = x.Sender(d.Address, s.o.Stall)
+		}
+		if err != nil {
 			return refused(c, err, false)
 		}
-	default:
-		return refused(c, fmt.Errorf("the transport %.20q; there are tcp and ucx", d.By), true)
 	}
 	if err := c.say(kindAccepted, struct{}{}); err != nil {
 		if sender != nil {

@@ -140,6 +140,11 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.o.Temperature > 0 {
 		fmt.Fprintln(info, "seed   ", r.o.Seed)
 	}
+	if !r.quiet {
+		r.o.OnFallback = func(why error) {
+			fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt is read here:", printable(why.Error()))
+		}
+	}
 	var read func()
 	r.o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
 	g, err := r.generate(c.Context(), out, prompt, sync.OnceFunc(read))
@@ -152,9 +157,6 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 			fmt.Fprintln(out) // after the text so far
 		}
 		return err
-	}
-	if g.Fallback != nil && !r.quiet {
-		fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt was read here:", printable(g.Fallback.Error()))
 	}
 	if r.asJSON {
 		return writeJSON(c, "", r.figures(g))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	_ "github.com/krait-ml/krait/transfer/ucx" // the transport
 	"github.com/spf13/cobra"
 )
 

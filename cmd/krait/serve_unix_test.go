@@ -157,7 +157,7 @@ func TestServeKilled(t *testing.T) {
 		if err != nil || text != want {
 			t.Errorf("%v: %q, %v\n%s", signal, text, err, info)
 		}
-		if strings.Contains(info, "the prompt was read here") {
+		if strings.Contains(info, "the prompt is read here") {
 			fallbacks++
 		}
 		server.Process.Kill()
