@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -236,6 +237,52 @@ func TestPrefillLease(t *testing.T) {
 	}
 	if g := greedy(t, to, prompt, p); g.Fallback != nil { // in time
 		t.Error(g.Fallback)
+	}
+}
+
+// lateConn takes what it asked for only after a while.
+type lateConn struct {
+	net.Conn
+	writes int
+	once   sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.writes++
+	return c.Conn.Write(b)
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	if c.writes > 2 { // who it is, in two parts, and then what it asks for
+		c.once.Do(func() { time.Sleep(100 * time.Millisecond) })
+	}
+	return c.Conn.Read(b)
+}
+
+// TestPrefillLeaseDuringRead: what was read after the lease had ended does not count, though all
+// of it came.
+func TestPrefillLeaseDuringRead(t *testing.T) {
+	m := openModel(t, "testdata/golden/bamba", Options{})
+	s, address := serveModel(t, m, PrefillServerOptions{Lease: 50 * time.Millisecond})
+	to := openModel(t, "testdata/golden/bamba", Options{})
+	number := 0
+	p := prefillBy(t, to, PrefillFrom{Connections: 1, Dial: func(context.Context) (net.Conn, error) {
+		c, err := net.Dial("tcp", address)
+		if number++; number == 2 && err == nil {
+			return &lateConn{Conn: c}, nil
+		}
+		return c, err
+	}})
+	prompt := randomIDs(9, m.Vocab())
+	want := greedy(t, to, prompt, nil).IDs
+	g := greedy(t, to, prompt, p)
+	if !slices.Equal(g.IDs, want) || g.Fallback == nil || !strings.Contains(g.Fallback.Error(), "lease has ended before all of it was read") {
+		t.Errorf("%v, %v", g.IDs, g.Fallback)
+	}
+	nothingHeld(t, "the prefill side", m)
+	nothingHeld(t, "the decode side", to)
+	if st := s.Stats(); st.Expired != 1 || st.Lent != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -219,7 +219,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%v, the right bytes: %v", err, good())
 		}
 	}
-	pieces, good := all(list, false)
+	pieces, _ := all(list, false)
 	if err := r.Read(t.Context(), transport.Ticket{}, pieces).Wait(); !errors.Is(err, transport.ErrEnded) {
 		t.Error(err)
 	}
@@ -227,7 +227,7 @@ func TestRead(t *testing.T) {
 	if err := r.Read(t.Context(), s.Ticket, pieces).Wait(); err == nil || !strings.Contains(err.Error(), "region 0x4d is not lent") {
 		t.Error(err)
 	}
-	pieces, good = all(list, false)
+	pieces, good := all(list, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Read(ctx, s.Ticket, pieces).Wait(); !errors.Is(err, context.Canceled) {
