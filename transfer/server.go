@@ -85,12 +85,14 @@ func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	return s
 }
 
-// Serve takes connections until the server is closed, which is no error, or the listener is.
+// Serve takes connections until the server is closed, which closes the listener and is no error,
+// or the listener is.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return net.ErrClosed
+		l.Close()
+		return nil
 	}
 	s.listeners[l] = true
 	s.mu.Unlock()
