@@ -118,6 +118,7 @@ func TestByHand(t *testing.T) {
 		{"6 of 10 hidden: max(3+6, 13) + 2", 1, both(2, "k3 r0 k6 w1 k2 | w0 sum8 r1"), 15, Device{}},
 		{"all hidden: 3+20+2", 1, both(2, "k3 r0 k20 w1 k2 | w0 sum8 r1"), 25, Device{}},
 		{"a late rank: max(3,7) + 10", 1, []string{"k3 r0 w1 | w0 sum8 r1", "k7 r0 w1 | w0 sum8 r1"}, 17, Device{}},
+		{"the first one late: max(7,3) + 10", 1, []string{"k7 r0 w1 | w0 sum8 r1", "k3 r0 w1 | w0 sum8 r1"}, 17, Device{}},
 		{"a chain: 1 + 6 + 2 + 6 + 1", 1, both(2, "k1 r0 w1 k2 r2 w3 k1 | w0 sum4 r1 w2 sum4 r3"), 16, Device{}},
 		{"one sum of two values: 2+12", 1, both(2, "w0 | sum4+8 r0"), 14, Device{}},
 		{"two sums of one each: 6+10", 1, both(2, "w0 | sum4 sum8 r0"), 16, Device{}},
@@ -272,5 +273,24 @@ func TestSpan(t *testing.T) {
 	}
 	if s.Seconds() != 19 || !slices.Equal(s.Busy, []float64{11, 10}) || s.Travelled != 10 || s.Exposed() != 8 {
 		t.Errorf("%+v, exposed %g", s, s.Exposed())
+	}
+}
+
+// TestAgain: a step as the last takes as long, and another its own time.
+func TestAgain(t *testing.T) {
+	s := hand(t, "k3", 0, 1)
+	ref := []lowering.Ref{{Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Size(3))}}
+	s.Steps[0].Args, s.Steps[0].Results = ref, ref
+	m, err := New([]*lowering.Schedule{s}, &Device{Profile: plain(0)}, exec.Setup{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0.0
+	for _, n := range []int64{1, 2, 2, 5, 1, 1} {
+		span, err := m.Run(graph.Sizes{Tokens: n, Seqs: 1}, nil)
+		if err != nil || span.Start != at || span.Seconds() != float64(3*n) || m.Last().End != span.End {
+			t.Errorf("%d tokens: %+v, %v", n, span, err)
+		}
+		at = span.End
 	}
 }
