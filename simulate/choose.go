@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
@@ -109,7 +108,7 @@ func (c *Choice) choose(w Workload) error {
 			}
 		}
 	}
-	c.refuse(able, w)
+	c.refuse(w)
 	return nil
 }
 
@@ -124,12 +123,14 @@ func (c *Choice) One() Pair {
 	return out
 }
 
+// Candidate finds a strategy that was tried.
+func (c *Choice) Candidate(name string) *Candidate {
+	return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
+}
+
 // Result is that of the plan.
 func (c *Choice) Result() *Result {
-	find := func(name string) *Candidate {
-		return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
-	}
-	a, b := find(c.Plan.Prefill), find(c.Plan.Decode)
+	a, b := c.Candidate(c.Plan.Prefill), c.Candidate(c.Plan.Decode)
 	if a == b {
 		return a.Result
 	}
@@ -148,14 +149,11 @@ func (c *Choice) Result() *Result {
 }
 
 // refuse says why the best of each phase are not run together.
-func (c *Choice) refuse(able []*Candidate, w Workload) {
+func (c *Choice) refuse(w Workload) {
 	if c.Plan.Prefill == c.Prefill.Strategy && c.Plan.Decode == c.Decode.Strategy {
 		return
 	}
-	find := func(name string) *Model {
-		return able[slices.IndexFunc(able, func(x *Candidate) bool { return x.Strategy == name })].Model
-	}
-	a, b := find(c.Prefill.Strategy), find(c.Decode.Strategy)
+	a, b := c.Candidate(c.Prefill.Strategy).Model, c.Candidate(c.Decode.Strategy).Model
 	if err := Shared(a, b); err != nil {
 		c.Refused = fmt.Sprintf("%s for prompts and %s for tokens: %v", c.Prefill.Strategy, c.Decode.Strategy, err)
 	} else if !pairFits(a, b, w) {
@@ -199,42 +197,41 @@ func pairFits(a, b *Model, w Workload) bool {
 // ranks hold other parts of them, or in other formats.
 func Shared(a, b *Model) error {
 	for r, s := range a.schedules {
-		have := holdings(s)
-		others := holdings(b.schedules[r])
-		for name, t := range have {
-			if u, ok := others[name]; !ok || u != t {
-				return sharedError(r, name, t, u)
+		names, have := holdings(s)
+		others, has := holdings(b.schedules[r])
+		for _, name := range append(names, others...) {
+			x, y := have[name], has[name]
+			if x == y {
+				continue
 			}
-		}
-		for name, u := range others {
-			if _, ok := have[name]; !ok {
-				return sharedError(r, name, "", u)
+			if x.kind == y.kind {
+				return fmt.Errorf("rank %d would read %s in another way for the one than for the other", r, name)
 			}
+			return fmt.Errorf("rank %d would hold %s as %s for the one and as %s for the other", r, name, cmp.Or(x.kind, "nothing"), cmp.Or(y.kind, "nothing"))
 		}
 	}
 	return nil
 }
 
-func sharedError(rank int, name, a, b string) error {
-	return fmt.Errorf("rank %d would hold %s as %s for the one and as %s for the other", rank, name, cmp.Or(a, "nothing"), cmp.Or(b, "nothing"))
-}
+// holding is a weight or a state as a rank has it.
+type holding struct{ kind, from string }
 
-// holdings are weights and states by name, each with its type and where it is from.
-func holdings(s *lowering.Schedule) map[string]string {
-	out := map[string]string{}
+// holdings are weights and states, in their order and by name.
+func holdings(s *lowering.Schedule) (names []string, of map[string]holding) {
+	of = map[string]holding{}
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
 		if b.Space != lowering.Param && b.Space != lowering.State && b.Space != lowering.Cache {
 			continue
 		}
-		text := b.Type.String()
+		h := holding{kind: b.Type.String()}
 		if b.Storage != nil {
-			text += b.Storage.String()
+			h.from = b.Storage.String()
 		}
 		if b.Part != nil {
-			text += b.Part.String()
+			h.from += b.Part.String()
 		}
-		out[b.Name] = strings.TrimSpace(text)
+		names, of[b.Name] = append(names, b.Name), h
 	}
-	return out
+	return names, of
 }

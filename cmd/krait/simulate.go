@@ -216,7 +216,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	if r.Best != nil {
 		r.Without = leftOut(r.Best)
 	}
-	one, err := f.result(r, m, part)
+	one, m, err := f.result(r, m, part)
 	if err != nil {
 		return nil, err
 	}
@@ -277,16 +277,17 @@ func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, 
 	return batch, prompt, nil
 }
 
-// result is that of the strategy that is asked for, or of the best.
-func (f *simulateFlags) result(r *simulation, m *simulate.Model, part simulate.Workload) (*simulate.Result, error) {
+// result is that of the strategy that is asked for, or of the best, with its model.
+func (f *simulateFlags) result(r *simulation, m *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
 	if f.sharding.Strategy != krait.Auto {
-		return m.Run(part)
+		one, err := m.Run(part)
+		return one, m, err
 	}
 	r.Strategy = r.Best.Plan.Prefill
 	if r.Best.Plan.Decode != r.Strategy {
 		r.Decode = r.Best.Plan.Decode
 	}
-	return r.Best.Result(), nil
+	return r.Best.Result(), r.Best.Candidate(r.Strategy).Model, nil
 }
 
 func (f *simulateFlags) strategy() string {

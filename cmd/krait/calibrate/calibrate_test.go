@@ -58,8 +58,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRecord: what is made of events: rates of operations, gaps, and collectives from where
-// the last rank came.
+// TestRecord: what is made of events: rates of operations, gaps, and what ranks
+// are in collectives.
 func TestRecord(t *testing.T) {
 	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
 	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
@@ -76,11 +76,11 @@ func TestRecord(t *testing.T) {
 	if x := s.ops[at{"silu", 2, 4}]; x == nil || *x != (struct{ flops, seconds float64 }{120, 6.5}) {
 		t.Errorf("%+v", s.ops)
 	}
-	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {2.5}}) {
+	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {3}}) {
 		t.Errorf("%v, %v", s.gaps, s.travel)
 	}
 	s.record([]exec.Event{sum(0, 10, 14.5, 108), sum(1, 10, 14.5, 108)})
-	if base, bandwidth := s.fit(); base != 2.5 || math.Abs(bandwidth-54) > 1e-9 {
+	if base, bandwidth := s.fit(); base != 3 || math.Abs(bandwidth-72) > 1e-9 {
 		t.Errorf("%g seconds, %g bytes per second", base, bandwidth)
 	}
 	s.host = []float64{3, 1, 2}

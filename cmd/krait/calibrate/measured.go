@@ -20,7 +20,8 @@ type measured struct {
 	ops   map[at]*sum
 	gaps  []float64 // seconds between an event and the next one of a rank
 	host  []float64 // seconds of a step beside its events
-	// Collectives, by what they carry: seconds from where the last rank came.
+	// Collectives, by what they carry: seconds that a rank is in one, on average. That it
+	// waits for others, whose kernels took longer this time, is part of that.
 	travel map[carried][]float64
 }
 
@@ -51,18 +52,17 @@ func (s *session) record(step []exec.Event) {
 		return
 	}
 	ranks := len(s.works)
-	arrived, left := map[string]float64{}, map[string]float64{}
+	inside := map[string]float64{} // seconds of all ranks in a collective
 	for i := range step {
 		e := &step[i]
 		if i > 0 && step[i-1].Rank == e.Rank {
 			s.gaps = append(s.gaps, e.Start-step[i-1].End)
 		}
 		if e.Kind == lowering.Collective {
-			arrived[e.Name] = max(arrived[e.Name], e.Start)
-			left[e.Name] = max(left[e.Name], e.End)
-			if e.Rank == ranks-1 {
+			if inside[e.Name] += e.End - e.Start; e.Rank == ranks-1 {
 				k := carried{ranks, e.Bytes}
-				s.travel[k] = append(s.travel[k], left[e.Name]-arrived[e.Name])
+				s.travel[k] = append(s.travel[k], inside[e.Name]/float64(ranks))
+				delete(inside, e.Name)
 			}
 			continue
 		}

@@ -57,7 +57,7 @@ func (o *Options) floor() bench.Floor {
 var models = []synth.Options{
 	{Like: "mamba-370m", Layers: 16, Vocab: 16384, DType: "bf16"},
 	{Like: "mamba2-370m", Layers: 16, Vocab: 16384, DType: "bf16"},
-	{Like: "mamba-370m", Layers: 8, Vocab: 16384, DType: "f32"},
+	{Like: "mamba-370m", Layers: 7, Vocab: 16384, DType: "f32"},
 	{Like: "zamba2-1.2b", Layers: 7, Vocab: 16384, DType: "bf16"},
 }
 
@@ -129,7 +129,7 @@ func (m *measured) model(ctx context.Context, dir string, ranks int, o *Options)
 	for _, sch := range s.engine.Schedules() {
 		s.works = append(s.works, worksOf(sch))
 	}
-	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 2}, {1, 64, 6}, {1, 1, 30}, {8, 1, 12}, {1, 8, 6}} {
+	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 1}, {1, 64, 5}, {1, 1, 24}, {8, 1, 8}, {1, 8, 5}} {
 		if o.models != nil {
 			x.times = 1
 		}
