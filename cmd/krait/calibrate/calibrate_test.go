@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 // are in collectives.
 func TestRecord(t *testing.T) {
 	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
-	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
+	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, kernels: map[kernel]*runs{}, keep: true}
 	sum := func(rank int, from, to float64, bytes int64) exec.Event {
 		return exec.Event{Rank: rank, Kind: lowering.Collective, Name: "sum", Start: from, End: to, Bytes: bytes}
 	}
@@ -73,6 +73,7 @@ func TestRecord(t *testing.T) {
 	if s.took != 7.25 {
 		t.Errorf("the events took %g", s.took)
 	}
+	s.fold()
 	if x := s.ops[at{"silu", 2, 4}]; x == nil || *x != (struct{ flops, seconds float64 }{120, 6.5}) {
 		t.Errorf("%+v", s.ops)
 	}

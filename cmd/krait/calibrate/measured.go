@@ -76,14 +76,37 @@ func (s *session) launch(e *exec.Event, ranks int) {
 	if !ok || w.FLOPs.Float(s.z) == 0 {
 		return
 	}
-	k := at{w.Key, ranks, int(w.Rows.Float(s.z))}
-	x := s.ops[k]
-	if x == nil {
-		x = &sum{}
-		s.ops[k] = x
+	k := kernel{at{w.Key, ranks, int(w.Rows.Float(s.z))}, e.Rank, e.Name}
+	if s.kernels[k] == nil {
+		s.kernels[k] = &runs{flops: w.FLOPs.Float(s.z) * w.Share}
 	}
-	x.flops += w.FLOPs.Float(s.z) * w.Share
-	x.seconds += e.End - e.Start
+	s.kernels[k].seconds = append(s.kernels[k].seconds, e.End-e.Start)
+}
+
+// kernel is one of a model's step, which runs again and again.
+type kernel struct {
+	at
+	rank int
+	name string
+}
+
+type runs struct {
+	flops   float64 // of one
+	seconds []float64
+}
+
+// fold adds what kernels took, the median of each, to what their operations did.
+func (s *session) fold() {
+	for k, r := range s.kernels {
+		x := s.ops[k.at]
+		if x == nil {
+			x = &sum{}
+			s.ops[k.at] = x
+		}
+		x.flops += r.flops
+		x.seconds += median(r.seconds)
+	}
+	clear(s.kernels)
 }
 
 func byEnd(a, b exec.Event) int   { return cmp.Compare(a.End, b.End) }

@@ -58,7 +58,7 @@ var models = []synth.Options{
 	{Like: "mamba-370m", Layers: 16, Vocab: 16384, DType: "bf16"},
 	{Like: "mamba2-370m", Layers: 16, Vocab: 16384, DType: "bf16"},
 	{Like: "mamba-370m", Layers: 7, Vocab: 16384, DType: "f32"},
-	{Like: "zamba2-1.2b", Layers: 7, Vocab: 16384, DType: "bf16"},
+	{Like: "zamba2-1.2b", Layers: 6, Vocab: 16384, DType: "bf16"},
 }
 
 // Run measures, and returns the profile.
@@ -108,17 +108,18 @@ func machineMemory() (float64, error) {
 // session is a model whose steps are measured.
 type session struct {
 	*measured
-	engine *exec.Engine
-	works  []map[string]*cost.Work // by rank, and name of the step
-	z      graph.Sizes             // of the step under way
-	keep   bool                    // what is recorded counts
-	began  time.Time
-	took   float64 // seconds of the step's events, from the first to the last
+	engine  *exec.Engine
+	works   []map[string]*cost.Work // by rank, and name of the step
+	kernels map[kernel]*runs        // of the batch that is repeated
+	z       graph.Sizes             // of the step under way
+	keep    bool                    // what is recorded counts
+	began   time.Time
+	took    float64 // seconds of the step's events, from the first to the last
 }
 
 // model measures a model's steps.
 func (m *measured) model(ctx context.Context, dir string, ranks int, o *Options) error {
-	s := &session{measured: m}
+	s := &session{measured: m, kernels: map[kernel]*runs{}}
 	d := &cpu.Device{Workers: o.Workers}
 	on, err := krait.Open(dir, krait.Options{Slots: 8, Device: d, Sharding: krait.Sharding{Ranks: ranks}, Record: s.record})
 	if err != nil {
@@ -129,7 +130,7 @@ func (m *measured) model(ctx context.Context, dir string, ranks int, o *Options)
 	for _, sch := range s.engine.Schedules() {
 		s.works = append(s.works, worksOf(sch))
 	}
-	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 1}, {1, 64, 5}, {1, 1, 24}, {8, 1, 8}, {1, 8, 5}} {
+	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 2}, {1, 64, 5}, {1, 1, 24}, {8, 1, 8}, {1, 8, 5}} {
 		if o.models != nil {
 			x.times = 1
 		}
@@ -180,5 +181,6 @@ func (s *session) steps(ctx context.Context, batch, tokens, times int) error {
 			s.host = append(s.host, time.Since(s.began).Seconds()-s.took)
 		}
 	}
+	s.fold()
 	return nil
 }
