@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/visualize/explain"
 )
@@ -153,15 +154,7 @@ func fold(b *browser) {
 
 // search finds each value by its name, and goes there.
 func search(b *browser, in *explain.Input) {
-	list, err := json.Marshal(names(in))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if missing := b.text(`(() => { const q = document.getElementById("query"), missing = [];
-		for (const n of ` + string(list) + `) { q.value = n; q.dispatchEvent(new Event("input")); const h = document.querySelector("#found .hit"); if (!h || h.dataset.name !== n) missing.push(n); }
-		q.value = ""; q.dispatchEvent(new Event("input")); return missing.join(" "); })()`); missing != "" {
-		b.t.Errorf("not found: %s", missing)
-	}
+	found(b, names(in))
 	b.press("/")
 	b.write("layers.1 out_proj_sum")
 	b.press("ArrowDown", "ArrowUp", "Enter")
@@ -185,6 +178,20 @@ func search(b *browser, in *explain.Input) {
 		b.t.Errorf("of nothing is said %q", got)
 	}
 	b.press("Escape")
+}
+
+// found searches for each name, of which the first hit must be it.
+func found(b *browser, names []string) {
+	b.t.Helper()
+	list, err := json.Marshal(names)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if missing := b.text(`(() => { const q = document.getElementById("query"), missing = [];
+		for (const n of ` + string(list) + `) { q.value = n; q.dispatchEvent(new Event("input")); const h = document.querySelector("#found .hit"); if (!h || h.dataset.name !== n) missing.push(n); }
+		q.value = ""; q.dispatchEvent(new Event("input")); return missing.join(" "); })()`); missing != "" {
+		b.t.Errorf("not found: %s", missing)
+	}
 }
 
 // collectives lists all, with those of equal layers in one line.
@@ -297,7 +304,7 @@ func theme(b *browser) {
 
 // TestPageNarrow: on 800 pixels nothing is wider than the window.
 func TestPageNarrow(t *testing.T) {
-	b, address := opened(t, input(t, golden(t, "mamba2-g1"), 2, "hoisted", 2, 8), 800, 900)
+	b, address := opened(t, input(t, golden(t, "mamba2-g1"), 2, "sequence", 2, 80), 800, 900)
 	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
 		b.press(view)
 		if wide := b.number(`document.documentElement.scrollWidth`); wide > 800 {
@@ -335,5 +342,30 @@ func TestPageOneRank(t *testing.T) {
 			t.Errorf("view %s does not say %q:\n%s", view, want, text)
 		}
 	}
+	b.quiet(address)
+}
+
+// TestPageLarge: 64 layers on 8 ranks are a page of a few hundred KB, equal layers are one,
+// and every value of every pass, and every collective, is found.
+func TestPageLarge(t *testing.T) {
+	g, err := synth.Graph(synth.Options{Like: "mamba-2.8b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := input(t, g, 8, "channel", 8, 512)
+	html, _ := page(t, in)
+	if len(html) > 1<<20 {
+		t.Errorf("the page has %d bytes", len(html))
+	}
+	b, address := opened(t, in, 1440, 900)
+	b.press("2")
+	if n := b.number(`document.querySelectorAll("details.group").length`); n > 5 {
+		t.Errorf("%g groups of 64 layers", n)
+	}
+	b.press("3")
+	if n := b.number(`document.querySelectorAll("tr.c:not([hidden])").length`); n != 4 {
+		t.Errorf("%g lines of collectives, of which there are %d", n, in.Certificate.Collectives)
+	}
+	found(b, names(in))
 	b.quiet(address)
 }

@@ -241,15 +241,17 @@ func (d *document) times(in *Input, at map[string]int) {
 				kernels = append(kernels, e)
 			}
 		}
+		took := map[[2]int]float64{} // by rank and collective, which may run in pieces
 		for _, e := range in.Runs[j].Events {
 			i, ok := at[e.Name]
 			if !ok || e.Kind != lowering.Collective {
 				continue
 			}
-			c := &d.Collectives[i]
-			c.Took[j] = max(c.Took[j], nanoseconds(e.End-e.Start))
+			c, key := &d.Collectives[i], [2]int{e.Rank, i}
+			took[key] += e.End - e.Start
+			c.Took[j] = max(c.Took[j], nanoseconds(took[key]))
 			if e.Rank == 0 {
-				c.Hidden[j] = nanoseconds(hidden(e, kernels))
+				c.Hidden[j] += nanoseconds(hidden(e, kernels))
 			}
 		}
 	}
