@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/krait-ml/krait/lowering"
@@ -25,6 +26,8 @@ type buffer struct {
 	Bytes  int64  `json:"b"`
 	First  int    `json:"f"` // the first step that touches it, and the last
 	Last   int    `json:"t"`
+	// Also lists the other values that lie there: results that took their operand's place.
+	Also []string `json:"a,omitempty"`
 }
 
 // regionNames are what the regions of the arena repeat for.
@@ -47,9 +50,12 @@ func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 			if !ok {
 				i = len(m.Buffers)
 				place[r.Buffer] = i
-				m.Buffers = append(m.Buffers, buffer{b.Name, int(b.Space - lowering.PerToken), b.Offset, b.Bytes, at, at})
+				m.Buffers = append(m.Buffers, buffer{b.Name, int(b.Space - lowering.PerToken), b.Offset, b.Bytes, at, at, nil})
 			}
 			m.Buffers[i].Last = at
+			if r.Name != b.Name && !slices.Contains(m.Buffers[i].Also, r.Name) {
+				m.Buffers[i].Also = append(m.Buffers[i].Also, r.Name)
+			}
 		}
 	}
 	for _, st := range s.Steps {
@@ -71,7 +77,7 @@ func foldMemory(list []memory) {
 	for i := range list {
 		same := slices.IndexFunc(list[:i], func(m memory) bool {
 			return m.Same < 0 && m.Weights == list[i].Weights && m.Constants == list[i].Constants && m.State == list[i].State && m.Cache == list[i].Cache &&
-				slices.Equal(m.Regions, list[i].Regions) && slices.Equal(m.Buffers, list[i].Buffers)
+				slices.Equal(m.Regions, list[i].Regions) && slices.EqualFunc(m.Buffers, list[i].Buffers, equalBuffers)
 		})
 		if same >= 0 {
 			m := &list[i]
@@ -79,3 +85,5 @@ func foldMemory(list []memory) {
 		}
 	}
 }
+
+func equalBuffers(a, b buffer) bool { return reflect.DeepEqual(a, b) }

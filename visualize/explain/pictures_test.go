@@ -22,6 +22,7 @@ func TestPictures(t *testing.T) {
 	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "dark") {
 		b.press("t")
 	}
+	t.Logf("it opens in %.0f ms", b.number(`performance.getEntriesByType("navigation")[0].domComplete`))
 	for i, v := range views {
 		address, keys, _ := strings.Cut(v, "+") // and then keys
 		b.eval("location.hash = '#"+address+"'", nil)

@@ -101,6 +101,8 @@ function index(stage) {
 }
 
 const stepIndex = new Map(data.steps.map((s, i) => [s.n, i]));
+const bufferOf = new Map(); // which buffer of rank 0's arena a value lies in
+data.memory[0].buffers.forEach((b, i) => { for (const n of [b.n, ...(b.a || [])]) bufferOf.set(n, i); });
 const collectiveIndex = new Map(data.collectives.map((c, i) => [c.n, i]));
 data.collectives.forEach((c, i) => { for (const v of c.v || []) if (!collectiveIndex.has(v)) collectiveIndex.set(v, i); });
 

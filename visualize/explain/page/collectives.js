@@ -8,12 +8,12 @@ views.collectives = {
       el("p", {}, data.ranks === 1 ? "One rank exchanges nothing." : "Each makes whole, or adds up, what ranks hold apart. Equal ones of several layers are one line, which opens. Payload is each operand whole and once; sent is what one rank passes on in a ring.")));
     if (!c.length) return {};
     const timed = c[0].d;
-    const head = el("tr", {}, ["collective", "why"].map((t) => el("th", {}, t)), el("th", { class: "n" }, "elements"),
-      data.runs.map((r) => [el("th", { class: "n" }, `payload, ${r.name}`), el("th", { class: "n" }, `sent, ${r.name}`), timed && el("th", { class: "n", title: r.clock }, `time, ${r.name}`)]));
+    const head = el("tr", {}, el("th", {}, "collective"), el("th", { class: "wide" }, "why"), el("th", { class: "n wide" }, "elements"),
+      data.runs.map((r) => [el("th", { class: "n" }, `payload, ${r.name}`), el("th", { class: "n wide" }, `sent, ${r.name}`), timed && el("th", { class: "n", title: r.clock }, `time, ${r.name}`)]));
     const body = el("tbody", {});
     for (const g of alike(c)) body.append(...collectiveRows(g, timed));
-    const sum = el("tr", { class: "sum" }, el("td", {}, "all"), el("td", {}), el("td", {}), data.runs.map((r, i) => [
-      el("td", { class: "n" }, bytes(total(c, "p", i))), el("td", { class: "n" }, bytes(total(c, "s", i))), timed && el("td", { class: "n" }, hiddenText(c, i))]));
+    const sum = el("tr", { class: "sum" }, el("td", {}, "all"), el("td", { class: "wide" }), el("td", { class: "wide" }), data.runs.map((r, i) => [
+      el("td", { class: "n" }, bytes(total(c, "p", i))), el("td", { class: "n wide" }, bytes(total(c, "s", i))), timed && el("td", { class: "n" }, hiddenText(c, i))]));
     body.append(sum);
     main.append(el("section", { class: "panel" }, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), body))));
     return { chosen() { for (const tr of document.querySelectorAll("tr.c")) tr.classList.toggle("chosen", tr.dataset.name === state.node); } };
@@ -64,8 +64,8 @@ function collectiveRows(g, timed) {
 
 function collectiveRow(c, g, name, extra, timed, sub) {
   return el("tr", { class: `c ${sub} ${!sub && g.length > 1 ? "" : c.n === state.node ? "chosen" : ""}`, "data-name": g.length > 1 ? "" : c.n, onclick: () => choose(c.n) },
-    el("td", {}, el("span", { class: "badge comm" }, c.k), " ", el("code", {}, name), el("b", {}, extra)),
-    el("td", {}, sub ? "" : el("div", { class: "reason" }, c.r || "")), el("td", { class: "n" }, el("code", {}, c.e)),
-    data.runs.map((r, i) => [el("td", { class: "n" }, bytes(c.p[i])), el("td", { class: "n" }, bytes(c.s[i])),
+    el("td", {}, el("span", { class: "badge comm" }, c.k), " ", el("code", {}, name), el("b", {}, extra), !sub && el("div", { class: "reason narrow" }, c.r || "")),
+    el("td", { class: "wide" }, sub ? "" : el("div", { class: "reason" }, c.r || "")), el("td", { class: "n wide" }, el("code", {}, c.e)),
+    data.runs.map((r, i) => [el("td", { class: "n" }, bytes(c.p[i])), el("td", { class: "n wide" }, bytes(c.s[i])),
       timed && el("td", { class: "n" }, seconds(c.d[i] / 1e9), sub ? "" : hiddenText(g, i))]));
 }

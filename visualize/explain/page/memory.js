@@ -28,9 +28,10 @@ views.memory = {
       pick: (x, y, v) => { const r = rectAt(x, y, v, rects, peak); if (r) choose(r.name); },
     });
     const to = () => {
-      const r = rects.find((r) => r.name === state.node);
+      const r = rects.find((r) => r.names.includes(state.node));
       if (r && (view.x(r.from) < gutter || view.x(r.to) > view.width || view.x(r.to) - view.x(r.from) < 12)) view.look(r.from - 20, r.to + 20);
       else view.paint();
+      if (r) view.show();
     };
     if (state.node) to();
     return { key: (e) => view.key(e), chosen: to, leave: () => view.leave(), paint: () => view.paint() };
@@ -45,7 +46,7 @@ function rectOf(b, m, run) {
   let base = 0;
   for (let g = 0; g < b.g; g++) base += m.regions[g] * run.counts[g];
   const n = run.counts[b.g];
-  return { name: b.n, at: base + b.o * n, size: b.b * n, from: b.f, to: b.t + 1, per: b.b, region: data.regions[b.g] };
+  return { name: b.n, names: [b.n, ...(b.a || [])], at: base + b.o * n, size: b.b * n, from: b.f, to: b.t + 1, per: b.b, region: data.regions[b.g] };
 }
 
 function liveBytes(m, run) {
@@ -81,7 +82,7 @@ function drawMemory(c, v, rects, live, peak) {
   for (const r of rects) {
     if (r.to < v.from || r.from > v.to) continue;
     const x = v.x(r.from), w = Math.max(0.8, v.x(r.to) - x), y = mapY(r.at + r.size, peak), h = Math.max(0.8, mapY(r.at, peak) - y);
-    const chosen = r.name === state.node;
+    const chosen = state.node !== "" && r.names.includes(state.node);
     c.globalAlpha = chosen ? 1 : 0.8;
     c.fillStyle = fills(data.steps[r.from].o);
     c.fillRect(x, y, w, h);
@@ -125,7 +126,7 @@ function aboutMemory(x, y, v, rects, live, peak) {
   const i = Math.floor(v.t(x));
   if (x < gutter || i < 0 || i >= live.length) return null;
   const r = rectAt(x, y, v, rects, peak);
-  if (r) return [r.name, `${bytes(r.size)}: ${number(r.per)} bytes per ${r.region}, at ${number(r.at)}`, `from ${data.steps[r.from].n}`, `to ${data.steps[r.to - 1].n}`];
+  if (r) return [r.names.length > 3 ? `${r.name} and ${r.names.length - 1} more in its place` : r.names.join(", "), `${bytes(r.size)}: ${number(r.per)} bytes per ${r.region}, at ${number(r.at)}`, `from ${data.steps[r.from].n}`, `to ${data.steps[r.to - 1].n}`];
   const held = rects.filter((r) => i >= r.from && i < r.to).sort((a, b) => b.size - a.size);
   return [data.steps[i].n, `${bytes(live[i])} live of ${bytes(peak)}`, ...held.slice(0, 5).map((r) => `${bytes(r.size)}  ${r.name}`), held.length > 5 ? `and ${held.length - 5} more` : ""].filter(Boolean);
 }

@@ -73,7 +73,7 @@ function hit(e, chosen, query, take) {
 
 // open shows what was found: where the view that is open has it there, else in the last graph.
 function open(name) {
-  const has = { timeline: stepIndex.has(name), memory: data.memory[0].buffers.some((b) => b.n === name), collectives: collectiveIndex.has(name), passes: false }[state.tab];
+  const has = { timeline: stepIndex.has(name), memory: bufferOf.has(name), collectives: collectiveIndex.has(name), passes: false }[state.tab];
   if (has) { go({ node: name }); if (current.chosen) current.chosen(); scrollToChosen(); return; }
   for (let pass = data.stages.length - 1; pass >= 0; pass--) {
     if (index(data.stages[pass]).has(name)) { reveal(pass, name); return; }
@@ -108,7 +108,7 @@ function aboutNode(name) {
   const links = [];
   for (const i of passes) links.push(el("button", { type: "button", onclick: () => reveal(i, name) }, data.stages[i].pass || "model"));
   if (at !== undefined) links.push(el("button", { type: "button", onclick: () => go({ tab: "timeline", node: name }) }, "timeline"));
-  if (data.memory[0].buffers.some((b) => b.n === name)) links.push(el("button", { type: "button", onclick: () => go({ tab: "memory", node: name }) }, "memory"));
+  if (bufferOf.has(name)) links.push(el("button", { type: "button", onclick: () => go({ tab: "memory", node: name }) }, "memory"));
   if (collectiveIndex.has(name)) links.push(el("button", { type: "button", onclick: () => { go({ tab: "collectives", node: data.collectives[collectiveIndex.get(name)].n }); scrollToChosen(); } }, "collective"));
   out.push(el("h3", {}, "Show it in"), el("div", { class: "links" }, links));
   return out;

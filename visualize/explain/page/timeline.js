@@ -42,6 +42,9 @@ class canvasView {
     this.paint();
   }
 
+  // show brings it into the window where the panel leaves little room.
+  show() { if (innerWidth <= 1180) this.canvas.scrollIntoView({ block: "start" }); }
+
   zoom(by, at) {
     const t = at === undefined ? (this.from + this.to) / 2 : at;
     this.look(t - (t - this.from) * by, t + (this.to - t) * by);
@@ -164,6 +167,7 @@ views.timeline = {
       const e = rankEvents(run, 0).find((e) => data.steps[e.s].n === state.node);
       if (e && (view.x(e.at) < gutter || view.x(e.at + e.took) > view.width || view.x(e.at + e.took) - view.x(e.at) < 8)) view.look(e.at - e.took * 14, e.at + e.took * 15);
       else view.paint();
+      if (e) view.show();
     };
     if (state.node && stepIndex.has(state.node)) to();
     return {
