@@ -26,6 +26,7 @@ func newBench() *cobra.Command {
 	var batches []int
 	from := modelArg{kind: "DIR"}
 	var out string
+	var dp int
 	var pair pairedFlags
 	var trace traceFlags
 	var profile profileFlags
@@ -83,15 +84,23 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			if len(batches) == 0 || slices.Min(batches) < 1 {
 				return fmt.Errorf("--batch %v: a batch has at least 1 sequence", batches)
 			}
-			f.options.Slots = slices.Max(batches)
+			if err := replicated(dp, &f); err != nil {
+				return err
+			}
+			if profile.file != "" && dp > 1 {
+				return errors.New("--profile is of one model; leave out --dp")
+			}
+			f.options.Slots = bench.Share(slices.Max(batches), dp, 0)
 			b := benchRun{modelFlags: &f, w: lines(c, out), o: o}
 			if err := profile.begin(c, &f); err != nil {
 				return err
 			}
-			if err := b.open(c, dir); err != nil {
-				return err
+			defer b.close()
+			for range dp {
+				if err := b.open(c, dir); err != nil {
+					return err
+				}
 			}
-			defer b.m.Close()
 			if err := profile.opened(b.m); err != nil {
 				return err
 			}
@@ -104,6 +113,8 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	c.Flags().IntVar(&o.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVar(&o.Chunk, "chunk", 512, "tokens of each prompt that go through the model at once; 0: all")
 	c.Flags().IntVarP(&o.Tokens, "tokens", "n", 64, "tokens that each sequence goes on for")
+	c.Flags().BoolVar(&o.NoCache, "no-cache", false, "read the whole text again for every token, as without states")
+	c.Flags().IntVar(&dp, "dp", 1, "replicas that share the batch, data parallel, and the machine's cores")
 	c.Flags().IntVar(&o.Repeat, "repeat", 5, "runs, after one that is not counted")
 	c.Flags().StringVar(&out, "json", "", "also write the numbers to this file; - is standard output, and only they go there")
 	pair.add(c)
@@ -134,8 +145,15 @@ type benchRun struct {
 	*modelFlags
 	w    io.Writer
 	o    bench.Options
-	m    *krait.Model
+	m    *krait.Model   // the last that was opened
+	all  []*krait.Model // replicas
 	file bench.File
+}
+
+func (b *benchRun) close() {
+	for _, m := range b.all {
+		m.Close()
+	}
 }
 
 // open opens the model on a device that is watched.
@@ -147,7 +165,10 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 		return err
 	}
 	var err error
-	if b.m, err = b.modelFlags.open(c, dir); err == nil && b.o.Counter == nil {
+	if b.m, err = b.modelFlags.open(c, dir); err != nil {
+		return err
+	}
+	if b.all = append(b.all, b.m); b.o.Counter == nil && len(b.all) == 1 {
 		f := bench.MeasureFloor(b.options.Workers)
 		b.o.Bandwidth, b.o.Rate = f.Bytes, f.FLOPs
 		b.file.Environment.Measured(&f)
@@ -157,10 +178,10 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 
 // run measures the batches and prints a line for each.
 func (b *benchRun) run(ctx context.Context, batches []int) error {
-	fmt.Fprintln(b.w, describe(b.m, b.device.name))
+	fmt.Fprintln(b.w, describe(b.m, b.device.name)+beside(len(b.all)))
 	printFloor(b.w, &b.file.Environment)
 	for _, b.o.Batch = range batches {
-		r, err := bench.Measure(ctx, b.m, b.o)
+		r, err := bench.MeasureReplicas(ctx, b.all, b.o)
 		if err != nil {
 			return explained{err}
 		}

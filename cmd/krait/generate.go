@@ -21,6 +21,8 @@ func newGenerate() *cobra.Command {
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
 	var ids, asJSON bool
+	var many manyFlags
+	var chunk int
 	c := &cobra.Command{
 		Use:   "generate [flags] [DIR] PROMPT",
 		Short: "Continue a text",
@@ -38,9 +40,26 @@ otherwise: flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
   krait generate ~/models/mamba-130m-hf --ids "510 5347 273"
-  krait generate --tp 3 --prefill 127.0.0.1:7070 "In the beginning"`,
-		Args: takes(1, 2, "a PROMPT in quotes, after DIR if one is given"),
+  krait generate --tp 3 --prefill 127.0.0.1:7070 "In the beginning"
+  krait generate --dp 2 --prompts psalms.txt ~/models/mamba-130m-hf`,
+		Args: takes(0, 2, "a PROMPT in quotes, after DIR if one is given"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
+			if err := cmp.Or(many.check(c), f.chunk(c, chunk)); err != nil {
+				return err
+			}
+			if many.file != "" {
+				if len(args) > 1 {
+					return fmt.Errorf("%q: --prompts gives the prompts, and besides it there may be a DIR", args[1])
+				}
+				dir, err := from.take(c, args)
+				if err != nil {
+					return err
+				}
+				return many.run(c, dir, &f, o, asJSON)
+			}
+			if len(args) == 0 {
+				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
+			}
 			prompt := args[len(args)-1]
 			dir, err := from.take(c, args[:len(args)-1])
 			if err != nil {
@@ -88,6 +107,8 @@ otherwise: flags override that file.`,
 	profile.add(c)
 	from.add(c)
 	jsonFlag(c, &asJSON)
+	many.add(c)
+	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
 	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
@@ -98,6 +119,20 @@ otherwise: flags override that file.`,
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
 	return c
+}
+
+// chunk bounds how many tokens of prompts a step has; 0: it does not.
+func (f *modelFlags) chunk(c *cobra.Command, n int) error {
+	const least, all = 32, 1 << 30 // least: what scans compute together, which no cut divides
+	switch {
+	case n < 0 || 0 < n && n < least:
+		return fmt.Errorf("--chunk %d: at least %d tokens of a prompt go through the model at once; 0: all", n, least)
+	case n == 0:
+		f.options.MaxTokensPerStep = all
+	case c.Flags().Changed("chunk"):
+		f.options.MaxTokensPerStep = n
+	}
+	return nil
 }
 
 // defaults takes what no flag says from the checkpoint's generation_config.json.

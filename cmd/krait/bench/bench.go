@@ -22,14 +22,17 @@ type Options struct {
 	Chunk  int // tokens of each prompt that go through the model at once; 0: all
 	Tokens int // that each sequence goes on for
 	Repeat int // how often, after one run that is not counted
+	// NoCache reads the whole text again for every token, as without states.
+	NoCache bool
 	// Counter counts what goes to the driver; nil on the CPU.
 	Counter *Counter
 	// Bandwidth is that of memory, bytes per second; 0: not known.
 	Bandwidth float64
 	// Rate is what the processors can calculate, floating-point operations per second;
 	// 0: not known.
-	Rate float64
-	GPUs int // that the ranks are on; 0: none
+	Rate  float64
+	GPUs  int // that the ranks are on; 0: none
+	first int // the number of the first sequence, of all replicas'
 }
 
 // chunk is how many tokens of a prompt go through the model at once.
@@ -54,6 +57,8 @@ type Result struct {
 	Prompt     int    `json:"prompt"`
 	Chunk      int    `json:"chunk,omitempty"`
 	Tokens     int    `json:"tokens"`
+	NoCache    bool   `json:"no_cache,omitempty"`
+	Replicas   int    `json:"replicas,omitempty"` // that share the batch; 0: one
 	Repeat     int    `json:"repeat,omitempty"`
 
 	TTFT    float64 `json:"ttft_ms"`              // from the prompts to the first token of each
@@ -119,7 +124,7 @@ func newRun(m *krait.Model, o Options) (*run, error) {
 			return nil, err
 		}
 		r.slots = append(r.slots, slot)
-		r.prompt = append(r.prompt, tokens(o.Prompt, m.Vocab(), i))
+		r.prompt = append(r.prompt, tokens(o.Prompt, m.Vocab(), o.first+i))
 	}
 	r.batch.Sequences = make([]exec.Sequence, o.Batch)
 	return r, nil
@@ -147,7 +152,7 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 	var sums []string
 	var calls Calls
 	for i := range r.o.Repeat + 1 {
-		first, err := r.read(ctx)
+		first, err := r.read(ctx, r.prompt)
 		if err != nil {
 			return nil, err
 		}
@@ -166,26 +171,29 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 	return r.result(prefill, steps, host, calls, sums), nil
 }
 
-// read takes the prompts in, up to the first token of each.
-func (r *run) read(ctx context.Context) (time.Duration, error) {
+// read takes texts in, all of one length, up to the token of each that comes next.
+func (r *run) read(ctx context.Context, texts [][]int) (time.Duration, error) {
 	for _, slot := range r.slots {
 		if err := r.e.Reset(slot); err != nil {
 			return 0, err
 		}
 	}
-	chunk := r.o.chunk()
+	all, chunk := len(texts[0]), r.o.Chunk
+	if chunk == 0 {
+		chunk = all
+	}
 	none := []int{}
 	start := time.Now()
-	for at := 0; at < r.o.Prompt; at += chunk {
-		end := min(at+chunk, r.o.Prompt)
+	for at := 0; at < all; at += chunk {
+		end := min(at+chunk, all)
 		for i, slot := range r.slots {
 			q := &r.batch.Sequences[i]
-			*q = exec.Sequence{Slot: slot, Tokens: r.prompt[i][at:end]}
-			if end < r.o.Prompt {
+			*q = exec.Sequence{Slot: slot, Tokens: texts[i][at:end]}
+			if end < all {
 				q.Rows = none
 			}
 		}
-		if err := r.step(ctx, end == r.o.Prompt); err != nil {
+		if err := r.step(ctx, end == all); err != nil {
 			return 0, err
 		}
 	}
@@ -195,20 +203,35 @@ func (r *run) read(ctx context.Context) (time.Duration, error) {
 // decode goes on for some tokens: the time of each step, and what of it the host
 // was not waiting.
 func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Calls, err error) {
-	for i, slot := range r.slots {
-		r.batch.Sequences[i] = exec.Sequence{Slot: slot, Tokens: r.next[i : i+1]}
-	}
+	texts := slices.Clone(r.prompt)
 	for range r.o.Tokens {
+		r.goOn()
 		before := r.o.Counter.Calls()
 		start := time.Now()
-		if err := r.step(ctx, true); err != nil {
+		if r.o.NoCache {
+			for i, id := range r.next {
+				texts[i] = append(slices.Clip(texts[i]), id)
+			}
+			_, err = r.read(ctx, texts)
+		} else {
+			err = r.step(ctx, true)
+		}
+		if err != nil {
 			return nil, nil, made, err
 		}
 		took := time.Since(start)
 		made = r.o.Counter.Calls().Minus(before)
 		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
 	}
+	r.goOn()
 	return steps, host, made, nil
+}
+
+// goOn makes a batch of the last token of each sequence.
+func (r *run) goOn() {
+	for i, slot := range r.slots {
+		r.batch.Sequences[i] = exec.Sequence{Slot: slot, Tokens: r.next[i : i+1]}
+	}
 }
 
 // step runs the batch; wanted says that it ends in a token for each sequence.
@@ -254,7 +277,7 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 	same := !slices.ContainsFunc(sums, func(s string) bool { return s != sums[0] })
 	out := &Result{
 		Model: r.m.Name, Family: r.m.Family(), Parameters: r.m.Parameters(), Ranks: r.m.Ranks(),
-		Batch: o.Batch, Prompt: o.Prompt, Chunk: o.Chunk, Tokens: o.Tokens, Repeat: o.Repeat,
+		Batch: o.Batch, Prompt: o.Prompt, Chunk: o.Chunk, Tokens: o.Tokens, NoCache: o.NoCache, Repeat: o.Repeat,
 		TTFT: ms(median(prefill)), Step: ms(median(steps)),
 		Logits: sums[0], Repeats: &same,
 	}
@@ -275,9 +298,11 @@ func (r *run) judge(out *Result) {
 	o, list := &r.o, r.e.Schedules()
 	past := o.Prompt + o.Tokens/2
 	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), o.Bandwidth, o.Rate
-	step := phase{seqs: o.Batch, tokens: 1, past: past}
-	out.Floor = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
-	out.Share = out.Floor / out.Step
+	if !o.NoCache { // else a step is a prompt's
+		step := phase{seqs: o.Batch, tokens: 1, past: past}
+		out.Floor = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
+		out.Share = out.Floor / out.Step
+	}
 	if o.Rate > 0 {
 		var bytes int64
 		bytes, out.FLOPs = promptCost(list, o)

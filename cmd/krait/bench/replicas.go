@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/krait-ml/krait"
+)
+
+// MeasureReplicas measures models beside each other, data parallel: each has its part of
+// the batch, and what takes longest counts. They run at the same time, and share what the
+// machine has; nothing else. There is no floor: it would be that of one of them.
+func MeasureReplicas(ctx context.Context, models []*krait.Model, o Options) (*Result, error) {
+	if len(models) == 1 {
+		return Measure(ctx, models[0], o)
+	}
+	if o.Batch < len(models) {
+		return nil, fmt.Errorf("a batch of %d for %d replicas: each has at least one sequence", o.Batch, len(models))
+	}
+	parts, errs := make([]*Result, len(models)), make([]error, len(models))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	first := 0
+	for i, m := range models {
+		part := o
+		part.Batch, part.first, part.Bandwidth = Share(o.Batch, len(models), i), first, 0
+		first += part.Batch
+		all.Go(func() {
+			if parts[i], errs[i] = Measure(ctx, m, part); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return joined(parts, o.Batch), nil
+}
+
+// Share is how many of a batch's sequences replica i of n has.
+func Share(batch, n, i int) int {
+	share := batch / n
+	if i < batch%n {
+		share++
+	}
+	return share
+}
+
+// joined is what replicas do together.
+func joined(parts []*Result, batch int) *Result {
+	out, same := *parts[0], true
+	h := sha256.New()
+	for _, p := range parts {
+		out.TTFT, out.Step = max(out.TTFT, p.TTFT), max(out.Step, p.Step)
+		same = same && *p.Repeats
+		fmt.Fprintln(h, p.Logits)
+	}
+	out.Batch, out.Replicas, out.Repeats = batch, len(parts), &same
+	out.Logits = hex.EncodeToString(h.Sum(nil))
+	out.Prefill, out.Decode = rate(batch*out.Prompt, out.TTFT), rate(batch, out.Step)
+	return &out
+}
