@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/models"
@@ -35,7 +37,7 @@ func TestRanks(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../../..") {
 		for k, c := range covering(i, strategies(t, dir)) {
 			t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), c.ranks, c.strategy), func(t *testing.T) {
-				o := Options{Tolerance: goldens.Tolerance(dir), Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy}}
+				o := Options{Tolerance: goldens.Tolerance(dir), Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy, Overlap: k%2 == 1}}
 				if c.ranks > 1 && !goldens.All() {
 					o.only = func(prompt, way string) bool {
 						return way == "whole" || way == "batched" || prompt == "a" && (way == "alone") == (i%2 == k%2)
@@ -43,6 +45,25 @@ func TestRanks(t *testing.T) {
 				}
 				mustPass(t, dir, o)
 			})
+		}
+	}
+}
+
+// TestUnfused: every golden checkpoint with a selective scan passes with its steps apart,
+// on some number of ranks, and on simulated GPUs; the others say that there is none.
+func TestUnfused(t *testing.T) {
+	for i, dir := range goldens.Folders(t, "../../..") {
+		sharding := krait.Sharding{Ranks: 1 + i%3, Scan: "unfused", Overlap: i%2 == 1}
+		if !hasValue(t, dir, "dt_proj") {
+			if _, err := Run(context.Background(), dir, Options{Sharding: sharding}, func(Line) {}); err == nil || !strings.Contains(err.Error(), "there is no selective_scan") {
+				t.Errorf("%s: %v", dir, err)
+			}
+			continue
+		}
+		mustPass(t, dir, Options{Tolerance: goldens.Tolerance(dir), Chunks: []int{3}, Sharding: sharding})
+		if i%3 == 0 || goldens.All() {
+			mustPass(t, dir, Options{Tolerance: goldens.Tolerance(dir), Sharding: sharding, steps: 2, Device: &cuda.Device{Driver: sim.New(sim.Options{})},
+				only: func(prompt, way string) bool { return prompt != "a" }})
 		}
 	}
 }
