@@ -329,7 +329,7 @@ func (c *opCase) leaf(b *graph.Builder, i int, list string, typ graph.Type) *gra
 	}
 	c.inputs = append(c.inputs, name)
 	last := len(typ.Dims) - 1
-	if last < 1 || len(typ.Dims[last].Fields) != 1 || !typ.DType.Float() || c.field == nil || !c.field() {
+	if last != 1 || len(typ.Dims[last].Fields) != 1 || !typ.DType.Float() || c.field == nil || !c.field() {
 		return b.Input(name, typ)
 	}
 	f := typ.Dims[last].Fields[0]

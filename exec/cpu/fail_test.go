@@ -140,6 +140,11 @@ func (e *failCase) plant(r, i int, how string, cancel func()) (restore func()) {
 		for k := range st.collective.Args {
 			st.collective.Args[k].F32 = nil
 		}
+	case how == "inside" && st.Kind == lowering.Collective: // there is no room for what comes
+		st.collective.Results = append([]kernels.Tensor(nil), st.call.Results...)
+		for k := range st.collective.Results {
+			st.collective.Results[k].F32 = nil
+		}
 	case how == "inside":
 		st.collective.Results = nil
 	case st.Kind == lowering.Launch:
