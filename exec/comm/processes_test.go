@@ -127,10 +127,13 @@ func TestGone(t *testing.T) {
 				t.Parallel()
 				list, links := processes(t, 4, timeout)
 				start := time.Now()
+				var begun sync.WaitGroup // the others must have what rank 1 still sent
+				begun.Add(len(list))
 				each(list, func(r int, p *Processes) {
 					g := p.NewGroup()
 					x, err := g.Join(r)
 					if err != nil {
+						begun.Done()
 						t.Error(err)
 						return
 					}
@@ -138,8 +141,10 @@ func TestGone(t *testing.T) {
 					if err := x.Run(sumOf(3)); err != nil {
 						t.Errorf("at first: %v", err)
 					}
+					begun.Done()
 					switch {
 					case r == 1:
+						begun.Wait()
 						c.do(p, links[1])
 						return
 					case where == "words":
