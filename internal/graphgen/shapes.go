@@ -16,7 +16,7 @@ type shapes struct {
 // shapes draws sizes. Axes with the same letters are the same.
 func (d *drawer) shapes(row *graph.Op) *shapes {
 	s := &shapes{size: map[byte]int{}, axes: map[string]graph.Dim{"f": graph.Size(3)}}
-	for c, sym := range map[string]graph.Sym{"t": graph.Tokens, "s": graph.Seqs, "o": graph.Rows, "l": graph.Cached} {
+	for c, sym := range map[string]graph.Sym{"t": graph.Tokens, "u": graph.Tokens, "s": graph.Seqs, "o": graph.Rows, "l": graph.Cached} {
 		s.axes[c] = graph.Symbol(sym)
 	}
 	s.size['w'] = 1 + d.IntN(4)

@@ -24,7 +24,7 @@ func perToken(op *graph.Op) (token, sequence func(i int) bool) {
 			return strings.ContainsAny(strings.TrimSpace(lists[i])[:1], letters) && !isState(op, i)
 		}
 	}
-	return begins("to"), begins("s")
+	return begins("tou"), begins("s")
 }
 
 // rowsOf is rows lo to hi of a tensor.

@@ -36,8 +36,8 @@ KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restric
 	if (!find_piece(seg, seqs, 1, token + block_x(), p))
 		return;
 	int channel = block_y() * block_heads * size, half = dims / 2;
-	x += (i64)block_x() * xs + channel;
-	y += (i64)block_x() * ys + channel;
+	x += (i64)(p.first - token) * xs + channel;
+	y += (i64)(p.first - token) * ys + channel;
 	cols = min(cols - channel, block_heads * size);
 	for (int j = thread(); j < half; j += 128) {
 		float sin, cos;
