@@ -62,8 +62,11 @@ func TestVirtualCounts(t *testing.T) {
 				var ran, told []string
 				o := Options{Slots: 2, Context: room, Sharding: s, PieceTokens: 2 * ((i + k) % 2), Record: into(&ran)}
 				onCPU, err := Open(dir, o)
+				if err != nil && strings.Contains(err.Error(), "no value of the graph fits the pattern") {
+					return // there is nothing for the strategy to place
+				}
 				if err != nil {
-					t.Skip("the strategy does not apply: ", err)
+					t.Fatal(err)
 				}
 				defer onCPU.Close()
 				o.Device, o.Record = d, into(&told)

@@ -2,6 +2,7 @@
 package faults
 
 import (
+	"cmp"
 	"net"
 	"sync/atomic"
 )
@@ -41,10 +42,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return c.count(b[:min(int64(len(b)), left)])
 	}
 	switch c.Fault {
-	case Cut:
-		c.happened.Store(true)
+	case Cut: // when there is more to read: all may have been read that is ever sent
+		n, err := c.Conn.Read(b[:min(1, len(b))])
+		c.happened.Store(c.happened.Load() || n > 0)
 		c.Conn.Close()
-		return 0, net.ErrClosed
+		return 0, cmp.Or(err, net.ErrClosed)
 	case Stall: // what comes is not seen; a deadline is
 		var drop [4096]byte
 		for {
