@@ -52,26 +52,36 @@ type answerer struct {
 // answer sends what a message asks for, or says why not. An error means that the connection
 // cannot go on.
 func (a *answerer) answer(payload []byte) error {
-	t, list, err := parseAsk(payload)
-	if err != nil {
-		return a.refuse(err)
-	}
-	x, err := a.g.hold(a.by, t)
+	x, list, err := a.lent(payload)
 	if err != nil {
 		return a.refuse(err)
 	}
 	defer a.g.leave(x)
-	for _, p := range list { // all of them first, so that it is all or nothing
-		if _, err := x.at(p.region, p.from, p.bytes); err != nil {
-			return a.refuse(err)
-		}
-	}
 	for _, p := range list {
 		if err := a.send(x, p); err != nil {
 			return err
 		}
 	}
 	return a.flush()
+}
+
+// lent is what a message asks for, all of it or nothing. It stays as it is until it is left.
+func (a *answerer) lent(payload []byte) (*grant, []asked, error) {
+	t, list, err := parseAsk(payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := a.g.hold(a.by, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range list {
+		if _, err := x.at(p.region, p.from, p.bytes); err != nil {
+			a.g.leave(x)
+			return nil, nil, err
+		}
+	}
+	return x, list, nil
 }
 
 // send adds a piece to the message under way, and sends that when it is full.

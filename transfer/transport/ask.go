@@ -3,6 +3,7 @@ package transport
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
@@ -64,28 +65,31 @@ func parseAsk(data []byte) (t Ticket, list []asked, err error) {
 
 // asks cuts pieces into lists, each of what one message may ask for, and of so many bytes at
 // most.
-func asks(pieces []Piece, most int64) (lists [][]Piece) {
+func asks(pieces []Piece, most int64) [][]Piece { return lists(pieces, most, mostPieces) }
+
+// shares cuts pieces into up to n lists of about as many bytes, none of much less than least.
+func shares(pieces []Piece, n int, least int64) [][]Piece {
+	each := max(least, (Bytes(pieces)+int64(n)-1)/int64(n))
+	return lists(pieces, each, math.MaxInt)
+}
+
+// lists cuts pieces into lists, each of so many bytes and pieces at most.
+func lists(pieces []Piece, bytes int64, most int) (out [][]Piece) {
 	var now []Piece
-	left := most
-	end := func() {
-		if len(now) > 0 {
-			lists = append(lists, now)
-		}
-		now, left = nil, most
-	}
+	left := bytes
 	for _, p := range pieces {
 		for p.Bytes > 0 {
-			if left == 0 || len(now) == mostPieces {
-				end()
-			}
 			head, rest := p.cut(left)
-			now = append(now, head)
-			left -= head.Bytes
-			p = rest
+			now, p = append(now, head), rest
+			if left -= head.Bytes; left == 0 || len(now) == most {
+				out, now, left = append(out, now), nil, bytes
+			}
 		}
 	}
-	end()
-	return lists
+	if len(now) > 0 {
+		out = append(out, now)
+	}
+	return out
 }
 
 // cut is the first bytes of a piece, at most so many, and the rest.
@@ -95,26 +99,4 @@ func (p Piece) cut(most int64) (head, rest Piece) {
 	head.Bytes = n
 	rest.From, rest.At, rest.Bytes = p.From+n, p.At+n, p.Bytes-n
 	return head, rest
-}
-
-// shares cuts pieces into up to n lists of about as many bytes, none of much less than least.
-func shares(pieces []Piece, n int, least int64) (lists [][]Piece) {
-	all := Bytes(pieces)
-	each := max(least, (all+int64(n)-1)/int64(n))
-	var now []Piece
-	left := each
-	for _, p := range pieces {
-		for p.Bytes > 0 {
-			head, rest := p.cut(left)
-			now = append(now, head)
-			if left -= head.Bytes; left == 0 {
-				lists, now, left = append(lists, now), nil, each
-			}
-			p = rest
-		}
-	}
-	if len(now) > 0 {
-		lists = append(lists, now)
-	}
-	return lists
 }

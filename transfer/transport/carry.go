@@ -106,22 +106,14 @@ func nextAsk(r *wire.Reader) ([]byte, error) {
 
 // carry sends what a message asks for, or says why not.
 func (a *answerer) carry(ctx context.Context, number uint32, payload []byte, s Sender) error {
-	t, list, err := parseAsk(payload)
-	if err != nil {
-		return a.refuse(err)
-	}
-	x, err := a.g.hold(a.by, t)
+	x, list, err := a.lent(payload)
 	if err != nil {
 		return a.refuse(err)
 	}
 	defer a.g.leave(x)
 	var parts []Part
 	for _, p := range list {
-		m, err := x.at(p.region, p.from, p.bytes)
-		if err != nil {
-			return a.refuse(err)
-		}
-		parts = partsOf(parts, m, p.from, p.bytes)
+		parts = partsOf(parts, x.regions[p.region], p.from, p.bytes)
 	}
 	sums, err := s.Send(ctx, number, parts)
 	if err != nil {

@@ -165,7 +165,7 @@ func (l *link) read(t Ticket, pieces []Piece, stall time.Duration) error {
 		}
 		switch {
 		case h.Kind == kindRefused:
-			return l.refusal()
+			return refusal(l.r)
 		case h.Kind != kindData || h.Bytes == 0 || int64(h.Bytes) > left:
 			return fmt.Errorf("%w: kind %#x, %d bytes, where %d bytes of data are to come", wire.ErrCorrupt, h.Kind, h.Bytes, left)
 		}
@@ -209,10 +209,6 @@ func (l *link) scatter(pieces []Piece) ([]Piece, error) {
 }
 
 // refusal is the error that the source sends.
-func (l *link) refusal() error {
-	return refusal(l.r)
-}
-
 func refusal(r *wire.Reader) error {
 	text, err := r.Payload()
 	if err != nil {
