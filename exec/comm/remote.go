@@ -85,12 +85,8 @@ func (c *remote) sumForAll(x *Collective) error {
 	if err := c.exchange(func(r int) walk { return part(x.Args, c.ranks, r) }, func(int) walk { return mine }); err != nil {
 		return err
 	}
-	i, to := 0, part(x.Results, c.ranks, c.rank)
-	var places []place
-	to(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
-	c.add(x, mine, func(done int, sum []float32) {
-		places[i].Write(places[i].at+done, sum)
-	}, func() { i++ })
+	to := part(x.Results, c.ranks, c.rank)
+	c.add(x, mine, to)
 	if err := c.exchange(func(int) walk { return to }, func(r int) walk { return part(x.Results, c.ranks, r) }); err != nil {
 		return err
 	}
@@ -100,12 +96,6 @@ func (c *remote) sumForAll(x *Collective) error {
 	return nil
 }
 
-// place is an element of a tensor.
-type place struct {
-	*kernels.Tensor
-	at int
-}
-
 // sumOwn: each rank sums what it keeps.
 func (c *remote) sumOwn(x *Collective) error {
 	whole := func(r int) walk { return inWhole(x.Args, x.Parts[r]) }
@@ -113,10 +103,7 @@ func (c *remote) sumOwn(x *Collective) error {
 	if err := c.exchange(whole, func(int) walk { return mine }); err != nil {
 		return err
 	}
-	i := 0
-	var places []place
-	inPart(x.Results, x.Args, x.Parts[c.rank])(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
-	c.add(x, mine, func(done int, sum []float32) { places[i].Write(places[i].at+done, sum) }, func() { i++ })
+	c.add(x, mine, inPart(x.Results, x.Args, x.Parts[c.rank]))
 	return nil
 }
 
@@ -268,9 +255,11 @@ func (c *remote) want(from, n int) error {
 	}
 }
 
-// add sums what came and what this rank has of the same stretches; put gets the sums of one
-// after another, next is called after each.
-func (c *remote) add(x *Collective, mine walk, put func(done int, sum []float32), next func()) {
+// add sums what came and what this rank has of the same stretches, and writes the sums of one
+// after another to those of a walk with as many.
+func (c *remote) add(x *Collective, mine, to walk) {
+	var places []place
+	to(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
 	wires := make([]wire, c.ranks)
 	views := make([]kernels.Tensor, c.ranks)
 	for r, m := range c.came {
@@ -289,12 +278,18 @@ func (c *remote) add(x *Collective, mine walk, put func(done int, sum []float32)
 				return t, at
 			}
 			return &views[r], 0
-		}, put)
-		next()
+		}, func(done int, sum []float32) { places[0].Write(places[0].at+done, sum) })
+		places = places[1:]
 	})
 	for r := range c.came {
 		c.done(r)
 	}
+}
+
+// place is an element of a tensor.
+type place struct {
+	*kernels.Tensor
+	at int
 }
 
 // unpack puts what came from a rank where it belongs.

@@ -17,16 +17,7 @@ func Answer(conn net.Conn, g *Grants, by Session, stall time.Duration) error {
 	a := &answerer{conn: conn, g: g, by: by, stall: stall, w: wire.NewWriter(conn)}
 	r := wire.NewReader(bufio.NewReaderSize(conn, 32<<10), mostAsk)
 	for {
-		conn.SetReadDeadline(time.Time{}) // a reader may be idle
-		h, err := r.Next()
-		if err != nil {
-			return err
-		}
-		if h.Kind != kindAsk {
-			return fmt.Errorf("a message of kind %#x where pieces are asked for", h.Kind)
-		}
-		conn.SetReadDeadline(time.Now().Add(stall))
-		payload, err := r.Payload()
+		payload, err := a.next(r)
 		if err != nil {
 			return err
 		}
@@ -47,6 +38,20 @@ type answerer struct {
 	bytes  int
 	buffer []byte // for what is not the host's memory
 	used   int    // of it
+}
+
+// next is the next message that asks. A reader may be idle, but not in the middle of one.
+func (a *answerer) next(r *wire.Reader) ([]byte, error) {
+	a.conn.SetReadDeadline(time.Time{})
+	h, err := r.Next()
+	if err != nil {
+		return nil, err
+	}
+	if h.Kind != kindAsk {
+		return nil, fmt.Errorf("a message of kind %#x where pieces are asked for", h.Kind)
+	}
+	a.conn.SetReadDeadline(time.Now().Add(a.stall))
+	return r.Payload()
 }
 
 // answer sends what a message asks for, or says why not. An error means that the connection

@@ -69,7 +69,7 @@ func AnswerBy(conn net.Conn, g *Grants, by Session, stall time.Duration, s Sende
 		defer close(asked)
 		r := wire.NewReader(bufio.NewReader(conn), mostAsk)
 		for {
-			payload, err := nextAsk(r)
+			payload, err := a.next(r)
 			if err != nil {
 				cancel(err)
 				return
@@ -91,17 +91,6 @@ func AnswerBy(conn net.Conn, g *Grants, by Session, stall time.Duration, s Sende
 			return err
 		}
 	}
-}
-
-func nextAsk(r *wire.Reader) ([]byte, error) {
-	h, err := r.Next()
-	if err != nil {
-		return nil, err
-	}
-	if h.Kind != kindAsk {
-		return nil, fmt.Errorf("a message of kind %#x where pieces are asked for", h.Kind)
-	}
-	return r.Payload()
 }
 
 // carry sends what a message asks for, or says why not.
