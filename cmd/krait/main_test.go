@@ -26,6 +26,18 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// kraitDoes is a command of this program.
+func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(path, args...)
+	c.Env = append(os.Environ(), asKrait+"=1")
+	return c
+}
+
 // measured is main, and says at the end what memory it took: who waits for a process
 // is told of that of its own, too, from which it was forked.
 func measured() {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -18,22 +20,11 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
-// kraitDoes is a command of this program.
-func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(path, args...)
-	c.Env = append(os.Environ(), asKrait+"=1", "GOMAXPROCS=1")
-	return c
-}
-
 // generating starts processes that generate together without end, and returns when rank 0 has
 // printed something.
 func generating(t *testing.T, n int, timeout time.Duration) ([]*exec.Cmd, []*bytes.Buffer) {
 	t.Helper()
+	t.Setenv("GOMAXPROCS", "1")
 	id := "file:" + filepath.Join(t.TempDir(), "rank0")
 	cmds, errs := make([]*exec.Cmd, n), make([]*bytes.Buffer, n)
 	first := make(chan error, 1)
@@ -168,6 +159,7 @@ func TestMPI(t *testing.T) {
 
 func compareMPI(t *testing.T, launcher []string, dir string, n int) {
 	t.Helper()
+	t.Setenv("GOMAXPROCS", "1")
 	want, err := kraitDoes(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
 	if err != nil {
 		t.Fatal(err)

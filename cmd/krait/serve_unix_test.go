@@ -25,14 +25,10 @@ import (
 	"github.com/krait-ml/krait/transfer/ucx"
 )
 
-// command is krait as a process of its own.
-func command(args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
-	exe, err := os.Executable()
-	if err != nil {
-		panic(err)
-	}
-	c = &exec.Cmd{Path: exe, Args: append([]string{"krait"}, args...)}
-	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
+// command is krait as a process of its own, and what it says.
+func command(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
+	t.Helper()
+	c, out, errs = kraitDoes(t, args...), &bytes.Buffer{}, &bytes.Buffer{}
 	c.Stdout, c.Stderr = out, errs
 	return c, out, errs
 }
@@ -40,7 +36,7 @@ func command(args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
 // serving starts a process that reads prompts, and returns its address.
 func serving(t *testing.T, args ...string) (address string, c *exec.Cmd) {
 	t.Helper()
-	c, _, errs := command(append([]string{"serve", "--role", "prefill", "--listen", "127.0.0.1:0"}, args...)...)
+	c, _, errs := command(t, append([]string{"serve", "--role", "prefill", "--listen", "127.0.0.1:0"}, args...)...)
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -66,7 +62,7 @@ func serving(t *testing.T, args ...string) (address string, c *exec.Cmd) {
 // says is what krait generate says of a prompt, and what it says to standard error.
 func says(t *testing.T, args ...string) (text, info string, err error) {
 	t.Helper()
-	c, out, errs := command(append([]string{"generate", "-n", "12"}, args...)...)
+	c, out, errs := command(t, append([]string{"generate", "-n", "12"}, args...)...)
 	err = c.Run()
 	return out.String(), errs.String(), err
 }
@@ -130,7 +126,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{}, {"--role", "decode"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
-		c, _, errs := command(append([]string{"serve"}, args...)...)
+		c, _, errs := command(t, append([]string{"serve"}, args...)...)
 		if err := c.Run(); err == nil || errs.Len() == 0 {
 			t.Errorf("serve %q: %v %s", args, err, errs)
 		}
@@ -167,7 +163,7 @@ func TestServeKilled(t *testing.T) {
 	address, _ := serving(t, "--lease", "300ms", "--stall", "300ms")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		for range 2 {
-			c, _, _ := command("generate", "--prefill", address, prompt)
+			c, _, _ := command(t, "generate", "--prefill", address, prompt)
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
