@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/serving/schedule"
 	"github.com/krait-ml/krait/transfer"
 )
@@ -56,7 +55,7 @@ func (m prefillSource) Prefill(ctx context.Context, tokens []int, tell func(read
 	r := schedule.Request{
 		Prompt:    tokens,
 		MaxTokens: 1,
-		Choose:    func() exec.Choice { return exec.Choice{Choice: kernels.Choice{}} },
+		Choose:    func() exec.Choice { return exec.Choice{} },
 		Accept:    func(int) bool { return true },
 		OnRead:    func(slot int) (err error) { k, err = m.keep(slot, len(tokens)); return err },
 		OnPrompt:  tell,

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
 )
 
 // TestJoin: each rank joins once, and only those that there are.
@@ -30,8 +29,7 @@ func TestJoin(t *testing.T) {
 // TestStop: a rank that stops, before, in the middle of, or after the others' wait, ends
 // the step on all, the first error counts, and the next step is as if nothing had been.
 func TestStop(t *testing.T) {
-	const ranks, steps = 3, 200
-	planted := errors.New("planted")
+	const ranks = 3
 	w := Local(ranks)
 	var all sync.WaitGroup
 	for r := range ranks {
@@ -40,34 +38,45 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		all.Go(func() {
-			for step := range steps {
-				c.Begin()
-				if err := c.Err(); err != nil && step%4 != 1 {
-					t.Errorf("step %d begins with %v", step, err)
-				}
-				stops := step%4 == 1 && step%ranks == r
-				for k := range 3 {
-					if stops && k == step/4%3 {
-						c.Stop(planted)
-						c.Stop(errors.New("a second error"))
-					}
-					x := Collective{Op: op("all_reduce"), Args: []kernels.Tensor{tensorOf(graph.F32, 1, 3, []float32{1, float32(r), float32(step)})}}
-					x.Results = x.Args
-					err := c.Run(&x)
-					if step%4 != 1 && (err != nil || valueAt(&x.Results[0], 0, 1) != 3) {
-						t.Errorf("step %d: %v", step, err)
-					}
-					if err != nil {
-						break
-					}
-				}
-				if step%4 == 1 && (!c.Stopped() || c.Err() != planted) {
+			withStops(t, c, r, ranks, func(step int) {
+				if step%4 == 1 && (!c.Stopped() || c.Err() != errPlanted) {
 					t.Errorf("step %d on rank %d ends with %v", step, r, c.Err())
 				}
-			}
+			})
 		})
 	}
 	all.Wait()
+}
+
+const stopSteps = 200
+
+var errPlanted = errors.New("planted")
+
+// withStops runs the steps of a rank: one in four is stopped, by a rank after the other.
+func withStops(t *testing.T, c Comm, rank, ranks int, ended func(step int)) {
+	for step := range stopSteps {
+		c.Begin()
+		if err := c.Err(); err != nil && step%4 != 1 {
+			t.Errorf("step %d begins with %v", step, err)
+		}
+		stops := step%4 == 1 && step%ranks == rank
+		for k := range 3 {
+			if stops && k == step/4%3 {
+				c.Stop(errPlanted)
+				c.Stop(errors.New("a second error"))
+			}
+			x := sumOf(5)
+			x.Args[0].Write(0, []float32{1, float32(rank), 2, 3, float32(step)})
+			err := c.Run(x)
+			if step%4 != 1 && (err != nil || valueAt(&x.Results[0], 0, 1) != 3 || valueAt(&x.Results[0], 0, 4) != float32(ranks*step)) {
+				t.Errorf("step %d: %v", step, err)
+			}
+			if err != nil {
+				break
+			}
+		}
+		ended(step)
+	}
 }
 
 // TestEveryCollective: there is no row that ranks do not know.

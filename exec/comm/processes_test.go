@@ -59,9 +59,9 @@ func TestSent(t *testing.T) {
 // TestStopOfProcesses: a rank that stops, before, in the middle of, or after the others' wait,
 // ends the step on all with its error, and the next step is as if nothing had been.
 func TestStopOfProcesses(t *testing.T) {
-	const ranks, steps = 3, 200
+	const ranks = 3
 	list, _ := processes(t, ranks, time.Minute)
-	var between [steps]sync.WaitGroup // as engines wait for each other
+	var between [stopSteps]sync.WaitGroup // as engines wait for each other
 	for i := range between {
 		between[i].Add(ranks)
 	}
@@ -71,33 +71,13 @@ func TestStopOfProcesses(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		for step := range steps {
-			c.Begin()
-			if err := c.Err(); err != nil && step%4 != 1 {
-				t.Errorf("step %d begins with %v", step, err)
-			}
-			stops := step%4 == 1 && step%ranks == r
-			for k := range 3 {
-				if stops && k == step/4%3 {
-					c.Stop(errors.New("planted"))
-					c.Stop(errors.New("a second error"))
-				}
-				x := sumOf(5)
-				x.Args[0].Write(0, []float32{1, float32(r), 2, 3, float32(step)})
-				err := c.Run(x)
-				if step%4 != 1 && (err != nil || valueAt(&x.Results[0], 0, 1) != 3 || valueAt(&x.Results[0], 0, 4) != float32(3*step)) {
-					t.Errorf("step %d: %v", step, err)
-				}
-				if err != nil {
-					break
-				}
-			}
+		withStops(t, c, r, ranks, func(step int) {
 			between[step].Done()
 			between[step].Wait()
-			if err := c.Err(); step%4 == 1 && c.Stopped() && (err == nil || err.Error() != "planted") {
+			if err := c.Err(); step%4 == 1 && c.Stopped() && (err == nil || err.Error() != errPlanted.Error()) {
 				t.Errorf("step %d on rank %d ends with %v", step, r, err)
 			}
-		}
+		})
 	})
 }
 
