@@ -154,14 +154,7 @@ func part(list []kernels.Tensor, ranks, rank int) walk {
 	return func(visit func(t *kernels.Tensor, at, n int)) {
 		for i := range list {
 			t := &list[i]
-			elems := t.Rows() * t.Cols
-			end := (rank + 1) * elems / ranks
-			for at := rank * elems / ranks; at < end; {
-				row, col := at/t.Cols, at%t.Cols
-				n := min(end-at, t.Cols-col)
-				visit(t, row*t.Stride+col, n)
-				at += n
-			}
+			evenly(t, ranks, rank, func(row, col, n int) { visit(t, row*t.Stride+col, n) })
 		}
 	}
 }

@@ -45,20 +45,26 @@ var collectives = map[[2]graph.LayoutKind]func(*shared, *Collective){
 // all, so that all have the same bits.
 func (c *shared) sumForAll(x *Collective) {
 	for i := range x.Args {
-		y := &x.Args[i]
-		elems := y.Rows() * y.Cols
-		end := (c.rank + 1) * elems / c.ranks
-		for at := c.rank * elems / c.ranks; at < end; {
-			row, col := at/y.Cols, at%y.Cols
-			n := min(end-at, y.Cols-col)
+		evenly(&x.Args[i], c.ranks, c.rank, func(row, col, n int) {
 			c.sum(i, row, col, n, func(col int, sum []float32) {
 				for _, p := range c.posted {
 					to := &p.Results[i]
 					to.Write(row*to.Stride+col, sum)
 				}
 			})
-			at += n
-		}
+		})
+	}
+}
+
+// evenly visits a rank's even share of the elements of a tensor, row by row.
+func evenly(t *kernels.Tensor, ranks, rank int, visit func(row, col, n int)) {
+	elems := t.Rows() * t.Cols
+	end := (rank + 1) * elems / ranks
+	for at := rank * elems / ranks; at < end; {
+		row, col := at/t.Cols, at%t.Cols
+		n := min(end-at, t.Cols-col)
+		visit(row, col, n)
+		at += n
 	}
 }
 
