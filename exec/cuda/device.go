@@ -68,7 +68,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		g, err := openGPU(d, devices[first+i])
 		if err != nil {
 			m.Close()
-			return nil, fmt.Errorf("GPU %d (%s): %w", i, devices[i].Name, err)
+			return nil, fmt.Errorf("GPU %d (%s): %w", first+i, devices[first+i].Name, err)
 		}
 		m.gpus = append(m.gpus, g)
 	}
