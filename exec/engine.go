@@ -76,8 +76,8 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if o.Slots < 1 || o.Context < 0 {
 		return nil, fmt.Errorf("%d slots and a context of %d: neither may be negative", o.Slots, o.Context)
 	}
-	if o.PageTokens < 0 || o.PageTokens > maxPageTokens {
-		return nil, fmt.Errorf("pages of %d tokens; 1 to %d are possible, and 0 is %d", o.PageTokens, maxPageTokens, defaultPageTokens)
+	if o.PageTokens < 0 || o.PageTokens > MaxPageTokens {
+		return nil, fmt.Errorf("pages of %d tokens; 1 to %d are possible, and 0 is %d", o.PageTokens, MaxPageTokens, defaultPageTokens)
 	}
 	if o.Device == nil {
 		return nil, errors.New("no device to run on: exec.Options.Device is one, such as &cpu.Device{} of exec/cpu")

@@ -13,9 +13,11 @@ import (
 // kept of sequences, and slots that went on from it, may have the same page: it is
 // written only by a slot that has it for itself; others get a copy first.
 
+// MaxPageTokens is the most that [Options.PageTokens] may be.
+const MaxPageTokens = 1 << 20
+
 const (
 	defaultPageTokens = 128
-	maxPageTokens     = 1 << 20
 	slabTokens        = 512 // for which pages are made at once, at least
 )
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -28,17 +29,14 @@ type Meta struct {
 	PageTokens int    `json:"page_tokens"`
 }
 
-// maxPageTokens is the most that an engine takes.
-const maxPageTokens = 1 << 20
-
 // end reads what a side keeps, which may come from anyone.
 func (m *Meta) end() (lowering.End, error) {
 	k, err := lowering.ParseKeeps(m.Keeps)
 	if err != nil {
 		return lowering.End{}, fmt.Errorf("what it keeps: %w", err)
 	}
-	if m.PageTokens < 1 || m.PageTokens > maxPageTokens {
-		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, maxPageTokens)
+	if m.PageTokens < 1 || m.PageTokens > exec.MaxPageTokens {
+		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, exec.MaxPageTokens)
 	}
 	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
 }

@@ -220,7 +220,8 @@ func (s *Server) greet(c *channel, text []byte) error {
 	if !sameToken(h.Token, s.o.Token) {
 		return refused(c, errToken, true)
 	}
-	if _, err := moves(&s.meta, &h.Meta); err != nil {
+	x, err := moves(&s.meta, &h.Meta)
+	if err != nil {
 		return refused(c, err, true)
 	}
 	if h.By != "tcp" && h.By != "local" {
@@ -242,7 +243,7 @@ func (s *Server) greet(c *channel, text []byte) error {
 	}
 	s.o.Log("%s: decodes %s on %s, by %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
 	c.known()
-	return (&session{Server: s, channel: c, id: id, running: map[uint64]context.CancelFunc{}}).serve()
+	return (&session{Server: s, channel: c, id: id, end: x.From, running: map[uint64]context.CancelFunc{}}).serve()
 }
 
 var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type session struct {
 	*Server
 	*channel
 	id   transport.Session
+	end  lowering.End // of this side
 	live sync.WaitGroup
 
 	mu      sync.Mutex
@@ -160,7 +162,8 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 func (s *session) regions(v *exec.View, tokens, have int) ([][]uint64, map[transport.Region]transport.Memory) {
 	regions := map[transport.Region]transport.Memory{}
 	var numbers [][]uint64
-	end, _ := s.meta.end()
+	end := &s.end
+	caches := slices.ContainsFunc(end.Keeps.Buffers, func(b lowering.Kept) bool { return b.Cache() })
 	for rank := range end.Keeps.Ranks {
 		list := make([]uint64, 1)
 		add := func(i, region int) {
@@ -170,23 +173,13 @@ func (s *session) regions(v *exec.View, tokens, have int) ([][]uint64, map[trans
 			}
 		}
 		add(0, 0)
-		for page := have / end.PageTokens; page*end.PageTokens < tokens && caches(end.Keeps); page++ {
+		for page := have / end.PageTokens; page*end.PageTokens < tokens && caches; page++ {
 			list = append(list, 0)
 			add(len(list)-1, 1+page)
 		}
 		numbers = append(numbers, list)
 	}
 	return numbers, regions
-}
-
-// caches reports whether anything is kept per token.
-func caches(k *lowering.Keeps) bool {
-	for i := range k.Buffers {
-		if k.Buffers[i].Cache() {
-			return true
-		}
-	}
-	return false
 }
 
 // beat tells a client that its prompt is being read, so that it knows that this side lives.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -133,10 +134,9 @@ func both(text string) [2]string {
 }
 
 func (f *transferFlags) pages() (out [2]int, err error) {
-	const most = 1 << 20
 	for i, text := range both(f.page) {
-		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > most {
-			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, most)
+		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > exec.MaxPageTokens {
+			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, exec.MaxPageTokens)
 		}
 	}
 	return out, nil
