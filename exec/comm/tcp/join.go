@@ -243,7 +243,7 @@ func (m *meeting) accept(ctx context.Context, take func(*hello, *net.TCPConn) er
 				_ = say(c, answer{Error: err.Error()})
 			}
 			c.Close()
-			if h != nil && h.Session == m.session || h != nil && h.Session == "" {
+			if h != nil && (h.Session == m.session || h.Session == "") {
 				return err
 			}
 			continue
