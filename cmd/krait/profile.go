@@ -27,7 +27,8 @@ type profileFlags struct {
 	work      exec.Work        // the batch under way
 }
 
-// profileEvents is how many events a profile keeps: some 100 MiB of JSON.
+// profileEvents is how many measured events a profile keeps: with what is predicted
+// beside them some 100 MiB of JSON.
 const profileEvents = 400_000
 
 func (p *profileFlags) add(c *cobra.Command) {
@@ -75,7 +76,7 @@ func (p *profileFlags) opened(m *krait.Model) error {
 	case err != nil:
 		return fmt.Errorf("--profile-hw: %w", err)
 	}
-	p.predicted = timeline.Log{Run: timeline.Run{Name: "predicted for " + name}, Most: profileEvents}
+	p.predicted = timeline.Log{Run: timeline.Run{Name: "predicted for " + name}} // as many steps as are measured
 	p.clock, err = virtual.New(m.Engine().Schedules(), &virtual.Device{Profile: hw, Unlimited: true}, exec.Setup{Slots: 1, PageTokens: 128, Record: p.predicted.Record})
 	return err
 }
