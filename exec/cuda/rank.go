@@ -48,7 +48,7 @@ type rank struct {
 func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r := &rank{machine: m, s: s, gpu: g, memory: make([]driver.Ptr, len(s.Buffers)), programs: newPrograms(maxPrograms)}
 	if m.record != nil {
-		r.record = &recording{rank: r, opened: m.opened}
+		r.record = &recording{rank: r}
 	}
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page

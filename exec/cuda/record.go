@@ -12,12 +12,11 @@ import (
 // recording is when a rank's steps ran on its GPU: an event of the driver before and
 // after each, in its stream. A step that is recorded is issued launch by launch.
 type recording struct {
-	rank   *rank
-	opened time.Time
-	base   time.Duration  // when the batch was begun, by the host's clock
-	made   []driver.Event // of all batches; those of one are its first
-	used   int
-	marks  []mark
+	rank  *rank
+	base  time.Duration  // when the GPU began the batch, by the host's clock; of its first rank
+	made  []driver.Event // of all batches; those of one are its first
+	used  int
+	marks []mark
 }
 
 // mark is a step between two events.
@@ -68,8 +67,8 @@ func (g *gpu) beginRecord() error {
 	}
 	for _, r := range g.ranks {
 		r.record.marks, r.record.used = r.record.marks[:0], 0
-		r.record.base = time.Since(first.opened)
 	}
+	first.base = time.Since(first.rank.machine.opened)
 	_, err := first.event(first.rank.compute)
 	return first.rank.where(err)
 }
