@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -160,13 +161,5 @@ func equal(a, b *graph.Node) bool {
 	var v, w writer
 	x, _ := json.Marshal(v.node(a))
 	y, _ := json.Marshal(w.node(b))
-	if string(x) != string(y) || len(v.slots) != len(w.slots) {
-		return false
-	}
-	for i := range v.slots {
-		if v.slots[i] != w.slots[i] {
-			return false
-		}
-	}
-	return true
+	return bytes.Equal(x, y) && slices.Equal(v.slots, w.slots)
 }

@@ -106,7 +106,7 @@ func assemble(in *Input) (*document, error) {
 	d.stages(in.Stages)
 	d.steps(in.Schedules[0])
 	for i := range in.Runs {
-		r, err := newRun(in.Schedules, &in.Runs[i])
+		r, err := d.run(in.Schedules, &in.Runs[i])
 		if err != nil {
 			return nil, err
 		}

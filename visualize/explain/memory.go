@@ -75,15 +75,10 @@ func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 // foldMemory says of ranks that have the same as an earlier one which that is.
 func foldMemory(list []memory) {
 	for i := range list {
-		same := slices.IndexFunc(list[:i], func(m memory) bool {
-			return m.Same < 0 && m.Weights == list[i].Weights && m.Constants == list[i].Constants && m.State == list[i].State && m.Cache == list[i].Cache &&
-				slices.Equal(m.Regions, list[i].Regions) && slices.EqualFunc(m.Buffers, list[i].Buffers, equalBuffers)
-		})
+		same := slices.IndexFunc(list[:i], func(m memory) bool { return reflect.DeepEqual(m, list[i]) })
 		if same >= 0 {
 			m := &list[i]
 			m.Same, m.Regions, m.Buffers = same, nil, nil
 		}
 	}
 }
-
-func equalBuffers(a, b buffer) bool { return reflect.DeepEqual(a, b) }

@@ -92,8 +92,8 @@ func (d *document) steps(s *lowering.Schedule) {
 	}
 }
 
-// newRun lays the events of a run out by rank.
-func newRun(schedules []*lowering.Schedule, in *Run) (*run, error) {
+// run lays the events of a run out by rank.
+func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
 		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
@@ -103,10 +103,8 @@ func newRun(schedules []*lowering.Schedule, in *Run) (*run, error) {
 		return r, nil
 	}
 	index := map[string]int{}
-	for _, st := range schedules[0].Steps {
-		if st.Kind != lowering.Record && st.Kind != lowering.Wait {
-			index[st.Name] = len(index)
-		}
+	for i := range d.Steps {
+		index[d.Steps[i].Name] = i
 	}
 	begin := math.Inf(1)
 	for _, e := range in.Events {
@@ -148,20 +146,23 @@ func equalTimes(a, b *timing) bool {
 
 // exposed adds up what the first rank was at collectives, and what of it nothing hid.
 func (r *run) exposed(events []exec.Event) {
-	var kernels, collectives []exec.Event
+	kernels := kernelsOf(events)
 	for _, e := range events {
-		switch {
-		case e.Rank != 0 || e.Kind == lowering.Wait:
-		case e.Kind == lowering.Collective:
-			collectives = append(collectives, e)
-		default:
+		if e.Rank == 0 && e.Kind == lowering.Collective {
+			r.Comm += e.End - e.Start
+			r.Exposed += e.End - e.Start - hidden(e, kernels)
+		}
+	}
+}
+
+// kernelsOf are what the first rank ran beside collectives.
+func kernelsOf(events []exec.Event) (kernels []exec.Event) {
+	for _, e := range events {
+		if e.Rank == 0 && e.Kind != lowering.Wait && e.Kind != lowering.Collective {
 			kernels = append(kernels, e)
 		}
 	}
-	for _, c := range collectives {
-		r.Comm += c.End - c.Start
-		r.Exposed += c.End - c.Start - hidden(c, kernels)
-	}
+	return kernels
 }
 
 // hidden is how long kernels, of which none runs beside another, ran during an event.
@@ -235,12 +236,7 @@ func (d *document) times(in *Input, at map[string]int) {
 		d.Collectives[i].Took, d.Collectives[i].Hidden = make([]int64, len(in.Runs)), make([]int64, len(in.Runs))
 	}
 	for j := range in.Runs {
-		var kernels []exec.Event
-		for _, e := range in.Runs[j].Events {
-			if e.Rank == 0 && e.Kind != lowering.Wait && e.Kind != lowering.Collective {
-				kernels = append(kernels, e)
-			}
-		}
+		kernels := kernelsOf(in.Runs[j].Events)
 		took := map[[2]int]float64{} // by rank and collective, which may run in pieces
 		for _, e := range in.Runs[j].Events {
 			i, ok := at[e.Name]
