@@ -49,7 +49,8 @@ func NameOf(z graph.Sizes) string {
 	return fmt.Sprintf("%d tokens of %d sequences", z.Tokens, z.Seqs)
 }
 
-// Log collects a run, as [exec.Options] and [virtual.Device] tell of it.
+// Log collects a run: its Batch and Record are what [exec.Options] take, and Record what a
+// virtual device takes.
 type Log struct {
 	Run
 	Most int // events that are kept: steps after them are only counted
