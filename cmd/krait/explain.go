@@ -213,9 +213,9 @@ func (e *explaining) runs(all []*lowering.Schedule, hw *virtual.Device) ([]expla
 	if err != nil {
 		return nil, err
 	}
-	wanted := make(lowering.Wanted, len(all[0].Outputs))
-	for i, o := range all[0].Outputs {
-		wanted[i] = o.Name == "tokens" || !slices.ContainsFunc(all[0].Outputs, func(o lowering.Output) bool { return o.Name == "tokens" })
+	wanted, err := all[0].Want(graph.ChosenOutput)
+	if err != nil { // a graph that chooses no tokens is for all that it gives
+		wanted = slices.Repeat(lowering.Wanted{true}, len(all[0].Outputs))
 	}
 	b, p := e.z.Batch, e.z.Prompt
 	n := len(all)
