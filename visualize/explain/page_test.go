@@ -274,7 +274,7 @@ func memory(b *browser) {
 			c.dispatchEvent(new PointerEvent("pointermove", { clientX: r.x + x, clientY: r.y + y, bubbles: true }));
 			const t = document.getElementById("tip").innerText; if (!document.getElementById("tip").hidden && t.includes("bytes per")) return t;
 		} return ""; })()`)
-	if !strings.Contains(seen, "bytes per token") && !strings.Contains(seen, "bytes per") {
+	if !strings.Contains(seen, "bytes per") {
 		b.t.Errorf("under the pointer is %q", seen)
 	}
 	if text := b.text(`document.querySelector("main").innerText`); !strings.Contains(text, "weights") || !strings.Contains(text, "activations") {
