@@ -9,7 +9,7 @@ import (
 // transformerCases are as deriveCases, but want the types of all results.
 var transformerCases = []struct{ name, leaves, node, want string }{
 	// 6 heads of 2 channels in 2 groups: ranks have heads {0}, {1 2}, {3}, {4 5}.
-	{"attention, all whole", attended(6, 2, "whole", "whole", "whole", "whole"), attentionNode,
+	{"attention, all whole", attendedBut(), attentionNode,
 		"f32[t 12/2]; f32[s c 4/2]; f32[s c 4/2]"},
 	{"attention, groups covered", attended(6, 2, "split", "cover/6", "cover/6", "cover/6"), attentionNode,
 		"f32[t 12/2] shard(1: split); f32[s c 4/2] shard(2: cover/6); f32[s c 4/2] shard(2: cover/6)"},
@@ -51,35 +51,35 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 		"error: operand 0 is whole on (g q p!) where another operand is split: shard it first"},
 	{"attention, heads covered", attended(8, 4, "cover/16", "whole", "whole", "whole"), attentionNode,
 		"error: operand 0: the index (gq) must be one field that ranks own disjointly"},
-	{"attention, keys partial", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 4/2] partial", 1), attentionNode,
+	{"attention, keys partial", attendedBut("k f32[t 4/2]", "k f32[t 4/2] partial"), attentionNode,
 		"error: operand 1 is a partial sum; all_reduce it first"},
 
 	{"attention, a state that is no cache", "q f32[t 12/2]; k f32[t 4/2]; v f32[t 4/2]; $keys f32[s 9 4/2]; $values f32[s 9 4/2]; past i32[s]", attentionNode,
 		"error: operand 3 must be a cache, f32[s c …], found f32[s 9 4/2]"},
 	{"attention, caches unlike", "q f32[t 12/2]; k f32[t 4/2]; v f32[t 4/2]; $keys f32[s c 4/2]; $values f32[s 9 4/2]; past i32[s]", attentionNode,
 		"error: l is 9 in operand 4 and c before"},
-	{"attention, segments of 4 columns", attended(6, 2, "whole", "whole", "whole", "whole") + "; wide i32[s 4]", "attention q k v $keys $values wide past {scale=0.5}",
+	{"attention, segments of 4 columns", attendedBut() + "; wide i32[s 4]", "attention q k v $keys $values wide past {scale=0.5}",
 		"error: operand 5 must be the segments i32[s 3], found i32[s 4]"},
 	{"attention, groups do not divide heads", attended(5, 2, "whole", "whole", "whole", "whole"), attentionNode,
 		"error: (g q p!) is 10 in operand 0, which 4 does not divide"},
-	{"attention, keys of another size", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 8/2]", 1), attentionNode,
+	{"attention, keys of another size", attendedBut("k f32[t 4/2]", "k f32[t 8/2]"), attentionNode,
 		"error: (g p!) is 4/2 in operand 2 and 8/2 before"},
-	{"attention, caches in bf16", strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "bf16[s c"), attentionNode,
+	{"attention, caches in bf16", attendedBut("f32[s c", "bf16[s c"), attentionNode,
 		"f32[t 12/2]; bf16[s c 4/2]; bf16[s c 4/2]"},
-	{"attention, past in f32", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32", "past f32", 1), attentionNode,
+	{"attention, past in f32", attendedBut("past i32", "past f32"), attentionNode,
 		"error: operand 6 is f32; it must be i32"},
-	{"attention, a past per token", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "past i32[s]", "past i32[t]", 1), attentionNode,
+	{"attention, a past per token", attendedBut("past i32[s]", "past i32[t]"), attentionNode,
 		"error: s is t in operand 6 and s before"},
 
-	{"attention of some of the queries", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "q f32[t 12/2]", "q f32[t 12/2] shard(0: even)", 1), attentionNode,
+	{"attention of some of the queries", attendedBut("q f32[t 12/2]", "q f32[t 12/2] shard(0: even)"), attentionNode,
 		"f32[t 12/2] shard(0: even); f32[s c 4/2]; f32[s c 4/2]"},
-	{"attention of some of the keys", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[t 4/2] shard(0: even)", 1), attentionNode,
+	{"attention of some of the keys", attendedBut("k f32[t 4/2]", "k f32[t 4/2] shard(0: even)"), attentionNode,
 		"error: operand 1 is split on u!, which this operation may not cut"},
 	{"attention of some of the queries and heads", strings.Replace(attended(6, 2, "whole", "split", "split", "split"), "q f32[t 12/2]", "q f32[t 12/2] shard(0: even)", 1), attentionNode,
 		"error: operand 1 is split on g and another operand on t: only one may be: the 4 ranks would have 4 of the 16 blocks of the product; all_gather the rows first"},
-	{"attention, keys of other rows", strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "k f32[t 4/2]", "k f32[o 4/2]", 1), attentionNode,
+	{"attention, keys of other rows", attendedBut("k f32[t 4/2]", "k f32[o 4/2]"), attentionNode,
 		"error: u is t in operand 2 and o before"},
-	{"attention, keys and values of other rows", strings.NewReplacer("k f32[t", "k f32[o", "v f32[t", "v f32[o").Replace(attended(6, 2, "whole", "whole", "whole", "whole")), attentionNode,
+	{"attention, keys and values of other rows", attendedBut("k f32[t", "k f32[o", "v f32[t", "v f32[o"), attentionNode,
 		"error: operand 1 is of o, and the queries are of t; they must be of the same tokens"},
 	{"rotary of some of the tokens", "x f32[t 12/4] shard(0: sequence); past i32[s]", "rotary x seg past {theta=100 dims=4}", "f32[t 12/4] shard(0: sequence)"},
 	{"rotary", "x f32[t 12/4]; past i32[s]", "rotary x seg past {theta=100 dims=4}", "f32[t 12/4]"},
@@ -143,6 +143,11 @@ func attended(heads, groups int, q, kv, keys, values string) string {
 		part("$keys", "s c", groups, keys), part("$values", "s c", groups, values), "past i32[s]"}, "; ")
 }
 
+// attendedBut gives leaves of 6 heads in 2 groups, whole, with some text for other.
+func attendedBut(oldnew ...string) string {
+	return strings.NewReplacer(oldnew...).Replace(attended(6, 2, "whole", "whole", "whole", "whole"))
+}
+
 // expert gives leaves of 3 experts with 8 hidden units, and the layouts of x, of
 // gate and up, and of down.
 func expert(x, in, out string) string {
@@ -152,7 +157,7 @@ func expert(x, in, out string) string {
 // TestAttentionOfRows: a rank that has a third of the queries has a third of the work, and all
 // keys and values to keep.
 func TestAttentionOfRows(t *testing.T) {
-	g, n := deriveGraph(t, attended(6, 2, "whole", "whole", "whole", "whole"), attentionNode)
+	g, n := deriveGraph(t, attendedBut(), attentionNode)
 	op, _ := Lookup("attention")
 	var args []Type
 	for _, v := range n.Args {

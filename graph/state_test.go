@@ -15,7 +15,7 @@ func TestStateFormats(t *testing.T) {
 			"selective_scan u d A B C $h seg"},
 		"scan_output": {"p f32[t 8 3]; q f32[t 8 3]; C f32[t 3/3]; $h D[s 8 3]", "scan_output p q C $h seg"},
 		"ssd_scan":    {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
-		"attention":   {strings.ReplaceAll(attended(6, 2, "whole", "whole", "whole", "whole"), "f32[s c", "D[s c"), attentionNode},
+		"attention":   {attendedBut("f32[s c", "D[s c"), attentionNode},
 	}
 	kinds := map[StateKind]int{}
 	for _, op := range Ops() {
@@ -65,11 +65,10 @@ func TestStateFormats(t *testing.T) {
 // TestStateFormatErrors: what a refusal says.
 func TestStateFormatErrors(t *testing.T) {
 	for want, c := range map[string][2]string{
-		"error: operand 5 is f16; a state of kind ssm is f32 or bf16":        {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h f16[s 8 3]", "selective_scan u d A B C $h seg"},
-		"error: operand 2 is i32; a state of kind conv is f32, f16 or bf16":  {"x f32[t 6]; w f32[6 4]; $h i32[s 6 3]", "conv1d x w $h seg"},
-		"error: operand 4 is f64; a state of kind cache is f32, f16 or bf16": {strings.Replace(attended(6, 2, "whole", "whole", "whole", "whole"), "$values f32", "$values f64", 1), attentionNode},
-		"error: operands 3 and 4 are f16 and bf16; keys and values are kept in one format": {strings.NewReplacer("$keys f32", "$keys f16", "$values f32", "$values bf16").Replace(
-			attended(6, 2, "whole", "whole", "whole", "whole")), attentionNode},
+		"error: operand 5 is f16; a state of kind ssm is f32 or bf16":                      {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h f16[s 8 3]", "selective_scan u d A B C $h seg"},
+		"error: operand 2 is i32; a state of kind conv is f32, f16 or bf16":                {"x f32[t 6]; w f32[6 4]; $h i32[s 6 3]", "conv1d x w $h seg"},
+		"error: operand 4 is f64; a state of kind cache is f32, f16 or bf16":               {attendedBut("$values f32", "$values f64"), attentionNode},
+		"error: operands 3 and 4 are f16 and bf16; keys and values are kept in one format": {attendedBut("$keys f32", "$keys f16", "$values f32", "$values bf16"), attentionNode},
 	} {
 		checkDerived(t, c[0], c[1], want)
 	}
