@@ -51,7 +51,7 @@ func (op *Op) RowWise() bool {
 			return false
 		}
 		for i, a := range list {
-			if i > 0 && strings.Contains(a.letters, first.letters) || i == 0 && a.letters != first.letters && strings.Contains(a.letters, first.letters) {
+			if strings.Contains(a.letters, first.letters) && (i > 0 || a.letters != first.letters) {
 				return false
 			}
 		}

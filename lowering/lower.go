@@ -29,7 +29,7 @@ func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 			ref:     make([]Ref, g.Len()),
 			placing: p,
 		}
-		if len(p.nodes) > 0 && slices.Max(p.loop) > 0 {
+		if p.loops > 0 {
 			l.s.PieceTokens = pieceTokens
 		}
 		for i, n := range p.nodes {
@@ -50,6 +50,7 @@ func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 // are needed.
 type placing struct {
 	nodes   []*graph.Node
+	loops   int                  // how many there are
 	loop    []int                // by node: the loop that it is in, counted from 1
 	first   []int                // by node: the first of its loop, or itself
 	last    []int                // by value id: the last node that uses it
@@ -64,14 +65,14 @@ func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 		l.find()
 	}
 	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
-	loops, before := 0, 0
+	before := 0
 	for i, n := range p.nodes {
 		p.loop, p.first = append(p.loop, 0), append(p.first, i)
 		if k := l.loop[n]; k > 0 && k == before {
-			p.loop[i], p.first[i] = loops, p.first[i-1]
+			p.loop[i], p.first[i] = p.loops, p.first[i-1]
 		} else if before = k; k > 0 {
-			loops++
-			p.loop[i] = loops
+			p.loops++
+			p.loop[i] = p.loops
 		}
 		for _, v := range n.Results {
 			p.inside[v.ID] = l.inside(v)

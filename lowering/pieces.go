@@ -100,8 +100,7 @@ func rowWise(n *graph.Node) bool {
 
 // after is a gather and what goes on with it, or nil if somebody needs all of its rows.
 func (l *looper) after(gather *graph.Node) []*graph.Node {
-	list, in := []*graph.Node{gather}, map[*graph.Node]bool{gather: true}
-	return l.grow(list, in, 0)
+	return l.grow([]*graph.Node{gather}, setOf(gather), 0)
 }
 
 // grow adds to nodes, from one on, what goes on with their results; nil if it cannot be
@@ -131,11 +130,7 @@ func (l *looper) around(sum *graph.Node) []*graph.Node {
 	if len(list) < 2 || len(sum.Results) != 1 {
 		return nil
 	}
-	in := map[*graph.Node]bool{}
-	for _, n := range list {
-		in[n] = true
-	}
-	v := sum.Results[0]
+	in, v := setOf(list...), sum.Results[0]
 	if users := l.users[v.ID]; len(users) == 1 && len(users[0].Args) == 1 && rowWise(users[0]) { // in f32 again
 		in[users[0]] = true
 		list, v = append(list, users[0]), users[0].Results[0]
@@ -238,10 +233,7 @@ func (l *looper) add(nodes []*graph.Node) {
 	if when == 0 {
 		when = l.at[nodes[0]]
 	}
-	in := map[*graph.Node]bool{}
-	for _, n := range nodes {
-		in[n] = true
-	}
+	in := setOf(nodes...)
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return !in[v.Def] && !l.there(v, when) }) {
 			return
@@ -257,6 +249,14 @@ func (l *looper) add(nodes []*graph.Node) {
 	for _, n := range nodes {
 		l.at[n], l.loop[n] = when, len(l.nodes)
 	}
+}
+
+func setOf(nodes ...*graph.Node) map[*graph.Node]bool {
+	set := map[*graph.Node]bool{}
+	for _, n := range nodes {
+		set[n] = true
+	}
+	return set
 }
 
 // there reports whether a value is there at some time, or can be: parameters, and what

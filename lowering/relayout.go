@@ -45,11 +45,7 @@ func (s *Schedule) isColumns(st *Step) bool {
 	if !ok || from.DType != to.DType || len(to.Dims) != 2 || from.Dims[0].Sym != to.Dims[0].Sym {
 		return false
 	}
-	width := 0
-	for _, f := range from.Dims[1].Fields[first : first+n] {
-		width += f.Size
-	}
-	return width == to.Dims[1].Len()
+	return graph.Dim{Fields: from.Dims[1].Fields[first : first+n]}.Len() == to.Dims[1].Len()
 }
 
 // Column is where the field begins that a step copies: of the columns of its operand.
