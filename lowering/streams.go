@@ -57,13 +57,10 @@ func (l *lowerer) collective(n *graph.Node) error {
 		l.known = l.launched
 	}
 	l.issued++
-	st := Step{Kind: Collective, Stream: Comm, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args)}
-	for k, v := range n.Results {
-		if err := l.collected(n, k, v); err != nil {
-			return err
-		}
+	st, err := l.exchange(n, Comm)
+	if err != nil {
+		return err
 	}
-	st.Results = l.refs(n.Results)
 	if l.written == nil {
 		l.written = map[int]int{}
 	}
@@ -80,16 +77,23 @@ func (l *lowerer) collective(n *graph.Node) error {
 // looped appends a collective of a loop. It is on the compute stream, among the launches
 // that need it.
 func (l *lowerer) looped(n *graph.Node) error {
-	st := Step{Kind: Collective, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args), Loop: l.loop[l.at]}
+	st, err := l.exchange(n, Compute)
+	if err == nil {
+		l.compute(st)
+	}
+	return err
+}
+
+// exchange is the step of a collective, whose results have memory.
+func (l *lowerer) exchange(n *graph.Node, on Stream) (Step, error) {
+	st := Step{Kind: Collective, Stream: on, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Args: l.refs(n.Args), Loop: l.loop[l.at]}
 	for k, v := range n.Results {
 		if err := l.collected(n, k, v); err != nil {
-			return err
+			return Step{}, err
 		}
 	}
 	st.Results = l.refs(n.Results)
-	l.s.Steps = append(l.s.Steps, st)
-	l.launched++
-	return nil
+	return st, nil
 }
 
 // collected finds memory for result k of a collective: that of the operand when
