@@ -1,7 +1,6 @@
 package cost
 
 import (
-	"cmp"
 	"math"
 
 	"github.com/krait-ml/krait/graph"
@@ -144,8 +143,4 @@ func between(a, b *Point, rows float64) float64 {
 	}
 	at := math.Log(rows/float64(a.Rows)) / math.Log(float64(b.Rows)/float64(a.Rows))
 	return a.Rate * math.Pow(b.Rate/a.Rate, min(1, at))
-}
-
-func comparePoints(a, b *Point) int {
-	return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Rows, b.Rows))
 }

@@ -29,7 +29,6 @@ var algorithmNames = []string{"ring", "tree", "one_shot", "two_shot"}
 type Exchange struct {
 	Ranks  int
 	Phases int     // 2: summed and made whole; 1: either
-	Sums   bool    // it sums, and does not only gather
 	Bytes  float64 // of all operands, each whole and once
 	Sent   float64 // that a rank sends in a ring, on average
 }
@@ -37,7 +36,7 @@ type Exchange struct {
 // ExchangeOf is a collective of a row, for operands whose bytes are given: all of them,
 // and those that all ranks together send in a ring.
 func ExchangeOf(op *graph.Op, ranks int, bytes, sent float64) Exchange {
-	e := Exchange{Ranks: ranks, Sums: op.From == graph.Partial, Bytes: bytes, Sent: sent / float64(ranks)}
+	e := Exchange{Ranks: ranks, Bytes: bytes, Sent: sent / float64(ranks)}
 	if op.From == graph.Partial {
 		e.Phases++
 	}

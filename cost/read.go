@@ -2,6 +2,7 @@ package cost
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -297,7 +298,7 @@ func (s *section) measured(name string) Measured {
 			})
 		}
 	})
-	slices.SortFunc(m.Points, func(a, b Point) int { return comparePoints(&a, &b) })
+	slices.SortFunc(m.Points, func(a, b Point) int { return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Rows, b.Rows)) })
 	if len(m.Points) == 0 {
 		s.fail(s.path, "nothing was measured")
 	}
