@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/krait-ml/krait/cmd/krait/reproduce"
@@ -29,14 +28,12 @@ docs/reproduction is made so.`,
   krait reproduce -o docs/reproduction`,
 		Args: takes(0, 0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			r, err := reproduce.Run(c.Context(), func(int, int) {})
+			r, err := reproduce.Run(c.Context())
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(r)
+				return writeJSON(c, "", r)
 			case dir == "":
 				r.Text(c.OutOrStdout())
 				return nil

@@ -220,12 +220,12 @@ func (l *lab) ablation(c *claim) (measured, error) {
 			}
 			seconds = (t.ttft + float64(p.out-1)*t.tpot) / float64(p.out)
 		} else {
-			for _, tokens := range []int{p.in, p.in + (p.out-1)/2, p.in + p.out - 1} {
+			seconds, err = simpson(p.in, p.in+p.out-1, func(tokens int) (float64, error) {
 				t, err := l.run(s, point{tokens, 1}, b)
-				if err != nil {
-					return out, err
-				}
-				seconds += t.ttft * []float64{1. / 6, 4. / 6, 1. / 6}[(tokens-p.in+1)*2/(p.out)]
+				return t.ttft, err
+			})
+			if err != nil {
+				return out, err
 			}
 		}
 		out.add(1000 * seconds)

@@ -28,8 +28,8 @@ type Report struct {
 	Order []Order `json:"overlap"`
 }
 
-// Run simulates all claims, and says after each how many are done.
-func Run(ctx context.Context, progress func(done, of int)) (*Report, error) {
+// Run simulates all claims.
+func Run(ctx context.Context) (*Report, error) {
 	claims, err := readClaims()
 	if err != nil {
 		return nil, err
@@ -44,7 +44,6 @@ func Run(ctx context.Context, progress func(done, of int)) (*Report, error) {
 			return nil, fmt.Errorf("%s: %w", claims[i].Leaf, err)
 		}
 		r.Lines = append(r.Lines, *line)
-		progress(i+1, len(claims))
 	}
 	r.DP = r.pairs()
 	if r.Ours, err = l.own(); err != nil {

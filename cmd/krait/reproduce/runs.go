@@ -161,19 +161,25 @@ func (l *lab) run(s setup, p point, batch int) (times, error) {
 	}
 	t.ttft = t.prefill.Seconds()
 	if p.out > 1 {
-		for _, x := range []struct {
-			past   int
-			weight float64
-		}{{p.in, 1}, {p.in + (p.out-2)/2, 4}, {p.in + p.out - 2, 1}} {
-			step, err := m.Step(batch, x.past, 1)
-			if err != nil {
-				return t, err
-			}
-			t.tpot += x.weight / 6 * step.Seconds()
-		}
+		t.tpot, err = simpson(p.in, p.in+p.out-2, func(past int) (float64, error) {
+			step, err := m.Step(batch, past, 1)
+			return step.Seconds(), err
+		})
 	}
 	t.throughput = float64(batch) * float64(p.out) / (t.ttft + float64(p.out-1)*t.tpot)
-	return t, nil
+	return t, err
+}
+
+// simpson is the mean of what is between two numbers, by Simpson's rule.
+func simpson(from, to int, of func(int) (float64, error)) (mean float64, err error) {
+	for i, weight := range []float64{1. / 6, 4. / 6, 1. / 6} {
+		x, err := of(from + i*(to-from)/2)
+		if err != nil {
+			return 0, err
+		}
+		mean += weight * x
+	}
+	return mean, nil
 }
 
 // largest is the run with the largest batch that memory has room for.
