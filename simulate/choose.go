@@ -139,11 +139,7 @@ func (c *Choice) Result() *Result {
 	r.Throughput = a.Result.Throughput * a.Result.Seconds() / r.Seconds()
 	r.Memory = slices.Clone(r.Memory)
 	for i := range r.Memory {
-		n, other := &r.Memory[i], b.Result.Memory[i]
-		more := max(0, other.Activations-n.Activations) + b.Model.Plan.Ranks[i].Constants
-		n.Weights += b.Model.Plan.Ranks[i].Constants
-		n.Activations = max(n.Activations, other.Activations)
-		n.Sum += more
+		r.Memory[i] = r.Memory[i].with(b.Result.Memory[i].Activations, b.Model.Plan.Ranks[i].Constants)
 	}
 	return &r
 }
@@ -183,10 +179,9 @@ func pairFits(a, b *Model, w Workload) bool {
 		return true
 	}
 	has := a.device.Profile.Usable(len(a.schedules))
+	others := b.needs(w)
 	for r, n := range a.needs(w) {
-		other := b.needs(w)[r]
-		both := n.Sum - n.Activations + max(n.Activations, other.Activations) + b.Plan.Ranks[r].Constants
-		if both > has {
+		if n.with(others[r].Activations, b.Plan.Ranks[r].Constants).Sum > has {
 			return false
 		}
 	}

@@ -77,7 +77,8 @@ func (m *Model) need(w Workload, rank int) float64 {
 	}
 	sum := float64(p.Weights+p.Constants) + float64(p.State)*b + float64(p.Cache)*b*float64(cached(w)) + arena
 	if sum < 1<<52 { // so that no byte is lost
-		sum = float64(m.needs(w)[rank].Sum)
+		n := m.needOf(w, rank)
+		sum = float64(n.Sum)
 	}
 	return sum
 }
@@ -86,14 +87,29 @@ func (m *Model) need(w Workload, rank int) float64 {
 func (m *Model) needs(w Workload) []Need {
 	out := make([]Need, len(m.Plan.Ranks))
 	for r := range out {
-		p, n := &m.Plan.Ranks[r], &out[r]
-		n.Weights, n.State, n.Cache = p.Weights+p.Constants, p.State*int64(w.Batch), p.Cache*int64(w.Batch)*cached(w)
-		for _, z := range m.steps(w) {
-			n.Activations = max(n.Activations, p.Arena.At(z))
-		}
-		n.Sum = n.Weights + n.State + n.Cache + n.Activations
+		out[r] = m.needOf(w, r)
 	}
 	return out
+}
+
+// needOf is what a rank needs for a workload that fits.
+func (m *Model) needOf(w Workload, rank int) Need {
+	p := &m.Plan.Ranks[rank]
+	n := Need{Weights: p.Weights + p.Constants, State: p.State * int64(w.Batch), Cache: p.Cache * int64(w.Batch) * cached(w)}
+	for _, z := range m.steps(w) {
+		n.Activations = max(n.Activations, p.Arena.At(z))
+	}
+	n.Sum = n.Weights + n.State + n.Cache + n.Activations
+	return n
+}
+
+// with is what a rank needs that also runs a model with other activations, which shares
+// weights and states but for what it computes of the weights once.
+func (n Need) with(activations, constants int64) Need {
+	n.Weights += constants
+	n.Activations = max(n.Activations, activations)
+	n.Sum = n.Weights + n.State + n.Cache + n.Activations
+	return n
 }
 
 // AnyNumber is how many fit where no number is too large.

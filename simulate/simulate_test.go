@@ -84,7 +84,7 @@ func TestLargest(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := *profile(t, "a6000-pcie")
 	p.Memory.Reserve.Value = 0
-	for done := 0; done < 50; {
+	for range 50 {
 		o, s, w := configs(r)
 		d := &virtual.Device{Profile: &p}
 		p.Memory.Capacity.Value = 1 << 50
@@ -114,7 +114,6 @@ func TestLargest(t *testing.T) {
 		} else if w.Prompt = 1 << 20; m.Fits(w) != nil {
 			t.Fatalf("seed %d: %+v %+v: any prompt is said to fit", seed, o, w)
 		}
-		done++
 	}
 }
 
@@ -223,6 +222,42 @@ func TestChoice(t *testing.T) {
 		}
 		if together := got.Plan.Prefill == got.Prefill.Strategy && got.Plan.Decode == got.Decode.Strategy; together != (got.Refused == "") {
 			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// TestPair: two strategies are taken for the phases where memory is what they need together,
+// and not where it is a byte less.
+func TestPair(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for pairs, tries := 0, 0; pairs < 3; tries++ {
+		if tries == 200 {
+			t.Fatalf("seed %d: %d pairs", seed, pairs)
+		}
+		o, s, w := configs(r)
+		w.Output = 2 + r.IntN(20)
+		p := *profile(t, "a6000-pcie")
+		p.Memory.Bandwidth.Value /= 1 + 50*r.Float64() // so that strategies differ
+		g, d := sized(t, o), &virtual.Device{Profile: &p}
+		ranks := passes.Options{Ranks: 1 + s.Ranks}
+		free, err := simulate.Choose(g, ranks, d, w)
+		if err != nil {
+			t.Fatalf("seed %d: %+v %+v: %v", seed, o, w, err)
+		}
+		memory := free.Result().Memory
+		most := slices.MaxFunc(memory, func(a, b simulate.Need) int { return int(a.Sum - b.Sum) }).Sum
+		if free.Plan.Prefill == free.Plan.Decode {
+			continue
+		}
+		pairs++
+		p.Memory.Capacity.Value = float64(most) + p.Memory.Reserve.Value
+		if c, err := simulate.Choose(g, ranks, d, w); err != nil || c.Plan != free.Plan || !slices.Equal(c.Result().Memory, memory) {
+			t.Errorf("seed %d: %+v %+v: %+v, and %+v in what it needs (%v)", seed, o, w, free.Plan, c.Plan, err)
+		}
+		p.Memory.Capacity.Value--
+		if c, err := simulate.Choose(g, ranks, d, w); err == nil && c.Plan == free.Plan {
+			t.Errorf("seed %d: %+v %+v: %+v in less than it needs", seed, o, w, free.Plan)
 		}
 	}
 }
