@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/krait-ml/krait"
@@ -40,7 +42,7 @@ type line struct {
 	MaxPrompt   int     `json:"max_prompt"`
 }
 
-// payloads are those in which sums may travel; the first is as they are.
+// payloadFormats are those in which sums may travel; the first is as they are.
 var payloadFormats = []string{"", "fp16"}
 
 // lineUp simulates all that as many devices can be, from replicas of one rank each to
@@ -48,9 +50,9 @@ var payloadFormats = []string{"", "fp16"}
 func (f *simulateFlags) lineUp(g *graph.Graph, d *virtual.Device) (*lineup, error) {
 	devices := max(1, f.sharding.Ranks, g.Ranks) * f.replicas.Number
 	if g.Stage >= graph.PartitionedStage {
-		return nil, fmt.Errorf("the graph is partitioned already; --compare needs one that is not")
+		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
-	out := &lineup{Model: g.Name, Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
+	out := &lineup{Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
 	for n := 1; n <= min(devices, passes.MaxRanks); n++ {
 		if devices%n != 0 {
 			continue
@@ -71,10 +73,7 @@ func (f *simulateFlags) lineUp(g *graph.Graph, d *virtual.Device) (*lineup, erro
 }
 
 func (f *simulateFlags) line(g *graph.Graph, d *virtual.Device, s krait.Sharding, replicas int) line {
-	l := line{Ranks: s.Ranks, Replicas: replicas, Strategy: s.Strategy, Payload: "f32"}
-	if s.Quantize != "" {
-		l.Payload = s.Quantize
-	}
+	l := line{Ranks: s.Ranks, Replicas: replicas, Strategy: s.Strategy, Payload: cmp.Or(s.Quantize, "f32")}
 	if err := f.fill(&l, g, d, s); err != nil {
 		l.Error = firstLine(err)
 	}

@@ -137,10 +137,10 @@ func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, er
 		})
 	}
 	path, err := f.from.take(c, args)
-	if err != nil || f.dtype == "" {
-		if err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
+	}
+	if f.dtype == "" {
 		return readGraph(c, path)
 	}
 	d, ok := graph.ParseDType(f.dtype)
@@ -204,7 +204,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 		return nil, err
 	}
 	part := f.replicas.Each(w)
-	r := &simulation{Model: g.Name, Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
+	r := &simulation{Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
 		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
 	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" {
 		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == krait.Auto {

@@ -113,8 +113,7 @@ type session struct {
 	kernels map[kernel]*runs        // of the batch that is repeated
 	z       graph.Sizes             // of the step under way
 	keep    bool                    // what is recorded counts
-	began   time.Time
-	took    float64 // seconds of the step's events, from the first to the last
+	took    float64                 // seconds of the step's events, from the first to the last
 }
 
 // model measures a model's steps.
@@ -173,12 +172,12 @@ func (s *session) steps(ctx context.Context, batch, tokens, times int) error {
 				b.Sequences[q].Tokens[j] = (i*7 + q*31 + j*13) % 250
 			}
 		}
-		s.began = time.Now()
+		began := time.Now()
 		if _, err := s.engine.Step(ctx, &b); err != nil {
 			return err
 		}
 		if s.keep && tokens == 1 {
-			s.host = append(s.host, time.Since(s.began).Seconds()-s.took)
+			s.host = append(s.host, time.Since(began).Seconds()-s.took)
 		}
 	}
 	s.fold()
