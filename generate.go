@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/internal/sampling"
+	"github.com/krait-ml/krait/sampling"
 	"github.com/krait-ml/krait/serving/schedule"
 )
 

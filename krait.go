@@ -30,13 +30,13 @@ import (
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
-	"github.com/krait-ml/krait/internal/tokenizer"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/serving/cache"
 	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/tokenizer"
 )
 
 // Options say how a model is opened. The zero value is a good start.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 func embeddedModel(t testing.TB, o ...Options) *Model {

@@ -15,11 +15,11 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // TestCollectives counts at run time: two all_reduces per block by unit ownership,

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/krait-ml/krait/internal/tokenizer"
+	"github.com/krait-ml/krait/tokenizer"
 )
 
 // Tokenizer turns text into token ids and back.

@@ -3,8 +3,8 @@ package krait
 import (
 	"strings"
 
-	"github.com/krait-ml/krait/internal/sampling"
-	"github.com/krait-ml/krait/internal/tokenizer"
+	"github.com/krait-ml/krait/sampling"
+	"github.com/krait-ml/krait/tokenizer"
 )
 
 // writer turns tokens into text as it becomes certain: it holds back half

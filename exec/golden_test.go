@@ -13,11 +13,11 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // goldenOp is a case of testdata/golden/ops: one operation, computed in float64

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // Safetensors has no type for blocks. A matrix [n k] in 8-bit blocks is a tensor of U8,

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // inBlocks is a golden checkpoint with some of its matrices in blocks; change may damage

@@ -9,7 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // Checkpoint is a Hugging Face folder: its model as a graph, and its weights.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 func graphText(t *testing.T, m *Model) string {

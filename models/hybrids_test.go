@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // hybrids are small configs of the families with attention, open at the end.

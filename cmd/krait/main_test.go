@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokenizers, err := filepath.Abs("../../internal/tokenizer/testdata/golden")
+	tokenizers, err := filepath.Abs("../../tokenizer/testdata/golden")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/sampling"
 	host "github.com/krait-ml/krait/kernels"
 	hostkernels "github.com/krait-ml/krait/kernels/cpu"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/sampling"
 )
 
 // model is a golden checkpoint, split over ranks.

@@ -18,8 +18,8 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // Options say what to compare and how.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 const golden = "../../../testdata/golden/mamba-a"

@@ -11,8 +11,8 @@ import (
 	"github.com/krait-ml/krait/cmd/krait/folder"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // Made says what was made.

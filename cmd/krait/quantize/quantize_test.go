@@ -17,8 +17,8 @@ import (
 	"github.com/krait-ml/krait/cmd/krait/quantize"
 	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/safetensors"
 	"github.com/x448/float16"
 )
 

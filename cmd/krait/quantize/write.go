@@ -9,8 +9,8 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // writer makes files of tensors.

@@ -16,8 +16,8 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/internal/safetensors"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/safetensors"
 )
 
 // configs are the configs of all families, as published checkpoints have them.

@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/safetensors"
+	"github.com/krait-ml/krait/safetensors"
 	"github.com/x448/float16"
 )
 
