@@ -123,7 +123,7 @@ func TestBlockRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := NewEngine(block, m.checkpoint.Tensor, Options{Sharding: Sharding{Ranks: ranks}})
+		e, err := NewEngine(block, m.source.weights, Options{Sharding: Sharding{Ranks: ranks}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func compareApart(t *testing.T, m *Model) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apart, err := exec.New(schedules, m.checkpoint.Tensor, exec.Options{Device: &cpu.Device{}, Slots: 2})
+	apart, err := exec.New(schedules, m.source.weights, exec.Options{Device: &cpu.Device{}, Slots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,19 +88,46 @@ func (g *Generation) TokensPerSecond() float64 {
 // Generations from several goroutines share steps, as many as there are slots; others
 // wait for theirs, first come, first served. What each gives is what it would give alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
-	t, err := m.Tokenizer()
-	if err != nil {
-		return nil, err
-	}
-	ids, err := t.Encode(prompt, true)
+	ids, err := m.encode(prompt)
 	if err != nil {
 		return nil, err
 	}
 	return m.GenerateIDs(ctx, ids, o)
 }
 
+// encode is a prompt as token ids, with those that the tokenizer puts around texts.
+func (m *Model) encode(prompt string) ([]int, error) {
+	t, err := m.Tokenizer()
+	if err != nil {
+		return nil, err
+	}
+	return t.Encode(prompt, true)
+}
+
 // GenerateIDs continues token ids, as Generate does. Stop strings need a tokenizer.
 func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Generation, error) {
+	g, err := m.newGenerator(prompt, o)
+	if err != nil {
+		return nil, err
+	}
+	g.finish(g.run(ctx, prompt))
+	return g.out, g.err
+}
+
+// generator is a generation under way.
+type generator struct {
+	o       *Generate
+	m       *Model
+	sampler *sampling.Sampler
+	w       *writer
+	out     *Generation
+	start   time.Time
+	eos     []int
+	tell    func(Token) (more bool) // nil: nobody asks
+	err     error
+}
+
+func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	start := time.Now()
 	if o.MaxTokens == 0 {
 		o.MaxTokens = 200
@@ -117,23 +144,14 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	if err != nil {
 		return nil, err
 	}
-	out := &Generation{PromptTokens: len(prompt)}
-	g := generator{&o, m, sampler, w, out, start, m.EOS()}
-	out.Reason, err = g.run(ctx, prompt)
-	out.Text = w.flush()
-	out.Total = time.Since(start)
-	return out, err
+	return &generator{o: &o, m: m, sampler: sampler, w: w, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
 }
 
-// generator is a generation under way.
-type generator struct {
-	o       *Generate
-	m       *Model
-	sampler *sampling.Sampler
-	w       *writer
-	out     *Generation
-	start   time.Time
-	eos     []int
+// finish writes down how the generation ended.
+func (g *generator) finish(reason Reason, err error) {
+	g.out.Reason, g.err = reason, err
+	g.out.Text = g.w.flush()
+	g.out.Total = time.Since(g.start)
 }
 
 // run adds ids to the generation until there is a reason to end.
@@ -159,7 +177,7 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 		if err != nil {
 			return "", err
 		}
-		if reason := g.take(token); reason != "" {
+		if reason := g.take(token); !g.report(token.ID, reason) || reason != "" && reason != ReachedMax {
 			return reason, nil
 		}
 	}
@@ -221,8 +239,22 @@ func (g *generator) take(token schedule.Token) Reason {
 	if g.o.OnToken != nil {
 		g.o.OnToken(token.ID)
 	}
-	if g.w.push(token.ID) {
+	switch {
+	case g.w.push(token.ID):
 		return ReachedStop
+	case len(out.IDs) == g.o.MaxTokens:
+		return ReachedMax
 	}
 	return ""
+}
+
+// report tells who reads the stream of a token, and says whether there is more to tell.
+func (g *generator) report(id int, end Reason) bool {
+	if g.tell == nil {
+		return true
+	}
+	if end != "" {
+		g.w.flush()
+	}
+	return g.tell(Token{ID: id, Text: g.w.took(), End: end})
 }

@@ -17,26 +17,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/serving/cache"
 	"github.com/krait-ml/krait/serving/schedule"
-	"github.com/krait-ml/krait/tokenizer"
 )
 
 // Options say how a model is opened. The zero value is a good start.
@@ -81,8 +76,8 @@ type Options struct {
 	// Workers is how many goroutines share the work of the CPU's kernels, over all
 	// ranks; 0 is GOMAXPROCS.
 	Workers int
-	// Keep names values of the graph, such as layers.0.h, that the results of
-	// Engine().Step have besides the logits.
+	// Keep names values of the graph, such as layers.0.h, that [Sequence.Feed] gives, and
+	// that the results of Engine().Step have, besides the logits.
 	Keep []string
 	// Device is where the model runs; nil is the CPU. Package exec/devices
 	// has others.
@@ -111,7 +106,7 @@ type Model struct {
 
 	closed     atomic.Bool
 	closing    sync.Once
-	checkpoint *models.Checkpoint
+	source     source
 	graph      *graph.Graph // what runs
 	mu         sync.Mutex   // of a step and its results
 	results    exec.Results // kept here so that a step allocates nothing
@@ -120,67 +115,19 @@ type Model struct {
 	cache      *cache.Cache // nil: none
 	origin     func() (saved.Origin, error)
 	generation models.Generation
+	kept       []string // Options.Keep
 	tokens     Tokenizer
 	noTokens   error // why tokens is nil
 }
 
-// Open opens a Hugging Face folder (of several options the last counts): config.json, the weights as
-// model.safetensors or shards with an index, and a tokenizer where Krait can
-// read it. The weights stay in the map of the files; Close ends that.
-func Open(dir string, options ...Options) (*Model, error) {
-	return last(options).open(func(o Options) (*Model, error) { return openFolder(dir, o) })
-}
-
-func openFolder(dir string, o Options) (*Model, error) {
-	c, err := models.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	m := &Model{Name: filepath.Base(filepath.Clean(dir)), checkpoint: c}
-	if m.generation, err = models.ReadGeneration(dir); err != nil {
-		c.Close()
-		return nil, err
-	}
-	m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
-	return m.start(o)
-}
-
-// last is that of several options which counts.
-func last(options []Options) (o Options) {
-	for _, x := range options {
-		o = x
-	}
-	return o
-}
-
-// open opens a model; where it cannot be, other processes do not wait for this one.
-func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
-	m, err := f(o)
-	if err != nil && o.Processes != nil {
-		o.Processes.Fail(err)
-	}
-	return m, err
-}
-
-// Embedded opens the small Mamba that the program carries: 0.7 million
-// parameters, trained on the King James Bible, a token is a byte.
-func Embedded(options ...Options) (*Model, error) {
-	return last(options).open(func(o Options) (*Model, error) {
-		c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
-		if err != nil {
-			return nil, err
-		}
-		return (&Model{Name: embedded.Name, checkpoint: c, tokens: tokenizer.Bytes{}}).start(o)
-	})
-}
-
+// start compiles the model for its ranks, and loads it.
 func (m *Model) start(o Options) (*Model, error) {
 	err := m.warn(o.Strict)
 	if err == nil {
 		err = o.join()
 	}
 	if err == nil {
-		g := m.checkpoint.Graph
+		g := m.source.graph
 		for _, name := range o.Keep {
 			v, ok := g.Value(name)
 			if !ok {
@@ -188,22 +135,32 @@ func (m *Model) start(o Options) (*Model, error) {
 				continue
 			}
 			err = errors.Join(err, g.AddOutput(name, v))
+			m.kept = append(m.kept, name)
 		}
 	}
 	if err == nil {
-		o.Sharding, err = o.Sharding.Chosen(m.checkpoint.Graph)
+		o.Sharding, err = o.Sharding.Chosen(m.source.graph)
 	}
 	if err == nil {
-		if m.graph, err = Compile(m.checkpoint.Graph, o.Sharding); err == nil {
+		if m.graph, err = Compile(m.source.graph, o.Sharding); err == nil {
 			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
 			err = m.load(o)
 		}
 	}
 	if err != nil {
-		m.checkpoint.Close()
+		m.source.close()
 		return nil, err
 	}
 	return m, nil
+}
+
+// warn lists what was ignored, as an error when strict.
+func (m *Model) warn(strict bool) error {
+	m.Warnings = append(m.Warnings, m.source.ignored...)
+	if strict && len(m.Warnings) > 0 {
+		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
+	}
+	return nil
 }
 
 // join takes the number of ranks from the processes that run them.
@@ -225,13 +182,13 @@ func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) 
 
 // load makes the engine. The files may have been changed while it read them.
 func (m *Model) load(o Options) (err error) {
-	if m.engine, err = engineOf(m.graph, m.checkpoint.Tensor, m.checkpoint.Intact, o); err != nil {
+	if m.engine, err = engineOf(m.graph, m.source.weights, m.source.intact, o); err != nil {
 		return err
 	}
 	if o.Processes != nil && o.Processes.Rank() > 0 { // what is kept of prompts, rank 0 knows
 		o.PrefixCache, o.PrefixPolicy, o.PrefixCacheHost, o.PrefixCacheDir = 0, "", 0, ""
 	}
-	if err = m.checkpoint.Intact(); err == nil {
+	if err = m.source.intact(); err == nil {
 		err = m.schedule(o)
 	}
 	if err != nil {
@@ -240,24 +197,9 @@ func (m *Model) load(o Options) (err error) {
 	return err
 }
 
-// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an
-// engine that runs it; tensor finds the parameters by the names that their storage
-// gives. With [Sharding.CheckPayloads] the engine's steps fail where a payload
-// overflows.
-func NewEngine(g *graph.Graph, tensor func(name string) (graph.Array, error), o Options) (*exec.Engine, error) {
-	if err := o.join(); err != nil {
-		return nil, err
-	}
-	compiled, err := Compile(g, o.Sharding)
-	if err != nil {
-		return nil, err
-	}
-	return engineOf(compiled, tensor, nil, o)
-}
-
 // engineOf lowers a graph that is compiled, and makes its engine. Intact is asked
 // where weights are read in place: on the CPU.
-func engineOf(g *graph.Graph, tensor func(name string) (graph.Array, error), intact func() error, o Options) (*exec.Engine, error) {
+func engineOf(g *graph.Graph, tensor Weights, intact func() error, o Options) (*exec.Engine, error) {
 	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
 		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
 	}
@@ -302,20 +244,6 @@ func (o *Options) device() (exec.Device, error) {
 	return &with, nil
 }
 
-// warn lists what was ignored, as an error when strict.
-func (m *Model) warn(strict bool) error {
-	if u := m.checkpoint.Model.Unknown; len(u) > 0 {
-		m.Warnings = append(m.Warnings, "config.json has keys that Krait does not know, and ignores: "+names(u))
-	}
-	if u := m.checkpoint.Unused; len(u) > 0 {
-		m.Warnings = append(m.Warnings, "the checkpoint has tensors that the model does not use: "+names(u))
-	}
-	if strict && len(m.Warnings) > 0 {
-		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
-	}
-	return nil
-}
-
 // ErrClosed is the error of what is asked of a model after Close.
 var ErrClosed = exec.ErrClosed
 
@@ -332,30 +260,9 @@ func (m *Model) Close() (err error) {
 		m.mu.Lock() // somebody may be reading logits
 		defer m.mu.Unlock()
 		m.engine.Close()
-		err = cmp.Or(err, m.checkpoint.Close())
+		err = cmp.Or(err, m.source.close())
 	})
 	return err
-}
-
-// names lists the first of what others have named; names that are not plain are
-// quoted, and long ones cut.
-func names(list []string) string {
-	const most, longest = 8, 100
-	var out []string
-	for _, name := range list[:min(most, len(list))] {
-		if len(name) > longest {
-			name = strings.ToValidUTF8(name[:longest], "") + "…"
-		}
-		if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			name = strconv.Quote(name)
-		}
-		out = append(out, name)
-	}
-	text := strings.Join(out, ", ")
-	if len(list) > most {
-		text += fmt.Sprintf(" and %d more", len(list)-most)
-	}
-	return text
 }
 
 // lock takes the model for one step, unless it is closed.
@@ -378,11 +285,11 @@ type Snapshot = exec.Snapshot
 // [Model.Graph], on however many ranks the model runs and however it lies over them.
 func (m *Model) States() []State { return m.engine.States() }
 
-// Family is the checkpoint's model_type.
-func (m *Model) Family() string { return m.checkpoint.Model.Family }
+// Family is the checkpoint's model_type; the name of the graph that [New] was given.
+func (m *Model) Family() string { return m.source.family }
 
 // Vocab is the number of token ids.
-func (m *Model) Vocab() int { return m.checkpoint.Model.Vocab }
+func (m *Model) Vocab() int { return m.source.vocab }
 
 // EOS lists the tokens that end a text, as generation_config.json says, or
 // config.json, or the tokenizer.
@@ -390,12 +297,12 @@ func (m *Model) EOS() []int {
 	if m.generation.EOS != nil {
 		return m.generation.EOS
 	}
-	if t, ok := m.tokens.(*tokenizer.Pipeline); ok && m.checkpoint.Model.EOS == nil {
+	if t, ok := m.tokens.(interface{ EOS() (int, bool) }); ok && m.source.eos == nil {
 		if id, ok := t.EOS(); ok {
 			return []int{id}
 		}
 	}
-	return m.checkpoint.Model.EOS
+	return m.source.eos
 }
 
 // Defaults is how the checkpoint's author means texts to be continued:
@@ -405,8 +312,9 @@ func (m *Model) Defaults() Generate {
 	return Generate{Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, RepetitionPenalty: g.RepetitionPenalty}
 }
 
-// Graph is the model as a graph, as its family defines it.
-func (m *Model) Graph() *graph.Graph { return m.checkpoint.Graph }
+// Graph is the model as a graph, as its family defines it; of a model of one's own, as
+// [New] was given it, with the outputs that were added.
+func (m *Model) Graph() *graph.Graph { return m.source.graph }
 
 // Compiled is the model's graph as it runs: laid over its ranks, and fused.
 func (m *Model) Compiled() *graph.Graph { return m.graph }
@@ -424,7 +332,7 @@ func (m *Model) Tokenizer() (Tokenizer, error) { return m.tokens, m.noTokens }
 // Parameters is the number of parameters; what is shared counts once.
 func (m *Model) Parameters() int64 {
 	var n int64
-	for _, p := range m.checkpoint.Graph.Leaves("param") {
+	for _, p := range m.source.graph.Leaves("param") {
 		n += p.Results[0].Type.Elems().At(graph.Sizes{})
 	}
 	return n

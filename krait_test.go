@@ -17,7 +17,7 @@ import (
 
 func embeddedModel(t testing.TB, o ...Options) *Model {
 	t.Helper()
-	m, err := Embedded(o...)
+	m, err := Embedded(append(o, Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestStops(t *testing.T) {
 		t.Errorf("token limit: %+v, %v", g, err)
 	}
 	// The newline ends the first verse; let it be the end of text.
-	m.checkpoint.Model.EOS = []int{'\n'}
+	m.source.eos = []int{'\n'}
 	g, err = m.Generate(ctx, prompt, Generate{})
 	if err != nil || !strings.HasSuffix(g.Text, "thy God.") || g.Reason != ReachedEOS {
 		t.Errorf("end of text: %+v, %v", g, err)

@@ -67,16 +67,16 @@ func (m *Model) fingerprint() (string, error) {
 	}
 	defer m.mu.Unlock()
 	sum := sha256.New()
-	for line := range strings.Lines(graph.Print(m.checkpoint.Graph)) {
+	for line := range strings.Lines(graph.Print(m.source.graph)) {
 		if !strings.HasPrefix(line, "output ") {
 			io.WriteString(sum, line)
 		}
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
 	err := files.Guard(func() error {
-		for _, n := range m.checkpoint.Graph.Leaves("param") {
+		for _, n := range m.source.graph.Leaves("param") {
 			for _, p := range n.Storage.Pieces {
-				a, err := m.checkpoint.Tensor(p.Tensor)
+				a, err := m.source.weights(p.Tensor)
 				if err != nil {
 					return err
 				}

@@ -3,9 +3,12 @@ package krait
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
 )
 
 // prefillChunk is how many tokens of a prompt go through the model at once: so
@@ -20,6 +23,26 @@ type Sequence struct {
 	batch  exec.Batch
 	logits []float32                 // after the last token
 	keep   func(*exec.Results) error // copies them
+	want   []string                  // the outputs of Step
+}
+
+// Wanted says what a sequence is asked for of the tokens that it is fed. The zero value
+// is the logits after the last one.
+type Wanted struct {
+	// Logits lists those of the tokens fed, counted from 0 and rising, after which logits are
+	// wanted. Nil is the last one; a list that is empty but not nil is none.
+	Logits []int
+	// Values names values of [Options.Keep]. Nil is none.
+	Values []string
+}
+
+// Fed is what was asked for. It belongs to the caller.
+type Fed struct {
+	Logits [][]float32 // a row per token of Wanted.Logits, a number per token id
+	// Values has those of Wanted.Values, row by row: of a value of tokens, such as layers.0.h, a
+	// row per token fed; of one with a row per wanted row, as Logits; of one with a row per sequence
+	// the last; of any other all of it.
+	Values map[string][][]float32
 }
 
 // NewSequence begins a sequence with an empty state. It fails when all slots
@@ -29,7 +52,7 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}}
+	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, want: []string{"logits"}}
 	s.keep = func(r *exec.Results) error {
 		logits, err := r.Output("logits")
 		if err == nil {
@@ -63,6 +86,85 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 	return s.logits, nil
 }
 
+// Feed feeds tokens and returns what is wanted of them, as the same step gave it: unlike
+// that of [Model.Engine], it is nobody else's.
+func (s *Sequence) Feed(ctx context.Context, tokens []int, w Wanted) (*Fed, error) {
+	if err := s.m.check(tokens); err != nil {
+		return nil, err
+	}
+	if w.Logits == nil {
+		w.Logits = []int{len(tokens) - 1}
+	}
+	if err := s.m.checkWanted(&w, len(tokens)); err != nil {
+		return nil, err
+	}
+	out := &Fed{}
+	if len(w.Values) > 0 {
+		out.Values = map[string][][]float32{}
+	}
+	for from := 0; from < len(tokens); from += prefillChunk {
+		to := min(from+prefillChunk, len(tokens))
+		q := exec.Sequence{Slot: s.slot, Tokens: tokens[from:to], Rows: []int{}}
+		for _, at := range w.Logits {
+			if from <= at && at < to {
+				q.Rows = append(q.Rows, at-from)
+			}
+		}
+		b := exec.Batch{Sequences: []exec.Sequence{q}, Want: append([]string{}, w.Values...)}
+		if len(q.Rows) > 0 {
+			b.Want = append(b.Want, "logits")
+		}
+		if err := s.m.step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// checkWanted looks at what is wanted before anything is fed.
+func (m *Model) checkWanted(w *Wanted, tokens int) error {
+	for i, at := range w.Logits {
+		if at < 0 || at >= tokens || i > 0 && at <= w.Logits[i-1] {
+			return fmt.Errorf("logits after tokens %v of %d are wanted; they are counted from 0, and rise", w.Logits, tokens)
+		}
+	}
+	for _, name := range w.Values {
+		if !slices.Contains(m.kept, name) {
+			return fmt.Errorf("the value %s is wanted, and not kept: name it in Options.Keep when the model is opened; it has %q", name, m.kept)
+		}
+	}
+	return nil
+}
+
+// read copies what a step gave to what earlier ones gave.
+func (f *Fed) read(r *exec.Results, want []string) error {
+	for _, name := range want {
+		t, sym, err := r.OutputOf(name)
+		if err != nil {
+			return err
+		}
+		if t.DType != graph.F32 {
+			return fmt.Errorf("the value %s is %s; those that a step gives are f32", name, t.DType)
+		}
+		list := &f.Logits
+		var of [][]float32
+		if name != "logits" {
+			of = f.Values[name]
+			list = &of
+		}
+		if sym != graph.Tokens && sym != graph.Rows {
+			*list = nil // the last is all
+		}
+		for i := range t.Rows() {
+			*list = append(*list, slices.Clone(t.Row(i)))
+		}
+		if name != "logits" {
+			f.Values[name] = of
+		}
+	}
+	return nil
+}
+
 // check looks at tokens before they are fed: a bad one must not leave half a prompt
 // behind.
 func (m *Model) check(tokens []int) error {
@@ -86,7 +188,7 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	for len(tokens) > 0 {
 		n := min(len(tokens), prefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Want = nil
+		b.Want = s.want
 		read := s.keep
 		if n < len(tokens) {
 			b.Sequences[0].Rows, b.Want, read = noRows, nothing, ignore
@@ -128,6 +230,31 @@ func (s *Sequence) Snapshot() (*Snapshot, error) { return s.m.engine.Snapshot(s.
 // have run on other ranks, by another strategy, or on another device. An error about
 // the snapshot leaves the sequence as it was.
 func (s *Sequence) Restore(from *Snapshot) error { return s.m.engine.Restore(s.slot, from) }
+
+// Fork is another sequence that has been given the same tokens, from where both go on by
+// themselves. It is copied on the device; attention's caches are shared, and nothing of
+// them is copied but a part of one page. It fails when all slots are taken.
+func (s *Sequence) Fork() (*Sequence, error) {
+	e := s.m.engine
+	states, err := e.KeepStates(s.slot)
+	if err != nil {
+		return nil, err
+	}
+	defer states.Free()
+	rows, err := e.KeepRows(s.slot, 0, states.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Free()
+	fork, err := s.m.NewSequence()
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Put(fork.slot, states, rows); err != nil {
+		return nil, errors.Join(err, fork.Close())
+	}
+	return fork, nil
+}
 
 // Close gives the sequence's state slot back; after that the sequence is an error.
 func (s *Sequence) Close() error { return s.m.engine.Free(s.slot) }

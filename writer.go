@@ -15,6 +15,7 @@ type writer struct {
 	stopped bool
 	emit    func(string)
 	text    strings.Builder
+	taken   int // of the text, by took
 }
 
 // newWriter fails for stop strings that are empty, or that no tokenizer can find.
@@ -58,6 +59,13 @@ func (w *writer) out(text string) {
 	if w.emit != nil {
 		w.emit(text)
 	}
+}
+
+// took is the text since it was last asked.
+func (w *writer) took() string {
+	text := w.text.String()[w.taken:]
+	w.taken += len(text)
+	return text
 }
 
 // flush ends the text and returns all of it.

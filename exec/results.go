@@ -34,6 +34,20 @@ func (r *Results) Output(name string) (kernels.Tensor, error) {
 	return kernels.Tensor{}, fmt.Errorf("the graph has no output %s", name)
 }
 
+// OutputOf is Output, and of what there is a row: [graph.Tokens], [graph.Rows], [graph.Seqs], …,
+// 0 where the first axis is a fixed size.
+func (r *Results) OutputOf(name string) (kernels.Tensor, graph.Sym, error) {
+	t, err := r.Output(name)
+	if err != nil {
+		return t, 0, err
+	}
+	i := slices.IndexFunc(r.outputs, func(o lowering.Output) bool { return o.Name == name })
+	if d := r.outputs[i].Ref.Type.Dims; len(d) > 0 {
+		return t, d[0].Sym, nil
+	}
+	return t, 0, nil
+}
+
 // outputNamed is the place of an output in the schedules' lists, or -1.
 func (e *Engine) outputNamed(name string) int {
 	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })

@@ -87,6 +87,24 @@ func (b *Builder) Output(name string, v *Value) {
 	}
 }
 
+// Tokens makes the output [ChosenOutput]: a token chosen from each row of logits[o v], as
+// the inputs [ChoiceInput] and [SeenInput], which it declares, say.
+func (b *Builder) Tokens(logits *Value) {
+	if b.err != nil {
+		return
+	}
+	choice := b.Input(ChoiceInput, ChoiceType())
+	seen := b.Input(SeenInput, SeenType(logits.Type.Dims[1].Len()))
+	b.Output(ChosenOutput, b.Choose(ChosenOutput, logits, choice, seen))
+}
+
+// AddTokens is [Builder.Tokens] for a graph that is built.
+func AddTokens(g *Graph, logits *Value) error {
+	b := &Builder{"", &building{g: g}}
+	b.Tokens(logits)
+	return b.err
+}
+
 // Apply adds a node, whose results are called after it: see [Op.ResultNames].
 func (b *Builder) Apply(name, op string, attrs Attrs, args ...*Value) []*Value {
 	if b.err != nil {

@@ -67,7 +67,7 @@ func (m *backbone) build(p *parts, b block) {
 	}
 	logits := p.timesTo("logits", m.logitScale, func(name string) *graph.Value { return p.MatMul(name, h, embeddings) })
 	p.Output("logits", logits)
-	p.tokens(logits, m.vocab.Len())
+	p.Tokens(logits)
 }
 
 // mixer is what a block adds to the residual stream, from the normed stream.

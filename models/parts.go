@@ -160,13 +160,6 @@ func (p *parts) timesTo(name string, by float64, make func(name string) *graph.V
 	return p.Times(name, make(name+"_raw"), by)
 }
 
-// tokens makes an output of a token chosen from each row of logits.
-func (p *parts) tokens(logits *graph.Value, vocab int) {
-	choice := p.Input(graph.ChoiceInput, graph.ChoiceType())
-	seen := p.Input(graph.SeenInput, graph.SeenType(vocab))
-	p.Output(graph.ChosenOutput, p.Choose(graph.ChosenOutput, logits, choice, seen))
-}
-
 // activations maps hidden_act to operations.
 var activations = map[string]string{
 	"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",

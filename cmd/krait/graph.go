@@ -107,7 +107,7 @@ func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 
 func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 	if path == "" {
-		m, err := krait.Embedded()
+		m, err := krait.Embedded(krait.Options{})
 		if err != nil {
 			return nil, err
 		}

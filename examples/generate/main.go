@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	m, err := krait.Embedded() // or krait.Open("path/to/a/Hugging-Face-folder")
+	m, err := krait.Embedded(krait.Options{}) // or krait.Open("path/to/a/Hugging-Face-folder", krait.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,199 @@
+package krait
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/embedded"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/tokenizer"
+)
+
+// source is what a model is made of.
+type source struct {
+	graph   *graph.Graph
+	weights Weights
+	family  string
+	vocab   int
+	eos     []int        // that config.json names; nil: none
+	ignored []string     // what of the checkpoint had no effect, for warnings
+	intact  func() error // whether the files are what they were
+	close   func() error
+}
+
+// Weights finds a parameter by the name of its tensor, which its storage gives: without a
+// storage the parameter's full name, such as layers.0.norm_w. Arrays must stay valid, and
+// as they are, as long as the model is open; they are read in place where they can be.
+type Weights func(name string) (graph.Array, error)
+
+// Tensors are weights that are in memory.
+func Tensors(arrays map[string]graph.Array) Weights {
+	return func(name string) (graph.Array, error) {
+		a, ok := arrays[name]
+		if !ok {
+			return a, fmt.Errorf("tensor %s is not among the weights", name)
+		}
+		return a, nil
+	}
+}
+
+// Open opens a Hugging Face folder: config.json, the weights as model.safetensors or
+// shards with an index, and a tokenizer where Krait can read it. The weights stay in the
+// map of the files; [Model.Close] ends that. The family of the model is one of
+// [models.Families], of which others can register more.
+func Open(dir string, o Options) (*Model, error) {
+	return o.open(func(o Options) (*Model, error) {
+		c, err := models.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c)}
+		if m.generation, err = models.ReadGeneration(dir); err != nil {
+			c.Close()
+			return nil, err
+		}
+		m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
+		return m.start(o)
+	})
+}
+
+// Embedded opens the small Mamba that the program carries: 0.7 million
+// parameters, trained on the King James Bible, a token is a byte.
+func Embedded(o Options) (*Model, error) {
+	return o.open(func(o Options) (*Model, error) {
+		c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+		if err != nil {
+			return nil, err
+		}
+		return (&Model{Name: embedded.Name, source: sourceOf(c), tokens: tokenizer.Bytes{}}).start(o)
+	})
+}
+
+// New makes a model of a graph, with all that [Open] gives: it generates, evaluates, and
+// runs on ranks and devices, and generations share steps and beginnings of prompts.
+//
+// Of the graph's inputs the engine fills those that have these names and types: ids
+// i32[t], the tokens; seg i32[s 3], where each sequence of the batch begins, how many
+// tokens it has, and its state's slot; past i32[s], the tokens that it had before; rows
+// i32[o], the tokens whose logits are wanted. The output logits, f32[o v], is wanted, with a row for
+// each of rows and a column for each token of the vocabulary. What chooses a token
+// ([graph.Builder.Tokens]) is added where the graph has it not. The graph is copied.
+//
+// Without a tokenizer, nil, prompts are token ids: [Model.GenerateIDs]. One that has a
+// method EOS() (id int, ok bool) says which token ends a text.
+func New(g *graph.Graph, weights Weights, t Tokenizer, o Options) (*Model, error) {
+	return o.open(func(o Options) (*Model, error) {
+		if g == nil {
+			return nil, errors.New("a model needs a graph: graph.New begins one")
+		}
+		if weights == nil {
+			return nil, errors.New("a model needs weights: krait.Tensors, or a function that finds them")
+		}
+		g, vocab, err := generating(g)
+		if err != nil {
+			return nil, fmt.Errorf("graph %s: %w", g.Name, err)
+		}
+		m := &Model{Name: g.Name, tokens: t}
+		if t == nil {
+			m.noTokens = fmt.Errorf("model %s was made without a tokenizer; give its prompts as token ids", g.Name)
+		}
+		nothing := func() error { return nil }
+		m.source = source{graph: g, weights: weights, family: g.Name, vocab: vocab, intact: nothing, close: nothing}
+		return m.start(o)
+	})
+}
+
+// generating is a copy of a graph that chooses tokens, and the size of its vocabulary.
+func generating(g *graph.Graph) (*graph.Graph, int, error) {
+	if err := graph.Check(g); err != nil {
+		return g, 0, err
+	}
+	copied, err := graph.Parse(graph.Print(g))
+	if err != nil {
+		return g, 0, err
+	}
+	var logits *graph.Value
+	chooses := false
+	for _, o := range copied.Outputs {
+		if o.Name == "logits" {
+			logits = o.Value
+		}
+		chooses = chooses || o.Name == graph.ChosenOutput
+	}
+	if logits == nil {
+		return g, 0, errors.New("a model needs the output logits, f32[o v]: krait.NewEngine runs graphs without")
+	}
+	if d := logits.Type.Dims; logits.Type.DType != graph.F32 || len(d) != 2 || d[0].Sym != graph.Rows || d[1].Sym != 0 {
+		return g, 0, fmt.Errorf("the output logits is %s; a model needs f32[o v], a row for each of the input rows (select_rows)", logits.Type)
+	}
+	if ids, ok := copied.Value("ids"); !ok || ids.Def.Op.Class != graph.Leaf {
+		return g, 0, errors.New("a model needs the input ids, i32[t]")
+	}
+	if !chooses {
+		err = graph.AddTokens(copied, logits)
+	}
+	return copied, logits.Type.Dims[1].Len(), err
+}
+
+// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an
+// engine that runs it: for graphs with inputs and outputs of their own, which [New] does
+// not take. With [Sharding.CheckPayloads] the engine's steps fail where a payload
+// overflows.
+func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error) {
+	if err := o.join(); err != nil {
+		return nil, err
+	}
+	compiled, err := Compile(g, o.Sharding)
+	if err != nil {
+		return nil, err
+	}
+	return engineOf(compiled, weights, nil, o)
+}
+
+// open opens a model; where it cannot be, other processes do not wait for this one.
+func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
+	m, err := f(o)
+	if err != nil && o.Processes != nil {
+		o.Processes.Fail(err)
+	}
+	return m, err
+}
+
+// sourceOf is the model of a checkpoint.
+func sourceOf(c *models.Checkpoint) source {
+	s := source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS, intact: c.Intact, close: c.Close}
+	if u := c.Model.Unknown; len(u) > 0 {
+		s.ignored = append(s.ignored, "config.json has keys that Krait does not know, and ignores: "+names(u))
+	}
+	if u := c.Unused; len(u) > 0 {
+		s.ignored = append(s.ignored, "the checkpoint has tensors that the model does not use: "+names(u))
+	}
+	return s
+}
+
+// names lists the first of what others have named; names that are not plain are
+// quoted, and long ones cut.
+func names(list []string) string {
+	const most, longest = 8, 100
+	var out []string
+	for _, name := range list[:min(most, len(list))] {
+		if len(name) > longest {
+			name = strings.ToValidUTF8(name[:longest], "") + "…"
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			name = strconv.Quote(name)
+		}
+		out = append(out, name)
+	}
+	text := strings.Join(out, ", ")
+	if len(list) > most {
+		text += fmt.Sprintf(" and %d more", len(list)-most)
+	}
+	return text
+}
