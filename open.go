@@ -3,6 +3,7 @@ package krait
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -59,6 +60,25 @@ func Open(dir string, o Options) (*Model, error) {
 			return nil, err
 		}
 		m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
+		return m.start(o)
+	})
+}
+
+// OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or what
+// [io/fs.Sub] makes of a folder in one. Files of the system, as [os.DirFS] has, are mapped;
+// others are read into memory. The model's name is its family.
+func OpenFS(fsys fs.FS, o Options) (*Model, error) {
+	return o.open(func(o Options) (*Model, error) {
+		c, err := models.OpenFS(fsys)
+		if err != nil {
+			return nil, err
+		}
+		m := &Model{Name: c.Model.Family, source: sourceOf(c)}
+		if m.generation, err = models.ReadGenerationFS(fsys); err != nil {
+			c.Close()
+			return nil, err
+		}
+		m.tokens, m.noTokens = tokenizerOf(c.Model.Vocab, "the file system", func() (Tokenizer, error) { return tokenizer.LoadFS(fsys) })
 		return m.start(o)
 	})
 }

@@ -98,6 +98,7 @@ func TestStreamErrors(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var last error
 	n := 0
 	for _, err := range m.StreamIDs(ctx, []int{65, 66}, Generate{}) {

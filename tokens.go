@@ -21,15 +21,20 @@ func OpenTokenizer(path string, vocab int) (Tokenizer, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		file = filepath.Join(path, "tokenizer.json")
 	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		if vocab == 256 {
-			return tokenizer.Bytes{}, nil
-		}
-		return nil, fmt.Errorf("%s: there is no tokenizer.json; token ids (--ids) can be used without", path)
-	}
-	t, err := tokenizer.Load(file)
-	if err != nil {
+	return tokenizerOf(vocab, path, func() (Tokenizer, error) { return tokenizer.Load(file) })
+}
+
+// tokenizerOf is what load loads, or bytes where there is nothing to load and the
+// vocabulary is theirs.
+func tokenizerOf(vocab int, from string, load func() (Tokenizer, error)) (Tokenizer, error) {
+	t, err := load()
+	switch {
+	case err == nil:
+		return t, nil
+	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
+	case vocab == 256:
+		return tokenizer.Bytes{}, nil
 	}
-	return t, nil
+	return nil, fmt.Errorf("%s: there is no tokenizer.json; token ids (--ids) can be used without", from)
 }

@@ -22,9 +22,17 @@ type Generation struct {
 // zero value. Sampling parameters count where do_sample is true, with the
 // defaults of transformers.
 func ReadGeneration(dir string) (Generation, error) {
+	return readGeneration(filepath.Join(dir, "generation_config.json"), files.Read)
+}
+
+// ReadGenerationFS is ReadGeneration for the root of a file system.
+func ReadGenerationFS(fsys fs.FS) (Generation, error) {
+	return readGeneration("generation_config.json", inFS(fsys))
+}
+
+func readGeneration(path string, read reader) (Generation, error) {
 	var g Generation
-	path := filepath.Join(dir, "generation_config.json")
-	data, err := files.Read(path, files.Config)
+	data, err := read(path, files.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return g, nil
 	}

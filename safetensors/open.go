@@ -43,9 +43,13 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var f *File
+	return parseMapped(path, m)
+}
+
+// parseMapped is the file that a mapping has.
+func parseMapped(name string, m *mapping) (f *File, err error) {
 	err = files.Guard(func() error {
-		f, err = Parse(path, m.data)
+		f, err = Parse(name, m.data)
 		return err
 	})
 	if err != nil {

@@ -60,9 +60,17 @@ func OpenDir(dir string) (*Set, error) {
 		}
 		return SetOf(f), nil
 	case exists(index):
-		return openShards(dir, index)
+		weightMap, err := readIndex(index)
+		if err != nil {
+			return nil, err
+		}
+		return openShards(dir, index, weightMap, func(shard string) (*File, error) { return Open(filepath.Join(dir, shard)) })
 	}
-	return nil, noWeights(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("model directory: %w", err)
+	}
+	return nil, noWeights(dir, entries)
 }
 
 // InDir reports whether dir has what OpenDir reads; it may still be malformed.
@@ -139,11 +147,7 @@ func newSet(files []*File) (*Set, error) {
 }
 
 // openShards opens the shards of an index and compares them with it.
-func openShards(dir, index string) (_ *Set, err error) {
-	weightMap, err := readIndex(index)
-	if err != nil {
-		return nil, err
-	}
+func openShards(dir, index string, weightMap map[string]string, open func(shard string) (*File, error)) (_ *Set, err error) {
 	var files []*File
 	defer func() {
 		if err != nil {
@@ -154,7 +158,7 @@ func openShards(dir, index string) (_ *Set, err error) {
 	}()
 	shards := slices.Sorted(maps.Values(weightMap))
 	for _, shard := range slices.Compact(shards) {
-		f, err := Open(filepath.Join(dir, shard))
+		f, err := open(shard)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s names the shard %s, which is missing; download it: %w", index, quote(shard), err)
 		}
@@ -184,11 +188,7 @@ func exists(path string) bool {
 }
 
 // noWeights explains a folder in which there is nothing that we can read.
-func noWeights(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("model directory: %w", err)
-	}
+func noWeights(dir string, entries []fs.DirEntry) error {
 	var names, shards, others, pickles []string
 	for _, e := range entries {
 		name := e.Name()

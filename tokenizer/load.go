@@ -21,7 +21,19 @@ func Load(path string) (*Pipeline, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
-	data, err := files.Read(path, files.Tokenizer)
+	return load(path, filepath.Join(filepath.Dir(path), "tokenizer_config.json"), files.Read)
+}
+
+// LoadFS is Load of the tokenizer.json in the root of a file system.
+func LoadFS(fsys fs.FS) (*Pipeline, error) {
+	return load("tokenizer.json", "tokenizer_config.json", func(name string, limit int64) ([]byte, error) {
+		return files.ReadFS(fsys, name, limit)
+	})
+}
+
+// load reads the two files of a tokenizer, of which there need not be the second.
+func load(path, config string, read func(path string, limit int64) ([]byte, error)) (*Pipeline, error) {
+	data, err := read(path, files.Tokenizer)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
@@ -29,8 +41,8 @@ func Load(path string) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
-	path = filepath.Join(filepath.Dir(path), "tokenizer_config.json")
-	data, err = files.Read(path, files.Config)
+	path = config
+	data, err = read(path, files.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
