@@ -119,14 +119,30 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 		"error: operand 0 is split on k!, which this operation may not cut"},
 	{"experts, activation partial", expert(" partial", "", ""), expertsNode, "error: operand 0 is a partial sum; all_reduce it first"},
 	{"experts, no such function", expert("", "", ""), "experts x p gate up down {act=tanh top=2}",
-		`error: attribute act is "tanh"; it must be one of [silu gelu gelu_tanh relu]`},
+		`error: attribute act is "tanh"; it must be one of [silu gelu gelu_tanh relu relu2]`},
 	{"experts, none used", expert("", "", ""), "experts x p gate up down {top=0}", "error: attribute top is 0; it must be 1 to 3, the experts"},
+	{"sigmoid router", "x f32[t 8]; b f32[8]", "sigmoid_router x b {top=2 norm=1}", "f32[t 8]"},
+	{"sigmoid router of some tokens", "x f32[t 8] shard(0: even); b f32[8]", "sigmoid_router x b {top=2}", "f32[t 8] shard(0: even)"},
+	{"sigmoid router, experts split", "x f32[t 8] shard(1: split); b f32[8]", "sigmoid_router x b {top=2}", "error: operand 0 is split on e!, which this operation may not cut"},
+	{"sigmoid router, bias split", "x f32[t 8]; b f32[8] shard(0: split)", "sigmoid_router x b {top=2}", "error: operand 1 is split on e!, which this operation may not cut"},
+	{"sigmoid router of a partial sum", "p f32[t 8] partial; b f32[8]", "sigmoid_router p b {top=2}", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"sigmoid router, a bias of others", "x f32[t 8]; b f32[7]", "sigmoid_router x b {top=2}", "error: e is 7 in operand 1 and 8 before"},
+	{"sigmoid router, more than all stay", "x f32[t 8]; b f32[8]", "sigmoid_router x b {top=9}", "error: attribute top is 9; it must be 1 to 8, the experts"},
+
+	{"ungated experts", expert("", "", ""), ungatedNode, "f32[t 6]"},
+	{"ungated experts, hidden units split", expert("", " shard(1: split)", " shard(2: split)"), ungatedNode, "f32[t 6] partial"},
+	{"ungated experts, results split", expert("", "", " shard(1: split)"), ungatedNode, "f32[t 6] shard(1: split)"},
+	{"ungated experts split among ranks", expert("", " shard(0: split)", " shard(0: split)"), ungatedNode, "error: operand 2 is split on e!, which this operation may not cut"},
+	{"ungated experts, activation partial", expert(" partial", "", ""), ungatedNode, "error: operand 0 is a partial sum; all_reduce it first"},
+	{"ungated experts with a gate", expert("", "", ""), "ungated_experts x p gate up down {top=2}", "error: 5 operands given, 4 wanted"},
+
 	{"experts, more than all used", expert("", "", ""), "experts x p gate up down {top=4}", "error: attribute top is 4; it must be 1 to 3, the experts"},
 }
 
 const (
 	attentionNode = "attention q k v $keys $values seg past {scale=0.5}"
 	expertsNode   = "experts x p gate up down {top=2}"
+	ungatedNode   = "ungated_experts x p up down {top=2}"
 )
 
 // attended gives leaves with heads of 2 channels, in groups, and the placements

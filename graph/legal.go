@@ -29,8 +29,8 @@ var (
 	evenPart    = Legal{MaxOf: 'p', Step: 2, want: "even and at most %d, the size of a head"}
 	transport   = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
 	accumulator = Legal{OneOf: []string{"", "f32"}, want: "f32"}
-	// What experts may apply to their gate: names of operations.
-	gateActivation = Legal{OneOf: []string{"silu", "gelu", "gelu_tanh", "relu"}, want: "one of [silu gelu gelu_tanh relu]"}
+	// What experts may apply to their gate, or to what they have for one: names of operations.
+	gateActivation = Legal{OneOf: []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, want: "one of [silu gelu gelu_tanh relu relu2]"}
 )
 
 func atLeast(n int) Legal {

@@ -22,6 +22,7 @@ var (
 	epsCase   = attrCase{[]any{0.0, 1e-300, 1e300}, []any{-1e-300, -1.0, math.NaN(), math.Inf(-1)}, "it must be at least 0"}
 	countCase = attrCase{[]any{1}, []any{0, -1, math.MinInt}, "it must be at least 1"}
 	topCase   = attrCase{[]any{1, most(0)}, []any{0, -1, most(1)}, "it must be 1 to %d, the experts"}
+	actCase   = attrCase{[]any{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu relu2]"}
 	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", ""}, "it must be f32, f16 or bf16"}
 )
 
@@ -46,7 +47,11 @@ var attrCases = map[string]attrCase{
 	"router top":            topCase,
 	"router norm":           {[]any{0, 1}, []any{-1, 2}, "it must be 0 or 1"},
 	"experts top":           topCase,
-	"experts act":           {[]any{"silu", "gelu", "gelu_tanh", "relu"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu]"},
+	"experts act":           actCase,
+	"sigmoid_router top":    topCase,
+	"sigmoid_router norm":   {[]any{0, 1}, []any{-1, 2}, "it must be 0 or 1"},
+	"ungated_experts top":   topCase,
+	"ungated_experts act":   actCase,
 	"all_reduce acc":        {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"reduce_scatter acc":    {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"quantize to":           typeCase,
@@ -79,7 +84,7 @@ func checkAttr(t *testing.T, op *graph.Op, a graph.Attr, c attrCase) {
 	g, n := using(t, op)
 	size := 0
 	if a.Legal.MaxOf != 0 {
-		if size = n.Args[0].Type.Dims[1].Len(); op.Name == "experts" {
+		if size = n.Args[0].Type.Dims[1].Len(); strings.HasSuffix(op.Name, "experts") {
 			size = n.Args[1].Type.Dims[1].Len()
 		} else if op.Name == "rotary" {
 			size = n.Args[0].Type.Dims[1].Fields[0].Unit

@@ -45,6 +45,7 @@ var table = []*Op{
 	{Name: "gelu", Doc: "x Φ(x), by erf", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"8"}},
 	{Name: "gelu_tanh", Doc: "x Φ(x), by the tanh approximation", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"8"}},
 	{Name: "relu", Doc: "max(x, 0)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"1"}},
+	{Name: "relu2", Doc: "max(x, 0)² (So et al. 2021)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"2"}},
 	{Name: "softplus", Doc: "log(1 + exp(x))", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"4"}},
 	{Name: "neg_exp", Doc: "-exp(x), at least the lowest f32: the A of A_log", Class: Compute, Rule: rule("* -> *"), Operands: "a", Work: []string{"2"}},
 	{Name: "clamp", Doc: "min(max(x, min), max)", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"2"},
@@ -106,6 +107,11 @@ var table = []*Op{
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
 		Attrs: []Attr{{"act", StringAttr, "silu", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},
+	{Name: "sigmoid_router", Doc: "the sigmoid of the scores of the experts that have the top of it plus a bias, 0 for others; norm=1 makes those that stay sum to 1 (DeepSeek-AI 2024): x bias", Class: Compute,
+		Rule: rule("t e!, e! -> t e!"), Operands: "af", Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}}, Work: []string{"8 t e"}},
+	{Name: "ungated_experts", Doc: "Σ over experts of weight · down act(up x), for the top weights that are not 0: x weights up down", Class: Compute,
+		Rule: rule("t k!, t e!, e! i k!, e! n i -> t n"), Operands: "aaww",
+		Attrs: []Attr{{"act", StringAttr, "relu2", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},
 
 	// Tokens. Steps and their order are those of Hugging Face's generate: repetition
 	// penalty, temperature, top-k, top-p, draw.

@@ -88,6 +88,22 @@ func (b *Builder) Experts(name, act string, x, weights, gate, up, down *Value, t
 	return b.one(name, "experts", Attrs{"act": act, "top": top}, x, weights, gate, up, down)
 }
 
+// SigmoidRouter turns scores x[t e] into the sigmoids of the top experts by sigmoid plus
+// bias[e], 0 for others. With norm the weights of a token sum to 1.
+func (b *Builder) SigmoidRouter(name string, x, bias *Value, top int, norm bool) *Value {
+	a := Attrs{"top": top}
+	if norm {
+		a["norm"] = 1
+	}
+	return b.one(name, "sigmoid_router", a, x, bias)
+}
+
+// UngatedExperts is an MLP per expert, down act(up x), with up[e i k] and down[e n i],
+// summed with the weights[t e], of which top are not 0.
+func (b *Builder) UngatedExperts(name, act string, x, weights, up, down *Value, top int) *Value {
+	return b.one(name, "ungated_experts", Attrs{"act": act, "top": top}, x, weights, up, down)
+}
+
 // Choose is a token for each row of logits[o v], drawn as choice[o …] says
 // ([ChoiceType]), with the repetition penalty on the tokens of seen[o words]
 // ([SeenType]): i32[o], below 0 where there is none ([BrokenLogits]).
@@ -95,7 +111,7 @@ func (b *Builder) Choose(name string, logits, choice, seen *Value) *Value {
 	return b.one(name, "choose", nil, logits, choice, seen)
 }
 
-// Map applies a function of one element: silu, gelu, gelu_tanh, relu, softplus
+// Map applies a function of one element: silu, gelu, gelu_tanh, relu, relu2, softplus
 // or neg_exp.
 func (b *Builder) Map(name, function string, x *Value) *Value {
 	return b.one(name, function, nil, x)

@@ -107,13 +107,13 @@ func multiplies(v *graph.Value, users [][]*graph.Node) bool {
 	for _, n := range users[v.ID] {
 		switch n.Op.Name {
 		case "embedding":
-		case "matmul", "experts", "head_down", "head_up":
+		case "matmul", "experts", "ungated_experts", "head_down", "head_up":
 			ok = true
 		default:
 			return false
 		}
 		for _, after := range users[n.Results[0].ID] {
-			if after.Op.Name == "router" {
+			if strings.HasSuffix(after.Op.Name, "router") {
 				return false
 			}
 		}

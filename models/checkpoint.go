@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
@@ -190,6 +191,7 @@ func (c *Checkpoint) verify() error {
 	for _, name := range c.set.Names() {
 		switch {
 		case used[name]:
+		case c.Model.besides != "" && strings.HasPrefix(name, c.Model.besides):
 		case c.isCopy(name, used):
 			c.copied[name] = true
 		default:

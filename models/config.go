@@ -109,6 +109,18 @@ func (c *Config) get(key string) (any, bool) {
 	return v, ok && v != nil
 }
 
+// either is the key that is there, or the first where both are or none is.
+func (c *Config) either(key, other string) string {
+	c.Without(key, other)
+	if _, ok := c.get(key); ok {
+		return key
+	}
+	if _, ok := c.get(other); ok {
+		return other
+	}
+	return key
+}
+
 func (c *Config) fail(key string, v any, want string) {
 	text, err := json.Marshal(v)
 	if err != nil {

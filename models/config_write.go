@@ -19,12 +19,15 @@ func (c *Config) Cut(layers int) error {
 		return fmt.Errorf("%s: %d layers cannot be cut from %s %v; it must be a number of at least as many", c.Path, layers, key, c.values[key])
 	}
 	for k, v := range c.values {
+		if pattern, ok := v.(string); ok && k == "hybrid_override_pattern" {
+			c.values[k] = pattern[:min(layers, len(pattern))]
+		}
 		list, ok := v.([]any)
 		if !ok {
 			continue
 		}
 		switch k {
-		case "layers_block_type":
+		case "layers_block_type", "layer_types":
 			c.values[k] = list[:min(layers, len(list))]
 		case "attn_layer_indices", "hybrid_layer_ids":
 			c.values[k] = slices.DeleteFunc(slices.Clone(list), func(i any) bool {

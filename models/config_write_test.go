@@ -8,6 +8,7 @@ import (
 // TestConfigText: what is written reads as what was read.
 func TestConfigText(t *testing.T) {
 	const text = `{"num_hidden_layers": 4, "time_step_limit": [0.0, Infinity], "layers_block_type": ["a", "b", "c", "d"],
+"layer_types": ["a", "b", "b", "c"], "hybrid_override_pattern": "M-*E",
 "attn_layer_indices": [1, 3], "note": "Infinity \\ and \"NaN\""}`
 	c, err := ParseConfig("config.json", []byte(text))
 	if err != nil {
@@ -36,6 +37,12 @@ func TestConfigText(t *testing.T) {
 	}
 	if k := again.Kinds("layers_block_type", 3, "a", "b", "c"); len(k) != 3 {
 		t.Errorf("kinds %v", k)
+	}
+	if k := again.Kinds("layer_types", 3, "a", "b"); len(k) != 3 {
+		t.Errorf("kinds %v", k)
+	}
+	if p := again.values["hybrid_override_pattern"]; p != "M-*" {
+		t.Errorf("pattern %v", p)
 	}
 	if i := again.Indices("attn_layer_indices", 3); len(i) != 1 {
 		t.Errorf("indices %v", i)

@@ -24,7 +24,8 @@ type Model struct {
 	// effect.
 	Unknown []string
 
-	attends bool // it reads positions, and keeps keys and values
+	besides string // what tensors begin with that decoding has no use for; "": there are none
+	attends bool   // it reads positions, and keeps keys and values
 	build   func(b *parts)
 	copies  []copied // tensors that the checkpoint has several times
 }
@@ -39,6 +40,9 @@ var families = map[string]func(*Config) *Model{
 	"jamba":        readJamba,
 	"bamba":        readBamba,
 	"falcon_h1":    readFalconH1,
+
+	"granitemoehybrid": readGraniteHybrid,
+	"nemotron_h":       readNemotronH,
 }
 
 // Read makes a model from a config, or says which key is wrong.

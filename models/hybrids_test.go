@@ -11,10 +11,14 @@ import (
 
 // hybrids are small configs of the families with attention, open at the end.
 var hybrids = map[string]string{
-	"zamba":     `{"model_type": "zamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 6, "mamba_d_state": 3, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]`,
-	"zamba2":    `{"model_type": "zamba2", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 6, "n_mamba_heads": 4, "mamba_ngroups": 2, "mamba_d_state": 3, "adapter_rank": 2, "layers_block_type": ["mamba", "hybrid", "hybrid"]`,
-	"jamba":     `{"model_type": "jamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6, "num_experts": 3, "num_experts_per_tok": 2, "attn_layer_period": 4, "attn_layer_offset": 2`,
-	"bamba":     `{"model_type": "bamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "mamba_n_heads": 4, "mamba_d_state": 3, "attn_layer_indices": [1]`,
+	"zamba":  `{"model_type": "zamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 6, "mamba_d_state": 3, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]`,
+	"zamba2": `{"model_type": "zamba2", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 6, "n_mamba_heads": 4, "mamba_ngroups": 2, "mamba_d_state": 3, "adapter_rank": 2, "layers_block_type": ["mamba", "hybrid", "hybrid"]`,
+	"jamba":  `{"model_type": "jamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6, "num_experts": 3, "num_experts_per_tok": 2, "attn_layer_period": 4, "attn_layer_offset": 2`,
+	"bamba":  `{"model_type": "bamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "mamba_n_heads": 4, "mamba_d_state": 3, "attn_layer_indices": [1]`,
+	"granitemoehybrid": `{"model_type": "granitemoehybrid", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 3, "shared_intermediate_size": 5,
+		"num_local_experts": 4, "num_experts_per_tok": 2, "mamba_n_heads": 4, "mamba_d_state": 3, "layer_types": ["mamba", "attention"]`,
+	"nemotron_h": `{"model_type": "nemotron_h", "vocab_size": 10, "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6, "intermediate_size": 5, "mamba_num_heads": 6, "mamba_head_dim": 5, "n_groups": 2,
+		"ssm_state_size": 3, "n_routed_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 3, "moe_shared_expert_intermediate_size": 7, "hybrid_override_pattern": "M-*E"`,
 	"falcon_h1": `{"model_type": "falcon_h1", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "mamba_n_heads": 4, "mamba_d_ssm": 16, "mamba_d_state": 3`,
 }
 
@@ -42,6 +46,25 @@ func TestKeysOfHybrids(t *testing.T) {
 			[]string{"%mixer.normed = group_rmsnorm %mixer.y", "%mixer.out_in = mul %mixer.normed %mixer.gate", "%mixer.x_scaled = times %mixer.x_in {by=2}", `names="x|B|C"`,
 				"%attention.k_scaled = times", "%logits = times %logits_raw {by=2}", "%h_scaled = times %h {by=3}", "out_proj.bias"}, []string{"in_proj.bias", "z_scaled"}},
 		{"falcon_h1", `, "mamba_d_ssm": null, "mamba_rms_norm": true, "mamba_norm_before_gate": false}`, []string{"%mixer.normed = rmsnorm %mixer.gated"}, nil},
+		{"granitemoehybrid", `}`, []string{"%experts.weights = router %experts.router {norm=1 top=2}", "%ff = add %mlp.output_linear %experts.experts", "{scale=1}", "gate:5/1|up:5/1",
+			`"model.layers.1.block_sparse_moe.output_linear.weight"`, "%mixer.normed = rmsnorm", "{max=+inf min=0}", "{eps=1e-06}", `"lm_head.weight"`}, []string{"rotary", "_scaled", "proj.bias"}},
+		{"granitemoehybrid", `, "num_local_experts": 0, "num_experts_per_tok": 0, "tie_word_embeddings": true, "embedding_multiplier": 3, "residual_multiplier": 0.5, "attention_multiplier": 0.25, "logits_scaling": 4,
+			"position_embedding_type": "rope", "rope_theta": 500, "attention_bias": true, "mamba_proj_bias": true, "mamba_n_groups": 2, "mamba_d_head": "auto"}`,
+			[]string{"%h_scaled = times %h {by=3}", "%mixed_scaled = times %mixer.out_proj {by=0.5}", "%ff_scaled = times %mlp.output_linear {by=0.5}", "{scale=0.25}", "%logits = times %logits_raw {by=0.25}",
+				"{dims=4 theta=500}", "k_proj.bias", "out_proj.bias", "B:6/3", "%mixer.normed = rmsnorm"}, []string{"router", "experts", "lm_head"}},
+		{"granitemoehybrid", `, "layer_types": ["linear_attention", "full_attention"], "position_embedding_type": "rope", "rope_parameters": {"rope_theta": 500, "rope_type": "default"}, "time_step_limit": [0.5, 2]}`,
+			[]string{"{dims=4 theta=500}", "{max=2 min=0.5}", "layers.1.self_attn"}, nil},
+		{"granitemoehybrid", `, "layer_types": ["attention", "attention"], "position_embedding_type": null, "rope_parameters": {"rope_type": "yarn"}, "rope_theta": 5}`, []string{"keys"}, []string{"ssd_scan", "rotary"}},
+		{"granitemoehybrid", `, "layer_types": null, "init_method": "mup", "normalization_function": "rmsnorm"}`, []string{"ssd_scan"}, []string{"keys"}},
+		{"nemotron_h", `}`, []string{"%mixer.normed = group_rmsnorm %mixer.gated @mixer.norm.weight {eps=1e-05 groups=2}", "= relu2 %mlp.up_proj", "z:30/5|x:30/5|B:6/3|C:6/3|dt:6/1", "{scale=0.4082482904638631}", "f32[t 12/6]",
+			"%experts.weights = sigmoid_router %experts.router @experts.gate.e_score_correction_bias {norm=1 top=3}", "@experts.experts.down_proj.weight {top=3}", `"backbone.layers.3.mixer.experts.2.down_proj.weight"`,
+			"%experts.all = add %experts.experts %experts.shared_experts.down_proj", "{max=+inf min=0}", `"lm_head.weight"`}, []string{"rotary", "gate_proj", "latent", "proj.bias", "weights_scaled"}},
+		{"nemotron_h", `, "moe_latent_size": 2, "norm_topk_prob": false, "routed_scaling_factor": 2.5, "use_bias": true, "mlp_bias": true, "attention_bias": true, "layer_norm_epsilon": 0.01, "time_step_limit": [0, 2], "mlp_hidden_act": "silu",
+			"n_groups": 1, "num_nextn_predict_layers": 1, "n_group": 2, "topk_group": 2}`,
+			[]string{"fc1_latent_proj.bias", "%experts.fc2_latent_proj_w = matmul %experts.experts", "@experts.gate.e_score_correction_bias {top=3}", "%experts.weights_scaled = times %experts.weights {by=2.5}", "in_proj.bias", "mlp.down_proj.bias", "k_proj.bias",
+				"shared_experts.up_proj.bias", "%mixer.normed = rmsnorm", "{eps=0.01}", "{max=2 min=0}", "= silu %mlp.up_proj"}, []string{"relu2", "1e-05"}},
+		{"nemotron_h", `, "layers_block_type": ["linear_attention", "full_attention"], "head_dim": null, "attention_head_dim": 4, "num_hidden_layers": 2}`, []string{"f32[t 8/4]", "layers.1.mixer.k_proj"}, []string{"relu2", "experts"}},
+		{"nemotron_h", `, "layers_block_type": ["moe", "mlp", "mamba", "attention"]}`, []string{"layers.3.mixer.k_proj", "layers.0.mixer.gate"}, nil},
 	} {
 		m, err := read(hybrids[c.family] + c.keys)
 		if err != nil {
@@ -109,6 +132,23 @@ func TestHybridsRefuse(t *testing.T) {
 		{"falcon_h1", `, "key_multiplier": "x"}`, `key_multiplier is "x"; it must be a number`},
 		{"falcon_h1", `, "partial_rotary_factor": 0.5}`, "partial_rotary_factor is 0.5; it must be 1"},
 		{"falcon_h1", `, "head_dim": 3}`, "head_dim is 3; it must be even"},
+		{"granitemoehybrid", `, "num_experts_per_tok": 5}`, "num_experts_per_tok is 5; it must be at least 1, and at most num_local_experts"},
+		{"granitemoehybrid", `, "num_experts_per_tok": 0}`, "num_experts_per_tok is 0; it must be at least 1"},
+		{"granitemoehybrid", `, "layer_types": ["mamba"]}`, "it must be 2 times one of mamba, attention, linear_attention, full_attention"},
+		{"granitemoehybrid", `, "position_embedding_type": "alibi"}`, `position_embedding_type is "alibi"; it must be one of nope, rope`},
+		{"granitemoehybrid", `, "position_embedding_type": "rope", "rope_scaling": {"type": "linear", "factor": 2}}`, `rope_scaling: type is "linear"`},
+		{"granitemoehybrid", `, "position_embedding_type": "rope", "hidden_size": 6, "mamba_n_heads": 3}`, "num_attention_heads is 2; it must be such that hidden_size / num_attention_heads is even"},
+		{"granitemoehybrid", `, "position_embedding_type": "rope", "partial_rotary_factor": 0.5}`, "partial_rotary_factor is 0.5; it must be 1"},
+		{"granitemoehybrid", `, "logits_scaling": 0}`, "logits_scaling is 0; it must be a number above 0"},
+		{"nemotron_h", `, "hybrid_override_pattern": null}`, "hybrid_override_pattern is null; it must be there"},
+		{"nemotron_h", `, "hybrid_override_pattern": "M-X"}`, `hybrid_override_pattern is "M-X"; it must be M, *, - and E`},
+		{"nemotron_h", `, "hybrid_override_pattern": ""}`, `hybrid_override_pattern is ""; it must be M, *, - and E`},
+		{"nemotron_h", `, "layers_block_type": ["mamba", 3]}`, `layers_block_type is ["mamba",3]; it must be`},
+		{"nemotron_h", `, "num_hidden_layers": 3}`, "num_hidden_layers is 3; it must be 4, the layers of hybrid_override_pattern, or absent"},
+		{"nemotron_h", `, "n_groups": 4}`, "n_groups is 4; it must be a divisor of mamba_num_heads"},
+		{"nemotron_h", `, "num_experts_per_tok": 5}`, "num_experts_per_tok is 5; it must be at most n_routed_experts"},
+		{"nemotron_h", `, "n_group": 2}`, "topk_group is 1; it must be n_group"},
+		{"nemotron_h", `, "sliding_window": 128}`, "sliding_window is 128; it must be absent"},
 	} {
 		if _, err := read(hybrids[c[0]] + c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
 			t.Errorf("%s %s\ngot  %v\nwant %s", c[0], c[1], err, c[2])
@@ -152,6 +192,32 @@ func TestSharedBlocks(t *testing.T) {
 			t.Errorf("%s: unused %v", c.name, got.Unused)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+// TestTensorsOfNemotron: a head for further tokens is no use and no fault; attention has
+// biases where the key says so and the file has them.
+func TestTensorsOfNemotron(t *testing.T) {
+	config := hybrids["nemotron_h"] + `, "attention_bias": true}`
+	for _, biases := range []bool{true, false} {
+		c, err := Open(checkpoint(t, config, func(m map[string]safetensors.Tensor) {
+			m["mtp.layers.0.norm.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{1}, Data: []byte{1, 2, 3, 4}}
+			for name := range m {
+				if strings.HasSuffix(name, "_proj.bias") && !biases {
+					delete(m, name)
+				}
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if len(c.Unused) > 0 {
+			t.Errorf("unused: %v", c.Unused)
+		}
+		if _, ok := c.Graph.Value("layers.2.attention.k_proj.bias"); ok != biases {
+			t.Errorf("with biases: %v, in the graph: %v", biases, ok)
 		}
 	}
 }

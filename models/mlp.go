@@ -18,12 +18,19 @@ type mlp struct {
 func (m *mlp) build(p *parts, x *graph.Value) *graph.Value {
 	gate := p.times("gate_scaled", p.linear("gate_proj", x, m.inner, m.hidden, m.bias), m.gateScale)
 	up := p.linear("up_proj", x, m.inner, m.hidden, m.bias)
-	return m.down(p, gate, up)
+	return m.down(p, "down_proj", gate, up)
 }
 
-func (m *mlp) down(p *parts, gate, up *graph.Value) *graph.Value {
+// down is what the gate leaves, projected down by the linear layer called name.
+func (m *mlp) down(p *parts, name string, gate, up *graph.Value) *graph.Value {
 	h := p.Mul("gated", p.Map("gate", m.act, gate), up)
-	return p.times("scaled", p.linear("down_proj", h, m.hidden, m.inner, m.bias), m.outScale)
+	return p.times("scaled", p.linear(name, h, m.hidden, m.inner, m.bias), m.outScale)
+}
+
+// plain is the feed-forward network without a gate, down(act(up x)).
+func (m *mlp) plain(p *parts, x *graph.Value) *graph.Value {
+	h := p.Map("act", m.act, p.linear("up_proj", x, m.inner, m.hidden, m.bias))
+	return p.linear("down_proj", h, m.hidden, m.inner, m.bias)
 }
 
 // mixture is a mixture of experts: each token goes through the top of them, with

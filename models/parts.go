@@ -81,6 +81,11 @@ func (p *parts) file(name string, older ...string) string {
 	return found
 }
 
+// has reports whether the checkpoint has a tensor of this scope.
+func (p *parts) has(name string) bool {
+	return slices.ContainsFunc(p.paths, func(path string) bool { _, ok := p.tensor(path + name); return ok })
+}
+
 // param is the parameter of a tensor; the one that is there when another layer
 // has it already.
 func (p *parts) param(name string, t graph.Type, s *graph.Storage) *graph.Value {
@@ -162,7 +167,7 @@ func (p *parts) timesTo(name string, by float64, make func(name string) *graph.V
 
 // activations maps hidden_act to operations.
 var activations = map[string]string{
-	"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
+	"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2",
 }
 
 // named is a plain axis as a field of a packed one.

@@ -62,7 +62,7 @@ func (b *sharedBlock) feedForward(p *parts, use int, x *graph.Value) *graph.Valu
 	packed := graph.Pack(named("gate", b.inner), named("up", b.inner))
 	y := p.linear("gate_up_proj", x, packed, b.mlp.hidden, b.mlp.bias)
 	y = b.adapter(p, "gate_up_proj_adapter_list", use, x, y, packed, b.mlp.hidden)
-	return b.mlp.down(p, p.Fields("gate_in", "gate", y), p.Field("up", y))
+	return b.mlp.down(p, "down_proj", p.Fields("gate_in", "gate", y), p.Field("up", y))
 }
 
 // adapter adds a projection of low rank of x to y: the one of that use.

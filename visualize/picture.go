@@ -119,7 +119,7 @@ func (p *picture) colour(name string) colour {
 var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph.Sharded: "split", graph.Partial: "partial"}
 
 // heavy operations are told apart on one rank, and in bold letters.
-var heavy = map[string]string{"matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "embedding": "multiply",
+var heavy = map[string]string{"matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "embedding": "multiply",
 	"conv1d": "mix", "conv1d_silu": "mix", "selective_scan": "mix", "ssd_scan": "mix", "attention": "mix"}
 
 // Work says what kind of work an operation is: multiply, mix, or other.

@@ -21,7 +21,7 @@ func TestAttr(t *testing.T) {
 		"rotary dims":  {0, 2, 4, 6},
 		"rotary theta": {100.0},
 		"rmsnorm eps":  {0.5},
-		"experts act":  {"silu", "gelu", "gelu_tanh", "relu"},
+		"experts act":  {"silu", "gelu", "gelu_tanh", "relu", "relu2"},
 		"quantize to":  {"f32", "f16", "bf16"},
 	} {
 		op, attr, _ := strings.Cut(name, " ")

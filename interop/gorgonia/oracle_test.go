@@ -40,6 +40,7 @@ var oracles = map[string]struct {
 	"gelu":      {run: each(gelu)},
 	"gelu_tanh": {run: each(geluTanh)},
 	"relu":      {run: each(relu)},
+	"relu2":     {run: each(func(x *G.Node) *G.Node { return G.Must(G.Square(relu(x))) })},
 	"softplus":  {run: each(func(x *G.Node) *G.Node { return G.Must(G.Softplus(x)) })},
 	"neg_exp":   {run: each(func(x *G.Node) *G.Node { return G.Must(G.Neg(G.Must(G.Exp(x)))) })},
 	"clamp":     {run: clamp},
@@ -71,6 +72,9 @@ var oracles = map[string]struct {
 	"attention": {run: attention},
 	"router":    {run: router},
 	"experts":   {run: experts},
+
+	"sigmoid_router":  {run: sigmoidRouter},
+	"ungated_experts": {run: experts},
 
 	"choose": {why: "Gorgonia draws nothing, and selects nothing by its order"},
 

@@ -107,6 +107,33 @@ func router(c *opCase) [][]float64 {
 	}, x.matrix, stay)}
 }
 
+// sigmoidRouter multiplies Gorgonia's sigmoid by which experts stay. Scores are multiples of
+// 1/4, and few biases differ, so that many sums are equal.
+func sigmoidRouter(c *opCase) [][]float64 {
+	e := c.size("e")
+	top, norm := c.attr("top", e).(int), c.attr("norm", e).(int)
+	x := c.inputOf(graph.Size(e), func(int, int) float64 { return math.Round(4*c.rng.NormFloat64()) / 4 })
+	bias := c.param(func(int, int) float64 { return float64(c.rng.IntN(3)) / 2 }, graph.Size(e))
+	c.apply(graph.Attrs{"top": top, "norm": norm}, x, bias)
+	stay := x.filled(0)
+	for i := range x.rows {
+		keys := make([]float64, e)
+		for j, v := range x.row(i).v {
+			keys[j] = 1/(1+math.Exp(-v)) + bias.v[j]
+		}
+		for _, j := range largestOf(keys, top) {
+			stay.v[i*e+j] = 1
+		}
+	}
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node {
+		kept := mul(G.Must(G.Sigmoid(n[0])), n[1])
+		if norm == 0 {
+			return kept
+		}
+		return G.Must(G.BroadcastHadamardDiv(kept, G.Must(G.Sum(kept, 1)), nil, []byte{1}))
+	}, x.matrix, stay)}
+}
+
 // largestOf lists where the largest elements are; of equal ones the first come.
 func largestOf(v []float64, top int) []int {
 	var at []int
@@ -123,10 +150,10 @@ func largestOf(v []float64, top int) []int {
 }
 
 // activations are the functions that experts may apply to their gate.
-var activations = map[string]func(*G.Node) *G.Node{"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu}
+var activations = map[string]func(*G.Node) *G.Node{"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu, "relu2": func(x *G.Node) *G.Node { return G.Must(G.Square(relu(x))) }}
 
 // experts evaluates each expert for all tokens, and adds them up with the
-// tokens' weights. Inputs are bounded, so that gates are small enough for the series
+// tokens' weights; without a gate, up is in its place. Inputs are bounded, so that gates are small enough for the series
 // of gelu, also those of one channel.
 func experts(c *opCase) [][]float64 {
 	e, i, k, n := c.few("e"), c.size("i"), c.size("k"), c.size("n")
@@ -144,13 +171,23 @@ func experts(c *opCase) [][]float64 {
 		}
 		return 0
 	})
-	gate, up, down := c.weight(e, i, k), c.weight(e, i, k), c.weight(e, n, i)
-	c.apply(graph.Attrs{"act": act, "top": top}, x, weights, gate, up, down)
+	gated := c.op.Name == "experts"
+	operands := []operand{x, weights, c.weight(e, i, k)}
+	gate, up := operands[2], operands[2]
+	if gated {
+		up = c.weight(e, i, k)
+		operands = append(operands, up)
+	}
+	down := c.weight(e, n, i)
+	c.apply(graph.Attrs{"act": act, "top": top}, append(operands, down)...)
 
 	sum := make([]float64, c.tokens*n)
 	for j := range e {
 		one := evaluate(func(m []*G.Node) *G.Node {
-			hidden := mul(activations[act](G.Must(G.Mul(m[0], m[1]))), G.Must(G.Mul(m[0], m[2])))
+			hidden := activations[act](G.Must(G.Mul(m[0], m[1])))
+			if gated {
+				hidden = mul(hidden, G.Must(G.Mul(m[0], m[2])))
+			}
 			return G.Must(G.BroadcastHadamardProd(G.Must(G.Mul(hidden, m[3])), m[4], nil, []byte{1}))
 		}, x.matrix, gate.rowsFrom(j*i, i).transposed(), up.rowsFrom(j*i, i).transposed(),
 			down.rowsFrom(j*n, n).transposed(), weights.colsFrom(j, 1))

@@ -16,6 +16,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"gelu":      {Units: kernels.RowUnits, Run: perRow(gelu)},
 	"gelu_tanh": {Units: kernels.RowUnits, Run: perRow(geluTanh)},
 	"relu":      {Units: kernels.RowUnits, Run: perRow(relu)},
+	"relu2":     {Units: kernels.RowUnits, Run: perRow(relu2)},
 	"softplus":  {Units: kernels.RowUnits, Run: perRow(softplus)},
 	"neg_exp":   {Units: kernels.RowUnits, Run: perRow(negExp)},
 	"clamp":     {Units: kernels.RowUnits, Run: clamp},
@@ -98,6 +99,13 @@ func perRow(f func(y, x []float32)) func(c *kernels.Call, lo, hi int) {
 func relu(y, x []float32) {
 	for j := range y {
 		y[j] = max(x[j], 0)
+	}
+}
+
+func relu2(y, x []float32) {
+	for j := range y {
+		v := max(x[j], 0)
+		y[j] = v * v
 	}
 }
 

@@ -32,6 +32,11 @@ func addTimesAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float
 //go:noescape
 func reluAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
+// relu2AVX2 is y = max(a, 0)², for n elements.
+//
+//go:noescape
+func relu2AVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
 // clampAVX2 is y = a, but at least p and at most q, for n elements.
 //
 //go:noescape
@@ -116,6 +121,11 @@ func addTimesAVX512(y *float32, a *float32, b *float32, c *float32, n int, p flo
 //
 //go:noescape
 func reluAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+
+// relu2AVX512 is y = max(a, 0)², for n elements.
+//
+//go:noescape
+func relu2AVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 
 // clampAVX512 is y = a, but at least p and at most q, for n elements.
 //

@@ -365,6 +365,62 @@ DATA lanes00000000<>+24(SB)/4, $0x00000000
 DATA lanes00000000<>+28(SB)/4, $0x00000000
 GLOBL lanes00000000<>(SB), RODATA|NOPTR, $32
 
+// func relu2AVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+// Requires: AVX
+TEXT ·relu2AVX2(SB), NOSPLIT, $0-56
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ y+0(FP), DX
+	MOVQ a+8(FP), BX
+	SUBQ $0x10, CX
+	JLT  part1
+
+vectors2:
+	VMOVUPS (BX)(AX*4), Y0
+	VMOVUPS 32(BX)(AX*4), Y2
+	VMOVUPS lanes00000000<>+0(SB), Y1
+	VMOVUPS lanes00000000<>+0(SB), Y3
+	VMAXPS  Y0, Y1, Y1
+	VMAXPS  Y2, Y3, Y3
+	VMULPS  Y1, Y1, Y0
+	VMULPS  Y3, Y3, Y1
+	VMOVUPS Y0, (DX)(AX*4)
+	VMOVUPS Y1, 32(DX)(AX*4)
+	ADDQ    $0x10, AX
+	SUBQ    $0x10, CX
+	JGE     vectors2
+
+part1:
+	ADDQ $0x10, CX
+	SUBQ $0x08, CX
+	JLT  part3
+
+vectors4:
+	VMOVUPS (BX)(AX*4), Y0
+	VMOVUPS lanes00000000<>+0(SB), Y1
+	VMAXPS  Y0, Y1, Y1
+	VMULPS  Y1, Y1, Y0
+	VMOVUPS Y0, (DX)(AX*4)
+	ADDQ    $0x08, AX
+	SUBQ    $0x08, CX
+	JGE     vectors4
+
+part3:
+	ADDQ       $0x08, CX
+	JZ         done
+	LEAQ       tails<>+0(SB), SI
+	NEGQ       CX
+	VMOVUPS    32(SI)(CX*4), Y0
+	VMASKMOVPS (BX)(AX*4), Y0, Y1
+	VMOVUPS    lanes00000000<>+0(SB), Y2
+	VMAXPS     Y1, Y2, Y2
+	VMULPS     Y2, Y2, Y1
+	VMASKMOVPS Y1, Y0, (DX)(AX*4)
+
+done:
+	VZEROUPPER
+	RET
+
 // func clampAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
 // Requires: AVX, AVX2
 TEXT ·clampAVX2(SB), NOSPLIT, $0-56
@@ -2741,6 +2797,63 @@ part3:
 	VMOVUPS   Z0, Z2
 	VMAXPS    Z1, Z2, Z2
 	VADDPS    Z0, Z2, Z0
+	VMOVUPS   Z0, K1, (DX)(AX*4)
+
+done:
+	VZEROUPPER
+	RET
+
+// func relu2AVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·relu2AVX512(SB), NOSPLIT, $0-56
+	MOVQ         n+32(FP), CX
+	XORQ         AX, AX
+	MOVQ         y+0(FP), DX
+	MOVQ         a+8(FP), BX
+	VBROADCASTSS lanes00000000<>+0(SB), Z0
+	SUBQ         $0x20, CX
+	JLT          part1
+
+vectors2:
+	VMOVUPS (BX)(AX*4), Z1
+	VMOVUPS 64(BX)(AX*4), Z3
+	VMOVUPS Z0, Z2
+	VMOVUPS Z0, Z4
+	VMAXPS  Z1, Z2, Z2
+	VMAXPS  Z3, Z4, Z4
+	VMULPS  Z2, Z2, Z1
+	VMULPS  Z4, Z4, Z2
+	VMOVUPS Z1, (DX)(AX*4)
+	VMOVUPS Z2, 64(DX)(AX*4)
+	ADDQ    $0x20, AX
+	SUBQ    $0x20, CX
+	JGE     vectors2
+
+part1:
+	ADDQ $0x20, CX
+	SUBQ $0x10, CX
+	JLT  part3
+
+vectors4:
+	VMOVUPS (BX)(AX*4), Z1
+	VMOVUPS Z0, Z2
+	VMAXPS  Z1, Z2, Z2
+	VMULPS  Z2, Z2, Z1
+	VMOVUPS Z1, (DX)(AX*4)
+	ADDQ    $0x10, AX
+	SUBQ    $0x10, CX
+	JGE     vectors4
+
+part3:
+	ADDQ      $0x10, CX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     CX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (BX)(AX*4), K1, Z1
+	VMOVUPS   Z0, Z0
+	VMAXPS    Z1, Z0, Z0
+	VMULPS    Z0, Z0, Z0
 	VMOVUPS   Z0, K1, (DX)(AX*4)
 
 done:

@@ -9,6 +9,9 @@ import (
 var _ = kernels.Register(Kernels, kernels.Set{
 	"router":  {Units: kernels.RowUnits, Run: router},
 	"experts": {Units: kernels.RowUnits, Run: experts},
+
+	"sigmoid_router":  {Units: kernels.RowUnits, Run: sigmoidRouter},
+	"ungated_experts": {Units: kernels.RowUnits, Run: experts},
 })
 
 // router is the softmax of each row, of which the largest stay. Of equal ones
@@ -52,8 +55,56 @@ func rank(x []float32, j int) int {
 	return n
 }
 
+// sigmoidRouter is the sigmoid of each row, of which those stay that are the largest with
+// the bias added. Of equal ones the first do.
+func sigmoidRouter(c *kernels.Call, lo, hi int) {
+	top, norm, bias := c.Attrs.Int("top"), c.Attrs.Int("norm") == 1, c.Args[1].Vector()
+	for i := lo; i < hi; i++ {
+		x, y := c.Args[0].Row(i), c.Results[0].Row(i)
+		clear(y)
+		total, last, key := 1e-20, -1, math.Inf(1)
+		for range top {
+			last, key = after(x, bias, last, key)
+			total += sigmoid(x[last])
+			y[last] = float32(sigmoid(x[last]))
+		}
+		for j := range y {
+			if norm && y[j] != 0 {
+				y[j] = float32(sigmoid(x[j]) / total)
+			}
+		}
+	}
+}
+
+// after finds the score that comes after the last, the largest first, with its key. What is
+// no number comes before all, to be seen.
+func after(x, bias []float32, last int, key float64) (best int, most float64) {
+	best, most = -1, math.Inf(-1)
+	for j, v := range x {
+		k := sigmoid(v) + float64(bias[j])
+		if k != k {
+			k = math.Inf(1)
+		}
+		if (k < key || k == key && j > last) && (k > most || best < 0) {
+			best, most = j, k
+		}
+	}
+	return best, most
+}
+
+func sigmoid(x float32) float64 { return 1 / (1 + math.Exp(-float64(x))) }
+
 // hiddenBlock is how many hidden units of an expert are computed together.
 const hiddenBlock = 64
+
+// mixture is the matrices of all experts. Without a gate, what the function is of is up's
+// product: gate is that matrix, and up is nil.
+func mixture(c *kernels.Call) (gate, up, down *kernels.Tensor) {
+	if len(c.Args) == 4 {
+		return &c.Args[2], nil, &c.Args[3]
+	}
+	return &c.Args[2], &c.Args[3], &c.Args[4]
+}
 
 // experts: y = Σ_e p_e down_e (act(gate_e x) · up_e x), over the experts whose
 // weight p_e is not 0.
@@ -72,22 +123,25 @@ func experts(c *kernels.Call, lo, hi int) {
 
 // expert adds the output of one expert, times its weight.
 func expert(c *kernels.Call, e int, weight float32, x, out []float32) {
-	gate, up, down := &c.Args[2], &c.Args[3], &c.Args[4]
+	gate, up, down := mixture(c)
 	hidden, width := gate.Dims[1], len(x)
-	var g, u, h [hiddenBlock]float32
+	var g, h [hiddenBlock]float32
 	act := gates[c.Attrs.Text("act")]
 	for from := 0; from < hidden; from += hiddenBlock {
 		n := min(hiddenBlock, hidden-from)
 		for i := range n {
-			row := (e*hidden + from + i) * width
-			g[i], u[i] = dotAt(gate, row, x), dotAt(up, row, x)
+			g[i] = dotAt(gate, e*gate.Stride+(from+i)*width, x)
 		}
 		act(h[:n], g[:n])
 		for i := range n {
-			h[i] *= u[i] * weight
+			w := weight
+			if up != nil {
+				w *= dotAt(up, e*up.Stride+(from+i)*width, x)
+			}
+			h[i] *= w
 		}
 		for j := range out {
-			out[j] += dotAt(down, (e*down.Dims[1]+j)*hidden+from, h[:n])
+			out[j] += dotAt(down, e*down.Stride+j*hidden+from, h[:n])
 		}
 	}
 }
@@ -100,4 +154,4 @@ func dotAt(w *kernels.Tensor, at int, x []float32) float32 {
 }
 
 // gates are the functions that an expert may apply to its gate.
-var gates = map[string]func(y, x []float32){"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu}
+var gates = map[string]func(y, x []float32){"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu, "relu2": relu2}

@@ -13,7 +13,7 @@ type lanewise func(y, a, b, c *float32, n int, p, q float64)
 
 // lanewises are what an instruction set has for operations element by element.
 type lanewises struct {
-	add, mul, times, addMul, addTimes, relu, clamp, norm, weigh, gelu, geluTanh, silu, siluMul, addSilu, softplus, addSoftplus, negExp lanewise
+	add, mul, times, addMul, addTimes, relu, relu2, clamp, norm, weigh, gelu, geluTanh, silu, siluMul, addSilu, softplus, addSoftplus, negExp lanewise
 }
 
 var lanesAVX2 = lanewises{
@@ -23,6 +23,7 @@ var lanesAVX2 = lanewises{
 	addMul:      addMulAVX2,
 	addTimes:    addTimesAVX2,
 	relu:        reluAVX2,
+	relu2:       relu2AVX2,
 	clamp:       clampAVX2,
 	norm:        normAVX2,
 	weigh:       weighAVX2,
@@ -43,6 +44,7 @@ var lanesAVX512 = lanewises{
 	addMul:      addMulAVX512,
 	addTimes:    addTimesAVX512,
 	relu:        reluAVX512,
+	relu2:       relu2AVX512,
 	clamp:       clampAVX512,
 	norm:        normAVX512,
 	weigh:       weighAVX512,
@@ -66,6 +68,7 @@ func (l *lanewises) kernels() kernels.Set {
 		"silu":      rows(l.silu.rows),
 		"silu_mul":  rows(l.siluMul.rows),
 		"relu":      rows(l.relu.rows),
+		"relu2":     rows(l.relu2.rows),
 		"softplus":  rows(l.softplus.rows),
 		"neg_exp":   rows(l.negExp.rows),
 		"gelu":      rows(l.gelu.rows),

@@ -71,6 +71,7 @@ func TestFunctions(t *testing.T) {
 			return x / (1 + math.Exp(-2*0.79788456080286535588*(x+0.044715*x*x*x)))
 		}, nil, 0.51},
 		"relu":  {func(x float64) float64 { return max(x, 0) }, nil, 0},
+		"relu2": {func(x float64) float64 { return max(x, 0) * max(x, 0) }, nil, 0.501},
 		"clamp": {func(x float64) float64 { return min(max(x, -1.5), 7) }, graph.Attrs{"min": -1.5, "max": 7.0}, 0},
 		"times": {func(x float64) float64 { return float64(float32(x * 0.3)) }, graph.Attrs{"by": 0.3}, 1},
 	} {

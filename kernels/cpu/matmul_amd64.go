@@ -17,6 +17,8 @@ func (p *products) kernels(short *shortProducts) kernels.Set {
 		"head_down": {Units: headUnits, Run: p.heads},
 		"head_up":   {Units: headUnits, Run: p.heads},
 		"experts":   {Units: expertUnits, Run: p.experts},
+
+		"ungated_experts": {Units: expertUnits, Run: p.experts},
 	}
 }
 
@@ -177,24 +179,32 @@ func (s *some) gather(e, from, to int) {
 // expert adds the output of an expert, times its weight, to the result of its tokens. The
 // hidden units go in blocks.
 func (p *products) expert(s *some, e int) {
-	weights, gate, up, down, y := &s.call.Args[1], &s.call.Args[2], &s.call.Args[3], &s.call.Args[4], &s.call.Results[0]
+	weights, y := &s.call.Args[1], &s.call.Results[0]
+	gate, up, down := mixture(s.call)
 	hidden, width := gate.Dims[1], s.call.Args[0].Cols
 	act := gates[s.call.Attrs.Text("act")]
 	for from := 0; from < hidden; from += blockDepth {
 		n := min(blockDepth, hidden-from)
-		m := product{at: (e*hidden + from) * width, ws: width, rows: n, k: width, x: s.in, xs: width, tokens: s.n, ys: n}
-		m.w, m.y = gate, s.gate
+		m := product{ws: width, rows: n, k: width, x: s.in, xs: width, tokens: s.n, ys: n}
+		m.w, m.at, m.y = gate, e*gate.Stride+from*width, s.gate
 		p.multiply(&m)
-		m.w, m.y = up, s.up
-		p.multiply(&m)
+		if up != nil {
+			m.w, m.at, m.y = up, e*up.Stride+from*width, s.up
+			p.multiply(&m)
+		}
 		for i, t := range s.tokens[:s.n] {
-			h, u, weight := s.gate[i*n:][:n], s.up[i*n:][:n], weights.Row(t)[e]
-			act(h, h)
-			for j := range h {
-				h[j] *= u[j] * weight
+			h, weight := s.gate[i*n:][:n], weights.Row(t)[e]
+			if act(h, h); up == nil {
+				for j := range h {
+					h[j] *= weight
+				}
+				continue
+			}
+			for j, u := range s.up[i*n:][:n] {
+				h[j] *= u * weight
 			}
 		}
-		p.multiply(&product{w: down, at: e*y.Cols*hidden + from, ws: hidden, rows: y.Cols, k: n, x: s.gate, xs: n, tokens: s.n, y: s.out, ys: y.Cols, more: from > 0})
+		p.multiply(&product{w: down, at: e*down.Stride + from, ws: hidden, rows: y.Cols, k: n, x: s.gate, xs: n, tokens: s.n, y: s.out, ys: y.Cols, more: from > 0})
 	}
 	for i, t := range s.tokens[:s.n] {
 		out := s.out[i*y.Cols:]

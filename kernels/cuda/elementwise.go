@@ -12,6 +12,7 @@ var _ = kernels.Register(Kernels, Set{
 	"gelu":          {launch: each("gelu")},
 	"gelu_tanh":     {launch: each("gelu_tanh")},
 	"relu":          {launch: each("relu")},
+	"relu2":         {launch: each("relu2")},
 	"softplus":      {launch: each("softplus")},
 	"neg_exp":       {launch: each("neg_exp")},
 	"clamp":         {launch: clamp},

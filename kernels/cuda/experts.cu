@@ -31,6 +31,37 @@ KERNEL THREADS(128) router(float *y, i64 ys, const float *__restrict__ x, i64 xs
 		y[j] /= kept;
 }
 
+// What sigmoid_router chooses by. What is no number comes first, to be seen.
+DEVICE float choice_key(float x, float bias) {
+	float key = 1 / (1 + math::exp(-x)) + bias;
+	return key == key ? key : __builtin_inff();
+}
+
+// The sigmoid of the scores, for those experts that have the top with the bias added, of
+// equal ones the first; others are 0. Norm makes those that stay sum to 1. Blocks of 128
+// threads are (tokens).
+KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ bias, int experts, int top, int norm) {
+	x += block_x() * xs;
+	y += block_x() * ys;
+	float kept = 0;
+	for (int j = thread(); j < experts; j += 128) {
+		int before = 0;
+		float key = choice_key(x[j], bias[j]);
+		for (int i = 0; i < experts; i++) {
+			float other = choice_key(x[i], bias[i]);
+			before += other > key || (other == key && i < j);
+		}
+		float p = before < top ? 1 / (1 + math::exp(-x[j])) : 0;
+		y[j] = p;
+		kept += p;
+	}
+	if (!norm)
+		return;
+	kept = block_sum(kept) + 1e-20f;
+	for (int j = thread(); j < experts; j += 128)
+		y[j] /= kept;
+}
+
 // Lists the slots that use each expert, in the order of the tokens. A block of
 // 256 threads has an expert. That a token uses more experts than there is room
 // for is a bug of whoever gave the room.
@@ -72,13 +103,16 @@ DEVICE float slot_weight(const float *weights, int experts, int i) {
 	return 0;
 }
 
-// gate = act(gate) · up · weight. Blocks are (slots, hidden / 1024).
+// gate = act(gate) · up · weight; without up, 1 is in its place. Blocks are (slots, hidden /
+// 1024).
 template <class F> DEVICE void activate(float *gate, const float *up, const float *weights, i64 ws, int experts, int room, int hidden, int vec, F act) {
 	each4(hidden, [=](i64 slot, int j, int n) {
 		float weight = slot_weight(weights + slot / room * ws, experts, slot % room);
 		if (weight == 0)
 			return;
-		f32x4 g = load4(gate + slot * hidden + j, n, vec), u = load4(up + slot * hidden + j, n, vec);
+		f32x4 g = load4(gate + slot * hidden + j, n, vec), u = 1;
+		if (up)
+			u = load4(up + slot * hidden + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) g[k] = act(g[k]) * u[k] * weight;
 		store4(gate + slot * hidden + j, g, n, vec);
 	});
@@ -93,6 +127,7 @@ ACTIVATE(silu)
 ACTIVATE(gelu)
 ACTIVATE(gelu_tanh)
 ACTIVATE(relu)
+ACTIVATE(relu2)
 
 // Adds what the experts of a token put out. Blocks are (tokens, columns / 1024).
 KERNEL THREADS(256) experts_sum(float *__restrict__ y, i64 ys, const float *__restrict__ outputs, const float *__restrict__ weights, i64 ws, int experts, int room, int cols, int vec) {

@@ -9,7 +9,20 @@ import (
 var _ = kernels.Register(Kernels, Set{
 	"router":  {launch: router},
 	"experts": {launch: experts, scratch: expertsScratch},
+
+	"sigmoid_router":  {launch: sigmoidRouter},
+	"ungated_experts": {launch: experts, scratch: expertsScratch},
 })
+
+func sigmoidRouter(c *Call) error {
+	x, bias, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	if y.Cols == 0 {
+		return nil
+	}
+	c.launch("experts", "sigmoid_router", [3]int{y.Rows(), 1, 1}, [3]int{128}, 0,
+		y.Ptr, y.stride(), x.Ptr, x.stride(), bias.Ptr, x.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1)
+	return nil
+}
 
 func router(c *Call) error {
 	x, y := &c.Args[0], &c.Results[0]
@@ -45,7 +58,7 @@ var (
 func mixtureOf(c *Call) mixture {
 	x, p, gate, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	m := mixture{tokens: y.Rows(), experts: p.Cols, hidden: gate.Dims[1], width: x.Cols, cols: y.Cols}
-	slot := 4 * (2*m.hidden + m.cols)
+	slot := 4 * ((len(c.Args)-3)*m.hidden + m.cols)
 	if m.room = m.experts; m.tokens*m.experts*slot > anyExperts {
 		m.room = min(m.experts, c.Attrs.Int("top"))
 	}
@@ -57,7 +70,10 @@ func mixtureOf(c *Call) mixture {
 		return uint64(at)
 	}
 	m.counts, m.lists = take(m.experts), take(m.experts*m.step)
-	m.gate, m.up, m.out = take(slots*m.hidden), take(slots*m.hidden), take(slots*m.cols)
+	m.gate, m.out = take(slots*m.hidden), take(slots*m.cols)
+	if len(c.Args) > 4 {
+		m.up = take(slots * m.hidden)
+	}
 	return m
 }
 
@@ -77,18 +93,24 @@ func experts(c *Call) error {
 }
 
 func (m *mixture) launch(c *Call, from, tokens int) {
-	x, p, gate, up, down, y := c.Args[0], c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], c.Results[0]
+	x, p, gate, down, y := c.Args[0], c.Args[1], &c.Args[2], &c.Args[len(c.Args)-1], c.Results[0]
 	for _, t := range []*Tensor{&x, &p, &y} {
 		t.Ptr = t.offset(from * t.Stride)
 	}
 	weights := []any{p.Ptr, p.stride(), m.experts, m.room}
 	c.launch("experts", "experts_lists", [3]int{m.experts, 1, 1}, [3]int{256}, 0, c.Scratch+m.counts, c.Scratch+m.lists, p.Ptr, p.stride(), tokens, m.room)
 
-	vec := alignment(aligned(&x, gate, up) && gate.DType.Bytes()*m.width%16 == 0, m.hidden%4 == 0)
-	c.products(m, tokens, [2]uint64{c.Scratch + m.gate, c.Scratch + m.up}, m.hidden, x.Ptr, x.Stride, [2]*Tensor{gate, up}, m.width, m.room, vec)
+	in, both := [2]*Tensor{gate}, [2]uint64{c.Scratch + m.gate}
+	ready := aligned(&x, gate) && gate.DType.Bytes()*m.width%16 == 0
+	if len(c.Args) > 4 { // otherwise there is no gate: the function is of up's product
+		in[1], both[1] = &c.Args[3], c.Scratch+m.up
+		ready = ready && aligned(in[1])
+	}
+	vec := alignment(ready, m.hidden%4 == 0)
+	c.products(m, tokens, both, m.hidden, x.Ptr, x.Stride, in, m.width, m.room, vec)
 	grid, block := elementGrid(tokens*m.room, m.hidden)
 	c.launch("experts", "experts_"+c.Attrs.Text("act"), grid, block, 0,
-		append(append([]any{c.Scratch + m.gate, c.Scratch + m.up}, weights...), m.hidden, m.hidden%4 == 0)...)
+		append(append([]any{both[0], both[1]}, weights...), m.hidden, m.hidden%4 == 0)...)
 
 	vec = alignment(aligned(down) && down.DType.Bytes()*m.hidden%16 == 0 && m.hidden%4 == 0, m.cols%4 == 0)
 	c.products(m, tokens, [2]uint64{c.Scratch + m.out}, m.cols, c.Scratch+m.gate, m.hidden, [2]*Tensor{down, nil}, m.hidden, 1, vec)

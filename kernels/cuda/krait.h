@@ -288,6 +288,8 @@ DEVICE float silu(float x) { return x / (1 + exp(-x)); }
 
 DEVICE float relu(float x) { return x < 0 ? 0.f : x; } // NaN stays NaN
 
+DEVICE float relu2(float x) { return relu(x) * relu(x); }
+
 // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), the logarithm of 1 + e as
 // 2 atanh(e / (2 + e)) by its series, which is exact for small e too.
 DEVICE float softplus(float x) {

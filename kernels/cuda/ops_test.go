@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -28,6 +29,7 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"gelu":        elementCase(nil),
 	"gelu_tanh":   elementCase(nil),
 	"relu":        elementCase(nil),
+	"relu2":       elementCase(nil),
 	"softplus":    elementCase(nil),
 	"neg_exp":     elementCase(nil),
 	"clamp":       elementCase(graph.Attrs{"min": -0.25, "max": 0.5}),
@@ -45,6 +47,9 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"attention": attentionCase,
 	"router":    routerCase,
 	"experts":   expertsCase,
+
+	"sigmoid_router":  sigmoidRouterCase,
+	"ungated_experts": ungatedCase,
 
 	"quantize":   convertCase,
 	"dequantize": convertCase,
@@ -554,6 +559,33 @@ func routerCase(d *draw) func() kernels.Call {
 			d.fill(&x, func(v float64) float64 { return float64(int(v)) })
 		}
 		return call(attrs, one(d.tensor(graph.F32, t, e)), x)
+	}
+}
+
+// sigmoidRouterCase: scores and biases are multiples of what keeps sums that are not equal
+// apart.
+func sigmoidRouterCase(d *draw) func() kernels.Call {
+	e := d.size("e", 64, 129)
+	attrs := graph.Attrs{"top": d.attr("sigmoid_router", "top", e), "norm": d.attr("sigmoid_router", "norm", e)}
+	step := func(by float64) func(v float64) float64 {
+		return func(v float64) float64 { return math.Round(v*by) / by }
+	}
+	bias := d.packed(graph.F32, e)
+	d.fill(&bias, step(64))
+	return func() kernels.Call {
+		t := d.size("t")
+		x := d.tensor(graph.F32, t, e)
+		d.fill(&x, step(4))
+		return call(attrs, one(d.tensor(graph.F32, t, e)), x, bias)
+	}
+}
+
+// ungatedCase is the case of experts without up, whose place the gate takes.
+func ungatedCase(d *draw) func() kernels.Call {
+	next := expertsCase(d)
+	return func() kernels.Call {
+		c := next()
+		return call(c.Attrs, c.Results, c.Args[0], c.Args[1], c.Args[2], c.Args[4])
 	}
 }
 

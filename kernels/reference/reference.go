@@ -31,6 +31,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"gelu":            whole(each(func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) })),
 	"gelu_tanh":       whole(each(geluTanh)),
 	"relu":            whole(each(func(x float64) float64 { return math.Max(x, 0) })),
+	"relu2":           whole(each(relu2)),
 	"softplus":        whole(each(softplus)),
 	"neg_exp":         whole(each(func(x float64) float64 { return -min(math.Exp(x), math.MaxFloat32) })),
 	"clamp":           whole(clamp),

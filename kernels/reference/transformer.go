@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -12,6 +13,9 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"attention": whole(attention),
 	"router":    whole(router),
 	"experts":   whole(experts),
+
+	"sigmoid_router":  whole(sigmoidRouter),
+	"ungated_experts": whole(experts),
 })
 
 func rotary(c *kernels.Call) {
@@ -136,14 +140,46 @@ func router(c *kernels.Call) {
 	}
 }
 
+// sigmoidRouter weighs by the sigmoid and chooses by the sigmoid plus a bias.
+func sigmoidRouter(c *kernels.Call) {
+	x, bias, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	for i := range y.Rows() {
+		p, order := make([]float64, x.Cols), make([]int, x.Cols)
+		for j := range p {
+			p[j], order[j] = 1/(1+math.Exp(-at(x, i, j))), j
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
+			return cmp.Compare(p[b]+at(bias, b, 0), p[a]+at(bias, a, 0))
+		})
+		total := 1.0
+		if c.Attrs.Int("norm") == 1 {
+			total = 1e-20
+			for _, j := range order[:c.Attrs.Int("top")] {
+				total += p[j]
+			}
+		}
+		for j := range p {
+			set(y, i, j, 0)
+		}
+		for _, j := range order[:c.Attrs.Int("top")] {
+			set(y, i, j, p[j]/total)
+		}
+	}
+}
+
+func relu2(x float64) float64 { return math.Max(x, 0) * math.Max(x, 0) }
+
+// experts of four operands have no gate: the function is of up's product.
 func experts(c *kernels.Call) {
-	x, p, gate, up, down, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Results[0]
+	x, p, gate, down, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[len(c.Args)-1], &c.Results[0]
+	gated := len(c.Args) == 5
 	hidden, width := gate.Dims[1], gate.Dims[2]
 	act := map[string]func(float64) float64{
 		"silu":      silu,
 		"gelu":      func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) },
 		"gelu_tanh": geluTanh,
 		"relu":      func(x float64) float64 { return math.Max(x, 0) },
+		"relu2":     relu2,
 	}[c.Attrs.Text("act")]
 	inputs, inner, outer := rows(x), make([]float64, hidden), make([]float64, hidden)
 	weights, sums := make([]float64, width), make([]float64, y.Cols)
@@ -155,8 +191,10 @@ func experts(c *kernels.Call) {
 				continue
 			}
 			for i := range inner {
-				g := act(dot(read(weights, gate, e, i*width), inputs[t]))
-				inner[i] = weight * g * dot(read(weights, up, e, i*width), inputs[t])
+				inner[i] = weight * act(dot(read(weights, gate, e, i*width), inputs[t]))
+				if gated {
+					inner[i] *= dot(read(weights, &c.Args[3], e, i*width), inputs[t])
+				}
 			}
 			for j := range sums {
 				sums[j] += dot(read(outer, down, e, j*hidden), inner)

@@ -25,6 +25,10 @@ var lanewises = []lanewise{
 	{"relu", "max(a, 0)", 1, 0, false, func(g *vec, x, s []vector) vector {
 		return g.add(g.c(0), g.atLeast(g.c(0), x[0])) // of -0 that is 0
 	}},
+	{"relu2", "max(a, 0)²", 1, 0, false, func(g *vec, x, s []vector) vector {
+		y := g.atLeast(g.c(0), x[0])
+		return g.mul(y, y)
+	}},
 	{"clamp", "a, but at least p and at most q", 1, 2, false, func(g *vec, x, s []vector) vector { return g.atMost(s[1], g.atLeast(s[0], x[0])) }},
 
 	{"norm", "a · p, rounded once", 1, 1, true, func(g *vec, x, s []vector) vector {
