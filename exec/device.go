@@ -20,7 +20,8 @@ type Device interface {
 // Setup says what a machine has room for, and where its weights are.
 type Setup struct {
 	// Tensor finds a tensor of the checkpoint, whose memory stays valid as long as
-	// the machine is used.
+	// the machine is used. Nil: nobody is interested in results, and devices that can do
+	// without (cuda, virtual) have memory for weights with nothing in it.
 	Tensor func(name string) (graph.Array, error)
 	// Slots is how many sequences have states.
 	Slots int

@@ -29,6 +29,7 @@ func newBench() *cobra.Command {
 	var dp int
 	var pair pairedFlags
 	var trace traceFlags
+	var meter meterFlags
 	var profile profileFlags
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
@@ -54,11 +55,17 @@ second. --batch requests run at the same time, others wait. Token ids that are n
 vocabulary stand for tokens that are drawn for them, and outputs are fed as the trace has
 them. With --prefix-cache it does so with a cache and without, --rounds times, in turns.
 
+With --meter, on the simulated GPU, it measures nothing: it counts what a step of prompts
+and a step of a token each launch and move, kernel by kernel, against the least that they
+could, and models times for --hw (docs/cuda.md). It needs no weights: a folder with
+config.json will do, or --like with a published size.
+
 bench kernels measures each operation by itself, bench report makes a table.`,
 		Example: `  krait bench
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 --json out.json
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16
   krait bench --paired ~/peer --only mamba-130m-bf16 --batch 16
+  krait bench --device cuda-sim --meter --like mamba-2.8b --batch 1 --prompt 2048
   krait bench --trace chat.jsonl --speed 0 --batch 1 --prefix-cache 64MiB --rounds 5`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -70,6 +77,12 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			}
 			if profile.file != "" && (c.Flags().Changed("paired") || c.Flags().Changed("trace")) {
 				return errors.New("--profile is of what bench measures by itself; leave out --paired and --trace")
+			}
+			if err := meter.check(c); err != nil {
+				return err
+			}
+			if meter.on {
+				return meter.run(c, args, &f, from, batches, o.Prompt, out)
 			}
 			if c.Flags().Changed("paired") {
 				return pair.run(c, args, &f, &o, batches, out)
@@ -120,6 +133,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	pair.add(c)
 	trace.add(c)
 	profile.add(c)
+	meter.add(c)
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
 }

@@ -179,6 +179,8 @@ type LaunchConfig struct {
 	// Params are the parameters, each at the next offset that its alignment
 	// allows (CU_LAUNCH_PARAM_BUFFER_POINTER).
 	Params []byte
+	// For says what the launch is for, to those who count.
+	For string
 }
 
 // Graph is captured work, ready to run as a whole.

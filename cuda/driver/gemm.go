@@ -58,6 +58,7 @@ type GemmCall struct {
 	In            Format // of A and B
 	Out           Format // of C: F32, or that of In
 	Accumulate    bool   // add to what C holds
+	For           string // what the product is for, to those who count
 }
 
 // Check says what is wrong with a call, before any library sees it.

@@ -325,6 +325,9 @@ func put(p []byte, size, v uint64) {
 func load(w *warp, in *instr, m uint32) {
 	op := in.mem
 	base, to := &w.regs[in.a], &w.regs[in.rows[0]]
+	if w.x.tally != nil {
+		w.x.tally.access(w, op, base, in.offset, m, op.total, false)
+	}
 	for ; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
 		addr := op.addr(base[l], in.offset)
@@ -384,6 +387,9 @@ func store(w *warp, in *instr, m uint32) {
 	op := in.mem
 	base := &w.regs[in.a]
 	buf := w.buf[:op.total]
+	if w.x.tally != nil {
+		w.x.tally.access(w, op, base, in.offset, m, op.total, true)
+	}
 	for n := m; n != 0; n &= n - 1 {
 		l := bits.TrailingZeros32(n) & 31
 		addr := op.addr(base[l], in.offset)

@@ -91,6 +91,9 @@ func decodeCopy(b *builder, o *opcode, in instr) (instr, error) {
 func startCopies(w *warp, in *instr, m uint32) {
 	to, from, sizes := &w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
 	n := in.mem.total
+	if w.x.tally != nil {
+		w.x.tally.copies(w, in, m)
+	}
 	for lanes := m; lanes != 0; lanes &= lanes - 1 {
 		l := bits.TrailingZeros32(lanes) & 31
 		if sizes[l] > n {

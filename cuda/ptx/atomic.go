@@ -157,6 +157,10 @@ func atomicAdd(t typ, s space) atomicFunc {
 func atomic(w *warp, in *instr, m uint32) {
 	op := in.mem
 	d, base, b, c := &w.regs[in.d], &w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
+	if w.x.tally != nil {
+		w.x.tally.access(w, op, base, in.offset, m, op.size, false)
+		w.x.tally.access(w, op, base, in.offset, m, op.size, true)
+	}
 	for ; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
 		addr := op.addr(base[l], in.offset)
@@ -167,6 +171,9 @@ func atomic(w *warp, in *instr, m uint32) {
 		}
 		p := r.data[off : off+op.size]
 		old := get(p, op.size)
+		if w.x.tally != nil && r != w.x.shared {
+			w.x.tally.keep(r, off, old, op.size)
+		}
 		put(p, op.size, op.atomic(old, b[l], c[l]))
 		d[l] = old
 	}

@@ -62,6 +62,9 @@ func loadMatrix(w *warp, in *instr, m uint32) {
 	var from [32]uint64
 	base := &w.regs[in.a]
 	r := w.x.shared
+	if w.x.tally != nil {
+		w.x.tally.access(w, in.mem, base, in.offset, uint32(1<<(8*len(in.rows))-1), 16, false)
+	}
 	for l := range 8 * len(in.rows) {
 		addr := in.mem.addr(base[l], in.offset)
 		at, off := w.locate(in, l, in.mem, in.mem.space, addr, 16, "reads")
@@ -189,7 +192,12 @@ func decodeMMA(b *builder, o *opcode) (instr, error) {
 			return in, err
 		}
 	}
-	in.exec = func(w *warp, in *instr, m uint32) { op.run(w) }
+	in.exec = func(w *warp, in *instr, m uint32) {
+		if w.x.tally != nil {
+			w.x.tally.multiplied(op)
+		}
+		op.run(w)
+	}
 	return in, nil
 }
 

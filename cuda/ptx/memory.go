@@ -21,6 +21,9 @@ type Memory struct {
 	modules     map[*Module]*moduleState
 	tick        uint64 // counts everything that orders accesses; never reset
 	scratch     scratch
+	// Unchecked memory holds zeros where nobody has written, and races in it are not seen:
+	// it costs what is written to, and nothing for what is not.
+	Unchecked bool
 }
 
 const (
@@ -68,7 +71,9 @@ func (m *Memory) Alloc(bytes int64) (addr uint64, err error) {
 	}
 	m.used += bytes
 	r := m.put(bytes, "")
-	r.written, r.missing = newWritten(bytes), bytes
+	if !m.Unchecked {
+		r.written, r.missing = newWritten(bytes), bytes
+	}
 	return r.base, nil
 }
 
@@ -76,8 +81,10 @@ func (m *Memory) Alloc(bytes int64) (addr uint64, err error) {
 func (m *Memory) put(bytes int64, name string) *region {
 	r := &region{
 		base: globalBase + uint64(len(m.pages))<<pageShift, size: uint64(bytes), name: name,
-		data:   make([]byte, bytes),
-		chunks: make([]*chunk, (bytes+chunkBytes-1)/chunkBytes),
+		data: make([]byte, bytes),
+	}
+	if !m.Unchecked {
+		r.chunks = make([]*chunk, (bytes+chunkBytes-1)/chunkBytes)
 	}
 	for range max(1, (bytes+pageBytes-1)/pageBytes) {
 		m.pages = append(m.pages, r)

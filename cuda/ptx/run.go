@@ -13,6 +13,7 @@ type Launch struct {
 	Params      []byte // the parameter block, laid out as Params says
 	Seed        uint64 // shuffles the order of the blocks; 0 runs them in their natural order
 	Steps       int64  // instructions that one warp may execute; 0 for DefaultSteps
+	Meter       *Meter // counts what the launch does; nil: nobody asks
 }
 
 // DefaultSteps is how many instructions a warp may execute in a block.
@@ -44,6 +45,7 @@ type execution struct {
 	bars    [16]barrier
 	limit   int64
 	fault   *Fault
+	tally   *tally // nil: nobody counts
 	counts
 }
 
@@ -68,15 +70,23 @@ func (e *Entry) Run(ctx context.Context, mem *Memory, l Launch) error {
 		return &Fault{Kernel: e.name, Kind: BadLaunch, Text: text}
 	}
 	x := e.prepare(ctx, mem, l)
+	if l.Meter != nil {
+		return x.metered(l.Meter)
+	}
 	for _, id := range blockOrder(l) {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("kernel %s: %w", e.name, err)
-		}
-		if err := x.runBlock(id); err != nil {
+		if err := x.one(id); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// one runs a block, unless the launch was given up.
+func (x *execution) one(id [3]int) error {
+	if err := x.ctx.Err(); err != nil {
+		return fmt.Errorf("kernel %s: %w", x.entry.name, err)
+	}
+	return x.runBlock(id)
 }
 
 // checkLaunch says what is wrong with a launch, or nothing.
@@ -138,12 +148,15 @@ func (e *Entry) prepare(ctx context.Context, mem *Memory, l Launch) *execution {
 	x.ctx, x.mem, x.entry, x.module, x.l = ctx, mem, e, mem.module(e.module), l
 	x.threads = l.Block[0] * l.Block[1] * l.Block[2]
 	x.params = region{size: uint64(len(l.Params)), data: l.Params}
-	x.fault, x.counts = nil, counts{}
+	x.fault, x.counts, x.tally = nil, counts{}, nil
 	x.recent = append(x.recent[:0], make([]*region, e.memOps)...)
 	if x.limit = l.Steps; x.limit <= 0 {
 		x.limit = DefaultSteps
 	}
 	x.shared = s.sharedRegion(e.dynamicAt() + l.Shared)
+	if mem.Unchecked {
+		x.shared.chunks = nil
+	}
 	x.order.warps = s.warpsFor(x, (x.threads+31)/32)
 	x.advance()
 	x.startLaunch(x.threads)

@@ -111,7 +111,7 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 	number := uint64(g.counts.products)
 	in := g.work // as it is now
 	g.on.put(&task{name: call, marker: true, work: func() error { return g.beginProduct(in, number) }})
-	g.on.put(&task{name: call, cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
+	g.on.put(&task{name: call, about: aboutProduct(c), cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
 		if err := g.endProduct(in, number); err != nil {
 			return err
 		}

@@ -70,6 +70,11 @@ func (p *primary) Alloc(bytes int64) (driver.Ptr, error) {
 	i, _ := slices.BinarySearchFunc(p.blocks, b.at, func(b *block, at driver.Ptr) int { return cmp.Compare(b.at, at) })
 	p.blocks = slices.Insert(p.blocks, i, b)
 	p.made(b, "allocation of %s", driver.Bytes(bytes))
+	if p.o.Meter.dry() && p.o.Meter.Noise {
+		if data, err := p.mem.SliceForWrite(at, bytes); err == nil {
+			noise(data)
+		}
+	}
 	return b.at, nil
 }
 

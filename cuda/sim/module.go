@@ -168,7 +168,9 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared),
 		Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
 	}
-	s.put(&task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }})
+	t := &task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }}
+	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared}
+	s.put(t)
 	return nil
 }
 
@@ -188,7 +190,11 @@ func (f *function) run(l ptx.Launch) error {
 		return err
 	}
 	l.Seed = m.random.Uint64() | 1 // blocks in any order
-	return f.entry.Run(context.Background(), m.mem, l)
+	run := func(l ptx.Launch) error { return f.entry.Run(context.Background(), m.mem, l) }
+	if m.o.Meter != nil {
+		return f.metered(l, run)
+	}
+	return run(l)
 }
 
 // reaches finds parameters that are addresses of memory that the device may not

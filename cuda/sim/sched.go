@@ -18,6 +18,7 @@ type task struct {
 	// marker: it marks a place, waits, or is the first half of a product; graphs do
 	// not count it.
 	marker bool
+	about  about // where somebody counts
 }
 
 // op is a task in a queue.
@@ -27,6 +28,7 @@ type op struct {
 	after []*op // what must be done first, besides what is before it in its lane
 	done  bool
 	at    time.Duration // when it was done
+	chain int           // of launches that wait for each other, the longest that ends here
 
 	parts  []*part // of a collective's calls
 	replay []*lane // of a graph, until they are let go
@@ -42,7 +44,12 @@ func (o *op) finish(at time.Duration) {
 // free says whether all that must be done before an op that is first in its
 // lane is done.
 func (o *op) free() bool {
-	o.after = slices.DeleteFunc(o.after, func(b *op) bool { return b.done })
+	o.after = slices.DeleteFunc(o.after, func(b *op) bool {
+		if b.done {
+			o.chain = max(o.chain, b.chain)
+		}
+		return b.done
+	})
 	return len(o.after) == 0
 }
 
@@ -52,6 +59,7 @@ type lane struct {
 	role  int // number of the stream on its device
 	queue []*op
 	graph *op // that the lane is part of; nil for a stream
+	chain int // the longest that ends in what was done so far
 }
 
 // open says whether the lane's ops may run: its graph has been reached.
@@ -194,13 +202,15 @@ func (d *Driver) run(o *op) {
 	case o.replay != nil:
 		for _, l := range o.replay {
 			o.after = append(o.after, l.queue[len(l.queue)-1])
+			l.chain = max(o.chain, o.lane.chain)
 			d.lanes = append(d.lanes, l)
 		}
 		o.replay = nil // it is done when they are
 		d.fresh = true
 		return
 	case o.work != nil:
-		if err := o.work(); err != nil {
+		o.chain = max(o.chain, o.lane.chain)
+		if err := d.count(o); err != nil {
 			o.lane.p.lose(o.name, err)
 			return
 		}
@@ -211,6 +221,8 @@ func (d *Driver) run(o *op) {
 // complete takes an op that has run from its lane.
 func (d *Driver) complete(o *op) {
 	d.now += o.cost
+	o.lane.chain = max(o.lane.chain, o.chain)
+	o.chain = o.lane.chain
 	o.finish(d.now)
 	o.lane.queue = o.lane.queue[1:]
 	d.sweep()

@@ -45,6 +45,9 @@ type Options struct {
 	Seed       uint64 // of the scheduler
 	Capability [2]int // compute capability; 0: 8.0
 
+	// Meter is told what runs; nil: nobody counts. See [Meter].
+	Meter *Meter
+
 	// Patience is how long a wait may last in which nothing can run, as for a
 	// collective that another rank does not call. 0: 20 s.
 	Patience time.Duration
@@ -100,7 +103,7 @@ func New(o Options) *Driver {
 	}
 	d := &Driver{
 		o:        o,
-		mem:      ptx.NewMemory(o.Memory * int64(o.Devices)),
+		mem:      newMemory(&o),
 		threads:  map[int]*primary{},
 		captures: map[int]*capture{},
 		groups:   map[driver.UniqueID]*group{},

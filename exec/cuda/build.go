@@ -138,7 +138,7 @@ func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([
 			return nil, err
 		}
 		out = append(out, action{kind: lowering.Launch, stream: s, name: name, fn: f,
-			config: driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params}})
+			config: driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params, For: name}})
 	}
 	return out, nil
 }

@@ -73,7 +73,7 @@ func (r *rank) product(c *call) *driver.GemmCall {
 		return nil
 	}
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride}
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, For: c.step.Name}
 	switch {
 	case w.DType == graph.F32 && r.machine.device.Math == kernels.BF16:
 		g.In = driver.TF32

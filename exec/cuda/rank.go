@@ -149,6 +149,11 @@ func (r *rank) alloc(bytes int64) (driver.Ptr, error) {
 
 func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, error)) error {
 	b := &r.s.Buffers[i]
+	if tensor == nil {
+		var err error
+		r.memory[i], err = r.alloc(int64(r.localBytes(b.Type, graph.Sizes{})))
+		return err
+	}
 	a, err := b.Storage.Load(b.Name, b.Type, r.s.Ranks, r.s.Rank, tensor)
 	if err != nil {
 		return err

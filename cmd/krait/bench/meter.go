@@ -1,0 +1,344 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// MeterOptions say what is counted, and for which hardware times are modelled.
+type MeterOptions struct {
+	Batch, Prompt int // sequences, and tokens of each
+	Profile       *cost.Profile
+	Math          kernels.Math
+	Sharding      krait.Sharding // of one rank
+	NoGraphs      bool
+	NoGEMM        bool // leave products to Krait's kernels where cuBLAS would have them
+	Whole         bool // interpret every block of every launch
+}
+
+// Metered is what the simulated device counted of a model.
+type Metered struct {
+	Model    string         `json:"model"`
+	Hardware string         `json:"hardware"`
+	Math     string         `json:"math"`
+	Phases   []MeteredPhase `json:"phases"`
+}
+
+// MeteredPhase is a step: prompts, or a token for each sequence.
+type MeteredPhase struct {
+	Phase string `json:"phase"`
+	// Launches are all kernels and products of the step, and Chain how many of them, and
+	// of copies, wait for each other at most.
+	Launches int            `json:"launches"`
+	Chain    int            `json:"chain"`
+	Layers   []MeteredLayer `json:"layers"`
+	Traffic
+	// Least is the bytes that the step cannot but move: weights once, states in and
+	// out, caches, ids in and logits or tokens out. Operands is what the operations of the
+	// schedule read and write if each does so once.
+	Least    int64           `json:"least_bytes"`
+	Operands int64           `json:"operand_bytes"`
+	FLOPs    int64           `json:"flops"`
+	Over     float64         `json:"bytes_over_least"`
+	Kernels  []MeteredKernel `json:"kernels"`
+	// Modelled is the seconds that the step takes by the profile, and Floor those that Least
+	// or FLOPs take; nothing was measured.
+	Modelled float64 `json:"modelled_seconds"`
+	Floor    float64 `json:"floor_seconds"`
+	Share    float64 `json:"modelled_share_of_floor"`
+}
+
+// MeteredLayer is layers that launch the same kernels.
+type MeteredLayer struct {
+	First    string   `json:"first"`
+	Count    int      `json:"count"`
+	Launches int      `json:"launches"`
+	Bytes    int64    `json:"bytes"`
+	Kernels  []string `json:"kernels"`
+}
+
+// Traffic is what launches moved.
+type Traffic struct {
+	// Loaded and Stored count each byte once per launch, as if caches kept what a launch
+	// reads again, and nothing from one launch to the next.
+	Loaded int64 `json:"loaded_bytes"`
+	Stored int64 `json:"stored_bytes"`
+	// Asked is the bytes that threads loaded and stored.
+	Asked int64 `json:"asked_bytes"`
+	// Sectors of 32 bytes that warps touched, and the fewest that could have held their bytes.
+	Sectors      int64 `json:"sectors"`
+	LeastSectors int64 `json:"least_sectors"`
+	// Passes of shared memory's banks, and those without conflicts.
+	Passes      int64 `json:"shared_passes"`
+	LeastPasses int64 `json:"least_shared_passes"`
+	Instrs      int64 `json:"warp_instructions"`
+	Matrix      int64 `json:"tensor_flops"`
+	TF32        int64 `json:"tf32_flops"`
+}
+
+func (t *Traffic) add(c *ptx.Counts) {
+	t.Loaded += c.Loads.Distinct
+	t.Stored += c.Stores.Distinct
+	t.Asked += c.Loads.Bytes + c.Stores.Bytes
+	t.Sectors += c.Loads.Sectors + c.Stores.Sectors
+	t.LeastSectors += c.Loads.Least + c.Stores.Least
+	t.Passes += c.Shared.Passes
+	t.LeastPasses += c.Shared.Least
+	t.Instrs += c.Instrs
+	t.Matrix += c.Matrix
+	t.TF32 += c.TF32
+}
+
+// Moved is the bytes that a step moves, each launch by itself.
+func (t *Traffic) Moved() int64 { return t.Loaded + t.Stored }
+
+// MeteredKernel is all launches of a kernel in a step.
+type MeteredKernel struct {
+	Kernel   string `json:"kernel"`
+	Launches int    `json:"launches"`
+	Blocks   int64  `json:"blocks"` // of all launches
+	Run      int64  `json:"blocks_interpreted"`
+	Traffic
+	Modelled float64 `json:"modelled_seconds"`
+	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue or tensor
+}
+
+// Meter counts what a step of prompts and a step of one token each launch and move,
+// for a graph of which no weights are needed.
+func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error) {
+	if o.Batch < 1 || o.Prompt < 1 {
+		return nil, fmt.Errorf("batch %d, prompt %d: both must be at least 1", o.Batch, o.Prompt)
+	}
+	if o.Sharding.Ranks > 1 {
+		return nil, fmt.Errorf("the meter counts one rank; %d are asked", o.Sharding.Ranks)
+	}
+	r, err := newMeterRun(g, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.engine.Close()
+	out := &Metered{Model: g.Name, Hardware: o.Profile.Name, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
+	for _, p := range []phase{{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}, {fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0}} {
+		x, err := r.phase(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		out.Phases = append(out.Phases, *x)
+	}
+	return out, nil
+}
+
+// newMeterRun opens a model without weights.
+func newMeterRun(g *graph.Graph, o MeterOptions) (*meterRun, error) {
+	m := &sim.Meter{Dry: true, Sample: !o.Whole}
+	d := &cuda.Device{Driver: sim.New(sim.Options{Memory: 1 << 46, Meter: m, Capability: [2]int{9, 0}}), Math: o.Math, NoGraphs: o.NoGraphs, NoGEMM: o.NoGEMM}
+	e, err := krait.NewEngine(g, nil, krait.Options{Sharding: o.Sharding, Device: d, Slots: 2 * o.Batch, Context: o.Prompt + 8})
+	if err != nil {
+		return nil, err
+	}
+	m.Noise = true
+	return &meterRun{MeterOptions: o, engine: e, meter: m, schedule: e.Schedules()[0]}, nil
+}
+
+// meterRun counts the phases of a model.
+type meterRun struct {
+	MeterOptions
+	engine   *exec.Engine
+	meter    *sim.Meter
+	schedule *lowering.Schedule
+}
+
+// phase counts a step: the second of its kind, which runs as a graph where there is one.
+func (r *meterRun) phase(ctx context.Context, p phase) (*MeteredPhase, error) {
+	r.meter.Forget()
+	chain := 0
+	for range 2 {
+		if n := len(r.meter.Done); n > 0 {
+			chain = r.meter.Done[n-1].Chain
+		}
+		r.meter.Done = nil
+		if err := r.step(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return r.result(p, chain), nil
+}
+
+// step runs a batch of new sequences that have a past, of which nothing is known.
+func (r *meterRun) step(ctx context.Context, p phase) error {
+	b := exec.Batch{Choose: make([]exec.Choice, p.seqs)}
+	vocab := r.vocab()
+	for i := range p.seqs {
+		slot, err := r.engine.Alloc()
+		if err != nil {
+			return err
+		}
+		defer r.engine.Free(slot)
+		if p.past > 0 {
+			if err := r.engine.SetLen(slot, p.past); err != nil {
+				return err
+			}
+		}
+		b.Sequences = append(b.Sequences, exec.Sequence{Slot: slot, Tokens: tokens(p.tokens, vocab, i)})
+	}
+	_, err := r.engine.Step(ctx, &b)
+	if exec.AsUnchosen(err) != nil {
+		return nil // of logits that are none
+	}
+	return err
+}
+
+// vocab is how many tokens there are: the rows of the table.
+func (r *meterRun) vocab() int {
+	for i := range r.schedule.Steps {
+		if st := &r.schedule.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
+			for _, a := range st.Args {
+				if len(a.Type.Dims) == 2 {
+					return a.Type.Dims[0].Len()
+				}
+			}
+		}
+	}
+	return 1
+}
+
+var layerName = regexp.MustCompile(`^[^.]+\.\d+\.`)
+
+func (r *meterRun) result(p phase, before int) *MeteredPhase {
+	z := p.sizes()
+	z.Rows = int64(p.seqs)
+	out := &MeteredPhase{Phase: p.name, Chain: -before}
+	layers := map[string]*MeteredLayer{}
+	var order []string
+	kernels := map[string]*MeteredKernel{}
+	decodes := p.tokens == 1
+	for i := range r.meter.Done {
+		d := &r.meter.Done[i]
+		out.Chain = max(out.Chain, d.Chain-before)
+		if !d.Kernel && d.For == "" {
+			continue // copies of inputs and outputs
+		}
+		out.Launches++
+		out.add(&d.Counts)
+		k := kernels[d.Name]
+		if k == nil {
+			k = &MeteredKernel{Kernel: d.Name}
+			kernels[d.Name] = k
+		}
+		k.Launches++
+		k.Blocks += d.Blocks
+		k.Run += d.Run
+		k.add(&d.Counts)
+		took, bound := r.model(&d.Counts, decodes && !r.NoGraphs)
+		k.Modelled += took
+		k.Bound = bound
+		out.Modelled += took
+		if name := layerName.FindString(d.For); name != "" {
+			if layers[name] == nil {
+				layers[name] = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
+				order = append(order, name)
+			}
+			l := layers[name]
+			l.Launches++
+			l.Bytes += d.Loads.Distinct + d.Stores.Distinct
+			l.Kernels = append(l.Kernels, d.Name)
+		}
+	}
+	for _, name := range order {
+		out.layer(layers[name])
+	}
+	for _, k := range kernels {
+		out.Kernels = append(out.Kernels, *k)
+	}
+	slices.SortFunc(out.Kernels, func(a, b MeteredKernel) int {
+		if a.Modelled != b.Modelled {
+			return map[bool]int{true: -1, false: 1}[a.Modelled > b.Modelled]
+		}
+		return strings.Compare(a.Kernel, b.Kernel)
+	})
+	list := []*lowering.Schedule{r.schedule}
+	out.FLOPs = flops(list, z)
+	out.Least = stepBytes(list, 1, p.seqs, p.past)
+	for i := range r.schedule.Steps {
+		c := &r.schedule.Steps[i].Cost
+		out.Operands += c.Read.At(z) + c.Write.At(z)
+	}
+	for i := range r.schedule.Buffers {
+		if b := &r.schedule.Buffers[i]; b.Space == lowering.Input {
+			out.Least += r.schedule.Local(b.Type).Bytes().At(z)
+		}
+	}
+	for _, x := range r.schedule.Outputs {
+		if x.Name == graph.ChosenOutput {
+			out.Least += x.Ref.Type.Bytes().At(z)
+		}
+	}
+	out.Over = float64(out.Moved()) / float64(out.Least)
+	out.Floor = max(float64(out.Least)/r.bandwidth(), float64(out.FLOPs)/r.products())
+	out.Share = out.Floor / out.Modelled
+	return out
+}
+
+// layer adds a layer, to those that are alike if there are some.
+func (p *MeteredPhase) layer(l *MeteredLayer) {
+	for i := range p.Layers {
+		if x := &p.Layers[i]; slices.Equal(x.Kernels, l.Kernels) && x.Bytes == l.Bytes {
+			x.Count++
+			return
+		}
+	}
+	p.Layers = append(p.Layers, *l)
+}
+
+// bandwidth is the bytes per second that memory gives.
+func (r *meterRun) bandwidth() float64 {
+	m := &r.Profile.Memory
+	return m.Bandwidth.Value * m.Achieved.Value
+}
+
+// rate is the operations per second of a format.
+func (r *meterRun) rate(format string) float64 {
+	c := r.Profile.Compute[format]
+	return c.Peak.Value * c.Achieved.Value
+}
+
+// products is the rate at which the model's products could go at best.
+func (r *meterRun) products() float64 { return max(r.rate("f32"), r.rate("bf16")) }
+
+// model is the time of a launch by the profile, and what it is spent on.
+func (r *meterRun) model(c *ptx.Counts, graphs bool) (seconds float64, bound string) {
+	overhead := r.Profile.Overhead.Launch.Value
+	if graphs {
+		overhead = r.Profile.Overhead.GraphLaunch.Value
+	}
+	most := 0.0
+	for _, x := range []struct {
+		name  string
+		takes float64
+	}{
+		{"memory", float64(c.Loads.Distinct+c.Stores.Distinct) / r.bandwidth()},
+		{"issue", float64(c.Instrs) * 64 / r.rate("f32")},
+		{"tensor", float64(c.Matrix)/r.rate("bf16") + float64(c.TF32)/r.rate("tf32")},
+	} {
+		if x.takes > most {
+			most, bound = x.takes, x.name
+		}
+	}
+	if overhead > most {
+		bound = "launch"
+	}
+	return overhead + most, bound
+}

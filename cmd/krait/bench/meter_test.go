@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/graph"
+)
+
+// goldenGraph is the graph of a golden, with weights in bf16.
+func goldenGraph(t *testing.T, name string, dtype string) *graph.Graph {
+	t.Helper()
+	from := filepath.Join("..", "..", "..", "testdata", "golden", name, "config.json")
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := synth.Graph(synth.Options{Config: text, From: from, DType: dtype})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// done is what runs in a phase.
+func done(t *testing.T, g *graph.Graph, o MeterOptions, p phase) []sim.Done {
+	t.Helper()
+	r, err := newMeterRun(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.engine.Close()
+	r.meter.Done = nil
+	if err := r.step(context.Background(), p); err != nil {
+		t.Fatal(err)
+	}
+	return r.meter.Done
+}
+
+func profile(t *testing.T) *cost.Profile {
+	t.Helper()
+	p, err := cost.Find("h100-nvlink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestSampled: what some blocks say of all is what all say.
+func TestSampled(t *testing.T) {
+	for _, name := range []string{"mamba-a", "mamba2-g4", "jamba", "zamba2", "bamba"} {
+		g := goldenGraph(t, name, "bf16")
+		for _, p := range []phase{{"decode", 3, 1, 60}, {"prompt", 1, 150, 0}, {"prompts", 2, 67, 0}} {
+			o := MeterOptions{Batch: p.seqs, Prompt: p.tokens + p.past, Profile: profile(t)}
+			sampled := done(t, g, o, p)
+			o.Whole = true
+			whole := done(t, g, o, p)
+			if len(sampled) != len(whole) {
+				t.Fatalf("%s, %s: %d launches, whole %d", name, p.name, len(sampled), len(whole))
+			}
+			for i := range whole {
+				got, want := sampled[i], whole[i]
+				got.Run = want.Run
+				if strings.HasPrefix(want.Name, "embedding") { // some ids come again
+					got.Loads.Distinct = want.Loads.Distinct
+				}
+				if got != want {
+					t.Errorf("%s, %s: %s\n%+v, whole\n%+v", name, p.name, want.For, got, want)
+				}
+			}
+		}
+	}
+}
