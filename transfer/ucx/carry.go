@@ -3,7 +3,10 @@
 package ucx
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -22,7 +25,26 @@ type sender struct{ w *worker }
 // NewSender makes the sender for a receiver with an address. Nothing may stay away for as long
 // as stall.
 func NewSender(address []byte, stall time.Duration) (transport.Sender, error) {
-	w, err := newWorker(stall)
+	if len(address) <= hostBytes {
+		return nil, fmt.Errorf("a UCX address of %d bytes", len(address))
+	}
+	id := host()
+	_, told := os.LookupEnv("UCX_TLS") // by what to send
+	if !told && bytes.Equal(id[:], address[:hostBytes]) && id != [hostBytes]byte{} {
+		if w, err := connected(here, address[hostBytes:], stall); err == nil {
+			return &sender{w}, nil
+		} // containers may not reach each other's memory
+	}
+	w, err := connected(away, address[hostBytes:], stall)
+	if err != nil {
+		return nil, err
+	}
+	return &sender{w}, nil
+}
+
+// connected makes a worker with an endpoint.
+func connected(use int, address []byte, stall time.Duration) (*worker, error) {
+	w, err := newWorker(use, stall)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +52,7 @@ func NewSender(address []byte, stall time.Duration) (transport.Sender, error) {
 		w.close()
 		return nil, err
 	}
-	return &sender{w}, nil
+	return w, nil
 }
 
 func (s *sender) Send(ctx context.Context, number uint32, parts []transport.Part) ([]uint32, error) {
@@ -78,7 +100,7 @@ type Receiver struct{ w *worker }
 
 // NewReceiver makes one.
 func NewReceiver(stall time.Duration) (*Receiver, error) {
-	w, err := newWorker(stall)
+	w, err := newWorker(receiving, stall)
 	if err != nil {
 		return nil, err
 	}

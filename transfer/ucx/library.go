@@ -17,6 +17,7 @@ const (
 	getVersion = iota
 	getVersionString
 	configRead
+	configModify
 	configRelease
 	initVersion
 	cleanup
@@ -26,7 +27,6 @@ const (
 	workerReleaseAddress
 	workerProgress
 	epCreate
-	epClose
 	tagSend
 	tagReceive
 	requestCancel
@@ -39,6 +39,7 @@ var names = [...]string{
 	getVersion:           "ucp_get_version",
 	getVersionString:     "ucp_get_version_string",
 	configRead:           "ucp_config_read",
+	configModify:         "ucp_config_modify",
 	configRelease:        "ucp_config_release",
 	initVersion:          "ucp_init_version",
 	cleanup:              "ucp_cleanup",
@@ -48,7 +49,6 @@ var names = [...]string{
 	workerReleaseAddress: "ucp_worker_release_address",
 	workerProgress:       "ucp_worker_progress",
 	epCreate:             "ucp_ep_create",
-	epClose:              "ucp_ep_close_nbx",
 	tagSend:              "ucp_tag_send_nbx",
 	tagReceive:           "ucp_tag_recv_nbx",
 	requestCancel:        "ucp_request_cancel",
@@ -64,12 +64,33 @@ const PathVariable = "KRAIT_UCX_PATH"
 // and those of this one stay where they are.
 const major, minor = 1, 10
 
+// Uses of workers.
+const (
+	receiving = iota
+	here      // sending within the host
+	away      // sending to others
+	uses
+)
+
+// settings are what a use needs so that a side that is killed, at any moment, does not end the
+// other: UCX aborts where what it holds of the other is no longer as it was. A receiver has
+// endpoints that UCX frees when they fail; messages are to name them by what is looked up, and
+// not by addresses. A rendezvous is for one host only, where no connection of UCX can
+// fail. Its sender does have addresses for names, since UCX cannot destroy it otherwise with
+// one under way, but frees nothing before its end, and has memory whose names do not come
+// again (sysv), as those of posix do. To other hosts go messages that have no answer, so that
+// receivers make no endpoints.
+var settings = [uses][][2]string{
+	receiving: {{"PROTO_INDIRECT_ID", "y"}},
+	here:      {{"TLS", "sysv,cma,self"}, {"PROTO_INDIRECT_ID", "n"}},
+	away:      {{"PROTO_INDIRECT_ID", "y"}, {"RNDV_THRESH", "inf"}},
+}
+
 // library is UCX.
 type library struct {
-	addrs   [len(names)]uintptr
-	context uintptr // of which there is one in the process
-	version string
-	failed  uintptr // the callback for endpoints that fail
+	addrs    [len(names)]uintptr
+	contexts [uses]uintptr // one for each use, in the process
+	version  string
 }
 
 // open opens the library once.
@@ -109,7 +130,6 @@ func (l *library) load() error {
 	if v[0] != major || v[1] < minor {
 		return fmt.Errorf("it is version %s; %d.%d or a later %d is needed", l.version, major, minor, major)
 	}
-	l.failed = purego.NewCallback(func(arg, endpoint uintptr, status int32) uintptr { return 0 }) // requests say so
 	return l.init()
 }
 
@@ -139,13 +159,28 @@ func find(name string) (handle uintptr, err error) {
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL) // its modules look for its names
 }
 
-// init makes the context.
+// init makes the contexts.
 func (l *library) init() error {
+	for use := range l.contexts {
+		if err := l.newContext(use); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *library) newContext(use int) error {
 	var config uintptr
 	if err := l.try(configRead, 0, 0, uintptr(unsafe.Pointer(&config))); err != nil {
 		return err
 	}
 	defer l.call(configRelease, config)
+	for _, set := range settings[use] {
+		name, value := cString(set[0]), cString(set[1])
+		if err := l.try(configModify, config, uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&value[0]))); err != nil {
+			return err
+		}
+	}
 	const featureTag = 1 << 0
 	p := struct {
 		mask, features, requestSize        uint64
@@ -156,7 +191,7 @@ func (l *library) init() error {
 		name                               uintptr
 		rest                               [64]byte
 	}{mask: 1<<0 | 1<<5, features: featureTag, workersShared: 1}
-	return l.try(initVersion, major, minor, uintptr(unsafe.Pointer(&p)), config, uintptr(unsafe.Pointer(&l.context)))
+	return l.try(initVersion, major, minor, uintptr(unsafe.Pointer(&p)), config, uintptr(unsafe.Pointer(&l.contexts[use])))
 }
 
 // call calls a function. Pointers to Go memory are to be converted in the argument list itself,

@@ -30,19 +30,43 @@ func installed(t testing.TB) {
 	}
 }
 
-// TestMain is a source in a process of its own where it is asked to.
+// TestMain is a source or a reader in a process of its own where it is asked to.
 func TestMain(m *testing.M) {
-	if n := 0; os.Getenv("KRAIT_TEST_SOURCE") != "" {
+	switch n := 0; {
+	case os.Getenv("KRAIT_TEST_SOURCE") != "":
 		fmt.Sscan(os.Getenv("KRAIT_TEST_SOURCE"), &n)
 		s, err := newSource(n)
 		if err != nil {
 			panic(err)
 		}
+		s.mortal = os.Getenv("KRAIT_TEST_MORTAL") != ""
 		json.NewEncoder(os.Stdout).Encode(s.lent)
 		bufio.NewReader(os.Stdin).ReadString('\n') // until the test has ended
-		return
+	case os.Getenv("KRAIT_TEST_READER") != "":
+		var l lent
+		json.Unmarshal([]byte(os.Getenv("KRAIT_TEST_READER")), &l)
+		pieces, _ := all(memory(bytesOfTest), false)
+		r := l.reads()
+		die(40 * time.Millisecond)
+		for r.Read(context.Background(), l.Ticket, pieces).Wait() == nil {
+		}
+		os.Exit(1) // it is to be killed
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+}
+
+// die kills this process within some time.
+func die(most time.Duration) {
+	time.AfterFunc(rand.N(most), func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+}
+
+// mortal is a sender that dies while it sends.
+type mortal struct{ transport.Sender }
+
+func (m mortal) Send(ctx context.Context, number uint32, parts []transport.Part) ([]uint32, error) {
+	die(2 * time.Millisecond)
+	return m.Sender.Send(ctx, number, parts)
 }
 
 // lent says how a source is reached.
@@ -50,6 +74,7 @@ type lent struct {
 	Address string
 	Ticket  transport.Ticket
 	Session transport.Session
+	Far     bool // taken for one on another host
 }
 
 // source lends memory by UCX and over TCP.
@@ -57,6 +82,7 @@ type source struct {
 	lent
 	*transport.Grants
 	net.Listener
+	mortal bool // it dies as soon as it sends
 }
 
 // memory is what a source of so many bytes has in its regions.
@@ -119,12 +145,21 @@ func (s *source) serve(c net.Conn) {
 		c.Close()
 		return
 	}
+	if s.mortal {
+		sender = mortal{sender}
+	}
 	transport.AnswerBy(c, s.Grants, s.Session, stall, sender)
 }
 
 // reader reads by UCX.
 func (l lent) reader(t testing.TB) transport.Reader {
-	r := transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
+	r := l.reads()
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func (l lent) reads() transport.Reader {
+	return transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
 		r, err := NewReceiver(stall)
 		if err != nil {
 			return nil, nil, err
@@ -133,6 +168,9 @@ func (l lent) reader(t testing.TB) transport.Reader {
 		if err != nil {
 			return nil, nil, err
 		}
+		if l.Far {
+			address[0]++
+		}
 		c, err := net.Dial("tcp", l.Address)
 		if err != nil {
 			return nil, nil, err
@@ -140,8 +178,6 @@ func (l lent) reader(t testing.TB) transport.Reader {
 		c.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(address))), address...))
 		return c, r, nil
 	}, 2, stall)
-	t.Cleanup(func() { r.Close() })
-	return r
 }
 
 // overTCP reads over TCP.
@@ -261,6 +297,8 @@ func TestKilled(t *testing.T) {
 				c.Process.Signal(signal)
 				if signal == syscall.SIGKILL {
 					c.Wait()
+				} else { // until all of its threads stand still
+					syscall.Wait4(c.Process.Pid, nil, syscall.WUNTRACED, nil)
 				}
 			}
 			r := l.reader(t)
@@ -289,6 +327,43 @@ func TestKilled(t *testing.T) {
 			}
 			t.Log(signal, when, err)
 		}
+	}
+}
+
+// TestKilledWhileConnecting: whatever moment a source is killed at, or a reader, the other side
+// lives on, also where UCX has just met a process and finds it gone. Each round has other
+// moments.
+func TestKilledWhileConnecting(t *testing.T) {
+	installed(t)
+	s, err := newSource(bytesOfTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 6 {
+		for _, far := range []bool{false, true} {
+			l, _ := start(t, bytesOfTest, "KRAIT_TEST_MORTAL=1")
+			l.Far = far
+			r := l.reads()
+			pieces, _ := all(memory(bytesOfTest), false)
+			if err := r.Read(t.Context(), l.Ticket, pieces).Wait(); err == nil {
+				t.Error("a source that was killed sends all")
+			}
+			r.Close()
+
+			s.Far = far
+			to, _ := json.Marshal(s.lent)
+			c := exec.Command(os.Args[0])
+			c.Env = append(os.Environ(), "KRAIT_TEST_READER="+string(to))
+			c.Run()
+			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() {
+				t.Errorf("a reader ended by itself: %v", c.ProcessState)
+			}
+		}
+	}
+	pieces, good := all(memory(bytesOfTest), false)
+	if err := s.reader(t).Read(t.Context(), s.Ticket, pieces).Wait(); err != nil || !good() {
+		t.Error(err)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 // worker is what makes progress. It belongs to one goroutine at a time.
 type worker struct {
 	*library
+	use      int
 	handle   uintptr
 	endpoint uintptr // 0: there is none
-	peer     bool    // errors of the other side end the endpoint
 	stall    time.Duration
 	under    []*message
 	moved    time.Time // when the last one was done
@@ -31,19 +31,19 @@ type message struct {
 	done    func() error // nil: nothing is to be done
 }
 
-func newWorker(stall time.Duration) (*worker, error) {
+func newWorker(use int, stall time.Duration) (*worker, error) {
 	l, err := open()
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{library: l, stall: stall}
+	w := &worker{library: l, use: use, stall: stall}
 	const serialized = 1 // any thread, but one at a time
 	p := struct {
 		mask uint64
 		mode int32
 		rest [256]byte
 	}{mask: 1 << 0, mode: serialized}
-	return w, l.try(workerCreate, l.context, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&w.handle)))
+	return w, l.try(workerCreate, l.contexts[use], uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&w.handle)))
 }
 
 // hostBytes of an address say on which host it is.
@@ -69,15 +69,8 @@ func (w *worker) address() ([]byte, error) {
 	return out, nil
 }
 
-// connect makes an endpoint for a worker elsewhere. On the same host UCX is not asked to look
-// for errors of the other side, since it then copies through TCP in place of shared memory;
-// the connection on which parts are asked for tells them.
+// connect makes an endpoint for a worker elsewhere.
 func (w *worker) connect(address []byte) error {
-	if len(address) <= hostBytes {
-		return fmt.Errorf("a UCX address of %d bytes", len(address))
-	}
-	id := host()
-	w.peer = !bytes.Equal(id[:], address[:hostBytes]) || id == [hostBytes]byte{}
 	p := struct {
 		mask       uint64
 		address    *byte
@@ -87,10 +80,7 @@ func (w *worker) connect(address []byte) error {
 		userData   uintptr
 		flags      uint32
 		rest       [128]byte
-	}{mask: 1 << 0, address: &address[hostBytes]}
-	if w.peer {
-		p.mask, p.errors, p.handler = 1<<0|1<<1|1<<2, 1, w.failed
-	}
+	}{mask: 1 << 0, address: &address[0]}
 	return w.try(epCreate, w.handle, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&w.endpoint)))
 }
 
@@ -178,8 +168,9 @@ func (w *worker) sweep() (first error) {
 	return first
 }
 
-// close ends all that is under way, and the worker. As nobody makes progress, and queues of
-// the hardware are gone, nothing is read or written afterwards.
+// close ends all that is under way, and the worker. As nobody makes progress afterwards, nothing
+// is read or written. A receiver that is in the middle of a rendezvous with one who is gone
+// cannot take that back, and UCX does not destroy it then: its worker stays, without a use.
 func (w *worker) close() {
 	if w.handle == 0 {
 		return
@@ -187,18 +178,13 @@ func (w *worker) close() {
 	for _, m := range w.under {
 		w.call(requestCancel, w.handle, m.request)
 	}
-	if w.endpoint != 0 && w.peer {
-		const withFlags, force = 1 << 4, 1
-		p := requestParam{mask: withFlags, flags: force}
-		if last, err := w.request("", w.call(epClose, w.endpoint, uintptr(unsafe.Pointer(&p)))); err == nil && last != 0 {
-			w.under = append(w.under, &message{request: last})
-		}
-	}
 	for end := time.Now().Add(100 * time.Millisecond); len(w.under) > 0 && time.Now().Before(end); {
 		w.call(workerProgress, w.handle)
 		w.sweep()
 	}
-	w.call(workerDestroy, w.handle)
+	if w.use != receiving || len(w.under) == 0 {
+		w.call(workerDestroy, w.handle)
+	}
 	runtime.KeepAlive(w.under)
 	w.handle, w.endpoint, w.under = 0, 0, nil
 }
