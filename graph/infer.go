@@ -86,7 +86,7 @@ func checkOperands(n *Node) error {
 		d, want := v.Type.DType, ""
 		switch kinds[i] {
 		case 'a':
-			if !d.Float() || d != act {
+			if inBlocks := n.Op.Class == View && d == Q8; !d.Float() && !inBlocks || d != act {
 				want = "the float format of the other activations"
 			}
 		case 'w':

@@ -220,8 +220,11 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 	if s == nil {
 		s = Stored(param)
 	}
-	if axis != 0 || s.Perm != nil {
-		return nil, fmt.Errorf("%s: only rows of a parameter that is not permuted can be taken apart", param)
+	switch {
+	case s.Perm != nil || axis > 1:
+		return nil, fmt.Errorf("%s: only rows of a parameter that is not permuted, and parts of its rows, can be taken apart", param)
+	case axis == 1:
+		return s.partOfRows(param, t, start, size)
 	}
 	out := &Storage{Shape: s.Shape}
 	at := 0
@@ -240,6 +243,20 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 	}
 	if out.Shape == nil && len(s.Pieces) == 1 && s.Pieces[0].Count == 0 {
 		out.Shape = t.shape() // the file still has all of it
+	}
+	return out, nil
+}
+
+// partOfRows is the storage of size entries of the second axis. Where all parts of a row
+// are of that size, they are rows of the tensor themselves, so many apart.
+func (s *Storage) partOfRows(param string, t Type, start, size int) (*Storage, error) {
+	all := t.Dims[1].Len()
+	if len(s.Pieces) > 1 || s.Pieces[0].Count > 0 || size == 0 || start%size != 0 || all%size != 0 {
+		return nil, fmt.Errorf("%s: %d of the %d parts of each row, from %d on, can be taken only of one tensor, and where all parts are of one size", param, size, all, start)
+	}
+	out := &Storage{Shape: s.Shape, Pieces: []Piece{{s.Pieces[0].Tensor, start / size, all / size, t.Dims[0].Len()}}}
+	if out.Shape == nil {
+		out.Shape = t.shape()
 	}
 	return out, nil
 }

@@ -70,6 +70,45 @@ func TestStorage(t *testing.T) {
 	}
 }
 
+// TestSlice: a field of the rows, or of the second axis, is what a cut of the whole has.
+func TestSlice(t *testing.T) {
+	whole := counting("w", 0, 3, 6, 2)
+	typ := TypeOf(F32, Size(3), Size(6), Size(2))
+	for _, c := range []struct {
+		axis, start, size int
+		want              string
+	}{
+		{0, 1, 2, "[12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35]"},
+		{1, 0, 3, "[0 1 2 3 4 5 12 13 14 15 16 17 24 25 26 27 28 29]"},
+		{1, 4, 2, "[8 9 10 11 20 21 22 23 32 33 34 35]"},
+		{1, 0, 4, "error: w: 4 of the 6 parts of each row, from 0 on, can be taken only of one tensor, and where all parts are of one size"},
+		{1, 1, 2, "error: w: 2 of the 6 parts of each row, from 1 on, can be taken"},
+		{1, 0, 0, "error: w: 0 of the 6 parts"},
+		{2, 0, 1, "error: w: only rows of a parameter that is not permuted, and parts of its rows, can be taken apart"},
+	} {
+		got := ""
+		s, err := (*Storage)(nil).Slice("w", typ, c.axis, c.start, c.size)
+		if err == nil {
+			part := TypeOf(F32, slices.Clone(typ.Dims)...)
+			part.Dims[c.axis] = Size(c.size)
+			var a Array
+			a, err = s.Load("w", part, 1, 0, finder(whole))
+			got = fmt.Sprint(a.Float32s())
+		}
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if !strings.HasPrefix(got, c.want) {
+			t.Errorf("axis %d, %d from %d: %s, want %s", c.axis, c.size, c.start, got, c.want)
+		}
+	}
+	for name, s := range map[string]*Storage{"rows of a tensor": {Pieces: []Piece{{"w", 0, 1, 3}}}, "two tensors": {Pieces: []Piece{{Tensor: "w"}, {Tensor: "v"}}}} {
+		if _, err := s.Slice("w", typ, 1, 0, 3); err == nil || !strings.Contains(err.Error(), "can be taken only of one tensor") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestStorageIsAView(t *testing.T) {
 	a := counting("a", 0, 6, 2)
 	typ := Type{F32, []Dim{Size(6), Size(2)}, SplitOn(0, 1)}

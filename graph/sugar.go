@@ -26,6 +26,11 @@ func (b *Builder) Fields(name, fields string, x *Value) *Value {
 	return b.one(name, "field", Attrs{"name": fields}, x)
 }
 
+// Part is one field of an axis of x, or neighbouring ones.
+func (b *Builder) Part(name, fields string, x *Value, axis int) *Value {
+	return b.one(name, "field", Attrs{"name": fields, "axis": axis}, x)
+}
+
 // MatMul is x[t k] times the transpose of w[n k].
 func (b *Builder) MatMul(name string, x, w *Value) *Value { return b.one(name, "matmul", nil, x, w) }
 

@@ -134,8 +134,8 @@ func viewOf(of, t graph.Type, offset, stride int) string {
 	switch {
 	case t.DType != of.DType:
 		return "another number format"
-	case t.DType == graph.Q8 && (offset != 0 || count != n || cols != width):
-		return "blocks are seen whole"
+	case t.DType == graph.Q8 && !inLines(of, t, offset):
+		return "lines of blocks are seen whole"
 	case axis != same:
 		return "another first axis"
 	case stride != width || cols > width:
@@ -148,6 +148,13 @@ func viewOf(of, t graph.Type, offset, stride int) string {
 		return "it goes beyond the last row"
 	}
 	return ""
+}
+
+// inLines reports whether a tensor of type t, of which an element of one of type of is the
+// first, has the same lines along its last axis.
+func inLines(of, t graph.Type, offset int) bool {
+	line := of.Dims[len(of.Dims)-1].Len()
+	return len(t.Dims) > 1 && t.Dims[len(t.Dims)-1].Len() == line && offset%max(1, line) == 0
 }
 
 // firstAxis is the size of the first axis, or 1 and its symbol.

@@ -199,20 +199,20 @@ func (l *lowerer) field(n *graph.Node) error {
 	_, _, start, _ := l.s.Local(of.Type).Dims[axis].Run(n.Attrs.Text("name"))
 	r, ok := l.part(l.ref[of.ID], axis, start)
 	if !ok {
-		return fmt.Errorf("a field of axis %d of %s: only the first axis, or the second of two, can be viewed", axis, of.Type)
+		return fmt.Errorf("a field of axis %d of %s: only the first axis, or the second of two or of a parameter, can be viewed", axis, of.Type)
 	}
 	l.alias(n.Results[0], r)
 	return nil
 }
 
 // part is r from entry start of an axis on; a stride expresses it for the first
-// axis and the second of two.
+// axis and the second. Kernels mind it in activations with two axes, and in weights.
 func (l *lowerer) part(r Ref, axis, start int) (Ref, bool) {
 	switch {
 	case axis == 0:
 		r.Offset += start * r.Stride
-	case axis == 1 && len(r.Type.Dims) == 2:
-		r.Offset += start
+	case axis == 1 && (len(r.Type.Dims) == 2 || l.s.Buffers[r.Buffer].Space == Param):
+		r.Offset += start * graph.RowElems(l.s.Local(r.Type).Dims[1:])
 	default:
 		return r, false
 	}

@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -68,12 +69,54 @@ output A = A
 	}
 }
 
+// TestPackedWeights: fields of the second axis of a weight are views of it, in blocks as
+// well, where they are whole lines.
+func TestPackedWeights(t *testing.T) {
+	text := func(format, in string) string {
+		return fmt.Sprintf(`graph "g" stage=model ranks=1
+input %%x : f32[t 5]
+input %%p : f32[t 2]
+param @w : %s[2 gate:3|up:3 %s] from "w"
+param @d : f32[2 4 3] from "d"
+%%g = field @w {axis=1 name=gate}
+%%u = field @w {axis=1 name=up}
+%%y = experts %%x %%p %%g %%u @d {top=1}
+output y = %%y
+`, format, in)
+	}
+	for _, format := range []string{"f32", "q8"} {
+		g, err := graph.Parse(text(format, "5"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Lower(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s[0].Check(); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"view g = w[0:30] : " + format + "[2 3 5]", "view u = w[15:30] : " + format + "[2 3 5]"} {
+			if !strings.Contains(s[0].String(), want) {
+				t.Errorf("no %q in\n%s", want, s[0])
+			}
+		}
+		other, err := ParseSchedule(strings.Replace(s[0].String(), "[15:30]", "[14:30]", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Check(); format == "q8" && (err == nil || !strings.Contains(err.Error(), "lines of blocks are seen whole")) {
+			t.Errorf("a view that begins within a line of blocks: %v", err)
+		}
+	}
+}
+
 func TestLowerRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"graph \"g\" stage=model ranks=1\ninput %x : f32[4 t]\n%y = silu %x":                   "only the first axis may be a symbol",
 		"graph \"g\" stage=model ranks=1\ninput %x : f32[c 4]\n%y = silu %x":                   "a result cannot be as long as c",
 		"graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = silu %x : f32[t 5]":        "y is written as f32[t 5]",
-		"graph \"g\" stage=model ranks=1\ninput %x : f32[t a:2|b:2 3]\n%y = field %x {name=b}": "only the first axis, or the second of two, can be viewed",
+		"graph \"g\" stage=model ranks=1\ninput %x : f32[t a:2|b:2 3]\n%y = field %x {name=b}": "only the first axis, or the second of two or of a parameter, can be viewed",
 	} {
 		g, err := graph.Parse(text)
 		if err != nil {

@@ -100,8 +100,8 @@ func (c *Checkpoint) Matrices() map[string][]int {
 	return out
 }
 
-// multiplies reports whether a parameter is only multiplied with, or looked up in as
-// well, and decides nothing.
+// multiplies reports whether a parameter, or all fields of it, are only multiplied with,
+// or looked up in as well, and decide nothing.
 func multiplies(v *graph.Value, users [][]*graph.Node) bool {
 	ok := false
 	for _, n := range users[v.ID] {
@@ -109,6 +109,12 @@ func multiplies(v *graph.Value, users [][]*graph.Node) bool {
 		case "embedding":
 		case "matmul", "experts", "ungated_experts", "head_down", "head_up":
 			ok = true
+		case "field":
+			if n.Attrs.Int("axis") == len(v.Type.Dims)-1 || !multiplies(n.Results[0], users) {
+				return false
+			}
+			ok = true
+			continue
 		default:
 			return false
 		}

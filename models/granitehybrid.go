@@ -107,11 +107,7 @@ func (m *graniteHybrid) routed(p *parts, n *graph.Value) *graph.Value {
 	e := &m.experts
 	experts := graph.Size(e.experts)
 	weights := p.Router("weights", p.MatMul("router", n, p.matrix("router.layer.weight", experts, m.hidden)), e.top, true)
-	packed := p.file("input_linear.weight")
-	half := func(name string, i int) *graph.Value {
-		s := &graph.Storage{Shape: []int{e.experts, 2 * e.inner.Len(), m.hidden.Len()}, Pieces: []graph.Piece{{Tensor: packed, Start: i, Step: 2, Count: e.experts}}}
-		return p.stored(name, s, experts, e.inner, m.hidden)
-	}
-	down := p.stored("down", graph.Stored(p.file("output_linear.weight")), experts, m.hidden, e.inner)
-	return p.Experts("experts", e.act, n, weights, half("gate", 0), half("up", 1), down, e.top)
+	packed := p.stored("input_linear.weight", graph.Stored(p.file("input_linear.weight")), experts, graph.Pack(named("gate", e.inner), named("up", e.inner)), m.hidden)
+	down := p.stored("output_linear.weight", graph.Stored(p.file("output_linear.weight")), experts, m.hidden, e.inner)
+	return p.Experts("experts", e.act, n, weights, p.Part("gate", "gate", packed, 1), p.Part("up", "up", packed, 1), down, e.top)
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -26,7 +27,9 @@ func expertsCall(rng *rand.Rand, d graph.DType, tokens, width, hidden, outs int)
 		}
 	}
 	weights := func(rows, cols int, value func() float32) kernels.Tensor {
-		return filled(d, value, experts, rows, cols)
+		w := filled(d, value, experts, 2*rows, cols) // something lies between the experts
+		w.Dims[1], w.Cols = rows, rows*cols
+		return w
 	}
 	return &kernels.Call{
 		Args:    []kernels.Tensor{x, p, weights(hidden, width, small), weights(hidden, width, small), weights(outs, hidden, gauss)},
@@ -38,12 +41,25 @@ func expertsCall(rng *rand.Rand, d graph.DType, tokens, width, hidden, outs int)
 // TestExperts compares with sums in float64; a token's result has the same bits alone, and
 // however the tokens are cut.
 func TestExperts(t *testing.T) {
-	eachISA(t, "experts", func(t *testing.T, isa string, kernel kernels.Kernel) {
+	testExperts(t, "experts", func(c *kernels.Call) {})
+}
+
+// TestUngatedExperts is of the same without up.
+func TestUngatedExperts(t *testing.T) {
+	testExperts(t, "ungated_experts", func(c *kernels.Call) {
+		c.Args = slices.Delete(c.Args, 3, 4)
+		c.Attrs = graph.Attrs{"act": "relu2", "top": 2}
+	})
+}
+
+func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
+	eachISA(t, op, func(t *testing.T, isa string, kernel kernels.Kernel) {
 		const seed = 23
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i, size := range [][4]int{{1, 1, 1, 1}, {2, 5, 3, 7}, {7, 32, 48, 32}, {9, 17, 1030, 19}, {141, 16, 33, 18}, {3, 16, 0, 5}} {
 			for _, d := range append(weightTypes, graph.Q8) {
 				c := expertsCall(rng, d, size[0], size[1], size[2], size[3])
+				edit(c)
 				y := &c.Results[0]
 				fill(y, func() float32 { return 1e30 })
 				units := kernel.Units(c)
@@ -52,8 +68,8 @@ func TestExperts(t *testing.T) {
 				kernel.Run(c, 0, cut)
 				want := *c
 				want.Results = []kernels.Tensor{table(graph.F32, size[0], size[3], size[3], 0)}
-				reference.Kernels["experts"].Run(&want, 0, 1)
-				near(t, "experts", y, &want.Results[0], 2e-6)
+				reference.Kernels[op].Run(&want, 0, 1)
+				near(t, op, y, &want.Results[0], 2e-6)
 				for token := range size[0] {
 					one := *c
 					one.Args = append([]kernels.Tensor{part(c.Args[0], token, token+1), part(c.Args[1], token, token+1)}, c.Args[2:]...)

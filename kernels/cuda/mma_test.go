@@ -100,7 +100,7 @@ func roundedExperts(c *kernels.Call) (most float64) {
 	}
 	of := func(w kernels.Tensor, e, rows, cols int) kernels.Tensor {
 		out := shaped(graph.F32, 1, rows, cols)
-		out.F32 = w.F32[e*rows*cols : (e+1)*rows*cols]
+		out.F32 = w.F32[e*w.Stride:][:rows*cols]
 		return out
 	}
 	sums, scale := make([]float64, rows*n), 1.0

@@ -595,6 +595,10 @@ func expertsCase(d *draw) func() kernels.Call {
 
 func expertsOf(d *draw, e, i, k, n int, format graph.DType) func() kernels.Call {
 	gate, up, down := d.packed(format, e, i, k), d.packed(format, e, i, k), d.packed(format, e, n, i)
+	if d.pick("apart", 0, 1) == 1 { // as parts of one tensor lie
+		gate.Stride *= 2
+		up.Stride *= 2
+	}
 	for _, w := range []*kernels.Tensor{&gate, &up} {
 		d.fill(w, func(v float64) float64 { return v / 4 })
 	}
