@@ -20,7 +20,7 @@ const module = "github.com/krait-ml/krait"
 // import anything.
 var mayImport = map[string][]string{
 	"graph":                 {},
-	"models":                {"graph", "safetensors", "internal/files"},
+	"models":                {"graph", "gguf", "safetensors", "internal/files"},
 	"passes":                {"graph", "passes/class", "internal/files"},
 	"passes/class":          {"graph"},
 	"passes/prove":          {"graph", "passes/class"},
@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	"sampling":              {"graph", "kernels"},
 	"tokenizer":             {"internal/files"},
 	"safetensors":           {"internal/files"},
+	"gguf":                  {"internal/files"},
 	"serving/prefix":        {},
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},

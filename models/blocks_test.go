@@ -28,8 +28,9 @@ func inBlocks(t *testing.T, change func(tensors map[string]safetensors.Tensor, m
 	}
 	defer c.Close()
 	tensors, metadata := map[string]safetensors.Tensor{}, map[string]string{}
-	for _, name := range c.set.Names() {
-		tensors[name], _ = c.set.Tensor(name)
+	set := c.weights.(*tensorSet).Set
+	for _, name := range set.Names() {
+		tensors[name], _ = set.Tensor(name)
 	}
 	for name, shape := range c.Matrices() {
 		a, err := c.Tensor(name)

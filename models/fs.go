@@ -38,5 +38,5 @@ func OpenFS(fsys fs.FS) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCheckpoint(m, set)
+	return newCheckpoint(m, &tensorSet{set})
 }

@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/krait-ml/krait/internal/files"
@@ -18,10 +19,13 @@ type Generation struct {
 	RepetitionPenalty float64
 }
 
-// ReadGeneration reads dir/generation_config.json; without one it returns the
-// zero value. Sampling parameters count where do_sample is true, with the
+// ReadGeneration reads dir/generation_config.json; without one, and of a GGUF file, it
+// returns the zero value. Sampling parameters count where do_sample is true, with the
 // defaults of transformers.
 func ReadGeneration(dir string) (Generation, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return Generation{}, nil
+	}
 	return readGeneration(filepath.Join(dir, "generation_config.json"), files.Read)
 }
 

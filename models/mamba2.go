@@ -1,8 +1,13 @@
 package models
 
+// normGroups is Krait's own key: over how many groups of channels the gated norm is.
+// Hugging Face's code has one norm over all channels, mamba_ssm one for each of n_groups,
+// and so have the files of it and of llama.cpp.
+const normGroups = "gated_norm_groups"
+
 // Mamba-2 (Dao and Gu 2024, https://arxiv.org/abs/2405.21060) as Hugging Face
 // stores it: blocks of a norm and an SSD mixer, whose gated norm is over all
-// channels.
+// channels unless the config says otherwise.
 func readMamba2(c *Config) *Model {
 	hidden, heads, head := c.Int("hidden_size", 4096, 1), c.Int("num_heads", 128, 1), c.Int("head_dim", 64, 1)
 	states, groups := c.Int("state_size", 128, 1), c.Int("n_groups", 8, 1)
@@ -20,7 +25,10 @@ func readMamba2(c *Config) *Model {
 	mix.outBias = mix.inBias
 	mix.convBias = c.Bool("use_conv_bias", true)
 	mix.act = c.OneOf("hidden_act", "silu", activations)
-	mix.norm = gatedNorm{parts: 1, eps: m.eps}
+	mix.norm = gatedNorm{parts: c.Int(normGroups, 1, 1), eps: m.eps}
+	if (heads*head)%mix.norm.parts != 0 {
+		c.fail(normGroups, mix.norm.parts, "a divisor of num_heads × head_dim")
+	}
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait has no other norm of the gated output")
 	}

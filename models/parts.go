@@ -128,6 +128,16 @@ func (p *parts) shaped(name string, shape []int, dims ...graph.Dim) *graph.Value
 	return p.param(name, t, graph.Stored(p.file(name), shape...))
 }
 
+// rates is the A of a scan: -exp(A_log), or A itself where the checkpoint has that.
+func (p *parts) rates(shape []int, dims ...graph.Dim) *graph.Value {
+	if _, ok := p.tensor(p.paths[0] + "A_log"); !ok {
+		if _, ok := p.tensor(p.paths[0] + "A"); ok {
+			return p.shaped("A", shape, dims...)
+		}
+	}
+	return p.Map("A", "neg_exp", p.shaped("A_log", shape, dims...))
+}
+
 // linear is x Wᵀ + b.
 func (p *parts) linear(name string, x *graph.Value, out, in graph.Dim, bias bool) *graph.Value {
 	w := p.matrix(name+".weight", out, in)

@@ -37,7 +37,7 @@ func (m *selective) build(p *parts, n *graph.Value) *graph.Value {
 	dt, b, c := project(p, u)
 	delta := p.Map("delta", "softplus", dt)
 
-	a := p.Map("A", "neg_exp", p.shaped("A_log", m.perHead(m.state.Len()), m.inner, m.state))
+	a := p.rates(m.perHead(m.state.Len()), m.inner, m.state)
 	h := p.State("ssm", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), m.inner, m.state))
 	y := p.SelectiveScan("scan", u, delta, a, b, c, h, p.seg)
 	y = p.Add("y", y, p.Scale("skip", u, p.shaped("D", m.perHead(), m.inner)))

@@ -54,7 +54,7 @@ func (m *ssd) build(p *parts, n *graph.Value) *graph.Value {
 
 	delta := p.Map("softplus", "softplus", p.Bias("dt_b", dt, p.small("dt_bias", m.heads)))
 	delta = p.Clamp("delta", delta, m.limit[0], m.limit[1])
-	a := p.Map("A", "neg_exp", p.small("A_log", m.heads))
+	a := p.rates([]int{m.heads.Len()}, m.heads)
 	h := p.State("ssm", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), m.heads, m.head, m.state))
 	y := p.SSDScan("scan", x, delta, a, b, c, h, p.seg)
 	y = p.Add("y", y, p.Scale("skip", x, p.small("D", m.heads)))

@@ -61,7 +61,7 @@ func openIn(fsys fs.FS, name string) (*File, error) {
 		return nil, err
 	}
 	if file, ok := f.(*os.File); ok {
-		m, err := mapAll(file)
+		m, err := files.MapFile(file)
 		if err != nil {
 			file.Close()
 			return nil, err

@@ -11,6 +11,8 @@ package safetensors
 import (
 	"maps"
 	"slices"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Tensor is one named array of a file.
@@ -28,7 +30,7 @@ type File struct {
 	tensors  map[string]Tensor
 	names    []string
 	metadata map[string]string
-	mapping  *mapping // nil when the bytes belong to the caller
+	mapping  *files.Map // nil when the bytes belong to the caller
 }
 
 // Name is the path or the name that the file was opened with.
@@ -59,7 +61,7 @@ func (f *File) Close() error {
 	if m == nil {
 		return nil
 	}
-	return m.close()
+	return m.Close()
 }
 
 // Intact is an error when a file from Open is not what it was then, as far as its
@@ -68,5 +70,5 @@ func (f *File) Intact() error {
 	if f.mapping == nil {
 		return nil
 	}
-	return f.mapping.intact()
+	return f.mapping.Intact()
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package safetensors
+package files
 
 import (
 	"io"
@@ -8,13 +8,13 @@ import (
 )
 
 // mapFile reads the first size bytes of a file: there is no mapping here.
-func mapFile(file *os.File, size int) (*mapping, error) {
+func mapFile(file *os.File, size int) (*Map, error) {
 	data := make([]byte, size)
 	if _, err := io.ReadFull(file, data); err != nil {
 		return nil, err
 	}
-	return &mapping{data: data, file: file, unmap: func() error { return nil }}, nil
+	return &Map{Data: data, file: file, unmap: func() error { return nil }}, nil
 }
 
 // look has nothing to look at: what was read stays.
-func (m *mapping) look() (time [2]int64, err error) { return time, nil }
+func (m *Map) look() (time [2]int64, err error) { return time, nil }
