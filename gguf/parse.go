@@ -330,7 +330,7 @@ func numbers[T any](r *reader, n uint64) ([]T, error) {
 		return nil, err
 	}
 	out := make([]T, n)
-	used, err := binary.Decode(r.data[r.at:], binary.LittleEndian, out)
+	used, err := binary.Decode(r.data[r.at:r.at+int(n)*size], binary.LittleEndian, out)
 	r.at += used
 	return out, err
 }
