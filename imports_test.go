@@ -20,7 +20,7 @@ const module = "github.com/krait-ml/krait"
 // import anything.
 var mayImport = map[string][]string{
 	"graph":                 {},
-	"models":                {"graph", "gguf", "safetensors", "internal/files"},
+	"models":                {"graph", "gguf", "safetensors", "torchfile", "internal/files"},
 	"passes":                {"graph", "passes/class", "internal/files"},
 	"passes/class":          {"graph"},
 	"passes/prove":          {"graph", "passes/class"},
@@ -58,6 +58,8 @@ var mayImport = map[string][]string{
 	"tokenizer":             {"internal/files"},
 	"safetensors":           {"internal/files"},
 	"gguf":                  {"internal/files"},
+	"torchfile":             {"internal/files"},
+	"internal/torchsave":    {},
 	"serving/prefix":        {},
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},

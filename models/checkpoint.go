@@ -80,7 +80,12 @@ func load(path string, without bool) (*Model, weights, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if without && !safetensors.InDir(path) {
+	switch {
+	case safetensors.InDir(path):
+	case torchIn(path):
+		w, err := openTorch(path)
+		return m, w, err
+	case without:
 		return m, nil, nil
 	}
 	set, err := safetensors.OpenDir(path)

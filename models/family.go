@@ -47,6 +47,11 @@ var families = map[string]func(*Config) *Model{
 
 // Read makes a model from a config, or says which key is wrong.
 func Read(c *Config) (*Model, error) {
+	if c.isStateSpaces() {
+		if c.stateSpaces(); len(c.errs) > 0 {
+			return nil, errors.Join(c.errs...)
+		}
+	}
 	name := c.ModelType()
 	read, ok := families[name]
 	if !ok {

@@ -111,7 +111,7 @@ func TestOpenDirErrors(t *testing.T) {
 	}{
 		{"empty", nil, "neither model.safetensors nor model.safetensors.index.json found: the directory is empty"},
 		{"config only", map[string]string{"config.json": "{}"}, "found: there is config.json"},
-		{"PyTorch only", map[string]string{"pytorch_model.bin": "", "config.json": "{}"}, "there is pytorch_model.bin, but only safetensors is read; convert it"},
+		{"PyTorch only", map[string]string{"pytorch_model.bin": "", "config.json": "{}"}, "there is pytorch_model.bin, but no safetensors; convert it"},
 		{"shards without index", map[string]string{"model-00001-of-00002.safetensors": ""}, "the index that lists them is missing"},
 		{"another name", map[string]string{"weights.safetensors": ""}, "there is weights.safetensors; rename"},
 		{"damaged file", map[string]string{singleName: "x"}, "model.safetensors: the file has 1 bytes"},
