@@ -27,6 +27,7 @@ type Model struct {
 	besides string // what tensors begin with that decoding has no use for; "": there are none
 	attends bool   // it reads positions, and keeps keys and values
 	build   func(b *parts)
+	config  *Config  // what it was read from
 	copies  []copied // tensors that the checkpoint has several times
 }
 
@@ -63,6 +64,7 @@ func Read(c *Config) (*Model, error) {
 	m.DType = c.dtype()
 	m.BOS, m.EOS = c.Tokens("bos_token_id"), c.Tokens("eos_token_id")
 	m.Unknown = c.Unknown()
+	m.config = c
 	return m, errors.Join(c.errs...)
 }
 

@@ -16,6 +16,7 @@ type ggufArch struct {
 	outer  map[string]string   // tensors around the blocks
 	blocks map[string]ggufName // of a block, by what follows blk.N.
 	config func(c *ggufConfig)
+	export func(e *ggufExport) // the inverse
 
 	width int                    // of the convolution
 	heads func(layer int) [2]int // of queries and keys
@@ -91,15 +92,15 @@ func outerNames(n tensorNames) map[string]string {
 // ggufArchs are the architectures, by general.architecture.
 var ggufArchs = map[string]ggufArch{
 	"mamba": {
-		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba,
+		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba, export: exportMamba,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSelective)),
 	},
 	"mamba2": {
-		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba2,
+		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba2, export: exportMamba2,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSSD)),
 	},
 	"jamba": {
-		prefix: "model.", outer: outerNames(modelNames), config: ggufJamba,
+		prefix: "model.", outer: outerNames(modelNames), config: ggufJamba, export: exportJamba,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"}, {"ffn_gate_inp.weight", "feed_forward.router.weight", "exact"},
 			{"ffn_gate_exps.weight", "feed_forward.experts.#.gate_proj.weight", "experts"}, {"ffn_up_exps.weight", "feed_forward.experts.#.up_proj.weight", "experts"},
@@ -107,7 +108,7 @@ var ggufArchs = map[string]ggufArch{
 		}, under("mamba.", ggufSelective), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
 	"falcon-h1": {
-		prefix: "model.", outer: outerNames(modelNames), config: ggufFalconH1,
+		prefix: "model.", outer: outerNames(modelNames), config: ggufFalconH1, export: exportFalconH1,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm", "pre_ff_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"},
 		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),

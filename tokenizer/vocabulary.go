@@ -303,3 +303,16 @@ func (v *Vocabulary) spaces() fields {
 	}
 	return fields{"normalizer": fields{"type": "Sequence", "normalizers": normalizers}, "pre_tokenizer": nil, "decoder": fields{"type": "Sequence", "decoders": decoders}}
 }
+
+// Fill adds tokens that nobody uses, until there are as many as the model's vocabulary has.
+func (v *Vocabulary) Fill(vocab int) {
+	for id := len(v.Tokens); id < vocab; id++ {
+		v.Tokens = append(v.Tokens, fmt.Sprintf("[PAD%d]", id))
+		if v.Types != nil {
+			v.Types = append(v.Types, UnusedToken)
+		}
+		if v.Scores != nil {
+			v.Scores = append(v.Scores, -1e6)
+		}
+	}
+}

@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/krait-ml/krait/cmd/krait/folder"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/safetensors"
 )
@@ -62,7 +60,7 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 	if err := c.Intact(); err != nil {
 		return nil, err
 	}
-	if err := companions(from, to); err != nil {
+	if err := folder.Companions(from, to); err != nil {
 		return nil, err
 	}
 	return made, out.Finish(config)
@@ -171,41 +169,4 @@ func namesOf(tensors []tensor) []string {
 		out = append(out, t.Name)
 	}
 	return out
-}
-
-// alongside are the files of a folder that say how its model is used.
-var alongside = []string{"*.json", "*.txt", "*.model", "*.jinja", "LICENSE*"}
-
-// mostAlongside bounds such a file.
-const mostAlongside = 1 << 28
-
-// companions copies the files that are not config and weights.
-func companions(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !isCompanion(e.Name()) || e.IsDir() {
-			continue
-		}
-		data, err := files.Read(filepath.Join(from, e.Name()), mostAlongside)
-		if err != nil {
-			return err
-		}
-		if err := files.Write(filepath.Join(to, e.Name()), data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func isCompanion(name string) bool {
-	if name == "config.json" || name == "model.safetensors.index.json" {
-		return false
-	}
-	return slices.ContainsFunc(alongside, func(pattern string) bool {
-		ok, _ := filepath.Match(pattern, name) // the patterns are good
-		return ok
-	})
 }

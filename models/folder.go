@@ -1,0 +1,86 @@
+package models
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/safetensors"
+)
+
+// Folder is a checkpoint as a Hugging Face folder.
+type Folder struct {
+	Config  []byte
+	Tensors []Written[safetensors.Tensor]
+	Notes   []string
+}
+
+// architectures are what transformers calls the families.
+var architectures = map[string]string{
+	"mamba": "MambaForCausalLM", "mamba2": "Mamba2ForCausalLM", "falcon_mamba": "FalconMambaForCausalLM", "jamba": "JambaForCausalLM", "falcon_h1": "FalconH1ForCausalLM",
+	"granitemoehybrid": "GraniteMoeHybridForCausalLM", "nemotron_h": "NemotronHForCausalLM", "bamba": "BambaForCausalLM", "zamba": "ZambaForCausalLM", "zamba2": "Zamba2ForCausalLM",
+}
+
+// Folder makes a Hugging Face folder of the checkpoint: names and config are those of
+// transformers. Numbers stay in their formats; blocks become f32, which they are exactly,
+// and A of a GGUF file becomes A_log.
+func (c *Checkpoint) Folder() (*Folder, error) {
+	f := &Folder{}
+	for _, name := range c.weights.Names() {
+		a, _ := c.weights.Look(name)
+		if c.Copied(name) {
+			continue
+		}
+		if a.DType == graph.NoDType {
+			f.Notes = append(f.Notes, fmt.Sprintf("tensor %s has no float format, and is left out", name))
+			continue
+		}
+		f.Tensors = append(f.Tensors, c.written(name, a))
+	}
+	config := c.Model.config
+	if _, ok := config.values["architectures"]; !ok && architectures[c.Model.Family] != "" {
+		config.Set("architectures", []any{architectures[c.Model.Family]})
+	}
+	if q, ok := config.values["quantization_config"].(map[string]any); ok && q["quant_method"] == quantMethod {
+		delete(config.values, "quantization_config")
+	}
+	if groups, ok := config.values[normGroups].(float64); ok && groups > 1 {
+		f.Notes = append(f.Notes, fmt.Sprintf("the gated norm is over %g groups of channels, as config.json says with the key %s, which is Krait's; transformers norms over all channels", groups, normGroups))
+	}
+	var err error
+	f.Config, err = config.Text()
+	return f, err
+}
+
+func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {
+	to := a.DType
+	if to == graph.Q8 {
+		to = graph.F32
+	}
+	t := safetensors.Tensor{Name: name, DType: strings.ToUpper(to.String()), Shape: a.Shape}
+	make := func() ([]byte, error) {
+		x, err := c.Tensor(name)
+		if err == nil {
+			x, err = x.Convert(to)
+		}
+		return x.Data, err
+	}
+	if name == backboneNames.older {
+		t.Name = backboneNames.prefix + backboneNames.embeddings
+	}
+	if g, ok := c.weights.(*ggufWeights); ok && strings.HasSuffix(name, ".A") {
+		t.Name, t.DType = name+"_log", "F32"
+		make = func() ([]byte, error) {
+			x, err := c.Tensor(name)
+			if err != nil {
+				return nil, err
+			}
+			values := x.Float32s()
+			if kept := keptRates(g.file, name, values); kept != nil {
+				return bytesOf(kept), nil
+			}
+			return bytesOf(logs(values)), nil
+		}
+	}
+	return Written[safetensors.Tensor]{t, make}
+}
