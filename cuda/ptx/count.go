@@ -141,6 +141,25 @@ func (p *footprint) count() (n int64) {
 	return n
 }
 
+// with is the bytes of two footprints, in one that is new; of one, it is that.
+func (p *footprint) with(q *footprint) *footprint {
+	if q == nil {
+		return p
+	}
+	all := &footprint{stream: p.stream, end: p.end, pages: map[uint64]*printPage{}}
+	for _, one := range []*footprint{p, q} {
+		for at, page := range one.pages {
+			if all.pages[at] == nil {
+				all.pages[at] = new(printPage)
+			}
+			for i, w := range page {
+				all.pages[at][i] |= w
+			}
+		}
+	}
+	return all
+}
+
 // common counts the bytes that two footprints share.
 func (p *footprint) common(q *footprint) (n int64) {
 	if p == nil || q == nil {

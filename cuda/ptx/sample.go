@@ -5,45 +5,58 @@ import "math"
 // Meter counts what a launch does.
 type Meter struct {
 	// Sample interprets some blocks only, where there are many: along each axis of the
-	// grid the first, the last, and two in the middle. Counts of those between are taken
-	// to lie on a line through them, which they do where blocks are alike, or have more to
-	// do one after the other by the same amount. What a launch computes is not to be used
-	// then. Launches with atomics in global memory, by which blocks may find out that
-	// they are the last one, run whole.
+	// grid the first, the last, and two in the middle, or all where blocks are so unlike
+	// that some seem to have nothing to do. Counts of those between are taken to lie on a
+	// line through them, which they do where blocks are alike, or have more to do one after
+	// the other by the same amount. What a launch computes is not to be used then. Launches
+	// with atomics in global memory, by which blocks may find out that they are the last
+	// one, run whole.
 	Sample bool
+	// Cheap is how many instructions of warps a launch may take that runs whole all the
+	// same.
+	Cheap  int64
 	Counts Counts // of the last launch
 }
 
-// fewBlocks run all.
-const fewBlocks = 32
+const (
+	// fewBlocks run all, and so do fewPositions of the first two axes and somePositions
+	// of the third, which often counts what differs, such as experts.
+	fewBlocks, fewPositions, somePositions = 32, 4, 16
+	// mostPositions are run all where blocks along an axis are unlike.
+	mostPositions = 1 << 12
+)
 
-// positions are those along an axis that are run, and what share of the axis each
-// stands for.
+// positions are those along an axis that are run, and how many each stands for.
 type positions struct {
 	n      int
 	at     []int
 	weight []float64
 }
 
-func positionsOf(n int) positions {
-	p := positions{n: n}
-	if n <= 4 {
-		for i := range n {
-			p.at, p.weight = append(p.at, i), append(p.weight, 1)
-		}
-		return p
+// allOf runs all.
+func allOf(n int) (p positions) {
+	p.n = n
+	for i := range n {
+		p.at, p.weight = append(p.at, i), append(p.weight, 1)
 	}
+	return p
+}
+
+// someOf runs four.
+func someOf(n int) positions {
 	half, rest := (n-1)/2, float64(n-2)
-	p.at, p.weight = []int{0, half, half + 1, n - 1}, []float64{1, rest, 0, 1}
+	p := positions{n: n, at: []int{0, half, half + 1, n - 1}, weight: []float64{1, rest, 0, 1}}
 	if n%2 == 0 {
 		p.weight[1], p.weight[2] = rest/2, rest/2
 	}
 	return p
 }
 
+func (p *positions) all() bool { return len(p.at) == p.n }
+
 // middle is the index of the position that stands for most.
 func (p *positions) middle() int {
-	if p.n <= 4 {
+	if p.all() {
 		return (p.n - 1) / 2
 	}
 	return 1
@@ -51,6 +64,7 @@ func (p *positions) middle() int {
 
 // metered runs a launch and counts.
 func (x *execution) metered(m *Meter) error {
+	defer func() { x.tally = nil }()
 	n := int64(x.l.Grid[0]) * int64(x.l.Grid[1]) * int64(x.l.Grid[2])
 	m.Counts = Counts{}
 	if m.Sample && n > fewBlocks {
@@ -59,16 +73,16 @@ func (x *execution) metered(m *Meter) error {
 			return err
 		}
 	}
+	before := x.warpInstrs
 	t := newTally(x)
 	x.tally = t
-	defer func() { x.tally = nil }()
 	for _, id := range blockOrder(x.l) {
 		if err := x.one(id); err != nil {
 			return err
 		}
 	}
 	m.Counts = t.Counts
-	m.Counts.Blocks, m.Counts.Run, m.Counts.Instrs = n, n, x.warpInstrs
+	m.Counts.Blocks, m.Counts.Run, m.Counts.Instrs = n, n, x.warpInstrs-before
 	for s, p := range t.prints {
 		if s.store {
 			m.Counts.Stores.Distinct += p.count()
@@ -80,14 +94,43 @@ func (x *execution) metered(m *Meter) error {
 }
 
 // sampled runs some blocks and counts all. It reports false where blocks hang on each
-// other, and leaves things as they were.
+// other, leaving things as they were, and where the launch is a cheap one.
 func (x *execution) sampled(m *Meter) (done bool, err error) {
-	defer func() { x.tally = nil }()
-	s := sampler{all: map[[3]int]*tally{}}
+	s := sampler{x: x}
 	for a, n := range x.l.Grid {
-		s.axes[a] = positionsOf(n)
+		if few := [...]int{fewPositions, fewPositions, somePositions}[a]; n <= few {
+			s.axes[a] = allOf(n)
+		} else {
+			s.axes[a] = someOf(n)
+		}
 	}
-	var total weighted
+	done, err = s.run()
+	if done && err == nil && s.refine() {
+		done, err = s.run()
+	}
+	if !done || err != nil {
+		return done, err
+	}
+	if m.Counts = s.total.counts(); m.Counts.Instrs <= m.Cheap {
+		return false, nil
+	}
+	m.Counts.Run, m.Counts.Blocks = int64(len(s.all)), int64(x.l.Grid[0])*int64(x.l.Grid[1])*int64(x.l.Grid[2])
+	m.Counts.Loads.Distinct, m.Counts.Stores.Distinct = s.distinct()
+	return true, nil
+}
+
+// sampler has what was counted of the blocks that ran, by their places among the
+// positions of the axes.
+type sampler struct {
+	x     *execution
+	axes  [3]positions
+	all   map[[3]int]*tally
+	total weighted
+}
+
+// run runs the blocks, and reports false where they hang on each other.
+func (s *sampler) run() (bool, error) {
+	s.all, s.total = map[[3]int]*tally{}, weighted{}
 	for i := range s.axes[0].at {
 		for j := range s.axes[1].at {
 			for k := range s.axes[2].at {
@@ -96,60 +139,90 @@ func (x *execution) sampled(m *Meter) (done bool, err error) {
 				if weight == 0 && !s.onLine(at) {
 					continue
 				}
-				before := x.warpInstrs
-				t := newTally(x)
-				x.tally = t
-				err := x.one([3]int{s.axes[0].at[i], s.axes[1].at[j], s.axes[2].at[k]})
-				if t.Atomics > 0 {
-					t.revert()
-					return false, err
+				if ok, err := s.block(at, weight); !ok || err != nil {
+					return ok, err
 				}
-				if err != nil {
-					return false, err
-				}
-				t.Instrs = x.warpInstrs - before
-				total.add(&t.Counts, weight)
-				m.Counts.Run++
-				s.all[at] = t
 			}
 		}
 	}
-	run := m.Counts.Run
-	m.Counts = total.counts()
-	m.Counts.Run, m.Counts.Blocks = run, int64(x.l.Grid[0])*int64(x.l.Grid[1])*int64(x.l.Grid[2])
-	m.Counts.Loads.Distinct, m.Counts.Stores.Distinct = s.distinct()
 	return true, nil
 }
 
-// sampler has what was counted of the blocks that ran, by their places among the
-// positions of the axes.
-type sampler struct {
-	axes [3]positions
-	all  map[[3]int]*tally
+func (s *sampler) block(at [3]int, weight float64) (bool, error) {
+	before := s.x.warpInstrs
+	t := newTally(s.x)
+	s.x.tally = t
+	err := s.x.one([3]int{s.axes[0].at[at[0]], s.axes[1].at[at[1]], s.axes[2].at[at[2]]})
+	if t.Atomics > 0 {
+		t.revert()
+		return false, err
+	}
+	t.Instrs = s.x.warpInstrs - before
+	s.total.add(&t.Counts, weight)
+	s.all[at] = t
+	return true, err
 }
 
-// onLine reports whether a block is in the middle but along one axis.
+// onLine reports whether a block is in the middle but along one axis that is sampled.
 func (s *sampler) onLine(at [3]int) bool {
 	off := 0
 	for a := range at {
-		if at[a] != s.axes[a].middle() {
+		if p := &s.axes[a]; !p.all() && at[a] != p.middle() {
 			off++
 		}
 	}
 	return off <= 1
 }
 
-// distinct is how many bytes all blocks touch. What blocks have of an operand is taken
-// to be a product over the axes, along each of which it stays, moves, or grows.
-func (s *sampler) distinct() (loads, stores int64) {
-	streams := map[stream]bool{}
-	for _, t := range s.all {
-		for key := range t.prints {
-			streams[key] = true
+// refine takes all positions of axes along which blocks are unlike, and reports whether
+// there are any.
+func (s *sampler) refine() (changed bool) {
+	for a := range s.axes {
+		p := &s.axes[a]
+		if p.all() || p.n > mostPositions {
+			continue
+		}
+		at := s.middle()
+		var n [4]int64
+		for i := range n {
+			at[a] = i
+			n[i] = s.all[at].Instrs
+		}
+		unlike := func(a, b int64) bool { return a > 2*b || b > 2*a }
+		if unlike(n[0], n[1]) || unlike(n[1], n[2]) || n[3] > 2*n[1] {
+			s.axes[a], changed = allOf(p.n), true
 		}
 	}
-	for key := range streams {
-		n := int64(math.Round(s.of(key)))
+	return changed
+}
+
+func (s *sampler) middle() (at [3]int) {
+	for a := range at {
+		at[a] = s.axes[a].middle()
+	}
+	return at
+}
+
+// distinct is how many bytes all blocks touch. What blocks have of an operand is taken
+// to be a product over the axes that are sampled, along each of which it stays, moves, or
+// grows.
+func (s *sampler) distinct() (loads, stores int64) {
+	joined := map[stream]map[[3]int]*footprint{}
+	for at, t := range s.all {
+		for a := range at {
+			if s.axes[a].all() {
+				at[a] = s.axes[a].middle()
+			}
+		}
+		for key, p := range t.prints {
+			if joined[key] == nil {
+				joined[key] = map[[3]int]*footprint{}
+			}
+			joined[key][at] = p.with(joined[key][at])
+		}
+	}
+	for key, prints := range joined {
+		n := int64(math.Round(s.of(prints)))
 		if key.store {
 			stores += n
 		} else {
@@ -160,66 +233,52 @@ func (s *sampler) distinct() (loads, stores int64) {
 }
 
 // of is how many bytes of a stream all blocks touch.
-func (s *sampler) of(key stream) float64 {
-	var middle [3]int
-	for a := range middle {
-		middle[a] = s.axes[a].middle()
-	}
-	one := float64(s.all[middle].prints[key].count())
-	if one == 0 { // of some blocks only, which are taken to have none in common
-		sum := 0.0
-		for at, t := range s.all {
-			w := float64(t.prints[key].count())
-			for a := range at {
-				w *= s.axes[a].weight[at[a]]
-			}
-			sum += w
-		}
-		return sum
-	}
+func (s *sampler) of(prints map[[3]int]*footprint) float64 {
+	one := float64(prints[s.middle()].count())
 	n := one
+	if one == 0 { // of some blocks only, which are taken to have none in common
+		for at, p := range prints {
+			w := float64(p.count())
+			for a := range at {
+				if !s.axes[a].all() {
+					w *= s.axes[a].weight[at[a]]
+				}
+			}
+			n += w
+		}
+		return n
+	}
 	for a := range s.axes {
-		n *= s.along(a, middle, key) / one
+		if !s.axes[a].all() {
+			n *= s.along(a, prints) / one
+		}
 	}
 	return n
 }
 
 // along is how many bytes of a stream the blocks along an axis touch, the other axes in
 // the middle.
-func (s *sampler) along(a int, middle [3]int, key stream) float64 {
-	p := &s.axes[a]
-	prints := make([]*footprint, len(p.at))
-	for i := range p.at {
-		at := middle
-		at[a] = i
-		prints[i] = s.all[at].prints[key]
-	}
+func (s *sampler) along(a int, prints map[[3]int]*footprint) float64 {
+	p, at := &s.axes[a], s.middle()
+	var line [4]*footprint
 	sum, most := 0.0, 0.0
-	for i, f := range prints {
-		n := float64(f.count())
+	for i := range line {
+		at[a] = i
+		line[i] = prints[at]
+		n := float64(line[i].count())
 		sum += n * p.weight[i]
 		most = max(most, n)
 	}
-	if p.n == 1 {
-		return sum
-	}
-	if p.n <= 4 {
-		for i := range len(prints) - 1 {
-			sum -= float64(prints[i].common(prints[i+1]))
-		}
-		return max(sum, most)
-	}
-	here, next := float64(prints[1].count()), float64(prints[2].count())
-	common := float64(prints[1].common(prints[2]))
-	if common == min(here, next) { // what one has the next has, too
+	common := float64(line[1].common(line[2]))
+	if common == min(float64(line[1].count()), float64(line[2].count())) { // what one has the next has, too
 		return most
 	}
-	first, last := min(common, float64(prints[0].count())), min(common, float64(prints[3].count()))
+	first, last := min(common, float64(line[0].count())), min(common, float64(line[3].count()))
 	return sum - first - common*float64(p.n-3) - last
 }
 
 // weighted is a sum of counts.
-type weighted [16]float64
+type weighted [14]float64
 
 func (w *weighted) add(c *Counts, weight float64) {
 	for i, v := range c.fields() {
@@ -235,7 +294,7 @@ func (w *weighted) counts() (c Counts) {
 }
 
 // fields are what adds up from block to block.
-func (c *Counts) fields() []*int64 {
-	return []*int64{&c.Instrs, &c.Matrix, &c.TF32, &c.Loads.Requests, &c.Loads.Bytes, &c.Loads.Sectors, &c.Loads.Least,
+func (c *Counts) fields() [14]*int64 {
+	return [...]*int64{&c.Instrs, &c.Matrix, &c.TF32, &c.Loads.Requests, &c.Loads.Bytes, &c.Loads.Sectors, &c.Loads.Least,
 		&c.Stores.Requests, &c.Stores.Bytes, &c.Stores.Sectors, &c.Stores.Least, &c.Shared.Bytes, &c.Shared.Passes, &c.Shared.Least}
 }

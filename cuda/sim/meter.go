@@ -17,6 +17,7 @@ type Meter struct {
 	// Sample is for models that are too large to be computed: of launches with many blocks
 	// some are interpreted ([ptx.Meter]), and none twice that differ in addresses alone.
 	Sample bool
+	Cheap  int64 // instructions of warps of launches that are not sampled
 	// Noise fills memory that is allocated from now on with numbers of about 1, of
 	// which experts are chosen as of tokens that differ.
 	Noise bool
@@ -122,7 +123,7 @@ func (f *function) metered(l ptx.Launch, run func(ptx.Launch) error) error {
 			return nil
 		}
 	}
-	l.Meter = &ptx.Meter{Sample: m.Sample}
+	l.Meter = &ptx.Meter{Sample: m.Sample, Cheap: m.Cheap}
 	if err := run(l); err != nil {
 		return err
 	}
