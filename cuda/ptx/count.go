@@ -241,32 +241,40 @@ func (b *Banks) access(at *[32]uint64, m uint32, n uint64) {
 		if part == 0 {
 			continue
 		}
-		var words [32]uint64
-		k := 0
+		var turns bankTurns
 		for ; part != 0; part &= part - 1 {
-			a := at[first+lowest(part)]
-			for i := uint64(0); i < max(1, n/4); i++ {
-				if word := a/4 + i; !slices.Contains(words[:k], word) {
-					words[k] = word
-					k++
-				}
+			word := at[first+lowest(part)] / 4
+			for i := range max(1, n/4) {
+				turns.ask(word + i)
 			}
 		}
-		b.turns(words[:k])
+		b.Passes += int64(turns.most)
+		b.Least++
 	}
 	b.Bytes += int64(bits.OnesCount32(m)) * int64(n)
 }
 
-// turns counts how often the fullest bank is asked.
-func (b *Banks) turns(words []uint64) {
-	var banks [32]uint8
-	most := uint8(0)
-	for _, word := range words {
-		banks[word%32]++
-		most = max(most, banks[word%32])
+// bankTurns is what the banks are asked for at once.
+type bankTurns struct {
+	first [32]uint64 // word that each bank is asked for, plus 1
+	more  []uint64   // words of banks that have another
+	count [32]uint8  // of different words, by bank
+	most  uint8
+}
+
+// ask asks a bank for a word; words that others have asked for come along.
+func (t *bankTurns) ask(word uint64) {
+	bank := word % 32
+	switch {
+	case t.first[bank] == word+1 || t.count[bank] > 1 && slices.Contains(t.more, word):
+		return
+	case t.first[bank] == 0:
+		t.first[bank] = word + 1
+	default:
+		t.more = append(t.more, word)
 	}
-	b.Passes += int64(most)
-	b.Least++
+	t.count[bank]++
+	t.most = max(t.most, t.count[bank])
 }
 
 // keep remembers a location before an atomic changes it.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -27,6 +28,8 @@ type MeterOptions struct {
 	NoGraphs      bool
 	NoGEMM        bool // leave products to Krait's kernels where cuBLAS would have them
 	Whole         bool // interpret every block of every launch
+
+	cheap int64 // instructions of launches that are interpreted whole; 0: cheapInstrs
 }
 
 // Metered is what the simulated device counted of a model.
@@ -147,7 +150,7 @@ const cheapInstrs = 1 << 22
 
 // newMeterRun opens a model without weights.
 func newMeterRun(g *graph.Graph, o MeterOptions) (*meterRun, error) {
-	m := &sim.Meter{Dry: true, Sample: !o.Whole, Cheap: cheapInstrs}
+	m := &sim.Meter{Dry: true, Sample: !o.Whole, Cheap: cmp.Or(o.cheap, cheapInstrs)}
 	d := &cuda.Device{Driver: sim.New(sim.Options{Memory: 1 << 46, Meter: m, Capability: [2]int{9, 0}}), Math: o.Math, NoGraphs: o.NoGraphs, NoGEMM: o.NoGEMM}
 	e, err := krait.NewEngine(g, nil, krait.Options{Sharding: o.Sharding, Device: d, Slots: 2 * o.Batch, Context: o.Prompt + 8})
 	if err != nil {

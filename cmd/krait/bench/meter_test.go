@@ -86,3 +86,35 @@ func TestSampled(t *testing.T) {
 		}
 	}
 }
+
+// TestMeterLimits: what a step launches and moves does not grow. Who makes it less lowers
+// the limits.
+func TestMeterLimits(t *testing.T) {
+	type limits struct {
+		launches int     // of a layer
+		over     float64 // bytes over the least of the step
+	}
+	for _, c := range []struct {
+		like           string
+		decode, prompt limits
+	}{
+		{"mamba-130m", limits{10, 1.03}, limits{11, 2.3}},
+		{"mamba2-130m", limits{10, 1.03}, limits{11, 2.3}},
+	} {
+		g, err := synth.Graph(synth.Options{Like: c.like, Layers: 2, Vocab: 256})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Meter(context.Background(), g, MeterOptions{Batch: 1, Prompt: 64, Profile: profile(t), cheap: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []limits{c.decode, c.prompt} {
+			p := &m.Phases[i]
+			n := p.Layers[1].Launches // the first one has a norm that others share with what is before
+			if n > want.launches || p.Over > want.over {
+				t.Errorf("%s, %s: %d launches in a layer and %.3f of the least bytes, where %d and %g are allowed", c.like, p.Phase, n, p.Over, want.launches, want.over)
+			}
+		}
+	}
+}
