@@ -13,6 +13,8 @@ type Launch struct {
 	Params      []byte // the parameter block, laid out as Params says
 	Seed        uint64 // shuffles the order of the blocks; 0 runs them in their natural order
 	Steps       int64  // instructions that one warp may execute; 0 for DefaultSteps
+	Registers   int    // of a thread, by ptxas, of which a block has 65536; 0: not known
+	MaxShared   int    // bytes of shared memory that a block of the device may have; 0: 227 KiB
 	Meter       *Meter // counts what the launch does; nil: nobody asks
 }
 
@@ -28,6 +30,9 @@ const (
 	maxShared       = 227 << 10
 	maxBlocks       = 1 << 40 // not a device's limit
 )
+
+// MaxRegisters is how many registers a multiprocessor has, and so a block at most.
+const MaxRegisters = 64 << 10
 
 // execution is a launch that is running.
 type execution struct {
@@ -107,12 +112,27 @@ func (e *Entry) checkLaunch(l Launch) string {
 		return fmt.Sprintf("blocks of %v threads for .maxntid %v", b, e.maxntid)
 	case e.shared > maxStaticShared:
 		return fmt.Sprintf("%d bytes of static shared memory; at most %d are possible", e.shared, maxStaticShared)
-	case l.Shared < 0 || e.dynamicAt()+l.Shared > maxShared:
-		return fmt.Sprintf("%d bytes of shared memory on top of %d static ones; at most %d are possible", l.Shared, e.shared, maxShared)
+	case l.Shared < 0 || e.dynamicAt()+l.Shared > l.maxShared():
+		return fmt.Sprintf("%d bytes of shared memory on top of %d static ones; at most %d are possible", l.Shared, e.shared, l.maxShared())
+	case RegistersOf(l.Registers, b[0]*b[1]*b[2]) > MaxRegisters:
+		return fmt.Sprintf("blocks of %d threads of %d registers take %d; a multiprocessor has %d", b[0]*b[1]*b[2], l.Registers, RegistersOf(l.Registers, b[0]*b[1]*b[2]), MaxRegisters)
 	case len(l.Params) != e.paramBytes:
 		return fmt.Sprintf("%d bytes of parameters for %d", len(l.Params), e.paramBytes)
 	}
 	return ""
+}
+
+func (l *Launch) maxShared() int {
+	if l.MaxShared == 0 {
+		return maxShared
+	}
+	return min(l.MaxShared, maxShared)
+}
+
+// RegistersOf is what a block takes: a warp gets registers by 256, and four warps, one of
+// each part of a multiprocessor, as many as the largest.
+func RegistersOf(perThread, threads int) int {
+	return alignUp(perThread*32, 256) * alignUp((threads+31)/32, 4)
 }
 
 // dynamicAt is where dynamic shared memory starts.

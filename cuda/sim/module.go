@@ -72,7 +72,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	if !ok {
 		return nil, driver.CUDA(call, driver.NotFound).Because("kernel %s in module %s", name, m.name)
 	}
-	return &function{module: m, name: name, entry: entry, dynamic: max(0, defaultShared-entry.SharedBytes())}, nil
+	return &function{module: m, name: name, entry: entry, dynamic: max(0, defaultShared-entry.SharedBytes()), registers: m.registersOf(name)}, nil
 }
 
 func (m *module) Close() error { return m.shut("cuModuleUnload", m, &m.closed) }
@@ -86,18 +86,27 @@ type function struct {
 	name    string
 	entry   *ptx.Entry
 	dynamic int // most dynamic shared memory
+
+	registers int // of a thread; 0: not known
+}
+
+func (m *module) registersOf(kernel string) int {
+	if m.o.Registers == nil {
+		return 0
+	}
+	return m.o.Registers(m.name, kernel, m.info.Capability)
 }
 
 func (f *function) Name() string { return f.name }
 
-// Attributes: the interpreter has no registers to count.
+// Attributes: the interpreter has no registers to count; others may know them.
 func (f *function) Attributes() (driver.FunctionInfo, error) {
 	const call = "cuFuncGetAttribute"
 	if err := f.module.enter(call); err != nil {
 		return driver.FunctionInfo{}, err
 	}
 	defer f.module.mu.Unlock()
-	return driver.FunctionInfo{Shared: f.entry.SharedBytes(), MaxThreads: maxThreads}, nil
+	return driver.FunctionInfo{Registers: f.registers, Shared: f.entry.SharedBytes(), MaxThreads: maxThreads}, nil
 }
 
 func (f *function) SetMaxShared(bytes int) error {
@@ -137,6 +146,10 @@ func (f *function) check(l *driver.LaunchConfig) error {
 		return wrong("block %v is above %d threads, or 64 in the last dimension", b, maxThreads)
 	case int64(l.Shared) > int64(f.dynamic):
 		return wrong("%d bytes of dynamic shared memory, where %d are allowed without SetMaxShared", l.Shared, f.dynamic)
+	case ptx.RegistersOf(f.registers, int(threads)) > ptx.MaxRegisters:
+		e := driver.CUDA("cuLaunchKernel", driver.LaunchOutOfResource).Because("kernel %s: blocks of %d threads of %d registers take %d, of %d that a multiprocessor has",
+			f.name, threads, f.registers, ptx.RegistersOf(f.registers, int(threads)), ptx.MaxRegisters)
+		return e
 	case len(l.Params) > driver.MaxParams:
 		return wrong("%d bytes of parameters, of at most %d", len(l.Params), driver.MaxParams)
 	case len(l.Params) < need || len(l.Params) > (need+7)/8*8:
@@ -165,7 +178,7 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 		return err
 	}
 	launch := ptx.Launch{
-		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared),
+		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared), MaxShared: s.info.SharedMax, Registers: fn.registers,
 		Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
 	}
 	t := &task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }}

@@ -45,6 +45,10 @@ type Options struct {
 	Seed       uint64 // of the scheduler
 	Capability [2]int // compute capability; 0: 8.0
 
+	// Registers says how many registers a thread of a kernel of a module takes, 0 where that
+	// is not known; nil: of none is. Launches of which a block takes more than there are fail.
+	Registers func(module, kernel string, capability [2]int) int
+
 	// Meter is told what runs; nil: nobody counts. See [Meter].
 	Meter *Meter
 

@@ -71,7 +71,7 @@ func Driver(name string) (driver.Driver, error) {
 	case err != nil || n < 1 || n > 16:
 		return nil, fmt.Errorf("device %q: a number of simulated GPUs is 1 to 16", name)
 	}
-	return sim.New(sim.Options{Devices: n, Memory: simMemory}), nil
+	return sim.New(sim.Options{Devices: n, Memory: simMemory, Registers: kernels.Registers}), nil
 }
 
 // simMemory is the memory of a simulated GPU; the host gives it when it is used.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/ptx"
@@ -33,6 +34,8 @@ func TestBugs(t *testing.T) {
 		{"unwritten", ptx.Unwritten, "sumsq", func(d *draw) kernels.Call {
 			return call(nil, one(d.packed(graph.F32, 2)), d.packed(graph.F32, 2, 100))
 		}},
+		{"vector", ptx.Misaligned, "silu", func(d *draw) kernels.Call { return siluOf(d, 30) }},
+		{"stale", ptx.ReadOnly, "silu", func(d *draw) kernels.Call { return siluOf(d, 30) }},
 	} {
 		t.Run(c.bug, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", "bugs", c.bug+".ptx"))
@@ -46,7 +49,11 @@ func TestBugs(t *testing.T) {
 			dev := newInterpreter(t)
 			d := &draw{rng: newRand(1), past: make([]int, slots)}
 			on := c.call(d)
-			launches, err := Kernels[c.op].Launches(dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 0 }))
+			there := dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 1 })
+			if c.kind == ptx.ReadOnly {
+				there.Results[0].Ptr = there.Args[0].Ptr // in place
+			}
+			launches, err := Kernels[c.op].Launches(there)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,6 +70,43 @@ func TestBugs(t *testing.T) {
 			dev.run(launches, 0)
 		})
 	}
+}
+
+// TestTooLarge: launches that a GPU of the table would refuse, or that are beyond its
+// shared memory.
+func TestTooLarge(t *testing.T) {
+	all, err := modules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, ok := all["norm"].Entry("rmsnorm")
+	if !ok || Registers("norm", "rmsnorm", [2]int{9, 0}) == 0 {
+		t.Fatal("there is no rmsnorm, or no registers of it")
+	}
+	for what, c := range map[string]struct {
+		l    ptx.Launch
+		want string
+	}{
+		"registers": {ptx.Launch{Block: [3]int{1024, 1, 1}, Registers: 65}, "blocks of 1024 threads of 65 registers take 73728; a multiprocessor has 65536"},
+		"enough":    {ptx.Launch{Block: [3]int{1024, 1, 1}, Registers: 64}, "of parameters"},
+		"shared":    {ptx.Launch{Block: [3]int{128, 1, 1}, Shared: 100 << 10, MaxShared: 99 << 10}, "at most 101376 are possible"},
+		"more":      {ptx.Launch{Block: [3]int{128, 1, 1}, Shared: 227 << 10}, "at most 232448 are possible"},
+		"grid":      {ptx.Launch{Block: [3]int{128, 1, 1}, Grid: [3]int{1, 65536, 1}}, "65535 in y and z"},
+		"threads":   {ptx.Launch{Block: [3]int{1, 1, 65}}, "64 in z"},
+	} {
+		if c.l.Grid == [3]int{} {
+			c.l.Grid = [3]int{1, 1, 1}
+		}
+		var fault *ptx.Fault
+		if err := e.Run(context.Background(), ptx.NewMemory(1), c.l); !errors.As(err, &fault) || fault.Kind != ptx.BadLaunch || !strings.Contains(fault.Text, c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// siluOf is silu of a row.
+func siluOf(d *draw, cols int) kernels.Call {
+	return call(nil, one(d.packed(graph.F32, 1, cols)), d.packed(graph.F32, 1, cols))
 }
 
 // scanOf is ssd_scan of one sequence.

@@ -128,8 +128,12 @@ func (d *device) launch(l Launch, seed uint64) error {
 	return e.Run(context.Background(), d.mem.(*interpreted).Memory, launchOf(l, seed))
 }
 
+// launchOf is a launch on the GPU of the table that gives a thread most registers.
 func launchOf(l Launch, seed uint64) ptx.Launch {
 	out := ptx.Launch{Shared: int(l.Shared), Params: l.Params, Seed: seed}
+	for _, c := range registerGPUs {
+		out.Registers = max(out.Registers, Registers(l.Module, l.Function, c))
+	}
 	for i := range l.Grid {
 		out.Grid[i], out.Block[i] = int(l.Grid[i]), int(l.Block[i])
 	}

@@ -40,6 +40,9 @@ func TestPTXAS(t *testing.T) {
 	}
 	file := filepath.Join("..", "..", "docs", "ptxas.md")
 	if *update {
+		if err := os.WriteFile("registers.txt", []byte(registersOf(table)), 0o666); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(file, []byte(table), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -56,6 +59,36 @@ func TestPTXAS(t *testing.T) {
 		if lines := strings.Split(string(text), "\n"); i >= len(lines) || lines[i] != want {
 			t.Fatalf("docs/ptxas.md is not what ptxas says, from line %d on; it says\n%s\nIf that is as it should be, run the test with -update.", i+1, want)
 		}
+	}
+}
+
+// registersOf is registers.txt by the table of the docs.
+func registersOf(table string) (text string) {
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) == 7 && !strings.HasPrefix(line, "| module") {
+			text += strings.TrimPrefix(strings.Join(cells[:6], " "), "| ") + "\n"
+		}
+	}
+	return text
+}
+
+// TestRegisters: the program has the registers of docs/ptxas.md, of every kernel.
+func TestRegisters(t *testing.T) {
+	table, err := os.ReadFile(filepath.Join("..", "..", "docs", "ptxas.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("registers.txt", []byte(registersOf(string(table))), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if registersText != registersOf(string(table)) {
+		t.Error("registers.txt is not what docs/ptxas.md says: run this test with -update")
+	}
+	if Registers("norm", "rmsnorm", [2]int{9, 0}) == 0 || Registers("norm", "rmsnorm", [2]int{12, 0}) != Registers("norm", "rmsnorm", [2]int{9, 0}) {
+		t.Error("registers of rmsnorm are not found")
 	}
 }
 

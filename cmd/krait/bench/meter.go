@@ -151,7 +151,7 @@ const cheapInstrs = 1 << 22
 // newMeterRun opens a model without weights.
 func newMeterRun(g *graph.Graph, o MeterOptions) (*meterRun, error) {
 	m := &sim.Meter{Dry: true, Sample: !o.Whole, Cheap: cmp.Or(o.cheap, cheapInstrs)}
-	d := &cuda.Device{Driver: sim.New(sim.Options{Memory: 1 << 46, Meter: m, Capability: [2]int{9, 0}}), Math: o.Math, NoGraphs: o.NoGraphs, NoGEMM: o.NoGEMM}
+	d := &cuda.Device{Driver: sim.New(sim.Options{Memory: 1 << 46, Registers: kernels.Registers, Meter: m, Capability: [2]int{9, 0}}), Math: o.Math, NoGraphs: o.NoGraphs, NoGEMM: o.NoGEMM}
 	e, err := krait.NewEngine(g, nil, krait.Options{Sharding: o.Sharding, Device: d, Slots: 2 * o.Batch, Context: o.Prompt + 8})
 	if err != nil {
 		return nil, err
