@@ -177,12 +177,13 @@ func (s *sampler) onLine(at [3]int) bool {
 // refine takes all positions of axes along which blocks are unlike, and reports whether
 // there are any.
 func (s *sampler) refine() (changed bool) {
+	middle := s.middle()
 	for a := range s.axes {
 		p := &s.axes[a]
 		if p.all() || p.n > mostPositions {
 			continue
 		}
-		at := s.middle()
+		at := middle
 		var n [4]int64
 		for i := range n {
 			at[a] = i
