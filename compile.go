@@ -33,6 +33,10 @@ type Sharding struct {
 	// tokens × channels × states in memory, as the published evaluation did. Empty: fused.
 	Scan string
 	Dump string // a folder that gets the graph after each pass that changed it, as text and drawing
+	// Fuse says which neighbours become one operation: exact, where every device's kernels
+	// give the bits of the operations apart, or launches, where that saves launches, too.
+	// Empty: as the device likes that runs it, else exact.
+	Fuse string
 	// Overlap orders steps so that what does not need a sum between ranks runs while it
 	// travels, where a device has a stream for that. No bit changes; activations may take
 	// more memory.
@@ -129,6 +133,9 @@ func (s Sharding) Options() (passes.Options, error) {
 		return o, err
 	}
 	if o.Scan, err = passes.ParseScan(s.Scan); err != nil {
+		return o, err
+	}
+	if o.Fuse, err = passes.ParseFuse(s.Fuse); err != nil {
 		return o, err
 	}
 	o.Overlap = s.Overlap

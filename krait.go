@@ -142,6 +142,7 @@ func (m *Model) start(o Options) (*Model, error) {
 		o.Sharding, err = o.Sharding.Chosen(m.source.graph)
 	}
 	if err == nil {
+		o.fuse(m.source.graph)
 		if m.graph, err = Compile(m.source.graph, o.Sharding); err == nil {
 			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
 			err = m.load(o)
@@ -221,6 +222,16 @@ func engineOf(g *graph.Graph, tensor Weights, intact func() error, o Options) (*
 		e.Intact = intact
 	}
 	return exec.New(s, tensor, e)
+}
+
+// fuse asks the device how far to fuse, where the options do not say.
+func (o *Options) fuse(g *graph.Graph) {
+	if g.Stage == graph.FusedStage {
+		return
+	}
+	if d, ok := o.Device.(interface{ FewLaunches() bool }); ok && d.FewLaunches() && o.Sharding.Fuse == "" {
+		o.Sharding.Fuse = "launches"
+	}
 }
 
 // device is where the model runs, as the options say; the CPU by default.

@@ -169,6 +169,7 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err := o.join(); err != nil {
 		return nil, err
 	}
+	o.fuse(g)
 	compiled, err := Compile(g, o.Sharding)
 	if err != nil {
 		return nil, err

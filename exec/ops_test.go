@@ -358,13 +358,17 @@ func (c *opCase) values(n, operand int) []float32 {
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
 			out[i] = float32(math.Abs(float64(out[i]))) / 4
 		}
+		if c.op.Name == "selective_scan_projected" && operand == 2 {
+			out[i] /= float32(math.Sqrt(float64(c.deep)))
+		}
 		if strings.Contains(c.op.Name, "rms_") && operand == 1 {
 			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
 		}
 		if c.op.Name == "experts" && (operand == 2 || operand == 3) || c.op.Name == "ungated_experts" && operand == 2 {
 			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
 		}
-		if strings.HasSuffix(c.op.Name, "_scan") && operand == 2 {
+		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4}[c.op.Name]
+		if rates > 0 && operand == rates {
 			out[i] = -float32(math.Abs(float64(out[i])))
 		}
 	}

@@ -21,7 +21,9 @@ func TestRulesByElements(t *testing.T) {
 	accepted := map[string]int{}
 	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		for _, n := range graphgen.Source(seed, graphgen.Options{}).Nodes {
+		nodes := graphgen.Source(seed, graphgen.Options{}).Nodes
+		nodes = append(nodes, graphgen.Source(seed, graphgen.Options{Ops: forLaunches(), Nodes: 1}).Nodes...)
+		for _, n := range nodes {
 			if n.Op.Class != graph.Compute || n.Op.Rule == nil {
 				continue
 			}
@@ -45,6 +47,16 @@ func TestRulesByElements(t *testing.T) {
 			t.Errorf("%s: only %d layouts were accepted", op.Name, accepted[op.Name])
 		}
 	}
+}
+
+// forLaunches are the operations that no source has: see graph.Op.
+func forLaunches() (names []string) {
+	for _, op := range graph.Ops() {
+		if op.Launches {
+			names = append(names, op.Name)
+		}
+	}
+	return names
 }
 
 func describe(n *graph.Node) string {

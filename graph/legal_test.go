@@ -42,6 +42,8 @@ var attrCases = map[string]attrCase{
 	"group_rms_scale eps":   epsCase,
 	"group_rms_scale width": countCase,
 	"add_rmsnorm eps":       epsCase,
+	"norm_matmul eps":       epsCase,
+	"norm_matmul_add eps":   epsCase,
 	"rotary theta":          {[]any{1e-300, 10000.0}, []any{0.0, -1.0, math.NaN()}, "it must be above 0"},
 	"rotary dims":           {[]any{0, 2, most(0)}, []any{-2, 1, 3, most(1), most(2)}, "it must be even and at most %d, the size of a head"},
 	"router top":            topCase,

@@ -43,6 +43,15 @@ type Op struct {
 	// results: any, or where it splits or gathers, those of one [Joint].
 	Variadic bool
 
+	// Stands says which operations a fused one stands for; see [Op.Apart]. Commutes says
+	// that the two operands may change places to the last bit.
+	Stands   string
+	Commutes bool
+	// Launches says that the fused operation is for devices where launches cost: some of
+	// its kernels sum in another order than those of the operations apart.
+	Launches bool
+
+	apart *Apart
 	rows  bool                               // without a rule: see RowWise
 	infer func(*Node) ([]Type, error)        // instead of the rule
 	check func(n *Node, b *binding) error    // beyond the rule
@@ -112,6 +121,11 @@ func init() {
 		byName[op.Name] = op
 		if op.Class == Collective || op.Class == Relayout {
 			addExchange(op)
+		}
+	}
+	for _, op := range table {
+		if op.Stands != "" {
+			op.apart = readApart(op)
 		}
 	}
 }

@@ -27,8 +27,8 @@ var table = []*Op{
 	{Name: "matmul", Doc: "x wᵀ", Class: Compute, Rule: rule("t k, n k -> t n"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t k n"}},
 	{Name: "bias", Doc: "x + b, b per channel", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Linear: [][]int{{0, 1}}, Work: []string{"1 t n"}},
 	{Name: "scale", Doc: "x · d, d per channel or head", Class: Compute, Rule: rule("t (h p!), h -> t (h p!)"), Operands: "af", InPlace: []int{0}, Linear: [][]int{{0}}, Work: []string{"1 t h p"}},
-	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{0, 1}}, Work: []string{"1"}},
-	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
+	{Name: "add", Doc: "x + y", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Commutes: true, InPlace: []int{0, 1}, Linear: [][]int{{0, 1}}, Work: []string{"1"}},
+	{Name: "mul", Doc: "x · y, element by element", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", Commutes: true, InPlace: []int{0, 1}, Linear: [][]int{{0}, {1}}, Work: []string{"1"}},
 
 	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Linear: [][]int{{0}},
 		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
@@ -118,16 +118,43 @@ var table = []*Op{
 	{Name: "choose", Doc: "a token of each row of logits, drawn as choice says, with the penalty on the tokens seen; below 0 where there is none: logits choice seen", Class: Compute,
 		Rule: rule("o! v!, o! c!, o! b! -> o!"), Operands: "ffi", Gives: I32, Work: []string{"8 o v"}, check: checkChoose},
 
-	// Fused: what the pass fuse makes of neighbours. Each gives the bits of the
-	// operations that it stands for, and may be partial where they may.
+	// Fused: what the pass fuse makes of neighbours. Each may be partial where the
+	// operations that it stands for may.
 	{Name: "add_rmsnorm", Doc: "x + y, and w · (x + y) / sqrt(mean (x + y)² + eps): add and rmsnorm", Class: Compute,
-		Rule: rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"5 t d"}},
+		Stands: "x y w -> s n: s = add x y; n = rmsnorm s w",
+		Rule:   rule("t d!, t d!, d! -> t d!, t d!"), Operands: "aaf", InPlace: []int{0, 1}, Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"5 t d"}},
 	{Name: "conv1d_silu", Doc: "silu(conv1d(x) + b): conv1d, bias and silu: x w b state seg", Class: Compute,
-		Rule: rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affsi", States: []StatePair{{3, 1, ConvState}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
-	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{1}}, Work: []string{"5"}},
-	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Work: []string{"5 t n"}},
-	{Name: "add_scaled", Doc: "y + x · d, d per channel or head: scale and add", Class: Compute,
+		Stands: "x w b h seg -> y new: c(y) new = conv1d x w h seg; d(y) = bias c b; y = silu d",
+		Rule:   rule("t! c, c w!, c, s! c m!, s! f! -> t! c, s! c m!"), Operands: "affsi", States: []StatePair{{3, 1, ConvState}}, Work: []string{"2 t c w", "5 t c"}, check: checkConv1D(4)},
+	{Name: "silu_mul", Doc: "silu(x) · y: silu and mul", Class: Compute, Stands: "x y -> z: g(x) = silu x; z = mul g y",
+		Rule: rule("*, * -> *"), Operands: "aa", InPlace: []int{0, 1}, Linear: [][]int{{1}}, Work: []string{"5"}},
+	{Name: "bias_softplus", Doc: "softplus(x + b), b per channel: bias and softplus", Class: Compute, Stands: "x b -> y: c(x) = bias x b; y = softplus c",
+		Rule: rule("t n, n -> t n"), Operands: "af", InPlace: []int{0}, Work: []string{"5 t n"}},
+	{Name: "add_scaled", Doc: "y + x · d, d per channel or head: scale and add", Class: Compute, Stands: "y x d -> z: c(x) = scale x d; z = add y c",
 		Rule: rule("t (h p!), t (h p!), h -> t (h p!)"), Operands: "aaf", InPlace: []int{0, 1}, Linear: [][]int{{0, 1}}, Work: []string{"2 t h p"}},
+
+	// Fused for devices where launches cost.
+	{Name: "matmul_add", Doc: "x wᵀ + y: matmul and add: x w y", Class: Compute, Launches: true, Stands: "x w y -> z: c(z) = matmul x w; z = add c y",
+		Rule: rule("t k!, n k!, t n -> t n"), Operands: "awa", InPlace: []int{2}, Linear: [][]int{{0, 2}}, Work: []string{"2 t k n", "1 t n"}},
+	{Name: "norm_matmul", Doc: "(g · x / sqrt(mean x² + eps)) wᵀ: rmsnorm and matmul: x g w", Class: Compute, Launches: true,
+		Stands: "x g w -> z: c(x) = rmsnorm x g; z = matmul c w",
+		Rule:   rule("t k!, k!, n k! -> t n"), Operands: "afw", Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"4 t k", "2 t k n"}},
+	{Name: "norm_matmul_add", Doc: "(g · x / sqrt(mean x² + eps)) wᵀ + y: rmsnorm, matmul and add: x g w y", Class: Compute, Launches: true,
+		Stands: "x g w y -> z: c(x) = rmsnorm x g; z = matmul_add c w y",
+		Rule:   rule("t k!, k!, n k!, t n -> t n"), Operands: "afwa", InPlace: []int{3}, Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"4 t k", "2 t k n", "1 t n"}},
+	{Name: "selective_scan_gated", Doc: "silu(z) · (selective_scan + u D), with steps softplus(dt + b): u dt b A B C D z h seg", Class: Compute, Launches: true,
+		Stands:   "u dt b A B C D z h seg -> y new: d(dt) = bias_softplus dt b; s(y) new = selective_scan u d A B C h seg; a(y) = add_scaled s u D; y = silu_mul z a",
+		Rule:     rule("t! (g q), t! (g q), (g q), (g q) n!, t! (g n!), t! (g n!), (g q), t! (g q), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
+		Operands: "aaffaafasi", InPlace: []int{1}, States: []StatePair{{8, 1, SSMState}}, Work: []string{"7 t g q n", "12 t g q"}, check: checkSegments(9)},
+	{Name: "selective_scan_projected", Doc: "selective_scan_gated with dt = x wᵀ: u x w b A B C D z h seg", Class: Compute, Launches: true,
+		Stands:   "u x w b A B C D z h seg -> y new: dt(u) = matmul x w; y new = selective_scan_gated u dt b A B C D z h seg",
+		Rule:     rule("t! (g q), t! k!, (g q) k!, (g q), (g q) n!, t! (g n!), t! (g n!), (g q), t! (g q), s! (g q) n!, s! f! -> t! (g q), s! (g q) n!"),
+		Operands: "aawffaafasi", States: []StatePair{{9, 1, SSMState}}, Work: []string{"2 t k g q", "7 t g q n", "12 t g q"}, check: checkSegments(10)},
+	{Name: "ssd_scan_gated", Doc: "silu(z) · (ssd_scan + x D), with steps softplus(dt + b) from min to max: x dt b A B C D z h seg", Class: Compute, Launches: true,
+		Stands:   "x dt b A B C D z h seg -> y new: e(dt) = bias_softplus dt b; d(dt) = clamp e; s(y) new = ssd_scan x d A B C h seg; a(y) = add_scaled s x D; y = silu_mul z a",
+		Rule:     rule("t! (g q p!), t! (g q), (g q), (g q), t! (g n!), t! (g n!), (g q), t! (g q p!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
+		Attrs:    []Attr{{"min", FloatAttr, nil, anything}, {"max", FloatAttr, nil, anything}},
+		Operands: "aaffaafasi", States: []StatePair{{8, 1, SSMState}}, Work: []string{"6 t g q p n", "7 t g q p", "7 t g q"}, check: checkSegments(9)},
 
 	// Layouts.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, From: Partial, To: Replicated, Variadic: true,

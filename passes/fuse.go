@@ -1,16 +1,38 @@
 package passes
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
 
-// fuse makes one operation of neighbours where there is one. It is last: strategies,
+// Fuse says which neighbours become one operation.
+type Fuse int
+
+const (
+	Exactly     Fuse = iota // where every device's kernels give the bits of the operations apart
+	ForLaunches             // and where that saves launches: for devices on which these cost
+)
+
+// ParseFuse reads exact or launches; empty is exact.
+func ParseFuse(text string) (Fuse, error) {
+	switch text {
+	case "", "exact":
+		return Exactly, nil
+	case "launches":
+		return ForLaunches, nil
+	}
+	return Exactly, fmt.Errorf("fuse %q: it is exact or launches", text)
+}
+
+// fuse makes one operation of neighbours where there is one, as the rows of fused
+// operations say which they stand for. It is last: strategies,
 // proofs and drawings speak of the operations apart. It writes a fused operation in the place of the last of the nodes that it
 // stands for: there all its operands exist, and nobody has needed its results.
-func fuse(g *graph.Graph, _ *Options) (*graph.Graph, error) {
-	f := findFusions(g)
+func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	f := findFusions(g, o.Fuse == ForLaunches)
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for _, n := range g.Nodes {
 		var err error
@@ -49,49 +71,145 @@ type fusions struct {
 	taken map[*graph.Node]bool
 }
 
-// patterns finds fusions by the operation of their last node. A node is of one
-// fusion only: of that which ends first.
-var patterns = map[string]func(f *fusions, last *graph.Node) *fusion{
-	"add":      (*fusions).addScaled,
-	"mul":      (*fusions).siluMul,
-	"rmsnorm":  (*fusions).addRMSNorm,
-	"silu":     (*fusions).convSilu,
-	"softplus": (*fusions).biasSoftplus,
-}
-
-func findFusions(g *graph.Graph) *fusions {
+// findFusions finds what fused operations stand for: those of more operations first, of
+// as many that which ends first. A node is of one fusion only.
+func findFusions(g *graph.Graph, launches bool) *fusions {
 	f := &fusions{g, usesOf(g), map[*graph.Node]int{}, map[*graph.Node]*fusion{}, map[*graph.Node]bool{}}
 	for i, n := range g.Nodes {
 		f.index[n] = i
 	}
-	for _, n := range g.Nodes {
-		find := patterns[n.Op.Name]
-		if find == nil {
-			continue
-		}
-		if l := find(f, n); l != nil && f.legal(l) {
-			f.last[n] = l
-			for _, m := range append(l.inner, n) {
-				f.taken[m] = true
+	for _, patterns := range patternsBySize(launches) {
+		for _, n := range g.Nodes {
+			for i := range patterns {
+				if l := f.match(&patterns[i], n); l != nil && f.legal(l) {
+					f.last[n] = l
+					for _, m := range append(l.inner, n) {
+						f.taken[m] = true
+					}
+					break
+				}
 			}
 		}
 	}
 	return f
 }
 
-// only is the node that makes v, if that is the operation given and nobody takes
-// its results but the node that asks, once; other results nobody takes at all.
-func (f *fusions) only(v *graph.Value, op string) *graph.Node {
-	n := v.Def
-	if n.Op.Name != op || f.taken[n] || f.isOutput(v) || len(f.uses[v]) != 1 {
+// pattern is a fused operation and the operations that it stands for.
+type pattern struct {
+	op *graph.Op
+	*graph.Apart
+	maker []int // by value: the step that gives it; -1: an operand
+}
+
+// patternsBySize lists the fused operations, those that stand for most operations first.
+func patternsBySize(launches bool) [][]pattern {
+	var list []pattern
+	for _, op := range graph.Ops() {
+		if op.Apart() == nil || op.Launches && !launches {
+			continue
+		}
+		p := pattern{op, op.Apart().Whole(), nil}
+		p.maker = slices.Repeat([]int{-1}, len(p.Like))
+		for i, s := range p.Steps {
+			for _, v := range s.Results {
+				p.maker[v] = i
+			}
+		}
+		list = append(list, p)
+	}
+	slices.SortStableFunc(list, func(a, b pattern) int { return len(b.Steps) - len(a.Steps) })
+	var out [][]pattern
+	for i, p := range list {
+		if i == 0 || len(p.Steps) != len(list[i-1].Steps) {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], p)
+	}
+	return out
+}
+
+// matching is a pattern laid over nodes, as far as it has come.
+type matching struct {
+	f      *fusions
+	p      *pattern
+	values []*graph.Value
+	nodes  []*graph.Node // by step
+}
+
+// match finds the nodes that a fused operation stands for, of which the last is given.
+func (f *fusions) match(p *pattern, last *graph.Node) *fusion {
+	m := &matching{f, p, make([]*graph.Value, len(p.Like)), make([]*graph.Node, len(p.Steps))}
+	if !m.step(len(p.Steps)-1, last) || !m.closed(last) {
 		return nil
 	}
-	for _, w := range n.Results {
-		if w != v && len(f.uses[w]) > 0 {
-			return nil
+	l := &fusion{op: p.op.Name, attrs: graph.Attrs{}, args: m.values[:p.Operands], results: m.values[p.Operands:][:p.Results]}
+	for i, n := range m.nodes {
+		maps.Copy(l.attrs, n.Attrs)
+		if i < len(m.nodes)-1 {
+			l.inner = append(l.inner, n)
 		}
 	}
-	return n
+	return l
+}
+
+// step lays a step over a node, and those before it over the nodes that make its operands.
+func (m *matching) step(i int, n *graph.Node) bool {
+	s := m.p.Steps[i]
+	if n.Op != s.Op || m.f.taken[n] || m.nodes[i] != nil && m.nodes[i] != n {
+		return false
+	}
+	values, nodes := slices.Clone(m.values), slices.Clone(m.nodes)
+	for k, v := range s.Results {
+		m.values[v] = n.Results[k]
+	}
+	m.nodes[i] = n
+	if m.operands(s.Args, n.Args) || s.Op.Commutes && m.operands(s.Args, []*graph.Value{n.Args[1], n.Args[0]}) {
+		return true
+	}
+	m.values, m.nodes = values, nodes
+	return false
+}
+
+// operands lays the operands of a step over those of its node; all stays as it is where
+// one does not fit.
+func (m *matching) operands(args []int, of []*graph.Value) bool {
+	values, nodes := slices.Clone(m.values), slices.Clone(m.nodes)
+	for k, a := range args {
+		fits := m.values[a] == nil || m.values[a] == of[k]
+		if by := m.p.maker[a]; fits && by >= 0 {
+			fits = m.step(by, of[k].Def) && m.values[a] == of[k]
+		}
+		if !fits {
+			m.values, m.nodes = values, nodes
+			return false
+		}
+		m.values[a] = of[k]
+	}
+	return true
+}
+
+// closed: operands come from elsewhere, and of what is between the nodes nobody else
+// takes anything. What stays of them is
+// there after the last one only: whoever takes it comes later.
+func (m *matching) closed(last *graph.Node) bool {
+	for v, x := range m.values {
+		if v < m.p.Operands {
+			if slices.Contains(m.nodes, x.Def) {
+				return false
+			}
+			continue
+		}
+		stays := v < m.p.Operands+m.p.Results
+		if m.f.isOutput(x) && !stays {
+			return false
+		}
+		for _, n := range m.f.uses[x] {
+			if !slices.Contains(m.nodes, n) && (!stays || m.f.index[n] < m.f.index[last]) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (f *fusions) isOutput(v *graph.Value) bool {
@@ -108,61 +226,4 @@ func (f *fusions) legal(l *fusion) bool {
 	}
 	got, err := graph.LayoutsOf(&graph.Node{Op: op, Attrs: l.attrs, Args: l.args}, layouts, f.g.Ranks)
 	return err == nil && slices.EqualFunc(got, l.results, func(a graph.Layout, v *graph.Value) bool { return a.Equal(v.Type.Layout) })
-}
-
-// addRMSNorm: the sum, mostly the residual stream, has other uses, which must
-// come after the norm.
-func (f *fusions) addRMSNorm(last *graph.Node) *fusion {
-	sum := last.Args[0]
-	if sum.Def.Op.Name != "add" || f.taken[sum.Def] {
-		return nil
-	}
-	for _, n := range f.uses[sum] {
-		if f.index[n] < f.index[last] {
-			return nil
-		}
-	}
-	return &fusion{"add_rmsnorm", last.Attrs, append(slices.Clone(sum.Def.Args), last.Args[1]), []*graph.Value{sum, last.Results[0]}, []*graph.Node{sum.Def}}
-}
-
-// convSilu: the state stays that of the convolution.
-func (f *fusions) convSilu(last *graph.Node) *fusion {
-	bias := f.only(last.Args[0], "bias")
-	if bias == nil {
-		return nil
-	}
-	conv := f.only(bias.Args[0], "conv1d")
-	if conv == nil {
-		return nil
-	}
-	x, w, state, seg := conv.Args[0], conv.Args[1], conv.Args[2], conv.Args[3]
-	return &fusion{"conv1d_silu", nil, []*graph.Value{x, w, bias.Args[1], state, seg}, []*graph.Value{last.Results[0], conv.Results[1]}, []*graph.Node{conv, bias}}
-}
-
-func (f *fusions) biasSoftplus(last *graph.Node) *fusion {
-	bias := f.only(last.Args[0], "bias")
-	if bias == nil {
-		return nil
-	}
-	return &fusion{"bias_softplus", nil, bias.Args, last.Results, []*graph.Node{bias}}
-}
-
-// siluMul: either factor may be the gate, as products commute to the last bit.
-func (f *fusions) siluMul(last *graph.Node) *fusion {
-	for i, v := range last.Args {
-		if silu := f.only(v, "silu"); silu != nil {
-			return &fusion{"silu_mul", nil, []*graph.Value{silu.Args[0], last.Args[1-i]}, last.Results, []*graph.Node{silu}}
-		}
-	}
-	return nil
-}
-
-// addScaled: either summand may be scaled, as sums commute to the last bit.
-func (f *fusions) addScaled(last *graph.Node) *fusion {
-	for i, v := range last.Args {
-		if scale := f.only(v, "scale"); scale != nil {
-			return &fusion{"add_scaled", nil, []*graph.Value{last.Args[1-i], scale.Args[0], scale.Args[1]}, last.Results, []*graph.Node{scale}}
-		}
-	}
-	return nil
 }

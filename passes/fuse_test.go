@@ -1,9 +1,12 @@
 package passes
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // TestFuseLegal: what the fused operation refuses, and what would lie otherwise,
@@ -20,7 +23,7 @@ param @w : f32[4 6/1] shard(1: split)
 		t.Fatal(err)
 	}
 	value := func(name string) *graph.Value { v, _ := g.Value(name); return v }
-	f := findFusions(g)
+	f := findFusions(g, false)
 	for _, c := range []struct {
 		gate, factor, result string
 		want                 bool
@@ -52,4 +55,91 @@ func TestFuseTwice(t *testing.T) {
 	if twice, err := Compile(once, Options{}); err != nil || !graph.Equal(twice, once) {
 		t.Errorf("%v, fused again", err)
 	}
+}
+
+// TestFewLaunches: what a layer of a model launches for a token on one rank, as it is fused
+// where every bit stays and as it is fused for launches.
+func TestFewLaunches(t *testing.T) {
+	for name, want := range map[string][2]int{
+		"mamba-a":      {10, 5},
+		"mamba-b":      {12, 8}, // in_proj and out_proj have biases
+		"mamba2-g1":    {10, 4},
+		"mamba2-g4":    {10, 4},
+		"mamba2-clamp": {12, 7}, // they, too
+		"falcon-mamba": {13, 8},
+		"zamba2":       {10, 5}, // a norm by groups is by itself
+	} {
+		c, err := models.Open("../testdata/golden/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, how := range []Fuse{Exactly, ForLaunches} {
+			g, err := Compile(c.Graph, Options{Fuse: how})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := launchesOf(g, "layers.1."); got != want[i] {
+				t.Errorf("%s, fuse %d: %d launches, want %d", name, how, got, want[i])
+			}
+		}
+		c.Close()
+	}
+}
+
+// launchesOf counts the operations of a layer that depend on more than parameters.
+func launchesOf(g *graph.Graph, prefix string) int {
+	n, constant := 0, map[*graph.Value]bool{}
+	for _, v := range g.Nodes {
+		fixed := v.Op.Name == "param" || v.Op.Class != graph.Leaf && !slices.ContainsFunc(v.Args, func(a *graph.Value) bool { return !constant[a] })
+		for _, r := range v.Results {
+			constant[r] = fixed
+		}
+		if v.Op.Class == graph.Compute && !fixed && strings.HasPrefix(v.Name(), prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFuseMatches: what lies between the operations of a fused one is nobody else's, in
+// whatever order those that commute have their operands.
+func TestFuseMatches(t *testing.T) {
+	for _, c := range []struct{ nodes, want string }{
+		{"%m = matmul %n @w\n%y = add %m %r", "norm_matmul_add"},
+		{"%m = matmul %n @w\n%y = add %r %m", "norm_matmul_add"},
+		{"%m = matmul %n @w\n%y = add %m %m", "norm_matmul add"}, // one fusion takes both
+		{"%m = matmul %n @w\n%y = add %m %n", "rmsnorm matmul_add"},
+		{"%m = matmul %n @w\n%q = silu %m\n%y = add %q %m", "norm_matmul silu add"},
+		{"%m = matmul %n @w\n%q = silu %n\n%y = add %q %m", "rmsnorm silu matmul_add"},
+	} {
+		g, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\ninput %r : f32[t 4]\nparam @g : f32[4]\nparam @w : f32[4 4]\n" +
+			"%n = rmsnorm %x @g {eps=1e-5}\n" + c.nodes + "\noutput y = %y\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := Compile(g, Options{Fuse: ForLaunches})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ops []string
+		for _, n := range out.Nodes {
+			if n.Op.Class == graph.Compute {
+				ops = append(ops, n.Op.Name)
+			}
+		}
+		if got := strings.Join(ops, " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.nodes, got, c.want)
+		}
+	}
+	if _, err := Compile(mustFused(t), Options{Fuse: ForLaunches}); err == nil || !strings.Contains(err.Error(), "fused already") {
+		t.Errorf("a fused graph is fused for launches: %v", err)
+	}
+}
+
+func mustFused(t *testing.T) *graph.Graph {
+	g, err := graph.Parse("graph \"g\" stage=fused ranks=1\ninput %x : f32[t 4]\n%y = silu %x\noutput y = %y\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -18,6 +18,7 @@ type Options struct {
 	Quantize Quantize  // which payloads are rounded; empty: none
 	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
+	Fuse     Fuse      // which neighbours become one operation
 	Overlap  bool      // with the pass overlap, whatever the strategy says
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
@@ -195,6 +196,8 @@ func (o *Options) undecided(g *graph.Graph) error {
 		what = "quantize " + o.Quantize.text
 	case o.States.text != "":
 		what = "states " + o.States.text
+	case o.Fuse != Exactly && g.Stage == graph.FusedStage:
+		return fmt.Errorf("fuse launches has no effect on a graph that is fused already; leave it out, or give the graph from before")
 	default:
 		return nil
 	}

@@ -52,11 +52,14 @@ var integers = map[string]map[int]role{
 	"conv1d_silu":    {4: segmentsRole},
 	"selective_scan": {6: segmentsRole},
 	"ssd_scan":       {6: segmentsRole},
-	"scan_prefix":    {2: segmentsRole},
-	"scan_output":    {4: segmentsRole},
-	"rotary":         {1: segmentsRole, 2: pastRole},
-	"attention":      {5: segmentsRole, 6: pastRole},
-	"choose":         {2: seenRole},
+
+	"selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole}, "ssd_scan_gated": {9: segmentsRole},
+
+	"scan_prefix": {2: segmentsRole},
+	"scan_output": {4: segmentsRole},
+	"rotary":      {1: segmentsRole, 2: pastRole},
+	"attention":   {5: segmentsRole, 6: pastRole},
+	"choose":      {2: seenRole},
 }
 
 // sums lists operands that are sums of squares, which have no sign.

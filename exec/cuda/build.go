@@ -111,10 +111,20 @@ func (b *builder) add(c *call) error {
 		return nil
 	}
 	c.on.Scratch = uint64(b.r.scratch.ptr)
-	if g := b.r.product(c); g != nil {
-		return b.gemm(c, g)
+	for _, part := range c.kernel().Parts(&c.on) {
+		if err := b.part(c, &part); err != nil {
+			return err
+		}
 	}
-	list, err := c.kernel().Launches(&c.on)
+	return nil
+}
+
+// part appends one of the operations by which a step is done.
+func (b *builder) part(c *call, part *kernels.Part) error {
+	if g := b.r.product(c, part); g != nil {
+		return b.gemm(c, part, g)
+	}
+	list, err := part.Launches(part.Call)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ type Device struct {
 // String says what computes: processes that run a model together are to have the same.
 func (d *Device) String() string { return fmt.Sprintf("%s, math %v", d.Driver.Name(), d.Math) }
 
+// FewLaunches asks for graphs that are fused to save launches.
+func (d *Device) FewLaunches() bool { return true }
+
 // Open loads the weights of all ranks: a GPU for each where there are enough,
 // else one for all. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {

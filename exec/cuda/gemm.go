@@ -64,16 +64,17 @@ const gemmRows = 33
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
 // kernels do: for few rows, where there is no cuBLAS, and where weights of 16
 // bits are multiplied in f32.
-func (r *rank) product(c *call) *driver.GemmCall {
-	if c.step.Op.Name != "matmul" || r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
+func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
+	adds := part.Name() == "matmul_add"
+	if part.Name() != "matmul" && !adds || r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
 		return nil
 	}
-	x, w, y := &c.on.Args[0], &c.on.Args[1], &c.on.Results[0]
+	x, w, y := &part.Args[0], &part.Args[1], &part.Results[0]
 	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 {
 		return nil
 	}
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, For: c.step.Name}
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name}
 	switch {
 	case w.DType == graph.F32 && r.machine.device.Math == kernels.BF16:
 		g.In = driver.TF32
@@ -86,12 +87,18 @@ func (r *rank) product(c *call) *driver.GemmCall {
 	return g
 }
 
-// gemm appends a product; activations are rounded to the weight's format first.
-func (b *builder) gemm(c *call, g *driver.GemmCall) error {
+// gemm appends a product; activations are rounded to the weight's format first, and what
+// is added to it is put where it goes.
+func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
+	if y := part.Results[0]; g.Accumulate && part.Args[2].Ptr != y.Ptr {
+		if err := b.launches(c.step.Name, c.step.Stream, kernels.Copy(y, part.Args[2])); err != nil {
+			return err
+		}
+	}
 	if g.In == driver.BF16 || g.In == driver.F16 {
-		x := c.on.Args[0]
+		x := part.Args[0]
 		to := x
-		to.DType, to.Ptr, to.Stride = c.on.Args[1].DType, c.on.Scratch, g.K
+		to.DType, to.Ptr, to.Stride = part.Args[1].DType, part.Call.Scratch, g.K
 		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
 		if err := b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x)); err != nil {
 			return err

@@ -40,7 +40,7 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	o := passes.Options{Ranks: ranks}
+	o := passes.Options{Ranks: ranks, Fuse: passes.ForLaunches}
 	if ranks > 1 {
 		if o.Strategy, err = passes.FindStrategy(strategy); err != nil {
 			t.Fatal(err)

@@ -29,10 +29,12 @@ func (r *rank) needs(key programKey) needs {
 		switch c.step.Kind {
 		case lowering.Launch:
 			n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
-			if g := r.product(c); g != nil {
-				n.gemm = true
-				if g.In != driver.F32 { // activations are rounded first
-					n.scratch = max(n.scratch, int64(g.M*g.K*g.In.Bytes()))
+			for _, part := range c.kernel().Parts(&c.on) {
+				if g := r.product(c, &part); g != nil {
+					n.gemm = true
+					if g.In != driver.F32 { // activations are rounded first
+						n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+int64(g.M*g.K*g.In.Bytes()))
+					}
 				}
 			}
 		case lowering.Collective:

@@ -76,11 +76,20 @@ var oracles = map[string]struct {
 	"sigmoid_router":  {run: sigmoidRouter},
 	"ungated_experts": {run: experts},
 
+	"matmul_add":               {why: composed},
+	"norm_matmul":              {why: composed},
+	"norm_matmul_add":          {why: composed},
+	"selective_scan_gated":     {why: composed},
+	"selective_scan_projected": {why: composed},
+	"ssd_scan_gated":           {why: composed},
+
 	"choose": {why: "Gorgonia draws nothing, and selects nothing by its order"},
 
 	"quantize":   {why: narrow},
 	"dequantize": {why: narrow},
 }
+
+const composed = "on the CPU it is the operations that it stands for, which are held against Gorgonia"
 
 const narrow = "Gorgonia's smallest float has 32 bits"
 

@@ -59,6 +59,7 @@ func ForISA(name string) (kernels.Set, error) {
 		maps.Copy(set, s.set)
 		switch {
 		case s.name == name && s.has():
+			compose(set)
 			return set, nil
 		case s.name == name:
 			return nil, fmt.Errorf("instruction set %s cannot be used on this machine: it has %s", name, strings.Join(ISAs(), ", "))

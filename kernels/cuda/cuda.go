@@ -78,24 +78,38 @@ type Launch struct {
 type Kernel struct {
 	launch  func(c *Call) error
 	scratch func(c *Call) int64
+	parts   func(c *Call) bool // whether the call is done by its parts; nil: none is
+	op      *graph.Op
 }
 
 // Launches lists what computes the call, in order. They are the same for all
 // calls whose tensors have the same shapes and addresses.
 func (k Kernel) Launches(c *Call) ([]Launch, error) {
-	c.launches, c.err = nil, nil
-	if err := k.launch(c); err != nil {
-		return nil, err
+	var all []Launch
+	for _, part := range k.Parts(c) {
+		part.launches, part.err = nil, nil
+		if err := part.Kernel.launch(part.Call); err != nil {
+			return nil, err
+		}
+		if part.err != nil {
+			return nil, part.err
+		}
+		all = append(all, part.launches...)
 	}
-	return c.launches, c.err
+	return all, nil
 }
 
 // Scratch is how many bytes of memory the call needs beside its tensors.
 func (k Kernel) Scratch(c *Call) int64 {
-	if k.scratch == nil {
-		return 0
+	var most int64
+	for _, part := range k.Parts(c) {
+		n := int64(part.Call.Scratch - c.Scratch)
+		if scratch := part.Kernel.scratch; scratch != nil {
+			n += scratch(part.Call)
+		}
+		most = max(most, n)
 	}
-	return k.scratch(c)
+	return most
 }
 
 // Set has a kernel for each operation, by name.

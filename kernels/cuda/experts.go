@@ -140,8 +140,8 @@ func (c *Call) products(m *mixture, tokens int, y [2]uint64, n int, x uint64, st
 	case tokens > fewRows:
 		c.launch("matmul_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
 	case tokens > 1:
-		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_", gemvRows), grid(gemvRows, gemvCols), gemvThreads(n, k), 0, args...)
+		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_", gemvRows), grid(gemvRows, gemvCols), gemvThreads(k), 0, args...)
 	default:
-		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_1"), grid(1, gemvCols), gemvThreads(n, k), 0, args...)
+		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_1"), grid(1, gemvCols), gemvThreads(k), 0, args...)
 	}
 }

@@ -83,7 +83,7 @@ func rowResults(op *graph.Op) int {
 func order(launches []Launch) string {
 	var names []string
 	for _, l := range launches {
-		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "attention_flash", "mma_few", "mma_tile", "ssd_mma"} {
+		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "attention_flash", "mma_few", "mma_tile", "ssd_mma", "selective_scan_token"} {
 			if strings.Contains(l.Function, own) {
 				names = append(names, own)
 			}
@@ -154,7 +154,7 @@ func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 // batches it comes; where states in 16 bits are rounded at every cut, what a
 // reference gives that rounds there, too.
 func TestCut(t *testing.T) {
-	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "ssd_scan", "attention"} {
+	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "ssd_scan", "ssd_scan_gated", "attention"} {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +170,7 @@ func TestCut(t *testing.T) {
 				whole, cut := map[int]Tensor{}, map[int]Tensor{}
 				all, _ := once(t, op, &c, Options{}, whole, dev)
 				share := 0.0
-				if name == "ssd_scan" || name == "attention" {
+				if strings.HasPrefix(name, "ssd_scan") || name == "attention" || name == "selective_scan_projected" {
 					share = 1e-5
 				}
 				_, sequence := perToken(op)
@@ -233,7 +233,7 @@ func cutAndRounded(t *rapid.T, op *graph.Op, c *kernels.Call, dev *device) {
 // each serve the next, for which the memory has other slots, pasts and rows; a
 // sequence without tokens is left alone.
 func TestReplay(t *testing.T) {
-	for _, name := range []string{"conv1d", "selective_scan", "ssd_scan", "rotary", "attention"} {
+	for _, name := range []string{"conv1d", "selective_scan", "selective_scan_gated", "selective_scan_projected", "ssd_scan", "ssd_scan_gated", "rotary", "attention"} {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

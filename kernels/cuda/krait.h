@@ -157,6 +157,36 @@ template <class T> DEVICE Eight whole8(const T *p) {
 	return e;
 }
 
+// Eight neighbours as they are in memory, so that a load need not have arrived
+// before it is used. Addresses are aligned, and of n neighbours, where fewer than 8
+// are left, there are 4 in f32 or none: the host leaves other shapes to other kernels.
+template <class T> struct Raw {
+	u32x4 v;
+};
+
+template <> struct Raw<float> {
+	f32x4 a, b;
+};
+
+DEVICE void load_raw(Raw<float> &r, const float *p, int n) {
+	r.a = n > 0 ? whole4(p) : 0;
+	r.b = n > 4 ? whole4(p + 4) : 0;
+}
+
+template <class T> DEVICE void load_raw(Raw<T> &r, const T *p, int n) { r.v = n > 0 ? *(const u32x4 *)p : 0; }
+
+DEVICE Eight widen(Raw<float> r) {
+	Eight e;
+	UNROLL for (int i = 0; i < 4; i++) e.v[i] = r.a[i], e.v[i + 4] = r.b[i];
+	return e;
+}
+
+template <class T> DEVICE Eight widen(Raw<T> r) {
+	Eight e;
+	UNROLL for (int i = 0; i < 8; i++) e.v[i] = widen(T{(u16)(r.v[i / 2] >> 16 * (i % 2))});
+	return e;
+}
+
 // The sum over the lanes of a warp, on each of them.
 DEVICE float warp_sum(float v) {
 	UNROLL for (int o = 16; o > 0; o /= 2) v += from_lane_xor(v, o);
@@ -327,6 +357,11 @@ DEVICE float decay(float x) { return exp2(x); }
 DEVICE float rate(float a) { return -at_most(-a * log2e, largest); }
 
 } // namespace math
+
+// A NaN where the sum overflowed: a factor of 0 would be a wrong norm that nobody sees.
+DEVICE float inverse_rms(float sum, float width, float eps) {
+	return sum > math::largest ? __builtin_nanf("") : 1 / math::sqrt(sum / width + eps);
+}
 
 // Calls f for a thread's four neighbours of a row: blocks are (rows, columns /
 // 1024) of 256 threads; j is the first column, n how many there are.

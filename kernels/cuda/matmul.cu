@@ -1,56 +1,12 @@
 // Matrix products y = x wᵀ in f32: x[t, k] of activations, w[n, k] in any format.
 // A row of y does not depend on which rows come with it. FORMAT is the weights'.
 // Formats: f32 f16 bf16
-#include "matmul.h"
-
-// A few rows: a block multiplies up to M of them with 4 rows of the weight, so
-// that weights come once from memory, in pieces of 8 per thread (16 bytes of a
-// short format): 4 to 8 loads in flight per thread hide the latency when some
-// 20 warps share a multiprocessor. The host gives as many threads as have work.
-const int gemv_cols = 4;
-
-template <int M, class T, class Rows>
-DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec) {
-	SHARED static float parts[8][M * gemv_cols];
-	const float *in[M];
-	const T *weight[gemv_cols];
-	// What lies beyond the last row is the last row again, and not stored.
-	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
-	UNROLL for (int r = 0; r < gemv_cols; r++) weight[r] = w + min(col + r, n - 1) * ws;
-	float sums[M * gemv_cols] = {};
-	for (int j = 8 * thread(); j < k; j += 8 * threads()) {
-		if ((vec & loads) && k - j >= 8) {
-			Eight b[gemv_cols];
-			UNROLL for (int r = 0; r < gemv_cols; r++) b[r] = whole8(weight[r] + j);
-			UNROLL for (int m = 0; m < M; m++) {
-				Eight a = whole8(in[m] + j);
-				UNROLL for (int r = 0; r < gemv_cols; r++)
-					UNROLL for (int i = 0; i < 8; i++) sums[m * gemv_cols + r] = fma(a.v[i], b[r].v[i], sums[m * gemv_cols + r]);
-			}
-			continue;
-		}
-		NO_UNROLL for (int i = j; i < min(j + 8, k); i++) {
-			UNROLL for (int m = 0; m < M; m++)
-				UNROLL for (int r = 0; r < gemv_cols; r++) sums[m * gemv_cols + r] = fma(in[m][i], widen(weight[r][i]), sums[m * gemv_cols + r]);
-		}
-	}
-	const int each = 32 / (M * gemv_cols); // lanes that get the same sum
-	float sum = warp_sums(sums);
-	if (lane() % each == 0)
-		parts[warp()][lane() / each] = sum;
-	sync();
-	int m = thread() / gemv_cols, c = col + thread() % gemv_cols;
-	if (m >= M || from + m >= rows.count || c >= n)
-		return;
-	float total = 0;
-	for (int i = 0; i < threads() / 32; i++)
-		total += parts[i][thread()];
-	y[rows.out(from + m) * ys + c] = total;
-}
+#include "gemv.h"
 
 // Many rows: a block of 128 threads makes a tile of 128 rows and 64 columns of y,
 // 8 times 8 per thread, 16 deep at a time. While it multiplies one step, the next
 // comes to registers. Each element is summed along k in order.
+const int gemv_cols = 4; // of a block of experts
 const int tile_rows = 128, tile_cols = 64, tile_depth = 16;
 
 struct alignas(16) Step {
@@ -58,7 +14,7 @@ struct alignas(16) Step {
 };
 
 template <class T, class Rows>
-DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec) {
+DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, Sum add) {
 	SHARED static Step steps[2];
 	// Four threads load 16 neighbours of a row.
 	int row = thread() / 4, part = 4 * (thread() % 4);
@@ -110,27 +66,28 @@ DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, R
 			float *out = y + rows.out(m) * ys;
 			UNROLL for (int half = 0; half < 2; half++) {
 				int at = col + c + half * (tile_cols / 2);
-				store4(out + at, sums[i][half], n - at, vec & stores);
+				f32x4 v = sums[i][half];
+				if (add.y)
+					UNROLL for (int e = 0; e < 4; e++) if (at + e < n) v[e] = add.to(v[e], rows.out(m), at + e);
+				store4(out + at, v, n - at, vec & stores);
 			}
 		}
 	}
 }
 
-// Blocks are (passes over the rows · columns / 4).
-#define GEMV(T, m)                                                                                                         \
-	KERNEL THREADS(256) gemv_##T##_##m(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int passes, int vec) { \
-		gemv<m>(y, ys, x, xs, w, ws, All{t}, block_x() % passes * m, block_x() / passes * gemv_cols, n, k, vec);   \
+#define TILE(T)                                                                                                            \
+	KERNEL THREADS(128) matmul_##T(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
+		tile(y, ys, x, xs, w, ws, All{t}, block_x() * tile_rows, block_y() * tile_cols, n, k, vec, Sum{add, as});  \
 	}
 
-#define TILE(T)                                                                                                            \
-	KERNEL THREADS(128) matmul_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec) { \
-		tile(y, ys, x, xs, w, ws, All{t}, block_x() * tile_rows, block_y() * tile_cols, n, k, vec);                \
-	}
+template <int M, class T, class Rows> DEVICE void expert_gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, Sum add) {
+	gemv<M, gemv_cols, false>(y, ys, x, xs, w, ws, rows, from, col, n, k, vec, nullptr, 0, add);
+}
 
 // The products of experts: blocks are (passes, columns / 4 or 64, experts · weights).
 #define EXPERTS(T, m)                                                                                                      \
 	KERNEL THREADS(256) expert_gemv_##T##_##m(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
-		EXPERT_PRODUCT(T, gemv<m>, block_x() * m, block_y() * gemv_cols)                                           \
+		EXPERT_PRODUCT(T, expert_gemv<m>, block_x() * m, block_y() * gemv_cols)                                           \
 	}
 
 #define EXPERT_TILE(T)                                                                                                     \
@@ -139,10 +96,6 @@ DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, R
 	}
 
 #define ALL(T)                                                                                                             \
-	GEMV(T, 1)                                                                                                         \
-	GEMV(T, 2)                                                                                                         \
-	GEMV(T, 4)                                                                                                         \
-	GEMV(T, 8)                                                                                                         \
 	TILE(T)                                                                                                            \
 	EXPERTS(T, 1)                                                                                                      \
 	EXPERTS(T, 8)                                                                                                      \

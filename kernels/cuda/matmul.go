@@ -7,11 +7,15 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul": {launch: matmul},
+	"matmul":          {launch: matmul},
+	"matmul_add":      {launch: matmulAdd},
+	"norm_matmul":     {launch: normMatmul, parts: normParts},
+	"norm_matmul_add": {launch: normMatmul, parts: normParts},
 })
 
 const (
-	gemvCols           = 4       // columns of a block
+	gemvCols           = 4       // columns of a block, where enough blocks have as many
+	gemvBlocks         = 256     // so many are enough
 	gemvRows           = 8       // rows of a pass over the weight
 	fewRows            = 32      // with more, tiles are faster
 	tileRows, tileCols = 128, 64 // of f32
@@ -23,31 +27,92 @@ const (
 	mmaThreads       = 256
 )
 
+// product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
+// is one.
+type product struct {
+	x, w, y, norm, sum *Tensor
+}
+
 // matmul is x wᵀ.
 func matmul(c *Call) error {
-	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	t, n, k := y.Rows(), w.Rows(), w.Cols
-	vec := alignment(aligned(x, w), aligned(y))
-	tensorCores := c.Options.Math == BF16 && aligned(x, w) && k%8 == 0
-	args := []any{y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(), t, n, k}
-	name := format(w.DType)
+	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]})
+}
+
+// matmulAdd is x wᵀ + y.
+func matmulAdd(c *Call) error {
+	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]})
+}
+
+// normMatmul is norm_matmul, and with a fourth operand norm_matmul_add.
+func normMatmul(c *Call) error {
+	p := &product{x: &c.Args[0], norm: &c.Args[1], w: &c.Args[2], y: &c.Results[0]}
+	if len(c.Args) > 3 {
+		p.sum = &c.Args[3]
+	}
+	return c.multiply(p)
+}
+
+// normParts: where rows are many, they are normed once, and not by every block.
+func normParts(c *Call) bool {
+	return !c.isGemv(&product{x: &c.Args[0], w: &c.Args[2], y: &c.Results[0]})
+}
+
+func (p *product) args(t, n, k int) []any {
+	return []any{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), t, n, k}
+}
+
+// added is the sum as kernels take it.
+func (p *product) added() []any {
+	if p.sum == nil {
+		return []any{uint64(0), int64(0)}
+	}
+	return []any{p.sum.Ptr, p.sum.stride()}
+}
+
+// tensorCores reports whether a product of rows may be of bf16.
+func (c *Call) tensorCores(p *product) bool {
+	return c.Options.Math == BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
+}
+
+// isGemv reports whether a product is of so few rows that it is not done by tiles.
+func (c *Call) isGemv(p *product) bool {
+	t, n := p.y.Rows(), p.w.Rows()
+	return t <= fewRows && !(c.tensorCores(p) && t > gemvRows && n >= mmaBlocks*fewCols)
+}
+
+func (c *Call) multiply(p *product) error {
+	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
+	name, args := format(p.w.DType), p.args(t, n, k)
+	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	switch {
-	case tensorCores && t > mmaFew:
+	case c.isGemv(p):
+		c.gemv(p, append(append(args, ceilDiv(t, gemvPass(t)), vec), p.added()...))
+	case c.tensorCores(p) && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
-		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(args, vec)...)
-	case tensorCores && t > gemvRows && (t > fewRows || n >= mmaBlocks*fewCols):
+		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+	case c.tensorCores(p):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
-		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(args, vec)...)
-	case t > fewRows:
-		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
-		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(args, vec)...)
+		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	default:
-		m := gemvPass(t)
-		passes := ceilDiv(t, m)
-		grid := [3]int{passes * ceilDiv(n, gemvCols), 1, 1}
-		c.launch("matmul_"+name, fmt.Sprint("gemv_", name, "_", m), grid, gemvThreads(n, k), 0, append(args, passes, vec)...)
+		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
+		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)
 	}
 	return nil
+}
+
+// gemv launches a product of few rows. One row by a small weight has a block for each
+// column, so that most multiprocessors have one.
+func (c *Call) gemv(p *product, args []any) {
+	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
+	m, cols := gemvPass(t), gemvCols
+	if m == 1 && n < gemvCols*gemvBlocks {
+		cols = 1
+	}
+	name := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols)
+	if p.norm != nil {
+		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
+	}
+	c.launch("gemv_"+format(p.w.DType), name, [3]int{ceilDiv(t, m) * ceilDiv(n, cols), 1, 1}, gemvThreads(k), 0, args...)
 }
 
 // alignment tells the kernels of products what is aligned: loads, and stores.
@@ -71,12 +136,14 @@ func gemvPass(t int) int {
 	return m
 }
 
-// gemvThreads gives every thread at least 8 of k to do, and more threads to a
-// block where there are few blocks.
-func gemvThreads(n, k int) [3]int {
-	most := 128
-	if n < 2048 {
-		most = 256
+// gemvThreads are those that divide the eights of k best: as many warps, up to 8, as leave
+// the fewest threads without work in the last of their steps.
+func gemvThreads(k int) [3]int {
+	eights, best, idle := ceilDiv(k, 8), 32, 0
+	for threads := 32; threads <= 256; threads += 32 {
+		if rest := ceilDiv(eights, threads)*threads - eights; threads == 32 || rest <= idle {
+			best, idle = threads, rest
+		}
 	}
-	return [3]int{min(most, 32*max(1, ceilDiv(k, 256)))}
+	return [3]int{best}
 }

@@ -5,6 +5,15 @@
 // What vec says of a product: loads of 16 bytes are aligned, and stores are.
 const int loads = 1, stores = 2;
 
+// What is added to a product, with rows as far apart as stride says; null: nothing. It
+// may lie where the result does.
+struct Sum {
+	const float *y;
+	i64 stride;
+
+	__attribute__((device)) float to(float v, i64 row, int col) const { return y ? v + y[row * stride + col] : v; }
+};
+
 // Which rows a product is of: those of the batch, in order.
 struct All {
 	int count;
@@ -40,4 +49,4 @@ struct Expert {
 	bool other = second && block_z() % 2;                                                                              \
 	Listed rows = expert_rows(expert.counts, expert.lists, expert.room, expert.share, e);                              \
 	if (from < rows.count)                                                                                             \
-		product(other ? y1 : y, ys, x, xs, (other ? w1 : w) + e * es, ws, rows, from, col, n, k, vec);
+		product(other ? y1 : y, ys, x, xs, (other ? w1 : w) + e * es, ws, rows, from, col, n, k, vec, Sum{});

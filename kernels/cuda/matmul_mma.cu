@@ -11,7 +11,7 @@
 // its pairs of two products. So weights come once, 4 KB in flight per warp.
 const int few_cols = 64, few_rows = 32, few_depth = 32;
 
-template <class T, class Rows> DEVICE void few(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int) {
+template <class T, class Rows> DEVICE void few(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int, Sum add) {
 	SHARED static float parts[4][few_cols * few_rows / 32][32];
 	const int tall = few_cols / 16, wide = few_rows / 8;
 	int g = lane() / 4, part = 8 * (lane() % 4);
@@ -51,7 +51,7 @@ template <class T, class Rows> DEVICE void few(float *y, i64 ys, const float *x,
 		int c = col + i / 4 / wide * 16 + i % 4 / 2 * 8 + g;
 		int row = from + i / 4 % wide * 8 + part / 4 + i % 2;
 		if (warp() == 0 && row < rows.count && c < n)
-			y[rows.out(row) * ys + c] = sums[i / 4 / wide][i / 4 % wide][i % 4];
+			y[rows.out(row) * ys + c] = add.to(sums[i / 4 / wide][i / 4 % wide][i % 4], rows.out(row), c);
 	}
 }
 
@@ -66,7 +66,7 @@ struct alignas(16) Step {
 	u16 x[tile_rows][tile_depth + 8], w[tile_cols][tile_depth + 8];
 };
 
-template <class T, class Rows> DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int) {
+template <class T, class Rows> DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int, Sum add) {
 	SHARED static Step steps[2];
 	int row = thread() / 4, part = 8 * (thread() % 4); // and row + 64
 	const float *in[2];
@@ -112,15 +112,15 @@ template <class T, class Rows> DEVICE void tile(float *y, i64 ys, const float *x
 			UNROLL for (int p = 0; p < 4; p++) {
 				int m = from + r + 16 * i + p / 2 * 8 + lane() / 4, at = col + c + 8 * e + lane() % 4 * 2 + p % 2;
 				if (m < rows.count && at < n)
-					y[rows.out(m) * ys + at] = sums[i][e][p];
+					y[rows.out(m) * ys + at] = add.to(sums[i][e][p], rows.out(m), at);
 			}
 }
 
 // Blocks are (rows / 32, columns / 64) and (rows / 128, columns / 128), and for
 // experts (.., .., experts · weights).
 #define PRODUCT(name, T, product, rows, cols)                                                                              \
-	KERNEL THREADS(256) name##_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int) { \
-		product(y, ys, x, xs, w, ws, All{t}, block_x() * rows, block_y() * cols, n, k, 0);                          \
+	KERNEL THREADS(256) name##_##T(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
+		product(y, ys, x, xs, w, ws, All{t}, block_x() * rows, block_y() * cols, n, k, 0, Sum{add, as});                     \
 	}                                                                                                                  \
 	KERNEL THREADS(256) expert_##name##_##T(float *__restrict__ y, float *__restrict__ y1, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 es, i64 ws, int n, int k, int second, int vec, Expert expert) { \
 		EXPERT_PRODUCT(T, product, block_x() * rows, block_y() * cols)                                             \

@@ -31,25 +31,6 @@ DEVICE u32x4 load_transposed(const u16 *row) {
 DEVICE void put_pair(u16 *p, u32 v) { *(u32 *)p = v; }
 DEVICE void put_pairs(u16 *p, u32x4 v) { *(u32x4 *)p = v; }
 
-// Eight neighbours as they are in memory, so that a load need not have arrived
-// before it is used, and as pairs of bf16. Addresses are aligned, and of n
-// neighbours, where fewer than 8 are left, there are 4 in f32 or none: the host
-// leaves other shapes to other kernels.
-template <class T> struct Raw {
-	u32x4 v;
-};
-
-template <> struct Raw<float> {
-	f32x4 a, b;
-};
-
-DEVICE void load_raw(Raw<float> &r, const float *p, int n) {
-	r.a = n > 0 ? whole4(p) : 0;
-	r.b = n > 4 ? whole4(p + 4) : 0;
-}
-
-template <class T> DEVICE void load_raw(Raw<T> &r, const T *p, int n) { r.v = n > 0 ? *(const u32x4 *)p : 0; }
-
 DEVICE u32x4 pairs(Raw<bf16> r) { return r.v; }
 
 DEVICE u32x4 pairs(Raw<f16> r) {

@@ -12,11 +12,6 @@ DEVICE float sum_of_squares(const float *x, int n, bool vec) {
 	return block_sum(sum);
 }
 
-// A NaN where the sum overflowed: a factor of 0 would be a wrong norm that nobody sees.
-DEVICE float inverse_rms(float sum, float width, float eps) {
-	return sum > math::largest ? __builtin_nanf("") : 1 / math::sqrt(sum / width + eps);
-}
-
 // y = w · x / sqrt(mean x² + eps), of one of equal groups of a row; without w
 // where that is null. Blocks are (rows, groups).
 KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) {

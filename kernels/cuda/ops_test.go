@@ -68,6 +68,13 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"silu_mul":      zipCase,
 	"bias_softplus": biasCase,
 	"add_scaled":    addScaledCase,
+
+	"matmul_add":               matmulAddCase,
+	"norm_matmul":              normMatmulCase,
+	"norm_matmul_add":          normMatmulAddCase,
+	"selective_scan_gated":     selectiveGatedCase,
+	"selective_scan_projected": selectiveProjectedCase,
+	"ssd_scan_gated":           ssdGatedCase,
 }
 
 // TestOps runs every operation on the device and in float64, twice in a row so
@@ -648,4 +655,79 @@ func addScaledCase(d *draw) func() kernels.Call {
 		c := next()
 		return call(nil, c.Results, d.tensor(graph.F32, c.Args[0].Rows(), c.Args[0].Cols), c.Args[0], c.Args[1])
 	}
+}
+
+func matmulAddCase(d *draw) func() kernels.Call {
+	next := matmulCase(d)
+	return func() kernels.Call {
+		c := next()
+		return call(nil, c.Results, c.Args[0], c.Args[1], d.tensor(graph.F32, c.Results[0].Rows(), c.Results[0].Cols))
+	}
+}
+
+func normMatmulCase(d *draw) func() kernels.Call {
+	next := matmulCase(d)
+	var g kernels.Tensor
+	return func() kernels.Call {
+		c := next()
+		if g.F32 == nil {
+			g = d.packed(graph.F32, c.Args[0].Cols)
+		}
+		return call(graph.Attrs{"eps": 0.5}, c.Results, c.Args[0], g, c.Args[1])
+	}
+}
+
+func normMatmulAddCase(d *draw) func() kernels.Call {
+	next := normMatmulCase(d)
+	return func() kernels.Call {
+		c := next()
+		c.Args = append(c.Args, d.tensor(graph.F32, c.Results[0].Rows(), c.Results[0].Cols))
+		return c
+	}
+}
+
+func selectiveGatedCase(d *draw) func() kernels.Call {
+	return gatedCase(d, selectiveOf(d, d.pick("n", 1, 3, 4, 16, 16, 17, 33, 65)), nil)
+}
+
+// gatedCase is a scan with what is fused with it: biases, D and z, which is a row like y.
+func gatedCase(d *draw, next func() kernels.Call, attrs graph.Attrs) func() kernels.Call {
+	var b, skip kernels.Tensor
+	return func() kernels.Call {
+		c := next()
+		y, a := c.Results[0], c.Args
+		d.fill(&a[1], func(v float64) float64 { return v })
+		if b.F32 == nil {
+			whole := a[1]
+			vector := part(d.packed(graph.F32, whole.Cols), 0, whole.Full, whole.Unit, whole.Start())
+			b, skip = vector, clone(&vector)
+			d.fill(&skip, func(v float64) float64 { return v })
+		}
+		z := part(d.tensor(graph.F32, y.Rows(), y.Cols), 1, y.Full, y.Unit, y.Start())
+		return call(attrs, c.Results, a[0], a[1], b, a[2], a[3], a[4], skip, z, a[5], a[6])
+	}
+}
+
+// selectiveProjectedCase has a product of few terms in place of the steps.
+func selectiveProjectedCase(d *draw) func() kernels.Call {
+	next, depth, format := selectiveGatedCase(d), d.size("k", 31, 40, 160), d.format()
+	var w kernels.Tensor
+	return func() kernels.Call {
+		c := next()
+		dt := c.Args[1]
+		if w.Cols == 0 {
+			w = part(d.tensor(format, dt.Cols, depth), 0, dt.Full, 1, dt.Start())
+			d.fill(&w, func(v float64) float64 { return v / math.Sqrt(float64(depth)) })
+		}
+		c.Args = append([]kernels.Tensor{c.Args[0], d.tensor(graph.F32, dt.Rows(), depth), w}, c.Args[2:]...)
+		return c
+	}
+}
+
+func ssdGatedCase(d *draw) func() kernels.Call {
+	attrs := graph.Attrs{"min": 0.0, "max": math.Inf(1)}
+	if d.pick("clamp", 0, 1) == 1 {
+		attrs = graph.Attrs{"min": 0.25, "max": 0.75}
+	}
+	return gatedCase(d, ssdCase(d), attrs)
 }

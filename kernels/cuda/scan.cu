@@ -22,19 +22,32 @@ DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, fl
 	return sum;
 }
 
+// What is done around the scan where it is fused with that: steps are softplus(dt + bias),
+// and what is put out is silu(z) · (y + u d). Without a bias, nothing.
+struct Gate {
+	const float *bias, *d, *z;
+	i64 zs;
+
+	__attribute__((device)) float step(float dt, int ch) const { return bias ? math::softplus(dt + bias[ch]) : dt; }
+	__attribute__((device)) float out(float y, float u, i64 t, int ch) const {
+		return bias ? math::silu(z[t * zs + ch]) * (y + u * d[ch]) : y;
+	}
+};
+
 // The sequence's tokens one by one, with the state in memory: for one token, or
-// states that are too many for registers, which the host gives in f32. y may lie over dt. Blocks of
+// states that are too many for registers, which the host gives in f32. y may lie over dt. Four
+// lanes have a channel; step(t, ch) is its step on all of them. Blocks of
 // 128 threads are (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) {
+template <class Step>
+DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate gate, Step step) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
 	int g = group_of(groups, held) * n;
 	kept *h = state + slot * hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
-		float d = ch < cols && part == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
-		d = __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
-		float x = d * u[t * us + held], sum = 0;
+		float d = gate.step(step(t, held), held), in = u[t * us + held];
+		float x = d * in, sum = 0;
 		for (int k = part; k < n && ch < cols; k += 16) {
 			f32x4 rate = rates(load4(a + held * as + k, n - k, vec));
 			f32x4 v = load4(h + k, n - k, vec);
@@ -44,9 +57,49 @@ KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restri
 		sum += from_lane_xor(sum, 2);
 		sum += from_lane_xor(sum, 1);
 		if (ch < cols && part == 0)
-			y[t * ys + ch] = sum;
+			y[t * ys + ch] = gate.out(sum, in, t, ch);
 	}
 }
+
+KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
+	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}, [=](i64 t, int ch) {
+		float d = block_y() * 32 + thread() / 4 < cols && thread() % 4 == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
+		return __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
+	});
+}
+
+// The same with the product that steps come from: dt = x wᵀ, of depth terms. A channel's
+// lanes take eights of them in turn.
+template <class T>
+DEVICE float projected(const float *x, const T *w, int depth, int vec) {
+	const int ahead = 4; // loads under way
+	float sum = 0;
+	int j = 8 * (thread() % 4);
+	if (vec)
+		for (; j + 8 <= depth; j += ahead * 32) {
+			Raw<T> raw[ahead];
+			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) load_raw(raw[p], w + j + 32 * p, 8);
+			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) {
+				Eight a = whole8(x + j + 32 * p), b = widen(raw[p]);
+				UNROLL for (int i = 0; i < 8; i++) sum = fma(a.v[i], b.v[i], sum);
+			}
+		}
+	if (vec)
+		j = depth % 8 && thread() % 4 == depth / 8 % 4 ? depth / 8 * 8 : depth;
+	for (; j < depth; j += 32)
+		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(x[i], widen(w[i]), sum);
+	sum += from_lane_xor(sum, 2);
+	return sum + from_lane_xor(sum, 1);
+}
+
+#define TOKEN(T)                                                                                                           \
+	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) { \
+		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product); }); \
+	}
+
+TOKEN(f32)
+TOKEN(f16)
+TOKEN(bf16)
 
 // Tokens and channels that a block has at a time. While it computes one chunk,
 // the next comes to shared memory.
@@ -77,7 +130,7 @@ DEVICE float quad_sums(float (&v)[4]) {
 // channels of a block, which are of one group. Blocks of 128 threads are
 // (sequences, groups · each / 32).
 template <int Sixteens>
-DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups) {
+DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate gate) {
 	SHARED static Chunk<Sixteens> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
@@ -120,6 +173,12 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 		sync();
 		Chunk<Sixteens> &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
+		if (gate.bias) {
+			NO_UNROLL for (int i = thread(); i < count * chunk_channels; i += 128)
+				if (int c = i % chunk_channels; c < wide)
+					now.dt[i / chunk_channels][c] = gate.step(now.dt[i / chunk_channels][c], from + c);
+			sync();
+		}
 		auto token = [&](int t) {
 			float d = now.dt[t][ch - from], x = d * now.u[t][ch - from], sum = 0;
 			UNROLL for (int i = 0; i < Sixteens; i++)
@@ -136,7 +195,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 			float sum = quad_sums(sums);
 			int at_lane = t + thread() % 4;
 			if (own < wide && at_lane < count)
-				y[(i64)(first + at + at_lane) * ys + ch] = sum;
+				y[(i64)(first + at + at_lane) * ys + ch] = gate.out(sum, now.u[at_lane][ch - from], first + at + at_lane, ch);
 		}
 		sync(); // the next but one overwrites this
 	}
@@ -148,8 +207,8 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 }
 
 #define SCAN(name, sixteens, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, Groups groups) { \
-		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups);    \
+	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) { \
+		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}); \
 	}
 
 SCAN(16, 1, THREADS(128))

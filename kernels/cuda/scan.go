@@ -12,6 +12,10 @@ var _ = kernels.Register(Kernels, Set{
 	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch},
 	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch},
 	"conv1d_silu":    {launch: convSilu},
+
+	"selective_scan_gated":     {launch: selectiveGated, scratch: selectiveGatedScratch},
+	"selective_scan_projected": {launch: selectiveProjected, parts: selectiveParts},
+	"ssd_scan_gated":           {launch: ssdGated, scratch: ssdGatedScratch},
 })
 
 const (
@@ -67,36 +71,88 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 	return nil
 }
 
-func selectiveScan(c *Call) error {
-	u, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
-	y, n, s := &c.Results[0], c.Args[2].Cols, c.Args[6].Rows()
-	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
-	vec := n%4 == 0 && aligned(a, b, cc, state)
-	launch := func(function string, grid [3]int, state *Tensor) {
-		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0,
-			y.Ptr, y.stride(), u.Ptr, u.stride(), dt.Ptr, dt.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cc.Ptr, cc.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec, Struct{first, each, skip})
+// gate is what is done around a scan: steps are softplus(dt + bias), and what is put out
+// silu(z) · (y + u d).
+type gate struct{ bias, d, z *Tensor }
+
+// params are the gate's as the kernels take them; nil: nothing is done.
+func (g *gate) params() []any {
+	if g == nil {
+		return []any{uint64(0), uint64(0), uint64(0), int64(0)}
 	}
-	if c.tokenEach(6) || n > scanStates {
-		return c.steps(5, 6, func(state *Tensor) {
-			launch("selective_scan_steps", [3]int{s, ceilDiv(y.Cols, scanChannels), 1}, state)
+	return []any{g.bias.Ptr, g.d.Ptr, g.z.Ptr, g.z.stride()}
+}
+
+// selective is a selective scan: its operands, of dt either the values or what they are
+// the product of, and the place of the state and the segments among the call's operands.
+type selective struct {
+	u, dt, x, w, a, b, c *Tensor
+	state, seg           int
+	gate                 *gate
+}
+
+func selectiveScan(c *Call) error {
+	a := c.Args
+	return c.selective(&selective{u: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6})
+}
+
+// selectiveGated: u dt b A B C D z h seg.
+func selectiveGated(c *Call) error {
+	a := c.Args
+	return c.selective(&selective{u: &a[0], dt: &a[1], a: &a[3], b: &a[4], c: &a[5], state: 8, seg: 9, gate: &gate{&a[2], &a[6], &a[7]}})
+}
+
+// selectiveProjected: u x w b A B C D z h seg, of a token per sequence.
+func selectiveProjected(c *Call) error {
+	a := c.Args
+	return c.selective(&selective{u: &a[0], x: &a[1], w: &a[2], a: &a[4], b: &a[5], c: &a[6], state: 9, seg: 10, gate: &gate{&a[3], &a[7], &a[8]}})
+}
+
+// selectiveParts: the product by itself reads its weight once for many tokens, and a
+// prompt's are many.
+func selectiveParts(c *Call) bool { return !c.tokenEach(10) || c.Results[0].Rows() > fewRows }
+
+func (c *Call) selective(o *selective) error {
+	u, state, seg, y := o.u, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
+	n, s := o.a.Cols, seg.Rows()
+	first, each, skip := groupsOf(&u.Tensor, &o.b.Tensor, n)
+	vec := n%4 == 0 && aligned(o.a, o.b, o.c, state)
+	launch := func(function string, grid [3]int, state *Tensor, steps ...any) {
+		args := append([]any{y.Ptr, y.stride(), u.Ptr, u.stride()}, steps...)
+		args = append(args, o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
+			state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec)
+		args = append(append(args, o.gate.params()...), Struct{first, each, skip})
+		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, args...)
+	}
+	bySteps := [3]int{s, ceilDiv(y.Cols, scanChannels), 1}
+	if o.w != nil {
+		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, aligned(o.x, o.w))
+		return nil
+	}
+	if c.tokenEach(o.seg) || n > scanStates {
+		return c.steps(o.state, o.seg, func(state *Tensor) {
+			launch("selective_scan_steps", bySteps, state, o.dt.Ptr, o.dt.stride())
 		})
 	}
 	states := 16
 	for states < n {
 		states *= 2
 	}
-	grid := [3]int{s, b.Cols / n * ceilDiv(each, scanChannels), 1}
-	launch(fmt.Sprint("selective_scan_", states), grid, state)
+	grid := [3]int{s, o.b.Cols / n * ceilDiv(each, scanChannels), 1}
+	launch(fmt.Sprint("selective_scan_", states), grid, state, o.dt.Ptr, o.dt.stride())
 	return nil
 }
 
 // selectiveScratch is for [Call.steps].
-func selectiveScratch(c *Call) int64 {
-	if c.Args[2].Cols <= scanStates {
+func selectiveScratch(c *Call) int64 { return c.selectiveScratch(2, 5, 6) }
+
+func selectiveGatedScratch(c *Call) int64 { return c.selectiveScratch(3, 8, 9) }
+
+func (c *Call) selectiveScratch(rates, state, seg int) int64 {
+	if c.Args[rates].Cols <= scanStates {
 		return 0
 	}
-	return c.stepsScratch(5, 6)
+	return c.stepsScratch(state, seg)
 }
 
 // tokenEach reports whether each sequence of the segments, which are operand seg, has
@@ -128,15 +184,35 @@ func (c *Call) stepsScratch(state, seg int) int64 {
 	return 0
 }
 
+// ssd is a scan with a rate per head, and where its state and segments are among the
+// call's operands.
+type ssd struct {
+	x, dt, a, b, c *Tensor
+	state, seg     int
+	gate           *gate
+	least, most    float64 // of steps, with a gate
+}
+
 func ssdScan(c *Call) error {
-	x, dt, a, b, cc, state, seg := &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], &c.Args[4], &c.Args[5], &c.Args[6]
-	y, s := &c.Results[0], c.Args[6].Rows()
-	heads, size, n := dt.Cols, state.Dims[2], state.Dims[3]
-	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
-	vec := n%4 == 0 && size%4 == 0 && aligned(x, b, cc, state)
+	a := c.Args
+	return c.ssd(&ssd{x: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6})
+}
+
+// ssdGated: x dt b A B C D z h seg.
+func ssdGated(c *Call) error {
+	a := c.Args
+	return c.ssd(&ssd{&a[0], &a[1], &a[3], &a[4], &a[5], 8, 9, &gate{&a[2], &a[6], &a[7]}, c.Attrs.Float("min"), c.Attrs.Float("max")})
+}
+
+func (c *Call) ssd(o *ssd) error {
+	x, dt, state, seg, y := o.x, o.dt, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
+	s, heads, size, n := seg.Rows(), dt.Cols, state.Dims[2], state.Dims[3]
+	first, each, skip := groupsOf(&dt.Tensor, &o.b.Tensor, n)
+	vec := n%4 == 0 && size%4 == 0 && aligned(x, o.b, o.c, state)
 	launch := func(module, function string, grid, block [3]int, shared int, state *Tensor) {
-		c.launch(module+"_"+format(state.DType), function, grid, block, shared, Struct{y.Ptr, x.Ptr, dt.Ptr, a.Ptr, b.Ptr, cc.Ptr, state.Ptr, seg.Ptr,
-			y.stride(), x.stride(), dt.stride(), b.stride(), cc.stride(), state.stride(), size, n, Struct{first, each, skip}, vec})
+		args := Struct{y.Ptr, x.Ptr, dt.Ptr, o.a.Ptr, o.b.Ptr, o.c.Ptr, state.Ptr, seg.Ptr,
+			y.stride(), x.stride(), dt.stride(), o.b.stride(), o.c.stride(), state.stride(), size, n, Struct{first, each, skip}, vec, float32(o.least), float32(o.most)}
+		c.launch(module+"_"+format(state.DType), function, grid, block, shared, append(args, o.gate.params()...))
 	}
 	states := 128
 	if n > states {
@@ -145,7 +221,7 @@ func ssdScan(c *Call) error {
 	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
 	function, shared := c.ssdChunk(n)
 	switch {
-	case c.tokenEach(6):
+	case c.tokenEach(o.seg):
 	case c.Options.Math == BF16 && vec && n <= ssdStates && c.fits(ssdMMAShared[states]):
 		launch("ssd_mma", fmt.Sprint("ssd_mma_", states), grid, [3]int{128}, ssdMMAShared[states], state)
 		return nil
@@ -153,7 +229,7 @@ func ssdScan(c *Call) error {
 		launch("ssd", function, grid, [3]int{256}, shared, state)
 		return nil
 	}
-	return c.steps(5, 6, func(state *Tensor) { // which need no shared memory
+	return c.steps(o.state, o.seg, func(state *Tensor) { // which need no shared memory
 		launch("ssd", "ssd_scan_steps", [3]int{s, heads, ceilDiv(size, ssdStepsRows)}, [3]int{128}, 0, state)
 	})
 }
@@ -170,11 +246,15 @@ func (c *Call) ssdChunk(n int) (function string, shared int) {
 }
 
 // ssdScratch is for [Call.steps].
-func ssdScratch(c *Call) int64 {
-	if function, _ := c.ssdChunk(c.Args[5].Dims[3]); function != "" {
+func ssdScratch(c *Call) int64 { return c.ssdScratch(5, 6) }
+
+func ssdGatedScratch(c *Call) int64 { return c.ssdScratch(8, 9) }
+
+func (c *Call) ssdScratch(state, seg int) int64 {
+	if function, _ := c.ssdChunk(c.Args[state].Dims[3]); function != "" {
 		return 0
 	}
-	return c.stepsScratch(5, 6)
+	return c.stepsScratch(state, seg)
 }
 
 // fits reports whether a block may have so much shared memory.

@@ -10,7 +10,7 @@ const int warp_rows = 4;
 // states too large for shared memory, which the host gives in f32. A warp updates 4 rows of a state at a time,
 // a lane 4 of every 128 states of each, so that 2 KB of state are in flight per
 // warp. Blocks of 128 threads are (sequences, heads, size / 16).
-KERNEL THREADS(128) ssd_scan_steps(Scan s) {
+KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 	int head = block_y(), row = (block_z() * 4 + warp()) * warp_rows;
 	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
@@ -20,7 +20,7 @@ KERNEL THREADS(128) ssd_scan_steps(Scan s) {
 	if (row >= s.size)
 		return;
 	for (i64 t = first; t < first + tokens; t++) {
-		float d = s.dt[t * s.ds + head], decay = math::decay(d * rate);
+		float d = s.step(t, head), decay = math::decay(d * rate);
 		float sums[warp_rows] = {}, in[warp_rows];
 		UNROLL for (int r = 0; r < warp_rows; r++) in[r] = d * s.x[t * s.xs + head * s.size + min(row + r, s.size - 1)];
 		for (int k = 4 * lane(); k < s.n; k += 128) {
@@ -39,7 +39,7 @@ KERNEL THREADS(128) ssd_scan_steps(Scan s) {
 		float sum = warp_sums(sums);
 		int r = row + lane() / (32 / warp_rows);
 		if (lane() % (32 / warp_rows) == 0 && r < s.size)
-			s.y[t * s.ys + head * s.size + r] = sum;
+			s.put(t, head, (i64)head * s.size + r, sum, s.x[t * s.xs + head * s.size + r]);
 	}
 }
 
@@ -78,7 +78,7 @@ template <class T> DEVICE void fetch(float *to, int all, int stride, const T *fr
 template <int chunk> DEVICE void decays(Shared<chunk> &m, const Scan &s, i64 token, int count, int head) {
 	if (warp() > 0)
 		return;
-	float d = lane() < count ? s.dt[(token + lane()) * s.ds + head] : 0;
+	float d = lane() < count ? s.step(token + lane(), head) : 0;
 	double log = bounded(d * s.a[head] * 1.4426950408889634);
 	UNROLL for (int o = 1; o < chunk; o *= 2) {
 		u64 below = from_lane_below(__builtin_bit_cast(u64, log), o);
@@ -152,6 +152,12 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 				if (i + 16 * p < count && j + 16 * q < wide)
 					s.y[(token + i + 16 * p) * s.ys + column + j + 16 * q] = y[p][q];
 		sync(); // the state is read no more
+		if (s.bias) // one by one, for which there are registers
+			NO_UNROLL for (int k = thread(); k < count * tile_channels; k += 256) {
+				int t = k / tile_channels, c = k % tile_channels;
+				if (c < wide)
+					s.put(token + t, head, column + c, s.y[(token + t) * s.ys + column + c], m.x[t][c]);
+			}
 		float whole = math::decay((float)m.log[chunk - 1]);
 		for (int k = 4 * lane(); k < stride - 4; k += 128) {
 			f32x4 v[4];

@@ -16,6 +16,26 @@ struct Scan {
 	int size, n;
 	Groups groups;
 	int vec;
+
+	// What is done around the scan where it is fused with that: steps are
+	// softplus(dt + bias), from least to most, and what is put out is
+	// silu(z) · (y + x d). Without a bias, nothing.
+	float least, most;
+	const float *bias, *d, *z;
+	i64 zs;
+
+	__attribute__((device)) float step(i64 t, int head) const {
+		float v = dt[t * ds + head];
+		if (!bias)
+			return v;
+		v = math::softplus(v + bias[head]);
+		return v < least ? least : v > most ? most : v;
+	}
+
+	// x is that of the channel, which is the given one of all heads'.
+	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x) const {
+		y[t * ys + channel] = bias ? math::silu(z[t * zs + channel]) * (v + x * d[head]) : v;
+	}
 };
 
 // The log2 of a decay as sums of them take it: what is gone after one token is gone,

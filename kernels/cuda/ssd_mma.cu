@@ -29,7 +29,7 @@ template <int Wide> DEVICE void decays(Shared<Wide> &m, const Scan &s, i64 token
 	double log[2], rate = s.a[head] * 1.4426950408889634;
 	UNROLL for (int i = 0; i < 2; i++) {
 		int t = 2 * lane() + i;
-		d[i] = t < count ? s.dt[(token + t) * s.ds + head] : 0;
+		d[i] = t < count ? s.step(token + t, head) : 0;
 		log[i] = bounded(d[i] * rate);
 	}
 	double upto = log[0] + log[1];
@@ -140,7 +140,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 			UNROLL for (int p = 0; p < 4; p++) {
 				int t = mine + g + p / 2 * 8, col = 8 * e + pair + p % 2;
 				if (t < count && col < wide)
-					s.y[(token + t) * s.ys + column + col] = y[e][p];
+					s.put(token + t, head, column + col, y[e][p], s.bias ? s.x[(token + t) * s.xs + column + col] : 0);
 			}
 		// The state at the chunk's end.
 		float whole = math::decay((float)m.log[chunk - 1]);

@@ -47,6 +47,10 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"dequantize":      whole(each(func(x float64) float64 { return x })),
 })
 
+func init() {
+	Kernels.Compose(func(t *kernels.Tensor, n int) { t.DType, t.F64 = graph.F64, make([]float64, n) })
+}
+
 // whole runs an operation in one part.
 func whole(run func(c *kernels.Call)) kernels.Kernel {
 	return kernels.Kernel{

@@ -1,0 +1,83 @@
+// Products with a few rows, of which every weight is read once.
+#pragma once
+#include "matmul.h"
+
+// A block multiplies up to M rows with Cols rows of the weight, in pieces of 8
+// neighbours per thread (16 bytes of a short format). With one row, a thread has the
+// weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k, if
+// any do, and fewer columns to a block where there are few of them.
+//
+// With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
+// beside it; the norm's factor comes at the end.
+template <int M, int Cols, bool Normed, class T, class Rows>
+DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
+	SHARED static float parts[8][M * Cols], squares[8][M];
+	const float *in[M];
+	const T *weight[Cols];
+	// What lies beyond the last row is the last row again, and not stored.
+	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
+	UNROLL for (int r = 0; r < Cols; r++) weight[r] = w + min(col + r, n - 1) * ws;
+	float sums[M * Cols] = {}, square[M] = {};
+	auto load = [&](Raw<T> (&b)[Cols], int j) {
+		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r] + j, 8);
+	};
+	auto multiply = [&](const Raw<T> (&b)[Cols], int j) {
+		Eight g;
+		if (Normed)
+			g = whole8(norm + j);
+		UNROLL for (int m = 0; m < M; m++) {
+			Eight a = whole8(in[m] + j);
+			UNROLL for (int i = 0; i < 8; i++) if (Normed) {
+				square[m] = fma(a.v[i], a.v[i], square[m]);
+				a.v[i] *= g.v[i];
+			}
+			UNROLL for (int r = 0; r < Cols; r++) {
+				Eight v = widen(b[r]);
+				UNROLL for (int i = 0; i < 8; i++) sums[m * Cols + r] = fma(a.v[i], v.v[i], sums[m * Cols + r]);
+			}
+		}
+	};
+	const int ahead = M == 1 || (M == 2 && sizeof(T) == 2) ? 2 : 1; // steps whose loads are under way
+	int j = 8 * thread(), step = 8 * threads();
+	if (vec & loads)
+		for (; j + 8 <= k; j += ahead * step) {
+			Raw<T> b[ahead][Cols];
+			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) load(b[i], j + i * step);
+			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) multiply(b[i], j + i * step);
+		}
+	if (vec & loads)
+		j = k % 8 && thread() == k / 8 % threads() ? k / 8 * 8 : k;
+	for (; j < k; j += step)
+		NO_UNROLL for (int i = j; i < min(j + 8, k); i++) {
+			UNROLL for (int m = 0; m < M; m++) {
+				float a = in[m][i];
+				if (Normed) {
+					square[m] = fma(a, a, square[m]);
+					a *= norm[i];
+				}
+				UNROLL for (int r = 0; r < Cols; r++) sums[m * Cols + r] = fma(a, widen(weight[r][i]), sums[m * Cols + r]);
+			}
+		}
+	const int each = 32 / (M * Cols), each_row = 32 / M; // lanes that get the same sum
+	float sum = warp_sums(sums);
+	if (lane() % each == 0)
+		parts[warp()][lane() / each] = sum;
+	if (Normed) {
+		sum = warp_sums(square);
+		if (lane() % each_row == 0)
+			squares[warp()][lane() / each_row] = sum;
+	}
+	sync();
+	int m = thread() / Cols, c = col + thread() % Cols;
+	if (m >= M || from + m >= rows.count || c >= n)
+		return;
+	float total = 0, all = 0;
+	for (int i = 0; i < threads() / 32; i++) {
+		total += parts[i][thread()];
+		if (Normed)
+			all += squares[i][m];
+	}
+	if (Normed)
+		total *= inverse_rms(all, k, eps);
+	y[rows.out(from + m) * ys + c] = add.to(total, rows.out(from + m), c);
+}
