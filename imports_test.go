@@ -69,6 +69,7 @@ var mayImport = map[string][]string{
 	"transfer/ucx":          {"transfer/transport"},
 	"transfer":              {"exec", "lowering", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
 	"interop":               {"*"},
+	"optest":                {"*"}, // as tests may
 	"examples":              {"*"},
 	"cmd":                   {"*"},
 	".":                     {"*"},

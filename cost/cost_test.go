@@ -134,7 +134,7 @@ func TestWrong(t *testing.T) {
 		{"overhead.step.source", "me", "overhead.step: it has a source and an assumption"},
 		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: it is a text, found "},
 		{"shared", 1, "shared: it is true or false, found 1"},
-		{"operations.mull.source", "me", `operations.mull: there is no operation "mull"`},
+		{"operations.mull.source", "me", `operations.mull: no operation is called "mull"`},
 		{"operations.mul.source", "me", "operations.mul.ranks: missing"},
 		{"operations.matmul/f9.source", "me", `operations.matmul/f9: there is no number format "f9"`},
 		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"x": 1}}, "operations.mul.ranks.x: the key is a number above 0"},

@@ -283,7 +283,7 @@ func (s *section) link() Link {
 func (s *section) measured(name string) Measured {
 	op, weights, _ := strings.Cut(name, "/")
 	if _, ok := graph.Lookup(op); !ok {
-		s.fail(s.path, "there is no operation %q", op)
+		s.fail(s.path, "%v", graph.Unknown(op))
 	}
 	if _, ok := graph.ParseDType(weights); weights != "" && !ok {
 		s.fail(s.path, "there is no number format %q", weights)

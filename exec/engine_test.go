@@ -226,7 +226,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err = exec.New(s, smallParams, exec.Options{Device: &cpu.Device{}, Slots: -1})
 	wantError(t, err, "-1 slots")
 	_, err = exec.New(s, smallParams, exec.Options{Device: &cpu.Device{Kernels: kernels.Set{}}})
-	wantError(t, err, "e: this device has no kernel for embedding")
+	wantError(t, err, "e: there is no kernel for embedding")
 	_, err = exec.New(s, func(name string) (graph.Array, error) {
 		a, _ := smallParams(name)
 		a.Shape, a.From = []int{2, 10}, "file: "+name

@@ -1,5 +1,7 @@
 package graph
 
+import "slices"
+
 // Break lets inferring an operation give something else, for tests of who should
 // notice. F gets what the results are with whole operands, what is right for the
 // operands as they lie over ranks, and why they are refused. Restore ends it.
@@ -21,4 +23,10 @@ func Break(op *Op, ranks int, f func(args []*Value, whole, right []Type, err err
 		return f(n.Args, whole, right, err)
 	}
 	return func() { *op = row }
+}
+
+// Unregister takes an operation that a test registered from the table again.
+func Unregister(op *Op) {
+	table = slices.DeleteFunc(table, func(o *Op) bool { return o == op })
+	delete(byName, op.Name)
 }

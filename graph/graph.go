@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -79,7 +78,7 @@ func (g *Graph) append(n *Node, names []string, types []Type) error {
 func (g *Graph) Add(op string, attrs Attrs, names []string, args ...*Value) (*Node, error) {
 	row, ok := byName[op]
 	if !ok || row.Class == Leaf {
-		return nil, errors.New("no such operation")
+		return nil, Unknown(op)
 	}
 	for i, v := range args {
 		if v == nil || g.values[v.Name] != v {

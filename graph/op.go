@@ -1,11 +1,12 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
 
-// Op is one row of the operation table.
+// Op is one row of the operation table: [RegisterOp] adds others.
 type Op struct {
 	Name  string
 	Doc   string // one line: what it computes
@@ -52,6 +53,13 @@ type Op struct {
 	Launches bool
 
 	apart *Apart
+	// Refuse, of a row that was registered, is an error for operands that the rule lets pass
+	// and the kernels cannot have. The node has its operands and attributes, and no results.
+	Refuse func(n *Node) error
+	// Count, of a row that was registered, is the cost where Work and the bytes of the operands
+	// and results do not say it.
+	Count func(n *Node) Cost
+
 	rows  bool                               // without a rule: see RowWise
 	infer func(*Node) ([]Type, error)        // instead of the rule
 	check func(n *Node, b *binding) error    // beyond the rule
@@ -115,8 +123,12 @@ var byName = map[string]*Op{}
 
 func init() {
 	for _, op := range table {
-		if byName[op.Name] != nil || op.Doc == "" {
-			panic("BUG: operation " + op.Name + " is listed twice or has no doc")
+		err := op.verify()
+		if byName[op.Name] != nil {
+			err = errors.New("it is listed twice")
+		}
+		if err != nil {
+			panic("BUG: operation " + op.Name + ": " + err.Error())
 		}
 		byName[op.Name] = op
 		if op.Class == Collective || op.Class == Relayout {

@@ -214,7 +214,7 @@ func (p *parser) node(s *scanner) error {
 	w := s.word("")
 	op, ok := Lookup(w)
 	if !ok || op.Class == Leaf {
-		return fmt.Errorf("no operation is called %q", w)
+		return Unknown(w)
 	}
 	n := &Node{Op: op}
 	for s.blank(); strings.HasPrefix(s.rest, "%") || strings.HasPrefix(s.rest, "@"); s.blank() {

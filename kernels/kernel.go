@@ -180,6 +180,15 @@ func Register[S ~map[string]K, K any](set, more S) S {
 // RowUnits cuts the work by rows of the first result.
 func RowUnits(c *Call) int { return c.Results[0].Rows() }
 
+// PerRow is the kernel of a function of each row of one operand; y may be x.
+func PerRow(f func(y, x []float32)) Kernel {
+	return Kernel{Units: RowUnits, Run: func(c *Call, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(c.Results[0].Row(i), c.Args[0].Row(i))
+		}
+	}}
+}
+
 // Held is what the rank holds of size elements of the axis, from one on: where
 // they begin and end in what the rank has.
 func Held(t *Tensor, from, size int) (lo, hi int) {

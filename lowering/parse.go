@@ -266,7 +266,7 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 	name, args, _ := strings.Cut(call, " ")
 	op, ok := graph.Lookup(name)
 	if !ok {
-		return fmt.Errorf("no operation is called %q", name)
+		return graph.Unknown(name)
 	}
 	st := Step{Stream: stream, Op: op, For: serves}
 	if st.Kind, err = kindOf(op); err != nil {

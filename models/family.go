@@ -31,7 +31,7 @@ type Model struct {
 	copies  []copied // tensors that the checkpoint has several times
 }
 
-// families maps model_type to what reads the family's config.
+// families maps model_type to what reads the family's config; Register adds others.
 var families = map[string]func(*Config) *Model{
 	"mamba":        readMamba,
 	"mamba2":       readMamba2,
@@ -56,10 +56,13 @@ func Read(c *Config) (*Model, error) {
 	name := c.ModelType()
 	read, ok := families[name]
 	if !ok {
-		return nil, fmt.Errorf("%s: model_type is %q; Krait knows %s", c.Path, name, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return nil, fmt.Errorf("%s: model_type is %q; Krait knows %s", c.Path, name, strings.Join(Families(), ", "))
 	}
 	c.common()
 	m := read(c)
+	if m == nil || m.build == nil {
+		return nil, errors.Join(append(c.errs, fmt.Errorf("%s: the family %s gave no model: models.Define makes one", c.Path, name))...)
+	}
 	m.Family = name
 	m.DType = c.dtype()
 	m.BOS, m.EOS = c.Tokens("bos_token_id"), c.Tokens("eos_token_id")

@@ -85,13 +85,35 @@ func newBatch(seed uint64, source *graph.Graph) *batch {
 		if i, ok := sums[n.Op.Name]; ok && i < len(n.Args) {
 			b.positive[n.Args[i]] = true
 		}
-		for i, r := range integers[n.Op.Name] {
+		for i, r := range rolesOf(n) {
 			if i < len(n.Args) {
 				b.use(n.Args[i], r, n)
 			}
 		}
 	}
 	return b
+}
+
+// rolesOf says what the integers of a node are for: of an operation of somebody's own,
+// what has the shape of the segments is these, and so on.
+func rolesOf(n *graph.Node) map[int]role {
+	if r, ok := integers[n.Op.Name]; ok {
+		return r
+	}
+	out := map[int]role{}
+	for i, v := range n.Args {
+		if d := v.Type.Dims; v.Type.DType == graph.I32 && len(d) > 0 {
+			switch {
+			case d[0].Sym == graph.Seqs && len(d) == 2 && d[1].Len() == 3:
+				out[i] = segmentsRole
+			case d[0].Sym == graph.Seqs && len(d) == 1:
+				out[i] = pastRole
+			case d[0].Sym == graph.Rows && len(d) == 1:
+				out[i] = rowsRole
+			}
+		}
+	}
+	return out
 }
 
 func (b *batch) use(v *graph.Value, r role, n *graph.Node) {

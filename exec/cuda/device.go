@@ -10,6 +10,7 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -47,7 +48,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 			return nil, fmt.Errorf("%d of %d ranks are elsewhere; those of package exec/cuda are in one machine, or in processes (comm.Group)", world.Ranks()-len(local), world.Ranks())
 		}
 	}
-	if err := refuseBlocks(local[0]); err != nil {
+	if err := cmp.Or(refuseBlocks(local[0]), refuseOperations(local[0])); err != nil {
 		return nil, err
 	}
 	devices, err := d.Driver.Devices()
@@ -85,6 +86,20 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, err
 	}
 	return m, nil
+}
+
+// refuseOperations: what others registered may be without a kernel for GPUs.
+func refuseOperations(s *lowering.Schedule) error {
+	for _, list := range [][]lowering.Step{s.Init, s.Steps} {
+		for i := range list {
+			if st := &list[i]; st.Kind == lowering.Launch {
+				if _, ok := kernels.Kernels[st.Op.Name]; !ok {
+					return fmt.Errorf("%s: operation %s has no kernel for GPUs, only for the CPU: register one with kernels/cuda.Register, or open the model on the CPU", st.Name, st.Op.Name)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // refuseBlocks: no kernel reads weights in blocks.

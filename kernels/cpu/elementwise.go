@@ -12,13 +12,13 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"add":       {Units: kernels.RowUnits, Run: add},
 	"mul":       {Units: kernels.RowUnits, Run: mul},
 	"times":     {Units: kernels.RowUnits, Run: times},
-	"silu":      {Units: kernels.RowUnits, Run: perRow(silu)},
-	"gelu":      {Units: kernels.RowUnits, Run: perRow(gelu)},
-	"gelu_tanh": {Units: kernels.RowUnits, Run: perRow(geluTanh)},
-	"relu":      {Units: kernels.RowUnits, Run: perRow(relu)},
-	"relu2":     {Units: kernels.RowUnits, Run: perRow(relu2)},
-	"softplus":  {Units: kernels.RowUnits, Run: perRow(softplus)},
-	"neg_exp":   {Units: kernels.RowUnits, Run: perRow(negExp)},
+	"silu":      kernels.PerRow(silu),
+	"gelu":      kernels.PerRow(gelu),
+	"gelu_tanh": kernels.PerRow(geluTanh),
+	"relu":      kernels.PerRow(relu),
+	"relu2":     kernels.PerRow(relu2),
+	"softplus":  kernels.PerRow(softplus),
+	"neg_exp":   kernels.PerRow(negExp),
 	"clamp":     {Units: kernels.RowUnits, Run: clamp},
 })
 
@@ -83,15 +83,6 @@ func clamp(c *kernels.Call, lo, hi int) {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
 			y[j] = min(max(x[j], least), most)
-		}
-	}
-}
-
-// perRow is the kernel of a function of a row; y may be x.
-func perRow(f func(y, x []float32)) func(c *kernels.Call, lo, hi int) {
-	return func(c *kernels.Call, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			f(c.Results[0].Row(i), c.Args[0].Row(i))
 		}
 	}
 }

@@ -62,6 +62,7 @@ type Call struct {
 	// to 256. What is in them does not matter, before or after.
 	Scratch uint64
 
+	module   string // of an operation that was registered
 	launches []Launch
 	err      error // of the first launch that is beyond CUDA's limits
 }

@@ -17,9 +17,11 @@ var files embed.FS
 // Runs reports whether the kernels run on GPUs of a compute capability: from 8.0 on.
 func Runs(major, minor int) bool { return major >= 8 }
 
-// PTX has the modules by name. They are written for compute capability 8.0; drivers
+// PTX has the modules by name. Krait's are written for compute capability 8.0; drivers
 // compile them for the GPU at hand when they are loaded.
-var PTX = sync.OnceValue(func() map[string][]byte {
+func PTX() map[string][]byte { return allModules() }
+
+var embedded = sync.OnceValue(func() map[string][]byte {
 	entries, err := files.ReadDir("ptx")
 	if err != nil {
 		panic("BUG: " + err.Error())
