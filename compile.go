@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,5 +204,9 @@ func dump(dir string, step int, pass string, g *graph.Graph) error {
 	if err := files.Write(base+".ir", []byte(graph.Print(g))); err != nil {
 		return err
 	}
-	return files.Write(base+".dot", []byte(visualize.Dot(g, visualize.Options{})+"\n"))
+	var drawing bytes.Buffer
+	if err := visualize.Dot(&drawing, g, visualize.Options{}); err != nil {
+		return err
+	}
+	return files.Write(base+".dot", drawing.Bytes())
 }

@@ -53,9 +53,9 @@ func modelsOf(t *testing.T, name string) []model {
 // draw gives the pictures of a model, by name.
 func (m *model) draw(o Options) map[string]string {
 	return map[string]string{
-		m.name:                Dot(m.graph, o),
-		m.name + ", fused":    Dot(m.fused, o),
-		m.name + ", schedule": Schedule(m.schedule, o),
+		m.name:                drawGraph(m.graph, o),
+		m.name + ", fused":    drawGraph(m.fused, o),
+		m.name + ", schedule": drawSchedule(m.schedule, o),
 	}
 }
 

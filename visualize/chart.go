@@ -2,6 +2,7 @@ package visualize
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"strings"
 )
@@ -30,7 +31,12 @@ const (
 
 // SVG draws the chart, from 0 to the next tenth over the largest number. The same chart
 // gives the same text.
-func (c *Chart) SVG() string {
+func (c *Chart) SVG(w io.Writer) error {
+	_, err := io.WriteString(w, c.svg())
+	return err
+}
+
+func (c *Chart) svg() string {
 	top := 0.1
 	for _, l := range c.Lines {
 		for _, v := range l.Values {

@@ -6,6 +6,7 @@ package visualize
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -45,7 +46,17 @@ type Options struct {
 }
 
 // Dot draws a graph in the language of Graphviz. The same graph gives the same text.
-func Dot(g *graph.Graph, o Options) string {
+func Dot(w io.Writer, g *graph.Graph, o Options) error {
+	return writeln(w, drawGraph(g, o))
+}
+
+// writeln writes a text and the end of its last line.
+func writeln(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text+"\n")
+	return err
+}
+
+func drawGraph(g *graph.Graph, o Options) string {
 	title := g.Name + ", stage " + g.Stage.String()
 	if g.Ranks > 1 {
 		title += fmt.Sprintf(", %d ranks", g.Ranks)

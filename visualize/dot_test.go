@@ -52,7 +52,7 @@ func TestFold(t *testing.T) {
 		{"the model", "ssrs", Options{Detail: Model}, 0, []string{"layers.0 and 2 more like it", "matmul, silu, add", "weights 64 bytes"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := Dot(blocks(t, c.letters), c.o)
+			text := drawGraph(blocks(t, c.letters), c.o)
 			if n := strings.Count(text, "<b>matmul</b>"); n != c.matmuls {
 				t.Errorf("%d matmuls drawn, want %d in\n%s", n, c.matmuls, text)
 			}
@@ -62,7 +62,7 @@ func TestFold(t *testing.T) {
 				}
 			}
 			for range 20 {
-				if Dot(blocks(t, c.letters), c.o) != text {
+				if drawGraph(blocks(t, c.letters), c.o) != text {
 					t.Fatal("two drawings of one graph differ")
 				}
 			}
@@ -85,7 +85,7 @@ func TestTypesOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := Dot(g, Options{})
+	text := drawGraph(g, Options{})
 	for typ, want := range map[string]int{"[5 3]": 1, "[t 5]": 4, "[7 5]": 1, "[t 7]": 1, "[t 3]": 2} { // x enters the model and the block
 		if n := strings.Count(text, "f32"+typ); n != want {
 			t.Errorf("f32%s is there %d times, want %d, in\n%s", typ, n, want, text)
@@ -106,7 +106,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := Dot(g, Options{Detail: Blocks})
+	text := drawGraph(g, Options{Detail: Blocks})
 	if n := strings.Count(text, "<b>mixer</b>"); n != 2 {
 		t.Errorf("mixer is %d boxes, want 2: n lies between, in\n%s", n, text)
 	}
@@ -124,12 +124,12 @@ func TestLittle(t *testing.T) {
 	}
 	for _, d := range []Detail{Ops, Blocks, Model} {
 		for _, o := range []Options{{Detail: d}, {Detail: d, Unfolded: true}} {
-			if text := Dot(g, o); strings.Count(text, "->") != 1 || !strings.Contains(text, "output out") {
+			if text := drawGraph(g, o); strings.Count(text, "->") != 1 || !strings.Contains(text, "output out") {
 				t.Errorf("%+v: no arrow from x to out in\n%s", o, text)
 			}
 		}
-		Dot(g, Options{Detail: d, Block: "layers.0"})
-		Schedule(&lowering.Schedule{Name: "nothing"}, Options{Detail: d})
+		drawGraph(g, Options{Detail: d, Block: "layers.0"})
+		drawSchedule(&lowering.Schedule{Name: "nothing"}, Options{Detail: d})
 	}
 }
 
@@ -160,7 +160,7 @@ func TestSchedule(t *testing.T) {
 		{Options{}, 0, 0, 0, []string{"layers.1 and 21 more like it", "24 layers", "× 22"}},
 		{Options{Detail: Model}, 0, 0, 0, []string{"11 kernels", "all_reduce mixer.x_proj_sum: 320·t bytes"}},
 	} {
-		text := Schedule(s, c.o)
+		text := drawSchedule(s, c.o)
 		boxes := strings.Count(text, `fontsize="11"`)
 		arrows, dashed := strings.Count(text, "->"), strings.Count(text, `style="dashed"`)
 		if c.boxes > 0 && (boxes != c.boxes || arrows != c.arrows || dashed != c.dashed) {

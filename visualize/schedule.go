@@ -2,6 +2,7 @@ package visualize
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -12,7 +13,11 @@ import (
 // Schedule draws what a rank runs: kernels and collectives in the order of their
 // streams, with dashed arrows where one stream waits for the other. Layers that run
 // the same are drawn once. Of detail [Blocks], kernels between two events are a box.
-func Schedule(s *lowering.Schedule, o Options) string {
+func Schedule(w io.Writer, s *lowering.Schedule, o Options) error {
+	return writeln(w, drawSchedule(s, o))
+}
+
+func drawSchedule(s *lowering.Schedule, o Options) string {
 	d := &timeline{picture: newPicture(), s: s, tasks: tasksOf(s), detail: o.Detail}
 	switch {
 	case o.Block != "":

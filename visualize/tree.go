@@ -2,6 +2,7 @@ package visualize
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/emicklei/dot"
@@ -11,7 +12,11 @@ import (
 // Tree draws the nodes of a prefix cache's tree, as [prefix.Tree.Nodes] lists them: the
 // tokens of each edge, and in the boxes the length of the prefix that ends there, what is
 // held, and when it was last used. The candidate of the lowest score has a red frame.
-func Tree(nodes []prefix.Node, title string) string {
+func Tree(w io.Writer, nodes []prefix.Node, title string) error {
+	return writeln(w, drawTree(nodes, title))
+}
+
+func drawTree(nodes []prefix.Node, title string) string {
 	p := newPicture()
 	at := p.cluster("", plain("the tree, from the root"))
 	root := at.put(at.Node(p.next())).Attr("label", plain("root"))

@@ -16,7 +16,7 @@ func TestTree(t *testing.T) {
 		{Parent: 2, From: 1000, To: 1700, State: true, Time: 2, Bytes: 4e6, Score: 0.5, Candidate: true},
 		{Parent: -1, From: 0, To: 1000, Time: 2, Bytes: 1e6, Score: 0.1},
 	}
-	text := Tree(nodes, "a <tree>")
+	text := drawTree(nodes, "a <tree>")
 	explained(t, "tree", text)
 	for _, want := range []string{"+1,500", "+700", "+1,000", "2,500 tokens", "5.0 MB", "used at 2.0 s", "a &lt;tree&gt;", "what would be evicted next"} {
 		if !strings.Contains(text, want) {
@@ -29,7 +29,7 @@ func TestTree(t *testing.T) {
 	if lowest(nodes) != 0 {
 		t.Errorf("node %d goes next; of equals it is the older", lowest(nodes))
 	}
-	if empty := Tree(nil, "empty"); !strings.Contains(empty, "root") {
+	if empty := drawTree(nil, "empty"); !strings.Contains(empty, "root") {
 		t.Errorf("an empty tree has a root:\n%s", empty)
 	}
 }
@@ -38,7 +38,7 @@ func TestTree(t *testing.T) {
 func TestChart(t *testing.T) {
 	c := Chart{Title: "a & b", X: "x", Y: "y", Ticks: []string{"1", "2"}, Lines: []Line{
 		{"one", []float64{0, 0.5}, "#000000", ""}, {"two", []float64{0.71, 1. / 3}, "#1f5fa8", "4 3"}}}
-	text := c.SVG()
+	text := c.svg()
 	d := xml.NewDecoder(strings.NewReader(text))
 	for {
 		if _, err := d.Token(); err == io.EOF {
@@ -53,11 +53,11 @@ func TestChart(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, ">90 %<") || text != c.SVG() {
+	if strings.Contains(text, ">90 %<") || text != c.svg() {
 		t.Errorf("not what is wanted:\n%s", text)
 	}
 	empty := Chart{}
-	if !strings.HasSuffix(empty.SVG(), "</svg>\n") {
+	if !strings.HasSuffix(empty.svg(), "</svg>\n") {
 		t.Error("an empty chart is none")
 	}
 }

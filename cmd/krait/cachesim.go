@@ -246,7 +246,7 @@ func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
 		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
 	}
 	title := fmt.Sprintf("%s after %s, %s: %s, %s", filepath.Base(path), count(len(trace), "request"), f.policy, count(len(nodes), "node"), count(r.Evictions, "eviction"))
-	return out.write(c, nil, func() string { return visualize.Tree(nodes, title) })
+	return out.write(c, nil, func(w io.Writer) error { return visualize.Tree(w, nodes, title) })
 }
 
 // percent is a share of the whole; of nothing it is none.

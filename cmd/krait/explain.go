@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,7 +129,7 @@ func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
 		return nil, err
 	}
 	in.Facts = e.facts(hw.Profile)
-	return computed(c, func() ([]byte, error) { return explain.Page(in) })
+	return drawn(c, func(w io.Writer) error { return explain.Page(w, in) })
 }
 
 func (e *explaining) graph(c *cobra.Command, path string) (*graph.Graph, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 
@@ -71,14 +72,14 @@ func (f *format) settle() error {
 }
 
 // write writes the text itself, the drawing as Graphviz text, or as a picture.
-func (f *format) write(c *cobra.Command, text, dot func() string) error {
+func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer) error) error {
 	var out []byte
 	var err error
 	switch f.name {
 	case "text":
-		out, err = drawn(c, text)
+		out, err = computed(c, func() ([]byte, error) { return []byte(text()), nil })
 	case "dot":
-		out, err = drawn(c, func() string { return dot() + "\n" })
+		out, err = drawn(c, dot)
 	case "svg":
 		if out, err = drawn(c, dot); err == nil {
 			out, err = svg(c, out)
@@ -90,8 +91,13 @@ func (f *format) write(c *cobra.Command, text, dot func() string) error {
 	return write(c, f.output, out)
 }
 
-func drawn(c *cobra.Command, f func() string) ([]byte, error) {
-	return computed(c, func() ([]byte, error) { return []byte(f()), nil })
+// drawn is what f writes.
+func drawn(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
+	return computed(c, func() ([]byte, error) {
+		var out bytes.Buffer
+		err := f(&out)
+		return out.Bytes(), err
+	})
 }
 
 // svg runs Graphviz.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ layer: those that do the same are drawn once. --detail says how much is drawn.`,
 				}
 			}
 			drawn.Block = block
-			return f.write(c, func() string { return graph.Print(shown) }, func() string { return visualize.Dot(g, drawn) })
+			return f.write(c, func() string { return graph.Print(shown) }, func(w io.Writer) error { return visualize.Dot(w, g, drawn) })
 		},
 	}
 	shardingFlags(c, &s)

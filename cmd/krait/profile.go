@@ -116,9 +116,13 @@ func (p *profileFlags) write(c *cobra.Command, quiet bool) error {
 		runs = append(runs, p.predicted.Run)
 	}
 	var text bytes.Buffer
+	var err error
 	if strings.HasSuffix(p.file, ".svg") {
-		text.WriteString(timeline.SVG(runs))
-	} else if err := timeline.Trace(&text, runs); err != nil {
+		err = timeline.SVG(&text, runs)
+	} else {
+		err = timeline.Trace(&text, runs)
+	}
+	if err != nil {
 		return err
 	}
 	if err := write(c, p.file, text.Bytes()); err != nil || quiet {

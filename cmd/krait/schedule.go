@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -61,7 +62,7 @@ Without DIR it is the embedded model's.`,
 				}
 			}
 			drawn.Block = block
-			return f.write(c, all[rank].String, func() string { return visualize.Schedule(all[rank], drawn) })
+			return f.write(c, all[rank].String, func(w io.Writer) error { return visualize.Schedule(w, all[rank], drawn) })
 		},
 	}
 	shardingFlags(c, &s)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -65,7 +66,7 @@ func (f *cacheSimFlags) runSweep(c *cobra.Command, path string) error {
 		return err
 	}
 	if f.output != "" {
-		if err := write(c, f.output, []byte(r.chart())); err != nil {
+		if err := write(c, f.output, r.chart()); err != nil {
 			return err
 		}
 	}
@@ -134,7 +135,7 @@ func gigabytes(n int64) string { return fmt.Sprintf("%.4g GB", float64(n)/1e9) }
 var alphaColours = []string{"#1f5fa8", "#2b8cbe", "#41ab9d", "#78c679", "#e0b000", "#f08c00", "#d95f0e", "#b2182b"}
 
 // chart draws the shares.
-func (r *sweepReport) chart() string {
+func (r *sweepReport) chart() []byte {
 	chart := visualize.Chart{Title: fmt.Sprintf("%s, %s", filepath.Base(r.Trace), count(r.requests, "request")), X: "capacity", Y: "of input reused"}
 	for _, n := range r.Capacities {
 		chart.Ticks = append(chart.Ticks, gigabytes(n))
@@ -152,5 +153,7 @@ func (r *sweepReport) chart() string {
 		}
 		chart.Lines = append(chart.Lines, line)
 	}
-	return chart.SVG()
+	var out bytes.Buffer
+	_ = chart.SVG(&out) // a buffer takes all
+	return out.Bytes()
 }

@@ -58,7 +58,12 @@ func run(w io.Writer, picture string) error {
 		return err
 	}
 	fmt.Fprint(w, graph.Print(g))
-	if err := os.WriteFile(picture, []byte(visualize.Dot(g, visualize.Options{})), 0o644); err != nil {
+	file, err := os.Create(picture)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := visualize.Dot(file, g, visualize.Options{}); err != nil {
 		return err
 	}
 	engine, err := krait.NewEngine(g, random(g), krait.Options{Slots: 2})

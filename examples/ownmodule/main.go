@@ -86,7 +86,12 @@ func proof(ctx context.Context, w io.Writer, g *graph.Graph, picture string) err
 		return err
 	}
 	fmt.Fprint(w, c)
-	return os.WriteFile(picture, []byte(visualize.Dot(sharded, visualize.Options{})), 0o644)
+	file, err := os.Create(picture)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return visualize.Dot(file, sharded, visualize.Options{})
 }
 
 func run(w io.Writer, dir, picture string) error {

@@ -1,8 +1,10 @@
 package explain_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"regexp"
@@ -99,11 +101,12 @@ func golden(t testing.TB, name string) *graph.Graph {
 // page is the page of an input, and the data in it.
 func page(t testing.TB, in *explain.Input) (html string, d document) {
 	t.Helper()
-	text, err := explain.Page(in)
+	var text bytes.Buffer
+	err := explain.Page(&text, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(text), `id="data">`)
+	_, rest, ok := strings.Cut(text.String(), `id="data">`)
 	data, _, ends := strings.Cut(rest, "</script>")
 	if !ok || !ends {
 		t.Fatal("the page has no data")
@@ -111,7 +114,7 @@ func page(t testing.TB, in *explain.Input) (html string, d document) {
 	if err := json.Unmarshal([]byte(data), &d); err != nil {
 		t.Fatal(err)
 	}
-	return string(text), d
+	return text.String(), d
 }
 
 // document is what the script reads, as far as tests look at it.
@@ -425,7 +428,7 @@ func TestBad(t *testing.T) {
 		bad.Runs = slices.Clone(in.Runs)
 		bad.Runs[0].Events = slices.Clone(in.Runs[0].Events)
 		change(&bad)
-		if _, err := explain.Page(&bad); err == nil {
+		if err := explain.Page(io.Discard, &bad); err == nil {
 			t.Errorf("%s: a page", name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
 	"strings"
 )
 
@@ -18,14 +19,14 @@ var files embed.FS
 var scripts = []string{"base.js", "overview.js", "passes.js", "drawing.js", "collectives.js", "timeline.js", "memory.js", "certificate.js", "search.js", "start.js"}
 
 // Page is the page, as HTML.
-func Page(in *Input) ([]byte, error) {
+func Page(w io.Writer, in *Input) error {
 	d, err := assemble(in)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	data, err := json.Marshal(d) // which escapes what would end the element
 	if err != nil {
-		return nil, err
+		return err
 	}
 	script, style := "(() => {\n\"use strict\";\n", file("style.css")
 	for _, name := range scripts {
@@ -39,7 +40,8 @@ func Page(in *Input) ([]byte, error) {
 	fmt.Fprintf(&out, "<style>%s</style>\n", style)
 	out.WriteString(frame.Replace(body))
 	fmt.Fprintf(&out, "<script type=\"application/json\" id=\"data\">%s</script>\n<script>%s</script>\n</body>\n</html>\n", data, script)
-	return out.Bytes(), nil
+	_, err = w.Write(out.Bytes())
+	return err
 }
 
 func file(name string) string {

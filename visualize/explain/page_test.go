@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,12 +19,13 @@ import (
 func opened(t *testing.T, in *explain.Input, width, height int) (*browser, string) {
 	t.Helper()
 	chromium(t)
-	html, err := explain.Page(in)
+	var html bytes.Buffer
+	err := explain.Page(&html, in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, html, 0o644); err != nil {
+	if err := os.WriteFile(file, html.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	address := "file://" + filepath.ToSlash(file)

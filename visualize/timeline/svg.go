@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -28,7 +29,12 @@ var meanings = [][2]string{{"multiply", "products with weights"}, {"mix", "mixes
 
 // SVG draws the first step, and of those that come most often the one of median length:
 // for each rank a row per run, over each other on one scale.
-func SVG(runs []Run) string {
+func SVG(w io.Writer, runs []Run) error {
+	_, err := io.WriteString(w, draw(runs))
+	return err
+}
+
+func draw(runs []Run) string {
 	d := &drawing{runs: runs, ranks: ranksOf(runs), y: 14}
 	var body strings.Builder
 	d.w = &body

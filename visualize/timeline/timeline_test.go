@@ -97,7 +97,7 @@ func TestTraceFails(t *testing.T) {
 // TestSVG: the picture is XML, names are text, and it shows the first step and the middle
 // one of those that come most often.
 func TestSVG(t *testing.T) {
-	svg := timeline.SVG(runs())
+	svg := svgOf(t, runs())
 	d := xml.NewDecoder(strings.NewReader(svg))
 	for {
 		if _, err := d.Token(); err == io.EOF {
@@ -115,7 +115,7 @@ func TestSVG(t *testing.T) {
 	if strings.Contains(svg, "step 2") || strings.Contains(svg, "step 3") {
 		t.Error("it shows other steps")
 	}
-	if empty := timeline.SVG([]timeline.Run{{Name: "nothing"}}); !strings.HasSuffix(empty, "</svg>\n") {
+	if empty := svgOf(t, []timeline.Run{{Name: "nothing"}}); !strings.HasSuffix(empty, "</svg>\n") {
 		t.Errorf("of nothing it is %s", empty)
 	}
 }
@@ -126,7 +126,7 @@ func TestSVGFolds(t *testing.T) {
 	for i := range 50000 {
 		s.Events = append(s.Events, exec.Event{Name: fmt.Sprint("v", i), Op: "matmul", Start: float64(i) * 1e-6, End: float64(i+1) * 1e-6})
 	}
-	svg := timeline.SVG([]timeline.Run{{Name: "x", Steps: []timeline.Step{s}}})
+	svg := svgOf(t, []timeline.Run{{Name: "x", Steps: []timeline.Step{s}}})
 	if n := strings.Count(svg, "<title>"); n > 2500 || n < 500 {
 		t.Errorf("%d rectangles", n)
 	}
@@ -156,4 +156,13 @@ func TestLog(t *testing.T) {
 			t.Errorf("%+v is called %s", z, got)
 		}
 	}
+}
+
+func svgOf(t *testing.T, runs []timeline.Run) string {
+	t.Helper()
+	var out strings.Builder
+	if err := timeline.SVG(&out, runs); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
