@@ -140,6 +140,10 @@ func TestCollectivesOfHybrids(t *testing.T) {
 		{"bamba", Sharding{Ranks: 4, Strategy: "hoisted"}, blocks{0: reduces(1+64, 64), 1: reduces(64, 64)}},
 		{"falcon-h1", Sharding{Ranks: 3}, blocks{0: reduces(1, 64, 64), 2: reduces(1, 64, 64)}},
 		{"falcon-h1", Sharding{Ranks: 8, Strategy: "hoisted", Quantize: "fp16"}, blocks{0: reduces(1+64+64, 64)}},
+		{"granite-hybrid", Sharding{Ranks: 3}, blocks{0: reduces(1, 48, 48), 2: reduces(48, 48)}},
+		{"granite-hybrid-dense", Sharding{Ranks: 2, Strategy: "hoisted"}, blocks{0: reduces(1+64, 64), 1: reduces(64, 64)}},
+		{"nemotron-h", Sharding{Ranks: 2}, blocks{0: reduces(48), 1: reduces(48), 3: reduces(48)}},
+		{"nemotron-h-moe", Sharding{Ranks: 4}, blocks{0: reduces(2, 48), 1: reduces(48), 2: reduces(48)}},
 	} {
 		m, err := Open("testdata/golden/"+c.model, Options{Sharding: c.sharding})
 		if err != nil {
@@ -310,6 +314,8 @@ func TestAnyRanks(t *testing.T) {
 		`{"model_type": "bamba", "vocab_size": 5, "hidden_size": 9, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "intermediate_size": 5, "mamba_n_heads": 3, "mamba_d_state": 2, "mamba_n_groups": 3, "attn_layer_indices": [1], "attention_bias": true, "mlp_bias": true, "mamba_proj_bias": true}`,
 		// As many groups of B and C as of keys, and other numbers of heads.
 		`{"model_type": "falcon_h1", "vocab_size": 5, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5, "mamba_n_heads": 6, "mamba_d_ssm": 12, "mamba_d_state": 2, "mamba_n_groups": 3, "mamba_rms_norm": true, "ssm_multipliers": [1, 2, 1, 1, 0.5]}`,
+		`{"model_type": "granitemoehybrid", "vocab_size": 5, "hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 3, "shared_intermediate_size": 5, "num_local_experts": 3, "num_experts_per_tok": 2, "mamba_n_heads": 6, "mamba_n_groups": 3, "mamba_d_state": 2, "layer_types": ["mamba", "attention"], "position_embedding_type": "rope", "residual_multiplier": 0.5, "attention_bias": true, "mamba_proj_bias": true}`,
+		`{"model_type": "nemotron_h", "vocab_size": 5, "hidden_size": 7, "hybrid_override_pattern": "ME-*E", "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5, "mamba_num_heads": 6, "mamba_head_dim": 2, "n_groups": 3, "ssm_state_size": 2, "n_routed_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 3, "moe_shared_expert_intermediate_size": 5, "moe_latent_size": 3, "routed_scaling_factor": 2.5, "mlp_bias": true, "use_bias": true}`,
 	} {
 		dir := tiny(t, config)
 		var want [][]float32

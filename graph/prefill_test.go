@@ -113,7 +113,7 @@ func TestPrefillBytes(t *testing.T) {
 // TestPrefillOfSteps: the two coefficients are what the costs of a prompt grow by, for
 // every family.
 func TestPrefillOfSteps(t *testing.T) {
-	for _, name := range []string{"mamba-130m", "mamba2-130m", "zamba-7b", "zamba2-1.2b", "jamba-52b", "bamba-9b", "falcon-h1-0.5b"} {
+	for _, name := range []string{"mamba-130m", "mamba2-130m", "zamba-7b", "zamba2-1.2b", "jamba-52b", "bamba-9b", "falcon-h1-0.5b", "granite-4.0-h-tiny", "nemotron-3-nano-30b-a3b"} {
 		g, err := synth.Graph(synth.Options{Like: name})
 		if err != nil {
 			t.Fatal(err)

@@ -143,6 +143,8 @@ func TestMachine(t *testing.T) {
 		{model: "zamba", ranks: 4, strategy: "channel", options: sim.Options{Devices: 4, Capability: [2]int{9, 0}}},
 		{model: "jamba", ranks: 3, strategy: "channel", device: cuda.Device{NoGEMM: true}},
 		{model: "falcon-h1", ranks: 2, strategy: "hoisted", options: sim.Options{Devices: 2}},
+		{model: "granite-hybrid", ranks: 2, strategy: "sequence"},
+		{model: "nemotron-h-moe", ranks: 3, strategy: "channel", options: sim.Options{Devices: 3}},
 	} {
 		t.Run(c.model+"/"+c.strategy, func(t *testing.T) {
 			t.Parallel()

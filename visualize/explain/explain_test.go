@@ -248,7 +248,7 @@ func TestFolded(t *testing.T) {
 	for _, c := range []struct {
 		golden, strategy string
 		ranks            int
-	}{{"mamba-a", "channel", 1}, {"mamba-a", "channel", 3}, {"zamba2", "channel", 2}, {"jamba", "sequence", 2}, {"bamba", "hoisted", 2}, {"falcon-h1", "channel", 4}} {
+	}{{"mamba-a", "channel", 1}, {"mamba-a", "channel", 3}, {"zamba2", "channel", 2}, {"jamba", "sequence", 2}, {"bamba", "hoisted", 2}, {"falcon-h1", "channel", 4}, {"granite-hybrid", "channel", 3}, {"nemotron-h-moe", "sequence", 2}} {
 		in := input(t, golden(t, c.golden), c.ranks, c.strategy, 2, 5)
 		_, d := page(t, in)
 		for i := range d.Stages {

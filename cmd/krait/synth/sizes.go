@@ -35,6 +35,19 @@ var like = map[string]struct {
 	"jamba-52b":       {"jamba-52b", nil},
 	"bamba-9b":        {"bamba-9b", nil},
 	"falcon-h1-0.5b":  {"falcon-h1-0.5b", nil},
+
+	"granite-4.0-h-small": {"granite-4", nil},
+	"granite-4.0-h-tiny": {"granite-4", map[string]any{"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 4, "mamba_n_heads": 48, "logits_scaling": 6,
+		"num_local_experts": 64, "num_experts_per_tok": 6, "intermediate_size": 512, "shared_intermediate_size": 1024}},
+	"granite-4.0-h-micro": {"granite-4", map[string]any{"hidden_size": 2048, "mamba_n_heads": 64, "attention_multiplier": 0.015625, "logits_scaling": 8,
+		"num_local_experts": 0, "num_experts_per_tok": 0, "intermediate_size": 8192, "shared_intermediate_size": 8192}},
+
+	"nemotron-h-8b":       {"nemotron-h", nil},
+	"nemotron-h-47b":      {"nemotron-h", nemotron(8192, 64, 30720, "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-", 256, 64, 256)},
+	"nemotron-h-56b":      {"nemotron-h", nemotron(8192, 64, 32768, "M-M-M-M*"+strings.Repeat("-M-M-M-M-M*", 9)+"-M-M-M-M-M-", 256, 64, 256)},
+	"nemotron-nano-9b-v2": {"nemotron-h", nemotron(4480, 40, 15680, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-", 128, 80, 128)},
+	"nemotron-3-nano-30b-a3b": {"nemotron-h", with(nemotron(2688, 32, 1856, strings.Repeat("MEMEM*E", 5)+"MEMEMEM*EMEMEMEME", 64, 64, 128), map[string]any{"num_key_value_heads": 2,
+		"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "routed_scaling_factor": 2.5, "norm_topk_prob": true})},
 }
 
 func width(hidden, layers, rank int) map[string]any {
@@ -43,6 +56,19 @@ func width(hidden, layers, rank int) map[string]any {
 
 func heads(hidden, layers int) map[string]any {
 	return map[string]any{"hidden_size": hidden, "num_heads": 2 * hidden / 64, "num_hidden_layers": layers}
+}
+
+// nemotron is a model of that width, attention heads and width of MLPs, whose layers a
+// pattern says, with so many heads of a size and states in its mixers.
+func nemotron(hidden, heads, inner int, pattern string, mixerHeads, head, states int) map[string]any {
+	return map[string]any{"hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": inner, "hybrid_override_pattern": pattern,
+		"num_hidden_layers": len(pattern), "mamba_num_heads": mixerHeads, "mamba_head_dim": head, "ssm_state_size": states}
+}
+
+// with is keys and more of them.
+func with(keys, more map[string]any) map[string]any {
+	maps.Copy(keys, more)
+	return keys
 }
 
 // Sizes lists the names of the published sizes.

@@ -110,7 +110,10 @@ func (o *Options) read() (*models.Config, *models.Model, error) {
 		return nil, nil, err
 	}
 	for k, v := range keys {
-		c.Set(k, float64(v.(int)))
+		if n, ok := v.(int); ok {
+			v = float64(n) // as JSON has it
+		}
+		c.Set(k, v)
 	}
 	if o.Vocab > 0 {
 		c.Set("vocab_size", float64(o.Vocab))
