@@ -1,9 +1,12 @@
 package krait
 
 import (
+	"context"
 	"math"
 	"path/filepath"
 	"testing"
+
+	"github.com/krait-ml/krait/cmd/krait/convert"
 )
 
 // TestGGUF: files that llama.cpp's library wrote give the logits of the folders whose
@@ -23,6 +26,34 @@ func TestGGUF(t *testing.T) {
 				o := Options{Sharding: Sharding{Ranks: ranks}}
 				nearLogits(t, filepath.Join("testdata/golden/gguf", c.file+".gguf"), filepath.Join("testdata/golden", c.folder), o, c.tolerance)
 			}
+		})
+	}
+}
+
+// TestConverted: what krait convert makes of checkpoints in 8-bit blocks gives on ranks the
+// logits of the folder that it makes of that, which has the numbers in f32; and in f32
+// those of the checkpoint, with what llama.cpp's converter multiplies into matrices.
+func TestConverted(t *testing.T) {
+	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "falcon-h1", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			convertTo := func(from, to, kind string) string {
+				t.Helper()
+				to = filepath.Join(dir, to)
+				if _, err := convert.Write(context.Background(), from, to, kind, nil); err != nil {
+					t.Fatal(err)
+				}
+				return to
+			}
+			golden := filepath.Join("testdata/golden", name)
+			nearLogits(t, convertTo(golden, "f32.gguf", "f32"), golden, Options{}, 1e-4)
+			blocks := convertTo(golden, "q8_0.gguf", "q8_0")
+			wide := convertTo(blocks, "wide", "")
+			for _, ranks := range []int{1, 3} {
+				nearLogits(t, blocks, wide, Options{Sharding: Sharding{Ranks: ranks}}, 1e-4)
+			}
+			nearLogits(t, convertTo(golden, "bf16.gguf", "bf16"), golden, Options{Sharding: Sharding{Ranks: 2}}, 1)
 		})
 	}
 }

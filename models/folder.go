@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
@@ -35,7 +36,15 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 			f.Notes = append(f.Notes, fmt.Sprintf("tensor %s has no float format, and is left out", name))
 			continue
 		}
-		f.Tensors = append(f.Tensors, c.written(name, a))
+		x := c.written(name, a)
+		if up, ok := halfOf(name); ok {
+			x = c.joined(name, up, a)
+		} else if gate, ok := strings.CutSuffix(name, ".up.weight"); ok {
+			if _, there := c.weights.Look(gate + ".gate.weight"); there {
+				continue
+			}
+		}
+		f.Tensors = append(f.Tensors, x)
 	}
 	config := c.Model.config
 	if _, ok := config.values["architectures"]; !ok && architectures[c.Model.Family] != "" {
@@ -83,4 +92,41 @@ func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Ten
 		}
 	}
 	return Written[safetensors.Tensor]{t, make}
+}
+
+// halfOf is the matrix that follows one which a GGUF file has of its own, and the family
+// packed with it.
+func halfOf(name string) (up string, ok bool) {
+	under, ok := strings.CutSuffix(name, ".gate.weight")
+	return under + ".up.weight", ok && (strings.HasSuffix(under, "shared_mlp") || strings.HasSuffix(under, "block_sparse_moe"))
+}
+
+// joined packs two matrices, or as many pairs of them, into one.
+func (c *Checkpoint) joined(gate, up string, a graph.Array) Written[safetensors.Tensor] {
+	x, y := c.written(gate, a), c.written(up, a)
+	x.Tensor.Name = strings.TrimSuffix(gate, "gate.weight") + "input_linear.weight"
+	x.Tensor.Shape = slices.Clone(a.Shape)
+	x.Tensor.Shape[len(a.Shape)-2] *= 2
+	first := x.Make
+	x.Make = func() ([]byte, error) {
+		p, err := first()
+		if err != nil {
+			return nil, err
+		}
+		q, err := y.Make()
+		if err != nil {
+			return nil, err
+		}
+		pairs := 1
+		if len(a.Shape) > 2 {
+			pairs = a.Shape[0]
+		}
+		var out []byte
+		line := len(p) / max(1, pairs)
+		for i := range pairs {
+			out = append(append(out, p[i*line:][:line]...), q[i*line:][:line]...)
+		}
+		return out, nil
+	}
+	return x
 }

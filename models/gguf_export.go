@@ -42,6 +42,9 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	if !ok {
 		return nil, fmt.Errorf("GGUF has no architecture for the family %s; it has one for %s", c.Model.Family, strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
 	}
+	if _, routed := c.weights.Look(ggufRouter(c)); routed && arch == "nemotron_h" {
+		arch = "nemotron_h_moe"
+	}
 	a := ggufArchs[arch]
 	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, format: t, config: c.Model.config, out: &GGUF{}, packed: map[string][]string{}}
 	e.put("general.architecture", arch)
@@ -59,7 +62,18 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 }
 
 // ggufFamilies are the architectures of families.
-var ggufFamilies = map[string]string{"mamba": "mamba", "falcon_mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba", "falcon_h1": "falcon-h1"}
+var ggufFamilies = map[string]string{"mamba": "mamba", "falcon_mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "nemotron_h": "nemotron_h"}
+
+// ggufRouter is the first router of the family that has an architecture of its own with
+// experts.
+func ggufRouter(c *Checkpoint) string {
+	for _, name := range c.weights.Names() {
+		if strings.HasSuffix(name, "mixer.gate.weight") {
+			return name
+		}
+	}
+	return ""
+}
 
 type ggufExport struct {
 	*Checkpoint
@@ -68,8 +82,8 @@ type ggufExport struct {
 	format gguf.Type
 	config *Config
 	out    *GGUF
-	packed map[string][]string // tensors of ours that become one, by its name
-	turned func(rest string) int
+	packed map[string][]string                   // tensors of ours that become one, by its name
+	not    []string                              // names of GGUF's that the model does not take, of two for the same
 	scales func(rest string, rows int) []float64 // by which rows are multiplied; nil: by nothing
 	errs   []error
 }
@@ -251,6 +265,87 @@ func exportFalconH1(e *ggufExport) {
 	e.scales = falconFactors(c)
 }
 
+func exportGranite(e *ggufExport) {
+	c := e.config
+	experts := c.Count("num_local_experts", 8, 0)
+	e.not = []string{"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"}
+	shared := c.Int("shared_intermediate_size", 1024, 1)
+	if experts > 0 {
+		e.not = []string{"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
+		e.int("feed_forward_length", c.Int("intermediate_size", 11008, 1))
+		e.int("expert_shared_feed_forward_length", shared)
+		e.int("expert_count", experts)
+		e.int("expert_used_count", c.Int("num_experts_per_tok", 2, 0))
+	} else {
+		e.int("feed_forward_length", shared)
+	}
+	heads := c.Int("num_attention_heads", 32, 1)
+	e.heads(heads, c.Int("num_key_value_heads", heads, 1), "self_attn.")
+	e.float("attention.layer_norm_rms_epsilon", c.Positive("rms_norm_eps", 1e-6))
+	e.float("attention.scale", c.Scale("attention_multiplier"))
+	e.float("embedding_scale", c.Scale("embedding_multiplier"))
+	e.float("residual_scale", c.Scale("residual_multiplier"))
+	e.float("logit_scale", c.Positive("logits_scaling", 1))
+	turned := c.OneOf("position_embedding_type", "nope", map[string]string{"rope": "rope", "nope": "nope"}) == "rope"
+	e.put(e.arch+".rope.scaling.finetuned", turned)
+	if turned {
+		theta, _ := c.rotary(10000, 1)
+		e.float("rope.freq_base", theta)
+	}
+	groups := c.Int("mamba_n_groups", 1, 1)
+	e.ssd("mamba.", groups, c.Int("mamba_d_state", 256, 1))
+	if c.Int(normGroups, 1, 1) != groups {
+		e.note("the gated norm is over all channels, as Hugging Face's code has it; other programs norm each of the %d groups", groups)
+	}
+	e.limits("time_step_limit")
+}
+
+// heads are the keys of attention where some layers have it, and what turns its rows.
+func (e *ggufExport) heads(queries, groups int, under string) {
+	kv := e.groups(under+"k_proj.weight", groups)
+	e.attention(kv)
+	e.table.heads = func(layer int) [2]int { return [2]int{queries, int(kv[layer])} }
+}
+
+func exportNemotron(e *ggufExport) {
+	c := e.config
+	e.heads(c.Int("num_attention_heads", 32, 1), c.Int("num_key_value_heads", 8, 1), "mixer.")
+	head := c.Int(c.either("head_dim", "attention_head_dim"), 128, 1)
+	e.int("attention.key_length", head)
+	e.int("attention.value_length", head)
+	eps := c.Positive("layer_norm_epsilon", 1e-5)
+	e.float("attention.layer_norm_rms_epsilon", eps)
+	e.float("attention.layer_norm_epsilon", eps)
+	e.ssd("mixer.", c.Int("n_groups", 8, 1), c.Int("ssm_state_size", 128, 1))
+	e.limits("time_step_limit")
+	inner := make([]int32, e.Model.Layers)
+	for i := range inner {
+		for rest, axis := range map[string]int{"mixer.up_proj.weight": 0, "mixer.experts.0.up_proj.weight": 0} {
+			if a, ok := e.weights.Look(fmt.Sprintf("backbone.layers.%d.%s", i, rest)); ok {
+				inner[i] = int32(a.Shape[axis])
+			}
+		}
+	}
+	e.put(e.arch+".feed_forward_length", inner)
+	if act := c.OneOf("mlp_hidden_act", "relu2", activations); act != activations["relu2"] {
+		e.note("mlp_hidden_act is %s; other programs take relu2", act)
+	}
+	if e.arch == "nemotron_h" {
+		return
+	}
+	e.int("expert_count", e.shape("mixer.gate.weight", 2)[0])
+	e.int("expert_used_count", c.Int("num_experts_per_tok", 2, 1))
+	e.int("expert_feed_forward_length", e.shape("mixer.experts.0.up_proj.weight", 2)[0])
+	e.int("expert_shared_feed_forward_length", e.shape("mixer.shared_experts.up_proj.weight", 2)[0])
+	e.int("expert_shared_count", 1)
+	e.put(e.arch+".expert_weights_norm", c.Bool("norm_topk_prob", true))
+	e.float("expert_weights_scale", c.Scale("routed_scaling_factor"))
+	e.int("expert_group_count", 1)
+	if n := c.Int("moe_latent_size", 0, 1); n > 0 {
+		e.int("moe_latent_size", n)
+	}
+}
+
 // falconFactors are the factors of the config that go into the matrices, for each row.
 func falconFactors(c *Config) func(rest string, rows int) []float64 {
 	in, out := c.Scale("attention_in_multiplier"), c.Scale("attention_out_multiplier")
@@ -300,6 +395,9 @@ func (e *ggufExport) tensors() {
 	outer := e.outer()
 	reverse := map[string]ggufName{}
 	for theirs, n := range e.table.blocks {
+		if slices.Contains(e.not, theirs) {
+			continue
+		}
 		if old, ok := reverse[n.name]; !ok || len(theirs) < len(old.name) && n.how != ggufJoined {
 			reverse[n.name] = ggufName{theirs, n.how}
 		}
@@ -318,6 +416,12 @@ func (e *ggufExport) tensors() {
 		}
 		if n, known := reverse[rest]; ok && known {
 			e.tensor(fmt.Sprintf("blk.%d.%s", layer, n.name), n.how, []string{name})
+			continue
+		}
+		if under, packed := strings.CutSuffix(rest, "input_linear.weight"); ok && packed {
+			for i, half := range []string{"gate.weight", "up.weight"} {
+				e.half(fmt.Sprintf("blk.%d.%s", layer, reverse[under+half].name), name, i)
+			}
 			continue
 		}
 		expert := expertIn(rest)
@@ -407,10 +511,35 @@ func (e *ggufExport) tensor(name string, how ggufHow, from []string) {
 	if !ok {
 		rest = name
 	}
-	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) { return e.data(rest, t, from) }})
+	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) { return e.data(layer, rest, t, from) }})
 	if strings.HasSuffix(from[0], ".A_log") && e.format != gguf.Q8_0 {
 		e.keepRates(layer, from[0])
 	}
+}
+
+// half adds the first or the second half of the rows of a matrix, or of each of several.
+func (e *ggufExport) half(name, from string, which int) {
+	a, _ := e.weights.Look(from)
+	shape := slices.Clone(a.Shape)
+	at := len(shape) - 2
+	shape[at] /= 2
+	t := gguf.Tensor{Name: name, Type: e.typeOf(name, ggufPlain, shape), Shape: shape}
+	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) {
+		x, err := e.Tensor(from)
+		if err != nil {
+			return nil, err
+		}
+		n := 2 // halves
+		if at > 0 {
+			n *= shape[0]
+		}
+		var out []byte
+		line := len(x.Data) / n
+		for i := which; i < n; i += 2 {
+			out = append(out, x.Data[i*line:][:line]...)
+		}
+		return converted(graph.Array{DType: x.DType, Shape: shape, Data: out, From: x.From}, t.Type)
+	}})
 }
 
 // typeOf is the format of a tensor.
@@ -425,7 +554,7 @@ func (e *ggufExport) typeOf(name string, how ggufHow, shape []int) gguf.Type {
 }
 
 // data makes a tensor of the file.
-func (e *ggufExport) data(rest string, t gguf.Tensor, from []string) ([]byte, error) {
+func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) ([]byte, error) {
 	var out []byte
 	for _, name := range from {
 		a, err := e.Tensor(name)
@@ -444,8 +573,8 @@ func (e *ggufExport) data(rest string, t gguf.Tensor, from []string) ([]byte, er
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if e.turned != nil && e.turned(rest) > 0 {
-			b = turn(b, a.Shape[0], e.turned(rest), false)
+		if n := e.table.headsOf(layer, rest, a.Shape[0]); n > 0 {
+			b = turn(b, a.Shape[0], n, false)
 		}
 		out = append(out, b...)
 	}

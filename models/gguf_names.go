@@ -18,6 +18,8 @@ type ggufArch struct {
 	config func(c *ggufConfig)
 	export func(e *ggufExport) // the inverse
 
+	turns bool // the rows of queries and keys stand in llama.cpp's order of the rotary embedding
+
 	width int                    // of the convolution
 	heads func(layer int) [2]int // of queries and keys
 }
@@ -113,6 +115,43 @@ var ggufArchs = map[string]ggufArch{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm", "pre_ff_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"},
 		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
+	"granitehybrid": {
+		prefix: "model.", outer: outerNames(graniteNames), config: ggufGranite, export: exportGranite, turns: true,
+		blocks: ggufBlocks([][3]string{
+			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "post_attention_layernorm.weight"},
+			{"ffn_gate.weight", "shared_mlp.gate.weight"}, {"ffn_up.weight", "shared_mlp.up.weight"}, {"ffn_down.weight", "shared_mlp.output_linear.weight"},
+			{"ffn_gate_shexp.weight", "shared_mlp.gate.weight"}, {"ffn_up_shexp.weight", "shared_mlp.up.weight"}, {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight"},
+			{"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", "exact"}, {"ffn_gate_exps.weight", "block_sparse_moe.gate.weight"},
+			{"ffn_up_exps.weight", "block_sparse_moe.up.weight"}, {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"},
+		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention)),
+	},
+	"nemotron_h":     nemotronArch,
+	"nemotron_h_moe": nemotronArch,
+}
+
+var nemotronArch = ggufArch{
+	prefix: "backbone.", outer: outerNames(backboneNames), config: ggufNemotron, export: exportNemotron, turns: true,
+	blocks: ggufBlocks([][3]string{
+		{"attn_norm.weight", "norm.weight"}, {"ffn_up.*", "mixer.up_proj.*"}, {"ffn_down.*", "mixer.down_proj.*"},
+		{"ffn_gate_inp.weight", "mixer.gate.weight", "exact"}, {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
+		{"ffn_up_exps.weight", "mixer.experts.#.up_proj.weight", "experts"}, {"ffn_down_exps.weight", "mixer.experts.#.down_proj.weight", "experts"},
+		{"ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight"}, {"ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight"},
+		{"ffn_latent_down.weight", "mixer.fc1_latent_proj.weight"}, {"ffn_latent_up.weight", "mixer.fc2_latent_proj.weight"},
+	}, under("mixer.", ggufSSD), under("mixer.", ggufAttention)),
+}
+
+// headsOf is how many heads the rows of a projection of queries or keys are, where they
+// are turned; 0 where not. Heads of odd size have no halves to turn.
+func (a *ggufArch) headsOf(layer int, rest string, rows int) int {
+	which, _, _ := strings.Cut(rest, ".")
+	i, ok := map[string]int{"attn_q": 0, "attn_k": 1}[which]
+	if !a.turns || !ok {
+		return 0
+	}
+	if n := a.heads(layer)[i]; n > 0 && rows%(2*n) == 0 {
+		return n
+	}
+	return 0
 }
 
 // parts are the tensors of the model that a tensor of the file holds: none where
@@ -148,7 +187,18 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 			return nil, fmt.Errorf("has %d rows, which are not those of %d heads of queries and %d of keys and values", t.Shape[0], h[0], h[1])
 		}
 		size := t.Shape[0] / all
-		return p.split(name, nil, []int{h[0] * size, h[1] * size, h[1] * size}, []string{"q", "k", "v"}), nil
+		out := p.split(name, nil, []int{h[0] * size, h[1] * size, h[1] * size}, []string{"q", "k", "v"})
+		for i, which := range []string{"q", "k"} {
+			if ours := strings.Replace(name, "#", which, 1); a.turns && size%2 == 0 && h[i] > 0 {
+				q := out[ours]
+				q.turned = h[i]
+				out[ours] = q
+			}
+		}
+		return out, nil
+	}
+	if len(t.Shape) > 0 {
+		p.turned = a.headsOf(layer, rest, t.Shape[0])
 	}
 	return map[string]ggufPart{name: p}, nil
 }

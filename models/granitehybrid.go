@@ -32,7 +32,7 @@ func readGraniteHybrid(c *Config) *Model {
 	m.mixer.limit = c.Range("time_step_limit")
 	m.mixer.inBias = c.Bool("mamba_proj_bias", false)
 	m.mixer.outBias = m.mixer.inBias
-	m.mixer.norm = gatedNorm{parts: 1, eps: m.eps}
+	m.mixer.norm = c.readGroupedNorm(m.mixer.inner.Len(), m.eps)
 	m.attention = c.readGraniteAttention(&m.backbone)
 	m.shared = c.readMLP(&m.backbone)
 	m.shared.bias = false
@@ -92,13 +92,31 @@ func (m *graniteHybrid) mix(p *parts, i int, n *graph.Value) *graph.Value {
 
 func (m *graniteHybrid) feedForward(p *parts, n *graph.Value) *graph.Value {
 	shared := p.as("mlp", "shared_mlp.")
-	packed := shared.linear("input_linear", n, graph.Pack(named("gate", m.shared.inner), named("up", m.shared.inner)), m.hidden, false)
+	packed := m.packed(shared, n)
 	y := m.shared.down(shared, "output_linear", shared.Fields("gate_in", "gate", packed), shared.Field("up", packed))
 	if m.experts.experts == 0 {
 		return y
 	}
 	return p.Add("ff", y, m.routed(p.as("experts", "block_sparse_moe."), n))
 }
+
+// packed is gate and up of the network that every token goes through: one matrix of the
+// checkpoint, or two.
+func (m *graniteHybrid) packed(p *parts, n *graph.Value) *graph.Value {
+	inner := m.shared.inner.Len()
+	pack := graph.Pack(named("gate", m.shared.inner), named("up", m.shared.inner))
+	if !p.apart() {
+		return p.linear("input_linear", n, pack, m.hidden, false)
+	}
+	s := &graph.Storage{Shape: []int{inner, m.hidden.Len()}}
+	for _, name := range []string{"gate.weight", "up.weight"} {
+		s.Pieces = append(s.Pieces, graph.Piece{Tensor: p.file(name), Start: 0, Step: 1, Count: inner})
+	}
+	return p.MatMul("input_linear", n, p.stored("input_linear.weight", s, pack, m.hidden))
+}
+
+// apart reports whether the checkpoint has gate and up as two matrices, as GGUF files do.
+func (p *parts) apart() bool { return !p.has("input_linear.weight") && p.has("gate.weight") }
 
 // routed is the mixture of experts, whose matrices a tensor has for all of them. The
 // weights are the softmax over the scores of those that are chosen, which is what a
@@ -107,7 +125,21 @@ func (m *graniteHybrid) routed(p *parts, n *graph.Value) *graph.Value {
 	e := &m.experts
 	experts := graph.Size(e.experts)
 	weights := p.Router("weights", p.MatMul("router", n, p.matrix("router.layer.weight", experts, m.hidden)), e.top, true)
-	packed := p.stored("input_linear.weight", graph.Stored(p.file("input_linear.weight")), experts, graph.Pack(named("gate", e.inner), named("up", e.inner)), m.hidden)
+	gate, up := m.gates(p, experts)
 	down := p.stored("output_linear.weight", graph.Stored(p.file("output_linear.weight")), experts, m.hidden, e.inner)
-	return p.Experts("experts", e.act, n, weights, p.Part("gate", "gate", packed, 1), p.Part("up", "up", packed, 1), down, e.top)
+	return p.Experts("experts", e.act, n, weights, gate, up, down, e.top)
+}
+
+// gates are the matrices gate and up of the experts, which the checkpoint has in one
+// tensor, or in two.
+func (m *graniteHybrid) gates(p *parts, experts graph.Dim) (gate, up *graph.Value) {
+	inner := m.experts.inner
+	if p.apart() {
+		half := func(name string) *graph.Value {
+			return p.stored(name, graph.Stored(p.file(name+".weight")), experts, inner, m.hidden)
+		}
+		return half("gate"), half("up")
+	}
+	packed := p.stored("input_linear.weight", graph.Stored(p.file("input_linear.weight")), experts, graph.Pack(named("gate", inner), named("up", inner)), m.hidden)
+	return p.Part("gate", "gate", packed, 1), p.Part("up", "up", packed, 1)
 }

@@ -5,6 +5,15 @@ package models
 // and so have the files of it and of llama.cpp.
 const normGroups = "gated_norm_groups"
 
+// readGroupedNorm is the gated norm over all channels, unless the config says over groups.
+func (c *Config) readGroupedNorm(inner int, eps float64) gatedNorm {
+	n := gatedNorm{parts: c.Int(normGroups, 1, 1), eps: eps}
+	if inner%n.parts != 0 {
+		c.fail(normGroups, n.parts, "a divisor of the inner width")
+	}
+	return n
+}
+
 // Mamba-2 (Dao and Gu 2024, https://arxiv.org/abs/2405.21060) as Hugging Face
 // stores it: blocks of a norm and an SSD mixer, whose gated norm is over all
 // channels unless the config says otherwise.
@@ -25,10 +34,7 @@ func readMamba2(c *Config) *Model {
 	mix.outBias = mix.inBias
 	mix.convBias = c.Bool("use_conv_bias", true)
 	mix.act = c.OneOf("hidden_act", "silu", activations)
-	mix.norm = gatedNorm{parts: c.Int(normGroups, 1, 1), eps: m.eps}
-	if (heads*head)%mix.norm.parts != 0 {
-		c.fail(normGroups, mix.norm.parts, "a divisor of num_heads × head_dim")
-	}
+	mix.norm = c.readGroupedNorm(heads*head, m.eps)
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait has no other norm of the gated output")
 	}

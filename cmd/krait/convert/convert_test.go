@@ -30,7 +30,7 @@ func write(t *testing.T, from, to, kind string) *Made {
 // TestRoundTrip: a folder that became GGUF in f32 and a folder again has the same tensors,
 // to the bit, and describes the same model.
 func TestRoundTrip(t *testing.T) {
-	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba"} {
+	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			file, back := filepath.Join(dir, "x.gguf"), filepath.Join(dir, "back")
@@ -136,7 +136,7 @@ func near(t *testing.T, name string, a, b gguf.Tensor) {
 func TestNotes(t *testing.T) {
 	for name, want := range map[string]string{
 		"mamba-a": "", "mamba2-g1": "", "falcon-h1": "", "mamba-b": "has a bias, of which llama.cpp knows nothing",
-		"mamba2-g4": "other programs norm each of the 4 groups", "mamba2-clamp": "other programs do not clamp dt", "falcon-mamba": "mixer_rms_eps is not",
+		"mamba2-g4": "other programs norm each of the 4 groups", "mamba2-clamp": "other programs do not clamp dt", "falcon-mamba": "mixer_rms_eps is not", "jamba": "", "nemotron-h": "", "nemotron-h-moe": "", "granite-hybrid": "norm each of the 2 groups",
 	} {
 		made := write(t, golden(name), filepath.Join(t.TempDir(), "x.gguf"), "bf16")
 		if notes := strings.Join(made.Notes, "\n"); !strings.Contains(notes, want) || want == "" && notes != "" {
