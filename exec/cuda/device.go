@@ -106,7 +106,7 @@ func refuseOperations(s *lowering.Schedule) error {
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
 		if b.Type.DType == graph.Q8 {
-			return fmt.Errorf("parameter %s is in 8-bit blocks (q8), which run on the CPU only; run the checkpoint from which krait quantize-weights made this one", b.Name)
+			return fmt.Errorf("parameter %s is in 8-bit blocks (q8), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert)", b.Name)
 		}
 	}
 	return nil
