@@ -116,8 +116,8 @@ func (b *Builder) Choose(name string, logits, choice, seen *Value) *Value {
 	return b.one(name, "choose", nil, logits, choice, seen)
 }
 
-// Map applies a function of one element: silu, gelu, gelu_tanh, relu, relu2, softplus
-// or neg_exp.
+// Map applies a function of one element: silu, gelu, gelu_tanh, relu, relu2, sigmoid,
+// tanh, softplus or neg_exp; or one that was registered ([RegisterOp]).
 func (b *Builder) Map(name, function string, x *Value) *Value {
 	return b.one(name, function, nil, x)
 }

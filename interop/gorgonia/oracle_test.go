@@ -41,6 +41,8 @@ var oracles = map[string]struct {
 	"gelu_tanh": {run: each(geluTanh)},
 	"relu":      {run: each(relu)},
 	"relu2":     {run: each(func(x *G.Node) *G.Node { return G.Must(G.Square(relu(x))) })},
+	"sigmoid":   {run: each(func(x *G.Node) *G.Node { return G.Must(G.Sigmoid(x)) })},
+	"tanh":      {run: each(func(x *G.Node) *G.Node { return G.Must(G.Tanh(x)) })},
 	"softplus":  {run: each(func(x *G.Node) *G.Node { return G.Must(G.Softplus(x)) })},
 	"neg_exp":   {run: each(func(x *G.Node) *G.Node { return G.Must(G.Neg(G.Must(G.Exp(x)))) })},
 	"clamp":     {run: clamp},

@@ -17,6 +17,8 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"gelu_tanh": kernels.PerRow(geluTanh),
 	"relu":      kernels.PerRow(relu),
 	"relu2":     kernels.PerRow(relu2),
+	"sigmoid":   kernels.PerRow(sigmoids),
+	"tanh":      kernels.PerRow(tanh),
 	"softplus":  kernels.PerRow(softplus),
 	"neg_exp":   kernels.PerRow(negExp),
 	"clamp":     {Units: kernels.RowUnits, Run: clamp},
@@ -110,6 +112,23 @@ func silu(y, x []float32) {
 			v *= e
 		}
 		y[j] = float32(v / (1 + e))
+	}
+}
+
+func sigmoids(y, x []float32) {
+	for j, v := range x[:len(y)] {
+		e := exp64(-math.Abs(float64(v)))
+		one := 1.0
+		if v < 0 {
+			one = e
+		}
+		y[j] = float32(one / (1 + e))
+	}
+}
+
+func tanh(y, x []float32) {
+	for j, v := range x[:len(y)] {
+		y[j] = float32(math.Tanh(float64(v)))
 	}
 }
 

@@ -28,7 +28,7 @@ var elementOps = map[string]struct {
 }{
 	"add": {2, 0, nil}, "mul": {2, 0, nil}, "times": {1, 0, graph.Attrs{"by": 0.7}}, "bias": {1, 1, nil}, "scale": {1, 1, nil}, "add_scaled": {2, 1, nil},
 	"silu": {1, 0, nil}, "silu_mul": {2, 0, nil}, "softplus": {1, 0, nil}, "bias_softplus": {1, 1, nil}, "neg_exp": {1, 0, nil},
-	"gelu": {1, 0, nil}, "gelu_tanh": {1, 0, nil}, "relu": {1, 0, nil}, "relu2": {1, 0, nil}, "clamp": {1, 0, graph.Attrs{"min": -0.5, "max": 2.0}},
+	"gelu": {1, 0, nil}, "gelu_tanh": {1, 0, nil}, "relu": {1, 0, nil}, "relu2": {1, 0, nil}, "sigmoid": {1, 0, nil}, "tanh": {1, 0, nil}, "clamp": {1, 0, graph.Attrs{"min": -0.5, "max": 2.0}},
 	"rms_rows": {1, 0, graph.Attrs{"width": 3, "eps": 1e-5}},
 }
 

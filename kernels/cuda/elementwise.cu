@@ -21,6 +21,8 @@ MAP(gelu, math::gelu(x))
 MAP(gelu_tanh, math::gelu_tanh(x))
 MAP(relu, math::relu(x))
 MAP(relu2, math::relu2(x))
+MAP(sigmoid, 1 / (1 + math::exp(-x)))
+MAP(tanh, math::tanh(x))
 MAP(softplus, math::softplus(x))
 MAP(neg_exp, -math::at_most(math::exp(x), math::largest)) // -infinity would be a NaN times a step of 0
 

@@ -13,6 +13,8 @@ var _ = kernels.Register(Kernels, Set{
 	"gelu_tanh":     {launch: each("gelu_tanh")},
 	"relu":          {launch: each("relu")},
 	"relu2":         {launch: each("relu2")},
+	"sigmoid":       {launch: each("sigmoid")},
+	"tanh":          {launch: each("tanh")},
 	"softplus":      {launch: each("softplus")},
 	"neg_exp":       {launch: each("neg_exp")},
 	"clamp":         {launch: clamp},

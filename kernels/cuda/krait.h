@@ -330,6 +330,14 @@ DEVICE float softplus(float x) {
 	return max(x, 0.f) + 2 * s * p;
 }
 
+// By Lambert's continued fraction near 0, where 1 - e^-2|x| has few digits.
+DEVICE float tanh(float x) {
+	float a = __builtin_fabsf(x), z = x * x;
+	if (a < 0.625f) return x / (1 + z / (3 + z / (5 + z / (7 + z / 9))));
+	float e = exp(-2 * a);
+	return __builtin_copysignf((1 - e) / (1 + e), x);
+}
+
 // x Φ(x), with Φ(-|x|) by formula 7.1.26 of Abramowitz and Stegun (1964).
 DEVICE float gelu(float x) {
 	float a = __builtin_fabsf(x) * 0.70710678118654752f;

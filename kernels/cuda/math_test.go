@@ -27,6 +27,8 @@ func TestFunctions(t *testing.T) {
 		{"gelu_tanh", func(x float64) float64 {
 			return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 		}, 1e-6, 0.3, -40, map[float64]float64{0: 0, inf: inf, -1e10: 0}},
+		{"sigmoid", func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, 1e-6, 1e-37, -85, map[float64]float64{0: 0.5, inf: 1, -inf: 0, -1e30: 0}},
+		{"tanh", math.Tanh, 1e-6, 0, -80, map[float64]float64{0: 0, inf: 1, -inf: -1, 1e30: 1}},
 		{"relu2", func(x float64) float64 { return math.Max(x, 0) * math.Max(x, 0) }, 1e-7, 1e-37, -80, map[float64]float64{inf: inf, -inf: 0}},
 		{"relu", func(x float64) float64 { return math.Max(x, 0) }, 0, 0, -80, map[float64]float64{inf: inf, -inf: 0}},
 	} {

@@ -30,6 +30,8 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"gelu_tanh":   elementCase(nil),
 	"relu":        elementCase(nil),
 	"relu2":       elementCase(nil),
+	"sigmoid":     elementCase(nil),
+	"tanh":        elementCase(nil),
 	"softplus":    elementCase(nil),
 	"neg_exp":     elementCase(nil),
 	"clamp":       elementCase(graph.Attrs{"min": -0.25, "max": 0.5}),

@@ -32,6 +32,8 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"gelu_tanh":       whole(each(geluTanh)),
 	"relu":            whole(each(func(x float64) float64 { return math.Max(x, 0) })),
 	"relu2":           whole(each(relu2)),
+	"sigmoid":         whole(each(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) })),
+	"tanh":            whole(each(math.Tanh)),
 	"softplus":        whole(each(softplus)),
 	"neg_exp":         whole(each(func(x float64) float64 { return -min(math.Exp(x), math.MaxFloat32) })),
 	"clamp":           whole(clamp),
