@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 )
@@ -139,6 +140,29 @@ func (p *footprint) count() (n int64) {
 		}
 	}
 	return n
+}
+
+// pieces are the bytes that a footprint has.
+func (p *footprint) pieces() (out []Piece) {
+	for _, page := range slices.Sorted(maps.Keys(p.pages)) {
+		for i, w := range p.pages[page] {
+			at := page<<printShift + uint64(i)*64
+			for w != 0 {
+				from := uint64(bits.TrailingZeros64(w))
+				n := uint64(bits.TrailingZeros64(^(w >> from)))
+				if k := len(out); k > 0 && out[k-1].End == at+from {
+					out[k-1].End += n
+				} else {
+					out = append(out, Piece{at + from, at + from + n})
+				}
+				if from+n >= 64 {
+					break
+				}
+				w &^= uint64(1)<<(from+n) - 1
+			}
+		}
+	}
+	return out
 }
 
 // with is the bytes of two footprints, in one that is new; of one, it is that.

@@ -109,7 +109,8 @@
 // their names. Launches do not overlap, so that griddepcontrol has nothing to wait for,
 // as with launches that are not said to depend on each other. vprintf and
 // __assertfail end the kernel with Trap. Registers are as many as a kernel wants:
-// whether a block fits a multiprocessor, and what spills, only ptxas knows.
+// whether a block fits a multiprocessor is known where Launch says how many, and what
+// spills only ptxas knows.
 // Caches, prefetches and time have no effect; %clock counts the warp's
 // instructions; %smid and its like do not exist.
 package ptx

@@ -1,6 +1,10 @@
 package ptx
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // Meter counts what a launch does.
 type Meter struct {
@@ -16,7 +20,14 @@ type Meter struct {
 	// same.
 	Cheap  int64
 	Counts Counts // of the last launch
+	// Bytes asks for the bytes that a launch that runs whole loads and stores, in pieces
+	// that do not touch, in ascending order.
+	Bytes          bool
+	Loaded, Stored []Piece
 }
+
+// Piece is some bytes of global memory.
+type Piece struct{ At, End uint64 }
 
 const (
 	// fewBlocks run all, and so do fewPositions of the first two axes and somePositions
@@ -83,13 +94,23 @@ func (x *execution) metered(m *Meter) error {
 	}
 	m.Counts = t.Counts
 	m.Counts.Blocks, m.Counts.Run, m.Counts.Instrs = n, n, x.warpInstrs-before
+	m.Loaded, m.Stored = nil, nil
 	for s, p := range t.prints {
 		if s.store {
 			m.Counts.Stores.Distinct += p.count()
 		} else {
 			m.Counts.Loads.Distinct += p.count()
 		}
+		if pieces := &m.Loaded; m.Bytes {
+			if s.store {
+				pieces = &m.Stored
+			}
+			*pieces = append(*pieces, p.pieces()...)
+		}
 	}
+	byAddress := func(a, b Piece) int { return cmp.Compare(a.At, b.At) }
+	slices.SortFunc(m.Loaded, byAddress)
+	slices.SortFunc(m.Stored, byAddress)
 	return nil
 }
 

@@ -247,6 +247,9 @@ func (d *Driver) exchange(all []*op) {
 			return
 		}
 	}
+	if d.order != nil {
+		d.order.meet(all)
+	}
 	for _, o := range all {
 		o.parts[0].c.pending--
 		d.complete(o)

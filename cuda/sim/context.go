@@ -223,6 +223,9 @@ func (c *contextHandle) Synchronize() error {
 			}
 		}
 	}
+	if c.order != nil {
+		c.order.waited(c.order.ran[c.primary], len(c.lanes) == 0)
+	}
 	return nil
 }
 

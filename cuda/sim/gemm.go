@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/ptx"
 )
 
 // gemm is a cuBLAS handle.
@@ -111,7 +114,12 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 	number := uint64(g.counts.products)
 	in := g.work // as it is now
 	g.on.put(&task{name: call, marker: true, work: func() error { return g.beginProduct(in, number) }})
-	g.on.put(&task{name: call, about: aboutProduct(c), cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
+	told := aboutProduct(c)
+	if g.order != nil {
+		told.touches = accessed{loads: slices.Concat(a.pieces(), b.pieces()), stores: out.pieces()}
+		slices.SortFunc(told.touches.loads, func(a, b ptx.Piece) int { return cmp.Compare(a.At, b.At) })
+	}
+	g.on.put(&task{name: call, about: told, cost: 5*time.Microsecond + time.Duration(c.M*c.N*c.K/1000), work: func() error {
 		if err := g.endProduct(in, number); err != nil {
 			return err
 		}

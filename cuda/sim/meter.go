@@ -84,12 +84,18 @@ func (d *Driver) count(o *op) error {
 type about struct {
 	Done
 	product int64 // operations
+	touches accessed
 }
 
-// aboutCopy is a call that reads and writes device memory.
-func aboutCopy(call string, reads, writes int64) about {
-	a := about{Done: Done{Name: call}}
-	a.Loads, a.Stores = moved(reads), moved(writes)
+// aboutCopy is a call that reads device memory, or writes it, or both.
+func aboutCopy(call string, dst, src driver.Ptr, bytes int64) about {
+	a := about{Done: Done{Name: call}, touches: accessed{loads: piece(src, bytes), stores: piece(dst, bytes)}}
+	if src != 0 {
+		a.Loads = moved(bytes)
+	}
+	if dst != 0 {
+		a.Stores = moved(bytes)
+	}
 	return a
 }
 
@@ -99,7 +105,8 @@ func moved(bytes int64) ptx.Access {
 
 // aboutProduct is a product, which reads its operands and writes its result once.
 func aboutProduct(c *driver.GemmCall) about {
-	a := aboutCopy("cublasGemmEx", int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes()), int64(c.M*c.N)*int64(c.Out.Bytes()))
+	a := about{Done: Done{Name: "cublasGemmEx"}}
+	a.Loads, a.Stores = moved(int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes())), moved(int64(c.M*c.N)*int64(c.Out.Bytes()))
 	a.For, a.product = c.For, 2*int64(c.M)*int64(c.N)*int64(c.K)
 	switch c.In {
 	case driver.F32:

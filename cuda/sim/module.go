@@ -204,7 +204,13 @@ func (f *function) run(l ptx.Launch) error {
 	}
 	l.Seed = m.random.Uint64() | 1 // blocks in any order
 	run := func(l ptx.Launch) error { return f.entry.Run(context.Background(), m.mem, l) }
-	if m.o.Meter != nil {
+	switch {
+	case m.order != nil:
+		l.Meter = &ptx.Meter{Bytes: true}
+		err := run(l)
+		m.order.last = accessed{l.Meter.Loaded, l.Meter.Stored}
+		return err
+	case m.o.Meter != nil:
 		return f.metered(l, run)
 	}
 	return run(l)

@@ -28,6 +28,9 @@ type op struct {
 	after []*op // what must be done first, besides what is before it in its lane
 	done  bool
 	at    time.Duration // when it was done
+	clock clock         // see order
+	place position      // likewise, once it is done
+	inner []*lane       // of a graph
 	chain int           // of launches that wait for each other, the longest that ends here
 
 	parts  []*part // of a collective's calls
@@ -47,6 +50,9 @@ func (o *op) free() bool {
 	o.after = slices.DeleteFunc(o.after, func(b *op) bool {
 		if b.done {
 			o.chain = max(o.chain, b.chain)
+			if b.clock != nil {
+				o.clock = o.clock.join(b.clock)
+			}
 		}
 		return b.done
 	})
@@ -55,11 +61,13 @@ func (o *op) free() bool {
 
 // lane is a queue of ops: a stream, or what a graph has of one.
 type lane struct {
-	p     *primary
-	role  int // number of the stream on its device
-	queue []*op
-	graph *op // that the lane is part of; nil for a stream
-	chain int // the longest that ends in what was done so far
+	p      *primary
+	role   int // number of the stream on its device
+	queue  []*op
+	graph  *op // that the lane is part of; nil for a stream
+	number int // of those that the order knows
+	clock  clock
+	chain  int // the longest that ends in what was done so far
 }
 
 // open says whether the lane's ops may run: its graph has been reached.
@@ -77,6 +85,7 @@ type scheduler struct {
 	random   *rand.Rand
 	wake     sync.Cond // signalled when there is progress
 	progress int       // counts it
+	order    *order    // nil: nobody looks
 	lanes    []*lane   // that have ops
 	seed     uint64
 	mood     mood
@@ -151,6 +160,9 @@ func (m mood) lateness(l *lane) uint64 {
 // push puts an op at the end of a lane.
 func (s *scheduler) push(l *lane, o *op) {
 	o.lane = l
+	if s.order != nil {
+		s.order.pushed(l, o)
+	}
 	s.fresh = s.fresh || len(s.lanes) == 0
 	if len(l.queue) == 0 {
 		s.lanes = append(s.lanes, l)
@@ -200,6 +212,9 @@ func (d *Driver) run(o *op) {
 		d.exchange(d.arrived(o))
 		return
 	case o.replay != nil:
+		if d.order != nil {
+			d.order.replays(o)
+		}
 		for _, l := range o.replay {
 			o.after = append(o.after, l.queue[len(l.queue)-1])
 			l.chain = max(o.chain, o.lane.chain)
@@ -210,7 +225,7 @@ func (d *Driver) run(o *op) {
 		return
 	case o.work != nil:
 		o.chain = max(o.chain, o.lane.chain)
-		if err := d.count(o); err != nil {
+		if err := d.look(o); err != nil {
 			o.lane.p.lose(o.name, err)
 			return
 		}
@@ -218,11 +233,28 @@ func (d *Driver) run(o *op) {
 	d.complete(o)
 }
 
+// look runs the work of an op, and counts and looks for what it may overlap with where
+// that is asked for.
+func (d *Driver) look(o *op) error {
+	if d.order == nil {
+		return d.count(o)
+	}
+	d.order.begins(o)
+	d.order.last = o.about.touches
+	if err := d.count(o); err != nil || o.marker {
+		return err
+	}
+	return d.order.check(o, d.order.last)
+}
+
 // complete takes an op that has run from its lane.
 func (d *Driver) complete(o *op) {
 	d.now += o.cost
 	o.lane.chain = max(o.lane.chain, o.chain)
 	o.chain = o.lane.chain
+	if d.order != nil {
+		d.order.done(o)
+	}
 	o.finish(d.now)
 	o.lane.queue = o.lane.queue[1:]
 	d.sweep()
@@ -256,6 +288,7 @@ func (p *primary) until(call string, o *op) error {
 	case p.gone:
 		return driver.CUDA(call, driver.InvalidContext).Because("device %d was closed meanwhile", p.info.Index)
 	}
+	p.order.waited(o.clock, len(p.lanes) == 0)
 	return nil
 }
 

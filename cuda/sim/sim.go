@@ -7,7 +7,8 @@
 // asks whether it is done, and in an order that a seeded scheduler chooses
 // among all that streams, events and graphs leave open: it starves a stream
 // here, prefers another there. What misses an event is found by a few seeds.
-// With one goroutine a seed gives the same order every time.
+// With one goroutine a seed gives the same order every time. With Options.Ordered
+// work that nothing orders, and that shares memory which one of them writes, is an error.
 //
 // # Memory
 //
@@ -48,6 +49,11 @@ type Options struct {
 	// Registers says how many registers a thread of a kernel of a module takes, 0 where that
 	// is not known; nil: of none is. Launches of which a block takes more than there are fail.
 	Registers func(module, kernel string, capability [2]int) int
+
+	// Ordered makes it an error of work that it touches memory which other work touches,
+	// one of them writing it, and nothing orders the two. It is not for a machine with
+	// a Meter. Collectives of NCCL are not looked at.
+	Ordered bool
 
 	// Meter is told what runs; nil: nobody counts. See [Meter].
 	Meter *Meter
@@ -115,6 +121,9 @@ func New(o Options) *Driver {
 	d.seed = o.Seed
 	d.random = rand.New(rand.NewPCG(o.Seed, 0))
 	d.wake.L = &d.mu
+	if o.Ordered {
+		d.order = &order{host: clock{}, ran: map[*primary]clock{}}
+	}
 	for i := range o.Devices {
 		info := driver.DeviceInfo{
 			Index: i, Name: "simulated", Capability: o.Capability, Memory: o.Memory,

@@ -71,7 +71,7 @@ func (s *stream) CopyIn(dst driver.Ptr, src []byte) error {
 	if !isPinned {
 		src = slices.Clone(src)
 	}
-	s.put(&task{name: call, about: aboutCopy(call, 0, int64(len(src))), cost: transfer(int64(len(src))), work: func() error {
+	s.put(&task{name: call, about: aboutCopy(call, dst, 0, int64(len(src))), cost: transfer(int64(len(src))), work: func() error {
 		if isPinned && !s.isPinned(src) {
 			return errors.New("pinned memory was released before it was read")
 		}
@@ -97,7 +97,7 @@ func (s *stream) CopyOut(dst []byte, src driver.Ptr) error {
 	if !isPinned && s.capture != nil {
 		return s.capture.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("the host memory is not pinned"))
 	}
-	o := s.put(&task{name: call, about: aboutCopy(call, int64(len(dst)), 0), cost: transfer(int64(len(dst))), work: func() error {
+	o := s.put(&task{name: call, about: aboutCopy(call, 0, src, int64(len(dst))), cost: transfer(int64(len(dst))), work: func() error {
 		if isPinned && !s.isPinned(dst) {
 			return errors.New("pinned memory was released before it was written")
 		}
@@ -123,7 +123,7 @@ func (s *stream) Copy(dst, src driver.Ptr, bytes int64) error {
 			return err
 		}
 	}
-	s.put(&task{name: call, about: aboutCopy(call, bytes, bytes), cost: transfer(bytes), work: func() error { return s.mem.Copy(uint64(dst), uint64(src), bytes) }})
+	s.put(&task{name: call, about: aboutCopy(call, dst, src, bytes), cost: transfer(bytes), work: func() error { return s.mem.Copy(uint64(dst), uint64(src), bytes) }})
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (s *stream) CopyPeer(dst driver.Ptr, dstCtx driver.Context, src driver.Ptr,
 			return err
 		}
 	}
-	s.put(&task{name: call, about: aboutCopy(call, bytes, bytes), cost: transfer(bytes), work: func() error { return s.mem.Copy(uint64(dst), uint64(src), bytes) }})
+	s.put(&task{name: call, about: aboutCopy(call, dst, src, bytes), cost: transfer(bytes), work: func() error { return s.mem.Copy(uint64(dst), uint64(src), bytes) }})
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (s *stream) Fill(dst driver.Ptr, value byte, bytes int64) error {
 	if err := s.owns(call, dst, bytes); err != nil {
 		return err
 	}
-	s.put(&task{name: call, about: aboutCopy(call, 0, bytes), cost: transfer(bytes), work: func() error { return s.mem.Fill(uint64(dst), value, bytes) }})
+	s.put(&task{name: call, about: aboutCopy(call, dst, 0, bytes), cost: transfer(bytes), work: func() error { return s.mem.Fill(uint64(dst), value, bytes) }})
 	return nil
 }
 
@@ -183,6 +183,7 @@ func (s *stream) Synchronize() error {
 	if q := s.lane.queue; len(q) > 0 {
 		return s.until(call, q[len(q)-1])
 	}
+	s.order.waited(s.lane.clock, len(s.lanes) == 0)
 	return nil
 }
 
@@ -197,7 +198,11 @@ func (s *stream) Query() (bool, error) {
 	if s.lost != nil {
 		return false, s.again(call)
 	}
-	return len(s.lane.queue) == 0, nil
+	if len(s.lane.queue) > 0 {
+		return false, nil
+	}
+	s.order.waited(s.lane.clock, len(s.lanes) == 0)
+	return true, nil
 }
 
 // rest begins a call that must not be made on a captured stream.

@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/driver/drivertest"
+)
+
+// TestOrdered: work that shares memory must be ordered, by any of the ways that there
+// are. What is not is found with every seed, whatever runs first.
+func TestOrdered(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, c := range []struct {
+			name string
+			run  func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr)
+			bad  string
+		}{
+			{"one stream", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(v.Add(a, y, x, 1, 4))
+			}, ""},
+			{"read before it is written", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, "nothing orders them"},
+			{"written twice", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(v.Store(b, x, 1, 4))
+			}, "writes what cuLaunchKernel of store writes, 16 bytes"},
+			{"neighbours", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 2))
+				v.Must(v.Store(b, x+8, 1, 2))
+			}, ""},
+			{"both read", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Add(a, y, x, 1, 2))
+				v.Must(v.Add(b, y+8, x, 1, 2))
+			}, ""},
+			{"a copy", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(b.Copy(y, x, 16))
+			}, "nothing orders them"},
+			{"an event", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				e := v.NewEvent(false)
+				v.Must(a.Record(e))
+				v.Must(b.Wait(e))
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, ""},
+			{"an event that comes too early", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				e := v.NewEvent(false)
+				v.Must(a.Record(e))
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(b.Wait(e))
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, "nothing orders them"},
+			{"the host", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(a.Synchronize())
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, ""},
+			{"the host, who waited for another", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(b.Synchronize())
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, "nothing orders them"},
+			{"the host, who waited for all", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(v.Synchronize())
+				v.Must(v.Add(b, y, x, 1, 4))
+			}, ""},
+			{"a graph", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				fork, join, end := v.NewEvent(false), v.NewEvent(false), v.NewEvent(false)
+				v.Must(a.BeginCapture())
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(a.Record(fork))
+				v.Must(b.Wait(fork))
+				v.Must(v.Add(b, y, x, 1, 4))
+				v.Must(b.Record(join))
+				v.Must(a.Wait(join))
+				g, err := a.EndCapture()
+				v.Must(err)
+				defer g.Close()
+				for range 2 {
+					v.Must(g.Launch(a))
+				}
+				v.Must(a.Record(end))
+				v.Must(b.Wait(end))
+				v.Must(v.Store(b, y, 1, 4))
+				v.Must(b.Synchronize())
+			}, ""},
+			{"a graph whose branches meet too late", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				fork, join := v.NewEvent(false), v.NewEvent(false)
+				v.Must(a.BeginCapture())
+				v.Must(a.Record(fork))
+				v.Must(b.Wait(fork))
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(v.Add(b, y, x, 1, 4))
+				v.Must(b.Record(join))
+				v.Must(a.Wait(join))
+				g, err := a.EndCapture()
+				v.Must(err)
+				v.Must(g.Launch(a))
+			}, "nothing orders them"},
+		} {
+			d := New(Options{Seed: seed, Ordered: true})
+			v := drivertest.Open(t, d, 0)
+			a, b := v.NewStream(), v.NewStream()
+			x, y := v.Words(4), v.Words(4)
+			v.Must(v.Store(a, x, 1, 4))
+			v.Must(v.Store(a, y, 1, 4))
+			v.Must(a.Synchronize())
+			c.run(v, a, b, x, y)
+			err := v.Synchronize()
+			if c.bad == "" && err != nil {
+				t.Errorf("seed %d, %s: %v", seed, c.name, err)
+			} else if c.bad != "" {
+				contains(t, err, nil, c.bad)
+			}
+		}
+	}
+}
