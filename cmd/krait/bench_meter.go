@@ -99,12 +99,20 @@ func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
 	}
 	fmt.Fprintf(w, "  moves %s, least is %s: %.3f times as much; what operations read and write once is %s\n", driver.Bytes(p.Moved()), driver.Bytes(p.Least), p.Over, driver.Bytes(p.Operands))
 	fmt.Fprintf(w, "  modelled: %.4g ms; least bytes or arithmetic take %.4g ms: %.1f %% of the floor\n", 1e3*p.Modelled, 1e3*p.Floor, 100*p.Share)
-	fmt.Fprintf(w, "  %-28s %8s %8s %9s %9s %9s %8s %7s %10s  %s\n", "kernel", "launches", "blocks", "loaded", "stored", "asked", "sectors", "banks", "modelled", "bound by")
+	fmt.Fprintf(w, "  %-28s %8s %8s %9s %9s %9s %8s %7s %7s %10s  %s\n", "kernel", "launches", "blocks", "loaded", "stored", "asked", "sectors", "banks", "occ.", "modelled", "bound by")
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
-		fmt.Fprintf(w, "  %-28s %8d %8d %9s %9s %9s %8s %7s %7.1f µs  %s\n", k.Kernel, k.Launches, k.Blocks, driver.Bytes(k.Loaded), driver.Bytes(k.Stored),
-			driver.Bytes(k.Asked), times(k.Sectors, k.LeastSectors), times(k.Passes, k.LeastPasses), 1e6*k.Modelled, k.Bound)
+		fmt.Fprintf(w, "  %-28s %8d %8d %9s %9s %9s %8s %7s %7s %7.1f µs  %s\n", k.Kernel, k.Launches, k.Blocks, driver.Bytes(k.Loaded), driver.Bytes(k.Stored),
+			driver.Bytes(k.Asked), times(k.Sectors, k.LeastSectors), times(k.Passes, k.LeastPasses), share(k.Occupancy), 1e6*k.Modelled, k.Bound)
 	}
+}
+
+// share is a share in percent; nothing is known of 0.
+func share(v float64) string {
+	if v == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*v)
 }
 
 // times is how many times as many there are as there could be.

@@ -36,6 +36,8 @@ type Done struct {
 	Grid   [3]int
 	Block  [3]int
 	Shared int // bytes of a block, static ones included
+	// Registers are those of a thread; 0: nobody knows.
+	Registers int
 	ptx.Counts
 	// Chain is how many of what has run since the machine was made must have run one
 	// after the other for this to begin, and this one: by streams, events and graphs.

@@ -182,7 +182,7 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 		Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
 	}
 	t := &task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }}
-	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared}
+	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared, Registers: fn.registers}
 	s.put(t)
 	return nil
 }

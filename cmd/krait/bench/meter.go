@@ -114,6 +114,9 @@ type MeteredKernel struct {
 	Launches int    `json:"launches"`
 	Blocks   int64  `json:"blocks"` // of all launches
 	Run      int64  `json:"blocks_interpreted"`
+	// Occupancy is the share of a multiprocessor's threads that its registers, its shared
+	// memory and its number of blocks allow: of the launch that has least. 0: not known.
+	Occupancy float64 `json:"occupancy"`
 	Traffic
 	Modelled float64 `json:"modelled_seconds"`
 	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue or tensor
@@ -249,6 +252,9 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 		k.Blocks += d.Blocks
 		k.Run += d.Run
 		k.add(&d.Counts)
+		if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
+			k.Occupancy = share
+		}
 		took, bound := r.model(&d.Counts, decodes && !r.NoGraphs)
 		k.Modelled += took
 		k.Bound = bound
@@ -297,6 +303,22 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 	out.Floor = max(float64(out.Least)/r.bandwidth(), float64(out.FLOPs)/r.products())
 	out.Share = out.Floor / out.Modelled
 	return out
+}
+
+// What a multiprocessor of compute capability 9.0 has.
+const (
+	smThreads, smBlocks     = 2048, 32
+	smShared, sharedReserve = 228 << 10, 1 << 10 // of which every block has some for itself
+)
+
+// occupancy is the share of a multiprocessor's threads that blocks of a launch can have.
+func occupancy(d *sim.Done) float64 {
+	threads := d.Block[0] * d.Block[1] * d.Block[2]
+	if d.Registers == 0 || threads == 0 {
+		return 0
+	}
+	blocks := min(smBlocks, smThreads/threads, ptx.MaxRegisters/ptx.RegistersOf(d.Registers, threads), smShared/(d.Shared+sharedReserve))
+	return float64(blocks*threads) / smThreads
 }
 
 // layer adds a layer, to those that are alike if there are some.

@@ -118,3 +118,23 @@ func TestMeterLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestOccupancy: what fits a multiprocessor, worked out by hand.
+func TestOccupancy(t *testing.T) {
+	for _, c := range []struct {
+		threads, registers, shared int
+		want                       float64
+	}{
+		{1024, 32, 0, 1},               // two blocks
+		{1024, 33, 0, 0.5},             // 40 registers are given, and one block has 40960
+		{128, 32, 0, 1},                // 16 blocks
+		{32, 16, 0, 0.5},               // 32 blocks are the most
+		{256, 32, 100 << 10, 0.25},     // two of 101 KiB
+		{128, 255, 0, 2 * 128 / 2048.}, // two of 32768
+		{128, 0, 0, 0},
+	} {
+		if got := occupancy(&sim.Done{Block: [3]int{c.threads, 1, 1}, Registers: c.registers, Shared: c.shared}); got != c.want {
+			t.Errorf("%+v: %g", c, got)
+		}
+	}
+}
