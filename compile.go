@@ -140,8 +140,8 @@ func (s Sharding) Options() (passes.Options, error) {
 		return o, err
 	}
 	o.Overlap = s.Overlap
-	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Uses(graph.F16) {
-		return o, errors.New("nothing travels as fp16, so there are no payloads to check; give a quantize that says fp16, or do not check")
+	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Overflows() {
+		return o, errors.New("nothing travels as fp16 or in a codec, so there are no payloads to check; give a quantize that says fp16 or int8, or do not check")
 	}
 	if s.Dump != "" {
 		if err := os.MkdirAll(s.Dump, 0o755); err != nil {

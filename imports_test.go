@@ -31,7 +31,8 @@ var mayImport = map[string][]string{
 	"visualize":             {"graph", "lowering", "serving/prefix"},
 	"visualize/explain":     {"graph", "lowering", "exec", "passes/prove", "visualize"},
 	"visualize/timeline":    {"graph", "lowering", "exec", "visualize"},
-	"kernels":               {"graph", "kernels"},
+	"kernels":               {"graph", "kernels", "kernels/codec"},
+	"kernels/codec":         {"graph"},
 	"cuda":                  {},
 	"cuda/driver":           {"cuda/driver"}, // knows no graph, nor who implements it
 	"cuda/nvidia":           {"cuda/driver"},

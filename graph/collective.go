@@ -119,6 +119,13 @@ func inferExchange(n *Node) ([]Type, error) {
 		switch {
 		case v.Type.DType == Q8:
 			return nil, fmt.Errorf("%s is %s; blocks stay where they are loaded", v.Name, v.Type)
+		case v.Type.DType.InBlocks() && n.Op.From == Partial:
+			if n.Op.To != Sharded || !l.ByBatch() {
+				return nil, fmt.Errorf("%s is %s; sums are not made of codes: reduce_scatter gives each rank the rows that it decodes and adds", v.Name, v.Type)
+			}
+			out = append(out, Type{F32, v.Type.Dims, l})
+			continue
+		case v.Type.DType.InBlocks():
 		case !v.Type.DType.Float() && (n.Op.From == Sharded || n.Op.To == Sharded):
 			return nil, fmt.Errorf("operand %d is %s; it must be of a float format", i, v.Type.DType)
 		}

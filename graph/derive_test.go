@@ -74,7 +74,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 		"error: operand 0 is split on d!, which this operation may not cut"},
 	{"rmsnorm, eps negative", "x f32[t 8]; w f32[8]", "rmsnorm x w {eps=-1}", "error: attribute eps is -1; it must be at least 0"},
 	{"a scale by a sum of no width", "x f32[t 8]; r f32[t]", "rms_rows x r {width=0 eps=1}", "error: attribute width is 0; it must be at least 1"},
-	{"transport in f64", "x f32[t 8]", "quantize x {to=\"f64\"}", `error: attribute to is "f64"; it must be f32, f16 or bf16`},
+	{"transport in f64", "x f32[t 8]", "quantize x {to=\"f64\"}", `error: attribute to is "f64"; it must be f32, f16, bf16 or a codec such as int8/32`},
 	{"norm per group, groups whole", "x f32[t 16/2] shard(1: split); w f32[16/2] shard(0: split)", "group_rmsnorm x w {groups=4 eps=1e-5}", "f32[t 16/2] shard(1: split)"},
 	{"norm per group, groups cut", "x f32[t 16/2] shard(1: split); w f32[16/2] shard(0: split)", "group_rmsnorm x w {groups=2 eps=1e-5}",
 		"error: operand 0 is f32[t 16/2] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 8 of (g e!)"},

@@ -22,14 +22,24 @@ var dtypes = [...]struct {
 
 // String gives the name that graph text uses: f32, bf16, i32, …
 func (d DType) String() string {
+	if c, ok := d.Codec(); ok {
+		return c.String()
+	}
 	if int(d) >= len(dtypes) {
 		return "none"
 	}
 	return dtypes[d].name
 }
 
-// Bytes is the size of one element; 0 of Q8, where no element has bytes of its own.
-func (d DType) Bytes() int { return dtypes[d].bytes }
+// Bytes is the size of one element; 0 of Q8, where no element has bytes of its own. Of a
+// codec it is 1: offsets and strides count its bytes, and [DType.RowBytes] says how many a
+// row has.
+func (d DType) Bytes() int {
+	if d.InBlocks() {
+		return 1
+	}
+	return dtypes[d].bytes
+}
 
 // Float reports whether d is a floating-point format, element by element.
 func (d DType) Float() bool { return d >= F64 && d <= BF16 }
@@ -40,6 +50,9 @@ func ParseDType(s string) (DType, bool) {
 		if dtypes[d].name == s {
 			return d, true
 		}
+	}
+	if c, ok, err := NewCodec(s); ok && err == nil && c.String() == s {
+		return c.DType(), true
 	}
 	return NoDType, false
 }

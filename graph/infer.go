@@ -86,7 +86,8 @@ func checkOperands(n *Node) error {
 		d, want := v.Type.DType, ""
 		switch kinds[i] {
 		case 'a':
-			if inBlocks := n.Op.Class == View && d == Q8; !d.Float() && !inBlocks || d != act {
+			inBlocks := n.Op.Class == View && d == Q8 || n.Op.Name == "dequantize" && d.InBlocks()
+			if !d.Float() && !inBlocks || d != act {
 				want = "the float format of the other activations"
 			}
 		case 'w':

@@ -17,6 +17,9 @@ type Legal struct {
 	MaxOf    byte
 	Step     int
 
+	// More allows texts beside those of OneOf; tests draw of OneOf.
+	More func(text string) bool
+
 	want string // for errors; %d is the size of MaxOf
 }
 
@@ -27,11 +30,18 @@ var (
 	zeroOrOne   = Legal{Max: 1, want: "0 or 1"}
 	someExperts = Legal{Min: 1, MaxOf: 'e', want: "1 to %d, the experts"}
 	evenPart    = Legal{MaxOf: 'p', Step: 2, want: "even and at most %d, the size of a head"}
-	transport   = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
+	transport   = Legal{OneOf: []string{"f32", "f16", "bf16"}, More: isCodec, want: "f32, f16, bf16 or a codec such as int8/32"}
+	widened     = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
 	accumulator = Legal{OneOf: []string{"", "f32"}, want: "f32"}
 	// What experts may apply to their gate, or to what they have for one: names of operations.
 	gateActivation = Legal{OneOf: []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, want: "one of [silu gelu gelu_tanh relu relu2]"}
 )
+
+// isCodec reports whether a text is the name of a codec's format.
+func isCodec(text string) bool {
+	d, ok := ParseDType(text)
+	return ok && d.InBlocks()
+}
 
 func atLeast(n int) Legal {
 	return Legal{Min: float64(n), Max: math.Inf(1), want: fmt.Sprint("at least ", n)}
@@ -46,7 +56,7 @@ func (l *Legal) Any() bool {
 func (l *Legal) allows(v any, size func(letter byte) int) bool {
 	switch v := v.(type) {
 	case string:
-		return l.OneOf == nil || slices.Contains(l.OneOf, v)
+		return l.OneOf == nil || slices.Contains(l.OneOf, v) || l.More != nil && l.More(v)
 	case int:
 		return l.holds(float64(v), size) && (l.Step == 0 || v%l.Step == 0)
 	case float64:

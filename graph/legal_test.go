@@ -23,7 +23,7 @@ var (
 	countCase = attrCase{[]any{1}, []any{0, -1, math.MinInt}, "it must be at least 1"}
 	topCase   = attrCase{[]any{1, most(0)}, []any{0, -1, most(1)}, "it must be 1 to %d, the experts"}
 	actCase   = attrCase{[]any{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu relu2]"}
-	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", ""}, "it must be f32, f16 or bf16"}
+	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", ""}, "it must be f32, f16, bf16 or a codec such as int8/32"}
 )
 
 // most is a number by its distance from the size of a letter.

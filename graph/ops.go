@@ -169,6 +169,6 @@ var table = []*Op{
 	{Name: "quantize", Doc: "x rounded to a smaller format for transport; only a collective may take it", Class: Compute, Rule: rule("* -> *"), Operands: "a",
 		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil, transport}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "dequantize", Doc: "what a collective brought, in f32 again", Class: Compute, Rule: rule("* -> *"), Operands: "a",
-		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32", transport}}, Work: []string{"1"}, infer: inferConvert},
+		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32", widened}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, From: Replicated, To: Partial, Operands: "a", infer: inferExchange},
 }

@@ -41,6 +41,9 @@ func (t Type) Bytes() Poly {
 	if t.DType == Q8 {
 		return Const(int64(BlocksOf(t, 1, 0).Bytes(t.Lines())))
 	}
+	if t.DType.InBlocks() {
+		return t.Dims[0].Poly().Times(Const(int64(t.DType.RowBytes(RowElems(t.Dims)))))
+	}
 	return t.Elems().Times(Const(int64(t.DType.Bytes())))
 }
 
@@ -91,6 +94,11 @@ func (t Type) Valid() error {
 	}
 	if t.DType == Q8 {
 		if err := t.inBlocks(); err != nil {
+			return err
+		}
+	}
+	if t.DType.InBlocks() {
+		if err := t.inRows(); err != nil {
 			return err
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"math"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels/codec"
 	"github.com/x448/float16"
 )
 
-// Read reads elements of t, from the one at index at, as f32.
+// Read reads elements of t, from the one at index at, as f32: of a codec those of a row, or
+// the first of them, where the row begins at byte at.
 func (t *Tensor) Read(dst []float32, at int) {
 	switch t.DType {
 	case graph.F32:
@@ -24,11 +26,14 @@ func (t *Tensor) Read(dst []float32, at int) {
 		}
 	case graph.Q8:
 		t.Blocks.Read(dst, t.Q8, at)
+	default:
+		c, _ := t.DType.Codec()
+		codec.Decode(c, dst, t.U8[at:])
 	}
 }
 
 // Write rounds src to the format of t, to nearest and ties to even, from the
-// element at index at on.
+// element at index at on: of a codec to a row that begins at byte at.
 func (t *Tensor) Write(at int, src []float32) {
 	switch t.DType {
 	case graph.F32:
@@ -43,10 +48,13 @@ func (t *Tensor) Write(at int, src []float32) {
 		for i, v := range src {
 			dst[i] = float16.Fromfloat32(v).Bits()
 		}
+	default:
+		c, _ := t.DType.Codec()
+		codec.Encode(c, t.U8[at:], src)
 	}
 }
 
-// Round rounds values to what a format can hold.
+// Round rounds values to what a format can hold: of a codec, a row of them.
 func Round(d graph.DType, values []float32) {
 	switch d {
 	case graph.BF16:
@@ -56,6 +64,10 @@ func Round(d graph.DType, values []float32) {
 	case graph.F16:
 		for i, v := range values {
 			values[i] = half(float16.Fromfloat32(v).Bits())
+		}
+	default:
+		if c, ok := d.Codec(); ok {
+			codec.Round(c, values)
 		}
 	}
 }
@@ -82,14 +94,17 @@ func half(b uint16) float32 {
 }
 
 // Copy copies n elements of another tensor of the same format, from one on, to
-// element at and those after it.
+// element at and those after it: of a codec a whole row, from one byte to another.
 func (t *Tensor) Copy(at int, other *Tensor, from, n int) {
 	switch t.DType {
 	case graph.F32:
 		copy(t.F32[at:at+n], other.F32[from:from+n])
 	case graph.I32:
 		copy(t.I32[at:at+n], other.I32[from:from+n])
-	default:
+	case graph.F16, graph.BF16:
 		copy(t.U16[at:at+n], other.U16[from:from+n])
+	default: // a row of a codec
+		n = t.DType.RowBytes(n)
+		copy(t.U8[at:at+n], other.U8[from:from+n])
 	}
 }

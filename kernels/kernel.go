@@ -10,7 +10,7 @@ import (
 )
 
 // Tensor is memory as a kernel sees it: rows of Cols elements, Stride elements
-// apart. Of the slices, the one for DType is set.
+// apart; of a codec, Stride bytes. Of the slices, the one for DType is set.
 type Tensor struct {
 	DType  graph.DType
 	Dims   [graph.MaxRank]int // of what the rank holds; axes that do not exist are 1
@@ -20,6 +20,7 @@ type Tensor struct {
 	F32    []float32
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
+	U8     []byte // rows in the blocks of a codec
 
 	// Pages has the rows of a cache, from byte InPage of a page on; nil: they are here, Dims[1]
 	// for each slot.
@@ -65,6 +66,9 @@ func Describe(t graph.Type, ranks, rank int) Tensor {
 		}
 	}
 	x.Stride = x.Cols
+	if t.DType.InBlocks() {
+		x.Stride = t.DType.RowBytes(x.Cols)
+	}
 	if t.DType == graph.Q8 {
 		x.Blocks = graph.BlocksOf(t, ranks, rank)
 	}

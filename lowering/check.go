@@ -136,6 +136,8 @@ func viewOf(of, t graph.Type, offset, stride int) string {
 		return "another number format"
 	case t.DType == graph.Q8 && !inLines(of, t, offset):
 		return "lines of blocks are seen whole"
+	case t.DType.InBlocks() && (offset != 0 || count != n || cols != width):
+		return "blocks are seen whole"
 	case axis != same:
 		return "another first axis"
 	case stride != width || cols > width:

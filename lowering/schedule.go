@@ -219,6 +219,13 @@ func kindOf(op *graph.Op) (Kind, error) {
 // axis may be, and the space of a value of that shape.
 func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 	bytes, space = int64(t.DType.Bytes()), Fixed
+	if t.DType.InBlocks() {
+		space, ok := rowSpaces[rows{t.Dims[0].Sym, t.Dims[0].Over > 0}]
+		if !ok {
+			return 0, 0, fmt.Errorf("%s: a result cannot be as long as %s", t, t.Dims[0])
+		}
+		return int64(t.DType.RowBytes(graph.RowElems(t.Dims))), space, nil
+	}
 	if t.Ragged() {
 		return bytes * int64(graph.RowElems(t.Dims)), Cache, nil
 	}

@@ -21,10 +21,14 @@ type Quantize struct {
 }
 
 // Payload is a format for transport. With Acc32 the summands travel in it and
-// are added in f32, instead of in the format itself.
+// are added in f32, instead of in the format itself; in a codec they always are.
 type Payload struct {
 	DType graph.DType // NoDType: leave it in f32
 	Acc32 bool
+	// Apart says that an all_reduce is done in two: the summands of a share of the rows go to
+	// the rank that adds them up, in DType, and what it gives goes to all, in Gather.
+	Apart  bool
+	Gather graph.DType
 }
 
 // site is a rule for the values whose name ends with name; "": for all.
@@ -64,8 +68,9 @@ func (s *site) names(v *graph.Value, parameters []string) bool {
 }
 
 // ParseQuantize reads "fp16", or a list of sites such as
-// "x_proj=none,out_proj=fp16:acc32". Payloads are fp16, bf16 and none. A site is
-// the end of the name of a summed value, with .rs only where a reduce_scatter sums it;
+// "x_proj=none,out_proj=fp16:acc32". Payloads are fp16, bf16, none, and codecs with the
+// size of their blocks: int8/64, which is int8 for int8/32. int4:int8 is one for the summands
+// and one for the sum, where none leaves one of them in f32. A site is the end of the name of a summed value, with .rs only where a reduce_scatter sums it;
 // with .ag it is that of tokens that are gathered, or of a parameter that they are
 // gathered for: in_proj.ag. The directions alone, rs and ag, are for all.
 func ParseQuantize(text string) (Quantize, error) {
@@ -92,18 +97,51 @@ func ParseQuantize(text string) (Quantize, error) {
 }
 
 func parsePayload(text string) (Payload, error) {
-	name, acc, has := strings.Cut(text, ":")
-	d, ok := map[string]graph.DType{"none": graph.NoDType, "fp16": graph.F16, "bf16": graph.BF16}[name]
-	if !ok || has && (acc != "acc32" || d == graph.NoDType) {
-		return Payload{}, fmt.Errorf("payload %q: it is fp16, bf16 or none, and fp16:acc32 to add in f32", text)
+	first, second, has := strings.Cut(text, ":")
+	d, err := parseFormat(first)
+	if err != nil {
+		return Payload{}, fmt.Errorf("payload %q: %w", text, err)
 	}
-	return Payload{d, has}, nil
+	p := Payload{DType: d, Apart: d.InBlocks(), Gather: d}
+	if p.Acc32 = has && second == "acc32" && d.Float(); p.Acc32 || !has {
+		return p, nil
+	}
+	p.Apart = true
+	if p.Gather, err = parseFormat(second); err != nil {
+		return Payload{}, fmt.Errorf("payload %q: %w", text, err)
+	}
+	if d.Float() || d == p.Gather && !d.InBlocks() {
+		return Payload{}, fmt.Errorf("payload %q: of two, the first is that of the summands, a codec or none; to add up %s in f32 say %s:acc32", text, first, first)
+	}
+	return p, nil
 }
 
-// Uses reports whether any payload may be of a format.
-func (q *Quantize) Uses(d graph.DType) bool {
-	return q.all.DType == d || slices.ContainsFunc(q.sites, func(s site) bool { return s.payload.DType == d })
+// parseFormat reads a format for transport.
+func parseFormat(text string) (graph.DType, error) {
+	if d, ok := map[string]graph.DType{"none": graph.NoDType, "fp16": graph.F16, "bf16": graph.BF16}[text]; ok {
+		return d, nil
+	}
+	c, ok, err := graph.NewCodec(text)
+	switch {
+	case err != nil:
+		return graph.NoDType, err
+	case !ok:
+		return graph.NoDType, fmt.Errorf("it is fp16, bf16, none, or a codec, %v, with a size of its blocks: int8/64; fp16:acc32 adds in f32, int4:int8 has one for summands and one for sums", graph.CodecKinds())
+	}
+	return c.DType(), nil
 }
+
+// Overflows reports whether any payload may be one that shows that a sum is not finite: fp16
+// ends at 65504, and a codec's block with an infinity is NaN.
+func (q *Quantize) Overflows() bool {
+	of := func(p Payload) bool {
+		return watchable(p.DType) || p.Apart && watchable(p.Gather)
+	}
+	return of(q.all) || slices.ContainsFunc(q.sites, func(s site) bool { return of(s.payload) })
+}
+
+// watchable reports whether what travels in a format is to be watched.
+func watchable(d graph.DType) bool { return d == graph.F16 || d.InBlocks() }
 
 // payload is what an operand of a collective travels in; gathers are rounded where
 // they are named.
@@ -179,7 +217,10 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 					continue
 				}
 				matched = true
-				if q.statistics[v] && s.payload.DType != graph.NoDType {
+				if s.way != "" && s.payload.Gather != s.payload.DType {
+					return fmt.Errorf("%s has one direction, and so one payload; where tokens are split the two are sites of their own, %s.rs and %[2]s.ag", s.text, s.name)
+				}
+				if q.statistics[v] && s.payload != (Payload{}) {
 					return fmt.Errorf("%s is a statistic, and statistics travel in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6, and is a few numbers per token; leave %s out, or say %[2]s=none", v.Name, s.text)
 				}
 			}
@@ -192,18 +233,22 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 }
 
 func (q *quantizer) round(n *graph.Node) error {
+	if n.Op.To == graph.Replicated && sums(n) && slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return q.apart(n, v) }) {
+		return q.sumApart(n)
+	}
 	if !slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return q.rounds(n, v) }) {
 		return q.copy(n)
 	}
 	args := q.args(n)
 	results := names(n.Results)
 	attrs := maps.Clone(n.Attrs)
+	var watched []int // sums that are f32 already
 	for i, v := range n.Args {
 		if !q.rounds(n, v) {
 			continue
 		}
 		p := q.payload(n, v)
-		if p.Acc32 && sums(n) {
+		if (p.Acc32 || p.DType.InBlocks()) && sums(n) {
 			attrs["acc"] = "f32"
 		}
 		m, err := q.node(n, "quantize", graph.Attrs{"to": p.DType.String()}, []string{v.Name + "_q"}, nil, args[i])
@@ -211,11 +256,20 @@ func (q *quantizer) round(n *graph.Node) error {
 			return err
 		}
 		args[i] = m.Results[0]
-		results[i] += "_q"
+		if sum := args[i].Type.DType; !sum.InBlocks() || !sums(n) {
+			results[i] += "_q"
+		} else if watchable(sum) {
+			watched = append(watched, i)
+		}
 	}
 	sum, err := q.node(n, n.Op.Name, attrs, results, n.Results, args...)
 	if err != nil {
 		return err
+	}
+	for _, i := range watched {
+		if err := q.watches(n.Args[i], sum.Results[i]); err != nil {
+			return err
+		}
 	}
 	for i, v := range n.Results {
 		if results[i] == v.Name {
@@ -225,7 +279,7 @@ func (q *quantizer) round(n *graph.Node) error {
 		if err != nil {
 			return err
 		}
-		if args[i].Type.DType == graph.F16 {
+		if watchable(args[i].Type.DType) {
 			if err := q.watches(n.Args[i], m.Results[0]); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
@@ -41,26 +42,38 @@ func (q *quantizer) watch(g *graph.Graph) error {
 	return nil
 }
 
-// Watch is an output that shows whether a payload left the range of fp16: the sum,
-// widened to f32 again. An element that overflowed, on any rank or as the sum, is
-// an infinity or a NaN there.
+// Watch is an output that shows whether a payload left the range of fp16, or a codec was
+// given what is not finite: the sum, widened to f32 again. An element that overflowed, on any
+// rank or as the sum, is an infinity or a NaN there.
 type Watch struct {
 	Site   string // the name of the value that travelled
 	Output string
+	Format graph.DType // in which it came
 }
 
 // Watched finds the outputs that [Quantize] added, in the order in which they run.
 func Watched(g *graph.Graph) []Watch {
 	var list []Watch
 	for _, o := range g.Outputs {
-		site, ok := strings.CutPrefix(o.Name, watchedPrefix)
-		n := o.Value.Def
-		if n.Op.Name == "all_gather" {
-			n = n.Args[0].Def
-		}
-		if ok && n.Op.Name == "dequantize" && n.Args[0].Type.DType == graph.F16 {
-			list = append(list, Watch{site, o.Name})
+		if site, ok := strings.CutPrefix(o.Name, watchedPrefix); ok {
+			if d := travelled(o.Value); watchable(d) {
+				list = append(list, Watch{site, o.Name, d})
+			}
 		}
 	}
 	return list
+}
+
+// travelled is the format in which a value came, NoDType where in that of its own.
+func travelled(v *graph.Value) graph.DType {
+	n := v.Def
+	switch i := slices.Index(n.Results, v); {
+	case n.Op.Name == "dequantize":
+		return n.Args[0].Type.DType
+	case sums(n):
+		return n.Args[i].Type.DType
+	case n.Op.Class == graph.Collective:
+		return travelled(n.Args[i])
+	}
+	return graph.NoDType
 }

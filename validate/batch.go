@@ -141,7 +141,7 @@ func isState(v *graph.Value) bool {
 func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(t, ranks, rank)
 	if x.DType.Float() || v.Def.Op.Class != graph.Leaf {
-		x.DType = graph.F64
+		x.DType, x.Stride = graph.F64, x.Cols
 	}
 	state := isState(v)
 	for i, d := range t.Dims {

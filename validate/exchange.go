@@ -96,8 +96,8 @@ func (m *machine) gather(v *graph.Value, parts []kernels.Tensor) (kernels.Tensor
 // which it travels, or in f32 where the node says so.
 func (m *machine) sum(n *graph.Node, i int, terms []kernels.Tensor) (kernels.Tensor, error) {
 	v, sum := n.Args[i], terms[0]
-	narrow := m.rounds && (v.Type.DType == graph.F16 || v.Type.DType == graph.BF16)
-	wide := n.Attrs.Text("acc") == "f32"
+	narrow := m.rounds && (v.Type.DType == graph.F16 || v.Type.DType == graph.BF16 || v.Type.DType.InBlocks())
+	wide := n.Attrs.Text("acc") == "f32" || v.Type.DType.InBlocks()
 	sum.F64 = slices.Clone(sum.F64)
 	for r, t := range terms[1:] {
 		if len(t.F64) != len(sum.F64) {
@@ -111,11 +111,11 @@ func (m *machine) sum(n *graph.Node, i int, terms []kernels.Tensor) (kernels.Ten
 			}
 		}
 		if narrow && !wide {
-			m.round(n.Results[i], sum.F64)
+			m.round(n.Results[i], &sum)
 		}
 	}
 	if narrow {
-		m.round(n.Results[i], sum.F64)
+		m.round(n.Results[i], &sum)
 	}
 	return sum, nil
 }

@@ -3,7 +3,6 @@ package validate
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
@@ -244,7 +243,7 @@ func (m *machine) do(n *graph.Node) error {
 	}
 	if n.Op.Name == "quantize" && m.rounds {
 		for _, x := range m.values[n.Results[0]] {
-			m.round(n.Results[0], x.F64)
+			m.round(n.Results[0], &x)
 		}
 	}
 	return nil
@@ -285,15 +284,17 @@ func (m *machine) compute(n *graph.Node) error {
 }
 
 // round rounds what travels as v to the format of its type.
-func (m *machine) round(v *graph.Value, x []float64) {
-	narrow := make([]float32, len(x))
-	for i, f := range x {
-		narrow[i] = float32(f)
-	}
-	kernels.Round(v.Type.DType, narrow)
-	for i, f := range narrow {
-		if x[i] = float64(f); math.IsInf(x[i], 0) && m.over == "" {
-			m.over = v.Name
+func (m *machine) round(v *graph.Value, t *kernels.Tensor) {
+	row := make([]float32, max(1, t.Cols))
+	for x := t.F64; len(x) > 0; x = x[len(row):] {
+		for i := range row {
+			row[i] = float32(x[i])
+		}
+		kernels.Round(v.Type.DType, row)
+		for i, f := range row {
+			if x[i] = float64(f); f-f != 0 && m.over == "" {
+				m.over = v.Name
+			}
 		}
 	}
 }

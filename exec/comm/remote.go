@@ -169,8 +169,8 @@ type wire struct {
 func (w *wire) next(d graph.DType, n int) kernels.Tensor {
 	size := d.Bytes()
 	w.at = (w.at + size - 1) / size * size
-	b := w.data[w.at:][:n*size]
-	w.at += n * size
+	b := w.data[w.at:][:d.RowBytes(n)]
+	w.at += len(b)
 	if d == graph.I32 {
 		return kernels.Tensor{DType: d, I32: operand.View[int32](b)}
 	}
@@ -182,7 +182,7 @@ func (f walk) bytes() int {
 	at := 0
 	f(func(t *kernels.Tensor, _, n int) {
 		size := t.DType.Bytes()
-		at = (at+size-1)/size*size + n*size
+		at = (at+size-1)/size*size + t.DType.RowBytes(n)
 	})
 	return at
 }

@@ -1,9 +1,12 @@
 package comm
 
-import "github.com/krait-ml/krait/kernels"
+import (
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
 
-// summer adds what ranks have, some elements at a time.
-type summer struct{ acc, term [256]float32 }
+// summer adds what ranks have, some elements at a time: as many as are blocks of any codec.
+type summer struct{ acc, term [graph.MaxBlock]float32 }
 
 // sum adds n elements of all ranks, rank 0 first: of says where those of a rank begin,
 // and put gets sums, with how many there were before. They are added in the format in which they travel, or in f32.
@@ -12,12 +15,13 @@ func (s *summer) sum(ranks, n int, f32 bool, of func(rank int) (t *kernels.Tenso
 		a := s.acc[:min(len(s.acc), n-done)]
 		for r := range ranks {
 			t, at := of(r)
+			at += t.DType.RowBytes(done) / t.DType.Bytes()
 			if r == 0 {
-				t.Read(a, at+done)
+				t.Read(a, at)
 				continue
 			}
 			b := s.term[:len(a)]
-			t.Read(b, at+done)
+			t.Read(b, at)
 			for k, v := range b {
 				a[k] += v
 			}

@@ -19,8 +19,8 @@ func (t *tally) count(st *step, first bool) {
 		tensors = st.call.Results
 	}
 	for i := range tensors {
-		n := int64(tensors[i].Rows() * tensors[i].Cols)
-		t.elems += n
-		t.bytes += n * int64(tensors[i].DType.Bytes())
+		x := &tensors[i]
+		t.elems += int64(x.Rows() * x.Cols)
+		t.bytes += int64(x.Rows() * x.DType.RowBytes(x.Cols))
 	}
 }

@@ -44,6 +44,14 @@ func convert(c *kernels.Call, lo, hi int) {
 	var buf [512]float32
 	x, y := &c.Args[0], &c.Results[0]
 	for i := lo; i < hi; i++ {
+		if y.DType.InBlocks() {
+			y.Write(i*y.Stride, x.Row(i))
+			continue
+		}
+		if x.DType.InBlocks() {
+			x.Read(y.Row(i), i*x.Stride)
+			continue
+		}
 		for j := 0; j < y.Cols; j += len(buf) {
 			part := buf[:min(len(buf), y.Cols-j)]
 			x.Read(part, i*x.Stride+j)

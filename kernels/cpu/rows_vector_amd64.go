@@ -36,7 +36,8 @@ func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
 	switch t.DType {
 	case graph.F16:
 		widen = v.fromF16
-	case graph.F32, graph.Q8:
+	case graph.BF16:
+	default:
 		t.Read(dst, at)
 		return
 	}
@@ -53,7 +54,8 @@ func (v *converter) write(t *kernels.Tensor, at int, src []float32) {
 	switch t.DType {
 	case graph.F16:
 		round = v.toF16
-	case graph.F32:
+	case graph.BF16:
+	default:
 		t.Write(at, src)
 		return
 	}

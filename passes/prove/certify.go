@@ -83,6 +83,8 @@ func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 	switch made := transparent(n) || n.Op.Name == "input"; {
 	case class.InRows(s.border, v.Type):
 		return ""
+	case v.Type.Layout.ByBatch() && s.inTransit(v):
+		return ""
 	case v.Type.Layout.ByBatch():
 		return fmt.Sprintf("is split along rows, and the class does not split it so (%s)", v.Type)
 	case !class.Spread(s.border, n, v, v.Type.Layout):

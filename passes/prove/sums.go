@@ -73,6 +73,18 @@ func (s *sums) termsOnly(v *graph.Value) bool {
 		!slices.ContainsFunc(s.pending[v], func(o origin) bool { return o.node.Op.Name != "term" })
 }
 
+// inTransit reports whether a value is only on its way from a sum to all ranks, rounded
+// before it or not: an all_reduce in two.
+func (s *sums) inTransit(v *graph.Value) bool {
+	made := v.Def
+	if made.Op.Name == "quantize" {
+		made = made.Args[0].Def
+	}
+	return reduces(made) && !slices.ContainsFunc(s.users[v], func(n *graph.Node) bool {
+		return n.Op.Name != "quantize" && (n.Op.Class != graph.Collective || n.Op.To != graph.Replicated)
+	})
+}
+
 // compute follows sums through a view or a kernel.
 func (s *sums) compute(n *graph.Node) {
 	for _, group := range n.Op.Linear {

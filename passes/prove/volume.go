@@ -32,7 +32,16 @@ func sent(op *graph.Op, t graph.Type, ranks int) Volume { return inRing(phases(o
 // inRing is what each rank sends of values of type t in some phases of a ring.
 func inRing(phases int64, t graph.Type, ranks int) Volume {
 	n, symbols := phases*int64(ranks-1)*int64(t.DType.Bytes()), graph.Const(1)
-	for _, d := range t.Dims {
+	dims := t.Dims
+	if c, ok := t.DType.Codec(); ok { // blocks of a scale and its codes, the last one whole
+		row, bits := int64(1), map[graph.CodecKind]int64{graph.Int8: 8, graph.Int4: 4, graph.E4M3: 8, graph.E5M2: 8, graph.Scaled16: 16}[c.Kind]
+		for _, d := range dims[1:] {
+			row *= int64(d.Len())
+		}
+		block := int64(c.Block)
+		n, dims = n*((row+block-1)/block)*(2+block*bits/8), dims[:1]
+	}
+	for _, d := range dims {
 		if d.Sym != 0 {
 			symbols = symbols.Times(graph.Var(d.Sym))
 		} else {

@@ -25,7 +25,9 @@ type Operand struct {
 func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
 	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
-	o.Stride = ref.Stride
+	if !ref.Type.DType.InBlocks() { // of which rows are bytes
+		o.Stride = ref.Stride
+	}
 	o.piece = space == lowering.PerPiece
 	o.slots, o.cache = space == lowering.State || space == lowering.Cache, space == lowering.Cache
 	if space == lowering.State { // rows are as far apart as the runs of slots

@@ -17,10 +17,13 @@ func View[T float32 | uint16 | int32](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// Floats looks at bytes as numbers of a float format, to be read and written as f32.
+// Floats looks at bytes as numbers of a float format, or a row of a codec, to be read and written as f32.
 func Floats(d graph.DType, b []byte) kernels.Tensor {
-	if d == graph.F32 {
+	switch {
+	case d == graph.F32:
 		return kernels.Tensor{DType: d, F32: View[float32](b)}
+	case d.InBlocks():
+		return kernels.Tensor{DType: d, U8: b}
 	}
 	return kernels.Tensor{DType: d, U16: View[uint16](b)}
 }
