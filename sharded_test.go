@@ -411,7 +411,7 @@ func TestShardedPayloads(t *testing.T) {
 		}
 		for i, row := range logitsOf(t, dir, Options{Sharding: Sharding{Ranks: 3, Strategy: "sequence", Quantize: quantize}}) {
 			for j, x := range row {
-				if d := math.Abs(float64(x - want[i][j])); !(d <= 0.2) {
+				if d := math.Abs(float64(x - want[i][j])); !(d <= 0.3) {
 					t.Fatalf("%s: logit %d after step %d is %g, want %g", quantize, j, i, x, want[i][j])
 				}
 			}

@@ -358,3 +358,39 @@ func operands(g *graph.Graph, s *site) []string {
 	}
 	return list
 }
+
+// Site is a name that a quantize may have, and what goes by it.
+type Site struct {
+	Name   string   // out_proj, x_proj.rs, in_proj.ag
+	Values []string // the operands of its collectives, in all blocks
+	Ways   []string // what payloads there are: for the summands and the sum, or for one of them
+}
+
+// Sites lists the sites of a partitioned graph in their order, without statistics.
+func Sites(g *graph.Graph) []Site {
+	var list []Site
+	statistics := statisticsOf(g)
+	for _, n := range g.Nodes {
+		if !sums(n) && !gathersRows(n) {
+			continue
+		}
+		for _, v := range n.Args {
+			if statistics[v] || len(v.Type.Dims) < 2 {
+				continue
+			}
+			s := Site{Name: v.Name[strings.LastIndexByte(v.Name, '.')+1:], Ways: []string{"summands", "sum"}}
+			switch {
+			case gathersRows(n):
+				s.Name, s.Ways = s.Name+".ag", s.Ways[1:]
+			case n.Op.To == graph.Sharded:
+				s.Name, s.Ways = s.Name+".rs", s.Ways[:1]
+			}
+			i := slices.IndexFunc(list, func(t Site) bool { return t.Name == s.Name })
+			if i < 0 {
+				i, list = len(list), append(list, s)
+			}
+			list[i].Values = append(list[i].Values, v.Name)
+		}
+	}
+	return list
+}

@@ -35,7 +35,7 @@ var completions = map[string]func() []string{
 	"role":              func() []string { return []string{"prefill"} },
 	"prefill-transport": func() []string { return []string{"tcp", "ucx"} },
 	"policy":            func() []string { return append([]string{"all"}, prefix.Policies...) },
-	"quantize":          func() []string { return []string{"fp16", "bf16"} },
+	"quantize":          func() []string { return []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "auto"} },
 	"states":            func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
 }
 

@@ -15,6 +15,7 @@ import (
 // shardingFlags are the flags of every command that lays a model over ranks.
 func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
+	var quant quantFlags
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
 	}
@@ -22,13 +23,17 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
 			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
 		}
+		if err := quant.choose(c, s); err != nil {
+			return err
+		}
 		return s.ReadPlace()
 	}
+	quant.add(c)
 	c.Flags().IntVar(&s.Ranks, "tp", 0, "ranks that share the model, tensor parallel (default 1, or as many as graph text is for)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+", or auto: the cheapest on --hw (default channel)")
 	c.Flags().StringVar(&s.Hardware, "hw", "", "with --strategy auto: the hardware, "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (measured by krait calibrate), or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy; a named pipe, such as <(command), must end within 10 seconds")
-	c.Flags().StringVar(&s.Quantize, "quantize", "", "what sums travel in: fp16, bf16, or by site x_proj=none,out_proj=fp16:acc32; out_proj.rs where scattered, in_proj.ag what is gathered")
+	c.Flags().StringVar(&s.Quantize, "quantize", "", "what sums travel in: fp16, bf16, scaled16, int8, e4m3, e5m2 or int4, with the size of a block int8/64, for summands and sums int4:int8, or by site x_proj=none,out_proj=fp16:acc32; out_proj.rs where scattered, in_proj.ag what is gathered; auto: by --calibration and --budget")
 	c.Flags().StringVar(&s.States, "states", "", "in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32; ssm is f32 or bf16)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "how selective scans run: fused, or unfused, with tensors of tokens × channels × states in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "which neighbours become one operation: exact, where no bit changes, or launches, where that saves launches, too (default: as the device likes, else exact)")
@@ -61,7 +66,7 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 // runningFlags are the flags of every command that runs a model over ranks.
 func runningFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().BoolVar(&s.Validate, "validate", false, "first run each block in float64 on random numbers, and compare the ranks with one (as krait prove does)")
-	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail where a payload leaves the range of fp16, and name it (takes memory and time)")
+	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail where a payload leaves the range of fp16, or is not finite in a codec, and name it (takes memory and time)")
 }
 
 // bytesFlag takes a number of bytes, with KiB, MiB or GiB behind it or nothing.
