@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
@@ -20,8 +21,22 @@ type Generate struct {
 	Temperature       float64 // 0: greedy
 	TopK              int     // keep the k most probable tokens; 0: all
 	TopP              float64 // keep the most probable tokens up to this probability; 0: all
+	MinP              float64 // keep tokens with at least this share of the highest probability; 0: all
 	RepetitionPenalty float64 // of tokens that were seen, as in transformers; 0 or 1: none
+	PresencePenalty   float64 // taken off the logits of tokens that were generated, as by OpenAI; 0: none
+	FrequencyPenalty  float64 // the same, for each time that they were
 	Seed              uint64  // the same seed gives the same text
+
+	// LogitBias is added to the logits of tokens, by id: from -100, which excludes the token, to
+	// 100, which excludes all others.
+	LogitBias map[int]float64
+	// Mask is asked before each token which may be chosen: [sampling.Config].
+	Mask func() []int32
+
+	// LogProbs asks for the log-probability of each token, TopLogProbs for those of as many
+	// most probable tokens beside it. They change no text.
+	LogProbs    bool
+	TopLogProbs int
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
@@ -38,7 +53,13 @@ type Generate struct {
 	OnText func(text string)
 	// OnToken gets each token; it is what there is without a tokenizer.
 	OnToken func(id int)
+	// OnLogProbs gets those of each token, after OnToken, where LogProbs asks for them.
+	OnLogProbs func(LogProbs)
 }
+
+// LogProbs are natural logarithms of the probabilities that the model gives to a token, and
+// to the most probable ones: at temperature 1, before biases, penalties and filters.
+type LogProbs = sampling.LogProbs
 
 // Reason says why a generation ended.
 type Reason string
@@ -52,9 +73,11 @@ const (
 
 // Generation is a continued prompt, or with an error as much of it as there is.
 type Generation struct {
-	Text   string // without the prompt; empty without a tokenizer
-	IDs    []int  // without the token that ended the text
-	Reason Reason // empty with an error
+	Text string // without the prompt; empty without a tokenizer
+	IDs  []int  // without the token that ended the text
+	// LogProbs are those of IDs, where Generate.LogProbs asks for them.
+	LogProbs []LogProbs
+	Reason   Reason // empty with an error
 
 	PromptTokens int
 	CachedTokens int           // of these, which Options.PrefixCache had
@@ -125,6 +148,10 @@ type generator struct {
 	eos     []int
 	tell    func(Token) (more bool) // nil: nobody asks
 	err     error
+
+	mu    sync.Mutex // of probs: tokens are chosen by one goroutine and read by another
+	probs []LogProbs // of the tokens chosen that were not read
+	last  LogProbs   // of the token read last
 }
 
 func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
@@ -135,8 +162,7 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if o.MaxTokens < 0 {
 		return nil, fmt.Errorf("MaxTokens is %d; it must be at least 1", o.MaxTokens)
 	}
-	sampler, err := sampling.New(sampling.Config{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP,
-		RepetitionPenalty: o.RepetitionPenalty, Seed: o.Seed}, m.Vocab())
+	sampler, err := sampling.New(o.sampling(), m.Vocab())
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +180,21 @@ func (g *generator) finish(reason Reason, err error) {
 	g.out.Total = time.Since(g.start)
 }
 
+// sampling is how tokens are chosen.
+func (o *Generate) sampling() sampling.Config {
+	return sampling.Config{
+		Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP,
+		RepetitionPenalty: o.RepetitionPenalty, PresencePenalty: o.PresencePenalty, FrequencyPenalty: o.FrequencyPenalty,
+		LogitBias: o.LogitBias, Mask: o.Mask, LogProbs: o.LogProbs, TopLogProbs: o.TopLogProbs, Seed: o.Seed,
+	}
+}
+
 // run adds ids to the generation until there is a reason to end.
 func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	if err := g.m.check(prompt); err != nil {
 		return "", err
 	}
-	for _, id := range prompt {
-		g.sampler.Accept(id)
-	}
+	g.sampler.Read(prompt...)
 	r := g.request(prompt)
 	if g.o.Prefill != nil {
 		a, err := g.fetch(ctx, prompt)
@@ -209,7 +242,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 	r := schedule.Request{
 		Prompt:    prompt,
 		MaxTokens: g.o.MaxTokens,
-		Choose:    func() exec.Choice { return exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()} },
+		Choose:    g.choose,
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
 			return g.ends(id)
@@ -223,6 +256,35 @@ func (g *generator) request(prompt []int) schedule.Request {
 	return r
 }
 
+// choose says how the next token is chosen.
+func (g *generator) choose() exec.Choice {
+	c := exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}
+	if g.sampler.OnHost() {
+		c.Pick = g.pick
+	}
+	return c
+}
+
+// pick does what is left of choosing a token, and keeps its log-probabilities for who reads it.
+func (g *generator) pick(logits []float32, chosen int32) int32 {
+	id := g.sampler.Pick(logits, chosen)
+	if g.o.LogProbs && id >= 0 {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.probs = append(g.probs, g.sampler.LogProbs())
+	}
+	return id
+}
+
+// picked is the log-probabilities of the next token that is read.
+func (g *generator) picked() LogProbs {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.probs[0]
+	g.probs = g.probs[1:]
+	return p
+}
+
 // ends reports whether a token ends the text.
 func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
 
@@ -232,12 +294,21 @@ func (g *generator) take(token schedule.Token) Reason {
 	if out.TTFT == 0 {
 		out.TTFT = token.At.Sub(g.start)
 	}
+	if g.o.LogProbs {
+		g.last = g.picked()
+	}
 	if g.ends(token.ID) {
 		return ReachedEOS
 	}
 	out.IDs = append(out.IDs, token.ID)
 	if g.o.OnToken != nil {
 		g.o.OnToken(token.ID)
+	}
+	if g.o.LogProbs {
+		out.LogProbs = append(out.LogProbs, g.last)
+		if g.o.OnLogProbs != nil {
+			g.o.OnLogProbs(g.last)
+		}
 	}
 	switch {
 	case g.w.push(token.ID):
@@ -256,5 +327,5 @@ func (g *generator) report(id int, end Reason) bool {
 	if end != "" {
 		g.w.flush()
 	}
-	return g.tell(Token{ID: id, Text: g.w.took(), End: end})
+	return g.tell(Token{ID: id, Text: g.w.took(), LogProbs: g.last, End: end})
 }

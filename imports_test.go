@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},
 	"internal/choices":      {"graph", "kernels"},
-	"sampling":              {"graph", "kernels"},
+	"sampling":              {"graph", "kernels", "kernels/cpu"},
 	"tokenizer":             {"internal/files"},
 	"safetensors":           {"internal/files"},
 	"gguf":                  {"internal/files"},

@@ -320,7 +320,7 @@ func (m *Model) EOS() []int {
 // generation_config.json.
 func (m *Model) Defaults() Generate {
 	g := m.generation
-	return Generate{Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, RepetitionPenalty: g.RepetitionPenalty}
+	return Generate{Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty}
 }
 
 // Graph is the model as a graph, as its family defines it; of a model of one's own, as

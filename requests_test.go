@@ -33,6 +33,10 @@ func calls(r *rand.Rand, n, vocab, longest int) []call {
 			c.prompt[j] = r.IntN(vocab)
 		}
 		c.o = Generate{MaxTokens: 1 + r.IntN(8), IgnoreEOS: true, Seed: r.Uint64(), Temperature: float64(r.IntN(3)), RepetitionPenalty: 1 + r.Float64()}
+		if r.IntN(2) == 0 { // chosen on the host
+			c.o.MinP, c.o.PresencePenalty, c.o.LogitBias = 0.2*r.Float64(), r.Float64(), map[int]float64{r.IntN(vocab): 4}
+		}
+		c.o.LogProbs = r.IntN(3) == 0
 	}
 	return list
 }

@@ -12,6 +12,8 @@ type Token struct {
 	// may be the beginning of a stop string: it may be empty, or be that of several tokens.
 	// Joined, the texts of a stream are [Generation.Text].
 	Text string
+	// LogProbs is how probable the token was, where [Generate.LogProbs] asks for it.
+	LogProbs LogProbs
 	// End says why the text ends with this token; empty: it goes on. A token that the model
 	// ends texts with comes too (ReachedEOS), with the rest of the text that was held back.
 	End Reason

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
+
+// LogitsOutput is the output from which tokens are chosen on the host.
+const LogitsOutput = "logits"
 
 // Choice says how a token is chosen from a row of logits.
 type Choice struct {
@@ -16,6 +20,17 @@ type Choice struct {
 	// Seen has a bit for each token that the penalty applies to, as
 	// [graph.SeenType] says; nil: none.
 	Seen []int32
+	// Pick chooses on the host where operation choose does not suffice: it gets the row of
+	// logits, which it must not change nor keep, and the token that the device chose, and
+	// returns the one that counts, or one of the numbers below 0 that choose gives. The
+	// logits travel to the host then. It is called by any goroutine, while others call
+	// those of other rows. nil: the device's token counts.
+	Pick func(logits []float32, chosen int32) int32
+}
+
+// picks reports whether a row of the batch is chosen on the host.
+func (b *Batch) picks() bool {
+	return slices.ContainsFunc(b.Choose, func(c Choice) bool { return c.Pick != nil })
 }
 
 // admitChoices checks that there is a choice per row, and a graph that chooses.
@@ -25,6 +40,8 @@ func (e *Engine) admitChoices(b *Batch, rows int64) error {
 		return nil
 	case e.outputNamed(graph.ChosenOutput) < 0:
 		return fmt.Errorf("the graph has no output %s; where it is built, b.Output(%[1]q, b.Choose(…)) makes one of its logits", graph.ChosenOutput)
+	case b.picks() && e.outputNamed(LogitsOutput) < 0:
+		return fmt.Errorf("the graph has no output %s, from which a token is to be chosen on the host; where it is built, b.Output(%[1]q, …) makes one", LogitsOutput)
 	case int64(len(b.Choose)) != rows:
 		return fmt.Errorf("%d choices for %d wanted rows", len(b.Choose), rows)
 	}
@@ -94,13 +111,36 @@ func (u *Unchosen) any(first, n int) bool {
 	return u != nil && slices.ContainsFunc(u.Rows, func(row int) bool { return first <= row && row < first+n })
 }
 
+// pick lets the host choose where it is to; rows in which the device found no token, in
+// logits that it had not changed, stay without one.
+func (r *Results) pick(choices []Choice) error {
+	logits, err := r.Output(LogitsOutput)
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	tokens := r.Tokens // and not r, which would need memory of its own in each step
+	for i, c := range choices {
+		if c.Pick != nil && tokens[i] >= 0 {
+			all.Go(func() { tokens[i] = c.Pick(logits.Row(i), tokens[i]) })
+		}
+	}
+	all.Wait()
+	return nil
+}
+
 // chosen checks the tokens that a step chose.
-func (r *Results) chosen() error {
+func (r *Results) chosen(b *Batch) error {
 	t, err := r.Output(graph.ChosenOutput)
 	if err != nil {
 		return err
 	}
 	r.Tokens = t.I32[:t.Rows()]
+	if b.picks() {
+		if err := r.pick(b.Choose); err != nil {
+			return err
+		}
+	}
 	var rows []int
 	var errs []error
 	for i, id := range r.Tokens {

@@ -51,6 +51,36 @@ func rowOf(id int, other ...float32) *exec.Batch {
 	return &exec.Batch{Sequences: []exec.Sequence{{Len: 1}}, Inputs: map[string]graph.Array{"x": graph.ArrayOf(x, 1, 40)}}
 }
 
+// TestPick: the host chooses the rows that ask for it, from their logits, and the device
+// the others; a row in which there is no token is not the host's.
+func TestPick(t *testing.T) {
+	e := chooser(t, true)
+	last := func(logits []float32, chosen int32) int32 {
+		if logits[chosen] != 2 || len(logits) != 40 {
+			t.Errorf("token %d of the logits %v", chosen, logits)
+		}
+		return int32(len(logits)) - 1
+	}
+	none := func([]float32, int32) int32 { return graph.NoToken }
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		batch *exec.Batch
+		pick  func([]float32, int32) int32
+		want  int32
+	}{{rowOf(33), nil, 33}, {rowOf(33), last, 39}, {rowOf(33), none, graph.NoToken}, {rowOf(33, nan), last, graph.BrokenLogits}} {
+		c.batch.Choose = []exec.Choice{{Pick: c.pick}}
+		r, err := e.Step(context.Background(), c.batch)
+		if u := exec.AsUnchosen(err); r.Tokens[0] != c.want || (u != nil) != (c.want < 0) {
+			t.Errorf("token %d, %v; want %d", r.Tokens[0], err, c.want)
+		}
+		if c.want < 0 {
+			if err := e.Reset(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestWant: results have what was wanted and nothing else; inputs that only serve what
 // is not wanted are not asked for.
 func TestWant(t *testing.T) {

@@ -61,6 +61,9 @@ func (e *Engine) want(b *Batch) error {
 	for i := range w {
 		w[i] = all && i != tokens || i == tokens && b.Choose != nil
 	}
+	if b.picks() {
+		w[e.outputNamed(LogitsOutput)] = true
+	}
 	for _, name := range b.Want {
 		i := e.outputNamed(name)
 		if i < 0 {
@@ -86,7 +89,7 @@ func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
 		err = e.verify(out)
 	}
 	if err == nil && b.Choose != nil {
-		err = out.chosen()
+		err = out.chosen(b)
 	}
 	return out, err
 }

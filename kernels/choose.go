@@ -35,6 +35,14 @@ func (c Choice) Put(row []float32) {
 	row[graph.ChoiceUniformRest] = float32(math.Floor((c.Uniform-high)*0x1p48) * 0x1p-48)
 }
 
+// Rounded is the choice after it was put to a row, for a choice that is legal there.
+func (c Choice) Rounded() Choice {
+	row := make([]float32, graph.RowElems(graph.ChoiceType().Dims))
+	c.Put(row)
+	c, _ = ChoiceOf(&Tensor{DType: graph.F32, Cols: len(row), Stride: len(row), F32: row}, 0, 1<<24)
+	return c
+}
+
 // ChoiceOf reads row i of the operand choice; ok says whether it is one that choose
 // can follow. A top-k beyond n tokens is 0.
 func ChoiceOf(t *Tensor, i, n int) (c Choice, ok bool) {
@@ -70,6 +78,26 @@ func Token(id int32) (int, error) {
 		return 0, errors.New("no token can be chosen so: temperature and penalty must be numbers from 0 on, top-k from 0 on, top-p from 0 to 1, and the random number from 0 to below 1")
 	}
 	return int(id), nil
+}
+
+// Penalised is a score after a repetition penalty. It stays finite, so that an extreme
+// penalty neither excludes a token nor breaks the logits; -Inf, which excludes one, stays.
+func Penalised(score float32, penalty float64) float32 {
+	x := float64(score)
+	switch {
+	case math.IsInf(x, -1):
+		return score
+	case x > 0:
+		x /= penalty
+	default:
+		x *= penalty
+	}
+	return Finite(x)
+}
+
+// Finite is a score in f32, or the largest or the lowest of its range.
+func Finite(score float64) float32 {
+	return float32(max(-math.MaxFloat32, min(score, math.MaxFloat32)))
 }
 
 // Seen reports whether bit id of a row of the operand seen is set.

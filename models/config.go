@@ -216,6 +216,20 @@ func (c *Config) Positive(key string, def float64) float64 {
 	return f
 }
 
+// Share reads a number from 0 to 1, 0 where it is absent.
+func (c *Config) Share(key string) float64 {
+	v, ok := c.get(key)
+	if !ok {
+		return 0
+	}
+	f, ok := number(v)
+	if !ok || !(f >= 0 && f <= 1) {
+		c.fail(key, v, "a number from 0 to 1")
+		return 0
+	}
+	return f
+}
+
 // Range reads two numbers, the lower first, either of which may be infinite; it
 // is [0, ∞] where the key is absent.
 func (c *Config) Range(key string) [2]float64 {

@@ -16,6 +16,7 @@ type Generation struct {
 	Temperature       float64
 	TopK              int
 	TopP              float64
+	MinP              float64
 	RepetitionPenalty float64
 }
 
@@ -57,6 +58,7 @@ func readGeneration(path string, read reader) (Generation, error) {
 		if p := c.Positive("top_p", 1); p < 1 {
 			g.TopP = p
 		}
+		g.MinP = c.Share("min_p")
 	}
 	return g, errors.Join(c.errs...)
 }

@@ -1,38 +1,38 @@
 // Package sampling says how the next token of a text is chosen, which the operation
 // choose then does, and ends the text at stop strings.
+//
+// What is done to the logits of a row, in this order, which is that of vLLM for the
+// penalties and that of transformers for the filters:
+//
+//  1. tokens that [Config.Mask] excludes get -Inf; [Config.LogitBias] is added;
+//  2. [Config.RepetitionPenalty], then [Config.FrequencyPenalty] and [Config.PresencePenalty];
+//  3. [Config.Temperature];
+//  4. top-k, top-p, min-p;
+//  5. a token is drawn of those that are left.
+//
+// A [Sampler] is one text's:
+//
+//	s, err := sampling.New(sampling.Config{Temperature: 0.8, MinP: 0.05, Seed: 7}, vocab)
+//	if err != nil { … }
+//	s.Read(prompt...)
+//	for {
+//		id := s.Sample(logits) // a row: a number per token id
+//		if err := s.Accept(id); err != nil { … }
+//	}
+//
+// An engine chooses where the logits are: [Sampler.Choice] and [Sampler.Seen] are what
+// the device does, and [Sampler.Pick] what is left for the host, if anything is.
 package sampling
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cpu"
 )
-
-// Config says how tokens are chosen. The zero value takes the most probable one.
-type Config struct {
-	// Temperature divides the logits; 0 is greedy: the highest logit wins, and
-	// of equal ones the lowest id.
-	Temperature float64
-
-	// TopK keeps the tokens with the k highest logits, and all that tie with
-	// the last of them. 0 keeps all.
-	TopK int
-
-	// TopP keeps the smallest set of most probable tokens whose probability
-	// reaches p; of equally probable ones the lowest ids. 0 and 1 keep all.
-	TopP float64
-
-	// RepetitionPenalty lowers the logits of accepted tokens, each once, however
-	// often it was accepted: a positive logit is divided by the penalty, another
-	// one multiplied. 0 and 1 change nothing; below 1 repetition is favoured.
-	RepetitionPenalty float64
-
-	// Seed starts the random numbers.
-	Seed uint64
-}
 
 // Sampler says how the tokens of one sequence are chosen, one after the other, for
 // the operation choose. Random numbers come from a PCG generator seeded with
@@ -42,48 +42,189 @@ type Config struct {
 //
 // A Sampler is not safe for concurrent use.
 type Sampler struct {
-	cfg  Config
-	rng  *rand.Rand
-	seen []int32 // a bit per token of the vocabulary: those accepted
+	cfg       Config
+	rng       *rand.Rand
+	seen      []int32     // a bit per token of the vocabulary: those read and accepted
+	counts    map[int]int // how often each token was accepted; nil: nobody asks
+	exclusive bool        // a token has a bias that leaves no other
+	next      kernels.Choice
+	logProbs  LogProbs
 }
 
 // New makes a sampler for a vocabulary of that size. It is an error when a field of cfg is out of its range;
 // the error names the field, its value and the range.
 func New(cfg Config, vocab int) (*Sampler, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.check(vocab); err != nil {
 		return nil, err
 	}
-	return &Sampler{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), seen: make([]int32, graph.SeenWords(vocab))}, nil
-}
-
-func (cfg Config) check() error {
-	finite := func(x float64) bool { return x >= 0 && x <= math.MaxFloat64 } // false for NaN
-	switch {
-	case !finite(cfg.Temperature):
-		return fmt.Errorf("temperature is %v; it must be 0 (greedy) or a positive number", cfg.Temperature)
-	case cfg.TopK < 0:
-		return fmt.Errorf("top-k is %d; it must be 0 (off) or a positive number", cfg.TopK)
-	case !(cfg.TopP >= 0 && cfg.TopP <= 1):
-		return fmt.Errorf("top-p is %v; it must be above 0 and at most 1 (off), or 0 (off)", cfg.TopP)
-	case !finite(cfg.RepetitionPenalty):
-		return fmt.Errorf("repetition penalty is %v; it must be a positive number, where 1 is off, or 0 (off)", cfg.RepetitionPenalty)
+	s := &Sampler{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), seen: make([]int32, graph.SeenWords(vocab))}
+	if cfg.PresencePenalty != 0 || cfg.FrequencyPenalty != 0 {
+		s.counts = map[int]int{}
 	}
-	return nil
+	for _, bias := range cfg.LogitBias {
+		s.exclusive = s.exclusive || bias == MaxBias
+	}
+	return s, nil
 }
 
-// Accept records a token of the prompt or of the output, for the repetition
-// penalty. It is one of the vocabulary.
-func (s *Sampler) Accept(id int) { kernels.SetSeen(s.seen, id) }
+// Read records tokens of the prompt. They are of the vocabulary.
+func (s *Sampler) Read(ids ...int) {
+	for _, id := range ids {
+		kernels.SetSeen(s.seen, id)
+	}
+}
 
-// Choice is how the next token is chosen. It takes a random number, unless the choice
-// is greedy.
+// Accept records a token of the output. It is one of the vocabulary.
+func (s *Sampler) Accept(id int) {
+	kernels.SetSeen(s.seen, id)
+	if s.counts != nil {
+		s.counts[id]++
+	}
+}
+
+// Choice is how the next token is chosen by the operation choose. It takes a random
+// number, unless the choice is greedy. Where [Sampler.Pick] chooses, it is greedy for the device.
 func (s *Sampler) Choice() kernels.Choice {
 	c := kernels.Choice{Temperature: s.cfg.Temperature, TopK: s.cfg.TopK, TopP: s.cfg.TopP, Penalty: s.cfg.RepetitionPenalty}
 	if c.Temperature > 0 {
 		c.Uniform = s.rng.Float64()
 	}
+	if s.cfg.adjusts() {
+		s.next = c.Rounded()
+		return kernels.Choice{}
+	}
 	return c
 }
 
-// Seen has the bit of every token that was accepted, as choose reads it.
+// Seen has the bit of every token that was read or accepted, as choose reads it.
 func (s *Sampler) Seen() []int32 { return s.seen }
+
+// OnHost reports whether there is something for [Sampler.Pick] to do: where there is
+// not, nobody need see the logits.
+func (s *Sampler) OnHost() bool { return s.cfg.adjusts() || s.cfg.LogProbs }
+
+// Pick is what is left to do on the host after the device has chosen a token by the last
+// [Sampler.Choice], with the row of logits that it was chosen from: it returns the
+// token that counts, which is below 0, one of the numbers that choose gives, where none is left.
+func (s *Sampler) Pick(logits []float32, chosen int32) int32 {
+	if s.cfg.adjusts() {
+		chosen = cpu.ChooseAdjusted(logits, s.next, s.cfg.MinP, s.adjust)
+	}
+	if s.cfg.LogProbs && chosen >= 0 {
+		s.logProbs = LogProbsOf(logits, int(chosen), s.cfg.TopLogProbs)
+	}
+	return chosen
+}
+
+// Sample chooses the next token from a row of logits on the host, all by itself. It fails
+// where a logit is NaN or +Inf, and where no token is left.
+func (s *Sampler) Sample(logits []float32) (int, error) {
+	c := s.Choice()
+	return kernels.Token(s.Pick(logits, cpu.Choose(logits, c, s.seen)))
+}
+
+// LogProbs are those of the token that was picked last, where the config asks for them.
+func (s *Sampler) LogProbs() LogProbs { return s.logProbs }
+
+// adjust makes scores of logits, up to the temperature.
+func (s *Sampler) adjust(scores []float32) {
+	s.mask(scores)
+	s.bias(scores)
+	s.penalise(scores)
+}
+
+var excluded = float32(math.Inf(-1))
+
+func (s *Sampler) mask(scores []float32) {
+	if s.cfg.Mask == nil {
+		return
+	}
+	allowed := s.cfg.Mask()
+	for id := range scores {
+		if !kernels.Seen(allowed, id) {
+			scores[id] = excluded
+		}
+	}
+}
+
+// bias adds the biases; the outermost ones exclude a token, or all others.
+func (s *Sampler) bias(scores []float32) {
+	if s.exclusive {
+		for id := range scores {
+			if s.cfg.LogitBias[id] != MaxBias {
+				scores[id] = excluded
+			}
+		}
+		return
+	}
+	for id, bias := range s.cfg.LogitBias {
+		switch {
+		case bias == -MaxBias:
+			scores[id] = excluded
+		case scores[id] != excluded:
+			scores[id] = kernels.Finite(float64(scores[id]) + bias)
+		}
+	}
+}
+
+func (s *Sampler) penalise(scores []float32) {
+	if p := s.cfg.RepetitionPenalty; p != 0 && p != 1 {
+		penalty := s.next.Penalty
+		for id := range scores {
+			if kernels.Seen(s.seen, id) {
+				scores[id] = kernels.Penalised(scores[id], penalty)
+			}
+		}
+	}
+	for id, n := range s.counts {
+		if scores[id] != excluded {
+			scores[id] = kernels.Finite(float64(scores[id]) - s.cfg.FrequencyPenalty*float64(n) - s.cfg.PresencePenalty)
+		}
+	}
+}
+
+// LogProbs are natural logarithms of probabilities, those that the model itself gives,
+// at temperature 1, before biases, penalties and filters.
+type LogProbs struct {
+	Chosen float64   // that of the token
+	Top    []LogProb // of the most probable tokens, best first, of equal ones the lowest id
+}
+
+// LogProb is that of one token.
+type LogProb struct {
+	ID      int
+	LogProb float64 // at most 0
+}
+
+// LogProbsOf computes them from a row of logits, of which none is NaN or +Inf and not all
+// are -Inf, for a token of it and the top most probable ones.
+func LogProbsOf(logits []float32, id, top int) LogProbs {
+	sum := cpu.LogSum(logits)
+	of := func(id int) float64 { return min(float64(logits[id])-sum, 0) } // rounding may leave a little above
+	out := LogProbs{Chosen: of(id)}
+	for _, id := range highest(logits, top) {
+		out.Top = append(out.Top, LogProb{id, of(id)})
+	}
+	return out
+}
+
+// highest are the ids of the n highest logits, best first.
+func highest(logits []float32, n int) []int {
+	if n = min(n, len(logits)); n <= 0 {
+		return nil
+	}
+	best := make([]int, 0, n+1)
+	for id, x := range logits {
+		if len(best) == n && x <= logits[best[n-1]] {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(best, x, func(id int, x float32) int {
+			if logits[id] >= x { // the lower id stays before
+				return -1
+			}
+			return 1
+		})
+		best = slices.Insert(best, at, id)[:min(n, len(best)+1)]
+	}
+	return best
+}

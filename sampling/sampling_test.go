@@ -44,7 +44,7 @@ func TestSeen(t *testing.T) {
 	for _, vocab := range []int{1, 31, 32, 33, 65} {
 		s := newSampler(t, Config{RepetitionPenalty: 2}, vocab)
 		s.Accept(vocab - 1)
-		s.Accept(0)
+		s.Read(0)
 		s.Accept(0)
 		seen := s.Seen()
 		if len(seen) != graph.SeenWords(vocab) {
@@ -71,6 +71,16 @@ func TestConfigErrors(t *testing.T) {
 		{Config{TopP: -0.1}, "top-p is -0.1; it must be above 0 and at most 1 (off), or 0 (off)"},
 		{Config{TopP: 1.5}, "top-p is 1.5"},
 		{Config{TopP: nan}, "top-p is NaN"},
+		{Config{MinP: -0.1}, "min-p is -0.1; it must be 0 (off), or above 0 and at most 1"},
+		{Config{MinP: nan}, "min-p is NaN"},
+		{Config{PresencePenalty: nan}, "presence penalty is NaN"},
+		{Config{FrequencyPenalty: -inf}, "frequency penalty is -Inf"},
+		{Config{TopLogProbs: 9, LogProbs: true}, "log-probabilities of the 9 most probable tokens are asked for; it must be 0 (none) to 8 (all)"},
+		{Config{TopLogProbs: 2}, "log-probabilities of the 2 most probable tokens are asked for, and not that of the token chosen"},
+		{Config{LogitBias: map[int]float64{3: 1, 8: 0}}, "logit bias of token 8; ids go from 0 to 7"},
+		{Config{LogitBias: map[int]float64{-1: 0}}, "logit bias of token -1"},
+		{Config{LogitBias: map[int]float64{3: 100.5}}, "logit bias of token 3 is 100.5; it must be from -100, which excludes the token, to 100, which excludes all others"},
+		{Config{LogitBias: map[int]float64{3: nan}}, "logit bias of token 3 is NaN"},
 		{Config{RepetitionPenalty: -1}, "repetition penalty is -1; it must be a positive number"},
 		{Config{RepetitionPenalty: nan}, "repetition penalty is NaN"},
 		{Config{RepetitionPenalty: inf}, "repetition penalty is +Inf"},

@@ -45,6 +45,43 @@ func Choose(logits []float32, c kernels.Choice, seen []int32) int32 {
 	return ch.choose(&plainChoosing, logits, c, seen)
 }
 
+// ChooseAdjusted takes a token of a row of logits, whose scores adjust has changed in its
+// own copy: to -Inf for tokens that are not to be chosen. After top-p it keeps the tokens
+// whose probability is at least minP times the highest. The penalty of c does nothing
+// here. It gives what the operation choose gives where adjust changes nothing and minP is 0.
+func ChooseAdjusted(logits []float32, c kernels.Choice, minP float64, adjust func(scores []float32)) int32 {
+	ch, m := choosers.Get().(*chooser), fastest()
+	defer choosers.Put(ch)
+	best := ch.best(m, logits)
+	if best < 0 {
+		return best
+	}
+	ch.reset(logits, c)
+	adjust(ch.scores)
+	if best = ch.best(m, ch.scores); best < 0 || c.Temperature == 0 {
+		return best
+	}
+	return ch.sample(m, best, minP)
+}
+
+// LogSum is the natural logarithm of the sum of the exponentials of a row of logits, of
+// which at least one is a number and none is NaN or +Inf.
+func LogSum(logits []float32) float64 {
+	ch, m := choosers.Get().(*chooser), fastest()
+	defer choosers.Put(ch)
+	ch.reset(logits, kernels.Choice{})
+	highest := float64(logits[ch.best(m, logits)])
+	return highest + math.Log(m.weigh(ch.weights[:len(logits)], ch.scores, highest, 1))
+}
+
+// fastest is what the kernels of [Chosen] choose with.
+var fastest = sync.OnceValue(func() *choosing {
+	if name, err := ChosenISA(); err != nil || name == plain {
+		return &plainChoosing
+	}
+	return vectorChoosing
+})
+
 // choose takes a token of a row of logits.
 func (ch *chooser) choose(m *choosing, logits []float32, c kernels.Choice, seen []int32) int32 {
 	best := ch.best(m, logits)
@@ -60,9 +97,15 @@ func (ch *chooser) choose(m *choosing, logits []float32, c kernels.Choice, seen 
 	if c.Temperature == 0 {
 		return best
 	}
+	return ch.sample(m, best, 0)
+}
+
+// sample draws one of the tokens that the filters keep.
+func (ch *chooser) sample(m *choosing, best int32, minP float64) int32 {
 	ch.keepTopK()
 	ch.weigh(m, float64(ch.scores[best]))
 	ch.keepTopP()
+	ch.keepMinP(minP)
 	return ch.draw()
 }
 
@@ -135,16 +178,7 @@ func (ch *chooser) penalise(seen []int32) {
 			if id >= len(ch.scores) {
 				break
 			}
-			x := float64(ch.scores[id])
-			switch {
-			case math.IsInf(x, -1): // excluded by the caller
-				continue
-			case x > 0:
-				x /= ch.Penalty
-			default:
-				x *= ch.Penalty
-			}
-			ch.scores[id] = float32(max(-math.MaxFloat32, min(x, math.MaxFloat32)))
+			ch.scores[id] = kernels.Penalised(ch.scores[id], ch.Penalty)
 		}
 	}
 }
@@ -248,6 +282,19 @@ func (ch *chooser) keepTopP() {
 		ch.mass += ch.weights[i]
 		return true
 	})
+}
+
+// keepMinP drops the candidates whose probability is below p times the highest, which
+// weighs 1.
+func (ch *chooser) keepMinP(p float64) {
+	if p == 0 {
+		return
+	}
+	ch.keep(func(i int) bool { return ch.weights[i] >= p })
+	ch.mass = 0
+	for _, w := range ch.weights {
+		ch.mass += w
+	}
 }
 
 // draw chooses a candidate with a probability proportional to its weight.

@@ -10,6 +10,8 @@ var _ = kernels.Register(avx2, kernels.Set{"choose": {Units: kernels.RowUnits, R
 
 var choosingAVX2 = choosing{maximaVectors, weighVectors}
 
+var vectorChoosing = &choosingAVX2
+
 // maximaVectors is maxima by vectors, whose blocks are as large.
 func maximaVectors(scores, highest []float32) (broken bool) {
 	blocks := len(scores) / scoreBlock
