@@ -18,6 +18,7 @@ func newGenerate() *cobra.Command {
 	var kept prefixFlags
 	var elsewhere prefillFlags
 	var profile profileFlags
+	var sampled samplingFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
 	var ids, asJSON bool
@@ -39,12 +40,13 @@ Without DIR it uses the embedded model, trained on the King James Bible. Without
 otherwise: flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
+  krait generate --temperature 1 --min-p 0.05 --logprobs 3 -n 5 "And the LORD said"
   krait generate ~/models/mamba-130m-hf --ids "510 5347 273"
   krait generate --tp 3 --prefill 127.0.0.1:7070 "In the beginning"
   krait generate --dp 2 --prompts psalms.txt ~/models/mamba-130m-hf`,
 		Args: takes(0, 2, "a PROMPT in quotes, after DIR if one is given"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if err := cmp.Or(many.check(c), f.chunk(c, chunk)); err != nil {
+			if err := cmp.Or(many.check(c), f.chunk(c, chunk), sampled.take(c, &o)); err != nil {
 				return err
 			}
 			if many.file != "" {
@@ -111,11 +113,8 @@ otherwise: flags override that file.`,
 	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
-	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
-	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
-	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
-	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens that were seen less likely; 1: do not")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: at random, and printed)")
+	sampled.add(c, &o)
+	sampled.addLogProbs(c)
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
 	return c
@@ -133,23 +132,6 @@ func (f *modelFlags) chunk(c *cobra.Command, n int) error {
 		f.options.MaxTokensPerStep = n
 	}
 	return nil
-}
-
-// defaults takes what no flag says from the checkpoint's generation_config.json.
-func defaults(c *cobra.Command, m *krait.Model, o *krait.Generate) {
-	d := m.Defaults()
-	if !c.Flags().Changed("temperature") {
-		o.Temperature = d.Temperature
-	}
-	if !c.Flags().Changed("top-k") {
-		o.TopK = d.TopK
-	}
-	if !c.Flags().Changed("top-p") {
-		o.TopP = d.TopP
-	}
-	if !c.Flags().Changed("repetition-penalty") {
-		o.RepetitionPenalty = d.RepetitionPenalty
-	}
 }
 
 // generateRun is a prompt that is continued.
@@ -197,6 +179,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		return writeJSON(c, "", r.figures(g))
 	}
 	fmt.Fprintln(out)
+	r.printProbs(out, g)
 	fmt.Fprintf(info, "prompt  %s, TTFT %s\n", count(g.PromptTokens, "token"), round(g.TTFT))
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
@@ -210,6 +193,22 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	}
 	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
 	return nil
+}
+
+// printProbs prints the log-probabilities, if they were asked for.
+func (r *generateRun) printProbs(out io.Writer, g *krait.Generation) {
+	if !r.o.LogProbs {
+		return
+	}
+	fmt.Fprintf(out, "\n%8s %8s %7s  %s\n", "token", "logprob", "p", "text")
+	for _, p := range r.probs(g) {
+		fmt.Fprintln(out, p.row())
+	}
+}
+
+func (r *generateRun) probs(g *krait.Generation) []tokenProb {
+	t, _ := r.m.Tokenizer() // without one, ids do
+	return probsOf(t, g.IDs, g.LogProbs)
 }
 
 // generate streams the text, or ids; first is called before anything is printed.
@@ -244,7 +243,8 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		Total        float64      `json:"total_seconds"`
 		Rate         float64      `json:"tokens_per_second"`
 		Prefill      *fetched     `json:"prefill,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill)}
+		LogProbs     []tokenProb  `json:"logprobs,omitempty"`
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill), r.probs(g)}
 }
 
 // fetched says what --prefill did.

@@ -27,7 +27,7 @@ func (f *manyFlags) check(c *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"ids", "prefill", "prefix-cache", "prefix-cache-dir", "profile"} {
+	for _, name := range []string{"ids", "prefill", "prefix-cache", "prefix-cache-dir", "profile", "logprobs"} {
 		if c.Flags().Changed(name) {
 			return fmt.Errorf("--%s is for one PROMPT, and --prompts gives many", name)
 		}
