@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},
 	"internal/choices":      {"graph", "kernels"},
+	"chat":                  {"internal/files", "internal/jinja", "tokenizer"},
 	"sampling":              {"graph", "kernels", "kernels/cpu"},
 	"tokenizer":             {"internal/files"},
 	"safetensors":           {"internal/files"},

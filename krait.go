@@ -17,10 +17,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/krait-ml/krait/chat"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
@@ -117,7 +119,8 @@ type Model struct {
 	generation models.Generation
 	kept       []string // Options.Keep
 	tokens     Tokenizer
-	noTokens   error // why tokens is nil
+	noTokens   error                          // why tokens is nil
+	chat       func() (*chat.Template, error) // nil: there is none
 }
 
 // start compiles the model for its ranks, and loads it.
@@ -339,6 +342,20 @@ func (m *Model) Engine() *exec.Engine { return m.engine }
 
 // Tokenizer is the model's tokenizer, or an error that says why there is none.
 func (m *Model) Tokenizer() (Tokenizer, error) { return m.tokens, m.noTokens }
+
+// ChatTemplate is what makes prompts of conversations, as the checkpoint says, or an error:
+// [chat.ErrNone] where it has none.
+func (m *Model) ChatTemplate() (*chat.Template, error) {
+	if m.chat == nil {
+		return nil, chat.ErrNone
+	}
+	return m.chat()
+}
+
+// chatOf reads the chat template of a folder when somebody asks for it.
+func chatOf(fsys fs.FS) func() (*chat.Template, error) {
+	return sync.OnceValues(func() (*chat.Template, error) { return chat.Open(fsys) })
+}
 
 // Parameters is the number of parameters; what is shared counts once.
 func (m *Model) Parameters() int64 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,7 +55,7 @@ func Open(dir string, o Options) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c)}
+		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: chatOf(os.DirFS(dir))}
 		if m.generation, err = models.ReadGeneration(dir); err != nil {
 			c.Close()
 			return nil, err
@@ -73,7 +74,7 @@ func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: c.Model.Family, source: sourceOf(c)}
+		m := &Model{Name: c.Model.Family, source: sourceOf(c), chat: chatOf(fsys)}
 		if m.generation, err = models.ReadGenerationFS(fsys); err != nil {
 			c.Close()
 			return nil, err
