@@ -32,6 +32,8 @@ var like = map[string]struct {
 	"falcon-mamba-7b": {"falcon-mamba-7b", nil},
 	"zamba-7b":        {"zamba-7b", nil},
 	"zamba2-1.2b":     {"zamba2-1.2b", nil},
+	"zamba2-2.7b":     {"zamba2-1.2b", with(zamba2(2560, 54, []int{6, 12, 18, 24, 30, 36, 42, 47, 51}), map[string]any{"use_mem_rope": false})},
+	"zamba2-7b":       {"zamba2-1.2b", with(zamba2(3584, 81, []int{6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77}), map[string]any{"mamba_ngroups": 2})},
 	"jamba-52b":       {"jamba-52b", nil},
 	"bamba-9b":        {"bamba-9b", nil},
 	"falcon-h1-0.5b":  {"falcon-h1-0.5b", nil},
@@ -56,6 +58,22 @@ func width(hidden, layers, rank int) map[string]any {
 
 func heads(hidden, layers int) map[string]any {
 	return map[string]any{"hidden_size": hidden, "num_heads": 2 * hidden / 64, "num_hidden_layers": layers}
+}
+
+// zamba2 is a model of that width and number of layers with two shared blocks, which some
+// of the layers use.
+func zamba2(hidden, layers int, hybrid []int) map[string]any {
+	var kinds, ids []any
+	for i := range layers {
+		if slices.Contains(hybrid, i) {
+			kinds, ids = append(kinds, "hybrid"), append(ids, float64(i))
+			continue
+		}
+		kinds = append(kinds, "mamba")
+	}
+	return map[string]any{"hidden_size": hidden, "intermediate_size": 4 * hidden, "attention_hidden_size": 2 * hidden, "attention_head_dim": 2 * hidden / 32,
+		"n_mamba_heads": 2 * hidden / 64, "mamba_d_state": 64, "num_mem_blocks": 2, "use_shared_attention_adapter": false,
+		"num_hidden_layers": layers, "layers_block_type": kinds, "hybrid_layer_ids": ids}
 }
 
 // nemotron is a model of that width, attention heads and width of MLPs, whose layers a
