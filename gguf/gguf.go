@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/krait-ml/krait/internal/files"
@@ -116,19 +117,15 @@ func (f *File) Close() error {
 
 // kindOf says what a value of the metadata is.
 func kindOf(v any) string {
-	switch v := v.(type) {
-	case string:
-		return "a text"
-	case bool:
-		return fmt.Sprint(v)
-	case []string, []any, []bool:
+	switch {
+	case v == nil:
+		return "absent"
+	case reflect.TypeOf(v).Kind() == reflect.Slice:
 		return "a list"
+	case reflect.TypeOf(v).Kind() == reflect.String:
+		return "a text"
 	}
-	text := fmt.Sprint(v)
-	if len(text) > 40 {
-		text = text[:40] + "..."
-	}
-	return text
+	return fmt.Sprint(v)
 }
 
 // quote quotes a name of a file for an error text, cut to a readable length.

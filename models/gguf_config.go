@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type ggufConfig struct {
 	file  *gguf.File
 	arch  string
 	table *ggufArch
+	lists map[string][]int
 	kept  bool // there is a config.json, in which the metadata overwrite what they know
 }
 
@@ -39,7 +41,7 @@ func ggufConfigOf(f *gguf.File) (*Config, *ggufArch, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g := &ggufConfig{file: f, arch: name, table: &a, kept: text != ""}
+	g := &ggufConfig{file: f, arch: name, table: &a, lists: map[string][]int{}, kept: text != ""}
 	if text == "" {
 		text = "{}"
 	}
@@ -81,7 +83,7 @@ func (g *ggufConfig) read() {
 	for _, key := range []string{".rope.scaling.type", ".expert_group_used_count"} {
 		v, ok := g.file.Value(g.arch + key)
 		if ok && v != "none" && v != uint32(0) && v != uint32(1) {
-			g.wrong(g.arch+key, fmt.Sprintf("is %v, which Krait does not support", v))
+			g.wrong(g.arch+key, fmt.Sprintf("is %s, which Krait does not support", brief(v)))
 		}
 	}
 	if len(g.errs) == 0 {
@@ -147,6 +149,9 @@ func ggufInt(v any) (int, bool) {
 	return int(n), n >= 0 && n <= maxDim
 }
 
+// mostLayers bounds a list with a number for each layer: there may be more than are read.
+const mostLayers = 2 * maxLayers
+
 // ggufInts is a list of numbers.
 func ggufInts(v any) ([]int, bool) {
 	var out []int
@@ -158,13 +163,13 @@ func ggufInts(v any) ([]int, bool) {
 	ok := false
 	switch v := v.(type) {
 	case []int32:
-		ok = !slices.ContainsFunc(v, func(n int32) bool { return !add(n) })
+		ok = len(v) <= mostLayers && !slices.ContainsFunc(v, func(n int32) bool { return !add(n) })
 	case []uint32:
-		ok = !slices.ContainsFunc(v, func(n uint32) bool { return !add(n) })
+		ok = len(v) <= mostLayers && !slices.ContainsFunc(v, func(n uint32) bool { return !add(n) })
 	case []int64:
-		ok = !slices.ContainsFunc(v, func(n int64) bool { return !add(n) })
+		ok = len(v) <= mostLayers && !slices.ContainsFunc(v, func(n int64) bool { return !add(n) })
 	case []uint64:
-		ok = !slices.ContainsFunc(v, func(n uint64) bool { return !add(n) })
+		ok = len(v) <= mostLayers && !slices.ContainsFunc(v, func(n uint64) bool { return !add(n) })
 	}
 	return out, ok
 }
@@ -195,16 +200,20 @@ func (g *ggufConfig) optional(key string, def int) int {
 
 // layers reads a number for each layer, or one for all.
 func (g *ggufConfig) layers(key string) []int {
+	if list, ok := g.lists[key]; ok {
+		return list
+	}
 	n := int(g.values["num_hidden_layers"].(float64))
 	v, _ := g.file.Value(g.arch + "." + key)
 	list, ok := ggufInts(v)
-	if !ok {
-		return slices.Repeat([]int{g.int(key, 0)}, n)
-	}
-	if len(list) < n {
+	switch {
+	case !ok:
+		list = slices.Repeat([]int{g.int(key, 0)}, n)
+	case len(list) < n:
 		g.wrong(g.arch+"."+key, fmt.Sprintf("has %d numbers, and there are %d layers", len(list), n))
-		return make([]int, n)
+		list = make([]int, n)
 	}
+	g.lists[key] = list[:n]
 	return list[:n]
 }
 
@@ -253,7 +262,11 @@ func (g *ggufConfig) scale(key string) float64 {
 	return g.float(key)
 }
 
+// brief is a value for an error text.
 func brief(v any) string {
+	if v != nil && reflect.TypeOf(v).Kind() == reflect.Slice {
+		return "a list"
+	}
 	text := fmt.Sprint(v)
 	return text[:min(len(text), 40)]
 }

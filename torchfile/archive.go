@@ -3,8 +3,11 @@ package torchfile
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -34,7 +37,7 @@ func parse(data []byte) (map[string]Tensor, error) {
 	if len(z.File) > maxEntries {
 		return nil, fmt.Errorf("the archive has %d files", len(z.File))
 	}
-	a := &archive{data: data, files: map[string]*zip.File{}}
+	a := &archive{data: data, files: map[string]*zip.File{}, used: map[string][2]int64{}}
 	for _, f := range z.File {
 		if _, ok := a.files[f.Name]; ok {
 			return nil, fmt.Errorf("the archive has two files %s", quote(f.Name))
@@ -69,6 +72,7 @@ type archive struct {
 	root  string
 	found bool
 	files map[string]*zip.File
+	used  map[string][2]int64 // from where to where they lie
 }
 
 // entry is a view of a file of the archive, which must not be compressed.
@@ -87,6 +91,7 @@ func (a *archive) entry(name string) (data []byte, ok bool, err error) {
 	case at < 0 || at > int64(len(a.data)) || size > uint64(int64(len(a.data))-at):
 		return nil, true, fmt.Errorf("%s of the archive has %d bytes from byte %d on, and the file ends at %d: it is truncated; download it again", quote(name), size, at, len(a.data))
 	}
+	a.used[name] = [2]int64{at, at + int64(size)}
 	return a.data[at : at+int64(size) : at+int64(size)], true, nil
 }
 
@@ -101,8 +106,24 @@ func (a *archive) tensors(program []byte) (map[string]Tensor, error) {
 	if !ok {
 		return nil, fmt.Errorf("data.pkl makes %s; a checkpoint is a dict of tensors", kind(top))
 	}
+	if err := a.apart(); err != nil {
+		return nil, err
+	}
 	out := map[string]Tensor{}
 	return out, collect(out, "", d, 0, map[*dict]bool{})
+}
+
+// apart fails where files of the archive that were used lie in each other.
+func (a *archive) apart() error {
+	names := slices.SortedFunc(maps.Keys(a.used), func(x, y string) int {
+		return cmp.Or(cmp.Compare(a.used[x][0], a.used[y][0]), cmp.Compare(a.used[x][1], a.used[y][1]), cmp.Compare(x, y))
+	})
+	for i := 1; i < len(names); i++ {
+		if before, x := a.used[names[i-1]], a.used[names[i]]; x[0] < before[1] {
+			return fmt.Errorf("%s and %s of the archive overlap", quote(names[i-1]), quote(names[i]))
+		}
+	}
+	return nil
 }
 
 // maxDeep is how deep dicts may lie in dicts.

@@ -138,6 +138,20 @@ func TestArchives(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+	over := bytes.Clone(good) // its directory says that data/1 is where data/0 is
+	var entries []int
+	for at := 0; ; at += 4 {
+		next := bytes.Index(over[at:], []byte("PK\x01\x02"))
+		if next < 0 {
+			break
+		}
+		at += next
+		entries = append(entries, at)
+	}
+	copy(over[entries[2]+42:][:4], over[entries[1]+42:][:4])
+	if _, err := Parse("x", over); err == nil || !strings.Contains(err.Error(), "overlap") {
+		t.Errorf("got %v, want that data overlap", err)
+	}
 	for n := range good {
 		if _, err := Parse("x", good[:n]); err == nil {
 			t.Fatalf("cut to %d of %d bytes it is no error", n, len(good))
