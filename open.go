@@ -46,8 +46,9 @@ func Tensors(arrays map[string]graph.Array) Weights {
 }
 
 // Open opens a Hugging Face folder: config.json, the weights as model.safetensors or
-// shards with an index, and a tokenizer where Krait can read it. The weights stay in the
-// map of the files; [Model.Close] ends that. The family of the model is one of
+// shards with an index, and a tokenizer where Krait can read it; or a folder whose weights
+// are a pytorch_model.bin, also of the original state-spaces code; or a GGUF file
+// (docs/checkpoints.md). The weights stay in the map of the files; [Model.Close] ends that. The family of the model is one of
 // [models.Families], of which others can register more.
 func Open(dir string, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {

@@ -149,8 +149,14 @@ func (v *Vocabulary) parts() (model, rest fields, addBOS bool, err error) {
 	return model, rest, addBOS, err
 }
 
+// mostTokens bounds a vocabulary, ten times above the largest.
+const mostTokens = 1 << 21
+
 func (v *Vocabulary) check() error {
 	n := len(v.Tokens)
+	if n > mostTokens || len(v.Merges) > 2*mostTokens {
+		return fmt.Errorf("there are %d tokens and %d merges; Krait reads at most %d and %d", n, len(v.Merges), mostTokens, 2*mostTokens)
+	}
 	if v.Types != nil && len(v.Types) != n || v.Scores != nil && len(v.Scores) != n {
 		return fmt.Errorf("there are %d tokens, and %d types and %d scores of tokens", n, len(v.Types), len(v.Scores))
 	}

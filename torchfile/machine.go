@@ -93,7 +93,7 @@ func (m *machine) run() (any, error) {
 		if err := m.step(op[0]); err != nil {
 			return nil, err
 		}
-		if len(m.stack) > maxStack || len(m.memo) > maxStack {
+		if len(m.stack) > maxStack || len(m.memo) > maxStack || len(m.marks) > maxStack {
 			return nil, fmt.Errorf("the program has more than %d values", maxStack)
 		}
 	}

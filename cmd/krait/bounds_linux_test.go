@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/internal/torchsave"
 )
 
 // hostile makes input in a folder.
@@ -120,6 +123,32 @@ var hostiles = map[string]struct {
 		h.weights(`{"a": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}`)
 	}, "plan .", "its size overflows", 0, 0},
 
+	"GGUF counts tensors": {func(h hostile) {
+		h.write("x.gguf", append([]byte("GGUF\x03\x00\x00\x00"), bytes.Repeat([]byte{0xff}, 1<<20)...))
+	}, "plan x.gguf", "the header counts 18446744073709551615 tensors", 0, 0},
+	"GGUF has many tensors": {func(h hostile) {
+		list := []gguf.Tensor{{Name: "token_embd.weight", Shape: []int{0, 64}}}
+		for i := range 200_000 {
+			list = append(list, gguf.Tensor{Name: fmt.Sprint("t", i), Shape: []int{0}})
+		}
+		h.gguf("mamba", list, nil)
+	}, "generate -n 1 --model x.gguf --ids 1", "vocab_size is 0", 15, 512},
+	"GGUF has a long list": {func(h hostile) {
+		list := []gguf.Tensor{{Name: "token_embd.weight", Shape: []int{8, 64}, Data: make([]byte, 2048)}}
+		for i := range 20_000 {
+			list = append(list, gguf.Tensor{Name: fmt.Sprintf("blk.%d.attn_q.weight", i), Shape: []int{0}})
+		}
+		h.gguf("granitehybrid", list, make([]int32, 10<<20))
+	}, "generate -n 1 --model x.gguf --ids 1", "granitehybrid.attention.head_count_kv", 10, 1024},
+	"GGUF has many tokens": {func(h hostile) {
+		h.metadata(nil, gguf.Pair{Key: "tokenizer.ggml.model", Value: "gpt2"}, gguf.Pair{Key: "tokenizer.ggml.tokens", Value: make([]string, 3<<20)})
+	}, "tokenize x.gguf", "Krait reads at most 2097152", 10, 1024},
+	"pickle has many marks": {func(h hostile) { h.pickle(bytes.Repeat([]byte("("), 60<<20)) }, "plan .", "more than 1048576 values", 0, 512},
+	"pickle has many dicts": {func(h hostile) { h.pickle(append([]byte("}q\x00"), bytes.Repeat([]byte("h\x00"), 30<<20)...)) }, "plan .", "more than 1048576 values", 0, 512},
+	"pickle nests dicts": {func(h hostile) {
+		h.pickle(append([]byte("\x80\x02}"), []byte(strings.Repeat("X\x01\x00\x00\x00a}", 200_000)+strings.Repeat("s", 200_000)+".")...))
+	}, "plan .", "more than 8 deep", 0, 256},
+
 	"text grows": {func(h hostile) {
 		ten := `{"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"}`
 		h.tokenizer(`{"type": "Sequence", "normalizers": [`+ten+","+ten+","+ten+"]}", "null", "a", 1<<20)
@@ -140,6 +169,34 @@ var hostiles = map[string]struct {
 	"placement of stars":   {func(h hostile) { h.text("x.place", "%sb split:0\n", strings.Repeat("*a", 50_000)) }, "plan --tp 2 --place x.place", "optional", 0, 0},
 	"text that never ends": {func(h hostile) {}, "eval --text /dev/zero", "larger than 256 MiB", 10, 1500},
 	"a billion workers":    {func(h hostile) {}, "generate --threads 1000000000 a", "4096 are possible", 0, 0},
+}
+
+// metadata is a GGUF file.
+func (h hostile) metadata(tensors []gguf.Tensor, pairs ...gguf.Pair) {
+	var b bytes.Buffer
+	if err := gguf.Write(&b, pairs, tensors); err != nil {
+		h.Fatal(err)
+	}
+	h.write("x.gguf", b.Bytes())
+}
+
+// gguf is one of a small model, with a list for its layers.
+func (h hostile) gguf(arch string, tensors []gguf.Tensor, list []int32) {
+	pairs := []gguf.Pair{{Key: "general.architecture", Value: arch}, {Key: arch + ".attention.layer_norm_rms_epsilon", Value: float32(1e-5)}, {Key: arch + ".attention.head_count_kv", Value: list}}
+	for _, key := range []string{"embedding_length", "block_count", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "attention.head_count"} {
+		pairs = append(pairs, gguf.Pair{Key: arch + "." + key, Value: uint32(4)})
+	}
+	h.metadata(tensors, pairs...)
+}
+
+// pickle is a folder with a program.
+func (h hostile) pickle(program []byte) {
+	data, err := torchsave.Archive(program, nil)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.config(nil)
+	h.write("pytorch_model.bin", data)
 }
 
 // tokenizer is one with parts of its own, and a text of units for it.
