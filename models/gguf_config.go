@@ -71,11 +71,8 @@ func (g *ggufConfig) read() {
 	}
 	g.Set("tie_word_embeddings", !g.has("output.weight"))
 	g.Set("hidden_act", "silu")
-	for key, id := range map[string]string{"bos_token_id": "bos", "eos_token_id": "eos"} {
-		if v, ok := g.file.Value("tokenizer.ggml." + id + "_token_id"); ok && !g.kept {
-			g.set(key, g.count(v))
-		}
-	}
+	g.def("bos_token_id", g.ids("bos"))
+	g.def("eos_token_id", g.ids("eos", "eot"))
 	g.table.width = g.int("ssm.conv_kernel", 1)
 	g.table.heads = func(layer int) [2]int {
 		return [2]int{g.layer("attention.head_count", layer), g.layer("attention.head_count_kv", layer)}
@@ -115,6 +112,22 @@ func (g *ggufConfig) any(rest string) bool {
 
 func (g *ggufConfig) wrong(key, text string) {
 	g.errs = append(g.errs, fmt.Errorf("%s: %s: %s", g.Path, key, text))
+}
+
+// ids are tokens that have a role.
+func (g *ggufConfig) ids(roles ...string) []any {
+	out := []any{}
+	for _, role := range roles {
+		if n, ok := ggufInt(g.value("tokenizer.ggml." + role + "_token_id")); ok && !slices.Contains(out, any(float64(n))) {
+			out = append(out, float64(n))
+		}
+	}
+	return out
+}
+
+func (g *ggufConfig) value(key string) any {
+	v, _ := g.file.Value(key)
+	return v
 }
 
 // count is a number of the metadata as an int; -1 where it is none that fits.

@@ -224,3 +224,26 @@ func TestGGUFAt(t *testing.T) {
 	put("config.json")
 	want("")
 }
+
+// TestGGUFEnds: what ends a text and what ends a turn both end it.
+func TestGGUFEnds(t *testing.T) {
+	good, tensors := ggufOf(t, "mamba-a")
+	metadata := []gguf.Pair{{Key: "tokenizer.ggml.bos_token_id", Value: uint32(1)}, {Key: "tokenizer.ggml.eos_token_id", Value: uint32(2)}, {Key: "tokenizer.ggml.eot_token_id", Value: uint32(7)}}
+	for _, p := range good {
+		if p.Key != ggufKeep {
+			metadata = append(metadata, p)
+		}
+	}
+	var b bytes.Buffer
+	if err := gguf.Write(&b, metadata, tensors); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Parse("x", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := readGGUF(f)
+	if err != nil || fmt.Sprint(m.BOS, m.EOS) != "[1] [2 7]" {
+		t.Errorf("%v, %v, %v", m.BOS, m.EOS, err)
+	}
+}

@@ -32,6 +32,9 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 		return nil, err
 	}
 	defer c.Close()
+	if info, err := os.Stat(from); err == nil && !info.IsDir() || !safetensors.InDir(from) {
+		return nil, fmt.Errorf("%s: its weights are not in safetensors; krait convert makes a folder of it in which they are", from)
+	}
 	set, err := safetensors.OpenDir(from)
 	if err != nil {
 		return nil, err
