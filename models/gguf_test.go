@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/goldens"
 )
@@ -245,5 +246,85 @@ func TestGGUFEnds(t *testing.T) {
 	m, _, err := readGGUF(f)
 	if err != nil || fmt.Sprint(m.BOS, m.EOS) != "[1] [2 7]" {
 		t.Errorf("%v, %v, %v", m.BOS, m.EOS, err)
+	}
+}
+
+// TestGGUFTurned: rows of queries and keys are in llama.cpp's order in the file: those that
+// its rotary embedding turns together lie beside each other.
+func TestGGUFTurned(t *testing.T) {
+	c, err := Open("../testdata/golden/granite-hybrid-dense")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, tensors := ggufOf(t, "granite-hybrid-dense")
+	heads := map[string]int{"q": c.Model.config.Int("num_attention_heads", 0, 1), "k": c.Model.config.Int("num_key_value_heads", 0, 1)}
+	compared := 0
+	for _, x := range tensors {
+		layer, rest, _ := ggufLayer(x.Name)
+		for which, n := range heads {
+			if rest != "attn_"+which+".weight" {
+				continue
+			}
+			ours, err := c.Tensor(fmt.Sprintf("model.layers.%d.self_attn.%s_proj.weight", layer, which))
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, size := len(x.Data)/x.Shape[0], x.Shape[0]/n
+			for r := range x.Shape[0] {
+				head, i := r/size, r%size
+				from := head*size + i%2*size/2 + i/2
+				if !bytes.Equal(x.Data[r*line:][:line], ours.Data[from*line:][:line]) {
+					t.Fatalf("%s: row %d is not row %d of the folder's", x.Name, r, from)
+				}
+			}
+			compared++
+		}
+	}
+	if compared < 2 {
+		t.Errorf("%d matrices compared", compared)
+	}
+}
+
+// TestGGUFWide: what chooses between experts, and what has one axis, is not taken in
+// blocks, whatever the file has.
+func TestGGUFWide(t *testing.T) {
+	good, tensors := ggufOf(t, "jamba")
+	for i, x := range tensors {
+		if strings.HasSuffix(x.Name, "ffn_gate_inp.weight") || strings.HasSuffix(x.Name, "ffn_norm.weight") {
+			x.Type = gguf.Q8_0
+			size, err := x.Type.Size(x.Shape)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Data = make([]byte, size)
+			tensors[i] = x
+		}
+	}
+	var b bytes.Buffer
+	if err := gguf.Write(&b, good, tensors); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Parse("x", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, w, err := readGGUF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, name := range w.Names() {
+		if !strings.HasSuffix(name, "router.weight") && !strings.HasSuffix(name, "pre_ff_layernorm.weight") {
+			continue
+		}
+		a, err := w.Tensor(name)
+		if look, _ := w.Look(name); err != nil || a.DType != graph.F32 || look.DType != graph.F32 || len(a.Data) != 4*a.Elems() {
+			t.Errorf("%s: %s with %d bytes, %v", name, a.DType, len(a.Data), err)
+		}
+		seen++
+	}
+	if seen < 5 {
+		t.Errorf("%d tensors", seen)
 	}
 }
