@@ -162,7 +162,7 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if o.MaxTokens < 0 {
 		return nil, fmt.Errorf("MaxTokens is %d; it must be at least 1", o.MaxTokens)
 	}
-	sampler, err := sampling.New(o.sampling(), m.Vocab())
+	sampler, err := sampling.New(o.Sampling(), m.Vocab())
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +180,8 @@ func (g *generator) finish(reason Reason, err error) {
 	g.out.Total = time.Since(g.start)
 }
 
-// sampling is how tokens are chosen.
-func (o *Generate) sampling() sampling.Config {
+// Sampling is how tokens are chosen, for those who choose them from the logits of a sequence.
+func (o *Generate) Sampling() sampling.Config {
 	return sampling.Config{
 		Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP,
 		RepetitionPenalty: o.RepetitionPenalty, PresencePenalty: o.PresencePenalty, FrequencyPenalty: o.FrequencyPenalty,

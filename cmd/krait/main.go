@@ -18,9 +18,14 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		s := <-signals
-		signal.Stop(signals) // the next one ends the process
-		end(stopped{s})
+		for s := range signals {
+			if f := interrupts.Load(); f != nil && s == os.Interrupt && (*f)() {
+				continue
+			}
+			signal.Stop(signals) // the next one ends the process
+			end(stopped{s})
+			return
+		}
 	}()
 	os.Exit(run(ctx, end, os.Args[1:]))
 }
@@ -88,6 +93,7 @@ standard input or output.`,
 		newCacheSim(),
 		newCalibrate(),
 		newCalibrateQuant(),
+		newChat(),
 		newCheck(),
 		newDevices(),
 		newEval(),
