@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -342,20 +341,6 @@ func (m *Model) Engine() *exec.Engine { return m.engine }
 
 // Tokenizer is the model's tokenizer, or an error that says why there is none.
 func (m *Model) Tokenizer() (Tokenizer, error) { return m.tokens, m.noTokens }
-
-// ChatTemplate is what makes prompts of conversations, as the checkpoint says, or an error:
-// [chat.ErrNone] where it has none.
-func (m *Model) ChatTemplate() (*chat.Template, error) {
-	if m.chat == nil {
-		return nil, chat.ErrNone
-	}
-	return m.chat()
-}
-
-// chatOf reads the chat template of a folder when somebody asks for it.
-func chatOf(fsys fs.FS) func() (*chat.Template, error) {
-	return sync.OnceValues(func() (*chat.Template, error) { return chat.Open(fsys) })
-}
 
 // Parameters is the number of parameters; what is shared counts once.
 func (m *Model) Parameters() int64 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ func Open(dir string, o Options) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: chatOf(os.DirFS(dir))}
+		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: chatAt(dir)}
 		if m.generation, err = models.ReadGeneration(dir); err != nil {
 			c.Close()
 			return nil, err

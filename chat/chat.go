@@ -75,8 +75,14 @@ const most = 16 << 20
 // chat_template of tokenizer_config.json, which is a text or a list of named ones. It is
 // [ErrNone] where there is neither.
 func Open(fsys fs.FS) (*Template, error) {
-	t := &Template{templates: map[string]*jinja.Template{}, specials: map[string]any{}}
-	if err := t.configure(fsys); err != nil {
+	const name = "tokenizer_config.json"
+	t := empty()
+	config, err := files.ReadFS(fsys, name, most)
+	if err == nil {
+		if err := t.configure(config); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	text, err := files.ReadFS(fsys, "chat_template.jinja", most)
@@ -95,10 +101,26 @@ func Open(fsys fs.FS) (*Template, error) {
 	return t, nil
 }
 
+// Parse reads the template of a tokenizer_config.json. It is [ErrNone] where there is none.
+func Parse(config []byte) (*Template, error) {
+	t := empty()
+	if err := t.configure(config); err != nil {
+		return nil, err
+	}
+	if len(t.templates) == 0 {
+		return nil, ErrNone
+	}
+	return t, nil
+}
+
+func empty() *Template {
+	return &Template{templates: map[string]*jinja.Template{}, specials: map[string]any{}}
+}
+
 // New makes a template of a text. Specials are variables that it may read, such as bos_token
 // and eos_token; those that it reads and are not given are undefined.
 func New(source string, specials map[string]string) (*Template, error) {
-	t := &Template{templates: map[string]*jinja.Template{}, specials: map[string]any{}}
+	t := empty()
 	for name, text := range specials {
 		t.specials[name] = text
 	}
@@ -126,19 +148,11 @@ func (t *Template) add(name, source string) (err error) {
 	return err
 }
 
-// configure reads tokenizer_config.json, if it is there.
-func (t *Template) configure(fsys fs.FS) error {
-	const name = "tokenizer_config.json"
-	text, err := files.ReadFS(fsys, name, most)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+// configure reads a tokenizer_config.json.
+func (t *Template) configure(config []byte) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return err
 	}
 	for key, raw := range fields {
 		if strings.HasSuffix(key, "_token") {
@@ -148,7 +162,7 @@ func (t *Template) configure(fsys fs.FS) error {
 		}
 	}
 	if err := t.templatesOf(fields["chat_template"]); err != nil {
-		return fmt.Errorf("%s: chat_template: %w", name, err)
+		return fmt.Errorf("chat_template: %w", err)
 	}
 	return nil
 }
