@@ -156,4 +156,6 @@ type (
 type arguments struct {
 	args  []expr
 	names []string // of the last ones
+	list  []expr   // whose items follow those without names: *x
+	dict  []expr   // whose items follow those with names: **x
 }

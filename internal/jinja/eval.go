@@ -280,7 +280,46 @@ func (s *state) arguments(x arguments) (a call, err error) {
 	for i, name := range x.names {
 		a.named = append(a.named, namedArg{name, list[n+i]})
 	}
-	return a, nil
+	return a, s.spread(x, &a)
+}
+
+// spread adds the arguments that lists and dictionaries give.
+func (s *state) spread(x arguments, a *call) error {
+	for _, e := range x.list {
+		v, err := s.eval(e)
+		if err != nil {
+			return err
+		}
+		items, err := s.items(v)
+		if err != nil {
+			return err
+		}
+		a.args = append(a.args, items...)
+		if err := s.makes(16 * len(items)); err != nil {
+			return err
+		}
+	}
+	for _, e := range x.dict {
+		v, err := s.eval(e)
+		if err != nil {
+			return err
+		}
+		d, ok := v.(*Dict)
+		if !ok {
+			return fmt.Errorf("%s follows **, and is no dictionary", kindOf(v))
+		}
+		for _, k := range d.keys {
+			name, ok := k.(string)
+			if !ok {
+				return fmt.Errorf("%s is no name of an argument", kindOf(k))
+			}
+			a.named = append(a.named, namedArg{name, d.values[k]})
+		}
+		if err := s.makes(32 * len(d.keys)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *state) call(f any, a call) (any, error) {

@@ -721,19 +721,31 @@ func (p *parser) arguments() (a arguments, err error) {
 		return a, err
 	}
 	for !p.take(op, ")") {
-		if t := p.peek(); t.kind == name && p.tokens[p.at+1].kind == op && p.tokens[p.at+1].text == "=" {
+		stars := ""
+		if t := p.peek(); t.kind == op && (t.text == "*" || t.text == "**") {
+			stars = p.next().text
+		}
+		if t := p.peek(); stars != "" {
+			// of items, as many arguments; of keys and values, those with names
+		} else if t.kind == name && p.tokens[p.at+1].kind == op && p.tokens[p.at+1].text == "=" {
 			p.at += 2
 			a.names = append(a.names, t.text)
 		} else if len(a.names) > 0 {
 			return a, p.fail("an argument without a name follows one with one")
-		} else if t.kind == op && (t.text == "*" || t.text == "**") {
-			return a, p.fail("%s in a call is not supported", t.text)
 		}
 		x, err := p.condition()
 		if err != nil {
 			return a, err
 		}
-		if a.args = append(a.args, x); !p.take(op, ",") && !p.is(op, ")") {
+		switch stars {
+		case "*":
+			a.list = append(a.list, x)
+		case "**":
+			a.dict = append(a.dict, x)
+		default:
+			a.args = append(a.args, x)
+		}
+		if !p.take(op, ",") && !p.is(op, ")") {
 			return a, p.fail(`"," or ")" is expected, found %s`, p.peek())
 		}
 	}
