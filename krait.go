@@ -4,12 +4,20 @@
 // with the program. A [Model] generates text, or is stepped token by token
 // through a [Sequence]:
 //
-//	m, err := krait.Open(dir)
+//	m, err := krait.Open(dir, krait.Options{})
 //	if err != nil { … }
 //	defer m.Close()
 //	out, err := m.Generate(ctx, "In the beginning", krait.Generate{MaxTokens: 100})
+//	for token, err := range m.Stream(ctx, "In the beginning", krait.Generate{}) { … }
 //
-// Those who define their own graphs use [NewEngine].
+// Sizes are in tokens and bytes, times in seconds or [time.Duration]; logits are f32, a number
+// per token id. What a user can get wrong is an error that says what, where and what to do, before
+// anything runs if possible; after [Model.Close] it is [ErrClosed]. An error of a step leaves other
+// sequences as they were.
+//
+// [New] makes a model of a graph of one's own (package graph), [NewEngine] runs graphs that are no
+// language models. Package models takes families of one's own, [graph.RegisterOp] operations:
+// docs/library.md goes from the first line to these.
 package krait
 
 import (

@@ -1,6 +1,14 @@
 // Package exec runs schedules. An [Engine] holds one rank per schedule, each
 // with its share of the weights and of the state of its sequences, and runs one
 // batch at a time: any mix of prefill and decode.
+//
+//	slot, err := e.Alloc() // a sequence's state
+//	r, err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}})
+//	logits, err := r.Output("logits") // f32[o v], valid until the next step
+//
+// A batch that is wrong is an error before anything runs, and leaves everything as it was; after one
+// in the middle of a step, its sequences must be reset or freed, and other sequences are as they
+// were. Sizes are in tokens and bytes.
 package exec
 
 import (

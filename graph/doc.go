@@ -11,6 +11,10 @@
 // From the rule come arity, shapes, layouts and cost; an operation whose result
 // the rule cannot say has its own infer function.
 //
+// Sizes are elements, costs operations and bytes as polynomials of the batch's sizes ([Poly]). An
+// operation on shapes or layouts that it does not take is an error that names the operand;
+// the table can be extended ([RegisterOp]).
+//
 // Graphs are built by a [Builder], printed by [Print], read by [Parse], and
 // checked against their [Stage] by [Check].
 package graph

@@ -1,5 +1,17 @@
 // Package kernels says what a kernel is; the packages below it have one per
 // operation: cpu the fast ones, reference the plain ones in float64.
+//
+// A kernel of one's own is a function of a [Call]; for an operation of one operand whose rows are
+// computed one by one, [PerRow] makes it:
+//
+//	cpu.Register("acme_softsign", kernels.PerRow(func(y, x []float32) {
+//		for j, v := range x {
+//			y[j] = v / (1 + max(v, -v))
+//		}
+//	}))
+//
+// Kernels check nothing: shapes and formats are those that the operation's row lets pass. One that
+// panics is an error of the step, which names it.
 package kernels
 
 import (

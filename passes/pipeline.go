@@ -1,6 +1,11 @@
 // Package passes turns a model's graph into one that many ranks run. Each pass
 // takes a graph and returns another; the pipeline is a table, and after every
 // pass the graph is checked at its stage.
+//
+//	two, err := passes.Compile(g, passes.Options{Ranks: 2, Stop: graph.PartitionedStage})
+//
+// A strategy that does not apply, and a graph that cannot be split so, are errors that name the value
+// and say what to do; a pass that breaks a graph is named.
 package passes
 
 import (

@@ -6,6 +6,12 @@
 // Parse reads bytes that are already in memory. All of them check the whole
 // header, so a tensor that is returned has data of exactly the size that its
 // dtype and shape ask for. Data is a view; nothing is copied.
+//
+//	f, err := safetensors.Open("model.safetensors") // errors name the file, and the tensor in it
+//	if err != nil { … }
+//	defer f.Close() // data of tensors is gone then
+//	t, ok := f.Tensor("backbone.norm_f.weight")
+//	values, err := t.Float64s()
 package safetensors
 
 import (

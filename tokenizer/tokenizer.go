@@ -1,7 +1,17 @@
 // Package tokenizer turns text into token ids and back.
 //
 // A [Pipeline] is read from the tokenizer.json that Hugging Face writes, and
-// gives the ids of that library. A [Bytes] needs no file: its ids are bytes.
+// gives the ids of that library. A [Bytes] needs no file: its ids are bytes. Whatever has the
+// methods of [Tokenizer] can be a model's; one that also has EOS() (id int, ok bool) says which
+// token ends a text.
+//
+//	t, err := tokenizer.Load("path/to/folder") // tokenizer.json, and what tokenizer_config.json adds
+//	if err != nil { … }                        // names the file, and the place in it
+//	ids, err := t.Encode("In the beginning", true)
+//	text := t.Decode(ids, true)
+//
+// Ids are from 0 on; texts are UTF-8, and what is not becomes U+FFFD. Text that comes token by token
+// is decoded by a [Stream].
 package tokenizer
 
 // A Tokenizer turns text into ids and back.

@@ -1,0 +1,47 @@
+package transfer_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+
+	"github.com/krait-ml/krait"
+)
+
+// One model reads prompts, on a rank; another, in another process as a rule, goes on from there, on two.
+func Example() {
+	reads, err := krait.Embedded(krait.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reads.Close()
+	server, err := reads.NewPrefillServer(krait.PrefillServerOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(l)
+
+	writes, err := krait.Embedded(krait.Options{Sharding: krait.Sharding{Ranks: 2}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer writes.Close()
+	from, err := writes.NewPrefill(krait.PrefillFrom{Address: l.Addr().String()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer from.Close()
+	out, err := writes.Generate(context.Background(), "In the beginning", krait.Generate{MaxTokens: 20, Prefill: from})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q: %d tokens were read there\n", out.Text, out.Fetched.Tokens)
+	// Output:
+	// " of the children of ": 15 tokens were read there
+}
