@@ -25,7 +25,8 @@ var own = map[string][]byte{}
 // init function; a name that is not in the table, or has a kernel, panics. Where an
 // operation has none, models with it cannot be opened on GPUs, and say so.
 func Register(op string, k Own) {
-	if _, ok := graph.Lookup(op); !ok {
+	row, ok := graph.Lookup(op)
+	if !ok {
 		panic(fmt.Sprintf("cuda.Register: %v (graph.RegisterOp comes first)", graph.Unknown(op)))
 	}
 	if _, ok := Kernels[op]; ok {
@@ -36,7 +37,7 @@ func Register(op string, k Own) {
 	}
 	module := "own." + op
 	own[module] = k.PTX
-	Kernels[op] = Kernel{scratch: k.Scratch, launch: func(c *Call) error {
+	Kernels[op] = Kernel{op: row, scratch: k.Scratch, launch: func(c *Call) error {
 		c.module = module
 		return k.Launch(c)
 	}}
