@@ -79,7 +79,7 @@ func (op *Op) verify() error {
 		return errors.New("a name has letters a to z, digits and _, and begins with a letter")
 	}
 	if op.Doc == "" || strings.Contains(op.Doc, "\n") {
-		return errors.New("Doc is to say in one line what is computed")
+		return errors.New("the row's Doc is to say in one line what is computed")
 	}
 	if err := op.verifyAttrs(); err != nil || op.Rule == nil {
 		return err
@@ -121,7 +121,7 @@ func (op *Op) verifyAttrs() error {
 	}
 	for l, name := range op.Sizes {
 		if k, ok := known[name]; !ok || k != IntAttr || op.Rule == nil || !op.Rule.has(l) {
-			return fmt.Errorf("Sizes binds %c to %s: that is to be a letter of the rule and an attribute that is an integer", l, name)
+			return fmt.Errorf("the row's Sizes binds %c to %s: that is to be a letter of the rule and an attribute that is an integer", l, name)
 		}
 	}
 	return nil
@@ -134,18 +134,18 @@ func (op *Op) verifyOperands() error {
 		return nil
 	}
 	if len(op.Operands) != in || strings.Trim(op.Operands, "awfis") != "" {
-		return fmt.Errorf("Operands is %q; it has one of a, w, f, i and s for each of the rule's %d operands", op.Operands, in)
+		return fmt.Errorf("the row's Operands is %q; it has one of a, w, f, i and s for each of the rule's %d operands", op.Operands, in)
 	}
 	for _, group := range op.Linear {
 		for _, i := range group {
 			if i < 0 || i >= in || op.Operands[i] == 'i' || op.Operands[i] == 's' {
-				return fmt.Errorf("Linear names operand %d, which is none that could be a sum", i)
+				return fmt.Errorf("the row's Linear names operand %d, which is none that could be a sum", i)
 			}
 		}
 	}
 	for _, i := range op.InPlace {
 		if i < 0 || i >= in || op.Operands[i] != 'a' {
-			return fmt.Errorf("InPlace names operand %d, which is no activation", i)
+			return fmt.Errorf("the row's InPlace names operand %d, which is no activation", i)
 		}
 	}
 	return op.verifyStates(out)
@@ -156,13 +156,13 @@ func (op *Op) verifyStates(out int) error {
 	for _, p := range op.States {
 		switch {
 		case p.Operand < 0 || p.Operand >= len(op.Operands) || op.Operands[p.Operand] != 's' || paired[p.Operand]:
-			return fmt.Errorf("States names operand %d, which is to be an s, and there once", p.Operand)
+			return fmt.Errorf("the row's States names operand %d, which is to be an s, and there once", p.Operand)
 		case p.Result < 0 || p.Result >= out:
-			return fmt.Errorf("States names result %d of %d", p.Result, out)
+			return fmt.Errorf("the row's States names result %d of %d", p.Result, out)
 		case !slices.Contains(StateKinds, p.Kind):
-			return fmt.Errorf("States has the kind %q; there are %v", p.Kind, StateKinds)
+			return fmt.Errorf("the row's States has the kind %q; there are %v", p.Kind, StateKinds)
 		case op.Rule.any || fmt.Sprint(op.Rule.in[p.Operand]) != fmt.Sprint(op.Rule.out[p.Result]):
-			return fmt.Errorf("States: operand %d and result %d have other axes in the rule", p.Operand, p.Result)
+			return fmt.Errorf("the row's States: operand %d and result %d have other axes in the rule", p.Operand, p.Result)
 		}
 		paired[p.Operand] = true
 	}

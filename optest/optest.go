@@ -46,7 +46,7 @@ func Check(t testing.TB, op string) {
 }
 
 // counts says what the graphs were good for.
-type counts struct{ with, split, proved int }
+type counts struct{ with, proved int }
 
 func check(ctx context.Context, op string, graphs int) error {
 	row, ok := graph.Lookup(op)
