@@ -37,7 +37,8 @@ type Tensor struct {
 type Math int
 
 const (
-	// F32 multiplies and adds in f32, whatever the format of the weights.
+	// F32 multiplies and adds as in f32, whatever the format of the weights: by those in
+	// bf16 on tensor cores, with activations taken apart into three.
 	F32 Math = iota
 	// BF16 rounds both operands to bf16 and adds in f32, on tensor cores, where
 	// rows are aligned to 16 bytes.

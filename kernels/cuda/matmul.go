@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -25,6 +26,8 @@ const (
 	fewPass, fewCols = 32, 64
 	mmaRows, mmaCols = 128, 128 // of bf16 tiles
 	mmaThreads       = 256
+
+	splitRows, splitCols = 64, 128 // of tiles of numbers that are taken apart
 )
 
 // product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
@@ -74,6 +77,12 @@ func (c *Call) tensorCores(p *product) bool {
 	return c.Options.Math == BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
+// split reports whether a product of many rows is one of bf16 with the numbers of x taken
+// apart: f32's result but for the last bits, at a third of bf16's rate.
+func (c *Call) split(p *product) bool {
+	return c.Options.Math == F32 && p.w.DType == graph.BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
+}
+
 // isGemv reports whether a product is of so few rows that it is not done by tiles.
 func (c *Call) isGemv(p *product) bool {
 	t, n := p.y.Rows(), p.w.Rows()
@@ -93,6 +102,9 @@ func (c *Call) multiply(p *product) error {
 	case c.tensorCores(p):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+	case c.split(p):
+		grid := [3]int{ceilDiv(t, splitRows), ceilDiv(n, splitCols), 1}
+		c.launch("matmul_split", "mma_split", grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)

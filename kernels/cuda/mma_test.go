@@ -53,6 +53,56 @@ func TestMatmulBF16(t *testing.T) {
 	}
 }
 
+// TestMatmulSplit: products of many rows by weights in bf16 are those of f32, whatever
+// the tiles leave over.
+func TestMatmulSplit(t *testing.T) {
+	test := func(name string) func(t *rapid.T) {
+		op := findOp(t, name)
+		return func(t *rapid.T) {
+			d, dev := newDraw(t), newDevice(t)
+			d.aligned = true
+			n, k, rows := d.size("n", 63, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 1032), d.pick("t", 33, 63, 64, 65, 129)
+			y := d.tensor(graph.F32, rows, n)
+			c := call(nil, one(y), d.tensor(graph.F32, rows, k), d.tensor(graph.BF16, n, k))
+			if name == "matmul_add" {
+				c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
+			}
+			on := dev.deviceCall(op, &c, nil, d.offset)
+			dev.compute(op, on, d.rng.Uint64())
+			got := clone(&c.Results[0])
+			dev.download(on.Results[0], &got)
+			plain := reference.Kernels[name]
+			plain.Run(&c, 0, 1)
+			same(t, "result", &got, &c.Results[0], 1e-6)
+		}
+	}
+	for _, name := range []string{"matmul", "matmul_add"} {
+		check(t, name, test(name))
+	}
+	until(t, test("matmul"), "matmul_split.mma_split")
+}
+
+// TestSplitRange: numbers of any size, and those that are none, come through a product.
+func TestSplitRange(t *testing.T) {
+	numbers := []float32{0, 1, -1.0000001, math.MaxFloat32, -math.MaxFloat32, 1e-30, 16777215, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	const k = 8
+	x, w, y := shaped(graph.F32, 40, k), shaped(graph.BF16, 1, k), shaped(graph.F32, 40, 1)
+	x.F32, w.U16, y.F32 = make([]float32, 40*k), make([]uint16, k), make([]float32, 40)
+	w.U16[3] = 0x3f80 // 1
+	for i := range 40 {
+		x.F32[i*k+3] = numbers[i%len(numbers)]
+	}
+	dev, op, c := newDevice(t), findOp(t, "matmul"), call(nil, one(y), x, w)
+	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+	dev.compute(op, on, 0)
+	dev.download(on.Results[0], &y)
+	for i, got := range y.F32 {
+		if want := numbers[i%len(numbers)]; got != want && !(got != got && want != want) {
+			t.Errorf("%g comes through as %g", want, got)
+		}
+	}
+}
+
 // TestExpertsBF16: the same of experts, whose hidden units are rounded, too.
 func TestExpertsBF16(t *testing.T) {
 	for _, format := range []graph.DType{graph.F32, graph.F16, graph.BF16} { // each has kernels of its own
