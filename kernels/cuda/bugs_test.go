@@ -28,6 +28,13 @@ func TestBugs(t *testing.T) {
 			return choices.Call(choices.Case{Logits: x.F32, Choice: kernels.Choice{Temperature: 1, TopK: 5, TopP: 0.9}})
 		}},
 		{"scan_barrier", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
+		{"gate_barrier", ptx.SharedRace, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
+		{"product_barrier", ptx.Unwritten, "norm_matmul", func(d *draw) kernels.Call {
+			return call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, 1, 5)), d.packed(graph.F32, 1, 600), d.packed(graph.F32, 600), d.packed(graph.F32, 5, 600))
+		}},
+		{"split_barrier", ptx.SharedRace, "matmul", func(d *draw) kernels.Call {
+			return call(nil, one(d.packed(graph.F32, 40, 70)), d.packed(graph.F32, 40, 64), d.packed(graph.BF16, 70, 64))
+		}},
 		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
 		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
 		{"block_race", ptx.GlobalRace, "conv1d", func(d *draw) kernels.Call { return convOf(d, 40) }},
@@ -49,7 +56,11 @@ func TestBugs(t *testing.T) {
 			dev := newInterpreter(t)
 			d := &draw{rng: newRand(1), past: make([]int, slots)}
 			on := c.call(d)
-			there := dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return 1 })
+			offset := 1
+			if c.op == "matmul" { // on tensor cores
+				offset = 0
+			}
+			there := dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return offset })
 			if c.kind == ptx.ReadOnly {
 				there.Results[0].Ptr = there.Args[0].Ptr // in place
 			}
@@ -117,6 +128,15 @@ func scanOf(d *draw, tokens int) kernels.Call {
 	d.fill(&a, negative)
 	y := d.packed(graph.F32, tokens, 64)
 	return call(nil, []kernels.Tensor{y, state}, d.packed(graph.F32, tokens, 64), dt, a, d.packed(graph.F32, tokens, 16), d.packed(graph.F32, tokens, 16), state, segment(d, tokens))
+}
+
+// gatedOf is selective_scan_gated of one sequence.
+func gatedOf(d *draw, tokens int) kernels.Call {
+	state, a := d.packed(graph.F32, slots, 40, 16), d.packed(graph.F32, 40, 16)
+	d.fill(&a, negative)
+	x := func() kernels.Tensor { return d.packed(graph.F32, tokens, 40) }
+	return call(nil, []kernels.Tensor{x(), state}, x(), x(), d.packed(graph.F32, 40), a, d.packed(graph.F32, tokens, 16), d.packed(graph.F32, tokens, 16),
+		d.packed(graph.F32, 40), x(), state, segment(d, tokens))
 }
 
 // convOf is conv1d of one sequence, in a state with one slot.
