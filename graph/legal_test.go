@@ -23,7 +23,8 @@ var (
 	countCase = attrCase{[]any{1}, []any{0, -1, math.MinInt}, "it must be at least 1"}
 	topCase   = attrCase{[]any{1, most(0)}, []any{0, -1, most(1)}, "it must be 1 to %d, the experts"}
 	actCase   = attrCase{[]any{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu relu2]"}
-	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", ""}, "it must be f32, f16, bf16 or a codec such as int8/32"}
+	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", "int8", "int8/24", "q8/32", ""}, "it must be f32, f16, bf16 or a codec such as int8/32"}
+	wideCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "int8/32", ""}, "it must be f32, f16 or bf16"}
 )
 
 // most is a number by its distance from the size of a letter.
@@ -57,7 +58,7 @@ var attrCases = map[string]attrCase{
 	"all_reduce acc":        {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"reduce_scatter acc":    {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"quantize to":           typeCase,
-	"dequantize to":         typeCase,
+	"dequantize to":         wideCase,
 }
 
 // TestAttrs gives each attribute values at both sides of what its row allows, in
