@@ -15,11 +15,12 @@ type converter struct {
 	lanes             int
 	fromBF16, fromF16 func(y *float32, x *uint16, n int)
 	toBF16, toF16     func(y *uint16, x *float32, n int)
+	blocks            *bytesCodec
 }
 
 var (
-	convertAVX2   = converter{8, widenBF16AVX2, widenF16AVX2, roundBF16AVX2, roundF16AVX2}
-	convertAVX512 = converter{16, widenBF16AVX512, widenF16AVX512, roundBF16AVX512, roundF16AVX512}
+	convertAVX2   = converter{8, widenBF16AVX2, widenF16AVX2, roundBF16AVX2, roundF16AVX2, &bytesAVX2}
+	convertAVX512 = converter{16, widenBF16AVX512, widenF16AVX512, roundBF16AVX512, roundF16AVX512, &bytesAVX512}
 )
 
 func (v *converter) kernels() kernels.Set {
@@ -38,7 +39,11 @@ func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
 		widen = v.fromF16
 	case graph.BF16:
 	default:
-		t.Read(dst, at)
+		if c, ok := t.DType.Codec(); ok {
+			v.blocks.decode(c, dst, t.U8[at:])
+		} else {
+			t.Read(dst, at)
+		}
 		return
 	}
 	n := len(dst) / v.lanes * v.lanes
@@ -56,7 +61,11 @@ func (v *converter) write(t *kernels.Tensor, at int, src []float32) {
 		round = v.toF16
 	case graph.BF16:
 	default:
-		t.Write(at, src)
+		if c, ok := t.DType.Codec(); ok {
+			v.blocks.encode(c, t.U8[at:], src)
+		} else {
+			t.Write(at, src)
+		}
 		return
 	}
 	n := len(src) / v.lanes * v.lanes

@@ -25,6 +25,7 @@ import (
 var generators = map[string]func(*build.Context){
 	"amx":         amx,
 	"blocks":      blocks,
+	"codecs":      codecs,
 	"conv":        conv,
 	"convert":     convert,
 	"elementwise": elementwise,
