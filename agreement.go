@@ -51,9 +51,7 @@ func Agree(ctx context.Context, a, b *Model, ids []int, o Evaluate) (*Agreement,
 			o.Progress(start+len(window), len(ids))
 		}
 	}
-	for _, share := range []*float64{&sum.Top1, &sum.Top5Ordered, &sum.Top5Set, &sum.Top5Places, &sum.Top5Unordered} {
-		*share /= float64(sum.Tokens)
-	}
+	sum.mean()
 	return &sum, nil
 }
 
@@ -120,5 +118,27 @@ func (a *Agreement) add(x, y [5]int) {
 	}
 	if both == 5 {
 		a.Top5Set++
+	}
+}
+
+// AgreementOf compares lists of the five most likely tokens, of two models after the same
+// tokens. Without any all shares are 0.
+func AgreementOf(a, b [][5]int) Agreement {
+	var sum Agreement
+	for i := range a {
+		sum.add(a[i], b[i])
+	}
+	sum.mean()
+	return sum
+}
+
+// TopFive lists the ids of the five largest logits; of equal ones the smaller id comes first.
+// There must be five at least.
+func TopFive(logits []float32) [5]int { return firstFive(make([]int, len(logits)), logits) }
+
+// mean makes shares of sums.
+func (a *Agreement) mean() {
+	for _, share := range []*float64{&a.Top1, &a.Top5Ordered, &a.Top5Set, &a.Top5Places, &a.Top5Unordered} {
+		*share /= float64(max(1, a.Tokens))
 	}
 }

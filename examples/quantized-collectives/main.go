@@ -1,0 +1,227 @@
+// Command quantized-collectives writes the table of docs/quantized-collectives.md: what each
+// codec at each site costs in agreement and in bits, on trained models and on a synthetic head
+// of 50,000 tokens. In the root of the repository:
+//
+//	go run ./examples/quantized-collectives -o docs/quantized-collectives.md ../shared/models/tiny-mamba2
+//
+// The embedded model is always the first. It replaces what is between the two marks in the file.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels/codec"
+	"github.com/krait-ml/krait/passes"
+)
+
+// formats are the rows of each site.
+var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "int8/128", "int4/16"}
+
+const begin, end = "<!-- begin table -->\n", "<!-- end table -->\n"
+
+func main() {
+	out := flag.String("o", "docs/quantized-collectives.md", "the file to write the tables into")
+	text := flag.String("text", "testdata/val.txt", "the text")
+	tokens := flag.Int("tokens", 2048, "tokens of it")
+	from := flag.Int("from", 32768, "byte at which they begin")
+	ranks := flag.Int("tp", 4, "ranks")
+	head := flag.Int("head", 100, "vectors for the synthetic head")
+	flag.Parse()
+	if err := write(*out, *text, *from, *tokens, *ranks, *head, append([]string{""}, flag.Args()...)); err != nil {
+		fmt.Fprintln(os.Stderr, "quantized-collectives:", err)
+		os.Exit(1)
+	}
+}
+
+func write(out, text string, from, tokens, ranks, head int, dirs []string) error {
+	page, err := os.ReadFile(out)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := bytes.Cut(page, []byte(begin))
+	_, after, closed := bytes.Cut(rest, []byte(end))
+	if !ok || !closed {
+		return fmt.Errorf("%s has no marks %q and %q", out, begin, end)
+	}
+	data, err := os.ReadFile(text)
+	if err != nil {
+		return err
+	}
+	data = data[min(from, len(data)):]
+	var b strings.Builder
+	for _, dir := range dirs {
+		if err := model(&b, dir, data, tokens, ranks); err != nil {
+			return err
+		}
+	}
+	synthetic(&b, head, ranks)
+	return os.WriteFile(out, []byte(string(before)+begin+b.String()+end+string(after)), 0o644)
+}
+
+func open(dir string, ranks int, quantize string) (*krait.Model, error) {
+	o := krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Quantize: quantize}}
+	if dir == "" {
+		return krait.Embedded(o)
+	}
+	return krait.Open(dir, o)
+}
+
+// model writes the table of one.
+func model(b *strings.Builder, dir string, text []byte, tokens, ranks int) error {
+	base, err := open(dir, ranks, "")
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	t, err := base.Tokenizer()
+	if err != nil {
+		return err
+	}
+	ids, err := t.Encode(string(text[:min(len(text), 8*tokens)]), false)
+	if err != nil {
+		return err
+	}
+	ids = ids[:min(len(ids), tokens)]
+	r := row{ids: ids, bytes: len(t.Decode(ids, false)), base: base, dir: dir, ranks: ranks}
+	name := "tiny-mamba (embedded)"
+	if dir != "" {
+		name = filepath.Base(dir)
+	}
+	plain, err := r.bits(base)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\n### %s, %d ranks, %d tokens\n\nWithout quantize: %.6f bits per byte.\n\n", name, ranks, len(ids), plain)
+	fmt.Fprintln(b, "| site | payload | top-1 % | top-5 unordered % | top-5 ordered % | bits per byte |\n|---|---|---:|---:|---:|---:|")
+	sites := passes.Sites(base.Compiled())
+	for _, f := range formats {
+		if err := r.write(b, "all", f, f); err != nil {
+			return err
+		}
+	}
+	for _, s := range sites {
+		for _, f := range formats[:7] {
+			if err := r.write(b, s.Name, f, s.Name+"="+f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// row measures one line of a model's table.
+type row struct {
+	ids   []int
+	bytes int
+	base  *krait.Model
+	dir   string
+	ranks int
+}
+
+var windows = krait.Evaluate{Window: 512}
+
+func (r *row) bits(m *krait.Model) (float64, error) {
+	e, err := m.Evaluate(context.Background(), r.ids, windows)
+	if err != nil {
+		return 0, err
+	}
+	return e.Bits / (float64(r.bytes) * float64(e.Scored) / float64(len(r.ids))), nil
+}
+
+func (r *row) write(b *strings.Builder, site, format, quantize string) error {
+	m, err := open(r.dir, r.ranks, quantize)
+	if err != nil {
+		return fmt.Errorf("%s: %w", quantize, err)
+	}
+	defer m.Close()
+	bits, err := r.bits(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", quantize, err)
+	}
+	a, err := krait.Agree(context.Background(), m, r.base, r.ids, windows)
+	if err != nil {
+		return fmt.Errorf("%s: %w", quantize, err)
+	}
+	fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %.2f | %.6f |\n", site, format, 100*a.Top1, 100*a.Top5Unordered, 100*a.Top5Ordered, bits)
+	return nil
+}
+
+// synthetic writes the table of a head of 50,000 tokens, of which 5 at a time are close: the
+// rows of a group differ by a hundredth. What it multiplies with is a sum of the ranks'
+// summands, which travelled: rounded before, and after.
+func synthetic(b *strings.Builder, vectors, ranks int) {
+	const vocabulary, width, close = 50_000, 64, 0.01
+	rng := rand.New(rand.NewPCG(50_000, 20))
+	w := make([]float32, vocabulary*width)
+	for i := range w {
+		w[i] = float32(rng.NormFloat64())
+		if token := i / width; token%5 > 0 {
+			w[i] = w[(token-token%5)*width+i%width] + close*w[i]
+		}
+	}
+	fmt.Fprintf(b, "\n### A head of 50,000 tokens with close logits, %d ranks, %d vectors\n\n", ranks, vectors)
+	fmt.Fprintln(b, "| payload | top-1 % | top-5 unordered % | top-5 ordered % |\n|---|---:|---:|---:|")
+	summands := make([][][]float32, vectors)
+	want := make([][5]int, vectors)
+	for i := range summands {
+		sum := make([]float32, width)
+		for range ranks {
+			x := make([]float32, width)
+			for j := range x {
+				x[j] = float32(rng.NormFloat64())
+				sum[j] += x[j]
+			}
+			summands[i] = append(summands[i], x)
+		}
+		want[i] = top(w, sum)
+	}
+	for _, f := range formats {
+		got := make([][5]int, vectors)
+		for i := range got {
+			sum := make([]float32, width)
+			for _, x := range summands[i] {
+				for j, v := range rounded(f, x) {
+					sum[j] += v
+				}
+			}
+			got[i] = top(w, rounded(f, sum))
+		}
+		a := krait.AgreementOf(got, want)
+		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f |\n", f, 100*a.Top1, 100*a.Top5Unordered, 100*a.Top5Ordered)
+	}
+}
+
+// top are the five tokens with the highest logits.
+func top(w, x []float32) [5]int {
+	logits := make([]float32, len(w)/len(x))
+	for i := range logits {
+		row := w[i*len(x):][:len(x)]
+		for j, v := range x {
+			logits[i] += v * row[j]
+		}
+	}
+	return krait.TopFive(logits)
+}
+
+// rounded is what comes of a row that travels in a format.
+func rounded(format string, x []float32) []float32 {
+	if c, ok, _ := graph.NewCodec(format); ok {
+		y := append([]float32(nil), x...)
+		codec.Round(c, y)
+		return y
+	}
+	a, err := graph.ArrayOf(append([]float32(nil), x...), len(x)).Convert(map[string]graph.DType{"fp16": graph.F16, "bf16": graph.BF16}[format])
+	if err != nil {
+		panic(err)
+	}
+	return a.Float32s()
+}
