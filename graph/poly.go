@@ -53,7 +53,7 @@ type term struct {
 }
 
 // powers are the factors of a term: of each symbol, of its share over so many ranks,
-// rounded up, or of the symbol up to a number.
+// rounded up, or of the symbol, or such a share, up to a number.
 type powers struct {
 	exp  [len(symbols)]uint8
 	over [len(symbols)]uint16 // 0: the symbol itself
@@ -67,11 +67,11 @@ func (p *powers) compare(q *powers) int {
 // of is what symbol i of a term stands for in a batch.
 func (p *powers) of(i int, z Sizes) int64 {
 	n, over, most := z.Of(symbols[i]), int64(p.over[i]), int64(p.most[i])
-	switch {
-	case over > 0:
-		return (n + over - 1) / over
-	case most > 0:
-		return min(n, most)
+	if most > 0 {
+		n = min(n, most)
+	}
+	if over > 0 {
+		n = (n + over - 1) / over
 	}
 	return n
 }
@@ -105,6 +105,13 @@ const MaxPiece = 1 << 30
 func AtMost(s Sym, n int) Poly {
 	p := Var(s)
 	p[0].most[s.index()] = uint32(n)
+	return p
+}
+
+// ShareAtMost is the polynomial min(s, n)/ranks, rounded up.
+func ShareAtMost(s Sym, ranks, n int) Poly {
+	p := AtMost(s, n)
+	p[0].over[s.index()] = uint16(ranks)
 	return p
 }
 
@@ -172,15 +179,16 @@ func (p Poly) Float(z Sizes) float64 {
 	return sum
 }
 
-// name writes t, ⌈t/4⌉ or min(t, 512).
+// name writes t, ⌈t/4⌉, min(t, 512) or ⌈min(t, 512)/4⌉.
 func (p *powers) name(i int) string {
-	switch {
-	case p.over[i] > 0:
-		return fmt.Sprintf("⌈%c/%d⌉", symbols[i], p.over[i])
-	case p.most[i] > 0:
-		return fmt.Sprintf("min(%c, %d)", symbols[i], p.most[i])
+	name := string(rune(symbols[i]))
+	if p.most[i] > 0 {
+		name = fmt.Sprintf("min(%s, %d)", name, p.most[i])
 	}
-	return string(rune(symbols[i]))
+	if p.over[i] > 0 {
+		name = fmt.Sprintf("⌈%s/%d⌉", name, p.over[i])
+	}
+	return name
 }
 
 // String writes p as "12·t + 3·s + 5".

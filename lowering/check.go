@@ -46,7 +46,7 @@ func (s *Schedule) checkBuffers() []error {
 		if err := errors.Join(s.checkShape(b), s.checkPlace(b), s.checkInputFor(b)); err != nil {
 			errs = append(errs, fmt.Errorf("buffer %s: %w", b.Name, err))
 		}
-		end := b.Offset + b.Bytes
+		end := b.Offset + b.Bytes // of pieces, also below 0
 		if b.Space.aligned() {
 			end = roundUp(end)
 		}
@@ -104,8 +104,12 @@ func (s *Schedule) checkPlace(b *Buffer) error {
 	if b.Space == State && b.Part != nil { // which may follow other fields
 		to = int64(b.Type.DType.Bytes())
 	}
+	least := int64(0)
+	if before := b.Space.Before(); before != b.Space {
+		least = -s.Bytes[before]
+	}
 	switch {
-	case b.Offset < 0 || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
+	case b.Offset < least || b.Bytes < 0 || b.Offset > s.Bytes[b.Space]-b.Bytes:
 		return fmt.Errorf("bytes %d+%d of %d", b.Offset, b.Bytes, s.Bytes[b.Space])
 	case b.Space.aligned() && b.Offset%to != 0:
 		return fmt.Errorf("offset %d is not aligned to %d", b.Offset, to)

@@ -20,7 +20,7 @@ func (l *lowerer) inPlace(n *graph.Node, v *graph.Value) (Ref, bool) {
 // together reports whether a result and an operand that it may lie over are both of one
 // piece, or neither is of a loop: in one, others need rows of the operand.
 func (l *lowerer) together(v *graph.Value, r *Ref) bool {
-	return l.loop[l.at] == 0 || l.inside[v.ID] && l.s.Buffers[r.Buffer].Space == PerPiece
+	return l.loop[l.at] == 0 || l.inside[v.ID] && l.s.Buffers[r.Buffer].Space.OfPiece()
 }
 
 // sharedIn reports whether a buffer is needed otherwise in node n: for an operand

@@ -55,7 +55,7 @@ func (s *Schedule) checkLooped(st *Step) error {
 			byBatch := r.Type.Layout.ByBatch()
 			along = along || byBatch
 			switch {
-			case st.Loop == 0 && s.Buffers[r.Buffer].Space == PerPiece:
+			case st.Loop == 0 && s.Buffers[r.Buffer].Space.OfPiece():
 				return fmt.Errorf("%s: of %s there is a piece, which loops alone see", st, r.Name)
 			case st.Loop > 0 && byBatch && (st.Kind != Collective || r.Type.Dims[0].Sym != graph.Tokens):
 				return fmt.Errorf("%s: ranks have parts of the rows of %s, which a loop goes through", st, r.Name)

@@ -49,7 +49,7 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 	at := l.where(v, space)
 	bytes, _ = l.s.room(at, space, bytes)
 	l.buffer(v, at, 0, bytes)
-	if at == PerPiece {
+	if at.OfPiece() {
 		l.life[len(l.life)-1].born = l.at
 	}
 	return nil
@@ -58,6 +58,8 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 // where is the region for a result whose shape asks for one.
 func (l *lowerer) where(v *graph.Value, shape Space) Space {
 	switch {
+	case shape == PerToken && l.inside[v.ID] && l.inUnits:
+		return PerPieceShare
 	case shape == PerToken && l.inside[v.ID]:
 		return PerPiece
 	case shape == PerToken && l.inUnits:
@@ -82,20 +84,40 @@ func (l *lowerer) release() {
 	})
 }
 
-// assign finds offsets for what lies in the arena, and for constants.
+// assign finds offsets for what lies in the arena, and for constants. Pieces come after what
+// all tokens have, and take what that leaves free first.
 func (l *lowerer) assign() {
+	pieces := map[Space]Space{PerToken: PerPiece, PerTokenShare: PerPieceShare}
 	for space := Constant; space <= Fixed; space++ {
-		var ids []int
-		var life []lifetime
-		for i, b := range l.s.Buffers {
-			if b.Space == space {
-				ids, life = append(ids, i), append(life, l.life[i])
-			}
+		if space.OfPiece() {
+			continue
 		}
-		offsets, peak := pack(life)
+		ids, life := l.of(space)
+		var more []int
+		var lives []lifetime
+		piece, ok := pieces[space]
+		if ok {
+			more, lives = l.of(piece)
+		}
+		offsets, peak, top := packWith(life, lives)
 		for k, i := range ids {
 			l.s.Buffers[i].Offset = offsets[k]
 		}
-		l.s.Bytes[space] = peak
+		for k, i := range more {
+			l.s.Buffers[i].Offset = offsets[len(ids)+k] - peak
+		}
+		if l.s.Bytes[space] = peak; ok {
+			l.s.Bytes[piece] = top - peak
+		}
 	}
+}
+
+// of is the buffers of a space, and their lives.
+func (l *lowerer) of(space Space) (ids []int, life []lifetime) {
+	for i, b := range l.s.Buffers {
+		if b.Space == space {
+			ids, life = append(ids, i), append(life, l.life[i])
+		}
+	}
+	return ids, life
 }

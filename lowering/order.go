@@ -87,7 +87,13 @@ func (o *order) loop(steps []Step) {
 			o.step(&steps[i], false)
 		}
 	}
-	o.cells[PerPiece] = nil
+	for _, cells := range o.cells {
+		for i := range cells {
+			if c := &cells[i]; c.buffer >= 0 && o.s.Buffers[c.buffer].Space.OfPiece() {
+				c.buffer = -1
+			}
+		}
+	}
 }
 
 func (o *order) fail(format string, args ...any) {
@@ -162,7 +168,9 @@ func (o *order) sharing(st *Step, result int) {
 	b := &o.s.Buffers[st.Results[result].Buffer]
 	for i := range st.Args {
 		a := &o.s.Buffers[st.Args[i].Buffer]
-		overlap := a.Space == b.Space && max(a.Offset, b.Offset) < min(a.Offset+a.Bytes, b.Offset+b.Bytes)
+		region, at := o.s.Place(a)
+		with, to := o.s.Place(b)
+		overlap := region == with && max(at, to) < min(at+a.Bytes, to+b.Bytes)
 		if b.Space >= Constant && overlap && !o.s.intended(st, result, i) {
 			o.fail("%s writes %s over %s, which it reads", st.Name, st.Results[result].Name, st.Args[i].Name)
 		}
@@ -199,14 +207,21 @@ func (o *order) visit(b *Buffer, see func(*cell)) {
 	if b.Bytes == 0 {
 		return
 	}
-	cells := &o.cells[b.Space]
+	region, at := o.s.Place(b)
+	cells := &o.cells[region]
 	if *cells == nil {
-		*cells = []cell{{span: span{0, o.s.Bytes[b.Space]}, buffer: -1}}
+		end := o.s.Bytes[region]
+		for space := range Space(len(spaceNames)) {
+			if space != region && space.Before() == region {
+				end += o.s.Bytes[space]
+			}
+		}
+		*cells = []cell{{span: span{0, end}, buffer: -1}}
 	}
-	o.cut(cells, b.Offset)
-	o.cut(cells, b.Offset+b.Bytes)
+	o.cut(cells, at)
+	o.cut(cells, at+b.Bytes)
 	for i := range *cells {
-		if c := &(*cells)[i]; c.start >= b.Offset && c.end <= b.Offset+b.Bytes {
+		if c := &(*cells)[i]; c.start >= at && c.end <= at+b.Bytes {
 			see(c)
 		}
 	}

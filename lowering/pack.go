@@ -29,20 +29,45 @@ const rounds = 16
 // what lives at the worst moment; the first that needs no more is taken, else the
 // best of those that were tried.
 func pack(list []lifetime) (offsets []int64, peak int64) {
-	p := newPacker(list)
-	for _, order := range p.orders() {
+	offsets, peak, _ = packWith(list, nil)
+	return offsets, peak
+}
+
+// packWith places buffers as pack does, and more around them, up to top: of what needs no
+// more than the best for the buffers that which leaves most to the others.
+func packWith(list, more []lifetime) (offsets []int64, peak, top int64) {
+	p, all := newPacker(list), newPacker(slices.Concat(list, more))
+	for _, order := range p.orders(all) {
 		for range rounds {
-			at, top := p.fit(order)
-			if offsets == nil || top < peak {
-				offsets, peak = at, top
+			at, high := p.fit(order, nil)
+			if offsets == nil || high <= peak {
+				full, end := all.around(at, high)
+				if offsets == nil || high < peak || end < top {
+					offsets, peak, top = full, high, end
+				}
 			}
-			if peak == p.least {
-				return offsets, peak
+			if peak == p.least && top == max(peak, all.least) {
+				return offsets, peak, top
 			}
-			order = p.promote(order, at, top)
+			order = p.promote(order, at, high)
 		}
 	}
-	return offsets, peak
+	return offsets, peak, top
+}
+
+// around places the buffers that have no place among those that have one, which end at high.
+func (p *packer) around(at []int64, high int64) (full []int64, top int64) {
+	if len(at) == len(p.list) {
+		return at, high
+	}
+	for _, order := range p.orders(nil) {
+		order = slices.DeleteFunc(order, func(i int) bool { return i < len(at) })
+		got, end := p.fit(order, at)
+		if end = max(end, high); full == nil || end < top {
+			full, top = got, end
+		}
+	}
+	return full, top
 }
 
 // packer knows which buffers live at the same time.
@@ -76,20 +101,33 @@ func newPacker(list []lifetime) *packer {
 
 // orders are those in which buffers are placed at first. Who comes early lies well,
 // and the others go around it: the large, the large and long-lived, the long-lived,
-// the first-born.
-func (p *packer) orders() [][]int {
+// the first-born. Where others are to come between, those that live beside some of them come
+// first, so that what they leave is in one piece.
+func (p *packer) orders(all *packer) [][]int {
 	by := func(weight func(l lifetime) int64) []int {
 		order := slices.Clone(p.birth)
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight(p.list[b]), weight(p.list[a])) })
 		return order
 	}
 	length := func(l lifetime) int64 { return int64(l.died-l.born) + 1 }
-	return [][]int{
+	list := [][]int{
 		by(func(l lifetime) int64 { return l.bytes }),
 		by(func(l lifetime) int64 { return l.bytes * length(l) }),
 		by(length),
 		p.birth,
 	}
+	if all == nil || len(all.list) == len(p.list) {
+		return list
+	}
+	beside := func(i int) int {
+		return len(slices.DeleteFunc(slices.Clone(all.overlaps[i]), func(k int) bool { return k < len(p.list) }))
+	}
+	for _, order := range list {
+		order = slices.Clone(order)
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(min(1, beside(b)), min(1, beside(a))) })
+		list = append(list, order)
+	}
+	return list
 }
 
 // promote puts those buffers first that reach the top: they found no better place.
@@ -101,10 +139,10 @@ func (p *packer) promote(order []int, at []int64, top int64) []int {
 	return out
 }
 
-// fit gives every buffer, one after another, the best place between those whose lives
-// overlap its own.
-func (p *packer) fit(order []int) (at []int64, top int64) {
-	at = slices.Repeat([]int64{-1}, len(p.list))
+// fit gives buffers, one after another, the best place between those whose lives overlap
+// their own; the first ones may have theirs.
+func (p *packer) fit(order []int, places []int64) (at []int64, top int64) {
+	at = append(slices.Clone(places), slices.Repeat([]int64{-1}, len(p.list)-len(places))...)
 	var taken []span
 	for _, i := range order {
 		taken = taken[:0]

@@ -42,8 +42,20 @@ func mostAlive(list []lifetime) (most int64) {
 func TestPack(t *testing.T) {
 	tight, all := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		list := drawLifetimes(t, 40)
-		at, peak := pack(list)
+		first, more := drawLifetimes(t, 40), drawLifetimes(t, 10)
+		if rapid.Bool().Draw(t, "alone") {
+			more = nil
+		}
+		at, high, peak := packWith(first, more)
+		if _, alone := pack(first); high > peak || high != alone {
+			t.Fatalf("%v end at %d, and at %d beside %v, which end at %d", first, alone, high, more, peak)
+		}
+		for i, b := range first {
+			if at[i]+roundUp(b.bytes) > high {
+				t.Fatalf("%v is at %d, and ends after %d", b, at[i], high)
+			}
+		}
+		list := slices.Concat(first, more)
 		least := newPacker(list).least
 		var top int64
 		for i, a := range list {
@@ -59,6 +71,9 @@ func TestPack(t *testing.T) {
 		}
 		if most := mostAlive(list); peak != top || least != most || peak < least {
 			t.Fatalf("%v end at %d, said to be %d, of %d at least, said to be %d", list, top, peak, most, least)
+		}
+		if more != nil {
+			return
 		}
 		if all++; peak == least {
 			tight++

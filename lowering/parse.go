@@ -178,7 +178,11 @@ func (p *parser) buffer(rest string) error {
 	}
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, at, _ := strings.Cut(head, " ")
-	space, at, _ := strings.Cut(at, "+")
+	sign := strings.IndexAny(at, "+-") // below 0: in the region before
+	if sign < 0 {
+		return fmt.Errorf("%q is no place of a region", at)
+	}
+	space, at := at[:sign], strings.TrimPrefix(at[sign:], "+")
 	i, err := find(spaceNames[:], space)
 	if err != nil {
 		return err

@@ -73,10 +73,10 @@ func TestLoops(t *testing.T) {
 		}
 	}
 	const want = `pieces of 4 tokens
-region piece 64 bytes
-buffer all piece+0 32 bytes : f32[t 8]
-buffer packed piece+0 20 bytes : f32[t dt:3|B:2] partial
-buffer part piece+0 32 bytes : f32[t 8] partial
+region piece_share 64 bytes
+buffer all piece_share-64 64 bytes : f32[t 8]
+buffer packed piece_share+0 40 bytes : f32[t dt:3|B:2] partial
+buffer part piece_share-128 64 bytes : f32[t 8] partial
 loop 1 compute all = all_gather norm
 loop 1 compute a = matmul all, up
 loop 1 compute z = matmul all, gate
@@ -99,7 +99,7 @@ loop 3 compute own = reduce_scatter part {axis=0 place="even"}
 		t.Fatal(err)
 	}
 	z, piece := graph.Sizes{Tokens: 9, Seqs: 2, Rows: 1}, graph.Sizes{Tokens: 4, Seqs: 2, Rows: 1}
-	if rest := s.Bytes[PerTokenShare]; p.Ranks[1].Arena.At(z) != 5*rest+4*s.Bytes[PerPiece]+s.Bytes[PerRow] || p.Ranks[1].Arena.At(piece) != 2*rest+4*s.Bytes[PerPiece]+s.Bytes[PerRow] {
+	if rest := s.Bytes[PerTokenShare]; p.Ranks[1].Arena.At(z) != 5*rest+2*s.Bytes[PerPieceShare]+s.Bytes[PerRow] || p.Ranks[1].Arena.At(piece) != 2*rest+2*s.Bytes[PerPieceShare]+s.Bytes[PerRow] {
 		t.Errorf("the arena takes %s", p.Ranks[1].Arena)
 	}
 }
@@ -141,7 +141,7 @@ func TestNoLoops(t *testing.T) {
 		}
 		var loops []string
 		for _, b := range looped(t, text)[0].Buffers {
-			if b.Space == PerPiece {
+			if b.Space.OfPiece() {
 				loops = append(loops, b.Name)
 			}
 		}
@@ -172,6 +172,10 @@ func TestLoopsRefused(t *testing.T) {
 		},
 		// The second piece of the gather needs it.
 		"all reads norm, which a has overwritten": func(s *Schedule) { buffer(s, "a").Offset = buffer(s, "norm").Offset },
+		// A piece is where all tokens have something.
+		"z writes z over all, which it reads":      func(s *Schedule) { buffer(s, "all").Offset = buffer(s, "z").Offset - s.Bytes[PerTokenShare] },
+		"all writes all over norm, which it reads": func(s *Schedule) { buffer(s, "all").Offset = buffer(s, "norm").Offset - s.Bytes[PerTokenShare] },
+		"buffer all: bytes -384+64 of 64":          func(s *Schedule) { buffer(s, "all").Offset = -384 },
 		"part reads all, which nobody has written": func(s *Schedule) {
 			st := &s.Steps[step(s, "part")]
 			st.Args[0], st.Args[1] = s.Steps[step(s, "a")].Args[0], s.Steps[step(s, "a")].Args[1]

@@ -32,15 +32,41 @@ const (
 	PerSeqShare
 	PerRowShare
 	PerLargest // tokens of whole sequences
-	PerPiece   // tokens of a piece
-	Fixed      // in the arena, one for the batch
+	// Tokens of a piece, or a share of them: what follows the region of all tokens, or of a
+	// share. Offsets below 0 are in that one, where it is free.
+	PerPiece
+	PerPieceShare
+	Fixed // in the arena, one for the batch
 )
 
 var spaceNames = [...]string{"param", "state", "cache", "input", "constant", "token", "seq", "row",
-	"token_share", "seq_share", "row_share", "sequence_share", "piece", "fixed"}
+	"token_share", "seq_share", "row_share", "sequence_share", "piece", "piece_share", "fixed"}
 
 // String is the name of the space in schedule text.
 func (s Space) String() string { return spaceNames[s] }
+
+// OfPiece reports whether what lies there has room for a piece of the batch.
+func (s Space) OfPiece() bool { return s == PerPiece || s == PerPieceShare }
+
+// Before is the region that the one of pieces follows; other spaces are their own.
+func (s Space) Before() Space {
+	switch s {
+	case PerPiece:
+		return PerToken
+	case PerPieceShare:
+		return PerTokenShare
+	}
+	return s
+}
+
+// Place is where a buffer lies, for a count of one: the region of pieces goes on where the
+// one before it ends.
+func (s *Schedule) Place(b *Buffer) (region Space, at int64) {
+	if region = b.Space.Before(); region != b.Space {
+		return region, s.Bytes[region] + b.Offset
+	}
+	return region, b.Offset
+}
 
 // aligned reports whether buffers of the space begin at multiples of a cache line:
 // weights lie as the file has them, inputs and caches by themselves.
@@ -67,6 +93,8 @@ func (s *Schedule) Count(space Space) graph.Poly {
 		return graph.Var(graph.Largest)
 	case PerPiece:
 		return graph.AtMost(graph.Tokens, s.PieceTokens)
+	case PerPieceShare:
+		return graph.ShareAtMost(graph.Tokens, ranks, s.PieceTokens)
 	}
 	return graph.Const(1)
 }
@@ -250,7 +278,7 @@ func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 // as many shares as there are ranks: so one takes the place of the other.
 func (s *Schedule) room(space, shape Space, bytes int64) (int64, bool) {
 	switch {
-	case space == PerTokenShare && shape == PerToken:
+	case (space == PerTokenShare || space == PerPieceShare) && shape == PerToken:
 		return bytes * int64(s.Ranks), true
 	case space == PerPiece:
 		return bytes, shape == PerToken

@@ -31,12 +31,18 @@ type buffer struct {
 }
 
 // regionNames are what the regions of the arena repeat for.
-var regionNames = []string{"token", "sequence", "wanted row", "token of a share", "sequence of a share", "row of a share", "token of the largest share", "batch"}
+var regionNames = []string{"token", "sequence", "wanted row", "token of a share", "sequence of a share", "row of a share", "token of the largest share", "token of a piece", "token of a share of a piece", "batch"}
 
 func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 	m := memory{Same: -1, Weights: p.Weights, Constants: p.Constants, State: p.State, Cache: p.Cache}
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
 		m.Regions = append(m.Regions, s.Bytes[space])
+	}
+	for space := lowering.PerToken; space <= lowering.Fixed; space++ { // pieces go on where it ends
+		if before := space.Before(); before != space {
+			m.Regions[before-lowering.PerToken] += s.Bytes[space]
+			m.Regions[space-lowering.PerToken] = 0
+		}
 	}
 	place := map[int]int{} // buffer of the schedule -> of the list
 	steps := 0
@@ -50,7 +56,8 @@ func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 			if !ok {
 				i = len(m.Buffers)
 				place[r.Buffer] = i
-				m.Buffers = append(m.Buffers, buffer{b.Name, int(b.Space - lowering.PerToken), b.Offset, b.Bytes, at, at, nil})
+				region, from := s.Place(b)
+				m.Buffers = append(m.Buffers, buffer{b.Name, int(region - lowering.PerToken), from, b.Bytes, at, at, nil})
 			}
 			m.Buffers[i].Last = at
 			if r.Name != b.Name && !slices.Contains(m.Buffers[i].Also, r.Name) {

@@ -5,9 +5,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// arenaSpaces are the regions of the arena, in their order.
-var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerToken, lowering.PerSeq, lowering.PerRow,
-	lowering.PerTokenShare, lowering.PerSeqShare, lowering.PerRowShare, lowering.PerLargest, lowering.PerPiece}
+// arenaSpaces are the regions of the arena, in their order: pieces follow what all tokens have.
+var arenaSpaces = [...]lowering.Space{lowering.Fixed, lowering.PerSeq, lowering.PerRow, lowering.PerSeqShare, lowering.PerRowShare,
+	lowering.PerLargest, lowering.PerToken, lowering.PerPiece, lowering.PerTokenShare, lowering.PerPieceShare}
 
 // Arena is the bytes that a schedule's arena takes for a batch.
 func Arena(s *lowering.Schedule, z graph.Sizes) int64 {
@@ -30,6 +30,9 @@ func At(s *lowering.Schedule, b *lowering.Buffer, z graph.Sizes) (at, bytes int6
 		at += s.Bytes[space] * count(s, space, z)
 	}
 	n := count(s, b.Space, z)
+	if b.Offset < 0 { // a piece in the region before
+		return at + b.Offset*count(s, b.Space.Before(), z), b.Bytes * n
+	}
 	return at + b.Offset*n, b.Bytes * n
 }
 
@@ -53,6 +56,8 @@ func count(s *lowering.Schedule, space lowering.Space, z graph.Sizes) int64 {
 		return z.Of(graph.Largest)
 	case lowering.PerPiece:
 		return min(z.Tokens, int64(s.PieceTokens))
+	case lowering.PerPieceShare:
+		return share(min(z.Tokens, int64(s.PieceTokens)))
 	}
 	return 1
 }

@@ -1,6 +1,7 @@
 package operand
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -26,6 +27,46 @@ func TestArenaIsThePlan(t *testing.T) {
 		}
 		if got := Arena(s, z); got != planned {
 			t.Errorf("%+v: %d bytes are allocated, %d planned", z, got, planned)
+		}
+	}
+}
+
+// TestPieces: what lies apart for a count of one does for any batch, and inside of the arena, also
+// where a piece begins in the region of all tokens and ends after it.
+func TestPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		s := &lowering.Schedule{Ranks: 1 + r.IntN(4), PieceTokens: 1 + r.IntN(9)}
+		whole, piece := lowering.PerToken, lowering.PerPiece
+		unit := int64(64)
+		if r.IntN(2) > 0 {
+			whole, piece, unit = lowering.PerTokenShare, lowering.PerPieceShare, unit*int64(s.Ranks)
+		}
+		s.Bytes[whole], s.Bytes[piece], s.Bytes[lowering.Fixed] = unit*r.Int64N(9), unit*r.Int64N(9), 64
+		draw := func() *lowering.Buffer {
+			b := &lowering.Buffer{Space: piece, Bytes: unit * (1 + r.Int64N(4))}
+			if b.Offset = unit*r.Int64N(18) - s.Bytes[whole]; r.IntN(2) > 0 {
+				b.Space, b.Offset = whole, unit*r.Int64N(9)
+			}
+			if b.Offset+b.Bytes > s.Bytes[b.Space] {
+				return nil
+			}
+			return b
+		}
+		a, b := draw(), draw()
+		if a == nil || b == nil {
+			continue
+		}
+		_, i := s.Place(a)
+		_, k := s.Place(b)
+		for n := range int64(40) {
+			z := graph.Sizes{Tokens: n}
+			at, bytes := At(s, a, z)
+			to, other := At(s, b, z)
+			apart := at+bytes <= to || to+other <= at
+			if (i+a.Bytes <= k || k+b.Bytes <= i) && !apart || at < 64 || at+bytes > Arena(s, z) {
+				t.Fatalf("%d ranks, pieces of %d, %v: %d tokens of %+v are at %d+%d of %d, of %+v at %d+%d", s.Ranks, s.PieceTokens, s.Bytes, n, a, at, bytes, Arena(s, z), b, to, other)
+			}
 		}
 	}
 }

@@ -28,7 +28,7 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	if !ref.Type.DType.InBlocks() { // of which rows are bytes
 		o.Stride = ref.Stride
 	}
-	o.piece = space == lowering.PerPiece
+	o.piece = space.OfPiece()
 	o.slots, o.cache = space == lowering.State || space == lowering.Cache, space == lowering.Cache
 	if space == lowering.State { // rows are as far apart as the runs of slots
 		o.Stride = int(s.Bytes[space]) / ref.Type.DType.Bytes()
