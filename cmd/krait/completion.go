@@ -1,7 +1,9 @@
 package main
 
 import (
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/devices"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/serving/prefix"
@@ -12,7 +14,7 @@ import (
 // completions are the values of flags that shells offer, by the flag's name.
 var completions = map[string]func() []string{
 	"strategy": func() []string {
-		var names []string
+		names := []string{krait.Auto}
 		for _, s := range passes.Strategies {
 			names = append(names, s.Name)
 		}
@@ -25,6 +27,9 @@ var completions = map[string]func() []string{
 		}
 		return names
 	},
+	"hw":                func() []string { return append(cost.Names(), cost.Local) },
+	"scan":              func() []string { return []string{"fused", "unfused"} },
+	"comm":              func() []string { return []string{"local", "mpi", "tcp", "nccl"} },
 	"like":              synth.Sizes,
 	"device":            func() []string { return devices.Names },
 	"math":              func() []string { return []string{"f32", "bf16"} },

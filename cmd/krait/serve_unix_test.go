@@ -145,8 +145,12 @@ func TestServeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	fallbacks := 0
-	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGSTOP} {
+	for i, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGSTOP} {
 		address, server := serving(t, "--tp", "2")
+		if i < 2 { // before anybody asks
+			server.Process.Signal(signal)
+			time.Sleep(100 * time.Millisecond)
+		}
 		timer := time.AfterFunc(time.Duration(r.IntN(600))*time.Millisecond, func() { server.Process.Signal(signal) })
 		text, info, err := says(t, "--prefill", address, "--prefill-stall", "500ms", prompt)
 		timer.Stop()
@@ -155,6 +159,8 @@ func TestServeKilled(t *testing.T) {
 		}
 		if strings.Contains(info, "the prompt is read here") {
 			fallbacks++
+		} else if i < 2 {
+			t.Errorf("%v before it is asked, and who decodes has not read the prompt:\n%s", signal, info)
 		}
 		server.Process.Kill()
 	}
