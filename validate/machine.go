@@ -149,7 +149,7 @@ func (m *machine) give(v *graph.Value) error {
 
 // whole makes the contents of a value, or of a field of one.
 func (r *runner) whole(o origin) (kernels.Tensor, error) {
-	x, err := r.batch.contents(o.value)
+	x, err := r.contents(o.value)
 	if err != nil || o.field == "" {
 		return x, err
 	}
@@ -162,6 +162,27 @@ func (r *runner) whole(o origin) (kernels.Tensor, error) {
 	}
 	allocate(&to, o.typ())
 	return to, takeField(&to, &x, graph.TypeOf(o.value.Type.DType, o.value.Type.Dims...), o.axis, o.field, 1, 0)
+}
+
+// contents are those of the batch; values put side by side in another section have what each
+// of them has there, since others may take these by their own names.
+func (r *runner) contents(v *graph.Value) (kernels.Tensor, error) {
+	x, err := r.batch.contents(v)
+	if err != nil || v.Def.Op.Name != "concat" || x.F64 == nil {
+		return x, err
+	}
+	at := 0
+	for _, part := range v.Def.Args {
+		p, err := r.contents(same(part))
+		if err != nil {
+			return x, err
+		}
+		for i := range x.Rows() {
+			copy(x.F64[i*x.Stride+at:][:p.Cols], p.F64[i*p.Stride:])
+		}
+		at += p.Cols
+	}
+	return x, nil
 }
 
 func (m *machine) param(v *graph.Value) error {

@@ -107,7 +107,9 @@ func (r *runner) complete(s *section, source, partition *machine) error {
 	}
 	for _, v := range s.source.results() {
 		if r.leaves[v] && !have[v.Name] && !hasFields(v, have) {
-			return r.absent(v)
+			if err := r.absent(v); err != nil {
+				return err
+			}
 		}
 	}
 	for _, v := range s.source.states() {
@@ -132,6 +134,9 @@ func (r *runner) complete(s *section, source, partition *machine) error {
 func (r *runner) absent(v *graph.Value) error {
 	if other, ok := r.partition.Value(v.Name); ok {
 		return fmt.Errorf("%s: the partitioned graph computes it in %s", v.Name, Part{Blocks: []string{other.Def.Block()}}.where())
+	}
+	if v.Def.Op.Name == "concat" && !slices.ContainsFunc(v.Def.Args, func(part *graph.Value) bool { _, ok := r.partition.Value(same(part).Name); return !ok }) {
+		return nil // those who take it take what was put side by side, by its own names
 	}
 	return skip(v.Name + " leaves it in the source, and the partitioned graph has no value of that name")
 }
