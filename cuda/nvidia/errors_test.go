@@ -146,7 +146,7 @@ func TestMisuse(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		defer runtime.UnlockOSThread() // it was never bound
 		_, err := m.c.Alloc(4)
 		done <- err
 	}()

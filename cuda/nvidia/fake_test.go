@@ -146,8 +146,7 @@ func start(t testing.TB) *machine {
 		t.Fatal(err)
 	}
 	m.d = d
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
+	runtime.LockOSThread() // ends with the test, so that no other begins on a thread that is bound
 	c, err := d.Open(0)
 	if err != nil {
 		t.Fatal(err)
