@@ -8,8 +8,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// Read reads elements of t, from the one at index at, as f32: of a codec those of a row, or
-// the first of them, where the row begins at byte at.
+// Read reads elements of t, from the one at index at, as f32 (identifiers above 2^24 to the
+// nearest): of a codec those of a row, or the first of them, where the row begins at byte at.
 func (t *Tensor) Read(dst []float32, at int) {
 	switch t.DType {
 	case graph.F32:
@@ -24,12 +24,24 @@ func (t *Tensor) Read(dst []float32, at int) {
 		for i, b := range src {
 			dst[i] = half(b)
 		}
+	case graph.I32:
+		for i, v := range t.I32[at : at+len(dst)] {
+			dst[i] = float32(v)
+		}
 	case graph.Q8:
 		t.Blocks.Read(dst, t.Q8, at)
 	default:
-		c, _ := t.DType.Codec()
-		codec.Decode(c, dst, t.U8[at:])
+		codec.Decode(t.codec(), dst, t.U8[at:])
 	}
+}
+
+// codec is the codec that t is in.
+func (t *Tensor) codec() graph.Codec {
+	c, ok := t.DType.Codec()
+	if !ok {
+		panic("BUG: " + t.DType.String() + " is no codec")
+	}
+	return c
 }
 
 // Write rounds src to the format of t, to nearest and ties to even, from the
@@ -49,8 +61,7 @@ func (t *Tensor) Write(at int, src []float32) {
 			dst[i] = float16.Fromfloat32(v).Bits()
 		}
 	default:
-		c, _ := t.DType.Codec()
-		codec.Encode(c, t.U8[at:], src)
+		codec.Encode(t.codec(), t.U8[at:], src)
 	}
 }
 
