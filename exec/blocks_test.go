@@ -254,7 +254,7 @@ func TestClose(t *testing.T) {
 		e.Close()
 	}
 	_, err = exec.New(s, randomParams(t, g), exec.Options{Device: &cpu.Device{Kernels: kernels.Set{}}})
-	wantError(t, err, "has no kernel")
+	wantError(t, err, "there is no kernel for neg_exp among those that were chosen")
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)

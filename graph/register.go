@@ -204,9 +204,9 @@ func (l *Legal) describe() {
 }
 
 // Unknown is the error of an operation that there is not. It lists those that there are,
-// the most similar names first.
+// the most similar names first, a hundred at most: others register as many as they like.
 func Unknown(name string) error {
-	const most = 40 // of what somebody wrote
+	const most, names = 40, 100 // bytes of what somebody wrote, and operations
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "") + "…"
 	}
@@ -217,6 +217,9 @@ func Unknown(name string) error {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(distance(name, a), distance(name, b)) })
+	if more := len(list) - names; more > 0 {
+		list = append(list[:names], fmt.Sprintf("…and %d more", more))
+	}
 	return fmt.Errorf("no operation is called %q; there are, the most similar first, %s", name, strings.Join(list, ", "))
 }
 

@@ -146,6 +146,12 @@ func TestUnknown(t *testing.T) {
 	if text := Unknown(strings.Repeat("é", 1e6)).Error(); len(text) > 2000 {
 		t.Errorf("a long name makes an error of %d bytes", len(text))
 	}
+	for i := range 200 {
+		defer Unregister(RegisterOp(Op{Name: fmt.Sprintf("test_many_%d", i), Doc: "of a test", Rule: MustParseRule("* -> *"), Operands: "a"}))
+	}
+	if text := Unknown("sillu").Error(); !strings.HasSuffix(text, fmt.Sprintf(", …and %d more", len(table)-3-100)) || len(text) > 2000 {
+		t.Errorf("of many operations: %s", text)
+	}
 	b := New("g")
 	x := b.Input("x", TypeOf(F32, Symbol(Tokens), Size(2)))
 	b.Map("y", "sillu", x)
