@@ -2,7 +2,6 @@ package krait
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -124,6 +123,6 @@ func TestAutoInBudget(t *testing.T) {
 				t.Errorf("budget %g: %s alone sends %d bytes, the choice %d", budget, s.Payload, s.Bytes, choice.Bytes)
 			}
 		}
-		t.Log(fmt.Sprintf("budget %g: %s, %d of %d bytes", budget, choice.Quantize, choice.Bytes, c.Bytes))
+		t.Logf("budget %g: %s, %d of %d bytes", budget, choice.Quantize, choice.Bytes, c.Bytes)
 	}
 }

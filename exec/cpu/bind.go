@@ -43,11 +43,11 @@ func (r *rank) find(o *operand.Operand, at int) {
 		if at > 0 {
 			o.Q8 = data[o.Blocks.Bytes(at/o.Blocks.Cols):]
 		}
-	default: // rows in blocks
-		o.U8 = data[min(at, len(data)):]
 	case graph.I32:
 		o.I32 = operand.View[int32](data)
 		o.I32 = o.I32[min(at, len(o.I32)):]
+	default: // rows in blocks
+		o.U8 = data[min(at, len(data)):]
 	}
 }
 

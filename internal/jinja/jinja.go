@@ -89,7 +89,6 @@ type state struct {
 	limits Limits
 	work   int // done
 	memory int // taken
-	output int // written at the top
 	depth  int // of expressions and statements
 	calls  int // of macros and loops
 }
