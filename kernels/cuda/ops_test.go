@@ -199,13 +199,20 @@ func selectCase(d *draw) func() kernels.Call {
 
 func matmulCase(d *draw) func() kernels.Call {
 	n, k := d.size("n", 63, 64, 65), d.size("k", 31, 64, 65)
-	if d.pick("deep", 0, 0, 0, 1) == 1 {
+	shape := d.pick("shape", 0, 0, 0, 1, 2)
+	switch shape {
+	case 1: // deep
 		n, k = d.pick("n", 1, 4, 5, 9), d.pick("k", 255, 1024, 1033)
+	case 2: // wide: so many columns that a block of few rows has several
+		n, k = gemvCols*gemvBlocks+d.pick("n", -1, 0, 1, 3), d.pick("k", 1, 16, 33)
 	}
 	w := d.tensor(d.format(), n, k)
 	return func() kernels.Call {
 		t := d.size("t", 24, 31)
-		if d.pick("many", 0, 0, 1) == 1 && k < 100 {
+		switch {
+		case shape == 2:
+			t = d.pick("t", 1, 1, 2)
+		case d.pick("many", 0, 0, 1) == 1 && k < 100:
 			t = d.pick("t", 33, 127, 129)
 		}
 		return call(nil, one(d.tensor(graph.F32, t, n)), d.tensor(graph.F32, t, k), w)
