@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels/codec"
@@ -183,6 +185,27 @@ func TestCodecsNotFinite(t *testing.T) {
 		_, err := s.Step(context.Background(), 1, 2, 3)
 		if err == nil || !strings.HasPrefix(err.Error(), "layers.1.mixer.out_proj") || !strings.Contains(err.Error(), "is not finite after travelling") {
 			t.Errorf("%s: %v", quantize, err)
+		}
+	}
+}
+
+// TestCodecsOnGPUs: GPUs, which have no kernels for codecs, refuse them by name of what
+// would travel and by what to do instead.
+func TestCodecsOnGPUs(t *testing.T) {
+	for _, nccl := range []bool{false, true} {
+		for _, kind := range graph.CodecKinds() {
+			for _, quantize := range []string{kind.String(), kind.String() + ":none", "none:" + kind.String()} {
+				m, err := Open("testdata/golden/mamba-a", Options{
+					Sharding: Sharding{Ranks: 2, Quantize: "out_proj=" + quantize},
+					Device:   &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: map[bool]int{false: 1, true: 2}[nccl]})},
+				})
+				if err == nil {
+					m.Close()
+				}
+				if err == nil || !strings.Contains(err.Error(), ".out_proj") || !strings.Contains(err.Error(), "travels as "+kind.String()+"/32, which GPUs do not yet: let it travel as fp16 or bf16 there, or run on the CPU") {
+					t.Errorf("%s: %v", quantize, err)
+				}
+			}
 		}
 	}
 }

@@ -102,7 +102,7 @@ func refuseOperations(s *lowering.Schedule) error {
 	return nil
 }
 
-// refuseBlocks: no kernel reads weights in blocks.
+// refuseBlocks: no kernel reads weights in blocks, or writes payloads in them.
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
 		if b.Type.DType.InBlocks() {
