@@ -68,6 +68,8 @@ sizes against what they take.`,
 	c.Flags().IntSliceVar(&o.Ranks, "tp", nil, "numbers of ranks to measure (default 1, and 2 where there are two processors)")
 	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines per kernel, over all ranks (default: all cores)")
 	c.Flags().BoolVar(&check, "check", false, "hold predictions against measurements")
+	c.Flags().BoolVar(&o.Parts, "parts", false, "with --check: what each operation takes of a prompt, predicted and measured")
+	c.Flags().StringVar(&o.Models, "models", "", "keep the models in this folder, and take those that are there (default: made anew, and removed)")
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing on the way")
 	return c
@@ -92,6 +94,9 @@ func checked(c *cobra.Command, file string, o calibrate.Options, asJSON bool) er
 		fmt.Fprintf(w, "%-12s %5d %7d  %10s %10s %+5.0f%%  %10s %10s %+5.0f%%\n", x.Model, x.Ranks, x.Prompt,
 			round(seconds(x.Predicted.TTFT)), round(seconds(x.Measured.TTFT)), off(x.Predicted.TTFT, x.Measured.TTFT),
 			round(seconds(x.Predicted.TPOT)), round(seconds(x.Measured.TPOT)), off(x.Predicted.TPOT, x.Measured.TPOT))
+		for _, part := range x.Parts {
+			fmt.Fprintf(w, "  %-24s  %10s %10s %+5.0f%%\n", part.What, round(seconds(part.Predicted)), round(seconds(part.Measured)), off(part.Predicted, part.Measured))
+		}
 	}
 	return nil
 }

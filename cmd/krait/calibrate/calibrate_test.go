@@ -44,6 +44,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
+	o.Parts = true
 	list, err := Check(context.Background(), p, o)
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +55,11 @@ func TestRun(t *testing.T) {
 	for _, x := range list {
 		if !(x.Predicted.TTFT > 0 && x.Predicted.TPOT > 0 && x.Measured.TTFT > 0 && x.Measured.TPOT > 0) {
 			t.Errorf("%+v", x)
+		}
+		for _, op := range []string{"matmul/bf16", rest} {
+			if !slices.ContainsFunc(x.Parts, func(p Part) bool { return p.What == op && (p.Predicted > 0 || op == rest) && p.Measured > 0 }) {
+				t.Errorf("%s on %d ranks: no part %s in %+v", x.Model, x.Ranks, op, x.Parts)
+			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/krait-ml/krait"
@@ -23,6 +22,7 @@ type Compared struct {
 	Prompt    int    `json:"prompt_tokens"`
 	Predicted Times  `json:"predicted"`
 	Measured  Times  `json:"measured"`
+	Parts     []Part `json:"parts,omitempty"` // of the prompt
 }
 
 // Times are those of a generation.
@@ -40,20 +40,19 @@ var (
 // Check holds what a profile predicts for models against what they take.
 func Check(ctx context.Context, p *cost.Profile, o Options) ([]Compared, error) {
 	o.settle()
-	dir, err := os.MkdirTemp("", "krait-calibrate-")
+	dir, remove, err := o.folder()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	var out []Compared
 	models := checked
 	if o.models != nil {
 		models = o.models
 	}
 	for _, like := range models {
-		path := filepath.Join(dir, cmp.Or(like.Like, "model"))
-		like.Force = true
-		if _, err := synth.Write(ctx, path, like); err != nil {
+		path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
+		if err != nil {
 			return nil, err
 		}
 		for _, ranks := range o.Ranks {
@@ -89,7 +88,15 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Compared{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}})
+		out = append(out, Compared{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
+	}
+	for i := range out {
+		if !o.Parts {
+			break
+		}
+		if out[i].Parts, err = partsOf(ctx, dir, p, ranks, out[i].Prompt, o); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -27,6 +27,8 @@ type Options struct {
 	Ranks   []int // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
 	Workers int   // goroutines over all ranks; 0: GOMAXPROCS
 	Tell    func(what string)
+	Models  string          // a folder that keeps the models, and has some of an earlier time; empty: they are made and removed
+	Parts   bool            // Check says what each operation takes of a prompt
 	models  []synth.Options // instead of models and checked, for tests, which then take no time to be exact
 }
 
@@ -68,11 +70,11 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "krait-calibrate-")
+	dir, remove, err := o.folder()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	o.Tell("memory and arithmetic")
 	m := newMeasured(o.floor())
 	list := models
@@ -80,8 +82,8 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 		list = o.models
 	}
 	for i, like := range list {
-		path := filepath.Join(dir, fmt.Sprint(i))
-		if _, err := synth.Write(ctx, path, like); err != nil {
+		path, err := o.write(ctx, dir, fmt.Sprint(i), like)
+		if err != nil {
 			return nil, err
 		}
 		for _, ranks := range o.Ranks {
@@ -90,11 +92,37 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 				return nil, fmt.Errorf("%s on %d ranks: %w", like.Like, ranks, err)
 			}
 		}
+		if o.Models != "" {
+			continue
+		}
 		if err := os.RemoveAll(path); err != nil {
 			return nil, err
 		}
 	}
 	return m.profile(total), nil
+}
+
+// folder is where models are, and what removes it.
+func (o *Options) folder() (dir string, remove func(), err error) {
+	if o.Models != "" {
+		return o.Models, func() {}, nil
+	}
+	dir, err = os.MkdirTemp("", "krait-calibrate-")
+	return dir, func() { os.RemoveAll(dir) }, err
+}
+
+// write makes a model in a folder, unless it is there. A name stands for one model, and one
+// that was not written to its end has another.
+func (o *Options) write(ctx context.Context, dir, name string, like synth.Options) (string, error) {
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	like.Force = true
+	if _, err := synth.Write(ctx, path+".part", like); err != nil {
+		return "", err
+	}
+	return path, os.Rename(path+".part", path)
 }
 
 func machineMemory() (float64, error) {
