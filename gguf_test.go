@@ -1,17 +1,23 @@
 package krait
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cmd/krait/convert"
+	"github.com/krait-ml/krait/gguf"
 )
 
 // TestGGUF: files that llama.cpp's library wrote give the logits of the folders whose
 // weights they have, 8-bit blocks those of a folder with the weights as that library widens
-// them.
+// them; and its greedy tokens.
 func TestGGUF(t *testing.T) {
 	for _, c := range []struct {
 		file, folder string
@@ -22,9 +28,11 @@ func TestGGUF(t *testing.T) {
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			t.Parallel()
-			for _, ranks := range []int{1, 2, 3} {
+			file, folder := filepath.Join("testdata/golden/gguf", c.file+".gguf"), filepath.Join("testdata/golden", c.folder)
+			for _, ranks := range []int{1, 2, 3, 4, 8} {
 				o := Options{Sharding: Sharding{Ranks: ranks}}
-				nearLogits(t, filepath.Join("testdata/golden/gguf", c.file+".gguf"), filepath.Join("testdata/golden", c.folder), o, c.tolerance)
+				nearLogits(t, file, folder, o, c.tolerance)
+				sameTokens(t, file, folder, o)
 			}
 		})
 	}
@@ -54,6 +62,69 @@ func TestConverted(t *testing.T) {
 				nearLogits(t, blocks, wide, Options{Sharding: Sharding{Ranks: ranks}}, 1e-4)
 			}
 			nearLogits(t, convertTo(golden, "bf16.gguf", "bf16"), golden, Options{Sharding: Sharding{Ranks: 2}}, 1)
+		})
+	}
+}
+
+// sameTokens holds the greedy tokens of a model to those of another.
+func sameTokens(t *testing.T, got, want string, o Options) {
+	t.Helper()
+	var lists [2][]int
+	for i, m := range []*Model{openModel(t, want, Options{}), openModel(t, got, o)} {
+		out, err := m.GenerateIDs(t.Context(), randomIDs(7, m.Vocab()), Generate{MaxTokens: 32, IgnoreEOS: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists[i] = out.IDs
+	}
+	if !slices.Equal(lists[0], lists[1]) {
+		t.Errorf("%s, %d ranks: tokens %v, and %v of %s", got, o.Sharding.Ranks, lists[1], lists[0], want)
+	}
+}
+
+// TestGGUFAsWritten: another order of tensors and keys, formats beside each other, no tokenizer and
+// no name make the same model.
+func TestGGUFAsWritten(t *testing.T) {
+	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "jamba", "granite-hybrid", "nemotron-h", "falcon-h1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			golden, dir := filepath.Join("testdata/golden", name), t.TempDir()
+			var files []*gguf.File
+			for _, kind := range []string{"f32", "f16", "bf16", "q8_0"} {
+				path := filepath.Join(dir, kind+".gguf")
+				if _, err := convert.Write(t.Context(), golden, path, kind, nil); err != nil {
+					t.Fatal(err)
+				}
+				f, err := gguf.Open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				files = append(files, f)
+			}
+			metadata := []gguf.Pair{{Key: "general.source.url", Value: "of another writer"}}
+			dropped := []string{"general.name", "general.file_type", "general.quantization_version"}
+			for _, key := range slices.Backward(files[0].Keys()) {
+				if v, _ := files[0].Value(key); !strings.HasPrefix(key, "tokenizer.") && !slices.Contains(dropped, key) {
+					metadata = append(metadata, gguf.Pair{Key: key, Value: v})
+				}
+			}
+			changed := filepath.Join(dir, "changed.gguf")
+			for formats, tolerance := range map[int]float64{1: 1e-4, len(files): 1} {
+				var tensors []gguf.Tensor
+				for _, n := range slices.Backward(files[0].Names()) {
+					kind := len(strings.Replace(n, "gate", "up", 1)) % formats // the parts of a parameter must be alike
+					x, _ := files[kind].Tensor(n)
+					tensors = append(tensors, x)
+				}
+				var b bytes.Buffer
+				if err := errors.Join(gguf.Write(&b, metadata, tensors), os.WriteFile(changed, b.Bytes(), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				o := Options{Sharding: Sharding{Ranks: 3}}
+				nearLogits(t, changed, golden, o, tolerance)
+				sameTokens(t, changed, changed, o)
+			}
 		})
 	}
 }
