@@ -67,7 +67,7 @@ func Open(dir string, o Options) (*Model, error) {
 
 // OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or what
 // [io/fs.Sub] makes of a folder in one. Files of the system, as [os.DirFS] has, are mapped;
-// others are read into memory. The model's name is its family.
+// others are read into memory. The weights must be safetensors. The model's name is its family.
 func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
 		c, err := models.OpenFS(fsys)

@@ -58,8 +58,17 @@ func TestOpenFS(t *testing.T) {
 // TestOpenFSErrors: what is missing, or cut, is named.
 func TestOpenFSErrors(t *testing.T) {
 	for want, change := range map[string]func(m fstest.MapFS){
-		"no config.json in its root":     func(m fstest.MapFS) { delete(m, "config.json") },
-		"neither model.safetensors nor":  func(m fstest.MapFS) { delete(m, "model.safetensors") },
+		"no config.json in its root":    func(m fstest.MapFS) { delete(m, "config.json") },
+		"neither model.safetensors nor": func(m fstest.MapFS) { delete(m, "model.safetensors") },
+		"the file system has a.gguf, and weights in a file system must be safetensors": func(m fstest.MapFS) {
+			m["a.gguf"] = m["model.safetensors"]
+			delete(m, "model.safetensors")
+			delete(m, "config.json")
+		},
+		"the file system has pytorch_model.bin, and weights": func(m fstest.MapFS) {
+			m["pytorch_model.bin"] = m["model.safetensors"]
+			delete(m, "model.safetensors")
+		},
 		"model.safetensors: ":            func(m fstest.MapFS) { m["model.safetensors"].Data = m["model.safetensors"].Data[:900] },
 		"config.json: not a JSON object": func(m fstest.MapFS) { m["config.json"].Data = []byte("[]") },
 		"is not a regular file":          func(m fstest.MapFS) { m["model.safetensors"] = &fstest.MapFile{Mode: fs.ModeDir} },
