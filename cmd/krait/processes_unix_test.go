@@ -130,6 +130,34 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestPick: what is chosen on the host, with its log-probabilities, is in processes what it is in one.
+func TestPick(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "1")
+	how := []string{"generate", "-q", "--temperature", "1", "--seed", "4", "--min-p", "0.05", "--logprobs", "3", "--logit-bias", "32=-2", "-n", "8", "And the LORD said"}
+	want, err := kraitDoes(t, append(how, "--tp", "3")...).Output()
+	if err != nil || len(want) == 0 {
+		t.Fatalf("%q, %v", want, err)
+	}
+	id := "file:" + filepath.Join(t.TempDir(), "rank0")
+	var cmds []*exec.Cmd
+	var got, said bytes.Buffer
+	for r := range 3 {
+		c := kraitDoes(t, append(how, "--comm", "tcp", "--comm-id", id, "--world", "3", "--rank", fmt.Sprint(r))...)
+		if r == 0 {
+			c.Stdout, c.Stderr = &got, &said
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill() })
+		cmds = append(cmds, c)
+	}
+	ended(t, cmds, -1)
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%q, want %q\n%s", &got, want, &said)
+	}
+}
+
 // launchers start processes that are joined by MPI.
 var launchers = map[string][]string{
 	"Open MPI": {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"},
