@@ -211,8 +211,8 @@ func noWeights(dir string, entries []fs.DirEntry) error {
 	case len(others) > 0:
 		hint = fmt.Sprintf("there is %s; rename the weights to %s", list(others), singleName)
 	case len(pickles) > 0:
-		hint = fmt.Sprintf("there is %s, but no safetensors; convert it with "+
-			"krait convert, or in Python with transformers: AutoModelForCausalLM.from_pretrained(dir).save_pretrained(dir, safe_serialization=True)", list(pickles))
+		hint = fmt.Sprintf("there is %s, but no safetensors; convert it in Python with "+
+			"transformers: AutoModelForCausalLM.from_pretrained(dir).save_pretrained(dir, safe_serialization=True)", list(pickles))
 	case len(names) > 0:
 		hint = "there is " + list(names)
 	default:
