@@ -65,6 +65,7 @@ var mayImport = map[string][]string{
 	"serving/prefix":        {},
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
+	"serving/openai":        {"", "chat", "tokenizer"},
 	"serving/workload":      {"serving/prefix"},
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
@@ -151,7 +152,7 @@ func under(dir string, folders []string) bool {
 func TestImportRules(t *testing.T) {
 	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"}, {"serving/prefix", "graph"}, {"serving/prefix", "serving/workload"}, {"serving/schedule", "exec/cpu"}, {"serving/schedule", ""}, {"exec", "serving/schedule"},
 		{"visualize", "exec"}, {"tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec", "exec/comm/tcp"}, {"exec/comm", "exec/comm/mpi"}, {"exec/comm/mpi", "exec"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
-		{"validate", "passes"}, {"validate", "exec"}, {"transfer", "transfer/ucx"}, {"transfer/transport", "exec"}, {"exec", "transfer"},
+		{"validate", "passes"}, {"validate", "exec"}, {"transfer", "transfer/ucx"}, {"transfer/transport", "exec"}, {"serving/openai", "exec"}, {"serving/schedule", "serving/openai"}, {"exec", "transfer"},
 		{"cuda/driver", "cuda/sim"}, {"cuda/ptx", "cuda/driver"}, {"cuda/nvidia", "cuda/ptx"}, {"cuda/sim", "kernels"}} {
 		if allowed(bad[0], bad[1]) {
 			t.Errorf("%s may import %q", bad[0], bad[1])

@@ -22,26 +22,30 @@ func newServe() *cobra.Command {
 	var o krait.PrefillServerOptions
 	var tlsFiles tlsFlags
 	var role, listen, tokenFile string
+	var api apiFlags
 	from := modelArg{kind: "DIR"}
 	c := &cobra.Command{
-		Use:   "serve --role prefill [flags] [DIR]",
-		Short: "Read prompts for other processes",
-		Long: `Serve opens a model and waits for others. There is one role so far: prefill. It
-reads prompts for processes of krait generate --prefill ADDR, which go on from
-the states and rows of caches that came of them, with as many ranks as they like;
-docs/disaggregation.md walks through a request. (A server that gives texts, such
-as OpenAI's, is yet to come.)
+		Use:   "serve [flags] [DIR]",
+		Short: "Serve a model to clients of OpenAI's API, or prompts to other processes",
+		Long: `Serve opens a model and answers clients of OpenAI's HTTP API: completions and
+chats, streamed or whole, many at the same time (docs/serving.md). It waits at
+127.0.0.1:8080 unless --listen says otherwise; the address is printed when it is
+ready, and may end in :0 for any free port. The first Ctrl-C or SIGTERM lets what was
+taken end, for --drain at most; the second ends the process.
 
-What was kept of a prompt waits for --lease to be fetched, and is freed then, or
-as soon as it was, or the other side is gone. The address is printed when the
-server is ready; --listen may end in :0 for any free port, or be unix:PATH.
+Whoever reaches the address can ask: give it --api-keys, and --tls-cert with
+--tls-key where others can listen, or --tls-client-ca to take only those whose
+certificates it has signed.
 
-Whoever reaches the address can have prompts read: give it a --token-file, and
---tls-cert with --tls-key where others can listen, or --tls-client-ca to take
-only those whose certificates it has signed. UCX does not encrypt what it
-carries.`,
-		Example: `  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070
-  krait serve --role prefill ~/models/bamba --listen :7070 --token-file secret --tls-cert s.pem --tls-key s.key`,
+With --role prefill it reads prompts for processes of krait generate --prefill ADDR
+instead, which go on from the states and rows of caches that came of them, with as
+many ranks as they like; docs/disaggregation.md walks through a request. What was
+kept of a prompt waits for --lease to be fetched, and is freed then, or as soon as it
+was, or the other side is gone. It waits at 127.0.0.1:7070 unless told, and has a
+--token-file in place of keys. UCX does not encrypt what it carries.`,
+		Example: `  krait serve ~/models/zamba2 --tp 2 --prefix-cache 2GiB
+  krait serve ~/models/zamba2 --listen :8443 --api-keys keys --tls-cert s.pem --tls-key s.key
+  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			dir, err := from.take(c, args)
@@ -49,13 +53,21 @@ carries.`,
 				return err
 			}
 			switch {
-			case role == "":
-				return errors.New("serve needs --role; there is prefill, and no other yet")
-			case role != "prefill":
-				return fmt.Errorf("--role %s; there is prefill, and no other yet", role)
+			case role != "both" && role != "prefill":
+				return fmt.Errorf("--role %s; there are both, which is the default, and prefill", role)
 			case o.Lease <= 0 || o.Stall <= 0:
 				return errors.New("--lease and --stall must be longer than nothing")
 			}
+			if err := ofRole(c, role); err != nil {
+				return err
+			}
+			if !c.Flags().Changed("listen") {
+				listen = map[string]string{"both": "127.0.0.1:8080", "prefill": "127.0.0.1:7070"}[role]
+			}
+			if err := api.read(); err != nil {
+				return err
+			}
+			f.options.Context = api.context
 			if o.Token, err = readToken(tokenFile); err != nil {
 				return err
 			}
@@ -71,6 +83,9 @@ carries.`,
 				return err
 			}
 			defer m.Close()
+			if role == "both" {
+				return serveAPI(c, &f, m, &api, listen, config)
+			}
 			if !f.quiet {
 				o.Log = logger(c)
 				fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
@@ -80,13 +95,14 @@ carries.`,
 	}
 	f.add(c)
 	kept.add(c)
+	api.add(c)
 	from.add(c)
-	c.Flags().StringVar(&role, "role", "", "what is served: prefill")
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:7070", "address to wait at: host:port, or unix:PATH")
-	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "how long what was kept of a prompt waits to be fetched")
-	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "how long the other side may take for its next step")
-	c.Flags().IntVar(&f.options.Slots, "slots", 8, "prompts that are read at the same time")
-	c.Flags().StringVar(&tokenFile, "token-file", "", "file with a token that others must know")
+	c.Flags().StringVar(&role, "role", "both", "what is served: both, prompts and answers; or prefill, prompts for others")
+	c.Flags().StringVar(&listen, "listen", "", "address to wait at: host:port, or unix:PATH (default 127.0.0.1:8080, and 7070 of --role prefill)")
+	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "prefill: how long what was kept of a prompt waits to be fetched")
+	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "prefill: how long the other side may take for its next step")
+	c.Flags().IntVar(&f.options.Slots, "slots", 8, "requests, or prompts, that are run at the same time")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "prefill: file with a token that others must know")
 	c.Flags().StringVar(&tlsFiles.cert, "tls-cert", "", "file with the server's certificate, PEM")
 	c.Flags().StringVar(&tlsFiles.key, "tls-key", "", "file with its key, PEM")
 	c.Flags().StringVar(&tlsFiles.ca, "tls-client-ca", "", "file with certificates that must have signed those of the others, PEM")

@@ -125,7 +125,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%q: %v\n%s", c.args, err, info)
 		}
 	}
-	for _, args := range [][]string{{}, {"--role", "decode"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
+	for _, args := range [][]string{{"--role", "decode"}, {"--lease", "5s"}, {"--role", "prefill", "--drain", "5s"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
 		c, _, errs := command(t, append([]string{"serve"}, args...)...)
 		if err := c.Run(); err == nil || errs.Len() == 0 {
 			t.Errorf("serve %q: %v %s", args, err, errs)

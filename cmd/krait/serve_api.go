@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/openai"
+	"github.com/spf13/cobra"
+)
+
+// apiFlags are those of a server of OpenAI's API.
+type apiFlags struct {
+	o       openai.Options
+	keyFile string
+	drain   time.Duration
+	context int
+}
+
+// Flags that one role has, and the other does not.
+var (
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded"}
+	ofPrefill = []string{"token-file", "lease", "stall"}
+)
+
+func (f *apiFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.keyFile, "api-keys", "", "file with a line for each key that is taken: a name, and the key's SHA-256")
+	flags.StringVar(&f.o.Name, "model-name", "", "what clients call the model (default: its own name)")
+	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "texts that may wait for a slot; more get status 429")
+	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 1_000_000, "tokens that all under way and waiting may come to have; more get status 429")
+	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")
+	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "how long a request may take, waiting included")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
+	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
+	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let messages of chats spell special tokens, as in transformers")
+}
+
+// read looks at the flags, and reads the keys.
+func (f *apiFlags) read() error {
+	switch {
+	case f.o.Queue.Requests < 1 || f.o.Queue.Tokens < 1 || f.o.AnswerTokens < 1:
+		return errors.New("--max-queue, --max-queue-tokens and --answer-tokens must be at least 1")
+	case f.o.Deadline <= 0 || f.drain <= 0:
+		return errors.New("--deadline and --drain must be longer than nothing")
+	case f.context < 0:
+		return errors.New("--context must be at least 1, or 0 for no bound")
+	case f.keyFile == "":
+		return nil
+	}
+	file, err := os.Open(f.keyFile)
+	if err != nil {
+		return fmt.Errorf("--api-keys: %w", err)
+	}
+	defer file.Close()
+	if f.o.Keys, err = openai.ReadKeys(file); err != nil {
+		return fmt.Errorf("--api-keys %s: %w", f.keyFile, err)
+	}
+	return nil
+}
+
+// ofRole is an error where a flag is about another role.
+func ofRole(c *cobra.Command, role string) error {
+	others := map[string][]string{"both": ofPrefill, "prefill": ofBoth}[role]
+	if i := slices.IndexFunc(others, c.Flags().Changed); i >= 0 {
+		return fmt.Errorf("--%s does nothing with --role %s", others[i], role)
+	}
+	return nil
+}
+
+// serveAPI serves until the command is ended, and then what was taken.
+func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, listen string, config *tls.Config) error {
+	if !f.quiet {
+		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
+		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	}
+	s, err := openai.New(m, api.o)
+	if err != nil {
+		return err
+	}
+	network, address := splitAddress(listen)
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	scheme := "http"
+	if config != nil {
+		l, scheme = tls.NewListener(l, config), "https"
+	}
+	if !f.quiet {
+		for _, w := range []string{s.ChatWarning(), openTo(l.Addr(), api.o.Keys)} {
+			if w != "" {
+				fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
+			}
+		}
+	}
+	if network == "unix" {
+		fmt.Fprintf(c.OutOrStdout(), "serving at unix:%s\n", l.Addr())
+	} else {
+		fmt.Fprintf(c.OutOrStdout(), "serving at %s://%s\n", scheme, l.Addr())
+	}
+	return listenUntil(c.Context(), api, s, l)
+}
+
+// openTo warns where others than this machine can ask, and need no key.
+func openTo(a net.Addr, keys *openai.Keys) string {
+	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsLoopback() || keys != nil {
+		return ""
+	}
+	return "whoever reaches " + a.String() + " can ask: give --api-keys"
+}
+
+// listenUntil serves until the context is done, and then what was taken, for a while.
+func listenUntil(ctx context.Context, api *apiFlags, s *openai.Server, l net.Listener) error {
+	all, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	log := cmp.Or(api.o.Log, slog.New(slog.DiscardHandler))
+	h := &http.Server{
+		Handler: s, BaseContext: func(net.Listener) context.Context { return all },
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("drain", "for", api.drain)
+	s.Drain()
+	bounded, end := context.WithTimeout(context.Background(), api.drain)
+	defer end()
+	if h.Shutdown(bounded) == nil {
+		return nil
+	}
+	cancel(krait.ErrClosed) // those under way end within a step
+	bounded, end = context.WithTimeout(context.Background(), 5*time.Second)
+	defer end()
+	if h.Shutdown(bounded) != nil {
+		h.Close()
+	}
+	return fmt.Errorf("requests that were under way after %v of draining were ended", api.drain)
+}

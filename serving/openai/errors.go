@@ -1,0 +1,94 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/krait-ml/krait"
+)
+
+// Error is what a client gets in place of an answer, in the shape of OpenAI's API.
+type Error struct {
+	Status  int           `json:"-"` // of HTTP
+	Message string        `json:"message"`
+	Type    string        `json:"type"`
+	Param   *string       `json:"param"` // the parameter that is wrong; nil: none
+	Code    *string       `json:"code"`
+	Retry   time.Duration `json:"-"` // when to ask again; 0: not said
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// bad is an error of a parameter's value.
+func bad(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: param + ": " + fmt.Sprintf(format, args...), Type: "invalid_request_error", Param: &param}
+}
+
+// badBody is an error of a request as a whole.
+func badBody(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error"}
+}
+
+func coded(status int, kind, code, format string, args ...any) *Error {
+	return &Error{Status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: &code}
+}
+
+// errorOf is what a client is told of an error. Those of steps are the server's.
+func errorOf(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	large, ok := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case ok:
+		return coded(http.StatusRequestEntityTooLarge, "invalid_request_error", "body_too_large", "the body has more than %d bytes, which is the most that this server reads", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return coded(http.StatusRequestTimeout, "invalid_request_error", "slow_client", "the request did not come in time")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return badBody("the body ends early")
+	case errors.Is(err, krait.ErrClosed):
+		return coded(http.StatusServiceUnavailable, "server_error", "closing", "the server is being closed")
+	case errors.Is(err, context.DeadlineExceeded):
+		return coded(http.StatusGatewayTimeout, "server_error", "timeout", "the request took longer than this server lets one take")
+	case errors.Is(err, context.Canceled):
+		return coded(statusGone, "server_error", "cancelled", "the request was cancelled")
+	}
+	return coded(http.StatusInternalServerError, "server_error", "step_failed", "%v", err)
+}
+
+// statusGone is what logs say where the client has gone; nobody reads it.
+const statusGone = 499
+
+func (e *Error) write(w http.ResponseWriter) {
+	if e.Retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
+	}
+	if e.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSON(w, e.Status, e.body())
+}
+
+func (e *Error) body() any {
+	return struct {
+		Error *Error `json:"error"`
+	}{e}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(data, '\n'))
+}

@@ -1,0 +1,151 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+)
+
+// field is a key of a request's object, and what reads its value into a T.
+type field[T any] struct {
+	name string
+	read func(into T, raw json.RawMessage) *Error
+}
+
+// readBody reads the object that is a request's body, as its fields say. A key without a
+// field is an error, and so is one that comes twice; null is the same as absent.
+func readBody[T any](r *http.Request, into T, fields []field[T]) error {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return badBody("the body must be a JSON object%s", because(err))
+	}
+	var seen []string
+	for d.More() {
+		key, err := d.Token()
+		var raw json.RawMessage
+		if err == nil {
+			err = d.Decode(&raw)
+		}
+		if err != nil {
+			return badBody("the body is not JSON%s", because(err))
+		}
+		name := key.(string)
+		if slices.Contains(seen, name) {
+			return bad(name, "it is there twice")
+		}
+		seen = append(seen, name)
+		if err := readField(into, name, raw, fields); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return badBody("the body is not JSON%s", because(err))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return badBody("something follows the body's object")
+	}
+	return nil
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+func readField[T any](into T, name string, raw json.RawMessage, fields []field[T]) error {
+	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
+	switch {
+	case i < 0:
+		return unknown(short(name), "this server knows no such parameter")
+	case string(raw) == "null":
+		return nil
+	}
+	if err := fields[i].read(into, raw); err != nil {
+		return err
+	}
+	return nil
+}
+
+// unknown is an error of a parameter with a name that a client may have made up: logs have the
+// code in its place.
+func unknown(name, why string) *Error {
+	e, code := bad(name, "%s", why), "unknown_parameter"
+	e.Code = &code
+	return e
+}
+
+// short cuts names that a client made up, for errors.
+func short(name string) string {
+	if len(name) > 64 {
+		return name[:64] + "…"
+	}
+	return name
+}
+
+// value reads a value of a Go type, and looks at it.
+func value[T, V any](name, kind string, at func(T) *V, check func(V) string) field[T] {
+	return field[T]{name, func(into T, raw json.RawMessage) *Error {
+		var v V
+		if json.Unmarshal(raw, &v) != nil {
+			return bad(name, "it must be %s, and is %s", kind, short(string(raw)))
+		}
+		if check != nil {
+			if wrong := check(v); wrong != "" {
+				return bad(name, "it is %s; %s", short(string(raw)), wrong)
+			}
+		}
+		*at(into) = v
+		return nil
+	}}
+}
+
+// number is a number from low to high.
+func number[T any](name string, low, high float64, at func(T) *float64) field[T] {
+	return value(name, "a number", at, func(x float64) string {
+		if !(low <= x && x <= high) {
+			return fmt.Sprintf("it must be from %v to %v", low, high)
+		}
+		return ""
+	})
+}
+
+// whole is a whole number from low to high.
+func whole[T any](name string, low, high int, at func(T) *int) field[T] {
+	return value(name, "a whole number", at, func(x int) string {
+		if x < low || x > high {
+			return fmt.Sprintf("it must be from %d to %d", low, high)
+		}
+		return ""
+	})
+}
+
+// truth is true or false.
+func truth[T any](name string, at func(T) *bool) field[T] {
+	return value(name, "true or false", at, nil)
+}
+
+// text is a string.
+func text[T any](name string, at func(T) *string) field[T] {
+	return value(name, "a string", at, nil)
+}
+
+// refused is a parameter of the API that this server does not support, but for values that
+// ask for nothing.
+func refused[T any](name, why string, harmless ...string) field[T] {
+	return field[T]{name, func(_ T, raw json.RawMessage) *Error {
+		var compact bytes.Buffer
+		if json.Compact(&compact, raw) == nil && slices.Contains(harmless, compact.String()) {
+			return nil
+		}
+		return bad(name, "it is not supported: %s", why)
+	}}
+}

@@ -1,0 +1,160 @@
+package openai
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"github.com/krait-ml/krait"
+)
+
+// params are what completions and chats are asked with.
+type params struct {
+	model    string
+	user     string
+	generate krait.Generate
+	choices  int // for each prompt
+	seed     int64
+	stream   bool
+	usage    bool // at the end of a stream
+	most     int  // max_tokens; 0: not said
+	newMost  int  // max_completion_tokens
+	clip     bool // most is the server's own, and may be less where there is no room
+}
+
+// Bounds of a request.
+const (
+	maxChoices     = 128
+	maxStops       = 16
+	maxTopLogProbs = 20
+	maxTokens      = 1 << 24
+)
+
+// newParams are those of a request that says nothing. Where the checkpoint's author
+// means texts to be sampled, it is as they say, and else at temperature 1, as the API has it.
+func newParams(m *krait.Model) params {
+	p := params{choices: 1, seed: rand.Int64(), generate: m.Defaults()}
+	if p.generate.Temperature == 0 {
+		p.generate.Temperature = 1
+	}
+	return p
+}
+
+// common lists the parameters that all have; of is where they are in a T.
+func common[T any](of func(T) *params) []field[T] {
+	set := func(f func(g *krait.Generate) *float64) func(T) *float64 {
+		return func(t T) *float64 { return f(&of(t).generate) }
+	}
+	return []field[T]{
+		text("model", func(t T) *string { return &of(t).model }),
+		text("user", func(t T) *string { return &of(t).user }),
+		whole("max_tokens", 1, maxTokens, func(t T) *int { return &of(t).most }),
+		number("temperature", 0, 2, set(func(g *krait.Generate) *float64 { return &g.Temperature })),
+		number("top_p", math.SmallestNonzeroFloat64, 1, set(func(g *krait.Generate) *float64 { return &g.TopP })),
+		number("min_p", 0, 1, set(func(g *krait.Generate) *float64 { return &g.MinP })),
+		number("presence_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.PresencePenalty })),
+		number("frequency_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.FrequencyPenalty })),
+		number("repetition_penalty", math.SmallestNonzeroFloat64, 100, set(func(g *krait.Generate) *float64 { return &g.RepetitionPenalty })),
+		{"top_k", func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
+		{"logit_bias", func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
+		{"stop", func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
+		whole("n", 1, maxChoices, func(t T) *int { return &of(t).choices }),
+		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),
+		truth("stream", func(t T) *bool { return &of(t).stream }),
+		{"stream_options", func(t T, raw json.RawMessage) *Error { return readStreamOptions(of(t), raw) }},
+		truth("ignore_eos", func(t T) *bool { return &of(t).generate.IgnoreEOS }),
+	}
+}
+
+// readTopK takes -1 for all, as others do.
+func readTopK(k *int, raw json.RawMessage) *Error {
+	if string(raw) == "-1" {
+		*k = 0
+		return nil
+	}
+	return whole("top_k", 0, math.MaxInt32, func(k *int) *int { return k }).read(k, raw)
+}
+
+func readBias(g *krait.Generate, raw json.RawMessage) *Error {
+	var list map[string]*float64
+	if json.Unmarshal(raw, &list) != nil {
+		return bad("logit_bias", "it must be an object of token ids and numbers, such as {\"50256\": -100}")
+	}
+	g.LogitBias = map[int]float64{}
+	for key, bias := range list {
+		id, err := strconv.Atoi(key)
+		if err != nil || strconv.Itoa(id) != key || bias == nil {
+			return bad("logit_bias", "%q is not a token id with a number", short(key))
+		}
+		g.LogitBias[id] = *bias
+	}
+	return nil
+}
+
+func readStop(g *krait.Generate, raw json.RawMessage) *Error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		g.Stop = []string{one}
+	} else if json.Unmarshal(raw, &g.Stop) != nil {
+		return bad("stop", "it must be a string, or an array of strings")
+	}
+	switch {
+	case len(g.Stop) > maxStops:
+		return bad("stop", "there are %d texts; %d are possible", len(g.Stop), maxStops)
+	case slices.Contains(g.Stop, ""):
+		return bad("stop", "an empty text would end the answer before it begins")
+	}
+	return nil
+}
+
+func readStreamOptions(p *params, raw json.RawMessage) *Error {
+	var o map[string]any
+	if json.Unmarshal(raw, &o) != nil {
+		return bad("stream_options", "it must be an object")
+	}
+	for key, v := range o {
+		on, is := v.(bool)
+		switch {
+		case key == "include_usage" && is:
+			p.usage = on
+		case key == "include_obfuscation" && v == false:
+		default:
+			return bad("stream_options", "this server supports include_usage, true or false; %s is %v", short(key), v)
+		}
+	}
+	return nil
+}
+
+// check looks at what only all parameters together can say, and the model.
+func (p *params) check(s *Server) *Error {
+	if err := s.checkModel(p.model); err != nil {
+		return err
+	}
+	vocab := s.m.Vocab()
+	switch {
+	case p.usage && !p.stream:
+		return bad("stream_options", "there is no stream: set stream to true")
+	case p.most > 0 && p.newMost > 0 && p.most != p.newMost:
+		return bad("max_completion_tokens", "max_tokens says otherwise: leave one of them out")
+	}
+	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
+	for id, bias := range p.generate.LogitBias {
+		if id < 0 || id >= vocab || !(math.Abs(bias) <= 100) {
+			return bad("logit_bias", "token %d has bias %v; ids go from 0 to %d, biases from -100 to 100", id, bias, vocab-1)
+		}
+	}
+	p.most = max(p.most, p.newMost)
+	return nil
+}
+
+// unsupported are parameters of the API that this server has not.
+func unsupported[T any]() []field[T] {
+	never := func(name, why string, harmless ...string) field[T] { return refused[T](name, why, harmless...) }
+	return []field[T]{
+		never("store", "answers are not kept", "false"),
+		never("metadata", "answers are not kept", "{}"),
+		never("service_tier", "there is one", `"auto"`, `"default"`),
+	}
+}

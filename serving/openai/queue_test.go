@@ -1,0 +1,70 @@
+package openai
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestFair: a tenant with one request does not wait for the many of another, and one that was
+// away does not make up for it: of those with as many tokens the first by name begins.
+func TestFair(t *testing.T) {
+	q := newQueue(Queue{}, 1)
+	var order []string
+	waiting := map[string][]*ticket{}
+	enter := func(name string, n int) {
+		list, err := q.enter(name, slices.Repeat([]int{10}, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting[name] = append(waiting[name], list...)
+	}
+	next := func() {
+		for name, list := range waiting {
+			for i, k := range list {
+				if k.began && !k.left {
+					order = append(order, name)
+					waiting[name] = slices.Delete(list, i, i+1)
+					k.leave(10)
+					return
+				}
+			}
+		}
+		t.Fatal("nobody is under way")
+	}
+	enter("a", 6)
+	enter("b", 2)
+	for range 5 {
+		next()
+	}
+	enter("c", 2)
+	for range 5 {
+		next()
+	}
+	if want := []string{"a", "a", "b", "a", "b", "a", "a", "c", "a", "c"}; !slices.Equal(order, want) {
+		t.Errorf("%q, want %q", order, want)
+	}
+	if w, r, n := q.load(); w+r+n != 0 {
+		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
+	}
+}
+
+// TestLeave: who leaves before its turn, or twice, leaves nothing behind.
+func TestLeave(t *testing.T) {
+	q := newQueue(Queue{Requests: 1, Tokens: 20}, 1)
+	list, err := q.enter("", []int{10, 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.enter("", []int{1}); err == nil {
+		t.Error("a third enters")
+	}
+	for _, k := range []*ticket{list[1], list[1], list[0], list[0]} {
+		k.leave(3)
+	}
+	if w, r, n := q.load(); w+r+n != 0 {
+		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
+	}
+	if _, err := q.enter("", []int{20}); err != nil {
+		t.Error(err)
+	}
+}

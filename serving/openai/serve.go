@@ -1,0 +1,292 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/tokenizer"
+)
+
+// form writes what was generated as one of the API's objects.
+type form interface {
+	part(c *choice, p part) any  // a choice's part of a stream
+	whole(c *choice, p part) any // all of a choice
+	heads() (part, whole head)
+}
+
+// part is a piece of what a choice says.
+type part struct {
+	text   string
+	probs  []probed
+	first  bool
+	finish *string
+}
+
+// probed is a token with its log-probabilities, where they are asked for.
+type probed struct {
+	krait.LogProbs
+	id     int
+	offset int // of the token's text, in characters
+}
+
+// choice is one text that is generated. One goroutine has it.
+type choice struct {
+	index  int
+	prompt []int
+	o      krait.Generate
+	out    *krait.Generation
+
+	ticket *ticket
+	queued time.Duration
+	stream tokenizer.Stream // counts characters
+	chars  int
+	id     int // of the token before its log-probabilities come
+	probs  []probed
+	begun  bool // a part was sent
+}
+
+func (s *Server) head(prefix, object string) head {
+	return head{ID: newID(prefix), Object: object, Created: time.Now().Unix(), Model: s.o.Name}
+}
+
+// serve generates the choices of a request, and writes them.
+func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int, f form) error {
+	list, err := s.choices(p, prompts)
+	if err != nil {
+		return err
+	}
+	var events *events
+	if p.stream {
+		events = newEvents(w, p.usage)
+	}
+	runErr := s.run(r.Context(), w.tenant, list, events, f)
+	for i, c := range list {
+		w.queued = max(w.queued, c.queued)
+		w.used.add(c, i%p.choices == 0)
+	}
+	partHead, wholeHead := f.heads()
+	switch {
+	case runErr != nil && events != nil && w.status != 0:
+		events.send(errorOf(runErr).body())
+		return runErr
+	case runErr != nil:
+		return runErr
+	case events != nil:
+		if p.usage {
+			events.send(partWithUsage{partHead, []any{}, &w.used})
+		}
+		return events.end()
+	}
+	all := answer{head: wholeHead, Usage: &w.used}
+	for _, c := range list {
+		all.Choices = append(all.Choices, f.whole(c, part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}))
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// choices are the texts that a request is for, n of each prompt, each with a seed of its own.
+func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
+	if n := len(prompts) * p.choices; n > s.queue.most() {
+		return nil, bad("n", "the request is for %d texts; this server takes %d at a time", n, s.queue.most())
+	}
+	var list []*choice
+	for _, ids := range prompts {
+		o := p.generate
+		o.MaxTokens = p.most
+		if room := s.m.Engine().Context(); room > 0 {
+			if left := room - len(ids) + 1; left < 1 || o.MaxTokens > left && !p.clip {
+				e := bad("max_tokens", "a prompt of %d tokens and %d to come are more than this server has room for, which is %d", len(ids), o.MaxTokens, room)
+				code := "context_length_exceeded"
+				e.Code = &code
+				return nil, e
+			} else {
+				o.MaxTokens = min(o.MaxTokens, left)
+			}
+		}
+		for range p.choices {
+			o.Seed = uint64(p.seed) + uint64(len(list))
+			list = append(list, &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)})
+		}
+	}
+	return list, nil
+}
+
+// run generates all choices, as the queue lets them, and ends when all have ended; the first
+// that fails ends the others.
+func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *events, f form) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var tokens []int
+	for _, c := range list {
+		tokens = append(tokens, len(c.prompt)+c.o.MaxTokens)
+	}
+	tickets, err := s.queue.enter(tenant, tokens)
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for i, c := range list {
+		c.ticket = tickets[i]
+		all.Go(func() {
+			if err := s.generate(ctx, c, e, f); err != nil {
+				stop(err)
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// generate generates a choice when it is its turn.
+func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) error {
+	begun, used := time.Now(), 0
+	defer func() { c.ticket.leave(used) }()
+	if err := c.ticket.wait(ctx); err != nil {
+		return err
+	}
+	c.queued = time.Since(begun)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	send := func(text string, end *string) {
+		if e == nil {
+			return
+		}
+		p := part{text: text, probs: c.probs, first: !c.begun, finish: end}
+		c.probs, c.begun = nil, true
+		head, _ := f.heads()
+		if err := e.part(head, f.part(c, p)); err != nil { // nobody reads
+			stop(context.Canceled)
+		}
+	}
+	c.o.OnToken = func(id int) { c.id = id }
+	c.o.OnLogProbs = func(p krait.LogProbs) {
+		c.probs = append(c.probs, probed{p, c.id, c.chars})
+		c.chars += utf8.RuneCountInString(c.stream.Push(c.id))
+	}
+	c.o.OnText = func(text string) { send(text, nil) }
+	out, err := s.m.GenerateIDs(ctx, c.prompt, c.o)
+	if c.out = out; out != nil {
+		used = len(c.prompt) + len(out.IDs)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	send("", finish(out))
+	return nil
+}
+
+// finish is why a text ended, as the API says it.
+func finish(g *krait.Generation) *string {
+	reason := "stop"
+	if g.Reason == krait.ReachedMax {
+		reason = "length"
+	}
+	return &reason
+}
+
+// add counts a choice; of those of one prompt, that is read once or is cached, one.
+func (u *usage) add(c *choice, first bool) {
+	if c.out == nil {
+		return
+	}
+	if first {
+		u.Prompt += len(c.prompt)
+		u.Details.Cached += c.out.CachedTokens
+	}
+	u.Completion += len(c.out.IDs)
+	u.Total = u.Prompt + u.Completion
+}
+
+// spelled is what a token is called: its text, or where it is no whole text what the
+// vocabulary has; bytes are nil then, but for those of a vocabulary of bytes.
+func (s *Server) spelled(id int) (string, []int) {
+	text := s.tokens.Decode([]int{id}, false)
+	if !strings.ContainsRune(text, utf8.RuneError) {
+		bytes := make([]int, len(text))
+		for i := range bytes {
+			bytes[i] = int(text[i])
+		}
+		return text, bytes
+	}
+	if _, ok := s.tokens.(tokenizer.Bytes); ok {
+		return fmt.Sprintf(`bytes:\x%02x`, id), []int{id}
+	}
+	if piece, ok := s.tokens.Piece(id); ok && utf8.ValidString(piece) {
+		return piece, nil
+	}
+	return fmt.Sprintf("token_id:%d", id), nil
+}
+
+func (s *Server) tokenProb(id int, p float64) tokenProb {
+	name, bytes := s.spelled(id)
+	return tokenProb{name, finite(p), bytes}
+}
+
+// finite is a number that JSON has: the API's for what is impossible is -9999.
+func finite(p float64) float64 {
+	if math.IsInf(p, -1) || math.IsNaN(p) {
+		return -9999
+	}
+	return p
+}
+
+// events are what a stream sends: server-sent events. Its header is sent with the first, so
+// that what fails before has a status.
+type events struct {
+	mu    sync.Mutex
+	w     *response
+	usage bool
+	err   error
+}
+
+func newEvents(w *response, usage bool) *events { return &events{w: w, usage: usage} }
+
+// part sends a choice's part.
+func (e *events) part(h head, choice any) error {
+	if e.usage {
+		return e.send(partWithUsage{h, []any{choice}, nil})
+	}
+	return e.send(answer{head: h, Choices: []any{choice}})
+}
+
+func (e *events) send(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return e.write(string(data))
+}
+
+func (e *events) end() error { return e.write("[DONE]") }
+
+func (e *events) write(data string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	if e.w.status == 0 {
+		e.w.Header().Set("Content-Type", "text/event-stream")
+		e.w.Header().Set("Cache-Control", "no-store")
+		e.w.Header().Set("X-Accel-Buffering", "no")
+	}
+	if _, e.err = fmt.Fprintf(e.w, "data: %s\n\n", data); e.err == nil {
+		e.err = e.w.control.Flush()
+	}
+	return e.err
+}

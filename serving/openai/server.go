@@ -1,0 +1,249 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/chat"
+)
+
+// Options say how a model is served. The zero value is a good start on a machine of one's own.
+type Options struct {
+	// Name is what clients call the model; empty: its own name.
+	Name string
+	// Keys are those that clients must have; nil: whoever reaches the server may ask.
+	Keys *Keys
+	// Queue bounds what is taken on.
+	Queue Queue
+	// AnswerTokens is how long answers in chats may be that say no max_tokens; 0: 1024. Those of
+	// completions have 16, as OpenAI's.
+	AnswerTokens int
+	// Body is how many bytes a request may have; 0: 4 MiB.
+	Body int64
+	// Deadline is how long a request may take, waiting included; 0: 10 minutes.
+	Deadline time.Duration
+	// Stall is how long a client may take to send its request, and to take what is sent to it;
+	// 0: 30 seconds.
+	Stall time.Duration
+	// Unguarded lets special tokens that messages of chats spell become these tokens, as in
+	// transformers: who writes a message can then end it, and go on as somebody else.
+	Unguarded bool
+	// Log is told of each request: who asked, how long it took, how many tokens, but no text.
+	// nil: nothing.
+	Log *slog.Logger
+}
+
+// Server serves a model. It is an [http.Handler]; who listens bounds headers and connections.
+type Server struct {
+	m       *krait.Model
+	o       Options
+	tokens  krait.Tokenizer
+	chat    *chat.Template
+	noChat  error // why there is no template
+	guard   []string
+	queue   *queue
+	started time.Time
+	routes  map[string]route
+}
+
+type route struct {
+	method string
+	open   bool // without a key
+	handle func(*response, *http.Request) error
+}
+
+// New serves a model, which must have a tokenizer, and stays the caller's to close, after
+// all requests have ended. Others should not ask it in the meantime: they would take slots
+// that the server counts on.
+func New(m *krait.Model, o Options) (*Server, error) {
+	o.Name = cmp.Or(o.Name, m.Name)
+	o.AnswerTokens = cmp.Or(o.AnswerTokens, 1024)
+	o.Body = cmp.Or(o.Body, 4<<20)
+	o.Deadline = cmp.Or(o.Deadline, 10*time.Minute)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.AnswerTokens < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 {
+		return nil, errors.New("openai: a limit is below 0")
+	}
+	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), started: time.Now()}
+	var err error
+	if s.tokens, err = m.Tokenizer(); err != nil {
+		return nil, err
+	}
+	if s.chat, s.noChat = m.ChatTemplate(); errors.Is(s.noChat, chat.ErrNone) {
+		s.chat = chat.Plain()
+	}
+	if !o.Unguarded {
+		s.guard = chat.Specials(s.tokens)
+	}
+	s.routes = map[string]route{
+		"/v1/completions":      {method: "POST", handle: s.completions},
+		"/v1/chat/completions": {method: "POST", handle: s.chats},
+		"/v1/models":           {method: "GET", handle: s.models},
+		"/tokenize":            {method: "POST", handle: s.tokenize},
+		"/detokenize":          {method: "POST", handle: s.detokenize},
+		"/health":              {method: "GET", open: true, handle: s.health},
+		"/ready":               {method: "GET", open: true, handle: s.ready},
+	}
+	return s, nil
+}
+
+// ChatWarning says what is not well with the model's chat template; empty: nothing.
+func (s *Server) ChatWarning() string {
+	switch {
+	case s.noChat == nil:
+		return ""
+	case s.chat != nil:
+		return "the checkpoint has no chat template, and may not know how to talk: lines of chats begin with User: and Assistant:"
+	}
+	return "chats are refused: " + s.noChat.Error()
+}
+
+// Drain lets nobody begin any more: requests get 503, and /ready says so. Those that were
+// taken go on.
+func (s *Server) Drain() { s.queue.close() }
+
+// Load is what a server has to do.
+type Load struct {
+	Waiting, Running int // texts
+	Tokens           int // that they may come to have
+}
+
+// Load counts it.
+func (s *Server) Load() Load {
+	waiting, running, tokens := s.queue.load()
+	return Load{waiting, running, tokens}
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, id: newID("req-")}
+	out.Header().Set("X-Request-Id", out.id)
+	err := s.answer(out, r)
+	code := ""
+	if err != nil {
+		e := errorOf(err)
+		if out.status == 0 {
+			e.write(out)
+		}
+		code = e.Type
+		if e.Code != nil {
+			code = *e.Code
+		} else if e.Param != nil {
+			code += " " + *e.Param
+		}
+		if e.Status >= 500 && e.Status != http.StatusServiceUnavailable {
+			s.o.Log.Error("failed", "id", out.id, "error", err)
+		}
+	}
+	s.o.Log.Info("request", "id", out.id, "tenant", out.tenant, "method", r.Method, "path", short(r.URL.Path), "status", out.status,
+		"error", code, "seconds", time.Since(begun).Seconds(), "queued", out.queued.Seconds(), "prompt", out.used.Prompt, "cached", out.used.Details.Cached, "completion", out.used.Completion)
+}
+
+// answer finds who answers, and looks at what all requests must have.
+func (s *Server) answer(w *response, r *http.Request) error {
+	to, ok := s.routes[r.URL.Path]
+	if !ok {
+		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))
+	}
+	if !to.open {
+		tenant, err := s.o.Keys.tenant(r)
+		if err != nil {
+			return err
+		}
+		w.tenant = tenant
+	}
+	if r.Method != to.method {
+		w.Header().Set("Allow", to.method)
+		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s takes %s", r.URL.Path, to.method)
+	}
+	if to.method == "POST" {
+		// Pages of other sites cannot send this type without asking first.
+		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+			return coded(http.StatusUnsupportedMediaType, "invalid_request_error", "unsupported_media_type", "the body must be JSON, and the header say so: Content-Type: application/json")
+		}
+		r.Body = &slowBody{http.MaxBytesReader(w, r.Body, s.o.Body), w}
+		w.control.SetReadDeadline(time.Now().Add(w.stall))
+	}
+	ctx, end := context.WithTimeout(r.Context(), s.o.Deadline)
+	defer end()
+	return to.handle(w, r.WithContext(ctx))
+}
+
+// slowBody is a body that must have come in time; after it there is no hurry, as the
+// connection is read on to see whether the client is still there.
+type slowBody struct {
+	io.ReadCloser
+	w *response
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.w.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// response is what is written, in time, and what logs say of it.
+type response struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+
+	id, tenant string
+	status     int // 0: nothing was written
+	queued     time.Duration
+	used       usage
+}
+
+func (w *response) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(data []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.control.SetWriteDeadline(time.Now().Add(w.stall)) // what cannot have one is a test
+	return w.ResponseWriter.Write(data)
+}
+
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// newID is an identifier that nobody guesses.
+func newID(prefix string) string {
+	var b [12]byte
+	rand.Read(b[:])
+	return prefix + hex.EncodeToString(b[:])
+}
+
+func (s *Server) models(w *response, _ *http.Request) error {
+	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context()}
+	writeJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
+	return nil
+}
+
+func (s *Server) health(w *response, _ *http.Request) error {
+	writeJSON(w, http.StatusOK, status{"ok"})
+	return nil
+}
+
+func (s *Server) ready(w *response, _ *http.Request) error {
+	if s.queue.isClosed() {
+		return errDraining()
+	}
+	writeJSON(w, http.StatusOK, status{"ready"})
+	return nil
+}

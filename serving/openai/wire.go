@@ -1,0 +1,111 @@
+package openai
+
+// What travels, as OpenAI's API has it. Of requests only objects in objects are here: their
+// parameters are fields of params.go, since each is looked at.
+
+type usage struct {
+	Prompt     int           `json:"prompt_tokens"`
+	Completion int           `json:"completion_tokens"`
+	Total      int           `json:"total_tokens"`
+	Details    promptDetails `json:"prompt_tokens_details"`
+}
+
+type promptDetails struct {
+	Cached int `json:"cached_tokens"`
+}
+
+// head begins whole answers and parts of streams.
+type head struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
+}
+
+type answer struct {
+	head
+	Choices []any  `json:"choices"`
+	Usage   *usage `json:"usage,omitempty"`
+}
+
+// partWithUsage is a part of a stream that ends with the usage: all others say null.
+type partWithUsage struct {
+	head
+	Choices []any  `json:"choices"`
+	Usage   *usage `json:"usage"`
+}
+
+type completionChoice struct {
+	Index    int                 `json:"index"`
+	Text     string              `json:"text"`
+	LogProbs *completionLogProbs `json:"logprobs"`
+	Finish   *string             `json:"finish_reason"`
+}
+
+type completionLogProbs struct {
+	Tokens  []string             `json:"tokens"`
+	Probs   []float64            `json:"token_logprobs"`
+	Top     []map[string]float64 `json:"top_logprobs"`
+	Offsets []int                `json:"text_offset"` // in characters of the text
+}
+
+type chatChoice struct {
+	Index    int           `json:"index"`
+	Message  *chatMessage  `json:"message,omitempty"`
+	Delta    *chatDelta    `json:"delta,omitempty"`
+	LogProbs *chatLogProbs `json:"logprobs"`
+	Finish   *string       `json:"finish_reason"`
+}
+
+type chatMessage struct {
+	Role    string  `json:"role"`
+	Content string  `json:"content"`
+	Refusal *string `json:"refusal"`
+}
+
+type chatDelta struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+type chatLogProbs struct {
+	Content []chatToken `json:"content"`
+	Refusal *string     `json:"refusal"`
+}
+
+type chatToken struct {
+	tokenProb
+	Top []tokenProb `json:"top_logprobs"`
+}
+
+type tokenProb struct {
+	Token   string  `json:"token"`
+	LogProb float64 `json:"logprob"`
+	Bytes   []int   `json:"bytes"` // nil where the token is no whole text
+}
+
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
+type modelCard struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+	Context int    `json:"max_model_len,omitempty"` // tokens; not there: any number
+}
+
+type tokenized struct {
+	Count  int   `json:"count"`
+	Tokens []int `json:"tokens"`
+}
+
+type detokenized struct {
+	Prompt string `json:"prompt"`
+}
+
+type status struct {
+	Status string `json:"status"`
+}
