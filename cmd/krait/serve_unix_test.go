@@ -11,9 +11,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -214,5 +216,39 @@ func certificates(t *testing.T, dir string) {
 		text, err := x509.MarshalECPrivateKey(own)
 		check(err)
 		write(name+".key", "EC PRIVATE KEY", text)
+	}
+}
+
+// TestServeAPI: the command answers, and on SIGTERM lets a request end that it has taken, and ends well.
+func TestServeAPI(t *testing.T) {
+	c, _, errs := command(t, "serve", "--listen", "127.0.0.1:0")
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "serving at ")
+	if err != nil || !ok {
+		t.Fatalf("%q, %v: %s", line, err, errs)
+	}
+	r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 500, "stream": true}`))
+	if err != nil || r.StatusCode != 200 {
+		t.Fatal(r, err)
+	}
+	defer r.Body.Close()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
+		t.Errorf("the stream ends by %v: %.300s", err, text)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, errs)
 	}
 }
