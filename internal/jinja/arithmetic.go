@@ -22,15 +22,17 @@ func (x unaryExpr) eval(s *state) (any, error) {
 	case undefined:
 		return nil, at(x.line, n.err())
 	}
-	sign := 1
-	if x.op == "-" {
-		sign = -1
-	}
 	switch n := v.(type) {
 	case int:
-		return sign * n, nil
+		if x.op == "-" {
+			v, err = integers("-", 0, n)
+		}
+		return v, at(x.line, err)
 	case float64:
-		return float64(sign) * n, nil
+		if x.op == "-" {
+			n = -n
+		}
+		return n, nil
 	}
 	return nil, at(x.line, fmt.Errorf("%s has no sign", kindOf(v)))
 }
@@ -181,6 +183,9 @@ func integers(op string, x, y int) (any, error) {
 	}
 	if y == 0 {
 		return nil, errZero
+	}
+	if op == "//" && x == math.MinInt && y == -1 {
+		return nil, errLarge
 	}
 	q, r := x/y, x%y
 	if r != 0 && (r < 0) != (y < 0) { // Python rounds down

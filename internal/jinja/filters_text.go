@@ -57,7 +57,7 @@ func center(s *state, v any, a call) (any, error) {
 	if err != nil || !ok {
 		return nil, errors.Join(err, errors.New("its width is a number"))
 	}
-	missing := max(n-utf8.RuneCountInString(t), 0)
+	missing := max(max(n, 0)-utf8.RuneCountInString(t), 0)
 	left := missing/2 + missing&n&1 // as Python does
 	before, err := s.repeat(" ", left)
 	if err != nil {

@@ -166,6 +166,7 @@ func init() {
 			if !ok || n > widest {
 				return nil, fmt.Errorf("its width is a number up to %d", widest)
 			}
+			n = max(n, 0)
 			sign := ""
 			if t != "" && (t[0] == '-' || t[0] == '+') {
 				sign, t = t[:1], t[1:]

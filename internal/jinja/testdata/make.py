@@ -147,6 +147,8 @@ text | title
 '12'.isdigit()
 '7'.zfill(3)
 '-7'.zfill(4)
+'-7'.zfill(-5)
+'-7'.zfill(-9223372036854775807 - 1)
 'prefix-x'.removeprefix('prefix-')
 ', '.join(['a', 'b'])
 list | join(', ')
@@ -195,6 +197,8 @@ d | items | list
 '%s-%s' | format(1, 'a')
 'x' | center(5) ~ '|'
 'xy' | center(5) ~ '|'
+'xy' | center(-9223372036854775807 - 1) ~ '|'
+-2.5 ~ -0.0 ~ +3
 'a long text that is cut' | truncate(12)
 'a long text that is cut' | truncate(12, true)
 'Two words' | wordcount
