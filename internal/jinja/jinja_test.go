@@ -31,6 +31,24 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// TestFromJSON: a text is one value, whole.
+func TestFromJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		"":        "unexpected end",
+		"{":       "unexpected end",
+		"[1]]":    "invalid character ']' after top-level value",
+		"1 2":     "invalid character '2' after top-level value",
+		"[1e999]": "out of range",
+		strings.Repeat("[", 300) + strings.Repeat("]", 300): "too deep",
+		` {"b": [1, 2.5, null], "a": 1e2} `:                 "",
+	} {
+		v, err := FromJSON([]byte(text))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20s: %v, %v; want %q", text, v, err, want)
+		}
+	}
+}
+
 func varsOf(t testing.TB, text string) map[string]any {
 	t.Helper()
 	v, err := FromJSON([]byte(text))

@@ -3,18 +3,17 @@ package jinja
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 )
 
 // FromJSON is a JSON text as templates have it, keys in their order.
 func FromJSON(text []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	v, err := decode(d, 0)
-	if err == nil && d.More() {
-		err = fmt.Errorf("there is more behind the value")
+	var whole json.RawMessage // one value, and nothing behind it
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, err
 	}
-	return v, err
+	d := json.NewDecoder(bytes.NewReader(whole))
+	d.UseNumber()
+	return decode(d, 0)
 }
 
 func decode(d *json.Decoder, depth int) (any, error) {
