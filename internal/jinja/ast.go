@@ -24,7 +24,7 @@ type (
 	}
 	forNode struct {
 		line      int
-		targets   []string
+		targets   []target
 		in        expr
 		filter    expr // may be nil
 		body      []node
@@ -42,11 +42,8 @@ type (
 		filters []filterCall
 		body    []node
 	}
-	macroNode struct {
-		line int
-		*macroDef
-	}
-	callNode struct {
+	macroNode struct{ *macroDef }
+	callNode  struct {
 		line int
 		call *callExpr
 		def  *macroDef
@@ -80,11 +77,8 @@ type macroDef struct {
 
 // Expressions.
 type (
-	literal  struct{ v any }
-	variable struct {
-		name string
-		line int
-	}
+	literal   struct{ v any }
+	variable  struct{ name string }
 	listExpr  struct{ items []expr }
 	tupleExpr struct{ items []expr }
 	dictExpr  struct{ keys, values []expr }

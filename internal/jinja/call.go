@@ -73,11 +73,7 @@ func (s *state) spread(x arguments, a *call) error {
 func (s *state) call(f any, a call) (any, error) {
 	switch f := f.(type) {
 	case function:
-		v, err := f.call(s, a)
-		if err != nil {
-			return nil, err
-		}
-		return v, nil
+		return f.call(s, a)
 	case *loop:
 		if f.again == nil {
 			return nil, errors.New("loop is called, and is not recursive")

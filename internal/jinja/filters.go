@@ -3,6 +3,7 @@ package jinja
 import (
 	"errors"
 	"fmt"
+	"html"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,7 +17,7 @@ var filters map[string]filter
 func init() {
 	filters = map[string]filter{
 		"abs": absolute, "attr": attr, "batch": batch, "capitalize": texts(capitalize), "center": center, "count": length, "d": orDefault, "default": orDefault,
-		"dictsort": dictSort, "e": texts(html5), "escape": texts(html5), "first": first, "float": toFloat, "format": formatFilter, "indent": indentFilter,
+		"dictsort": dictSort, "e": texts(html.EscapeString), "escape": texts(html.EscapeString), "first": first, "float": toFloat, "format": formatFilter, "indent": indentFilter,
 		"int": toInt, "items": items, "join": join, "last": last, "length": length, "list": toList, "lower": texts(strings.ToLower), "map": mapFilter,
 		"max": best(1), "min": best(-1), "reject": selecting(false, false), "rejectattr": selecting(true, false), "replace": replace, "reverse": reverse,
 		"round": round, "safe": texts(func(t string) string { return t }), "select": selecting(false, true), "selectattr": selecting(true, true), "sort": sortFilter, "string": texts(func(t string) string { return t }),

@@ -3,7 +3,6 @@ package jinja
 import (
 	"errors"
 	"fmt"
-	"html"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,10 +20,6 @@ func texts(f func(string) string) filter {
 		}
 		return f(t), s.makes(2 * len(t))
 	}
-}
-
-func html5(t string) string {
-	return strings.ReplaceAll(html.EscapeString(t), "\r", "\r")
 }
 
 func capitalize(t string) string {

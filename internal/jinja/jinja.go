@@ -62,7 +62,7 @@ func Parse(source string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{tokens: tokens, tests: tests, filter: filters}
+	p := &parser{tokens: tokens}
 	body, _, err := p.body()
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func newState(l Limits, vars map[string]any) *state {
 	return s
 }
 
-// errTooMuch are the errors of limits.
+// The errors of limits.
 var (
 	errWork   = errors.New("the template does more work than a rendering may")
 	errMemory = errors.New("the template makes more text than a rendering may hold")

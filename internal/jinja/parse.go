@@ -12,9 +12,6 @@ type parser struct {
 	loops  int // around
 	// Whether the macro around uses these names.
 	varargs, kwargs bool
-
-	tests  map[string]test
-	filter map[string]filter
 }
 
 func (p *parser) peek() token { return p.tokens[p.at] }

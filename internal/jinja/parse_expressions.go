@@ -44,22 +44,15 @@ func (p *parser) condition() (expr, error) {
 	return x, err
 }
 
-func (p *parser) or() (expr, error) {
-	a, err := p.and()
-	for err == nil && p.take(name, "or") {
-		var b expr
-		b, err = p.and()
-		a = logicExpr{true, a, b}
-	}
-	return a, err
-}
+func (p *parser) or() (expr, error)  { return p.logic(p.and, "or") }
+func (p *parser) and() (expr, error) { return p.logic(p.not, "and") }
 
-func (p *parser) and() (expr, error) {
-	a, err := p.not()
-	for err == nil && p.take(name, "and") {
+func (p *parser) logic(one func() (expr, error), word string) (expr, error) {
+	a, err := one()
+	for err == nil && p.take(name, word) {
 		var b expr
-		b, err = p.not()
-		a = logicExpr{false, a, b}
+		b, err = one()
+		a = logicExpr{word == "or", a, b}
 	}
 	return a, err
 }
@@ -172,7 +165,7 @@ func (p *parser) primary() (expr, error) {
 			return literal{nil}, nil
 		}
 		p.varargs, p.kwargs = p.varargs || t.text == "varargs", p.kwargs || t.text == "kwargs"
-		return variable{t.text, t.line}, nil
+		return variable{t.text}, nil
 	case str:
 		var b strings.Builder // neighbours are one string
 		for p.peek().kind == str {

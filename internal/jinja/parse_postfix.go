@@ -157,7 +157,7 @@ func (p *parser) oneFilter() (f filterCall, err error) {
 	if f.name, err = p.wantName(); err != nil {
 		return f, err
 	}
-	if f.f = p.filter[f.name]; f.f == nil {
+	if f.f = filters[f.name]; f.f == nil {
 		return f, p.fail("there is no filter %q", f.name)
 	}
 	if p.is(op, "(") {
@@ -173,7 +173,7 @@ func (p *parser) test(x expr) (expr, error) {
 	if t.name, err = p.wantName(); err != nil {
 		return nil, err
 	}
-	if t.f = p.tests[t.name]; t.f == nil {
+	if t.f = tests[t.name]; t.f == nil {
 		return nil, p.fail("there is no test %q", t.name)
 	}
 	switch next := p.peek(); {

@@ -69,7 +69,7 @@ func (p *parser) statement(word string, line int) ([]node, error) {
 	case "set":
 		return one(p.set(line))
 	case "macro":
-		return one(p.macro(line))
+		return one(p.macro())
 	case "call":
 		return one(p.callBlock(line))
 	case "filter":
@@ -158,15 +158,15 @@ func (p *parser) loop(line int) (node, error) {
 }
 
 // names parses a name, or several with commas between them, in brackets or not.
-func (p *parser) names() ([]string, error) {
+func (p *parser) names() ([]target, error) {
 	bracket := p.take(op, "(")
-	var list []string
+	var list []target
 	for {
 		x, err := p.wantName()
 		if err != nil {
 			return nil, err
 		}
-		if list = append(list, x); !p.take(op, ",") || p.peek().kind != name || p.is(name, "in") {
+		if list = append(list, target{name: x}); !p.take(op, ",") || p.peek().kind != name || p.is(name, "in") {
 			break
 		}
 	}
@@ -224,7 +224,7 @@ func (p *parser) target() (t target, err error) {
 	return t, err
 }
 
-func (p *parser) macro(line int) (node, error) {
+func (p *parser) macro() (node, error) {
 	d := &macroDef{}
 	var err error
 	if d.name, err = p.wantName(); err == nil {
@@ -236,7 +236,7 @@ func (p *parser) macro(line int) (node, error) {
 	if err == nil {
 		err = p.macroBody(d, "endmacro")
 	}
-	return macroNode{line, d}, err
+	return macroNode{d}, err
 }
 
 func (p *parser) macroBody(d *macroDef, word string) (err error) {

@@ -32,14 +32,19 @@ func (n textNode) run(s *state) error { return s.write(n.text) }
 
 func (n outNode) run(s *state) error {
 	v, err := s.eval(n.x)
-	if err != nil {
-		return at(n.line, err)
-	}
-	text, err := s.text(v)
 	if err == nil {
-		err = s.write(text)
+		err = s.show(v)
 	}
 	return at(n.line, err)
+}
+
+// show writes a value.
+func (s *state) show(v any) error {
+	text, err := s.text(v)
+	if err != nil {
+		return err
+	}
+	return s.write(text)
 }
 
 func (n ifNode) run(s *state) error {
@@ -132,39 +137,30 @@ func (n forNode) filtered(s *state, list []any) (out []any, err error) {
 	return out, nil
 }
 
-// bind sets the names to a value, or to its items where there are several.
-func (s *state) bind(names []string, v any) error {
-	if len(names) == 1 {
-		s.vars.set(names[0], v)
-		return nil
+// bind sets a target to a value, or several to its items.
+func (s *state) bind(to []target, v any) error {
+	if len(to) == 1 {
+		return s.set(to[0], v)
 	}
 	list, err := s.items(v)
 	if err != nil {
 		return err
 	}
-	if len(list) != len(names) {
-		return fmt.Errorf("%d names for %d items", len(names), len(list))
+	if len(list) != len(to) {
+		return fmt.Errorf("%d names for %d items", len(to), len(list))
 	}
-	for i, name := range names {
-		s.vars.set(name, list[i])
+	for i, t := range to {
+		if err := s.set(t, list[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func (n setNode) run(s *state) error {
 	v, err := s.eval(n.x)
-	if err != nil {
-		return at(n.line, err)
-	}
-	if len(n.targets) == 1 {
-		return at(n.line, s.set(n.targets[0], v))
-	}
-	list, err := s.items(v)
-	if err == nil && len(list) != len(n.targets) {
-		err = fmt.Errorf("%d names for %d items", len(n.targets), len(list))
-	}
-	for i := 0; err == nil && i < len(list); i++ {
-		err = s.set(n.targets[i], list[i])
+	if err == nil {
+		err = s.bind(n.targets, v)
 	}
 	return at(n.line, err)
 }
@@ -184,38 +180,27 @@ func (s *state) set(t target, v any) error {
 }
 
 func (n setBlock) run(s *state) error {
-	text, err := s.captured(func() error { return s.inScope(func() error { return s.run(n.body) }) })
-	if err != nil {
-		return at(n.line, err)
-	}
-	v, err := s.filter(text, n.filters)
+	v, err := s.block(n.body, n.filters)
 	if err == nil {
 		err = s.set(n.to, v)
 	}
 	return at(n.line, err)
 }
 
-// filter puts a value through filters.
-func (s *state) filter(v any, list []filterCall) (any, error) {
-	for _, f := range list {
-		var err error
-		if v, err = f.apply(s, v); err != nil {
-			return nil, err
-		}
+// block is what statements write, put through filters.
+func (s *state) block(body []node, filters []filterCall) (any, error) {
+	text, err := s.captured(func() error { return s.inScope(func() error { return s.run(body) }) })
+	v := any(text)
+	for i := 0; err == nil && i < len(filters); i++ {
+		v, err = filters[i].apply(s, v)
 	}
-	return v, nil
+	return v, err
 }
 
 func (n filterNode) run(s *state) error {
-	text, err := s.captured(func() error { return s.inScope(func() error { return s.run(n.body) }) })
-	if err != nil {
-		return at(n.line, err)
-	}
-	v, err := s.filter(text, n.filters)
+	v, err := s.block(n.body, n.filters)
 	if err == nil {
-		if text, err = s.text(v); err == nil {
-			err = s.write(text)
-		}
+		err = s.show(v)
 	}
 	return at(n.line, err)
 }
@@ -256,10 +241,7 @@ func (n callNode) run(s *state) error {
 	a.named = append(a.named, namedArg{"caller", n.def.bind(s)})
 	v, err := s.call(f, a)
 	if err == nil {
-		var text string
-		if text, err = s.text(v); err == nil {
-			err = s.write(text)
-		}
+		err = s.show(v)
 	}
 	return at(n.line, err)
 }
@@ -273,8 +255,7 @@ func (d *macroDef) bind(s *state) function {
 		}
 		outer := s.vars
 		defer func() { s.calls--; s.vars = outer }()
-		inner := &scope{up: around}
-		s.vars = inner
+		s.vars = &scope{up: around}
 		if err := d.pass(s, a); err != nil {
 			return nil, fmt.Errorf("macro %s: %w", d.name, err)
 		}
