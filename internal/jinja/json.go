@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // jsonStyle is how tojson writes: as Python's json.dumps.
@@ -182,26 +181,14 @@ func (j *jsonStyle) quote(t string) string {
 	b.WriteByte('"')
 	for _, r := range t {
 		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
+		case escaped(&b, r, '"'):
 		case r == '\b':
 			b.WriteString(`\b`)
 		case r == '\f':
 			b.WriteString(`\f`)
-		case r < 0x20 || j.ascii && r >= 0x7f && r < 0x10000:
-			if r == 0x7f {
-				b.WriteRune(r)
-				continue
-			}
+		case r < 0x20 || j.ascii && r > '~' && r < 0x10000:
 			fmt.Fprintf(&b, `\u%04x`, r)
-		case j.ascii && r >= utf8.RuneSelf:
+		case j.ascii && r > '~':
 			r -= 0x10000
 			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 		default:

@@ -127,15 +127,7 @@ func quote(t string) string {
 	b.WriteRune(q)
 	for _, r := range t {
 		switch {
-		case r == q || r == '\\':
-			b.WriteRune('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
+		case escaped(&b, r, q):
 		case r == ' ' || unicode.IsPrint(r):
 			b.WriteRune(r)
 		case r < 0x100:
@@ -148,4 +140,23 @@ func quote(t string) string {
 	}
 	b.WriteRune(q)
 	return b.String()
+}
+
+// escaped writes what repr and JSON escape alike in a string between these quotes, and
+// reports whether it did.
+func escaped(b *strings.Builder, r, quote rune) bool {
+	switch r {
+	case quote, '\\':
+		b.WriteRune('\\')
+		b.WriteRune(r)
+	case '\n':
+		b.WriteString(`\n`)
+	case '\r':
+		b.WriteString(`\r`)
+	case '\t':
+		b.WriteString(`\t`)
+	default:
+		return false
+	}
+	return true
 }

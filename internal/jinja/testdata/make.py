@@ -214,6 +214,9 @@ tools | tojson(sort_keys=true)
 d | tojson(separators=(',', ':'))
 'wörld "q" \\n \\\\ </x> \\x01' | tojson
 'wörld 😀' | tojson(ensure_ascii=true)
+'~\\x7f\\x80\\uffff' | tojson(ensure_ascii=true)
+'\\x01\\x7f\\n\\r\\t\\b\\f\\'\\"\\\\' | tojson
+['\\x01\\x7f\\n\\r\\t\\b\\f\\'\\"\\\\', "'", '"']
 [1.5, 1e20, 2.0, true, none] | tojson
 [] | tojson(indent=2)
 {} | tojson
