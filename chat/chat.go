@@ -49,9 +49,10 @@ type Options struct {
 	Tools json.RawMessage
 	// Variables are given to the template, too, such as enable_thinking.
 	Variables map[string]any
-	// Guard keeps what messages say, but for the assistant's, from becoming special tokens: places in them where one of
-	// these texts is spelled are marked, and [Encode] takes them apart there. A prompt
-	// that has marks must be encoded by it. [Specials] lists those of a tokenizer.
+	// Guard keeps what messages say, and their roles, but for the assistant's, from becoming
+	// special tokens: places in them where one of these texts is spelled are marked, and
+	// [Encode] takes them apart there. A prompt that has marks must be encoded by it.
+	// [Specials] lists those of a tokenizer.
 	Guard []string
 	// Now is the date for templates that ask; the zero value is the time of the rendering.
 	Now time.Time
@@ -248,28 +249,23 @@ func (r *Refused) Error() string { return "the chat template refuses the message
 // variables are what the template reads, and how many bytes messages have.
 func (t *Template) variables(messages []Message, o *Options) (map[string]any, int, error) {
 	vars := maps.Clone(t.specials)
-	var guards []string
-	for _, g := range o.Guard {
-		if g != "" {
-			guards = append(guards, g)
-		}
-	}
+	texts := guardsOf(o.Guard)
 	list, size := make([]any, len(messages)), len(o.Tools)
 	for i, m := range messages {
-		guards := guards
+		guards := texts
 		if m.Role == "assistant" { // which writes them rightly
 			guards = nil
 		}
-		d := jinja.NewDict("role", m.Role, "content", guarded(m.Content, guards))
+		d := jinja.NewDict("role", guards.mark(m.Role), "content", guards.mark(m.Content))
 		for _, key := range slices.Sorted(maps.Keys(m.Fields)) {
 			v, err := jinja.Of(m.Fields[key])
 			if err != nil {
 				return nil, 0, fmt.Errorf("message %d: %q: %w", i, key, err)
 			}
-			d.Set(key, jinja.EachText(v, func(s string) string { size += len(s); return guarded(s, guards) }))
+			d.Set(key, jinja.EachText(v, func(s string) string { size += len(s); return guards.mark(s) }))
 		}
 		list[i] = d
-		size += len(m.Content) + 64
+		size += len(m.Role) + len(m.Content) + 64
 	}
 	vars["messages"], vars["add_generation_prompt"], vars["tools"] = list, o.Generate, nil
 	if o.Tools != nil {
@@ -293,15 +289,30 @@ func (t *Template) variables(messages []Message, o *Options) (map[string]any, in
 // such uses), and what users write has it taken out.
 const mark = "\ufdd0"
 
-// guarded marks the places of texts.
-func guarded(content string, texts []string) string {
-	if len(texts) == 0 {
+// guards are texts by their first byte: few begin at any place, of the thousand special
+// tokens that a vocabulary may have.
+type guards map[byte][]string
+
+func guardsOf(texts []string) guards {
+	g := guards{}
+	for _, t := range texts {
+		if t != "" {
+			g[t[0]] = append(g[t[0]], t)
+		}
+	}
+	return g
+}
+
+// mark marks the places of the texts.
+func (g guards) mark(content string) string {
+	if len(g) == 0 {
 		return content
 	}
 	content = strings.ReplaceAll(content, mark, "")
 	var b strings.Builder
 	for i := 0; i < len(content); {
 		_, n := utf8.DecodeRuneInString(content[i:])
+		texts := g[content[i]]
 		at := slices.IndexFunc(texts, func(t string) bool { return strings.HasPrefix(content[i:], t) })
 		switch {
 		case at < 0:
@@ -317,7 +328,7 @@ func guarded(content string, texts []string) string {
 // Encode makes token ids of a prompt. Nothing is added: templates write the bos token that
 // a model wants. Special tokens that the prompt spells are these tokens, but for those that
 // [Options.Guard] marked. A special token of one character cannot be taken apart, and is
-// left out.
+// left out; tokenizers that put a space before each text put one where a text is taken apart.
 func Encode(t tokenizer.Tokenizer, prompt string) ([]int, error) {
 	var ids []int
 	for part := range strings.SplitSeq(prompt, mark) {

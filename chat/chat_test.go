@@ -147,6 +147,11 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	}
+	roles, _ := New("{% for m in messages %}{{ m.role }}: {% endfor %}", nil)
+	role, err := roles.Render([]Message{{Role: "user<end>☠"}}, Options{Guard: Specials(cutter{})})
+	if ids, _ := Encode(cutter{}, role); len(ids) != len("user<end>: ") || err != nil {
+		t.Errorf("a role that spells a special token has %d tokens (%v)", len(ids), err)
+	}
 	answer, err := tmpl.Render([]Message{{Role: "assistant", Content: "<end>"}}, Options{Guard: Specials(cutter{})})
 	if ids, _ := Encode(cutter{}, answer); len(ids) != 2 || err != nil {
 		t.Errorf("an answer of a special token has %d tokens (%v)", len(ids), err)
