@@ -52,9 +52,9 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, want: []string{"logits"}}
+	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, want: []string{exec.LogitsOutput}}
 	s.keep = func(r *exec.Results) error {
-		logits, err := r.Output("logits")
+		logits, err := r.Output(exec.LogitsOutput)
 		if err == nil {
 			s.logits = append(s.logits[:0], logits.Row(0)...)
 		}
@@ -112,7 +112,7 @@ func (s *Sequence) Feed(ctx context.Context, tokens []int, w Wanted) (*Fed, erro
 		}
 		b := exec.Batch{Sequences: []exec.Sequence{q}, Want: append([]string{}, w.Values...)}
 		if len(q.Rows) > 0 {
-			b.Want = append(b.Want, "logits")
+			b.Want = append(b.Want, exec.LogitsOutput)
 		}
 		if err := s.m.step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
 			return nil, err
@@ -146,20 +146,17 @@ func (f *Fed) read(r *exec.Results, want []string) error {
 		if t.DType != graph.F32 {
 			return fmt.Errorf("the value %s is %s; those that a step gives are f32", name, t.DType)
 		}
-		list := &f.Logits
-		var of [][]float32
-		if name != "logits" {
-			of = f.Values[name]
-			list = &of
-		}
-		if sym != graph.Tokens && sym != graph.Rows {
-			*list = nil // the last is all
-		}
+		var rows [][]float32
 		for i := range t.Rows() {
-			*list = append(*list, slices.Clone(t.Row(i)))
+			rows = append(rows, slices.Clone(t.Row(i)))
 		}
-		if name != "logits" {
-			f.Values[name] = of
+		switch {
+		case name == exec.LogitsOutput:
+			f.Logits = append(f.Logits, rows...)
+		case sym == graph.Tokens || sym == graph.Rows:
+			f.Values[name] = append(f.Values[name], rows...)
+		default:
+			f.Values[name] = rows // the last is all
 		}
 	}
 	return nil

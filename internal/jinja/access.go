@@ -182,13 +182,8 @@ func cutOut[T any, L ~[]T](list L, bounds [3]*int) (L, error) {
 		from, to = bound(bounds[0], hi), bound(bounds[1], lo)
 	}
 	out := L{}
-	for i := from; step > 0 && i < to || step < 0 && i > to; {
+	for i := range steps(from, to, step) {
 		out = append(out, list[i])
-		next := i + step
-		if (next > i) != (step > 0) { // past the largest integer
-			break
-		}
-		i = next
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package jinja
 import (
 	"errors"
 	"fmt"
+	"iter"
 )
 
 // longestRange is that of Jinja's sandbox.
@@ -41,16 +42,26 @@ func rangeOf(s *state, a call) (any, error) {
 		return nil, errors.New("range: it takes one to three integers, the third not 0")
 	}
 	out := []any{}
-	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
+	for i := range steps(from, to, step) {
 		if len(out) == longestRange {
 			return nil, fmt.Errorf("range: it has more than %d items", longestRange)
 		}
 		out = append(out, i)
-		if next := i + step; (next > i) != (step > 0) {
-			break
-		}
 	}
 	return out, s.makes(16 * len(out))
+}
+
+// steps counts as Python's range does; step is not 0.
+func steps(from, to, step int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := from; step > 0 && i < to || step < 0 && i > to; {
+			next := i + step
+			if !yield(i) || (next > i) != (step > 0) { // past the largest integer
+				return
+			}
+			i = next
+		}
+	}
 }
 
 func newNamespace(s *state, a call) (any, error) {
