@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -126,11 +127,7 @@ func (s *state) repeatList(list []any, n int) (any, error) {
 	if err := s.makes(16 * len(list) * n); err != nil {
 		return nil, err
 	}
-	out := make([]any, 0, len(list)*n)
-	for range n {
-		out = append(out, list...)
-	}
-	return out, nil
+	return slices.Repeat(list, n), nil // of nothing, too, at once
 }
 
 var errZero = errors.New("a division by zero")

@@ -147,6 +147,7 @@ text | title
 '12'.isdigit()
 '7'.zfill(3)
 '-7'.zfill(4)
+[] * 9223372036854775807 ~ '' * 9223372036854775807
 '-7'.zfill(-5)
 '-7'.zfill(-9223372036854775807 - 1)
 'prefix-x'.removeprefix('prefix-')
