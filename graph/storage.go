@@ -52,21 +52,16 @@ func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor s
 
 // rows assembles the whole parameter; a view when it is one tensor as it lies.
 func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) {
-	out := Array{Shape: t.shape()}
+	arrays, err := s.tensors(t, find)
+	if err != nil {
+		return Array{}, err
+	}
+	out := Array{DType: arrays[0].DType, From: arrays[0].From, Shape: t.shape()}
 	var parts [][]byte
-	for _, p := range s.Pieces {
-		a, err := s.tensor(p, t, find)
+	for i, p := range s.Pieces {
+		part, err := p.take(arrays[i], sizeOf(out.DType, out.Shape[min(1, len(out.Shape)):]))
 		if err != nil {
 			return Array{}, err
-		}
-		part, err := p.take(a, sizeOf(a.DType, out.Shape[min(1, len(out.Shape)):]))
-		if err != nil {
-			return Array{}, err
-		}
-		if parts == nil {
-			out.DType, out.From = a.DType, a.From
-		} else if a.DType != out.DType {
-			return Array{}, fmt.Errorf("%s is %s, and %s is %s: the parts of a parameter must be alike", out.From, out.DType, a.From, a.DType)
 		}
 		parts = append(parts, part)
 	}
@@ -75,6 +70,31 @@ func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) 
 	}
 	if want := sizeOf(out.DType, out.Shape); len(out.Data) != want {
 		return Array{}, fmt.Errorf("%s: its pieces give %d bytes, expected %d for shape %v", out.From, len(out.Data), want, out.Shape)
+	}
+	return out, nil
+}
+
+// tensors finds those of all pieces; in f32, which holds 16 bits and 8-bit blocks exactly,
+// where their formats differ.
+func (s *Storage) tensors(t Type, find func(string) (Array, error)) ([]Array, error) {
+	var out []Array
+	alike := true
+	for _, p := range s.Pieces {
+		a, err := s.tensor(p, t, find)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+		alike = alike && a.DType == out[0].DType
+	}
+	if alike {
+		return out, nil
+	}
+	for i, a := range out {
+		var err error
+		if out[i], err = a.Convert(F32); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

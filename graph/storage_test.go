@@ -71,6 +71,34 @@ func TestStorage(t *testing.T) {
 }
 
 // TestSlice: a field of the rows, or of the second axis, is what a cut of the whole has.
+// TestStorageFormats: a parameter whose pieces have several formats has the values of all,
+// in either order; and blocks count as a format.
+func TestStorageFormats(t *testing.T) {
+	wide := func(name string, d DType) Array {
+		a, err := counting(name, 0, 2, 33).Convert(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.From = name
+		return a
+	}
+	formats := []DType{F32, F16, BF16, Q8}
+	for _, first := range formats {
+		for _, second := range formats {
+			a, b := wide("a", first), wide("b", second)
+			s := &Storage{Shape: []int{2, 33}, Pieces: []Piece{{"b", 1, 1, 1}, {Tensor: "a"}}}
+			got, err := s.Load("param", TypeOf(F32, Size(3), Size(33)), 1, 0, finder(a, b))
+			if err != nil {
+				t.Fatalf("%s, %s: %v", first, second, err)
+			}
+			want := append(slices.Clone(b.Float32s()[33:]), a.Float32s()...)
+			if got.DType != F32 || !slices.Equal(got.Float32s(), want) {
+				t.Errorf("%s, %s: got %s %v, want %v", first, second, got.DType, got.Float32s(), want)
+			}
+		}
+	}
+}
+
 func TestSlice(t *testing.T) {
 	whole := counting("w", 0, 3, 6, 2)
 	typ := TypeOf(F32, Size(3), Size(6), Size(2))

@@ -101,8 +101,12 @@ func halfOf(name string) (up string, ok bool) {
 	return under + ".up.weight", ok && (strings.HasSuffix(under, "shared_mlp") || strings.HasSuffix(under, "block_sparse_moe"))
 }
 
-// joined packs two matrices, or as many pairs of them, into one.
+// joined packs two matrices, or as many pairs of them, into one; in f32 where their formats
+// differ.
 func (c *Checkpoint) joined(gate, up string, a graph.Array) Written[safetensors.Tensor] {
+	if b, _ := c.weights.Look(up); b.DType != a.DType {
+		a.DType = graph.F32
+	}
 	x, y := c.written(gate, a), c.written(up, a)
 	x.Tensor.Name = strings.TrimSuffix(gate, "gate.weight") + "input_linear.weight"
 	x.Tensor.Shape = slices.Clone(a.Shape)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,4 +328,105 @@ func TestGGUFWide(t *testing.T) {
 	if seen < 5 {
 		t.Errorf("%d tensors", seen)
 	}
+}
+
+// TestGGUFPairs: gate and up in different formats are the one matrix that the family has of
+// them, to the bit, for the model and in a folder; also those of experts.
+func TestGGUFPairs(t *testing.T) {
+	good, tensors := ggufOf(t, "granite-hybrid")
+	kinds := []gguf.Type{gguf.F32, gguf.F16, gguf.BF16}
+	for _, gate := range kinds {
+		for _, up := range kinds {
+			var mixed, same []gguf.Tensor // as they are, and the same numbers in f32
+			pairs := 0
+			for _, x := range tensors {
+				y, kind := x, gguf.F32
+				switch {
+				case strings.Contains(x.Name, "ffn_gate") && !strings.Contains(x.Name, "inp"):
+					kind = gate
+				case strings.Contains(x.Name, "ffn_up"):
+					kind = up
+				}
+				if kind != gguf.F32 {
+					x.Type, x.Data = kind, inFormat(t, x, kind)
+					values, err := x.Float32s()
+					if err != nil {
+						t.Fatal(err)
+					}
+					y.Data = bytesOf(values)
+					pairs++
+				}
+				mixed, same = append(mixed, x), append(same, y)
+			}
+			if gate != up && pairs < 4 {
+				t.Fatalf("%d tensors are not in f32", pairs)
+			}
+			got, want := held(t, good, mixed), held(t, good, same)
+			if len(got) < 20 || len(got) != len(want) {
+				t.Fatalf("%d arrays, and %d", len(got), len(want))
+			}
+			for name, values := range want {
+				if !slices.Equal(got[name], values) {
+					t.Errorf("%s and %s: %s differs", gate, up, name)
+				}
+			}
+		}
+	}
+}
+
+func inFormat(t *testing.T, x gguf.Tensor, to gguf.Type) []byte {
+	t.Helper()
+	values, err := x.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := converted(graph.ArrayOf(values, x.Shape...), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// held are the values of all parameters of a GGUF file's model, and of all tensors of its
+// folder.
+func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string][]float32 {
+	t.Helper()
+	var b bytes.Buffer
+	if err := gguf.Write(&b, metadata, tensors); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Parse("x.gguf", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, w, err := readGGUF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCheckpoint(m, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]float32{}
+	for _, n := range c.Graph.Leaves("param") {
+		v := n.Results[0]
+		a, err := n.Storage.Load(v.Name, v.Type, 1, 0, c.Tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[v.Name] = a.Float32s()
+	}
+	folder, err := c.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range folder.Tensors {
+		data, err := x.Make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := graph.Array{DType: floats[x.Tensor.DType], Shape: x.Tensor.Shape, Data: data}
+		out["folder "+x.Tensor.Name] = a.Float32s()
+	}
+	return out
 }

@@ -104,12 +104,17 @@ func (p *parts) matrix(name string, out, in graph.Dim, older ...string) *graph.V
 	return p.stored(name, graph.Stored(p.file(name, older...)), out, in)
 }
 
-// stored is a parameter in the number format of the file, that lies there as s
-// says.
+// stored is a parameter in the number format of the file, that lies there as s says; in
+// f32 where its pieces have several formats.
 func (p *parts) stored(name string, s *graph.Storage, dims ...graph.Dim) *graph.Value {
 	d, ok := p.tensor(s.Pieces[0].Tensor)
 	if !ok {
 		d = graph.F32
+	}
+	for _, piece := range s.Pieces[1:] {
+		if other, ok := p.tensor(piece.Tensor); ok && other != d {
+			d = graph.F32
+		}
 	}
 	return p.param(name, graph.TypeOf(d, dims...), s)
 }
