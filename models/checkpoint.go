@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -98,7 +99,11 @@ func load(path string, without bool) (*Model, weights, error) {
 func readDir(dir string) (*Model, error) {
 	info, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s: there is no such folder", dir)
+		what := "folder"
+		if filepath.Ext(dir) == ".gguf" {
+			what = "file"
+		}
+		return nil, fmt.Errorf("%s: there is no such %s", dir, what)
 	}
 	if err != nil {
 		return nil, err

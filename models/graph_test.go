@@ -123,9 +123,10 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]string{
-		"/nowhere/at/all": "there is no such folder",
-		file:              "is a file; a model is a folder",
-		t.TempDir():       "there is no config.json",
+		"/nowhere/at/all":    "there is no such folder",
+		"/nowhere/at/a.gguf": "there is no such file",
+		file:                 "is a file; a model is a folder",
+		t.TempDir():          "there is no config.json",
 	} {
 		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", dir, err, want)
