@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/krait-ml/krait/cmd/krait/convert"
 	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/graph"
 )
 
 // TestGGUF: files that llama.cpp's library wrote give the logits of the folders whose
@@ -124,6 +126,67 @@ func TestGGUFAsWritten(t *testing.T) {
 				o := Options{Sharding: Sharding{Ranks: 3}}
 				nearLogits(t, changed, golden, o, tolerance)
 				sameTokens(t, changed, changed, o)
+			}
+		})
+	}
+}
+
+// TestGGUFBare: files whose tensors are all in 16 bits, also norms and A, without what Krait
+// keeps, a tokenizer's tokens and the keys that have defaults, give the logits of the same numbers in f32.
+func TestGGUFBare(t *testing.T) {
+	formats := map[gguf.Type]graph.DType{gguf.F16: graph.F16, gguf.BF16: graph.BF16}
+	dropped := []string{"context_length", "vocab_size", "ssm.dt_b_c_rms", "general.type", "general.name", "general.file_type"}
+	for _, name := range []string{"mamba-a", "mamba2-g4", "jamba", "falcon-h1", "granite-hybrid", "nemotron-h-moe"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			whole := filepath.Join(dir, "whole.gguf")
+			if _, err := convert.Write(t.Context(), filepath.Join("testdata/golden", name), whole, "f32", nil); err != nil {
+				t.Fatal(err)
+			}
+			f, err := gguf.Open(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			metadata := []gguf.Pair{{Key: "tokenizer.ggml.model", Value: "gpt2"}, {Key: "tokenizer.ggml.bos_token_id", Value: uint32(0)}}
+			for _, key := range f.Keys() {
+				v, _ := f.Value(key)
+				_, rest, _ := strings.Cut(key, ".")
+				single := rest == "ssm.group_count" && v == uint32(1)
+				if !single && !strings.HasPrefix(key, "krait.") && !strings.HasPrefix(key, "tokenizer.") && !slices.Contains(dropped, rest) && !slices.Contains(dropped, key) {
+					metadata = append(metadata, gguf.Pair{Key: key, Value: v})
+				}
+			}
+			for to, d := range formats {
+				var narrow, wide []gguf.Tensor
+				for _, n := range f.Names() {
+					x, _ := f.Tensor(n)
+					values, err := x.Float32s()
+					if err != nil {
+						t.Fatal(err)
+					}
+					a, err := graph.ArrayOf(values, x.Shape...).Convert(d)
+					if err != nil {
+						t.Fatal(err)
+					}
+					x.Data = graph.ArrayOf(a.Float32s()).Data
+					wide = append(wide, x)
+					x.Type, x.Data = to, a.Data
+					narrow = append(narrow, x)
+				}
+				var files []string
+				for i, tensors := range [][]gguf.Tensor{narrow, wide} {
+					var b bytes.Buffer
+					files = append(files, filepath.Join(dir, fmt.Sprint(i, ".gguf")))
+					if err := errors.Join(gguf.Write(&b, metadata, tensors), os.WriteFile(files[i], b.Bytes(), 0o600)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				nearLogits(t, files[0], files[1], Options{Sharding: Sharding{Ranks: 2}}, 1e-4)
+				if _, err := OpenTokenizer(files[0], 1000); err == nil || !strings.Contains(err.Error(), "have no tokenizer") {
+					t.Errorf("a tokenizer without tokens: %v", err)
+				}
 			}
 		})
 	}

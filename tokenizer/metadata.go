@@ -4,7 +4,7 @@ import "fmt"
 
 // VocabularyFrom reads what the metadata of a GGUF file say of the tokenizer; value finds
 // what is under a key, as gguf.File.Value does. Without a tokenizer, or with one that is
-// none, it is nil. A value that is of another kind than the format has is an error.
+// none or has no tokens, it is nil. A value that is of another kind than the format has is an error.
 func VocabularyFrom(value func(key string) (any, bool)) (*Vocabulary, error) {
 	m := &metadata{value: value}
 	v := &Vocabulary{
@@ -20,7 +20,7 @@ func VocabularyFrom(value func(key string) (any, bool)) (*Vocabulary, error) {
 	switch {
 	case m.err != nil:
 		return nil, m.err
-	case v.Model == "", v.Model == "none", v.Model == "no_vocab":
+	case v.Model == "", v.Model == "none", v.Model == "no_vocab", len(v.Tokens) == 0:
 		return nil, nil
 	}
 	return v, nil
