@@ -53,8 +53,12 @@ func parse(data []byte) (map[string]Tensor, error) {
 	if !a.found {
 		return nil, errors.New("the archive has no data.pkl: torch.save did not write it")
 	}
-	if order, ok, err := a.entry("byteorder"); err != nil || ok && string(order) != "little" {
-		return nil, errors.Join(err, fmt.Errorf("the bytes of numbers are in the order %s; Krait reads little-endian files", quote(string(order))))
+	order, ok, err := a.entry("byteorder")
+	if err == nil && ok && string(order) != "little" {
+		err = fmt.Errorf("the bytes of numbers are in the order %s; Krait reads little-endian files", quote(string(order)))
+	}
+	if err != nil {
+		return nil, err
 	}
 	program, _, err := a.entry("data.pkl")
 	if err != nil {

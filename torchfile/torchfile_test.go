@@ -138,6 +138,9 @@ func TestArchives(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+	if _, err := Parse("x", other(zip.Deflate, "a/byteorder", "a/data.pkl")); err == nil || err.Error() != `x: "byteorder" of the archive is compressed, which torch.save does not do` {
+		t.Error(err)
+	}
 	over := bytes.Clone(good) // its directory says that data/1 is where data/0 is
 	var entries []int
 	for at := 0; ; at += 4 {
