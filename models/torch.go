@@ -2,7 +2,6 @@ package models
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/safetensors"
 	"github.com/krait-ml/krait/torchfile"
 )
 
@@ -42,9 +41,11 @@ func torchIn(dir string) bool {
 func openTorch(dir string) (_ *torchWeights, err error) {
 	parts := []string{torchName}
 	if _, err := os.Lstat(filepath.Join(dir, torchName)); errors.Is(err, os.ErrNotExist) {
-		if parts, err = torchParts(filepath.Join(dir, torchIndex)); err != nil {
+		index, err := safetensors.ReadIndex(filepath.Join(dir, torchIndex))
+		if err != nil {
 			return nil, err
 		}
+		parts = slices.Compact(slices.Sorted(maps.Values(index)))
 	}
 	w := &torchWeights{owner: map[string]*torchfile.File{}}
 	defer func() {
@@ -68,30 +69,6 @@ func openTorch(dir string) (_ *torchWeights, err error) {
 	}
 	slices.Sort(w.names)
 	return w, nil
-}
-
-// torchParts are the files that an index names.
-func torchParts(path string) ([]string, error) {
-	data, err := files.Read(path, files.Config)
-	if err != nil {
-		return nil, err
-	}
-	var index struct {
-		Map map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	parts := slices.Compact(slices.Sorted(maps.Values(index.Map)))
-	for _, p := range parts {
-		if !filepath.IsLocal(filepath.FromSlash(p)) {
-			return nil, fmt.Errorf("%s: weight_map has %q, which is not a path inside the model's directory", path, p)
-		}
-	}
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("%s: there is no weight_map, which says where each tensor is", path)
-	}
-	return parts, nil
 }
 
 func (w *torchWeights) Names() []string { return w.names }

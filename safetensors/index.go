@@ -8,8 +8,10 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// readIndex reads model.safetensors.index.json: the shard of each tensor.
-func readIndex(path string) (map[string]string, error) {
+// ReadIndex reads the index of a model in several files, such as
+// model.safetensors.index.json: the path of each tensor's file, from the index's folder on.
+// It is an error when a path leads out of that.
+func ReadIndex(path string) (map[string]string, error) {
 	data, err := files.Read(path, maxHeader)
 	if err != nil {
 		return nil, err

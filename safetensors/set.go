@@ -60,7 +60,7 @@ func OpenDir(dir string) (*Set, error) {
 		}
 		return SetOf(f), nil
 	case exists(index):
-		weightMap, err := readIndex(index)
+		weightMap, err := ReadIndex(index)
 		if err != nil {
 			return nil, err
 		}
