@@ -60,13 +60,12 @@ func vectors(n int, visit func(kind string, x []float32)) {
 // TestRoundTrip: 100,000 vectors of each codec come back within the bound of their
 // blocks' largest magnitudes, and finite.
 func TestRoundTrip(t *testing.T) {
-	n := 100_000
-	if testing.Short() {
-		n /= 10
-	}
 	for _, c := range codecs() {
+		n := 100_000
 		if c.Block != graph.DefaultBlock {
 			n = 6000
+		} else if testing.Short() {
+			n /= 10
 		}
 		vectors(n, func(kind string, x []float32) {
 			row, back := make([]byte, c.RowBytes(len(x))), make([]float32, len(x))
