@@ -361,7 +361,8 @@ func (c *Calibration) Choose(budget float64) Choice {
 			}
 		}
 	}
-	if p := front[0]; p.bytes > 0 {
+	if len(front) > 0 && front[0].bytes > 0 { // no choice is in a budget below 0
+		p := front[0]
 		best.Bytes, best.Loss = c.Bytes-p.bytes, p.loss
 		var parts []string
 		for i, o := range p.chosen {

@@ -24,6 +24,7 @@ func TestChoose(t *testing.T) {
 		want   string
 		bytes  int64
 	}{
+		{-1, "", 1000},
 		{0, "x=none,y=none:int8", 700},          // what loses nothing
 		{0.0001, "x=fp16,y=none:int8", 600},     //
 		{0.002, "x=int8:int4,y=none:int8", 360}, //
@@ -32,7 +33,7 @@ func TestChoose(t *testing.T) {
 		{math.MaxFloat64, "x=int4,y=int8", 10},  //
 	} {
 		got := c.Choose(w.budget)
-		if got.Bytes > w.bytes || got.Loss > w.budget {
+		if got.Quantize != w.want || got.Bytes != w.bytes || got.Loss > max(0, w.budget) {
 			t.Errorf("budget %g: %+v, want %s of %d bytes", w.budget, got, w.want, w.bytes)
 		}
 		if strings.Contains(got.Quantize, "y=int4") {
