@@ -3,6 +3,7 @@ package graph_test
 import (
 	"fmt"
 	"log"
+	"strings"
 	"sync"
 
 	"github.com/krait-ml/krait/graph"
@@ -36,12 +37,13 @@ func Example() {
 
 // What there is not is said with what there is.
 func ExampleParse() {
-	_, err := graph.Parse("graph \"g\" stage=model\n%x = input : f32[t 4]\n%y = sillu %x\noutput %y\n")
-	fmt.Println(err != nil)
+	_, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = sillu %x\noutput y = %y\n")
+	said, _, _ := strings.Cut(err.Error(), ", field") // all that there are
+	fmt.Println(said)
 	_, err = graph.ParseRule("t k, n k -> t m")
 	fmt.Println(err)
 	// Output:
-	// true
+	// line 3: no operation is called "sillu"; there are, the most similar first, silu
 	// rule "t k, n k -> t m": result letter m is in no operand
 }
 
