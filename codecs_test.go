@@ -65,7 +65,7 @@ func runCodec(t *testing.T, dir string, c graph.Codec, ranks int) {
 					}
 				}
 			}
-			addBounds(c, bound, part)
+			codec.AddBounds(c, bound, part)
 			codec.Round(c, part)
 			if sum == nil {
 				sum = make([]float32, len(part))
@@ -74,7 +74,7 @@ func runCodec(t *testing.T, dir string, c graph.Codec, ranks int) {
 				sum[o] += v
 			}
 		}
-		addBounds(c, bound, sum)
+		codec.AddBounds(c, bound, sum)
 		for o, want := range exact[1][token] {
 			// Summands here are not those of the run to the last bit.
 			if far := math.Abs(float64(got[0][token][o] - want)); !(far <= 1.001*bound[o]+1e-5) {
@@ -110,19 +110,6 @@ func wireBytes(t *testing.T, m *Model, c graph.Codec, tokens int64) {
 	}
 	if coded == 0 || bytes != want {
 		t.Errorf("%d collectives carried %d bytes, want %d", coded, bytes, want)
-	}
-}
-
-// addBounds adds to each element the bound of its block.
-func addBounds(c graph.Codec, bound []float64, row []float32) {
-	for at := 0; at < len(row); at += c.Block {
-		block, most := row[at:min(at+c.Block, len(row))], 0.0
-		for _, v := range block {
-			most = max(most, math.Abs(float64(v)))
-		}
-		for j := range block {
-			bound[at+j] += codec.Bound(c, most)
-		}
 	}
 }
 

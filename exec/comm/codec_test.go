@@ -90,7 +90,7 @@ func compareSum(t *testing.T, c graph.Codec, got *kernels.Tensor, i int, summand
 	exact, bound := make([]float64, got.Cols), make([]float64, got.Cols)
 	for r := range ranks {
 		x := slices.Clone(summand(r))
-		addBounds(c, bound, x)
+		codec.AddBounds(c, bound, x)
 		for j, v := range x {
 			exact[j] += float64(v)
 		}
@@ -99,7 +99,7 @@ func compareSum(t *testing.T, c graph.Codec, got *kernels.Tensor, i int, summand
 			want[j] += v
 		}
 	}
-	addBounds(c, bound, want)
+	codec.AddBounds(c, bound, want)
 	codec.Round(c, want)
 	if !slices.Equal(back, want) {
 		t.Errorf("row %d is %v, want %v", i, back, want)
@@ -107,20 +107,6 @@ func compareSum(t *testing.T, c graph.Codec, got *kernels.Tensor, i int, summand
 	for j := range back {
 		if far := math.Abs(float64(back[j]) - exact[j]); far > 1.001*bound[j] {
 			t.Errorf("row %d, column %d is %g, %g from the sum; the bound is %g", i, j, back[j], far, bound[j])
-		}
-	}
-}
-
-// addBounds adds to each element the bound of its block.
-func addBounds(c graph.Codec, bound []float64, x []float32) {
-	for at := 0; at < len(x); at += c.Block {
-		block := x[at:min(at+c.Block, len(x))]
-		most := 0.0
-		for _, v := range block {
-			most = max(most, math.Abs(float64(v)))
-		}
-		for j := range block {
-			bound[at+j] += codec.Bound(c, most)
 		}
 	}
 }

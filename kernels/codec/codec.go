@@ -48,6 +48,20 @@ func Bound(c graph.Codec, most float64) float64 {
 	return halfSteps[c.Kind]*max(most/float64(largest[c.Kind])*up, MinScale)*(1+0x1p-14) + math.SmallestNonzeroFloat32
 }
 
+// AddBounds adds to each number of sum the [Bound] of the block of the element of row there.
+func AddBounds(c graph.Codec, sum []float64, row []float32) {
+	for at := 0; at < len(row); at += c.Block {
+		block, most := row[at:min(at+c.Block, len(row))], 0.0
+		for _, v := range block {
+			most = max(most, math.Abs(float64(v)))
+		}
+		bound := Bound(c, most)
+		for j := range block {
+			sum[at+j] += bound
+		}
+	}
+}
+
 // Scale is the scale of a block with the largest magnitude given, as the bits of a bf16. A
 // magnitude that is not finite gives a NaN.
 func Scale(k graph.CodecKind, most float32) uint16 {

@@ -71,16 +71,11 @@ func TestRoundTrip(t *testing.T) {
 			row, back := make([]byte, c.RowBytes(len(x))), make([]float32, len(x))
 			Encode(c, row, x)
 			Decode(c, back, row)
-			for at := 0; at < len(x); at += c.Block {
-				end, most := min(at+c.Block, len(x)), 0.0
-				for _, v := range x[at:end] {
-					most = max(most, math.Abs(float64(v)))
-				}
-				bound := Bound(c, most)
-				for i := at; i < end; i++ {
-					if far := math.Abs(float64(back[i]) - float64(x[i])); !(far <= bound) {
-						t.Fatalf("%s, %s: %g of a block to %g comes back as %g; the bound is %g", c, kind, x[i], most, back[i], bound)
-					}
+			bounds := make([]float64, len(x))
+			AddBounds(c, bounds, x)
+			for i, bound := range bounds {
+				if far := math.Abs(float64(back[i]) - float64(x[i])); !(far <= bound) {
+					t.Fatalf("%s, %s: %g, element %d of %v, comes back as %g; the bound is %g", c, kind, x[i], i, x, back[i], bound)
 				}
 			}
 		})
