@@ -226,6 +226,12 @@ func (c *calibrator) ranges(site *Site, values []string) error {
 	}
 	var squares float64
 	off := make([]float64, len(formats))
+	types := make([]graph.DType, len(formats))
+	for k, f := range formats {
+		if types[k], err = passes.ParseFormat(f); err != nil {
+			return err
+		}
+	}
 	n := 0
 	for _, name := range values {
 		x, err := results.Output(name)
@@ -239,8 +245,12 @@ func (c *calibrator) ranges(site *Site, values []string) error {
 				squares += float64(v) * float64(v)
 			}
 			n += len(row)
-			for k, f := range formats {
-				off[k] += offBy(f, row)
+			for k, d := range types {
+				by, err := offBy(d, row)
+				if err != nil {
+					return err
+				}
+				off[k] += by
 			}
 		}
 	}
@@ -254,18 +264,16 @@ func (c *calibrator) ranges(site *Site, values []string) error {
 }
 
 // offBy is the sum of the squares of what a format makes a row differ.
-func offBy(format string, row []float32) (sum float64) {
+func offBy(format graph.DType, row []float32) (sum float64, err error) {
 	x := slices.Clone(row)
-	if c, ok, _ := graph.NewCodec(format); ok {
-		codec.Round(c, x)
-	} else if a, err := graph.ArrayOf(x, len(x)).Convert(map[string]graph.DType{"fp16": graph.F16, "bf16": graph.BF16}[format]); err == nil {
-		x = a.Float32s()
+	if err := codec.RoundTo(format, x); err != nil {
+		return 0, err
 	}
 	for i, v := range row {
 		d := float64(x[i]) - float64(v)
 		sum += d * d
 	}
-	return sum
+	return sum, nil
 }
 
 // Choice is what [Calibration.Choose] takes, and why.

@@ -98,7 +98,7 @@ func ParseQuantize(text string) (Quantize, error) {
 
 func parsePayload(text string) (Payload, error) {
 	first, second, has := strings.Cut(text, ":")
-	d, err := parseFormat(first)
+	d, err := ParseFormat(first)
 	if err != nil {
 		return Payload{}, fmt.Errorf("payload %q: %w", text, err)
 	}
@@ -107,7 +107,7 @@ func parsePayload(text string) (Payload, error) {
 		return p, nil
 	}
 	p.Apart = true
-	if p.Gather, err = parseFormat(second); err != nil {
+	if p.Gather, err = ParseFormat(second); err != nil {
 		return Payload{}, fmt.Errorf("payload %q: %w", text, err)
 	}
 	if d.Float() || d == p.Gather && !d.InBlocks() {
@@ -116,8 +116,8 @@ func parsePayload(text string) (Payload, error) {
 	return p, nil
 }
 
-// parseFormat reads a format for transport.
-func parseFormat(text string) (graph.DType, error) {
+// ParseFormat reads a format for transport: fp16, bf16, a codec, or none, which is NoDType.
+func ParseFormat(text string) (graph.DType, error) {
 	if d, ok := map[string]graph.DType{"none": graph.NoDType, "fp16": graph.F16, "bf16": graph.BF16}[text]; ok {
 		return d, nil
 	}
@@ -256,10 +256,10 @@ func (q *quantizer) round(n *graph.Node) error {
 			return err
 		}
 		args[i] = m.Results[0]
-		if sum := args[i].Type.DType; !sum.InBlocks() || !sums(n) {
-			results[i] += "_q"
-		} else if watchable(sum) {
+		if p.DType.InBlocks() && sums(n) {
 			watched = append(watched, i)
+		} else {
+			results[i] += "_q"
 		}
 	}
 	sum, err := q.node(n, n.Op.Name, attrs, results, n.Results, args...)

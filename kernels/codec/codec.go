@@ -241,6 +241,19 @@ func Overflows(k graph.CodecKind, scale float32) bool {
 	return scale*largest[k] > math.MaxFloat32
 }
 
+// RoundTo makes of a row what comes back of it in a format for transport: a codec's, f16 or bf16.
+func RoundTo(d graph.DType, row []float32) error {
+	if c, ok := d.Codec(); ok {
+		Round(c, row)
+		return nil
+	}
+	a, err := graph.ArrayOf(row, len(row)).Convert(d)
+	if err == nil {
+		copy(row, a.Float32s())
+	}
+	return err
+}
+
 // Round is what comes back of a row.
 func Round(c graph.Codec, row []float32) {
 	buf := make([]byte, c.BlockBytes())

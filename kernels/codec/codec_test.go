@@ -177,6 +177,26 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
+// TestRoundTo: a format has the roundings of its numbers, and what does not travel is refused.
+func TestRoundTo(t *testing.T) {
+	const third = float32(1) / 3
+	for d, want := range map[graph.DType]float32{
+		graph.F32: third, graph.F16: 0x555p-12, graph.BF16: 0xabp-9,
+		graph.Codec{Kind: graph.E5M2, Block: 16}.DType(): third,
+	} {
+		row := []float32{third, 0}
+		if err := RoundTo(d, row); err != nil || d.Float() && row[0] != want || row[1] != 0 {
+			t.Errorf("%s: %v, %v, want %g", d, row, err, want)
+		}
+		if c, ok := d.Codec(); ok && math.Abs(float64(row[0]-want)) > Bound(c, float64(third)) {
+			t.Errorf("%s: %v, want about %g", d, row, want)
+		}
+	}
+	if err := RoundTo(graph.Q8, []float32{third}); err == nil {
+		t.Error("a row goes to q8")
+	}
+}
+
 // TestRowBytes: blocks are counted as the formula says, tails as whole ones, and nothing
 // is written past them.
 func TestRowBytes(t *testing.T) {
