@@ -36,7 +36,11 @@ func pack(list []lifetime) (offsets []int64, peak int64) {
 // packWith places buffers as pack does, and more around them, up to top: of what needs no
 // more than the best for the buffers that which leaves most to the others.
 func packWith(list, more []lifetime) (offsets []int64, peak, top int64) {
-	p, all := newPacker(list), newPacker(slices.Concat(list, more))
+	p := newPacker(list)
+	all := p
+	if len(more) > 0 {
+		all = newPacker(slices.Concat(list, more))
+	}
 	for _, order := range p.orders(all) {
 		for range rounds {
 			at, high := p.fit(order, nil)
@@ -116,16 +120,17 @@ func (p *packer) orders(all *packer) [][]int {
 		by(length),
 		p.birth,
 	}
-	if all == nil || len(all.list) == len(p.list) {
+	if all == nil || all == p {
 		return list
 	}
-	beside := func(i int) int {
-		return len(slices.DeleteFunc(slices.Clone(all.overlaps[i]), func(k int) bool { return k < len(p.list) }))
+	beside := func(i int) bool {
+		return slices.ContainsFunc(all.overlaps[i], func(k int) bool { return k >= len(p.list) })
 	}
 	for _, order := range list {
 		order = slices.Clone(order)
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(min(1, beside(b)), min(1, beside(a))) })
-		list = append(list, order)
+		near := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !beside(i) })
+		far := slices.DeleteFunc(order, beside)
+		list = append(list, append(near, far...))
 	}
 	return list
 }
