@@ -2,12 +2,15 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
 
+type transformerCase struct{ name, leaves, node, want string }
+
 // transformerCases are as deriveCases, but want the types of all results.
-var transformerCases = []struct{ name, leaves, node, want string }{
+var transformerCases = slices.Concat(expertCases("experts", expertsNode), expertCases("ungated experts", ungatedNode), []transformerCase{
 	// 6 heads of 2 channels in 2 groups: ranks have heads {0}, {1 2}, {3}, {4 5}.
 	{"attention, all whole", attendedBut(), attentionNode,
 		"f32[t 12/2]; f32[s c 4/2]; f32[s c 4/2]"},
@@ -108,16 +111,8 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 	{"router, norm negative", "x f32[t 8]", "router x {top=2 norm=-1}", "error: attribute norm is -1; it must be 0 or 1"},
 	{"router, norm of 2", "x f32[t 8]", "router x {top=2 norm=2}", "error: attribute norm is 2; it must be 0 or 1"},
 
-	{"experts", expert("", "", ""), expertsNode, "f32[t 6]"},
-	{"experts, hidden units split", expert("", " shard(1: split)", " shard(2: split)"), expertsNode, "f32[t 6] partial"},
-	{"experts, results split", expert("", "", " shard(1: split)"), expertsNode, "f32[t 6] shard(1: split)"},
 	{"experts, hidden units split in one weight", expert("", " shard(1: split)", ""), expertsNode,
 		"error: operand 4 is whole on i where another operand is split: shard it first"},
-	{"experts split among ranks", expert("", " shard(0: split)", " shard(0: split)"), expertsNode,
-		"error: operand 2 is split on e!, which this operation may not cut"},
-	{"experts, activation split", expert(" shard(1: split)", "", ""), expertsNode,
-		"error: operand 0 is split on k!, which this operation may not cut"},
-	{"experts, activation partial", expert(" partial", "", ""), expertsNode, "error: operand 0 is a partial sum; all_reduce it first"},
 	{"experts, no such function", expert("", "", ""), "experts x p gate up down {act=tanh top=2}",
 		`error: attribute act is "tanh"; it must be one of [silu gelu gelu_tanh relu relu2]`},
 	{"experts, none used", expert("", "", ""), "experts x p gate up down {top=0}", "error: attribute top is 0; it must be 1 to 3, the experts"},
@@ -129,14 +124,21 @@ var transformerCases = []struct{ name, leaves, node, want string }{
 	{"sigmoid router, a bias of others", "x f32[t 8]; b f32[7]", "sigmoid_router x b {top=2}", "error: e is 7 in operand 1 and 8 before"},
 	{"sigmoid router, more than all stay", "x f32[t 8]; b f32[8]", "sigmoid_router x b {top=9}", "error: attribute top is 9; it must be 1 to 8, the experts"},
 
-	{"ungated experts", expert("", "", ""), ungatedNode, "f32[t 6]"},
-	{"ungated experts, hidden units split", expert("", " shard(1: split)", " shard(2: split)"), ungatedNode, "f32[t 6] partial"},
-	{"ungated experts, results split", expert("", "", " shard(1: split)"), ungatedNode, "f32[t 6] shard(1: split)"},
-	{"ungated experts split among ranks", expert("", " shard(0: split)", " shard(0: split)"), ungatedNode, "error: operand 2 is split on e!, which this operation may not cut"},
-	{"ungated experts, activation partial", expert(" partial", "", ""), ungatedNode, "error: operand 0 is a partial sum; all_reduce it first"},
 	{"ungated experts with a gate", expert("", "", ""), "ungated_experts x p gate up down {top=2}", "error: 5 operands given, 4 wanted"},
 
 	{"experts, more than all used", expert("", "", ""), "experts x p gate up down {top=4}", "error: attribute top is 4; it must be 1 to 3, the experts"},
+})
+
+// expertCases are those of experts, gated or not.
+func expertCases(name, node string) []transformerCase {
+	return []transformerCase{
+		{name, expert("", "", ""), node, "f32[t 6]"},
+		{name + ", hidden units split", expert("", " shard(1: split)", " shard(2: split)"), node, "f32[t 6] partial"},
+		{name + ", results split", expert("", "", " shard(1: split)"), node, "f32[t 6] shard(1: split)"},
+		{name + " split among ranks", expert("", " shard(0: split)", " shard(0: split)"), node, "error: operand 2 is split on e!, which this operation may not cut"},
+		{name + ", activation split", expert(" shard(1: split)", "", ""), node, "error: operand 0 is split on k!, which this operation may not cut"},
+		{name + ", activation partial", expert(" partial", "", ""), node, "error: operand 0 is a partial sum; all_reduce it first"},
+	}
 }
 
 const (
