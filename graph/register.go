@@ -48,9 +48,9 @@ func (op *Op) register() error {
 	case op.Rule == nil:
 		return errors.New("there is no Rule")
 	case op.Stands != "" || op.Launches:
-		return errors.New("Stands and Launches are for the table's own rows; what is registered is not fused of others")
+		return errors.New("the fields Stands and Launches are for the table's own rows; what is registered is not fused of others")
 	case op.Variadic || op.From != 0 || op.To != 0:
-		return errors.New("From, To and Variadic are for collectives and relayouts, which cannot be registered")
+		return errors.New("the fields From, To and Variadic are for collectives and relayouts, which cannot be registered")
 	}
 	if op.Refuse != nil {
 		op.check = func(n *Node, _ *binding) error { return op.Refuse(n) }
