@@ -110,7 +110,10 @@ func parsePayload(text string) (Payload, error) {
 	if p.Gather, err = ParseFormat(second); err != nil {
 		return Payload{}, fmt.Errorf("payload %q: %w", text, err)
 	}
-	if d.Float() || d == p.Gather && !d.InBlocks() {
+	switch {
+	case d == graph.NoDType && p.Gather == graph.NoDType:
+		return Payload{}, fmt.Errorf("payload %q: none alone leaves both in f32", text)
+	case d.Float():
 		return Payload{}, fmt.Errorf("payload %q: of two, the first is that of the summands, a codec or none; to add up %s in f32 say %s:acc32", text, first, first)
 	}
 	return p, nil
