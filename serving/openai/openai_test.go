@@ -547,8 +547,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSlowClient: who does not send a body in time is told so, and who takes nothing of a stream
-// does not keep the slot.
+// TestSlowClient: who does not send a body in time is told so, and keeps no slot.
 func TestSlowClient(t *testing.T) {
 	s, h, _ := server(t, openai.Options{Stall: 100 * time.Millisecond}, 1)
 	body, writer := io.Pipe()
