@@ -18,8 +18,8 @@ type Queue struct {
 	Tokens int
 }
 
-// queue decides who begins next. Of the tenants that wait, the one begins that has been
-// given the fewest tokens (a virtual token counter: Sheng et al., "Fairness in Serving Large
+// queue decides who begins next. Of the tenants that wait, the one begins that has had, or holds,
+// the fewest tokens (a virtual token counter: Sheng et al., "Fairness in Serving Large
 // Language Models", OSDI 2024, algorithm 2), and of its requests the oldest.
 type queue struct {
 	Queue
@@ -38,7 +38,8 @@ type queue struct {
 // tenant is somebody with a key; all without one are one tenant.
 type tenant struct {
 	name    string
-	given   int // tokens, as a virtual counter
+	given   int // tokens that it had, as a virtual counter
+	held    int // tokens that those under way may come to have
 	waiting []*ticket
 	running int
 }
@@ -136,6 +137,9 @@ func (q *queue) tenant(name string) *tenant {
 	return t
 }
 
+// cost is what a tenant had, and may come to have of what is under way.
+func (t *tenant) cost() int { return t.given + t.held }
+
 func (t *tenant) idle() bool { return len(t.waiting) == 0 && t.running == 0 }
 
 // next lets those begin for whom there are slots.
@@ -143,13 +147,13 @@ func (q *queue) next() {
 	for q.running < q.slots && q.waiting > 0 {
 		var least *tenant
 		for _, t := range q.tenants {
-			if len(t.waiting) > 0 && (least == nil || t.given < least.given || t.given == least.given && t.name < least.name) {
+			if len(t.waiting) > 0 && (least == nil || t.cost() < least.cost() || t.cost() == least.cost() && t.name < least.name) {
 				least = t
 			}
 		}
 		k := least.waiting[0]
 		least.waiting = least.waiting[1:]
-		least.given += k.tokens
+		least.held += k.tokens
 		least.running++
 		q.waiting--
 		q.running++
@@ -181,7 +185,8 @@ func (k *ticket) leave(used int) {
 	if k.began {
 		q.running--
 		k.t.running--
-		k.t.given -= k.tokens - used
+		k.t.held -= k.tokens
+		k.t.given += used
 		q.done += used
 	} else {
 		q.waiting--

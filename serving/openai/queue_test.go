@@ -40,7 +40,7 @@ func TestFair(t *testing.T) {
 	for range 5 {
 		next()
 	}
-	if want := []string{"a", "a", "b", "a", "b", "a", "a", "c", "a", "c"}; !slices.Equal(order, want) {
+	if want := []string{"a", "b", "a", "b", "a", "a", "c", "a", "c", "a"}; !slices.Equal(order, want) {
 		t.Errorf("%q, want %q", order, want)
 	}
 	if w, r, n := q.load(); w+r+n != 0 {
@@ -66,5 +66,26 @@ func TestLeave(t *testing.T) {
 	}
 	if _, err := q.enter("", []int{20}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestGivenBack: what a request asked for and did not use counts no more: its tenant is next.
+func TestGivenBack(t *testing.T) {
+	q := newQueue(Queue{}, 1)
+	enter := func(name string, tokens ...int) []*ticket {
+		list, err := q.enter(name, tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	a, b := enter("a", 100, 100), enter("b", 10, 10)
+	a[0].leave(1)
+	if !b[0].began {
+		t.Fatal("b, which had nothing, is not next, though a only held 100")
+	}
+	b[0].leave(10)
+	if !a[1].began || b[1].began {
+		t.Error("a had 1 token, and b had 10: a is next")
 	}
 }

@@ -1,0 +1,63 @@
+package openai_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/openai"
+)
+
+// TestContext: where a model's caches have room for so many tokens, a prompt and what is to
+// come must fit, to the token, and the error says so.
+func TestContext(t *testing.T) {
+	m, err := krait.Open("../../testdata/golden/jamba", krait.Options{Slots: 1, Context: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := openai.New(m, openai.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	defer h.Close()
+	if status, text := post(t, h, "/v1/completions", `{"prompt": [1, 2, 3, 4, 5], "max_tokens": 8, "ignore_eos": true}`); status != 200 {
+		t.Errorf("5 tokens and 8, of which the last is not fed: %d %s", status, text)
+	}
+	status, text := post(t, h, "/v1/completions", `{"prompt": [1, 2, 3, 4, 5], "max_tokens": 9, "ignore_eos": true}`)
+	if status != 400 || !strings.Contains(text, `"param":"max_tokens"`) || !strings.Contains(text, "context_length_exceeded") {
+		t.Errorf("one more: %d %s", status, text)
+	}
+}
+
+// deaf takes a few writes and then no more, as a connection does whose deadline for writing
+// has passed; the request is not cancelled.
+type deaf struct {
+	*httptest.ResponseRecorder
+	left int
+}
+
+func (d *deaf) Write(data []byte) (int, error) {
+	if d.left--; d.left < 0 {
+		return 0, errors.New("nobody reads")
+	}
+	return d.ResponseRecorder.Write(data)
+}
+
+// TestUnread: a stream that nobody takes ends, long before its tokens do.
+func TestUnread(t *testing.T) {
+	s, _, m := server(t, openai.Options{Queue: openai.Queue{Tokens: 1 << 30}}, 1)
+	before := m.Requests().Load().Tokens
+	body := `{"prompt": "a", "max_tokens": 100000, "ignore_eos": true, "stream": true}`
+	r := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	s.ServeHTTP(&deaf{httptest.NewRecorder(), 3}, r)
+	if n := m.Requests().Load().Tokens - before; n > 10_000 {
+		t.Errorf("%d tokens for nobody", n)
+	}
+	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+}
