@@ -2,10 +2,12 @@ package openai_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/openai"
@@ -61,3 +63,47 @@ func TestUnread(t *testing.T) {
 	}
 	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
 }
+
+// TestPauses: over HTTP/2, too, a stream may pause for longer than a write may take.
+func TestPauses(t *testing.T) {
+	m, err := krait.Embedded(krait.Options{Slots: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const stall = 50 * time.Millisecond
+	s, err := openai.New(m, openai.Options{Stall: stall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(&slow{w, 4 * stall}, r)
+	}))
+	h.EnableHTTP2 = true
+	h.StartTLS()
+	defer h.Close()
+	r, err := h.Client().Post(h.URL+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "a", "max_tokens": 3, "ignore_eos": true, "stream": true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if text, err := io.ReadAll(r.Body); err != nil || r.ProtoMajor != 2 || !strings.Contains(string(text), "[DONE]") {
+		t.Errorf("HTTP/%d: %q, %v", r.ProtoMajor, text, err)
+	}
+}
+
+// slow pauses before each write.
+type slow struct {
+	http.ResponseWriter
+	pause time.Duration
+}
+
+func (s *slow) SetWriteDeadline(at time.Time) error {
+	if !at.IsZero() {
+		time.Sleep(s.pause) // before the deadline that it sets
+		at = at.Add(s.pause)
+	}
+	return http.NewResponseController(s.ResponseWriter).SetWriteDeadline(at)
+}
+
+func (s *slow) Unwrap() http.ResponseWriter { return s.ResponseWriter }

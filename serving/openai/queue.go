@@ -31,6 +31,7 @@ type queue struct {
 	running int
 	tokens  int
 	closed  bool
+	last    int       // what the tenant had that left last
 	done    int       // tokens that were given back
 	since   time.Time // when somebody began to work
 }
@@ -130,9 +131,10 @@ func (q *queue) tenant(name string) *tenant {
 				least = min(least, other.given)
 			}
 		}
-		if least != math.MaxInt {
-			t.given = max(t.given, least)
+		if least == math.MaxInt { // nobody is here
+			least = q.last
 		}
+		t.given = max(t.given, least)
 	}
 	return t
 }
@@ -187,6 +189,7 @@ func (k *ticket) leave(used int) {
 		k.t.running--
 		k.t.held -= k.tokens
 		k.t.given += used
+		q.last = k.t.given
 		q.done += used
 	} else {
 		q.waiting--

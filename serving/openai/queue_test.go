@@ -89,3 +89,28 @@ func TestGivenBack(t *testing.T) {
 		t.Error("a had 1 token, and b had 10: a is next")
 	}
 }
+
+// TestAfterIdle: who comes when nobody is there is lifted to who left last, and has not saved
+// up for what it did not ask.
+func TestAfterIdle(t *testing.T) {
+	q := newQueue(Queue{}, 1)
+	for range 100 {
+		list, err := q.enter("a", []int{10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[0].leave(10)
+	}
+	b, err := q.enter("b", slices.Repeat([]int{10}, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := q.enter("a", []int{10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[0].leave(10)
+	if !a[0].began {
+		t.Error("b, which is new, has 20 requests read before one of a")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -134,16 +135,18 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *even
 		return err
 	}
 	var all sync.WaitGroup
+	var failed atomic.Bool
 	for i, c := range list {
 		c.ticket = tickets[i]
 		all.Go(func() {
 			if err := s.generate(ctx, c, e, f); err != nil {
+				failed.Store(true)
 				stop(err)
 			}
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
+	if failed.Load() { // and not where ctx ended after all that
 		return context.Cause(ctx)
 	}
 	return nil
@@ -288,5 +291,6 @@ func (e *events) write(data string) error {
 	if _, e.err = fmt.Fprintf(e.w, "data: %s\n\n", data); e.err == nil {
 		e.err = e.w.control.Flush()
 	}
+	e.w.control.SetWriteDeadline(time.Time{}) // HTTP/2 would end the stream by it between two parts
 	return e.err
 }
