@@ -133,6 +133,8 @@ func TestWrong(t *testing.T) {
 		{"overhead.step.assumption", nil, "overhead.step.source: missing"},
 		{"overhead.step.source", "me", "overhead.step: it has a source and an assumption"},
 		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: it is a text, found "},
+		{"link.straggle", map[string]any{"value": 1.5, "source": "me"}, "link.straggle.value: 1.5 is more than 1, and it is seconds per second"},
+		{"link.straggle", map[string]any{"value": -1, "source": "me"}, "link.straggle.value: -1 is negative"},
 		{"shared", 1, "shared: it is true or false, found 1"},
 		{"operations.mull.source", "me", `operations.mull: no operation is called "mull"`},
 		{"operations.mul.source", "me", "operations.mul.ranks: missing"},
@@ -329,6 +331,7 @@ func TestText(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Shared = true
+		p.Link.Straggle = Figure{Value: 0.05, Source: "me"}
 		p.Link.Unavailable = []string{"tree: because <it> is \"so\""}
 		p.Link.Algorithms = slices.DeleteFunc(p.Link.Algorithms, func(a Algorithm) bool { return a.Name == "tree" })
 		p.Operations = map[string]Measured{"matmul/bf16": {"me", []Point{{1, 1, 10}, {1, 64, 1e9}, {2, 8, 3.5}}}, "silu": {"you", []Point{{1, 1, 1}}}}

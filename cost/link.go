@@ -12,6 +12,9 @@ type Link struct {
 	About       string
 	Algorithms  []Algorithm
 	Unavailable []string // algorithms that there are not, each with the reason
+	// Straggle is how long ranks wait for the slowest of them where they meet, on average, in
+	// seconds per second that their kernels ran since they met last. Profiles without it have 0.
+	Straggle Figure
 }
 
 // Algorithm is a way to run collectives, by one protocol.

@@ -167,6 +167,7 @@ var (
 	aSize     = limits{unit: "bytes", positive: true, most: 1 << 60}
 	aReserve  = limits{unit: "bytes", most: 1 << 60}
 	aFraction = limits{unit: "a fraction", positive: true, most: 1}
+	aShare    = limits{unit: "seconds per second", most: 1}
 )
 
 // figure takes {"value": 2e12, "source": "data sheet"}, or an assumption instead of a
@@ -273,6 +274,10 @@ func (s *section) link() Link {
 			l.Algorithms = append(l.Algorithms, Algorithm{name, protocol, s.figure("base", aTime), s.figure("step", aTime), s.figure("bandwidth", aRate)})
 		})
 	}
+	if _, ok := s.fields["straggle"]; ok {
+		l.Straggle = s.figure("straggle", aShare)
+	}
+	s.known = append(s.known, "straggle")
 	if len(l.Algorithms) == 0 {
 		s.fail(s.path, "there is no algorithm for collectives")
 	}

@@ -92,6 +92,9 @@ func (w *writer) figure(key string, f Figure) {
 
 func (w *writer) link(l *Link) {
 	w.value("about", l.About)
+	if l.Straggle.Source != "" {
+		w.figure("straggle", l.Straggle)
+	}
 	for _, name := range algorithmNames {
 		w.object(name, func() {
 			for _, line := range l.Unavailable {

@@ -159,7 +159,7 @@ func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 // sizes are those of a step in which every sequence has n tokens after some others.
 func (m *Model) sizes(w Workload, past, n int, rows bool) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
-	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: (b + ranks - 1) / ranks * k}
+	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: graph.EvenShare(b, k, ranks)}
 	if rows {
 		z.Rows = b
 	}

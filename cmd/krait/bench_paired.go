@@ -46,7 +46,7 @@ func (p *pairedFlags) run(c *cobra.Command, args []string, f *modelFlags, o *ben
 	}
 	f.options.Slots, f.options.Workers = batches[0], cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))
 	w, file, noisy := lines(c, out), bench.File{Environment: bench.Here(nil)}, busy()
-	floor := bench.MeasureFloor(f.options.Workers)
+	floor := measureFloor(f.options.Workers)
 	file.Environment.Measured(&floor)
 	fmt.Fprintf(w, "%s, %s\n", file.Environment.Machine, cmp.Or(file.Environment.Commit, "commit unknown"))
 	printFloor(w, &file.Environment)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func (t *traceFlags) run(c *cobra.Command, f *modelFlags, dir string, batches []
 		trace = trace[:min(t.requests, len(trace))]
 	}
 	f.options.Slots = batches[0]
-	if err := t.kept.options(f); err != nil {
+	if err := cmp.Or(t.kept.checkCodec(false), t.kept.options(f)); err != nil {
 		return err
 	}
 	b := &traceBench{traceFlags: t, c: c, f: f, dir: dir, trace: trace}

@@ -30,6 +30,7 @@ type clock struct {
 
 	ranks   []rankClock
 	meets   []meeting // of collectives
+	met     float64   // the most seconds of kernels of a rank when all met last
 	flights []flight  // those under way
 	now     float64   // to which they were followed
 	record  func(exec.Event)
@@ -114,7 +115,7 @@ func (c *clock) start(at float64) {
 	for i := range c.meets {
 		c.meets[i] = meeting{end: math.NaN()}
 	}
-	c.flights, c.now = c.flights[:0], at
+	c.flights, c.now, c.met = c.flights[:0], at, 0
 }
 
 // run runs a batch's step from a time on, and returns when the last rank is done.
@@ -198,11 +199,24 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 		*came = true
 		m.start = max(m.start, *at)
 		if m.came++; m.came == len(c.ranks) {
+			m.start += c.straggle()
 			t := &c.of(st).travels[st.exchange]
 			c.flights = append(c.flights, flight{st.meeting, t, t.Sent, m.start + t.Latency})
 		}
 	}
 	return false
+}
+
+// straggle is how long the slowest rank keeps the others waiting, of whose kernels the
+// clock knows averages.
+func (c *clock) straggle() float64 {
+	if len(c.ranks) == 1 {
+		return 0
+	}
+	busy := slices.MaxFunc(c.ranks, func(a, b rankClock) int { return cmp.Compare(a.busy, b.busy) }).busy
+	since := busy - c.met
+	c.met = busy
+	return since * c.link.Straggle.Value
 }
 
 // land follows the collectives that are under way until the first of them ends. Latency

@@ -143,6 +143,27 @@ func TestByHand(t *testing.T) {
 	}
 }
 
+// TestStraggle: ranks wait for the slowest by a share of what their kernels ran since they
+// met last, which a rank alone does not.
+func TestStraggle(t *testing.T) {
+	p := plain(1)
+	p.Link.Straggle.Value = 0.5
+	for _, c := range []struct {
+		name  string
+		ranks []string
+		want  float64
+	}{
+		{"alone", []string{"k4 sum8 k2"}, 6},
+		{"4 + 2 + 10, 2 + 1 + 6, and 1 that nobody waits for", both(2, "k4 sum8 k2 sum4 k1"), 26},
+		{"the later rank, 6 + 3 + 10", []string{"k4 sum8", "k6 sum8"}, 19},
+		{"nothing ran: 10", both(2, "w0 | sum8 r0"), 10},
+	} {
+		if got := makespan(t, &Device{Profile: p}, c.ranks); math.Abs(got-c.want) > 1e-12*c.want {
+			t.Errorf("%s: %.17g seconds, want %g", c.name, got, c.want)
+		}
+	}
+}
+
 // TestForEver: ranks that wait for what never comes.
 func TestForEver(t *testing.T) {
 	for _, ranks := range [][]string{{"w0"}, {"w0 | sum4 r0", "w1 | w1 sum4 r0"}} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/kernels"
 	isas "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/passes"
@@ -78,7 +79,7 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 		list = append(list, time.Since(start))
 	}
 	k.Launch = b.isa
-	k.Time = 1e3 * ms(max(median(list[1:]), 1))
+	k.Time = 1e3 * ms(max(quantile.Median(list[1:]), 1))
 	k.Floor, k.Bound = 1e3*least(k.Bytes, 0, b.floor.Bytes, 0), "memory"
 	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.floor.FLOPs); arithmetic > k.Floor {
 		k.Floor, k.Bound = arithmetic, "arithmetic"

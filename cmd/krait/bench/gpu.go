@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/internal/quantile"
 )
 
 // gpu is a device on the calling thread, with what times work on it.
@@ -86,7 +87,7 @@ func (g *gpu) time(work func() error) (time.Duration, error) {
 			list = append(list, took)
 		}
 	}
-	return median(list), nil
+	return quantile.Median(list), nil
 }
 
 func (g *gpu) once(work func() error) (time.Duration, error) {

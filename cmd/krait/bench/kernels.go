@@ -60,7 +60,6 @@ type kernelBench struct {
 	*gpu
 	funcs   map[string]driver.Function
 	modules map[string]driver.Module
-	ptx     map[string][]byte
 	gemm    driver.GEMM // nil without cuBLAS
 	rate    float64     // of memory
 
@@ -110,7 +109,7 @@ func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string,
 }
 
 func newKernelBench(v *gpu, small bool) (*kernelBench, error) {
-	b := &kernelBench{gpu: v, funcs: map[string]driver.Function{}, modules: map[string]driver.Module{}, ptx: cuda.PTX()}
+	b := &kernelBench{gpu: v, funcs: map[string]driver.Function{}, modules: map[string]driver.Module{}}
 	var err error
 	if b.rate, err = v.bandwidth(small); err != nil {
 		return nil, err
@@ -301,13 +300,14 @@ func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
 	if f, ok := b.funcs[key]; ok {
 		return f, b.allow(f, l)
 	}
-	m, ok := b.modules[l.Module]
+	name, text := l.Source()
+	m, ok := b.modules[name]
 	if !ok {
 		var err error
-		if m, err = b.Module(b.ptx[l.Module], l.Module); err != nil {
+		if m, err = b.Module(text, l.Module); err != nil {
 			return nil, err
 		}
-		b.modules[l.Module] = m
+		b.modules[name] = m
 	}
 	f, err := m.Function(l.Function)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/quantile"
 )
 
 // PairedOptions say how Krait and a peer are measured in turns.
@@ -141,7 +142,7 @@ func (p *Pair) close() {
 		if len(s.Runs) == 0 {
 			continue
 		}
-		s.Median, s.Least, s.Most = median(s.Runs), slices.Min(s.Runs), slices.Max(s.Runs)
+		s.Median, s.Least, s.Most = quantile.Median(s.Runs), slices.Min(s.Runs), slices.Max(s.Runs)
 		if p.Krait.floor > 0 {
 			s.Share = s.Median / p.Krait.floor
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/serving/prefix"
 	"github.com/krait-ml/krait/serving/schedule"
 )
@@ -63,7 +64,7 @@ func (r *Replayed) Settle() {
 		for i := range r.Runs {
 			list = append(list, f(&r.Runs[i]))
 		}
-		return median(list)
+		return quantile.Median(list)
 	}
 	r.TTFT.P50 = of(func(x *TraceRun) float64 { return x.TTFT.P50 })
 	r.TTFT.P95 = of(func(x *TraceRun) float64 { return x.TTFT.P95 })

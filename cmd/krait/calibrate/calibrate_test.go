@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"context"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -68,31 +69,35 @@ func TestRun(t *testing.T) {
 // are in collectives.
 func TestRecord(t *testing.T) {
 	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
-	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, kernels: map[kernel]*runs{}, keep: true}
-	sum := func(rank int, from, to float64, bytes int64) exec.Event {
+	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
+	met := func(rank int, from, to float64, bytes int64) exec.Event {
 		return exec.Event{Rank: rank, Kind: lowering.Collective, Name: "sum", Start: from, End: to, Bytes: bytes}
 	}
 	s.record([]exec.Event{
-		{Rank: 0, Name: "a", Start: 1, End: 3}, sum(0, 3.5, 7, 8), {Rank: 0, Name: "b", Start: 7.5, End: 8},
-		{Rank: 1, Name: "a", Start: 1, End: 4}, sum(1, 4.5, 7, 8), {Rank: 1, Name: "b", Start: 7.25, End: 8.25},
+		{Rank: 0, Name: "a", Start: 1, End: 3}, met(0, 3.5, 7, 8), {Rank: 0, Name: "b", Start: 7.5, End: 8},
+		{Rank: 1, Name: "a", Start: 1, End: 4}, met(1, 4.5, 7, 8), {Rank: 1, Name: "b", Start: 7.25, End: 8.25},
 	})
 	if s.took != 7.25 {
 		t.Errorf("the events took %g", s.took)
 	}
-	s.fold()
-	if x := s.ops[at{"silu", 2, 4}]; x == nil || *x != (struct{ flops, seconds float64 }{120, 6.5}) {
-		t.Errorf("%+v", s.ops)
+	if ops := s.ops(); !maps.Equal(ops, map[at]sum{{"silu", 2, 4}: {120, 6.5}}) {
+		t.Errorf("%+v", ops)
 	}
-	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {3}}) {
-		t.Errorf("%v, %v", s.gaps, s.travel)
+	// The last rank comes at 4.5; of 7.25 seconds the ranks are 3 in the sum on average.
+	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {2.5}}) ||
+		!reflect.DeepEqual(s.waits, map[int][]wait{2: {{4.25, .5}}}) {
+		t.Errorf("%v, %v, %v", s.gaps, s.travel, s.waits)
 	}
-	s.record([]exec.Event{sum(0, 10, 14.5, 108), sum(1, 10, 14.5, 108)})
-	if base, bandwidth := s.fit(); base != 3 || math.Abs(bandwidth-72) > 1e-9 {
+	s.record([]exec.Event{met(0, 10, 14.5, 108), met(1, 10, 14.5, 108)})
+	if base, bandwidth := s.fit(); base != 2.5 || math.Abs(bandwidth-54) > 1e-9 {
 		t.Errorf("%g seconds, %g bytes per second", base, bandwidth)
 	}
-	s.host = []float64{3, 1, 2}
+	if always, straggle := s.waiting(); always != 0 || math.Abs(straggle-.5/4.25) > 1e-12 {
+		t.Errorf("ranks wait %g seconds, and %g of a second", always, straggle)
+	}
+	s.host = []float64{3, 1, 2, 4, 5}
 	p := s.profile(1e9)
-	if p.Overhead.Launch.Value != .5 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
+	if p.Overhead.Launch.Value != .25 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
 		t.Errorf("%+v", p)
 	}
 }

@@ -39,7 +39,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 	}
 	defer m.Close()
 	const times = 5
-	s := &session{kernels: map[kernel]*runs{}, measured: newMeasured(bench.Floor{}), engine: m.Engine()}
+	s := &session{measured: newMeasured(bench.Floor{}), engine: m.Engine()}
 	if err := s.steps(ctx, 1, prompt, times); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 		}
 	}
 	for k, list := range took {
-		part(k).Measured = median(list)
+		part(k).Measured = usual(list)
 	}
 	for k, x := range split(said[0], keys, ranks) {
 		part(k).Predicted = x
