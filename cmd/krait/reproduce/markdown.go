@@ -34,6 +34,9 @@ var intro string
 //go:embed contradictions.md
 var contradictions string
 
+//go:embed explained.md
+var explained string
+
 // Write writes the report into a folder, which it makes: README.md and its pictures.
 func (r *Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -53,6 +56,7 @@ func (r *Report) Write(dir string) error {
 		}
 		table(&b, lines)
 		if s.begins[:3] == "thr" {
+			r.explain(&b)
 			r.replicas(&b)
 		}
 	}

@@ -22,10 +22,11 @@ type Line struct {
 
 // Report is the whole evaluation.
 type Report struct {
-	Lines []Line  `json:"lines"`
-	DP    []Pair  `json:"replicas"`
-	Ours  []Own   `json:"krait"`
-	Order []Order `json:"overlap"`
+	Lines   []Line   `json:"lines"`
+	Answers []Answer `json:"explained"`
+	DP      []Pair   `json:"replicas"`
+	Ours    []Own    `json:"krait"`
+	Order   []Order  `json:"overlap"`
 }
 
 // Run simulates all claims.
@@ -44,6 +45,9 @@ func Run(ctx context.Context) (*Report, error) {
 			return nil, fmt.Errorf("%s: %w", claims[i].Leaf, err)
 		}
 		r.Lines = append(r.Lines, *line)
+	}
+	if r.Answers, err = l.answers(); err != nil {
+		return nil, err
 	}
 	r.DP = r.pairs()
 	if r.Ours, err = l.own(); err != nil {

@@ -3,6 +3,7 @@ package reproduce
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,69 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s, batch %d: a step takes %g s with overlap, and %g without", o.Machine, o.Batch, o.After, o.Before)
 		}
 	}
+	holds(t, r)
 	committed(t, r)
+}
+
+// holds fails where what the report says of its answers is not so.
+func holds(t *testing.T, r *Report) {
+	t.Helper()
+	find := func(machine, what string) *Answer {
+		i := slices.IndexFunc(r.Answers, func(a Answer) bool { return a.Machine == machine && a.If == what })
+		if i < 0 {
+			t.Fatalf("no answer for %s if %s", machine, what)
+		}
+		return &r.Answers[i]
+	}
+	mamba, mamba2, falcon, zamba := 0, 1, 2, 3
+	a6000, a100 := span{226, 298}, span{150, 199}
+	within := func(machine, what string, model int, points float64) {
+		t.Helper()
+		of := map[string]span{"A6000": a6000, "A100": a100}[machine]
+		if d := find(machine, what).gains[model].outside(of); d < -points || d > points {
+			t.Errorf("%s, if %s: %s is %+.1f points outside", machine, what, evaluated[model].name, d)
+		}
+	}
+	fp16 := func(machine, what string, of span) {
+		t.Helper()
+		if x := find(machine, what).fp16; x.outside(of) != 0 {
+			t.Errorf("%s, if %s: sums in fp16 bring %v", machine, what, x)
+		}
+	}
+	within("A6000", "sums took no time", mamba, 2)
+	for _, what := range []string{"kernels took twice as long", "kernels took three times as long"} {
+		within("A6000", what, mamba, 15)
+		within("A6000", what, mamba2, 76)
+		fp16("A6000", what, span{3, 12})
+	}
+	for _, model := range []int{falcon, zamba} {
+		within("A6000", "4 GPUs had the batch of one, and kernels took three times as long", model, 25)
+		if x := find("A6000", "4 GPUs had the batch of one").gains[model]; x.hi > a6000.lo {
+			t.Errorf("%s gains %v with the batch of one GPU", evaluated[model].name, x)
+		}
+	}
+	for _, what := range []string{"nothing: as simulated above", "kernels took three times as long", "a launch took 10 µs"} {
+		for model, x := range find("A100", what).gains {
+			if x.lo < 250 {
+				t.Errorf("A100, if %s: %s gains %v", what, evaluated[model].name, x)
+			}
+		}
+	}
+	slow := "sums took what they take over the A6000's PCIe"
+	for _, model := range []int{mamba, mamba2, falcon} {
+		within("A100", slow, model, 15)
+	}
+	if x := find("A100", slow).fp16; x.lo < 10 {
+		t.Errorf("slower sums in fp16 bring %v", x)
+	}
+	fp16("A100", slow+", and kernels twice as long", span{3, 10.5})
+	few := find("A100", "the batch were 64, and a launch took 10 µs")
+	if few.tpot < 0.9*18.2 || few.tpot > 1.1*18.2 || few.fp16.hi > 0 || few.gains[mamba].lo > 199 || few.gains[mamba].hi < 199 {
+		t.Errorf("64 sequences: %+v", few)
+	}
+	if most := find("A100", "nothing: as simulated above").tpot; most < 5.5*18.2 || most > 6.5*18.2 {
+		t.Errorf("the largest batch takes %g ms for a token", most)
+	}
 }
 
 // committed holds the report against that of docs.

@@ -42,6 +42,7 @@ type setup struct {
 	fused         bool // Krait's own scan; else that of the paper's runs
 	overlap       bool
 	native        bool // steps of one token as captured graphs, and sums by any algorithm
+	instead
 }
 
 // lab has what was compiled.
@@ -65,7 +66,7 @@ func (l *lab) model(s setup) (*simulate.Model, error) {
 	if m := l.models[s]; m != nil {
 		return m, nil
 	}
-	profile, err := cost.Find(s.machine)
+	d, err := s.device(s.machine, s.gpus)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +74,8 @@ func (l *lab) model(s setup) (*simulate.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s on %d GPUs: %w", s.size, s.gpus, err)
 	}
-	d := &virtual.Device{Profile: profile}
 	if !s.native {
-		d.Profile, d.NoGraphs = profile.Only("ring", "tree"), true
+		d.Profile, d.NoGraphs = d.Profile.Only("ring", "tree"), true
 	}
 	m, err := simulate.New(list, d, nil)
 	if err == nil {
@@ -86,7 +86,7 @@ func (l *lab) model(s setup) (*simulate.Model, error) {
 
 // schedules do not hang on the machine.
 func (l *lab) schedules(s setup) ([]*lowering.Schedule, error) {
-	s.machine, s.native = "", false
+	s.machine, s.native, s.instead = "", false, instead{}
 	if list := l.lowered[s]; list != nil {
 		return list, nil
 	}
