@@ -36,6 +36,11 @@ type collective struct {
 
 func (r *rank) collective(c *call) (*collective, error) {
 	x := &collective{rank: r, stream: c.step.Stream, op: c.step.Op, name: c.step.Name, args: slices.Clone(c.on.Args), results: slices.Clone(c.on.Results), wide: c.step.Attrs.Text("acc") == "f32"}
+	if x.op.To == graph.Replicated && x.op.From == graph.Sharded { // nothing is read
+		for i := range x.args {
+			x.args[i], x.results[i] = kernels.Raw(x.args[i]), kernels.Raw(x.results[i])
+		}
+	}
 	sharded := c.step.Results[0].Type
 	if c.step.Op.From == graph.Sharded {
 		sharded = c.step.Args[0].Type

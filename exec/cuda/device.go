@@ -102,12 +102,9 @@ func refuseOperations(s *lowering.Schedule) error {
 	return nil
 }
 
-// refuseBlocks: no kernel reads weights in blocks, or writes payloads in them.
+// refuseBlocks: no kernel reads weights in blocks.
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
-		if b.Type.DType.InBlocks() {
-			return fmt.Errorf("%s travels as %s, which GPUs do not yet: let it travel as fp16 or bf16 there, or run on the CPU", b.Name, b.Type.DType)
-		}
 		if b.Type.DType == graph.Q8 {
 			return fmt.Errorf("parameter %s is in 8-bit blocks (q8), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert)", b.Name)
 		}

@@ -18,7 +18,6 @@ type gpu struct {
 	work    chan func() // for the thread; closed when it ends
 	modules map[string]driver.Module
 	funcs   map[string]*function
-	ptx     map[string][]byte
 	step    step // under way
 }
 
@@ -27,7 +26,7 @@ func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
 	if !kernels.Runs(info.Capability[0], info.Capability[1]) {
 		return nil, &driver.Error{Call: "open", Text: fmt.Sprintf("compute capability %d.%d is too low; Krait's kernels need 8.0 (Ampere) or later", info.Capability[0], info.Capability[1]), Kind: driver.ErrNoDriver}
 	}
-	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}, ptx: kernels.PTX()}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}}
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -85,8 +84,8 @@ func (f *function) allow(shared uint32) error {
 	return nil
 }
 
-// function finds the kernel of a launch, ready for it; its module is compiled when
-// the first is asked for.
+// function finds the kernel of a launch, ready for it; it is compiled when it is first
+// asked for.
 func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
 	f, err := g.find(l)
 	if err != nil {
@@ -100,17 +99,17 @@ func (g *gpu) find(l *kernels.Launch) (*function, error) {
 	if f, ok := g.funcs[key]; ok {
 		return f, nil
 	}
-	m, ok := g.modules[l.Module]
+	name, text := l.Source()
+	m, ok := g.modules[name]
 	if !ok {
-		text, ok := g.ptx[l.Module]
-		if !ok {
-			panic("BUG: there is no module " + l.Module)
+		if text == nil {
+			panic("BUG: there is no kernel " + key)
 		}
 		var err error
 		if m, err = g.ctx.Module(text, l.Module); err != nil {
 			return nil, err
 		}
-		g.modules[l.Module] = m
+		g.modules[name] = m
 	}
 	f, err := m.Function(l.Function)
 	if err != nil {

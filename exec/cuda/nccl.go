@@ -78,7 +78,8 @@ func (r *rank) stagingBytes(c *call) int64 {
 	n := 0
 	for _, list := range [][]kernels.Tensor{c.on.Args, c.on.Results} {
 		for i := range list {
-			n += roundUp((elems(&list[i]) + list[i].Rows()) * list[i].DType.Bytes())
+			t := kernels.Raw(list[i])
+			n += roundUp((elems(&t) + t.Rows()) * t.DType.Bytes())
 		}
 	}
 	return int64(2 * (n + r.s.Ranks*ioAlign) * r.s.Ranks)
@@ -94,9 +95,9 @@ type stager struct {
 // take is memory for rows of a tensor without gaps.
 func (s *stager) take(d graph.DType, rows, cols int) kernels.Tensor {
 	t := kernels.Tensor{Ptr: uint64(s.at)}
-	t.DType, t.Cols, t.Stride = d, cols, cols
+	t.DType, t.Cols, t.Stride = d, cols, d.RowBytes(cols)/d.Bytes()
 	t.Dims[0] = rows
-	s.at += driver.Ptr(roundUp(rows * cols * d.Bytes()))
+	s.at += driver.Ptr(roundUp(rows * d.RowBytes(cols)))
 	return t
 }
 
@@ -201,7 +202,7 @@ func (s *stager) scatterOne(from, to *kernels.Tensor) {
 	switch {
 	case most == 0:
 		return
-	case x.uneven(most, from) && contiguous(from) && contiguous(to):
+	case from.DType.InBlocks() || x.uneven(most, from) && contiguous(from) && contiguous(to):
 		s.scatterEach(from, to)
 		return
 	}
@@ -244,15 +245,17 @@ func (s *stager) gatherEach(from, to *kernels.Tensor) {
 }
 
 // scatterEach sends each rank's rows to it, which adds them up in the order of the ranks.
+// NCCL cannot add what is in blocks.
 func (s *stager) scatterEach(from, to *kernels.Tensor) {
 	me := s.x.rank.s.Rank
 	for r := range s.x.parts {
 		for _, p := range s.x.parts[r].List {
 			own := piece(*from, true, p.Whole, p.N)
+			raw := kernels.Raw(own)
 			if r != me {
 				s.call(func(n driver.Collectives, on driver.Stream, send, _ driver.Ptr, count int64, f driver.Format) error {
 					return n.Send(on, send, count, f, r)
-				}, own.Ptr, own.Ptr, elems(&own), from.DType)
+				}, own.Ptr, own.Ptr, elems(&raw), raw.DType)
 				continue
 			}
 			s.launch(&s.x.after, s.addUp(own, piece(*to, true, p.Part, p.N)))
@@ -267,9 +270,10 @@ func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
 		term := own
 		if r != s.x.rank.s.Rank {
 			term = s.take(own.DType, own.Rows(), own.Cols)
+			raw := kernels.Raw(term)
 			s.call(func(n driver.Collectives, on driver.Stream, _, recv driver.Ptr, count int64, f driver.Format) error {
 				return n.Recv(on, recv, count, f, r)
-			}, term.Ptr, term.Ptr, elems(&term), own.DType)
+			}, term.Ptr, term.Ptr, elems(&raw), raw.DType)
 		}
 		terms = append(terms, term)
 	}

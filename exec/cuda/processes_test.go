@@ -77,11 +77,11 @@ func TestProcesses(t *testing.T) {
 			t.Parallel()
 			m := open(t, c.model, c.ranks, c.strategy)
 			one := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: c.ranks}), NoGraphs: !c.graphs})
-			want := run(t, one)
+			want := feed(t, one, few)
 			one.Close()
 			d := sim.New(sim.Options{Devices: c.ranks})
 			s := m.inProcesses(t, c.ranks, func(int) exec.Device { return &cuda.Device{Driver: d, NoGraphs: !c.graphs} })
-			compare(t, "in processes", run(t, s.Engine), want, 0)
+			compare(t, "in processes", feed(t, s.Engine, few), want, 0)
 			if _, err := s.Snapshot(1); err != nil {
 				t.Error(err)
 			}

@@ -1,13 +1,5 @@
 // Sums over ranks whose memory this device reaches.
-#include "krait.h"
-
-const int max_peers = 16;
-
-struct Peers {
-	const void *from[max_peers]; // the ranks' operands, rank 0 first
-	void *to[max_peers];         // where the sum goes
-	int ranks, copies;
-};
+#include "peers.h"
 
 // Adds in the order of the ranks, in T or, where wide is set, in f32.
 template <class T> DEVICE void peer_sum(const Peers &p, i64 ys, i64 xs, int cols, int vec, int wide) {
