@@ -66,6 +66,9 @@ func (m *Module) Entry(name string) (*Entry, bool) {
 	return e, ok
 }
 
+// Instrs is how many instructions the kernel has, with those of the functions that it calls.
+func (e *Entry) Instrs() int { return len(e.code) }
+
 // Entries returns the names of the kernels in the text's order.
 func (m *Module) Entries() []string { return append([]string(nil), m.order...) }
 

@@ -23,9 +23,17 @@ type Meter struct {
 	Noise bool
 	// Done is what has run, in order. Whoever begins anew clears it.
 	Done []Done
+	// Compiled is the kernels of the modules that were loaded, in order.
+	Compiled []Compiled
 
 	known map[string]ptx.Counts
 	last  ptx.Counts
+}
+
+// Compiled is a kernel that a driver would have to compile, calls expanded.
+type Compiled struct {
+	Module, Kernel string
+	Instrs         int
 }
 
 // Done is a launch, a copy or a product that has run.

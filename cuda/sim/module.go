@@ -36,6 +36,12 @@ func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) 
 	}
 	m := &module{primary: c.primary, name: name, parsed: parsed}
 	c.made(m, "module %s", name)
+	if meter := c.o.Meter; meter != nil {
+		for _, kernel := range parsed.Entries() {
+			e, _ := parsed.Entry(kernel)
+			meter.Compiled = append(meter.Compiled, Compiled{name, kernel, e.Instrs()})
+		}
+	}
 	return m, nil
 }
 

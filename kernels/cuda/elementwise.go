@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/krait-ml/krait/kernels"
+import (
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
 
 var _ = kernels.Register(Kernels, Set{
 	"bias":          {launch: perChannel("add")},
@@ -78,7 +81,20 @@ func clamp(c *Call) error {
 func convert(c *Call) error { return c.convert(&c.Results[0], &c.Args[0]) }
 
 func (c *Call) convert(y, x *Tensor) error {
+	if to, ok := y.DType.Codec(); ok {
+		return c.blocks("encode_"+format(x.DType), to, ceilDiv(y.Cols, to.Block*elementThreads/32), y, x)
+	}
+	if from, ok := x.DType.Codec(); ok {
+		return c.blocks("decode_"+format(y.DType), from, ceilDiv(y.Cols, elementThreads), y, x)
+	}
 	return c.elements("convert_"+format(x.DType)+"_"+format(y.DType), y, x)
+}
+
+// blocks launches what makes blocks of a codec, a warp each, or reads them, a thread for an
+// element. Strides of tensors in blocks are in bytes.
+func (c *Call) blocks(function string, codec graph.Codec, cols int, y, x *Tensor) error {
+	c.launch("codec", function, [3]int{y.Rows(), cols, 1}, [3]int{elementThreads}, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), y.Cols, codec.Block, int(codec.Kind))
+	return nil
 }
 
 // zip launches a function of two tensors.

@@ -94,13 +94,14 @@ func (g *gpu) function(l *Launch) (driver.Function, error) {
 	if f := g.funcs[l.Function]; f != nil {
 		return f, g.allow(f, l)
 	}
-	m := g.modules[l.Module]
+	name, text := l.Source()
+	m := g.modules[name]
 	if m == nil {
 		var err error
-		if m, err = g.Module(PTX()[l.Module], l.Module); err != nil {
+		if m, err = g.Module(text, l.Module); err != nil {
 			return nil, err
 		}
-		g.modules[l.Module] = m
+		g.modules[name] = m
 	}
 	f, err := m.Function(l.Function)
 	if err != nil {

@@ -28,7 +28,11 @@ const (
 	mmaThreads       = 256
 
 	splitRows, splitCols = 64, 128 // of tiles of numbers that are taken apart
+	splitWide            = 256     // columns, by bf16
 )
+
+// splitBlocks is how many of the wide blocks are enough. Tests make it smaller.
+var splitBlocks = 256
 
 // product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
 // is one.
@@ -78,9 +82,17 @@ func (c *Call) tensorCores(p *product) bool {
 }
 
 // split reports whether a product of many rows is one of bf16 with the numbers of x taken
-// apart: f32's result but for the last bits, at a third of bf16's rate.
+// apart: f32's result but for the last bits, at a third of bf16's rate, and a fifth by weights in f16.
 func (c *Call) split(p *product) bool {
-	return c.Options.Math == F32 && p.w.DType == graph.BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
+	return c.Options.Math == F32 && p.w.DType != graph.F32 && aligned(p.x, p.w) && p.w.Cols%8 == 0
+}
+
+// splitTile is how many columns such a product's tiles have. Of both widths results are the same.
+func splitTile(w graph.DType, t, n int) int {
+	if w == graph.BF16 && ceilDiv(t, splitRows)*ceilDiv(n, splitWide) >= splitBlocks {
+		return splitWide
+	}
+	return splitCols
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles.
@@ -103,8 +115,9 @@ func (c *Call) multiply(p *product) error {
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	case c.split(p):
-		grid := [3]int{ceilDiv(t, splitRows), ceilDiv(n, splitCols), 1}
-		c.launch("matmul_split", "mma_split", grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+		cols := splitTile(p.w.DType, t, n)
+		grid := [3]int{ceilDiv(t, splitRows), ceilDiv(n, cols), 1}
+		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)

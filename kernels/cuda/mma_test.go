@@ -53,7 +53,14 @@ func TestMatmulBF16(t *testing.T) {
 	}
 }
 
-// TestMatmulSplit: products of many rows by weights in bf16 are those of f32, whatever
+// wideSplit lets products that are taken apart have wide tiles however few.
+func wideSplit(t *testing.T) {
+	was := splitBlocks
+	splitBlocks = 1
+	t.Cleanup(func() { splitBlocks = was })
+}
+
+// TestMatmulSplit: products of many rows by weights in 16 bits are those of f32, whatever
 // the tiles leave over.
 func TestMatmulSplit(t *testing.T) {
 	test := func(name string) func(t *rapid.T) {
@@ -61,9 +68,10 @@ func TestMatmulSplit(t *testing.T) {
 		return func(t *rapid.T) {
 			d, dev := newDraw(t), newDevice(t)
 			d.aligned = true
-			n, k, rows := d.size("n", 63, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 1032), d.pick("t", 33, 63, 64, 65, 129)
+			n, k, rows := d.size("n", 63, 127, 129, 255, 257), d.pick("k", 8, 16, 24, 32, 40, 248, 1032), d.pick("t", 33, 63, 64, 65, 129)
 			y := d.tensor(graph.F32, rows, n)
-			c := call(nil, one(y), d.tensor(graph.F32, rows, k), d.tensor(graph.BF16, n, k))
+			format := []graph.DType{graph.BF16, graph.F16}[d.pick("format", 0, 1)]
+			c := call(nil, one(y), d.tensor(graph.F32, rows, k), d.tensor(format, n, k))
 			if name == "matmul_add" {
 				c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
 			}
@@ -77,18 +85,55 @@ func TestMatmulSplit(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"matmul", "matmul_add"} {
-		check(t, name, test(name))
+		check(t, "split", test(name))
 	}
-	until(t, test("matmul"), "matmul_split.mma_split")
+	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_128", "matmul_split_f16.mma_split_f16_128")
+	wideSplit(t)
+	check(t, "split", test("matmul_add"))
+	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_256")
 }
 
-// TestSplitRange: numbers of any size, and those that are none, come through a product.
+// TestSplitWidth: wide tiles give the same bits as narrow ones.
+func TestSplitWidth(t *testing.T) {
+	wideSplit(t)
+	op := findOp(t, "matmul")
+	checkAgain(t, "width", func(t *rapid.T) {
+		d := newDraw(t)
+		n, k, rows := d.pick("n", 127, 129, 255, 257), d.pick("k", 8, 104), d.pick("t", 33, 65)
+		c := call(nil, one(d.packed(graph.F32, rows, n)), d.packed(graph.F32, rows, k), d.packed(graph.BF16, n, k))
+		dev := newDevice(t)
+		on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+		wide := dev.compute(op, on, 1)
+		var got [2]kernels.Tensor
+		for i, name := range []string{"mma_split_bf16_256", "mma_split_bf16_128"} {
+			l := wide[0]
+			if l.Function = name; i == 0 && wide[0].Function != name {
+				t.Fatalf("%s is launched", wide[0].Function)
+			}
+			l.Grid[1] = uint32(ceilDiv(n, splitWide>>i))
+			dev.run([]Launch{l}, 2)
+			got[i] = clone(&c.Results[0])
+			dev.download(on.Results[0], &got[i])
+		}
+		same(t, "wide tiles", &got[0], &got[1], 0)
+	})
+}
+
+// TestSplitRange: numbers of any size, and those that are none, come through a product; by
+// f16 infinity as NaN.
 func TestSplitRange(t *testing.T) {
-	numbers := []float32{0, 1, -1.0000001, math.MaxFloat32, -math.MaxFloat32, 1e-30, 16777215, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	for format, one := range map[graph.DType]uint16{graph.BF16: 0x3f80, graph.F16: 0x3c00} {
+		splitRange(t, format, one)
+	}
+}
+
+func splitRange(t *testing.T, format graph.DType, unit uint16) {
+	low := math.Float32frombits(0x7f800001) // a NaN whose bits are in the last piece
+	numbers := []float32{0, 1, -1.0000001, math.MaxFloat32, -math.MaxFloat32, 1e-30, 16777215, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), low, -low}
 	const k = 8
-	x, w, y := shaped(graph.F32, 40, k), shaped(graph.BF16, 1, k), shaped(graph.F32, 40, 1)
+	x, w, y := shaped(graph.F32, 40, k), shaped(format, 1, k), shaped(graph.F32, 40, 1)
 	x.F32, w.U16, y.F32 = make([]float32, 40*k), make([]uint16, k), make([]float32, 40)
-	w.U16[3] = 0x3f80 // 1
+	w.U16[3] = unit
 	for i := range 40 {
 		x.F32[i*k+3] = numbers[i%len(numbers)]
 	}
@@ -97,8 +142,35 @@ func TestSplitRange(t *testing.T) {
 	dev.compute(op, on, 0)
 	dev.download(on.Results[0], &y)
 	for i, got := range y.F32 {
-		if want := numbers[i%len(numbers)]; got != want && !(got != got && want != want) {
-			t.Errorf("%g comes through as %g", want, got)
+		want := numbers[i%len(numbers)]
+		if format == graph.F16 && want-want != 0 {
+			want = low // the other piece of the weight may be 0
+		}
+		if got != want && !(got != got && want != want) {
+			t.Errorf("%s: %g comes through as %g", format, want, got)
+		}
+	}
+}
+
+// TestSplitInfiniteWeight: what an infinite weight makes is never finite; of f16 and bf16, NaN where
+// a piece of x is 0.
+func TestSplitInfiniteWeight(t *testing.T) {
+	const k = 8
+	for format, unit := range map[graph.DType]uint16{graph.BF16: 0x7f80, graph.F16: 0x7c00} {
+		x, w, y := shaped(graph.F32, 40, k), shaped(format, 1, k), shaped(graph.F32, 40, 1)
+		x.F32, w.U16, y.F32 = make([]float32, 40*k), make([]uint16, k), make([]float32, 40)
+		w.U16[5] = unit
+		for i := range 40 {
+			x.F32[i*k+5] = float32(i+1) / 3
+		}
+		dev, op, c := newDevice(t), findOp(t, "matmul"), call(nil, one(y), x, w)
+		on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+		dev.compute(op, on, 0)
+		dev.download(on.Results[0], &y)
+		for i, got := range y.F32 {
+			if got-got == 0 {
+				t.Errorf("%s: %g times infinity is %g", format, x.F32[i*k+5], got)
+			}
 		}
 	}
 }
@@ -107,9 +179,7 @@ func TestSplitRange(t *testing.T) {
 func TestExpertsBF16(t *testing.T) {
 	for _, format := range []graph.DType{graph.F32, graph.F16, graph.BF16} { // each has kernels of its own
 		test := func(t *rapid.T) { checkExpertsBF16(t, format) }
-		for range 2 {
-			rapid.Check(t, test)
-		}
+		check(t, "experts", test)
 		name := strings.ToLower(format.String())
 		until(t, test, "matmul_mma_"+name+".expert_mma_few_"+name, "matmul_mma_"+name+".expert_mma_tile_"+name)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/cuda/ptx"
 )
 
 // TestModules: every source has its module, for the least GPU that they run on, so
@@ -62,6 +64,38 @@ func TestModuleOfFormat(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSource: what is loaded for a kernel has it and no other, as it is in its module, and all
+// that it names.
+func TestSource(t *testing.T) {
+	all, err := modules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for module, whole := range all {
+		for _, kernel := range whole.Entries() {
+			l := Launch{Module: module, Function: kernel}
+			name, text := l.Source()
+			m, err := ptx.Parse(name, string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Entries(); len(got) != 1 || got[0] != kernel || names[name] {
+				t.Fatalf("%s has the kernels %v, or is not the first of its name", name, got)
+			}
+			names[name] = true
+			got, _ := m.Entry(kernel)
+			want, _ := whole.Entry(kernel)
+			if got.Instrs() != want.Instrs() || got.SharedBytes() != want.SharedBytes() || got.ParamBytes() != want.ParamBytes() {
+				t.Errorf("%s is not what its module has", name)
+			}
+		}
+	}
+	if _, text := (&Launch{Module: "norm", Function: "rmsnor"}).Source(); text != nil {
+		t.Error("a kernel that there is not has PTX")
 	}
 }
 

@@ -15,10 +15,10 @@ type quantity struct {
 	shape []int
 	want  []float64
 	kind  kind
-	value string                  // the graph's output, for rows
-	state string                  // the graph's state, for states
-	width int                     // elements of a row or of a state's last axis
-	index func(b, i, j int) []int // of element j of row i of sequence b in the file
+	value string                            // the graph's output, for rows
+	state string                            // the graph's state, for states
+	width int                               // elements of a row or of a state's last axis
+	index func(at []int, b, i, j int) []int // of element j of row i of sequence b in the file, appended
 
 	line Line
 }
@@ -143,11 +143,11 @@ func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	q.width = w
 	switch s := q.shape; {
 	case slices.Equal(s, []int{b, l, w}):
-		q.index = func(b, i, j int) []int { return []int{b, i, j} }
+		q.index = func(at []int, b, i, j int) []int { return append(at, b, i, j) }
 	case q.kind == rows && slices.Equal(s, []int{b, w, l}):
-		q.index = func(b, i, j int) []int { return []int{b, j, i} }
+		q.index = func(at []int, b, i, j int) []int { return append(at, b, j, i) }
 	case len(s) == 4 && s[0] > 0 && slices.Equal(s[1:3], []int{b, l}) && s[0]*s[3] == w:
-		q.index = func(b, i, j int) []int { return []int{j / s[3], b, i, j % s[3]} }
+		q.index = func(at []int, b, i, j int) []int { return append(at, j/s[3], b, i, j%s[3]) }
 	default:
 		return false, []int{b, l, w}
 	}
@@ -177,7 +177,7 @@ func (q *quantity) cached(t graph.Type, p *prompt) (fits bool, want []int) {
 	}
 	f := t.Dims[2].Fields[0]
 	q.width = f.Size
-	q.index = func(b, i, j int) []int { return []int{b, j / f.Unit, i, j % f.Unit} }
+	q.index = func(at []int, b, i, j int) []int { return append(at, b, j/f.Unit, i, j%f.Unit) }
 	want = []int{p.batch, f.Units(), tokens, f.Unit}
 	return slices.Equal(q.shape, want), want
 }
@@ -207,14 +207,16 @@ func (q *quantity) reordered(v *graph.Value) {
 		}
 	}
 	if index := q.index; len(at) == q.width {
-		q.index = func(b, i, j int) []int { return index(b, i, at[j]) }
+		q.index = func(to []int, b, i, j int) []int { return index(to, b, i, at[j]) }
 	}
 }
 
 // row compares the row of token i of sequence b.
 func (q *quantity) row(way string, b, i int, got []float32) {
+	var at []int
 	for j, v := range got {
-		q.element(way, v, q.index(b, i, j)...)
+		at = q.index(at[:0], b, i, j)
+		q.element(way, v, at...)
 	}
 }
 

@@ -7,4 +7,5 @@ DEVICE void barrier() { sync(); }
 		if constexpr (__COUNTER__ != 0)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
+#define FORMAT bf16
 #include "matmul_split.cu"
