@@ -43,7 +43,7 @@ func TestChooseGolden(t *testing.T) {
 // TestChooseShares: of equally spaced random numbers every token gets its share, to
 // one that falls on a border.
 func TestChooseShares(t *testing.T) {
-	const draws = 10_000
+	const draws = 2_000
 	for name, set := range chooseSets {
 		for _, s := range choices.Shares {
 			var cases []choices.Case

@@ -31,3 +31,33 @@ func toInt8AVX512(y *byte, x *float32, by *float32, n int)
 //
 //go:noescape
 func fromInt8AVX512(y *float32, x *byte, by *float32, n int)
+
+// toInt4AVX2 gives n elements times by, to nearest and ties to even, with 8 added and two in a byte; n is a multiple of 8, and not 0.
+//
+//go:noescape
+func toInt4AVX2(y *byte, x *float32, by *float32, n int)
+
+// fromInt4AVX2 gives n codes times by; n is a multiple of 16, and not 0.
+//
+//go:noescape
+func fromInt4AVX2(y *float32, x *byte, by *float32, n int)
+
+// toE4M3AVX2 gives n elements times by, to the nearest that there is, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+//
+//go:noescape
+func toE4M3AVX2(y *byte, x *float32, by *float32, n int)
+
+// fromE4M3AVX2 gives n codes times by; n is a multiple of 8, and not 0.
+//
+//go:noescape
+func fromE4M3AVX2(y *float32, x *byte, by *float32, n int)
+
+// toE5M2AVX2 gives n elements times by, to the nearest that there is, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+//
+//go:noescape
+func toE5M2AVX2(y *byte, x *float32, by *float32, n int)
+
+// fromE5M2AVX2 gives n codes times by; n is a multiple of 8, and not 0.
+//
+//go:noescape
+func fromE5M2AVX2(y *float32, x *byte, by *float32, n int)

@@ -8,28 +8,31 @@ import (
 	"github.com/krait-ml/krait/kernels/codec"
 )
 
-// bytesCodec puts rows into blocks of int8, and reads them, with vectors of an instruction set:
-// the bits of package codec.
+// bytesCodec puts rows into blocks, and reads them, with vectors of an instruction set: the bits
+// of package codec.
 type bytesCodec struct {
-	lanes    int
-	largest  func(y *uint32, x *float32, n int)
-	toInt8   func(y *byte, x *float32, by *float32, n int)
-	fromInt8 func(y *float32, x *byte, by *float32, n int)
+	largest func(y *uint32, x *float32, n int)
+	to      [codecKinds]func(y *byte, x *float32, by *float32, n int) // nil: there is none
+	from    [codecKinds]func(y *float32, x *byte, by *float32, n int)
 }
 
+const codecKinds = graph.Scaled16 + 1
+
+// What is smaller than a byte, or has fields in it, waits for memory by vectors of AVX2 already.
 var (
-	bytesAVX2   = bytesCodec{8, largestAVX2, toInt8AVX2, fromInt8AVX2}
-	bytesAVX512 = bytesCodec{16, largestAVX512, toInt8AVX512, fromInt8AVX512}
+	bytesAVX2 = bytesCodec{largestAVX2,
+		[codecKinds]func(*byte, *float32, *float32, int){graph.Int8: toInt8AVX2, graph.Int4: toInt4AVX2, graph.E4M3: toE4M3AVX2, graph.E5M2: toE5M2AVX2},
+		[codecKinds]func(*float32, *byte, *float32, int){graph.Int8: fromInt8AVX2, graph.Int4: fromInt4AVX2, graph.E4M3: fromE4M3AVX2, graph.E5M2: fromE5M2AVX2}}
+	bytesAVX512 = bytesCodec{largestAVX512,
+		[codecKinds]func(*byte, *float32, *float32, int){graph.Int8: toInt8AVX512, graph.Int4: toInt4AVX2, graph.E4M3: toE4M3AVX2, graph.E5M2: toE5M2AVX2},
+		[codecKinds]func(*float32, *byte, *float32, int){graph.Int8: fromInt8AVX512, graph.Int4: fromInt4AVX2, graph.E4M3: fromE4M3AVX2, graph.E5M2: fromE5M2AVX2}}
 )
 
-// encode is codec.Encode. Blocks that are not full, or not of int8, or not finite are left to
-// it.
+// encode is codec.Encode. Blocks that are not full, or not finite, and codecs without a kernel are
+// left to it.
 func (v *bytesCodec) encode(c graph.Codec, dst []byte, src []float32) {
-	if c.Kind != graph.Int8 {
-		codec.Encode(c, dst, src)
-		return
-	}
-	for ; len(src) >= c.Block; src, dst = src[c.Block:], dst[c.BlockBytes():] {
+	to := v.to[c.Kind]
+	for ; to != nil && len(src) >= c.Block; src, dst = src[c.Block:], dst[c.BlockBytes():] {
 		var most [16]uint32
 		v.largest(&most[0], &src[0], c.Block)
 		high := uint32(0)
@@ -43,24 +46,21 @@ func (v *bytesCodec) encode(c graph.Codec, dst []byte, src []float32) {
 		scale := codec.Scale(c.Kind, math.Float32frombits(high))
 		binary.LittleEndian.PutUint16(dst, scale)
 		by := 1 / math.Float32frombits(uint32(scale)<<16)
-		v.toInt8(&dst[graph.ScaleBytes:c.BlockBytes()][0], &src[0], &by, c.Block)
+		to(&dst[graph.ScaleBytes:c.BlockBytes()][0], &src[0], &by, c.Block)
 	}
 	codec.Encode(c, dst, src)
 }
 
 // decode is codec.Decode.
 func (v *bytesCodec) decode(c graph.Codec, dst []float32, src []byte) {
-	if c.Kind != graph.Int8 {
-		codec.Decode(c, dst, src)
-		return
-	}
-	for ; len(dst) >= c.Block; src, dst = src[c.BlockBytes():], dst[c.Block:] {
+	from := v.from[c.Kind]
+	for ; from != nil && len(dst) >= c.Block; src, dst = src[c.BlockBytes():], dst[c.Block:] {
 		scale := math.Float32frombits(uint32(binary.LittleEndian.Uint16(src)) << 16)
 		if codec.Overflows(c.Kind, scale) {
 			codec.Decode(c, dst[:c.Block], src)
 			continue
 		}
-		v.fromInt8(&dst[0], &src[graph.ScaleBytes:c.BlockBytes()][0], &scale, c.Block)
+		from(&dst[0], &src[graph.ScaleBytes:c.BlockBytes()][0], &scale, c.Block)
 	}
 	codec.Decode(c, dst, src)
 }
