@@ -38,6 +38,7 @@ type Part struct {
 	Minimum     Minimum      `json:"minimum"`
 	Outside     []string     `json:"outside_of_class"` // why the class does not have it
 	Inexact     []string     `json:"inexact"`          // what is rounded for transport
+	Rounded     []Rounded    `json:"rounded"`          // how far that is off, at most
 	Notes       []string     `json:"notes"`            // what passes say of the computations
 }
 

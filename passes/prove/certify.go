@@ -72,7 +72,7 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 			}
 		}
 	}
-	p.SentOne = p.Sent.One()
+	p.SentOne, p.Rounded = p.Sent.One(), s.roundings(g, nodes, block)
 	return p
 }
 

@@ -86,6 +86,9 @@ func (p Part) write(b *strings.Builder) {
 	for _, why := range p.Inexact {
 		fmt.Fprintf(b, "  inexact: %s\n", why)
 	}
+	for _, r := range p.Rounded {
+		fmt.Fprintf(b, "  bound: %s\n", r)
+	}
 	for i, why := range p.Outside {
 		if i == 3 {
 			fmt.Fprintf(b, "  outside of the class: %d more\n", len(p.Outside)-i)
