@@ -19,13 +19,18 @@ import (
 // A Calibration says what cheaper payloads cost a model on a text, site by site, of which
 // [Calibration.Choose] makes a quantize.
 type Calibration struct {
-	Model    string  `json:"model"`
-	Ranks    int     `json:"ranks"`
-	Strategy string  `json:"strategy,omitempty"`
-	Tokens   int     `json:"tokens"`
-	Bits     float64 `json:"bits_per_token"` // without quantize
-	Bytes    int64   `json:"bytes_per_token"`
-	Sites    []Site  `json:"sites"`
+	Model    string `json:"model"`
+	Graph    string `json:"graph"`   // a fingerprint of the model's graph: its shapes and formats
+	Weights  string `json:"weights"` // and one of that and all weights
+	Ranks    int    `json:"ranks"`
+	Strategy string `json:"strategy,omitempty"`
+	// Phase is prefill or decode where only that phase's payloads were rounded: the first half of
+	// each window is read as a prompt, and what follows is scored. Empty: all tokens are both.
+	Phase  string  `json:"phase,omitempty"`
+	Tokens int     `json:"tokens"`
+	Bits   float64 `json:"bits_per_token"` // without quantize
+	Bytes  int64   `json:"bytes_per_token"`
+	Sites  []Site  `json:"sites"`
 	// Same are formats that all sites travel in.
 	Same []Trial `json:"same"`
 }
@@ -48,7 +53,7 @@ type Rounding struct {
 
 // Trial is a run of the model with the payload of a site, or of all, and else nothing.
 type Trial struct {
-	Payload string `json:"payload"` // int8:none is for summands, none:int8 for sums: the two phases
+	Payload string `json:"payload"` // int8:none is for summands, none:int8 for sums: the two directions
 	Bytes   int64  `json:"bytes_per_token"`
 	// Loss is by how much of themselves bits per token grew, and Error how far that may be
 	// off: the standard error of the mean over windows.
@@ -63,17 +68,37 @@ var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4
 // Calibrate runs token ids through a model without payloads that are rounded, and then with
 // each format at each site, which open opens: with a quantize and values to keep.
 func Calibrate(ctx context.Context, open func(quantize string, keep []string) (*Model, error), ids []int, o Evaluate, tell func(done, all int)) (*Calibration, error) {
+	return CalibrateIn(ctx, "", open, ids, o, tell)
+}
+
+// CalibrateIn is Calibrate for the payloads of a phase, prefill or decode, of a model whose phases
+// have schedules of their own: the other runs without payloads that are rounded, and what a
+// sequence keeps goes over in the middle of each window. Empty is Calibrate.
+func CalibrateIn(ctx context.Context, phase string, open func(quantize string, keep []string) (*Model, error), ids []int, o Evaluate, tell func(done, all int)) (found *Calibration, err error) {
+	if phase != "" && !slices.Contains(passes.Phases, phase) {
+		return nil, fmt.Errorf("phase %q; there are %s", phase, strings.Join(passes.Phases, " and "))
+	}
 	m, err := open("", nil)
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrator{Calibration: Calibration{Tokens: len(ids)}, ctx: ctx, open: open, ids: ids, o: o, tell: tell}
+	c := &calibrator{Calibration: Calibration{Tokens: len(ids), Phase: phase}, ctx: ctx, open: open, ids: ids, o: o, tell: tell}
+	if phase != "" {
+		if c.other, err = open("", nil); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		defer func() { err = cmp.Or(err, c.other.Close()) }()
+	}
 	base, err := c.evaluate(m)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	c.base, c.Bits, c.Ranks = base, base.BitsPerToken(), m.Compiled().Ranks
-	c.Bytes, err = sentBytes(m)
+	c.Model, c.Graph = m.Name, graphPrint(m.source.graph)
+	c.Weights, err = m.fingerprint()
+	if err == nil {
+		c.Bytes, err = sentBytes(m)
+	}
 	sites := passes.Sites(m.Compiled())
 	values := map[string][]string{} // of the model, by site
 	for _, s := range sites {
@@ -92,6 +117,26 @@ func Calibrate(ctx context.Context, open func(quantize string, keep []string) (*
 	return c.run(sites, values)
 }
 
+// Check is an error where the calibration is of another model than a graph, before anything
+// was compiled of it. Other weights of the same graph are found when it is opened.
+func (c *Calibration) Check(g *graph.Graph) error {
+	if here := graphPrint(g); c.Graph != here {
+		return fmt.Errorf("the calibration is of another model: of %.60q with graph %.12s, and this is %s with %.12s; run krait calibrate-quant on this one", c.Model, orNone(c.Graph), g.Name, here)
+	}
+	return nil
+}
+
+// checkWeights is Check of an opened model.
+func (c *Calibration) checkWeights(m *Model) error {
+	here, err := m.fingerprint()
+	if err == nil && c.Weights != here {
+		err = fmt.Errorf("the calibration is of other weights: of %.60q with fingerprint %.12s, and this is %s with %.12s; run krait calibrate-quant on these", c.Model, orNone(c.Weights), m.Name, here)
+	}
+	return err
+}
+
+func orNone(text string) string { return cmp.Or(text, "none") }
+
 type calibrator struct {
 	Calibration
 	ctx  context.Context
@@ -99,10 +144,62 @@ type calibrator struct {
 	ids  []int
 	o    Evaluate
 	base *Evaluation
-	tell func(done, all int)
+	// other runs the other phase; nil: there is none.
+	other *Model
+	tell  func(done, all int)
 }
 
-func (c *calibrator) evaluate(m *Model) (*Evaluation, error) { return m.Evaluate(c.ctx, c.ids, c.o) }
+func (c *calibrator) evaluate(m *Model) (*Evaluation, error) {
+	switch {
+	case c.Phase == "":
+		return m.Evaluate(c.ctx, c.ids, c.o)
+	case c.Phase == passes.Phases[0]:
+		return handed(c.ctx, m, c.other, c.ids, c.o)
+	}
+	return handed(c.ctx, c.other, m, c.ids, c.o)
+}
+
+// handed lets one model read the first half of each window, and another score the rest.
+func handed(ctx context.Context, prompts, tokens *Model, ids []int, o Evaluate) (*Evaluation, error) {
+	window := cmp.Or(o.Window, len(ids))
+	if window < 4 || len(ids) < 4 {
+		return nil, fmt.Errorf("%d tokens in windows of %d: at least 4 are needed, of which two are a prompt", len(ids), window)
+	}
+	a, err := prompts.NewSequence()
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := tokens.NewSequence()
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	out := &Evaluation{}
+	for part := range slices.Chunk(ids, window) {
+		half := len(part) / 2
+		if len(part)-half < 2 {
+			continue // nothing is scored
+		}
+		if err := cmp.Or(a.Reset(), a.feed(ctx, part[:half])); err != nil {
+			return nil, err
+		}
+		state, err := a.Snapshot()
+		if err == nil {
+			err = b.Restore(state)
+		}
+		if err != nil {
+			return nil, err
+		}
+		bits, err := tokens.score(ctx, b, part[half:], func(int) {})
+		if err != nil {
+			return nil, err
+		}
+		n := len(part) - half - 1
+		out.Bits, out.Scored, out.Windows = out.Bits+bits, out.Scored+n, append(out.Windows, bits/float64(n))
+	}
+	return out, nil
+}
 
 func (c *calibrator) run(sites []passes.Site, values map[string][]string) (*Calibration, error) {
 	payloads := func(ways []string) (list []string) {
@@ -340,7 +437,7 @@ func (c *Calibration) options(s *Site) []option {
 	return kept
 }
 
-// Choose takes, for each site and phase, payloads that together send the fewest bytes with a
+// Choose takes, for each site and direction, payloads that together send the fewest bytes with a
 // loss in the budget, a share of the bits per token. What single trials lose is taken to add
 // up, each two standard errors more than was measured. A format for all sites that is in the
 // budget as it was measured and sends less is taken instead.

@@ -127,3 +127,31 @@ func TestAutoInBudget(t *testing.T) {
 		t.Logf("budget %g: %s, %d of %d bytes", budget, choice.Quantize, choice.Bytes, c.Bytes)
 	}
 }
+
+// TestCalibrationFits: a calibration is taken where graph and weights are those that it was made
+// of, whatever outputs are asked for, and refused by name where one is another.
+func TestCalibrationFits(t *testing.T) {
+	dir := "testdata/golden/mamba-a"
+	m := openModel(t, dir, Options{})
+	weights, err := m.fingerprint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct{ graph, weights, want string }{
+		{graphPrint(m.Graph()), weights, ""},
+		{"", "", `the calibration is of another model: of "other" with graph none, and this is`},
+		{"0123456789abcdef", weights, `the calibration is of another model: of "other" with graph 0123456789ab, and this is`},
+		{graphPrint(m.Graph()), "0123456789abcdef", `the calibration is of other weights: of "other" with fingerprint 0123456789ab, and this is mamba-a with ` + weights[:12]},
+	} {
+		c := &Calibration{Model: "other", Graph: w.graph, Weights: w.weights}
+		for _, ranks := range []int{1, 2} {
+			m, err := Open(dir, Options{Keep: []string{"norm_f"}, Sharding: Sharding{Ranks: ranks, Calibration: c}})
+			if err == nil {
+				m.Close()
+			}
+			if (err == nil) != (w.want == "") || err != nil && !strings.Contains(err.Error(), w.want) {
+				t.Errorf("%+v: %v", w, err)
+			}
+		}
+	}
+}

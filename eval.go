@@ -70,6 +70,11 @@ func (m *Model) scoreWindow(ctx context.Context, s *Sequence, ids []int, done fu
 	if err := s.Reset(); err != nil {
 		return 0, err
 	}
+	return m.score(ctx, s, ids, done)
+}
+
+// score goes on from what the sequence has.
+func (m *Model) score(ctx context.Context, s *Sequence, ids []int, done func(int)) (float64, error) {
 	chunk := max(1, min(prefillChunk, maxLogits/m.Vocab()))
 	var bits float64
 	for at := 0; at < len(ids)-1; at += chunk {

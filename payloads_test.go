@@ -20,24 +20,30 @@ import (
 // are multiplied.
 func scaled(t *testing.T, golden, suffix string, by float32, o Options) *Model {
 	t.Helper()
+	return altered(t, golden, suffix, func(_ int, v float32) float32 { return by * v }, o)
+}
+
+// altered opens a golden with other elements in the tensors of a suffix.
+func altered(t *testing.T, golden, suffix string, f func(i int, v float32) float32, o Options) *Model {
+	t.Helper()
 	from, dir := "testdata/golden/"+golden, t.TempDir()
 	config, err := os.ReadFile(from + "/config.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := safetensors.Open(from + "/model.safetensors")
+	file, err := safetensors.Open(from + "/model.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer file.Close()
 	var tensors []safetensors.Tensor
-	for _, name := range f.Names() {
-		x, _ := f.Tensor(name)
+	for _, name := range file.Names() {
+		x, _ := file.Tensor(name)
 		if strings.HasSuffix(name, suffix) {
 			x.Data = slices.Clone(x.Data)
 			for i := 0; i < len(x.Data); i += 4 {
 				v := math.Float32frombits(binary.LittleEndian.Uint32(x.Data[i:]))
-				binary.LittleEndian.PutUint32(x.Data[i:], math.Float32bits(by*v))
+				binary.LittleEndian.PutUint32(x.Data[i:], math.Float32bits(f(i/4, v)))
 			}
 		}
 		x.Name = name

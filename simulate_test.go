@@ -50,7 +50,7 @@ func TestVirtualCounts(t *testing.T) {
 		for k, strategy := range passes.Strategies {
 			ranks := 2 + (i+k)%3
 			slow := strings.HasPrefix(filepath.Base(dir), "zamba") && strategy.Name == "paper-naive" // to compile
-			if !goldens.All() && (slow || (i+k)%3 == 1 && k > 0) {
+			if !goldens.All() && (slow || (i+k)%3 != 0 && k > 0) {
 				continue
 			}
 			s := Sharding{Ranks: ranks, Strategy: strategy.Name}

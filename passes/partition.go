@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes/class"
@@ -35,6 +36,9 @@ type chooser struct {
 	found   map[string]*solution // by the key of a section
 	failed  map[string]error
 
+	sections []*class.Section // where what they share lies nowhere yet
+	ways     []map[string]way // of each of them: by where what it shares lies
+
 	best []solved
 	cost cost
 	err  error // why the last placement was not possible
@@ -46,8 +50,16 @@ type solved struct {
 	*solution
 }
 
+// way is a section solved, or why it cannot be.
+type way struct {
+	solved
+	err error
+}
+
 func (c *chooser) choose() error {
 	shared, choices := class.Shared(c.g, c.options)
+	c.sections = class.Sections(c.g, c.options)
+	c.ways = make([]map[string]way, len(c.sections))
 	once := map[*graph.Value]bool{}
 	for i, v := range shared {
 		once[v] = true
@@ -55,7 +67,7 @@ func (c *chooser) choose() error {
 			return fmt.Errorf("%s: several blocks use it, and the strategy has no placement for it", v.Name)
 		}
 	}
-	for !class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) { c.try(placed, once) }) {
+	for !class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) { c.try(shared, placed, once) }) {
 		most := 0 // too many ways: where there are most, take the first
 		for i := range choices {
 			if len(choices[i]) > len(choices[most]) {
@@ -64,20 +76,14 @@ func (c *chooser) choose() error {
 		}
 		choices[most] = choices[most][:1]
 	}
-	if c.best == nil && len(c.sections(nil)) > 0 {
+	if c.best == nil && len(c.sections) > 0 {
 		return c.err
 	}
 	return nil
 }
 
-func (c *chooser) sections(placed map[*graph.Value]graph.Layout) []*class.Section {
-	o := c.options
-	o.Placed = placed
-	return class.Sections(c.g, o)
-}
-
-// try solves all sections with the shared leaves placed.
-func (c *chooser) try(placed map[*graph.Value]graph.Layout, shared map[*graph.Value]bool) {
+// try solves all sections with the shared leaves placed, until they cost more than the best.
+func (c *chooser) try(leaves []*graph.Value, placed map[*graph.Value]graph.Layout, shared map[*graph.Value]bool) {
 	var all []solved
 	var sum cost
 	for v, l := range placed {
@@ -85,18 +91,40 @@ func (c *chooser) try(placed map[*graph.Value]graph.Layout, shared map[*graph.Va
 			sum.weights += class.WeightBytes(v.Type, l, c.options.Ranks)
 		}
 	}
-	for _, section := range c.sections(placed) {
-		found, err := c.solve(section, shared)
-		if err != nil {
-			c.err = err
+	for i := range c.sections {
+		found := c.way(i, leaves, placed, shared)
+		if found.err != nil {
+			c.err = found.err
 			return
 		}
-		all = append(all, solved{section, found})
-		sum = sum.plus(found.cost)
+		all = append(all, found.solved)
+		if sum = sum.plus(found.cost); c.best != nil && sum.compare(c.cost) >= 0 {
+			return
+		}
 	}
-	if c.best == nil || sum.compare(c.cost) < 0 {
-		c.best, c.cost = all, sum
+	c.best, c.cost = all, sum
+}
+
+// way solves a section once for each placement of those shared leaves that it uses.
+func (c *chooser) way(i int, leaves []*graph.Value, placed map[*graph.Value]graph.Layout, shared map[*graph.Value]bool) way {
+	var at strings.Builder
+	for _, v := range leaves {
+		if _, used := c.sections[i].ID[v]; used {
+			t := v.Type
+			t.Layout = placed[v]
+			at.WriteString(t.String() + "\n")
+		}
 	}
+	if w, ok := c.ways[i][at.String()]; ok {
+		return w
+	}
+	section := c.sections[i].Placed(placed)
+	found, err := c.solve(section, shared)
+	if c.ways[i] == nil {
+		c.ways[i] = map[string]way{}
+	}
+	c.ways[i][at.String()] = way{solved{section, found}, err}
+	return c.ways[i][at.String()]
 }
 
 // solve searches a section, unless an equal one was.

@@ -134,14 +134,36 @@ func (c *Choice) Result() *Result {
 	if a == b {
 		return a.Result
 	}
-	r := *a.Result
-	r.Decode, r.TPOT = b.Result.Decode, b.Result.TPOT
-	r.Throughput = a.Result.Throughput * a.Result.Seconds() / r.Seconds()
+	return together(a.Result, b.Result, b.Model)
+}
+
+// together is what takes the prompts of one and the tokens of another.
+func together(a, b *Result, other *Model) *Result {
+	r := *a
+	r.Decode, r.TPOT = b.Decode, b.TPOT
+	r.Throughput = a.Throughput * a.Seconds() / r.Seconds()
 	r.Memory = slices.Clone(r.Memory)
 	for i := range r.Memory {
-		r.Memory[i] = r.Memory[i].with(b.Result.Memory[i].Activations, b.Model.Plan.Ranks[i].Constants)
+		r.Memory[i] = r.Memory[i].with(b.Memory[i].Activations, other.Plan.Ranks[i].Constants)
 	}
 	return &r
+}
+
+// RunBoth simulates a workload whose prompts one model reads, and whose tokens another goes
+// on to, with the same weights and states.
+func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
+	if err := Shared(prompts, tokens); err != nil {
+		return nil, err
+	}
+	a, err := prompts.Run(w)
+	if err != nil {
+		return nil, err
+	}
+	b, err := tokens.Run(w)
+	if err != nil {
+		return nil, err
+	}
+	return together(a, b, tokens), nil
 }
 
 // refuse says why the best of each phase are not run together.

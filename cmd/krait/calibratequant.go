@@ -22,11 +22,13 @@ func newCalibrateQuant() *cobra.Command {
 		Use:   "calibrate-quant --text FILE -o FILE.json --tp N [flags] [DIR]",
 		Short: "Measure what cheaper payloads cost, site by site",
 		Long: `Calibrate-quant runs a text through a model on several ranks: without payloads that
-are rounded, then with each format at each site and in each phase, the summands or the
+are rounded, then with each format at each site and in each direction, the summands or the
 sum, and with each format at all sites. It writes how large the sums are, what each
 format does to them, how many bytes a rank sends and how many more bits per token the
 text takes. --quantize auto --calibration FILE.json --budget 0.5% chooses by that:
-on a text of your own, and not on the one by which you judge it.
+on a text of your own, and not on the one by which you judge it. With --phase prefill
+or decode the payloads of that phase alone are rounded: the first half of each window
+is read as a prompt, and what follows is scored.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait calibrate-quant --text train.txt --tp 4 -o quant.json
@@ -49,6 +51,7 @@ Without DIR it uses the embedded model.`,
 		},
 	}
 	f.add(c)
+	_ = c.Flags().SetAnnotation("phase", phaseAlone, nil) // there is such a flag
 	from.add(c)
 	c.Flags().StringVar(&path, "text", "", "the text to run; - is standard input")
 	c.Flags().StringVarP(&out, "output", "o", "", "the file to write")
@@ -76,12 +79,12 @@ func (f *modelFlags) calibrateQuant(c *cobra.Command, dir, path, out string, ids
 		return with.open(c, dir)
 	}
 	tell, done := progress(c.ErrOrStderr(), "calibrate-quant", "runs", f.quiet)
-	found, err := krait.Calibrate(c.Context(), open, tokens, o, tell)
+	found, err := krait.CalibrateIn(c.Context(), f.options.Sharding.Phase, open, tokens, o, tell)
 	done()
 	if err != nil {
 		return err
 	}
-	found.Model, found.Strategy = r.Model.Name, f.options.Sharding.Strategy
+	found.Strategy = f.options.Sharding.Strategy
 	data, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {
 		return err
@@ -124,6 +127,14 @@ func printCalibration(w io.Writer, found *krait.Calibration) {
 	}
 }
 
+// phases says which ones payloads are for.
+func phases(phase string) string {
+	if phase == "" {
+		return "both phases"
+	}
+	return phase + " alone"
+}
+
 // quantFlags are those of --quantize auto.
 type quantFlags struct{ budget, calibration string }
 
@@ -159,8 +170,11 @@ func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	if found.Ranks != s.Ranks || found.Strategy != s.Strategy {
 		return fmt.Errorf("%s is of %d ranks and strategy %q, and this is of %d and %q: calibrate as you run", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)
 	}
+	if found.Phase != s.Phase {
+		return fmt.Errorf("%s is of %s, and this is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
+	}
 	choice := found.Choose(budget)
-	s.Quantize = choice.Quantize
+	s.Quantize, s.Calibration = choice.Quantize, &found
 	w := c.ErrOrStderr()
 	fmt.Fprintf(w, "quantize auto: %s (%s bytes of a rank for a token in place of %s; at most %.3f%% more bits, of %.3f%%)\n",
 		orNone(choice.Quantize), thousands(choice.Bytes), thousands(found.Bytes), 100*choice.Loss, 100*budget)

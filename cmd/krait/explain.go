@@ -153,7 +153,7 @@ func nameOf(path string, g *graph.Graph) string {
 // stages compiles the graph, and keeps it after each pass that changed it.
 func (e *explaining) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
 	o, err := e.s.Options()
-	if err != nil {
+	if err := cmp.Or(err, e.s.Calibrated(g)); err != nil {
 		return nil, err
 	}
 	list := []explain.Stage{{Graph: g}}

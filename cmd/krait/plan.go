@@ -129,8 +129,7 @@ func (z stepSizes) prefill() graph.Sizes {
 
 // on says, of sequences of one length, how much the rank has that has most whole ones.
 func (z stepSizes) on(ranks int, s graph.Sizes) graph.Sizes {
-	n := int64(ranks)
-	s.Largest = (s.Seqs + n - 1) / n * (s.Tokens / s.Seqs)
+	s.Largest = graph.EvenShare(s.Seqs, s.Tokens/s.Seqs, int64(ranks))
 	return s
 }
 

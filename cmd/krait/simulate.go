@@ -87,6 +87,9 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := f.sharding.Calibrated(g); err != nil {
+		return err
+	}
 	title := cmp.Or(f.like, g.Name)
 	if f.compare {
 		r, err := computed(c, func() (*lineup, error) { return f.lineUp(g, d) })
@@ -165,7 +168,27 @@ func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 	if s.Ranks = ranks; s.Strategy == krait.Auto {
 		s.Strategy = ""
 	}
+	if passes.ByPhase(s.Quantize) {
+		s.Phase = cmp.Or(s.Phase, passes.Phases[0])
+	}
 	return s.Options()
+}
+
+// decoding is the model by which tokens follow, where they have payloads of their own; else nil.
+func (f *simulateFlags) decoding(g *graph.Graph, d *virtual.Device) (*simulate.Model, error) {
+	switch {
+	case !passes.ByPhase(f.sharding.Quantize) || f.sharding.Phase != "":
+		return nil, nil
+	case f.sharding.Strategy == krait.Auto:
+		return nil, errors.New("--strategy auto and payloads by phase: choose the strategy first, without them")
+	}
+	of := *f
+	of.sharding.Phase = passes.Phases[1]
+	o, err := of.options(f.sharding.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	return simulate.Compile(g, o, d)
 }
 
 // simulation is the answer for one deployment.
@@ -199,6 +222,10 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	if err != nil {
 		return nil, err
 	}
+	decode, err := f.decoding(g, d)
+	if err != nil {
+		return nil, err
+	}
 	w, err := f.workload(m)
 	if err != nil {
 		return nil, err
@@ -206,7 +233,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	part := f.replicas.Each(w)
 	r := &simulation{Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
 		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
-	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" {
+	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" && decode == nil {
 		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == krait.Auto {
 			return nil, err
 		}
@@ -216,7 +243,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	if r.Best != nil {
 		r.Without = leftOut(r.Best)
 	}
-	one, m, err := f.result(r, m, part)
+	one, m, err := f.result(r, m, decode, part)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +305,11 @@ func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, 
 }
 
 // result is that of the strategy that is asked for, or of the best, with its model.
-func (f *simulateFlags) result(r *simulation, m *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
+func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
+	if decode != nil {
+		one, err := simulate.RunBoth(m, decode, part)
+		return one, m, err
+	}
 	if f.sharding.Strategy != krait.Auto {
 		one, err := m.Run(part)
 		return one, m, err

@@ -1,10 +1,12 @@
 // Command quantized-collectives writes the table of docs/quantized-collectives.md: what each
-// codec at each site costs in agreement and in bits, on trained models and on a synthetic head
+// codec at each site costs in agreement and in bits, on trained models, what it costs to put
+// states into codecs, and what payloads cost on a synthetic head
 // of 50,000 tokens. In the root of the repository:
 //
 //	go run ./examples/quantized-collectives -o docs/quantized-collectives.md ../shared/models/tiny-mamba2
 //
-// The embedded model is always the first. It replaces what is between the two marks in the file.
+// The embedded model is always the first. It replaces what is between marks in the file, of
+// payloads and of states, or of one of the two with -only.
 package main
 
 import (
@@ -26,8 +28,6 @@ import (
 // formats are the rows of each site.
 var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "int8/128", "int4/16"}
 
-const begin, end = "<!-- begin table -->\n", "<!-- end table -->\n"
-
 func main() {
 	out := flag.String("o", "docs/quantized-collectives.md", "the file to write the tables into")
 	text := flag.String("text", "testdata/val.txt", "the text")
@@ -35,36 +35,58 @@ func main() {
 	from := flag.Int("from", 32768, "byte at which they begin")
 	ranks := flag.Int("tp", 4, "ranks")
 	head := flag.Int("head", 100, "vectors for the synthetic head")
+	only := flag.String("only", "", "table or states, in place of both")
 	flag.Parse()
-	if err := write(*out, *text, *from, *tokens, *ranks, *head, append([]string{""}, flag.Args()...)); err != nil {
+	if err := write(*out, *only, *text, *from, *tokens, *ranks, *head, append([]string{""}, flag.Args()...)); err != nil {
 		fmt.Fprintln(os.Stderr, "quantized-collectives:", err)
 		os.Exit(1)
 	}
 }
 
-func write(out, text string, from, tokens, ranks, head int, dirs []string) error {
+func write(out, only, text string, from, tokens, ranks, head int, dirs []string) error {
 	page, err := os.ReadFile(out)
 	if err != nil {
 		return err
-	}
-	before, rest, ok := bytes.Cut(page, []byte(begin))
-	_, after, closed := bytes.Cut(rest, []byte(end))
-	if !ok || !closed {
-		return fmt.Errorf("%s has no marks %q and %q", out, begin, end)
 	}
 	data, err := os.ReadFile(text)
 	if err != nil {
 		return err
 	}
 	data = data[min(from, len(data)):]
-	var b strings.Builder
-	for _, dir := range dirs {
-		if err := model(&b, dir, data, tokens, ranks); err != nil {
-			return err
+	for _, part := range []struct {
+		mark  string
+		model func(b *strings.Builder, dir string, text []byte, tokens, ranks int) error
+		after func(b *strings.Builder)
+	}{
+		{"table", model, func(b *strings.Builder) { synthetic(b, head, ranks) }},
+		{"states", states, func(*strings.Builder) {}},
+	} {
+		if only != "" && only != part.mark {
+			continue
+		}
+		var b strings.Builder
+		for _, dir := range dirs {
+			if err := part.model(&b, dir, data, tokens, ranks); err != nil {
+				return err
+			}
+		}
+		part.after(&b)
+		if page, err = between(page, part.mark, b.String()); err != nil {
+			return fmt.Errorf("%s %w", out, err)
 		}
 	}
-	synthetic(&b, head, ranks)
-	return os.WriteFile(out, []byte(string(before)+begin+b.String()+end+string(after)), 0o644)
+	return os.WriteFile(out, page, 0o644)
+}
+
+// between replaces what is between two marks.
+func between(page []byte, mark, text string) ([]byte, error) {
+	begin, end := "<!-- begin "+mark+" -->\n", "<!-- end "+mark+" -->\n"
+	before, rest, ok := bytes.Cut(page, []byte(begin))
+	_, after, closed := bytes.Cut(rest, []byte(end))
+	if !ok || !closed {
+		return nil, fmt.Errorf("has no marks %q and %q", begin, end)
+	}
+	return []byte(string(before) + begin + text + end + string(after)), nil
 }
 
 func open(dir string, ranks int, quantize string) (*krait.Model, error) {
@@ -82,25 +104,16 @@ func model(b *strings.Builder, dir string, text []byte, tokens, ranks int) error
 		return err
 	}
 	defer base.Close()
-	t, err := base.Tokenizer()
+	ids, size, err := cut(base, text, tokens)
 	if err != nil {
 		return err
 	}
-	ids, err := t.Encode(string(text[:min(len(text), 8*tokens)]), false)
-	if err != nil {
-		return err
-	}
-	ids = ids[:min(len(ids), tokens)]
-	r := row{ids: ids, bytes: len(t.Decode(ids, false)), base: base, dir: dir, ranks: ranks}
-	name := "tiny-mamba (embedded)"
-	if dir != "" {
-		name = filepath.Base(dir)
-	}
+	r := row{ids: ids, bytes: size, base: base, dir: dir, ranks: ranks}
 	plain, err := r.bits(base)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\n### %s, %d ranks, %d tokens\n\nWithout quantize: %.6f bits per byte.\n\n", name, ranks, len(ids), plain)
+	fmt.Fprintf(b, "\n### %s, %d ranks, %d tokens\n\nWithout quantize: %.6f bits per byte.\n\n", nameOf(dir), ranks, len(ids), plain)
 	fmt.Fprintln(b, "| site | payload | top-1 % | top-5 unordered % | top-5 ordered % | bits per byte |\n|---|---|---:|---:|---:|---:|")
 	sites := passes.Sites(base.Compiled())
 	for _, f := range formats {
@@ -116,6 +129,26 @@ func model(b *strings.Builder, dir string, text []byte, tokens, ranks int) error
 		}
 	}
 	return nil
+}
+
+func nameOf(dir string) string {
+	if dir == "" {
+		return "tiny-mamba (embedded)"
+	}
+	return filepath.Base(dir)
+}
+
+// cut is the first tokens of a text, and how many bytes they are.
+func cut(m *krait.Model, text []byte, tokens int) (ids []int, size int, err error) {
+	t, err := m.Tokenizer()
+	if err != nil {
+		return nil, 0, err
+	}
+	if ids, err = t.Encode(string(text[:min(len(text), 8*tokens)]), false); err != nil {
+		return nil, 0, err
+	}
+	ids = ids[:min(len(ids), tokens)]
+	return ids, len(t.Decode(ids, false)), nil
 }
 
 // row measures one line of a model's table.

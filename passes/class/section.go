@@ -133,6 +133,19 @@ func (s *Section) begin(o Options, in map[*graph.Value]*Section, whole map[*grap
 	}
 }
 
+// Placed is the section where leaves lie as somebody else decided, and how those of its own do;
+// as [Sections] gives it with Options.Placed. It shares all else with s.
+func (s *Section) Placed(leaves map[*graph.Value]graph.Layout) *Section {
+	out := *s
+	out.Start = slices.Clone(s.Start)
+	for v, l := range leaves {
+		if i, ok := s.ID[v]; ok {
+			out.Start[i] = []graph.Layout{l}
+		}
+	}
+	return &out
+}
+
 // placements lists where a parameter or a state may lie.
 func (l Limit) placements(t graph.Type, shares []Share) []graph.Layout {
 	if l.Only {
