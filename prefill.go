@@ -70,6 +70,9 @@ func (m prefillSource) Prefill(ctx context.Context, tokens []int, tell func(read
 	return k, err
 }
 
+// Packing reads codecs that a client asks for.
+func (m prefillSource) Packing(text string) (*exec.Packing, error) { return m.engine.Packing(text) }
+
 // keep keeps all that a sequence has, to be lent.
 func (m *Model) keep(slot, tokens int) (*transfer.Kept, error) {
 	states, err := m.engine.KeepStates(slot)
@@ -149,7 +152,7 @@ func (m *Model) NewPrefill(o PrefillFrom) (*Prefill, error) {
 		return nil, errors.New("prefill: no address of a server")
 	}
 	c, err := transfer.NewClient(meta, m.engine, transfer.ClientOptions{Dial: o.dial(), By: by, Local: o.Server,
-		Token: o.Token, Connections: o.Connections, Stall: o.Stall})
+		Token: o.Token, Packing: m.packing, Connections: o.Connections, Stall: o.Stall})
 	if err != nil {
 		return nil, fmt.Errorf("prefill: %w", err)
 	}
@@ -179,6 +182,10 @@ var ErrPrefillDiffers = transfer.ErrDiffers
 
 // Connect greets the server, and says what does not fit.
 func (p *Prefill) Connect(ctx context.Context) error { return p.client.Connect(ctx) }
+
+// Down reports whether the server could not be reached, and is not tried again yet: to ask
+// another is better then.
+func (p *Prefill) Down() bool { return p.client.Down() }
 
 // Close ends what is under way.
 func (p *Prefill) Close() { p.client.Close() }
@@ -221,7 +228,7 @@ func (a *arrived) begin(slot int) (int, error) {
 
 // fetch has all tokens of a prompt but the last read elsewhere. It is nil where they are to be
 // read here, and then why may say why that is.
-func (p *Prefill) fetch(ctx context.Context, prompt []int, tell func(read int)) (a *arrived, why, err error) {
+func (p *Prefill) fetch(ctx context.Context, salt string, prompt []int, tell func(read int)) (a *arrived, why, err error) {
 	n := len(prompt) - 1
 	if n < 1 {
 		return nil, nil, nil
@@ -229,7 +236,7 @@ func (p *Prefill) fetch(ctx context.Context, prompt []int, tell func(read int)) 
 	x := &arrived{m: p.m, tokens: n}
 	have := 0
 	if p.m.cache != nil {
-		x.held = p.m.cache.Rows(prompt)
+		x.held = p.m.cache.Rows(salt, prompt)
 	}
 	if k := len(x.held); k > 0 {
 		have = x.held[k-1].To

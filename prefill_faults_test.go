@@ -286,6 +286,36 @@ func TestPrefillLeaseDuringRead(t *testing.T) {
 	}
 }
 
+// TestPrefillGreetedLate: who gives up while the server's greeting arrives has no connection, which is
+// closed soon, and the next one makes its own.
+func TestPrefillGreetedLate(t *testing.T) {
+	m := openModel(t, "testdata/golden/bamba", Options{})
+	_, address := serveModel(t, m, PrefillServerOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	p := prefillBy(t, m, PrefillFrom{Dial: func(ctx context.Context) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		return heardConn{c, cancel}, err
+	}})
+	if err := p.Connect(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("greeted while it was cancelled: %v", err)
+	}
+	if err := p.Connect(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// heardConn tells when it has read.
+type heardConn struct {
+	net.Conn
+	heard func()
+}
+
+func (c heardConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.heard()
+	return n, err
+}
+
 // TestPrefillCancelled: a request that is cancelled while its prompt is read leaves nothing on
 // either side.
 func TestPrefillCancelled(t *testing.T) {

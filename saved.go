@@ -17,7 +17,7 @@ import (
 )
 
 // Save writes all that the sequence keeps, for [Sequence.Load]: as the ranks hold it, to
-// the last bit. The first time the model's weights are read, since what is written names
+// the last bit, or in [Options.StateCodec], which the header then names. The first time the model's weights are read, since what is written names
 // them by a fingerprint.
 func (s *Sequence) Save(w io.Writer) error {
 	o, err := s.m.origin()
@@ -28,13 +28,23 @@ func (s *Sequence) Save(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return saved.Write(w, o, &saved.Kept{Tokens: k.Tokens, States: k.States, Rows: []*exec.HostRows{k.Rows}})
+	out := &saved.Kept{Tokens: k.Tokens, Codecs: s.m.packing.String(), States: k.States, Rows: []*exec.HostRows{k.Rows}}
+	if p := s.m.packing; p != nil {
+		if out.States, err = p.PackStates(k.States); err == nil {
+			out.Rows[0], err = p.PackRows(k.Rows)
+		}
+		if err != nil {
+			return fmt.Errorf("the sequence cannot be saved: %w", err)
+		}
+	}
+	return saved.Write(w, o, out)
 }
 
 // Load lets the sequence go on from what [Sequence.Save] wrote, by a model of the same
 // graph and weights, on as many ranks, by the same strategy and with states in the same
 // formats; it may be on another device. An error about what is read leaves the sequence as
-// it was. No byte more is read than was written. [Sequence.Restore] asks for less.
+// it was. No byte more is read than was written. What is in a codec is read whatever the
+// model's own is. [Sequence.Restore] asks for less.
 func (s *Sequence) Load(r io.Reader) error {
 	o, err := s.m.origin()
 	if err != nil {
@@ -47,7 +57,23 @@ func (s *Sequence) Load(r io.Reader) error {
 	if k.States == nil || len(k.Rows) != 1 {
 		return fmt.Errorf("the sequence cannot be loaded: it has %d stretches of tokens, and is no sequence that was saved", len(k.Rows))
 	}
-	return s.m.engine.Import(s.slot, &exec.Exported{Tokens: k.Tokens, States: k.States, Rows: k.Rows[0]})
+	x := &exec.Exported{Tokens: k.Tokens, States: k.States, Rows: k.Rows[0]}
+	if err := s.m.unpack(k.Codecs, x); err != nil {
+		return fmt.Errorf("the sequence cannot be loaded: %w", err)
+	}
+	return s.m.engine.Import(s.slot, x)
+}
+
+// unpack brings back what is in codecs.
+func (m *Model) unpack(codecs string, x *exec.Exported) error {
+	p, err := m.engine.Packing(codecs)
+	if err != nil || p == nil {
+		return err
+	}
+	if x.States, err = p.UnpackStates(x.States); err == nil {
+		x.Rows, err = p.UnpackRows(x.Rows)
+	}
+	return err
 }
 
 // fingerprints say what sequences of the model go on in.
@@ -67,11 +93,7 @@ func (m *Model) fingerprint() (string, error) {
 	}
 	defer m.mu.Unlock()
 	sum := sha256.New()
-	for line := range strings.Lines(graph.Print(m.source.graph)) {
-		if !strings.HasPrefix(line, "output ") {
-			io.WriteString(sum, line)
-		}
-	}
+	printed(sum, m.source.graph)
 	table := crc32.MakeTable(crc32.Castagnoli)
 	err := files.Guard(func() error {
 		for _, n := range m.source.graph.Leaves("param") {
@@ -86,6 +108,22 @@ func (m *Model) fingerprint() (string, error) {
 		return nil
 	})
 	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// printed writes a graph, without names of outputs.
+func printed(w io.Writer, g *graph.Graph) {
+	for line := range strings.Lines(graph.Print(g)) {
+		if !strings.HasPrefix(line, "output ") {
+			io.WriteString(w, line)
+		}
+	}
+}
+
+// graphPrint is a fingerprint of a graph alone.
+func graphPrint(g *graph.Graph) string {
+	sum := sha256.New()
+	printed(sum, g)
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // layout is a fingerprint of where the ranks have which states, and in which formats.

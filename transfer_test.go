@@ -158,7 +158,10 @@ func TestTransfer(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			for i, x := range pairs {
-				if x.from.sharding.States = x.to.sharding.States; (i+k)%4 != 0 {
+				if (i+k)%2 != 0 && !goldens.All() {
+					continue
+				}
+				if x.from.sharding.States = x.to.sharding.States; (i+k)%8 != 0 && ((i+k)%4 != 0 || !goldens.All()) {
 					x.from.gpus, x.to.gpus = 0, 0 // a device for some families, and some pairs
 				}
 				what := fmt.Sprintf("%v to %v", x.from, x.to)

@@ -37,6 +37,9 @@ type Setup struct {
 	Progress func(done, total int64)
 	// Record is told what ranks did when; nil: nobody asks, and nothing is measured.
 	Record Recorder
+	// Recording is asked before each step whether it is to be recorded; nil: each is. A device
+	// may record all the same.
+	Recording func() bool
 }
 
 // Machine holds ranks: their weights, their states, their arenas. An [Engine] calls
@@ -94,6 +97,22 @@ type Work struct {
 	// (lowering.Step.For) are left out, and outputs are those of the first local rank,
 	// so that other ranks leave out whatever serves outputs.
 	Wanted lowering.Wanted
+}
+
+// Mix counts sequences that are fed several tokens, which are prompts, their tokens, and
+// sequences of one token, which are mostly those that go on.
+func (w *Work) Mix() (prompts, read, continued int) {
+	from := 0
+	for _, end := range w.Ends {
+		if n := end - from; n == 1 {
+			continued++
+		} else {
+			prompts++
+			read += n
+		}
+		from = end
+	}
+	return prompts, read, continued
 }
 
 // Runs reports whether a step, or an input, that serves these outputs is there for a

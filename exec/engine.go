@@ -32,6 +32,7 @@ type Options struct {
 	PageTokens int
 	Progress   func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
 	Record     Recorder                // of what ranks did when; nil: nobody asks, and nothing is measured
+	Recording  func() bool             // is asked before each step whether it is to be recorded, where the device can leave it out; nil: each is
 	Batches    func(*Work)             // is told of each batch before it runs, as devices see it; nil: nobody asks
 	// Verify looks at the results of each step; its error fails the step.
 	// All outputs come to the host then. nil: nobody looks.
@@ -110,7 +111,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	e.pages, e.kept = newPool(&o), &pool{}
-	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress, Record: o.Record}
+	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording}
 	if e.group, _ = world.(*comm.Group); e.group != nil {
 		err = e.enter(&o, setup)
 	} else {

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goldens.Checks("30") // of every operation, on every index, for each device
+	goldens.Checks("20") // of every operation, on every index, for each device
 	os.Exit(m.Run())
 }

@@ -30,11 +30,14 @@ func newSlots(n int) slots {
 	return slots{make([]slotState, n), make([]int, n), make([]int, n), make([][]int32, n)}
 }
 
+// SlotNumber is the number of the slot that a handle calls, from 0.
+func SlotNumber(handle int) int { return handle & (maxSlots - 1) }
+
 func (s *slots) handle(i int) int { return s.freed[i]<<slotBits | i }
 
 // find is the slot of a handle whose sequence was not freed.
 func (s *slots) find(handle int) (int, error) {
-	i := handle & (maxSlots - 1)
+	i := SlotNumber(handle)
 	switch {
 	case handle < 0 || i >= len(s.state):
 		return 0, fmt.Errorf("there is no state slot %d; there are %d", i, len(s.state))

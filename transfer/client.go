@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
@@ -31,6 +33,8 @@ type ClientOptions struct {
 	Local *Server
 	// Token is what the server wants to know.
 	Token string
+	// Packing is what states and rows travel in; nil: as ranks hold them.
+	Packing *exec.Packing
 	// Connections is over how many a state is read at the same time; 0: 2.
 	Connections int
 	// Stall is how long the server may be silent while it has something to do; 0: 10 s.
@@ -51,6 +55,8 @@ type Client struct {
 	again  time.Time
 	closed bool
 	stats  ClientStats
+
+	down atomic.Int64 // nanoseconds since 1970 until which nobody is to wait for the server
 }
 
 // ClientStats count since the client was made.
@@ -79,7 +85,7 @@ func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
 	}
 	o.Connections = cmp.Or(o.Connections, 2)
 	o.Stall, o.Retry = cmp.Or(o.Stall, 10*time.Second), cmp.Or(o.Retry, 2*time.Second)
-	meta.Protocol = Protocol
+	meta.Protocol, meta.Codecs = Protocol, o.Packing.String()
 	return &Client{meta: meta, engine: e, o: o}, nil
 }
 
@@ -105,16 +111,29 @@ func (c *Client) connected(ctx context.Context) (*pair, error) {
 		c.pair.close()
 		c.pair = nil
 	}
+	if c.failed != nil { // one tries again; others need not wait for how that ends
+		c.down.Store(math.MaxInt64)
+	}
 	p, err := c.greet(ctx)
-	if err != nil && !over(ctx) {
+	switch {
+	case err == nil:
+		c.pair, c.failed = p, nil
+		c.down.Store(0)
+	case over(ctx):
+		c.down.Store(0)
+	case errors.Is(err, ErrDiffers):
+		c.failed = err
+		c.down.Store(math.MaxInt64)
+	default:
 		c.failed, c.again = err, time.Now().Add(c.o.Retry)
+		c.down.Store(c.again.UnixNano())
 	}
-	if err != nil {
-		return nil, err
-	}
-	c.pair, c.failed = p, nil
-	return p, nil
+	return p, err
 }
+
+// Down reports whether the server could not be reached, and is not tried again yet, or is being
+// tried: what is asked of it now comes to nothing, or waits.
+func (c *Client) Down() bool { return time.Now().UnixNano() < c.down.Load() }
 
 // over reports whether a context has ended, or is about to: a dialer may be first to notice.
 func over(ctx context.Context) bool {
@@ -142,7 +161,10 @@ func (c *Client) greet(ctx context.Context) (*pair, error) {
 	w, err := ask[welcome](ctx, ch, kindHello, hello{c.meta, c.o.Token, c.o.By}, kindWelcome)
 	if err == nil {
 		p := &pair{client: c, channel: ch, session: w.Session, waiting: map[uint64]chan any{}, gone: make(chan struct{})}
-		if p.moves, err = moves(&w.Meta, &c.meta); err == nil {
+		if p.moves, err = moves(&w.Meta, &c.meta); err == nil && w.Meta.Codecs != c.meta.Codecs {
+			err = fmt.Errorf("%w: states are asked for in %q, and would come in %.40q", ErrDiffers, c.meta.Codecs, w.Meta.Codecs)
+		}
+		if err == nil {
 			ch.known()
 			p.reader = c.reader(p)
 			go p.listen()
@@ -155,7 +177,12 @@ func (c *Client) greet(ctx context.Context) (*pair, error) {
 
 // ask says something on a new connection, and returns the answer that it is to have.
 func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want wire.Kind) (answer T, err error) {
-	defer context.AfterFunc(ctx, func() { c.Close() })()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer func() {
+		if !stop() && err == nil { // it is closed, or about to be: nobody is to ask anything there
+			err = context.Cause(ctx)
+		}
+	}()
 	if err = c.say(k, message); err != nil {
 		return answer, err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the version of what is said. Sides of different ones refuse each other.
-const Protocol = 1
+const Protocol = 2
 
 // Meta is what the sides say of themselves, once.
 type Meta struct {
@@ -27,6 +27,9 @@ type Meta struct {
 	States     string `json:"states"` // formats, for people
 	Keeps      string `json:"keeps"`  // what the ranks keep, and where: [lowering.Keeps]
 	PageTokens int    `json:"page_tokens"`
+	// Codecs is what states and rows travel in, as [exec.Packing] names it; empty: as ranks hold
+	// them. The decode side asks for it, and the prefill side says it again.
+	Codecs string `json:"codecs,omitempty"`
 }
 
 // end reads what a side keeps, which may come from anyone.

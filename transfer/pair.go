@@ -263,12 +263,16 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 	begun := time.Now()
 	v, err := e.View(states, rows)
 	var pieces []transport.Piece
+	var packed *packedReads
 	if err == nil {
-		pieces, a.Pieces, err = p.pieces(r, v, tokens, have)
+		pieces, a.Pieces, packed, err = p.pieces(r, v, tokens, have)
 	}
 	if err == nil {
 		a.Bytes = transport.Bytes(pieces)
 		err = p.reader.Read(ctx, r.Ticket, pieces).Wait()
+	}
+	if err == nil {
+		err = packed.unpack()
 	}
 	if err != nil {
 		a.Free()
@@ -279,31 +283,41 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 }
 
 // pieces says where everything lies that the ranks own, and where it goes: a stretch after
-// another, and how many pieces these are, of which some have a stretch in each row.
-func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, err error) {
+// another, and how many pieces these are, of which some have a stretch in each row. What is
+// packed goes to memory of the host first.
+func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
+	packed = newPackedReads(p.client.o.Packing, p.moves.From)
 	first := have / p.moves.From.PageTokens
 	for rank := range p.moves.To.Keeps.Ranks {
 		reads, err := p.moves.Reads(rank, tokens, have)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, nil, err
 		}
 		n += len(reads)
 		for i := range reads {
 			x := &reads[i]
 			region, err := r.region(x.From, x.Source.Region, first)
 			if err != nil {
-				return nil, 0, err
+				return nil, 0, nil, err
 			}
 			to, err := v.Region(rank, x.Dest.Region)
 			if err != nil {
-				return nil, 0, err
+				return nil, 0, nil, err
 			}
 			x.Each(func(from, at int64) {
-				list = append(list, transport.Piece{Region: region, From: from, Bytes: x.Bytes, To: to, At: at})
+				piece := transport.Piece{Region: region, From: from, Bytes: x.Bytes, To: to, At: at}
+				if packed != nil {
+					packed.add(piece, x.From, x.Source.Region == 0)
+					return
+				}
+				list = append(list, piece)
 			})
 		}
 	}
-	return list, n, nil
+	if packed != nil {
+		list = packed.pieces()
+	}
+	return list, n, packed, nil
 }
 
 // region is the number of a region of the prefill side; its first page is number first.

@@ -21,6 +21,8 @@ import (
 type Source interface {
 	// Prefill reads tokens, and keeps what came of them. Tell is told how many were read.
 	Prefill(ctx context.Context, tokens []int, tell func(read int)) (*Kept, error)
+	// Packing reads codecs that a client asks for: [exec.Engine.Packing].
+	Packing(text string) (*exec.Packing, error)
 }
 
 // Kept is what is kept of a prompt.
@@ -224,6 +226,10 @@ func (s *Server) greet(c *channel, text []byte) error {
 	if err != nil {
 		return refused(c, err, true)
 	}
+	packing, err := s.source.Packing(h.Meta.Codecs)
+	if err != nil {
+		return refused(c, fmt.Errorf("%w: %w", ErrDiffers, err), true)
+	}
 	if h.By != "tcp" && h.By != "local" {
 		if _, err := transport.CarriageOf(h.By); err != nil {
 			return refused(c, fmt.Errorf("the prefill side: %w", err), true)
@@ -238,12 +244,14 @@ func (s *Server) greet(c *channel, text []byte) error {
 		delete(s.sessions, id)
 		s.mu.Unlock()
 	}()
-	if err := c.say(kindWelcome, welcome{s.meta, id}); err != nil {
+	meta := s.meta
+	meta.Codecs = h.Meta.Codecs
+	if err := c.say(kindWelcome, welcome{meta, id}); err != nil {
 		return err
 	}
 	s.o.Log("%s: decodes %s on %s, by %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
 	c.known()
-	return (&session{Server: s, channel: c, id: id, end: x.From, running: map[uint64]context.CancelFunc{}}).serve()
+	return (&session{Server: s, channel: c, id: id, end: x.From, packing: packing, running: map[uint64]context.CancelFunc{}}).serve()
 }
 
 var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")

@@ -20,9 +20,10 @@ import (
 type session struct {
 	*Server
 	*channel
-	id   transport.Session
-	end  lowering.End // of this side
-	live sync.WaitGroup
+	id      transport.Session
+	end     lowering.End  // of this side
+	packing *exec.Packing // nil: what is lent is as the ranks have it
+	live    sync.WaitGroup
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests that are read
@@ -134,7 +135,15 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 	if err != nil {
 		return err
 	}
-	numbers, regions := s.regions(k.View, len(p.Tokens), p.Have)
+	numbers, regions, err := s.regions(k.View, len(p.Tokens), p.Have)
+	if err != nil {
+		k.Free()
+		return err
+	}
+	if s.packing != nil { // a copy is lent
+		k.Free()
+		k.Free = func() {}
+	}
 	if ctx.Err() != nil { // nobody waits for it
 		k.Free()
 		return ctx.Err()
@@ -159,18 +168,19 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 }
 
 // regions are the memory of what was kept, and its numbers as [ready] has them.
-func (s *session) regions(v *exec.View, tokens, have int) ([][]uint64, map[transport.Region]transport.Memory) {
+func (s *session) regions(v *exec.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
 	regions := map[transport.Region]transport.Memory{}
-	var numbers [][]uint64
 	end := &s.end
 	caches := slices.ContainsFunc(end.Keeps.Buffers, func(b lowering.Kept) bool { return b.Cache() })
 	for rank := range end.Keeps.Ranks {
 		list := make([]uint64, 1)
 		add := func(i, region int) {
-			if r, err := v.Region(rank, region); err == nil {
-				regions[transport.Region(r.ID())] = r
-				list[i] = r.ID() + 1
+			r, none := v.Region(rank, region)
+			if none != nil || err != nil {
+				return
 			}
+			regions[transport.Region(r.ID())], err = s.memory(r, rank, region, tokens, have)
+			list[i] = r.ID() + 1
 		}
 		add(0, 0)
 		for page := have / end.PageTokens; page*end.PageTokens < tokens && caches; page++ {
@@ -179,7 +189,26 @@ func (s *session) regions(v *exec.View, tokens, have int) ([][]uint64, map[trans
 		}
 		numbers = append(numbers, list)
 	}
-	return numbers, regions
+	return numbers, regions, err
+}
+
+// memory is that of a region, or a packed copy: of a page without the rows that are not
+// wanted, or are nobody's.
+func (s *session) memory(r *exec.Region, rank, region, tokens, have int) (transport.Memory, error) {
+	if s.packing == nil {
+		return r, nil
+	}
+	first, end := 0, 1
+	if region > 0 {
+		begin := (region - 1) * s.end.PageTokens
+		first, end = max(0, have-begin), min(s.end.PageTokens, tokens-begin)
+	}
+	raw := make([]byte, r.Size())
+	if err := r.Read(raw, 0); err != nil {
+		return nil, err
+	}
+	packed, err := s.packing.Region(s.end, rank, region == 0).Pack(raw, first, end)
+	return transport.Host(packed), err
 }
 
 // beat tells a client that its prompt is being read, so that it knows that this side lives.

@@ -75,11 +75,14 @@ otherwise: flags override that file.`,
 				prompt = string(text)
 			}
 			f.options.Slots = 1
-			if err := kept.options(&f); err != nil {
+			if err := cmp.Or(kept.checkCodec(elsewhere.address != ""), kept.options(&f)); err != nil {
 				return err
 			}
 			if err := profile.begin(c, &f); err != nil {
 				return err
+			}
+			if elsewhere.address != "" {
+				f.options.Sharding.Phase = cmp.Or(f.options.Sharding.Phase, "decode")
 			}
 			m, err := f.open(c, dir)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 type prefixFlags struct {
 	cache, host bytesOrNone
 	policy, dir string
+	codec       string
 }
 
 func (f *prefixFlags) add(c *cobra.Command) {
@@ -18,7 +19,21 @@ func (f *prefixFlags) add(c *cobra.Command) {
 	flags.Var(&f.cache, "prefix-cache", "bytes of a cache of what was computed for beginnings of prompts, such as 2GiB; 0: none")
 	flags.Var(&f.host, "prefix-cache-host", "bytes of the host's memory for what the prefix cache evicts, to be brought back; 0: none")
 	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder in which the prefix cache outlives the process; it holds as much as --prefix-cache-host, or else --prefix-cache")
+	addStateCodec(c, &f.codec)
 	flags.StringVar(&f.policy, "prefix-policy", "", "what goes first when the prefix cache is full: lru, flop:α, tuned or retuned, as cache-sim names them (default tuned)")
+}
+
+// addStateCodec adds the flag that says what states are in where they leave the ranks.
+func addStateCodec(c *cobra.Command, codec *string) {
+	c.Flags().StringVar(codec, "state-codec", "", "what states and caches are in where they leave the ranks (host tier, folder, files, --prefill): int8, e4m3, e5m2, int4 or scaled16, with a size of blocks int8/64, or by kind ssm=int8,cache=e4m3,conv=none; default as they are")
+}
+
+// checkCodec refuses a codec for states that go nowhere.
+func (f *prefixFlags) checkCodec(elsewhere bool) error {
+	if f.codec != "" && f.host.byteCount == 0 && f.dir == "" && !elsewhere {
+		return fmt.Errorf("--state-codec %s is for states that leave the ranks, and none do: give --prefix-cache-host or --prefix-cache-dir, or have the prompt read by --prefill", f.codec)
+	}
+	return nil
 }
 
 // options adds what the flags say. What the machine has no memory for is an error now,
@@ -26,7 +41,7 @@ func (f *prefixFlags) add(c *cobra.Command) {
 func (f *prefixFlags) options(m *modelFlags) error {
 	o := &m.options
 	o.PrefixCache, o.PrefixCacheHost = int64(f.cache.byteCount), int64(f.host.byteCount)
-	o.PrefixPolicy, o.PrefixCacheDir = f.policy, f.dir
+	o.PrefixPolicy, o.PrefixCacheDir, o.StateCodec = f.policy, f.dir, f.codec
 	if o.PrefixCache == 0 {
 		for _, x := range []struct{ name, value string }{{"policy", f.policy}, {"cache-host", f.host.String()}, {"cache-dir", f.dir}} {
 			if x.value != "" && x.value != "0" {

@@ -65,7 +65,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if workers == 0 {
 		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.Beside))
 	}
-	m := &machine{beside: max(1, o.Beside), recording: recording{to: o.Record, origin: time.Now()}}
+	m := &machine{beside: max(1, o.Beside), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
 	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
@@ -74,7 +74,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
-		r.gives, r.recorded, r.origin = i == 0 && !o.Follows, o.Record != nil, m.origin
+		r.gives, r.origin = i == 0 && !o.Follows, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

@@ -88,6 +88,7 @@ func (m *machine) announce(turn int64) {
 
 // Step runs a batch on all ranks. The outputs are where the first rank has them.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	m.record()
 	if err := m.run(work{ctx, w}); err != nil {
 		return nil, err
 	}

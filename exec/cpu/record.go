@@ -9,9 +9,18 @@ import (
 // recording is what ranks did when, for who asks; events of a rank are in its own list
 // until the step has ended.
 type recording struct {
-	to     exec.Recorder
+	to     exec.Recorder // nil: nobody
+	asked  func() bool   // whether a step is to be; nil: each is
 	origin time.Time
 	all    []exec.Event
+}
+
+// record says to the ranks, which stand still, whether the step that follows is to be recorded.
+func (m *machine) record() {
+	on := m.recording.to != nil && (m.asked == nil || m.asked())
+	for _, r := range m.ranks {
+		r.recorded = on
+	}
 }
 
 // timed is do, and writes down when it began and ended, for who wants to know.
@@ -30,7 +39,7 @@ func (r *rank) timed(st *step) error {
 
 // tell hands over the events of a step that has ended.
 func (m *machine) tell() {
-	if m.recording.to == nil {
+	if !m.ranks[0].recorded {
 		return
 	}
 	m.recording.all = m.recording.all[:0]

@@ -11,14 +11,14 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// TestRecord: a step's events are its steps, rank by rank, one after another, and the
-// bytes of collectives are those that are counted.
-func TestRecord(t *testing.T) {
+// recorded is a model on two ranks, its schedules, and a slot.
+func recorded(t *testing.T, o exec.Options) (*exec.Engine, []*lowering.Schedule, int) {
+	t.Helper()
 	m, err := models.Open("../../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
 	g, err := passes.Compile(m.Graph, passes.Options{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -27,16 +27,24 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []exec.Event
-	e, err := exec.New(list, m.Tensor, exec.Options{Device: &cpu.Device{}, Record: func(step []exec.Event) { got = append(got, step...) }})
+	o.Device = &cpu.Device{}
+	e, err := exec.New(list, m.Tensor, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(e.Close)
 	slot, err := e.Alloc()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return e, list, slot
+}
+
+// TestRecord: a step's events are its steps, rank by rank, one after another, and the
+// bytes of collectives are those that are counted.
+func TestRecord(t *testing.T) {
+	var got []exec.Event
+	e, list, slot := recorded(t, exec.Options{Record: func(step []exec.Event) { got = append(got, step...) }})
 	b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}, Choose: []exec.Choice{{}}}
 	if _, err := e.Step(context.Background(), b); err != nil {
 		t.Fatal(err)
@@ -68,5 +76,24 @@ func TestRecord(t *testing.T) {
 	}
 	if at != len(got) || bytes != want || want == 0 {
 		t.Errorf("%d events of %d steps, %d bytes of %d", len(got), at, bytes, want)
+	}
+}
+
+// TestRecording: only steps are recorded of which somebody says so before them.
+func TestRecording(t *testing.T) {
+	told, asked, on := 0, 0, false
+	e, _, slot := recorded(t, exec.Options{Record: func(step []exec.Event) { told += len(step) }, Recording: func() bool { asked++; return on }})
+	whole := 0
+	for i, want := range []bool{false, true, false, true} {
+		before := told
+		on = want
+		if _, err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2}}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := told - before; got > 0 != want || asked != i+1 || whole > 0 && want && got != whole {
+			t.Errorf("step %d: %d events, of %d before; asked %d times", i, got, whole, asked)
+		} else if want {
+			whole = got
+		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package devices opens devices by name: cpu, cuda, cuda-sim and, in a program that
 // is built with the tag gorgonia_cu, gorgonia-cu. Who imports it links the bindings of
 // the CUDA driver, and with them the C library's loader: on Linux the program then
-// needs glibc, unless it is built with the tag nocuda.
+// needs glibc, unless it is built with the tag nocuda or static.
 package devices
 
 import (

@@ -1,9 +1,9 @@
-//go:build nocuda
+//go:build nocuda || static
 
 package devices
 
 import "github.com/krait-ml/krait/cuda/driver"
 
 func nvidiaDriver() (driver.Driver, error) {
-	return nil, &driver.Error{Call: "open", Text: "this program was built without CUDA (tag nocuda)", Kind: driver.ErrNoDriver}
+	return nil, &driver.Error{Call: "open", Text: "this program was built without CUDA (tag nocuda or static)", Kind: driver.ErrNoDriver}
 }

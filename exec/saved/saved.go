@@ -3,7 +3,8 @@
 //
 // What is written begins with a magic number, the length of a header, the header as JSON,
 // and its CRC-32C. Token ids follow, states, and rows of caches, part by part, and the
-// SHA-256 of all before it.
+// SHA-256 of all before it. Where a header names codecs, states and rows are in these, and
+// the magic number is another, so that who knows of none does not take them for what they are not.
 package saved
 
 import (
@@ -34,6 +35,8 @@ type Origin struct {
 // Kept is what is kept of a sequence.
 type Kept struct {
 	Tokens int              // of the sequence
+	Codecs string           // that states and rows are in, as [exec.Packing] names them; empty: as ranks hold them
+	Salt   string           // of whose prefix cache it is a part; empty: anybody's
 	IDs    []int32          // of these, or nothing
 	States *exec.HostStates // after them; nil: there are none
 	Rows   []*exec.HostRows // of caches, of one stretch of the tokens each, in order
@@ -44,12 +47,16 @@ const MostTokens = 1 << 24
 
 const (
 	magic      = "krait-1\n"
+	inCodecs   = "krait-2\n"
+	salted     = "krait-3\n" // which those that know of no salt must not take for anybody's
 	mostHeader = 1 << 24
 )
 
 // header says what follows.
 type header struct {
 	Origin Origin  `json:"origin"`
+	Codecs string  `json:"codecs,omitempty"`
+	Salt   []byte  `json:"salt,omitempty"`
 	Tokens int     `json:"tokens"`
 	IDs    int     `json:"ids"`
 	States []int64 `json:"states"` // bytes of each part; null: there are none
@@ -65,7 +72,7 @@ type rows struct {
 
 // Write writes what is kept.
 func Write(w io.Writer, o Origin, k *Kept) error {
-	h := header{Origin: o, Tokens: k.Tokens, IDs: len(k.IDs)}
+	h := header{Origin: o, Codecs: k.Codecs, Salt: []byte(k.Salt), Tokens: k.Tokens, IDs: len(k.IDs)}
 	if k.States != nil {
 		h.States = append([]int64{}, sizes(k.States.Data)...)
 	}
@@ -78,7 +85,7 @@ func Write(w io.Writer, o Origin, k *Kept) error {
 	}
 	sum := sha256.New()
 	out := io.MultiWriter(w, sum)
-	parts := [][]byte{headOf(text), idsOf(k.IDs)}
+	parts := [][]byte{headOf(h.magic(), text), idsOf(k.IDs)}
 	if k.States != nil {
 		parts = append(parts, k.States.Data...)
 	}
@@ -95,10 +102,21 @@ func Write(w io.Writer, o Origin, k *Kept) error {
 }
 
 // headOf is all up to the end of the header's checksum.
-func headOf(text []byte) []byte {
+func headOf(magic string, text []byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(text)))
 	b = append(b, text...)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// magic is what a file with such a header begins with.
+func (h *header) magic() string {
+	switch {
+	case len(h.Salt) > 0:
+		return salted
+	case h.Codecs != "":
+		return inCodecs
+	}
+	return magic
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -141,7 +159,7 @@ func Read(r io.Reader, here Origin) (*Kept, error) {
 	if h.Origin.Model != here.Model || h.Origin.Layout != here.Layout {
 		return nil, &Foreign{h.Origin, here}
 	}
-	k := &Kept{Tokens: h.Tokens, IDs: in.ids(h.IDs)}
+	k := &Kept{Tokens: h.Tokens, Codecs: h.Codecs, Salt: string(h.Salt), IDs: in.ids(h.IDs)}
 	if h.States != nil {
 		k.States = &exec.HostStates{Tokens: h.Tokens, Data: in.parts(h.States)}
 	}
@@ -168,8 +186,12 @@ type reader struct {
 // header reads the header, and checks all that it says.
 func (r *reader) header() (*header, error) {
 	first := r.read(int64(len(magic)) + 4)
-	if r.err == nil && string(first[:len(magic)]) != magic {
-		return nil, errors.New("it is nothing that Krait has saved")
+	begins := ""
+	if r.err == nil {
+		begins = string(first[:len(magic)])
+	}
+	if r.err == nil && begins != magic && begins != inCodecs && begins != salted {
+		return nil, errors.New("it is nothing that Krait has saved, or was saved by a later one")
 	}
 	n := 0
 	if r.err == nil {
@@ -183,11 +205,11 @@ func (r *reader) header() (*header, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	if !bytes.Equal(headOf(text)[len(first)+n:], sum) {
+	if !bytes.Equal(headOf(begins, text)[len(first)+n:], sum) {
 		return nil, errDamaged
 	}
 	h := &header{}
-	if err := json.Unmarshal(text, h); err != nil {
+	if err := json.Unmarshal(text, h); err != nil || h.magic() != begins {
 		return nil, errDamaged
 	}
 	return h, h.check()

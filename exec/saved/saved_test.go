@@ -40,6 +40,7 @@ func TestReadsWhatWasWritten(t *testing.T) {
 	for _, k := range []*saved.Kept{
 		example(),
 		{States: &exec.HostStates{Data: [][]byte{}}},
+		{Tokens: 1, IDs: []int32{1}, Salt: "ann\xff\x00", Codecs: "ssm=int8"},
 		{Tokens: 2, IDs: []int32{1, 2}, Rows: []*exec.HostRows{{From: 0, To: 2, Data: [][]byte{make([]byte, 1<<18+1)}}}},
 	} {
 		in := bytes.NewReader(append(written(t, k), "behind"...))
@@ -106,6 +107,7 @@ func headed(text string) []byte {
 func TestLies(t *testing.T) {
 	origin := `{"origin": {"model": "aaaaaaaaaaaaaaaa", "layout": "l"}, `
 	for text, want := range map[string]string{
+		origin + `"salt": "YW5u", "tokens": 0}`:                                           "it is damaged", // who knows of no salt would read it
 		origin + `"tokens": -1}`:                                                          "of a sequence of -1 tokens",
 		origin + `"tokens": 1000000000000}`:                                               "at most 16777216 are possible",
 		origin + `"tokens": 3, "ids": 2}`:                                                 "2 ids of a sequence of 3 tokens",

@@ -39,7 +39,11 @@ type Options struct {
 	Host     int64        // bytes of the host's memory for what is evicted; 0: it is forgotten
 	Folder   string       // in which what the host's memory has outlives the cache; empty: none
 	Origin   saved.Origin // of what is there
-	Now      func() float64
+	// Codecs is what the engine puts states and rows into for the host, and HostModel the bytes
+	// that they take there; empty, and the zero value: they are as on the device.
+	Codecs    string
+	HostModel prefix.Model
+	Now       func() float64
 }
 
 // Stats count since the cache was made, but for Bytes and States, which are there now.
@@ -51,6 +55,7 @@ type Stats struct {
 	Evictions               int
 	Alpha                   float64 // of the score by which nodes are evicted
 	Failures                int     // copies that failed; all is forgotten then
+	Refused                 int     // of nodes that the codecs do not take, since they are not finite
 
 	HostHits                  int   // of Hits, those that the host's memory had
 	HostHitTokens             int64 // of HitTokens, those of these hits
@@ -84,6 +89,7 @@ type Cache struct {
 type node struct {
 	rows   *exec.KeptRows // of its edge; nil: they could not be kept, and all is about to be forgotten
 	states *exec.KeptStates
+	hits   int // sequences that went on from what is here, or below
 }
 
 // free gives back what a node has.
@@ -99,6 +105,7 @@ func (n *node) free() {
 // sequence is one under way: what it keeps of its states until it is admitted.
 type sequence struct {
 	slot   int
+	salt   string
 	prompt int // tokens
 	fed    int // tokens that it has
 	branch int // after how many tokens states are to be kept; 0: nowhere
@@ -109,6 +116,9 @@ type sequence struct {
 func New(e Engine, o Options) (*Cache, error) {
 	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}, trials: trials{yield: runtime.Gosched}}
 	c.o.Policy = cmp.Or(o.Policy, "tuned")
+	if o.HostModel == (prefix.Model{}) {
+		c.o.HostModel = o.Model
+	}
 	var err error
 	if c.tree, c.nodes, err = c.empty(); err != nil {
 		return nil, err
@@ -122,7 +132,7 @@ func New(e Engine, o Options) (*Cache, error) {
 		}
 	}
 	if o.Folder != "" {
-		if c.folder, err = newFolder(o.Folder, o.Origin); err == nil {
+		if c.folder, err = newFolder(o.Folder, o.Origin, o.Codecs); err == nil {
 			err = c.folder.read(c.host)
 		}
 		if err != nil {
@@ -212,25 +222,26 @@ func (c *Cache) now() Stats {
 		}
 	}
 	if h := c.host; h != nil {
-		s.HostBytes, s.HostStates, s.HostEvictions = h.tree.Bytes(), h.states(), h.gone+h.tree.Evictions()
+		s.HostBytes, s.HostStates, s.HostEvictions, s.Refused = h.tree.Bytes(), h.states(), h.gone+h.tree.Evictions(), h.bad
 	}
 	s.LinkRate, s.ComputeRate = c.link.perSecond(), c.compute.perSecond()
 	return s
 }
 
-// tokensOf are ids as a tree has them.
-func tokensOf[T int | int32](ids []T) prefix.Tokens {
+// tokensOf are ids of who has a salt, as a tree has them.
+func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	var b prefix.Builder
 	for _, id := range ids {
 		b.Append(int32(id), 1)
 	}
-	return b.Tokens()
+	return b.Tokens().Salted(salt)
 }
 
 // Begin lets a new sequence go on from the longest beginning of its prompt that is kept,
 // if any: hit tokens need not be fed. Where branch is not 0, Keep must be called when
-// it has had so many. An error leaves a slot that must be freed.
-func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
+// it has had so many. An error leaves a slot that must be freed. Only what a sequence of the same
+// salt has left is found.
+func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -238,7 +249,7 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	if len(prompt) > prefix.MaxTokens || c.closed {
 		return 0, 0, nil
 	}
-	tokens, q := tokensOf(prompt), &sequence{slot: slot, prompt: len(prompt)}
+	tokens, q := tokensOf(salt, prompt), &sequence{slot: slot, salt: salt, prompt: len(prompt)}
 	q.fed, q.branch = c.tree.Lookup(tokens, c.o.Now())
 	back, err := c.recall(q, tokens)
 	if err == nil && !back && q.fed > 0 {
@@ -263,16 +274,16 @@ func (c *Cache) Begin(slot int, prompt []int) (hit, branch int, err error) {
 	return q.fed, branch, nil
 }
 
-// Rows are those that are kept of the longest beginning of a prompt without its last token, in
+// Rows are those that are kept, for a salt, of the longest beginning of a prompt without its last token, in
 // order, for who brings the rest from elsewhere. Whoever gets them frees them; what is evicted
 // meanwhile stays with them.
-func (c *Cache) Rows(prompt []int) (list []*exec.KeptRows) {
+func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(prompt) < 2 || len(prompt) > prefix.MaxTokens || c.closed || c.o.Model.CacheBytes == 0 {
 		return nil
 	}
-	tokens := tokensOf(prompt[:len(prompt)-1])
+	tokens := tokensOf(salt, prompt[:len(prompt)-1])
 	depth := c.tree.Matched(tokens)
 	for _, n := range c.tree.Path(tokens, depth) {
 		rows := c.nodes[n].rows
@@ -283,13 +294,13 @@ func (c *Cache) Rows(prompt []int) (list []*exec.KeptRows) {
 
 // Given says that a new sequence has the beginning of its prompt from elsewhere, where
 // [Cache.Begin] would say it of what is kept here.
-func (c *Cache) Given(slot int, prompt []int, fed int) {
+func (c *Cache) Given(slot int, salt string, prompt []int, fed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
 	c.stats.PromptTokens += int64(len(prompt))
 	if len(prompt) <= prefix.MaxTokens && !c.closed {
-		c.begun[slot] = &sequence{slot: slot, prompt: len(prompt), fed: fed}
+		c.begun[slot] = &sequence{slot: slot, salt: salt, prompt: len(prompt), fed: fed}
 	}
 }
 
@@ -300,6 +311,7 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	rows := make([]*exec.KeptRows, len(path))
 	for i, n := range path {
 		rows[i] = c.nodes[n].rows
+		c.nodes[n].hits++
 	}
 	last := c.nodes[path[len(path)-1]]
 	if c.stateless() {
@@ -382,7 +394,7 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 		c.keep(q)
 	}
 	if c.begun[slot] != nil { // or else that failed
-		c.admit(q, tokensOf(tokens))
+		c.admit(q, tokensOf(q.salt, tokens))
 		c.leave(q)
 	}
 }
@@ -432,7 +444,7 @@ func (c store) Mark(n, depth int) {
 }
 
 func (c store) Split(upper, n, depth int) {
-	c.nodes[upper] = &node{}
+	c.nodes[upper] = &node{hits: c.nodes[n].hits}
 	if r := c.nodes[n].rows; r != nil {
 		c.nodes[upper].rows, c.nodes[n].rows = r.Split(depth)
 	}

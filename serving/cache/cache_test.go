@@ -106,7 +106,7 @@ type begun struct {
 // begin reads a prompt, by the cache, up to its end.
 func (b *bench) begin(prompt []int) begun {
 	slot := b.alloc()
-	hit, branch, err := b.cache.Begin(slot, prompt)
+	hit, branch, err := b.cache.Begin(slot, "", prompt)
 	if err != nil || hit >= len(prompt) || branch > 0 && (branch <= hit || branch >= len(prompt)) {
 		b.t.Fatalf("a prompt of %d tokens: hit %d, branch %d, %v", len(prompt), hit, branch, err)
 	}

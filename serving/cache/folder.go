@@ -28,6 +28,7 @@ import (
 type folder struct {
 	dir      string
 	origin   saved.Origin
+	codecs   string
 	family   string          // what names of files of this model begin with
 	known    map[string]bool // names of files that were read, and are whole
 	warnings []string
@@ -36,17 +37,20 @@ type folder struct {
 // suffix is what names of files end with.
 const suffix = ".prefix"
 
-func newFolder(dir string, o saved.Origin) (*folder, error) {
+func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(o.Model + o.Layout))
-	return &folder{dir: dir, origin: o, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
+	sum := sha256.Sum256([]byte(o.Model + o.Layout + codecs))
+	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
 }
 
 // name is that of the file of a node.
-func (f *folder) name(ids []int32, from int, state bool) string {
+func (f *folder) name(salt string, ids []int32, from int, state bool) string {
 	sum := sha256.New()
+	if salt != "" {
+		fmt.Fprintf(sum, "%q\n", salt)
+	}
 	fmt.Fprintln(sum, from, state)
 	_ = binary.Write(sum, binary.LittleEndian, ids) // a sum takes all
 	return f.family + "-" + hex.EncodeToString(sum.Sum(nil)[:16]) + suffix
@@ -69,21 +73,25 @@ func (f *folder) read(h *host) error {
 		return err
 	}
 	var found []stored
-	var foreign, bad []string
+	var foreign, others, bad []string
 	for room := h.o.Host; len(list) > 0 && room > 0; list = list[1:] {
 		name := list[0].Name()
 		k, err := f.open(name)
 		if other := (*saved.Foreign)(nil); errors.As(err, &other) {
 			foreign = append(foreign, name)
 			continue
+		} else if errors.Is(err, errCodecs) {
+			others = append(others, name)
+			continue
 		} else if err != nil {
 			bad = append(bad, fmt.Sprintf("%s (%v)", name, err))
 			continue
 		}
 		found = append(found, stored{k, list[0].ModTime()})
-		room -= h.o.Model.Bytes(k.Tokens-k.Rows[0].From, k.States != nil)
+		room -= h.o.HostModel.Bytes(k.Tokens-k.Rows[0].From, k.States != nil)
 	}
 	f.warn("are of another model, or lie otherwise over ranks, and are left alone", foreign)
+	f.warn(fmt.Sprintf("are in other codecs than %s, and are left alone", cmp.Or(f.codecs, "none")), others)
 	f.warn("cannot be used", bad)
 	return f.plant(h, found)
 }
@@ -104,6 +112,10 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 	return list, err
 }
 
+// errCodecs is the error of a file that holds things otherwise than they are held here: to bring
+// them over would round them twice.
+var errCodecs = errors.New("it is in other codecs")
+
 // open reads a file.
 func (f *folder) open(name string) (*saved.Kept, error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
@@ -115,10 +127,13 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k.Codecs != f.codecs {
+		return nil, errCodecs
+	}
 	if len(k.Rows) != 1 || k.Rows[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.Rows[0].From {
 		return nil, errors.New("it is no part of a prefix cache")
 	}
-	if f.name(k.IDs, k.Rows[0].From, k.States != nil) == name {
+	if f.name(k.Salt, k.IDs, k.Rows[0].From, k.States != nil) == name {
 		f.known[name] = true
 	}
 	return k, nil
@@ -127,12 +142,12 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 // plant makes nodes of what was found: each after those that it goes on from.
 func (f *folder) plant(h *host, found []stored) error {
 	slices.SortStableFunc(found, func(a, b stored) int {
-		return cmp.Or(slices.Compare(a.IDs, b.IDs), cmp.Compare(a.Rows[0].From, b.Rows[0].From))
+		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.Rows[0].From, b.Rows[0].From))
 	})
 	orphans := 0
 	now := h.o.Now()
 	for _, s := range found {
-		tokens := tokensOf(s.IDs)
+		tokens := tokensOf(s.Salt, s.IDs)
 		if h.tree.Matched(tokens.Prefix(s.Rows[0].From)) < s.Rows[0].From {
 			orphans++
 			continue
@@ -166,7 +181,7 @@ func (f *folder) write(h *host) error {
 	names := make([]string, len(held))
 	stays := map[string]bool{}
 	for i, x := range held {
-		names[i] = f.name(idsOf(x.Tokens), x.From, x.State)
+		names[i] = f.name(x.Tokens.Salt(), idsOf(x.Tokens), x.From, x.State)
 		stays[names[i]] = true
 	}
 	if err := f.sweep(stays); err != nil {
@@ -179,7 +194,10 @@ func (f *folder) write(h *host) error {
 			continue
 		}
 		n := h.nodes[x.Node]
-		err := f.put(path, &saved.Kept{Tokens: x.Tokens.Len(), IDs: idsOf(x.Tokens), States: n.states, Rows: []*exec.HostRows{n.rows}})
+		if n.refused {
+			continue // what goes on from it is an orphan, unless its states are another's
+		}
+		err := f.put(path, &saved.Kept{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), States: n.states, Rows: []*exec.HostRows{n.rows}})
 		if err = cmp.Or(err, os.Chtimes(path, last, last)); err != nil {
 			return err
 		}

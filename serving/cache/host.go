@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/krait-ml/krait/exec"
@@ -17,12 +18,16 @@ type host struct {
 	from   source // while the tree calls
 	failed error  // in such a call
 	gone   int    // evictions of trees that were forgotten
+	bad    int    // nodes that were refused
 }
 
 // hostNode is what a node of the tree stands for.
 type hostNode struct {
 	rows   *exec.HostRows // of its edge
 	states *exec.HostStates
+	// refused says that codecs do not take what it has, or a part of its edge, since it is
+	// not finite. It is in the tree until it is evicted, and nothing goes on from it.
+	refused bool
 }
 
 // source has what is taken in.
@@ -42,14 +47,14 @@ func (h *host) forget() (err error) {
 		h.gone += h.tree.Evictions()
 	}
 	h.nodes = map[int]*hostNode{}
-	h.tree, err = prefix.NewAdaptive("lru", h.o.Model, h.o.Host, hostStore{h})
+	h.tree, err = prefix.NewAdaptive("lru", h.o.HostModel, h.o.Host, hostStore{h})
 	return err
 }
 
 // take keeps what a source has of tokens. What alone is too much is not taken: it would
 // drive out all else, and then itself.
 func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) error {
-	if h.o.Model.Bytes(tokens.Len(), state) > h.o.Host {
+	if h.o.HostModel.Bytes(tokens.Len(), state) > h.o.Host {
 		return nil
 	}
 	h.from, h.failed = from, nil
@@ -58,6 +63,11 @@ func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) e
 		_ = h.forget() // as newHost did
 	}
 	return h.failed
+}
+
+// refused reports whether one of some nodes is not there in truth.
+func (h *host) refused(path []int) bool {
+	return slices.ContainsFunc(path, func(n int) bool { return h.nodes[n].refused })
 }
 
 // states are those of how many nodes there are.
@@ -76,31 +86,46 @@ type hostStore struct{ *host }
 func (h hostStore) Evict(int, prefix.Tokens) {}
 
 func (h hostStore) Add(n, from, to int) {
-	rows, err := h.from.rows(from, to)
-	if err != nil {
-		h.failed = err
-		rows = &exec.HostRows{From: from, To: to}
+	x := &hostNode{}
+	h.nodes[n] = x
+	var err error
+	if x.rows, err = h.from.rows(from, to); err != nil {
+		h.fails(x, err)
+		x.rows = &exec.HostRows{From: from, To: to}
 	}
-	h.nodes[n] = &hostNode{rows: rows}
+}
+
+// fails notes that something of a node could not be copied.
+func (h hostStore) fails(x *hostNode, err error) {
+	if not := (*exec.NotFinite)(nil); !errors.As(err, &not) {
+		h.failed = err
+		return
+	}
+	if !x.refused {
+		h.bad++
+	}
+	x.refused = true
 }
 
 func (h hostStore) Mark(n, _ int) {
+	x := h.nodes[n]
 	s, err := h.from.states()
 	if err != nil {
-		h.failed = err
+		h.fails(x, err)
 	}
-	h.nodes[n].states = s
+	x.states = s
 }
 
 func (h hostStore) Split(upper, n, depth int) {
 	x := h.nodes[n]
-	h.nodes[upper] = &hostNode{rows: cutRows(x.rows, x.rows.From, depth)}
+	h.nodes[upper] = &hostNode{rows: cutRows(x.rows, x.rows.From, depth), refused: x.refused}
 	x.rows = cutRows(x.rows, depth, x.rows.To)
 }
 
 func (h hostStore) Join(n, child int) {
 	x := h.nodes[child]
 	x.rows = joinRows(h.nodes[n].rows, x.rows)
+	x.refused = x.refused || h.nodes[n].refused
 	delete(h.nodes, n)
 }
 
@@ -146,7 +171,7 @@ func (e evicted) rows(from, to int) (rows *exec.HostRows, err error) {
 			continue
 		}
 		var saved *exec.HostRows
-		err := e.link.time(e.o.Now, e.o.Model.Bytes(r.To-r.From, false), func() (err error) {
+		err := e.link.time(e.o.Now, e.o.HostModel.Bytes(r.To-r.From, false), func() (err error) {
 			saved, err = e.engine.SaveRows(r)
 			return err
 		})
@@ -160,7 +185,7 @@ func (e evicted) rows(from, to int) (rows *exec.HostRows, err error) {
 
 func (e evicted) states() (s *exec.HostStates, err error) {
 	kept := e.nodes[e.path[len(e.path)-1]].states
-	err = e.link.time(e.o.Now, e.o.Model.StateBytes, func() error {
+	err = e.link.time(e.o.Now, e.o.HostModel.StateBytes, func() error {
 		s, err = e.engine.SaveStates(kept)
 		return err
 	})
@@ -180,7 +205,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 		q.branch = max(q.branch, branch)
 	}
 	path, had := c.passed(tokens, hit)
-	if hit <= q.fed || !c.pays(q.fed, had, hit) {
+	if hit <= q.fed || !c.pays(q.fed, had, hit) || c.host.refused(c.host.tree.Path(tokens, hit)) {
 		return false, nil
 	}
 	begun := c.o.Now()
@@ -193,7 +218,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	if err := c.engine.Put(q.slot, l.states, l.rows...); err != nil {
 		return false, err
 	}
-	c.link.add(float64(c.o.Model.Bytes(hit-had, !c.stateless())), c.o.Now()-begun)
+	c.link.add(float64(c.o.HostModel.Bytes(hit-had, !c.stateless())), c.o.Now()-begun)
 	c.host.tree.Lookup(tokens, c.o.Now())
 	c.stats.HostHits++
 	c.stats.HostHitTokens += int64(hit)
@@ -219,7 +244,7 @@ func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
 // measured it does.
 func (c *Cache) pays(hit, had, tokens int) bool {
 	m := &c.o.Model
-	bytes := m.Bytes(tokens-had, !c.stateless())
+	bytes := c.o.HostModel.Bytes(tokens-had, !c.stateless())
 	return c.compute.amount == 0 || c.link.seconds(float64(bytes)) <= c.compute.seconds(m.FLOPs(tokens)-m.FLOPs(hit))
 }
 

@@ -111,7 +111,7 @@ func idsOf(q prefix.Request) []int {
 func (r *replay) begin(q prefix.Request) int {
 	r.now = max(r.now, q.At)
 	r.at[slot] = 0
-	hit, branch, err := r.Begin(slot, idsOf(q)[:q.InputLen])
+	hit, branch, err := r.Begin(slot, "", idsOf(q)[:q.InputLen])
 	if err != nil || r.at[slot] != hit || branch > 0 && branch <= hit {
 		r.t.Fatalf("hit %d, branch %d, the slot has %d: %v", hit, branch, r.at[slot], err)
 	}

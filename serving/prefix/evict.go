@@ -17,7 +17,11 @@ func (t *Tree) evict() {
 		return
 	}
 	p := n.parent
-	delete(p.children, n.tokens.At(p.depth))
+	if p == t.root {
+		delete(t.begins, n.tokens.begin())
+	} else {
+		delete(p.children, n.tokens.At(p.depth))
+	}
 	t.remove(n)
 	if t.store != nil {
 		t.store.Drop(n.made)

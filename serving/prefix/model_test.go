@@ -303,7 +303,7 @@ func dumpTree(t *testing.T, tree *Tree) string {
 	bytes := int64(0)
 	for i, n := range tree.nodes {
 		bytes += n.bytes
-		if n.index != i || n.parent.children[n.tokens.At(n.parent.depth)] != n || n.depth <= n.parent.depth || n.tokens.Len() < n.depth {
+		if n.index != i || tree.child(n.parent, n.tokens) != n || n.depth <= n.parent.depth || n.tokens.Len() < n.depth {
 			t.Fatalf("node %d is not where it should be", i)
 		}
 		lines = append(lines, fmt.Sprintf("%q<%d state %v time %g made %d bytes %d", textOf(n.tokens.Prefix(n.depth)), n.parent.depth, n.state, n.time, n.made, n.bytes))

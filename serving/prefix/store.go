@@ -36,7 +36,7 @@ func (t *Tree) Path(tokens Tokens, depth int) []int {
 	var path []int
 	n := t.root
 	for n.depth < depth {
-		n = n.children[tokens.At(n.depth)]
+		n = t.child(n, tokens)
 		path = append(path, n.made)
 	}
 	return path

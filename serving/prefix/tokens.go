@@ -11,13 +11,32 @@ type Tokens struct {
 	ids  []int32 // of each run the first
 	ends []int32 // of each run the index after its last token; nil: each run is one token
 	n    int
+	salt string
 }
+
+// Salted are the tokens of who has a salt: sequences of different salts have no beginning in
+// common, whatever their ids are.
+func (t Tokens) Salted(salt string) Tokens {
+	t.salt = salt
+	return t
+}
+
+// Salt is whose they are; empty: anybody's.
+func (t Tokens) Salt() string { return t.salt }
+
+// begin is what the first edge of a sequence is found by.
+type begin struct {
+	salt string
+	id   int32
+}
+
+func (t Tokens) begin() begin { return begin{t.salt, t.At(0)} }
 
 // Len is the number of tokens.
 func (t Tokens) Len() int { return t.n }
 
 // Prefix is the first n tokens; both share their memory.
-func (t Tokens) Prefix(n int) Tokens { return Tokens{t.ids, t.ends, n} }
+func (t Tokens) Prefix(n int) Tokens { return Tokens{t.ids, t.ends, n, t.salt} }
 
 // At is token i.
 func (t Tokens) At(i int) int32 { return t.id(t.run(i), i) }
@@ -105,7 +124,7 @@ func (b *Builder) Append(first int32, n int) {
 		panic("BUG: more tokens than a sequence may have")
 	}
 	last := len(b.ids) - 1
-	goesOn := last >= 0 && Tokens{b.ids, b.ends, b.n}.id(last, b.n) == first
+	goesOn := last >= 0 && Tokens{b.ids, b.ends, b.n, ""}.id(last, b.n) == first
 	b.n += n
 	if goesOn {
 		b.ends[last] = int32(b.n)
@@ -116,10 +135,10 @@ func (b *Builder) Append(first int32, n int) {
 
 // Tokens is what was appended. The builder is then empty.
 func (b *Builder) Tokens() Tokens {
-	t := Tokens{b.ids, b.ends, b.n}
+	t := Tokens{b.ids, b.ends, b.n, ""}
 	*b = Builder{b.ids[:0], b.ends[:0], 0}
 	if 2*len(t.ids) < t.n {
-		return Tokens{append([]int32(nil), t.ids...), append([]int32(nil), t.ends...), t.n}
+		return Tokens{append([]int32(nil), t.ids...), append([]int32(nil), t.ends...), t.n, ""}
 	}
 	ids := make([]int32, 0, t.n)
 	for r, first := range t.ids {
@@ -128,5 +147,5 @@ func (b *Builder) Tokens() Tokens {
 			first++
 		}
 	}
-	return Tokens{ids, nil, t.n}
+	return Tokens{ids, nil, t.n, ""}
 }

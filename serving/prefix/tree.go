@@ -6,7 +6,7 @@ type node struct {
 	tokens   Tokens // its first depth tokens lead from the root to the node
 	depth    int
 	parent   *node
-	children map[int32]*node // by the first token of their edges
+	children map[int32]*node // by the first token of their edges; the root has Tree.begins
 	state    bool
 	time     float64
 	made     int     // its number in the order of making
@@ -23,7 +23,8 @@ type Tree struct {
 	capacity  int64 // in bytes
 	alpha     float64
 	root      *node
-	nodes     []*node // all but the root, in no order
+	begins    map[begin]*node // the root's children
+	nodes     []*node         // all but the root, in no order
 	bytes     int64
 	made      int
 	requests  int
@@ -33,7 +34,7 @@ type Tree struct {
 
 // NewTree is an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
 func NewTree(m Model, capacity int64, alpha float64) *Tree {
-	return &Tree{model: m, capacity: capacity, alpha: alpha, root: &node{}}
+	return &Tree{model: m, capacity: capacity, alpha: alpha, root: &node{}, begins: map[begin]*node{}}
 }
 
 // Bytes is how many bytes the nodes hold.
@@ -49,11 +50,19 @@ type place struct {
 	depth int   // tokens that matched
 }
 
+// child is the one of n's whose edge goes on with tokens, or nil.
+func (t *Tree) child(n *node, tokens Tokens) *node {
+	if n == t.root {
+		return t.begins[tokens.begin()]
+	}
+	return n.children[tokens.At(n.depth)]
+}
+
 // walk follows tokens from the root while they match.
 func (t *Tree) walk(tokens Tokens) place {
 	at := place{node: t.root}
 	for at.depth < tokens.n {
-		next := at.node.children[tokens.At(at.depth)]
+		next := t.child(at.node, tokens)
 		if next == nil {
 			return at
 		}
@@ -153,11 +162,15 @@ func (t *Tree) add(n, parent *node, now float64) {
 
 // attach makes n a child of parent, which begins n's edge.
 func (t *Tree) attach(n, parent *node) {
-	if parent.children == nil {
-		parent.children = map[int32]*node{}
-	}
 	n.parent = parent
-	parent.children[n.tokens.At(parent.depth)] = n
+	if parent == t.root {
+		t.begins[n.tokens.begin()] = n
+	} else {
+		if parent.children == nil {
+			parent.children = map[int32]*node{}
+		}
+		parent.children[n.tokens.At(parent.depth)] = n
+	}
 	t.measure(n)
 }
 
@@ -200,7 +213,7 @@ func (p place) kept(depth int) bool { return p.depth == depth && p.child == nil 
 func (t *Tree) Clone() *Tree {
 	c := *t
 	c.store = nil
-	c.root, c.nodes = &node{}, make([]*node, len(t.nodes))
+	c.root, c.begins, c.nodes = &node{}, map[begin]*node{}, make([]*node, len(t.nodes))
 	for i, n := range t.nodes {
 		copied := *n
 		copied.children = nil

@@ -15,6 +15,7 @@ type Node struct {
 	Bytes     int64   // that it holds
 	Score     float64 // r + α·f; those of low score go first
 	Candidate bool    // it may be evicted
+	Number    int     // by which a [Store] is told of it
 }
 
 // Nodes lists the nodes in the order of making.
@@ -29,7 +30,7 @@ func (t *Tree) Nodes() []Node {
 	out := make([]Node, len(nodes))
 	for i, n := range nodes {
 		out[i] = Node{place[n.parent], n.parent.depth, n.depth, n.tokens.At(n.parent.depth), n.state, n.time, n.bytes,
-			t.score(n, times, worths), n.candidate()}
+			t.score(n, times, worths), n.candidate(), n.made}
 	}
 	return out
 }

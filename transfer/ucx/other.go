@@ -1,4 +1,4 @@
-//go:build !linux || (!amd64 && !arm64)
+//go:build !linux || (!amd64 && !arm64) || static
 
 package ucx
 
@@ -11,9 +11,9 @@ import (
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-var errSystem = fmt.Errorf("UCX is used on Linux (amd64, arm64) only; this is %s on %s: take the transport tcp", runtime.GOOS, runtime.GOARCH)
+var errSystem = fmt.Errorf("UCX is used on Linux (amd64, arm64) only, and not by programs built with the tag static; this is %s on %s: take the transport tcp", runtime.GOOS, runtime.GOARCH)
 
-// Version is an error: there is no UCX for this system.
+// Version is an error: there is no UCX for this system, or program.
 func Version() (string, error) { return "", errSystem }
 
 // NewSender is an error.

@@ -1,4 +1,4 @@
-//go:build !linux || (!amd64 && !arm64)
+//go:build !linux || (!amd64 && !arm64) || static
 
 package mpi
 
@@ -20,5 +20,5 @@ func (l *Link) Name() string { return "" }
 
 // Join is an error on this system.
 func Join(context.Context) (*Link, error) {
-	return nil, errors.New("MPI is used on Linux alone, on amd64 and arm64; --comm tcp needs no library")
+	return nil, errors.New("MPI is used on Linux alone, on amd64 and arm64, and not by programs built with the tag static; --comm tcp needs no library")
 }

@@ -1,0 +1,105 @@
+package krait
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestSalt: a prompt goes on from those of its own salt, and finds nothing of another's, nor of
+// those without one: on the device, in the host's memory, and in a folder when the model is
+// opened again. All tokens are those without a cache.
+func TestSalt(t *testing.T) {
+	salts := []string{"ann", "", "bob", "ann\x00", "\xff", "\xfe"} // the last two are the same in JSON
+	for i, name := range []string{"jamba", "mamba-a", "attention"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, o := "testdata/golden/"+name, Options{Slots: 2, Sharding: Sharding{Ranks: 1 + i%2}}
+			if name == "attention" {
+				dir = attentionOnly(t)
+			}
+			plain, err := Open(dir, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer plain.Close()
+			prompt := tokensOf(plain, 41, 3)
+			var want [5][]int // by the token that follows: states are kept where two part
+			for i := range want {
+				g, err := plain.GenerateIDs(t.Context(), append(slices.Clone(prompt), i), Generate{MaxTokens: 4, IgnoreEOS: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[i] = g.IDs
+			}
+			o.PrefixCache = 64 << 20
+			rows, state := plain.engine.RowBytes(), plain.engine.StateBytes()
+			for tier, change := range map[string]func(*Options){
+				"device": func(*Options) {},
+				"host":   func(o *Options) { o.PrefixCache, o.PrefixCacheHost = 50*rows+2*state, 64<<20 }, // a sequence, not two
+				"folder": func(o *Options) { o.PrefixCacheDir = t.TempDir() },
+			} {
+				o := o
+				change(&o)
+				m, err := Open(dir, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked, missed := 0, 0
+				ask := func(salt string, hit bool) {
+					t.Helper()
+					i := asked % len(want)
+					asked++
+					g, err := m.GenerateIDs(t.Context(), append(slices.Clone(prompt), i), Generate{MaxTokens: 4, IgnoreEOS: true, Salt: salt})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if hit && g.CachedTokens == 0 && tier == "host" { // on a loaded machine computing may be sooner done
+						hit = false
+						missed++
+					}
+					if (g.CachedTokens > 0) != hit || !slices.Equal(g.IDs, want[i]) {
+						t.Errorf("%s, salt %q: %d tokens are cached, hit %v is right; %v, want %v", tier, salt, g.CachedTokens, hit, g.IDs, want[i])
+					}
+				}
+				thrice := func(salt string, hit bool) { // the second leaves a state for the third
+					ask(salt, hit)
+					ask(salt, hit || name == "attention")
+					ask(salt, true)
+				}
+				for i, salt := range salts {
+					if tier == "folder" && i == len(salts)-1 {
+						break // this one comes when the model is opened again
+					}
+					thrice(salt, false)
+				}
+				for _, salt := range salts[:len(salts)-1] {
+					ask(salt, true)
+				}
+				if s := m.PrefixCache(); tier == "host" && s.HostHits+missed == 0 {
+					t.Errorf("the host's memory had nothing: %+v", s)
+				}
+				if err := m.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if tier != "folder" {
+					continue
+				}
+				if m, err = Open(dir, o); err != nil {
+					t.Fatal(err)
+				}
+				thrice(salts[len(salts)-1], false)
+				for _, salt := range salts {
+					ask(salt, true)
+				}
+				ask(fmt.Sprintf("%q", salts[0]), false)
+				if err := m.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if m.Warnings != nil {
+					t.Error(m.Warnings)
+				}
+			}
+		})
+	}
+}
