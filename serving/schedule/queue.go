@@ -8,6 +8,7 @@ type job struct {
 	prompt int // tokens of the prompt
 	most   int // tokens that it may choose
 	fed    int // tokens that the engine was given, or a cache had
+	cached int // of fed, those that need not be read
 	stop   int // a step ends after so many, where something is kept; 0: nowhere
 	chosen int // tokens that were chosen
 	waited int // steps that began before it

@@ -16,6 +16,8 @@ import (
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
+	// Salt is whose a cache keeps it as: it finds what has the same salt only.
+	Salt string
 	// MaxTokens is how many tokens are chosen at most, at least 1.
 	MaxTokens int
 	// Choose says how the next token is chosen; once for each.

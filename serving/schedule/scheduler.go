@@ -24,10 +24,10 @@ type Engine interface {
 // Cache keeps what was computed for beginnings of prompts: see serving/cache.
 type Cache interface {
 	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
-	// hit tokens. Where branch is not 0, Keep is called when it has had so many.
-	Begin(slot int, prompt []int) (hit, branch int, err error)
+	// hit tokens, for its salt. Where branch is not 0, Keep is called when it has had so many.
+	Begin(slot int, salt string, prompt []int) (hit, branch int, err error)
 	// Given says that a new sequence has the beginning of its prompt from elsewhere.
-	Given(slot int, prompt []int, fed int)
+	Given(slot int, salt string, prompt []int, fed int)
 	Keep(slot int)
 	// End says that the sequence ends, and which tokens it was fed; wasted, that
 	// nothing is to be kept of it.
@@ -175,16 +175,17 @@ func (s *Scheduler) recall(r *request) {
 		if r.fed, err = r.Begin(r.slot); err != nil {
 			s.end(r, err)
 		} else if s.cache != nil {
-			s.cache.Given(r.slot, r.Prompt, r.fed)
+			s.cache.Given(r.slot, r.Salt, r.Prompt, r.fed)
 		}
+		r.cached = r.fed
 		return
 	}
 	if s.cache == nil {
 		return
 	}
-	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Prompt); err != nil {
+	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err != nil {
 		s.end(r, err)
-	} else if r.fed > 0 && r.OnCached != nil {
+	} else if r.cached = r.fed; r.fed > 0 && r.OnCached != nil {
 		r.put(event{read: r.fed, tell: r.OnCached})
 	}
 }

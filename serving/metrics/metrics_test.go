@@ -1,0 +1,73 @@
+package metrics_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/serving/metrics"
+)
+
+// scrape is what Prometheus would read.
+func scrape(m *metrics.Metrics) string {
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// has looks for lines of metrics.
+func has(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			name, _, _ := strings.Cut(line, " ")
+			_, rest, _ := strings.Cut(text, "\n"+name)
+			rest, _, _ = strings.Cut(rest, "\n")
+			t.Errorf("no line %q, but %s%s", line, name, rest)
+		}
+	}
+}
+
+// TestText: what texts are counted as; times of what did not come about are not.
+func TestText(t *testing.T) {
+	m := metrics.New()
+	m.Text(metrics.Text{Reason: "length", Prompt: 20, Cached: 16, Chosen: 5, Began: 10 * time.Millisecond, First: time.Second, Ended: 3 * time.Second})
+	m.Text(metrics.Text{Reason: "stop", Prompt: 7, Chosen: 1, Began: 20 * time.Millisecond, First: 2 * time.Second, Ended: 2 * time.Second})
+	m.Text(metrics.Text{Reason: "failed", Ended: time.Second}) // it waited in vain
+	m.Text(metrics.Text{Reason: "stop", Prompt: 0, Fetched: 9, Traveled: 1000, Prefill: 2 * time.Second})
+	m.Text(metrics.Text{Reason: "stop", Fallback: true})
+	m.Request("/v1/completions", 200)
+	m.Request("/v1/completions", 200)
+	m.Request("other", 404)
+	m.Gauge("krait_slots", "Slots.", func() float64 { return 3 })
+	has(t, scrape(m), `krait_texts_total{reason="length"} 1`, `krait_texts_total{reason="stop"} 3`, `krait_texts_total{reason="failed"} 1`,
+		"krait_prompt_tokens_total 27", "krait_cached_tokens_total 16", "krait_completion_tokens_total 6",
+		"krait_queue_seconds_count 2", "krait_queue_seconds_sum 0.03", "krait_time_to_first_token_seconds_count 2", "krait_time_to_first_token_seconds_sum 3",
+		"krait_fetched_tokens_total 9", "krait_fetched_bytes_total 1000", "krait_prefill_seconds_count 1", "krait_prefill_seconds_sum 2", "krait_fallbacks_total 1",
+		"krait_time_per_output_token_seconds_count 1", "krait_time_per_output_token_seconds_sum 0.5",
+		`krait_requests_total{path="/v1/completions",status="200"} 2`, `krait_requests_total{path="other",status="404"} 1`, "krait_slots 3")
+}
+
+// TestSteps: batches by prompts and rows of one token, and of the steps that are measured
+// what ranks did, on average.
+func TestSteps(t *testing.T) {
+	m := metrics.New()
+	for i := range 33 {
+		w := &exec.Work{}
+		w.Ends = []int{1, 8, 9}
+		m.Batch(w)
+		if now := m.Recording(); now != (i%32 == 0) {
+			t.Errorf("step %d: %v", i, now)
+		}
+		m.Record([]exec.Event{
+			{Rank: 0, Start: 1, End: 3}, {Rank: 0, Kind: lowering.Collective, Start: 3, End: 4, Bytes: 100}, {Rank: 0, Kind: lowering.Wait, Start: 4, End: 5},
+			{Rank: 1, Start: 1, End: 2}, {Rank: 1, Kind: lowering.Collective, Start: 2, End: 4, Bytes: 100},
+		})
+	}
+	has(t, scrape(m), "krait_steps_total 33", "krait_step_prompt_tokens_total 231", "krait_step_decode_tokens_total 66", "krait_step_tokens_sum 297",
+		"krait_measured_steps_total 2", `krait_measured_seconds_total{what="step"} 8`, `krait_measured_seconds_total{what="kernels"} 3`,
+		`krait_measured_seconds_total{what="collectives"} 3`, "krait_measured_collectives_total 2", "krait_measured_collective_bytes_total 200")
+}
