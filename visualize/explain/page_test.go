@@ -12,13 +12,14 @@ import (
 
 	"github.com/krait-ml/krait/cmd/krait/synth"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/chromium"
 	"github.com/krait-ml/krait/visualize/explain"
 )
 
 // opened is the page of an input in a browser.
-func opened(t *testing.T, in *explain.Input, width, height int) (*browser, string) {
+func opened(t *testing.T, in *explain.Input, width, height int) (*chromium.Browser, string) {
 	t.Helper()
-	chromium(t)
+	chromium.Find(t)
 	var html bytes.Buffer
 	err := explain.Page(&html, in)
 	if err != nil {
@@ -29,7 +30,7 @@ func opened(t *testing.T, in *explain.Input, width, height int) (*browser, strin
 		t.Fatal(err)
 	}
 	address := "file://" + filepath.ToSlash(file)
-	return browse(t, address, width, height), address
+	return chromium.Open(t, address, width, height), address
 }
 
 // names are those of all values of all stages.
@@ -54,161 +55,161 @@ func TestPage(t *testing.T) {
 	in := input(t, golden(t, "jamba"), 2, "channel", 2, 33)
 	b, address := opened(t, in, 1440, 900)
 	t.Run("overview", func(t *testing.T) {
-		b := b.in(t)
-		if n := b.number(`document.querySelectorAll("main .strip button").length`); int(n) != len(in.Stages[0].Blocks()) {
+		b := b.In(t)
+		if n := b.Number(`document.querySelectorAll("main .strip button").length`); int(n) != len(in.Stages[0].Blocks()) {
 			t.Errorf("%g layers", n)
 		}
-		if want := fmt.Sprintf("%d collectives", in.Certificate.Collectives); !strings.Contains(b.text(`document.querySelector("main").innerText`), want) {
+		if want := fmt.Sprintf("%d collectives", in.Certificate.Collectives); !strings.Contains(b.Text(`document.querySelector("main").innerText`), want) {
 			t.Errorf("the overview does not say %s", want)
 		}
 	})
-	t.Run("passes", func(t *testing.T) { passView(b.in(t), in) })
-	t.Run("fold", func(t *testing.T) { fold(b.in(t)) })
-	t.Run("search", func(t *testing.T) { search(b.in(t), in) })
-	t.Run("collectives", func(t *testing.T) { collectives(b.in(t), in) })
-	t.Run("timeline", func(t *testing.T) { timeline(b.in(t)) })
-	t.Run("memory", func(t *testing.T) { memory(b.in(t)) })
+	t.Run("passes", func(t *testing.T) { passView(b.In(t), in) })
+	t.Run("fold", func(t *testing.T) { fold(b.In(t)) })
+	t.Run("search", func(t *testing.T) { search(b.In(t), in) })
+	t.Run("collectives", func(t *testing.T) { collectives(b.In(t), in) })
+	t.Run("timeline", func(t *testing.T) { timeline(b.In(t)) })
+	t.Run("memory", func(t *testing.T) { memory(b.In(t)) })
 	t.Run("proof", func(t *testing.T) {
-		b := b.in(t)
-		b.press("6")
-		if text := b.text(`document.querySelector("main pre").textContent`); text != in.Certificate.String() {
+		b := b.In(t)
+		b.Press("6")
+		if text := b.Text(`document.querySelector("main pre").textContent`); text != in.Certificate.String() {
 			t.Errorf("the certificate is\n%s", text)
 		}
 	})
-	t.Run("theme", func(t *testing.T) { theme(b.in(t)) })
+	t.Run("theme", func(t *testing.T) { theme(b.In(t)) })
 	t.Run("address", func(t *testing.T) {
-		b := b.in(t)
+		b := b.In(t)
 		name := "layers.1.mixer.out_proj"
-		b.eval(`location.hash = "#view=timeline&run=1&node=`+name+`"`, nil)
-		b.until(`document.querySelector("#detail h2") && document.querySelector("#detail h2").textContent === "` + name + `"`)
-		if got := b.text(`document.querySelector("#tabs [aria-selected=true]").textContent + document.querySelector("main h2").textContent`); !strings.HasPrefix(got, "Timeline") || !strings.HasSuffix(got, "decode") {
+		b.Eval(`location.hash = "#view=timeline&run=1&node=`+name+`"`, nil)
+		b.Until(`document.querySelector("#detail h2") && document.querySelector("#detail h2").textContent === "` + name + `"`)
+		if got := b.Text(`document.querySelector("#tabs [aria-selected=true]").textContent + document.querySelector("main h2").textContent`); !strings.HasPrefix(got, "Timeline") || !strings.HasSuffix(got, "decode") {
 			t.Errorf("the address leads to %s", got)
 		}
 	})
-	b.quiet(address)
+	b.Quiet(address)
 }
 
 // passView goes through all passes with the keyboard: what changed is marked, node by node.
-func passView(b *browser, in *explain.Input) {
-	_, d := page(b.t, in)
-	b.press("2")
-	b.click(`nav button[data-pass="0"]`)
+func passView(b *chromium.Browser, in *explain.Input) {
+	_, d := page(b.T, in)
+	b.Press("2")
+	b.Click(`nav button[data-pass="0"]`)
 	for i := 1; i < len(d.Stages); i++ {
-		b.press("j")
-		if got := b.text(`document.querySelector("main .head h2").textContent`); got != in.Stages[i].Pass {
-			b.t.Fatalf("j leads to %s in place of %s", got, in.Stages[i].Pass)
+		b.Press("j")
+		if got := b.Text(`document.querySelector("main .head h2").textContent`); got != in.Stages[i].Pass {
+			b.T.Fatalf("j leads to %s in place of %s", got, in.Stages[i].Pass)
 		}
-		b.press("f") // every layer by itself
-		b.eval(`document.querySelectorAll("details.group").forEach((d) => { d.open = true; })`, nil)
-		b.eval(`new Promise((r) => setTimeout(r, 50))`, nil)
+		b.Press("f") // every layer by itself
+		b.Eval(`document.querySelectorAll("details.group").forEach((d) => { d.open = true; })`, nil)
+		b.Eval(`new Promise((r) => setTimeout(r, 50))`, nil)
 		diff := d.Stages[i].Diff
 		for selector, want := range map[string]int{".ir.add": diff.Added, ".line > .ir.cut": diff.Removed, ".line.change": diff.Changed} {
-			if got := b.number(fmt.Sprintf("document.querySelectorAll(%q).length", "main "+selector)); int(got) != want {
-				b.t.Errorf("%s: %g of %s are marked, and %d changed so", in.Stages[i].Pass, got, selector, want)
+			if got := b.Number(fmt.Sprintf("document.querySelectorAll(%q).length", "main "+selector)); int(got) != want {
+				b.T.Errorf("%s: %g of %s are marked, and %d changed so", in.Stages[i].Pass, got, selector, want)
 			}
 		}
-		if diff.Changed > 0 && !b.yes(`document.querySelector("main .line.change em")`) {
-			b.t.Errorf("%s: nothing says what changed in a line", in.Stages[i].Pass)
+		if diff.Changed > 0 && !b.Yes(`document.querySelector("main .line.change em")`) {
+			b.T.Errorf("%s: nothing says what changed in a line", in.Stages[i].Pass)
 		}
-		b.press("f")
+		b.Press("f")
 	}
-	b.press("k")
-	if got := b.text(`document.querySelector("main .head h2").textContent`); got != in.Stages[len(in.Stages)-2].Pass {
-		b.t.Errorf("k leads to %s", got)
+	b.Press("k")
+	if got := b.Text(`document.querySelector("main .head h2").textContent`); got != in.Stages[len(in.Stages)-2].Pass {
+		b.T.Errorf("k leads to %s", got)
 	}
-	b.press("d")
-	if !b.yes(`document.querySelectorAll("main svg .nodebox").length > 20 && document.querySelector("main svg .nodebox.collective.added, main svg .nodebox.changed")`) {
-		b.t.Error("the drawing has no marks")
+	b.Press("d")
+	if !b.Yes(`document.querySelectorAll("main svg .nodebox").length > 20 && document.querySelector("main svg .nodebox.collective.added, main svg .nodebox.changed")`) {
+		b.T.Error("the drawing has no marks")
 	}
-	b.press("d", "c")
-	if !b.yes(`document.querySelector("main button.fold")`) {
-		b.t.Error("c folds nothing away")
+	b.Press("d", "c")
+	if !b.Yes(`document.querySelector("main button.fold")`) {
+		b.T.Error("c folds nothing away")
 	}
-	b.press("c")
+	b.Press("c")
 }
 
 // fold looks at equal layers: one of them, all of them, and another one.
-func fold(b *browser) {
-	b.click(`nav button[data-pass="1"]`)
-	groups := b.number(`document.querySelectorAll("details.group").length`)
-	layers := b.number(`document.querySelectorAll("main .strip button").length`)
+func fold(b *chromium.Browser) {
+	b.Click(`nav button[data-pass="1"]`)
+	groups := b.Number(`document.querySelectorAll("details.group").length`)
+	layers := b.Number(`document.querySelectorAll("main .strip button").length`)
 	if groups >= layers+2 {
-		b.t.Errorf("%g groups of %g layers: nothing is folded", groups, layers)
+		b.T.Errorf("%g groups of %g layers: nothing is folded", groups, layers)
 	}
-	b.click(`[data-fold]`)
-	if n := b.number(`document.querySelectorAll("details.group").length`); n <= groups {
-		b.t.Errorf("%g groups after unfolding one of %g", n, groups)
+	b.Click(`[data-fold]`)
+	if n := b.Number(`document.querySelectorAll("details.group").length`); n <= groups {
+		b.T.Errorf("%g groups after unfolding one of %g", n, groups)
 	}
-	b.click(`[data-fold]`)
-	if n := b.number(`document.querySelectorAll("details.group").length`); n != groups {
-		b.t.Errorf("%g groups after folding again, in place of %g", n, groups)
+	b.Click(`[data-fold]`)
+	if n := b.Number(`document.querySelectorAll("details.group").length`); n != groups {
+		b.T.Errorf("%g groups after folding again, in place of %g", n, groups)
 	}
-	b.click(`main .strip button:nth-child(1)`)
-	b.press("]")
-	if got := b.text(`document.querySelector("#layer").value`); got != "1" {
-		b.t.Errorf("] leads from layer 0 to %s", got)
+	b.Click(`main .strip button:nth-child(1)`)
+	b.Press("]")
+	if got := b.Text(`document.querySelector("#layer").value`); got != "1" {
+		b.T.Errorf("] leads from layer 0 to %s", got)
 	}
-	b.press("ArrowLeft")
-	if got := b.text(`document.querySelector("#layer").value`); got != "0" {
-		b.t.Errorf("the arrow leads from layer 1 to %s", got)
+	b.Press("ArrowLeft")
+	if got := b.Text(`document.querySelector("#layer").value`); got != "0" {
+		b.T.Errorf("the arrow leads from layer 1 to %s", got)
 	}
 }
 
 // search finds each value by its name, and goes there.
-func search(b *browser, in *explain.Input) {
+func search(b *chromium.Browser, in *explain.Input) {
 	found(b, names(in))
-	b.press("/")
-	b.write("layers.1 out_proj_sum")
-	b.press("ArrowDown", "ArrowUp", "Enter")
-	name := b.text(`document.querySelector("#detail h2").textContent`)
+	b.Press("/")
+	b.Write("layers.1 out_proj_sum")
+	b.Press("ArrowDown", "ArrowUp", "Enter")
+	name := b.Text(`document.querySelector("#detail h2").textContent`)
 	if !strings.HasPrefix(name, "layers.1.") || !strings.HasSuffix(name, "out_proj_sum") {
-		b.t.Errorf("the search goes to %s", name)
+		b.T.Errorf("the search goes to %s", name)
 	}
-	if !b.yes(`document.querySelector('.line.chosen[data-node="` + name + `"]').getBoundingClientRect().top < innerHeight`) {
-		b.t.Errorf("%s is not to be seen", name)
+	if !b.Yes(`document.querySelector('.line.chosen[data-node="` + name + `"]').getBoundingClientRect().top < innerHeight`) {
+		b.T.Errorf("%s is not to be seen", name)
 	}
-	if text := b.text(`document.getElementById("detail").innerText`); !strings.Contains(text, "adds up what ranks own") || !strings.Contains(text, "a rank sends") {
-		b.t.Errorf("of the collective is said\n%s", text)
+	if text := b.Text(`document.getElementById("detail").innerText`); !strings.Contains(text, "adds up what ranks own") || !strings.Contains(text, "a rank sends") {
+		b.T.Errorf("of the collective is said\n%s", text)
 	}
-	b.press("Escape")
-	if b.yes(`!document.getElementById("detail").hidden`) {
-		b.t.Error("Escape does not close it")
+	b.Press("Escape")
+	if b.Yes(`!document.getElementById("detail").hidden`) {
+		b.T.Error("Escape does not close it")
 	}
-	b.press("/")
-	b.write("no such thing")
-	if got := b.text(`document.getElementById("found").innerText`); !strings.Contains(got, "Nothing") {
-		b.t.Errorf("of nothing is said %q", got)
+	b.Press("/")
+	b.Write("no such thing")
+	if got := b.Text(`document.getElementById("found").innerText`); !strings.Contains(got, "Nothing") {
+		b.T.Errorf("of nothing is said %q", got)
 	}
-	b.press("Escape")
+	b.Press("Escape")
 }
 
 // found searches for each name, of which the first hit must be it.
-func found(b *browser, names []string) {
-	b.t.Helper()
+func found(b *chromium.Browser, names []string) {
+	b.T.Helper()
 	list, err := json.Marshal(names)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	if missing := b.text(`(() => { const q = document.getElementById("query"), missing = [];
+	if missing := b.Text(`(() => { const q = document.getElementById("query"), missing = [];
 		for (const n of ` + string(list) + `) { q.value = n; q.dispatchEvent(new Event("input")); const h = document.querySelector("#found .hit"); if (!h || h.dataset.name !== n) missing.push(n); }
 		q.value = ""; q.dispatchEvent(new Event("input")); return missing.join(" "); })()`); missing != "" {
-		b.t.Errorf("not found: %s", missing)
+		b.T.Errorf("not found: %s", missing)
 	}
 }
 
 // collectives lists all, with those of equal layers in one line.
-func collectives(b *browser, in *explain.Input) {
-	b.press("3")
-	n := b.number(`document.querySelectorAll("tr.c").length`)
-	if b.eval(`document.querySelectorAll("tr.c button").forEach((e) => e.click())`, nil); b.number(`document.querySelectorAll("tr.c:not([hidden])").length`) < n {
-		b.t.Error("lines do not open")
+func collectives(b *chromium.Browser, in *explain.Input) {
+	b.Press("3")
+	n := b.Number(`document.querySelectorAll("tr.c").length`)
+	if b.Eval(`document.querySelectorAll("tr.c button").forEach((e) => e.click())`, nil); b.Number(`document.querySelectorAll("tr.c:not([hidden])").length`) < n {
+		b.T.Error("lines do not open")
 	}
 	for _, c := range in.Certificate.Parts[0].Collectives {
-		if text := b.text(`document.querySelector("main").innerText`); !strings.Contains(text, c.Values[0]) {
-			b.t.Errorf("nothing is said of %s", c.Values[0])
+		if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, c.Values[0]) {
+			b.T.Errorf("nothing is said of %s", c.Values[0])
 		}
 	}
-	single := b.text(`[...document.querySelectorAll("tr.c")].map((r) => r.dataset.name).filter(Boolean).sort().join(" ")`)
+	single := b.Text(`[...document.querySelectorAll("tr.c")].map((r) => r.dataset.name).filter(Boolean).sort().join(" ")`)
 	var want []string
 	for _, node := range in.Stages[len(in.Stages)-1].Nodes {
 		if node.Op.Class == graph.Collective {
@@ -217,103 +218,103 @@ func collectives(b *browser, in *explain.Input) {
 	}
 	slices.Sort(want)
 	if single != strings.Join(want, " ") {
-		b.t.Errorf("there are\n%s\nin place of\n%s", single, strings.Join(want, " "))
+		b.T.Errorf("there are\n%s\nin place of\n%s", single, strings.Join(want, " "))
 	}
 }
 
 // timeline zooms and moves with keys, wheel and mouse, and names what is under the pointer.
-func timeline(b *browser) {
-	b.press("4")
+func timeline(b *chromium.Browser) {
+	b.Press("4")
 	window := func() (from, to float64) {
 		var w [2]float64
-		b.eval(`[...document.querySelectorAll("main canvas")].map((c) => [Number(c.dataset.from), Number(c.dataset.to)])[0]`, &w)
+		b.Eval(`[...document.querySelectorAll("main canvas")].map((c) => [Number(c.dataset.from), Number(c.dataset.to)])[0]`, &w)
 		return w[0], w[1]
 	}
 	_, all := window()
-	b.press("+", "+")
+	b.Press("+", "+")
 	from, to := window()
 	if to-from > all*0.37 || from <= 0 {
-		b.t.Errorf("+ leads from %g to %g of %g", from, to, all)
+		b.T.Errorf("+ leads from %g to %g of %g", from, to, all)
 	}
-	b.press("ArrowRight")
+	b.Press("ArrowRight")
 	if f, _ := window(); f <= from {
-		b.t.Errorf("the arrow moves from %g to %g", from, f)
+		b.T.Errorf("the arrow moves from %g to %g", from, f)
 	}
-	b.press("0")
+	b.Press("0")
 	if f, to := window(); f != 0 || to != all {
-		b.t.Errorf("0 shows %g to %g of %g", f, to, all)
+		b.T.Errorf("0 shows %g to %g of %g", f, to, all)
 	}
 	var at [4]float64
-	b.eval(`(() => { const r = document.querySelector("main canvas").getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()`, &at)
-	b.mouse("mouseWheel", at[0]+at[2]/2, at[1]+60)
-	b.until(`Number(document.querySelector("main canvas").dataset.from) > 0`)
-	b.press("0", "n", "n", "+", "+", "+", "+")
-	first := b.text(`document.querySelector("#detail h2").textContent`)
-	b.press("n")
-	if next := b.text(`document.querySelector("#detail h2").textContent`); next == first || first == "" {
-		b.t.Errorf("n leads from %q to %q", first, next)
+	b.Eval(`(() => { const r = document.querySelector("main canvas").getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()`, &at)
+	b.Mouse("mouseWheel", at[0]+at[2]/2, at[1]+60)
+	b.Until(`Number(document.querySelector("main canvas").dataset.from) > 0`)
+	b.Press("0", "n", "n", "+", "+", "+", "+")
+	first := b.Text(`document.querySelector("#detail h2").textContent`)
+	b.Press("n")
+	if next := b.Text(`document.querySelector("#detail h2").textContent`); next == first || first == "" {
+		b.T.Errorf("n leads from %q to %q", first, next)
 	}
-	seen := b.text(`(() => { const c = document.querySelector("main canvas"), r = c.getBoundingClientRect();
+	seen := b.Text(`(() => { const c = document.querySelector("main canvas"), r = c.getBoundingClientRect();
 		for (let x = 120; x < r.width; x += 4) for (let y = 44; y < 100; y += 6) {
 			c.dispatchEvent(new PointerEvent("pointermove", { clientX: r.x + x, clientY: r.y + y, bubbles: true }));
 			if (!document.getElementById("tip").hidden) return document.getElementById("tip").innerText;
 		} return ""; })()`)
 	if !strings.Contains(seen, "rank 0") || !strings.Contains(seen, "from") {
-		b.t.Errorf("under the pointer is %q", seen)
+		b.T.Errorf("under the pointer is %q", seen)
 	}
-	b.press("f")
-	if !b.yes(`document.querySelector("#allranks").getAttribute("aria-pressed") === "true"`) {
-		b.t.Error("f does not show each rank")
+	b.Press("f")
+	if !b.Yes(`document.querySelector("#allranks").getAttribute("aria-pressed") === "true"`) {
+		b.T.Error("f does not show each rank")
 	}
-	b.press("f", "Escape")
+	b.Press("f", "Escape")
 }
 
 // memory says what lives where.
-func memory(b *browser) {
-	b.press("5")
-	seen := b.text(`(() => { const c = document.querySelector("main canvas"), r = c.getBoundingClientRect();
+func memory(b *chromium.Browser) {
+	b.Press("5")
+	seen := b.Text(`(() => { const c = document.querySelector("main canvas"), r = c.getBoundingClientRect();
 		for (let x = 200; x < r.width; x += 20) for (let y = 140; y < 410; y += 10) {
 			c.dispatchEvent(new PointerEvent("pointermove", { clientX: r.x + x, clientY: r.y + y, bubbles: true }));
 			const t = document.getElementById("tip").innerText; if (!document.getElementById("tip").hidden && t.includes("bytes per")) return t;
 		} return ""; })()`)
 	if !strings.Contains(seen, "bytes per") {
-		b.t.Errorf("under the pointer is %q", seen)
+		b.T.Errorf("under the pointer is %q", seen)
 	}
-	if text := b.text(`document.querySelector("main").innerText`); !strings.Contains(text, "weights") || !strings.Contains(text, "activations") {
-		b.t.Errorf("the view of memory says\n%s", text)
+	if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, "weights") || !strings.Contains(text, "activations") {
+		b.T.Errorf("the view of memory says\n%s", text)
 	}
 }
 
 // theme is dark and light in turn, by key and as the system says.
-func theme(b *browser) {
-	ground := func() string { return b.text(`getComputedStyle(document.body).backgroundColor`) }
+func theme(b *chromium.Browser) {
+	ground := func() string { return b.Text(`getComputedStyle(document.body).backgroundColor`) }
 	light := ground()
-	b.press("t")
-	if dark := ground(); dark == light || !b.yes(`document.documentElement.classList.contains("dark")`) {
-		b.t.Errorf("t leaves %s as it was", light)
+	b.Press("t")
+	if dark := ground(); dark == light || !b.Yes(`document.documentElement.classList.contains("dark")`) {
+		b.T.Errorf("t leaves %s as it was", light)
 	}
-	b.press("t")
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
-	b.until(`document.documentElement.classList.contains("dark")`)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "light"}}}, nil)
-	b.until(`!document.documentElement.classList.contains("dark")`)
-	b.press("?")
-	if !b.yes(`document.getElementById("help").open`) {
-		b.t.Error("? opens nothing")
+	b.Press("t")
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	b.Until(`document.documentElement.classList.contains("dark")`)
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "light"}}}, nil)
+	b.Until(`!document.documentElement.classList.contains("dark")`)
+	b.Press("?")
+	if !b.Yes(`document.getElementById("help").open`) {
+		b.T.Error("? opens nothing")
 	}
-	b.click("#help button")
+	b.Click("#help button")
 }
 
 // TestPageNarrow: on 800 pixels nothing is wider than the window.
 func TestPageNarrow(t *testing.T) {
 	b, address := opened(t, input(t, golden(t, "mamba2-g1"), 2, "sequence", 2, 80), 800, 900)
 	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
-		b.press(view)
-		if wide := b.number(`document.documentElement.scrollWidth`); wide > 800 {
+		b.Press(view)
+		if wide := b.Number(`document.documentElement.scrollWidth`); wide > 800 {
 			t.Errorf("view %s is %g pixels wide", view, wide)
 		}
 	}
-	b.quiet(address)
+	b.Quiet(address)
 }
 
 // TestPageHostile: no text of a model runs, or is markup.
@@ -323,12 +324,12 @@ func TestPageHostile(t *testing.T) {
 	in.Stages[0].Doc, in.Runs[0].About, in.Runs[0].Name = hostile, hostile, hostile
 	b, address := opened(t, in, 1200, 800)
 	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
-		b.press(view)
-		if b.yes(`window.bad || document.querySelector("main img, header img")`) {
+		b.Press(view)
+		if b.Yes(`window.bad || document.querySelector("main img, header img")`) {
 			t.Errorf("view %s runs what a model says", view)
 		}
 	}
-	b.quiet(address)
+	b.Quiet(address)
 }
 
 // TestPageOneRank: a page without collectives, proof and times has all views.
@@ -339,12 +340,12 @@ func TestPageOneRank(t *testing.T) {
 	}
 	b, address := opened(t, in, 1200, 800)
 	for view, want := range map[string]string{"1": "1 rank", "2": "fuse", "3": "exchanges nothing", "4": "no clock", "5": "activations", "6": "Not proved"} {
-		b.press(view)
-		if text := b.text(`document.querySelector("main").innerText`); !strings.Contains(text, want) {
+		b.Press(view)
+		if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, want) {
 			t.Errorf("view %s does not say %q:\n%s", view, want, text)
 		}
 	}
-	b.quiet(address)
+	b.Quiet(address)
 }
 
 // TestPageLarge: 64 layers on 8 ranks are a page of a few hundred KB, equal layers are one,
@@ -360,14 +361,14 @@ func TestPageLarge(t *testing.T) {
 		t.Errorf("the page has %d bytes", len(html))
 	}
 	b, address := opened(t, in, 1440, 900)
-	b.press("2")
-	if n := b.number(`document.querySelectorAll("details.group").length`); n > 5 {
+	b.Press("2")
+	if n := b.Number(`document.querySelectorAll("details.group").length`); n > 5 {
 		t.Errorf("%g groups of 64 layers", n)
 	}
-	b.press("3")
-	if n := b.number(`document.querySelectorAll("tr.c:not([hidden])").length`); n != 4 {
+	b.Press("3")
+	if n := b.Number(`document.querySelectorAll("tr.c:not([hidden])").length`); n != 4 {
 		t.Errorf("%g lines of collectives, of which there are %d", n, in.Certificate.Collectives)
 	}
 	found(b, names(in))
-	b.quiet(address)
+	b.Quiet(address)
 }

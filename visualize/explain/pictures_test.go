@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/chromium"
 )
 
 // TestPictures takes pictures of a page, to look at and for docs: of KRAIT_PAGE, in the
@@ -18,19 +20,19 @@ func TestPictures(t *testing.T) {
 	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "800") {
 		width = 800
 	}
-	b := browse(t, "file://"+page, width, height)
+	b := chromium.Open(t, "file://"+page, width, height)
 	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "dark") {
-		b.press("t")
+		b.Press("t")
 	}
-	t.Logf("it opens in %.0f ms", b.number(`performance.getEntriesByType("navigation")[0].domComplete`))
+	t.Logf("it opens in %.0f ms", b.Number(`performance.getEntriesByType("navigation")[0].domComplete`))
 	for i, v := range views {
 		address, keys, _ := strings.Cut(v, "+") // and then keys
-		b.eval("location.hash = '#"+address+"'", nil)
-		b.until("document.getElementById('main').children.length > 0")
-		b.eval("new Promise((r) => setTimeout(r, 200))", nil)
-		b.write(keys)
-		b.eval("new Promise((r) => setTimeout(r, 200))", nil)
-		b.shoot(os.Getenv("KRAIT_PICTURES") + string(rune('a'+i)) + ".png")
+		b.Eval("location.hash = '#"+address+"'", nil)
+		b.Until("document.getElementById('main').children.length > 0")
+		b.Eval("new Promise((r) => setTimeout(r, 200))", nil)
+		b.Write(keys)
+		b.Eval("new Promise((r) => setTimeout(r, 200))", nil)
+		b.Shoot(os.Getenv("KRAIT_PICTURES") + string(rune('a'+i)) + ".png")
 	}
-	b.quiet("file://" + page)
+	b.Quiet("file://" + page)
 }

@@ -1,4 +1,5 @@
-package explain_test
+// Package chromium drives a Chromium without a window, for tests of pages.
+package chromium
 
 import (
 	"bufio"
@@ -10,16 +11,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// browser is a Chromium without a window, which is driven through a pair of pipes
+// Browser is a Chromium without a window, which is driven through a pair of pipes
 // (--remote-debugging-pipe): messages of the DevTools protocol, with a 0 after each.
-type browser struct {
-	t       testing.TB
+type Browser struct {
+	T       testing.TB
 	to      io.Writer
 	mu      sync.Mutex
 	id      int
@@ -39,8 +41,8 @@ type reply struct {
 	} `json:"error"`
 }
 
-// chromium finds the program, or skips the test.
-func chromium(t testing.TB) string {
+// Find finds the program, or skips the test.
+func Find(t testing.TB) string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
@@ -50,9 +52,9 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// browse opens a file in a window of some pixels.
-func browse(t testing.TB, address string, width, height int) *browser {
-	path := chromium(t)
+// Open opens an address in a window of some pixels.
+func Open(t testing.TB, address string, width, height int) *Browser {
+	path := Find(t)
 	toRead, to, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +71,7 @@ func browse(t testing.TB, address string, width, height int) *browser {
 	}
 	toRead.Close()
 	fromWrite.Close()
-	b := &browser{t: t, to: to, waits: map[int]chan reply{}}
+	b := &Browser{T: t, to: to, waits: map[int]chan reply{}}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -86,12 +88,12 @@ func browse(t testing.TB, address string, width, height int) *browser {
 		<-read
 		from.Close()
 	})
-	b.open(address, width, height)
+	b.load(address, width, height)
 	return b
 }
 
-// open attaches to the window and loads the page.
-func (b *browser) open(address string, width, height int) {
+// load attaches to the window and loads the page.
+func (b *Browser) load(address string, width, height int) {
 	var targets struct {
 		Infos []struct {
 			ID   string `json:"targetId"`
@@ -100,7 +102,7 @@ func (b *browser) open(address string, width, height int) {
 	}
 	page := ""
 	for range 100 { // the window opens after the program answers
-		b.call("Target.getTargets", nil, &targets)
+		b.Call("Target.getTargets", nil, &targets)
 		for _, i := range targets.Infos {
 			if i.Type == "page" {
 				page = i.ID
@@ -114,30 +116,31 @@ func (b *browser) open(address string, width, height int) {
 	var attached struct {
 		Session string `json:"sessionId"`
 	}
-	b.call("Target.attachToTarget", map[string]any{"targetId": page, "flatten": true}, &attached)
+	b.Call("Target.attachToTarget", map[string]any{"targetId": page, "flatten": true}, &attached)
 	b.session = attached.Session
 	for _, domain := range []string{"Runtime", "Page", "Log", "Network"} {
-		b.call(domain+".enable", nil, nil)
+		b.Call(domain+".enable", nil, nil)
 	}
-	b.size(width, height)
-	b.call("Page.navigate", map[string]any{"url": address}, nil)
-	b.until(`document.readyState === "complete" && document.getElementById("tabs") && document.getElementById("tabs").children.length > 0`)
+	b.Size(width, height)
+	b.Call("Page.navigate", map[string]any{"url": address}, nil)
+	b.Until(`document.readyState === "complete" && document.getElementById("tabs") && document.getElementById("tabs").children.length > 0`)
 }
 
-// in is the browser for a part of a test.
-func (b *browser) in(t testing.TB) *browser {
+// In is the browser for a part of a test.
+func (b *Browser) In(t testing.TB) *Browser {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.t = t
+	b.T = t
 	return b
 }
 
-func (b *browser) size(width, height int) {
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+// Size is that of the window, in pixels.
+func (b *Browser) Size(width, height int) {
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
 // read hands answers to who waits for them, and keeps what the page complains of.
-func (b *browser) read(from io.Reader) {
+func (b *Browser) read(from io.Reader) {
 	r := bufio.NewReader(from)
 	for {
 		text, err := r.ReadBytes(0)
@@ -168,15 +171,15 @@ func (b *browser) read(from io.Reader) {
 	}
 }
 
-// call sends a message and waits for its answer.
-func (b *browser) call(method string, params, result any) {
-	b.t.Helper()
+// Call sends a message and waits for its answer.
+func (b *Browser) Call(method string, params, result any) {
+	b.T.Helper()
 	if err := b.try(method, params, result); err != nil {
-		b.t.Fatalf("%s: %v", method, err)
+		b.T.Fatalf("%s: %v", method, err)
 	}
 }
 
-func (b *browser) try(method string, params, result any) error {
+func (b *Browser) try(method string, params, result any) error {
 	wait := make(chan reply, 1)
 	b.mu.Lock()
 	if b.waits == nil {
@@ -216,9 +219,9 @@ func (b *browser) try(method string, params, result any) error {
 	}
 }
 
-// eval is the value of an expression on the page.
-func (b *browser) eval(expression string, value any) {
-	b.t.Helper()
+// Eval is the value of an expression on the page.
+func (b *Browser) Eval(expression string, value any) {
+	b.T.Helper()
 	var out struct {
 		Result struct {
 			Value json.RawMessage `json:"value"`
@@ -230,48 +233,48 @@ func (b *browser) eval(expression string, value any) {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
+	b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
 	if out.Exception != nil {
-		b.t.Fatalf("%s: %s %s", expression, out.Exception.Text, out.Exception.Exception.Description)
+		b.T.Fatalf("%s: %s %s", expression, out.Exception.Text, out.Exception.Exception.Description)
 	}
 	if value != nil {
 		if err := json.Unmarshal(out.Result.Value, value); err != nil {
-			b.t.Fatalf("%s gives %s: %v", expression, out.Result.Value, err)
+			b.T.Fatalf("%s gives %s: %v", expression, out.Result.Value, err)
 		}
 	}
 }
 
-// text, number and yes are values of an expression.
-func (b *browser) text(expression string) (s string) { b.t.Helper(); b.eval(expression, &s); return s }
-func (b *browser) number(expression string) (n float64) {
-	b.t.Helper()
-	b.eval(expression, &n)
+// Text, Number and Yes are values of an expression.
+func (b *Browser) Text(expression string) (s string) { b.T.Helper(); b.Eval(expression, &s); return s }
+func (b *Browser) Number(expression string) (n float64) {
+	b.T.Helper()
+	b.Eval(expression, &n)
 	return n
 }
-func (b *browser) yes(expression string) (yes bool) {
-	b.t.Helper()
-	b.eval("!!("+expression+")", &yes)
+func (b *Browser) Yes(expression string) (yes bool) {
+	b.T.Helper()
+	b.Eval("!!("+expression+")", &yes)
 	return yes
 }
 
-// until waits for something to be so.
-func (b *browser) until(expression string) {
-	b.t.Helper()
+// Until waits for something to be so.
+func (b *Browser) Until(expression string) {
+	b.T.Helper()
 	for range 500 {
-		if b.yes(expression) {
+		if b.Yes(expression) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	b.t.Fatalf("it did not come to %s", expression)
+	b.T.Fatalf("it did not come to %s", expression)
 }
 
 // keysNamed are keys whose names are not what they type.
 var keysNamed = map[string]int{"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
 
-// press presses keys, as a keyboard does.
-func (b *browser) press(keys ...string) {
-	b.t.Helper()
+// Press presses keys, as a keyboard does.
+func (b *Browser) Press(keys ...string) {
+	b.T.Helper()
 	for _, k := range keys {
 		down := map[string]any{"type": "keyDown", "key": k}
 		if code, ok := keysNamed[k]; ok {
@@ -282,28 +285,29 @@ func (b *browser) press(keys ...string) {
 		} else {
 			down["text"] = k
 		}
-		b.call("Input.dispatchKeyEvent", down, nil)
-		b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": k}, nil)
+		b.Call("Input.dispatchKeyEvent", down, nil)
+		b.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": k}, nil)
 	}
 }
 
-// write types a text.
-func (b *browser) write(text string) { b.t.Helper(); b.press(strings.Split(text, "")...) }
+// Write types a text.
+func (b *Browser) Write(text string) { b.T.Helper(); b.Press(strings.Split(text, "")...) }
 
-// click clicks in the middle of the first element that a selector finds.
-func (b *browser) click(selector string) {
-	b.t.Helper()
+// Click clicks in the middle of the first element that a selector finds.
+func (b *Browser) Click(selector string) {
+	b.T.Helper()
 	var at *[2]float64
-	b.eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); if (!e) return null; e.scrollIntoView({ block: "center" }); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, selector), &at)
+	b.Eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); if (!e) return null; e.scrollIntoView({ block: "center" }); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, selector), &at)
 	if at == nil {
-		b.t.Fatalf("there is no %s", selector)
+		b.T.Fatalf("there is no %s", selector)
 	}
-	b.mouse("mousePressed", at[0], at[1])
-	b.mouse("mouseReleased", at[0], at[1])
+	b.Mouse("mousePressed", at[0], at[1])
+	b.Mouse("mouseReleased", at[0], at[1])
 }
 
-func (b *browser) mouse(kind string, x, y float64) {
-	b.t.Helper()
+// Mouse moves, presses or lets go at a place in the window, by the protocol's names.
+func (b *Browser) Mouse(kind string, x, y float64) {
+	b.T.Helper()
 	p := map[string]any{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
 	if kind == "mouseMoved" || kind == "mouseWheel" {
 		p["button"], p["clickCount"] = "none", 0
@@ -311,36 +315,39 @@ func (b *browser) mouse(kind string, x, y float64) {
 	if kind == "mouseWheel" {
 		p["deltaX"], p["deltaY"] = 0, -300
 	}
-	b.call("Input.dispatchMouseEvent", p, nil)
+	b.Call("Input.dispatchMouseEvent", p, nil)
 }
 
-// shoot writes a picture of the window.
-func (b *browser) shoot(file string) {
-	b.t.Helper()
+// Shoot writes a picture of the window.
+func (b *Browser) Shoot(file string) {
+	b.T.Helper()
 	var out struct {
 		Data string `json:"data"`
 	}
-	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &out)
+	b.Call("Page.captureScreenshot", map[string]any{"format": "png"}, &out)
 	png, err := base64.StdEncoding.DecodeString(out.Data)
 	if err == nil {
 		err = os.WriteFile(file, png, 0o644)
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 }
 
-// quiet fails where the page complained, or asked for anything but itself.
-func (b *browser) quiet(address string) {
-	b.t.Helper()
+// Quiet fails where the page complained, or asked for anything that does not begin with its address; but for
+// complaints that have one of some texts.
+func (b *Browser) Quiet(address string, but ...string) {
+	b.T.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.logged {
-		b.t.Errorf("the page says %s", l)
+		if !slices.ContainsFunc(but, func(text string) bool { return strings.Contains(l, text) }) {
+			b.T.Errorf("the page says %s", l)
+		}
 	}
 	for _, a := range b.asked {
-		if page, _, _ := strings.Cut(a, "#"); page != address && page != "about:blank" && !strings.HasPrefix(page, "data:") {
-			b.t.Errorf("the page asks for %s", a)
+		if !strings.HasPrefix(a, address) && a != "about:blank" && !strings.HasPrefix(a, "data:") {
+			b.T.Errorf("the page asks for %s", a)
 		}
 	}
 }

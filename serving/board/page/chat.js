@@ -1,0 +1,150 @@
+// The conversation: what was said, and the answer that comes.
+
+const chat = { messages: [], under: null }; // under way: { stop, … }
+
+function startChat() {
+  byId("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
+  byId("prompt").addEventListener("keydown", (e) => {
+    if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); send(); }
+  });
+  byId("prompt").addEventListener("input", grow);
+  byId("stop").addEventListener("click", stop);
+  byId("clear").addEventListener("click", clear);
+  greet();
+}
+
+// grow lets the field be as high as its text, within bounds of the style.
+function grow() {
+  const p = byId("prompt");
+  p.style.height = "auto";
+  p.style.height = `${p.scrollHeight + 2}px`;
+}
+
+function greet() {
+  if (chat.messages.length) return;
+  byId("log").replaceChildren(el("div", { class: "empty" }, el("p", {}, "Nothing was said yet."), el("p", { class: "muted" }, "What you write goes to this server, and to nobody else. The board shows what becomes of it.")));
+}
+
+function clear() {
+  stop();
+  chat.messages = [];
+  greet();
+  byId("prompt").focus();
+}
+
+function stop() { if (chat.under) chat.under.abort(); }
+
+function busy(control) {
+  chat.under = control;
+  byId("stop").hidden = !control;
+  byId("send").hidden = !!control;
+}
+
+// bubble shows a message.
+function bubble(role, text) {
+  const body = el("div", { class: "text" }, text);
+  const foot = el("div", { class: "foot muted" });
+  const box = el("article", { class: `message ${role}`, "aria-label": role === "user" ? "You" : "The model" }, el("div", { class: "who" }, role === "user" ? "You" : "Model"), body, foot);
+  byId("log").append(box);
+  return { box, body, foot };
+}
+
+function send() {
+  const text = byId("prompt").value;
+  if (!text.trim() || chat.under) return;
+  byId("prompt").value = "";
+  grow();
+  if (!chat.messages.length) byId("log").replaceChildren();
+  chat.messages.push({ role: "user", content: text });
+  bubble("user", text);
+  answer();
+}
+
+// again drops the last answer, and asks for another.
+function again() {
+  if (chat.under) return;
+  while (chat.messages.length && chat.messages[chat.messages.length - 1].role === "assistant") chat.messages.pop();
+  const log = byId("log");
+  while (log.lastChild && !log.lastChild.classList.contains("user")) log.lastChild.remove();
+  if (chat.messages.length) answer();
+}
+
+// answer asks for what follows the conversation, and shows it as it comes.
+async function answer() {
+  const control = new AbortController(), messages = chat.messages, shown = bubble("assistant", "");
+  const node = document.createTextNode(""); // the answer is appended to it, and is a text whatever it says
+  shown.body.append(node);
+  shown.box.setAttribute("aria-busy", "true");
+  busy(control);
+  follow(true);
+  const begun = performance.now(), got = { text: "", tokens: 0, first: 0, last: 0, finish: "", usage: null, error: "" };
+  try {
+    const [path, body] = request(messages);
+    const reply = await ask(path, { method: "POST", signal: control.signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    if (!reply.ok) {
+      got.error = await failure(reply);
+      if (reply.status === 401) wantKey(got.error);
+    } else {
+      for await (const part of events(reply.body)) take(part, got, node);
+    }
+  } catch (e) {
+    if (control.signal.aborted) got.finish = "stopped";
+    else got.error = e.message === "Failed to fetch" ? "the server does not answer" : e.message;
+  }
+  if (chat.under === control) busy(null);
+  if (chat.messages === messages && got.text) messages.push({ role: "assistant", content: got.text });
+  shown.box.removeAttribute("aria-busy");
+  finish(shown, got, begun);
+  follow(false);
+}
+
+// take takes an event in.
+function take(part, got, node) {
+  if (part.error) { got.error = String(part.error.message); return; }
+  if (part.usage) got.usage = part.usage;
+  const c = part.choices && part.choices[0];
+  if (!c) return;
+  const text = c.delta ? c.delta.content : c.text;
+  if (typeof text === "string" && text) {
+    got.last = performance.now();
+    got.first = got.first || got.last;
+    got.text += text;
+    const near = atEnd();
+    node.appendData(text);
+    if (near) follow(true);
+  }
+  if (c.finish_reason) got.finish = c.finish_reason;
+}
+
+// finish says below an answer how it came about.
+function finish(shown, got, begun) {
+  if (got.error) shown.body.append(el("p", { class: "error", role: "alert" }, got.error));
+  else if (!got.text) shown.body.append(el("p", { class: "muted" }, got.finish === "stopped" ? "Stopped before the first word." : "The model says nothing."));
+  const facts = [];
+  const why = { stopped: "stopped", length: "ended by max tokens" }[got.finish];
+  if (why) facts.push(why);
+  if (got.usage) {
+    facts.push(count(got.usage.completion_tokens, "token"));
+    const cached = got.usage.prompt_tokens_details ? got.usage.prompt_tokens_details.cached_tokens : 0;
+    facts.push(`prompt of ${number(got.usage.prompt_tokens)}${cached ? `, ${number(cached)} cached` : ""}`);
+    if (got.last > got.first && got.usage.completion_tokens > 1) facts.push(`${digits((got.usage.completion_tokens - 1) / (got.last - got.first) * 1000)} tokens/s`);
+  }
+  if (got.first) facts.push(`first after ${seconds((got.first - begun) / 1000)}`);
+  shown.foot.replaceChildren(el("span", {}, facts.join(" · ")),
+    got.text && el("button", { type: "button", class: "link", onclick: (e) => copy(e.target, got.text) }, "Copy") || "",
+    el("button", { type: "button", class: "link again", onclick: again }, "Again"));
+  for (const b of document.querySelectorAll("#log .again")) b.hidden = b.closest(".message") !== shown.box;
+}
+
+async function copy(button, text) {
+  try { await navigator.clipboard.writeText(text); say(button, "Copied"); } catch { say(button, "Not allowed"); }
+  setTimeout(() => say(button, "Copy"), 1500);
+}
+
+const atEnd = () => { const l = byId("log"); return l.scrollHeight - l.scrollTop - l.clientHeight < 60; };
+
+// follow keeps the end in sight.
+function follow(always) {
+  const l = byId("log");
+  if (always || atEnd()) l.scrollTop = l.scrollHeight;
+}

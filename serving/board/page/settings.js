@@ -1,0 +1,52 @@
+// What requests are asked with. Empty is what the server takes.
+
+const fields = [
+  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05 },
+  { name: "top_p", label: "Top p", min: 0.01, max: 1, step: 0.01 },
+  { name: "max_tokens", label: "Max tokens", min: 1, max: 1 << 24, step: 1 },
+  { name: "seed", label: "Seed", min: 0, max: 2 ** 53 - 1, step: 1 },
+];
+
+const settings = { as: "chat", system: "", ...kept.read("settings") };
+
+function startSettings() {
+  const change = (name, value) => { settings[name] = value; kept.write("settings", settings); };
+  const mode = el("select", { id: "as", onchange: (e) => { change("as", e.target.value); showMode(); } },
+    el("option", { value: "chat" }, "Chat"), el("option", { value: "text" }, "Text to go on from"));
+  mode.value = settings.as === "text" ? "text" : "chat";
+  const system = el("textarea", { id: "system", rows: 2, oninput: (e) => change("system", e.target.value) });
+  system.value = String(settings.system || "");
+  const inputs = fields.map((f) => {
+    const input = el("input", { id: f.name, type: "number", min: f.min, max: f.max, step: f.step, placeholder: "server's", inputmode: "decimal", "aria-describedby": `${f.name}-bad`,
+      oninput: (e) => { const ok = e.target.checkValidity(); e.target.setAttribute("aria-invalid", String(!ok)); if (ok) change(f.name, e.target.value === "" ? null : Number(e.target.value)); } });
+    if (typeof settings[f.name] === "number") input.value = settings[f.name];
+    return el("label", {}, f.label, input);
+  });
+  const secret = el("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", placeholder: "if wanted", onchange: (e) => { key.set(e.target.value); hello(); } });
+  secret.value = key.value;
+  byId("settings").append(el("label", {}, "Ask as", mode), ...inputs, el("label", {}, "Key", secret), el("label", { class: "wide", id: "system-row" }, "System prompt", system));
+  byId("toggle").addEventListener("click", () => openSettings(byId("settings").hidden));
+  showMode();
+}
+
+function openSettings(on) {
+  byId("settings").hidden = !on;
+  byId("toggle").setAttribute("aria-expanded", String(on));
+  if (on) byId("as").focus();
+}
+
+function showMode() {
+  byId("system-row").hidden = settings.as === "text";
+  byId("prompt").placeholder = settings.as === "text" ? "A text that the model goes on with" : "Ask the model something";
+}
+
+// request is the address and the body for a conversation.
+function request(messages) {
+  const body = { stream: true, stream_options: { include_usage: true } };
+  for (const f of fields) if (typeof settings[f.name] === "number") body[f.name] = settings[f.name];
+  if (settings.as === "text") {
+    return ["/v1/completions", { ...body, max_tokens: body.max_tokens || 256, prompt: messages[messages.length - 1].content }];
+  }
+  const system = settings.system ? [{ role: "system", content: settings.system }] : [];
+  return ["/v1/chat/completions", { ...body, messages: [...system, ...messages] }];
+}
