@@ -1,0 +1,91 @@
+package load
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// Of the drawing, in pixels.
+const (
+	chartWidth, chartHeight = 520, 320
+	chartLeft, chartTop     = 72, 40
+)
+
+// SVG draws a point for each load that has both: its throughput per rank over its tokens per
+// second per user. The same report gives the same text.
+func (r *Report) SVG() []byte {
+	var points []*Result
+	var right, top float64
+	for i := range r.Loads {
+		if x := &r.Loads[i]; x.PerUser != nil {
+			points = append(points, x)
+			right, top = max(right, *x.PerUser), max(top, x.PerRank)
+		}
+	}
+	right, stepX := scale(right)
+	top, stepY := scale(top)
+	x := func(v float64) float64 { return chartLeft + chartWidth*v/right }
+	y := func(v float64) float64 { return chartTop + chartHeight*(1-v/top) }
+	var b strings.Builder
+	text := func(x, y float64, anchor, s, more string) {
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`+"\n", x, y, anchor, more, html.EscapeString(s))
+	}
+	const width, height = chartLeft + chartWidth + 90, chartTop + chartHeight + 56
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="11">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	ranks := "1 rank"
+	if r.Ranks != 1 {
+		ranks = fmt.Sprintf("%d ranks", r.Ranks)
+	}
+	text(width/2, 22, "middle", strings.Map(shown, r.Model)+", "+ranks, ` font-size="14"`)
+	for v := 0.0; v <= top*(1+1e-9); v += stepY {
+		fmt.Fprintf(&b, `<path d="M%d %.1fh%d" stroke="#e4e4e4"/>`+"\n", chartLeft, y(v), chartWidth)
+		text(chartLeft-8, y(v)+4, "end", fmt.Sprintf("%.6g", v), "")
+	}
+	for v := 0.0; v <= right*(1+1e-9); v += stepX {
+		fmt.Fprintf(&b, `<path d="M%.1f %dv4" stroke="#666666"/>`+"\n", x(v), chartTop+chartHeight)
+		text(x(v), chartTop+chartHeight+18, "middle", fmt.Sprintf("%.6g", v), "")
+	}
+	fmt.Fprintf(&b, `<path d="M%d %dv%dh%d" fill="none" stroke="#666666"/>`+"\n", chartLeft, chartTop, chartHeight, chartWidth)
+	text(chartLeft+chartWidth/2, height-14, "middle", "tokens per second per user", "")
+	text(0, 0, "middle", "tokens per second per rank", fmt.Sprintf(` transform="translate(16 %d) rotate(-90)"`, chartTop+chartHeight/2))
+	var path strings.Builder
+	for i, p := range points {
+		fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], x(*p.PerUser), y(p.PerRank))
+	}
+	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="#1f5fa8" stroke-width="1.8"/>`+"\n", path.String())
+	for _, p := range points {
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="#1f5fa8"/>`+"\n", x(*p.PerUser), y(p.PerRank))
+		text(x(*p.PerUser)+7, y(p.PerRank)-5, "start", p.Name(), "")
+	}
+	return []byte(b.String() + "</svg>\n")
+}
+
+// scale is the end of an axis that has room for v, and the step of its marks: 1, 2 or 5 times a
+// power of ten, of which there are four to ten.
+func scale(v float64) (end, step float64) {
+	if !(v > 0) {
+		return 1, 0.25
+	}
+	step = math.Pow(10, math.Floor(math.Log10(v)))
+	for _, k := range []float64{0.1, 0.2, 0.5, 1} {
+		if v <= 10*k*step {
+			step *= k
+			break
+		}
+	}
+	if v <= 5*step {
+		step /= 2
+	}
+	return step * math.Ceil(v/step-1e-9), step
+}
+
+// shown leaves out what XML may not have.
+func shown(c rune) rune {
+	if c < ' ' || c == 0xfffe || c == 0xffff {
+		return -1
+	}
+	return c
+}

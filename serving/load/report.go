@@ -1,0 +1,114 @@
+package load
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Report is what clients got.
+type Report struct {
+	URL      string   `json:"url"`
+	Model    string   `json:"model"`
+	Chat     bool     `json:"chat"`
+	Requests int      `json:"requests"` // of each load
+	Seed     uint64   `json:"seed"`
+	Ranks    int      `json:"ranks"`
+	Loads    []Result `json:"loads"`
+}
+
+// Result is what clients got under one load. Tokens and times are of requests that ended well.
+type Result struct {
+	Load
+	OK       int               `json:"ok"`
+	Errors   map[string]int    `json:"errors"`   // by kind
+	Messages map[string]string `json:"messages"` // of each kind, the first request's
+	Seconds  float64           `json:"seconds"`  // from the first request to the last's end
+	Prompt   int               `json:"prompt_tokens"`
+	Cached   int               `json:"cached_tokens"`
+	Tokens   int               `json:"completion_tokens"`
+	Parts    int               `json:"uncounted"` // requests of which the server did not say the tokens: they have as many as parts
+	TTFT     *Times            `json:"ttft_seconds"`
+	TPOT     *Times            `json:"tpot_seconds"` // of a request after its first token, by the tokens after it
+	Gaps     *Times            `json:"gap_seconds"`  // of all requests, from one part to the next
+	Latency  *Times            `json:"latency_seconds"`
+
+	RequestsPerSecond float64  `json:"requests_per_second"`
+	TokensPerSecond   float64  `json:"tokens_per_second"`
+	PerRank           float64  `json:"tokens_per_second_per_rank"`
+	PerUser           *float64 `json:"tokens_per_second_per_user"` // 1 by the median TPOT; nil: there is none
+}
+
+// Failed is how many requests failed.
+func (r *Result) Failed() (n int) {
+	for _, k := range r.Errors {
+		n += k
+	}
+	return n
+}
+
+// Times are percentiles, each a time that was measured: the least that as many percent do not
+// exceed.
+type Times struct {
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	Most float64 `json:"max"`
+	Mean float64 `json:"mean"`
+}
+
+// percentiles are nil if there are no times.
+func percentiles(x []float64) *Times {
+	if len(x) == 0 {
+		return nil
+	}
+	slices.Sort(x)
+	at := func(p float64) float64 { return x[max(0, int(math.Ceil(p*float64(len(x))/100))-1)] }
+	t := &Times{P50: at(50), P95: at(95), P99: at(99), Most: x[len(x)-1]}
+	for _, v := range x {
+		t.Mean += v / float64(len(x))
+	}
+	return t
+}
+
+func sum(l Load, outcomes []outcome, ranks int) Result {
+	r := Result{Load: l, Errors: map[string]int{}, Messages: map[string]string{}}
+	var ttft, tpot, gaps, latency []float64
+	var from, to time.Time
+	for i := range outcomes {
+		x := &outcomes[i]
+		if from.IsZero() || x.sent.Before(from) {
+			from = x.sent
+		}
+		if x.ended.After(to) {
+			to = x.ended
+		}
+		if x.err != nil {
+			if r.Errors[x.err.Kind]++; r.Errors[x.err.Kind] == 1 {
+				r.Messages[x.err.Kind] = x.err.Message
+			}
+			continue
+		}
+		r.OK++
+		r.Prompt, r.Cached, r.Tokens = r.Prompt+x.prompt, r.Cached+x.cached, r.Tokens+x.tokens
+		if !x.counted {
+			r.Parts++
+		}
+		ttft = append(ttft, x.first.Sub(x.sent).Seconds())
+		latency = append(latency, x.last.Sub(x.sent).Seconds())
+		gaps = append(gaps, x.gaps...)
+		if x.parts > 1 && x.tokens > 1 { // one part says nothing of the tokens in it
+			tpot = append(tpot, x.last.Sub(x.first).Seconds()/float64(x.tokens-1))
+		}
+	}
+	r.TTFT, r.TPOT, r.Gaps, r.Latency = percentiles(ttft), percentiles(tpot), percentiles(gaps), percentiles(latency)
+	if r.Seconds = to.Sub(from).Seconds(); r.Seconds > 0 {
+		r.RequestsPerSecond, r.TokensPerSecond = float64(r.OK)/r.Seconds, float64(r.Tokens)/r.Seconds
+		r.PerRank = r.TokensPerSecond / float64(ranks)
+	}
+	if r.TPOT != nil && r.TPOT.P50 > 0 {
+		user := 1 / r.TPOT.P50
+		r.PerUser = &user
+	}
+	return r
+}
