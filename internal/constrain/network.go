@@ -1,0 +1,184 @@
+package constrain
+
+import (
+	"fmt"
+	"math"
+)
+
+// Bounds of grammars and texts.
+const (
+	maxStates = 1 << 14 // of a grammar, of about 80 bytes each
+	maxCalls  = 192     // within each other, which is about twice the depth of the text's JSON
+	noRule    = -1
+	never     = math.MaxInt32
+)
+
+// Grammar is what a text may be. It is not changed once made, and may be used by many.
+type Grammar struct {
+	states []state
+	rules  []rule
+}
+
+// rule is a part of the grammar that others call; the first is the whole text.
+type rule struct{ start, end int32 }
+
+type state struct {
+	edges []edge
+	end   bool  // of a rule
+	need  int32 // calls within each other until the rule's end can be reached
+}
+
+// edge leads to a state: by a byte from low to high, behind a rule, or by nothing.
+type edge struct {
+	to        int32
+	call      int32 // noRule: none
+	low, high byte
+	empty     bool
+}
+
+// network is a grammar that is being made.
+type network struct {
+	Grammar
+	err error
+}
+
+func (n *network) state() int32 {
+	if len(n.states) >= maxStates {
+		if n.err == nil {
+			n.err = fmt.Errorf("the schema is too large: it takes more than %d states. Lower its counts, or name fewer values", maxStates)
+		}
+		return 0
+	}
+	n.states = append(n.states, state{})
+	return int32(len(n.states) - 1)
+}
+
+func (n *network) add(from int32, e edge) {
+	n.states[from].edges = append(n.states[from].edges, e)
+}
+
+// newRule adds a rule that has no edges yet.
+func (n *network) newRule() int32 {
+	r := rule{n.state(), n.state()}
+	n.states[r.end].end = true
+	n.rules = append(n.rules, r)
+	return int32(len(n.rules) - 1)
+}
+
+// empty joins two states.
+func (n *network) empty(from, to int32) {
+	n.add(from, edge{to: to, call: noRule, empty: true})
+}
+
+// read reads a byte of a range, and returns where that leads.
+func (n *network) read(from int32, low, high byte) int32 {
+	to := n.state()
+	n.readTo(from, to, low, high)
+	return to
+}
+
+func (n *network) readTo(from, to int32, low, high byte) {
+	n.add(from, edge{to: to, call: noRule, low: low, high: high})
+}
+
+// text reads one text.
+func (n *network) text(from int32, text string) int32 {
+	for i := range len(text) {
+		from = n.read(from, text[i], text[i])
+	}
+	return from
+}
+
+// shared reads one of several texts, each added by a call: equal beginnings have the same states.
+// None of its states has other edges that read.
+func (n *network) shared(from int32, text string) int32 {
+next:
+	for i := range len(text) {
+		for _, e := range n.states[from].edges {
+			if e.call == noRule && !e.empty && e.low == text[i] {
+				from = e.to
+				continue next
+			}
+		}
+		from = n.read(from, text[i], text[i])
+	}
+	return from
+}
+
+// call reads what a rule is.
+func (n *network) call(from, rule int32) int32 {
+	to := n.state()
+	n.callTo(from, to, rule)
+	return to
+}
+
+func (n *network) callTo(from, to, rule int32) {
+	n.add(from, edge{to: to, call: rule})
+}
+
+// spaced reads a text and perhaps a space.
+func (n *network) spaced(from int32, text string) int32 {
+	from = n.text(from, text)
+	to := n.read(from, ' ', ' ')
+	n.empty(from, to)
+	return to
+}
+
+// times calls a rule from least to most times, with a separator between; most below 0: any number.
+func (n *network) times(from, rule int32, least, most int, between string) int32 {
+	end := n.state()
+	one := func(from int32, i int) int32 {
+		if i > 0 && between != "" {
+			from = n.spaced(from, between)
+		}
+		return n.call(from, rule)
+	}
+	for i := 0; n.err == nil; i++ {
+		if i >= least {
+			n.empty(from, end)
+		}
+		if i == most {
+			return end
+		}
+		if most < 0 && i >= max(least, 1) { // the next is like all that follow
+			n.empty(one(from, i), from)
+			return end
+		}
+		from = one(from, i)
+	}
+	return end
+}
+
+// finish finds how many calls each state needs, and reports whether the whole has an end.
+func (n *network) finish() bool {
+	for i := range n.states {
+		if n.states[i].need = never; n.states[i].end {
+			n.states[i].need = 0
+		}
+	}
+	// Each round lowers bounds that hold already, so that fewer rounds give no dead end.
+	for changed, round := true, 0; changed && round < 2*maxCalls; round++ {
+		changed = false
+		for i := len(n.states) - 1; i >= 0; i-- {
+			s := &n.states[i]
+			for _, e := range s.edges {
+				if need := n.needs(e); need < s.need {
+					s.need, changed = need, true
+				}
+			}
+		}
+	}
+	return n.states[n.rules[0].start].need <= maxCalls
+}
+
+func (n *network) needs(e edge) int32 {
+	need := n.states[e.to].need
+	if e.call != noRule {
+		if inner := n.states[n.rules[e.call].start].need; inner == never {
+			need = never
+		} else {
+			need = max(need, inner+1)
+		}
+	}
+	return need
+}
