@@ -90,6 +90,7 @@ func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
 	for i := range m.Phases {
 		printMeteredPhase(w, &m.Phases[i])
 	}
+	fmt.Fprintf(w, "\ncompiled by the driver at the first time: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
 }
 
 func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {

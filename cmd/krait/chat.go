@@ -74,6 +74,7 @@ so, and lines begin with who says them: User: and Assistant:.`,
 		},
 	}
 	f.add(c)
+	addStateCodec(c, &f.options.StateCodec)
 	from.add(c)
 	sampled.add(c, &o)
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "end an answer after this many tokens")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,6 +24,7 @@ func newServe() *cobra.Command {
 	var tlsFiles tlsFlags
 	var role, listen, tokenFile string
 	var api apiFlags
+	var elsewhere decodeFlags
 	from := modelArg{kind: "DIR"}
 	c := &cobra.Command{
 		Use:   "serve [flags] [DIR]",
@@ -37,15 +39,20 @@ Whoever reaches the address can ask: give it --api-keys, and --tls-cert with
 --tls-key where others can listen, or --tls-client-ca to take only those whose
 certificates it has signed.
 
-With --role prefill it reads prompts for processes of krait generate --prefill ADDR
-instead, which go on from the states and rows of caches that came of them, with as
-many ranks as they like; docs/disaggregation.md walks through a request. What was
-kept of a prompt waits for --lease to be fetched, and is freed then, or as soon as it
-was, or the other side is gone. It waits at 127.0.0.1:7070 unless told, and has a
---token-file in place of keys. UCX does not encrypt what it carries.`,
+With --role prefill it reads prompts for others instead, krait generate --prefill ADDR
+and krait serve --role decode --prefill ADDR,ADDR, which go on from the states and
+rows of caches that came of them, with as many ranks as they like;
+docs/disaggregation.md walks through a request. What was kept of a prompt waits for
+--lease to be fetched, and is freed then, or as soon as it was, or the other side is
+gone. It waits at 127.0.0.1:7070 unless told, and has a --token-file in place of keys.
+UCX does not encrypt what it carries.
+
+With --role decode prompts that begin alike go to the same of --prefill. One that it
+cannot read is read here; while it is not reached the others get its prompts.`,
 		Example: `  krait serve ~/models/zamba2 --tp 2 --prefix-cache 2GiB
   krait serve ~/models/zamba2 --listen :8443 --api-keys keys --tls-cert s.pem --tls-key s.key
-  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070`,
+  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070
+  krait serve --role decode --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			dir, err := from.take(c, args)
@@ -53,16 +60,16 @@ was, or the other side is gone. It waits at 127.0.0.1:7070 unless told, and has 
 				return err
 			}
 			switch {
-			case role != "both" && role != "prefill":
-				return fmt.Errorf("--role %s; there are both, which is the default, and prefill", role)
+			case role != "both" && role != "prefill" && role != "decode":
+				return fmt.Errorf("--role %s; there are both, which is the default, prefill and decode", role)
 			case o.Lease <= 0 || o.Stall <= 0:
 				return errors.New("--lease and --stall must be longer than nothing")
 			}
-			if err := ofRole(c, role); err != nil {
+			if err := cmp.Or(ofRole(c, role), elsewhere.check(role)); err != nil {
 				return err
 			}
 			if !c.Flags().Changed("listen") {
-				listen = map[string]string{"both": "127.0.0.1:8080", "prefill": "127.0.0.1:7070"}[role]
+				listen = map[string]string{"both": "127.0.0.1:8080", "decode": "127.0.0.1:8080", "prefill": "127.0.0.1:7070"}[role]
 			}
 			if err := api.read(); err != nil {
 				return err
@@ -75,15 +82,27 @@ was, or the other side is gone. It waits at 127.0.0.1:7070 unless told, and has 
 			if err != nil {
 				return err
 			}
-			if err := kept.options(&f); err != nil {
+			if err := cmp.Or(kept.checkCodec(role == "decode"), kept.options(&f)); err != nil {
 				return err
+			}
+			if role != "prefill" {
+				api.watch(&f)
+			}
+			if role != "both" {
+				f.options.Sharding.Phase = cmp.Or(f.options.Sharding.Phase, role)
 			}
 			m, err := f.open(c, dir)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			if role == "both" {
+			if role != "prefill" {
+				list, end, err := elsewhere.open(c, m, f.quiet)
+				if err != nil {
+					return err
+				}
+				defer end() // before the model
+				api.o.Prefill = list
 				return serveAPI(c, &f, m, &api, listen, config)
 			}
 			if !f.quiet {
@@ -96,8 +115,9 @@ was, or the other side is gone. It waits at 127.0.0.1:7070 unless told, and has 
 	f.add(c)
 	kept.add(c)
 	api.add(c)
+	elsewhere.add(c)
 	from.add(c)
-	c.Flags().StringVar(&role, "role", "both", "what is served: both, prompts and answers; or prefill, prompts for others")
+	c.Flags().StringVar(&role, "role", "both", "what is served: both, prompts and answers; prefill, prompts for others; or decode, answers to prompts that --prefill reads")
 	c.Flags().StringVar(&listen, "listen", "", "address to wait at: host:port, or unix:PATH (default 127.0.0.1:8080, and 7070 of --role prefill)")
 	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "prefill: how long what was kept of a prompt waits to be fetched")
 	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "prefill: how long the other side may take for its next step")

@@ -14,7 +14,11 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/serving/board"
+	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
@@ -24,12 +28,14 @@ type apiFlags struct {
 	keyFile string
 	drain   time.Duration
 	context int
+	noPage  bool
 }
 
-// Flags that one role has, and the other does not.
+// Flags that some roles have, and others do not.
 var (
-	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded"}
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded", "no-page", "share-cache", "requests-per-minute", "tokens-per-minute"}
 	ofPrefill = []string{"token-file", "lease", "stall"}
+	ofDecode  = []string{"prefill", "prefill-transport", "prefill-only", "prefill-stall", "prefill-token-file", "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key"}
 )
 
 func (f *apiFlags) add(c *cobra.Command) {
@@ -38,11 +44,40 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.o.Name, "model-name", "", "what clients call the model (default: its own name)")
 	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "texts that may wait for a slot; more get status 429")
 	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 1_000_000, "tokens that all under way and waiting may come to have; more get status 429")
+	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "requests that a key may send; more get status 429; 0: any number")
+	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "tokens that a key may take, prompts and what follows; 0: any number")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")
 	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "how long a request may take, waiting included")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
 	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let messages of chats spell special tokens, as in transformers")
+	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "let a key go on from what others have sent, and so find out what that was")
+	flags.BoolVar(&f.noPage, "no-page", false, "serve no page at /, nor what it shows")
+}
+
+// watch lets metrics, and a board while somebody looks, be told of what the model does. On other
+// devices than the CPU to measure steps would take from all, and nothing is said of ranks.
+func (f *apiFlags) watch(m *modelFlags) {
+	f.o.Metrics = metrics.New()
+	shown := board.New(board.Options{Work: visualize.Work})
+	if !f.noPage {
+		f.o.Board = shown
+	}
+	m.options.Batches = func(w *exec.Work) {
+		f.o.Metrics.Batch(w)
+		shown.Batch(w)
+	}
+	if m.device.name != "cpu" {
+		return
+	}
+	m.options.Record = func(step []exec.Event) {
+		f.o.Metrics.Record(step)
+		shown.Record(step)
+	}
+	m.options.Recording = func() bool {
+		now := f.o.Metrics.Recording()
+		return shown.Watched() || now
+	}
 }
 
 // read looks at the flags, and reads the keys.
@@ -50,6 +85,8 @@ func (f *apiFlags) read() error {
 	switch {
 	case f.o.Queue.Requests < 1 || f.o.Queue.Tokens < 1 || f.o.AnswerTokens < 1:
 		return errors.New("--max-queue, --max-queue-tokens and --answer-tokens must be at least 1")
+	case f.o.Queue.Rate.Requests < 0 || f.o.Queue.Rate.Tokens < 0:
+		return errors.New("--requests-per-minute and --tokens-per-minute must be at least 1, or 0 for no bound")
 	case f.o.Deadline <= 0 || f.drain <= 0:
 		return errors.New("--deadline and --drain must be longer than nothing")
 	case f.context < 0:
@@ -70,7 +107,7 @@ func (f *apiFlags) read() error {
 
 // ofRole is an error where a flag is about another role.
 func ofRole(c *cobra.Command, role string) error {
-	others := map[string][]string{"both": ofPrefill, "prefill": ofBoth}[role]
+	others := map[string][]string{"both": slices.Concat(ofPrefill, ofDecode), "prefill": slices.Concat(ofBoth, ofDecode), "decode": ofPrefill}[role]
 	if i := slices.IndexFunc(others, c.Flags().Changed); i >= 0 {
 		return fmt.Errorf("--%s does nothing with --role %s", others[i], role)
 	}
@@ -83,14 +120,17 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
 		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
-	s, err := openai.New(m, api.o)
-	if err != nil {
-		return err
-	}
 	network, address := splitAddress(listen)
 	l, err := net.Listen(network, address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
+	}
+	defer l.Close()
+	t, is := l.Addr().(*net.TCPAddr)
+	api.o.Local = is && t.IP.IsLoopback() && api.o.Keys == nil
+	s, err := openai.New(m, api.o)
+	if err != nil {
+		return err
 	}
 	scheme := "http"
 	if config != nil {

@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	mathrand "math/rand/v2"
@@ -127,7 +128,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%q: %v\n%s", c.args, err, info)
 		}
 	}
-	for _, args := range [][]string{{"--role", "decode"}, {"--lease", "5s"}, {"--role", "prefill", "--drain", "5s"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
+	for _, args := range [][]string{{"--role", "decode"}, {"--role", "decode", "--prefill", plain}, {"--role", "decode", "--prefill", "a:1,a:1"}, {"--prefill", "a:1"}, {"--role", "prefill", "--prefill-only"}, {"--lease", "5s"}, {"--role", "prefill", "--drain", "5s"}, {"--role", "prefill", "--no-page"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
 		c, _, errs := command(t, append([]string{"serve"}, args...)...)
 		if err := c.Run(); err == nil || errs.Len() == 0 {
 			t.Errorf("serve %q: %v %s", args, err, errs)
@@ -219,9 +220,10 @@ func certificates(t *testing.T, dir string) {
 	}
 }
 
-// TestServeAPI: the command answers, and on SIGTERM lets a request end that it has taken, and ends well.
-func TestServeAPI(t *testing.T) {
-	c, _, errs := command(t, "serve", "--listen", "127.0.0.1:0")
+// answering starts a server of the API, and returns its address.
+func answering(t *testing.T, args ...string) (address string, c *exec.Cmd, errs *bytes.Buffer) {
+	t.Helper()
+	c, _, errs = command(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -230,12 +232,68 @@ func TestServeAPI(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Process.Kill()
+	t.Cleanup(func() { c.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	address, ok := strings.CutPrefix(strings.TrimSpace(line), "serving at ")
 	if err != nil || !ok {
 		t.Fatalf("%q, %v: %s", line, err, errs)
 	}
+	return address, c, errs
+}
+
+// TestServePage: there is a page, and ranks are measured once somebody has looked, unless there
+// is to be none; a name that leads here from elsewhere is not answered.
+func TestServePage(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		address, c, _ := answering(t, "--tp", "2", fmt.Sprintf("--no-page=%t", off))
+		get := func(path, host string) (int, string) {
+			q, err := http.NewRequest("GET", address+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Host = host
+			r, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			text, _ := io.ReadAll(r.Body)
+			return r.StatusCode, string(text)
+		}
+		if status, _ := get("/v1/models", "evil.example"); status != http.StatusMisdirectedRequest {
+			t.Errorf("asked by another name: %d", status)
+		}
+		if off {
+			for _, path := range []string{"/", "/board"} {
+				if status, _ := get(path, ""); status != http.StatusNotFound {
+					t.Errorf("with --no-page %s is %d", path, status)
+				}
+			}
+		} else {
+			if status, page := get("/", ""); status != http.StatusOK || !strings.HasPrefix(page, "<!doctype html>") {
+				t.Errorf("the page is %d %.100s", status, page)
+			}
+			if _, text := get("/board", ""); !strings.Contains(text, `"lanes":null`) {
+				t.Errorf("before anybody looked, the board says %.400s", text)
+			}
+			r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 9, "ignore_eos": true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			time.Sleep(250 * time.Millisecond)
+			if _, text := get("/board", ""); !strings.Contains(text, `"prefill":6,"decode":8`) || !strings.Contains(text, `"ranks":[[[`) {
+				t.Errorf("the board says %.400s", text)
+			}
+		}
+		c.Process.Kill()
+		c.Wait()
+	}
+}
+
+// TestServeAPI: the command answers, and on SIGTERM lets a request end that it has taken, and ends well.
+func TestServeAPI(t *testing.T) {
+	address, c, errs := answering(t)
 	r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 500, "stream": true}`))
 	if err != nil || r.StatusCode != 200 {
 		t.Fatal(r, err)
@@ -250,5 +308,40 @@ func TestServeAPI(t *testing.T) {
 	}
 	if err := c.Wait(); err != nil {
 		t.Errorf("%v: %s", err, errs)
+	}
+}
+
+// TestServeDecode: a server has its prompts read by another process, on other ranks and in a
+// codec, and reads them by itself once that is gone.
+func TestServeDecode(t *testing.T) {
+	reads, reader := serving(t, "--tp", "3")
+	address, c, errs := answering(t, "--role", "decode", "--tp", "2", "--prefill", reads, "--state-codec", "int8/128")
+	defer func() { c.Process.Kill(); c.Wait() }()
+	ask := func() string {
+		t.Helper()
+		r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt": %q, "max_tokens": 3, "temperature": 0}`, genesis)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		if text, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s %v\n%s", r.StatusCode, text, err, errs)
+		}
+		r, err = http.Get(address + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, _ := io.ReadAll(r.Body)
+		return string(text)
+	}
+	fetched := fmt.Sprintf("\nkrait_fetched_tokens_total %d\n", len(genesis)-1)
+	if text := ask(); !strings.Contains(text, fetched) || !strings.Contains(text, "\nkrait_fallbacks_total 0\n") {
+		t.Errorf("the prompt was not read elsewhere: %s\n%s", text, errs)
+	}
+	reader.Process.Kill()
+	reader.Wait()
+	if text := ask(); !strings.Contains(text, fetched) || strings.Contains(text, "\nkrait_fallbacks_total 0\n") {
+		t.Errorf("who is gone has read a prompt: %s", text)
 	}
 }

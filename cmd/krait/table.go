@@ -138,7 +138,7 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	case "sequence":
 		rows = (rows + a.p - 1) / a.p
 	case "batch":
-		rows = (z.Batch + a.p - 1) / a.p * z.Prompt
+		rows = graph.EvenShare(z.Batch, z.Prompt, a.p)
 	}
 	bytes := int64(a.hidden * graph.F32.Bytes())
 	out := &executionReport{Name: name, Strategy: a.strategy, Residual: amount{rows * bytes, residual.Type.Local(int(a.p), 0).Bytes().At(a.z), bytesOf(rows * bytes)}}

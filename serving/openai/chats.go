@@ -32,7 +32,6 @@ func chatFields() []field[*chatRequest] {
 		refused[at]("parallel_tool_calls", tools, "true", "false"),
 		refused[at]("functions", tools, "[]"),
 		refused[at]("function_call", tools, `"none"`, `"auto"`),
-		refused[at]("response_format", "tokens are not held to a grammar yet", `{"type":"text"}`),
 		refused[at]("modalities", "models read and write text", `["text"]`),
 		refused[at]("audio", "models read and write text"),
 		refused[at]("prediction", "nothing is guessed ahead"),

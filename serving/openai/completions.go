@@ -22,7 +22,6 @@ func completionFields() []field[*completionRequest] {
 		}},
 		refused[at]("best_of", "all texts are given; ask for n", "1"),
 		refused[at]("suffix", "models go on from a prompt, and fill nothing in", `""`),
-		refused[at]("response_format", "tokens are not held to a grammar yet", `{"type":"text"}`),
 	)
 }
 

@@ -1,7 +1,10 @@
 package openai_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -107,3 +110,66 @@ func (s *slow) SetWriteDeadline(at time.Time) error {
 }
 
 func (s *slow) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// TestTenants: what one key has sent is no hit for another, unless all are to share, and each
+// gets the texts that it would get alone.
+func TestTenants(t *testing.T) {
+	for _, share := range []bool{false, true} {
+		_, h, _ := server(t, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share}, 2)
+		text := ""
+		ask := func(key string, hit bool, tail string) {
+			t.Helper()
+			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "temperature": 0, "max_tokens": 4}`, genesis+tail))
+			if status != 200 || (a.Usage.Details.Cached > 0) != hit {
+				t.Errorf("share %v, %s%q: %d, %+v", share, key, tail, status, a.Usage)
+			}
+			if tail == " c" {
+				if text == "" {
+					text = a.Choices[0].Text
+				} else if text != a.Choices[0].Text {
+					t.Errorf("share %v, %s: %q, want %q", share, key, a.Choices[0].Text, text)
+				}
+			}
+		}
+		for _, tail := range []string{" a", "\nb", " c"} { // where two part a state is kept
+			ask("ann", tail == " c", tail)
+		}
+		for _, tail := range []string{" d", "\ne", " c"} {
+			ask("bob", share || tail == " c", tail)
+		}
+	}
+}
+
+// keysOf are keys with the names of their tenants.
+func keysOf(t *testing.T, names ...string) *openai.Keys {
+	t.Helper()
+	file := ""
+	for _, name := range names {
+		file += fmt.Sprintf("%s %x\n", name, sha256.Sum256([]byte(name)))
+	}
+	keys, err := openai.ReadKeys(strings.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// as asks for a completion with a key.
+func as(t *testing.T, h *httptest.Server, key, body string) (status int, a answer) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, h.URL+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+key)
+	got, err := h.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	if err := json.NewDecoder(got.Body).Decode(&a); err != nil {
+		t.Fatal(err)
+	}
+	return got.StatusCode, a
+}

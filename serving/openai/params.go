@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/constrain"
 )
 
 // params are what completions and chats are asked with.
@@ -18,10 +19,11 @@ type params struct {
 	choices  int // for each prompt
 	seed     int64
 	stream   bool
-	usage    bool // at the end of a stream
-	most     int  // max_tokens; 0: not said
-	newMost  int  // max_completion_tokens
-	clip     bool // most is the server's own, and may be less where there is no room
+	usage    bool               // at the end of a stream
+	most     int                // max_tokens; 0: not said
+	newMost  int                // max_completion_tokens
+	grammar  *constrain.Grammar // of response_format; nil: any text
+	clip     bool               // most is the server's own, and may be less where there is no room
 }
 
 // Bounds of a request.
@@ -59,6 +61,7 @@ func common[T any](of func(T) *params) []field[T] {
 		number("repetition_penalty", math.SmallestNonzeroFloat64, 100, set(func(g *krait.Generate) *float64 { return &g.RepetitionPenalty })),
 		{"top_k", func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
 		{"logit_bias", func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
+		{"response_format", func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
 		{"stop", func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
 		whole("n", 1, maxChoices, func(t T) *int { return &of(t).choices }),
 		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),
@@ -143,6 +146,9 @@ func (p *params) check(s *Server) *Error {
 	for id, bias := range p.generate.LogitBias {
 		if id < 0 || id >= vocab || !(math.Abs(bias) <= 100) {
 			return bad("logit_bias", "token %d has bias %v; ids go from 0 to %d, biases from -100 to 100", id, bias, vocab-1)
+		}
+		if p.grammar != nil && math.Abs(bias) == 100 {
+			return bad("logit_bias", "token %d has bias %v, which excludes tokens, and the format may need them: with response_format say more than -100 and less than 100", id, bias)
 		}
 	}
 	p.most = max(p.most, p.newMost)

@@ -16,6 +16,8 @@ type Queue struct {
 	// Tokens is how many tokens those under way and those that wait may have together:
 	// prompts, and what may follow them; 0 is a million.
 	Tokens int
+	// Rate bounds each tenant.
+	Rate Rate
 }
 
 // queue decides who begins next. Of the tenants that wait, the one begins that has had, or holds,
@@ -24,6 +26,7 @@ type Queue struct {
 type queue struct {
 	Queue
 	slots int
+	now   func() time.Time
 
 	mu      sync.Mutex // of all below
 	tenants map[string]*tenant
@@ -31,9 +34,10 @@ type queue struct {
 	running int
 	tokens  int
 	closed  bool
-	last    int       // what the tenant had that left last
-	done    int       // tokens that were given back
-	since   time.Time // when somebody began to work
+	last    int           // what the tenant had that left last
+	done    int           // tokens of those that left
+	busy    time.Duration // in which something was under way, up to since
+	since   time.Time     // when something came to be under way, or left
 }
 
 // tenant is somebody with a key; all without one are one tenant.
@@ -43,6 +47,8 @@ type tenant struct {
 	held    int // tokens that those under way may come to have
 	waiting []*ticket
 	running int
+
+	requests, tokens bucket // what is left of its rate
 }
 
 // ticket is a place in the queue, and then one among those under way.
@@ -62,7 +68,7 @@ func newQueue(limits Queue, slots int) *queue {
 	if limits.Tokens == 0 {
 		limits.Tokens = 1_000_000
 	}
-	return &queue{Queue: limits, slots: slots, tenants: map[string]*tenant{}, since: time.Now()}
+	return &queue{Queue: limits, slots: slots, now: time.Now, tenants: map[string]*tenant{}}
 }
 
 // enter takes a ticket for each of several generations with so many tokens, or none.
@@ -86,6 +92,10 @@ func (q *queue) enter(name string, tokens []int) ([]*ticket, error) {
 		return nil, q.full("%d tokens are under way or waiting", q.tokens)
 	}
 	t := q.tenant(name)
+	if err := t.takes(q.Rate, sum, q.now()); err != nil {
+		return nil, err
+	}
+	q.work()
 	var list []*ticket
 	for _, n := range tokens {
 		k := &ticket{q: q, t: t, tokens: n, turn: make(chan struct{})}
@@ -105,11 +115,22 @@ func errDraining() error {
 	return coded(http.StatusServiceUnavailable, "server_error", "draining", "the server finishes what it has, and takes no more")
 }
 
-// full says when there may be room, by the tokens that were finished per second so far.
+// work counts the time up to now, if something was under way.
+func (q *queue) work() {
+	now := q.now()
+	if q.running > 0 {
+		q.busy += now.Sub(q.since)
+	}
+	q.since = now
+}
+
+// full says when there may be room, by the tokens that were finished per second in which something
+// was under way.
 func (q *queue) full(format string, args ...any) error {
 	e := coded(http.StatusTooManyRequests, "rate_limit_error", "queue_full", "the server is full: "+format+"; ask again later", args...)
 	e.Retry = time.Second
-	if rate := float64(q.done) / time.Since(q.since).Seconds(); rate > 0 {
+	q.work()
+	if rate := float64(q.done) / q.busy.Seconds(); rate > 0 { // or nobody has left yet: 0, or 0/0
 		perSlot := float64(q.tokens) / float64(max(q.waiting+q.running, 1))
 		e.Retry = min(max(time.Duration(perSlot/rate*float64(time.Second)), time.Second), time.Minute)
 	}
@@ -183,7 +204,9 @@ func (k *ticket) leave(used int) {
 		return
 	}
 	k.left = true
+	q.work()
 	q.tokens -= k.tokens
+	k.t.tokens.give(q.Rate.Tokens, float64(k.tokens-used))
 	if k.began {
 		q.running--
 		k.t.running--

@@ -47,11 +47,13 @@ type choice struct {
 
 	ticket *ticket
 	queued time.Duration
+	first  time.Duration    // until the first token came
 	stream tokenizer.Stream // counts characters
 	chars  int
 	id     int // of the token before its log-probabilities come
 	probs  []probed
 	begun  bool // a part was sent
+	done   bool // it ended by itself
 }
 
 func (s *Server) head(prefix, object string) head {
@@ -60,6 +62,9 @@ func (s *Server) head(prefix, object string) head {
 
 // serve generates the choices of a request, and writes them.
 func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int, f form) error {
+	if !s.o.ShareCache {
+		p.generate.Salt = w.tenant
+	}
 	list, err := s.choices(p, prompts)
 	if err != nil {
 		return err
@@ -115,6 +120,11 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 		}
 		for range p.choices {
 			o.Seed = uint64(p.seed) + uint64(len(list))
+			if p.grammar != nil {
+				if err := s.constrain(p.grammar, &o); err != nil {
+					return nil, err
+				}
+			}
 			list = append(list, &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)})
 		}
 	}
@@ -156,6 +166,7 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *even
 func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) error {
 	begun, used := time.Now(), 0
 	defer func() { c.ticket.leave(used) }()
+	defer func() { s.text(c, time.Since(begun)) }()
 	if err := c.ticket.wait(ctx); err != nil {
 		return err
 	}
@@ -173,11 +184,17 @@ func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) err
 			stop(context.Canceled)
 		}
 	}
-	c.o.OnToken = func(id int) { c.id = id }
+	c.o.OnToken = func(id int) {
+		if c.id = id; c.first == 0 {
+			c.first = time.Since(begun)
+		}
+	}
 	c.o.OnLogProbs = func(p krait.LogProbs) {
 		c.probs = append(c.probs, probed{p, c.id, c.chars})
 		c.chars += utf8.RuneCountInString(c.stream.Push(c.id))
 	}
+	c.o.Prefill = s.elsewhere(c.prompt)
+	c.o.OnFallback = func(why error) { s.o.Log.Warn("the prompt is read here", "tenant", c.ticket.t.name, "error", why) }
 	c.o.OnText = func(text string) { send(text, nil) }
 	out, err := s.m.GenerateIDs(ctx, c.prompt, c.o)
 	if c.out = out; out != nil {
@@ -189,6 +206,7 @@ func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) err
 	case err != nil:
 		return err
 	}
+	c.done = true
 	send("", finish(out))
 	return nil
 }

@@ -10,10 +10,14 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/chat"
+	"github.com/krait-ml/krait/internal/constrain"
+	"github.com/krait-ml/krait/serving/board"
+	"github.com/krait-ml/krait/serving/metrics"
 )
 
 // Options say how a model is served. The zero value is a good start on a machine of one's own.
@@ -37,9 +41,26 @@ type Options struct {
 	// Unguarded lets special tokens that messages of chats spell become these tokens, as in
 	// transformers: who writes a message can then end it, and go on as somebody else.
 	Unguarded bool
+	// ShareCache lets all keys go on from what any has sent. Else the prefix cache keeps each
+	// tenant's apart, so that it tells nobody what others sent.
+	ShareCache bool
 	// Log is told of each request: who asked, how long it took, how many tokens, but no text.
 	// nil: nothing.
 	Log *slog.Logger
+	// Local is for a server that only this machine reaches, and that has no keys: who asks must
+	// have asked for an IP address or for localhost. Else a site that a browser shows could let its
+	// own name lead here, and ask as the page of the server.
+	Local bool
+	// Prefill reads prompts elsewhere, each by one of these: those that begin alike by the same. A
+	// prompt that it cannot read is read here, as far as the Prefill lets that be; those that are
+	// not reached ([krait.Prefill.Down]) are left out.
+	Prefill []*krait.Prefill
+	// Metrics are what is counted, at /metrics, which the model should have been opened with;
+	// nil: nothing is.
+	Metrics *metrics.Metrics
+	// Board is what the page at / shows, which the model must have been opened with; nil: there is
+	// no page.
+	Board *board.Board
 }
 
 // Server serves a model. It is an [http.Handler]; who listens bounds headers and connections.
@@ -53,11 +74,14 @@ type Server struct {
 	queue   *queue
 	started time.Time
 	routes  map[string]route
+
+	vocabulary func() (*constrain.Vocabulary, error) // made once, for who asks for a response_format
 }
 
 type route struct {
 	method string
 	open   bool // without a key
+	quiet  bool // it is asked again and again: logs have it as details
 	handle func(*response, *http.Request) error
 }
 
@@ -71,10 +95,11 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	o.Deadline = cmp.Or(o.Deadline, 10*time.Minute)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.AnswerTokens < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 {
+	if o.AnswerTokens < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
 		return nil, errors.New("openai: a limit is below 0")
 	}
 	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), started: time.Now()}
+	s.vocabulary = sync.OnceValues(s.newVocabulary)
 	var err error
 	if s.tokens, err = m.Tokenizer(); err != nil {
 		return nil, err
@@ -91,8 +116,14 @@ func New(m *krait.Model, o Options) (*Server, error) {
 		"/v1/models":           {method: "GET", handle: s.models},
 		"/tokenize":            {method: "POST", handle: s.tokenize},
 		"/detokenize":          {method: "POST", handle: s.detokenize},
-		"/health":              {method: "GET", open: true, handle: s.health},
-		"/ready":               {method: "GET", open: true, handle: s.ready},
+		"/health":              {method: "GET", open: true, quiet: true, handle: s.health},
+		"/ready":               {method: "GET", open: true, quiet: true, handle: s.ready},
+	}
+	if o.Board != nil {
+		s.page(o.Board)
+	}
+	if o.Metrics != nil {
+		s.measure(o.Metrics)
 	}
 	return s, nil
 }
@@ -146,12 +177,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.o.Log.Error("failed", "id", out.id, "error", err)
 		}
 	}
-	s.o.Log.Info("request", "id", out.id, "tenant", out.tenant, "method", r.Method, "path", short(r.URL.Path), "status", out.status,
+	s.count(r, out.status)
+	level := slog.LevelInfo
+	if s.routes[r.URL.Path].quiet && err == nil {
+		level = slog.LevelDebug
+	}
+	s.o.Log.Log(r.Context(), level, "request", "id", out.id, "tenant", out.tenant, "method", r.Method, "path", short(r.URL.Path), "status", out.status,
 		"error", code, "seconds", time.Since(begun).Seconds(), "queued", out.queued.Seconds(), "prompt", out.used.Prompt, "cached", out.used.Details.Cached, "completion", out.used.Completion)
 }
 
 // answer finds who answers, and looks at what all requests must have.
 func (s *Server) answer(w *response, r *http.Request) error {
+	if s.o.Local && !local(r.Host) {
+		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "a server without keys answers to 127.0.0.1 and localhost, and was asked as %s: give it keys", short(r.Host))
+	}
 	to, ok := s.routes[r.URL.Path]
 	if !ok {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))

@@ -1,8 +1,9 @@
 // Package bench measures how fast a model runs, and how near that is to what the
-// memory of its device allows. Every time is a median.
+// memory of its device allows. Every time is a median, unless another quantile is asked for.
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -30,9 +32,11 @@ type Options struct {
 	Bandwidth float64
 	// Rate is what the processors can calculate, floating-point operations per second;
 	// 0: not known.
-	Rate  float64
-	GPUs  int // that the ranks are on; 0: none
-	first int // the number of the first sequence, of all replicas'
+	Rate float64
+	GPUs int // that the ranks are on; 0: none
+	// Quantile of the repeated times is what counts; 0: the median.
+	Quantile float64
+	first    int // the number of the first sequence, of all replicas'
 }
 
 // chunk is how many tokens of a prompt go through the model at once.
@@ -42,6 +46,8 @@ func (o *Options) chunk() int {
 	}
 	return o.Chunk
 }
+
+func (o *Options) quantile() float64 { return cmp.Or(o.Quantile, 0.5) }
 
 // Result is what one model does with one batch.
 type Result struct {
@@ -278,14 +284,14 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 	out := &Result{
 		Model: r.m.Name, Family: r.m.Family(), Parameters: r.m.Parameters(), Ranks: r.m.Ranks(),
 		Batch: o.Batch, Prompt: o.Prompt, Chunk: o.Chunk, Tokens: o.Tokens, NoCache: o.NoCache, Repeat: o.Repeat,
-		TTFT: ms(median(prefill)), Step: ms(median(steps)),
+		TTFT: ms(quantile.Of(prefill, o.quantile())), Step: ms(quantile.Of(steps, o.quantile())),
 		Logits: sums[0], Repeats: &same,
 	}
 	out.Prefill = rate(o.Batch*o.Prompt, out.TTFT)
 	out.Decode = rate(o.Batch, out.Step)
 	if o.Counter != nil {
 		out.Launches, out.Replays, out.Copies = float64(calls.Launches()), float64(calls.Graphs), float64(calls.Copies)
-		out.Host = 1e3 * ms(median(host))
+		out.Host = 1e3 * ms(quantile.Of(host, o.quantile()))
 	}
 	if o.Bandwidth > 0 {
 		r.judge(out)
@@ -314,10 +320,3 @@ func (r *run) judge(out *Result) {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func rate(n int, ms float64) float64 { return 1e3 * float64(n) / ms }
-
-// median of a list that is not empty; of an even number, the lower middle.
-func median[T time.Duration | float64](list []T) T {
-	sorted := slices.Clone(list)
-	slices.Sort(sorted)
-	return sorted[(len(sorted)-1)/2]
-}

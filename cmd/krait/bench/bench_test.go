@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
@@ -236,7 +237,7 @@ func TestReport(t *testing.T) {
 
 func TestMedian(t *testing.T) {
 	for _, c := range []struct{ list, want []time.Duration }{{[]time.Duration{5}, []time.Duration{5}}, {[]time.Duration{9, 1, 5}, []time.Duration{5}}, {[]time.Duration{4, 1, 3, 2}, []time.Duration{2}}} {
-		if got := median(c.list); got != c.want[0] {
+		if got := quantile.Median(c.list); got != c.want[0] {
 			t.Errorf("%v: %v", c.list, got)
 		}
 	}

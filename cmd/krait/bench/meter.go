@@ -38,6 +38,23 @@ type Metered struct {
 	Hardware string         `json:"hardware"`
 	Math     string         `json:"math"`
 	Phases   []MeteredPhase `json:"phases"`
+	// Compiled is how many kernels the driver compiles for all of this when nothing is in
+	// its cache, Instrs their instructions of PTX, and Compiling the seconds that is modelled to take.
+	Compiled  int     `json:"compiled_kernels"`
+	Instrs    int     `json:"compiled_instructions"`
+	Compiling float64 `json:"modelled_compile_seconds"`
+}
+
+// perInstr is the seconds that ptxas took for an instruction of PTX: docs/cuda.md.
+const perInstr = 1e-4
+
+// compiled counts what was compiled.
+func (m *Metered) compiled(list []sim.Compiled) {
+	m.Compiled = len(list)
+	for _, k := range list {
+		m.Instrs += k.Instrs
+	}
+	m.Compiling = float64(m.Instrs) * perInstr
 }
 
 // MeteredPhase is a step: prompts, or a token for each sequence.
@@ -144,6 +161,7 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error
 		}
 		out.Phases = append(out.Phases, *x)
 	}
+	out.compiled(r.meter.Compiled)
 	return out, nil
 }
 

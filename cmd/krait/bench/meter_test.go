@@ -11,6 +11,8 @@ import (
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
 // goldenGraph is the graph of a golden, with weights in bf16.
@@ -114,6 +116,34 @@ func TestMeterLimits(t *testing.T) {
 			n := p.Layers[len(p.Layers)-1].Launches // the first kind of layers may have a norm more
 			if n > want.launches || p.Over > want.over {
 				t.Errorf("%s, %s: %d launches in a layer and %.3f of the least bytes, where %d and %g are allowed", c.like, p.Phase, n, p.Over, want.launches, want.over)
+			}
+		}
+	}
+}
+
+// TestCompiled: what the driver compiles for a model, when it is opened, for prompts and for decoding of
+// one sequence and of three, takes less than 2 s by count. Each golden stands for its family.
+func TestCompiled(t *testing.T) {
+	for _, dir := range goldens.Folders(t, "../../..") {
+		g := goldenGraph(t, filepath.Base(dir), "bf16")
+		for name, math := range map[string]kernels.Math{"f32": kernels.F32, "bf16": kernels.BF16} {
+			if math == kernels.F32 && !goldens.All() {
+				continue // which is less
+			}
+			r, err := newMeterRun(g, MeterOptions{Batch: 3, Prompt: 22, Profile: profile(t), Math: math, NoGEMM: true, cheap: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range []phase{{"prompts", 3, 22, 0}, {"decode", 3, 1, 22}, {"one", 1, 1, 22}} {
+				if err := r.step(context.Background(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.engine.Close()
+			var m Metered
+			m.compiled(r.meter.Compiled)
+			if m.Instrs == 0 || m.Compiling > 2 {
+				t.Errorf("%s, math %s: %d kernels of %d instructions are compiled, %.2f s: %v", filepath.Base(dir), name, m.Compiled, m.Instrs, m.Compiling, r.meter.Compiled)
 			}
 		}
 	}

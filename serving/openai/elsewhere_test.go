@@ -1,0 +1,102 @@
+package openai_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/metrics"
+	"github.com/krait-ml/krait/serving/openai"
+)
+
+// TestElsewhere: prompts are read by two machines, those that begin alike by one of them, and
+// go on here with the same text; when one dies, prompts of
+// its share are read here, until that is known, and then by the other.
+func TestElsewhere(t *testing.T) {
+	alone, _ := krait.Embedded(krait.Options{Slots: 2})
+	defer alone.Close()
+	m, err := krait.Embedded(krait.Options{Slots: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var dead [2]atomic.Bool
+	var from []*krait.Prefill
+	var servers []*krait.PrefillServer
+	for i := range 2 {
+		other, err := krait.Embedded(krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: 1 + i}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		s, err := other.NewPrefillServer(krait.PrefillServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: func(ctx context.Context) (net.Conn, error) {
+			if dead[i].Load() {
+				return nil, errors.New("it is dead")
+			}
+			return s.Pipe(ctx)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		from, servers = append(from, p), append(servers, s)
+	}
+	counted := metrics.New()
+	s, err := openai.New(m, openai.Options{Prefill: from, Metrics: counted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	defer h.Close()
+	prompt := func(i int) string { return fmt.Sprintf("%d %s", i, genesis) }
+	all := func() {
+		t.Helper()
+		for i := range 12 {
+			want, err := alone.Generate(t.Context(), prompt(i), krait.Generate{MaxTokens: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 5, "temperature": 0}`, prompt(i))); got.Choices[0].Text != want.Text {
+				t.Errorf("prompt %d: %q, and alone %q", i, got.Choices[0].Text, want.Text)
+			}
+		}
+	}
+	all()
+	first, second := from[0].Stats(), from[1].Stats()
+	if first.Fetched == 0 || second.Fetched == 0 || first.Fetched+second.Fetched != 12 {
+		t.Errorf("%+v and %+v", first, second)
+	}
+	all() // again, to the same
+	if a, b := from[0].Stats().Fetched, from[1].Stats().Fetched; a != 2*first.Fetched || b != 2*second.Fetched {
+		t.Errorf("%d and %d prompts, after %d and %d", a, b, first.Fetched, second.Fetched)
+	}
+	mine := 0 // a prompt of the second's
+	for ; from[1].Stats().Fetched == 2*second.Fetched; mine++ {
+		ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(mine)))
+	}
+	dead[1].Store(true)
+	servers[1].Close()
+	all()
+	read := from[0].Stats().Fetched
+	until(t, "the first machine reads for the second", func() bool {
+		ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(mine-1)))
+		return from[0].Stats().Fetched > read
+	})
+	if here := from[1].Stats().Fallbacks; here == 0 || !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_fallbacks_total %d\n", here)) {
+		t.Errorf("%d prompts were read here", here)
+	}
+	if n := from[0].Stats().Fetched + from[1].Stats().Fetched; !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_prefill_seconds_count %d\n", n)) {
+		t.Errorf("metrics do not have %d prompts", n)
+	}
+}

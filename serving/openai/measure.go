@@ -1,0 +1,65 @@
+package openai
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/krait-ml/krait/serving/metrics"
+)
+
+// measure adds /metrics, and what is known of the server at any time.
+func (s *Server) measure(m *metrics.Metrics) {
+	s.routes["/metrics"] = route{method: "GET", quiet: true, handle: func(w *response, r *http.Request) error {
+		m.ServeHTTP(w, r)
+		return nil
+	}}
+	m.Gauge("krait_slots", "Texts that can be generated at the same time.", func() float64 { return float64(s.m.Engine().Slots()) })
+	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
+	m.Gauge("krait_running", "Texts that have a slot.", func() float64 { return float64(s.Load().Running) })
+	m.Gauge("krait_waiting", "Texts that wait for one.", func() float64 { return float64(s.Load().Waiting) })
+	m.Gauge("krait_held_tokens", "Tokens that those may come to have.", func() float64 { return float64(s.Load().Tokens) })
+	if s.m.PrefixCacheBytes() == 0 {
+		return
+	}
+	m.Gauge("krait_prefix_cache_capacity_bytes", "What the prefix cache may hold.", func() float64 { return float64(s.m.PrefixCacheBytes()) })
+	m.Gauge("krait_prefix_cache_bytes", "What it holds.", func() float64 { return float64(s.m.PrefixCache().Bytes) })
+	m.Gauge("krait_prefix_cache_states", "States that it holds.", func() float64 { return float64(s.m.PrefixCache().States) })
+	m.Counter("krait_prefix_cache_requests_total", "Prompts that it was asked for.", func() float64 { return float64(s.m.PrefixCache().Requests) })
+	m.Counter("krait_prefix_cache_hits_total", "Of these, those of which it had a beginning.", func() float64 { return float64(s.m.PrefixCache().Hits) })
+	m.Counter("krait_prefix_cache_evictions_total", "States that it gave up for others.", func() float64 { return float64(s.m.PrefixCache().Evictions) })
+}
+
+// count counts an answer, by paths that there are.
+func (s *Server) count(r *http.Request, status int) {
+	if s.o.Metrics == nil {
+		return
+	}
+	path := "other"
+	if _, ok := s.routes[r.URL.Path]; ok {
+		path = r.URL.Path
+	}
+	s.o.Metrics.Request(path, cmp.Or(status, http.StatusOK))
+}
+
+// text counts a choice that ended.
+func (s *Server) text(c *choice, took time.Duration) {
+	if s.o.Metrics == nil {
+		return
+	}
+	t := metrics.Text{Reason: "failed", Began: c.queued, First: c.first, Ended: took}
+	if c.queued > 0 { // it was its turn
+		t.Prompt = len(c.prompt)
+	}
+	if c.out != nil {
+		t.Cached, t.Chosen = c.out.CachedTokens, len(c.out.IDs)
+		t.Fallback = c.out.Fallback != nil
+		if x := c.out.Fetched; x != nil {
+			t.Fetched, t.Traveled, t.Prefill = x.Tokens, x.Bytes, x.Prefill
+		}
+		if c.done {
+			t.Reason = *finish(c.out)
+		}
+	}
+	s.o.Metrics.Text(t)
+}

@@ -1,0 +1,62 @@
+package openai
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/krait-ml/krait/serving/board"
+)
+
+// page adds the page and what it shows. The page itself says nothing of this server, and
+// needs no key.
+func (s *Server) page(b *board.Board) {
+	s.routes["/"] = route{method: "GET", open: true, handle: func(w *response, r *http.Request) error {
+		board.Page(w, r)
+		return nil
+	}}
+	var cache func() board.Cache
+	if s.m.PrefixCacheBytes() > 0 {
+		cache = s.cache
+	}
+	s.routes["/board"] = route{method: "GET", quiet: true, handle: func(w *response, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Write(b.JSON(s.state, cache))
+		return nil
+	}}
+}
+
+// local reports whether a host, maybe with a port, is an address or localhost, which no name
+// server can lead elsewhere.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost")
+}
+
+// state is what the server knows of itself.
+func (s *Server) state(b *board.State) {
+	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
+	b.Waiting, b.Running, b.Tokens = s.queue.load()
+	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
+	for _, r := range s.m.Requests().Underway() {
+		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
+	}
+}
+
+// cache is what the prefix cache holds.
+func (s *Server) cache() board.Cache {
+	c := s.m.PrefixCache()
+	out := board.Cache{Capacity: s.m.PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,
+		PromptTokens: c.PromptTokens, HitTokens: c.HitTokens, Evictions: c.Evictions}
+	for _, n := range s.m.PrefixCacheNodes() {
+		out.Nodes = append(out.Nodes, board.Node{Parent: n.Parent, From: n.From, To: n.To, State: n.State, Bytes: n.Bytes, Hits: n.Hits, Unused: n.Unused})
+	}
+	return out
+}
