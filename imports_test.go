@@ -23,7 +23,7 @@ var mayImport = map[string][]string{
 	"models":                {"graph", "gguf", "safetensors", "torchfile", "internal/files"},
 	"passes":                {"graph", "passes/class", "internal/files"},
 	"passes/class":          {"graph"},
-	"passes/prove":          {"graph", "passes/class"},
+	"passes/prove":          {"graph", "passes/class", "kernels/codec"}, // for the bounds of blocks
 	"lowering":              {"graph"},
 	"cost":                  {"graph", "lowering", "internal/files"},
 	"simulate":              {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"cuda/gorgoniacu":       {"cuda/driver"},
 	"cuda/sim":              {"cuda/driver", "cuda/ptx"},
 	"cuda/ptx":              {},
-	"exec":                  {"graph", "lowering", "kernels", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
+	"exec":                  {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
 	"exec/comm/mpi":         {"exec/comm"},
 	"exec/comm/tcp":         {"exec/comm"},
@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"internal/memory":       {},
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},
+	"internal/chromium":     {},
 	"internal/choices":      {"graph", "kernels"},
 	"chat":                  {"internal/files", "internal/jinja", "tokenizer"},
 	"sampling":              {"graph", "kernels", "kernels/cpu"},
@@ -65,8 +66,12 @@ var mayImport = map[string][]string{
 	"serving/prefix":        {},
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
-	"serving/openai":        {"", "chat", "tokenizer"},
+	"internal/constrain":    {},
+	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/metrics"},
+	"serving/metrics":       {"exec", "lowering"},
+	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},
+	"serving/load":          {"serving/prefix"}, // it knows of servers only what the API says
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
 	"transfer/ucx":          {"transfer/transport"},

@@ -33,7 +33,7 @@ func TestShardedActivations(t *testing.T) {
 	}
 	for i, dir := range goldens.Folders(t, ".") {
 		for k, ranks := range counts {
-			if !goldens.All() && (i+k)%2 != 0 {
+			if !goldens.All() && (i+k)%3 != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
@@ -47,25 +47,31 @@ func TestShardedActivations(t *testing.T) {
 // TestShardedActivationsCUDA is the same on simulated GPUs: one that the ranks share, and
 // one for each, joined by NCCL.
 func TestShardedActivationsCUDA(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		model       string
 		ranks, gpus int
 	}{{"mamba-a", 2, 1}, {"jamba", 3, 1}, {"mamba2-g4", 2, 2}, {"bamba", 3, 3}} {
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
-			compareSharded(t, "testdata/golden/"+c.model, byTokens(c.ranks), fewTokens(shardedSteps[2:]), simulatedGPUs(c.gpus))
+			shardings, steps := byTokens(c.ranks), fewTokens(shardedSteps[2:], 24)
+			if !goldens.All() { // of two models one placement of tokens, and of two the other
+				steps = fewTokens(shardedSteps[2:6], 7)
+				by := 1 + i%2
+				shardings = slices.Delete(shardings, by, by+1)
+			}
+			compareSharded(t, "testdata/golden/"+c.model, shardings, steps, simulatedGPUs(c.gpus))
 		})
 	}
 }
 
-// fewTokens shortens sequences so that a batch has no more than 32 tokens: on CUDA products of
-// more rows have a kernel of their own, whose bits are others.
-func fewTokens(steps [][]int) [][]int {
+// fewTokens shortens sequences to at most that many tokens; by 24 a batch has no more than 32: on CUDA
+// products of more rows have a kernel of their own, whose bits are others.
+func fewTokens(steps [][]int, most int) [][]int {
 	var out [][]int
 	for _, step := range steps {
 		step = slices.Clone(step)
 		for i := range step {
-			step[i] = min(step[i], 24)
+			step[i] = min(step[i], most)
 		}
 		out = append(out, step)
 	}
@@ -98,7 +104,7 @@ func hoistedByTokens(t *testing.T, ranks int) []Sharding {
 }
 
 // compareSharded runs the batches with each sharding, whole and in pieces of a few tokens,
-// and wants the bits of the first.
+// or by turns in one of the two, and wants the bits of the first.
 func compareSharded(t *testing.T, dir string, shardings []Sharding, steps [][]int, device func() exec.Device) {
 	var want [][]float32
 	var states []*Snapshot
@@ -122,10 +128,11 @@ func compareSharded(t *testing.T, dir string, shardings []Sharding, steps [][]in
 		}
 	}
 	for i, sharding := range shardings {
-		if i == 0 || device == nil {
+		whole := i == 0 || device == nil && (goldens.All() || (i+sharding.Ranks)%2 == 0)
+		if whole {
 			run(sharding, 0)
 		}
-		if i > 0 {
+		if i > 0 && (!whole || goldens.All()) {
 			run(sharding, 5-2*i) // 3, 1
 		}
 	}
@@ -146,6 +153,9 @@ func TestStatisticsBesideSums(t *testing.T) {
 		{"falcon-h1", "all_gather 64, reduce_scatter 129, all_gather 64, reduce_scatter 64", 3, 0},
 		{"bamba", "all_gather 64, reduce_scatter 65, all_gather 64, reduce_scatter 64", 8, 0},
 	} {
+		if c.gpus == 2 && !goldens.All() {
+			continue
+		}
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
 			dir, shardings := "testdata/golden/"+c.model, hoistedByTokens(t, c.ranks)
@@ -205,12 +215,18 @@ func TestContextParallel(t *testing.T) {
 		{"bamba", "", 3, 1},
 		{"bamba", "", 2, 2},
 	} {
+		if c.ranks == 3 && c.gpus == 1 && !goldens.All() {
+			continue
+		}
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
 			dir, shardings := "testdata/golden/"+c.model, contextParallel(t, c.ranks)
 			if c.gpus > 0 {
 				steps := [][]int{{2, 39, 1, 0, 0}, {0, 1, 0, 0, 0}, {1, 1, 1, 0, 0}, {5, 1, 1, 0, 0}}
 				var want [][]float32
+				if !goldens.All() {
+					steps = steps[:3]
+				}
 				for _, sharding := range shardings[:2] {
 					o := Options{Slots: 5, Sharding: sharding, Device: simulatedGPUs(c.gpus)()}
 					if got, _ := runSharded(t, openModel(t, dir, o), steps); want == nil {
@@ -357,7 +373,10 @@ func TestShardedCounts(t *testing.T) {
 			counts = counts[i%4 : i%4+1]
 		}
 		for _, ranks := range counts {
-			for _, strategy := range []string{"sequence", "batch"} {
+			for k, strategy := range []string{"sequence", "batch"} {
+				if k != i/4%2 && !goldens.All() {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {
 					sharding := Sharding{Ranks: ranks, Strategy: strategy}
 					m := openModel(t, dir, Options{Sharding: sharding})

@@ -73,6 +73,9 @@ func TestStatesInFormats(t *testing.T) {
 				{Sharding: Sharding{Ranks: 3, Strategy: "naive"}},
 				{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})}, Sharding: Sharding{Ranks: 1 + k%3}},
 			}
+			if k%4 != 0 && !goldens.All() {
+				others = others[:3] // a device for some families
+			}
 			ids := randomIDs(70, from.Vocab())
 			s := sequence(t, from)
 			stepped(t, s, ids...)

@@ -59,6 +59,9 @@ func (b *Batch) closest(n, ranks int) int {
 	return best
 }
 
+// EvenShare is [Batch.LargestShare] of sequences that have so many tokens each.
+func EvenShare(seqs, tokens, ranks int64) int64 { return (seqs + ranks - 1) / ranks * tokens }
+
 // LargestShare is the most tokens that a rank has when ranks have whole sequences:
 // what [Largest] stands for.
 func (b *Batch) LargestShare(ranks int) int64 {

@@ -65,6 +65,23 @@ func checkCover(t *rapid.T, f Field, start, perGroup int, heads, got Run) {
 	}
 }
 
+// TestEvenShare: it is the largest share of a batch of equal sequences.
+func TestEvenShare(t *testing.T) {
+	for ranks := 1; ranks <= 9; ranks++ {
+		for seqs := 1; seqs <= 20; seqs++ {
+			for _, tokens := range []int{1, 2, 7, 64} {
+				b := &Batch{Sizes: Sizes{Tokens: int64(seqs * tokens), Seqs: int64(seqs)}}
+				for i := range seqs {
+					b.Ends = append(b.Ends, (i+1)*tokens)
+				}
+				if got, want := EvenShare(int64(seqs), int64(tokens), int64(ranks)), b.LargestShare(ranks); got != want {
+					t.Errorf("%d sequences of %d on %d ranks: %d, and a rank has %d", seqs, tokens, ranks, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestRowExtents checks who has which row of a batch, row by row: each is one rank's; even
 // shares differ by one at most; whole sequences are not cut, and no other end of a sequence
 // is closer to an even share; no share is larger than what memory is planned for.
