@@ -26,6 +26,9 @@ type Sharding struct {
 	Strategy string // a name; empty: channel; auto: the cheapest on Hardware
 	Place    string // a placement file, instead of a strategy
 	Quantize string // what sums travel in: fp16, or x_proj=none,out_proj=bf16:acc32; with .ag what is gathered
+	// Phase is prefill or decode where all that runs is that phase: of Quantize, parts that end
+	// in @prefill or @decode are for one of the two. Empty: steps have both.
+	Phase string
 	// States says in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16.
 	// Those of convolutions and the caches of attention may be f32, f16 or bf16, those of
 	// scans f32 or bf16. Kinds that are left out stay in f32. All is computed in f32.
@@ -57,15 +60,32 @@ type Sharding struct {
 	Hardware string
 	Work     simulate.Workload
 
+	// Calibration is what Quantize was chosen by, where it was: a model of another graph, or
+	// with other weights, is an error.
+	Calibration *Calibration
+
 	place *passes.Strategy // what was read of Place
 }
 
 // Auto is the strategy that stands for the cheapest one.
 const Auto = "auto"
 
+// Calibrated is an error where Quantize was chosen by a calibration of another model. Graphs that
+// passes have changed are not looked at.
+func (s Sharding) Calibrated(g *graph.Graph) error {
+	if s.Calibration == nil || g.Stage != graph.ModelStage {
+		return nil
+	}
+	return s.Calibration.Check(g)
+}
+
 // Chosen is the sharding with the cheapest strategy for the graph in place of auto:
-// the one by which Work takes least time on Hardware, prompts and output together.
+// the one by which Work takes least time on Hardware, prompts and output together. A
+// calibration of another graph is an error.
 func (s Sharding) Chosen(g *graph.Graph) (Sharding, error) {
+	if err := s.Calibrated(g); err != nil {
+		return s, err
+	}
 	switch {
 	case s.Strategy != Auto:
 		return s, nil
@@ -127,7 +147,11 @@ func (s Sharding) Options() (passes.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	if o.Quantize, err = passes.ParseQuantize(s.Quantize); err != nil {
+	quantize, err := passes.QuantizeIn(s.Quantize, s.Phase)
+	if err != nil {
+		return o, err
+	}
+	if o.Quantize, err = passes.ParseQuantize(quantize); err != nil {
 		return o, err
 	}
 	if o.States, err = passes.ParseStates(s.States); err != nil {

@@ -32,6 +32,9 @@ type Generate struct {
 	LogitBias map[int]float64
 	// Mask is asked before each token which may be chosen: [sampling.Config].
 	Mask func() []int32
+	// Accept is told each token that was chosen, by the goroutine that asks Mask, before it asks for the
+	// next; true ends the text behind it ([ReachedEOS]). It may be nil.
+	Accept func(id int) (last bool)
 
 	// LogProbs asks for the log-probability of each token, TopLogProbs for those of as many
 	// most probable tokens beside it. They change no text.
@@ -40,6 +43,12 @@ type Generate struct {
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
+
+	// Salt keeps what [Options.PrefixCache] has apart: a prompt goes on from those of the same salt
+	// only, and so learns of no others, neither by time nor by CachedTokens. Empty is a salt, too.
+	// It changes no text. A machine that reads the prompt (Prefill) is not told of it, and has one
+	// cache for all.
+	Salt string
 
 	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
 	// that fails it is read here, too, and [Generation.Fallback] says why.
@@ -149,6 +158,8 @@ type generator struct {
 	tell    func(Token) (more bool) // nil: nobody asks
 	err     error
 
+	complete bool // Accept said so; it is read once no tokens come any more
+
 	mu    sync.Mutex // of probs: tokens are chosen by one goroutine and read by another
 	probs []LogProbs // of the tokens chosen that were not read
 	last  LogProbs   // of the token read last
@@ -214,6 +225,9 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 			return reason, nil
 		}
 	}
+	if g.complete {
+		return ReachedEOS, nil
+	}
 	return ReachedMax, nil
 }
 
@@ -226,7 +240,7 @@ func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
 	if all := len(prompt); g.o.OnPrompt != nil {
 		tell = func(read int) { g.o.OnPrompt(read, all) }
 	}
-	a, why, err := g.o.Prefill.fetch(ctx, prompt, tell)
+	a, why, err := g.o.Prefill.fetch(ctx, g.o.Salt, prompt, tell)
 	if a != nil {
 		g.out.Fetched = &Fetched{a.tokens, a.Rows.From, a.Bytes, a.Pieces, a.Prefill, a.Reading}
 	}
@@ -241,11 +255,13 @@ func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
 func (g *generator) request(prompt []int) schedule.Request {
 	r := schedule.Request{
 		Prompt:    prompt,
+		Salt:      g.o.Salt,
 		MaxTokens: g.o.MaxTokens,
 		Choose:    g.choose,
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
-			return g.ends(id)
+			g.complete = g.o.Accept != nil && g.o.Accept(id)
+			return g.complete || g.ends(id)
 		},
 	}
 	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }

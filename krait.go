@@ -66,6 +66,12 @@ type Options struct {
 	// written by Close, and holds as much as PrefixCacheHost, or else PrefixCache, which
 	// is then the host's memory for it, too. Other models may have files there.
 	PrefixCacheDir string
+	// StateCodec is what states and rows of caches are in where they leave the ranks: the
+	// prefix cache in the host's memory and in a folder, what [Sequence.Save] writes, and what
+	// comes from a prefill server. It is a codec, int8, e4m3, e5m2, int4 or scaled16, with a size
+	// of its blocks, int8/64, for all but what convolutions keep, or codecs by kind:
+	// ssm=int8,cache=e4m3,conv=none. Empty: as the ranks hold them, to the last bit.
+	StateCodec string
 	// Context is how many tokens a sequence may have where there is attention. Its caches
 	// have room for as many of each slot then, from the beginning; 0 lets them grow as
 	// sequences do.
@@ -94,8 +100,12 @@ type Options struct {
 	// Record is told what ranks did when, after each step; nil: nobody asks, and nothing
 	// is measured. On CUDA steps are launched kernel by kernel then. Batches is told of each
 	// batch before it runs. Package visualize/timeline draws what they say.
-	Record  exec.Recorder
-	Batches func(*exec.Work)
+	Record exec.Recorder
+	// Recording is asked before each step whether it is to be recorded, where Record is only
+	// sometimes wanted; nil: each is. On the CPU a step that is not costs what it costs without
+	// Record; other devices do not ask.
+	Recording func() bool
+	Batches   func(*exec.Work)
 	// Progress is told of the bytes of weights that were loaded, of how many.
 	Progress func(done, total int64)
 	// Sharding says how many ranks run the model, and how it lies over them.
@@ -121,7 +131,8 @@ type Model struct {
 	results    exec.Results // kept here so that a step allocates nothing
 	engine     *exec.Engine
 	requests   *schedule.Scheduler
-	cache      *cache.Cache // nil: none
+	cache      *cache.Cache  // nil: none
+	packing    *exec.Packing // nil: none; Options.StateCodec
 	origin     func() (saved.Origin, error)
 	generation models.Generation
 	kept       []string // Options.Keep
@@ -150,6 +161,9 @@ func (m *Model) start(o Options) (*Model, error) {
 	}
 	if err == nil {
 		o.Sharding, err = o.Sharding.Chosen(m.source.graph)
+	}
+	if err == nil && o.Sharding.Calibration != nil {
+		err = o.Sharding.Calibration.checkWeights(m)
 	}
 	if err == nil {
 		o.fuse(m.source.graph)
@@ -200,6 +214,9 @@ func (m *Model) load(o Options) (err error) {
 		o.PrefixCache, o.PrefixPolicy, o.PrefixCacheHost, o.PrefixCacheDir = 0, "", 0, ""
 	}
 	if err = m.source.intact(); err == nil {
+		m.packing, err = m.engine.Packing(o.StateCodec)
+	}
+	if err == nil {
 		err = m.schedule(o)
 	}
 	if err != nil {
@@ -218,7 +235,7 @@ func engineOf(g *graph.Graph, tensor Weights, intact func() error, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Batches: o.Batches}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording, Batches: o.Batches}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}

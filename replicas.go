@@ -19,7 +19,7 @@ func (r Replicas) Generate(ctx context.Context, prompts []string, o Generate) ([
 	if len(r) == 0 {
 		return nil, errors.New("there is no replica")
 	}
-	o.OnPrompt, o.OnText, o.OnToken, o.OnLogProbs = nil, nil, nil, nil
+	o.OnPrompt, o.OnText, o.OnToken, o.OnLogProbs, o.Accept = nil, nil, nil, nil, nil
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)

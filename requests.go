@@ -40,6 +40,60 @@ func (m *Model) schedule(o Options) (err error) {
 // share them, too. Ids of prompts must be below [Model.Vocab].
 func (m *Model) Requests() *schedule.Scheduler { return m.requests }
 
+// hostEngine is the engine, which packs what goes to the host where there is a codec for it.
+func (m *Model) hostEngine() cache.Engine {
+	if m.packing == nil {
+		return m.engine
+	}
+	return packed{m.engine, m.packing}
+}
+
+// hostModel is what the host's memory has of tokens.
+func (m *Model) hostModel(model prefix.Model) prefix.Model {
+	if p := m.packing; p != nil {
+		model.CacheBytes, model.StateBytes = p.RowBytes(), p.StateBytes()
+	}
+	return model
+}
+
+// packed is an engine whose states are in codecs on the host.
+type packed struct {
+	*exec.Engine
+	packing *exec.Packing
+}
+
+func (p packed) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
+	h, err := p.Engine.SaveStates(s)
+	if err != nil {
+		return nil, err
+	}
+	return p.packing.PackStates(h)
+}
+
+func (p packed) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
+	h, err := p.Engine.SaveRows(r)
+	if err != nil {
+		return nil, err
+	}
+	return p.packing.PackRows(h)
+}
+
+func (p packed) LoadStates(h *exec.HostStates) (*exec.KeptStates, error) {
+	h, err := p.packing.UnpackStates(h)
+	if err != nil {
+		return nil, err
+	}
+	return p.Engine.LoadStates(h)
+}
+
+func (p packed) LoadRows(h *exec.HostRows) (*exec.KeptRows, error) {
+	h, err := p.packing.UnpackRows(h)
+	if err != nil {
+		return nil, err
+	}
+	return p.Engine.LoadRows(h)
+}
+
 // keepPrefixes makes a cache.
 func (m *Model) keepPrefixes(o Options) (err error) {
 	begun := time.Now()
@@ -49,14 +103,17 @@ func (m *Model) keepPrefixes(o Options) (err error) {
 			return err
 		}
 	}
-	m.cache, err = cache.New(m.engine, cache.Options{
-		Model:    prefixModel(m.graph, m.engine),
-		Capacity: o.PrefixCache,
-		Policy:   o.PrefixPolicy,
-		Host:     o.PrefixCacheHost,
-		Folder:   o.PrefixCacheDir,
-		Origin:   origin,
-		Now:      func() float64 { return time.Since(begun).Seconds() },
+	model := prefixModel(m.graph, m.engine)
+	m.cache, err = cache.New(m.hostEngine(), cache.Options{
+		Model:     model,
+		HostModel: m.hostModel(model),
+		Codecs:    m.packing.String(),
+		Capacity:  o.PrefixCache,
+		Policy:    o.PrefixPolicy,
+		Host:      o.PrefixCacheHost,
+		Folder:    o.PrefixCacheDir,
+		Origin:    origin,
+		Now:       func() float64 { return time.Since(begun).Seconds() },
 	})
 	if err == nil {
 		m.warnOfCapacity(o.PrefixCache)
@@ -107,6 +164,25 @@ func (m *Model) PrefixCache() PrefixCacheStats {
 	}
 	return m.cache.Stats()
 }
+
+// PrefixCacheBytes is how many bytes the prefix cache has on the device; 0: there is none.
+func (m *Model) PrefixCacheBytes() int64 {
+	if m.cache == nil {
+		return 0
+	}
+	return m.cache.Capacity()
+}
+
+// PrefixCacheNodes lists what the prefix cache holds on the device, as a tree of numbers.
+func (m *Model) PrefixCacheNodes() []PrefixCacheNode {
+	if m.cache == nil {
+		return nil
+	}
+	return m.cache.Nodes()
+}
+
+// PrefixCacheNode is a node of a prefix cache's tree.
+type PrefixCacheNode = cache.Node
 
 // PrefixCacheStats are the counters of a prefix cache, and what it holds.
 type PrefixCacheStats = cache.Stats

@@ -2,6 +2,7 @@ package krait
 
 import (
 	"context"
+	"errors"
 	"iter"
 )
 
@@ -44,6 +45,10 @@ func (m *Model) StreamIDs(ctx context.Context, prompt []int, o Generate) iter.Se
 }
 
 func (m *Model) stream(ctx context.Context, prompt []int, o Generate, yield func(Token, error) bool) {
+	if o.Accept != nil {
+		yield(Token{}, errors.New("a stream has no Accept: leave its loop instead, or use Generate"))
+		return
+	}
 	g, err := m.newGenerator(prompt, o)
 	if err != nil {
 		yield(Token{}, err)
