@@ -135,7 +135,8 @@ func (s *Server) take(c net.Conn) {
 			delete(s.conns, c)
 			s.mu.Unlock()
 		}()
-		if err := s.handle(c); err != nil && s.ctx.Err() == nil {
+		// Who closes and said nothing looks whether the server is there, as krait route and Kubernetes do.
+		if err := s.handle(c); err != nil && err != io.EOF && s.ctx.Err() == nil {
 			s.o.Log("%s: %v", c.RemoteAddr(), err)
 		}
 	})

@@ -102,7 +102,7 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 					return err
 				}
 				defer end() // before the model
-				api.o.Prefill = list
+				api.o.Prefill, api.o.PrefillNames = list, elsewhere.addresses
 				return serveAPI(c, &f, m, &api, listen, config)
 			}
 			if !f.quiet {

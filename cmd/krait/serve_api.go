@@ -148,7 +148,7 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 	} else {
 		fmt.Fprintf(c.OutOrStdout(), "serving at %s://%s\n", scheme, l.Addr())
 	}
-	return listenUntil(c.Context(), api, s, l)
+	return listenUntil(c.Context(), l, s, s.Drain, api.drain, api.o.Log)
 }
 
 // openTo warns where others than this machine can ask, and need no key.
@@ -160,34 +160,34 @@ func openTo(a net.Addr, keys *openai.Keys) string {
 }
 
 // listenUntil serves until the context is done, and then what was taken, for a while.
-func listenUntil(ctx context.Context, api *apiFlags, s *openai.Server, l net.Listener) error {
+func listenUntil(ctx context.Context, l net.Listener, h http.Handler, drain func(), most time.Duration, log *slog.Logger) error {
 	all, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	log := cmp.Or(api.o.Log, slog.New(slog.DiscardHandler))
-	h := &http.Server{
-		Handler: s, BaseContext: func(net.Listener) context.Context { return all },
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
+	s := &http.Server{
+		Handler: h, BaseContext: func(net.Listener) context.Context { return all },
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- h.Serve(l) }()
+	go func() { failed <- s.Serve(l) }()
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
-	log.Info("drain", "for", api.drain)
-	s.Drain()
-	bounded, end := context.WithTimeout(context.Background(), api.drain)
+	log.Info("drain", "for", most)
+	drain()
+	bounded, end := context.WithTimeout(context.Background(), most)
 	defer end()
-	if h.Shutdown(bounded) == nil {
+	if s.Shutdown(bounded) == nil {
 		return nil
 	}
 	cancel(krait.ErrClosed) // those under way end within a step
 	bounded, end = context.WithTimeout(context.Background(), 5*time.Second)
 	defer end()
-	if h.Shutdown(bounded) != nil {
-		h.Close()
+	if s.Shutdown(bounded) != nil {
+		s.Close()
 	}
-	return fmt.Errorf("requests that were under way after %v of draining were ended", api.drain)
+	return fmt.Errorf("requests that were under way after %v of draining were ended", most)
 }

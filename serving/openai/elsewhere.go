@@ -3,12 +3,28 @@ package openai
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"net/http"
+	"slices"
 
 	"github.com/krait-ml/krait"
 )
 
 // alike is how many of a prompt's first tokens say who reads it.
 const alike = 64
+
+// named is who a router chose to read a request's prompts, of those that this server knows; nil: the
+// server chooses.
+func (s *Server) named(r *http.Request) (*krait.Prefill, error) {
+	name := r.Header.Get("Krait-Prefill")
+	if name == "" {
+		return nil, nil
+	}
+	i := slices.Index(s.o.PrefillNames, name)
+	if i < 0 {
+		return nil, coded(http.StatusBadRequest, "invalid_request_error", "unknown_prefill", "the header Krait-Prefill names %s, whom this server does not know: give krait route and its servers the same --prefill", short(name))
+	}
+	return s.o.Prefill[i], nil
+}
 
 // elsewhere is who reads a prompt: of those that are reached, the one that draws the highest number
 // together with the prompt's beginning, so that prompts which begin alike go where that was read

@@ -65,6 +65,11 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if !s.o.ShareCache {
 		p.generate.Salt = w.tenant
 	}
+	by, err := s.named(r)
+	if err != nil {
+		return err
+	}
+	p.generate.Prefill = by
 	list, err := s.choices(p, prompts)
 	if err != nil {
 		return err
@@ -193,7 +198,9 @@ func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) err
 		c.probs = append(c.probs, probed{p, c.id, c.chars})
 		c.chars += utf8.RuneCountInString(c.stream.Push(c.id))
 	}
-	c.o.Prefill = s.elsewhere(c.prompt)
+	if by := c.o.Prefill; by == nil || by.Down() {
+		c.o.Prefill = s.elsewhere(c.prompt)
+	}
 	c.o.OnFallback = func(why error) { s.o.Log.Warn("the prompt is read here", "tenant", c.ticket.t.name, "error", why) }
 	c.o.OnText = func(text string) { send(text, nil) }
 	out, err := s.m.GenerateIDs(ctx, c.prompt, c.o)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"mime"
@@ -55,6 +56,9 @@ type Options struct {
 	// prompt that it cannot read is read here, as far as the Prefill lets that be; those that are
 	// not reached ([krait.Prefill.Down]) are left out.
 	Prefill []*krait.Prefill
+	// PrefillNames are what a request's header Krait-Prefill may call each of them, as krait route does, who has
+	// seen which prompts went where. Without them there is no such header.
+	PrefillNames []string
 	// Metrics are what is counted, at /metrics, which the model should have been opened with;
 	// nil: nothing is.
 	Metrics *metrics.Metrics
@@ -97,6 +101,9 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.AnswerTokens < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
 		return nil, errors.New("openai: a limit is below 0")
+	}
+	if n := len(o.PrefillNames); n > 0 && n != len(o.Prefill) {
+		return nil, fmt.Errorf("openai: %d names of %d who read prompts", n, len(o.Prefill))
 	}
 	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), started: time.Now()}
 	s.vocabulary = sync.OnceValues(s.newVocabulary)

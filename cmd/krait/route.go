@@ -1,0 +1,173 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/krait-ml/krait/serving/route"
+	"github.com/spf13/cobra"
+)
+
+// routeFlags say among whom requests are divided.
+type routeFlags struct {
+	o             route.Options
+	listen, admin string
+	drain         time.Duration
+	server        tlsFlags
+	ca            string
+	prefillTLS    tlsFlags
+	quiet         bool
+}
+
+func newRoute() *cobra.Command {
+	var f routeFlags
+	c := &cobra.Command{
+		Use:   "route [flags] --decode ADDR,ADDR",
+		Short: "Divide requests of OpenAI's API among several servers of a model",
+		Long: `Route sends each request on to one of --decode, which are servers of one model (krait
+serve), and passes their answers on as they come. A request goes to the server with the
+least to do for it: the bytes of prompts that it has to read, less those it was sent
+before and so may have in its prefix cache, and the answers under way.
+
+With --prefill it also chooses who reads the prompt, for servers with --role decode that
+were given the same --prefill: by what each was sent before, and has to read.
+
+Each is asked every --check whether it is ready. What was asked of one that is gone is
+asked of another, once, as long as nothing of the answer was sent on; a stream that was
+begun ends by an error. A server whose answers fail --eject-after times in a row is left
+out for --eject-for, then for twice as long, and so on.
+
+Keys are the servers': they are passed on, and who asks without one gets what the server
+says. It waits at 127.0.0.1:8000 unless --listen says otherwise. --admin is an address of
+its own for /metrics (Prometheus) and /machines, which want no key. The first Ctrl-C or
+SIGTERM lets what was taken end, for --drain at most; the second ends the process.`,
+		Example: `  krait route --decode 10.0.0.1:8080,10.0.0.2:8080
+  krait route --prefill 10.0.1.1:7070,10.0.1.2:7070 --decode 10.0.0.1:8080,10.0.0.2:8080
+  krait route --decode https://a:8443,https://b:8443 --tls-ca ca.pem --listen :443 --tls-cert s.pem --tls-key s.key`,
+		Args: takes(0, 0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&f.o.Servers, "decode", nil, "servers that answer: host:port, or http(s)://host:port, with a comma between them")
+	flags.StringSliceVar(&f.o.Prefill, "prefill", nil, "machines that read prompts for all of them, as their --prefill has them")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8000", "address to wait at: host:port, or unix:PATH")
+	flags.StringVar(&f.admin, "admin", "", "address for /metrics and /machines: host:port, or unix:PATH (default: nowhere)")
+	flags.DurationVar(&f.o.Check, "check", time.Second, "how often each is asked whether it is ready")
+	flags.DurationVar(&f.o.CheckTimeout, "check-timeout", 5*time.Second, "how long it may take to say so")
+	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "failed answers in a row after which a server is left out")
+	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "for how long, the first time")
+	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way; more get status 429")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
+	flags.StringVar(&f.server.cert, "tls-cert", "", "file with the router's certificate, PEM")
+	flags.StringVar(&f.server.key, "tls-key", "", "file with its key, PEM")
+	flags.StringVar(&f.server.ca, "tls-client-ca", "", "file with certificates that must have signed those of clients, PEM")
+	flags.StringVar(&f.ca, "tls-ca", "", "file with certificates that have signed those of servers with https, PEM (default: the system's)")
+	flags.BoolVar(&f.prefillTLS.on, "prefill-tls", false, "reach those of --prefill by TLS, with the system's certificates")
+	flags.StringVar(&f.prefillTLS.ca, "prefill-tls-ca", "", "the same, with the certificates in this file, PEM")
+	flags.StringVar(&f.prefillTLS.cert, "prefill-tls-cert", "", "file with a certificate of one's own, which they may want, PEM")
+	flags.StringVar(&f.prefillTLS.key, "prefill-tls-key", "", "file with its key, PEM")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print the address only")
+	return c
+}
+
+// read looks at the flags.
+func (f *routeFlags) read() error {
+	switch {
+	case len(f.o.Servers) == 0:
+		return errors.New("--decode ADDR,ADDR is missing: the servers to send requests to")
+	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.drain <= 0:
+		return errors.New("--check, --check-timeout, --eject-for and --drain must be longer than nothing")
+	case f.o.EjectAfter < 1 || f.o.Requests < 1:
+		return errors.New("--eject-after and --max-requests must be at least 1")
+	}
+	if f.ca != "" {
+		pool, err := readCAs("--tls-ca", f.ca)
+		if err != nil {
+			return err
+		}
+		f.o.TLS = trusting(pool)
+	}
+	var err error
+	f.o.PrefillTLS, err = f.prefillTLS.client()
+	return err
+}
+
+func trusting(pool *x509.CertPool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
+}
+
+// run routes until the command is ended.
+func (f *routeFlags) run(c *cobra.Command) error {
+	if err := f.read(); err != nil {
+		return err
+	}
+	config, err := f.server.server()
+	if err != nil {
+		return err
+	}
+	l, shown, err := listenAt("--listen", f.listen, config)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	t, is := l.Addr().(*net.TCPAddr)
+	f.o.Local = is && t.IP.IsLoopback()
+	if !f.quiet {
+		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	}
+	r, err := route.New(f.o)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if f.admin != "" {
+		a, shown, err := listenAt("--admin", f.admin, nil)
+		if err != nil {
+			return err
+		}
+		h := &http.Server{Handler: r.Admin(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10}
+		defer h.Close()
+		go h.Serve(a)
+		fmt.Fprintln(c.OutOrStdout(), "admin at", shown)
+	}
+	if !f.quiet {
+		f.warn(c, r, l)
+	}
+	fmt.Fprintln(c.OutOrStdout(), "routing at", shown)
+	return listenUntil(c.Context(), l, r, r.Drain, f.drain, f.o.Log)
+}
+
+// warn says who is not there, and who can ask.
+func (f *routeFlags) warn(c *cobra.Command, r *route.Router, l net.Listener) {
+	for _, m := range r.Machines() {
+		if !m.Ready {
+			fmt.Fprintf(c.ErrOrStderr(), "warning: %s is not ready: %s\n", printable(m.Name), printable(m.Why))
+		}
+	}
+	if t, ok := l.Addr().(*net.TCPAddr); ok && !t.IP.IsLoopback() {
+		fmt.Fprintf(c.ErrOrStderr(), "warning: whoever reaches %s can ask what the servers answer without a key: give them --api-keys\n", l.Addr())
+	}
+}
+
+// listenAt waits at an address, and says which it is.
+func listenAt(flag, address string, config *tls.Config) (net.Listener, string, error) {
+	network, where := splitAddress(address)
+	l, err := net.Listen(network, where)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", flag, err)
+	}
+	scheme := "http"
+	if config != nil {
+		l, scheme = tls.NewListener(l, config), "https"
+	}
+	if network == "unix" {
+		return l, "unix:" + l.Addr().String(), nil
+	}
+	return l, scheme + "://" + l.Addr().String(), nil
+}

@@ -1,0 +1,175 @@
+package route
+
+import (
+	"hash/maphash"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestPool: whatever comes and goes, requests go to a machine that is ready and was not tried, which has the
+// least to do of those that are not left out; and all that was taken is given back.
+func TestPool(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Now()
+		p := &pool{}
+		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
+			m := newMachine(string(rune('a'+i)), nil)
+			m.ready = rapid.Bool().Draw(t, "ready")
+			if rapid.Bool().Draw(t, "ejected") {
+				m.until = now.Add(time.Second)
+			}
+			p.machines = append(p.machines, m)
+		}
+		seed := maphash.MakeSeed()
+		var all []*held
+		for range rapid.IntRange(1, 30).Draw(t, "requests") {
+			text := strings.Repeat(rapid.StringMatching("[ab]").Draw(t, "prompt"), rapid.IntRange(0, 300).Draw(t, "bytes"))
+			n := need{blocks(seed, nil, []byte(text)), len(text), rapid.IntRange(0, 50).Draw(t, "tokens")}
+			var tried []*machine
+			if rapid.Bool().Draw(t, "again") {
+				tried = p.machines[:1]
+			}
+			var costs []int64
+			var best *machine
+			for _, m := range p.machines {
+				costs = append(costs, m.work+n.work(m))
+			}
+			better := func(i, j int) bool {
+				a, b := p.machines[i].until.After(now), p.machines[j].until.After(now)
+				return a == b && costs[i] < costs[j] || !a && b
+			}
+			h := p.take(n, tried, now)
+			if h != nil {
+				best = h.m
+			}
+			for i, m := range p.machines {
+				able := m.ready && (tried == nil || i > 0)
+				switch {
+				case !able && best == m:
+					t.Fatalf("%s is not ready, or was tried", m.name)
+				case able && best == nil:
+					t.Fatalf("nobody, but for %s", m.name)
+				}
+				for j, b := range p.machines {
+					if able && b == best && better(i, j) {
+						t.Fatalf("%s has less to do than %s: %v", m.name, b.name, costs)
+					}
+				}
+			}
+			if h != nil {
+				all = append(all, h)
+			}
+			if len(all) > 0 && rapid.Bool().Draw(t, "free") {
+				all[rapid.IntRange(0, len(all)-1).Draw(t, "which")].free() // some twice
+			}
+		}
+		for _, h := range all {
+			h.free()
+		}
+		for _, m := range p.machines {
+			if m.running != 0 || m.work != 0 {
+				t.Fatalf("%s: %d requests, %d to do", m.name, m.running, m.work)
+			}
+		}
+	})
+}
+
+// TestSeen: what is remembered is what was sent, of the last prompts all, and there is a bound.
+func TestSeen(t *testing.T) {
+	seed := maphash.MakeSeed()
+	of := func(tenant, text string) []uint64 { return blocks(seed, []byte(tenant), []byte(text)) }
+	var s seen
+	a := strings.Repeat("a", 3*blockBytes+5)
+	s.add(of("x", a))
+	for _, c := range []struct {
+		tenant, text string
+		want         int
+	}{
+		{"x", a, 3 * blockBytes}, {"x", a + "b", 3 * blockBytes}, {"x", a[:2*blockBytes+1] + strings.Repeat("b", 200), 2 * blockBytes},
+		{"y", a, 0}, {"x", "b" + a, 0}, {"x", a[:blockBytes-1], 0}, {"x", "", 0}, {"xa", a[1:], 0},
+	} {
+		if got := s.match(of(c.tenant, c.text)); got != c.want {
+			t.Errorf("%s %.10q: %d bytes, want %d", c.tenant, c.text, got, c.want)
+		}
+	}
+	for i := range 5 * mostSeen {
+		s.add([]uint64{uint64(i)})
+		if len(s.now)+len(s.before) > 2*mostSeen {
+			t.Fatalf("%d blocks are kept", len(s.now)+len(s.before))
+		}
+	}
+	for i := range mostSeen {
+		if s.match([]uint64{uint64(5*mostSeen - 1 - i)}) == 0 {
+			t.Fatalf("of the last %d one is forgotten: %d", mostSeen, i)
+		}
+	}
+	if s.match(of("x", a)) != 0 {
+		t.Error("what was long ago is remembered")
+	}
+}
+
+// TestChecked: a machine takes nothing after one check without an answer, and is gone after three; one
+// that says that it is not ready is never gone.
+func TestChecked(t *testing.T) {
+	m := newMachine("a", nil)
+	m.seen.add([]uint64{1})
+	step := func(err error, ready, alive bool) {
+		t.Helper()
+		if m.checked(err); m.ready != ready || (m.alive.Err() == nil) != alive {
+			t.Errorf("after %v: ready %v, alive %v", err, m.ready, m.alive.Err() == nil)
+		}
+	}
+	step(nil, true, true)
+	for range 2 * misses {
+		step(errNotReady, false, true)
+	}
+	if m.seen.match([]uint64{1}) == 0 {
+		t.Error("it is forgotten what it holds")
+	}
+	step(nil, true, true)
+	for i := range misses + 1 {
+		step(errGone, false, i+1 < misses)
+	}
+	if m.seen.match([]uint64{1}) != 0 {
+		t.Error("it begins with nothing, and is taken to hold something")
+	}
+	step(errNotReady, false, true)
+	step(nil, true, true)
+}
+
+// TestAnswered: so many failures in a row leave a machine out, twice as long each time up to a bound, and an
+// answer begins anew; what fails while it is left out, as it was begun before, does not count.
+func TestAnswered(t *testing.T) {
+	m, now := newMachine("a", nil), time.Now()
+	step := func(ok, ejected bool) {
+		t.Helper()
+		if got := m.answered(ok, now, 2, time.Second); got != ejected {
+			t.Errorf("left out: %v, want %v", got, ejected)
+		}
+	}
+	step(false, false)
+	step(true, false)
+	step(false, false)
+	step(false, true)
+	for _, want := range []int{1, 2, 4, 8, 16, 32, 32} {
+		if got := m.until.Sub(now); got != time.Duration(want)*time.Second {
+			t.Errorf("for %v, want %d s", got, want)
+		}
+		for range 5 {
+			step(false, false)
+		}
+		now = m.until
+		step(false, false)
+		step(false, true)
+	}
+	now = m.until
+	step(true, false)
+	step(false, false)
+	step(false, true)
+	if got := m.until.Sub(now); got != time.Second {
+		t.Errorf("after an answer for %v", got)
+	}
+}

@@ -1,0 +1,204 @@
+package route
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say among whom requests are divided. Zeros are the defaults.
+type Options struct {
+	// Servers are those that answer: URLs, or host:port for http.
+	Servers []string
+	// TLS is how those with https are reached, and where PrefillTLS says so those of Prefill; nil: with the
+	// system's certificates.
+	TLS *tls.Config
+	// Prefill are machines that read prompts for all of Servers, host:port or unix:PATH, called as
+	// their --prefill calls them.
+	Prefill []string
+	// PrefillTLS is how these are reached to see whether they are there; nil: without TLS.
+	PrefillTLS *tls.Config
+	// Check is how often each machine is checked; 0: every second.
+	Check time.Duration
+	// CheckTimeout is how long a check may take; 0: 5 seconds.
+	CheckTimeout time.Duration
+	// EjectAfter is after how many failed answers in a row a machine is left out; 0: 3.
+	EjectAfter int
+	// EjectFor is for how long the first time, and twice as long each time after that; 0: 10 seconds.
+	EjectFor time.Duration
+	// Requests is how many may be under way; 0: 1024.
+	Requests int
+	// Body is how many bytes a request may have; 0: 4 MiB.
+	Body int64
+	// Stall is how long a client may take to send its request, and to take what is sent to it;
+	// 0: 30 seconds.
+	Stall time.Duration
+	// Log is told of each request, and of machines that come and go, but no text; nil: nothing.
+	Log *slog.Logger
+	// Local is for a router that only this machine reaches: who asks must have asked for an IP address or
+	// localhost. Else a site that a browser shows could let its own name lead here.
+	Local bool
+}
+
+// Router divides requests. It is an [http.Handler]; who listens bounds headers and connections.
+type Router struct {
+	o       Options
+	seed    maphash.Seed
+	client  *http.Client
+	servers pool
+	prefill pool
+	urls    map[*machine]string
+	figures *figures
+
+	ctx   context.Context // until Close
+	close context.CancelFunc
+
+	mu       sync.Mutex
+	underway int
+	drains   bool
+}
+
+// New makes a router, and checks each machine once; one that does not answer is no error, and is
+// checked on. Close it after all requests have ended.
+func New(o Options) (*Router, error) {
+	o.Check = cmp.Or(o.Check, time.Second)
+	o.CheckTimeout = cmp.Or(o.CheckTimeout, 5*time.Second)
+	o.EjectAfter = cmp.Or(o.EjectAfter, 3)
+	o.EjectFor = cmp.Or(o.EjectFor, 10*time.Second)
+	o.Requests = cmp.Or(o.Requests, 1024)
+	o.Body = cmp.Or(o.Body, 4<<20)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Stall < 0 {
+		return nil, errors.New("route: a limit is below 0")
+	}
+	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
+	r.client = &http.Client{
+		Transport: &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
+			DialContext: (&net.Dialer{Timeout: o.CheckTimeout}).DialContext, TLSHandshakeTimeout: o.CheckTimeout},
+		// A key goes to the machines that were named, and to nobody they name.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if err := r.add(); err != nil {
+		return nil, err
+	}
+	r.ctx, r.close = context.WithCancel(context.Background())
+	r.figures = newFigures(r)
+	var first sync.WaitGroup
+	for _, p := range []*pool{&r.servers, &r.prefill} {
+		for _, m := range p.machines {
+			first.Add(1)
+			go r.checks(p, m, &first)
+		}
+	}
+	first.Wait()
+	return r, nil
+}
+
+// add makes the machines of the options.
+func (r *Router) add() error {
+	if len(r.o.Servers) == 0 {
+		return errors.New("route: there is no server to send requests to")
+	}
+	named := map[string]bool{}
+	once := func(name string) error {
+		if named[name] {
+			return fmt.Errorf("route: %s is named twice", name)
+		}
+		named[name] = true
+		return nil
+	}
+	for _, name := range r.o.Servers {
+		base, err := baseURL(name)
+		if err = cmp.Or(err, once(base)); err != nil {
+			return err
+		}
+		m := newMachine(name, askReady(r.client, base))
+		r.urls[m] = base
+		r.servers.machines = append(r.servers.machines, m)
+	}
+	for _, name := range r.o.Prefill {
+		network, address := "tcp", name
+		if path, ok := strings.CutPrefix(name, "unix:"); ok {
+			network, address = "unix", path
+		} else if _, _, err := net.SplitHostPort(name); err != nil {
+			return fmt.Errorf("route: prefill %q: it must be host:port or unix:PATH", name)
+		}
+		if err := once("prefill " + name); err != nil {
+			return err
+		}
+		r.prefill.machines = append(r.prefill.machines, newMachine(name, connects(network, address, r.o.PrefillTLS)))
+	}
+	return nil
+}
+
+// baseURL is where a server is, without a slash at its end.
+func baseURL(name string) (string, error) {
+	text := name
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return "", fmt.Errorf("route: server %q: it must be host:port, http://host:port or https://host:port", name)
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// Ready counts the servers that take requests, and the machines that read prompts.
+func (r *Router) Ready() (servers, prefill int) { return r.servers.ready(), r.prefill.ready() }
+
+// Drain lets nobody begin any more: requests get 503, and /ready says so. Those that were taken go on.
+func (r *Router) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drains = true
+}
+
+// Close ends the checks.
+func (r *Router) Close() {
+	r.close()
+	r.client.CloseIdleConnections()
+}
+
+// enter takes a request on.
+func (r *Router) enter() *Error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.drains:
+		return coded(http.StatusServiceUnavailable, "draining", "the router is being stopped")
+	case r.underway == r.o.Requests:
+		return coded(http.StatusTooManyRequests, "router_full", "%d requests are under way, which is the most that this router takes", r.underway)
+	}
+	r.underway++
+	return nil
+}
+
+func (r *Router) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.underway--
+}
+
+// local reports whether a host, maybe with a port, is an address or localhost, which no name
+// server can lead elsewhere.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost")
+}
