@@ -51,6 +51,10 @@ type Options struct {
 	// other's prompts: a step has a token of each that goes on, and as much of the
 	// prompts as there is left. 0 is 512 and one for each slot.
 	MaxTokensPerStep int
+	// PromptShare is how much of the time prompts may have at most while other generations go on,
+	// which are slowed down by them to 1/(1-PromptShare) at most; at least 0 and below 1. 0 is no bound, which reads
+	// prompts soonest.
+	PromptShare float64
 	// PrefixCache is how many bytes of what was computed for the beginnings of prompts
 	// generations keep, in the memory of the device, for those to come; 0: none. Where a
 	// prompt goes on from there, it is cut there: docs/architecture.md says where

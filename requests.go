@@ -190,7 +190,7 @@ type PrefixCacheStats = cache.Stats
 // limits says what a step may have.
 func limits(o Options, e *exec.Engine) schedule.Limits {
 	slots := e.Slots()
-	l := schedule.Limits{Slots: slots, Grain: cutAt, Context: e.Context()}
+	l := schedule.Limits{Slots: slots, Grain: cutAt, Context: e.Context(), PromptShare: o.PromptShare}
 	l.Tokens = cmp.Or(o.MaxTokensPerStep, prefillChunk+slots-1)
 	if roundedAtCuts(e.States()) { // so all chunks are of one length, and nothing else is a cut
 		l.Grain = max(cutAt, l.Longest())

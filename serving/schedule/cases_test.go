@@ -362,7 +362,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 		if err := s.keep(&tokens); err != nil {
 			t.Fatal(err)
 		}
-		s.settle(nil)
+		s.settle(nil, 0)
 	}
 	for range 1000 {
 		step()

@@ -5,7 +5,8 @@
 // token of every sequence that is being continued, then chunks of the prompts that are
 // being read, in the order in which they came. So a sequence that is being continued
 // gets a token in every step, and the oldest prompt at least a grain of tokens: nobody
-// starves.
+// starves. With a [Limits].PromptShare some steps read no prompts, so that these take their
+// share of the time and no more while others are continued.
 //
 // What a request gets does not depend on what runs beside it: prompts are cut at
 // multiples of the grain only, which must be such that an engine does not mind, and
@@ -32,6 +33,10 @@ type Limits struct {
 	// that are content with less. After these nobody passes it any more, so that it
 	// begins when enough of those before it have ended. 0: nobody ever passes.
 	Patience int
+	// PromptShare is how much of the time prompts may have at most while other sequences are
+	// continued, which take 1/(1-PromptShare) as long for that; 0: steps always read as much as
+	// fits.
+	PromptShare float64
 }
 
 func (l *Limits) check() error {
@@ -41,6 +46,8 @@ func (l *Limits) check() error {
 	switch {
 	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0:
 		return fmt.Errorf("%+v: there must be a slot, and nothing may be negative", *l)
+	case !(l.PromptShare >= 0 && l.PromptShare < 1):
+		return fmt.Errorf("prompts with a share of %v of the time: it must be at least 0, and below 1", l.PromptShare)
 	case l.Tokens < l.Slots-1+l.Grain:
 		return fmt.Errorf("at most %d tokens per step; with %d slots there must be at least %d: one for each sequence but one, and %d of a prompt",
 			l.Tokens, l.Slots, l.Slots-1+l.Grain, l.Grain)

@@ -1,6 +1,9 @@
 package schedule
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // job is a request as the rules see it.
 type job struct {
@@ -34,6 +37,7 @@ type queue struct {
 	arrived          int
 	waiting, running []*request
 	room             int // of those under way
+	share            share
 }
 
 // enter takes a request that has arrived.
@@ -86,7 +90,8 @@ func without(list []*request, r *request) []*request {
 	return list
 }
 
-// next appends what the next step has.
+// next appends what the next step has: a token of each sequence that is continued, and of prompts what
+// they may have beside these.
 func (q *queue) next(parts []part) []part {
 	left := q.Tokens
 	for _, r := range q.running {
@@ -94,6 +99,9 @@ func (q *queue) next(parts []part) []part {
 			parts = append(parts, part{r, 1, true})
 			left--
 		}
+	}
+	if !q.share.reads(len(parts) > 0) {
+		return parts
 	}
 	for _, r := range q.running {
 		if n := q.chunk(&r.job, left); n > 0 {
@@ -116,6 +124,13 @@ func (q *queue) chunk(j *job, left int) int {
 		n -= (j.fed + n) % q.Grain
 	}
 	return max(n, 0)
+}
+
+// took says how long the step with these parts took.
+func (q *queue) took(parts []part, time time.Duration) {
+	read := slices.ContainsFunc(parts, func(p part) bool { return p.reads() })
+	continued := slices.ContainsFunc(parts, func(p part) bool { return !p.reads() })
+	q.share.ran(time, continued, read)
 }
 
 // began says that a step begins: those who wait grow older.

@@ -64,7 +64,7 @@ func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{engine: e, limits: l, cache: c, queue: queue{Limits: l}}
+	s := &Scheduler{engine: e, limits: l, cache: c, queue: queue{Limits: l, share: share{most: l.PromptShare}}}
 	s.keep = func(r *exec.Results) error {
 		s.chosen = append(s.chosen[:0], r.Tokens...)
 		return nil
@@ -114,7 +114,9 @@ func (s *Scheduler) arrive(r *request) error {
 // run runs steps until no request is left.
 func (s *Scheduler) run() {
 	for s.prepare() {
-		s.settle(s.engine.Step(s.ctx, &s.batch, s.keep))
+		begun := time.Now()
+		err := s.engine.Step(s.ctx, &s.batch, s.keep)
+		s.settle(err, time.Since(begun))
 	}
 }
 
@@ -220,9 +222,10 @@ var (
 // settle gives the requests of a step what it gave. Where a step fails, all that were
 // in it end with its error, since their states are lost; where only some tokens could
 // not be chosen, only their requests do.
-func (s *Scheduler) settle(failed error) {
+func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.queue.took(s.parts, took)
 	lost := failed != nil && exec.AsUnchosen(failed) == nil
 	now, row := time.Now(), 0
 	for _, p := range s.parts {
