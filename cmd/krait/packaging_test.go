@@ -293,6 +293,7 @@ func TestManifests(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatal(files, err)
 	}
+	var all []object
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			var pods []object
@@ -331,8 +332,10 @@ func TestManifests(t *testing.T) {
 			for _, o := range services {
 				checkService(t, &o, pods)
 			}
+			all = append(append(all, pods...), services...)
 		})
 	}
+	checkAddresses(t, all)
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl to put the manifests together")
 	}
@@ -404,6 +407,44 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 	listen := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--listen=") })
 	if listen < 0 || !strings.HasSuffix(c.Args[listen], fmt.Sprintf(":%d", c.Ports[0].ContainerPort)) {
 		t.Errorf("%s: krait %q, and the port is %v", name, c.Args, c.Ports)
+	}
+}
+
+// checkAddresses looks for what --prefill and --decode name: a pod of a set by its number, in a service that gives
+// these names, at its port; and servers and router have the same --prefill.
+func checkAddresses(t *testing.T, all []object) {
+	there := map[string]bool{}
+	for _, o := range all {
+		for i := range o.Spec.Replicas {
+			if o.Kind == "StatefulSet" && slices.ContainsFunc(all, func(s object) bool {
+				return s.Kind == "Service" && s.Metadata.Name == o.Spec.ServiceName && s.Spec.ClusterIP == "None"
+			}) {
+				there[fmt.Sprintf("%s-%d.%s:%d", o.Metadata.Name, i, o.Spec.ServiceName, o.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort)] = true
+			}
+		}
+	}
+	prefill := map[string]bool{}
+	for _, o := range all {
+		if o.Kind == "Service" {
+			continue
+		}
+		for _, a := range o.Spec.Template.Spec.Containers[0].Args {
+			flag, list, _ := strings.Cut(a, "=")
+			if flag != "--prefill" && flag != "--decode" {
+				continue
+			}
+			if prefill[list] = true; flag == "--decode" {
+				delete(prefill, list)
+			}
+			for _, address := range strings.Split(list, ",") {
+				if !there[address] {
+					t.Errorf("%s: %s is none of %v", o.Metadata.Name, address, there)
+				}
+			}
+		}
+	}
+	if len(prefill) != 1 {
+		t.Errorf("servers and router have several --prefill: %v", prefill)
 	}
 }
 
