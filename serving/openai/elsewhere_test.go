@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -14,6 +16,27 @@ import (
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
 )
+
+// asked posts a completion as a router does that says who is to read its prompt.
+func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string) {
+	t.Helper()
+	q, err := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Krait-Prefill", prefill)
+	r, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return r.StatusCode, string(text)
+}
 
 // TestElsewhere: prompts are read by two machines, those that begin alike by one of them, and
 // go on here with the same text; when one dies, prompts of
@@ -53,7 +76,7 @@ func TestElsewhere(t *testing.T) {
 		from, servers = append(from, p), append(servers, s)
 	}
 	counted := metrics.New()
-	s, err := openai.New(m, openai.Options{Prefill: from, Metrics: counted})
+	s, err := openai.New(m, openai.Options{Prefill: from, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +104,22 @@ func TestElsewhere(t *testing.T) {
 	if a, b := from[0].Stats().Fetched, from[1].Stats().Fetched; a != 2*first.Fetched || b != 2*second.Fetched {
 		t.Errorf("%d and %d prompts, after %d and %d", a, b, first.Fetched, second.Fetched)
 	}
+	for i, name := range []string{"a:1", "b:1"} { // whoever had it
+		was := from[i].Stats().Fetched
+		for k := range 4 {
+			if status, text := asked(t, h, name, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(k))); status != 200 {
+				t.Errorf("by %s: %d %s", name, status, text)
+			}
+		}
+		if n := from[i].Stats().Fetched - was; n != 4 {
+			t.Errorf("%s read %d of 4 prompts that a router sent there", name, n)
+		}
+	}
+	if status, text := asked(t, h, "evil:1", `{"prompt": "x"}`); status != 400 || !strings.Contains(text, "unknown_prefill") {
+		t.Errorf("a machine that nobody knows: %d %s", status, text)
+	}
 	mine := 0 // a prompt of the second's
-	for ; from[1].Stats().Fetched == 2*second.Fetched; mine++ {
+	for was := from[1].Stats().Fetched; from[1].Stats().Fetched == was; mine++ {
 		ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(mine)))
 	}
 	dead[1].Store(true)
