@@ -63,6 +63,7 @@ SIGTERM lets what was taken end, for --drain at most; the second ends the proces
 	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "failed answers in a row after which a server is left out")
 	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "for how long, the first time")
 	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way; more get status 429")
+	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "how long a request may take, with what servers let it wait")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
 	flags.StringVar(&f.server.cert, "tls-cert", "", "file with the router's certificate, PEM")
 	flags.StringVar(&f.server.key, "tls-key", "", "file with its key, PEM")
@@ -81,8 +82,8 @@ func (f *routeFlags) read() error {
 	switch {
 	case len(f.o.Servers) == 0:
 		return errors.New("--decode ADDR,ADDR is missing: the servers to send requests to")
-	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.drain <= 0:
-		return errors.New("--check, --check-timeout, --eject-for and --drain must be longer than nothing")
+	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.o.Deadline <= 0 || f.drain <= 0:
+		return errors.New("--check, --check-timeout, --eject-for, --deadline and --drain must be longer than nothing")
 	case f.o.EjectAfter < 1 || f.o.Requests < 1:
 		return errors.New("--eject-after and --max-requests must be at least 1")
 	}

@@ -114,7 +114,9 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *Error
 		return err
 	}
 	defer r.leave()
-	q, failure := r.read(w, in)
+	ctx, end := context.WithTimeout(in.Context(), r.o.Deadline)
+	defer end()
+	q, failure := r.read(ctx, w, in)
 	if failure != nil {
 		return failure
 	}
@@ -151,8 +153,8 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *Error
 		}
 		h.free()
 		switch {
-		case in.Context().Err() != nil:
-			return coded(statusGone, "cancelled", "the client has gone")
+		case ctx.Err() != nil:
+			return q.over()
 		case err == nil:
 			last, from = a, h.m
 		default:
@@ -170,6 +172,14 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *Error
 
 // statusGone is what logs say where the client has gone; nobody reads it.
 const statusGone = 499
+
+// over is the error of a request that has no time left, or no client.
+func (q *request) over() *Error {
+	if q.Context().Err() != nil {
+		return coded(statusGone, "cancelled", "the client has gone")
+	}
+	return coded(http.StatusGatewayTimeout, "timeout", "the request took longer than this router lets one take")
+}
 
 // again reports whether another machine may answer where one answered this: it has no room, or drains, or
 // its step failed.
@@ -189,7 +199,7 @@ func (r *Router) need(q *request) need {
 // ask sends a request to a machine, and waits for what is to be sent back first. It ends when the
 // machine is found to be gone.
 func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err error) {
-	ctx, end := context.WithCancelCause(q.Context())
+	ctx, end := context.WithCancelCause(q.ctx)
 	r.servers.mu.Lock()
 	alive := m.alive
 	r.servers.mu.Unlock()
@@ -294,7 +304,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 	data := a.body
 	for {
 		if send(data) != nil || q.Context().Err() != nil {
-			return coded(statusGone, "cancelled", "the client has gone")
+			return coded(statusGone, "cancelled", "the client has gone, or takes nothing")
 		}
 		if a.rest == nil {
 			break
@@ -315,12 +325,15 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 // lost tells a client that its stream does not go on.
 func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error) *Error {
 	if q.Context().Err() != nil {
-		return coded(statusGone, "cancelled", "the client has gone")
+		return q.over()
 	}
 	r.answered(m, false)
 	r.figures.lost.WithLabelValues(m.name).Inc()
 	r.o.Log.Warn("a machine was lost in the middle of an answer", "machine", m.name, "error", why)
 	e := coded(http.StatusBadGateway, "server_lost", "the server was lost in the middle of the answer")
+	if q.ctx.Err() != nil {
+		e = q.over()
+	}
 	send(fmt.Appendf(nil, "data: %s\n\n", e.body()))
 	return e
 }

@@ -196,3 +196,26 @@ func TestAdmin(t *testing.T) {
 		t.Error("nothing was asked again")
 	}
 }
+
+// TestDeadline: a request that a server never ends is ended, before its answer or within.
+func TestDeadline(t *testing.T) {
+	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond})
+	for want, begins := range map[string]bool{`{"error":{"message":"the request took`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request took": true} {
+		for _, f := range list {
+			f.do(func(w http.ResponseWriter, q *http.Request) {
+				if begins {
+					w.Header().Set("Content-Type", "text/event-stream")
+					io.WriteString(w, "data: 1\n\n")
+					w.(http.Flusher).Flush()
+				}
+				<-q.Context().Done()
+			})
+		}
+		before := list[0].asked.Load() + list[1].asked.Load()
+		got, text := ask(t, h, prompt("x"))
+		if !strings.HasPrefix(text, want) || !begins && got != 504 || list[0].asked.Load()+list[1].asked.Load() != before+1 {
+			t.Errorf("%d %q", got, text)
+		}
+		until(t, "free", func() bool { return idle(r) })
+	}
+}

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,7 +19,8 @@ const (
 
 // request is what a client asks.
 type request struct {
-	*http.Request
+	*http.Request                 // whose context is the client's
+	ctx           context.Context // that, with the deadline
 	body   []byte
 	prompt []byte // JSON, as it was sent: prompts that begin alike are alike there, too
 	tokens int    // of its answers, perhaps
@@ -26,8 +28,8 @@ type request struct {
 }
 
 // read takes a request in, in time.
-func (r *Router) read(w http.ResponseWriter, q *http.Request) (*request, *Error) {
-	out := &request{Request: q}
+func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Request) (*request, *Error) {
+	out := &request{Request: q, ctx: ctx}
 	if q.Method == http.MethodPost {
 		control := http.NewResponseController(w)
 		control.SetReadDeadline(time.Now().Add(r.o.Stall)) // what cannot have one is a test

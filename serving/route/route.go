@@ -41,6 +41,8 @@ type Options struct {
 	Requests int
 	// Body is how many bytes a request may have; 0: 4 MiB.
 	Body int64
+	// Deadline is how long a request may take, with what servers let it wait; 0: 15 minutes.
+	Deadline time.Duration
 	// Stall is how long a client may take to send its request, and to take what is sent to it;
 	// 0: 30 seconds.
 	Stall time.Duration
@@ -78,9 +80,10 @@ func New(o Options) (*Router, error) {
 	o.EjectFor = cmp.Or(o.EjectFor, 10*time.Second)
 	o.Requests = cmp.Or(o.Requests, 1024)
 	o.Body = cmp.Or(o.Body, 4<<20)
+	o.Deadline = cmp.Or(o.Deadline, 15*time.Minute)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Stall < 0 {
+	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 {
 		return nil, errors.New("route: a limit is below 0")
 	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
