@@ -21,10 +21,10 @@ const (
 type request struct {
 	*http.Request                 // whose context is the client's
 	ctx           context.Context // that, with the deadline
-	body   []byte
-	prompt []byte // JSON, as it was sent: prompts that begin alike are alike there, too
-	tokens int    // of its answers, perhaps
-	writes bool   // it is for texts, not for tokens or names
+	body          []byte
+	prompt        []byte // JSON, as it was sent: prompts that begin alike are alike there, too
+	tokens        int    // of its answers, perhaps
+	writes        bool   // it is for texts, not for tokens or names
 }
 
 // read takes a request in, in time.
