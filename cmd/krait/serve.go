@@ -122,7 +122,7 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "prefill: how long what was kept of a prompt waits to be fetched")
 	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "prefill: how long the other side may take for its next step")
 	c.Flags().IntVar(&f.options.Slots, "slots", 8, "requests, or prompts, that are run at the same time")
-	c.Flags().Float64Var(&f.options.PromptShare, "prompt-share", 0.4, "how much of the time prompts may have while texts are written, which slows these to 1/(1-SHARE) at most; 0: all that they want")
+	c.Flags().Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "how much of the time prompts may have while texts are written, which slows these to 1/(1-SHARE) at most; 0: all that they want")
 	c.Flags().StringVar(&tokenFile, "token-file", "", "prefill: file with a token that others must know")
 	c.Flags().StringVar(&tlsFiles.cert, "tls-cert", "", "file with the server's certificate, PEM")
 	c.Flags().StringVar(&tlsFiles.key, "tls-key", "", "file with its key, PEM")

@@ -6,7 +6,7 @@
 // being read, in the order in which they came. So a sequence that is being continued
 // gets a token in every step, and the oldest prompt at least a grain of tokens: nobody
 // starves. With a [Limits].PromptShare some steps read no prompts, so that these take their
-// share of the time and no more while others are continued.
+// share of the time and no more while others are continued, and short prompts need not wait for long ones.
 //
 // What a request gets does not depend on what runs beside it: prompts are cut at
 // multiples of the grain only, which must be such that an engine does not mind, and
@@ -35,7 +35,7 @@ type Limits struct {
 	Patience int
 	// PromptShare is how much of the time prompts may have at most while other sequences are
 	// continued, which take 1/(1-PromptShare) as long for that; 0: steps always read as much as
-	// fits.
+	// fits. With one, short prompts are read beside the oldest, which has half of a step's tokens then.
 	PromptShare float64
 }
 

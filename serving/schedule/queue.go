@@ -103,6 +103,9 @@ func (q *queue) next(parts []part) []part {
 	if !q.share.reads(len(parts) > 0) {
 		return parts
 	}
+	if q.PromptShare > 0 {
+		return q.shortFirst(parts, left)
+	}
 	for _, r := range q.running {
 		if n := q.chunk(&r.job, left); n > 0 {
 			parts = append(parts, part{r, n, r.fed+n == r.prompt})
@@ -110,6 +113,42 @@ func (q *queue) next(parts []part) []part {
 		}
 	}
 	return parts
+}
+
+// shortFirst appends the oldest prompt's part, of half of what is left at least, and before that those of the others,
+// by what is left of them: a short one does not wait until a long one is read, which ends nevertheless.
+func (q *queue) shortFirst(parts []part, left int) []part {
+	i := slices.IndexFunc(q.running, func(r *request) bool { return r.reads() })
+	if i < 0 {
+		return parts
+	}
+	oldest := q.running[i]
+	kept := q.chunk(&oldest.job, max(left/2, min(left, q.Grain)))
+	for r := q.after(oldest, nil); r != nil; r = q.after(oldest, r) {
+		if n := q.chunk(&r.job, left-kept); n > 0 {
+			parts = append(parts, part{r, n, r.fed+n == r.prompt})
+			left -= n
+		}
+	}
+	if n := q.chunk(&oldest.job, left); n > 0 {
+		parts = append(parts, part{oldest, n, oldest.fed+n == oldest.prompt})
+	}
+	return parts
+}
+
+// after is the prompt of which the least is left to be read, of those that have more left than another or came after
+// it, but for the oldest; nil: there is none.
+func (q *queue) after(oldest, last *request) (next *request) {
+	before := func(a, b *request) bool {
+		x, y := a.prompt-a.fed, b.prompt-b.fed
+		return x < y || x == y && a.number < b.number
+	}
+	for _, r := range q.running {
+		if r.reads() && r != oldest && (last == nil || before(last, r)) && (next == nil || before(r, next)) {
+			next = r
+		}
+	}
+	return next
 }
 
 // chunk is how much of its prompt a request reads next, where a step has so many tokens

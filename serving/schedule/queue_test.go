@@ -12,6 +12,9 @@ func drawLimits(t *rapid.T) Limits {
 	l := Limits{Slots: rapid.IntRange(1, 4).Draw(t, "slots"), Grain: rapid.IntRange(1, 5).Draw(t, "grain"),
 		Patience: rapid.IntRange(0, 4).Draw(t, "patience")}
 	l.Tokens = l.Slots - 1 + l.Grain + rapid.IntRange(0, 9).Draw(t, "more tokens")
+	if rapid.Bool().Draw(t, "short first") {
+		l.PromptShare = 0.5 // no time passes here, so that all steps read
+	}
 	if rapid.Bool().Draw(t, "limited room") {
 		l.Room = rapid.IntRange(1, 40).Draw(t, "room")
 	}
@@ -147,6 +150,10 @@ func (m *model) fair(parts []part) {
 			left--
 		}
 	}
+	if m.PromptShare > 0 {
+		m.fairToShort(has, left)
+		return
+	}
 	oldest := true
 	for _, r := range m.running {
 		if !r.reads() {
@@ -160,6 +167,39 @@ func (m *model) fair(parts []part) {
 	}
 	if left < 0 {
 		m.t.Fatalf("%d tokens too many", -left)
+	}
+}
+
+// fairToShort checks what prompts have of a step: the oldest what half of it lets it have, at least; of the others
+// none anything where one with less left, or as much and older, could read more; and nothing is left that one could.
+func (m *model) fairToShort(has map[*request]int, left int) {
+	var reading []*request
+	all := left
+	for _, r := range m.running {
+		if r.reads() {
+			reading = append(reading, r)
+			left -= has[r]
+		}
+	}
+	if left < 0 {
+		m.t.Fatalf("%d tokens too many", -left)
+	}
+	rest := func(r *request) int { return r.prompt - r.fed }
+	for i, r := range reading {
+		could := m.most(r, left+has[r])
+		if i == 0 {
+			if least := m.most(r, max(all/2, min(all, m.Grain))); has[r] < least || has[r] == 0 {
+				m.t.Fatalf("the oldest reads %d of %d tokens, which %d others share: half would be %d", has[r], all, len(reading)-1, least)
+			}
+		}
+		if has[r] < could && i == 0 {
+			m.t.Fatalf("the oldest reads %d tokens, could read %d", has[r], could)
+		}
+		for _, o := range reading[1:] {
+			if i > 0 && has[o] > 0 && (rest(r) < rest(o) || rest(r) == rest(o) && r.number < o.number) && has[r] < m.most(r, has[r]+has[o]) {
+				m.t.Fatalf("request %d reads %d tokens of %d, and %d, of which %d are left, could read more", o.number, has[o], rest(o), r.number, rest(r))
+			}
+		}
 	}
 }
 
@@ -276,6 +316,36 @@ func TestLimits(t *testing.T) {
 	} {
 		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", l, err, want)
+		}
+	}
+}
+
+// TestShortFirst: beside the oldest prompt, which has half, the shortest are read first, of equal ones the older; what
+// they leave is the oldest's.
+func TestShortFirst(t *testing.T) {
+	for _, c := range []struct {
+		prompts, want []int // tokens that a step of 23 has of each
+	}{
+		{[]int{100, 30, 10}, []int{11, 2, 10}},
+		{[]int{100, 10, 30}, []int{11, 10, 2}},
+		{[]int{100, 7, 7, 7}, []int{11, 7, 5, 0}},
+		{[]int{100, 3}, []int{20, 3}},
+		{[]int{5, 100}, []int{5, 18}},
+		{[]int{5, 100, 30}, []int{5, 0, 18}},
+		{[]int{100}, []int{23}},
+	} {
+		q := queue{Limits: Limits{Slots: 1, Tokens: 23, Grain: 1, PromptShare: 0.5}}
+		for _, n := range c.prompts {
+			r := &request{job: job{prompt: n, most: 1}}
+			q.enter(r)
+			q.begin(r)
+		}
+		got := make([]int, len(c.prompts))
+		for _, p := range q.next(nil) {
+			got[p.number] = p.tokens
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("prompts of %v: %v, want %v", c.prompts, got, c.want)
 		}
 	}
 }
