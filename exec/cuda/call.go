@@ -40,6 +40,12 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 // for each piece of the batch, with their tensors, where memory is now. These are valid
 // until the next call.
 func (r *rank) each(key programKey, visit func(c *call) error) error {
+	r.choose(key)
+	return r.eachAsIs(key, visit)
+}
+
+// eachAsIs is each in the formats that were chosen last.
+func (r *rank) eachAsIs(key programKey, visit func(c *call) error) error {
 	all, steps := r.calls, r.s.Steps
 	if key.once {
 		all, steps = r.once, r.s.Init
@@ -105,7 +111,10 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	if rows != nil {
 		first += o.Cut(batch, *rows)
 	}
-	b := &r.s.Buffers[o.Buffer]
+	b, t := &r.s.Buffers[o.Buffer], o.Tensor
+	if r.inBF16 != nil && r.inBF16[o.Buffer] {
+		t.DType = graph.BF16
+	}
 	if b.Space == lowering.Cache {
 		t, table := r.cache(o, batch.Sizes)
 		return kernels.Tensor{Tensor: t, Ptr: uint64(table)}
@@ -120,7 +129,7 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	case b.Space == lowering.Input:
 		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, batch.Sizes))
 	}
-	return kernels.Tensor{Tensor: o.Tensor, Ptr: uint64(base) + uint64(first*o.DType.Bytes())}
+	return kernels.Tensor{Tensor: t, Ptr: uint64(base) + uint64(first*t.DType.Bytes())}
 }
 
 // kernel is the kernel of a launch.

@@ -70,11 +70,11 @@ func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 		return nil
 	}
 	x, w, y := &part.Args[0], &part.Args[1], &part.Results[0]
-	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 {
+	if y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 && x.DType != w.DType {
 		return nil
 	}
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name}
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name, Out: formatOf(y.DType)}
 	switch {
 	case w.DType == graph.F32 && r.machine.device.Math == kernels.BF16:
 		g.In = driver.TF32
@@ -87,7 +87,7 @@ func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	return g
 }
 
-// gemm appends a product; activations are rounded to the weight's format first, and what
+// gemm appends a product; activations in f32 are rounded to the weight's format first, and what
 // is added to it is put where it goes.
 func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
 	if y := part.Results[0]; g.Accumulate && part.Args[2].Ptr != y.Ptr {
@@ -95,8 +95,7 @@ func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
 			return err
 		}
 	}
-	if g.In == driver.BF16 || g.In == driver.F16 {
-		x := part.Args[0]
+	if x := part.Args[0]; mustRound(&x, g) {
 		to := x
 		to.DType, to.Ptr, to.Stride = part.Args[1].DType, part.Call.Scratch, g.K
 		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
@@ -106,6 +105,11 @@ func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
 	}
 	b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: g})
 	return nil
+}
+
+// mustRound reports whether a product has another format of activations than they lie in.
+func mustRound(x *kernels.Tensor, g *driver.GemmCall) bool {
+	return x.DType == graph.F32 && (g.In == driver.BF16 || g.In == driver.F16)
 }
 
 func formatOf(d graph.DType) driver.Format {

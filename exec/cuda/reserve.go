@@ -3,7 +3,6 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -32,7 +31,7 @@ func (r *rank) needs(key programKey) needs {
 			for _, part := range c.kernel().Parts(&c.on) {
 				if g := r.product(c, &part); g != nil {
 					n.gemm = true
-					if g.In != driver.F32 { // activations are rounded first
+					if mustRound(&part.Args[0], g) {
 						n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+int64(g.M*g.K*g.In.Bytes()))
 					}
 				}

@@ -1,6 +1,7 @@
 // Causal depthwise convolution over time: y[t, c] = Σ_j w[c, j] x[t-width+1+j, c].
 // What is before the segment comes from the state, which has width-1 inputs per
 // channel, oldest first, in FORMAT. With a bias, what is put out is silu(y + bias).
+// x and y may both be in bf16; a state in f32 then has what was rounded.
 // Formats: f32 f16 bf16
 #include "krait.h"
 
@@ -38,7 +39,7 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 
 // The same where the filter is 4 wide, as it mostly is: the inputs that are
 // needed again stay in registers, and loads run ahead.
-KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) {
+template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, const float *__restrict__ bias) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -48,19 +49,27 @@ KERNEL THREADS(128) conv1d_pieces_4(float *__restrict__ y, i64 ys, const float *
 	w += c * ws;
 	const kept *history = state + p.slot * hs + (i64)c * 3;
 	float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], added = bias_of(bias, c);
-	float a = p.at ? x[-3 * xs] : widen(history[0]);
-	float b = p.at ? x[-2 * xs] : widen(history[1]);
-	float d = p.at ? x[-1 * xs] : widen(history[2]);
+	float a = p.at ? widen(x[-3 * xs]) : widen(history[0]);
+	float b = p.at ? widen(x[-2 * xs]) : widen(history[1]);
+	float d = p.at ? widen(x[-1 * xs]) : widen(history[2]);
 	_Pragma("unroll 4") for (int t = 0; t < p.tokens; t++) {
-		float e = x[t * xs];
-		y[t * ys] = finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), bias, added);
+		float e = widen(x[t * xs]);
+		narrow(y[t * ys], finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), bias, added));
 		a = b, b = d, d = e;
 	}
 }
 
+#define PIECES(name, V)                                                                                                    \
+	KERNEL THREADS(128) name(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) { \
+		pieces_4(y, ys, x, xs, w, ws, state, hs, seg, seqs, cols, bias);                                           \
+	}
+
+PIECES(conv1d_pieces_4, float)
+PIECES(conv1d_pieces_4_bf16, bf16)
+
 // Moves the last inputs of each sequence into its state, after the pieces are
 // done. Blocks are (sequences, channels / 128).
-KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
+template <class V> DEVICE void keep_last(const V *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
 	int c = block_y() * 128 + thread(), keep = width - 1;
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols)
@@ -69,9 +78,17 @@ KERNEL THREADS(128) conv1d_state(const float *__restrict__ x, i64 xs, kept *stat
 	x += first * xs + c;
 	for (int i = 0; i < keep; i++) {
 		int from = tokens - keep + i; // token of the segment
-		narrow(history[i], from >= 0 ? x[from * xs] : widen(history[from + keep]));
+		narrow(history[i], from >= 0 ? widen(x[from * xs]) : widen(history[from + keep]));
 	}
 }
+
+#define STATE(name, V)                                                                                                     \
+	KERNEL THREADS(128) name(const V *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) { \
+		keep_last(x, xs, state, hs, seg, cols, width);                                                             \
+	}
+
+STATE(conv1d_state, float)
+STATE(conv1d_state_bf16, bf16)
 
 // One token per sequence. Blocks are (sequences, channels / 128).
 KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {

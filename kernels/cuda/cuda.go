@@ -41,7 +41,7 @@ const (
 	// bf16 on tensor cores, with activations taken apart into three.
 	F32 Math = iota
 	// BF16 rounds both operands to bf16 and adds in f32, on tensor cores, where
-	// rows are aligned to 16 bytes.
+	// rows are aligned to 16 bytes. Activations may be in bf16: see [Kernel.Accepts].
 	BF16
 )
 
@@ -80,7 +80,8 @@ type Launch struct {
 type Kernel struct {
 	launch  func(c *Call) error
 	scratch func(c *Call) int64
-	parts   func(c *Call) bool // whether the call is done by its parts; nil: none is
+	parts   func(c *Call) bool  // whether the call is done by its parts; nil: none is
+	accepts func(c *Call) []int // activations in bf16, see [Kernel.Accepts]; nil: none
 	op      *graph.Op
 }
 

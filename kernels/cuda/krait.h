@@ -81,7 +81,7 @@ DEVICE float widen(f16 x) {
 
 // To nearest, ties to even.
 DEVICE void narrow(float &y, float x) { y = x; }
-DEVICE void narrow(bf16 &y, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+DEVICE void narrow(bf16 &y, float x) { y.bits = __builtin_bit_cast(u16, __nvvm_f2bf16_rn(x)); }
 DEVICE void narrow(f16 &y, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
 
 template <class T> DEVICE float rounded(float x) {

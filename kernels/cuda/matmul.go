@@ -8,8 +8,8 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul":          {launch: matmul},
-	"matmul_add":      {launch: matmulAdd},
+	"matmul":          {launch: matmul, accepts: productAccepts},
+	"matmul_add":      {launch: matmulAdd, accepts: productAccepts},
 	"norm_matmul":     {launch: normMatmul, parts: normParts},
 	"norm_matmul_add": {launch: normMatmul, parts: normParts},
 })
@@ -48,6 +48,19 @@ func matmul(c *Call) error {
 // matmulAdd is x wᵀ + y.
 func matmulAdd(c *Call) error {
 	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]})
+}
+
+// productAccepts: tiles read x in bf16 by weights in that format, and then write y so, unless it is
+// a sum, which goes on to be one.
+func productAccepts(c *Call) []int {
+	p := &product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]}
+	switch {
+	case p.y.Rows() <= mmaFew || p.w.DType != graph.BF16 || !c.tensorCores(p):
+		return nil
+	case len(c.Args) > 2 || p.x.DType != graph.BF16:
+		return []int{0}
+	}
+	return []int{0, 2}
 }
 
 // normMatmul is norm_matmul, and with a fourth operand norm_matmul_add.
@@ -110,7 +123,11 @@ func (c *Call) multiply(p *product) error {
 		c.gemv(p, append(append(args, ceilDiv(t, gemvPass(t)), vec), p.added()...))
 	case c.tensorCores(p) && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
-		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+		tile := "mma_tile_" + name
+		if p.x.DType == graph.BF16 {
+			tile += "_bf16_" + format(p.y.DType)
+		}
+		c.launch("matmul_mma_"+name, tile, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	case c.tensorCores(p):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)

@@ -3,7 +3,7 @@
 #include "krait.h"
 
 // The sum of squares of n neighbours, by all threads of the block.
-DEVICE float sum_of_squares(const float *x, int n, bool vec) {
+template <class X> DEVICE float sum_of_squares(const X *x, int n, bool vec) {
 	float sum = 0;
 	for (int j = 4 * thread(); j < n; j += 4 * threads()) {
 		f32x4 v = load4(x + j, n - j, vec);
@@ -14,7 +14,7 @@ DEVICE float sum_of_squares(const float *x, int n, bool vec) {
 
 // y = w · x / sqrt(mean x² + eps), of one of equal groups of a row; without w
 // where that is null. Blocks are (rows, groups).
-KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) {
+template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) {
 	i64 group = (i64)block_y() * size;
 	x += block_x() * xs + group;
 	y += block_x() * ys + group;
@@ -27,6 +27,16 @@ KERNEL THREADS(1024) rmsnorm(float *__restrict__ y, i64 ys, const float *__restr
 		store4(y + j, v, size - j, vec);
 	}
 }
+
+#define NORM(name, X, Y)                                                                                                   \
+	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) { \
+		norm(y, ys, x, xs, w, size, vec, eps);                                                                     \
+	}
+
+NORM(rmsnorm, float, float)
+NORM(rmsnorm_f32_bf16, float, bf16)
+NORM(rmsnorm_bf16_f32, bf16, float)
+NORM(rmsnorm_bf16_bf16, bf16, bf16)
 
 // s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
 // same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.

@@ -5,9 +5,9 @@ import "github.com/krait-ml/krait/kernels"
 var _ = kernels.Register(Kernels, Set{
 	"head_down":       {launch: headMatmul},
 	"head_up":         {launch: headMatmul},
-	"rmsnorm":         {launch: rmsnorm},
-	"unit_rmsnorm":    {launch: rmsnorm},
-	"group_rmsnorm":   {launch: groupRMSNorm},
+	"rmsnorm":         {launch: rmsnorm, accepts: normAccepts},
+	"unit_rmsnorm":    {launch: rmsnorm, accepts: normAccepts},
+	"group_rmsnorm":   {launch: groupRMSNorm, accepts: normAccepts},
 	"sumsq":           {launch: sumsq},
 	"rms_scale":       {launch: rmsScale},
 	"rms_rows":        {launch: rmsScale},
@@ -18,6 +18,9 @@ var _ = kernels.Register(Kernels, Set{
 
 // normThreads is enough for a row's fours, in whole warps.
 func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(size, 128)))} }
+
+// normAccepts: a norm reads and writes either format.
+func normAccepts(c *Call) []int { return []int{0, len(c.Args)} }
 
 func rmsnorm(c *Call) error { return c.rmsnorm(1) }
 
@@ -34,7 +37,11 @@ func (c *Call) rmsnorm(groups int) error {
 		return nil
 	}
 	vec := aligned(x, y) && w.Ptr%16 == 0 && (size == x.Cols || size%4 == 0)
-	c.launch("norm", "rmsnorm", [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
+	name := "rmsnorm"
+	if from, to := format(x.DType), format(y.DType); from != "f32" || to != "f32" {
+		name += "_" + from + "_" + to
+	}
+	c.launch("norm", name, [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
 		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, size, vec, float32(c.Attrs.Float("eps")))
 	return nil
 }

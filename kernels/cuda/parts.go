@@ -1,11 +1,6 @@
 package cuda
 
-import (
-	"slices"
-
-	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
-)
+import "github.com/krait-ml/krait/graph"
 
 // Part is one of the operations by which a call is done.
 type Part struct {
@@ -30,24 +25,29 @@ func (k Kernel) Parts(c *Call) []Part {
 	if k.parts == nil || !k.parts(c) {
 		return []Part{{k, c}}
 	}
-	a, at := k.op.Apart(), c.Scratch
-	values := slices.Concat(c.Args, c.Results)
-	for _, like := range a.Like[len(values):] {
-		t := Tensor{Tensor: kernels.Between(&values[like].Tensor), Ptr: at}
-		at += uint64(t.Rows()*t.Stride*4+255) / 256 * 256
-		values = append(values, t)
+	values, _ := k.values(c)
+	at := c.Scratch
+	for i := len(c.Args) + len(c.Results); i < len(values); i++ {
+		at += betweenBytes(&values[i])
 	}
 	var out []Part
-	for i := range a.Steps {
-		step := &a.Steps[i]
-		part := &Call{Attrs: step.AttrsOf(c.Attrs), Options: c.Options, Scratch: at}
-		for _, v := range step.Args {
-			part.Args = append(part.Args, values[v])
-		}
-		for _, v := range step.Results {
-			part.Results = append(part.Results, values[v])
-		}
-		out = append(out, Kernels[step.Op.Name].Parts(part)...)
+	steps := k.op.Apart().Steps
+	for i := range steps {
+		part := partOf(&steps[i], c, values)
+		part.Scratch = at
+		out = append(out, Kernels[steps[i].Op.Name].Parts(part)...)
 	}
 	return out
+}
+
+// partOf is the call of a step of a fused operation.
+func partOf(step *graph.ApartStep, c *Call, values []Tensor) *Call {
+	part := &Call{Attrs: step.AttrsOf(c.Attrs), Options: c.Options}
+	for _, v := range step.Args {
+		part.Args = append(part.Args, values[v])
+	}
+	for _, v := range step.Results {
+		part.Results = append(part.Results, values[v])
+	}
+	return part
 }

@@ -2,7 +2,8 @@
 // eq. 2), per channel. Four lanes share a channel: of every 16 states, a lane
 // has 4 neighbours. Both kernels do the same operations in the same order, so
 // that how a prompt is cut changes no bit of a state in f32. FORMAT is that in which the
-// state is kept: it is rounded when it is stored, and so at the end of a segment only.
+// state is kept: it is rounded when it is stored, and so at the end of a segment only. For whole
+// segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
 #include "krait.h"
 
@@ -24,13 +25,14 @@ DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, fl
 
 // What is done around the scan where it is fused with that: steps are softplus(dt + bias),
 // and what is put out is silu(z) · (y + u d). Without a bias, nothing.
-struct Gate {
-	const float *bias, *d, *z;
+template <class V> struct Gate {
+	const float *bias, *d;
+	const V *z;
 	i64 zs;
 
 	__attribute__((device)) float step(float dt, int ch) const { return bias ? math::softplus(dt + bias[ch]) : dt; }
 	__attribute__((device)) float out(float y, float u, i64 t, int ch) const {
-		return bias ? math::silu(z[t * zs + ch]) * (y + u * d[ch]) : y;
+		return bias ? math::silu(widen(z[t * zs + ch])) * (y + u * d[ch]) : y;
 	}
 };
 
@@ -39,7 +41,7 @@ struct Gate {
 // lanes have a channel; step(t, ch) is its step on all of them. Blocks of
 // 128 threads are (sequences, channels / 32).
 template <class Step>
-DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate gate, Step step) {
+DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<float> gate, Step step) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
@@ -62,7 +64,7 @@ DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a,
 }
 
 KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
-	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}, [=](i64 t, int ch) {
+	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, [=](i64 t, int ch) {
 		float d = block_y() * 32 + thread() / 4 < cols && thread() % 4 == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
 		return __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
 	});
@@ -94,7 +96,7 @@ DEVICE float projected(const float *x, const T *w, int depth, int vec) {
 
 #define TOKEN(T)                                                                                                           \
 	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) { \
-		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product); }); \
+		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product); }); \
 	}
 
 TOKEN(f32)
@@ -106,8 +108,9 @@ TOKEN(bf16)
 const int chunk_tokens = 32, chunk_channels = 32;
 
 // What a chunk is in shared memory: Sixteens · 16 states, the last ones 0.
-template <int Sixteens> struct alignas(16) Chunk {
-	float u[chunk_tokens][chunk_channels], dt[chunk_tokens][chunk_channels];
+template <int Sixteens, class V> struct alignas(16) Chunk {
+	V u[chunk_tokens][chunk_channels];
+	float dt[chunk_tokens][chunk_channels];
 	float b[chunk_tokens][16 * Sixteens], c[chunk_tokens][16 * Sixteens];
 };
 
@@ -116,6 +119,21 @@ template <int Cols> DEVICE void fetch(float (*to)[Cols], const float *from, i64 
 	NO_UNROLL for (int i = thread(); i < rows * Cols; i += 128)
 		if (i % Cols < cols)
 			copy_async(&to[i / Cols][i % Cols], from + i / Cols * stride + i % Cols);
+}
+
+// The same by twos, where these are aligned.
+template <int Cols> DEVICE void fetch(bf16 (*to)[Cols], const bf16 *from, i64 stride, int rows, int cols) {
+	bool twos = (u64)from % 4 == 0 && stride % 2 == 0;
+	NO_UNROLL for (int i = thread(); i < rows * Cols / 2; i += 128) {
+		int k = i % (Cols / 2) * 2;
+		const bf16 *in = from + i / (Cols / 2) * stride + k;
+		bf16 *out = &to[i / (Cols / 2)][k];
+		if (twos && k + 1 < cols) {
+			copy_async((float *)out, (const float *)in);
+			continue;
+		}
+		UNROLL for (int e = 0; e < 2; e++) if (k + e < cols) out[e] = in[e];
+	}
 }
 
 // The sum over the four lanes of a channel of each of 4 tokens: lane l gets that
@@ -129,9 +147,9 @@ DEVICE float quad_sums(float (&v)[4]) {
 // Whole segments: the state stays in registers, B and C are shared by the
 // channels of a block, which are of one group. Blocks of 128 threads are
 // (sequences, groups · each / 32).
-template <int Sixteens>
-DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate gate) {
-	SHARED static Chunk<Sixteens> chunks[2];
+template <int Sixteens, class V>
+DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<V> gate) {
+	SHARED static Chunk<Sixteens, V> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
 	int last = min(from + groups.each, cols);
@@ -142,7 +160,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 	int wide = min(chunk_channels, last - from), own = thread() / 4, part = 4 * (thread() % 4);
 	int ch = from + min(own, wide - 1); // all lanes take part in the sums
 	auto fetch_chunk = [&](int at) {
-		Chunk<Sixteens> &to = chunks[at / chunk_tokens % 2];
+		Chunk<Sixteens, V> &to = chunks[at / chunk_tokens % 2];
 		i64 row = first + at;
 		int rows = min(chunk_tokens, tokens - at);
 		fetch(to.u, u + row * us + from, us, rows, wide);
@@ -171,7 +189,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 			end_group();
 		wait_groups<1>();
 		sync();
-		Chunk<Sixteens> &now = chunks[at / chunk_tokens % 2];
+		Chunk<Sixteens, V> &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
 		if (gate.bias) {
 			NO_UNROLL for (int i = thread(); i < count * chunk_channels; i += 128)
@@ -180,7 +198,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 			sync();
 		}
 		auto token = [&](int t) {
-			float d = now.dt[t][ch - from], x = d * now.u[t][ch - from], sum = 0;
+			float d = now.dt[t][ch - from], x = d * widen(now.u[t][ch - from]), sum = 0;
 			UNROLL for (int i = 0; i < Sixteens; i++)
 				sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x, sum);
 			return sum;
@@ -195,7 +213,7 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 			float sum = quad_sums(sums);
 			int at_lane = t + thread() % 4;
 			if (own < wide && at_lane < count)
-				y[(i64)(first + at + at_lane) * ys + ch] = gate.out(sum, now.u[at_lane][ch - from], first + at + at_lane, ch);
+				narrow(y[(i64)(first + at + at_lane) * ys + ch], gate.out(sum, widen(now.u[at_lane][ch - from]), first + at + at_lane, ch));
 		}
 		sync(); // the next but one overwrites this
 	}
@@ -206,11 +224,12 @@ DEVICE void scan_chunks(float *y, i64 ys, const float *u, i64 us, const float *d
 	}
 }
 
-#define SCAN(name, sixteens, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(float *__restrict__ y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) { \
-		scan_chunks<sixteens>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate{bias, skip, z, zs}); \
+#define SCAN(name, sixteens, V, threads)                                                                                      \
+	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, Groups groups) { \
+		scan_chunks<sixteens, V>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
 	}
 
-SCAN(16, 1, THREADS(128))
-SCAN(32, 2, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
-SCAN(64, 4, THREADS(128))
+SCAN(16, 1, float, THREADS(128))
+SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
+SCAN(64, 4, float, THREADS(128))
+SCAN(16_bf16, 1, bf16, THREADS(128))

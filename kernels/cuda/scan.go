@@ -8,12 +8,12 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"conv1d":         {launch: conv1d},
-	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch},
+	"conv1d":         {launch: conv1d, accepts: convAccepts(3)},
+	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch, accepts: selectiveAccepts(2, 6, 0, 7)},
 	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch},
-	"conv1d_silu":    {launch: convSilu},
+	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
-	"selective_scan_gated":     {launch: selectiveGated, scratch: selectiveGatedScratch},
+	"selective_scan_gated":     {launch: selectiveGated, scratch: selectiveGatedScratch, accepts: selectiveAccepts(3, 9, 0, 7, 10)},
 	"selective_scan_projected": {launch: selectiveProjected, parts: selectiveParts},
 	"ssd_scan_gated":           {launch: ssdGated, scratch: ssdGatedScratch},
 })
@@ -21,8 +21,10 @@ var _ = kernels.Register(Kernels, Set{
 const (
 	convChannels = 128 // of a block
 	convTokens   = 32  // of a piece
+	fastWidth    = 4   // of the filters that have a kernel of their own
 	scanChannels = 32  // of a block
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
+	bf16States   = 16  // of that for activations in bf16
 
 	ssdChannels  = 32  // of a block for whole segments
 	ssdStates    = 256 // that fit its shared memory
@@ -46,6 +48,16 @@ func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], 0) }
 
 func convSilu(c *Call) error { return c.convolve(&c.Args[3], &c.Args[4], c.Args[2].Ptr) }
 
+// convAccepts: x and y, where sequences, which are operand seg, have several tokens and filters the usual width.
+func convAccepts(seg int) func(c *Call) []int {
+	return func(c *Call) []int {
+		if c.tokenEach(seg) || c.Args[1].Cols != fastWidth {
+			return nil
+		}
+		return c.together(0, len(c.Args))
+	}
+}
+
 // convolve is in two steps where sequences have several tokens: blocks of one
 // sequence read the old state, so that only a later launch may write the new.
 // Without a bias, its address is 0.
@@ -59,14 +71,17 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias)
 		return nil
 	}
-	function := "conv1d_pieces"
-	if width == 4 {
+	function, keep := "conv1d_pieces", "conv1d_state"
+	if width == fastWidth {
 		function = "conv1d_pieces_4"
+	}
+	if x.DType == graph.BF16 {
+		function, keep = function+"_bf16", keep+"_bf16"
 	}
 	c.launch(module, function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
 		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias)
 	if width > 1 {
-		c.launch(module, "conv1d_state", grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
+		c.launch(module, keep, grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
 	}
 	return nil
 }
@@ -112,6 +127,17 @@ func selectiveProjected(c *Call) error {
 // prompt's are many.
 func selectiveParts(c *Call) bool { return !c.tokenEach(10) || c.Results[0].Rows() > fewRows }
 
+// selectiveAccepts: what comes from the convolution, what gates and what is put out, of whole segments; dt, B and
+// C stay in f32. The operands a and seg are where the rates and the segments are.
+func selectiveAccepts(a, seg int, which ...int) func(c *Call) []int {
+	return func(c *Call) []int {
+		if c.tokenEach(seg) || c.Args[a].Cols > bf16States {
+			return nil
+		}
+		return c.together(which...)
+	}
+}
+
 func (c *Call) selective(o *selective) error {
 	u, state, seg, y := o.u, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
 	n, s := o.a.Cols, seg.Rows()
@@ -139,7 +165,11 @@ func (c *Call) selective(o *selective) error {
 		states *= 2
 	}
 	grid := [3]int{s, o.b.Cols / n * ceilDiv(each, scanChannels), 1}
-	launch(fmt.Sprint("selective_scan_", states), grid, state, o.dt.Ptr, o.dt.stride())
+	name := fmt.Sprint("selective_scan_", states)
+	if u.DType == graph.BF16 {
+		name += "_bf16"
+	}
+	launch(name, grid, state, o.dt.Ptr, o.dt.stride())
 	return nil
 }
 

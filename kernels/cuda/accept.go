@@ -1,0 +1,91 @@
+package cuda
+
+import (
+	"slices"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// Activations may lie in bf16 where products are of bf16 and all that read and write them do it
+// in that format; who launches decides, by asking the kernels.
+
+// Accepts reports, of a call's operands and then of its results, which activations the kernels
+// read and write in bf16, by the formats that the call has: some are so together or not at all. What
+// is not accepted must be in f32; of fewer in bf16 no more are accepted.
+func (k Kernel) Accepts(c *Call) []bool {
+	n := len(c.Args) + len(c.Results)
+	if c.Options.Math == BF16 && k.parts != nil && k.parts(c) {
+		_, accepted := k.values(c)
+		return accepted[:n]
+	}
+	accepted := make([]bool, n)
+	if c.Options.Math == BF16 && k.accepts != nil {
+		for _, v := range k.accepts(c) {
+			accepted[v] = true
+		}
+	}
+	return accepted
+}
+
+// values are a call's operands and results and what is between its parts, which lies at the
+// beginning of the scratch: in bf16 where all parts accept that. And which they accept.
+func (k Kernel) values(c *Call) (values []Tensor, accepted []bool) {
+	a, at := k.op.Apart(), c.Scratch
+	values = slices.Concat(c.Args, c.Results)
+	outer := len(values)
+	for _, like := range a.Like[outer:] {
+		t := Tensor{Tensor: kernels.Between(&values[like].Tensor), Ptr: at}
+		if c.Options.Math == BF16 {
+			t.DType = graph.BF16
+		}
+		at += betweenBytes(&t)
+		values = append(values, t)
+	}
+	for again := c.Options.Math == BF16; again; {
+		again, accepted = false, k.acceptedByParts(c, values)
+		for i := outer; i < len(values); i++ {
+			if values[i].DType == graph.BF16 && !accepted[i] {
+				values[i].DType, again = graph.F32, true
+			}
+		}
+	}
+	return values, accepted
+}
+
+// betweenBytes is what a value between parts takes, in whatever format.
+func betweenBytes(t *Tensor) uint64 { return uint64(t.Rows()*t.Stride*4+255) / 256 * 256 }
+
+// acceptedByParts is which of the values all parts accept that have them.
+func (k Kernel) acceptedByParts(c *Call, values []Tensor) []bool {
+	accepted := make([]bool, len(values))
+	for i := range accepted {
+		accepted[i] = true
+	}
+	steps := k.op.Apart().Steps
+	for i := range steps {
+		ok := Kernels[steps[i].Op.Name].Accepts(partOf(&steps[i], c, values))
+		for j, v := range slices.Concat(steps[i].Args, steps[i].Results) {
+			accepted[v] = accepted[v] && ok[j]
+		}
+	}
+	return accepted
+}
+
+// together are some of a call's values, if all of them are in bf16.
+func (c *Call) together(which ...int) []int {
+	for _, v := range which {
+		if c.value(v).DType != graph.BF16 {
+			return nil
+		}
+	}
+	return which
+}
+
+// value is operand v, or after these a result.
+func (c *Call) value(v int) *Tensor {
+	if v < len(c.Args) {
+		return &c.Args[v]
+	}
+	return &c.Results[v-len(c.Args)]
+}
