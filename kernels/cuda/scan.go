@@ -10,12 +10,12 @@ import (
 var _ = kernels.Register(Kernels, Set{
 	"conv1d":         {launch: conv1d, accepts: convAccepts(3)},
 	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch, accepts: selectiveAccepts(2, 6, 0, 7)},
-	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch},
+	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch, accepts: ssdAccepts(5, 6, 0, 1, 3, 4, 7)},
 	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
 	"selective_scan_gated":     {launch: selectiveGated, scratch: selectiveGatedScratch, accepts: selectiveAccepts(3, 9, 0, 7, 10)},
 	"selective_scan_projected": {launch: selectiveProjected, parts: selectiveParts},
-	"ssd_scan_gated":           {launch: ssdGated, scratch: ssdGatedScratch},
+	"ssd_scan_gated":           {launch: ssdGated, scratch: ssdGatedScratch, accepts: ssdAccepts(8, 9, 0, 1, 4, 5, 7, 10)},
 })
 
 const (
@@ -234,6 +234,32 @@ func ssdGated(c *Call) error {
 	return c.ssd(&ssd{&a[0], &a[1], &a[3], &a[4], &a[5], 8, 9, &gate{&a[2], &a[6], &a[7]}, c.Attrs.Float("min"), c.Attrs.Float("max")})
 }
 
+// ssdAccepts: all that comes and goes with tokens, on tensor cores. What becomes a step is rounded
+// with the rest of in_proj's result, of which it is a field; softplus and all that follows is in f32.
+func ssdAccepts(state, seg int, which ...int) func(c *Call) []int {
+	return func(c *Call) []int {
+		x, b, cc, kept := c.value(which[0]), c.value(which[2]), c.value(which[3]), &c.Args[state]
+		size, n := kept.Dims[2], kept.Dims[3]
+		if c.tokenEach(seg) || size%8 != 0 || n%8 != 0 || !c.ssdMMA(n, aligned(x, b, cc, kept)) {
+			return nil
+		}
+		return c.together(which...)
+	}
+}
+
+// ssdMMA reports whether the scan of whole segments is done on tensor cores.
+func (c *Call) ssdMMA(n int, vec bool) bool {
+	return c.Options.Math == BF16 && vec && n <= ssdStates && c.fits(ssdMMAShared[ssdMMAStates(n)])
+}
+
+// ssdMMAStates is for how many states the kernel is that does n.
+func ssdMMAStates(n int) int {
+	if n > 128 {
+		return 256
+	}
+	return 128
+}
+
 func (c *Call) ssd(o *ssd) error {
 	x, dt, state, seg, y := o.x, o.dt, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
 	s, heads, size, n := seg.Rows(), dt.Cols, state.Dims[2], state.Dims[3]
@@ -244,16 +270,17 @@ func (c *Call) ssd(o *ssd) error {
 			y.stride(), x.stride(), dt.stride(), o.b.stride(), o.c.stride(), state.stride(), size, n, Struct{first, each, skip}, vec, float32(o.least), float32(o.most)}
 		c.launch(module+"_"+format(state.DType), function, grid, block, shared, append(args, o.gate.params()...))
 	}
-	states := 128
-	if n > states {
-		states = 256
-	}
 	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
 	function, shared := c.ssdChunk(n)
 	switch {
 	case c.tokenEach(o.seg):
-	case c.Options.Math == BF16 && vec && n <= ssdStates && c.fits(ssdMMAShared[states]):
-		launch("ssd_mma", fmt.Sprint("ssd_mma_", states), grid, [3]int{128}, ssdMMAShared[states], state)
+	case c.ssdMMA(n, vec):
+		states := ssdMMAStates(n)
+		name := fmt.Sprint("ssd_mma_", states)
+		if x.DType == graph.BF16 {
+			name += "_bf16"
+		}
+		launch("ssd_mma", name, grid, [3]int{128}, ssdMMAShared[states], state)
 		return nil
 	case function != "":
 		launch("ssd", function, grid, [3]int{256}, shared, state)

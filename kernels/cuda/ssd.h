@@ -4,12 +4,14 @@
 
 // Rows of the scan's operands: x and y [t, head · size], dt [t, head],
 // b and c [t, group · n], state [slot, head, size, n], in the format in which it is kept:
-// it is rounded when it is stored, and so at the end of a segment only.
+// it is rounded when it is stored, and so at the end of a segment only. Activations are in V.
 typedef FORMAT kept;
 
-struct Scan {
-	float *y;
-	const float *x, *dt, *a, *b, *c;
+template <class V> struct ScanOf {
+	V *y;
+	const V *x, *dt;
+	const float *a;
+	const V *b, *c;
 	kept *state;
 	const int *seg;
 	i64 ys, xs, ds, bs, cs, hs;
@@ -21,11 +23,12 @@ struct Scan {
 	// softplus(dt + bias), from least to most, and what is put out is
 	// silu(z) · (y + x d). Without a bias, nothing.
 	float least, most;
-	const float *bias, *d, *z;
+	const float *bias, *d;
+	const V *z;
 	i64 zs;
 
 	__attribute__((device)) float step(i64 t, int head) const {
-		float v = dt[t * ds + head];
+		float v = widen(dt[t * ds + head]);
 		if (!bias)
 			return v;
 		v = math::softplus(v + bias[head]);
@@ -34,9 +37,11 @@ struct Scan {
 
 	// x is that of the channel, which is the given one of all heads'.
 	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x) const {
-		y[t * ys + channel] = bias ? math::silu(z[t * zs + channel]) * (v + x * d[head]) : v;
+		narrow(y[t * ys + channel], bias ? math::silu(widen(z[t * zs + channel])) * (v + x * d[head]) : v);
 	}
 };
+
+typedef ScanOf<float> Scan;
 
 // The log2 of a decay as sums of them take it: what is gone after one token is gone,
 // and a larger number would take the digits of those of other tokens.

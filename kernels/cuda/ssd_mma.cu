@@ -22,7 +22,7 @@ template <int Wide> struct Shared {
 };
 
 // The decays of a chunk: a lane of one warp has two tokens.
-template <int Wide> DEVICE void decays(Shared<Wide> &m, const Scan &s, i64 token, int count, int head) {
+template <int Wide, class V> DEVICE void decays(Shared<Wide> &m, const ScanOf<V> &s, i64 token, int count, int head) {
 	if (warp() > 0)
 		return;
 	float d[2];
@@ -49,16 +49,25 @@ template <int Wide> DEVICE void decays(Shared<Wide> &m, const Scan &s, i64 token
 }
 
 // Fills chunk rows of Cols columns in bf16; what is not there is 0.
-template <int Cols> DEVICE void fetch(u16 (*to)[Cols + 8], const float *from, i64 apart, int rows, int cols) {
+template <int Cols, class V> DEVICE void fetch(u16 (*to)[Cols + 8], const V *from, i64 apart, int rows, int cols) {
 	NO_UNROLL for (int i = thread(); i < chunk * Cols / 8; i += 128) {
 		int r = i / (Cols / 8), k = i % (Cols / 8) * 8;
-		Raw<float> v;
+		Raw<V> v;
 		load_raw(v, from + r * apart + k, r < rows ? cols - k : 0);
 		put_pairs(&to[r][k], pairs(v));
 	}
 }
 
-template <int Wide> DEVICE void chunks(const Scan &s) {
+DEVICE u32x4 scaled_pairs(Raw<float> r, float by) { return pairs(Raw<float>{r.a * by, r.b * by}); }
+
+DEVICE u32x4 scaled_pairs(Raw<bf16> r, float by) {
+	Eight v = widen(r);
+	u32x4 p;
+	UNROLL for (int i = 0; i < 4; i++) p[i] = bf16x2(v.v[2 * i] * by, v.v[2 * i + 1] * by);
+	return p;
+}
+
+template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 	Shared<Wide> &m = *(Shared<Wide> *)shared_memory;
 	const int tiles = 4 * Wide; // of 8 states of a warp
 	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
@@ -83,7 +92,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 		i64 token = first + at;
 		fetch<128 * Wide>(m.b, s.b + token * s.bs + group, s.bs, count, s.n);
 		fetch<128 * Wide>(m.c, s.c + token * s.cs + group, s.cs, count, s.n);
-		Raw<float> x[2];
+		Raw<V> x[2];
 		int row = thread() / 4, part = thread() % 4 * 8; // and row + 32
 		UNROLL for (int i = 0; i < 2; i++)
 			load_raw(x[i], s.x + (token + row + 32 * i) * s.xs + column + part, row + 32 * i < count ? wide - part : 0);
@@ -96,7 +105,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 		UNROLL for (int i = 0; i < 2; i++) {
 			float tail = m.tail[row + 32 * i];
 			put_pairs(&m.x[row + 32 * i][part], pairs(x[i]));
-			put_pairs(&m.tail_x[row + 32 * i][part], pairs(Raw<float>{x[i].a * tail, x[i].b * tail}));
+			put_pairs(&m.tail_x[row + 32 * i][part], scaled_pairs(x[i], tail));
 		}
 		sync();
 		// Scores of the warp's tokens with all up to them, and what they read of the state.
@@ -140,7 +149,7 @@ template <int Wide> DEVICE void chunks(const Scan &s) {
 			UNROLL for (int p = 0; p < 4; p++) {
 				int t = mine + g + p / 2 * 8, col = 8 * e + pair + p % 2;
 				if (t < count && col < wide)
-					s.put(token + t, head, column + col, y[e][p], s.bias ? s.x[(token + t) * s.xs + column + col] : 0);
+					s.put(token + t, head, column + col, y[e][p], s.bias ? widen(s.x[(token + t) * s.xs + column + col]) : 0);
 			}
 		// The state at the chunk's end.
 		float whole = math::decay((float)m.log[chunk - 1]);
@@ -173,3 +182,7 @@ static_assert(sizeof(Shared<1>) == 54784 && sizeof(Shared<2>) == 95744, "the hos
 // Blocks of 128 threads are (sequences, heads, size / 32); up to 128 and 256 states.
 KERNEL THREADS(128) ssd_mma_128(Scan s) { chunks<1>(s); }
 KERNEL THREADS(128) ssd_mma_256(Scan s) { chunks<2>(s); }
+
+// The same of activations in bf16, of which sizes and states are multiples of 8.
+KERNEL THREADS(128) ssd_mma_128_bf16(ScanOf<bf16> s) { chunks<1>(s); }
+KERNEL THREADS(128) ssd_mma_256_bf16(ScanOf<bf16> s) { chunks<2>(s); }

@@ -1,0 +1,285 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
+	"pgregory.net/rapid"
+)
+
+// accepting has the operations that take activations in bf16, and what draws their calls.
+var accepting = map[string]func(d *draw) func() kernels.Call{
+	"rmsnorm":              normCase,
+	"unit_rmsnorm":         unitNormCase,
+	"group_rmsnorm":        groupNormCase,
+	"conv1d":               convCase,
+	"conv1d_silu":          convSiluCase,
+	"selective_scan":       selectiveCase,
+	"selective_scan_gated": selectiveGatedCase,
+	"ssd_scan":             eightsCase("ssd_scan"),
+	"ssd_scan_gated":       eightsCase("ssd_scan_gated"),
+	"matmul":               tallCase(false, false),
+	"matmul_add":           tallCase(false, true),
+	"norm_matmul":          tallCase(true, false),
+	"norm_matmul_add":      tallCase(true, true),
+}
+
+// eightsCase is a scan on tensor cores, of eights of channels and states.
+func eightsCase(op string) func(d *draw) func() kernels.Call {
+	return func(d *draw) func() kernels.Call {
+		d.aligned = true
+		d.decode, d.lens = false, []int{1, 5, 63, 64, 65, 130}
+		next := ssdOf(d, d.pick("p", 8, 16, 40, 64), d.pick("n", 8, 16, 24, 64, 136))
+		if op == "ssd_scan_gated" {
+			return gatedCase(d, next, graph.Attrs{"min": 0.0, "max": math.Inf(1)})
+		}
+		return next
+	}
+}
+
+// tallCase is a product of more rows than tiles want, by bf16.
+func tallCase(norm, add bool) func(d *draw) func() kernels.Call {
+	return func(d *draw) func() kernels.Call {
+		d.aligned = true
+		n, k, rows := d.size("n", 63, 65, 129), d.pick("k", 8, 16, 24, 40, 264), d.pick("t", 65, 127, 129)
+		w := d.tensor(graph.BF16, n, k)
+		return func() kernels.Call {
+			c := call(graph.Attrs{"eps": 0.5}, one(d.tensor(graph.F32, rows, n)), d.tensor(graph.F32, rows, k), w)
+			if norm {
+				c.Args = slices.Insert(c.Args, 1, d.packed(graph.F32, k))
+			}
+			if add {
+				c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
+			}
+			return c
+		}
+	}
+}
+
+// TestAccepted: kernels that read and write activations in bf16 give what the reference gives of
+// them, whatever is left over and however rows lie.
+func TestAccepted(t *testing.T) {
+	for name := range accepting {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check(t, name, func(t *rapid.T) { checkAccepted(t, findOp(t, name)) })
+			missing := func() []string { return notLaunched(bf16Kernels[name]) }
+			for seed := uint64(0); len(missing()) > 0; seed++ {
+				if seed == fixedSeeds {
+					t.Fatalf("none of %d seeds launches %v", seed, missing())
+				}
+				fixed(t, seed, func(t *rapid.T) { checkAccepted(t, findOp(t, name)) })
+			}
+		})
+	}
+	for name, k := range Kernels {
+		if accepting[name] == nil && k.accepts != nil {
+			t.Errorf("no case for %s", name)
+		}
+	}
+}
+
+// bf16Kernels must be run, by operation.
+var bf16Kernels = map[string][]string{
+	"rmsnorm":              {"norm.rmsnorm_f32_bf16", "norm.rmsnorm_bf16_f32", "norm.rmsnorm_bf16_bf16"},
+	"conv1d_silu":          {"conv_f32.conv1d_pieces_4_bf16", "conv_f16.conv1d_pieces_4_bf16", "conv_bf16.conv1d_state_bf16"},
+	"conv1d":               {"conv_f32.conv1d_state_bf16", "conv_f16.conv1d_state_bf16", "conv_bf16.conv1d_pieces_4_bf16"},
+	"selective_scan_gated": {"scan_f32.selective_scan_16_bf16", "scan_bf16.selective_scan_16_bf16"},
+	"ssd_scan_gated":       {"ssd_mma_f32.ssd_mma_128_bf16", "ssd_mma_f32.ssd_mma_256_bf16", "ssd_mma_bf16.ssd_mma_128_bf16", "ssd_mma_bf16.ssd_mma_256_bf16"},
+	"matmul":               {"matmul_mma_bf16.mma_tile_bf16_bf16_f32", "matmul_mma_bf16.mma_tile_bf16_bf16_bf16"},
+}
+
+func notLaunched(kernels []string) (out []string) {
+	launched.Lock()
+	defer launched.Unlock()
+	for _, k := range kernels {
+		if launched.count[k] == 0 {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func checkAccepted(t *rapid.T, op *graph.Op) {
+	d, dev := newDraw(t), newDevice(t)
+	next := accepting[op.Name](d)
+	states := map[int]Tensor{}
+	var held map[int]kernels.Tensor
+	for range 2 {
+		c := next()
+		chosen := d.inBF16(op, &c)
+		on := dev.deviceCall(op, &c, states, d.offset)
+		on.Options.Math = BF16
+		if accepted := Kernels[op.Name].Accepts(on); slices.ContainsFunc(chosen, func(v int) bool { return !accepted[v] }) {
+			t.Fatalf("%v in bf16 were accepted, and of them on the device %v", chosen, accepted)
+		}
+		if held == nil {
+			held = map[int]kernels.Tensor{}
+			for _, p := range op.States {
+				held[p.Operand] = clone(&c.Args[p.Operand])
+			}
+		}
+		for _, p := range op.States {
+			c.Args[p.Operand], c.Results[p.Result] = held[p.Operand], held[p.Operand]
+		}
+		roundedReference(op, &c)
+		dev.compute(op, on, d.rng.Uint64())
+		for i := range c.Results {
+			got := clone(&c.Results[i])
+			dev.download(on.Results[i], &got)
+			switch share := roundedShare(op); {
+			case share > 0:
+				same(t, "result", &got, &c.Results[i], share)
+			default:
+				sameKept(t, &got, &c.Results[i], 1e-5)
+			}
+		}
+		for i, s := range states { // rounded apart, states would go on apart
+			if s.DType != graph.F32 {
+				state := held[i]
+				dev.write(s, &state)
+			}
+		}
+	}
+}
+
+// roundedShare is how far from float64 results may be of what is rounded on the way: a normed row, or
+// by the scan on tensor cores, as in TestScanBF16. 0: nothing is.
+func roundedShare(op *graph.Op) float64 {
+	switch {
+	case strings.HasPrefix(op.Name, "norm"):
+		return 8e-3
+	case strings.HasPrefix(op.Name, "ssd"):
+		return 2e-2
+	}
+	return 0
+}
+
+// TestAcceptedBits: what kernels give of activations in bf16 are the bits, rounded, that they give of the same
+// numbers in f32.
+func TestAcceptedBits(t *testing.T) {
+	for name, from := range accepting {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := findOp(t, name)
+			checkAgain(t, name, func(t *rapid.T) {
+				d, dev := newDraw(t), newDevice(t)
+				c := from(d)()
+				chosen := d.inBF16(op, &c)
+				wide := widened(c, chosen)
+				states, wideStates, o := map[int]Tensor{}, map[int]Tensor{}, Options{Math: BF16}
+				got, _ := once(t, op, &c, o, states, dev)
+				want, _ := once(t, op, &wide, o, wideStates, dev)
+				for i := range got {
+					if got[i].DType == graph.BF16 {
+						want[i] = round(want[i])
+					}
+					same(t, "result", &got[i], &want[i], 0)
+				}
+				for i := range states {
+					a, b := clone(&c.Args[i]), clone(&c.Args[i])
+					dev.download(states[i], &a)
+					dev.download(wideStates[i], &b)
+					same(t, "state", &a, &b, 0)
+				}
+			})
+		})
+	}
+}
+
+// widened is a call with what inBF16 chose in f32 again.
+func widened(c kernels.Call, chosen []int) kernels.Call {
+	values := slices.Concat(c.Args, c.Results)
+	for _, v := range chosen {
+		t := &values[v]
+		wide := make([]float32, len(t.U16))
+		t.Read(wide, 0)
+		t.DType, t.F32, t.U16 = graph.F32, wide, nil
+	}
+	c.Args, c.Results = values[:len(c.Args):len(c.Args)], values[len(c.Args):]
+	return c
+}
+
+// inBF16 puts some of a call's activations into bf16, as far as the kernels accept that, and lists them.
+func (d *draw) inBF16(op *graph.Op, c *kernels.Call) (chosen []int) {
+	on := &Call{Attrs: c.Attrs, Options: Options{Math: BF16}}
+	values := slices.Concat(c.Args, c.Results)
+	most := rapid.IntRange(0, 3).Draw(d.T, "most") > 0 // of those that may
+	for i := range values {
+		v := Tensor{Tensor: values[i]}
+		state := i < len(c.Args) && isState(op, i) || i >= len(c.Args)+rowResults(op)
+		if v.DType == graph.F32 && !state && (most || rapid.Bool().Draw(d.T, "bf16")) {
+			v.DType = graph.BF16
+			chosen = append(chosen, i)
+		}
+		if i < len(c.Args) {
+			on.Args = append(on.Args, v)
+		} else {
+			on.Results = append(on.Results, v)
+		}
+	}
+	for n := -1; n != len(chosen); {
+		n = len(chosen)
+		accepted := Kernels[op.Name].Accepts(on)
+		chosen = slices.DeleteFunc(chosen, func(v int) bool {
+			if !accepted[v] {
+				on.value(v).DType = graph.F32
+			}
+			return !accepted[v]
+		})
+	}
+	for _, v := range chosen {
+		to := &values[v]
+		u := make([]uint16, len(to.F32))
+		short := kernels.Tensor{DType: graph.BF16, U16: u}
+		short.Write(0, to.F32)
+		to.DType, to.U16, to.F32 = graph.BF16, u, nil
+	}
+	c.Args, c.Results = values[:len(c.Args):len(c.Args)], values[len(c.Args):]
+	return chosen
+}
+
+// roundedReference computes a call in float64; products are those of bf16.
+func roundedReference(op *graph.Op, c *kernels.Call) {
+	parts := []kernels.Part{{Op: op, Call: *c}}
+	if op.Apart() != nil && strings.HasPrefix(op.Name, "norm") {
+		parts = kernels.Parts(op, c, func(t *kernels.Tensor, n int) { t.DType, t.U16 = graph.BF16, make([]uint16, n) })
+	}
+	for i := range parts {
+		p := &parts[i]
+		if x := &p.Args[0]; strings.HasPrefix(p.Op.Name, "matmul") && x.DType == graph.F32 {
+			*x = round(*x)
+		}
+		k := reference.Kernels[p.Op.Name]
+		k.Run(&p.Call, 0, 1)
+	}
+}
+
+// TestNotAccepted: in math of f32, and where kernels have other shapes, everything is in f32.
+func TestNotAccepted(t *testing.T) {
+	product := func(rows, k int, w graph.DType, math Math) []bool {
+		x := Tensor{Tensor: shaped(graph.BF16, rows, k)}
+		c := &Call{Args: []Tensor{x, {Tensor: shaped(w, 8, k)}}, Results: []Tensor{{Tensor: shaped(graph.BF16, rows, 8)}}, Options: Options{Math: math}}
+		return Kernels["matmul"].Accepts(c)
+	}
+	for _, c := range []struct {
+		got  []bool
+		want string
+	}{
+		{product(65, 8, graph.BF16, BF16), "[true false true]"},
+		{product(64, 8, graph.BF16, BF16), "[false false false]"},
+		{product(65, 8, graph.BF16, F32), "[false false false]"},
+		{product(65, 8, graph.F16, BF16), "[false false false]"},
+		{product(65, 12, graph.BF16, BF16), "[false false false]"},
+	} {
+		if got := fmt.Sprint(c.got); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
