@@ -82,6 +82,14 @@ func (c *Call) together(which ...int) []int {
 	return which
 }
 
+// suffixed is the name of the kernel that has t in its format.
+func (t *Tensor) suffixed(kernel string) string {
+	if t.DType == graph.BF16 {
+		return kernel + "_bf16"
+	}
+	return kernel
+}
+
 // value is operand v, or after these a result.
 func (c *Call) value(v int) *Tensor {
 	if v < len(c.Args) {

@@ -3,7 +3,7 @@
 // which would let them be read from a cache that does not see what is written.
 #include "krait.h"
 
-template <class F> DEVICE void map(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, F f) {
+template <class V, class F> DEVICE void map(V *y, i64 ys, const V *x, i64 xs, int cols, int vec, F f) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(x + i * xs + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k]);
@@ -34,7 +34,7 @@ KERNEL THREADS(256) clamp(float *y, i64 ys, const float *x, i64 xs, int cols, in
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }
 
-template <class F> DEVICE void zip(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec, F f) {
+template <class V, class F> DEVICE void zip(V *y, i64 ys, const V *a, i64 as, const V *b, i64 bs, int cols, int vec, F f) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(a + i * as + j, n, vec), w = load4(b + i * bs + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k], w[k]);
@@ -80,6 +80,15 @@ KERNEL THREADS(256) add_scaled(float *y, i64 ys, const float *a, i64 as, const f
 // operations apart.
 KERNEL THREADS(256) silu_mul(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
+}
+
+// What comes between products, of activations in bf16.
+KERNEL THREADS(256) silu_mul_bf16(bf16 *y, i64 ys, const bf16 *a, i64 as, const bf16 *b, i64 bs, int cols, int vec) {
+	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
+}
+
+KERNEL THREADS(256) relu2_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, int cols, int vec) {
+	map(y, ys, x, xs, cols, vec, [](float x) { return math::relu2(x); });
 }
 
 KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {

@@ -15,7 +15,7 @@ var _ = kernels.Register(Kernels, Set{
 	"gelu":          {launch: each("gelu")},
 	"gelu_tanh":     {launch: each("gelu_tanh")},
 	"relu":          {launch: each("relu")},
-	"relu2":         {launch: each("relu2")},
+	"relu2":         {launch: each("relu2"), accepts: allAccepted},
 	"sigmoid":       {launch: each("sigmoid")},
 	"tanh":          {launch: each("tanh")},
 	"softplus":      {launch: each("softplus")},
@@ -23,7 +23,7 @@ var _ = kernels.Register(Kernels, Set{
 	"clamp":         {launch: clamp},
 	"quantize":      {launch: convert},
 	"dequantize":    {launch: convert},
-	"silu_mul":      {launch: zip("silu_mul")},
+	"silu_mul":      {launch: zip("silu_mul"), accepts: allAccepted},
 	"bias_softplus": {launch: perChannel("bias_softplus")},
 	"add_scaled":    {launch: addScaled},
 })
@@ -67,7 +67,7 @@ func (c *Call) elements(function string, y, x *Tensor, params ...any) error {
 }
 
 func each(function string) func(*Call) error {
-	return func(c *Call) error { return c.perElement(function) }
+	return func(c *Call) error { return c.perElement(c.Args[0].suffixed(function)) }
 }
 
 func times(c *Call) error {
@@ -97,13 +97,22 @@ func (c *Call) blocks(function string, codec graph.Codec, cols int, y, x *Tensor
 	return nil
 }
 
+// allAccepted: operands and result together.
+func allAccepted(c *Call) []int {
+	var all []int
+	for v := range len(c.Args) + len(c.Results) {
+		all = append(all, v)
+	}
+	return c.together(all...)
+}
+
 // zip launches a function of two tensors.
 func zip(function string) func(*Call) error {
 	return func(c *Call) error {
 		a, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
 		rows, cols, vec := shape(a, b, y)
 		grid, block := elementGrid(rows, cols)
-		c.launch("elementwise", function, grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cols, vec)
+		c.launch("elementwise", a.suffixed(function), grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cols, vec)
 		return nil
 	}
 }

@@ -40,7 +40,7 @@ NORM(rmsnorm_bf16_bf16, bf16, bf16)
 
 // s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
 // same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.
-KERNEL THREADS(1024) add_rmsnorm(float *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
+template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
 	y += block_x() * ys, s += block_x() * ss, a += block_x() * as, b += block_x() * bs;
 	float sum = 0;
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
@@ -52,6 +52,14 @@ KERNEL THREADS(1024) add_rmsnorm(float *y, i64 ys, float *s, i64 ss, const float
 	for (int j = 4 * thread(); j < size; j += 4 * threads())
 		store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
 }
+
+#define ADD_NORM(name, Y)                                                                                                  \
+	KERNEL THREADS(1024) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) { \
+		add_norm(y, ys, s, ss, a, as, b, bs, w, size, vec, eps);                                                   \
+	}
+
+ADD_NORM(add_rmsnorm, float)
+ADD_NORM(add_rmsnorm_bf16, bf16)
 
 // The sum of squares of what the rank holds of each group of size channels: of
 // the axis it has cols channels from x_start and groups from y_start on. Blocks

@@ -13,7 +13,7 @@ var _ = kernels.Register(Kernels, Set{
 	"rms_rows":        {launch: rmsScale},
 	"group_sumsq":     {launch: groupSumsq},
 	"group_rms_scale": {launch: groupRMSScale},
-	"add_rmsnorm":     {launch: addRMSNorm},
+	"add_rmsnorm":     {launch: addRMSNorm, accepts: addNormAccepts},
 })
 
 // normThreads is enough for a row's fours, in whole warps.
@@ -46,12 +46,15 @@ func (c *Call) rmsnorm(groups int) error {
 	return nil
 }
 
+// addNormAccepts: the normed row; the sum goes on to be one.
+func addNormAccepts(c *Call) []int { return []int{len(c.Args) + 1} }
+
 func addRMSNorm(c *Call) error {
 	a, b, w, sum, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
 	if y.Cols == 0 {
 		return nil
 	}
-	c.launch("norm", "add_rmsnorm", [3]int{y.Rows(), 1, 1}, normThreads(y.Cols), 0, y.Ptr, y.stride(), sum.Ptr, sum.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
+	c.launch("norm", y.suffixed("add_rmsnorm"), [3]int{y.Rows(), 1, 1}, normThreads(y.Cols), 0, y.Ptr, y.stride(), sum.Ptr, sum.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
 		w.Ptr, y.Cols, aligned(a, b, sum, y) && w.Ptr%16 == 0, float32(c.Attrs.Float("eps")))
 	return nil
 }

@@ -71,17 +71,14 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias)
 		return nil
 	}
-	function, keep := "conv1d_pieces", "conv1d_state"
+	function := "conv1d_pieces"
 	if width == fastWidth {
-		function = "conv1d_pieces_4"
-	}
-	if x.DType == graph.BF16 {
-		function, keep = function+"_bf16", keep+"_bf16"
+		function = x.suffixed("conv1d_pieces_4")
 	}
 	c.launch(module, function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
 		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias)
 	if width > 1 {
-		c.launch(module, keep, grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
+		c.launch(module, x.suffixed("conv1d_state"), grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
 	}
 	return nil
 }
@@ -165,11 +162,7 @@ func (c *Call) selective(o *selective) error {
 		states *= 2
 	}
 	grid := [3]int{s, o.b.Cols / n * ceilDiv(each, scanChannels), 1}
-	name := fmt.Sprint("selective_scan_", states)
-	if u.DType == graph.BF16 {
-		name += "_bf16"
-	}
-	launch(name, grid, state, o.dt.Ptr, o.dt.stride())
+	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, o.dt.Ptr, o.dt.stride())
 	return nil
 }
 
@@ -276,11 +269,7 @@ func (c *Call) ssd(o *ssd) error {
 	case c.tokenEach(o.seg):
 	case c.ssdMMA(n, vec):
 		states := ssdMMAStates(n)
-		name := fmt.Sprint("ssd_mma_", states)
-		if x.DType == graph.BF16 {
-			name += "_bf16"
-		}
-		launch("ssd_mma", name, grid, [3]int{128}, ssdMMAShared[states], state)
+		launch("ssd_mma", x.suffixed(fmt.Sprint("ssd_mma_", states)), grid, [3]int{128}, ssdMMAShared[states], state)
 		return nil
 	case function != "":
 		launch("ssd", function, grid, [3]int{256}, shared, state)
