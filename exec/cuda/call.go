@@ -78,7 +78,7 @@ func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Ru
 	}
 	c.batch, c.rows = batch, rows
 	c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs,
-		Options: kernels.Options{Math: r.machine.device.Math, Shared: r.gpu.ctx.Device().SharedMax}}
+		Options: kernels.Options{Math: r.machine.device.Math, Library: r.byLibrary(c.step), Shared: r.gpu.ctx.Device().SharedMax}}
 	for i := range c.args {
 		c.on.Args[i] = r.tensor(&c.args[i], batch, rows)
 	}

@@ -61,12 +61,17 @@ func (g *gemm) close(on *gpu) error {
 // gemmRows is from how many rows on a product is cuBLAS's.
 const gemmRows = 33
 
+// byLibrary reports whether a step's products are cuBLAS's, if they are large enough.
+func (r *rank) byLibrary(step *lowering.Step) bool {
+	return r.gemm.GEMM != nil && step.Stream == lowering.Compute
+}
+
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
 // kernels do: for few rows, where there is no cuBLAS, and where weights of 16
 // bits are multiplied in f32.
 func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	adds := part.Name() == "matmul_add"
-	if part.Name() != "matmul" && !adds || r.gemm.GEMM == nil || c.step.Stream != lowering.Compute {
+	if part.Name() != "matmul" && !adds || !r.byLibrary(c.step) {
 		return nil
 	}
 	x, w, y := &part.Args[0], &part.Args[1], &part.Results[0]

@@ -48,6 +48,8 @@ const (
 // Options choose between kernels of an operation.
 type Options struct {
 	Math Math
+	// Library says that products of more than 32 rows are done by cuBLAS, and not by kernels.
+	Library bool
 	// Shared is the most shared memory of a block, in bytes: operations fall back on
 	// kernels that need less. 0: all that any kernel wants.
 	Shared int

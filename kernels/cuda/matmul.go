@@ -50,12 +50,13 @@ func matmulAdd(c *Call) error {
 	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]})
 }
 
-// productAccepts: tiles read x in bf16 by weights in that format, and then write y so, unless it is
-// a sum, which goes on to be one.
+// productAccepts: a library reads x in bf16 by weights in that format, and then writes y so, unless it is a
+// sum, which goes on to be one. Tiles of our own have f32: for each mixture of formats drivers would
+// compile one more.
 func productAccepts(c *Call) []int {
 	p := &product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]}
 	switch {
-	case p.y.Rows() <= mmaFew || p.w.DType != graph.BF16 || !c.tensorCores(p):
+	case !c.Options.Library || p.y.Rows() <= fewRows || p.w.DType != graph.BF16 || !c.tensorCores(p):
 		return nil
 	case len(c.Args) > 2 || p.x.DType != graph.BF16:
 		return []int{0}
@@ -117,17 +118,16 @@ func (c *Call) isGemv(p *product) bool {
 func (c *Call) multiply(p *product) error {
 	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
 	name, args := format(p.w.DType), p.args(t, n, k)
+	if p.x.DType != graph.F32 || p.y.DType != graph.F32 {
+		panic(fmt.Sprintf("BUG: a product of activations in %s is the library's", p.x.DType))
+	}
 	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	switch {
 	case c.isGemv(p):
 		c.gemv(p, append(append(args, ceilDiv(t, gemvPass(t)), vec), p.added()...))
 	case c.tensorCores(p) && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
-		tile := "mma_tile_" + name
-		if p.x.DType == graph.BF16 {
-			tile += "_bf16_" + format(p.y.DType)
-		}
-		c.launch("matmul_mma_"+name, tile, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	case c.tensorCores(p):
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)

@@ -1,7 +1,6 @@
 // Matrix products y = x wᵀ on tensor cores: both operands are rounded to bf16,
 // sums are in f32. A row of y does not depend on which rows come with it. The
-// operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'. Where they are in
-// bf16, so may be x of tiles, and then y.
+// operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'.
 // Formats: f32 f16 bf16
 #include "matmul.h"
 #include "mma.h"
@@ -67,12 +66,12 @@ struct alignas(16) Step {
 	u16 x[tile_rows][tile_depth + 8], w[tile_cols][tile_depth + 8];
 };
 
-template <class Y, class X, class T, class Rows> DEVICE void tile(Y *y, i64 ys, const X *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int, Sum add) {
+template <class T, class Rows> DEVICE void tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int, Sum add) {
 	SHARED static Step steps[2];
 	int row = thread() / 4, part = 8 * (thread() % 4); // and row + 64
-	const X *in[2];
+	const float *in[2];
 	UNROLL for (int i = 0; i < 2; i++) in[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs;
-	Raw<X> a[2];
+	Raw<float> a[2];
 	Raw<T> b[2];
 	auto load = [&](int j) {
 		j += part;
@@ -113,7 +112,7 @@ template <class Y, class X, class T, class Rows> DEVICE void tile(Y *y, i64 ys, 
 			UNROLL for (int p = 0; p < 4; p++) {
 				int m = from + r + 16 * i + p / 2 * 8 + lane() / 4, at = col + c + 8 * e + lane() % 4 * 2 + p % 2;
 				if (m < rows.count && at < n)
-					narrow(y[rows.out(m) * ys + at], add.to(sums[i][e][p], rows.out(m), at));
+					y[rows.out(m) * ys + at] = add.to(sums[i][e][p], rows.out(m), at);
 			}
 }
 
@@ -132,15 +131,3 @@ template <class Y, class X, class T, class Rows> DEVICE void tile(Y *y, i64 ys, 
 	PRODUCT(mma_tile, T, tile, tile_rows, tile_cols)
 
 ALL(FORMAT)
-
-#define TILE(X, Y)                                                                                                         \
-	KERNEL THREADS(256) mma_tile_bf16_##X##_##Y(Y *y, i64 ys, const X *__restrict__ x, i64 xs, const bf16 *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
-		tile(y, ys, x, xs, w, ws, All{t}, block_x() * tile_rows, block_y() * tile_cols, n, k, 0, Sum{add, as});    \
-	}
-
-#define STREAMS_bf16 TILE(bf16, f32) TILE(bf16, bf16)
-#define STREAMS_f16
-#define STREAMS_f32
-#define STREAMS(T) STREAMS_##T
-#define STREAMS_OF(T) STREAMS(T)
-STREAMS_OF(FORMAT)

@@ -232,4 +232,4 @@ DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 d
 SCAN(16, 1, float, THREADS(128))
 SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
 SCAN(64, 4, float, THREADS(128))
-SCAN(16_bf16, 1, bf16, THREADS(128))
+SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills

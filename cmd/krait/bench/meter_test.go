@@ -104,8 +104,8 @@ func TestMeterLimits(t *testing.T) {
 	}{
 		{"mamba-130m", kernels.F32, 64, limits{5, 1.02}, limits{8, 1.75}},
 		{"mamba2-130m", kernels.F32, 64, limits{4, 1.02}, limits{7, 1.7}},
-		{"mamba-130m", kernels.BF16, 96, limits{5, 1.02}, limits{9, 1.5}},
-		{"mamba2-130m", kernels.BF16, 96, limits{4, 1.02}, limits{7, 1.5}},
+		{"mamba-130m", kernels.BF16, 96, limits{5, 1.02}, limits{9, 1.65}},
+		{"mamba2-130m", kernels.BF16, 96, limits{4, 1.02}, limits{7, 1.48}},
 	} {
 		g, err := synth.Graph(synth.Options{Like: c.like, Layers: 2, Vocab: 256})
 		if err != nil {
@@ -118,7 +118,6 @@ func TestMeterLimits(t *testing.T) {
 		for i, want := range []limits{c.decode, c.prompt} {
 			p := &m.Phases[i]
 			n := p.Layers[len(p.Layers)-1].Launches // the first kind of layers may have a norm more
-			t.Logf("%s %v %s %d %.4f", c.like, c.math, p.Phase, n, p.Over)
 			if n > want.launches || p.Over > want.over {
 				t.Errorf("%s, math %v, %s: %d launches in a layer and %.3f of the least bytes, where %d and %g are allowed", c.like, c.math, p.Phase, n, p.Over, want.launches, want.over)
 			}
