@@ -66,13 +66,17 @@ func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
 	return list
 }
 
-// bf16Share is how far logits may be from those in f32 with math of bf16, of the largest: 1.3 % was seen, of
-// jamba, and 13.5 % of zamba2, of which rounding of products alone makes 11.5 %.
+// bf16Share is how far logits may be from those in f32 with math of bf16, of the largest. Of jamba and granite some
+// tokens have other experts, since what their routers choose between is close; that of zamba2 was 11.5 %
+// before activations were in bf16, too.
 func bf16Share(golden string) float64 {
-	if golden == "zamba2" {
+	switch golden {
+	case "jamba", "granite-hybrid", "zamba2":
 		return 0.16
+	case "zamba":
+		return 0.02
 	}
-	return 0.015
+	return 0.016
 }
 
 // alike are goldens of families of which TestBF16 has another.
@@ -87,10 +91,10 @@ func TestBF16(t *testing.T) {
 			continue
 		}
 		for k, o := range []sim.Options{{}, {NoBLAS: true}} {
-			if i%2 != k && name != "mamba-a-bf16" && !goldens.All() {
+			if o.NoBLAS && name != "mamba-a-bf16" && !goldens.All() {
 				continue
 			}
-			ranks := 1 + (i/2+k)%2
+			ranks := 2 - (i+k)%2
 			t.Run(fmt.Sprintf("%s/tp=%d/cuBLAS=%v", name, ranks, !o.NoBLAS), func(t *testing.T) {
 				t.Parallel()
 				m := openAt(t, asBF16(t, dir), ranks, "channel")
@@ -103,17 +107,20 @@ func TestBF16(t *testing.T) {
 	}
 }
 
-// nearF32 compares the logits after a prompt, and of a token after it.
+// nearF32 compares the logits of a prompt, and of a token after it.
 func nearF32(t *testing.T, m *model, o sim.Options, tokens int, share float64) {
 	t.Helper()
-	prompt := make([]int, tokens)
+	prompt, rows := make([]int, tokens), make([]int, tokens)
 	for i := range prompt {
-		prompt[i] = i % 50
+		prompt[i], rows[i] = i%50, i
 	}
 	logits := func(d exec.Device) []float32 {
 		e := m.engine(t, d)
 		defer e.Close()
-		return append(first(t, e, prompt), step(t, e, []exec.Sequence{{Slot: 0, Tokens: []int{3}}})...)
+		if _, err := e.Alloc(); err != nil {
+			t.Fatal(err)
+		}
+		return append(step(t, e, []exec.Sequence{{Tokens: prompt, Rows: rows}}), step(t, e, []exec.Sequence{{Tokens: []int{3}}})...)
 	}
 	want := logits(&cpu.Device{})
 	most := 0.0

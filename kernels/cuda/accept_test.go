@@ -29,12 +29,12 @@ var accepting = map[string]func(d *draw) func() kernels.Call{
 	"ssd_scan_gated":       eightsCase("ssd_scan_gated"),
 }
 
-// eightsCase is a scan on tensor cores, of eights of channels and states.
+// eightsCase is a scan on tensor cores, mostly of eights of channels and states, as bf16 wants.
 func eightsCase(op string) func(d *draw) func() kernels.Call {
 	return func(d *draw) func() kernels.Call {
 		d.aligned = true
 		d.decode, d.lens = false, []int{1, 5, 63, 64, 65, 130}
-		next := ssdOf(d, d.pick("p", 8, 16, 40, 64), d.pick("n", 8, 16, 24, 64, 136))
+		next := ssdOf(d, d.pick("p", 4, 8, 16, 40, 64), d.pick("n", 8, 16, 20, 64, 136))
 		if op == "ssd_scan_gated" {
 			return gatedCase(d, next, graph.Attrs{"min": 0.0, "max": math.Inf(1)})
 		}
