@@ -113,10 +113,14 @@ func moved(bytes int64) ptx.Access {
 	return ptx.Access{Bytes: bytes, Distinct: bytes, Sectors: (bytes + 31) / 32, Least: (bytes + 31) / 32}
 }
 
-// aboutProduct is a product, which reads its operands and writes its result once.
+// aboutProduct is a product, which reads its operands, and what it adds to, and writes its result once.
 func aboutProduct(c *driver.GemmCall) about {
 	a := about{Done: Done{Name: "cublasGemmEx"}}
-	a.Loads, a.Stores = moved(int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes())), moved(int64(c.M*c.N)*int64(c.Out.Bytes()))
+	loads, stores := int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes()), int64(c.M*c.N)*int64(c.Out.Bytes())
+	if c.Accumulate {
+		loads += stores
+	}
+	a.Loads, a.Stores = moved(loads), moved(stores)
 	a.For, a.product = c.For, 2*int64(c.M)*int64(c.N)*int64(c.K)
 	switch c.In {
 	case driver.F32:

@@ -89,3 +89,18 @@ func TestChain(t *testing.T) {
 	}
 	v.Must(g.Close())
 }
+
+// TestMeteredProduct: operands in their format and the result in its own count once, and what is added to as well.
+func TestMeteredProduct(t *testing.T) {
+	for _, c := range []struct {
+		call          driver.GemmCall
+		loads, stores int64
+	}{
+		{driver.GemmCall{M: 3, N: 5, K: 7, In: driver.BF16, Out: driver.BF16}, 2 * (3*7 + 5*7), 2 * 3 * 5},
+		{driver.GemmCall{M: 3, N: 5, K: 7, In: driver.BF16, Accumulate: true}, 2*(3*7+5*7) + 4*3*5, 4 * 3 * 5},
+	} {
+		if a := aboutProduct(&c.call); a.Loads.Bytes != c.loads || a.Loads.Distinct != c.loads || a.Stores.Bytes != c.stores {
+			t.Errorf("%+v: %+v loaded, %+v stored; want %d and %d bytes", c.call, a.Loads, a.Stores, c.loads, c.stores)
+		}
+	}
+}
