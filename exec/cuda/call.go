@@ -40,7 +40,7 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 // for each piece of the batch, with their tensors, where memory is now. These are valid
 // until the next call.
 func (r *rank) each(key programKey, visit func(c *call) error) error {
-	r.choose(key)
+	r.chooseFormats(key)
 	return r.eachAsIs(key, visit)
 }
 

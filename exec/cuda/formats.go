@@ -7,11 +7,11 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// choose decides which buffers of activations a program has in bf16: with products of bf16
+// chooseFormats decides which buffers of activations a program has in bf16: with products of bf16
 // those that all its kernels read and write so. They take half of the room that is planned. Collectives, relayouts
 // and outputs have f32. It goes by the program, as other sizes have other kernels; what a step leaves to the
 // next is in no such buffer.
-func (r *rank) choose(key programKey) {
+func (r *rank) chooseFormats(key programKey) {
 	r.inBF16 = nil
 	if r.machine.device.Math != kernels.BF16 || key.once {
 		return
@@ -27,14 +27,14 @@ func (r *rank) choose(key programKey) {
 	for again := true; again; { // fewer in bf16 may be fewer that are accepted
 		again = false
 		_ = r.eachAsIs(key, func(c *call) error {
-			again = r.widen(c) || again
+			again = r.refused(c) || again
 			return nil
 		})
 	}
 }
 
-// widen puts what a call does not accept in bf16 into f32, and reports whether there was some.
-func (r *rank) widen(c *call) (some bool) {
+// refused puts what a call does not accept in bf16 into f32, and reports whether there was some.
+func (r *rank) refused(c *call) (some bool) {
 	operands := append(append([]operand.Operand(nil), c.args...), c.results...)
 	accepted := make([]bool, len(operands))
 	if c.step.Kind == lowering.Launch {

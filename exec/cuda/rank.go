@@ -41,7 +41,7 @@ type rank struct {
 	inputsHost, outputsHost pinned
 
 	calls, once []*call           // of a step, and of what is run once
-	inBF16      []bool            // by buffer: of the program at hand, see choose; nil: none
+	inBF16      []bool            // by buffer: of the program at hand, see chooseFormats; nil: none
 	outputs     []operand.Operand // of the schedule
 	programs    *programs
 }

@@ -29,7 +29,7 @@ func (k Kernel) Accepts(c *Call) []bool {
 }
 
 // values are a call's operands and results and what is between its parts, which lies at the
-// beginning of the scratch: in bf16 where all parts accept that. And which they accept.
+// beginning of the scratch: in bf16 where all parts accept that. And which they accept, nil with math of f32.
 func (k Kernel) values(c *Call) (values []Tensor, accepted []bool) {
 	a, at := k.op.Apart(), c.Scratch
 	values = slices.Concat(c.Args, c.Results)

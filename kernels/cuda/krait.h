@@ -79,7 +79,7 @@ DEVICE float widen(f16 x) {
 	return y;
 }
 
-// To nearest, ties to even.
+// To nearest, ties to even. Loops with asm would not be unrolled where their ends are not known.
 DEVICE void narrow(float &y, float x) { y = x; }
 DEVICE void narrow(bf16 &y, float x) { y.bits = __builtin_bit_cast(u16, __nvvm_f2bf16_rn(x)); }
 DEVICE void narrow(f16 &y, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
