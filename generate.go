@@ -46,8 +46,7 @@ type Generate struct {
 
 	// Salt keeps what [Options.PrefixCache] has apart: a prompt goes on from those of the same salt
 	// only, and so learns of no others, neither by time nor by CachedTokens. Empty is a salt, too.
-	// It changes no text. A machine that reads the prompt (Prefill) is not told of it, and has one
-	// cache for all.
+	// It changes no text. A machine that reads the prompt (Prefill) is told of it, 4096 bytes at most.
 	Salt string
 
 	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where

@@ -48,12 +48,13 @@ type prefillSource struct{ *Model }
 
 // Prefill reads tokens and keeps what came of them. A token is chosen after them, too, which
 // nobody wants: it is what ends a request.
-func (m prefillSource) Prefill(ctx context.Context, tokens []int, tell func(read int)) (k *transfer.Kept, err error) {
+func (m prefillSource) Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (k *transfer.Kept, err error) {
 	if err := m.check(tokens); err != nil {
 		return nil, err
 	}
 	r := schedule.Request{
 		Prompt:    tokens,
+		Salt:      salt,
 		MaxTokens: 1,
 		Choose:    func() exec.Choice { return exec.Choice{} },
 		Accept:    func(int) bool { return true },
@@ -241,7 +242,7 @@ func (p *Prefill) fetch(ctx context.Context, salt string, prompt []int, tell fun
 	if k := len(x.held); k > 0 {
 		have = x.held[k-1].To
 	}
-	if x.Arrived, err = p.client.Fetch(ctx, prompt[:n], have, tell); err == nil {
+	if x.Arrived, err = p.client.Fetch(ctx, salt, prompt[:n], have, tell); err == nil {
 		return x, nil, nil
 	}
 	for _, r := range x.held {

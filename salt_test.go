@@ -3,6 +3,7 @@ package krait
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -101,5 +102,43 @@ func TestSalt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPrefillSalt: the cache of a server that reads prompts goes on from those of the same salt
+// only, also where two salts would be one as JSON's text; a salt that is too long is an error.
+func TestPrefillSalt(t *testing.T) {
+	dir := "testdata/golden/jamba"
+	from := openModel(t, dir, Options{PrefixCache: 64 << 20})
+	to := openModel(t, dir, Options{Sharding: Sharding{Ranks: 2}})
+	_, address := serveModel(t, from, PrefillServerOptions{})
+	p := prefillBy(t, to, PrefillFrom{Address: address, Strict: true})
+	prompt := tokensOf(to, 41, 3)
+	ask := func(salt string, last int) (hit int64) {
+		t.Helper()
+		before := from.PrefixCache().HitTokens
+		ids := append(slices.Clone(prompt), last, 0)
+		g, err := to.GenerateIDs(t.Context(), ids, Generate{MaxTokens: 4, IgnoreEOS: true, Salt: salt, Prefill: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := greedy(t, to, ids, nil); !slices.Equal(g.IDs, want.IDs) || g.Fetched == nil {
+			t.Errorf("salt %q: %v, want %v", salt, g.IDs, want.IDs)
+		}
+		return from.PrefixCache().HitTokens - before
+	}
+	salts := []string{"ann", "", "bob", "\xff", "\xfe", strings.Repeat("x", 4096)}
+	for _, salt := range salts {
+		if a, b, c := ask(salt, 1), ask(salt, 2), ask(salt, 3); a != 0 || b != 0 || c != int64(len(prompt)) { // the second leaves a state for the third
+			t.Errorf("salt %.9q: hits of %d, %d and %d tokens", salt, a, b, c)
+		}
+	}
+	for _, salt := range salts {
+		if hit := ask(salt, 4); hit != int64(len(prompt)) {
+			t.Errorf("salt %.9q: a hit of %d tokens", salt, hit)
+		}
+	}
+	if _, err := to.GenerateIDs(t.Context(), prompt, Generate{Salt: strings.Repeat("x", 4097), Prefill: p}); err == nil || !strings.Contains(err.Error(), "4097 bytes") {
+		t.Error(err)
 	}
 }

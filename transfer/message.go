@@ -50,6 +50,8 @@ type prefill struct {
 	Request uint64 `json:"request"`
 	Tokens  []int  `json:"tokens"`
 	Have    int    `json:"have"` // tokens whose rows of caches are not wanted
+	// Salt is whose a cache keeps the prompt as. It need not be text: JSON would make some salts one.
+	Salt []byte `json:"salt,omitempty"`
 }
 
 type progress struct {
@@ -96,6 +98,7 @@ const (
 	mostHello   = 1 << 20  // bytes of what comes from somebody who is not known
 	mostControl = 64 << 20 // bytes of a message: a prompt
 	mostTokens  = 1 << 22  // of a prompt
+	mostSalt    = 4 << 10  // bytes
 )
 
 // channel is a connection for control. Several goroutines may write to it; one reads.

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the version of what is said. Sides of different ones refuse each other.
-const Protocol = 2
+const Protocol = 3
 
 // Meta is what the sides say of themselves, once.
 type Meta struct {

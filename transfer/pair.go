@@ -166,12 +166,13 @@ func (a *Arrived) Free() {
 	a.Rows.Free()
 }
 
-// Fetch has a prompt read, and brings what came of it. Have is of how many of its tokens the
+// Fetch has a prompt read, which goes on there from those of the same salt only, and brings what
+// came of it. Have is of how many of its tokens the
 // engine has the rows of caches. Tell is told how many tokens were read; it may be nil. After
 // an error nothing is held, here or there.
-func (c *Client) Fetch(ctx context.Context, tokens []int, have int, tell func(read int)) (*Arrived, error) {
+func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int, tell func(read int)) (*Arrived, error) {
 	c.count(func(s *ClientStats) { s.Requests++ })
-	a, err := c.fetch(ctx, tokens, have, tell)
+	a, err := c.fetch(ctx, salt, tokens, have, tell)
 	if err != nil && over(ctx) {
 		<-ctx.Done()
 		err = context.Cause(ctx)
@@ -194,7 +195,7 @@ func (c *Client) count(change func(*ClientStats)) {
 	change(&c.stats)
 }
 
-func (c *Client) fetch(ctx context.Context, tokens []int, have int, tell func(int)) (*Arrived, error) {
+func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int, tell func(int)) (*Arrived, error) {
 	p, err := c.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -202,7 +203,7 @@ func (c *Client) fetch(ctx context.Context, tokens []int, have int, tell func(in
 	begun := time.Now()
 	request, messages := p.begin()
 	defer p.end(request, messages)
-	if err := p.say(kindPrefill, prefill{request, tokens, have}); err != nil {
+	if err := p.say(kindPrefill, prefill{request, tokens, have, []byte(salt)}); err != nil {
 		return nil, err
 	}
 	r, err := p.ready(ctx, messages, tell)

@@ -19,8 +19,9 @@ import (
 
 // Source reads prompts.
 type Source interface {
-	// Prefill reads tokens, and keeps what came of them. Tell is told how many were read.
-	Prefill(ctx context.Context, tokens []int, tell func(read int)) (*Kept, error)
+	// Prefill reads tokens, which go on from those of the same salt only, and keeps what came of
+	// them. Tell is told how many were read.
+	Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (*Kept, error)
 	// Packing reads codecs that a client asks for: [exec.Engine.Packing].
 	Packing(text string) (*exec.Packing, error)
 }

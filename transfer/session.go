@@ -100,6 +100,8 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	switch {
 	case len(p.Tokens) == 0 || len(p.Tokens) > mostTokens:
 		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are read", len(p.Tokens), mostTokens)
+	case len(p.Salt) > mostSalt:
+		why = fmt.Errorf("a salt of %d bytes; it may have %d", len(p.Salt), mostSalt)
 	case p.Have < 0 || p.Have > len(p.Tokens):
 		why = fmt.Errorf("rows of %d of %d tokens are not wanted", p.Have, len(p.Tokens))
 	case s.running[p.Request] != nil:
@@ -130,7 +132,7 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 func (s *session) prefill(ctx context.Context, p prefill) error {
 	begun := time.Now()
 	quiet := s.beat(ctx, p.Request)
-	k, err := s.source.Prefill(ctx, p.Tokens, quiet.tell)
+	k, err := s.source.Prefill(ctx, string(p.Salt), p.Tokens, quiet.tell)
 	quiet.end()
 	if err != nil {
 		return err

@@ -137,3 +137,50 @@ func TestElsewhere(t *testing.T) {
 		t.Errorf("metrics do not have %d prompts", n)
 	}
 }
+
+// TestTenantsElsewhere: what one key has sent is no hit for another in the cache of the machine that
+// reads their prompts, unless all are to share.
+func TestTenantsElsewhere(t *testing.T) {
+	for _, share := range []bool{false, true} {
+		reads, err := krait.Embedded(krait.Options{Slots: 2, PrefixCache: 64 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reads.Close()
+		s, err := reads.NewPrefillServer(krait.PrefillServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		m, err := krait.Embedded(krait.Options{Slots: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: s.Pipe, Strict: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		serves, err := openai.New(m, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share, Prefill: []*krait.Prefill{p}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := httptest.NewServer(serves)
+		defer h.Close()
+		ask := func(key string, hit bool, tail string) {
+			t.Helper()
+			before := reads.PrefixCache().HitTokens
+			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, genesis+tail))
+			if got := reads.PrefixCache().HitTokens > before; status != 200 || got != hit {
+				t.Errorf("share %v, %s%q: %d, a hit: %v; %+v", share, key, tail, status, got, a)
+			}
+		}
+		for _, tail := range []string{" a.", "\nb.", " c."} { // where two part a state is kept
+			ask("ann", tail == " c.", tail)
+		}
+		for _, tail := range []string{" d.", "\ne.", " f."} {
+			ask("bob", share || tail == " f.", tail)
+		}
+	}
+}
