@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,58 @@ func keysOf(t *testing.T, names ...string) *openai.Keys {
 // as asks for a completion with a key.
 func as(t *testing.T, h *httptest.Server, key, body string) (status int, a answer) {
 	t.Helper()
+	r := send(t, h, key, body)
+	if err := json.Unmarshal(r.text, &a); err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, a
+}
+
+// TestRateRetryAfter: a key that has had its requests, or tokens, of a minute gets 429 with the
+// seconds, rounded up, after which it may come again, and the API's error; another key is served.
+func TestRateRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		rate  openai.Rate
+		body  string
+		times int     // that it is served
+		retry float64 // seconds, had it all taken no time
+	}{
+		{openai.Rate{Requests: 2}, `{"prompt": "a", "max_tokens": 1}`, 2, 30}, // one per 30 s
+		{openai.Rate{Requests: 1}, `{"prompt": "a", "max_tokens": 1, "stream": true}`, 1, 60},
+		{openai.Rate{Tokens: 100}, `{"prompt": "aaaaaaaaaa", "max_tokens": 70, "ignore_eos": true}`, 1, 36}, // 60 more than the 20 left of 100
+	} {
+		_, h, _ := server(t, openai.Options{Keys: keysOf(t, "ann", "bob"), Queue: openai.Queue{Rate: c.rate}}, 2)
+		begun := time.Now()
+		for i := range c.times + 2 {
+			r := send(t, h, "ann", c.body)
+			if i < c.times {
+				if r.StatusCode != 200 || r.Header.Get("Retry-After") != "" {
+					t.Errorf("%+v, request %d: %d", c.rate, i, r.StatusCode)
+				}
+				continue
+			}
+			var a answer
+			after, wrong := strconv.Atoi(r.Header.Get("Retry-After"))
+			if err := json.Unmarshal(r.text, &a); err != nil || wrong != nil || r.StatusCode != 429 || float64(after) > c.retry ||
+				float64(after) < c.retry-time.Since(begun).Seconds() || a.Error == nil || a.Error.Code != "rate_limit_exceeded" || a.Error.Type != "rate_limit_error" || a.Error.Param != "" {
+				t.Errorf("%+v, request %d: %d, Retry-After %q, want %v: %s", c.rate, i, r.StatusCode, r.Header.Get("Retry-After"), c.retry, r.text)
+			}
+		}
+		if r := send(t, h, "bob", c.body); r.StatusCode != 200 {
+			t.Errorf("%+v, another key: %d", c.rate, r.StatusCode)
+		}
+	}
+}
+
+// sent is an answer, all of which was read.
+type sent struct {
+	*http.Response
+	text []byte
+}
+
+// send asks for a completion with a key.
+func send(t *testing.T, h *httptest.Server, key, body string) sent {
+	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, h.URL+"/v1/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -168,8 +221,9 @@ func as(t *testing.T, h *httptest.Server, key, body string) (status int, a answe
 		t.Fatal(err)
 	}
 	defer got.Body.Close()
-	if err := json.NewDecoder(got.Body).Decode(&a); err != nil {
+	text, err := io.ReadAll(got.Body)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return got.StatusCode, a
+	return sent{got, text}
 }
