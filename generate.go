@@ -41,6 +41,13 @@ type Generate struct {
 	LogProbs    bool
 	TopLogProbs int
 
+	// PromptLogProbs asks for those of the prompt's tokens, too, each given the tokens before it, with as
+	// many most probable ones beside it as TopLogProbs says. The prompt is read here, from its beginning: not by Prefill, and not from what Options.PrefixCache
+	// has of it, which it may come to have. They change no text.
+	PromptLogProbs bool
+	// PromptOnly ends the generation where the prompt is read (ReachedMax), whatever MaxTokens is.
+	PromptOnly bool
+
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // go on where the model would end the text
 
@@ -61,6 +68,8 @@ type Generate struct {
 	OnText func(text string)
 	// OnToken gets each token; it is what there is without a tokenizer.
 	OnToken func(id int)
+	// OnPromptLogProbs gets [Generation.PromptLogProbs], before the first token. It may be nil.
+	OnPromptLogProbs func([]LogProbs)
 	// OnLogProbs gets those of each token, after OnToken, where LogProbs asks for them.
 	OnLogProbs func(LogProbs)
 }
@@ -85,7 +94,10 @@ type Generation struct {
 	IDs  []int  // without the token that ended the text
 	// LogProbs are those of IDs, where Generate.LogProbs asks for them.
 	LogProbs []LogProbs
-	Reason   Reason // empty with an error
+	// PromptLogProbs are those of the prompt's tokens from the second on, where
+	// Generate.PromptLogProbs asks for them.
+	PromptLogProbs []LogProbs
+	Reason         Reason // empty with an error
 
 	PromptTokens int
 	CachedTokens int           // of these, which Options.PrefixCache had
@@ -162,6 +174,8 @@ type generator struct {
 	mu    sync.Mutex // of probs: tokens are chosen by one goroutine and read by another
 	probs []LogProbs // of the tokens chosen that were not read
 	last  LogProbs   // of the token read last
+
+	scored []LogProbs // of the prompt's tokens; each is written once, before a token comes
 }
 
 func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
@@ -206,7 +220,12 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	}
 	g.sampler.Read(prompt...)
 	r := g.request(prompt)
-	if g.o.Prefill != nil {
+	switch {
+	case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.strict:
+		return "", errors.New("PromptLogProbs: they come of a prompt that is read here, and by Prefill, which is Strict, none may be")
+	case g.o.PromptLogProbs:
+		g.score(&r)
+	case g.o.Prefill != nil:
 		a, err := g.fetch(ctx, prompt)
 		if err != nil {
 			return "", err
@@ -219,6 +238,11 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	for token, err := range g.m.requests.Stream(ctx, r) {
 		if err != nil {
 			return "", err
+		}
+		g.tellScored()
+		if g.o.PromptOnly {
+			g.out.TTFT = token.At.Sub(g.start)
+			return ReachedMax, nil
 		}
 		if reason := g.take(token); !g.report(token.ID, reason) || reason != "" && reason != ReachedMax {
 			return reason, nil
@@ -263,12 +287,40 @@ func (g *generator) request(prompt []int) schedule.Request {
 			return g.complete || g.ends(id)
 		},
 	}
+	if g.o.PromptOnly { // a token is chosen all the same: it is what ends a request
+		r.MaxTokens = 1
+		r.Choose = func() exec.Choice { return exec.Choice{} }
+		r.Accept = func(int) bool { return true }
+	}
 	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }
 	if all := len(prompt); g.o.OnPrompt != nil && all > prefillChunk {
 		g.o.OnPrompt(0, all)
 		r.OnPrompt = func(read int) { g.o.OnPrompt(read, all) }
 	}
 	return r
+}
+
+// score asks for the log-probabilities of the prompt's tokens. Their goroutines have an element each.
+func (g *generator) score(r *schedule.Request) {
+	prompt, top := r.Prompt, g.o.TopLogProbs
+	g.scored = make([]LogProbs, len(prompt)-1)
+	r.Score = func(at int) exec.Choice {
+		return exec.Choice{Pick: func(logits []float32, chosen int32) int32 {
+			g.scored[at] = sampling.LogProbsOf(logits, prompt[at+1], top)
+			return chosen
+		}}
+	}
+}
+
+// tellScored gives them to who asked, once they are there: with the first token.
+func (g *generator) tellScored() {
+	if g.scored == nil {
+		return
+	}
+	g.out.PromptLogProbs, g.scored = g.scored, nil
+	if g.o.OnPromptLogProbs != nil {
+		g.o.OnPromptLogProbs(g.out.PromptLogProbs)
+	}
 }
 
 // choose says how the next token is chosen.

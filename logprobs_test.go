@@ -3,6 +3,8 @@ package krait
 import (
 	"math"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -58,5 +60,131 @@ func TestMask(t *testing.T) {
 	mask[1] = 0
 	if g, err := m.GenerateIDs(t.Context(), []int{1}, Generate{Mask: func() []int32 { return mask }}); err == nil {
 		t.Errorf("%v of no token", g.IDs)
+	}
+}
+
+// TestPromptLogProbs: those of a prompt are those of its logits, alone and in company, in chunks of
+// any size, with a prefix cache that has the prompt and without, to the last bit; on other
+// numbers of ranks as close as all is. They change no token, and what is cached of the prompt
+// afterwards is what was.
+func TestPromptLogProbs(t *testing.T) {
+	for _, name := range []string{"mamba-a", "jamba", "mamba2-g4"} {
+		var one [][]LogProbs // on one rank
+		for i, o := range []Options{
+			{Slots: 2},
+			{Slots: 3, MaxTokensPerStep: 34, PrefixCache: 64 << 20, PageTokens: 5},
+			{Slots: 3, MaxTokensPerStep: 66, PrefixCache: 64 << 20, Sharding: Sharding{Ranks: 3}},
+			{Slots: 2, Sharding: Sharding{Ranks: 3, Strategy: "hoisted"}},
+		} {
+			if i == 3 && name != "mamba2-g4" {
+				continue
+			}
+			m := openModel(t, "testdata/golden/"+name, o)
+			var prompts [][]int
+			for k, n := range []int{1, 2, 32, 33, 107} {
+				prompts = append(prompts, tokensOf(m, n, uint64(k+3)))
+			}
+			check := func(k int, g *Generation) {
+				t.Helper()
+				if len(g.PromptLogProbs) != len(prompts[k])-1 {
+					t.Fatalf("%s/%d: %d log-probabilities of a prompt of %d tokens", name, i, len(g.PromptLogProbs), len(prompts[k]))
+				}
+				if i == 0 && len(one) == k {
+					one = append(one, g.PromptLogProbs)
+				}
+				for at, p := range g.PromptLogProbs {
+					want := one[k][at]
+					if same := p.Chosen == want.Chosen && slices.Equal(p.Top, want.Top); o.Sharding.Ranks == 0 && !same || math.Abs(p.Chosen-want.Chosen) > 1e-4 || len(p.Top) != 3 {
+						t.Fatalf("%s/%d, token %d of %d: %+v, want %+v", name, i, at+1, len(prompts[k]), p, want)
+					}
+				}
+			}
+			ask := func(k int, only bool) *Generation {
+				g, err := m.GenerateIDs(t.Context(), prompts[k], Generate{MaxTokens: 3, IgnoreEOS: true, LogProbs: true, TopLogProbs: 3, PromptLogProbs: true, PromptOnly: only})
+				if err != nil {
+					t.Error(err)
+					return &Generation{}
+				}
+				return g
+			}
+			for k, prompt := range prompts {
+				plain, err := m.GenerateIDs(t.Context(), prompt, Generate{MaxTokens: 3, IgnoreEOS: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				warm := 0
+				for last := 1; len(prompt) > 1 && o.PrefixCache > 0 && last < 5; last++ { // a cache has all but its last token
+					g, err := m.GenerateIDs(t.Context(), append(slices.Clone(prompt[:len(prompt)-1]), (prompt[len(prompt)-1]+last)%m.Vocab()), Generate{MaxTokens: 1})
+					if err != nil {
+						t.Fatal(err)
+					}
+					warm = g.CachedTokens
+				}
+				if o.PrefixCache > 0 && warm != len(prompt)-1 {
+					t.Fatalf("%s/%d: the cache has %d tokens of %d", name, i, warm, len(prompt)-1)
+				}
+				for _, only := range []bool{true, false, true} {
+					g := ask(k, only)
+					check(k, g)
+					if g.CachedTokens != 0 || g.Reason != ReachedMax || !only && !slices.Equal(g.IDs, plain.IDs) || only && len(g.IDs)+len(g.LogProbs) > 0 {
+						t.Errorf("%s/%d, only %v: %+v, want %v", name, i, only, g, plain.IDs)
+					}
+				}
+				if i > 0 {
+					continue
+				}
+				s := sequence(t, m)
+				fed, err := s.Feed(t.Context(), prompt, Wanted{Logits: upTo(len(prompt))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+				for at, p := range one[k] {
+					if want := -surprise(fed.Logits[at], prompt[at+1]) * math.Ln2; math.Abs(p.Chosen-want) > 1e-5 {
+						t.Errorf("%s, token %d: %v, want %v", name, at+1, p.Chosen, want)
+					}
+				}
+			}
+			got := make([]*Generation, len(prompts)) // and in company, more than there are slots
+			var all sync.WaitGroup
+			for k := range prompts {
+				all.Go(func() { got[k] = ask(k, k%2 == 0) })
+				all.Go(func() { m.GenerateIDs(t.Context(), prompts[k], Generate{MaxTokens: 9, IgnoreEOS: true}) })
+			}
+			all.Wait()
+			for k, g := range got {
+				check(k, g)
+			}
+			if o.PrefixCache > 0 { // what they left is of use
+				g, err := m.GenerateIDs(t.Context(), append(slices.Clone(prompts[4]), 7), Generate{MaxTokens: 1})
+				if err != nil || g.CachedTokens == 0 {
+					t.Errorf("%s/%d: %+v, %v", name, i, g, err)
+				}
+			}
+		}
+	}
+}
+
+func upTo(n int) (list []int) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+// TestPromptLogProbsElsewhere: a prompt whose log-probabilities are wanted is read here, and where
+// none may be that is an error.
+func TestPromptLogProbsElsewhere(t *testing.T) {
+	m := openModel(t, "testdata/golden/mamba-a", Options{})
+	_, address := serveModel(t, openModel(t, "testdata/golden/mamba-a", Options{}), PrefillServerOptions{})
+	for _, strict := range []bool{false, true} {
+		p := prefillBy(t, m, PrefillFrom{Address: address, Strict: strict})
+		g, err := m.GenerateIDs(t.Context(), []int{1, 2, 3, 4}, Generate{PromptLogProbs: true, PromptOnly: true, Prefill: p})
+		switch {
+		case strict && (err == nil || !strings.Contains(err.Error(), "PromptLogProbs")):
+			t.Error(err)
+		case !strict && (err != nil || g.Fetched != nil || len(g.PromptLogProbs) != 3):
+			t.Errorf("%+v, %v", g, err)
+		}
 	}
 }

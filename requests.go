@@ -30,7 +30,9 @@ func (m *Model) schedule(o Options) (err error) {
 		}
 		kept = m.cache
 	}
-	if m.requests, err = schedule.New(requestEngine{m}, limits(o, m.engine), kept); err != nil {
+	l := limits(o, m.engine)
+	l.Rows = scoredRows(&l, m.Vocab())
+	if m.requests, err = schedule.New(requestEngine{m}, l, kept); err != nil {
 		err = fmt.Errorf("MaxTokensPerStep: %w", err)
 	}
 	return err
@@ -196,6 +198,16 @@ func limits(o Options, e *exec.Engine) schedule.Limits {
 		l.Grain = max(cutAt, l.Longest())
 	}
 	return l
+}
+
+// scoredBytes bounds the logits of prompts' tokens that a step gives, beyond a chunk of the least
+// size.
+const scoredBytes = 64 << 20
+
+// scoredRows is how many tokens of prompts a step gives logits of.
+func scoredRows(l *schedule.Limits, vocab int) int {
+	n := scoredBytes / 4 / max(vocab, 1)
+	return max(l.Grain, min(n-n%l.Grain, l.Longest()))
 }
 
 // roundedAtCuts reports whether a state is kept in 16 bits that a step computes with

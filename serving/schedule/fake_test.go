@@ -99,14 +99,27 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 	var bad exec.Unchosen
 	for _, q := range b.Sequences {
 		s := f.slots[q.Slot]
-		s.feed(q.Tokens, f.l.Grain, f.every)
-		if q.Rows != nil {
-			continue
+		rows := q.Rows
+		if rows == nil {
+			rows = []int{len(q.Tokens) - 1}
 		}
-		row := len(r.Tokens)
-		r.Tokens = append(r.Tokens, s.choose(b.Choose[row].Uniform))
-		if r.Tokens[row] < 0 {
-			s.broken, bad.Rows, bad.Err = true, append(bad.Rows, row), errors.New("some rows are bad")
+		from := 0
+		for _, at := range rows {
+			if from == 0 {
+				s.cut(f.l.Grain, f.every)
+			}
+			s.mixAll(q.Tokens[from : at+1])
+			from = at + 1
+			row := len(r.Tokens)
+			r.Tokens = append(r.Tokens, s.choose(b.Choose[row].Uniform))
+			if r.Tokens[row] < 0 {
+				s.broken, bad.Rows, bad.Err = true, append(bad.Rows, row), errors.New("some rows are bad")
+			} else if pick := b.Choose[row].Pick; pick != nil {
+				r.Tokens[row] = pick([]float32{float32(s.hash % 1000)}, r.Tokens[row])
+			}
+		}
+		if len(rows) == 0 {
+			s.feed(q.Tokens, f.l.Grain, f.every)
 		}
 	}
 	err := read(&r)
@@ -126,14 +139,15 @@ func (f *fake) breakAll(b *exec.Batch) {
 
 // check holds a batch against the limits.
 func (f *fake) check(b *exec.Batch) {
-	tokens, rows := 0, 0
+	tokens, rows, more := 0, 0, 0
 	for i, q := range b.Sequences {
 		tokens += len(q.Tokens)
 		if q.Rows == nil {
 			rows++
 		}
+		rows, more = rows+len(q.Rows), more+len(q.Rows)
 		s := f.slots[q.Slot]
-		if s == nil || s.broken || len(q.Tokens) == 0 || len(q.Rows) > 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
+		if s == nil || s.broken || len(q.Tokens) == 0 || len(q.Rows) > 0 && len(q.Rows) < len(q.Tokens) || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
 			f.t.Errorf("sequence %d: %+v with a state of %+v", i, q, s)
 		}
 		for _, other := range b.Sequences[:i] {
@@ -142,16 +156,25 @@ func (f *fake) check(b *exec.Batch) {
 			}
 		}
 	}
-	if tokens > f.l.Tokens || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
+	if tokens > f.l.Tokens || more > f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
 		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choose), b.Want)
 	}
 }
 
 // feed takes what a step has of a sequence.
 func (s *fakeSequence) feed(tokens []int, grain int, every bool) {
+	s.cut(grain, every)
+	s.mixAll(tokens)
+}
+
+// cut is what the beginning of a part of a step shows in the state.
+func (s *fakeSequence) cut(grain int, every bool) {
 	if s.fed > 0 && (every || s.fed%grain != 0) {
 		s.mix(uint64(fakeVocab + 7))
 	}
+}
+
+func (s *fakeSequence) mixAll(tokens []int) {
 	for _, id := range tokens {
 		s.mix(uint64(id))
 	}
@@ -182,16 +205,40 @@ type asked struct {
 	last   int // a token that is the last; -1: none
 	seed   uint64
 	forced []int
+	scores []float32 // what Score is to be given of each token of the prompt but the last; nil: it is not wanted
 }
 
 // request is asked with a generator of its own.
 func (a asked) request() Request {
 	rng := rand.New(rand.NewPCG(a.seed, 0))
-	return Request{
+	q := Request{
 		Prompt: a.prompt, MaxTokens: a.most, Forced: a.forced,
 		Choose: func() exec.Choice { return exec.Choice{Choice: kernels.Choice{Uniform: rng.Float64()}} },
 		Accept: func(id int) bool { return id == a.last },
 	}
+	if a.scores != nil {
+		q.Score = func(at int) exec.Choice {
+			return exec.Choice{Pick: func(logits []float32, chosen int32) int32 {
+				a.scores[at] += logits[0] // once, or it is wrong
+				return chosen
+			}}
+		}
+	}
+	return q
+}
+
+// scored is what Score is given when nobody else is there.
+func (a asked) scored(l Limits, every bool) []float32 {
+	out := make([]float32, len(a.prompt)-1)
+	s := &fakeSequence{}
+	for i := range out {
+		if i%l.Longest() == 0 {
+			s.cut(l.Grain, every)
+		}
+		s.mixAll(a.prompt[i : i+1])
+		out[i] = float32(s.hash % 1000)
+	}
+	return out
 }
 
 // alone is what it gives when nobody else is there.
@@ -224,6 +271,9 @@ func drawAsked(r *rand.Rand, longest, most int) asked {
 	a := asked{prompt: make([]int, 1+r.IntN(longest)), most: 1 + r.IntN(most), last: -1, seed: r.Uint64()}
 	for i := range a.prompt {
 		a.prompt[i] = r.IntN(fakeVocab)
+	}
+	if r.IntN(3) == 0 {
+		a.scores = make([]float32, len(a.prompt)-1)
 	}
 	if r.IntN(4) == 0 {
 		for range r.IntN(most + 2) {

@@ -24,6 +24,9 @@ type Limits struct {
 	Tokens int
 	// Grain is what prompts are cut at multiples of; 0 is 1.
 	Grain int
+	// Rows is how many tokens of prompts whose logits are wanted ([Request.Score]) a step has
+	// at most, a grain at least: a row of logits is as long as the vocabulary. 0 is Longest.
+	Rows int
 	// Context is how many tokens a sequence may have; 0: any number.
 	Context int
 	// Room is how many tokens all sequences under way may have together, each
@@ -51,6 +54,12 @@ func (l *Limits) check() error {
 	case l.Tokens < l.Slots-1+l.Grain:
 		return fmt.Errorf("at most %d tokens per step; with %d slots there must be at least %d: one for each sequence but one, and %d of a prompt",
 			l.Tokens, l.Slots, l.Slots-1+l.Grain, l.Grain)
+	}
+	if l.Rows == 0 {
+		l.Rows = l.Longest()
+	}
+	if l.Rows < l.Grain {
+		return fmt.Errorf("at most %d tokens of a step whose logits are wanted; there must be %d, which prompts are cut at multiples of", l.Rows, l.Grain)
 	}
 	return nil
 }

@@ -7,14 +7,15 @@ import (
 
 // job is a request as the rules see it.
 type job struct {
-	number int // in the order of arrival
-	prompt int // tokens of the prompt
-	most   int // tokens that it may choose
-	fed    int // tokens that the engine was given, or a cache had
-	cached int // of fed, those that need not be read
-	stop   int // a step ends after so many, where something is kept; 0: nowhere
-	chosen int // tokens that were chosen
-	waited int // steps that began before it
+	number int  // in the order of arrival
+	prompt int  // tokens of the prompt
+	most   int  // tokens that it may choose
+	fed    int  // tokens that the engine was given, or a cache had
+	cached int  // of fed, those that need not be read
+	stop   int  // a step ends after so many, where something is kept; 0: nowhere
+	chosen int  // tokens that were chosen
+	waited int  // steps that began before it
+	scored bool // logits of the prompt's tokens are wanted
 }
 
 // reads reports whether its prompt is being read.
@@ -28,6 +29,17 @@ type part struct {
 	*request
 	tokens int
 	row    bool // its next token is chosen after them
+}
+
+// rows is how many tokens of a part have logits that are wanted.
+func (p *part) rows() int {
+	switch {
+	case p.scored && p.reads():
+		return p.tokens
+	case p.row:
+		return 1
+	}
+	return 0
 }
 
 // queue has the requests that wait and those under way, each in the order of arrival.
@@ -93,11 +105,11 @@ func without(list []*request, r *request) []*request {
 // next appends what the next step has: a token of each sequence that is continued, and of prompts what
 // they may have beside these.
 func (q *queue) next(parts []part) []part {
-	left := q.Tokens
+	left := budget{q.Tokens, q.Rows}
 	for _, r := range q.running {
 		if !r.reads() {
 			parts = append(parts, part{r, 1, true})
-			left--
+			left.tokens--
 		}
 	}
 	if !q.share.reads(len(parts) > 0) {
@@ -107,33 +119,56 @@ func (q *queue) next(parts []part) []part {
 		return q.shortFirst(parts, left)
 	}
 	for _, r := range q.running {
-		if n := q.chunk(&r.job, left); n > 0 {
-			parts = append(parts, part{r, n, r.fed+n == r.prompt})
-			left -= n
-		}
+		parts = q.read(parts, r, &left)
 	}
 	return parts
 }
 
 // shortFirst appends the oldest prompt's part, of half of what is left at least, and before that those of the others,
 // by what is left of them: a short one does not wait until a long one is read, which ends nevertheless.
-func (q *queue) shortFirst(parts []part, left int) []part {
+func (q *queue) shortFirst(parts []part, left budget) []part {
 	i := slices.IndexFunc(q.running, func(r *request) bool { return r.reads() })
 	if i < 0 {
 		return parts
 	}
 	oldest := q.running[i]
-	kept := q.chunk(&oldest.job, max(left/2, min(left, q.Grain)))
+	half := budget{max(left.tokens/2, min(left.tokens, q.Grain)), left.rows}
+	kept := q.chunk(&oldest.job, half.most(oldest))
+	left.take(oldest, kept)
 	for r := q.after(oldest, nil); r != nil; r = q.after(oldest, r) {
-		if n := q.chunk(&r.job, left-kept); n > 0 {
-			parts = append(parts, part{r, n, r.fed+n == r.prompt})
-			left -= n
-		}
+		parts = q.read(parts, r, &left)
 	}
-	if n := q.chunk(&oldest.job, left); n > 0 {
-		parts = append(parts, part{oldest, n, oldest.fed+n == oldest.prompt})
+	left.take(oldest, -kept)
+	return q.read(parts, oldest, &left)
+}
+
+// budget is what is left of a step: tokens, and those of prompts whose logits are wanted.
+type budget struct{ tokens, rows int }
+
+// most is how many tokens of its prompt a request may read.
+func (b *budget) most(r *request) int {
+	if r.scored {
+		return min(b.tokens, b.rows)
 	}
-	return parts
+	return b.tokens
+}
+
+// take counts tokens that a request reads.
+func (b *budget) take(r *request, tokens int) {
+	b.tokens -= tokens
+	if r.scored {
+		b.rows -= tokens
+	}
+}
+
+// read appends a request's next chunk, if there is enough left for one.
+func (q *queue) read(parts []part, r *request, left *budget) []part {
+	n := q.chunk(&r.job, left.most(r))
+	if n == 0 {
+		return parts
+	}
+	left.take(r, n)
+	return append(parts, part{r, n, r.fed+n == r.prompt})
 }
 
 // after is the prompt of which the least is left to be read, of those that have more left than another or came after

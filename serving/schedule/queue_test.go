@@ -15,6 +15,9 @@ func drawLimits(t *rapid.T) Limits {
 	if rapid.Bool().Draw(t, "short first") {
 		l.PromptShare = 0.5 // no time passes here, so that all steps read
 	}
+	if rapid.Bool().Draw(t, "limited rows") {
+		l.Rows = l.Grain + rapid.IntRange(0, 6).Draw(t, "more rows")
+	}
 	if rapid.Bool().Draw(t, "limited room") {
 		l.Room = rapid.IntRange(1, 40).Draw(t, "room")
 	}
@@ -40,7 +43,7 @@ func TestQueue(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"arrive": func(t *rapid.T) {
 				r := &request{job: job{prompt: rapid.IntRange(1, 20).Draw(t, "prompt"), most: rapid.IntRange(1, 6).Draw(t, "most")}}
-				if rapid.Bool().Draw(t, "cached") {
+				if r.scored = rapid.IntRange(0, 2).Draw(t, "scored") == 0; !r.scored && rapid.Bool().Draw(t, "cached") {
 					r.fed = rapid.IntRange(0, r.prompt-1).Draw(t, "fed")
 					r.stop = rapid.IntRange(0, r.prompt-1).Draw(t, "stop")
 				}
@@ -134,7 +137,7 @@ func (m *model) firstCome(r *request) {
 
 // fair checks the parts of a step, one after the other.
 func (m *model) fair(parts []part) {
-	left := m.Tokens
+	left, rows := m.Tokens, m.Rows
 	has := map[*request]int{}
 	for _, p := range parts {
 		if has[p.request] > 0 || p.tokens < 1 || !slices.Contains(m.running, p.request) || p.row != (p.fed+p.tokens >= p.prompt) {
@@ -151,7 +154,7 @@ func (m *model) fair(parts []part) {
 		}
 	}
 	if m.PromptShare > 0 {
-		m.fairToShort(has, left)
+		m.fairToShort(has, left, rows)
 		return
 	}
 	oldest := true
@@ -159,10 +162,16 @@ func (m *model) fair(parts []part) {
 		if !r.reads() {
 			continue
 		}
-		if want := m.most(r, left); has[r] != want || oldest && want == 0 {
+		most := left
+		if r.scored {
+			most = min(most, rows)
+		}
+		if want := m.most(r, most); has[r] != want || oldest && want == 0 {
 			m.t.Fatalf("request %d reads %d tokens, could read %d", r.number, has[r], want)
 		}
-		left -= has[r]
+		if left -= has[r]; r.scored {
+			rows -= has[r]
+		}
 		oldest = false
 	}
 	if left < 0 {
@@ -172,23 +181,32 @@ func (m *model) fair(parts []part) {
 
 // fairToShort checks what prompts have of a step: the oldest what half of it lets it have, at least; of the others
 // none anything where one with less left, or as much and older, could read more; and nothing is left that one could.
-func (m *model) fairToShort(has map[*request]int, left int) {
+func (m *model) fairToShort(has map[*request]int, left, rows int) {
 	var reading []*request
 	all := left
 	for _, r := range m.running {
 		if r.reads() {
 			reading = append(reading, r)
 			left -= has[r]
+			if r.scored {
+				rows -= has[r]
+			}
 		}
 	}
-	if left < 0 {
-		m.t.Fatalf("%d tokens too many", -left)
+	if left < 0 || rows < 0 {
+		m.t.Fatalf("%d tokens too many, or %d rows", -left, -rows)
+	}
+	most := func(r *request, tokens, free int) int { // of which so many were scored
+		if r.scored {
+			tokens = min(tokens, rows+free)
+		}
+		return m.most(r, tokens)
 	}
 	rest := func(r *request) int { return r.prompt - r.fed }
 	for i, r := range reading {
-		could := m.most(r, left+has[r])
+		could := most(r, left+has[r], has[r])
 		if i == 0 {
-			if least := m.most(r, max(all/2, min(all, m.Grain))); has[r] < least || has[r] == 0 {
+			if least := most(r, max(all/2, min(all, m.Grain)), m.Rows-rows); has[r] < least || has[r] == 0 {
 				m.t.Fatalf("the oldest reads %d of %d tokens, which %d others share: half would be %d", has[r], all, len(reading)-1, least)
 			}
 		}
@@ -196,7 +214,11 @@ func (m *model) fairToShort(has map[*request]int, left int) {
 			m.t.Fatalf("the oldest reads %d tokens, could read %d", has[r], could)
 		}
 		for _, o := range reading[1:] {
-			if i > 0 && has[o] > 0 && (rest(r) < rest(o) || rest(r) == rest(o) && r.number < o.number) && has[r] < m.most(r, has[r]+has[o]) {
+			free := has[r]
+			if o.scored {
+				free += has[o]
+			}
+			if i > 0 && has[o] > 0 && (rest(r) < rest(o) || rest(r) == rest(o) && r.number < o.number) && has[r] < most(r, has[r]+has[o], free) {
 				m.t.Fatalf("request %d reads %d tokens of %d, and %d, of which %d are left, could read more", o.number, has[o], rest(o), r.number, rest(r))
 			}
 		}
@@ -311,6 +333,7 @@ func TestLimits(t *testing.T) {
 	for want, l := range map[string]Limits{
 		"at most 38 tokens per step; with 8 slots there must be at least 39: one for each sequence but one, and 32 of a prompt": {Slots: 8, Tokens: 38, Grain: 32},
 		"at most 0 tokens per step; with 1 slots there must be at least 1":                                                      {Slots: 1},
+		"at most 3 tokens of a step whose logits are wanted; there must be 4":                                                   {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
 		"there must be a slot":    {Tokens: 5},
 		"nothing may be negative": {Slots: 1, Tokens: 5, Room: -1},
 	} {

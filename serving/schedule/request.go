@@ -22,6 +22,11 @@ type Request struct {
 	MaxTokens int
 	// Choose says how the next token is chosen; once for each.
 	Choose func() exec.Choice
+	// Score says how the logits after the token of the prompt at an index are looked at, for each
+	// but the last: by its Pick, whose token nobody takes. Then the prompt is read from its
+	// beginning, whatever a cache has of it, and there is no Begin. nil: only the logits after
+	// the last one are computed.
+	Score func(at int) exec.Choice
 	// Forced are the first tokens after the prompt, in the place of those that are chosen:
 	// for measurements that replay what is known. It may be nil, and is not copied.
 	Forced []int
@@ -103,7 +108,7 @@ func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, erro
 
 // enter lets a request arrive, unless it can never run.
 func (s *Scheduler) enter(ctx context.Context, q Request) (*request, error) {
-	r := &request{job: job{prompt: len(q.Prompt), most: q.MaxTokens}, Request: q, stream: newStream()}
+	r := &request{job: job{prompt: len(q.Prompt), most: q.MaxTokens, scored: q.Score != nil}, Request: q, stream: newStream()}
 	if err := s.limits.admits(r); err != nil {
 		return nil, err
 	}
@@ -126,6 +131,8 @@ func (l *Limits) admits(r *request) error {
 		return errors.New("no tokens: an empty prompt has no next token")
 	case r.most < 1:
 		return fmt.Errorf("at most %d tokens are to be chosen; it must be at least 1", r.most)
+	case r.Score != nil && r.Begin != nil:
+		return errors.New("the logits of a prompt are wanted that was read elsewhere: only of what is read here there are any")
 	case l.Context > 0 && r.prompt > l.Context:
 		return l.tooLong(r.prompt)
 	case l.Context > 0 && r.most > l.Context-r.prompt+1:

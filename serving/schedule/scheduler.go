@@ -182,7 +182,11 @@ func (s *Scheduler) recall(r *request) {
 		r.cached = r.fed
 		return
 	}
-	if s.cache == nil {
+	switch {
+	case s.cache == nil:
+		return
+	case r.scored:
+		s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
 		return
 	}
 	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err != nil {
@@ -201,10 +205,19 @@ func (s *Scheduler) fill() {
 		if p.reads() {
 			q.Tokens = p.Prompt[p.fed : p.fed+p.tokens]
 		}
+		switch n := p.rows(); {
+		case n == 0:
+			q.Rows = noRows
+		case p.scored && p.reads():
+			for i := range n {
+				q.Rows = append(q.Rows, i)
+				if p.fed+i+1 < p.prompt {
+					s.choose = append(s.choose, p.Score(p.fed+i))
+				}
+			}
+		}
 		if p.row {
 			s.choose = append(s.choose, p.Choose())
-		} else {
-			q.Rows = noRows
 		}
 		b.Sequences = append(b.Sequences, q)
 	}
@@ -234,10 +247,9 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 			continue
 		}
 		s.done.Tokens += int64(p.tokens)
-		s.advance(p, now, row)
-		if p.row {
-			row++
-		}
+		n := p.rows() // before it is fed
+		s.advance(p, now, s.chosen[row:][:n])
+		row += n
 	}
 	if !lost {
 		s.done.Steps++
@@ -246,8 +258,9 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.parts = s.parts[:0]
 }
 
-// advance takes a request on by its part of a step, whose tokens were chosen in order.
-func (s *Scheduler) advance(p part, now time.Time, row int) {
+// advance takes a request on by its part of a step, whose rows chose some tokens: the last is
+// the next, if there is to be one.
+func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 	read := p.reads()
 	p.ran()
 	if read && p.OnPrompt != nil {
@@ -256,12 +269,15 @@ func (s *Scheduler) advance(p part, now time.Time, row int) {
 	if read && p.fed == p.stop {
 		s.cache.Keep(p.slot)
 	}
-	if !p.row {
-		return
+	id := 0
+	for _, c := range chosen {
+		var err error
+		if id, err = kernels.Token(c); err != nil {
+			s.end(p.request, err)
+			return
+		}
 	}
-	id, err := kernels.Token(s.chosen[row])
-	if err != nil {
-		s.end(p.request, err)
+	if !p.row {
 		return
 	}
 	if p.chosen <= len(p.Forced) { // which counts this one

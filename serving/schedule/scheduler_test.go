@@ -56,6 +56,8 @@ func TestRequests(t *testing.T) {
 		every := r.IntN(2) == 0
 		if every {
 			l.Grain = l.Longest()
+		} else if r.IntN(2) == 0 {
+			l.Rows = l.Grain + r.IntN(5)
 		}
 		c := company{fails: r.IntN(3) == 0, every: every}
 		t.Run(fmt.Sprintf("%+v %+v", l, c), func(t *testing.T) {
@@ -135,6 +137,9 @@ func (c company) one(t *testing.T, s *Scheduler, a asked, how, at int) {
 		if how == 1 && len(got) == want {
 			break
 		}
+	}
+	if a.scores != nil && len(got) > 0 && !slices.Equal(a.scores, a.scored(s.limits, c.every)) {
+		t.Errorf("%d: of the prompt %v, want %v", how, a.scores, a.scored(s.limits, c.every))
 	}
 	switch {
 	case errors.Is(err, errPlanted) && c.fails:
