@@ -188,6 +188,9 @@ func (p *Prefill) Connect(ctx context.Context) error { return p.client.Connect(c
 // another is better then.
 func (p *Prefill) Down() bool { return p.client.Down() }
 
+// Strict reports whether no prompt may be read here in place of there: [PrefillFrom].
+func (p *Prefill) Strict() bool { return p.strict }
+
 // Close ends what is under way.
 func (p *Prefill) Close() { p.client.Close() }
 

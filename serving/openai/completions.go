@@ -3,17 +3,28 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/krait-ml/krait"
 )
 
 type completionRequest struct {
 	params
 	prompts []prompt
 	echo    bool
+	none    bool // max_tokens is 0
 }
 
 func completionFields() []field[*completionRequest] {
 	type at = *completionRequest
-	return append(append(common(func(q at) *params { return &q.params }), unsupported[at]()...),
+	most := whole("max_tokens", 0, maxTokens, func(q at) *int { return &q.most })
+	return append(append([]field[at]{ // the first of a name counts
+		{"max_tokens", func(q at, raw json.RawMessage) *Error {
+			err := most.read(q, raw)
+			q.none = err == nil && q.most == 0
+			return err
+		}}}, append(common(func(q at) *params { return &q.params }), unsupported[at]()...)...),
 		field[at]{"prompt", func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw) }},
 		truth("echo", func(q at) *bool { return &q.echo }),
 		field[at]{"logprobs", func(q at, raw json.RawMessage) *Error {
@@ -37,10 +48,15 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	switch {
 	case q.prompts == nil:
 		return bad("prompt", "it is not there")
-	case q.echo && q.generate.LogProbs:
-		return bad("echo", "it is not supported together with logprobs: those of prompts are not computed")
+	case q.none && !q.echo:
+		return bad("max_tokens", "it is 0, which is for echo: nothing would be said")
 	}
-	if q.most == 0 {
+	q.generate.PromptOnly = q.none
+	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
+	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, (*krait.Prefill).Strict) {
+		return bad("echo", "with logprobs the prompt must be read here, and this server has all prompts read by others")
+	}
+	if q.most == 0 && !q.none {
 		q.most, q.clip = 16, true
 	}
 	var prompts [][]int
@@ -57,7 +73,29 @@ func (s *Server) completions(w *response, r *http.Request) error {
 			}
 		}
 	}
+	if err := q.checkEchoed(prompts); err != nil {
+		return err
+	}
 	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
+}
+
+// maxEchoed is how many log-probabilities of prompts' tokens an answer may have: as many take about
+// a hundred bytes each until it is written.
+const maxEchoed = 1 << 20
+
+// checkEchoed bounds what is answered of the prompts themselves.
+func (q *completionRequest) checkEchoed(prompts [][]int) *Error {
+	if !q.generate.PromptLogProbs {
+		return nil
+	}
+	sum := 0
+	for _, ids := range prompts {
+		sum += len(ids) * q.choices * (1 + q.generate.TopLogProbs)
+	}
+	if sum > maxEchoed {
+		return bad("logprobs", "with echo the answer would have %d of the prompts' tokens; %d are possible: ask for fewer, or of less at a time", sum, maxEchoed)
+	}
+	return nil
 }
 
 // completionForm writes texts as completions.
@@ -74,23 +112,49 @@ func (f *completionForm) part(c *choice, p part) any {
 	}
 	out := completionChoice{Index: c.index, Text: p.text, Finish: p.finish}
 	if c.o.LogProbs {
-		out.LogProbs = f.logProbs(p.probs, c.o.TopLogProbs)
+		out.LogProbs = &completionLogProbs{Tokens: []string{}, Probs: []*float64{}, Top: []map[string]float64{}, Offsets: []int{}}
+		before := 0 // characters
+		if c.o.PromptLogProbs {
+			before = utf8.RuneCountInString(f.echoes[c.index/f.choices])
+			if p.first {
+				f.echoed(out.LogProbs, c, before)
+			}
+		}
+		f.logProbs(out.LogProbs, p.probs, before, c.o.TopLogProbs)
 	}
 	return out
+}
+
+// echoed adds the tokens of the prompt, whose text has so many characters. The first has no
+// probability: nothing comes before it.
+func (f *completionForm) echoed(out *completionLogProbs, c *choice, length int) {
+	stream, at := f.s.tokens.NewStream(true), 0
+	var list []probed
+	for i, id := range c.prompt {
+		p := probed{id: id, offset: min(at, length)} // a tokenizer may have changed the text
+		if i > 0 {
+			p.LogProbs = c.scored[i-1]
+		}
+		list = append(list, p)
+		at += utf8.RuneCountInString(stream.Push(id))
+	}
+	f.logProbs(out, list, 0, c.o.TopLogProbs)
+	out.Probs[0], out.Top[0] = nil, nil
 }
 
 func (f *completionForm) whole(c *choice, p part) any { return f.part(c, p) }
 
 func (f *completionForm) heads() (part, whole head) { return f.head, f.head }
 
-func (f *completionForm) logProbs(list []probed, top int) *completionLogProbs {
-	out := &completionLogProbs{Tokens: []string{}, Probs: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
+// logProbs adds tokens with theirs, of a text after so many characters.
+func (f *completionForm) logProbs(out *completionLogProbs, list []probed, before, top int) {
 	for _, p := range list {
 		name, _ := f.s.spelled(p.id)
 		out.Tokens = append(out.Tokens, name)
-		out.Probs = append(out.Probs, finite(p.Chosen))
-		out.Offsets = append(out.Offsets, p.offset)
-		best := map[string]float64{name: finite(p.Chosen)} // the one chosen is always there
+		chosen := finite(p.Chosen)
+		out.Probs = append(out.Probs, &chosen)
+		out.Offsets = append(out.Offsets, before+p.offset)
+		best := map[string]float64{name: chosen} // the one chosen is always there
 		for _, t := range p.Top {
 			name, _ := f.s.spelled(t.ID)
 			if _, there := best[name]; !there {
@@ -102,5 +166,4 @@ func (f *completionForm) logProbs(list []probed, top int) *completionLogProbs {
 		}
 		out.Top = append(out.Top, best)
 	}
-	return out
 }

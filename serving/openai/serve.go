@@ -52,8 +52,9 @@ type choice struct {
 	chars  int
 	id     int // of the token before its log-probabilities come
 	probs  []probed
-	begun  bool // a part was sent
-	done   bool // it ended by itself
+	scored []krait.LogProbs // of the prompt's tokens from the second on, where it is echoed with them
+	begun  bool             // a part was sent
+	done   bool             // it ended by itself
 }
 
 func (s *Server) head(prefix, object string) head {
@@ -198,6 +199,7 @@ func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) err
 		c.probs = append(c.probs, probed{p, c.id, c.chars})
 		c.chars += utf8.RuneCountInString(c.stream.Push(c.id))
 	}
+	c.o.OnPromptLogProbs = func(list []krait.LogProbs) { c.scored = list }
 	if by := c.o.Prefill; by == nil || by.Down() {
 		c.o.Prefill = s.elsewhere(c.prompt)
 	}

@@ -44,7 +44,7 @@ type completionChoice struct {
 
 type completionLogProbs struct {
 	Tokens  []string             `json:"tokens"`
-	Probs   []float64            `json:"token_logprobs"`
+	Probs   []*float64           `json:"token_logprobs"` // nil: of a prompt's first
 	Top     []map[string]float64 `json:"top_logprobs"`
 	Offsets []int                `json:"text_offset"` // in characters of the text
 }

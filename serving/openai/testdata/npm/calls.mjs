@@ -61,6 +61,8 @@ same("echo", many.choices.map((c) => c.text.startsWith(c.index < 2 ? prompt : "A
 
 call("completions.create logprobs");
 const probs = (await client.completions.create({ ...base, max_tokens: 3, logprobs: 2 })).choices[0].logprobs;
+const echoed = (await client.completions.create({ ...base, max_tokens: 0, echo: true, logprobs: 2 })).choices[0];
+same("echoed logprobs", [echoed.text, echoed.logprobs.token_logprobs[0], echoed.logprobs.token_logprobs.slice(1).every((p) => p <= 0), echoed.finish_reason], [base.prompt, null, true, "length"]);
 same("logprobs", [probs.tokens.length, probs.token_logprobs.every((p) => p <= 0), probs.text_offset.length], [3, true, 3]);
 
 const messages = [{ role: "system", content: "Be brief." }, { role: "user", content: [{ type: "text", text: "Who was there?" }] }];
