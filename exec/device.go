@@ -42,6 +42,14 @@ type Setup struct {
 	Recording func() bool
 }
 
+// Sized is a [Device] that knows how much memory there is.
+type Sized interface {
+	// Memory is how many bytes so many ranks may take of the memory of one of the devices that
+	// they run on, the least; 0: it is not known. Share is how many of the ranks share one: all,
+	// or one.
+	Memory(ranks int) (bytes int64, share int)
+}
+
 // Machine holds ranks: their weights, their states, their arenas. An [Engine] calls
 // it from one goroutine at a time.
 type Machine interface {

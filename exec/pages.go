@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -27,19 +29,57 @@ const (
 type pool struct {
 	mu     sync.Mutex
 	tokens int // of a page; 0: they are no pages
+	most   int // that may be made; 0: any number
 	refs   []int32
 	free   []int32
 }
 
-func newPool(o *Options) *pool {
-	p := &pool{tokens: o.PageTokens}
-	if p.tokens == 0 {
-		p.tokens = defaultPageTokens
+func newPool(o *Options) *pool { return &pool{tokens: o.Page()} }
+
+// Page is how many tokens a page of an engine with these options has rows for.
+func (o *Options) Page() int {
+	n := o.PageTokens
+	if n == 0 {
+		n = defaultPageTokens
 	}
 	if o.Context > 0 {
-		p.tokens = min(p.tokens, o.Context)
+		n = min(n, o.Context)
 	}
-	return p
+	return n
+}
+
+// ErrNoPages is the error of what needs a page of attention's caches where all that may be made
+// are held: [Engine.LimitPages]. A step that fails by it has changed nothing.
+var ErrNoPages = errors.New("the attention caches' memory is full: all of its pages are held by sequences, and by what is kept of them")
+
+// LimitPages says how many pages may be made, by the memory that there is for them; 0: any number.
+// Those that there are stay.
+func (e *Engine) LimitPages(n int) {
+	e.pages.mu.Lock()
+	defer e.pages.mu.Unlock()
+	e.pages.most = n
+}
+
+// PagesLeft is how many pages can be taken before [ErrNoPages].
+func (e *Engine) PagesLeft() int {
+	p := e.pages
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.most == 0 {
+		return math.MaxInt
+	}
+	return len(p.free) + max(p.most-len(p.refs), 0)
+}
+
+// grown is how many pages there are to be where one more is needed than the n there are.
+func (p *pool) grown(n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to := n + max(n/2, p.count(slabTokens))
+	if p.most > 0 {
+		to = max(n, min(to, p.most))
+	}
+	return to
 }
 
 // count is how many pages so many tokens take.
@@ -155,7 +195,11 @@ func (e *Engine) takePage() (int32, error) {
 		return page, nil
 	}
 	n := len(e.pages.refs)
-	if err := e.makePages(n + max(n/2, e.pages.count(slabTokens))); err != nil {
+	to := e.pages.grown(n)
+	if to == n {
+		return 0, ErrNoPages
+	}
+	if err := e.makePages(to); err != nil {
 		return 0, err
 	}
 	return e.pages.take(), nil

@@ -2,6 +2,7 @@ package exec_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -35,6 +36,43 @@ state %values : f32[s c 2/2]
 %y = select_rows %a %rows
 output y = %y
 `
+
+// TestLimitPages: a step that needs a page more than may be made fails, and changes nothing: when
+// another sequence has left it runs.
+func TestLimitPages(t *testing.T) {
+	e := attendsEngine(t, exec.Options{Slots: 3, PageTokens: 4})
+	e.LimitPages(5)
+	step := func(slot, n int) error {
+		_, err := e.Step(t.Context(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, n)}}, Want: []string{}})
+		return err
+	}
+	var slots []int
+	for range 2 {
+		s, err := e.Alloc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = append(slots, s)
+	}
+	for i, c := range []struct {
+		slot, tokens int
+		fails        bool
+		left         int
+	}{{0, 5, false, 3}, {1, 12, false, 0}, {0, 3, false, 0}, {0, 1, true, 0}, {1, 1, true, 0}} {
+		if err := step(slots[c.slot], c.tokens); errors.Is(err, exec.ErrNoPages) != c.fails || !c.fails && err != nil || e.PagesLeft() != c.left {
+			t.Errorf("step %d: %v, %d pages are left, want %d", i, err, e.PagesLeft(), c.left)
+		}
+	}
+	if err := e.Free(slots[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := step(slots[0], 12); err != nil || e.PagesLeft() != 0 || e.PageUse().Pages != 5 {
+		t.Errorf("%v, %d are left of %+v", err, e.PagesLeft(), e.PageUse())
+	}
+	if n, err := e.Len(slots[0]); err != nil || n != 20 {
+		t.Errorf("%d tokens, %v", n, err)
+	}
+}
 
 func attendsEngine(t testing.TB, o exec.Options) *exec.Engine {
 	t.Helper()

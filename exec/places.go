@@ -5,8 +5,9 @@ import "github.com/krait-ml/krait/lowering"
 // States that are kept lie in slots of their own, beyond those of sequences: a pool, in
 // which each has one owner.
 
-// slabBytes is for how many bytes of states slots are made at once, if one takes less.
-const slabBytes = 1 << 20
+// KeptSlab is for how many bytes of states that are kept a rank makes places at once, if one
+// takes less.
+const KeptSlab = 1 << 20
 
 // place takes a slot for states that are kept, of a model that has some.
 func (e *Engine) place() (int32, error) {
@@ -17,7 +18,7 @@ func (e *Engine) place() (int32, error) {
 	for _, s := range e.schedules {
 		most = max(most, s.Bytes[lowering.State])
 	}
-	n := len(e.kept.refs) + int(max(1, slabBytes/most))
+	n := len(e.kept.refs) + int(max(1, KeptSlab/most))
 	if err := e.machine.KeepSlots(e.Slots() + n); err != nil {
 		return 0, err
 	}

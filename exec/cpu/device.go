@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/internal/memory"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/lowering"
@@ -39,6 +40,10 @@ func (d *Device) String() string {
 	}
 	return "cpu with " + isa
 }
+
+// Memory is nine tenths of the host's, or of what the process may take of it, for all ranks: the rest is
+// for scratch memory of kernels, requests and the system.
+func (d *Device) Memory(ranks int) (bytes int64, share int) { return memory.Limit() / 10 * 9, ranks }
 
 // maxWorkers is more than there are processors in a machine.
 const maxWorkers = 1 << 12

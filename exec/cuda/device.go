@@ -88,6 +88,24 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return m, nil
 }
 
+// Memory is nine tenths of what the GPU has that has least: the rest is for programs, scratch memory,
+// and what collectives and cuBLAS keep.
+func (d *Device) Memory(ranks int) (bytes int64, share int) {
+	devices, err := d.Driver.Devices()
+	if err != nil || len(devices) == 0 { // Open says so
+		return 0, ranks
+	}
+	for _, x := range devices[:min(ranks, len(devices))] {
+		if n := x.Memory / 10 * 9; bytes == 0 || n < bytes {
+			bytes = n
+		}
+	}
+	if len(devices) >= ranks {
+		return bytes, 1
+	}
+	return bytes, ranks // all share the first
+}
+
 // refuseOperations: what others registered may be without a kernel for GPUs.
 func refuseOperations(s *lowering.Schedule) error {
 	for _, list := range [][]lowering.Step{s.Init, s.Steps} {

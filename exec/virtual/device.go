@@ -37,6 +37,14 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return d.open(local, o)
 }
 
+// Memory is that of the profile, unless a model may have more.
+func (d *Device) Memory(ranks int) (bytes int64, share int) {
+	if d.Unlimited {
+		return 0, 1
+	}
+	return d.Profile.Usable(ranks), 1
+}
+
 // New makes a machine for the schedules of all ranks, whose user knows the sizes of
 // batches: [Machine.Run]. Whether tensors lie where they should is not looked at, as an
 // engine does.

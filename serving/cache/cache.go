@@ -8,6 +8,7 @@ package cache
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -44,6 +45,9 @@ type Options struct {
 	Codecs    string
 	HostModel prefix.Model
 	Now       func() float64
+	// Enough is asked whether the engine has room for the rows of so many tokens more, before some may
+	// come from the host: what is kept gives way until it has. nil: it has.
+	Enough func(tokens int) bool
 }
 
 // Stats count since the cache was made, but for Bytes and States, which are there now.
@@ -249,6 +253,9 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err
 	if len(prompt) > prefix.MaxTokens || c.closed {
 		return 0, 0, nil
 	}
+	if c.host != nil && c.o.Enough != nil {
+		c.shrink(func() bool { return c.o.Enough(len(prompt)) })
+	}
 	tokens, q := tokensOf(salt, prompt), &sequence{slot: slot, salt: salt, prompt: len(prompt)}
 	q.fed, q.branch = c.tree.Lookup(tokens, c.o.Now())
 	back, err := c.recall(q, tokens)
@@ -256,8 +263,10 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err
 		err = c.put(slot, tokens, q.fed)
 	}
 	if err != nil { // half of it may be there
-		c.stats.Failures++
-		c.forget()
+		if !errors.Is(err, exec.ErrNoPages) {
+			c.stats.Failures++
+			c.forget()
+		}
 		q.fed, q.branch = 0, 0
 		if err := c.engine.Reset(slot); err != nil {
 			return 0, 0, err
@@ -410,6 +419,21 @@ func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	case trial != nil:
 		c.try(trial)
 	}
+}
+
+// Shrink lets go what would be evicted next, until enough says that there is enough memory for what
+// is under way, or nothing is held. It reports whether something was.
+func (c *Cache) Shrink(enough func() bool) (some bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && c.shrink(enough)
+}
+
+func (c *Cache) shrink(enough func() bool) (some bool) {
+	for !enough() && c.tree.Shrink() {
+		some = true
+	}
+	return some
 }
 
 // store is the cache as the tree tells it what happens.

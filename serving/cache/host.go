@@ -210,6 +210,9 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	}
 	begun := c.o.Now()
 	l, err := c.load(tokens, hit, path, had)
+	if errors.Is(err, exec.ErrNoPages) { // nodes' rows take pages of their own: it is computed
+		return false, nil
+	}
 	if err != nil {
 		c.stats.Failures++
 		return false, c.host.forget()

@@ -2,6 +2,16 @@ package prefix
 
 import "math"
 
+// Shrink lets the node of the lowest score go, or its state, as if there were less capacity. It
+// reports whether something was held.
+func (t *Tree) Shrink() bool {
+	if t.bytes == 0 {
+		return false
+	}
+	t.evict()
+	return true
+}
+
 // evict lets the node of the lowest score go, or its state.
 func (t *Tree) evict() {
 	n := t.victim()

@@ -32,6 +32,9 @@ type Limits struct {
 	// Room is how many tokens all sequences under way may have together, each
 	// counted as long as it can become; 0: any number.
 	Room int
+	// Page is of how many tokens the pages are that sequences have for themselves: each takes Room in
+	// whole ones. Room is some of them. 0 is 1.
+	Page int
 	// Patience is how many steps a request that waits for room lets later ones pass
 	// that are content with less. After these nobody passes it any more, so that it
 	// begins when enough of those before it have ended. 0: nobody ever passes.
@@ -46,7 +49,12 @@ func (l *Limits) check() error {
 	if l.Grain == 0 {
 		l.Grain = 1
 	}
+	if l.Page == 0 {
+		l.Page = 1
+	}
 	switch {
+	case l.Page < 1 || l.Room%l.Page != 0:
+		return fmt.Errorf("room for %d tokens in pages of %d: it must be some of them", l.Room, l.Page)
 	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0:
 		return fmt.Errorf("%+v: there must be a slot, and nothing may be negative", *l)
 	case !(l.PromptShare >= 0 && l.PromptShare < 1):
@@ -62,6 +70,15 @@ func (l *Limits) check() error {
 		return fmt.Errorf("at most %d tokens of a step whose logits are wanted; there must be %d, which prompts are cut at multiples of", l.Rows, l.Grain)
 	}
 	return nil
+}
+
+// taken is how much room a request takes.
+func (l *Limits) taken(j *job) int {
+	n := j.room()
+	if over := n % max(l.Page, 1); over > 0 {
+		n += l.Page - over
+	}
+	return n
 }
 
 // Longest is how many tokens of a prompt a step takes at most. They always fit beside a

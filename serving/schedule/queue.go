@@ -66,7 +66,7 @@ func (q *queue) admissible() *request {
 		return nil
 	}
 	for _, r := range q.waiting {
-		if q.Room == 0 || q.room+r.job.room() <= q.Room {
+		if q.Room == 0 || q.room+q.taken(&r.job) <= q.Room {
 			return r
 		}
 		if r.waited >= q.Patience {
@@ -81,14 +81,14 @@ func (q *queue) begin(r *request) {
 	q.waiting = without(q.waiting, r)
 	at, _ := slices.BinarySearchFunc(q.running, r.number, func(x *request, n int) int { return x.number - n })
 	q.running = slices.Insert(q.running, at, r)
-	q.room += r.job.room()
+	q.room += q.taken(&r.job)
 }
 
 // leave takes a request out, and reports whether it was under way.
 func (q *queue) leave(r *request) (began bool) {
 	if began = slices.Contains(q.running, r); began {
 		q.running = without(q.running, r)
-		q.room -= r.job.room()
+		q.room -= q.taken(&r.job)
 	} else {
 		q.waiting = without(q.waiting, r)
 	}

@@ -19,7 +19,8 @@ func drawLimits(t *rapid.T) Limits {
 		l.Rows = l.Grain + rapid.IntRange(0, 6).Draw(t, "more rows")
 	}
 	if rapid.Bool().Draw(t, "limited room") {
-		l.Room = rapid.IntRange(1, 40).Draw(t, "room")
+		l.Page = rapid.IntRange(1, 7).Draw(t, "page")
+		l.Room = l.Page * rapid.IntRange(1, max(1, 40/l.Page)).Draw(t, "room")
 	}
 	return l
 }
@@ -79,7 +80,7 @@ func (m *model) end(r *request) {
 func (m *model) sound() {
 	room := 0
 	for _, r := range m.running {
-		room += r.job.room()
+		room += (r.job.room() + m.Page - 1) / m.Page * m.Page
 	}
 	older := func(a, b *request) int { return a.number - b.number }
 	switch {
@@ -106,7 +107,7 @@ func (m *model) step() {
 		m.sound()
 	}
 	if len(m.running)+m.taken < m.Slots && len(m.waiting) > 0 {
-		if r := m.waiting[0]; m.room+r.job.room() <= m.Room {
+		if r := m.waiting[0]; m.room+m.queue.taken(&r.job) <= m.Room {
 			m.t.Fatalf("request %d waits, and there is room", r.number)
 		}
 	}
@@ -129,7 +130,7 @@ func (m *model) step() {
 // is patient.
 func (m *model) firstCome(r *request) {
 	for _, w := range m.waiting {
-		if w.number < r.number && (m.room+w.job.room() <= m.Room || w.waited >= m.Patience) {
+		if w.number < r.number && (m.room+m.queue.taken(&w.job) <= m.Room || w.waited >= m.Patience) {
 			m.t.Fatalf("request %d passes %d, which has waited %d steps of %d", r.number, w.number, w.waited, m.Patience)
 		}
 	}
@@ -334,8 +335,9 @@ func TestLimits(t *testing.T) {
 		"at most 38 tokens per step; with 8 slots there must be at least 39: one for each sequence but one, and 32 of a prompt": {Slots: 8, Tokens: 38, Grain: 32},
 		"at most 0 tokens per step; with 1 slots there must be at least 1":                                                      {Slots: 1},
 		"at most 3 tokens of a step whose logits are wanted; there must be 4":                                                   {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
-		"there must be a slot":    {Tokens: 5},
-		"nothing may be negative": {Slots: 1, Tokens: 5, Room: -1},
+		"room for 10 tokens in pages of 4":                                                                                      {Slots: 1, Tokens: 5, Room: 10, Page: 4},
+		"there must be a slot":                                                                                                  {Tokens: 5},
+		"nothing may be negative":                                                                                               {Slots: 1, Tokens: 5, Room: -1},
 	} {
 		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", l, err, want)
