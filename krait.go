@@ -87,6 +87,12 @@ type Options struct {
 	// ranks have parts of the tokens (strategies sequence and batch); 0 is 512. It changes
 	// no bit on the CPU, and none on CUDA from 256 on, where products have one kernel.
 	PieceTokens int
+	// Memory is how many bytes of a device the model may take: on the CPU all of its ranks together, of
+	// GPUs each, and [AllMemory] is what the device says. What is planned to be taken, weights,
+	// states, activations and PrefixCache, must fit, and the rest is for attention's caches:
+	// generations wait until there is room for them, and the prefix cache gives up rows where
+	// they need the pages. Scratch memory is not planned. 0: caches grow as sequences do. See [Model.MemoryPlan].
+	Memory int64
 	// Strict makes errors of what otherwise becomes a warning: unknown config
 	// keys and unused tensors.
 	Strict bool
@@ -137,6 +143,7 @@ type Model struct {
 	requests   *schedule.Scheduler
 	cache      *cache.Cache  // nil: none
 	packing    *exec.Packing // nil: none; Options.StateCodec
+	plan       MemoryPlan
 	origin     func() (saved.Origin, error)
 	generation models.Generation
 	kept       []string // Options.Keep
@@ -211,7 +218,11 @@ func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) 
 
 // load makes the engine. The files may have been changed while it read them.
 func (m *Model) load(o Options) (err error) {
-	if m.engine, err = engineOf(m.graph, m.source.weights, m.source.intact, o); err != nil {
+	s, err := o.lower(m.graph)
+	if err != nil {
+		return err
+	}
+	if m.engine, err = m.planned(s, o); err != nil {
 		return err
 	}
 	if o.Processes != nil && o.Processes.Rank() > 0 { // what is kept of prompts, rank 0 knows
@@ -229,20 +240,43 @@ func (m *Model) load(o Options) (err error) {
 	return err
 }
 
-// engineOf lowers a graph that is compiled, and makes its engine. Intact is asked
-// where weights are read in place: on the CPU.
-func engineOf(g *graph.Graph, tensor Weights, intact func() error, o Options) (*exec.Engine, error) {
-	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
-		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
+// planned makes the engine of schedules for which there is memory.
+func (m *Model) planned(s []*lowering.Schedule, o Options) (*exec.Engine, error) {
+	d, err := o.device()
+	if err == nil && o.Memory != 0 && min(o.Slots, o.Context, o.PageTokens) >= 0 { // or else the engine says so
+		if err = o.checkMemory(); err == nil {
+			m.plan, err = planMemory(s, &o, d, m.Vocab())
+		}
+		if err != nil {
+			err = fmt.Errorf("memory plan: %w", err)
+		}
 	}
-	s, err := lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
 	if err != nil {
 		return nil, err
 	}
+	e, err := engineOf(m.graph, s, m.source.weights, m.source.intact, o)
+	if err == nil {
+		e.LimitPages(m.plan.pages)
+	}
+	return e, err
+}
+
+// lower makes schedules of a graph that is compiled.
+func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
+	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
+		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
+	}
+	return lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
+}
+
+// engineOf makes the engine of a compiled graph's schedules. Intact is asked where weights are read in
+// place: on the CPU.
+func engineOf(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, o Options) (*exec.Engine, error) {
 	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording, Batches: o.Batches}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}
+	var err error
 	if e.Device, err = o.device(); err != nil {
 		return nil, err
 	}

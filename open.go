@@ -175,7 +175,11 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	return engineOf(compiled, weights, nil, o)
+	s, err := o.lower(compiled)
+	if err != nil {
+		return nil, err
+	}
+	return engineOf(compiled, s, weights, nil, o)
 }
 
 // open opens a model; where it cannot be, other processes do not wait for this one.

@@ -227,6 +227,7 @@ func (a *arrived) begin(slot int) (int, error) {
 	if a.m.engine.StateBytes() == 0 {
 		states = nil
 	}
+	a.m.makeRoom(0)
 	return a.tokens, a.m.engine.Put(slot, states, append(a.held, a.Rows)...)
 }
 
@@ -245,6 +246,7 @@ func (p *Prefill) fetch(ctx context.Context, salt string, prompt []int, tell fun
 	if k := len(x.held); k > 0 {
 		have = x.held[k-1].To
 	}
+	p.m.makeRoom(len(prompt) - have)
 	if x.Arrived, err = p.client.Fetch(ctx, salt, prompt[:n], have, tell); err == nil {
 		return x, nil, nil
 	}

@@ -1,7 +1,6 @@
 package krait
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,6 +31,7 @@ func (m *Model) schedule(o Options) (err error) {
 	}
 	l := limits(o, m.engine)
 	l.Rows = scoredRows(&l, m.Vocab())
+	l.Room, l.Page = m.plan.Room, m.plan.PageTokens
 	if m.requests, err = schedule.New(requestEngine{m}, l, kept); err != nil {
 		err = fmt.Errorf("MaxTokensPerStep: %w", err)
 	}
@@ -116,6 +116,7 @@ func (m *Model) keepPrefixes(o Options) (err error) {
 		Folder:    o.PrefixCacheDir,
 		Origin:    origin,
 		Now:       func() float64 { return time.Since(begun).Seconds() },
+		Enough:    m.enough,
 	})
 	if err == nil {
 		m.warnOfCapacity(o.PrefixCache)
@@ -191,12 +192,8 @@ type PrefixCacheStats = cache.Stats
 
 // limits says what a step may have.
 func limits(o Options, e *exec.Engine) schedule.Limits {
-	slots := e.Slots()
-	l := schedule.Limits{Slots: slots, Grain: cutAt, Context: e.Context(), PromptShare: o.PromptShare}
-	l.Tokens = cmp.Or(o.MaxTokensPerStep, prefillChunk+slots-1)
-	if roundedAtCuts(e.States()) { // so all chunks are of one length, and nothing else is a cut
-		l.Grain = max(cutAt, l.Longest())
-	}
+	l := stepLimits(&o, e.Slots(), roundedAtCuts(e.States()))
+	l.Context, l.PromptShare = e.Context(), o.PromptShare
 	return l
 }
 

@@ -71,7 +71,11 @@ func (m *Model) step(ctx context.Context, b *exec.Batch, read func(*exec.Results
 	}
 	defer m.mu.Unlock()
 	var err error
-	if m.results, err = m.engine.Step(ctx, b); err != nil && exec.AsUnchosen(err) == nil {
+	m.results, err = m.engine.Step(ctx, b)
+	for errors.Is(err, exec.ErrNoPages) && m.shrink(b) { // it has changed nothing
+		m.results, err = m.engine.Step(ctx, b)
+	}
+	if err != nil && exec.AsUnchosen(err) == nil {
 		return err
 	}
 	return cmp.Or(err, read(&m.results))
