@@ -75,6 +75,9 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 				return err
 			}
 			f.options.Context = api.context
+			if role != "prefill" {
+				f.options.Memory = api.memory
+			}
 			if o.Token, err = readToken(tokenFile); err != nil {
 				return err
 			}

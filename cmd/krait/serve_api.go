@@ -28,12 +28,13 @@ type apiFlags struct {
 	keyFile string
 	drain   time.Duration
 	context int
+	memory  int64
 	noPage  bool
 }
 
 // Flags that some roles have, and others do not.
 var (
-	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded", "no-page", "share-cache", "requests-per-minute", "tokens-per-minute"}
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
 	ofPrefill = []string{"token-file", "lease", "stall"}
 	ofDecode  = []string{"prefill", "prefill-transport", "prefill-only", "prefill-stall", "prefill-token-file", "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key"}
 )
@@ -43,13 +44,15 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.keyFile, "api-keys", "", "file with a line for each key that is taken: a name, and the key's SHA-256")
 	flags.StringVar(&f.o.Name, "model-name", "", "what clients call the model (default: its own name)")
 	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "texts that may wait for a slot; more get status 429")
-	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 1_000_000, "tokens that all under way and waiting may come to have; more get status 429")
+	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "tokens that all under way and waiting may come to have; more get status 429; 0: what the memory plan has room for, and without attention a million")
 	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "requests that a key may send; more get status 429; 0: any number")
 	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "tokens that a key may take, prompts and what follows; 0: any number")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")
 	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "how long a request may take, waiting included")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
 	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
+	bytesFlag(c, &f.memory, "memory", krait.AllMemory, "bytes that weights, states, caches and activations may take together, on a GPU of each (default nine tenths of what there is)")
+	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let messages of chats spell special tokens, as in transformers")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "let a key go on from what others have sent, and so find out what that was")
 	flags.BoolVar(&f.noPage, "no-page", false, "serve no page at /, nor what it shows")
@@ -83,8 +86,10 @@ func (f *apiFlags) watch(m *modelFlags) {
 // read looks at the flags, and reads the keys.
 func (f *apiFlags) read() error {
 	switch {
-	case f.o.Queue.Requests < 1 || f.o.Queue.Tokens < 1 || f.o.AnswerTokens < 1:
-		return errors.New("--max-queue, --max-queue-tokens and --answer-tokens must be at least 1")
+	case f.o.Queue.Requests < 1 || f.o.AnswerTokens < 1:
+		return errors.New("--max-queue and --answer-tokens must be at least 1")
+	case f.o.Queue.Tokens < 0:
+		return errors.New("--max-queue-tokens must be at least 1, or 0 for what there is memory for")
 	case f.o.Queue.Rate.Requests < 0 || f.o.Queue.Rate.Tokens < 0:
 		return errors.New("--requests-per-minute and --tokens-per-minute must be at least 1, or 0 for no bound")
 	case f.o.Deadline <= 0 || f.drain <= 0:
@@ -118,7 +123,13 @@ func ofRole(c *cobra.Command, role string) error {
 func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, listen string, config *tls.Config) error {
 	if !f.quiet {
 		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
+		if p := m.MemoryPlan(); p.Memory > 0 {
+			fmt.Fprintln(c.ErrOrStderr(), "memory ", p)
+		}
 		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	}
+	if p := m.MemoryPlan(); p.Room > 0 && api.o.Queue.Tokens > p.Room {
+		return fmt.Errorf("--max-queue-tokens %d is more than there is memory for: %s. Give fewer, fewer --slots, or more --memory", api.o.Queue.Tokens, p)
 	}
 	network, address := splitAddress(listen)
 	l, err := net.Listen(network, address)

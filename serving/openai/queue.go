@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -14,7 +15,8 @@ type Queue struct {
 	// Requests is how many may wait for a slot; 0 is 256.
 	Requests int
 	// Tokens is how many tokens those under way and those that wait may have together:
-	// prompts, and what may follow them; 0 is a million.
+	// prompts, and what may follow them. 0 is what the model's memory plan has room for, where it
+	// has attention and such a plan, and else a million; more than there is room for is an error.
 	Tokens int
 	// Rate bounds each tenant.
 	Rate Rate
@@ -25,7 +27,10 @@ type Queue struct {
 // Language Models", OSDI 2024, algorithm 2), and of its requests the oldest.
 type queue struct {
 	Queue
+	asked int // Queue.Tokens as it was given
 	slots int
+	room  int // tokens for which attention's caches have pages; 0: any number
+	page  int // tokens of one
 	now   func() time.Time
 
 	mu      sync.Mutex // of all below
@@ -33,6 +38,7 @@ type queue struct {
 	waiting int
 	running int
 	tokens  int
+	held    int // of room, in whole pages
 	closed  bool
 	last    int           // what the tenant had that left last
 	done    int           // tokens of those that left
@@ -56,40 +62,72 @@ type ticket struct {
 	q      *queue
 	t      *tenant
 	tokens int
+	held   int
 	turn   chan struct{} // closed when it begins
 	began  bool
 	left   bool
 }
 
 func newQueue(limits Queue, slots int) *queue {
+	asked := limits.Tokens
 	if limits.Requests == 0 {
 		limits.Requests = 256
 	}
 	if limits.Tokens == 0 {
 		limits.Tokens = 1_000_000
 	}
-	return &queue{Queue: limits, slots: slots, now: time.Now, tenants: map[string]*tenant{}}
+	return &queue{Queue: limits, asked: asked, slots: slots, now: time.Now, tenants: map[string]*tenant{}}
 }
+
+// bind makes the memory plan of a model a bound, too. Of its tokens each text takes whole pages.
+func (q *queue) bind(room, page int) error {
+	if room == 0 {
+		return nil
+	}
+	switch q.room, q.page = room, page; {
+	case q.asked == 0:
+		q.Tokens = room
+	case q.asked > room:
+		return fmt.Errorf("%d tokens under way and waiting are more than the memory plan has room for, which is %d: give fewer", q.asked, room)
+	}
+	return nil
+}
+
+// pages is how much room a text of so many tokens takes, of which the last is not read.
+func (q *queue) pages(tokens int) int {
+	if q.room == 0 {
+		return 0
+	}
+	return (tokens - 1 + q.page - 1) / q.page * q.page
+}
+
+// counts reports whether tokens are bounded as such, and not by room alone.
+func (q *queue) counts() bool { return q.room == 0 || q.asked > 0 }
 
 // enter takes a ticket for each of several generations with so many tokens, or none.
 func (q *queue) enter(name string, tokens []int) ([]*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	sum := 0
+	sum, held := 0, 0
 	for _, n := range tokens {
 		sum += n
+		held += q.pages(n)
 	}
 	switch {
 	case q.closed:
 		return nil, errDraining()
-	case sum > q.Tokens:
+	case sum > q.Tokens && q.counts():
 		return nil, badBody("the request may take %d tokens; this server takes %d at a time: ask for fewer", sum, q.Tokens)
+	case q.room > 0 && held > q.room:
+		return nil, badBody("the request may take %d tokens, in pages of %d; this server's memory has room for %d: ask for fewer", sum, q.page, q.room)
 	case len(tokens) > q.most():
 		return nil, badBody("the request is for %d texts; this server takes %d at a time", len(tokens), q.most())
 	case len(tokens)+q.waiting+q.running > q.most():
 		return nil, q.full("%d requests are waiting", q.waiting)
-	case sum+q.tokens > q.Tokens:
+	case sum+q.tokens > q.Tokens && q.counts():
 		return nil, q.full("%d tokens are under way or waiting", q.tokens)
+	case q.room > 0 && held+q.held > q.room:
+		return nil, q.full("those under way and waiting may come to have %d tokens of the %d that its memory has room for", q.held, q.room)
 	}
 	t := q.tenant(name)
 	if err := t.takes(q.Rate, sum, q.now()); err != nil {
@@ -98,12 +136,13 @@ func (q *queue) enter(name string, tokens []int) ([]*ticket, error) {
 	q.work()
 	var list []*ticket
 	for _, n := range tokens {
-		k := &ticket{q: q, t: t, tokens: n, turn: make(chan struct{})}
+		k := &ticket{q: q, t: t, tokens: n, held: q.pages(n), turn: make(chan struct{})}
 		list = append(list, k)
 		t.waiting = append(t.waiting, k)
 	}
 	q.waiting += len(list)
 	q.tokens += sum
+	q.held += held
 	q.next()
 	return list, nil
 }
@@ -206,6 +245,7 @@ func (k *ticket) leave(used int) {
 	k.left = true
 	q.work()
 	q.tokens -= k.tokens
+	q.held -= k.held
 	k.t.tokens.give(q.Rate.Tokens, float64(k.tokens-used))
 	if k.began {
 		q.running--

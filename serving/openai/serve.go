@@ -114,7 +114,7 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 	for _, ids := range prompts {
 		o := p.generate
 		o.MaxTokens = p.most
-		if room := s.m.Engine().Context(); room > 0 {
+		if room := s.longest(); room > 0 {
 			if left := room - len(ids) + 1; left < 1 || o.MaxTokens > left && !p.clip {
 				e := bad("max_tokens", "a prompt of %d tokens and %d to come are more than this server has room for, which is %d", len(ids), o.MaxTokens, room)
 				code := "context_length_exceeded"
@@ -137,6 +137,16 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 	return list, nil
 }
 
+// longest is how many tokens of a text may be read, its prompt's and all but the last that follow; 0:
+// any number.
+func (s *Server) longest() int {
+	n := s.m.Engine().Context()
+	if s.queue.room > 0 && (n == 0 || s.queue.room < n) {
+		n = s.queue.room
+	}
+	return n
+}
+
 // run generates all choices, as the queue lets them, and ends when all have ended; the first
 // that fails ends the others.
 func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *events, f form) error {
@@ -144,7 +154,7 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *even
 	defer stop(nil)
 	var tokens []int
 	for _, c := range list {
-		tokens = append(tokens, len(c.prompt)+c.o.MaxTokens)
+		tokens = append(tokens, len(c.prompt)+max(c.o.MaxTokens, 1)) // one is chosen in any case
 	}
 	tickets, err := s.queue.enter(tenant, tokens)
 	if err != nil {

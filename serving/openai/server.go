@@ -106,6 +106,11 @@ func New(m *krait.Model, o Options) (*Server, error) {
 		return nil, fmt.Errorf("openai: %d names of %d who read prompts", n, len(o.Prefill))
 	}
 	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), started: time.Now()}
+	if p := m.MemoryPlan(); p.Room > 0 {
+		if err := s.queue.bind(p.Room, p.PageTokens); err != nil {
+			return nil, fmt.Errorf("Queue.Tokens: %w; planned are %s", err, p)
+		}
+	}
 	s.vocabulary = sync.OnceValues(s.newVocabulary)
 	var err error
 	if s.tokens, err = m.Tokenizer(); err != nil {
