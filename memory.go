@@ -143,7 +143,7 @@ func (p *MemoryPlan) tighter(q *MemoryPlan) bool {
 	return p.fixed() > q.fixed()
 }
 
-// divide gives what is left to pages. A context is room for as much in each slot.
+// divide gives what is left to pages. A context must have room in each slot.
 func (p *MemoryPlan) divide(o *Options) error {
 	slots := slotsOf(o)
 	left := p.Memory - p.fixed()
@@ -162,7 +162,6 @@ func (p *MemoryPlan) divide(o *Options) error {
 			return fmt.Errorf("a context of %d tokens in each of %d slots takes %d pages of %d tokens, of %s each; a device with %s has room for %d beside %s: give a smaller context, fewer slots, or more memory",
 				o.Context, slots, need, p.PageTokens, sizeOf(p.Page), sizeOf(p.Memory), max(room, 0), p.parts())
 		}
-		room = each * slots
 	}
 	if room < 1 {
 		return fmt.Errorf("it does not fit: beside %s, a device with %s has no room for a page of attention's caches, of %s, and for %d more while they are moved: give more memory, or fewer slots",
