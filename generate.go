@@ -220,6 +220,11 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	}
 	g.sampler.Read(prompt...)
 	r := g.request(prompt)
+	give, err := g.m.takeRoom(ctx, len(prompt), r.MaxTokens)
+	if err != nil {
+		return "", err
+	}
+	defer give()
 	switch {
 	case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.strict:
 		return "", errors.New("PromptLogProbs: they come of a prompt that is read here, and by Prefill, which is Strict, none may be")

@@ -1,10 +1,12 @@
 package krait
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
@@ -175,4 +177,42 @@ func TestMemoryRoom(t *testing.T) {
 		t.Error(err)
 	}
 	s.Close()
+}
+
+// TestMemoryElsewhere: prompts that come from elsewhere wait for room before they take pages, also
+// beside a prefix cache that would have them all; one that is cancelled meanwhile leaves its place.
+func TestMemoryElsewhere(t *testing.T) {
+	const dir, pages = "testdata/golden/jamba", 14
+	_, address := serveModel(t, openModel(t, dir, Options{PageTokens: 3}), PrefillServerOptions{})
+	o := Options{Slots: 3, PageTokens: 4, Memory: 32 << 20, PrefixCache: 1 << 20}
+	p := openModel(t, dir, o).MemoryPlan()
+	o.Memory = p.fixed() + p.Page*int64(pages+movedPages*o.Slots)
+	m, alone := openModel(t, dir, o), openModel(t, dir, Options{})
+	from := prefillBy(t, m, PrefillFrom{Address: address, Strict: true})
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if i%5 == 4 {
+				time.AfterFunc(time.Duration(i)*time.Millisecond, cancel)
+			}
+			prompt := tokensOf(alone, 20+i, uint64(i%3))
+			g, err := m.GenerateIDs(ctx, prompt, Generate{MaxTokens: 9, IgnoreEOS: true, Prefill: from})
+			if err != nil {
+				if ctx.Err() == nil {
+					t.Errorf("prompt %d: %v", i, err)
+				}
+				return
+			}
+			want, err := alone.GenerateIDs(t.Context(), prompt, Generate{MaxTokens: 9, IgnoreEOS: true})
+			if err != nil || !slices.Equal(g.IDs, want.IDs) || g.Fetched == nil {
+				t.Errorf("prompt %d: %v, alone %v, %v", i, g.IDs, want, err)
+			}
+		})
+	}
+	all.Wait()
+	if u := m.engine.PageUse(); u.Pages > pages+movedPages*o.Slots || m.room.held != 0 || len(m.room.waiting) > 0 {
+		t.Errorf("%+v, and %d tokens of room are held", u, m.room.held)
+	}
 }
