@@ -102,6 +102,10 @@ func without(list []*request, r *request) []*request {
 	return list
 }
 
+// beside is how many tokens of prompts a step has at most beside sequences that are continued, where prompts have a share
+// of the time: these wait for such a step to end, and a product of so many rows is about as fast per row as one of more.
+const beside = 128
+
 // next appends what the next step has: a token of each sequence that is continued, and of prompts what
 // they may have beside these.
 func (q *queue) next(parts []part) []part {
@@ -116,6 +120,9 @@ func (q *queue) next(parts []part) []part {
 		return parts
 	}
 	if q.PromptShare > 0 {
+		if len(parts) > 0 {
+			left.tokens = min(left.tokens, max(beside, q.Grain))
+		}
 		return q.shortFirst(parts, left)
 	}
 	for _, r := range q.running {

@@ -374,3 +374,31 @@ func TestShortFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestBeside: with a share, a step has 128 tokens of prompts at most beside those that are continued, or a grain.
+func TestBeside(t *testing.T) {
+	for _, c := range []struct {
+		l                Limits
+		continued, reads int
+	}{
+		{Limits{Slots: 3, Tokens: 514, Grain: 32, PromptShare: 0.5}, 1, 128},
+		{Limits{Slots: 3, Tokens: 514, Grain: 32, PromptShare: 0.5}, 0, 512},
+		{Limits{Slots: 3, Tokens: 514, Grain: 32}, 1, 512},
+		{Limits{Slots: 3, Tokens: 514, Grain: 512, PromptShare: 0.5}, 1, 512},
+		{Limits{Slots: 3, Tokens: 66, Grain: 32, PromptShare: 0.5}, 1, 64},
+	} {
+		q := queue{Limits: c.l}
+		for i := range c.continued + 1 {
+			r := &request{job: job{prompt: 1000, most: 5}}
+			if i < c.continued {
+				r.fed = 1000
+			}
+			q.enter(r)
+			q.begin(r)
+		}
+		parts := q.next(nil)
+		if got := parts[len(parts)-1].tokens; len(parts) != c.continued+1 || got != c.reads {
+			t.Errorf("%+v, %d continued: %d tokens of a prompt, want %d", c.l, c.continued, got, c.reads)
+		}
+	}
+}
