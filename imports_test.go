@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"serving/metrics":       {"exec", "lowering"},
 	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},
-	"serving/route":         {}, // nor does it
+	"serving/route":         {},                 // nor does it
 	"serving/load":          {"serving/prefix"}, // it knows of servers only what the API says
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
