@@ -48,7 +48,9 @@ func FuzzBodies(f *testing.F) {
 				t.Errorf("%s %q: %q", path, body, text)
 			}
 		default:
-			var e struct{ Error struct{ Message, Type string } }
+			var e struct {
+				Error struct{ Message, Type string }
+			}
 			if w.Code < 400 || w.Code >= 500 || json.Unmarshal([]byte(text), &e) != nil || e.Error.Message == "" || e.Error.Type != "invalid_request_error" {
 				t.Errorf("%s %q: %d %q", path, body, w.Code, text)
 			}
