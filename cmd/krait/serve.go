@@ -91,8 +91,11 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 			if role != "prefill" {
 				api.watch(&f)
 			}
+			if phase := f.options.Sharding.Phase; role != "both" && phase != "" && phase != role {
+				return fmt.Errorf("--phase %s, and --role %s: leave --phase out", phase, role)
+			}
 			if role != "both" {
-				f.options.Sharding.Phase = cmp.Or(f.options.Sharding.Phase, role)
+				f.options.Sharding.Phase = role
 			}
 			m, err := f.open(c, dir)
 			if err != nil {
