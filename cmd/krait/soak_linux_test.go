@@ -1,5 +1,3 @@
-//go:build unix
-
 package main
 
 import (
@@ -75,23 +73,22 @@ func (p *process) kill() {
 	p.c.Wait()
 }
 
-// resident is how much memory it has, in bytes, where the system says so.
+// resident is how much memory it has, in bytes.
 func (p *process) resident(t *testing.T) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.c.Process.Pid))
-	if err != nil {
-		t.Skip(err)
-	}
 	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
-	if found == nil {
-		t.Fatalf("no VmRSS in %s", text)
+	if err != nil || found == nil {
+		t.Errorf("no VmRSS in %s: %v", text, err)
+		return 0
 	}
 	kB, _ := strconv.Atoi(string(found[1]))
 	return float64(kB) * 1024
 }
 
-// freeAddress is one that nobody waits at.
+// freeAddress is one that nobody waits at. Connections begin at 127.0.0.1, and could take a port there while who
+// waits at it is dead.
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}
