@@ -67,12 +67,13 @@ var mayImport = map[string][]string{
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
 	"internal/constrain":    {},
-	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/metrics"},
+	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/internal/api", "serving/metrics"},
 	"serving/metrics":       {"exec", "lowering"},
 	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},
-	"serving/route":         {},                 // nor does it
-	"serving/load":          {"serving/prefix"}, // it knows of servers only what the API says
+	"serving/internal":      {},
+	"serving/route":         {"serving/internal/api"},
+	"serving/load":          {"serving/prefix"}, // like route it knows of servers only what the API says
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
 	"transfer/ucx":          {"transfer/transport"},

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,8 +17,8 @@ type routeFlags struct {
 	o             route.Options
 	listen, admin string
 	drain         time.Duration
-	server        tlsFlags
-	ca            string
+	server        tlsFlags // towards clients
+	servers       tlsFlags
 	prefillTLS    tlsFlags
 	quiet         bool
 }
@@ -68,7 +66,7 @@ SIGTERM lets what was taken end, for --drain at most; the second ends the proces
 	flags.StringVar(&f.server.cert, "tls-cert", "", "file with the router's certificate, PEM")
 	flags.StringVar(&f.server.key, "tls-key", "", "file with its key, PEM")
 	flags.StringVar(&f.server.ca, "tls-client-ca", "", "file with certificates that must have signed those of clients, PEM")
-	flags.StringVar(&f.ca, "tls-ca", "", "file with certificates that have signed those of servers with https, PEM (default: the system's)")
+	flags.StringVar(&f.servers.ca, "tls-ca", "", "file with certificates that have signed those of servers with https, PEM (default: the system's)")
 	flags.BoolVar(&f.prefillTLS.on, "prefill-tls", false, "reach those of --prefill by TLS, with the system's certificates")
 	flags.StringVar(&f.prefillTLS.ca, "prefill-tls-ca", "", "the same, with the certificates in this file, PEM")
 	flags.StringVar(&f.prefillTLS.cert, "prefill-tls-cert", "", "file with a certificate of one's own, which they may want, PEM")
@@ -87,20 +85,11 @@ func (f *routeFlags) read() error {
 	case f.o.EjectAfter < 1 || f.o.Requests < 1:
 		return errors.New("--eject-after and --max-requests must be at least 1")
 	}
-	if f.ca != "" {
-		pool, err := readCAs("--tls-ca", f.ca)
-		if err != nil {
-			return err
-		}
-		f.o.TLS = trusting(pool)
-	}
 	var err error
-	f.o.PrefillTLS, err = f.prefillTLS.client()
+	if f.o.TLS, err = f.servers.client(); err == nil {
+		f.o.PrefillTLS, err = f.prefillTLS.client()
+	}
 	return err
-}
-
-func trusting(pool *x509.CertPool) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
 }
 
 // run routes until the command is ended.
@@ -117,8 +106,7 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer l.Close()
-	t, is := l.Addr().(*net.TCPAddr)
-	f.o.Local = is && t.IP.IsLoopback()
+	f.o.Local = isLoopback(l.Addr())
 	if !f.quiet {
 		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
@@ -135,12 +123,12 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		h := &http.Server{Handler: r.Admin(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10}
 		defer h.Close()
 		go h.Serve(a)
-		fmt.Fprintln(c.OutOrStdout(), "admin at", shown)
+		fmt.Fprintln(c.OutOrStdout(), "admin at", urlOf(shown, nil))
 	}
 	if !f.quiet {
 		f.warn(c, r, l)
 	}
-	fmt.Fprintln(c.OutOrStdout(), "routing at", shown)
+	fmt.Fprintln(c.OutOrStdout(), "routing at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, r, r.Drain, f.drain, f.o.Log)
 }
 
@@ -151,24 +139,7 @@ func (f *routeFlags) warn(c *cobra.Command, r *route.Router, l net.Listener) {
 			fmt.Fprintf(c.ErrOrStderr(), "warning: %s is not ready: %s\n", printable(m.Name), printable(m.Why))
 		}
 	}
-	if t, ok := l.Addr().(*net.TCPAddr); ok && !t.IP.IsLoopback() {
+	if isOpen(l.Addr()) {
 		fmt.Fprintf(c.ErrOrStderr(), "warning: whoever reaches %s can ask what the servers answer without a key: give them --api-keys\n", l.Addr())
 	}
-}
-
-// listenAt waits at an address, and says which it is.
-func listenAt(flag, address string, config *tls.Config) (net.Listener, string, error) {
-	network, where := splitAddress(address)
-	l, err := net.Listen(network, where)
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", flag, err)
-	}
-	scheme := "http"
-	if config != nil {
-		l, scheme = tls.NewListener(l, config), "https"
-	}
-	if network == "unix" {
-		return l, "unix:" + l.Addr().String(), nil
-	}
-	return l, scheme + "://" + l.Addr().String(), nil
 }

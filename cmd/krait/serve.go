@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -143,17 +142,9 @@ func servePrefill(c *cobra.Command, m *krait.Model, o krait.PrefillServerOptions
 		return err
 	}
 	defer s.Close()
-	network, address := splitAddress(listen)
-	l, err := net.Listen(network, address)
+	l, shown, err := listenAt("--listen", listen, config)
 	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	if config != nil {
-		l = tls.NewListener(l, config)
-	}
-	shown := l.Addr().String()
-	if network == "unix" {
-		shown = "unix:" + shown
+		return err
 	}
 	fmt.Fprintln(c.OutOrStdout(), "prefill at", shown)
 	defer context.AfterFunc(c.Context(), s.Close)()
@@ -171,14 +162,6 @@ func logger(c *cobra.Command) func(format string, args ...any) {
 		defer mu.Unlock()
 		fmt.Fprintln(c.ErrOrStderr(), time.Now().Format("15:04:05.000"), printable(fmt.Sprintf(format, args...)))
 	}
-}
-
-// splitAddress tells sockets of the file system from those of the network.
-func splitAddress(text string) (network, address string) {
-	if path, ok := strings.CutPrefix(text, "unix:"); ok {
-		return "unix", path
-	}
-	return "tcp", text
 }
 
 // readToken reads a token; no file is no token.

@@ -131,21 +131,15 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 	if p := m.MemoryPlan(); p.Room > 0 && api.o.Queue.Tokens > p.Room {
 		return fmt.Errorf("--max-queue-tokens %d is more than there is memory for: %s. Give fewer, fewer --slots, or more --memory", api.o.Queue.Tokens, p)
 	}
-	network, address := splitAddress(listen)
-	l, err := net.Listen(network, address)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	defer l.Close()
-	t, is := l.Addr().(*net.TCPAddr)
-	api.o.Local = is && t.IP.IsLoopback() && api.o.Keys == nil
-	s, err := openai.New(m, api.o)
+	l, shown, err := listenAt("--listen", listen, config)
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if config != nil {
-		l, scheme = tls.NewListener(l, config), "https"
+	defer l.Close()
+	api.o.Local = isLoopback(l.Addr()) && api.o.Keys == nil
+	s, err := openai.New(m, api.o)
+	if err != nil {
+		return err
 	}
 	if !f.quiet {
 		for _, w := range []string{s.ChatWarning(), openTo(l.Addr(), api.o.Keys)} {
@@ -154,17 +148,13 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 			}
 		}
 	}
-	if network == "unix" {
-		fmt.Fprintf(c.OutOrStdout(), "serving at unix:%s\n", l.Addr())
-	} else {
-		fmt.Fprintf(c.OutOrStdout(), "serving at %s://%s\n", scheme, l.Addr())
-	}
+	fmt.Fprintln(c.OutOrStdout(), "serving at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, s, s.Drain, api.drain, api.o.Log)
 }
 
 // openTo warns where others than this machine can ask, and need no key.
 func openTo(a net.Addr, keys *openai.Keys) string {
-	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsLoopback() || keys != nil {
+	if !isOpen(a) || keys != nil {
 		return ""
 	}
 	return "whoever reaches " + a.String() + " can ask: give --api-keys"

@@ -2,30 +2,18 @@ package openai
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"os"
-	"strconv"
-	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // Error is what a client gets in place of an answer, in the shape of OpenAI's API.
-type Error struct {
-	Status  int           `json:"-"` // of HTTP
-	Message string        `json:"message"`
-	Type    string        `json:"type"`
-	Param   *string       `json:"param"` // the parameter that is wrong; nil: none
-	Code    *string       `json:"code"`
-	Retry   time.Duration `json:"-"` // when to ask again; 0: not said
-}
-
-func (e *Error) Error() string { return e.Message }
+type Error = api.Error
 
 // bad is an error of a parameter's value.
 func bad(param, format string, args ...any) *Error {
@@ -59,36 +47,7 @@ func errorOf(err error) *Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return coded(http.StatusGatewayTimeout, "server_error", "timeout", "the request took longer than this server lets one take")
 	case errors.Is(err, context.Canceled):
-		return coded(statusGone, "server_error", "cancelled", "the request was cancelled")
+		return coded(api.StatusGone, "server_error", "cancelled", "the request was cancelled")
 	}
 	return coded(http.StatusInternalServerError, "server_error", "step_failed", "%v", err)
-}
-
-// statusGone is what logs say where the client has gone; nobody reads it.
-const statusGone = 499
-
-func (e *Error) write(w http.ResponseWriter) {
-	if e.Retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
-	}
-	if e.Status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	writeJSON(w, e.Status, e.body())
-}
-
-func (e *Error) body() any {
-	return struct {
-		Error *Error `json:"error"`
-	}{e}
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(data, '\n'))
 }

@@ -1,10 +1,7 @@
 package openai
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
-	"strings"
 
 	"github.com/krait-ml/krait/serving/board"
 )
@@ -27,17 +24,6 @@ func (s *Server) page(b *board.Board) {
 		w.Write(b.JSON(s.state, cache))
 		return nil
 	}}
-}
-
-// local reports whether a host, maybe with a port, is an address or localhost, which no name
-// server can lead elsewhere.
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost")
 }
 
 // state is what the server knows of itself.

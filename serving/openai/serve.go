@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/tokenizer"
 )
 
@@ -58,7 +59,7 @@ type choice struct {
 }
 
 func (s *Server) head(prefix, object string) head {
-	return head{ID: newID(prefix), Object: object, Created: time.Now().Unix(), Model: s.o.Name}
+	return head{ID: api.NewID(prefix), Object: object, Created: time.Now().Unix(), Model: s.o.Name}
 }
 
 // serve generates the choices of a request, and writes them.
@@ -87,7 +88,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	partHead, wholeHead := f.heads()
 	switch {
 	case runErr != nil && events != nil && w.status != 0:
-		events.send(errorOf(runErr).body())
+		events.send(errorOf(runErr).Body())
 		return runErr
 	case runErr != nil:
 		return runErr
@@ -101,7 +102,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	for _, c := range list {
 		all.Choices = append(all.Choices, f.whole(c, part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}))
 	}
-	writeJSON(w, http.StatusOK, all)
+	api.WriteJSON(w, http.StatusOK, all)
 	return nil
 }
 

@@ -3,8 +3,6 @@ package openai
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/chat"
 	"github.com/krait-ml/krait/internal/constrain"
 	"github.com/krait-ml/krait/serving/board"
+	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/metrics"
 )
 
@@ -170,14 +169,14 @@ func (s *Server) Load() Load {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, id: newID("req-")}
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, id: api.NewID("req-")}
 	out.Header().Set("X-Request-Id", out.id)
 	err := s.answer(out, r)
 	code := ""
 	if err != nil {
 		e := errorOf(err)
 		if out.status == 0 {
-			e.write(out)
+			e.Write(out)
 		}
 		code = e.Type
 		if e.Code != nil {
@@ -200,7 +199,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer finds who answers, and looks at what all requests must have.
 func (s *Server) answer(w *response, r *http.Request) error {
-	if s.o.Local && !local(r.Host) {
+	if s.o.Local && !api.Local(r.Host) {
 		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "a server without keys answers to 127.0.0.1 and localhost, and was asked as %s: give it keys", short(r.Host))
 	}
 	to, ok := s.routes[r.URL.Path]
@@ -273,21 +272,14 @@ func (w *response) Write(data []byte) (int, error) {
 
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// newID is an identifier that nobody guesses.
-func newID(prefix string) string {
-	var b [12]byte
-	rand.Read(b[:])
-	return prefix + hex.EncodeToString(b[:])
-}
-
 func (s *Server) models(w *response, _ *http.Request) error {
 	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context()}
-	writeJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
+	api.WriteJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
 	return nil
 }
 
 func (s *Server) health(w *response, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, status{"ok"})
+	api.WriteJSON(w, http.StatusOK, status{"ok"})
 	return nil
 }
 
@@ -295,6 +287,6 @@ func (s *Server) ready(w *response, _ *http.Request) error {
 	if s.queue.isClosed() {
 		return errDraining()
 	}
-	writeJSON(w, http.StatusOK, status{"ready"})
+	api.WriteJSON(w, http.StatusOK, status{"ready"})
 	return nil
 }

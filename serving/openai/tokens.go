@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/krait-ml/krait/chat"
+	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // prompt is what a completion goes on from: a text, or token ids.
@@ -130,7 +131,7 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 	if ids == nil {
 		ids = []int{}
 	}
-	writeJSON(w, http.StatusOK, tokenized{len(ids), ids})
+	api.WriteJSON(w, http.StatusOK, tokenized{len(ids), ids})
 	return nil
 }
 
@@ -161,7 +162,7 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 	if q.ids == nil {
 		return bad("tokens", "it is not there")
 	}
-	writeJSON(w, http.StatusOK, detokenized{s.tokens.Decode(q.ids, false)})
+	api.WriteJSON(w, http.StatusOK, detokenized{s.tokens.Decode(q.ids, false)})
 	return nil
 }
 

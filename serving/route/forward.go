@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // mostAnswer is how many bytes an answer that is no stream, or one event of a stream, may have.
@@ -40,20 +40,18 @@ type answer struct {
 func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	switch q.URL.Path {
 	case "/health":
-		r.say(w, http.StatusOK, "ok")
+		api.WriteJSON(w, http.StatusOK, status{"ok"})
 	case "/ready":
 		r.answerReady(w)
 	case "/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize":
 		r.route(w, q)
 	default:
-		coded(http.StatusNotFound, "unknown_url", "there is no %.20s %.100s", q.Method, q.URL.Path).write(w)
+		coded(http.StatusNotFound, "unknown_url", "there is no %.20s %.100s", q.Method, q.URL.Path).Write(w)
 	}
 }
 
-func (r *Router) say(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	fmt.Fprintf(w, "{\"status\":%q}\n", text)
+type status struct {
+	Status string `json:"status"`
 }
 
 // answerReady says whether requests would find somebody.
@@ -63,33 +61,33 @@ func (r *Router) answerReady(w http.ResponseWriter) {
 	r.mu.Unlock()
 	switch {
 	case drains:
-		coded(http.StatusServiceUnavailable, "draining", "the router is being stopped").write(w)
+		coded(http.StatusServiceUnavailable, "draining", "the router is being stopped").Write(w)
 	case r.servers.ready() == 0:
-		errNobody().write(w)
+		errNobody().Write(w)
 	default:
-		r.say(w, http.StatusOK, "ready")
+		api.WriteJSON(w, http.StatusOK, status{"ready"})
 	}
 }
 
-func errNobody() *Error {
+func errNobody() *api.Error {
 	return coded(http.StatusServiceUnavailable, "no_server", "no server is ready")
 }
 
 // route sends a request on, and its answer back.
 func (r *Router) route(w http.ResponseWriter, q *http.Request) {
-	id, begun := newID(), time.Now()
+	id, begun := api.NewID("route-"), time.Now()
 	o := outcome{status: http.StatusOK}
 	err := r.try(w, q, &o)
 	if err != nil {
 		o.status = err.Status
 		if !o.begun {
 			w.Header().Set("X-Request-Id", id)
-			err.write(w)
+			err.Write(w)
 		}
 	}
 	code := ""
 	if err != nil {
-		code = err.Code
+		code = *err.Code
 	}
 	r.figures.request(q.URL.Path, o)
 	r.o.Log.Info("request", "id", id, "path", q.URL.Path, "status", o.status, "error", code, "machine", o.machine, "prefill", o.prefill,
@@ -106,8 +104,8 @@ type outcome struct {
 }
 
 // try sends a request to one machine, and to another if that fails before anything is sent back.
-func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *Error {
-	if r.o.Local && !local(in.Host) {
+func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.Error {
+	if r.o.Local && !api.Local(in.Host) {
 		return coded(http.StatusMisdirectedRequest, "wrong_host", "this router answers to 127.0.0.1 and localhost, and was asked as %.100s", in.Host)
 	}
 	if err := r.enter(); err != nil {
@@ -170,13 +168,10 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *Error
 	return coded(http.StatusBadGateway, "server_failed", "%d servers failed to answer", o.tries)
 }
 
-// statusGone is what logs say where the client has gone; nobody reads it.
-const statusGone = 499
-
 // over is the error of a request that has no time left, or no client.
-func (q *request) over() *Error {
+func (q *request) over() *api.Error {
 	if q.Context().Err() != nil {
-		return coded(statusGone, "cancelled", "the client has gone")
+		return coded(api.StatusGone, "cancelled", "the client has gone")
 	}
 	return coded(http.StatusGatewayTimeout, "timeout", "the request took longer than this router lets one take")
 }
@@ -283,7 +278,7 @@ func (r *Router) answered(m *machine, ok bool) {
 }
 
 // pass sends an answer to the client.
-func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, o *outcome) *Error {
+func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, o *outcome) *api.Error {
 	defer a.end(nil)
 	if err := misconfigured(a); err != nil {
 		r.o.Log.Error("servers and router name other machines that read prompts", "machine", m.name, "prefill", o.prefill)
@@ -304,7 +299,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 	data := a.body
 	for {
 		if send(data) != nil || q.Context().Err() != nil {
-			return coded(statusGone, "cancelled", "the client has gone, or takes nothing")
+			return coded(api.StatusGone, "cancelled", "the client has gone, or takes nothing")
 		}
 		if a.rest == nil {
 			break
@@ -323,7 +318,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 }
 
 // lost tells a client that its stream does not go on.
-func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error) *Error {
+func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error) *api.Error {
 	if q.Context().Err() != nil {
 		return q.over()
 	}
@@ -334,7 +329,11 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 	if q.ctx.Err() != nil {
 		e = q.over()
 	}
-	send(fmt.Appendf(nil, "data: %s\n\n", e.body()))
+	data, bad := json.Marshal(e.Body())
+	if bad != nil {
+		panic("BUG: " + bad.Error())
+	}
+	send(fmt.Appendf(nil, "data: %s\n\n", data))
 	return e
 }
 
@@ -357,7 +356,7 @@ func event(from *bufio.Reader) (data []byte, err error) {
 }
 
 // misconfigured is the error where a server does not know who is to read its prompt.
-func misconfigured(a *answer) *Error {
+func misconfigured(a *answer) *api.Error {
 	var e struct {
 		Error struct{ Code, Message string }
 	}
@@ -365,10 +364,4 @@ func misconfigured(a *answer) *Error {
 		return nil
 	}
 	return coded(http.StatusBadGateway, "unknown_prefill", "%s", e.Error.Message)
-}
-
-func newID() string {
-	var b [12]byte
-	rand.Read(b[:])
-	return "route-" + hex.EncodeToString(b[:])
 }

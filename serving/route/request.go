@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // An answer without max_tokens is taken for one of so many tokens, and one with for no more than
@@ -28,7 +30,7 @@ type request struct {
 }
 
 // read takes a request in, in time.
-func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Request) (*request, *Error) {
+func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Request) (*request, *api.Error) {
 	out := &request{Request: q, ctx: ctx}
 	if q.Method == http.MethodPost {
 		control := http.NewResponseController(w)

@@ -10,11 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // Options say among whom requests are divided. Zeros are the defaults.
@@ -176,7 +177,7 @@ func (r *Router) Close() {
 }
 
 // enter takes a request on.
-func (r *Router) enter() *Error {
+func (r *Router) enter() *api.Error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -193,15 +194,4 @@ func (r *Router) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.underway--
-}
-
-// local reports whether a host, maybe with a port, is an address or localhost, which no name
-// server can lead elsewhere.
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost")
 }
