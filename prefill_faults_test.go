@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -301,6 +302,30 @@ func TestPrefillGreetedLate(t *testing.T) {
 	}
 	if err := p.Connect(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPrefillLooked: who looks whether a prefill server is there, and says nothing, is in no log; who says what
+// nobody understands is.
+func TestPrefillLooked(t *testing.T) {
+	m := openModel(t, "testdata/golden/bamba", Options{})
+	said := make(chan string, 10)
+	_, address := serveModel(t, m, PrefillServerOptions{Log: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) }})
+	for _, text := range []string{"", "", "GET / HTTP/1.1\r\n\r\n"} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Error(err)
+		}
+		if text != "" {
+			_, _ = io.ReadAll(c) // until the server ends it
+		}
+		c.Close()
+	}
+	if first := <-said; strings.HasSuffix(first, ": EOF") {
+		t.Errorf("the log has %q", first)
 	}
 }
 

@@ -22,6 +22,7 @@ func TestHeaders(t *testing.T) {
 	list[0].do(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Set-Cookie", "a=b")
 		w.Header().Set("X-Request-Id", "req-1")
+		w.Header().Set("Retry-After", "7")
 		w.Header().Set("Location", elsewhere.URL)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
@@ -35,7 +36,7 @@ func TestHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Body.Close()
-	if a.StatusCode != 307 || a.Header.Get("Location") != "" || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Request-Id") != "req-1" {
+	if a.StatusCode != 307 || a.Header.Get("Location") != "" || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Request-Id") != "req-1" || a.Header.Get("Retry-After") != "7" {
 		t.Errorf("%d %v", a.StatusCode, a.Header)
 	}
 	got := list[0].last.Header
