@@ -92,6 +92,7 @@ var onlyIn = map[string]string{
 	"github.com/spf13/":       "cmd",
 	"github.com/emicklei/dot": "visualize",
 	"github.com/ebitengine/":  "cuda/nvidia exec/comm/mpi transfer/ucx",
+	"github.com/ulikunitz/":   "kernels/cuda",
 }
 
 func TestImports(t *testing.T) {

@@ -3,6 +3,7 @@
 # well, and which is committed, compressed, in ptx; and the test's planted bugs. A
 # source that lists formats (of weights, or of what is kept) gives a module for each,
 # with FORMAT as its name, since the driver compiles all of a module, and a model has one.
+# The modules of a source are one file, as they are alike: a third of what each alone takes.
 # With --check nothing is written: it fails when the committed PTX is not what
 # the sources give, or when what they give for 9.0 differs in more than the line that
 # says so: then one set would not do. The compiler must be the one of ptx/COMPILER, which a build
@@ -42,6 +43,16 @@ build() { # to folder, sources
   done
 }
 
+pack() { # a source's modules, each behind a line with its name
+  local source=$1 to=$2 module
+  for module in "$to/$source.ptx" "$to/$source"_{bf16,f16,f32}.ptx; do
+    if [ -f "$module" ]; then
+      echo "// $(basename "$module" .ptx)"
+      cat "$module"
+    fi
+  done
+}
+
 build_all() { # to folder
   build "$1/ptx" *.cu
   if compgen -G 'testdata/bugs/*.cu' >/dev/null; then
@@ -58,19 +69,25 @@ if [ "$version" != "$(cat ptx/COMPILER)" ]; then
   exit 1
 fi
 if [ "${1:-}" != --check ]; then
-  rm -f ptx/*.ptx.gz testdata/bugs/*.ptx
+  rm -f ptx/*.xz testdata/bugs/*.ptx
   build_all .
-  gzip -9n ptx/*.ptx
+  for source in *.cu; do
+    pack "${source%.cu}" ptx | xz -9e >"ptx/${source%.cu}.xz"
+  done
+  rm ptx/*.ptx
   exit
 fi
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 build_all "$fresh"
-mkdir "$fresh/committed"
-for file in ptx/*.ptx.gz; do
-  gzip -cd "$file" >"$fresh/committed/$(basename "$file" .gz)"
+mkdir "$fresh/committed" "$fresh/packed"
+for file in ptx/*.xz; do
+  xz -cd "$file" >"$fresh/committed/$(basename "$file" .xz)"
 done
-diff -r "$fresh/committed" "$fresh/ptx"
+for source in *.cu; do
+  pack "${source%.cu}" "$fresh/ptx" >"$fresh/packed/${source%.cu}"
+done
+diff -r "$fresh/committed" "$fresh/packed"
 if [ -d "$fresh/testdata" ]; then
   diff -r --exclude='*.cu' testdata/bugs "$fresh/testdata/bugs"
 fi

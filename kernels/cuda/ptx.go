@@ -2,16 +2,19 @@ package cuda
 
 import (
 	"bytes"
-	"compress/gzip"
 	"embed"
 	"io"
 	"strings"
 	"sync"
+
+	"github.com/ulikunitz/xz"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 //go:generate ./build.sh
 
-//go:embed ptx/*.ptx.gz
+//go:embed ptx/*.xz
 var files embed.FS
 
 // Runs reports whether the kernels run on GPUs of a compute capability: from 8.0 on.
@@ -28,7 +31,7 @@ func (l *Launch) Source() (name string, text []byte) {
 	if text, ok := own[l.Module]; ok {
 		return l.Module, text
 	}
-	return l.Module + "." + l.Function, alone(embedded()[l.Module], l.Function)
+	return l.Module + "." + l.Function, alone(embedded(l.Module), l.Function)
 }
 
 // entryLine begins each kernel of a module. What stands before it is a declaration, of the
@@ -59,30 +62,56 @@ func alone(module []byte, kernel string) []byte {
 	return append(text, module[at:]...)
 }
 
-var embedded = sync.OnceValue(func() map[string][]byte {
+// embedded is the text of a module of Krait's; nil where there is none of the name.
+func embedded(module string) []byte {
+	source := module
+	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
+		source = strings.TrimSuffix(source, "_"+format(d))
+	}
+	if of, ok := sources()[source]; ok {
+		return of()[module]
+	}
+	return nil
+}
+
+// sources are the files of modules, by the name of what they were compiled from. Each is unpacked when
+// one of its modules is first asked for.
+var sources = sync.OnceValue(func() map[string]func() map[string][]byte {
 	entries, err := files.ReadDir("ptx")
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	modules := map[string][]byte{}
+	all := map[string]func() map[string][]byte{}
 	for _, e := range entries {
-		text, err := unzip("ptx/" + e.Name())
-		if err != nil {
-			panic("BUG: " + e.Name() + ": " + err.Error())
-		}
-		modules[strings.TrimSuffix(e.Name(), ".ptx.gz")] = text
+		all[strings.TrimSuffix(e.Name(), ".xz")] = sync.OnceValue(func() map[string][]byte {
+			modules, err := unpack("ptx/" + e.Name())
+			if err != nil {
+				panic("BUG: " + e.Name() + ": " + err.Error())
+			}
+			return modules
+		})
 	}
-	return modules
+	return all
 })
 
-func unzip(name string) ([]byte, error) {
-	data, err := files.ReadFile(name)
+// unpack reads a file of modules. Before each stands a line with its name, the only comments there are.
+func unpack(name string) (map[string][]byte, error) {
+	packed, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	r, err := gzip.NewReader(bytes.NewReader(data))
+	r, err := xz.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(r)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	modules := map[string][]byte{}
+	for _, part := range bytes.Split(text, []byte("// "))[1:] {
+		module, body, _ := bytes.Cut(part, []byte("\n"))
+		modules[string(module)] = body
+	}
+	return modules, nil
 }

@@ -52,7 +52,10 @@ func (c *Call) Add(function string, grid, block [3]int, shared int, params ...an
 
 // allModules are Krait's and those that were registered.
 func allModules() map[string][]byte {
-	all := maps.Clone(embedded())
+	all := map[string][]byte{}
+	for _, modules := range sources() {
+		maps.Copy(all, modules())
+	}
 	maps.Copy(all, own)
 	return all
 }
