@@ -32,6 +32,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 		return pflag.NormalizedName(name)
 	})
 	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
+	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of compute capability 9.0 or later, let every kernel begin when the one before it has ended")
 }
 
 // openDevice is another in tests of ranks that fail.

@@ -13,6 +13,8 @@ type DeviceInfo struct {
 	SharedMax  int    // most shared memory of a block, bytes; see Function.SetMaxShared
 	PCI        string // "0000:3b:00.0"
 	Links      []Link // to the other devices
+
+	DependentLaunch bool // launches may be LaunchConfig.Dependent, also in graphs
 }
 
 // Link is how a device reaches another.

@@ -318,8 +318,11 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 		return err
 	}
 	fn, ok := f.(*function)
-	if !ok {
+	switch {
+	case !ok:
 		return foreign("cuLaunchKernel", f)
+	case l.Dependent:
+		return unsupported("cuLaunchKernelEx", "a launch that overlaps with the one before is")
 	}
 	block := append(append([]byte(nil), l.Params...), make([]byte, 8)...)
 	var pieces []unsafe.Pointer

@@ -20,12 +20,17 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := driver.DeviceInfo{
-		Index: 1, Name: "Fake 11", Capability: [2]int{9, 0}, Memory: 80000000000, SMs: 1016, ClockKHz: 1013, SharedMax: 1097,
+		Index: 1, Name: "Fake 11", Capability: [2]int{9, 0}, Memory: 80000000000, SMs: 1016, ClockKHz: 1013, SharedMax: 1097, DependentLaunch: true,
 		PCI: "0000:0b:00.0", Links: []driver.Link{{Device: 0, Access: true, Atomics: true}},
 	}
 	if len(devices) != 2 || !cmp.Equal(devices[1], info) {
 		t.Errorf("devices %+v, want two, and the second %+v", devices, info)
 	}
+	m.d.version = 12020 // whose graphs have no edges for that
+	if devices, err = m.d.Devices(); err != nil || devices[1].DependentLaunch {
+		t.Errorf("launches overlap on a driver for CUDA 12.2, %v", err)
+	}
+	m.d.version = 12040
 	v := m.d.Versions()
 	if v[0].Version != "12.4" || v[1].Version != "12.4" || v[2].Version != "2.20.5" || v[0].Path != fakeDir(t)+"/libcuda.so.1" {
 		t.Errorf("versions %+v", v)
@@ -91,9 +96,13 @@ func TestCalls(t *testing.T) {
 	params := []byte{1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0x80}
 	do(s.Launch(f, &driver.LaunchConfig{Grid: [3]uint32{70000, 2, 3}, Block: [3]uint32{256, 1, 1}, Shared: 99_000, Params: params}))
 	do(s.Launch(f, &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}}))
+	do(s.Launch(f, &driver.LaunchConfig{Grid: [3]uint32{70001, 4, 5}, Block: [3]uint32{128, 2, 3}, Shared: 98_000, Params: params, Dependent: true}))
+	do(s.Launch(f, &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Dependent: true}))
 	m.cuda.want("cuFuncSetAttribute 0x404 8 100000",
 		"cuLaunchKernel 0x404 grid 70000 2 3 block 256 1 1 shared 99000 stream 0x100 params null extra 0102030405060708ff80",
-		"cuLaunchKernel 0x404 grid 1 1 1 block 1 1 1 shared 0 stream 0x100 params null extra null")
+		"cuLaunchKernel 0x404 grid 1 1 1 block 1 1 1 shared 0 stream 0x100 params null extra null",
+		"cuLaunchKernelEx 0x404 grid 70001 4 5 block 128 2 3 shared 98000 stream 0x100 params null extra 0102030405060708ff80 attributes 6 1",
+		"cuLaunchKernelEx 0x404 grid 1 1 1 block 1 1 1 shared 0 stream 0x100 params null extra null attributes 6 1")
 
 	do(s.BeginCapture())
 	g, err := s.EndCapture()

@@ -14,6 +14,10 @@ import (
 // which came with driver 525.
 const oldest = 12000
 
+// dependent is the version from which launches that overlap can be captured: graphs have
+// edges for that since CUDA 12.3.
+const dependent = 12030
+
 // The functions of libcuda, under the names that CUDA 12 and 13 both export.
 const (
 	cuInit symbol = iota
@@ -63,6 +67,7 @@ const (
 	cuFuncGetAttribute
 	cuFuncSetAttribute
 	cuLaunchKernel
+	cuLaunchKernelEx
 	cuGraphInstantiate
 	cuGraphGetNodes
 	cuGraphDestroy
@@ -118,6 +123,7 @@ var cudaNames = []string{
 	cuFuncGetAttribute:        "cuFuncGetAttribute",
 	cuFuncSetAttribute:        "cuFuncSetAttribute",
 	cuLaunchKernel:            "cuLaunchKernel",
+	cuLaunchKernelEx:          "cuLaunchKernelEx",
 	cuGraphInstantiate:        "cuGraphInstantiateWithFlags",
 	cuGraphGetNodes:           "cuGraphGetNodes",
 	cuGraphDestroy:            "cuGraphDestroy",
@@ -251,6 +257,7 @@ func (d *cuda) device(index, count int) (info driver.DeviceInfo, err error) {
 		Capability: [2]int{q.attribute(75), q.attribute(76)},
 		SharedMax:  q.attribute(97),
 	}
+	info.DependentLaunch = info.Capability[0] >= 9 && d.version >= dependent
 	for other := range count {
 		if other != index {
 			info.Links = append(info.Links, q.link(other))

@@ -18,6 +18,8 @@ type stream struct {
 	handle uintptr // 0 when closed
 	size   uintptr
 	extra  [5]uintptr
+	config launchConfig
+	may    launchAttribute // overlap
 	params [driver.MaxParams]byte
 }
 
@@ -26,8 +28,30 @@ func newStream(c *primary) *stream {
 	s := &stream{primary: c}
 	// Heap memory does not move, and s lives as long as calls on it.
 	s.extra = [5]uintptr{buffer, uintptr(unsafe.Pointer(&s.params)), bufferSize, uintptr(unsafe.Pointer(&s.size)), 0}
+	s.may = launchAttribute{id: serialization, value: [16]uint32{1}}
+	s.config = launchConfig{attributes: uintptr(unsafe.Pointer(&s.may)), count: 1}
 	return s
 }
+
+// launchConfig is CUlaunchConfig.
+type launchConfig struct {
+	grid, block [3]uint32
+	shared      uint32
+	stream      uintptr
+	attributes  uintptr
+	count       uint32
+}
+
+// launchAttribute is CUlaunchAttribute.
+type launchAttribute struct {
+	id    uint32
+	_     uint32
+	value [16]uint32
+}
+
+// serialization is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: with 1 the launch may begin when
+// all blocks of the one before have let it, or have ended.
+const serialization = 6
 
 // open checks that the stream is not closed: handle 0 is the default stream.
 func (s *stream) open(f symbol) error {
@@ -167,10 +191,16 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 		s.size = uintptr(copy(s.params[:], l.Params))
 		extra = uintptr(unsafe.Pointer(&s.extra))
 	}
-	err := s.quick(cuLaunchKernel, fn.handle,
-		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]),
-		uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
-		uintptr(l.Shared), s.handle, 0, extra)
+	var err error
+	if l.Dependent {
+		s.config.grid, s.config.block, s.config.shared, s.config.stream = l.Grid, l.Block, l.Shared, s.handle
+		err = s.quick(cuLaunchKernelEx, uintptr(unsafe.Pointer(&s.config)), fn.handle, 0, extra)
+	} else {
+		err = s.quick(cuLaunchKernel, fn.handle,
+			uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]),
+			uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
+			uintptr(l.Shared), s.handle, 0, extra)
+	}
 	runtime.KeepAlive(s)
 	if err != nil {
 		return because(err, "kernel %s of %s, grid %v, block %v, %d bytes of shared memory, %d of parameters", fn.name, fn.module.name, l.Grid, l.Block, l.Shared, len(l.Params))

@@ -324,6 +324,9 @@ func put(p []byte, size, v uint64) {
 // load runs ld.
 func load(w *warp, in *instr, m uint32) {
 	op := in.mem
+	if w.x.l.Dependent && !w.awaited(in, m, op) {
+		return
+	}
 	base, to := &w.regs[in.a], &w.regs[in.rows[0]]
 	if w.x.tally != nil {
 		w.x.tally.access(w, op, base, in.offset, m, op.total, false)
@@ -385,6 +388,9 @@ func loadParam(w *warp, in *instr, m uint32) {
 // store runs st.
 func store(w *warp, in *instr, m uint32) {
 	op := in.mem
+	if w.x.l.Dependent && !w.awaited(in, m, op) {
+		return
+	}
 	base := &w.regs[in.a]
 	buf := w.buf[:op.total]
 	if w.x.tally != nil {

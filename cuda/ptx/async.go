@@ -91,6 +91,9 @@ func decodeCopy(b *builder, o *opcode, in instr) (instr, error) {
 func startCopies(w *warp, in *instr, m uint32) {
 	to, from, sizes := &w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
 	n := in.mem.total
+	if w.x.l.Dependent && !w.awaited(in, m, in.mem.from) {
+		return
+	}
 	if w.x.tally != nil {
 		w.x.tally.copies(w, in, m)
 	}

@@ -156,6 +156,9 @@ func atomicAdd(t typ, s space) atomicFunc {
 // atomic runs atom and red, lane by lane.
 func atomic(w *warp, in *instr, m uint32) {
 	op := in.mem
+	if w.x.l.Dependent && !w.awaited(in, m, op) {
+		return
+	}
 	d, base, b, c := &w.regs[in.d], &w.regs[in.a], &w.regs[in.b], &w.regs[in.c]
 	if w.x.tally != nil {
 		w.x.tally.access(w, op, base, in.offset, m, op.size, false)

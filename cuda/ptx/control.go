@@ -13,14 +13,34 @@ func decodeBranch(b *builder, o *opcode) (instr, error) {
 	return in, err
 }
 
-// decodeDependence decodes griddepcontrol, which does something only in a grid that
-// was launched to overlap with the one before. None is here, nor through package
-// driver.
+// decodeDependence decodes griddepcontrol. Launches run one after the other here, also those that
+// overlap: what counts is that their threads wait before they touch what others may still write.
 func decodeDependence(b *builder, o *opcode) (instr, error) {
-	if !o.take("wait") && !o.take("launch_dependents") {
-		return instr{}, b.errorf("%s is not modelled", b.s.name)
+	switch {
+	case o.take("wait"):
+		return instr{kind: instrExec, exec: func(w *warp, _ *instr, m uint32) { w.early &^= m }}, b.count(0, 0)
+	case o.take("launch_dependents"):
+		return instr{kind: instrRow, row: func(_, _, _, _ *row) {}}, b.count(0, 0)
 	}
-	return instr{kind: instrRow, row: func(_, _, _, _ *row) {}}, b.count(0, 0)
+	return instr{}, b.errorf("%s is not modelled", b.s.name)
+}
+
+// awaited checks, in a launch that overlaps with the one before, that lanes have waited for it before
+// they touch global memory, and that no load is by .nc: the cache it goes through may have kept what
+// was there before.
+func (w *warp) awaited(in *instr, m uint32, op *memOp) bool {
+	if op.space != spaceGlobal && op.space != spaceGeneric {
+		return true
+	}
+	if early := m & w.early; early != 0 {
+		w.fail(in, lowest(early), NotAwaited, "touches memory before griddepcontrol.wait, and its launch overlaps with the one before")
+		return false
+	}
+	if op.fixed {
+		w.fail(in, lowest(m), NotAwaited, "loads by .nc, and its launch overlaps with the one before, which may write that")
+		return false
+	}
+	return true
 }
 
 // decodeTable decodes brx.idx i, table.

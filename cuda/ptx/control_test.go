@@ -1,6 +1,10 @@
 package ptx
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+)
 
 // TestBranchTable: brx.idx sends each lane its own way, and they meet again.
 func TestBranchTable(t *testing.T) {
@@ -58,7 +62,49 @@ add.u32 %r3, %r3, %r4; st.global.u32 [%d1], %r3; ret; }`
 	}
 }
 
-// TestDependence: griddepcontrol changes nothing, as launches do not overlap, and
+// TestDependent: in a launch that overlaps with the one before, each thread waits before it touches
+// global memory by any instruction, and before it ends; nothing is loaded by .nc.
+func TestDependent(t *testing.T) {
+	const wait = "griddepcontrol.wait;"
+	for _, c := range []struct{ text, fault string }{
+		{wait + "ld.global.u32 %r2, [%d1]; st.global.u32 [%d1], %r2;", ""},
+		{"st.shared.u32 [s], %r1; ld.shared.u32 %r2, [s];" + wait, ""},
+		{"mov.u32 %r1, 1;", "ends without"},
+		{"@%p1 exit;" + wait, "ends without"},
+		{"@%p1 " + wait + "ld.global.u32 %r2, [%d1];" + wait, "before griddepcontrol.wait"},
+		{"ld.global.u32 %r2, [%d1];" + wait, "before griddepcontrol.wait"},
+		{"ld.u32 %r2, [%d1];" + wait, "before griddepcontrol.wait"},
+		{"st.global.u32 [%d1], 1;" + wait, "before griddepcontrol.wait"},
+		{"atom.global.add.u32 %r2, [%d1], 1;" + wait, "before griddepcontrol.wait"},
+		{"cp.async.ca.shared.global [s], [%d1], 4; cp.async.wait_all;" + wait, "before griddepcontrol.wait"},
+		{wait + "ld.global.nc.u32 %r2, [%d1];", "by .nc"},
+	} {
+		body := ".shared .align 16 .b8 s[16]; mov.u32 %r1, 3; ld.param.u64 %d1, [in]; mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0;\n" + c.text
+		e := entry(t, parse(t, kernel(".param .u64 in", body)), "k")
+		for _, threads := range []int{1, 2} {
+			if threads == 1 && strings.Contains(c.text, "@%p1") {
+				continue // nobody is guarded away
+			}
+			r := newRig(t)
+			in := r.put([]uint32{5, 7})
+			l := Launch{Grid: [3]int{1, 1, 1}, Block: [3]int{threads, 1, 1}, Params: params(t, e, in)}
+			if err := e.Run(t.Context(), r.mem, l); err != nil && threads == 1 {
+				t.Errorf("%s: %v, where nothing overlaps", c.text, err)
+			}
+			l.Dependent = true
+			err := e.Run(t.Context(), r.mem, l)
+			var fault *Fault
+			switch {
+			case c.fault == "" && threads == 1 && err != nil:
+				t.Errorf("%s: %v", c.text, err)
+			case c.fault != "" && (!errors.As(err, &fault) || fault.Kind != NotAwaited || !strings.Contains(fault.Text, c.fault)):
+				t.Errorf("%s, %d threads: %v, want %q", c.text, threads, err, c.fault)
+			}
+		}
+	}
+}
+
+// TestDependence: griddepcontrol changes nothing where launches do not overlap, and
 // orders nothing between threads.
 func TestDependence(t *testing.T) {
 	const body = "mov.u32 %r1, %tid.x; ld.param.u64 %d1, [out]; griddepcontrol.launch_dependents; mad.wide.u32 %d2, %r1, 4, %d1;\n"

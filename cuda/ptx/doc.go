@@ -106,8 +106,9 @@
 // mbarrier, mapa, barrier.cluster), FP8 and integer matrices, textures,
 // surfaces, video instructions, mul24, set to f16, vectors of 256 bits, indirect
 // and recursive calls, cooperative launches and fns: all are errors at Parse, by
-// their names. Launches do not overlap, so that griddepcontrol has nothing to wait for,
-// as with launches that are not said to depend on each other. vprintf and
+// their names. Launches run one after the other; of one that is said to overlap with the one
+// before ([Launch].Dependent), each thread must execute griddepcontrol.wait before it touches global memory,
+// and before it ends, and may not load by .nc. vprintf and
 // __assertfail end the kernel with Trap. Registers are as many as a kernel wants:
 // whether a block fits a multiprocessor is known where Launch says how many, and what
 // spills only ptxas knows.

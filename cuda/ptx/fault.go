@@ -38,10 +38,14 @@ const (
 	// Undefined: an instruction whose result PTX leaves undefined, such as a
 	// division by zero or a shuffle from a lane that does not take part.
 	Undefined
+	// NotAwaited: in a launch that overlaps with the one before, a thread touches global
+	// memory, or ends, before it has waited for that by griddepcontrol.wait, or loads by .nc
+	// what that one may write.
+	NotAwaited
 )
 
 var faultKindNames = [...]string{"", "out of bounds", "misaligned", "unwritten", "shared race", "global race", "read-only",
-	"divergent barrier", "deadlock", "trap", "bad launch", "too long", "undefined"}
+	"divergent barrier", "deadlock", "trap", "bad launch", "too long", "undefined", "not awaited"}
 
 func (k FaultKind) String() string {
 	if k <= 0 || int(k) >= len(faultKindNames) {

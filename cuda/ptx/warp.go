@@ -10,6 +10,7 @@ type warp struct {
 	index   int
 	all     uint32 // lanes that exist
 	live    uint32 // lanes that have not exited
+	early   uint32 // lanes that have not waited for the launch before, with which this one overlaps
 	regs    []row
 	preds   []uint32 // a bit for every lane
 	carry   uint32
@@ -56,7 +57,10 @@ const (
 // start puts all lanes at the kernel's beginning. Registers hold all ones,
 // which is NaN in every floating-point type.
 func (w *warp) start() {
-	w.live = w.all
+	w.live, w.early = w.all, 0
+	if w.x.l.Dependent {
+		w.early = w.all
+	}
 	w.groups = append(w.groups[:0], group{mask: w.all})
 	w.steps, w.choices, w.carry = 0, 0, 0
 	for i, fixed := range w.x.entry.fixedRow {
@@ -245,6 +249,10 @@ func (w *warp) leave(in *instr, m uint32) {
 	}
 	switch in.kind {
 	case instrExit:
+		if early := m & w.early; early != 0 { // the launch may end before the one before, for which the next waits by this one
+			w.fail(in, lowest(early), NotAwaited, "ends without griddepcontrol.wait, and its launch overlaps with the one before")
+			return
+		}
 		w.live &^= m
 		w.groups[0].mask = 0
 		w.drop()

@@ -38,12 +38,13 @@ type Compiled struct {
 
 // Done is a launch, a copy or a product that has run.
 type Done struct {
-	For    string // what it is for, as the launch says
-	Name   string // the kernel, or the call
-	Kernel bool
-	Grid   [3]int
-	Block  [3]int
-	Shared int // bytes of a block, static ones included
+	For       string // what it is for, as the launch says
+	Name      string // the kernel, or the call
+	Kernel    bool
+	Grid      [3]int
+	Block     [3]int
+	Shared    int  // bytes of a block, static ones included
+	Dependent bool // launched to begin before the launch before had ended
 	// Registers are those of a thread; 0: nobody knows.
 	Registers int
 	ptx.Counts

@@ -183,13 +183,21 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 	if err := fn.check(l); err != nil {
 		return err
 	}
+	if l.Dependent && !s.before {
+		return driver.CUDA(call, driver.InvalidValue).Because("kernel %s is dependent, and what is before it in the stream is no launch", fn.name)
+	}
+	if l.Dependent && !s.info.DependentLaunch {
+		return driver.CUDA(call, driver.InvalidValue).Because("kernel %s is to overlap with the launch before, which device %d, of compute capability %d.%d, cannot",
+			fn.name, s.info.Index, s.info.Capability[0], s.info.Capability[1])
+	}
 	launch := ptx.Launch{
-		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared), MaxShared: s.info.SharedMax, Registers: fn.registers,
+		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared), MaxShared: s.info.SharedMax, Registers: fn.registers, Dependent: l.Dependent,
 		Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
 	}
 	t := &task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }}
-	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared, Registers: fn.registers}
+	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared, Registers: fn.registers, Dependent: l.Dependent}
 	s.put(t)
+	s.launched = true
 	return nil
 }
 

@@ -370,8 +370,17 @@ func TestLaunchRules(t *testing.T) {
 		{driver.LaunchConfig{Grid: one, Block: one, Shared: 49153, Params: make([]byte, 8)}, "without SetMaxShared"},
 		{driver.LaunchConfig{Grid: one, Block: one, Params: make([]byte, 4)}, "4 bytes of parameters, where it takes 8"},
 		{driver.LaunchConfig{Grid: one, Block: one, Params: make([]byte, 5000)}, "of at most 4096"},
+		{driver.LaunchConfig{Grid: one, Block: one, Params: make([]byte, 8), Dependent: true}, "compute capability 8.6, cannot"},
 	} {
+		if c.l.Dependent {
+			v.Must(v.Store(s, v.Words(1), 1, 1))
+		}
 		contains(t, s.Launch(f, &c.l), nil, c.words)
+	}
+	e := v.NewEvent(false)
+	for _, put := range []func() error{func() error { return nil }, func() error { return s.Record(e) }, func() error { return s.Wait(e) }, s.Synchronize} {
+		v.Must(put())
+		contains(t, s.Launch(f, &driver.LaunchConfig{Grid: one, Block: one, Params: make([]byte, 8), Dependent: true}), nil, "is no launch")
 	}
 	v.Must(f.SetMaxShared(99 << 10))
 	v.Must(s.Launch(f, &driver.LaunchConfig{Grid: one, Block: one, Shared: 99 << 10, Params: drivertest.Params(v.Words(1))}))

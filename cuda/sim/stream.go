@@ -15,6 +15,8 @@ type stream struct {
 	closed  bool
 	capture *capture // that the stream takes part in, or nil
 	tail    []*node  // of the capture, after which the stream's next work comes
+
+	launched, before bool // a kernel was put in last; and at the call before that
 }
 
 // begin begins a call that puts work into the stream.
@@ -22,6 +24,7 @@ func (s *stream) begin(call string) error {
 	if err := s.enter(call); err != nil {
 		return err
 	}
+	s.before, s.launched = s.launched, false
 	var err error
 	switch {
 	case s.closed:

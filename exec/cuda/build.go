@@ -84,6 +84,7 @@ func (r *rank) build(key programKey) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.depend()
 	if key.once {
 		return b.program, nil
 	}
@@ -138,6 +139,18 @@ func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch
 	return err
 }
 
+// depend makes launches dependent that come right after a launch in their stream. What
+// comes after an event, a product of cuBLAS or a collective begins when all before it has ended.
+func (b *builder) depend() {
+	after := map[lowering.Stream]bool{} // a launch is the last in the stream
+	for i := range b.actions {
+		a := &b.actions[i]
+		launch := a.kind == lowering.Launch && a.gemm == nil
+		a.config.Dependent = launch && a.waits && after[a.stream]
+		after[a.stream] = launch
+	}
+}
+
 // actions are launches of kernels as actions.
 func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([]action, error) {
 	var out []action
@@ -147,7 +160,7 @@ func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, action{kind: lowering.Launch, stream: s, name: name, fn: f,
+		out = append(out, action{kind: lowering.Launch, stream: s, name: name, fn: f, waits: r.gpu.waits(l),
 			config: driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params, For: name}})
 	}
 	return out, nil

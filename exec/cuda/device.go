@@ -28,6 +28,8 @@ type Device struct {
 	Math   kernels.Math // of products of many rows
 	// NoGraphs launches every kernel by itself, also where a graph would do.
 	NoGraphs bool
+	// NoDependent lets every launch begin when the one before it has ended, also where the driver could begin it sooner.
+	NoDependent bool
 	// NoGEMM leaves products to Krait's kernels, also where cuBLAS is there.
 	NoGEMM bool
 }

@@ -18,6 +18,7 @@ type gpu struct {
 	work    chan func() // for the thread; closed when it ends
 	modules map[string]driver.Module
 	funcs   map[string]*function
+	depend  bool // launches may be dependent
 	step    step // under way
 }
 
@@ -26,7 +27,8 @@ func openGPU(d *Device, info driver.DeviceInfo) (*gpu, error) {
 	if !kernels.Runs(info.Capability[0], info.Capability[1]) {
 		return nil, &driver.Error{Call: "open", Text: fmt.Sprintf("compute capability %d.%d is too low; Krait's kernels need 8.0 (Ampere) or later", info.Capability[0], info.Capability[1]), Kind: driver.ErrNoDriver}
 	}
-	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{}}
+	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]*function{},
+		depend: info.DependentLaunch && !d.NoDependent}
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -94,12 +96,18 @@ func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
 	return f.Function, f.allow(l.Shared)
 }
 
+// waits reports whether the kernel itself waits for what was launched before it.
+func (g *gpu) waits(l *kernels.Launch) bool { return g.depend && !l.Registered() }
+
 func (g *gpu) find(l *kernels.Launch) (*function, error) {
 	key := l.Module + "." + l.Function
 	if f, ok := g.funcs[key]; ok {
 		return f, nil
 	}
 	name, text := l.Source()
+	if g.waits(l) {
+		text = kernels.Dependent(text)
+	}
 	m, ok := g.modules[name]
 	if !ok {
 		if text == nil {

@@ -191,6 +191,11 @@ func (r *rank) put(a *action) error {
 	case a.gemm != nil:
 		return r.gemm.Gemm(a.gemm) // in the compute stream
 	}
+	if r.record != nil && a.config.Dependent { // events are between
+		config := a.config
+		config.Dependent = false
+		return s.Launch(a.fn, &config)
+	}
 	return s.Launch(a.fn, &a.config)
 }
 

@@ -172,6 +172,9 @@ func TestMachine(t *testing.T) {
 			for _, seed := range seeds {
 				o := c.options
 				o.Seed, o.Ordered = seed, true
+				if i%2 == 1 {
+					o.Capability = [2]int{9, 0}
+				}
 				d := sim.New(o)
 				device := c.device
 				device.Driver = d

@@ -32,6 +32,7 @@ type action struct {
 	name   string // of the step, for errors
 	fn     driver.Function
 	config driver.LaunchConfig
+	waits  bool             // the kernel waits itself for what was launched before
 	gemm   *driver.GemmCall // instead of a launch
 	with   *collective      // of a Collective
 }

@@ -32,6 +32,9 @@ type Options struct {
 	Math string
 	// NoGraphs launches kernels one by one where a captured graph would do, on a GPU.
 	NoGraphs bool
+	// NoDependent lets launches begin only when those before them have ended, on a GPU that could begin them sooner
+	// (programmatic dependent launch).
+	NoDependent bool
 }
 
 // Open opens a device.
@@ -44,13 +47,16 @@ func Open(name string, o Options) (exec.Device, error) {
 		if o.NoGraphs {
 			return nil, errors.New("graphs are of CUDA, and the cpu has none to go without")
 		}
+		if o.NoDependent {
+			return nil, errors.New("dependent launches are of CUDA, and the cpu has none to go without")
+		}
 		return &cpu.Device{Rounding: math == kernels.BF16}, nil
 	}
 	d, err := Driver(name)
 	if err != nil {
 		return nil, err
 	}
-	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu"}, nil // which has no graphs
+	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu", NoDependent: o.NoDependent}, nil // which has no graphs
 }
 
 // Driver finds the driver of a device other than the CPU.

@@ -34,6 +34,9 @@ func (l *Launch) Source() (name string, text []byte) {
 	return l.Module + "." + l.Function, alone(embedded(l.Module), l.Function)
 }
 
+// Registered reports whether the kernel is one that was registered, and no kernel of Krait's.
+func (l *Launch) Registered() bool { return own[l.Module] != nil }
+
 // entryLine begins each kernel of a module. What stands before it is a declaration, of the
 // module's scope.
 const entryLine = "\n.visible .entry "

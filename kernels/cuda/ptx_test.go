@@ -99,6 +99,25 @@ func TestSource(t *testing.T) {
 	}
 }
 
+// TestDependentSource: what is loaded where launches may be dependent waits once in each kernel, is for a GPU that
+// knows how, loads nothing by .nc, and is else what it was.
+func TestDependentSource(t *testing.T) {
+	const control = "\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n"
+	for name, text := range PTX() {
+		got := string(Dependent(text))
+		if kernels, waits := strings.Count(got, ".entry "), strings.Count(got, "\n{\n"+control); kernels == 0 || waits != kernels {
+			t.Errorf("module %s: %d of %d kernels wait", name, waits, kernels)
+		}
+		if strings.Contains(got, ".nc") || !strings.Contains(got, "\n.target sm_90\n") {
+			t.Errorf("module %s loads by .nc, or is for another GPU", name)
+		}
+		back := strings.NewReplacer(control, "", ".target sm_90", ".target sm_80", "ld.global.nc.", "ld.global.").Replace(got)
+		if back != strings.ReplaceAll(string(text), "ld.global.nc.", "ld.global.") {
+			t.Errorf("module %s is another", name)
+		}
+	}
+}
+
 // TestNoLocalMemory: no kernel has arrays or spilled registers in memory of its
 // own; that would be slow.
 func TestNoLocalMemory(t *testing.T) {

@@ -42,7 +42,7 @@ func TestCUDA(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/tp=%d/%d GPUs", filepath.Base(dir), ranks, gpus), func(t *testing.T) {
 				t.Parallel()
-				o := Options{Tolerance: 1e-4, Sharding: krait.Sharding{Ranks: ranks, Overlap: i%2 == 0}, Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, Seed: uint64(i)})}}
+				o := Options{Tolerance: 1e-4, Sharding: krait.Sharding{Ranks: ranks, Overlap: i%2 == 0}, Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, Seed: uint64(i), Capability: [2]int{8 + i%2, 0}})}}
 				if ranks == 1 {
 					o.Chunks = []int{3}
 				}

@@ -22,6 +22,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Driver) {
 		{"memory", memory},
 		{"pinned", pinned},
 		{"launches", launches},
+		{"dependent launches", dependent},
 		{"events", events},
 		{"again", recordedAgain},
 		{"timing", timing},
@@ -118,6 +119,44 @@ func launches(v *Device) {
 	if err := s.Launch(v.Kernel("add"), &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{2048, 1, 1}, Params: make([]byte, 24)}); err == nil {
 		v.Error("a block of 2048 threads was launched")
 	}
+}
+
+// dependent: launches that may begin before the ones before have ended read what these wrote, one by one and
+// in a graph.
+func dependent(v *Device) {
+	if !v.Device().DependentLaunch {
+		v.Skip("launches do not overlap on this device")
+	}
+	text := strings.NewReplacer(".target sm_70", ".target sm_90", ".version 7.0", ".version 7.8",
+		"\n{\n", "\n{\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n").Replace(string(Kernels))
+	m, err := v.Module([]byte(text), "dependent.ptx")
+	v.Must(err)
+	defer m.Close()
+	add, err := m.Function("add")
+	v.Must(err)
+	s := v.NewStream()
+	const n, times = 1000, 20
+	a := v.Words(n)
+	l := launch(n, Params(a, a, uint32(3), uint32(n)))
+	l.Dependent = true
+	chain := func() {
+		v.Must(v.Store(s, a, 7, n))
+		for range times {
+			v.Must(s.Launch(add, l))
+		}
+		v.Must(v.Add(s, a, a, 1, n)) // does not overlap
+	}
+	chain()
+	v.Want(s, a, Fill(7+3*times+1, n)...)
+	v.Must(s.BeginCapture())
+	chain()
+	g, err := s.EndCapture()
+	v.Must(err)
+	defer g.Close()
+	v.Must(s.Fill(a, 0, 4*n))
+	v.Must(g.Launch(s))
+	v.Must(g.Launch(s))
+	v.Want(s, a, Fill(7+3*times+1, n)...)
 }
 
 // events: a second stream reads what the first has written, and the first

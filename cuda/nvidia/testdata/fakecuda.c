@@ -8,6 +8,13 @@
 typedef int CUresult, CUdevice, CUdevice_attribute, CUdevice_P2PAttribute, CUfunction_attribute, CUjit_option;
 typedef int CUstreamCaptureMode, CUstreamCaptureStatus;
 typedef unsigned long long CUdeviceptr;
+typedef struct { int id; char pad[4]; union { char pad[64]; void *align; int programmaticStreamSerializationAllowed; } value; } CUlaunchAttribute;
+typedef struct {
+	unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+	void *hStream;
+	CUlaunchAttribute *attrs;
+	unsigned int numAttrs;
+} CUlaunchConfig;
 typedef void *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction, *CUgraph, *CUgraphExec, *CUgraphNode;
 #endif
 
@@ -110,18 +117,32 @@ CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
 CUresult cuFuncGetAttribute(int *n, CUfunction_attribute a, CUfunction f) { CALL("%d %p", a, f); *n = 10 + a; return 0; }
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int n) { CALL("%p %d %d", f, a, n); return 0; }
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
-	unsigned int shared, CUstream q, void **params, void **extra) {
-	char block[512] = "";
+static const char *hex(void **extra, char *block) {
 	for (int i = 0; extra && extra[i]; i += 2) {
 		if (extra[i] == (void *)1) {
 			size_t n = *(size_t *)extra[3], k = 0;
 			for (size_t j = 0; j < n; j++) k += sprintf(block + k, "%02x", ((unsigned char *)extra[i + 1])[j]);
 		} else if (extra[i] != (void *)2) {
-			return 1;
+			return NULL;
 		}
 	}
-	CALL("%p grid %u %u %u block %u %u %u shared %u stream %p params %s extra %s", f, gx, gy, gz, bx, by, bz, shared, q, params ? "set" : "null", extra ? block : "null");
+	return extra ? block : "null";
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) {
+	char block[512] = "", attributes[256] = "";
+	const char *bytes = hex(extra, block);
+	if (!bytes) return 1;
+	for (unsigned int i = 0, k = 0; i < c->numAttrs; i++) k += sprintf(attributes + k, " %d %d", c->attrs[i].id, c->attrs[i].value.programmaticStreamSerializationAllowed);
+	CALL("%p grid %u %u %u block %u %u %u shared %u stream %p params %s extra %s attributes%s", f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+		c->sharedMemBytes, c->hStream, params ? "set" : "null", bytes, attributes);
+	return 0;
+}
+CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
+	unsigned int shared, CUstream q, void **params, void **extra) {
+	char block[512] = "";
+	const char *bytes = hex(extra, block);
+	if (!bytes) return 1;
+	CALL("%p grid %u %u %u block %u %u %u shared %u stream %p params %s extra %s", f, gx, gy, gz, bx, by, bz, shared, q, params ? "set" : "null", bytes);
 	return 0;
 }
 

@@ -1,0 +1,61 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+)
+
+// TestDependent: where launches may be dependent those are that come right after a launch; none is
+// on an older GPU, where it is not wanted, and where events are to say when steps ran. Logits are the
+// same bits.
+func TestDependent(t *testing.T) {
+	m := open(t, "mamba2-g4", 2, "channel")
+	var want []float32
+	for _, c := range []struct {
+		name    string
+		device  cuda.Device
+		options sim.Options
+		record  bool
+		some    bool
+	}{
+		{name: "8.0"},
+		{name: "9.0", options: sim.Options{Capability: [2]int{9, 0}}, some: true},
+		{name: "9.0 launch by launch", options: sim.Options{Capability: [2]int{9, 0}}, device: cuda.Device{NoGraphs: true}, some: true},
+		{name: "9.0 without", options: sim.Options{Capability: [2]int{9, 0}}, device: cuda.Device{NoDependent: true}},
+		{name: "9.0 recorded", options: sim.Options{Capability: [2]int{9, 0}}, record: true},
+	} {
+		meter := &sim.Meter{}
+		c.options.Meter = meter
+		c.device.Driver = sim.New(c.options)
+		o := exec.Options{Device: &c.device}
+		if c.record {
+			o.Record = func([]exec.Event) {}
+		}
+		e, err := exec.New(m.schedules, m.Tensor, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := feed(t, e, few)
+		if want == nil {
+			want = got
+		}
+		compare(t, c.name, got, want, 0)
+		dependent, kernels := 0, 0
+		for _, d := range meter.Done {
+			if d.Kernel {
+				kernels++
+			}
+			if d.Dependent {
+				dependent++
+			}
+		}
+		t.Logf("%s: %d of %d kernels", c.name, dependent, kernels)
+		if c.some != (dependent > kernels/2) || !c.some && dependent > 0 {
+			t.Errorf("%s: %d of %d launches are dependent", c.name, dependent, kernels)
+		}
+		e.Close()
+	}
+}
