@@ -77,8 +77,10 @@ func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Ru
 		return nil
 	}
 	c.batch, c.rows = batch, rows
+	on := r.gpu.ctx.Device()
 	c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs,
-		Options: kernels.Options{Math: r.machine.device.Math, Library: r.byLibrary(c.step), Shared: r.gpu.ctx.Device().SharedMax}}
+		Options: kernels.Options{Math: r.machine.device.Math, Library: r.byLibrary(c.step), Shared: on.SharedMax,
+			Split: kernels.SplitPays(on.Capability[0], on.Capability[1])}}
 	for i := range c.args {
 		c.on.Args[i] = r.tensor(&c.args[i], batch, rows)
 	}

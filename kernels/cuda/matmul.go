@@ -95,10 +95,27 @@ func (c *Call) tensorCores(p *product) bool {
 	return c.Options.Math == BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
-// split reports whether a product of many rows is one of bf16 with the numbers of x taken
-// apart: f32's result but for the last bits, at a third of bf16's rate, and a fifth by weights in f16.
+// split reports whether a product of many rows is one of bf16 with the numbers of x, and of w, taken
+// apart: f32's result but for the last bits, at a third of bf16's rate, a fifth by weights in f16, and a sixth by
+// those in f32.
 func (c *Call) split(p *product) bool {
-	return c.Options.Math == F32 && p.w.DType != graph.F32 && aligned(p.x, p.w) && p.w.Cols%8 == 0
+	pays := p.w.DType != graph.F32 || c.Options.Split && c.fits(splitShared(p.w.DType, splitCols))
+	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
+}
+
+// Splits reports whether a product is done so.
+func (p *Part) Splits() bool {
+	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
+	return !p.isGemv(product) && p.split(product)
+}
+
+// splitShared is what such a tile takes of dynamic shared memory: as two steps of all pieces, of 24 numbers of
+// 16 bits for each row of x and w, where they are not in static memory.
+func splitShared(w graph.DType, cols int) int {
+	if w != graph.F32 {
+		return 0
+	}
+	return 2 * 3 * (splitRows + cols) * 24 * 2
 }
 
 // splitTile is how many columns such a product's tiles have. Of both widths results are the same.
@@ -134,7 +151,7 @@ func (c *Call) multiply(p *product) error {
 	case c.split(p):
 		cols := splitTile(p.w.DType, t, n)
 		grid := [3]int{ceilDiv(t, splitRows), ceilDiv(n, cols), 1}
-		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
+		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, splitShared(p.w.DType, cols), append(append(args, vec), p.added()...)...)
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)

@@ -1,10 +1,10 @@
-// Matrix products y = x wᵀ of many rows on tensor cores, by weights in 16 bits, that are
-// those of f32 arithmetic but for the last bits: an element of x is the sum of three
-// bf16, one of w of one, or in f16 of two, and their products are summed in f32. A row of y
+// Matrix products y = x wᵀ of many rows on tensor cores that are those of f32 arithmetic but for
+// the last bits: an element of x is the sum of three bf16, one of w of one, in f16 of two, in f32 of
+// three, and their products are summed in f32. A row of y
 // does not depend on which rows come with it, nor on the width of tiles. The operands' rows are
-// aligned, and k is a multiple of 8. Where a weight is infinite, or x by f16, a product may be NaN that
+// aligned, and k is a multiple of 8. Where a weight is infinite, or x by f16 or f32, a product may be NaN that
 // would be infinite: a piece of the other may be 0.
-// Formats: f16 bf16
+// Formats: f16 bf16 f32
 #include "matmul.h"
 #include "mma.h"
 
@@ -15,6 +15,7 @@ const int tile_rows = 64, tile_depth = 16, pieces = 3;
 
 template <class T> const int weight_pieces = 2;
 template <> const int weight_pieces<bf16> = 1;
+template <> const int weight_pieces<float> = 3;
 
 // Rows of shared memory are 48 bytes apart, so that 8 of them, 16 bytes of each, lie in
 // all banks.
@@ -38,16 +39,28 @@ DEVICE void take_apart(f32x4 v, u32x2 (&p)[pieces]) {
 	}
 }
 
-// bf16 is one piece; the 11 bits of f16 are 8 and 3.
+// bf16 is one piece; the 11 bits of f16 are 8 and 3, the 24 of f32 three times 8.
 template <class T> DEVICE void take_apart(Raw<T> r, u32x4 (&p)[weight_pieces<T>]) {
 	if constexpr (weight_pieces<T> == 1) {
 		p[0] = r.v;
 	} else {
 		Eight v = widen(r);
-		UNROLL for (int i = 0; i < 4; i++) {
-			p[0][i] = upper_halves(v.v[2 * i], v.v[2 * i + 1]);
-			p[1][i] = upper_halves(rest_of(v.v[2 * i]), rest_of(v.v[2 * i + 1]));
+		UNROLL for (int i = 0; i < weight_pieces<T>; i++) {
+			UNROLL for (int e = 0; e < 4; e++) p[i][e] = upper_halves(v.v[2 * e], v.v[2 * e + 1]);
+			UNROLL for (int e = 0; e < 8; e++) v.v[e] = i == 0 ? rest_of(v.v[e]) : v.v[e] - cut_off(v.v[e]);
 		}
+	}
+}
+
+extern SHARED u32x4 shared_memory[];
+
+// The two steps in shared memory: what a block has of its own is enough but for three pieces of w.
+template <class S> DEVICE S *two_steps() {
+	if constexpr (2 * sizeof(S) <= 48 << 10) {
+		SHARED static S steps[2];
+		return steps;
+	} else {
+		return (S *)shared_memory;
 	}
 }
 
@@ -55,7 +68,7 @@ template <class T> DEVICE void take_apart(Raw<T> r, u32x4 (&p)[weight_pieces<T>]
 // out is 2^-24 of a product. x, y and w are those of the launch.
 template <class T, int cols> DEVICE void split_tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, Sum sum) {
 	const int weights = weight_pieces<T>, w_loads = cols / 128, wide = cols / 32;
-	SHARED static Step<cols, weights> steps[2];
+	Step<cols, weights> *steps = two_steps<Step<cols, weights>>();
 	int from = block_x() * tile_rows, col = block_y() * cols;
 	// Of x a thread has 4 neighbours of a row, of w 8 of each 128th.
 	int row = thread() / 4, part = 4 * (thread() % 4), w_row = thread() / 2, w_part = 8 * (thread() % 2);
@@ -118,9 +131,10 @@ template <class T, int cols> DEVICE void split_tile(float *y, i64 ys, const floa
 #define ALL(T) SPLIT(T, 128)
 ALL(FORMAT)
 
-// Wider tiles where there are blocks enough; of two pieces of w they would not fit shared memory.
+// Wider tiles where there are blocks enough; of more pieces of w they would not fit shared memory.
 #define WIDE_bf16 SPLIT(bf16, 256)
 #define WIDE_f16
+#define WIDE_f32
 #define WIDE(T) WIDE_##T
 #define WIDER(T) WIDE(T)
 WIDER(FORMAT)

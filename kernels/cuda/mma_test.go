@@ -60,8 +60,8 @@ func wideSplit(t *testing.T) {
 	t.Cleanup(func() { splitBlocks = was })
 }
 
-// TestMatmulSplit: products of many rows by weights in 16 bits are those of f32, whatever
-// the tiles leave over.
+// TestMatmulSplit: products of many rows on tensor cores are those of f32, by weights of each format, and
+// whatever the tiles leave over.
 func TestMatmulSplit(t *testing.T) {
 	test := func(name string) func(t *rapid.T) {
 		op := findOp(t, name)
@@ -70,12 +70,13 @@ func TestMatmulSplit(t *testing.T) {
 			d.aligned = true
 			n, k, rows := d.size("n", 63, 127, 129, 255, 257), d.pick("k", 8, 16, 24, 32, 40, 248, 1032), d.pick("t", 33, 63, 64, 65, 129)
 			y := d.tensor(graph.F32, rows, n)
-			format := []graph.DType{graph.BF16, graph.F16}[d.pick("format", 0, 1)]
+			format := d.format()
 			c := call(nil, one(y), d.tensor(graph.F32, rows, k), d.tensor(format, n, k))
 			if name == "matmul_add" {
 				c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
 			}
 			on := dev.deviceCall(op, &c, nil, d.offset)
+			on.Options.Split = true
 			dev.compute(op, on, d.rng.Uint64())
 			got := clone(&c.Results[0])
 			dev.download(on.Results[0], &got)
@@ -87,10 +88,44 @@ func TestMatmulSplit(t *testing.T) {
 	for _, name := range []string{"matmul", "matmul_add"} {
 		check(t, "split", test(name))
 	}
-	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_128", "matmul_split_f16.mma_split_f16_128")
+	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_128", "matmul_split_f16.mma_split_f16_128", "matmul_split_f32.mma_split_f32_128")
 	wideSplit(t)
 	check(t, "split", test("matmul_add"))
 	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_256")
+}
+
+// TestSplitPlan: by weights in f32 tiles are taken apart where that pays and a block has the shared memory, and rows
+// are aligned and many.
+func TestSplitPlan(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		t, k int
+		want string
+	}{
+		{Options{Split: true}, 33, 64, "mma_split_f32_128"},
+		{Options{Split: true, Shared: 55296}, 33, 64, "mma_split_f32_128"},
+		{Options{Split: true, Shared: 55295}, 33, 64, "matmul_f32"},
+		{Options{Split: true, Math: BF16}, 33, 64, "mma_few_f32"},
+		{Options{Split: true}, 33, 68, "matmul_f32"},
+		{Options{Split: true}, 32, 64, "gemv_f32_8_4"},
+		{Options{}, 33, 64, "matmul_f32"},
+	} {
+		part := Part{Kernels["matmul"], &Call{Options: c.o}}
+		for _, a := range []kernels.Tensor{shaped(graph.F32, c.t, c.k), shaped(graph.F32, 100, c.k)} {
+			part.Args = append(part.Args, Tensor{Tensor: a, Ptr: 256})
+		}
+		part.Results = []Tensor{{Tensor: shaped(graph.F32, c.t, 100), Ptr: 256}}
+		splits := strings.HasPrefix(c.want, "mma_split")
+		list, err := part.Launches(part.Call)
+		if err != nil || len(list) != 1 || list[0].Function != c.want || part.Splits() != splits || c.o.Shared > 0 && int(list[0].Shared) > c.o.Shared {
+			t.Errorf("%+v: %v, %v, splits %v", c, list, err, part.Splits())
+		}
+	}
+	for capability, pays := range map[[2]int]bool{{8, 0}: true, {8, 6}: false, {8, 9}: false, {9, 0}: true, {10, 0}: true, {12, 0}: false} {
+		if SplitPays(capability[0], capability[1]) != pays {
+			t.Errorf("%v: %v", capability, !pays)
+		}
+	}
 }
 
 // TestSplitWidth: wide tiles give the same bits as narrow ones.
@@ -119,31 +154,42 @@ func TestSplitWidth(t *testing.T) {
 	})
 }
 
+// put sets an element.
+func put(t *kernels.Tensor, i int, v float32) {
+	if t.DType == graph.F32 && t.F32 == nil {
+		t.F32 = make([]float32, t.Stride*t.Rows())
+	} else if t.DType != graph.F32 && t.U16 == nil {
+		t.U16 = make([]uint16, t.Stride*t.Rows())
+	}
+	t.Write(i, []float32{v})
+}
+
 // TestSplitRange: numbers of any size, and those that are none, come through a product; by
-// f16 infinity as NaN.
+// f16 and f32 infinity as NaN.
 func TestSplitRange(t *testing.T) {
-	for format, one := range map[graph.DType]uint16{graph.BF16: 0x3f80, graph.F16: 0x3c00} {
-		splitRange(t, format, one)
+	for _, format := range []graph.DType{graph.BF16, graph.F16, graph.F32} {
+		splitRange(t, format)
 	}
 }
 
-func splitRange(t *testing.T, format graph.DType, unit uint16) {
+func splitRange(t *testing.T, format graph.DType) {
 	low := math.Float32frombits(0x7f800001) // a NaN whose bits are in the last piece
 	numbers := []float32{0, 1, -1.0000001, math.MaxFloat32, -math.MaxFloat32, 1e-30, 16777215, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), low, -low}
 	const k = 8
 	x, w, y := shaped(graph.F32, 40, k), shaped(format, 1, k), shaped(graph.F32, 40, 1)
-	x.F32, w.U16, y.F32 = make([]float32, 40*k), make([]uint16, k), make([]float32, 40)
-	w.U16[3] = unit
+	x.F32, y.F32 = make([]float32, 40*k), make([]float32, 40)
+	put(&w, 3, 1)
 	for i := range 40 {
 		x.F32[i*k+3] = numbers[i%len(numbers)]
 	}
 	dev, op, c := newDevice(t), findOp(t, "matmul"), call(nil, one(y), x, w)
 	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+	on.Options.Split = true
 	dev.compute(op, on, 0)
 	dev.download(on.Results[0], &y)
 	for i, got := range y.F32 {
 		want := numbers[i%len(numbers)]
-		if format == graph.F16 && want-want != 0 {
+		if format != graph.BF16 && want-want != 0 {
 			want = low // the other piece of the weight may be 0
 		}
 		if got != want && !(got != got && want != want) {
@@ -152,20 +198,22 @@ func splitRange(t *testing.T, format graph.DType, unit uint16) {
 	}
 }
 
-// TestSplitInfiniteWeight: what an infinite weight makes is never finite; of f16 and bf16, NaN where
-// a piece of x is 0.
+// TestSplitInfiniteWeight: what an infinite weight makes is never finite: NaN where a piece of x is 0.
 func TestSplitInfiniteWeight(t *testing.T) {
 	const k = 8
-	for format, unit := range map[graph.DType]uint16{graph.BF16: 0x7f80, graph.F16: 0x7c00} {
+	for _, format := range []graph.DType{graph.BF16, graph.F16, graph.F32} {
 		x, w, y := shaped(graph.F32, 40, k), shaped(format, 1, k), shaped(graph.F32, 40, 1)
-		x.F32, w.U16, y.F32 = make([]float32, 40*k), make([]uint16, k), make([]float32, 40)
-		w.U16[5] = unit
+		x.F32, y.F32 = make([]float32, 40*k), make([]float32, 40)
+		put(&w, 5, float32(math.Inf(1)))
 		for i := range 40 {
 			x.F32[i*k+5] = float32(i+1) / 3
 		}
 		dev, op, c := newDevice(t), findOp(t, "matmul"), call(nil, one(y), x, w)
 		on := dev.deviceCall(op, &c, nil, func() int { return 0 })
-		dev.compute(op, on, 0)
+		on.Options.Split = true
+		if l := dev.compute(op, on, 0); l[0].Module != "matmul_split_"+format.String() {
+			t.Errorf("%s is launched", l[0].Module)
+		}
 		dev.download(on.Results[0], &y)
 		for i, got := range y.F32 {
 			if got-got == 0 {
