@@ -29,6 +29,7 @@ const (
 
 	splitRows, splitCols = 64, 128 // of tiles of numbers that are taken apart
 	splitWide            = 256     // columns, by bf16
+	splitHigh            = 128     // rows, by f32
 )
 
 // splitBlocks is how many of the wide blocks are enough. Tests make it smaller.
@@ -99,7 +100,7 @@ func (c *Call) tensorCores(p *product) bool {
 // apart: f32's result but for the last bits, at a third of bf16's rate, a fifth by weights in f16, and a sixth by
 // those in f32.
 func (c *Call) split(p *product) bool {
-	pays := p.w.DType != graph.F32 || c.Options.Split && c.fits(splitShared(p.w.DType, splitCols))
+	pays := p.w.DType != graph.F32 || c.Options.Split && c.fits(splitShared(p.w.DType))
 	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
@@ -111,19 +112,22 @@ func (p *Part) Splits() bool {
 
 // splitShared is what such a tile takes of dynamic shared memory: as two steps of all pieces, of 24 numbers of
 // 16 bits for each row of x and w, where they are not in static memory.
-func splitShared(w graph.DType, cols int) int {
+func splitShared(w graph.DType) int {
 	if w != graph.F32 {
 		return 0
 	}
-	return 2 * 3 * (splitRows + cols) * 24 * 2
+	return 2 * 3 * (splitHigh + splitCols) * 24 * 2
 }
 
-// splitTile is how many columns such a product's tiles have. Of both widths results are the same.
-func splitTile(w graph.DType, t, n int) int {
-	if w == graph.BF16 && ceilDiv(t, splitRows)*ceilDiv(n, splitWide) >= splitBlocks {
-		return splitWide
+// splitTile is how many rows and columns such a product's tiles have. Of all sizes results are the same.
+func splitTile(w graph.DType, t, n int) (rows, cols int) {
+	switch {
+	case w == graph.F32:
+		return splitHigh, splitCols
+	case w == graph.BF16 && ceilDiv(t, splitRows)*ceilDiv(n, splitWide) >= splitBlocks:
+		return splitRows, splitWide
 	}
-	return splitCols
+	return splitRows, splitCols
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles.
@@ -149,9 +153,9 @@ func (c *Call) multiply(p *product) error {
 		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
 		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
 	case c.split(p):
-		cols := splitTile(p.w.DType, t, n)
-		grid := [3]int{ceilDiv(t, splitRows), ceilDiv(n, cols), 1}
-		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, splitShared(p.w.DType, cols), append(append(args, vec), p.added()...)...)
+		rows, cols := splitTile(p.w.DType, t, n)
+		grid := [3]int{ceilDiv(t, rows), ceilDiv(n, cols), 1}
+		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, splitShared(p.w.DType), append(append(args, vec), p.added()...)...)
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)

@@ -8,10 +8,10 @@
 #include "matmul.h"
 #include "mma.h"
 
-// A block of 8 warps makes a tile of 64 rows and some columns of y, 16 deep at a time;
-// each warp has 32 rows and a quarter of the columns of it: the wider, the more products for
+// A block of 8 warps makes a tile of some rows and columns of y, 16 deep at a time;
+// each warp has half the rows and a quarter of the columns of it: the more, the more products for
 // each number that is taken apart. While the block multiplies one step, the next comes to registers.
-const int tile_rows = 64, tile_depth = 16, pieces = 3;
+const int tile_depth = 16, pieces = 3;
 
 template <class T> const int weight_pieces = 2;
 template <> const int weight_pieces<bf16> = 1;
@@ -19,8 +19,8 @@ template <> const int weight_pieces<float> = 3;
 
 // Rows of shared memory are 48 bytes apart, so that 8 of them, 16 bytes of each, lie in
 // all banks.
-template <int cols, int weights> struct alignas(16) Step {
-	u16 x[pieces][tile_rows][tile_depth + 8], w[weights][cols][tile_depth + 8];
+template <int rows, int cols, int weights> struct alignas(16) Step {
+	u16 x[pieces][rows][tile_depth + 8], w[weights][cols][tile_depth + 8];
 };
 
 // The upper halves of two words: bf16 of the two numbers, cut off.
@@ -66,46 +66,50 @@ template <class S> DEVICE S *two_steps() {
 
 // Piece p of x meets piece q of w where p + q is less than pieces, the smallest first; what is left
 // out is 2^-24 of a product. x, y and w are those of the launch.
-template <class T, int cols> DEVICE void split_tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, Sum sum) {
-	const int weights = weight_pieces<T>, w_loads = cols / 128, wide = cols / 32;
-	Step<cols, weights> *steps = two_steps<Step<cols, weights>>();
-	int from = block_x() * tile_rows, col = block_y() * cols;
-	// Of x a thread has 4 neighbours of a row, of w 8 of each 128th.
+template <class T, int rows, int cols> DEVICE void split_tile(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, Sum sum) {
+	const int weights = weight_pieces<T>, x_loads = rows / 64, w_loads = cols / 128, high = rows / 32, wide = cols / 32;
+	using Both = Step<rows, cols, weights>;
+	Both *steps = two_steps<Both>();
+	int from = block_x() * rows, col = block_y() * cols;
+	// Of x a thread has 4 neighbours of each 64th row, of w 8 of each 128th.
 	int row = thread() / 4, part = 4 * (thread() % 4), w_row = thread() / 2, w_part = 8 * (thread() % 2);
-	x += min(from + row, t - 1) * xs + part;
+	const float *in_x[x_loads];
+	UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = x + min(from + row + 64 * i, t - 1) * xs + part;
 	const T *in[w_loads];
 	UNROLL for (int i = 0; i < w_loads; i++) in[i] = w + min(col + w_row + 128 * i, n - 1) * ws + w_part;
-	f32x4 a;
+	f32x4 a[x_loads];
 	Raw<T> b[w_loads];
 	auto load = [&](int j) {
-		a = k - j > part ? whole4(x + j) : 0;
+		UNROLL for (int i = 0; i < x_loads; i++) a[i] = k - j > part ? whole4(in_x[i] + j) : 0;
 		UNROLL for (int i = 0; i < w_loads; i++) load_raw(b[i], in[i] + j, k - j - w_part);
 	};
-	auto store = [&](Step<cols, weights> &to) {
-		u32x2 p[pieces];
-		take_apart(a, p);
-		UNROLL for (int i = 0; i < pieces; i++) *(u32x2 *)&to.x[i][row][part] = p[i];
+	auto store = [&](Both &to) {
+		UNROLL for (int i = 0; i < x_loads; i++) {
+			u32x2 p[pieces];
+			take_apart(a[i], p);
+			UNROLL for (int e = 0; e < pieces; e++) *(u32x2 *)&to.x[e][row + 64 * i][part] = p[e];
+		}
 		UNROLL for (int i = 0; i < w_loads; i++) {
 			u32x4 q[weights];
 			take_apart(b[i], q);
 			UNROLL for (int e = 0; e < weights; e++) put_pairs(&to.w[e][w_row + 128 * i][w_part], q[e]);
 		}
 	};
-	int r = warp() / 4 * 32, c = warp() % 4 * (cols / 4);
-	f32x4 sums[2][wide] = {};
+	int r = warp() / 4 * (rows / 2), c = warp() % 4 * (cols / 4);
+	f32x4 sums[high][wide] = {};
 	load(0);
 	store(steps[0]);
 	sync();
 	for (int j = 0; j < k; j += tile_depth) {
-		Step<cols, weights> &now = steps[j / tile_depth % 2];
+		Both &now = steps[j / tile_depth % 2];
 		bool more = j + tile_depth < k;
 		if (more)
 			load(j + tile_depth);
-		UNROLL for (int q = weights - 1; q >= 0; q--) { // the smallest first
+		NO_UNROLL for (int q = weights - 1; q >= 0; q--) { // the smallest first; unrolled it takes more registers than leave room for two blocks
 			u32x4 v[wide / 2];
 			UNROLL for (int i = 0; i < wide / 2; i++) v[i] = load_matrices(&now.w[q][c + 16 * i + lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 8]);
 			UNROLL for (int p = pieces - 1 - q; p >= 0; p--)
-				UNROLL for (int i = 0; i < 2; i++) {
+				UNROLL for (int i = 0; i < high; i++) {
 					u32x4 u = load_matrices(&now.x[p][r + 16 * i + lane() % 16][lane() / 16 * 8]);
 					UNROLL for (int e = 0; e < wide; e++) mma(sums[i][e], u, u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
 				}
@@ -114,7 +118,7 @@ template <class T, int cols> DEVICE void split_tile(float *y, i64 ys, const floa
 			store(steps[(j / tile_depth + 1) % 2]);
 		sync();
 	}
-	UNROLL for (int i = 0; i < 2; i++)
+	UNROLL for (int i = 0; i < high; i++)
 		UNROLL for (int e = 0; e < wide; e++)
 			UNROLL for (int p = 0; p < 4; p++) {
 				int m = from + r + 16 * i + p / 2 * 8 + lane() / 4, at = col + c + 8 * e + lane() % 4 * 2 + p % 2;
@@ -123,18 +127,15 @@ template <class T, int cols> DEVICE void split_tile(float *y, i64 ys, const floa
 			}
 }
 
-#define SPLIT(T, cols)                                                                                                     \
+#define SPLIT(T, rows, cols)                                                                                                   \
 	KERNEL THREADS(256) mma_split_##T##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
-		split_tile<T, cols>(y, ys, x, xs, w, ws, t, n, k, Sum{add, as});                                             \
+		split_tile<T, rows, cols>(y, ys, x, xs, w, ws, t, n, k, Sum{add, as});                                             \
 	}
 
-#define ALL(T) SPLIT(T, 128)
+// Wide tiles of bf16 where there are blocks enough. The most of three pieces are w's: more rows share them.
+#define TILES_bf16 SPLIT(bf16, 64, 128) SPLIT(bf16, 64, 256)
+#define TILES_f16 SPLIT(f16, 64, 128)
+#define TILES_f32 SPLIT(f32, 128, 128)
+#define TILES(T) TILES_##T
+#define ALL(T) TILES(T)
 ALL(FORMAT)
-
-// Wider tiles where there are blocks enough; of more pieces of w they would not fit shared memory.
-#define WIDE_bf16 SPLIT(bf16, 256)
-#define WIDE_f16
-#define WIDE_f32
-#define WIDE(T) WIDE_##T
-#define WIDER(T) WIDE(T)
-WIDER(FORMAT)

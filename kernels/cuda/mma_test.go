@@ -103,8 +103,8 @@ func TestSplitPlan(t *testing.T) {
 		want string
 	}{
 		{Options{Split: true}, 33, 64, "mma_split_f32_128"},
-		{Options{Split: true, Shared: 55296}, 33, 64, "mma_split_f32_128"},
-		{Options{Split: true, Shared: 55295}, 33, 64, "matmul_f32"},
+		{Options{Split: true, Shared: 73728}, 33, 64, "mma_split_f32_128"},
+		{Options{Split: true, Shared: 73727}, 33, 64, "matmul_f32"},
 		{Options{Split: true, Math: BF16}, 33, 64, "mma_few_f32"},
 		{Options{Split: true}, 33, 68, "matmul_f32"},
 		{Options{Split: true}, 32, 64, "gemv_f32_8_4"},
