@@ -91,7 +91,8 @@ func (g *gpu) launch(l *Launch) error {
 
 // function finds a kernel, which may have all the shared memory that there is.
 func (g *gpu) function(l *Launch) (driver.Function, error) {
-	if f := g.funcs[l.Function]; f != nil {
+	key := l.Module + "." + l.Function // modules of other formats have the same names
+	if f := g.funcs[key]; f != nil {
 		return f, g.allow(f, l)
 	}
 	name, text := l.Source()
@@ -107,7 +108,7 @@ func (g *gpu) function(l *Launch) (driver.Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.funcs[l.Function] = f
+	g.funcs[key] = f
 	return f, g.allow(f, l)
 }
 
