@@ -203,6 +203,7 @@ func (b *benchRun) run(ctx context.Context, batches []int) error {
 			return explained{err}
 		}
 		r.Device, r.Math, r.Graphs = b.device.name, b.device.options.Math, b.o.Counter != nil && !b.device.options.NoGraphs
+		r.NoDependent = b.device.options.NoDependent
 		b.file.Results = append(b.file.Results, *r)
 		b.print(r)
 	}

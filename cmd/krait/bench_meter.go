@@ -67,6 +67,10 @@ func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from mo
 	if err != nil {
 		return err
 	}
+	path, err := from.take(c, args)
+	if err != nil {
+		return err
+	}
 	w := lines(c, out)
 	var list []*bench.Metered
 	for _, n := range batches {
@@ -75,14 +79,14 @@ func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from mo
 		if err != nil {
 			return explained{err}
 		}
-		r.Model = cmp.Or(f.like, r.Model)
+		r.Model = cmp.Or(f.like, nameOf(path, g))
 		printMetered(w, r, p)
 		list = append(list, r)
 	}
 	if out == "" {
 		return nil
 	}
-	return writeJSON(c, out, list)
+	return writeJSON(c, out, bench.File{Environment: bench.Environment{Commit: bench.Revision()}, Metered: list})
 }
 
 func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {

@@ -9,6 +9,8 @@
 # cuBLAS and NCCL must be there, as results without them are others: KRAIT_WITHOUT
 # names what is to be done without ("cuBLAS", "NCCL", or both), KRAIT_CUDA_PATH folders
 # to look in first.
+# Times are put beside what `krait bench --meter` models, for GPUs that have a profile (A100, H100, H200, RTX
+# A6000); KRAIT_HW names another, or a file (docs/simulate.md).
 # KRAIT_TMP is a folder with 15 GB of room for weights (default: a temporary one).
 # A step that fails or hangs does not stop the others. results/ gets a log of each
 # step, numbers as JSON, and results.md; the exit status is 1 if a step failed.
@@ -19,7 +21,7 @@ quick=false
 case "${1:-}" in
   "") ;;
   --quick) quick=true ;;
-  *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 device=${KRAIT_DEVICE:-cuda}
 root=$PWD
@@ -71,13 +73,13 @@ step() {
 
 section() { printf '\n== %s\n' "$1"; }
 
-# tests PACKAGE SECONDS: the tests of a package, in their folder.
+# tests PACKAGE SECONDS [FLAG...]: the tests of a package, in their folder.
 tests() {
   local where="on simulated GPUs"
   if [ "$1" = cuda/nvidia ] || grep -q KRAIT_TEST_DEVICE "tree/$1/test"; then
     where="on $device"
   fi
-  step "tests of $1, $where" "$2" bash -c 'cd "tree/$1" && exec ./test -test.timeout="$2s" -test.v' - "$1" $(($2 - 10))
+  step "tests of $1, $where" "$2" bash -c 'cd "tree/$1" && exec ./test -test.timeout="$2s" -test.v "${@:3}"' - "$1" $(($2 - 10)) "${@:3}"
 }
 
 # library NAME: the devices' libraries have it.
@@ -129,11 +131,21 @@ if $quick; then
   shape=(--batch 1,2 --prompt 6 -n 2 --repeat 1); long=(--batch 2 --prompt 8 -n 1 --repeat 1)
   kernels=(--decode 1 --batch 2 --prompt 5)
 else
-  goldens=$(cd "$golden" && ls -d */ | tr -d / ); ranks="1 2 4"; chunks=1,3,16; export tokens=64
+  goldens=$(cd "$golden" && ls); ranks="1 2 4"; chunks=1,3,16; export tokens=64
   shape=(--batch 1,8 --prompt 512 -n 128 --repeat 5); long=(--batch 8 --prompt 4096 -n 8 --repeat 5)
   kernels=(--decode 1,8 --batch 8 --prompt 4096)
 fi
 prompt=$(seq -s ' ' 1 40)
+
+# profile: what times are modelled for; nothing: for no such GPU.
+profile() {
+  case "${KRAIT_HW:-}$(grep '^  GPU ' "$results/logs/krait_devices.log")" in
+    *A100*) echo a100-nvlink ;;
+    *H100*) echo h100-nvlink ;;
+    *H200*) echo h200-nvlink ;;
+    *A6000*) echo a6000-pcie ;;
+  esac
+}
 
 section "this machine"
 step "krait devices" 60 ./krait devices --device "${device%%:*}"
@@ -156,17 +168,25 @@ else
   echo "no comparison with transformers: python3 does not have torch and transformers, or this is no real GPU"
 fi
 
+hw=${KRAIT_HW:-$(profile)}
+if [ -z "$hw" ]; then
+  echo "nothing is modelled: there is no profile for this GPU, and KRAIT_HW names none"
+fi
+
 section "tests"
 if [ "$device" = cuda ]; then
   tests cuda/nvidia 300
 fi
 $quick || tests exec/cuda 900
-tests kernels/cuda 1800
+if $quick && [ "$device" != cuda ]; then
+  some="-test.run=^TestOps$/^(rmsnorm|selective_scan)$|^TestAccepted$/^selective_scan_gated$ -rapid.checks=3"
+fi
+tests kernels/cuda 1800 ${some:-}
 
 section "reference numbers of transformers"
 for name in $goldens; do
   tolerance=1e-4
-  [ "$name" != zamba2 ] || tolerance=3e-4 # the reference's own two paths differ by 1e-4
+  [ "$name" != zamba2 ] || tolerance=4e-4 # the reference's own two paths differ by 1e-4, and it from float64 by 2e-4
   for tp in $ranks; do
     step "check $name, $tp ranks on one GPU" 600 env CUDA_VISIBLE_DEVICES=0 \
       ./krait check --device "$device" --tp "$tp" --chunks "$chunks" --tolerance "$tolerance" "$golden/$name"
@@ -184,6 +204,15 @@ for name in $goldens; do
   done
 done
 
+# modelled NAME DIR: what the meter says of the steps that are measured.
+modelled() {
+  local math
+  for math in f32 bf16; do
+    step "$1 modelled for $hw, $math" 1200 ./krait bench --device cuda-sim --meter --hw "$hw" --math "$math" --model "$2" "${shape[@]:0:4}" --json "$results/$1.modelled-$math.json"
+    step "$1 modelled for $hw, long prompts, $math" 1200 ./krait bench --device cuda-sim --meter --hw "$hw" --math "$math" --model "$2" "${long[@]:0:4}" --json "$results/$1.modelled-long-$math.json"
+  done
+}
+
 # measure NAME SYNTH-FLAGS...: everything about one model.
 measure() {
   local name=$1 dir=$weights/$1
@@ -199,9 +228,14 @@ measure() {
   step "$name" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${shape[@]}" --json "$results/$name.json"
   step "$name without graphs" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --no-graphs "${shape[@]}" --json "$results/$name.no-graphs.json"
   step "$name repeats, with graphs and without" 60 bash -c 'repeatable "$@"' - "$results/$name.json" "$results/$name.no-graphs.json"
+  step "$name without dependent launches" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --no-dependent-launch "${shape[@]}" --json "$results/$name.no-dependent.json"
+  step "$name repeats, with dependent launches and without" 60 bash -c 'repeatable "$@"' - "$results/$name.json" "$results/$name.no-dependent.json"
   step "$name in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${shape[@]}" --json "$results/$name.bf16.json"
   step "$name, long prompts" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${long[@]}" --json "$results/$name.long.json"
   step "$name, long prompts in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${long[@]}" --json "$results/$name.long-bf16.json"
+  if [ -n "$hw" ]; then
+    modelled "$name" "$dir"
+  fi
   if $python; then
     step "$name by transformers" 1800 python3 peers.py --model "$dir" "${shape[@]}" --json "$results/$name.peers.json"
     step "$name by transformers, long prompts" 1800 python3 peers.py --model "$dir" "${long[@]}" --json "$results/$name.peers-long.json"

@@ -51,21 +51,22 @@ func (o *Options) quantile() float64 { return cmp.Or(o.Quantile, 0.5) }
 
 // Result is what one model does with one batch.
 type Result struct {
-	By         string `json:"by,omitempty"` // whose; empty: Krait's
-	Model      string `json:"model"`
-	Family     string `json:"family,omitempty"`
-	Parameters int64  `json:"parameters,omitempty"`
-	Device     string `json:"device,omitempty"`
-	Math       string `json:"math,omitempty"`
-	Graphs     bool   `json:"graphs"`
-	Ranks      int    `json:"ranks,omitempty"`
-	Batch      int    `json:"batch"`
-	Prompt     int    `json:"prompt"`
-	Chunk      int    `json:"chunk,omitempty"`
-	Tokens     int    `json:"tokens"`
-	NoCache    bool   `json:"no_cache,omitempty"`
-	Replicas   int    `json:"replicas,omitempty"` // that share the batch; 0: one
-	Repeat     int    `json:"repeat,omitempty"`
+	By          string `json:"by,omitempty"` // whose; empty: Krait's
+	Model       string `json:"model"`
+	Family      string `json:"family,omitempty"`
+	Parameters  int64  `json:"parameters,omitempty"`
+	Device      string `json:"device,omitempty"`
+	Math        string `json:"math,omitempty"`
+	Graphs      bool   `json:"graphs"`
+	Ranks       int    `json:"ranks,omitempty"`
+	NoDependent bool   `json:"no_dependent_launch,omitempty"`
+	Batch       int    `json:"batch"`
+	Prompt      int    `json:"prompt"`
+	Chunk       int    `json:"chunk,omitempty"`
+	Tokens      int    `json:"tokens"`
+	NoCache     bool   `json:"no_cache,omitempty"`
+	Replicas    int    `json:"replicas,omitempty"` // that share the batch; 0: one
+	Repeat      int    `json:"repeat,omitempty"`
 
 	TTFT    float64 `json:"ttft_ms"`              // from the prompts to the first token of each
 	Prefill float64 `json:"prefill_tokens_per_s"` // of all sequences

@@ -200,16 +200,19 @@ func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	yes, no := true, false
 	ours := File{Environment{Date: "2026-01-02", GPU: "1 × GPU", Libraries: map[string]string{"Go": "go1"}}, []Result{
-		{Model: "m", Device: "cuda", Math: "f32", Graphs: true, Ranks: 1, Batch: 1, Prompt: 9, Decode: 300, Prefill: 50, Step: 3, Share: 0.5, Launches: 1, Host: 8, Repeats: &yes},
+		{Model: "m", Device: "cuda", Math: "f32", Graphs: true, Ranks: 1, Batch: 1, Prompt: 9, Decode: 300, Prefill: 50, Step: 3, TTFT: 20, Share: 0.5, Launches: 1, Host: 8, Repeats: &yes},
 		{Model: "m", Device: "cuda", Math: "bf16", Ranks: 1, Batch: 1, Prompt: 9, Decode: 100, Prefill: 90, Repeats: &no},
 	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil, []Replayed{
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{8, 16, 32}, Output: 10},
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{4, 4, 8}, Output: 30, Cache: 1 << 20, HitTokens: 50},
+	}, []*Metered{
+		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeteredPhase{{Modelled: 0.002, Floor: 0.0015}, {Modelled: 0.01, Floor: 0.004}}},
+		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
 	}}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
-	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}, nil}
+	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)
@@ -223,7 +226,7 @@ func TestReport(t *testing.T) {
 	}
 	var out bytes.Buffer
 	Report(&out, f)
-	for _, want := range []string{"# Measured 2026-01-02", "1 × GPU", "- torch: 2", "- Go: go1", "| m | krait, cuda, f32 |", "no graphs", "| 50 % | yes |", "| NO |",
+	for _, want := range []string{"# Measured 2026-01-02", "1 × GPU", "- torch: 2", "- Go: go1", "| m | krait, cuda, f32 |", "no graphs", "| 50 % | yes |", "| NO |", "| m | krait, cuda, f32 | 1 | 9 | h | 20.0 | 10.0 | 2.00 | 20 % | 3 | 2 | 1.50 | 50 % |",
 		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other: it failed", `f32[x:1\|z:1]`, "| 90 % |", "| m | decode 1 | failed | – | 3.0 (3.0 to 3.0) | – | 1.50 |", "m, decode 1, llama.cpp: it fell",
 		"| t | m | 1.0 MB | 4 | 4 | 8 | 30.0 | 50 | 25 % | 0 | 0 |", "|  |  | ratio | 0.50 | 0.25 | 0.25 | 3.00 |"} {
 		if !strings.Contains(out.String(), want) {

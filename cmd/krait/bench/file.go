@@ -21,6 +21,7 @@ type File struct {
 	Kernels     []Kernel    `json:"kernels,omitempty"`
 	Pairs       []Pair      `json:"pairs,omitempty"`
 	Traces      []Replayed  `json:"traces,omitempty"`
+	Metered     []*Metered  `json:"metered,omitempty"` // counted and modelled, on the simulated GPU
 }
 
 // Environment says where numbers come from.
@@ -133,6 +134,7 @@ func Read(paths []string) (*File, error) {
 func (f *File) add(g *File) {
 	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
 	f.Pairs, f.Traces = append(f.Pairs, g.Pairs...), append(f.Traces, g.Traces...)
+	f.Metered = append(f.Metered, g.Metered...)
 	libraries := f.Environment.Libraries
 	if f.Environment.GPU == "" {
 		f.Environment = g.Environment

@@ -36,6 +36,8 @@ type MeterOptions struct {
 type Metered struct {
 	Model    string         `json:"model"`
 	Hardware string         `json:"hardware"`
+	Batch    int            `json:"batch"`
+	Prompt   int            `json:"prompt"`
 	Math     string         `json:"math"`
 	Phases   []MeteredPhase `json:"phases"`
 	// Compiled is how many kernels the driver compiles for all of this when nothing is in
@@ -153,7 +155,7 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error
 		return nil, err
 	}
 	defer r.engine.Close()
-	out := &Metered{Model: g.Name, Hardware: o.Profile.Name, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
+	out := &Metered{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
 	for _, p := range []phase{{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}, {fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0}} {
 		x, err := r.phase(ctx, p)
 		if err != nil {

@@ -23,6 +23,7 @@ func Report(w io.Writer, f *File) {
 		fmt.Fprintf(w, "- %s: %s\n", name, e.Libraries[name])
 	}
 	reportSpeed(w, f.Results)
+	reportModelled(w, f)
 	reportHost(w, f.Results)
 	reportPeers(w, f.Results)
 	if len(f.Pairs) > 0 {
@@ -67,6 +68,9 @@ func (r *Result) how() string {
 	}
 	if !r.Graphs && r.Device != "cpu" {
 		list = append(list, "no graphs")
+	}
+	if r.NoDependent {
+		list = append(list, "no dependent launches")
 	}
 	if r.Ranks > 1 {
 		list = append(list, fmt.Sprint(r.Ranks, " ranks"))
@@ -114,6 +118,31 @@ func number(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.3g", v)
+}
+
+// reportModelled puts what was measured on a GPU beside what was modelled of counts for the same
+// model, math, batch and prompt.
+func reportModelled(w io.Writer, f *File) {
+	var rows [][]string
+	for i := range f.Results {
+		r := &f.Results[i]
+		for _, m := range f.Metered {
+			if m.Model != r.Model || m.Math != r.Math || m.Batch != r.Batch || m.Prompt != r.Prompt || r.By != "" || !r.Graphs || r.NoDependent || r.Ranks > 1 {
+				continue
+			}
+			row := []string{r.Model, r.how(), fmt.Sprint(r.Batch), fmt.Sprint(r.Prompt), m.Hardware}
+			for k, took := range []float64{r.TTFT, r.Step} {
+				p := &m.Phases[len(m.Phases)-1-k] // the prompt is last
+				modelled := 1e3 * p.Modelled
+				row = append(row, number(took), number(modelled), ratio(took, modelled), percent(1e3*p.Floor/took))
+			}
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprint(w, "\n## Measured beside modelled\n\nModelled are times of what `krait bench --meter` counted, for published rates of the hardware; a ratio above 1 says that the step took longer. The floor is the longer of the least bytes, at the bandwidth that the profile says is reached, and the arithmetic at the rate of bf16.\n\n")
+		table(w, 2, "model|how|batch|prompt|modelled for|prompt, ms|modelled|ratio|of the floor|step, ms|modelled|ratio|of the floor", rows)
+	}
 }
 
 func reportHost(w io.Writer, list []Result) {
