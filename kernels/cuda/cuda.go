@@ -7,7 +7,7 @@
 // come with it. It may change in the last bits with their number, where that
 // decides between two kernels: for a matmul, between the one for few rows and the
 // one for many; for ssd_scan and attention, between a token by itself and a
-// prompt.
+// prompt; for a selective scan, between long segments in pieces and whole ones.
 //
 // Grids depend on numbers of tokens, sequences and rows only. What is in the
 // segment table, in the past and among the ids is read by the kernels, so that a

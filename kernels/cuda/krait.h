@@ -15,6 +15,7 @@
 // in memory for the sake of more blocks.
 #define THREADS_BLOCKS(n, blocks) __attribute__((launch_bounds(n, blocks)))
 #define UNROLL _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
 #define NO_UNROLL _Pragma("nounroll")
 
 typedef unsigned short u16;
@@ -22,6 +23,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 typedef float f32x4 __attribute__((ext_vector_type(4)));
+typedef float f32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 
@@ -287,6 +289,17 @@ DEVICE void copy_async(float *to, const float *from) {
 	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
+// The same of 16 bytes, both addresses multiples of that: past the first cache, as what a block copies
+// it reads once.
+DEVICE void copy_async_16(void *to, const void *from) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+
+// The same of the first bytes, with zeros behind them, to an address of shared memory.
+DEVICE void copy_async_16(u32 to, const void *from, int bytes) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int n> DEVICE void wait_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
@@ -315,6 +328,9 @@ DEVICE float exp(float x) {
 }
 
 DEVICE float silu(float x) { return x / (1 + exp(-x)); }
+
+// The same to about 2^-20, for what is rounded to bf16 on the way in any case.
+DEVICE float rough_silu(float x) { return x * __nvvm_rcp_approx_ftz_f(1 + exp2(-x * log2e)); }
 
 DEVICE float relu(float x) { return x < 0 ? 0.f : x; } // NaN stays NaN
 

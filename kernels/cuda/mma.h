@@ -40,3 +40,14 @@ DEVICE u32x4 pairs(Raw<f16> r) {
 }
 
 DEVICE u32x4 pairs(Raw<float> r) { return u32x4{bf16x2(r.a[0], r.a[1]), bf16x2(r.a[2], r.a[3]), bf16x2(r.b[0], r.b[1]), bf16x2(r.b[2], r.b[3])}; }
+
+// Two neighbours, as lanes have them of sums, where they are aligned to their size.
+DEVICE f32x2 load_pair(const float *p) { return *(const f32x2 *)p; }
+
+DEVICE f32x2 load_pair(const bf16 *p) {
+	u32 v = *(const u32 *)p;
+	return f32x2{float_of(v << 16), float_of(v & 0xffff0000)};
+}
+
+DEVICE void store_pair(float *p, float a, float b) { *(f32x2 *)p = f32x2{a, b}; }
+DEVICE void store_pair(bf16 *p, float a, float b) { *(u32 *)p = bf16x2(a, b); }

@@ -14,12 +14,16 @@ DEVICE f32x4 rates(f32x4 a) {
 	return a;
 }
 
-// One token of 4 states: the decays are those of dt A; gives what is added to y.
+// One token of 4 states: the decays are those of dt A.
+DEVICE f32x4 step(f32x4 h, f32x4 rate, f32x4 b, float dt, float x) {
+	UNROLL for (int k = 0; k < 4; k++) h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
+	return h;
+}
+
+// The same; gives what is added to y.
 DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, float sum) {
-	UNROLL for (int k = 0; k < 4; k++) {
-		h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
-		sum = fma(h[k], c[k], sum);
-	}
+	h = step(h, rate, b, dt, x);
+	UNROLL for (int k = 0; k < 4; k++) sum = fma(h[k], c[k], sum);
 	return sum;
 }
 
@@ -107,32 +111,30 @@ TOKEN(bf16)
 // the next comes to shared memory.
 const int chunk_tokens = 32, chunk_channels = 32;
 
-// What a chunk is in shared memory: Sixteens · 16 states, the last ones 0.
-template <int Sixteens, class V> struct alignas(16) Chunk {
+// What a chunk is in shared memory: Sixteens · 16 states, the last ones 0; without C
+// where nothing is put out.
+template <int Sixteens, class V, bool Ends> struct alignas(16) Chunk {
 	V u[chunk_tokens][chunk_channels];
 	float dt[chunk_tokens][chunk_channels];
-	float b[chunk_tokens][16 * Sixteens], c[chunk_tokens][16 * Sixteens];
+	float b[chunk_tokens][16 * Sixteens], c[Ends ? 1 : chunk_tokens][Ends ? 4 : 16 * Sixteens];
 };
 
-// Copies the part of rows that lies in a chunk.
-template <int Cols> DEVICE void fetch(float (*to)[Cols], const float *from, i64 stride, int rows, int cols) {
-	NO_UNROLL for (int i = thread(); i < rows * Cols; i += 128)
-		if (i % Cols < cols)
-			copy_async(&to[i / Cols][i % Cols], from + i / Cols * stride + i % Cols);
-}
+DEVICE void fetch_one(float *to, const float *from) { copy_async(to, from); }
+DEVICE void fetch_one(bf16 *to, const bf16 *from) { *to = *from; }
 
-// The same by twos, where these are aligned.
-template <int Cols> DEVICE void fetch(bf16 (*to)[Cols], const bf16 *from, i64 stride, int rows, int cols) {
-	bool twos = (u64)from % 4 == 0 && stride % 2 == 0;
-	NO_UNROLL for (int i = thread(); i < rows * Cols / 2; i += 128) {
-		int k = i % (Cols / 2) * 2;
-		const bf16 *in = from + i / (Cols / 2) * stride + k;
-		bf16 *out = &to[i / (Cols / 2)][k];
-		if (twos && k + 1 < cols) {
-			copy_async((float *)out, (const float *)in);
-			continue;
-		}
-		UNROLL for (int e = 0; e < 2; e++) if (k + e < cols) out[e] = in[e];
+// Copies the part of rows that lies in a chunk, 16 bytes at a time where rows are
+// aligned to them.
+template <int Cols, class V> DEVICE void fetch(V (*to)[Cols], const V *from, i64 stride, int rows, int cols) {
+	const int each = 16 / sizeof(V), per_row = Cols / each;
+	bool wide = (u64)from % 16 == 0 && stride % each == 0;
+	NO_UNROLL for (int i = thread(); i < rows * per_row; i += 128) {
+		int k = i % per_row * each;
+		const V *in = from + i / per_row * stride + k;
+		V *out = &to[i / per_row][k];
+		if (wide && k + each <= cols)
+			copy_async_16(out, in);
+		else
+			NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(out + e, in + e);
 	}
 }
 
@@ -144,43 +146,76 @@ DEVICE float quad_sums(float (&v)[4]) {
 	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
 }
 
-// Whole segments: the state stays in registers, B and C are shared by the
+// Tokens of a piece. Where whole segments would make few blocks, their pieces are scanned
+// beside each other: what each but the last adds to a state of 0 (Ends), from that the
+// states with which pieces begin (selective_scan_starts), and from those the pieces as
+// segments are. Cuts are counted from the segment's first token. Scratch has for each
+// piece a state in f32, and then for each the sums of channels' steps.
+const int piece_tokens = 128;
+
+// What a block scans: a whole segment, or a piece of one.
+struct Span {
+	int first, tokens, slot;
+	bool last;    // its end is the segment's
+	float *state; // that of the scratch; null: the part begins with that of the slot
+};
+
+template <bool Ends> DEVICE Span span_of(const int *seg, int seqs, float *starts, int cols, int n) {
+	if (!Ends && !starts)
+		return Span{seg[3 * block_x()], seg[3 * block_x() + 1], seg[3 * block_x() + 2], true, nullptr};
+	Piece p;
+	if (!find_piece(seg, seqs, piece_tokens, block_x(), p))
+		return Span{};
+	return Span{p.first, p.tokens, p.slot, p.at + p.tokens == seg[3 * p.seq + 1], starts + (i64)block_x() * cols * n};
+}
+
+// Parts of segments: the state stays in registers, B and C are shared by the
 // channels of a block, which are of one group. Blocks of 128 threads are
-// (sequences, groups · each / 32).
-template <int Sixteens, class V>
-DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<V> gate) {
-	SHARED static Chunk<Sixteens, V> chunks[2];
+// (sequences or pieces, groups · each / 32).
+template <int Sixteens, class V, bool Ends>
+DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, float *sums, int cols, int n, int vec, Groups groups, Gate<V> gate) {
+	SHARED static Chunk<Sixteens, V, Ends> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
 	int last = min(from + groups.each, cols);
 	from = max(from, 0) + block_y() % per_group * chunk_channels;
-	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
-	if (from >= last || tokens < 1)
+	int first = span.first, tokens = span.tokens;
+	if (from >= last || tokens < 1 || (Ends && span.last))
 		return;
 	int wide = min(chunk_channels, last - from), own = thread() / 4, part = 4 * (thread() % 4);
 	int ch = from + min(own, wide - 1); // all lanes take part in the sums
 	auto fetch_chunk = [&](int at) {
-		Chunk<Sixteens, V> &to = chunks[at / chunk_tokens % 2];
+		Chunk<Sixteens, V, Ends> &to = chunks[at / chunk_tokens % 2];
 		i64 row = first + at;
 		int rows = min(chunk_tokens, tokens - at);
 		fetch(to.u, u + row * us + from, us, rows, wide);
 		fetch(to.dt, dt + row * ds + from, ds, rows, wide);
 		fetch(to.b, b + row * bs + (i64)group * n, bs, rows, n);
-		fetch(to.c, c + row * cs + (i64)group * n, cs, rows, n);
+		if constexpr (!Ends)
+			fetch(to.c, c + row * cs + (i64)group * n, cs, rows, n);
 		end_group();
 	};
-	NO_UNROLL for (int i = thread(); i < 2 * chunk_tokens * 16 * Sixteens; i += 128) {
-		int k = i % (16 * Sixteens), row = i / (16 * Sixteens);
-		if (k >= n)
-			chunks[row % 2].b[row / 2][k] = chunks[row % 2].c[row / 2][k] = 0;
-	}
+	if (n < 16 * Sixteens)
+		NO_UNROLL for (int i = thread(); i < 2 * chunk_tokens * 16 * Sixteens; i += 128) {
+			int k = i % (16 * Sixteens), row = i / (16 * Sixteens);
+			if (k >= n) {
+				chunks[row % 2].b[row / 2][k] = 0;
+				if constexpr (!Ends)
+					chunks[row % 2].c[row / 2][k] = 0;
+			}
+		}
 	f32x4 h[Sixteens], rate[Sixteens];
-	kept *held = state + slot * hs + (i64)ch * n;
+	kept *held = state + span.slot * hs + (i64)ch * n;
+	float *begin = span.state + (i64)ch * n;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
-		h[i] = load4(held + k, n - k, vec);
+		if (Ends)
+			h[i] = 0;
+		else
+			h[i] = span.state ? load4(begin + k, n - k, vec) : load4(held + k, n - k, vec);
 		rate[i] = rates(load4(a + ch * as + k, n - k, vec));
 	}
+	float steps = 0;
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {
 		if (at + chunk_tokens < tokens)
@@ -189,7 +224,7 @@ DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 d
 			end_group();
 		wait_groups<1>();
 		sync();
-		Chunk<Sixteens, V> &now = chunks[at / chunk_tokens % 2];
+		Chunk<Sixteens, V, Ends> &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
 		if (gate.bias) {
 			NO_UNROLL for (int i = thread(); i < count * chunk_channels; i += 128)
@@ -199,8 +234,12 @@ DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 d
 		}
 		auto token = [&](int t) {
 			float d = now.dt[t][ch - from], x = d * widen(now.u[t][ch - from]), sum = 0;
-			UNROLL for (int i = 0; i < Sixteens; i++)
-				sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x, sum);
+			if constexpr (Ends) {
+				steps += d;
+				UNROLL for (int i = 0; i < Sixteens; i++) h[i] = step(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), d, x);
+			} else
+				UNROLL for (int i = 0; i < Sixteens; i++)
+					sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x, sum);
 			return sum;
 		};
 		for (int t = 0; t < count; t += 4) {
@@ -210,6 +249,8 @@ DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 d
 			} else {
 				UNROLL for (int j = 0; j < 4; j++) sums[j] = t + j < count ? token(t + j) : 0;
 			}
+			if constexpr (Ends)
+				continue;
 			float sum = quad_sums(sums);
 			int at_lane = t + thread() % 4;
 			if (own < wide && at_lane < count)
@@ -217,19 +258,63 @@ DEVICE void scan_chunks(V *y, i64 ys, const V *u, i64 us, const float *dt, i64 d
 		}
 		sync(); // the next but one overwrites this
 	}
+	if (own >= wide)
+		return;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
-		if (own < wide)
+		if (Ends)
+			store4(begin + k, h[i], n - k, vec);
+		else if (span.last)
 			store4(held + k, h[i], n - k, vec);
 	}
+	if (Ends && part == 0)
+		sums[(i64)block_x() * cols + ch] = steps;
 }
 
 #define SCAN(name, sixteens, V, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, Groups groups) { \
-		scan_chunks<sixteens, V>(y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
+	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, float *starts, int seqs, Groups groups) { \
+		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, starts, cols, n), y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
 	}
 
 SCAN(16, 1, float, THREADS(128))
 SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
 SCAN(64, 4, float, THREADS(128))
 SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills
+
+#define ENDS(name, V)                                                                                                         \
+	KERNEL THREADS(128) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, int vec, const float *__restrict__ bias, Groups groups) { \
+		scan_chunks<1, V, true>(span_of<true>(seg, seqs, starts, cols, n), (V *)nullptr, 0, u, us, dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, Gate<V>{bias, nullptr, nullptr, 0}); \
+	}
+
+ENDS(16, float)
+ENDS(16_bf16, bf16)
+
+// From what pieces add, the states with which they begin. One thread per state of a
+// channel, in blocks of 128: (sequences, channels · states / 128).
+KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict__ sums, const float *__restrict__ a, i64 as, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n) {
+	const int ahead = 8; // loads under way
+	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(seg[3 * seq + 1], piece_tokens);
+	if (i >= cols * n || count < 1)
+		return;
+	i64 piece = 0;
+	for (int s = 0; s < seq; s++) piece += ceil_div(seg[3 * s + 1], piece_tokens);
+	int ch = i / n;
+	float *p = starts + piece * cols * n + i;
+	sums += piece * cols + ch;
+	float h = widen(state[seg[3 * seq + 2] * hs + i]), rate = math::rate(a[ch * as + i % n]);
+	for (int at = 0; at < count; at += ahead) {
+		float added[ahead], steps[ahead];
+		UNROLL for (int j = 0; j < ahead; j++) {
+			added[j] = steps[j] = 0;
+			if (at + j + 1 < count) {
+				added[j] = p[(i64)(at + j) * cols * n];
+				steps[j] = sums[(i64)(at + j) * cols];
+			}
+		}
+		UNROLL for (int j = 0; j < ahead; j++) {
+			if (at + j < count)
+				p[(i64)(at + j) * cols * n] = h;
+			h = fma(math::decay(steps[j] * rate), h, added[j]);
+		}
+	}
+}

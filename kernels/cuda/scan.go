@@ -9,13 +9,11 @@ import (
 
 var _ = kernels.Register(Kernels, Set{
 	"conv1d":         {launch: conv1d, accepts: convAccepts(3)},
-	"selective_scan": {launch: selectiveScan, scratch: selectiveScratch, accepts: selectiveAccepts(2, 6, 0, 7)},
-	"ssd_scan":       {launch: ssdScan, scratch: ssdScratch, accepts: ssdAccepts(5, 6, 0, 1, 3, 4, 7)},
+	"selective_scan": {launch: selective(plainSelective), scratch: selectiveScratch(plainSelective), accepts: selectiveAccepts(2, 6, 0, 7)},
 	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
-	"selective_scan_gated":     {launch: selectiveGated, scratch: selectiveGatedScratch, accepts: selectiveAccepts(3, 9, 0, 7, 10)},
-	"selective_scan_projected": {launch: selectiveProjected, parts: selectiveParts},
-	"ssd_scan_gated":           {launch: ssdGated, scratch: ssdGatedScratch, accepts: ssdAccepts(8, 9, 0, 1, 4, 5, 7, 10)},
+	"selective_scan_gated":     {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
+	"selective_scan_projected": {launch: selective(projectedSelective), parts: selectiveParts},
 })
 
 const (
@@ -26,20 +24,8 @@ const (
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
 	bf16States   = 16  // of that for activations in bf16
 
-	ssdChannels  = 32  // of a block for whole segments
-	ssdStates    = 256 // that fit its shared memory
-	ssdStepsRows = 16  // of a block for single tokens
+	scanPiece = 128 // tokens of a piece of a segment
 )
-
-// ssdChunks are the kernels for whole segments, the fastest first: tokens of a
-// chunk, and bytes of shared memory beside B, C and the state.
-var ssdChunks = []struct {
-	function      string
-	tokens, bytes int
-}{{"ssd_scan_chunks", 32, 9344}, {"ssd_scan_chunks_16", 16, 3648}}
-
-// ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
-var ssdMMAShared = map[int]int{128: 54784, 256: 95744}
 
 // pieces is how many pieces of size tokens t tokens of s sequences can make.
 func pieces(t, s, size int) int { return min(t, t/size+s) }
@@ -95,29 +81,27 @@ func (g *gate) params() []any {
 	return []any{g.bias.Ptr, g.d.Ptr, g.z.Ptr, g.z.stride()}
 }
 
-// selective is a selective scan: its operands, of dt either the values or what they are
+// selectiveArgs is a selective scan: its operands, of dt either the values or what they are
 // the product of, and the place of the state and the segments among the call's operands.
-type selective struct {
+type selectiveArgs struct {
 	u, dt, x, w, a, b, c *Tensor
 	state, seg           int
 	gate                 *gate
 }
 
-func selectiveScan(c *Call) error {
-	a := c.Args
-	return c.selective(&selective{u: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6})
+// plainSelective is selective_scan: u dt A B C h seg.
+func plainSelective(a []Tensor) *selectiveArgs {
+	return &selectiveArgs{u: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6}
 }
 
-// selectiveGated: u dt b A B C D z h seg.
-func selectiveGated(c *Call) error {
-	a := c.Args
-	return c.selective(&selective{u: &a[0], dt: &a[1], a: &a[3], b: &a[4], c: &a[5], state: 8, seg: 9, gate: &gate{&a[2], &a[6], &a[7]}})
+// gatedSelective: u dt b A B C D z h seg.
+func gatedSelective(a []Tensor) *selectiveArgs {
+	return &selectiveArgs{u: &a[0], dt: &a[1], a: &a[3], b: &a[4], c: &a[5], state: 8, seg: 9, gate: &gate{&a[2], &a[6], &a[7]}}
 }
 
-// selectiveProjected: u x w b A B C D z h seg, of a token per sequence.
-func selectiveProjected(c *Call) error {
-	a := c.Args
-	return c.selective(&selective{u: &a[0], x: &a[1], w: &a[2], a: &a[4], b: &a[5], c: &a[6], state: 9, seg: 10, gate: &gate{&a[3], &a[7], &a[8]}})
+// projectedSelective: u x w b A B C D z h seg, of a token per sequence.
+func projectedSelective(a []Tensor) *selectiveArgs {
+	return &selectiveArgs{u: &a[0], x: &a[1], w: &a[2], a: &a[4], b: &a[5], c: &a[6], state: 9, seg: 10, gate: &gate{&a[3], &a[7], &a[8]}}
 }
 
 // selectiveParts: the product by itself reads its weight once for many tokens, and a
@@ -135,26 +119,30 @@ func selectiveAccepts(a, seg int, which ...int) func(c *Call) []int {
 	}
 }
 
-func (c *Call) selective(o *selective) error {
+func selective(of func(args []Tensor) *selectiveArgs) func(c *Call) error {
+	return func(c *Call) error { return c.selective(of(c.Args)) }
+}
+
+func (c *Call) selective(o *selectiveArgs) error {
 	u, state, seg, y := o.u, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
 	n, s := o.a.Cols, seg.Rows()
 	first, each, skip := groupsOf(&u.Tensor, &o.b.Tensor, n)
 	vec := n%4 == 0 && aligned(o.a, o.b, o.c, state)
-	launch := func(function string, grid [3]int, state *Tensor, steps ...any) {
+	launch := func(function string, grid [3]int, state *Tensor, more []any, steps ...any) {
 		args := append([]any{y.Ptr, y.stride(), u.Ptr, u.stride()}, steps...)
 		args = append(args, o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec)
-		args = append(append(args, o.gate.params()...), Struct{first, each, skip})
+		args = append(append(append(args, o.gate.params()...), more...), Struct{first, each, skip})
 		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, args...)
 	}
 	bySteps := [3]int{s, ceilDiv(y.Cols, scanChannels), 1}
 	if o.w != nil {
-		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, aligned(o.x, o.w))
+		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, nil, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, aligned(o.x, o.w))
 		return nil
 	}
 	if c.tokenEach(o.seg) || n > scanStates {
 		return c.steps(o.state, o.seg, func(state *Tensor) {
-			launch("selective_scan_steps", bySteps, state, o.dt.Ptr, o.dt.stride())
+			launch("selective_scan_steps", bySteps, state, nil, o.dt.Ptr, o.dt.stride())
 		})
 	}
 	states := 16
@@ -162,20 +150,52 @@ func (c *Call) selective(o *selective) error {
 		states *= 2
 	}
 	grid := [3]int{s, o.b.Cols / n * ceilDiv(each, scanChannels), 1}
-	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, o.dt.Ptr, o.dt.stride())
+	starts := uint64(0)
+	if p := c.selectivePieces(o); p > 0 {
+		grid[0], starts = p, c.Scratch
+		sums := starts + uint64(4*p*y.Cols*n)
+		bias := o.gate.params()[0]
+		c.launch("scan_"+format(state.DType), u.suffixed("selective_scan_ends_16"), grid, [3]int{4 * scanChannels}, 0, starts, sums, u.Ptr, u.stride(), o.dt.Ptr, o.dt.stride(),
+			o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), seg.Ptr, s, y.Cols, n, vec, bias, Struct{first, each, skip})
+		c.launch("scan_"+format(state.DType), "selective_scan_starts", [3]int{s, ceilDiv(y.Cols*n, 128), 1}, [3]int{128}, 0, starts, sums, o.a.Ptr, o.a.stride(),
+			state.Ptr, state.stride(), seg.Ptr, y.Cols, n)
+	}
+	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, []any{starts, s}, o.dt.Ptr, o.dt.stride())
 	return nil
 }
 
-// selectiveScratch is for [Call.steps].
-func selectiveScratch(c *Call) int64 { return c.selectiveScratch(2, 5, 6) }
+// scanBlocks is how many blocks are enough. By count, pieces take 1.7 times as many instructions as whole
+// segments, so that they gain where blocks of these are on less than 1 / 1.7 of the 132 multiprocessors of
+// large GPUs.
+const scanBlocks = 77
 
-func selectiveGatedScratch(c *Call) int64 { return c.selectiveScratch(3, 8, 9) }
+// scanPieces is how many pieces segments must have on average for two more launches to be worth it. Tests
+// make it smaller.
+var scanPieces = 4
 
-func (c *Call) selectiveScratch(rates, state, seg int) int64 {
-	if c.Args[rates].Cols <= scanStates {
+// selectivePieces is how many pieces the segments can have that are scanned beside each other, where
+// whole ones are too few blocks for a GPU; 0: whole ones are. Steps, inputs and B are then read twice.
+func (c *Call) selectivePieces(o *selectiveArgs) int {
+	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
+	if n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
 		return 0
 	}
-	return c.stepsScratch(state, seg)
+	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
+	if s*(o.b.Cols/n)*ceilDiv(each, scanChannels) >= scanBlocks {
+		return 0
+	}
+	return pieces(t, s, scanPiece)
+}
+
+// selectiveScratch is for the states and the steps of pieces, or for [Call.steps].
+func selectiveScratch(of func(args []Tensor) *selectiveArgs) func(c *Call) int64 {
+	return func(c *Call) int64 {
+		o := of(c.Args)
+		if o.a.Cols > scanStates {
+			return c.stepsScratch(o.state, o.seg)
+		}
+		return 4 * int64(c.selectivePieces(o)) * int64(c.Results[0].Cols) * int64(o.a.Cols+1)
+	}
 }
 
 // tokenEach reports whether each sequence of the segments, which are operand seg, has
@@ -206,102 +226,3 @@ func (c *Call) stepsScratch(state, seg int) int64 {
 	}
 	return 0
 }
-
-// ssd is a scan with a rate per head, and where its state and segments are among the
-// call's operands.
-type ssd struct {
-	x, dt, a, b, c *Tensor
-	state, seg     int
-	gate           *gate
-	least, most    float64 // of steps, with a gate
-}
-
-func ssdScan(c *Call) error {
-	a := c.Args
-	return c.ssd(&ssd{x: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6})
-}
-
-// ssdGated: x dt b A B C D z h seg.
-func ssdGated(c *Call) error {
-	a := c.Args
-	return c.ssd(&ssd{&a[0], &a[1], &a[3], &a[4], &a[5], 8, 9, &gate{&a[2], &a[6], &a[7]}, c.Attrs.Float("min"), c.Attrs.Float("max")})
-}
-
-// ssdAccepts: all that comes and goes with tokens, on tensor cores. What becomes a step is rounded
-// with the rest of in_proj's result, of which it is a field; softplus and all that follows is in f32.
-func ssdAccepts(state, seg int, which ...int) func(c *Call) []int {
-	return func(c *Call) []int {
-		x, b, cc, kept := c.value(which[0]), c.value(which[2]), c.value(which[3]), &c.Args[state]
-		size, n := kept.Dims[2], kept.Dims[3]
-		if c.tokenEach(seg) || size%8 != 0 || n%8 != 0 || !c.ssdMMA(n, aligned(x, b, cc, kept)) {
-			return nil
-		}
-		return c.together(which...)
-	}
-}
-
-// ssdMMA reports whether the scan of whole segments is done on tensor cores.
-func (c *Call) ssdMMA(n int, vec bool) bool {
-	return c.Options.Math == BF16 && vec && n <= ssdStates && c.fits(ssdMMAShared[ssdMMAStates(n)])
-}
-
-// ssdMMAStates is for how many states the kernel is that does n.
-func ssdMMAStates(n int) int {
-	if n > 128 {
-		return 256
-	}
-	return 128
-}
-
-func (c *Call) ssd(o *ssd) error {
-	x, dt, state, seg, y := o.x, o.dt, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
-	s, heads, size, n := seg.Rows(), dt.Cols, state.Dims[2], state.Dims[3]
-	first, each, skip := groupsOf(&dt.Tensor, &o.b.Tensor, n)
-	vec := n%4 == 0 && size%4 == 0 && aligned(x, o.b, o.c, state)
-	launch := func(module, function string, grid, block [3]int, shared int, state *Tensor) {
-		args := Struct{y.Ptr, x.Ptr, dt.Ptr, o.a.Ptr, o.b.Ptr, o.c.Ptr, state.Ptr, seg.Ptr,
-			y.stride(), x.stride(), dt.stride(), o.b.stride(), o.c.stride(), state.stride(), size, n, Struct{first, each, skip}, vec, float32(o.least), float32(o.most)}
-		c.launch(module+"_"+format(state.DType), function, grid, block, shared, append(args, o.gate.params()...))
-	}
-	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
-	function, shared := c.ssdChunk(n)
-	switch {
-	case c.tokenEach(o.seg):
-	case c.ssdMMA(n, vec):
-		states := ssdMMAStates(n)
-		launch("ssd_mma", x.suffixed(fmt.Sprint("ssd_mma_", states)), grid, [3]int{128}, ssdMMAShared[states], state)
-		return nil
-	case function != "":
-		launch("ssd", function, grid, [3]int{256}, shared, state)
-		return nil
-	}
-	return c.steps(o.state, o.seg, func(state *Tensor) { // which need no shared memory
-		launch("ssd", "ssd_scan_steps", [3]int{s, heads, ceilDiv(size, ssdStepsRows)}, [3]int{128}, 0, state)
-	})
-}
-
-// ssdChunk is the fastest kernel for whole segments whose shared memory a block may
-// have, and how much that is; "": none.
-func (c *Call) ssdChunk(n int) (function string, shared int) {
-	for _, k := range ssdChunks {
-		if shared := k.bytes + (2*k.tokens+ssdChannels)*4*(ceilDiv(n, 4)*4+4); n <= ssdStates && c.fits(shared) {
-			return k.function, shared
-		}
-	}
-	return "", 0
-}
-
-// ssdScratch is for [Call.steps].
-func ssdScratch(c *Call) int64 { return c.ssdScratch(5, 6) }
-
-func ssdGatedScratch(c *Call) int64 { return c.ssdScratch(8, 9) }
-
-func (c *Call) ssdScratch(state, seg int) int64 {
-	if function, _ := c.ssdChunk(c.Args[state].Dims[3]); function != "" {
-		return 0
-	}
-	return c.stepsScratch(state, seg)
-}
-
-// fits reports whether a block may have so much shared memory.
-func (c *Call) fits(shared int) bool { return c.Options.Shared == 0 || shared <= c.Options.Shared }

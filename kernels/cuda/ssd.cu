@@ -44,40 +44,44 @@ KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 }
 
 // Whole segments in chunks, in the matrix form of section 6 of the paper: within
-// a chunk y = (C Bᵀ ∘ L) dt x, L being the decays from one token to a later one;
-// what was before comes through the state at the chunk's beginning; and the state
-// is carried from chunk to chunk by the block. Blocks of 256 threads are (sequences,
-// heads, size / 32).
+// a chunk y = (C Bᵀ ∘ L) dt x, L being the decays from one token to a later one, and
+// C Bᵀ that of ssd_scores.cu where it is there; what was before comes through the state at the chunk's
+// beginning; and the state is carried from chunk to chunk by the block. Blocks of 256
+// threads are (sequences, heads, size / 32).
 //
 // A chunk has 32 tokens, or 16 where shared memory is short.
 const int tile_channels = 32;
 
 extern SHARED f32x4 shared_memory[];
 
+template <int chunk> struct Decays {
+	double log[chunk];            // log2 of the decay from the chunk's beginning through each token
+	float dt[chunk], tail[chunk]; // tail: dt · the decay from a token to the chunk's end
+};
+
 // What a block has in shared memory, before b, c and h: rows of stride floats
 // each, so that rows next to each other begin 4 banks apart.
 template <int chunk> struct alignas(16) Shared {
-	double log[chunk];            // log2 of the decay from the chunk's beginning through each token
-	float dt[chunk], tail[chunk]; // tail: dt · the decay from a token to the chunk's end
+	Decays<chunk> decays[2]; // of this chunk and the next
 	float x[chunk][tile_channels + 4];
-	float scores[chunk][chunk + 1];
+	float scores[chunk][tile_channels + 4]; // and then what is put out
 };
 
-// Fills rows of shared memory, all of them, with the first rows of cols columns;
-// what is not there is 0.
-template <class T> DEVICE void fetch(float *to, int all, int stride, const T *from, i64 rows_apart, int rows, int cols, int vec) {
-	int fours = stride / 4;
-	NO_UNROLL for (int i = thread(); i < all * fours; i += 256) {
-		int r = i / fours, k = 4 * (i % fours);
-		put4(to + r * stride + k, load4(from + r * rows_apart + k, r < rows ? cols - k : 0, vec));
-	}
+// Fills rows of shared memory, of stride floats each, with the first rows of cols columns;
+// what is not there is 0. Where rows are aligned they are copied while threads go on.
+DEVICE void fetch(float *to, int all, int stride, const float *from, i64 apart, int rows, int cols, int vec) {
+	NO_UNROLL for (int r = warp(); r < all; r += 8)
+		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128) {
+			if (vec)
+				copy_async_16(shared_address(to + r * stride + k), from + r * apart + k, r < rows && k < cols ? 16 : 0);
+			else
+				put4(to + r * stride + k, load4(from + r * apart + k, r < rows ? cols - k : 0, false));
+		}
 }
 
-// The decays of a chunk, summed in double: differences of large sums must stay
+// The decays of a chunk, by one warp, summed in double: differences of large sums must stay
 // exact.
-template <int chunk> DEVICE void decays(Shared<chunk> &m, const Scan &s, i64 token, int count, int head) {
-	if (warp() > 0)
-		return;
+template <int chunk> DEVICE void decays(Decays<chunk> &m, const Scan &s, i64 token, int count, int head) {
 	float d = lane() < count ? s.step(token + lane(), head) : 0;
 	double log = bounded(d * s.a[head] * 1.4426950408889634);
 	UNROLL for (int o = 1; o < chunk; o *= 2) {
@@ -94,19 +98,7 @@ template <int chunk> DEVICE void decays(Shared<chunk> &m, const Scan &s, i64 tok
 		m.tail[lane()] = d * math::decay((float)(m.log[chunk - 1] - log));
 }
 
-// The dots of rows i, i + 16, … of a with rows j, j + 16, … of b.
-template <int P, int Q> DEVICE void dots(float (&sum)[P][Q], const float *a, const float *b, int i, int j, int stride) {
-	for (int k = 0; k < stride - 4; k += 4)
-		UNROLL for (int p = 0; p < P; p++) {
-			f32x4 u = whole4(a + (i + 16 * p) * stride + k);
-			UNROLL for (int q = 0; q < Q; q++) {
-				f32x4 v = whole4(b + (j + 16 * q) * stride + k);
-				UNROLL for (int e = 0; e < 4; e++) sum[p][q] = fma(u[e], v[e], sum[p][q]);
-			}
-		}
-}
-
-static_assert(sizeof(Shared<32>) == 9344 && sizeof(Shared<16>) == 3648, "the host knows these sizes");
+static_assert(sizeof(Shared<32>) == 10240 && sizeof(Shared<16>) == 5120, "the host knows these sizes");
 
 template <int chunk> DEVICE void chunks(const Scan &s) {
 	const int parts = chunk / 16;
@@ -116,66 +108,118 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	if (tokens < 1)
 		return;
-	int stride = (s.n + 3) / 4 * 4 + 4;
+	int stride = (s.n + 3) / 4 * 4 + 4, group = group_of(s.groups, head);
 	float *b = (float *)(&m + 1), *c = b + chunk * stride, *h = c + chunk * stride;
-	i64 group = (i64)group_of(s.groups, head) * s.n, column = (i64)head * s.size + channel;
+	i64 column = (i64)head * s.size + channel;
 	kept *state = s.state + slot * s.hs + column * s.n;
-	fetch(h, tile_channels, stride, state, s.n, wide, s.n, s.vec);
+	auto fetch_c = [&](int at) {
+		if (at < tokens)
+			fetch(c, chunk, stride, s.c + (first + at) * s.cs + (i64)group * s.n, s.cs, tokens - at, s.n, s.vec);
+		end_group();
+	};
+	auto fetch_b = [&](int at) {
+		if (at < tokens) {
+			fetch(b, chunk, stride, s.b + (first + at) * s.bs + (i64)group * s.n, s.bs, tokens - at, s.n, s.vec);
+			fetch(&m.x[0][0], chunk, tile_channels + 4, s.x + (first + at) * s.xs + column, s.xs, tokens - at, wide, s.vec);
+		}
+		end_group();
+	};
+	NO_UNROLL for (int r = warp(); r < tile_channels; r += 8)
+		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128)
+			put4(h + r * stride + k, load4(state + (i64)r * s.n + k, r < wide ? s.n - k : 0, s.vec));
 	int i = thread() / 16, j = thread() % 16; // and i + 16, … , j + 16, …
-	for (int at = 0; at < tokens; at += chunk) {
-		int count = min(chunk, tokens - at);
+	// Before the first chunk a turn only fetches it.
+	for (int at = -chunk; at < tokens; at += chunk) {
+		bool has = at >= 0;
+		int count = min(chunk, tokens - at), turn = at / chunk & 1;
 		i64 token = first + at;
-		fetch(b, chunk, stride, s.b + token * s.bs + group, s.bs, count, s.n, s.vec);
-		fetch(c, chunk, stride, s.c + token * s.cs + group, s.cs, count, s.n, s.vec);
-		fetch(&m.x[0][0], chunk, tile_channels + 4, s.x + token * s.xs + column, s.xs, count, wide, s.vec);
-		decays(m, s, token, count, head);
-		sync();
-		float sums[parts][parts] = {};
-		dots(sums, c, b, i, j, stride);
-		UNROLL for (int p = 0; p < parts; p++)
-			UNROLL for (int q = 0; q < parts; q++) {
-				int t = i + 16 * p, from = j + 16 * q;
-				m.scores[t][from] = from > t ? 0 : sums[p][q] * math::decay((float)(m.log[t] - m.log[from])) * m.dt[from];
-			}
-		sync();
+		const Decays<chunk> &now = m.decays[turn];
 		float y[parts][2] = {};
-		dots(y, c, h, i, j, stride);
-		UNROLL for (int p = 0; p < parts; p++) {
-			float begin = math::decay((float)m.log[i + 16 * p]);
-			UNROLL for (int q = 0; q < 2; q++) y[p][q] *= begin;
-		}
-		for (int from = 0; from < count; from++)
+		if (has) {
+			float scores[parts][parts] = {};
+			if (s.scores) {
+				UNROLL for (int p = 0; p < parts; p++)
+					UNROLL for (int q = 0; q <= p; q++) {
+						int t = i + 16 * p, from = j + 16 * q;
+						scores[p][q] = from <= t && t < count ? s.scores[(token + t) * s.ss + group * chunk + from] : 0;
+					}
+				wait_groups<1>();
+			} else
+				wait_groups<0>();
+			sync(); // C is there, and B, where C Bᵀ is not
+			if (!s.scores)
+				NO_UNROLL for (int k = 0; k < stride - 4; k += 4)
+					UNROLL for (int p = 0; p < parts; p++) {
+						f32x4 u = whole4(c + (i + 16 * p) * stride + k);
+						UNROLL for (int q = 0; q <= p; q++) {
+							f32x4 v = whole4(b + (j + 16 * q) * stride + k);
+							UNROLL for (int e = 0; e < 4; e++) scores[p][q] = fma(u[e], v[e], scores[p][q]);
+						}
+					}
 			UNROLL for (int p = 0; p < parts; p++)
-				UNROLL for (int q = 0; q < 2; q++) y[p][q] = fma(m.scores[i + 16 * p][from], m.x[from][j + 16 * q], y[p][q]);
-		UNROLL for (int p = 0; p < parts; p++)
-			UNROLL for (int q = 0; q < 2; q++)
-				if (i + 16 * p < count && j + 16 * q < wide)
-					s.y[(token + i + 16 * p) * s.ys + column + j + 16 * q] = y[p][q];
-		sync(); // the state is read no more
-		if (s.bias) // one by one, for which there are registers
-			NO_UNROLL for (int k = thread(); k < count * tile_channels; k += 256) {
-				int t = k / tile_channels, c = k % tile_channels;
-				if (c < wide)
-					s.put(token + t, head, column + c, s.y[(token + t) * s.ys + column + c], m.x[t][c]);
-			}
-		float whole = math::decay((float)m.log[chunk - 1]);
-		for (int k = 4 * lane(); k < stride - 4; k += 128) {
-			f32x4 v[4];
-			UNROLL for (int r = 0; r < 4; r++) v[r] = whole4(h + (4 * warp() + r) * stride + k) * whole;
-			for (int from = 0; from < count; from++) {
-				f32x4 x = whole4(&m.x[from][4 * warp()]) * m.tail[from], w = whole4(b + from * stride + k);
-				UNROLL for (int r = 0; r < 4; r++)
-					UNROLL for (int e = 0; e < 4; e++) v[r][e] = fma(x[r], w[e], v[r][e]);
-			}
-			UNROLL for (int r = 0; r < 4; r++) put4(h + (4 * warp() + r) * stride + k, v[r]);
+				UNROLL for (int q = 0; q <= p; q++) {
+					int t = i + 16 * p, from = j + 16 * q;
+					m.scores[t][from] = from > t ? 0 : scores[p][q] * math::decay((float)(now.log[t] - now.log[from])) * now.dt[from];
+				}
+			// What tokens i, i + 16 read of the state.
+			UNROLL_4 for (int k = 0; k < stride - 4; k += 4)
+				UNROLL for (int p = 0; p < parts; p++) {
+					f32x4 u = whole4(c + (i + 16 * p) * stride + k);
+					UNROLL for (int q = 0; q < 2; q++) {
+						f32x4 v = whole4(h + (j + 16 * q) * stride + k);
+						UNROLL for (int e = 0; e < 4; e++) y[p][q] = fma(u[e], v[e], y[p][q]);
+					}
+				}
 		}
-		sync(); // what the next chunk overwrites is read no more
+		wait_groups<0>();
+		sync(); // B, x and the scores are there; C and the state are read no more
+		fetch_c(at + chunk);
+		if (has) {
+			UNROLL for (int p = 0; p < parts; p++) {
+				float begin = math::decay((float)now.log[i + 16 * p]);
+				UNROLL for (int q = 0; q < 2; q++) y[p][q] *= begin;
+			}
+			UNROLL for (int part = 0; part < parts; part++) // of the tokens before
+				NO_UNROLL for (int from = 16 * part; from < 16 * part + 16; from += 4) {
+					float x[4][2];
+					UNROLL for (int e = 0; e < 4; e++)
+						UNROLL for (int q = 0; q < 2; q++) x[e][q] = m.x[from + e][j + 16 * q];
+					UNROLL for (int p = part; p < parts; p++) {
+						f32x4 w = whole4(&m.scores[i + 16 * p][from]);
+						UNROLL for (int e = 0; e < 4; e++)
+							UNROLL for (int q = 0; q < 2; q++) y[p][q] = fma(w[e], x[e][q], y[p][q]);
+					}
+				}
+			__nvvm_bar_warp_sync(all_lanes); // the warp's scores are read no more
+			UNROLL for (int p = 0; p < parts; p++)
+				UNROLL for (int q = 0; q < 2; q++) m.scores[i + 16 * p][j + 16 * q] = y[p][q];
+			__nvvm_bar_warp_sync(all_lanes);
+			NO_UNROLL for (int r = 0; r < 2 * parts; r++) {
+				int t = 2 * warp() + r % 2 + r / 2 * 16;
+				if (t < count && lane() < wide)
+					s.put(token + t, head, column + lane(), m.scores[t][lane()], m.x[t][lane()]);
+			}
+			float whole = math::decay((float)now.log[chunk - 1]);
+			for (int k = 4 * lane(); k < stride - 4; k += 128) {
+				f32x4 v[4];
+				UNROLL for (int r = 0; r < 4; r++) v[r] = whole4(h + (4 * warp() + r) * stride + k) * whole;
+				UNROLL_4 for (int from = 0; from < count; from++) {
+					f32x4 x = whole4(&m.x[from][4 * warp()]) * now.tail[from], w = whole4(b + from * stride + k);
+					UNROLL for (int r = 0; r < 4; r++)
+						UNROLL for (int e = 0; e < 4; e++) v[r][e] = fma(x[r], w[e], v[r][e]);
+				}
+				UNROLL for (int r = 0; r < 4; r++) put4(h + (4 * warp() + r) * stride + k, v[r]);
+			}
+		}
+		if (warp() == 0 && at + chunk < tokens)
+			decays(m.decays[1 - turn], s, token + chunk, tokens - at - chunk, head);
+		sync(); // B, x and the scores are read no more; the state and the next decays are there
+		fetch_b(at + chunk);
 	}
-	NO_UNROLL for (int k = thread(); k < wide * (stride / 4); k += 256) {
-		int r = k / (stride / 4), e = 4 * (k % (stride / 4));
-		store4(state + (i64)r * s.n + e, whole4(h + r * stride + e), s.n - e, s.vec);
-	}
+	NO_UNROLL for (int r = warp(); r < wide; r += 8)
+		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128)
+			store4(state + (i64)r * s.n + k, whole4(h + r * stride + k), s.n - k, s.vec);
 }
 
-KERNEL THREADS(256) ssd_scan_chunks(Scan s) { chunks<32>(s); }
-KERNEL THREADS(256) ssd_scan_chunks_16(Scan s) { chunks<16>(s); }
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks(Scan s) { chunks<32>(s); }
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks_16(Scan s) { chunks<16>(s); }

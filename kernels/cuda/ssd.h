@@ -17,7 +17,7 @@ template <class V> struct ScanOf {
 	i64 ys, xs, ds, bs, cs, hs;
 	int size, n;
 	Groups groups;
-	int vec;
+	int vec; // bits: x, B, C and the state are aligned; y and z are
 
 	// What is done around the scan where it is fused with that: steps are
 	// softplus(dt + bias), from least to most, and what is put out is
@@ -27,17 +27,23 @@ template <class V> struct ScanOf {
 	const V *z;
 	i64 zs;
 
-	__attribute__((device)) float step(i64 t, int head) const {
-		float v = widen(dt[t * ds + head]);
+	// C Bᵀ of the tokens of a chunk, for chunks of whole segments: rows are tokens, of
+	// groups · the chunk's tokens. Null: each block makes its own.
+	const float *scores;
+	i64 ss;
+
+	__attribute__((device)) float step_of(float v, float by) const {
 		if (!bias)
 			return v;
-		v = math::softplus(v + bias[head]);
+		v = math::softplus(v + by);
 		return v < least ? least : v > most ? most : v;
 	}
 
+	__attribute__((device)) float step(i64 t, int head) const { return step_of(widen(dt[t * ds + head]), bias ? bias[head] : 0); }
+
 	// x is that of the channel, which is the given one of all heads'.
-	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x) const {
-		narrow(y[t * ys + channel], bias ? math::silu(widen(z[t * zs + channel])) * (v + x * d[head]) : v);
+	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x, float (*silu)(float) = math::silu) const {
+		narrow(y[t * ys + channel], bias ? silu(widen(z[t * zs + channel])) * (v + x * d[head]) : v);
 	}
 };
 

@@ -2,35 +2,41 @@
 // x, B, C, the scores and the state as C reads it are rounded to bf16; sums,
 // decays and the state that is carried are in f32. FORMAT is that in which it is kept.
 // Formats: f32 bf16
-#include "mma.h"
+#include "ssd_mma.h"
 #include "ssd.h"
 
 // A block of 4 warps has 32 channels of a head, and goes over 64 tokens at a time.
 // A warp has 16 of the tokens, and a quarter of the states in registers.
-const int chunk = 64, tile_channels = 32;
+const int tile_channels = 32;
 
 extern SHARED u32x4 shared_memory[];
 
-// What a block has in shared memory. Rows are so long that 8 of them, 16 bytes of
-// each, lie in all banks.
-template <int Wide> struct Shared {
-	static const int states = 128 * Wide;
-	u16 b[chunk][states + 8], c[chunk][states + 8], h[tile_channels][states + 8];
-	u16 x[chunk][tile_channels + 8], tail_x[chunk][tile_channels + 8]; // tail_x: x · tail
-	double log[chunk];             // log2 of the decay from the chunk's beginning through each token
-	float dt[chunk], tail[chunk]; // tail: dt · the decay from a token to the chunk's end
+struct Decays {
+	double log[chunk]; // log2 of the decay from the chunk's beginning through each token
+	float dt[chunk];
 };
 
-// The decays of a chunk: a lane of one warp has two tokens.
-template <int Wide, class V> DEVICE void decays(Shared<Wide> &m, const ScanOf<V> &s, i64 token, int count, int head) {
-	if (warp() > 0)
-		return;
+// What a block has in shared memory. Rows are so long that 8 of them, 16 bytes of
+// each, lie in all banks. What the next chunk wants comes as soon as this one has read
+// for the last time what it replaces.
+template <int Wide> struct Shared {
+	static const int states = 128 * Wide;
+	u16 b[chunk][states + 8], c[chunk][states + 8];
+	union {
+		u16 h[tile_channels][states + 8]; // the state as C reads it, and then
+		float y[chunk][tile_channels + 2]; // what is put out
+	};
+	u16 x[2][chunk][tile_channels + 8], tail_x[chunk][tile_channels + 8]; // tail_x: dt x · the decay from a token to the chunk's end
+	Decays decays[2];
+};
+
+// The decays of a chunk, by one warp: a lane has two tokens, of which dt came.
+template <class V> DEVICE void decays(Decays &m, const ScanOf<V> &s, const float (&dt)[2], int count, float rate, float bias) {
 	float d[2];
-	double log[2], rate = s.a[head] * 1.4426950408889634;
+	double log[2];
 	UNROLL for (int i = 0; i < 2; i++) {
-		int t = 2 * lane() + i;
-		d[i] = t < count ? s.step(token + t, head) : 0;
-		log[i] = bounded(d[i] * rate);
+		d[i] = 2 * lane() + i < count ? s.step_of(dt[i], bias) : 0;
+		log[i] = bounded(d[i] * (rate * 1.4426950408889634));
 	}
 	double upto = log[0] + log[1];
 	UNROLL for (int o = 1; o < 32; o *= 2) {
@@ -44,145 +50,222 @@ template <int Wide, class V> DEVICE void decays(Shared<Wide> &m, const ScanOf<V>
 		m.log[2 * lane() + i] = log[i];
 		m.dt[2 * lane() + i] = d[i];
 	}
-	__nvvm_bar_warp_sync(all_lanes);
-	UNROLL for (int i = 0; i < 2; i++) m.tail[2 * lane() + i] = d[i] * math::decay((float)(m.log[chunk - 1] - log[i]));
 }
 
-// Fills chunk rows of Cols columns in bf16; what is not there is 0.
-template <int Cols, class V> DEVICE void fetch(u16 (*to)[Cols + 8], const V *from, i64 apart, int rows, int cols) {
-	NO_UNROLL for (int i = thread(); i < chunk * Cols / 8; i += 128) {
-		int r = i / (Cols / 8), k = i % (Cols / 8) * 8;
-		Raw<V> v;
-		load_raw(v, from + r * apart + k, r < rows ? cols - k : 0);
-		put_pairs(&to[r][k], pairs(v));
+// The inputs of eight neighbours: from shared memory, where they have not been rounded.
+DEVICE Eight inputs(const float *p, const u16 *, int n) {
+	Raw<float> r;
+	load_raw(r, p, n);
+	return widen(r);
+}
+
+DEVICE Eight inputs(const bf16 *, const u16 *shared, int) { return widen(Raw<bf16>{*(const u32x4 *)shared}); }
+
+// Calls f for the pairs of states that a thread has: h[i][e] has those of rows 16 i + g and
+// + 8, states base + 8 e + pair and + 1.
+template <int Tiles, class F> DEVICE void each_pair(int base, F f) {
+	UNROLL for (int i = 0; i < 2; i++)
+		UNROLL for (int e = 0; e < Tiles; e++)
+			UNROLL for (int p = 0; p < 2; p++) f(i, e, 2 * p, 16 * i + 8 * p + lane() / 4, base + 8 * e + lane() % 4 * 2);
+}
+
+DEVICE void store_eight(float *p, Eight v, int n) {
+	put4(p, f32x4{v.v[0], v.v[1], v.v[2], v.v[3]});
+	if (n > 4)
+		put4(p + 4, f32x4{v.v[4], v.v[5], v.v[6], v.v[7]});
+}
+
+DEVICE void store_eight(bf16 *p, Eight v, int) {
+	*(u32x4 *)p = u32x4{bf16x2(v.v[0], v.v[1]), bf16x2(v.v[2], v.v[3]), bf16x2(v.v[4], v.v[5]), bf16x2(v.v[6], v.v[7])};
+}
+
+// Puts out the warp's tokens, of which y has the sums, and x the inputs where these are in bf16.
+template <int Wide, class V> DEVICE void put_out(Shared<Wide> &m, const ScanOf<V> &s, u16 (*x)[tile_channels + 8], i64 token, int count, int head, i64 column, int wide) {
+	if (!(s.vec & 2)) { // rows of y or z are not aligned
+		NO_UNROLL for (int i = lane(); i < 16 * tile_channels; i += 32) {
+			int t = 16 * warp() + i / tile_channels, col = i % tile_channels;
+			if (t < count && col < wide)
+				s.put(token + t, head, column + col, m.y[t][col], s.bias ? widen(s.x[(token + t) * s.xs + column + col]) : 0, math::rough_silu);
+		}
+		return;
 	}
-}
-
-DEVICE u32x4 scaled_pairs(Raw<float> r, float by) { return pairs(Raw<float>{r.a * by, r.b * by}); }
-
-DEVICE u32x4 scaled_pairs(Raw<bf16> r, float by) {
-	Eight v = widen(r);
-	u32x4 p;
-	UNROLL for (int i = 0; i < 4; i++) p[i] = bf16x2(v.v[2 * i] * by, v.v[2 * i + 1] * by);
-	return p;
+	float d = s.bias ? s.d[head] : 0;
+	NO_UNROLL for (int i = 0; i < 2; i++) {
+		int t = 16 * warp() + 8 * i + lane() / 4, col = lane() % 4 * 8;
+		if (t >= count || col >= wide)
+			continue;
+		Eight v;
+		UNROLL for (int k = 0; k < 8; k++) v.v[k] = m.y[t][col + k];
+		if (s.bias) {
+			Raw<V> z;
+			load_raw(z, s.z + (token + t) * s.zs + column + col, wide - col);
+			Eight gate = widen(z), in = inputs(s.x + (token + t) * s.xs + column + col, &x[t][col], wide - col);
+			UNROLL for (int k = 0; k < 8; k++) v.v[k] = math::rough_silu(gate.v[k]) * (v.v[k] + in.v[k] * d);
+		}
+		store_eight(s.y + (token + t) * s.ys + column + col, v, wide - col);
+	}
 }
 
 template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 	Shared<Wide> &m = *(Shared<Wide> *)shared_memory;
-	const int tiles = 4 * Wide; // of 8 states of a warp
+	const int tiles = 4 * Wide, states = 128 * Wide; // tiles of 8 states of a warp
 	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
 	const int *seg = s.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];
 	if (tokens < 1)
 		return;
-	i64 group = (i64)group_of(s.groups, head) * s.n, column = (i64)head * s.size + channel;
+	int group = group_of(s.groups, head);
+	i64 column = (i64)head * s.size + channel;
 	kept *state = s.state + slot * s.hs + column * s.n;
+	const V *b = s.b + (i64)first * s.bs + (i64)group * s.n, *c = s.c + (i64)first * s.cs + (i64)group * s.n, *x = s.x + (i64)first * s.xs + column;
+	const V *dt = s.dt + (i64)first * s.ds + head;
+	float rate = s.a[head], bias = s.bias ? s.bias[head] : 0;
 	int g = lane() / 4, pair = lane() % 4 * 2;
 	int deep = (s.n + 15) / 16 * 16, base = warp() * 8 * tiles; // the warp's first state
-	// h[i][e]: rows 16 i + g and + 8, states base + 8 e + pair and + 1.
+	int mine = 16 * warp();                                      // and its first token
+	int j = lane() % 8, upper = lane() / 8 % 2 * 8, last = lane() / 16 * 8; // of matrices that are exchanged
+	auto fetch_c = [&](int at) {
+		if (at < tokens) {
+			fetch<128 * Wide>(m.c, c + at * s.cs, s.cs, tokens - at, s.n);
+			fetch<tile_channels>(m.x[at / chunk % 2], x + at * s.xs, s.xs, tokens - at, wide);
+		}
+		end_group();
+	};
+	auto fetch_b = [&](int at) {
+		if (at < tokens)
+			fetch<128 * Wide>(m.b, b + at * s.bs, s.bs, tokens - at, s.n);
+		end_group();
+	};
+	float steps[2] = {}; // of the next chunk, of warp 0
+	auto fetch_steps = [&](int at) {
+		if (warp() == 0)
+			UNROLL for (int i = 0; i < 2; i++) steps[i] = widen(dt[min(at + 2 * lane() + i, tokens - 1) * s.ds]);
+	};
+	// The state comes and goes through the memory of B.
+	float (*whole_h)[states + 4] = (float (*)[states + 4]) & m.b;
+	static_assert(sizeof(float[tile_channels][states + 4]) <= sizeof(m.b));
+	NO_UNROLL for (int i = thread(); i < tile_channels * (states / 4); i += 128) {
+		int row = i / (states / 4), k = i % (states / 4) * 4;
+		put4(&whole_h[row][k], load4(state + (i64)row * s.n + k, row < wide ? s.n - k : 0, true));
+	}
+	sync();
 	f32x4 h[2][tiles];
-	UNROLL for (int i = 0; i < 2; i++)
-		UNROLL for (int e = 0; e < tiles; e++)
-			UNROLL for (int p = 0; p < 4; p++) {
-				int row = 16 * i + p / 2 * 8 + g, k = base + 8 * e + pair + p % 2;
-				h[i][e][p] = row < wide && k < s.n ? widen(state[(i64)row * s.n + k]) : 0;
-			}
-	for (int at = 0; at < tokens; at += chunk) {
-		int count = min(chunk, tokens - at);
-		i64 token = first + at;
-		fetch<128 * Wide>(m.b, s.b + token * s.bs + group, s.bs, count, s.n);
-		fetch<128 * Wide>(m.c, s.c + token * s.cs + group, s.cs, count, s.n);
-		Raw<V> x[2];
-		int row = thread() / 4, part = thread() % 4 * 8; // and row + 32
-		UNROLL for (int i = 0; i < 2; i++)
-			load_raw(x[i], s.x + (token + row + 32 * i) * s.xs + column + part, row + 32 * i < count ? wide - part : 0);
-		UNROLL for (int i = 0; i < 2; i++)
-			UNROLL for (int e = 0; e < tiles; e++)
-				UNROLL for (int p = 0; p < 2; p++)
-					put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair], bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
-		decays(m, s, token, count, head);
-		sync();
-		UNROLL for (int i = 0; i < 2; i++) {
-			float tail = m.tail[row + 32 * i];
-			put_pairs(&m.x[row + 32 * i][part], pairs(x[i]));
-			put_pairs(&m.tail_x[row + 32 * i][part], scaled_pairs(x[i], tail));
-		}
-		sync();
-		// Scores of the warp's tokens with all up to them, and what they read of the state.
+	each_pair<tiles>(base, [&](int i, int e, int p, int row, int k) {
+		f32x2 v = load_pair(&whole_h[row][k]);
+		h[i][e][p] = v[0], h[i][e][p + 1] = v[1];
+	});
+	// Before the first chunk a turn only fetches it.
+	for (int at = -chunk; at < tokens; at += chunk) {
+		bool has = at >= 0;
+		int count = min(chunk, tokens - at), turn = at / chunk & 1;
+		const Decays &now = m.decays[turn];
+		fetch_steps(at + chunk);
 		f32x4 scores[8] = {}, y[4] = {};
-		int mine = 16 * warp();
-		for (int k = 0; k < deep; k += 16) {
-			u32x4 c = load_matrices(&m.c[mine + lane() % 16][k + lane() / 16 * 8]);
-			int r = lane() / 16 * 8 + lane() % 8, col = k + lane() / 8 % 2 * 8;
+		if (has) {
+			// C Bᵀ of the warp's tokens with all up to them.
+			const float *dots[2];
+			UNROLL for (int p = 0; p < 2; p++) dots[p] = s.scores + (first + at + min(mine + g + 8 * p, count - 1)) * s.ss + group * chunk + pair;
+			if (s.scores && mine < count) // rows that are not there are those of the last: what they give is not put out
+				UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
+					UNROLL for (int q = 0; q < 2; q++)
+						UNROLL for (int p = 0; p < 2; p++) {
+							f32x2 v = load_pair(dots[p] + 16 * e + 8 * q);
+							scores[2 * e + q][2 * p] = v[0], scores[2 * e + q][2 * p + 1] = v[1];
+						}
+				}
+			UNROLL for (int i = 0; i < 2; i++)
+				UNROLL for (int e = 0; e < tiles; e++)
+					UNROLL for (int p = 0; p < 2; p++)
+						put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair], bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
+			if (s.scores)
+				wait_groups<1>();
+			else
+				wait_groups<0>();
+			sync(); // C, x, decays and the state are there, and B, where C Bᵀ is not
+			UNROLL for (int i = 0; i < 2; i++) {
+				int row = thread() / 4 + 32 * i, part = thread() % 4 * 8;
+				float tail = now.dt[row] * math::decay((float)(now.log[chunk - 1] - now.log[row]));
+				Eight in = inputs(x + (at + row) * s.xs + part, &m.x[turn][row][part], row < count ? wide - part : 0);
+				u32x4 pairs;
+				UNROLL for (int k = 0; k < 4; k++) pairs[k] = bf16x2(in.v[2 * k] * tail, in.v[2 * k + 1] * tail);
+				put_pairs(&m.tail_x[row][part], pairs);
+			}
+			// What the warp's tokens read of the state, and C Bᵀ.
+			for (int k = 0; k < deep; k += 16) {
+				u32x4 a = load_matrices(&m.c[mine + lane() % 16][k + lane() / 16 * 8]);
+				UNROLL for (int e = 0; e < 2; e++) {
+					u32x4 v = load_matrices(&m.h[16 * e + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+					mma(y[2 * e], a, u32x2{v[0], v[1]});
+					mma(y[2 * e + 1], a, u32x2{v[2], v[3]});
+				}
+				if (!s.scores)
+					add_dots(scores, a, m.b, k);
+			}
+		}
+		sync(); // C and the state are read no more
+		fetch_c(at + chunk);
+		if (has) {
+			double log[2] = {now.log[mine + g], now.log[mine + g + 8]};
+			float begin[2] = {math::decay((float)log[0]), math::decay((float)log[1])};
+			UNROLL for (int e = 0; e < 4; e++)
+				UNROLL for (int p = 0; p < 4; p++) y[e][p] *= begin[p / 2];
 			UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
-				u32x4 b = load_matrices(&m.b[16 * e + r][col]);
-				mma(scores[2 * e], c, u32x2{b[0], b[1]});
-				mma(scores[2 * e + 1], c, u32x2{b[2], b[3]});
+				UNROLL for (int q = 0; q < 2; q++)
+					UNROLL for (int p = 0; p < 4; p++) {
+						int from = 16 * e + 8 * q + pair + p % 2;
+						float weight = math::decay((float)(log[p / 2] - now.log[from])) * now.dt[from];
+						scores[2 * e + q][p] *= float_of(bits_of(weight) & (from > mine + g + p / 2 * 8 ? 0 : ~0u));
+					}
+				u32x4 a = {bf16x2(scores[2 * e][0], scores[2 * e][1]), bf16x2(scores[2 * e][2], scores[2 * e][3]),
+					bf16x2(scores[2 * e + 1][0], scores[2 * e + 1][1]), bf16x2(scores[2 * e + 1][2], scores[2 * e + 1][3])};
+				UNROLL for (int q = 0; q < 2; q++) {
+					u32x4 v = load_transposed(&m.x[turn][16 * e + j + upper][16 * q + last]);
+					mma(y[2 * q], a, u32x2{v[0], v[1]});
+					mma(y[2 * q + 1], a, u32x2{v[2], v[3]});
+				}
 			}
-			UNROLL for (int e = 0; e < 2; e++) {
-				u32x4 b = load_matrices(&m.h[16 * e + r][col]);
-				mma(y[2 * e], c, u32x2{b[0], b[1]});
-				mma(y[2 * e + 1], c, u32x2{b[2], b[3]});
-			}
+			UNROLL for (int e = 0; e < 4; e++)
+				UNROLL for (int p = 0; p < 2; p++) store_pair(&m.y[mine + g + 8 * p][8 * e + pair], y[e][2 * p], y[e][2 * p + 1]);
+			__nvvm_bar_warp_sync(all_lanes);
+			put_out(m, s, m.x[turn], first + at, count, head, column, wide);
 		}
-		double log[2] = {m.log[mine + g], m.log[mine + g + 8]};
-		float begin[2] = {math::decay((float)log[0]), math::decay((float)log[1])};
-		UNROLL for (int e = 0; e < 4; e++)
-			UNROLL for (int p = 0; p < 4; p++) y[e][p] *= begin[p / 2];
-		UNROLL for (int e = 0; e < 8; e++)
-			UNROLL for (int p = 0; p < 4; p++) {
-				int from = 8 * e + pair + p % 2;
-				float weight = from > mine + g + p / 2 * 8 ? 0 : math::decay((float)(log[p / 2] - m.log[from])) * m.dt[from];
-				scores[e][p] *= weight;
-			}
-		int j = lane() % 8, upper = lane() / 8 % 2 * 8, last = lane() / 16 * 8;
-		UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
-			u32x4 a = {bf16x2(scores[2 * e][0], scores[2 * e][1]), bf16x2(scores[2 * e][2], scores[2 * e][3]),
-				bf16x2(scores[2 * e + 1][0], scores[2 * e + 1][1]), bf16x2(scores[2 * e + 1][2], scores[2 * e + 1][3])};
-			UNROLL for (int q = 0; q < 2; q++) {
-				u32x4 b = load_transposed(&m.x[16 * e + j + upper][16 * q + last]);
-				mma(y[2 * q], a, u32x2{b[0], b[1]});
-				mma(y[2 * q + 1], a, u32x2{b[2], b[3]});
-			}
-		}
-		UNROLL for (int e = 0; e < 4; e++)
-			UNROLL for (int p = 0; p < 4; p++) {
-				int t = mine + g + p / 2 * 8, col = 8 * e + pair + p % 2;
-				if (t < count && col < wide)
-					s.put(token + t, head, column + col, y[e][p], s.bias ? widen(s.x[(token + t) * s.xs + column + col]) : 0);
-			}
-		// The state at the chunk's end.
-		float whole = math::decay((float)m.log[chunk - 1]);
-		UNROLL for (int i = 0; i < 2; i++)
-			UNROLL for (int e = 0; e < tiles; e++) h[i][e] *= whole;
-		NO_UNROLL for (int k = 0; k < chunk; k += 16) {
-			u32x4 a[2];
-			UNROLL for (int i = 0; i < 2; i++) a[i] = load_transposed(&m.tail_x[k + j + last][16 * i + upper]);
-			UNROLL for (int e = 0; e < tiles; e += 2) {
-				u32x4 b = load_transposed(&m.b[k + j + upper][base + 8 * e + last]);
-				UNROLL for (int i = 0; i < 2; i++) {
-					mma(h[i][e], a[i], u32x2{b[0], b[1]});
-					mma(h[i][e + 1], a[i], u32x2{b[2], b[3]});
+		if (warp() == 0) // which had the fewest scores
+			decays(m.decays[1 - turn], s, steps, tokens - at - chunk, rate, bias);
+		wait_groups<1>();
+		sync(); // B and tail_x are there
+		if (has) {
+			// The state at the chunk's end.
+			float whole = math::decay((float)now.log[chunk - 1]);
+			UNROLL for (int i = 0; i < 2; i++)
+				UNROLL for (int e = 0; e < tiles; e++) h[i][e] *= whole;
+			NO_UNROLL for (int k = 0; k < chunk; k += 16) {
+				u32x4 a[2];
+				UNROLL for (int i = 0; i < 2; i++) a[i] = load_transposed(&m.tail_x[k + j + last][16 * i + upper]);
+				UNROLL for (int e = 0; e < tiles; e += 2) {
+					u32x4 v = load_transposed(&m.b[k + j + upper][base + 8 * e + last]);
+					UNROLL for (int i = 0; i < 2; i++) {
+						mma(h[i][e], a[i], u32x2{v[0], v[1]});
+						mma(h[i][e + 1], a[i], u32x2{v[2], v[3]});
+					}
 				}
 			}
 		}
-		sync(); // what the next chunk overwrites is read no more
+		sync(); // B and tail_x are read no more
+		fetch_b(at + chunk);
 	}
-	UNROLL for (int i = 0; i < 2; i++)
-		UNROLL for (int e = 0; e < tiles; e++)
-			UNROLL for (int p = 0; p < 4; p++) {
-				int row = 16 * i + p / 2 * 8 + g, k = base + 8 * e + pair + p % 2;
-				if (row < wide && k < s.n)
-					narrow(state[(i64)row * s.n + k], h[i][e][p]);
-			}
+	each_pair<tiles>(base, [&](int i, int e, int p, int row, int k) { store_pair(&whole_h[row][k], h[i][e][p], h[i][e][p + 1]); });
+	sync();
+	NO_UNROLL for (int i = thread(); i < wide * (states / 4); i += 128)
+		if (int row = i / (states / 4), k = i % (states / 4) * 4; k < s.n)
+			store4(state + (i64)row * s.n + k, whole4(&whole_h[row][k]), s.n - k, true);
 }
 
-static_assert(sizeof(Shared<1>) == 54784 && sizeof(Shared<2>) == 95744, "the host knows these sizes");
+static_assert(sizeof(Shared<1>) == 60416 && sizeof(Shared<2>) == 99 << 10, "the host knows these sizes");
 
 // Blocks of 128 threads are (sequences, heads, size / 32); up to 128 and 256 states.
-KERNEL THREADS(128) ssd_mma_128(Scan s) { chunks<1>(s); }
-KERNEL THREADS(128) ssd_mma_256(Scan s) { chunks<2>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_128(Scan s) { chunks<1>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_256(Scan s) { chunks<2>(s); }
 
 // The same of activations in bf16, of which sizes and states are multiples of 8.
-KERNEL THREADS(128) ssd_mma_128_bf16(ScanOf<bf16> s) { chunks<1>(s); }
-KERNEL THREADS(128) ssd_mma_256_bf16(ScanOf<bf16> s) { chunks<2>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_128_bf16(ScanOf<bf16> s) { chunks<1>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_256_bf16(ScanOf<bf16> s) { chunks<2>(s); }

@@ -1,10 +1,10 @@
-// The scan in chunks, where the next chunk overwrites B while other warps still
-// add it to the state: the fourth barrier is missing.
+// The scan in chunks, where the next chunk overwrites B and x while other warps still
+// add them to the state: the third barrier is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
 #define sync()                                                                                                             \
 	do {                                                                                                               \
-		if constexpr (__COUNTER__ != 3)                                                                            \
+		if constexpr (__COUNTER__ != 2)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
 #define FORMAT f32

@@ -1,0 +1,182 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels"
+)
+
+var _ = kernels.Register(Kernels, Set{
+	"ssd_scan":       {launch: ssd(plainSSD), scratch: ssdScratch(plainSSD), accepts: ssdAccepts(5, 6, 0, 1, 3, 4, 7)},
+	"ssd_scan_gated": {launch: ssd(gatedSSD), scratch: ssdScratch(gatedSSD), accepts: ssdAccepts(8, 9, 0, 1, 4, 5, 7, 10)},
+})
+
+const (
+	ssdChannels  = 32  // of a block for whole segments
+	ssdStates    = 256 // that fit its shared memory
+	ssdStepsRows = 16  // of a block for single tokens
+	ssdMMATokens = 64  // of a chunk on tensor cores
+)
+
+// ssdKernel is a kernel for whole segments: tokens of a chunk, and bytes of shared memory.
+type ssdKernel struct {
+	function       string
+	tokens, shared int
+	mma            bool
+	apart          bool // C Bᵀ is made before, once for all heads of a group
+}
+
+// ssdKernels, the fastest first, of bytes beside B, C and the state.
+var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", tokens: 32, shared: 10240}, {function: "ssd_scan_chunks_16", tokens: 16, shared: 5120}}
+
+// ssdApart and ssdMMAApart are from how many tokens times blocks on C Bᵀ is made before: by count, it then
+// saves as much as a launch costs. Tests make them smaller.
+var ssdApart, ssdMMAApart = 24 << 10, 600 << 10
+
+// ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
+var ssdMMAShared = map[int]int{128: 60416, 256: 99 << 10}
+
+// ssdArgs is a scan with a rate per head, and where its state and segments are among the
+// call's operands.
+type ssdArgs struct {
+	x, dt, a, b, c *Tensor
+	state, seg     int
+	gate           *gate
+	least, most    float64 // of steps, with a gate
+}
+
+// plainSSD is ssd_scan: x dt A B C h seg.
+func plainSSD(c *Call) *ssdArgs {
+	a := c.Args
+	return &ssdArgs{x: &a[0], dt: &a[1], a: &a[2], b: &a[3], c: &a[4], state: 5, seg: 6}
+}
+
+// gatedSSD: x dt b A B C D z h seg.
+func gatedSSD(c *Call) *ssdArgs {
+	a := c.Args
+	return &ssdArgs{&a[0], &a[1], &a[3], &a[4], &a[5], 8, 9, &gate{&a[2], &a[6], &a[7]}, c.Attrs.Float("min"), c.Attrs.Float("max")}
+}
+
+// ssdAccepts: all that comes and goes with tokens, on tensor cores. What becomes a step is rounded
+// with the rest of in_proj's result, of which it is a field; softplus and all that follows is in f32.
+func ssdAccepts(state, seg int, which ...int) func(c *Call) []int {
+	return func(c *Call) []int {
+		x, b, cc, kept := c.value(which[0]), c.value(which[2]), c.value(which[3]), &c.Args[state]
+		size, n := kept.Dims[2], kept.Dims[3]
+		if c.tokenEach(seg) || size%8 != 0 || n%8 != 0 || !c.ssdMMA(n, aligned(x, b, cc, kept)) {
+			return nil
+		}
+		return c.together(which...)
+	}
+}
+
+// ssdMMA reports whether the scan of whole segments is done on tensor cores.
+func (c *Call) ssdMMA(n int, vec bool) bool {
+	return c.Options.Math == BF16 && vec && n <= ssdStates && c.fits(ssdMMAShared[ssdMMAStates(n)])
+}
+
+// ssdMMAStates is for how many states the kernel is that does n.
+func ssdMMAStates(n int) int {
+	if n > 128 {
+		return 256
+	}
+	return 128
+}
+
+// ssdVec says what is aligned: x, B, C and the state, and for tensor cores y and z, too.
+func (c *Call) ssdVec(o *ssdArgs) (vec, out bool) {
+	state := &c.Args[o.state]
+	vec = state.Dims[3]%4 == 0 && state.Dims[2]%4 == 0 && aligned(o.x, o.b, o.c, state)
+	return vec, vec && aligned(&c.Results[0]) && (o.gate == nil || aligned(o.gate.z))
+}
+
+// ssdKernel is the fastest kernel whose shared memory a block may have; without a function, where
+// each sequence has one token or there is none: the one that goes token by token.
+func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
+	dims := &c.Args[o.state].Dims
+	n := dims[3]
+	vec, _ := c.ssdVec(o)
+	work := c.Results[0].Rows() * o.dt.Cols * ceilDiv(dims[2], ssdChannels)
+	switch {
+	case c.tokenEach(o.seg) || n > ssdStates || n == 0:
+		return ssdKernel{}
+	case c.ssdMMA(n, vec):
+		states := ssdMMAStates(n)
+		return ssdKernel{o.x.suffixed(fmt.Sprint("ssd_mma_", states)), ssdMMATokens, ssdMMAShared[states], true, work >= ssdMMAApart}
+	}
+	for _, k := range ssdKernels {
+		k.apart = work >= ssdApart
+		if k.shared += (2*k.tokens + ssdChannels) * 4 * (ceilDiv(n, 4)*4 + 4); c.fits(k.shared) {
+			return k
+		}
+	}
+	return ssdKernel{}
+}
+
+func ssd(of func(c *Call) *ssdArgs) func(c *Call) error {
+	return func(c *Call) error { return c.ssd(of(c)) }
+}
+
+func (c *Call) ssd(o *ssdArgs) error {
+	x, dt, state, seg, y := o.x, o.dt, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
+	s, heads, size, n := seg.Rows(), dt.Cols, state.Dims[2], state.Dims[3]
+	first, each, skip := groupsOf(&dt.Tensor, &o.b.Tensor, n)
+	k := c.ssdKernel(o)
+	scores, apart := c.ssdScores(o, k)
+	launch := func(module, function string, grid, block [3]int, shared, vec int, state *Tensor) {
+		args := Struct{y.Ptr, x.Ptr, dt.Ptr, o.a.Ptr, o.b.Ptr, o.c.Ptr, state.Ptr, seg.Ptr,
+			y.stride(), x.stride(), dt.stride(), o.b.stride(), o.c.stride(), state.stride(), size, n, Struct{first, each, skip}, vec, float32(o.least), float32(o.most)}
+		args = append(append(args, o.gate.params()...), scores, apart)
+		c.launch(module+"_"+format(state.DType), function, grid, block, shared, args)
+	}
+	vec, out := c.ssdVec(o)
+	if k.function == "" {
+		return c.steps(o.state, o.seg, func(state *Tensor) { // which need no shared memory
+			launch("ssd", "ssd_scan_steps", [3]int{s, heads, ceilDiv(size, ssdStepsRows)}, [3]int{128}, 0, alignment(vec, false), state)
+		})
+	}
+	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
+	if k.mma {
+		launch("ssd_mma", k.function, grid, [3]int{128}, k.shared, alignment(vec, out), state)
+		return nil
+	}
+	launch("ssd", k.function, grid, [3]int{256}, k.shared, alignment(vec, false), state)
+	return nil
+}
+
+// ssdScores makes C Bᵀ of the tokens of chunks where that is done apart, and says where it is and how far
+// apart its rows are: a row is a token's, and has for each group those with the tokens of its chunk.
+func (c *Call) ssdScores(o *ssdArgs, k ssdKernel) (at uint64, apart int64) {
+	if !k.apart {
+		return 0, 0
+	}
+	seg, n := &c.Args[o.seg], c.Args[o.state].Dims[3]
+	groups := o.b.Cols / n
+	apart = int64(groups * k.tokens)
+	grid := [3]int{pieces(c.Results[0].Rows(), seg.Rows(), k.tokens), groups, 1}
+	args := []any{c.Scratch, apart, o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(), seg.Ptr, seg.Rows(), n}
+	if k.mma {
+		c.launch("ssd_mma_scores", o.x.suffixed("ssd_mma_scores"), grid, [3]int{128}, 0, args...)
+		return c.Scratch, apart
+	}
+	vec, _ := c.ssdVec(o)
+	c.launch("ssd_scores", fmt.Sprint("ssd_scores_", k.tokens), grid, [3]int{256}, 0, append(args, vec)...)
+	return c.Scratch, apart
+}
+
+// ssdScratch is for C Bᵀ, or for [Call.steps].
+func ssdScratch(of func(c *Call) *ssdArgs) func(c *Call) int64 {
+	return func(c *Call) int64 {
+		o := of(c)
+		switch k := c.ssdKernel(o); {
+		case k.function == "":
+			return c.stepsScratch(o.state, o.seg)
+		case k.apart:
+			return 4 * int64(c.Results[0].Rows()) * int64(o.b.Cols/c.Args[o.state].Dims[3]*k.tokens)
+		}
+		return 0
+	}
+}
+
+// fits reports whether a block may have so much shared memory.
+func (c *Call) fits(shared int) bool { return c.Options.Shared == 0 || shared <= c.Options.Shared }

@@ -1,0 +1,121 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/reference"
+	"pgregory.net/rapid"
+)
+
+// withScores runs f with C Bᵀ made before all scans in chunks, or before none.
+func withScores(apart bool, f func()) {
+	was, wasMMA := ssdApart, ssdMMAApart
+	defer func() { ssdApart, ssdMMAApart = was, wasMMA }()
+	ssdApart, ssdMMAApart = math.MaxInt, math.MaxInt
+	if apart {
+		ssdApart, ssdMMAApart = 0, 0
+	}
+	f()
+}
+
+// TestScores: C Bᵀ that is made before the scan, once for all heads of a group, gives the bits that blocks give
+// which make their own, and both what the reference gives: of segments around the lengths of chunks, in
+// all formats, where what is put out is aligned and where it is not.
+func TestScores(t *testing.T) {
+	for _, name := range []string{"ssd_scan", "ssd_scan_gated"} {
+		op := findOp(t, name)
+		test := func(t *rapid.T) { checkScores(t, op) }
+		check(t, name, test)
+		until(t, test, "ssd_scores.ssd_scores_32", "ssd_scores.ssd_scores_16", "ssd_mma_scores.ssd_mma_scores", "ssd_mma_scores.ssd_mma_scores_bf16")
+	}
+}
+
+func checkScores(t *rapid.T, op *graph.Op) {
+	d, dev := newDraw(t), newDevice(t)
+	d.decode, d.lens, d.most = false, []int{0, 1, 5, 31, 32, 33, 63, 64, 65, 130}, 3
+	d.aligned = d.pick("aligned", 0, 1, 1) == 1
+	o := Options{Math: Math(d.pick("math", 0, 1)), Shared: d.pick("shared", 0, 0, 99<<10, 15<<10)}
+	next := ssdOf(d, d.pick("p", 4, 8, 16, 36, 64), d.pick("n", 3, 4, 8, 16, 20, 64, 136))
+	if op.Name == "ssd_scan_gated" {
+		next = gatedCase(d, next, graph.Attrs{"min": 0.0, "max": math.Inf(1)})
+	}
+	c := next()
+	if o.Math == BF16 && o.Shared != 15<<10 && d.pick("bf16", 0, 1) == 1 {
+		d.inBF16(op, &c)
+	}
+	y := d.pick("y", 0, 0, 1) // where y and z begin
+	var results [2][]kernels.Tensor
+	onCores := false
+	for i, apart := range []bool{false, true} {
+		withScores(apart, func() {
+			on := dev.deviceCall(op, &c, map[int]Tensor{}, func() int { return 0 })
+			on.Options, on.Results[0] = o, dev.empty(&c.Results[0], y)
+			if op.Name == "ssd_scan_gated" {
+				on.Args[7] = dev.upload(&c.Args[7], y)
+			}
+			launches := dev.compute(op, on, d.rng.Uint64())
+			if n := len(launches); n > 0 {
+				onCores = strings.HasPrefix(launches[n-1].Function, "ssd_mma")
+			}
+			for k := range c.Results {
+				got := clone(&c.Results[k])
+				dev.download(on.Results[k], &got)
+				results[i] = append(results[i], got)
+			}
+		})
+	}
+	k := reference.Kernels[op.Name]
+	k.Run(&c, 0, 1)
+	for i := range c.Results {
+		same(t, fmt.Sprint("apart, result ", i), &results[1][i], &results[0][i], 0)
+		if onCores {
+			same(t, "result", &results[0][i], &c.Results[i], 2e-2)
+		} else {
+			sameKept(t, &results[0][i], &c.Results[i], 1e-5)
+		}
+	}
+}
+
+// TestScoresPlan: whether C Bᵀ is made before is decided by numbers of tokens, heads and channels.
+func TestScoresPlan(t *testing.T) {
+	for _, c := range []struct {
+		tokens, heads int
+		math          Math
+		want          string
+	}{
+		{64, 24, F32, "ssd_scan_chunks (1,24,2)"}, // mamba2-130m
+		{511, 24, F32, "ssd_scan_chunks (1,24,2)"},
+		{512, 24, F32, "ssd_scores_32 (17,1,1) ssd_scan_chunks (1,24,2)"},
+		{2048, 80, F32, "ssd_scores_32 (65,1,1) ssd_scan_chunks (1,80,2)"}, // mamba2-2.7b
+		{2048, 80, BF16, "ssd_mma_128 (1,80,2)"},
+		{3840, 80, BF16, "ssd_mma_scores (61,1,1) ssd_mma_128 (1,80,2)"},
+	} {
+		rows := func(cols int) Tensor { return Tensor{Tensor: shaped(graph.F32, c.tokens, cols)} }
+		x, state := rows(64*c.heads), Tensor{Tensor: shaped(graph.F32, slots, c.heads, 64, 128)}
+		call := &Call{Args: []Tensor{x, rows(c.heads), {Tensor: shaped(graph.F32, c.heads)}, rows(128), rows(128), state, {Tensor: shaped(graph.I32, 1, 3)}},
+			Results: []Tensor{x, state}, Options: Options{Math: c.math}}
+		launches, err := Kernels["ssd_scan"].Launches(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range launches {
+			got = append(got, fmt.Sprintf("%s (%d,%d,%d)", l.Function, l.Grid[0], l.Grid[1], l.Grid[2]))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%d tokens of %d heads: %s, want %s", c.tokens, c.heads, got, c.want)
+		}
+		scratch := int64(0)
+		if len(launches) == 2 {
+			scratch = 4 * int64(c.tokens) * map[Math]int64{F32: 32, BF16: 64}[c.math]
+		}
+		if got := Kernels["ssd_scan"].Scratch(call); got != scratch {
+			t.Errorf("%d tokens of %d heads: %d bytes of scratch, want %d", c.tokens, c.heads, got, scratch)
+		}
+	}
+}
