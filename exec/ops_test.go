@@ -358,7 +358,8 @@ func (c *opCase) values(n, operand int) []float32 {
 		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
 			out[i] = float32(math.Abs(float64(out[i]))) / 4
 		}
-		if c.op.Name == "selective_scan_projected" && operand == 2 {
+		weights := map[string]int{"selective_scan_projected": 2, "selective_scan_normed": 3, "selective_scan_unit_normed": 2}[c.op.Name]
+		if weights > 0 && operand == weights {
 			out[i] /= float32(math.Sqrt(float64(c.deep)))
 		}
 		if strings.Contains(c.op.Name, "rms_") && operand == 1 {
@@ -367,7 +368,8 @@ func (c *opCase) values(n, operand int) []float32 {
 		if c.op.Name == "experts" && (operand == 2 || operand == 3) || c.op.Name == "ungated_experts" && operand == 2 {
 			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
 		}
-		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4}[c.op.Name]
+		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,
+			"selective_scan_normed": 5, "selective_scan_unit_normed": 4}[c.op.Name]
 		if rates > 0 && operand == rates {
 			out[i] = -float32(math.Abs(float64(out[i])))
 		}

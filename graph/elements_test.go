@@ -26,7 +26,7 @@ func TestRulesByElements(t *testing.T) {
 	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		nodes := graphgen.Source(seed, graphgen.Options{}).Nodes
-		nodes = append(nodes, graphgen.Source(seed, graphgen.Options{Ops: forLaunches(), Nodes: 1}).Nodes...)
+		nodes = append(nodes, graphgen.Source(seed, graphgen.Options{Ops: forLaunches(), Nodes: 2}).Nodes...)
 		for _, n := range nodes {
 			if n.Op.Class != graph.Compute || n.Op.Rule == nil {
 				continue

@@ -2,7 +2,6 @@ package passes
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/krait-ml/krait/graph"
@@ -30,9 +29,19 @@ func ParseFuse(text string) (Fuse, error) {
 // fuse makes one operation of neighbours where there is one, as the rows of fused
 // operations say which they stand for. It is last: strategies,
 // proofs and drawings speak of the operations apart. It writes a fused operation in the place of the last of the nodes that it
-// stands for: there all its operands exist, and nobody has needed its results.
+// stands for: there all its operands exist, and nobody has needed its results. Products take
+// the norms of what they read when all else is fused: a norm of a sum that is by itself goes with
+// that, which is exact and saves as much.
 func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
-	f := findFusions(g, o.Fuse == ForLaunches)
+	out, err := fuseOnce(g, patternsBySize(o.Fuse == ForLaunches))
+	if err == nil && o.Fuse == ForLaunches {
+		out, err = fuseOnce(out, [][]pattern{normPatterns()})
+	}
+	return out, err
+}
+
+func fuseOnce(g *graph.Graph, patterns [][]pattern) (*graph.Graph, error) {
+	f := findFusions(g, patterns)
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for _, n := range g.Nodes {
 		var err error
@@ -73,12 +82,12 @@ type fusions struct {
 
 // findFusions finds what fused operations stand for: those of more operations first, of
 // as many that which ends first. A node is of one fusion only.
-func findFusions(g *graph.Graph, launches bool) *fusions {
+func findFusions(g *graph.Graph, bySize [][]pattern) *fusions {
 	f := &fusions{g, usesOf(g), map[*graph.Node]int{}, map[*graph.Node]*fusion{}, map[*graph.Node]bool{}}
 	for i, n := range g.Nodes {
 		f.index[n] = i
 	}
-	for _, patterns := range patternsBySize(launches) {
+	for _, patterns := range bySize {
 		for _, n := range g.Nodes {
 			for i := range patterns {
 				if l := f.match(&patterns[i], n); l != nil && f.legal(l) {
@@ -101,21 +110,39 @@ type pattern struct {
 	maker []int // by value: the step that gives it; -1: an operand
 }
 
-// patternsBySize lists the fused operations, those that stand for most operations first.
+func patternOf(op *graph.Op, apart *graph.Apart) pattern {
+	p := pattern{op, apart, slices.Repeat([]int{-1}, len(apart.Like))}
+	for i, s := range p.Steps {
+		for _, v := range s.Results {
+			p.maker[v] = i
+		}
+	}
+	return p
+}
+
+// takesNorm: it is another operation, on what is normed first.
+func takesNorm(op *graph.Op) bool {
+	return op.Launches && op.Apart() != nil && len(op.Apart().Steps) == 2 && op.Apart().Steps[0].Op.Name == "rmsnorm"
+}
+
+// normPatterns lists those that take norms, as a norm and another operation, which may be fused.
+func normPatterns() (list []pattern) {
+	for _, op := range graph.Ops() {
+		if takesNorm(op) {
+			list = append(list, patternOf(op, op.Apart()))
+		}
+	}
+	return list
+}
+
+// patternsBySize lists the other fused operations, those that stand for most operations first.
 func patternsBySize(launches bool) [][]pattern {
 	var list []pattern
 	for _, op := range graph.Ops() {
-		if op.Apart() == nil || op.Launches && !launches {
+		if op.Apart() == nil || op.Launches && !launches || takesNorm(op) {
 			continue
 		}
-		p := pattern{op, op.Apart().Whole(), nil}
-		p.maker = slices.Repeat([]int{-1}, len(p.Like))
-		for i, s := range p.Steps {
-			for _, v := range s.Results {
-				p.maker[v] = i
-			}
-		}
-		list = append(list, p)
+		list = append(list, patternOf(op, op.Apart().Whole()))
 	}
 	slices.SortStableFunc(list, func(a, b pattern) int { return len(b.Steps) - len(a.Steps) })
 	var out [][]pattern
@@ -136,15 +163,21 @@ type matching struct {
 	nodes  []*graph.Node // by step
 }
 
-// match finds the nodes that a fused operation stands for, of which the last is given.
+// match finds the nodes that a fused operation stands for, of which the last is given and
+// the others lead to it: of operations beside each other, which others stand for, none are found.
 func (f *fusions) match(p *pattern, last *graph.Node) *fusion {
 	m := &matching{f, p, make([]*graph.Value, len(p.Like)), make([]*graph.Node, len(p.Steps))}
-	if !m.step(len(p.Steps)-1, last) || !m.closed(last) {
+	if !m.step(len(p.Steps)-1, last) || slices.Contains(m.nodes, nil) || !m.closed(last) {
 		return nil
 	}
 	l := &fusion{op: p.op.Name, attrs: graph.Attrs{}, args: m.values[:p.Operands], results: m.values[p.Operands:][:p.Results]}
 	for i, n := range m.nodes {
-		maps.Copy(l.attrs, n.Attrs)
+		for name, v := range n.Attrs {
+			if had, ok := l.attrs[name]; ok && had != v {
+				return nil // one attribute cannot say both
+			}
+			l.attrs[name] = v
+		}
 		if i < len(m.nodes)-1 {
 			l.inner = append(l.inner, n)
 		}

@@ -23,7 +23,7 @@ param @w : f32[4 6/1] shard(1: split)
 		t.Fatal(err)
 	}
 	value := func(name string) *graph.Value { v, _ := g.Value(name); return v }
-	f := findFusions(g, false)
+	f := findFusions(g, patternsBySize(false))
 	for _, c := range []struct {
 		gate, factor, result string
 		want                 bool
@@ -66,9 +66,16 @@ func TestFewLaunches(t *testing.T) {
 		"mamba2-g1":    {10, 4},
 		"mamba2-g4":    {10, 4},
 		"mamba2-clamp": {12, 7}, // they, too
-		"falcon-mamba": {13, 8},
-		"zamba2":       {10, 5}, // a norm by groups is by itself
+		"falcon-mamba": {13, 5},
+
+		"jamba layers.0": {19, 7}, // with an MLP
+		"bamba layers.0": {16, 6},
+		"zamba2":         {10, 5}, // a norm by groups is by itself
 	} {
+		name, layer, ok := strings.Cut(name, " ")
+		if !ok {
+			layer = "layers.1"
+		}
 		c, err := models.Open("../testdata/golden/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -78,8 +85,8 @@ func TestFewLaunches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := launchesOf(g, "layers.1."); got != want[i] {
-				t.Errorf("%s, fuse %d: %d launches, want %d", name, how, got, want[i])
+			if got := launchesOf(g, layer+"."); got != want[i] {
+				t.Errorf("%s %s, fuse %d: %d launches, want %d", name, layer, how, got, want[i])
 			}
 		}
 		c.Close()
@@ -112,22 +119,9 @@ func TestFuseMatches(t *testing.T) {
 		{"%m = matmul %n @w\n%q = silu %m\n%y = add %q %m", "norm_matmul silu add"},
 		{"%m = matmul %n @w\n%q = silu %n\n%y = add %q %m", "rmsnorm silu matmul_add"},
 	} {
-		g, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\ninput %r : f32[t 4]\nparam @g : f32[4]\nparam @w : f32[4 4]\n" +
-			"%n = rmsnorm %x @g {eps=1e-5}\n" + c.nodes + "\noutput y = %y\n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := Compile(g, Options{Fuse: ForLaunches})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ops []string
-		for _, n := range out.Nodes {
-			if n.Op.Class == graph.Compute {
-				ops = append(ops, n.Op.Name)
-			}
-		}
-		if got := strings.Join(ops, " "); got != c.want {
+		got := fusedOps(t, "graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\ninput %r : f32[t 4]\nparam @g : f32[4]\nparam @w : f32[4 4]\n"+
+			"%n = rmsnorm %x @g {eps=1e-5}\n"+c.nodes+"\noutput y = %y\n")
+		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.nodes, got, c.want)
 		}
 	}

@@ -53,7 +53,8 @@ var integers = map[string]map[int]role{
 	"selective_scan": {6: segmentsRole},
 	"ssd_scan":       {6: segmentsRole},
 
-	"selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole}, "ssd_scan_gated": {9: segmentsRole},
+	"selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole},
+	"selective_scan_normed": {13: segmentsRole}, "selective_scan_unit_normed": {10: segmentsRole}, "ssd_scan_gated": {9: segmentsRole},
 
 	"scan_prefix": {2: segmentsRole},
 	"scan_output": {4: segmentsRole},

@@ -19,6 +19,8 @@ var accepting = map[string]func(d *draw) func() kernels.Call{
 	"unit_rmsnorm":         unitNormCase,
 	"group_rmsnorm":        groupNormCase,
 	"add_rmsnorm":          addNormCase,
+	"rmsnorm_each":         normEachCase,
+	"unit_rmsnorm_each":    unitNormEachCase,
 	"silu_mul":             zipCase,
 	"relu2":                elementCase(nil),
 	"conv1d":               convCase,

@@ -20,7 +20,8 @@ type draw struct {
 	least  int   // sequences of a batch
 	most   int
 
-	aligned bool // rows begin at multiples of 16 bytes, if they are that long
+	oneGroup bool // of B and C, which all channels share and every rank has
+	aligned  bool // rows begin at multiples of 16 bytes, if they are that long
 }
 
 const slots = 4

@@ -9,14 +9,18 @@
 //
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
-template <int M, int Cols, bool Normed, class T, class Rows>
-DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
+//
+// With Gated, there are two weights, of which a block takes Cols / 2 rows each, in turn: what is
+// stored is silu of the first's product times the second's.
+template <int M, int Cols, bool Normed, bool Gated, class T, class Rows>
+DEVICE void few_rows(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, const T *other, i64 os, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
+	const int outs = Gated ? Cols / 2 : Cols;
 	SHARED static float parts[8][M * Cols], squares[8][M];
 	const float *in[M];
 	const T *weight[Cols];
 	// What lies beyond the last row is the last row again, and not stored.
 	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
-	UNROLL for (int r = 0; r < Cols; r++) weight[r] = w + min(col + r, n - 1) * ws;
+	UNROLL for (int r = 0; r < Cols; r++) weight[r] = Gated && r % 2 ? other + min(col + r / 2, n - 1) * os : w + min(col + (Gated ? r / 2 : r), n - 1) * ws;
 	float sums[M * Cols] = {}, square[M] = {};
 	auto load = [&](Raw<T> (&b)[Cols], int j) {
 		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r] + j, 8);
@@ -68,16 +72,27 @@ DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, R
 			squares[warp()][lane() / each_row] = sum;
 	}
 	sync();
-	int m = thread() / Cols, c = col + thread() % Cols;
+	int m = thread() / outs, c = col + thread() % outs;
 	if (m >= M || from + m >= rows.count || c >= n)
 		return;
-	float total = 0, all = 0;
+	float total = 0, all = 0, second = 0;
 	for (int i = 0; i < threads() / 32; i++) {
-		total += parts[i][thread()];
+		total += parts[i][Gated ? 2 * thread() : thread()];
+		if (Gated)
+			second += parts[i][2 * thread() + 1];
 		if (Normed)
 			all += squares[i][m];
 	}
-	if (Normed)
-		total *= inverse_rms(all, k, eps);
+	if (Normed) {
+		float f = inverse_rms(all, k, eps);
+		total *= f, second *= f;
+	}
+	if (Gated)
+		total = math::silu(total) * second;
 	y[rows.out(from + m) * ys + c] = add.to(total, rows.out(from + m), c);
+}
+
+template <int M, int Cols, bool Normed, class T, class Rows>
+DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
+	few_rows<M, Cols, Normed, false>(y, ys, x, xs, w, ws, w, ws, rows, from, col, n, k, vec, norm, eps, add);
 }

@@ -72,8 +72,11 @@ func tokensOf(op *graph.Op, c *kernels.Call, lo, hi, s, before int) kernels.Call
 
 // rowResults counts the results that have rows of the batch: those before the states.
 func rowResults(op *graph.Op) int {
-	if op.Name == "add_rmsnorm" {
+	switch op.Name {
+	case "add_rmsnorm":
 		return 2
+	case "rmsnorm_each", "unit_rmsnorm_each":
+		return 3
 	}
 	return 1
 }
@@ -154,7 +157,7 @@ func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 // batches it comes; where states in 16 bits are rounded at every cut, what a
 // reference gives that rounds there, too.
 func TestCut(t *testing.T) {
-	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "ssd_scan", "ssd_scan_gated", "attention"} {
+	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "attention"} {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +173,7 @@ func TestCut(t *testing.T) {
 				whole, cut := map[int]Tensor{}, map[int]Tensor{}
 				all, _ := once(t, op, &c, Options{}, whole, dev)
 				share := 0.0
-				if strings.HasPrefix(name, "ssd_scan") || name == "attention" || name == "selective_scan_projected" {
+				if strings.HasPrefix(name, "ssd_scan") || name == "attention" || name == "selective_scan_projected" || strings.HasSuffix(name, "_normed") {
 					share = 1e-5
 				}
 				_, sequence := perToken(op)
@@ -233,7 +236,7 @@ func cutAndRounded(t *rapid.T, op *graph.Op, c *kernels.Call, dev *device) {
 // each serve the next, for which the memory has other slots, pasts and rows; a
 // sequence without tokens is left alone.
 func TestReplay(t *testing.T) {
-	for _, name := range []string{"conv1d", "selective_scan", "selective_scan_gated", "selective_scan_projected", "ssd_scan", "ssd_scan_gated", "rotary", "attention"} {
+	for _, name := range []string{"conv1d", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "rotary", "attention"} {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,12 +12,16 @@ var _ = kernels.Register(Kernels, Set{
 	"matmul_add":      {launch: matmulAdd, accepts: productAccepts},
 	"norm_matmul":     {launch: normMatmul, parts: normParts},
 	"norm_matmul_add": {launch: normMatmul, parts: normParts},
+
+	"gated_matmul":      {launch: gatedMatmul, parts: gatedParts},
+	"norm_gated_matmul": {launch: gatedMatmul, parts: gatedParts},
 })
 
 const (
 	gemvCols           = 4       // columns of a block, where enough blocks have as many
 	gemvBlocks         = 256     // so many are enough
 	gemvRows           = 8       // rows of a pass over the weight
+	gatedCols          = 2       // columns of a block, of each of two weights
 	fewRows            = 32      // with more, tiles are faster
 	tileRows, tileCols = 128, 64 // of f32
 
@@ -176,6 +180,42 @@ func (c *Call) gemv(p *product, args []any) {
 		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
 	}
 	c.launch("gemv_"+format(p.w.DType), name, [3]int{ceilDiv(t, m) * ceilDiv(n, cols), 1, 1}, gemvThreads(k), 0, args...)
+}
+
+// gated is a product that another one gates.
+type gated struct {
+	product
+	other *Tensor // the second weight
+}
+
+// gatedProduct: x w v, or x norm w v.
+func gatedProduct(c *Call) *gated {
+	a, p := c.Args, &gated{product: product{x: &c.Args[0], y: &c.Results[0]}}
+	if len(a) > 3 {
+		p.norm, a = &a[1], a[1:]
+	}
+	p.w, p.other = &a[1], &a[2]
+	return p
+}
+
+// gatedParts: where rows are many, both products are tiles. Without a norm there is a kernel for
+// one row only.
+func gatedParts(c *Call) bool {
+	p := gatedProduct(c)
+	return !c.isGemv(&p.product) || p.w.DType != p.other.DType || p.norm == nil && p.y.Rows() > 1
+}
+
+// gatedMatmul is gated_matmul, and with four operands norm_gated_matmul.
+func gatedMatmul(c *Call) error {
+	p, norm, name := gatedProduct(c), Tensor{}, "gated_gemv_"
+	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
+	if p.norm != nil {
+		norm, name = *p.norm, "norm_gated_gemv_"
+	}
+	m, vec := gemvPass(t), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
+	args := append(p.args(t, n, k), ceilDiv(t, m), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
+	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), [3]int{ceilDiv(t, m) * ceilDiv(n, gatedCols), 1, 1}, gemvThreads(k), 0, args...)
+	return nil
 }
 
 // alignment tells the kernels of products what is aligned: loads, and stores.

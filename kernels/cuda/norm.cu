@@ -61,6 +61,51 @@ template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const fl
 ADD_NORM(add_rmsnorm, float)
 ADD_NORM(add_rmsnorm_bf16, bf16)
 
+// Three rows of a token, which are short, each normed by a warp: what a scan reads. Blocks are tokens.
+struct Row {
+	void *y;
+	const void *x;
+	const float *w; // null: without
+	i64 ys, xs;
+	int size, flags; // 1: aligned; 2: x is in bf16; 4: y is
+};
+
+struct Rows {
+	Row a, b, c;
+};
+
+// One of them: as elements of an array they would be in local memory.
+DEVICE Row one_of(int i, const Row &a, const Row &b, const Row &c) {
+	return Row{i == 0 ? a.y : i == 1 ? b.y : c.y, i == 0 ? a.x : i == 1 ? b.x : c.x, i == 0 ? a.w : i == 1 ? b.w : c.w, i == 0 ? a.ys : i == 1 ? b.ys : c.ys,
+		i == 0 ? a.xs : i == 1 ? b.xs : c.xs, i == 0 ? a.size : i == 1 ? b.size : c.size, i == 0 ? a.flags : i == 1 ? b.flags : c.flags};
+}
+
+KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
+	Row r = one_of(warp(), rows.a, rows.b, rows.c);
+	i64 from = block_x() * r.xs, to = block_x() * r.ys;
+	bool vec = r.flags & 1;
+	auto load = [&](int j) {
+		if (r.flags & 2)
+			return load4((const bf16 *)r.x + from + j, r.size - j, vec);
+		return load4((const float *)r.x + from + j, r.size - j, vec);
+	};
+	float sum = 0;
+	NO_UNROLL for (int j = 4 * lane(); j < r.size; j += 128) {
+		f32x4 v = load(j);
+		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
+	}
+	float f = inverse_rms(warp_sum(sum), r.size, eps);
+	for (int j = 4 * lane(); j < r.size; j += 128) {
+		f32x4 v = load(j) * f;
+		if (r.w)
+			v *= load4(r.w + j, r.size - j, vec);
+		if (r.flags & 4)
+			store4((bf16 *)r.y + to + j, v, r.size - j, vec);
+		else
+			store4((float *)r.y + to + j, v, r.size - j, vec);
+	}
+}
+
 // The sum of squares of what the rank holds of each group of size channels: of
 // the axis it has cols channels from x_start and groups from y_start on. Blocks
 // are (rows, groups).

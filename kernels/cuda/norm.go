@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/krait-ml/krait/kernels"
+import (
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
 
 var _ = kernels.Register(Kernels, Set{
 	"head_down":       {launch: headMatmul},
@@ -14,6 +17,9 @@ var _ = kernels.Register(Kernels, Set{
 	"group_sumsq":     {launch: groupSumsq},
 	"group_rms_scale": {launch: groupRMSScale},
 	"add_rmsnorm":     {launch: addRMSNorm, accepts: addNormAccepts},
+
+	"rmsnorm_each":      {launch: rmsnormEach, accepts: eachAccepts(0, 2, 4, 6, 7, 8)},
+	"unit_rmsnorm_each": {launch: rmsnormEach, accepts: eachAccepts(0, 1, 2, 3, 4, 5)},
 })
 
 // normThreads is enough for a row's fours, in whole warps.
@@ -43,6 +49,31 @@ func (c *Call) rmsnorm(groups int) error {
 	}
 	c.launch("norm", name, [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
 		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, size, vec, float32(c.Attrs.Float("eps")))
+	return nil
+}
+
+// eachAccepts: rows and what is normed, each in either format.
+func eachAccepts(which ...int) func(c *Call) []int {
+	return func(*Call) []int { return which }
+}
+
+// rmsnormEach is rmsnorm_each: x v y w z u; and without weights unit_rmsnorm_each.
+func rmsnormEach(c *Call) error {
+	rows, each := Struct{}, len(c.Args)/len(c.Results)
+	for i := range c.Results {
+		x, y, w := &c.Args[each*i], &c.Results[i], Tensor{}
+		if each > 1 {
+			w = c.Args[each*i+1]
+		}
+		flags := 0
+		for bit, set := range []bool{aligned(x, y) && w.Ptr%16 == 0, x.DType == graph.BF16, y.DType == graph.BF16} {
+			if set {
+				flags |= 1 << bit
+			}
+		}
+		rows = append(rows, Struct{y.Ptr, x.Ptr, w.Ptr, y.stride(), x.stride(), y.Cols, flags})
+	}
+	c.launch("norm", "rmsnorm_each", [3]int{c.Results[0].Rows(), 1, 1}, [3]int{96}, 0, float32(c.Attrs.Float("eps")), rows)
 	return nil
 }
 

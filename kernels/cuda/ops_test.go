@@ -77,6 +77,13 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"selective_scan_gated":     selectiveGatedCase,
 	"selective_scan_projected": selectiveProjectedCase,
 	"ssd_scan_gated":           ssdGatedCase,
+
+	"gated_matmul":               gatedMatmulCase,
+	"norm_gated_matmul":          normGatedMatmulCase,
+	"rmsnorm_each":               normEachCase,
+	"unit_rmsnorm_each":          unitNormEachCase,
+	"selective_scan_normed":      selectiveNormedCase,
+	"selective_scan_unit_normed": selectiveUnitNormedCase,
 }
 
 // TestOps runs every operation on the device and in float64, twice in a row so
@@ -400,6 +407,9 @@ func (d *draw) scanShape(each ...int) (heads, held, groups graph.Run, per int) {
 	per = d.pick("q", each...)
 	heads = graph.Run{Start: 0, Len: g * per}
 	held = d.share(heads.Len)
+	if d.oneGroup {
+		return heads, held, graph.Run{Start: 0, Len: 1}, heads.Len
+	}
 	return heads, held, cover(held, per), per
 }
 
@@ -719,7 +729,11 @@ func gatedCase(d *draw, next func() kernels.Call, attrs graph.Attrs) func() kern
 
 // selectiveProjectedCase has a product of few terms in place of the steps.
 func selectiveProjectedCase(d *draw) func() kernels.Call {
-	next, depth, format := selectiveGatedCase(d), d.size("k", 31, 40, 160), d.format()
+	return projectedCase(d, selectiveGatedCase(d))
+}
+
+func projectedCase(d *draw, next func() kernels.Call) func() kernels.Call {
+	depth, format := d.size("k", 31, 40, 160), d.format()
 	var w kernels.Tensor
 	return func() kernels.Call {
 		c := next()

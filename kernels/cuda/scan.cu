@@ -9,6 +9,12 @@
 
 typedef FORMAT kept;
 
+DEVICE float squares(f32x4 v) {
+	float sum = 0;
+	UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
+	return sum;
+}
+
 DEVICE f32x4 rates(f32x4 a) {
 	UNROLL for (int k = 0; k < 4; k++) a[k] = math::rate(a[k]);
 	return a;
@@ -40,12 +46,34 @@ template <class V> struct Gate {
 	}
 };
 
+// The norms of what all channels share, where they are fused with the scan: of x, of which
+// steps are the product, and of B and C; without a weight where that is null.
+struct Norms {
+	const float *x, *b, *c;
+	float eps;
+	int on;
+
+	// The factor of a row of n, of which the lanes have summed up squares.
+	__attribute__((device)) float factor(float squares, int n) const { return inverse_rms(warp_sum(squares), n, eps); }
+	// Four of a row at k, of which n are left.
+	__attribute__((device)) f32x4 normed(f32x4 v, float factor, const float *weight, int k, int n, bool vec) const {
+		if (on)
+			v *= factor;
+		return on && weight ? v * load4(weight + k, n, vec) : v;
+	}
+};
+
+struct Shared {
+	Groups groups;
+	Norms norms;
+};
+
 // The sequence's tokens one by one, with the state in memory: for one token, or
 // states that are too many for registers, which the host gives in f32. y may lie over dt. Four
-// lanes have a channel; step(t, ch) is its step on all of them. Blocks of
-// 128 threads are (sequences, channels / 32).
+// lanes have a channel; step(t, ch) is its step on all of them. With norms, B and C are
+// of one group of up to 128. Blocks of 128 threads are (sequences, channels / 32).
 template <class Step>
-DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<float> gate, Step step) {
+DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
@@ -54,10 +82,18 @@ DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a,
 	for (i64 t = first; t < first + tokens; t++) {
 		float d = gate.step(step(t, held), held), in = u[t * us + held];
 		float x = d * in, sum = 0;
+		float of_b = 1, of_c = 1;
+		if (norms.on) {
+			int own = 4 * lane();
+			f32x4 v = load4(b + t * bs + own, n - own, vec), w = load4(c + t * cs + own, n - own, vec);
+			of_b = norms.factor(squares(v), n), of_c = norms.factor(squares(w), n);
+		}
 		for (int k = part; k < n && ch < cols; k += 16) {
 			f32x4 rate = rates(load4(a + held * as + k, n - k, vec));
 			f32x4 v = load4(h + k, n - k, vec);
-			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, x, sum);
+			f32x4 own_b = norms.normed(load4(b + t * bs + g + k, n - k, vec), of_b, norms.b, k, n - k, vec);
+			f32x4 own_c = norms.normed(load4(c + t * cs + g + k, n - k, vec), of_c, norms.c, k, n - k, vec);
+			sum = recur(v, rate, own_b, own_c, d, x, sum);
 			store4(h + k, v, n - k, vec);
 		}
 		sum += from_lane_xor(sum, 2);
@@ -68,16 +104,16 @@ DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a,
 }
 
 KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
-	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, [=](i64 t, int ch) {
+	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch) {
 		float d = block_y() * 32 + thread() / 4 < cols && thread() % 4 == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
 		return __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
 	});
 }
 
-// The same with the product that steps come from: dt = x wᵀ, of depth terms. A channel's
-// lanes take eights of them in turn.
+// The same with the product that steps come from: dt = x wᵀ, of depth terms, x normed first if
+// norms are on. A channel's lanes take eights of them in turn.
 template <class T>
-DEVICE float projected(const float *x, const T *w, int depth, int vec) {
+DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms norms) {
 	const int ahead = 4; // loads under way
 	float sum = 0;
 	int j = 8 * (thread() % 4);
@@ -87,20 +123,29 @@ DEVICE float projected(const float *x, const T *w, int depth, int vec) {
 			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) load_raw(raw[p], w + j + 32 * p, 8);
 			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) {
 				Eight a = whole8(x + j + 32 * p), b = widen(raw[p]);
+				if (norms.x) {
+					Eight g = whole8(norms.x + j + 32 * p);
+					UNROLL for (int i = 0; i < 8; i++) a.v[i] *= g.v[i];
+				}
 				UNROLL for (int i = 0; i < 8; i++) sum = fma(a.v[i], b.v[i], sum);
 			}
 		}
 	if (vec)
 		j = depth % 8 && thread() % 4 == depth / 8 % 4 ? depth / 8 * 8 : depth;
 	for (; j < depth; j += 32)
-		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(x[i], widen(w[i]), sum);
+		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(norms.x ? x[i] * norms.x[i] : x[i], widen(w[i]), sum);
 	sum += from_lane_xor(sum, 2);
-	return sum + from_lane_xor(sum, 1);
+	sum += from_lane_xor(sum, 1);
+	if (!norms.on)
+		return sum;
+	float own = 0;
+	NO_UNROLL for (int i = 4 * lane(); i < depth; i += 128) own += squares(load4(x + i, depth - i, vec));
+	return sum * norms.factor(own, depth);
 }
 
 #define TOKEN(T)                                                                                                           \
-	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) { \
-		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product); }); \
+	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Shared shared) { \
+		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, shared.groups, Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); }); \
 	}
 
 TOKEN(f32)

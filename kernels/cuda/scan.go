@@ -12,8 +12,10 @@ var _ = kernels.Register(Kernels, Set{
 	"selective_scan": {launch: selective(plainSelective), scratch: selectiveScratch(plainSelective), accepts: selectiveAccepts(2, 6, 0, 7)},
 	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
-	"selective_scan_gated":     {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
-	"selective_scan_projected": {launch: selective(projectedSelective), parts: selectiveParts},
+	"selective_scan_gated":       {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
+	"selective_scan_projected":   {launch: selective(projectedSelective), parts: selectiveParts(10)},
+	"selective_scan_normed":      {launch: selective(normedSelective), parts: selectiveNormParts(6, 13)},
+	"selective_scan_unit_normed": {launch: selective(unitNormedSelective), parts: selectiveNormParts(5, 10)},
 })
 
 const (
@@ -23,6 +25,7 @@ const (
 	scanChannels = 32  // of a block
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
 	bf16States   = 16  // of that for activations in bf16
+	normedStates = 128 // of the kernel that norms B and C
 
 	scanPiece = 128 // tokens of a piece of a segment
 )
@@ -81,12 +84,39 @@ func (g *gate) params() []any {
 	return []any{g.bias.Ptr, g.d.Ptr, g.z.Ptr, g.z.stride()}
 }
 
+// scanNorms are the norms of x, B and C where they are fused with a scan; without weights nil.
+type scanNorms struct{ x, b, c *Tensor }
+
+// weights are the addresses of x's, B's and C's; 0: without.
+func (n *scanNorms) weights() (x, b, c uint64) {
+	if n == nil || n.x == nil {
+		return 0, 0, 0
+	}
+	return n.x.Ptr, n.b.Ptr, n.c.Ptr
+}
+
+// aligned reports whether the weights are, as far as there are any.
+func (n *scanNorms) aligned() bool {
+	x, b, c := n.weights()
+	return (x|b|c)%16 == 0
+}
+
+// params are the norms as the kernel takes them; nil: there are none.
+func (n *scanNorms) params(attrs graph.Attrs) Struct {
+	if n == nil {
+		return Struct{uint64(0), uint64(0), uint64(0), float32(0), false}
+	}
+	x, b, c := n.weights()
+	return Struct{x, b, c, float32(attrs.Float("eps")), true}
+}
+
 // selectiveArgs is a selective scan: its operands, of dt either the values or what they are
 // the product of, and the place of the state and the segments among the call's operands.
 type selectiveArgs struct {
 	u, dt, x, w, a, b, c *Tensor
 	state, seg           int
 	gate                 *gate
+	norms                *scanNorms
 }
 
 // plainSelective is selective_scan: u dt A B C h seg.
@@ -104,9 +134,30 @@ func projectedSelective(a []Tensor) *selectiveArgs {
 	return &selectiveArgs{u: &a[0], x: &a[1], w: &a[2], a: &a[4], b: &a[5], c: &a[6], state: 9, seg: 10, gate: &gate{&a[3], &a[7], &a[8]}}
 }
 
+// normedSelective: u x v w b A B p C q D z h seg.
+func normedSelective(a []Tensor) *selectiveArgs {
+	return &selectiveArgs{u: &a[0], x: &a[1], w: &a[3], a: &a[5], b: &a[6], c: &a[8], state: 12, seg: 13, gate: &gate{&a[4], &a[10], &a[11]},
+		norms: &scanNorms{&a[2], &a[7], &a[9]}}
+}
+
+// unitNormedSelective: u x w b A B C D z h seg.
+func unitNormedSelective(a []Tensor) *selectiveArgs {
+	o := projectedSelective(a)
+	o.norms = &scanNorms{}
+	return o
+}
+
 // selectiveParts: the product by itself reads its weight once for many tokens, and a
-// prompt's are many.
-func selectiveParts(c *Call) bool { return !c.tokenEach(10) || c.Results[0].Rows() > fewRows }
+// prompt's are many; what is normed for it is then normed once. Segments are operand seg.
+func selectiveParts(seg int) func(c *Call) bool {
+	return func(c *Call) bool { return !c.tokenEach(seg) || c.Results[0].Rows() > fewRows }
+}
+
+// selectiveNormParts is the same where B is operand b, whose norm a warp has at once.
+func selectiveNormParts(b, seg int) func(c *Call) bool {
+	many := selectiveParts(seg)
+	return func(c *Call) bool { return c.Args[b].Cols > normedStates || many(c) }
+}
 
 // selectiveAccepts: what comes from the convolution, what gates and what is put out, of whole segments; dt, B and
 // C stay in f32. The operands a and seg are where the rates and the segments are.
@@ -127,22 +178,23 @@ func (c *Call) selective(o *selectiveArgs) error {
 	u, state, seg, y := o.u, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
 	n, s := o.a.Cols, seg.Rows()
 	first, each, skip := groupsOf(&u.Tensor, &o.b.Tensor, n)
-	vec := n%4 == 0 && aligned(o.a, o.b, o.c, state)
-	launch := func(function string, grid [3]int, state *Tensor, more []any, steps ...any) {
+	groups, vec := Struct{first, each, skip}, n%4 == 0 && aligned(o.a, o.b, o.c, state) && o.norms.aligned()
+	launch := func(function string, grid [3]int, state *Tensor, more []any, last Struct, steps ...any) {
 		args := append([]any{y.Ptr, y.stride(), u.Ptr, u.stride()}, steps...)
 		args = append(args, o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec)
-		args = append(append(append(args, o.gate.params()...), more...), Struct{first, each, skip})
+		args = append(append(append(args, o.gate.params()...), more...), last)
 		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, args...)
 	}
 	bySteps := [3]int{s, ceilDiv(y.Cols, scanChannels), 1}
 	if o.w != nil {
-		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, nil, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, aligned(o.x, o.w))
+		vec := aligned(o.x, o.w) && o.norms.aligned()
+		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, nil, Struct{groups, o.norms.params(c.Attrs)}, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, vec)
 		return nil
 	}
 	if c.tokenEach(o.seg) || n > scanStates {
 		return c.steps(o.state, o.seg, func(state *Tensor) {
-			launch("selective_scan_steps", bySteps, state, nil, o.dt.Ptr, o.dt.stride())
+			launch("selective_scan_steps", bySteps, state, nil, groups, o.dt.Ptr, o.dt.stride())
 		})
 	}
 	states := 16
@@ -156,11 +208,11 @@ func (c *Call) selective(o *selectiveArgs) error {
 		sums := starts + uint64(4*p*y.Cols*n)
 		bias := o.gate.params()[0]
 		c.launch("scan_"+format(state.DType), u.suffixed("selective_scan_ends_16"), grid, [3]int{4 * scanChannels}, 0, starts, sums, u.Ptr, u.stride(), o.dt.Ptr, o.dt.stride(),
-			o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), seg.Ptr, s, y.Cols, n, vec, bias, Struct{first, each, skip})
+			o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), seg.Ptr, s, y.Cols, n, vec, bias, groups)
 		c.launch("scan_"+format(state.DType), "selective_scan_starts", [3]int{s, ceilDiv(y.Cols*n, 128), 1}, [3]int{128}, 0, starts, sums, o.a.Ptr, o.a.stride(),
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, n)
 	}
-	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, []any{starts, s}, o.dt.Ptr, o.dt.stride())
+	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, []any{starts, s}, groups, o.dt.Ptr, o.dt.stride())
 	return nil
 }
 
