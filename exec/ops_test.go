@@ -365,7 +365,7 @@ func (c *opCase) values(n, operand int) []float32 {
 		if strings.Contains(c.op.Name, "rms_") && operand == 1 {
 			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
 		}
-		if c.op.Name == "experts" && (operand == 2 || operand == 3) || c.op.Name == "ungated_experts" && operand == 2 {
+		if strings.HasSuffix(c.op.Name, "experts") && (operand == 2 || operand == 3 && strings.Count(c.op.Operands, "w") == 3) {
 			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
 		}
 		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,

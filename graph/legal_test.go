@@ -64,6 +64,13 @@ var attrCases = map[string]attrCase{
 	"reduce_scatter acc":             {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"quantize to":                    typeCase,
 	"dequantize to":                  wideCase,
+	"add_experts top":                topCase,
+	"add_experts act":                actCase,
+	"add_ungated_experts top":        topCase,
+	"add_ungated_experts act":        actCase,
+	"norm_router eps":                epsCase,
+	"norm_router top":                topCase,
+	"norm_router norm":               {[]any{0, 1}, []any{-1, 2}, "it must be 0 or 1"},
 }
 
 // TestAttrs gives each attribute values at both sides of what its row allows, in
@@ -94,6 +101,8 @@ func checkAttr(t *testing.T, op *graph.Op, a graph.Attr, c attrCase) {
 	if a.Legal.MaxOf != 0 {
 		if size = n.Args[0].Type.Dims[1].Len(); strings.HasSuffix(op.Name, "experts") {
 			size = n.Args[1].Type.Dims[1].Len()
+		} else if op.Name == "norm_router" {
+			size = n.Args[2].Type.Dims[0].Len()
 		} else if op.Name == "rotary" {
 			size = n.Args[0].Type.Dims[1].Fields[0].Unit
 		}

@@ -110,7 +110,7 @@ func costAttention(n *Node, b *binding) Cost {
 // costExperts: a token uses the top experts only; all may be read. All matrices but the
 // last read x.
 func costExperts(n *Node, b *binding) Cost {
-	c := Cost{FLOPs: b.cost("2 t i k").Times(Const(int64(len(n.Args) - 3))).Plus(b.cost("2 t n i")).Times(Const(int64(n.Attrs.Int("top")))), Write: n.Results[0].Type.Bytes()}
+	c := Cost{FLOPs: b.cost("2 t i k").Times(Const(int64(strings.Count(n.Op.Operands, "w") - 1))).Plus(b.cost("2 t n i")).Times(Const(int64(n.Attrs.Int("top")))), Write: n.Results[0].Type.Bytes()}
 	for _, v := range n.Args {
 		c.Read = c.Read.Plus(v.Type.Bytes())
 	}

@@ -119,7 +119,7 @@ func (p *picture) colour(name string) colour {
 var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph.Sharded: "split", graph.Partial: "partial"}
 
 // heavy operations are told apart on one rank, and in bold letters.
-var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "embedding": "multiply",
+var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply",
 	"conv1d": "mix", "conv1d_silu": "mix", "selective_scan": "mix", "ssd_scan": "mix", "attention": "mix",
 	"selective_scan_gated": "mix", "selective_scan_projected": "mix",
 	"selective_scan_normed": "mix", "selective_scan_unit_normed": "mix", "ssd_scan_gated": "mix"}

@@ -211,7 +211,8 @@ func (s *sampler) refine() (changed bool) {
 			n[i] = s.all[at].Instrs
 		}
 		unlike := func(a, b int64) bool { return a > 2*b || b > 2*a }
-		if unlike(n[0], n[1]) || unlike(n[1], n[2]) || n[3] > 2*n[1] {
+		idle := 16*n[3] < n[1] // of experts' rows, say, there may be fewer than the batch has: then some in between are idle, too
+		if unlike(n[0], n[1]) || unlike(n[1], n[2]) || n[3] > 2*n[1] || idle {
 			s.axes[a], changed = allOf(p.n), true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -268,7 +269,7 @@ func (d *drawer) operand(row *graph.Op, i int, kind byte, s *shapes, args []*gra
 		return d.add("sumsq", nil, args[0])
 	case row.Name == "group_rms_scale" && i == 1:
 		return d.add("group_sumsq", graph.Attrs{"groups": s.size['g']}, args[0])
-	case (row.Name == "experts" || row.Name == "ungated_experts") && i == 1:
+	case strings.HasSuffix(row.Name, "experts") && i == 1:
 		return d.add("router", graph.Attrs{"top": s.size['e']}, d.with(t.Dims[1]))
 	case (row.Name == "selective_scan" || row.Name == "ssd_scan") && i == 2:
 		return d.add("neg_exp", nil, d.leaf("param", d.name("A"), t))

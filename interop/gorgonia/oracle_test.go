@@ -90,6 +90,9 @@ var oracles = map[string]struct {
 	"selective_scan_gated":       {why: composed},
 	"selective_scan_projected":   {why: composed},
 	"ssd_scan_gated":             {why: composed},
+	"norm_router":                {why: composed},
+	"add_experts":                {why: composed},
+	"add_ungated_experts":        {why: composed},
 
 	"choose": {why: "Gorgonia draws nothing, and selects nothing by its order"},
 

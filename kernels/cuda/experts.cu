@@ -1,34 +1,11 @@
 // Mixtures of experts: which experts a token uses, and what comes around the matrix
 // products of matmul.cu. A token with some weights that are not 0
 // has a slot for each of them, in the order of the experts: token · room + i.
-#include "krait.h"
+#include "router.h"
 
-// Softmax over the experts, of which the top stay, of equal ones the first, and
-// others are 0; norm makes those that stay sum to 1. Blocks of 128 threads are
-// (tokens).
+// What chooses between experts, by their scores. Blocks of 128 threads are (tokens).
 KERNEL THREADS(128) router(float *y, i64 ys, const float *__restrict__ x, i64 xs, int experts, int top, int norm) {
-	x += block_x() * xs;
-	y += block_x() * ys;
-	float most = -__builtin_inff(), total = 0, kept = 0;
-	for (int j = thread(); j < experts; j += 128)
-		most = max(most, x[j]);
-	most = block_max(most);
-	for (int j = thread(); j < experts; j += 128)
-		total += math::exp(x[j] - most);
-	total = block_sum(total);
-	for (int j = thread(); j < experts; j += 128) {
-		int before = 0;
-		for (int i = 0; i < experts; i++)
-			before += x[i] > x[j] || (x[i] == x[j] && i < j);
-		float p = before < top ? math::exp(x[j] - most) / total : 0;
-		y[j] = p;
-		kept += p;
-	}
-	if (!norm)
-		return;
-	kept = block_sum(kept);
-	for (int j = thread(); j < experts; j += 128)
-		y[j] /= kept;
+	route(y + block_x() * ys, x + block_x() * xs, experts, top, norm);
 }
 
 // What sigmoid_router chooses by. What is no number comes first, to be seen.
@@ -95,48 +72,25 @@ KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ li
 		counts[expert] = count;
 }
 
-// The weight of slot i of a token, 0 if it uses fewer experts.
-DEVICE float slot_weight(const float *weights, int experts, int i) {
-	for (int e = 0; e < experts; e++)
-		if (weights[e] != 0 && i-- == 0)
-			return weights[e];
-	return 0;
-}
-
-// gate = act(gate) · up · weight; without up, 1 is in its place. Blocks are (slots, hidden /
-// 1024).
-template <class F> DEVICE void activate(float *gate, const float *up, const float *weights, i64 ws, int experts, int room, int hidden, int vec, F act) {
-	each4(hidden, [=](i64 slot, int j, int n) {
-		float weight = slot_weight(weights + slot / room * ws, experts, slot % room);
-		if (weight == 0)
-			return;
-		f32x4 g = load4(gate + slot * hidden + j, n, vec), u = 1;
-		if (up)
-			u = load4(up + slot * hidden + j, n, vec);
-		UNROLL for (int k = 0; k < 4; k++) g[k] = act(g[k]) * u[k] * weight;
-		store4(gate + slot * hidden + j, g, n, vec);
-	});
-}
-
-#define ACTIVATE(name)                                                                                                     \
-	KERNEL THREADS(256) experts_##name(float *gate, const float *__restrict__ up, const float *__restrict__ weights, i64 ws, int experts, int room, int hidden, int vec) { \
-		activate(gate, up, weights, ws, experts, room, hidden, vec, [](float x) { return math::name(x); });        \
-	}
-
-ACTIVATE(silu)
-ACTIVATE(gelu)
-ACTIVATE(gelu_tanh)
-ACTIVATE(relu)
-ACTIVATE(relu2)
-
-// Adds what the experts of a token put out. Blocks are (tokens, columns / 1024).
-KERNEL THREADS(256) experts_sum(float *__restrict__ y, i64 ys, const float *__restrict__ outputs, const float *__restrict__ weights, i64 ws, int experts, int room, int cols, int vec) {
+// Adds what the experts of a token put out, and to what there is, where that is not null: it may lie where the sum
+// does. Blocks are (tokens, columns / 1024).
+template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, const float *weights, i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) {
 	each4(cols, [=](i64 t, int j, int n) {
 		f32x4 sum = 0;
 		int i = 0;
 		for (int e = 0; e < experts; e++)
 			if (weights[t * ws + e] != 0)
 				sum += load4(outputs + (t * room + i++) * cols + j, n, vec);
+		if (add)
+			sum += load4(add + t * as + j, n, vec);
 		store4(y + t * ys + j, sum, n, vec);
 	});
 }
+
+#define SUM(name, X)                                                                                                       \
+	KERNEL THREADS(256) name(float *y, i64 ys, const X *__restrict__ outputs, const float *__restrict__ weights, i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) { \
+		sum_experts(y, ys, outputs, weights, ws, experts, room, cols, vec, add, as);                                \
+	}
+
+SUM(experts_sum, float)
+SUM(experts_sum_bf16, bf16)

@@ -3,15 +3,20 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
 var _ = kernels.Register(Kernels, Set{
 	"router":  {launch: router},
-	"experts": {launch: experts, scratch: expertsScratch},
+	"experts": expertsKernel(true),
 
 	"sigmoid_router":  {launch: sigmoidRouter},
-	"ungated_experts": {launch: experts, scratch: expertsScratch},
+	"ungated_experts": expertsKernel(false),
+
+	"norm_router":         {launch: normRouter, parts: routerParts},
+	"add_experts":         expertsKernel(true),
+	"add_ungated_experts": expertsKernel(false),
 })
 
 func sigmoidRouter(c *Call) error {
@@ -34,16 +39,53 @@ func router(c *Call) error {
 	return nil
 }
 
-// mixture is the sizes of a call of experts, and where its scratch memory lies.
+// routerBytes is how large a router's weight may be that a block reads for each token, and routerExperts how many
+// experts it may have.
+const routerBytes, routerExperts = 128 << 10, 1024
+
+// routerParts: a norm, a product and a router are one launch where tokens are few and the weight is small.
+func routerParts(c *Call) bool {
+	w := &c.Args[2]
+	return c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
+}
+
+func normRouter(c *Call) error {
+	x, g, w, n, p := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
+	if p.Cols == 0 || n.Cols == 0 {
+		return nil
+	}
+	c.launch("norm_router_"+format(w.DType), "norm_router", [3]int{p.Rows(), 1, 1}, [3]int{1024}, 0,
+		n.Ptr, n.stride(), p.Ptr, p.stride(), x.Ptr, x.stride(), g.Ptr, w.Ptr, w.stride(), n.Cols, p.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
+		aligned(x, w, n) && g.Ptr%16 == 0 && n.Cols%8 == 0, float32(c.Attrs.Float("eps")))
+	return nil
+}
+
+// expertActs are what experts may apply to their gate, by the numbers of kernels.
+var expertActs = map[string]int{"silu": 1, "gelu": 2, "gelu_tanh": 3, "relu": 4, "relu2": 5}
+
+// mixture is a call of experts, its sizes, and where its scratch memory lies.
 type mixture struct {
+	x, p, gate, up, down, y *Tensor // up is nil where there is no gate: the function is of up's product
+	sum                     *Tensor // what is added; nil: nothing
+
 	tokens, experts, hidden, width, cols int
 	// room is how many experts of a token there is room for; step is how many
 	// tokens are done at a time.
 	room, step int
+	by         productsBy
 
-	counts, lists, gate, up, out uint64 // from the beginning of the scratch
-	bytes                        int64
+	counts, lists, in, units, out uint64 // from the beginning of the scratch
+	bytes                         int64
 }
+
+// productsBy is how a mixture's products are computed.
+type productsBy int
+
+const (
+	byPasses  productsBy = iota // few tokens: each weight is read once for eight of them
+	byTiles                     // many, in f32
+	byTensors                   // many, of bf16: what goes from product to product is in that format
+)
 
 // Tests make these smaller.
 var (
@@ -53,95 +95,202 @@ var (
 	mixtureBytes = 256 << 20
 )
 
-// mixtureOf plans a call. The weights come from a router, which leaves the top of
+// mixtureOf plans a call, whose function is of a gate or of up's product. The weights come from a router, which leaves the top of
 // each token; while it costs little, there is room for all.
-func mixtureOf(c *Call) mixture {
-	x, p, gate, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
-	m := mixture{tokens: y.Rows(), experts: p.Cols, hidden: gate.Dims[1], width: x.Cols, cols: y.Cols}
-	slot := 4 * ((len(c.Args)-3)*m.hidden + m.cols)
-	if m.room = m.experts; m.tokens*m.experts*slot > anyExperts {
-		m.room = min(m.experts, c.Attrs.Int("top"))
+func mixtureOf(c *Call, gated bool) mixture {
+	m := mixture{x: &c.Args[0], p: &c.Args[1], gate: &c.Args[2], y: &c.Results[0]}
+	rest := c.Args[3:]
+	if gated {
+		m.up, rest = &rest[0], rest[1:]
 	}
-	m.step = min(m.tokens, max(1, mixtureBytes/max(1, m.room*slot)))
-	slots := m.step * m.room
-	take := func(words int) uint64 {
-		at := m.bytes
-		m.bytes += int64(words+63) / 64 * 256
-		return uint64(at)
+	if m.down = &rest[0]; len(rest) > 1 {
+		m.sum = &rest[1]
 	}
-	m.counts, m.lists = take(m.experts), take(m.experts*m.step)
-	m.gate, m.out = take(slots*m.hidden), take(slots*m.cols)
-	if len(c.Args) > 4 {
-		m.up = take(slots * m.hidden)
+	m.tokens, m.experts, m.hidden, m.width, m.cols = m.y.Rows(), m.p.Cols, m.gate.Dims[1], m.x.Cols, m.y.Cols
+	switch {
+	case c.Options.Math == BF16 && m.tokens > gemvRows && m.tensorCores():
+		m.by = byTensors
+	case m.tokens > fewRows:
+		m.by = byTiles
 	}
+	m.reserve(c.Attrs.Int("top"))
 	return m
 }
 
-func expertsScratch(c *Call) int64 {
-	m := mixtureOf(c)
-	return m.bytes
-}
-
-// experts lists who uses which expert, multiplies the rows of each with its
-// weights, and adds up by token.
-func experts(c *Call) error {
-	m := mixtureOf(c)
-	for from := 0; from < m.tokens; from += m.step {
-		m.launch(c, from, min(m.step, m.tokens-from))
+// reserve plans the scratch memory.
+func (m *mixture) reserve(top int) {
+	take := func(bytes int) uint64 {
+		at := m.bytes
+		m.bytes += int64(bytes+255) / 256 * 256
+		return uint64(at)
 	}
-	return nil
+	size := m.between().Bytes()
+	if m.by == byPasses {
+		m.room, m.step = m.experts, m.tokens
+		m.units = take(size * m.tokens * m.experts * m.hidden)
+		return
+	}
+	slot := size * (m.hidden + m.cols)
+	if m.room = m.experts; m.tokens*m.experts*slot > anyExperts {
+		m.room = min(m.experts, top)
+	}
+	m.step = min(m.tokens, max(1, mixtureBytes/max(1, m.room*slot)))
+	slots := m.step * m.room
+	m.counts, m.lists = take(4*m.experts), take(4*m.experts*m.step)
+	m.units, m.out = take(size*slots*m.hidden), take(size*slots*m.cols)
+	if m.rounds() {
+		m.in = take(size * m.step * m.width)
+	}
 }
 
+// between is the format of what goes from product to product.
+func (m *mixture) between() graph.DType {
+	if m.by == byTensors {
+		return graph.BF16
+	}
+	return graph.F32
+}
+
+// rounds reports whether x is rounded before it is multiplied.
+func (m *mixture) rounds() bool { return m.by == byTensors && m.x.DType == graph.F32 }
+
+// tensorCores reports whether both products may be of bf16, or of what is taken apart.
+func (m *mixture) tensorCores() bool {
+	return (m.x.DType == graph.F32 || aligned(m.x)) && m.wide(m.gate) && (m.up == nil || m.wide(m.up)) && m.wide(m.down)
+}
+
+// wide reports whether a weight is as tensor cores want it.
+func (m *mixture) wide(w *Tensor) bool { return aligned(w) && w.Dims[2]%8 == 0 }
+
+// expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x weights gate up down, up where
+// there is a gate, and what is added, where there is something. Of few tokens the kernels find themselves who uses
+// which expert; of many that is listed first. x may be in bf16 where it is rounded anyway.
+func expertsKernel(gated bool) Kernel {
+	return Kernel{
+		scratch: func(c *Call) int64 {
+			m := mixtureOf(c, gated)
+			return m.bytes
+		},
+		accepts: func(c *Call) []int {
+			if m := mixtureOf(c, gated); m.by == byTensors {
+				return []int{0}
+			}
+			return nil
+		},
+		launch: func(c *Call) error {
+			m := mixtureOf(c, gated)
+			if m.by == byPasses {
+				m.passes(c)
+				return nil
+			}
+			for from := 0; from < m.tokens; from += m.step {
+				m.launch(c, from, min(m.step, m.tokens-from))
+			}
+			return nil
+		},
+	}
+}
+
+// passes launches the products of few tokens, eight at a time.
+func (m *mixture) passes(c *Call) {
+	pass, rows, cols := ceilDiv(m.tokens, gemvRows), gemvRows, gemvCols
+	if m.tokens == 1 {
+		rows = 1
+	}
+	if m.up != nil {
+		cols /= 2
+	}
+	module, name := "experts_tile_"+format(m.gate.DType), fmt.Sprint(format(m.gate.DType), "_", rows)
+	used := min(m.experts, rows*c.Attrs.Int("top")) // more take turns
+	vec := alignment(aligned(m.x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), false)
+	c.launch(module, "expert_hidden_"+name, [3]int{pass, ceilDiv(m.hidden, cols), used}, gemvThreads(m.width), 0,
+		append(m.product(c, c.Scratch+m.units, m.x.Ptr, m.x.Stride, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
+	vec = alignment(m.loads(m.down) && m.hidden%4 == 0, false)
+	c.launch(module, "expert_output_"+name, [3]int{pass, ceilDiv(m.cols, gemvCols), 1}, gemvThreads(m.hidden), 0,
+		append([]any{m.y.Ptr, m.y.stride(), c.Scratch + m.units, int64(m.hidden), m.down.Ptr, int64(m.hidden), m.cols, m.hidden, vec,
+			m.of(c, m.p, m.down, m.tokens, 1, false)}, m.added(m.sum)...)...)
+}
+
+// loads reports whether a weight may be loaded 16 bytes at a time.
+func (m *mixture) loads(w *Tensor) bool { return aligned(w) && w.DType.Bytes()*w.Dims[2]%16 == 0 }
+
+// added is what is added, as kernels take it.
+func (m *mixture) added(sum *Tensor) []any { return (&product{sum: sum}).added() }
+
+// product is the arguments of a product, but the last.
+func (m *mixture) product(c *Call, y, x uint64, stride int, w, w1 *Tensor, vec int) []any {
+	second := uint64(0)
+	if w1 != nil {
+		second = w1.Ptr
+	}
+	return []any{y, int64(w.Dims[1]), x, int64(stride), w.Ptr, second, int64(w.Dims[2]), w.Dims[1], w.Dims[2], vec}
+}
+
+// of is which rows the experts have, and what comes behind their sums, as kernels take it.
+func (m *mixture) of(c *Call, p, w *Tensor, tokens, share int, hidden bool) Struct {
+	act, both := 0, false
+	if hidden {
+		act, both = expertActs[c.Attrs.Text("act")], m.up != nil
+	}
+	return Struct{c.Scratch + m.counts, c.Scratch + m.lists, p.Ptr, p.stride(), w.stride(), m.experts, tokens, m.room, share, act, both}
+}
+
+// launch launches what some of many tokens need.
 func (m *mixture) launch(c *Call, from, tokens int) {
-	x, p, gate, down, y := c.Args[0], c.Args[1], &c.Args[2], &c.Args[len(c.Args)-1], c.Results[0]
-	for _, t := range []*Tensor{&x, &p, &y} {
+	x, p, y := *m.x, *m.p, *m.y
+	parts := []*Tensor{&x, &p, &y}
+	var sum *Tensor
+	if m.sum != nil {
+		of := *m.sum
+		sum = &of
+		parts = append(parts, sum)
+	}
+	for _, t := range parts {
 		t.Ptr = t.offset(from * t.Stride)
 	}
-	weights := []any{p.Ptr, p.stride(), m.experts, m.room}
 	c.launch("experts", "experts_lists", [3]int{m.experts, 1, 1}, [3]int{256}, 0, c.Scratch+m.counts, c.Scratch+m.lists, p.Ptr, p.stride(), tokens, m.room)
-
-	in, both := [2]*Tensor{gate}, [2]uint64{c.Scratch + m.gate}
-	ready := aligned(&x, gate) && gate.DType.Bytes()*m.width%16 == 0
-	if len(c.Args) > 4 { // otherwise there is no gate: the function is of up's product
-		in[1], both[1] = &c.Args[3], c.Scratch+m.up
-		ready = ready && aligned(in[1])
+	if m.rounds() {
+		to := x
+		to.DType, to.Ptr, to.Stride, to.Dims[0] = graph.BF16, c.Scratch+m.in, m.width, tokens
+		_ = c.convert(&to, &x)
+		x = to
 	}
-	vec := alignment(ready, m.hidden%4 == 0)
-	c.products(m, tokens, both, m.hidden, x.Ptr, x.Stride, in, m.width, m.room, vec)
-	grid, block := elementGrid(tokens*m.room, m.hidden)
-	c.launch("experts", "experts_"+c.Attrs.Text("act"), grid, block, 0,
-		append(append([]any{both[0], both[1]}, weights...), m.hidden, m.hidden%4 == 0)...)
+	vec := alignment(aligned(&x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), m.hidden%4 == 0)
+	m.multiply(c, m.gate, tokens, vec, append(m.product(c, c.Scratch+m.units, x.Ptr, x.Stride, m.gate, m.up, vec), m.of(c, &p, m.gate, tokens, m.room, true)))
+	vec = alignment(m.loads(m.down) && m.hidden%4 == 0, m.cols%4 == 0)
+	m.multiply(c, m.down, tokens, vec, append(m.product(c, c.Scratch+m.out, c.Scratch+m.units, m.hidden, m.down, nil, vec), m.of(c, &p, m.down, tokens, 1, false)))
 
-	vec = alignment(aligned(down) && down.DType.Bytes()*m.hidden%16 == 0 && m.hidden%4 == 0, m.cols%4 == 0)
-	c.products(m, tokens, [2]uint64{c.Scratch + m.out}, m.cols, c.Scratch+m.gate, m.hidden, [2]*Tensor{down, nil}, m.hidden, 1, vec)
-	grid, block = elementGrid(tokens, m.cols)
-	c.launch("experts", "experts_sum", grid, block, 0,
-		append(append([]any{y.Ptr, y.stride(), c.Scratch + m.out}, weights...), m.cols, aligned(&y) && m.cols%4 == 0)...)
+	name := "experts_sum"
+	if m.by == byTensors {
+		name += "_bf16"
+	}
+	grid, block := elementGrid(tokens, m.cols)
+	vectors := aligned(&y) && m.cols%4 == 0 && (sum == nil || aligned(sum))
+	c.launch("experts", name, grid, block, 0, append([]any{y.Ptr, y.stride(), c.Scratch + m.out, p.Ptr, p.stride(), m.experts, m.room, m.cols, vectors}, m.added(sum)...)...)
 }
 
-// products multiplies the slots of each expert, which share rows of x, with one
-// weight of it or two.
-func (c *Call) products(m *mixture, tokens int, y [2]uint64, n int, x uint64, stride int, w [2]*Tensor, k, share, vec int) {
-	both, second := 1, uint64(0)
-	if w[1] != nil {
-		both, second = 2, w[1].Ptr
+// multiply launches a product of many tokens.
+func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
+	name, n := format(w.DType), w.Dims[1]
+	grid := func(rows, cols int) [3]int {
+		if w == m.gate && m.up != nil {
+			cols /= 2
+		}
+		return [3]int{ceilDiv(tokens, rows), ceilDiv(n, cols), m.experts}
 	}
-	args := []any{y[0], y[1], int64(n), x, int64(stride), w[0].Ptr, second, w[0].stride(), int64(k), n, k, both == 2, vec,
-		Struct{c.Scratch + m.counts, c.Scratch + m.lists, tokens, share}}
-	name := format(w[0].DType)
-	grid := func(rows, cols int) [3]int { return [3]int{ceilDiv(tokens, rows), ceilDiv(n, cols), m.experts * both} }
-	tensorCores := c.Options.Math == BF16 && vec&1 != 0 && k%8 == 0
 	average := tokens * c.Attrs.Int("top") / m.experts // rows of an expert
 	switch {
-	case tensorCores && average > mmaFew:
-		c.launch("matmul_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
-	case tensorCores && tokens > gemvRows:
-		c.launch("matmul_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
-	case tokens > fewRows:
-		c.launch("matmul_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
-	case tokens > 1:
-		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_", gemvRows), grid(gemvRows, gemvCols), gemvThreads(k), 0, args...)
+	case m.by == byTensors && average > mmaFew:
+		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
+	case m.by == byTensors:
+		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
+	case w.DType != graph.F32 && vec&1 != 0 && w.Dims[2]%8 == 0:
+		cols := splitCols
+		if w.DType == graph.BF16 {
+			cols = splitWide
+		}
+		c.launch("experts_split_"+name, "expert_mma_split_"+name, grid(splitRows, cols), [3]int{mmaThreads}, 0, args...)
 	default:
-		c.launch("matmul_"+name, fmt.Sprint("expert_gemv_", name, "_1"), grid(1, gemvCols), gemvThreads(k), 0, args...)
+		c.launch("experts_tile_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
 	}
 }

@@ -18,7 +18,7 @@ func TestFused(t *testing.T) {
 		}
 		t.Run(op.Name, func(t *testing.T) {
 			t.Parallel()
-			share := map[string]float64{"norm_matmul": 1e-5, "norm_matmul_add": 1e-5, "selective_scan_projected": 1e-5,
+			share := map[string]float64{"norm_matmul": 1e-5, "norm_matmul_add": 1e-5, "norm_router": 1e-5, "selective_scan_projected": 1e-5,
 				"selective_scan_normed": 1e-5, "selective_scan_unit_normed": 1e-5, "gated_matmul": 1e-5, "norm_gated_matmul": 1e-5, "rmsnorm_each": 1e-5, "unit_rmsnorm_each": 1e-5}[op.Name]
 			checkAgain(t, op.Name, func(t *rapid.T) {
 				c, dev := cases[op.Name](newDraw(t))(), newDevice(t)

@@ -10,17 +10,31 @@
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
 //
-// With Gated, there are two weights, of which a block takes Cols / 2 rows each, in turn: what is
-// stored is silu of the first's product times the second's.
-template <int M, int Cols, bool Normed, bool Gated, class T, class Rows>
-DEVICE void few_rows(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, const T *other, i64 os, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
-	const int outs = Gated ? Cols / 2 : Cols;
-	SHARED static float parts[8][M * Cols], squares[8][M];
+// What the warps have summed up: of row m and column c at m Cols + c.
+template <int M, int Cols> struct Parts {
+	float sums[8][M * Cols], squares[8][M];
+
+	__attribute__((device)) float sum(int at) const {
+		float total = 0;
+		for (int i = 0; i < threads() / 32; i++) total += sums[i][at];
+		return total;
+	}
+	__attribute__((device)) float norm(int m, int k, float eps) const {
+		float all = 0;
+		for (int i = 0; i < threads() / 32; i++) all += squares[i][m];
+		return inverse_rms(all, k, eps);
+	}
+};
+
+// Weights has the rows of the weight, of elements T. All threads may read the parts afterwards; before they are
+// written again, these have to wait for each other.
+template <class T, int M, int Cols, bool Normed, class Rows, class Weights>
+DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, const float *norm) {
 	const float *in[M];
 	const T *weight[Cols];
 	// What lies beyond the last row is the last row again, and not stored.
 	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
-	UNROLL for (int r = 0; r < Cols; r++) weight[r] = Gated && r % 2 ? other + min(col + r / 2, n - 1) * os : w + min(col + (Gated ? r / 2 : r), n - 1) * ws;
+	UNROLL for (int r = 0; r < Cols; r++) weight[r] = weights.row(r);
 	float sums[M * Cols] = {}, square[M] = {};
 	auto load = [&](Raw<T> (&b)[Cols], int j) {
 		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r] + j, 8);
@@ -65,34 +79,11 @@ DEVICE void few_rows(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 w
 	const int each = 32 / (M * Cols), each_row = 32 / M; // lanes that get the same sum
 	float sum = warp_sums(sums);
 	if (lane() % each == 0)
-		parts[warp()][lane() / each] = sum;
+		parts.sums[warp()][lane() / each] = sum;
 	if (Normed) {
 		sum = warp_sums(square);
 		if (lane() % each_row == 0)
-			squares[warp()][lane() / each_row] = sum;
+			parts.squares[warp()][lane() / each_row] = sum;
 	}
 	sync();
-	int m = thread() / outs, c = col + thread() % outs;
-	if (m >= M || from + m >= rows.count || c >= n)
-		return;
-	float total = 0, all = 0, second = 0;
-	for (int i = 0; i < threads() / 32; i++) {
-		total += parts[i][Gated ? 2 * thread() : thread()];
-		if (Gated)
-			second += parts[i][2 * thread() + 1];
-		if (Normed)
-			all += squares[i][m];
-	}
-	if (Normed) {
-		float f = inverse_rms(all, k, eps);
-		total *= f, second *= f;
-	}
-	if (Gated)
-		total = math::silu(total) * second;
-	y[rows.out(from + m) * ys + c] = add.to(total, rows.out(from + m), c);
-}
-
-template <int M, int Cols, bool Normed, class T, class Rows>
-DEVICE void gemv(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Rows rows, int from, int col, int n, int k, int vec, const float *norm, float eps, Sum add) {
-	few_rows<M, Cols, Normed, false>(y, ys, x, xs, w, ws, w, ws, rows, from, col, n, k, vec, norm, eps, add);
 }

@@ -72,13 +72,11 @@ func tokensOf(op *graph.Op, c *kernels.Call, lo, hi, s, before int) kernels.Call
 
 // rowResults counts the results that have rows of the batch: those before the states.
 func rowResults(op *graph.Op) int {
-	switch op.Name {
-	case "add_rmsnorm":
-		return 2
-	case "rmsnorm_each", "unit_rmsnorm_each":
-		return 3
+	if op.Rule == nil {
+		return 1
 	}
-	return 1
+	_, results, _ := strings.Cut(op.Rule.String(), "->")
+	return strings.Count(results, ",") + 1 - len(op.States)
 }
 
 // order names the kernels of a call that add in an order of their own: calls with
@@ -86,7 +84,7 @@ func rowResults(op *graph.Op) int {
 func order(launches []Launch) string {
 	var names []string
 	for _, l := range launches {
-		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "attention_flash", "mma_few", "mma_tile", "mma_split", "ssd_mma", "selective_scan_token"} {
+		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "attention_flash", "mma_few", "mma_tile", "mma_split", "norm_router", "ssd_mma", "selective_scan_token"} {
 			if strings.Contains(l.Function, own) {
 				names = append(names, own)
 			}

@@ -8,6 +8,8 @@
 
 #define KERNEL extern "C" __attribute__((global)) void
 #define DEVICE static inline __attribute__((device, always_inline))
+// Of a lambda, behind its parameters.
+#define ALWAYS_INLINE __attribute__((always_inline))
 #define SHARED __attribute__((shared))
 #define THREADS(n) __attribute__((launch_bounds(n)))
 // The same, and how many blocks a multiprocessor is to have room for: what makes
@@ -22,6 +24,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
+typedef float f32x2 __attribute__((ext_vector_type(2)));
 typedef float f32x4 __attribute__((ext_vector_type(4)));
 typedef float f32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
@@ -36,6 +39,7 @@ DEVICE int warp() { return thread() >> 5; }
 DEVICE int block_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 DEVICE int block_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE int blocks_z() { return __nvvm_read_ptx_sreg_nctaid_z(); }
 DEVICE void sync() { __syncthreads(); }
 
 DEVICE int min(int a, int b) { return a < b ? a : b; }

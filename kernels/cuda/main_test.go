@@ -22,7 +22,7 @@ var launched = struct {
 // 20 of them are drawn: often enough that each kernel is run. With KRAIT_TEST_ALL it is 100 of
 // them, as CI has it.
 var slow = map[string]int{
-	"attention": 1, "choose": 1, "experts": 1, "ungated_experts": 1, "sigmoid_router": 1,
+	"attention": 1, "choose": 1, "experts": 1, "ungated_experts": 1, "add_experts": 1, "add_ungated_experts": 1, "norm_router": 2, "sigmoid_router": 1,
 	"ssd_scan": 1, "ssd_scan_gated": 1, "selective_scan": 2, "selective_scan_gated": 1, "selective_scan_projected": 1,
 	"selective_scan_normed": 1, "selective_scan_unit_normed": 1, "gated_matmul": 2, "norm_gated_matmul": 2,
 	"norm_matmul": 2, "norm_matmul_add": 2, "rotary": 2,

@@ -51,3 +51,10 @@ DEVICE f32x2 load_pair(const bf16 *p) {
 
 DEVICE void store_pair(float *p, float a, float b) { *(f32x2 *)p = f32x2{a, b}; }
 DEVICE void store_pair(bf16 *p, float a, float b) { *(u32 *)p = bf16x2(a, b); }
+
+// Gives a warp's sums one by one: row, column, sum, of tiles of 16 rows and 8 columns.
+template <int tall, int wide, class F> DEVICE void each_sum(const f32x4 (&sums)[tall][wide], F f) {
+	UNROLL for (int i = 0; i < tall; i++)
+		UNROLL for (int e = 0; e < wide; e++)
+			UNROLL for (int p = 0; p < 4; p++) f(16 * i + p / 2 * 8 + lane() / 4, 8 * e + lane() % 4 * 2 + p % 2, sums[i][e][p]);
+}

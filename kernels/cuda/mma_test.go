@@ -229,7 +229,7 @@ func TestExpertsBF16(t *testing.T) {
 		test := func(t *rapid.T) { checkExpertsBF16(t, format) }
 		check(t, "experts", test)
 		name := strings.ToLower(format.String())
-		until(t, test, "matmul_mma_"+name+".expert_mma_few_"+name, "matmul_mma_"+name+".expert_mma_tile_"+name)
+		until(t, test, "experts_mma_"+name+".expert_mma_few_"+name, "experts_mma_"+name+".expert_mma_tile_"+name)
 	}
 }
 

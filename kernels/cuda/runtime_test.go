@@ -97,7 +97,8 @@ func TestMixtureMemory(t *testing.T) {
 	check(t, "", func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		c := expertsOf(d, 4, 7, 5, 9, d.format())()
-		top := c.Attrs.Int("top")
+		top, rows := c.Attrs.Int("top"), d.pick("rows", 33, 70)
+		c.Args[0], c.Args[1], c.Results[0] = d.tensor(graph.F32, rows, 5), d.tensor(graph.F32, rows, 4), d.tensor(graph.F32, rows, 9)
 		weights := &c.Args[1]
 		for i := range weights.Rows() {
 			used := 0
@@ -120,8 +121,8 @@ func TestMixtureMemory(t *testing.T) {
 	})
 
 	d, dev := &draw{rng: newRand(1)}, newInterpreter(t)
-	x, weights, w := d.packed(graph.F32, 1, 8), d.packed(graph.F32, 1, 3), d.packed(graph.F32, 3, 8, 8)
-	c := call(graph.Attrs{"act": "silu", "top": 2}, one(d.packed(graph.F32, 1, 8)), x, weights, w, w, w)
+	x, weights, w := d.packed(graph.F32, fewRows+1, 8), d.packed(graph.F32, fewRows+1, 3), d.packed(graph.F32, 3, 8, 8)
+	c := call(graph.Attrs{"act": "silu", "top": 2}, one(d.packed(graph.F32, fewRows+1, 8)), x, weights, w, w, w)
 	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
 	on.Scratch = dev.alloc(int(Kernels["experts"].Scratch(on)))
 	launches, err := Kernels["experts"].Launches(on)

@@ -53,7 +53,7 @@ func weightBytes(s *lowering.Schedule, buffer int, readers []*lowering.Step, bat
 		switch rows := int64(t.Dims[0].Len()); st.Op.Name {
 		case "embedding":
 			n = all / max(1, rows) * min(rows, batch)
-		case "experts", "ungated_experts":
+		case "experts", "ungated_experts", "add_experts", "add_ungated_experts":
 			n = all / max(1, rows) * min(rows, batch*int64(st.Attrs.Int("top")))
 		}
 		most = max(most, n)

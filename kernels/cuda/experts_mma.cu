@@ -1,0 +1,34 @@
+// The products of experts with some rows and with many on tensor cores, of activations in bf16 and of weights that are
+// rounded to it: see matmul_mma.cu. FORMAT is the weights'.
+// Formats: f32 f16 bf16
+#include "experts.h"
+#include "tile_mma.h"
+
+typedef Finish<4, tile_cols, bf16> FinishTile;
+
+// What comes behind the sums of some rows, all of them at once.
+struct FinishFew : Finish<1, few_cols, bf16> {
+	static const int stride = few_cols + 4;
+
+	__attribute__((device, always_inline)) void put(int row, int c, float v, float *shared) const { shared[row * stride + c] = v; }
+	__attribute__((device, always_inline)) void done(float *shared) const {
+		sync();
+		put_rows<few_rows, few_cols, stride>(shared, x, rows, expert, y, ys, col, n, vec, [=, this](int q) ALWAYS_INLINE { return from + q; });
+	}
+};
+
+// Blocks are (rows / 32, columns / 64, experts) and (rows / 128, columns / 128, experts).
+#define PRODUCT(name, T, product, rows_of, cols_of, End)                                                                   \
+	KERNEL THREADS(256) expert_##name##_##T(bf16 *__restrict__ y, i64 ys, const bf16 *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
+		int e = block_z(), from = block_x() * rows_of, col = block_y() * (of.both ? cols_of / 2 : cols_of);         \
+		Listed rows = of.rows(e);                                                                                  \
+		if (from < rows.count)                                                                                     \
+			product<T>(x, xs, rows, from, Paired<T>{w + e * of.es, w1 - w, ws, col, n, of.both}, k,    \
+				End{of, rows, e, y, ys, from, col, n, vec});                                             \
+	}
+
+#define ALL(T)                                                                                                             \
+	PRODUCT(mma_few, T, few, few_rows, few_cols, FinishFew)                                                            \
+	PRODUCT(mma_tile, T, tile, tile_rows, tile_cols, FinishTile)
+
+ALL(FORMAT)
