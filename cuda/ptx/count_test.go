@@ -96,6 +96,8 @@ func TestSamples(t *testing.T) {
 			"ld.global.f32 %f1, [%d4];\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\n" +
 			"add.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\n" +
 			"add.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nadd.f32 %f1, %f1, %f1;\nst.global.f32 [%d5], %f1;", false},
+		{"the last ones have nothing to do", own + "mov.u32 %r7, %nctaid.x;\nmul.lo.u32 %r7, %r7, 3;\nmul.lo.u32 %r6, %r1, 4;\nsetp.ge.u32 %p1, %r6, %r7;\n@%p1 ret;\n" +
+			"mov.u32 %r5, 0;\nL: ld.global.f32 %f1, [%d4];\nadd.u32 %r5, %r5, 1;\nsetp.le.u32 %p1, %r5, 90;\n@%p1 bra L;", false},
 		{"blocks that meet", own + "red.global.add.u32 [%d2], 1;", false},
 	} {
 		for _, grid := range [][3]int{{76, 1, 1}, {77, 1, 1}, {9, 8, 1}} {

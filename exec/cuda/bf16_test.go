@@ -69,7 +69,7 @@ func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
 // bf16Share is how far logits may be from those in f32 with math of bf16, of the largest. Of granite two tokens of 70
 // have other experts, since what their routers choose between is close: they are 9.7 and 9.2 % off, the others 2 %,
 // and with all experts in use none is more than 1.5 %. Of zamba2 each attention makes errors 2.5 times as large, in
-// f32, too: its random weights give scores that let one token win. Three of them make of embeddings that are 0.1 %
+// f32, too: q and k of its random weights are so large that scores spread by 5. Three of them make of embeddings that are 0.1 %
 // off a residual stream that is 2.9 %.
 func bf16Share(golden string) float64 {
 	switch golden {
