@@ -84,7 +84,7 @@ func TestEveryKey(t *testing.T) {
 			full := path + key
 			sub, is := v.(map[string]any)
 			switch {
-			case full == "compute.tf32" || full == "compute.bf16" || full == "compute.f16" || strings.HasPrefix(full, "link.") && strings.Count(full, ".") == 2:
+			case full == "multiprocessors" || full == "compute.tf32" || full == "compute.bf16" || full == "compute.f16" || strings.HasPrefix(full, "link.") && strings.Count(full, ".") == 2:
 				// a profile may be without
 			case key == "source" || key == "assumption":
 				refuses(t, full, nil, "my.json: "+path+"source: missing")
@@ -135,6 +135,7 @@ func TestWrong(t *testing.T) {
 		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: it is a text, found "},
 		{"link.straggle", map[string]any{"value": 1.5, "source": "me"}, "link.straggle.value: 1.5 is more than 1, and it is seconds per second"},
 		{"link.straggle", map[string]any{"value": -1, "source": "me"}, "link.straggle.value: -1 is negative"},
+		{"multiprocessors", map[string]any{"value": 0, "source": "me"}, "multiprocessors.value: it is 0, and must be more"},
 		{"shared", 1, "shared: it is true or false, found 1"},
 		{"operations.mull.source", "me", `operations.mull: no operation is called "mull"`},
 		{"operations.mul.source", "me", "operations.mul.ranks: missing"},

@@ -20,11 +20,14 @@ type Profile struct {
 	Name, About string
 	// Shared says that the ranks are on one device, which they divide evenly: its rates,
 	// its bandwidth and its memory.
-	Shared   bool
-	Memory   Memory
-	Compute  map[string]Compute // by number format of products: f32, tf32, bf16, f16
-	Overhead Overhead
-	Link     Link
+	Shared bool
+	// Multiprocessors is how many the device has that work at the same time, each with the same share of
+	// its rates; 0: nobody knows.
+	Multiprocessors Figure
+	Memory          Memory
+	Compute         map[string]Compute // by number format of products: f32, tf32, bf16, f16
+	Overhead        Overhead
+	Link            Link
 	// Operations has what was measured of single operations: "silu", or "matmul/bf16"
 	// for one whose weights are in bf16. Those without go by Compute and Memory.
 	Operations map[string]Measured

@@ -163,6 +163,7 @@ type limits struct {
 
 var (
 	aRate     = limits{unit: "per second", positive: true}
+	aNumber   = limits{unit: "pieces", positive: true}
 	aTime     = limits{unit: "seconds"}
 	aSize     = limits{unit: "bytes", positive: true, most: 1 << 60}
 	aReserve  = limits{unit: "bytes", most: 1 << 60}
@@ -235,6 +236,10 @@ func (r *reader) profile(s *section) *Profile {
 			s.fail("shared", "it is true or false, found %v", v)
 		}
 	}
+	if _, ok := s.fields["multiprocessors"]; ok {
+		p.Multiprocessors = s.figure("multiprocessors", aNumber)
+	}
+	s.known = append(s.known, "multiprocessors")
 	s.section("memory", func(s *section) {
 		p.Memory = Memory{s.figure("capacity", aSize), s.figure("reserve", aReserve), s.figure("bandwidth", aRate), s.figure("achieved", aFraction)}
 	})

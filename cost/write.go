@@ -16,6 +16,9 @@ func (p *Profile) Text() []byte {
 		if p.Shared {
 			w.value("shared", true)
 		}
+		if p.Multiprocessors.Value > 0 {
+			w.figure("multiprocessors", p.Multiprocessors)
+		}
 		w.object("memory", func() {
 			w.figure("capacity", p.Memory.Capacity)
 			w.figure("reserve", p.Memory.Reserve)

@@ -16,6 +16,7 @@ type Counts struct {
 	Loads   Access
 	Stores  Access
 	Shared  Banks
+	Longest int64 // instructions of the block that has most, of those interpreted
 	// Run is how many of the blocks were interpreted: where it is fewer, the other
 	// numbers are what these say of all.
 	Run int64

@@ -119,3 +119,17 @@ func TestSamples(t *testing.T) {
 		t.Errorf("a cheap launch: %+v", c)
 	}
 }
+
+// TestLongest: the block with most instructions is known, of all blocks and of some.
+func TestLongest(t *testing.T) {
+	body := "setp.ne.u32 %p1, %r1, 0;\n@%p1 bra end;\nmov.u32 %r3, 50;\nloop:\nsub.u32 %r3, %r3, 1;\nsetp.ne.u32 %p2, %r3, 0;\n@%p2 bra loop;\nend:\n"
+	for _, m := range []*Meter{{}, {Sample: true}} {
+		few, many := metered(t, body, [3]int{1, 1, 1}, m), metered(t, body, [3]int{1, 100, 1}, m)
+		if few.Longest != few.Instrs || many.Longest != few.Longest || few.Longest < 150 || m.Sample == (many.Run == 100) {
+			t.Errorf("sampled %t: %+v, %+v", m.Sample, few, many)
+		}
+		if mixed := metered(t, body, [3]int{2, 1, 1}, m); mixed.Longest != few.Longest || mixed.Instrs >= 2*few.Longest {
+			t.Errorf("sampled %t: %+v", m.Sample, mixed)
+		}
+	}
+}

@@ -88,9 +88,11 @@ func (x *execution) metered(m *Meter) error {
 	t := newTally(x)
 	x.tally = t
 	for _, id := range blockOrder(x.l) {
+		begun := x.warpInstrs
 		if err := x.one(id); err != nil {
 			return err
 		}
+		t.Longest = max(t.Longest, x.warpInstrs-begun)
 	}
 	m.Counts = t.Counts
 	m.Counts.Blocks, m.Counts.Run, m.Counts.Instrs = n, n, x.warpInstrs-before
@@ -136,6 +138,9 @@ func (x *execution) sampled(m *Meter) (done bool, err error) {
 		return false, nil
 	}
 	m.Counts.Run, m.Counts.Blocks = int64(len(s.all)), int64(x.l.Grid[0])*int64(x.l.Grid[1])*int64(x.l.Grid[2])
+	for _, t := range s.all {
+		m.Counts.Longest = max(m.Counts.Longest, t.Instrs)
+	}
 	m.Counts.Loads.Distinct, m.Counts.Stores.Distinct = s.distinct()
 	return true, nil
 }

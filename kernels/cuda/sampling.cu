@@ -1,25 +1,23 @@
 // Choosing tokens from logits: the highest, or at random from those that top-k
-// and top-p keep. A row is a block of 1024 threads. Instead of a token the result
-// is broken_logits where a logit is NaN or +Inf, no_token where all are -Inf, and
-// bad_choice where the row of choices is not what its columns may be.
+// and top-p keep. Instead of a token the result is broken_logits where a logit is NaN
+// or +Inf, no_token where all are -Inf, and bad_choice where the row of choices is not
+// what its columns may be.
+//
+// A row is cut into pieces, and blocks are (rows, pieces). Three launches read it
+// once each: choose_best finds the highest score; choose_bins counts the tokens of
+// each of 512 bins of scores, and sums their weights; from these choose_token knows in
+// which few bins top-k and top-p end, lists the tokens in them, and its last block
+// finds among those alone where they do. Sums are of integers: exact in any order.
 #include "krait.h"
 
 const int broken_logits = -1, no_token = -2, bad_choice = -3;
+const int block = 256, warps = block / 32; // threads
+const int bins = 2 * block;                // and the most pieces of a row: a thread has two
+const int bin_bits = 9;
+const int chunk = 2048; // tokens whose weights, in halves, add up in 32 bits
+const int listable = 4096;
 
 const float infinity = __builtin_inff(), largest = 3.4028234e38f;
-
-struct Best {
-	float score;
-	int id;
-};
-
-DEVICE Best better(Best a, Best b) { return b.score > a.score || (b.score == a.score && b.id < a.id) ? b : a; }
-
-DEVICE Best warp_best(Best b) {
-	UNROLL for (int o = 16; o > 0; o /= 2)
-		b = better(b, Best{from_lane_xor(b.score, o), __nvvm_shfl_sync_bfly_i32(all_lanes, b.id, o, 31)});
-	return b;
-}
 
 // The scores of a row: its logits, with the penalty on the tokens whose bit is set.
 // They stay finite, so that an extreme penalty neither excludes a token nor breaks
@@ -30,30 +28,25 @@ struct Scores {
 	float penalty; // 0: none
 };
 
-DEVICE float score(const Scores &of, int i) {
-	float x = of.logits[i];
+DEVICE float penalised(const Scores &of, int i, float x) {
 	if (of.penalty == 0 || !(of.seen[i >> 5] >> (i & 31) & 1) || x < -largest)
 		return x;
 	x = x > 0 ? x / of.penalty : x * of.penalty;
 	return x > largest ? largest : x < -largest ? -largest : x;
 }
 
-// The first of the highest scores, on all threads; its id may be one of the above.
-DEVICE Best argmax(Scores x, int n) {
-	SHARED static Best bests[32];
-	Best best = {-infinity, no_token};
-	for (int i = thread(); i < n; i += 1024) {
-		float s = score(x, i);
-		if (!(x.logits[i] < infinity))
-			best = Best{infinity, broken_logits};
-		else if (s > best.score)
-			best = Best{s, i};
+DEVICE float score(const Scores &of, int i) { return penalised(of, i, of.logits[i]); }
+
+// Calls f for tokens from first to end, of which each thread has one of 256, with logit
+// and score; of those beyond the end both are -Inf. The next logit is on its way meanwhile.
+template <class F> DEVICE void each_score(const Scores &of, int first, int end, F f) {
+	int i = first + thread();
+	float next = i < end ? of.logits[i] : -infinity;
+	NO_UNROLL for (; i - thread() < end; i += block) {
+		float x = next;
+		next = i + block < end ? of.logits[i + block] : -infinity;
+		f(i, x, i < end ? penalised(of, i, x) : x);
 	}
-	best = warp_best(best);
-	if (lane() == 0)
-		bests[warp()] = best;
-	sync();
-	return warp_best(bests[lane()]);
 }
 
 // How a row's token is chosen: see kernels.Choice, and for the columns package graph.
@@ -62,6 +55,8 @@ struct Choice {
 };
 
 DEVICE bool from_0(float x, float to) { return x >= 0 && x <= to; }
+
+DEVICE Choice choice_of(const float *how) { return Choice{how[0], how[1], how[2], how[3], how[4], how[5]}; }
 
 DEVICE bool legal(const Choice &c) {
 	double uniform = (double)c.uniform + c.uniform_rest;
@@ -76,142 +71,511 @@ DEVICE u32 order_key(float score) {
 
 DEVICE float score_of(u32 key) { return float_of(key >> 31 ? key & 0x7fffffff : ~key); }
 
+// The first of the highest scores of some tokens, and the lowest finite one, as keys.
+struct Range {
+	u32 best;
+	int id;
+	u32 low;
+};
+
+const Range no_range = {0, no_token, ~0u};
+const u32 broken = ~0u; // the key of NaN and +Inf; that of -Inf is 0 here
+
+DEVICE void join(Range &r, u32 key, int id, u32 low) {
+	r.id = key > r.best ? id : r.id;
+	r.best = key > r.best ? key : r.best;
+	r.low = low < r.low ? low : r.low;
+}
+
+DEVICE Range warp_range(Range r) {
+	u32 best = __nvvm_redux_sync_umax(r.best, all_lanes);
+	int id = __nvvm_redux_sync_min(r.best == best ? r.id : 0x7fffffff, all_lanes);
+	return Range{best, id, (u32)__nvvm_redux_sync_umin(r.low, all_lanes)};
+}
+
+// What all threads have, on each of them.
+DEVICE Range block_range(Range r) {
+	SHARED static Range ranges[warps];
+	r = warp_range(r);
+	if (lane() == 0)
+		ranges[warp()] = r;
+	sync();
+	return warp_range(ranges[lane() % warps]);
+}
+
 // Weights are integers, so that sums are exact in any order: the best token has 2^40.
 DEVICE u64 weight_of(float score, float best, float rate) {
-	if (score == best)
-		return 1ull << 40;
-	return score < -largest ? 0 : (u64)(math::exp2((score - best) * rate) * 0x1p40f);
+	u64 weight = math::exp2((score - best) * rate) * 0x1p40f;
+	return score == best ? 1ull << 40 : weight;
 }
 
 // The sum over the threads of those before, and of all.
-struct Prefix {
-	u64 before, all;
+template <class T> struct Prefix {
+	T before, all;
 };
 
-DEVICE u64 warp_prefix(u64 v) {
-	UNROLL for (int o = 1; o < 32; o *= 2) {
-		u64 below = from_lane_below(v, o);
+DEVICE u32 from_lane_below(u32 v, int by) { return from_lane_below((int)v, by); }
+DEVICE u32 from_lane(u32 v, int at) { return from_lane((int)v, at); }
+DEVICE u64 from_lane(u64 v, int at) { return (u64)from_lane((u32)(v >> 32), at) << 32 | from_lane((u32)v, at); }
+
+template <int lanes, class T> DEVICE T warp_prefix(T v) {
+	UNROLL for (int o = 1; o < lanes; o *= 2) {
+		T below = from_lane_below(v, o);
 		v += lane() >= o ? below : 0;
 	}
 	return v;
 }
 
-DEVICE u64 from_lane(u64 v, int at) { return (u64)(u32)from_lane((int)(v >> 32), at) << 32 | (u32)from_lane((int)v, at); }
-
-DEVICE Prefix block_prefix(u64 v) {
-	SHARED static u64 totals[32];
-	u64 upto = warp_prefix(v);
+template <class T> DEVICE Prefix<T> block_prefix(T v) {
+	SHARED static T totals[warps];
+	T upto = warp_prefix<32>(v);
 	sync(); // totals may be in use
 	if (lane() == 31)
 		totals[warp()] = upto;
 	sync();
-	u64 warps = warp_prefix(totals[lane()]);
-	u64 all = from_lane(warps, 31), before = from_lane(warps, max(warp() - 1, 0));
-	return Prefix{upto - v + (warp() > 0 ? before : 0), all};
+	T sums = warp_prefix<warps>(totals[lane() % warps]);
+	T all = from_lane(sums, warps - 1), before = from_lane(sums, max(warp() - 1, 0));
+	return Prefix<T>{upto - v + (warp() > 0 ? before : 0), all};
 }
 
-// The sum of weigh(i) over the elements whose key is at least the key given.
-template <class F> DEVICE u64 sum_from(u32 key, Scores x, int n, F weigh) {
-	u64 sum = 0;
-	for (int i = thread(); i < n; i += 1024)
-		if (float s = score(x, i); order_key(s) >= key)
-			sum += weigh(s);
-	return block_prefix(sum).all;
+DEVICE u32 from_lane_xor(u32 v, int mask) { return __nvvm_shfl_sync_bfly_i32(all_lanes, v, mask, 31); }
+
+// The sum over the threads alone.
+DEVICE u64 block_total(u64 v) {
+	SHARED static u64 totals[warps];
+	auto add = [](u64 v, int lanes) {
+		for (int o = lanes / 2; o > 0; o /= 2)
+			v += (u64)from_lane_xor((u32)(v >> 32), o) << 32 | from_lane_xor((u32)v, o);
+		return v;
+	};
+	v = add(v, 32);
+	sync(); // totals may be in use
+	if (lane() == 0)
+		totals[warp()] = v;
+	sync();
+	return add(totals[lane() % warps], warps);
 }
 
-// The highest key such that the weights of all keys at or above it sum to at
-// least goal, by its bits, two at a time: three sums are taken in one go over the
-// row, which lies in a cache.
-template <class F> DEVICE u32 threshold(u64 goal, Scores x, int n, F weigh) {
-	u32 key = 0;
-	NO_UNROLL for (int shift = 30; shift >= 0; shift -= 2) {
-		u64 sums[3] = {};
-		for (int i = thread(); i < n; i += 1024) {
-			float s = score(x, i);
-			u32 k = order_key(s);
-			if (k < (key | 1u << shift))
-				continue;
-			u64 w = weigh(s);
-			UNROLL for (u32 d = 1; d < 4; d++) sums[d - 1] += k >= (key | d << shift) ? w : 0;
-		}
-		u32 digit = 0;
-		UNROLL for (u32 d = 1; d < 4; d++) if (block_prefix(sums[d - 1]).all >= goal) digit = d;
-		key |= digit << shift;
+// What is in the scratch of a row, as long as sampling.go has it; choose_best clears what is
+// added to: its first parts, up to done.
+struct Row {
+	u64 weights[bins];
+	u32 counts[bins];
+	u32 listed, done, unused[2]; // tokens in bins that are listed; blocks that have ended
+	u32x4 list[listable];        // see Token
+	u64 sums[bins];              // of the weights in each piece that are kept for sure
+	Range ranges[bins];          // of pieces
+};
+
+// A row, and the block's piece of it.
+struct Job {
+	Scores x;
+	Choice how;
+	Row *row;
+	int n, piece, pieces; // tokens, those of a piece, pieces
+	int first, end;       // of the block's piece
+};
+
+// What all three launches take.
+struct Params {
+	const float *logits, *choices;
+	const int *seen;
+	Row *rows;
+	int *ids;
+	i64 logits_stride, choices_stride, seen_stride;
+	int n, piece;
+};
+
+DEVICE Job job_of(const Params &p) {
+	Choice how = choice_of(p.choices + block_x() * p.choices_stride);
+	Scores x = {p.logits + block_x() * p.logits_stride, p.seen + block_x() * p.seen_stride, how.penalty == 1 ? 0 : how.penalty};
+	int first = block_y() * p.piece;
+	return Job{x, how, p.rows + block_x(), p.n, p.piece, ceil_div(p.n, p.piece), first, min(p.n, first + p.piece)};
+}
+
+KERNEL THREADS(block) choose_best(Params p) {
+	Job job = job_of(p);
+	if (!legal(job.how))
+		return;
+	if (job.how.temperature > 0)
+		for (int i = block_y() * block + thread(); i < 3 * bins + 2; i += job.pieces * block)
+			((u32 *)job.row)[i] = 0;
+	Range r = no_range;
+	each_score(job.x, job.first, job.end, [&](int i, float x, float s) {
+		u32 key = order_key(s);
+		join(r, x < -largest ? 0 : x < infinity ? key : broken, i, x < -largest ? ~0u : key);
+	});
+	r = block_range(r);
+	if (thread() == 0)
+		job.row->ranges[block_y()] = r;
+}
+
+// The range of the row.
+DEVICE Range range_of(const Job &job) {
+	Range r = no_range;
+	NO_UNROLL for (int i = thread(); i < job.pieces; i += block) {
+		Range piece = job.row->ranges[i];
+		join(r, piece.best, piece.id, piece.low);
 	}
-	return key;
+	r = block_range(r);
+	r.id = r.best == broken ? broken_logits : r.id;
+	return r;
 }
 
-// Adds up tokens in rising order, 4 per thread at a time, until the sum passes what
-// was drawn: those whose key is above least, and of those that tie with it as many
-// as ties says.
-DEVICE void take(int *id, Scores x, int n, u32 least, u64 ties, float best, float rate, u64 drawn) {
-	for (int base = 0; base < n; base += 4096) {
-		int first = base + 4 * thread();
-		u32 keys[4];
-		float scores[4];
-		int equal = 0;
-		UNROLL for (int k = 0; k < 4; k++) {
-			scores[k] = first + k < n ? score(x, first + k) : -infinity;
-			keys[k] = order_key(scores[k]);
-			equal += first + k < n && keys[k] == least;
-		}
-		Prefix tie = block_prefix(equal);
-		u64 rank = tie.before, sum = 0;
-		u64 weights[4];
-		UNROLL for (int k = 0; k < 4; k++) {
-			bool kept = keys[k] > least || (keys[k] == least && rank++ < ties);
-			weights[k] = kept ? weight_of(scores[k], best, rate) : 0;
-			sum += weights[k];
-		}
-		Prefix part = block_prefix(sum);
-		ties -= min((int)tie.all, (int)ties);
-		if (drawn >= part.all) {
-			drawn -= part.all;
-			continue;
-		}
-		u64 at = part.before;
-		if (at <= drawn && drawn < at + sum)
-			UNROLL for (int k = 0; k < 4; k++) {
-				if (at <= drawn && drawn < at + weights[k])
-					*id = first + k;
-				at += weights[k];
+// Bins are of equal width in score, from the best one down to the lowest, or to where
+// weights are 0 for sure: they fit rows and temperatures of all kinds, and a bin that
+// top-k or top-p ends in has few tokens.
+struct Bins {
+	float best, rate, scale;
+};
+
+const float weightless = -42; // 2^-42 of 2^40 is 0, and so is what 2^x is taken for there
+
+DEVICE Bins bins_of(const Range &r, float temperature) {
+	Bins b;
+	b.best = score_of(r.best);
+	b.rate = 1.4426950408889634 / temperature;
+	float lowest = b.best - score_of(r.low), down_to = -weightless / b.rate;
+	b.scale = bins / (lowest < down_to ? lowest : down_to);
+	return b;
+}
+
+// The bin of a score, or bins if its weight is 0 for sure. It falls as scores rise, also
+// where scale is 0 or infinite: what is not a number is in the last.
+DEVICE int bin_of(const Bins &b, float score) {
+	float bin = (b.best - score) * b.scale;
+	return (score - b.best) * b.rate < weightless ? bins : (int)(bin < bins - 1 ? bin : bins - 1);
+}
+
+DEVICE u64 weight_of(const Bins &b, float score) { return weight_of(score, b.best, b.rate); }
+
+DEVICE u32 atomic_add(u32 *p, u32 v) { return __nvvm_atom_add_gen_i((int *)p, v); }
+DEVICE void atomic_add(u64 *p, u64 v) { __nvvm_atom_add_gen_ll((i64 *)p, v); }
+DEVICE void fence() { __nvvm_membar_gl(); }
+
+KERNEL THREADS(block) choose_bins(Params p) {
+	SHARED static u32 counts[bins], lower[bins], upper[bins]; // 20 bits of weights, and the others
+	Job job = job_of(p);
+	bool ok = legal(job.how), drawn = ok && job.how.temperature > 0;
+	if (block_y() > 0 && !drawn)
+		return;
+	Range r = {0, bad_choice};
+	if (ok)
+		r = range_of(job);
+	if (r.id < 0 || !drawn) {
+		if (block_y() == 0 && thread() == 0)
+			p.ids[block_x()] = r.id;
+		return;
+	}
+	Bins of = bins_of(r, job.how.temperature);
+	for (int from = job.first; from < job.end; from += chunk) {
+		for (int b = thread(); b < bins; b += block)
+			counts[b] = lower[b] = upper[b] = 0;
+		sync();
+		each_score(job.x, from, min(from + chunk, job.end), [=](int, float, float s) {
+			int b = bin_of(of, s);
+			if (b == bins)
+				return;
+			u64 w = weight_of(of, s);
+			atomic_add(&counts[b], 1);
+			atomic_add(&lower[b], w & 0xfffff);
+			atomic_add(&upper[b], w >> 20);
+		});
+		sync();
+		for (int b = thread(); b < bins; b += block)
+			if (counts[b] > 0) {
+				atomic_add(&job.row->counts[b], counts[b]);
+				atomic_add(&job.row->weights[b], ((u64)upper[b] << 20) + lower[b]);
 			}
-		return;
 	}
 }
 
-KERNEL THREADS(1024) choose(int *__restrict__ ids, const float *__restrict__ logits, i64 xs, int n, const float *__restrict__ choices, i64 cs,
-	const int *__restrict__ seen, i64 ss) {
-	int *id = ids + block_x();
-	const float *how = choices + block_x() * cs;
-	Choice choice = {how[0], how[1], how[2], how[3], how[4], how[5]};
-	if (!legal(choice)) {
-		if (thread() == 0)
-			*id = bad_choice;
+// Two numbers of a thread, of 512 in a row, and the sums over those of the threads before and of all.
+struct Two {
+	u64 a, b;
+	Prefix<u64> sum;
+};
+
+template <class T> DEVICE Two two_of(T a, T b) {
+	Prefix<T> sum = block_prefix(a + b);
+	return Two{a, b, {sum.before, sum.all}};
+}
+
+// Where a sum reaches a goal, and what is summed up before that.
+struct Reached {
+	int at;                  // bins: nowhere
+	u64 before, other, upto; // of the numbers; of others, before and with that place
+};
+
+// The first place up to which the numbers sum to at least goal, which is not 0.
+DEVICE Reached reach(u64 goal, const Two &of, const Two &others) {
+	SHARED static Reached reached;
+	if (goal > of.sum.all)
+		return Reached{bins, of.sum.all, others.sum.all, others.sum.all};
+	sync(); // it may be in use
+	if (of.sum.before < goal && goal <= of.sum.before + of.a + of.b) {
+		bool second = goal > of.sum.before + of.a;
+		u64 other = others.sum.before + (second ? others.a : 0);
+		reached = Reached{2 * thread() + second, of.sum.before + (second ? of.a : 0), other, other + (second ? others.b : others.a)};
+	}
+	sync();
+	return reached;
+}
+
+DEVICE u64 goal_of(float top_p, u64 mass) { return __builtin_ceil((double)top_p * mass); }
+
+// What the bins say of a row. Where top-p ends depends on all weights that top-k
+// keeps, of which the bins tell a range: it ends in one of those from first to last.
+struct Cut {
+	int kept;        // bins before are kept for sure
+	int first, last; // where top-p ends; none where it keeps all
+	int k_bin;       // where top-k ends; -1: it keeps all that have a weight
+	u64 k_left;      // tokens that top-k keeps of that bin
+	u64 mass;        // weights of the tokens that top-k keeps: of bins before it
+	u64 before;      // weights of the bins before first
+};
+
+DEVICE Cut cut_of(const Job &job) {
+	const Row *row = job.row;
+	const Choice &how = job.how;
+	int t = 2 * thread();
+	Two counts = two_of(row->counts[t], row->counts[t + 1]), weights = two_of(row->weights[t], row->weights[t + 1]);
+	Cut cut = {bins, 0, -1, -1, 0, weights.sum.all, 0};
+	u64 most = cut.mass;
+	if (how.top_k >= 1 && how.top_k < job.n) {
+		Reached k = reach(how.top_k, counts, weights);
+		if (k.at < bins)
+			cut.kept = cut.k_bin = k.at;
+		cut.k_left = (u64)how.top_k - k.before;
+		cut.mass = k.other;
+		most = k.upto;
+	}
+	if (how.top_p > 0 && how.top_p < 1) {
+		u64 least = cut.mass > 1ull << 40 ? cut.mass : 1ull << 40; // the best token is kept
+		Reached first = reach(goal_of(how.top_p, least), weights, weights);
+		cut.kept = cut.first = first.at;
+		cut.before = first.before;
+		cut.last = reach(goal_of(how.top_p, most), weights, weights).at;
+	}
+	return cut;
+}
+
+DEVICE bool listed(const Cut &cut, int bin) { return bin == cut.k_bin || (bin >= cut.first && bin <= cut.last); }
+
+// A token in a bin that is listed.
+struct Token {
+	u32 key, piece;
+	bool in_k; // in the bin where top-k ends
+	u64 weight;
+};
+
+DEVICE Token token_of(const Bins &of, const Cut &cut, float s, int bin, int piece) { return Token{order_key(s), (u32)piece, bin == cut.k_bin, weight_of(of, s)}; }
+
+DEVICE u32x4 packed(const Token &t) { return u32x4{t.key, t.piece << 1 | t.in_k, (u32)t.weight, (u32)(t.weight >> 32)}; }
+DEVICE Token token_of(u32x4 v) { return Token{v[0], v[1] >> 1, (bool)(v[1] & 1), (u64)v[3] << 32 | v[2]}; }
+
+// The block's piece: the tokens in bins that are listed are, and the weights of those
+// that are kept for sure summed up.
+DEVICE void list_piece(const Job &job, const Bins &of, const Cut &cut) {
+	u64 sum = 0;
+	each_score(job.x, job.first, job.end, [&](int, float, float s) {
+		int bin = bin_of(of, s);
+		bool mine = listed(cut, bin);
+		Token t = token_of(of, cut, s, bin, block_y());
+		if (bin < cut.kept)
+			sum += t.weight;
+		u32 who = ballot(mine);
+		if (who == 0)
+			return;
+		u32 at = lane() == 0 ? atomic_add(&job.row->listed, __builtin_popcount(who)) : 0;
+		at = from_lane(at, 0) + __builtin_popcount(who & ((1u << lane()) - 1));
+		if (mine && at < listable)
+			job.row->list[at] = packed(t);
+	});
+	sum = block_total(sum);
+	if (thread() == 0)
+		job.row->sums[block_y()] = sum;
+}
+
+// The tokens in bins that are listed: those of the list, or where it is too short, of the
+// row.
+struct Listed {
+	const Job &job;
+	const Bins &of;
+	const Cut &cut;
+	u32 count;
+};
+
+// Calls f for the thread's share of them.
+template <class F> DEVICE void each(const Listed &l, F f) {
+	bool whole = l.count <= listable;
+	int n = whole ? l.count : l.job.n;
+	NO_UNROLL for (int i = thread(); i < n; i += block) {
+		Token t;
+		if (whole) {
+			t = token_of(l.job.row->list[i]);
+		} else {
+			float s = score(l.job.x, i);
+			int bin = bin_of(l.of, s);
+			if (!listed(l.cut, bin))
+				continue;
+			t = token_of(l.of, l.cut, s, bin, i / l.job.piece);
+		}
+		f(t);
+	}
+}
+
+SHARED static u64 sums[bins]; // of keys, then of pieces
+
+// A key, and the sum over the keys above it.
+struct Selected {
+	u32 key;
+	u64 above;
+};
+
+// The highest key of those listed such that the tokens with it or above it, of the bin
+// where top-k ends, or by their weights, sum to at least goal: by 9 bits at a time, from
+// the lowest key that there is.
+DEVICE Selected select(const Listed &l, u64 goal, bool by_weight) {
+	SHARED static u32 lowest, highest;
+	auto amount = [=](const Token &t) { return by_weight ? t.weight : (u64)t.in_k; };
+	sync(); // they may be in use
+	if (thread() == 0)
+		lowest = ~0u, highest = 0;
+	sync();
+	each(l, [=](const Token &t) {
+		if (amount(t) > 0) {
+			__nvvm_atom_min_gen_ui(&lowest, t.key);
+			__nvvm_atom_max_gen_ui(&highest, t.key);
+		}
+	});
+	sync();
+	u32 key = lowest;
+	int width = highest > key ? 32 - __builtin_clz(highest - key) : 0;
+	u64 left = goal;
+	while (width > 0) {
+		u32 range = ~0u >> (32 - width);
+		width = max(width - bin_bits, 0);
+		for (int i = thread(); i < bins; i += block)
+			sums[i] = 0;
+		sync();
+		each(l, [=](const Token &t) {
+			if (t.key >= key && t.key - key <= range)
+				atomic_add(&sums[bins - 1 - ((t.key - key) >> width)], amount(t));
+		});
+		sync();
+		Two of = two_of(sums[2 * thread()], sums[2 * thread() + 1]);
+		Reached r = reach(left, of, of);
+		key += (u32)(bins - 1 - r.at) << width;
+		left -= r.before;
+	}
+	return Selected{key, goal - left};
+}
+
+// Adds up tokens in rising order until the sum passes what was drawn: those whose key is
+// above least, and of those that tie with it as many as ties says. Threads have neighbours.
+DEVICE void take(int *id, const Listed &l, int first, int end, u32 least, u64 ties, u64 drawn) {
+	int share = ceil_div(end - first, block), from = first + thread() * share, to = min(end, from + share);
+	u32 equal = 0;
+	NO_UNROLL for (int i = from; i < to; i++) equal += order_key(score(l.job.x, i)) == least;
+	equal = block_prefix(equal).before;
+	u32 rank = equal;
+	auto weight = [&](int i) {
+		float s = score(l.job.x, i);
+		u32 key = order_key(s);
+		return key > least || (key == least && rank++ < ties) ? weight_of(l.of, s) : 0;
+	};
+	u64 sum = 0;
+	NO_UNROLL for (int i = from; i < to; i++) sum += weight(i);
+	u64 before = block_prefix(sum).before;
+	if (drawn < before || drawn >= before + sum)
 		return;
+	rank = equal;
+	for (int i = from; i < to; i++)
+		if (before += weight(i); drawn < before) {
+			*id = i;
+			return;
+		}
+}
+
+// What the filters leave: tokens with keys above least, and as many as ties says of those
+// that have that key, of the lowest ids.
+struct Kept {
+	u32 least;
+	u64 ties, mass;
+};
+
+// By top-k first, whose tokens have the weights that top-p is of.
+DEVICE Kept keep(const Listed &l) {
+	const Cut &cut = l.cut;
+	Kept kept = {0, (u64)l.job.n, cut.mass};
+	NO_UNROLL for (int by_weight = cut.k_bin < 0; by_weight < (cut.last >= 0 ? 2 : 1); by_weight++) {
+		u64 goal = by_weight ? goal_of(l.job.how.top_p, kept.mass) - cut.before : cut.k_left;
+		Selected s = select(l, goal, by_weight);
+		u32 least = kept.least = s.key;
+		if (by_weight) {
+			u64 each = weight_of(l.of, score_of(least));
+			kept.ties = (goal - s.above + each - 1) / each;
+			kept.mass = cut.before + s.above + kept.ties * each;
+			break;
+		}
+		u64 mass = 0;
+		each(l, [=, &mass](const Token &t) { mass += t.in_k && t.key >= least ? t.weight : 0; });
+		kept.mass += block_total(mass);
 	}
-	Scores x = {logits + block_x() * xs, seen + block_x() * ss, choice.penalty == 1 ? 0 : choice.penalty};
-	Best best = argmax(x, n);
-	if (best.id < 0 || choice.temperature == 0) {
-		if (thread() == 0)
-			*id = best.id;
+	return kept;
+}
+
+// The token that was drawn: first the piece in which it is.
+DEVICE void draw(int *id, const Listed &l) {
+	SHARED static u32 equal[bins]; // tokens of a piece that have the least key
+	const Job &job = l.job;
+	Kept kept = keep(l);
+	for (int i = thread(); i < bins; i += block) {
+		sums[i] = i < job.pieces ? job.row->sums[i] : 0;
+		equal[i] = 0;
+	}
+	sync();
+	u32 least = kept.least;
+	each(l, [=](const Token &t) {
+		if (t.key > least)
+			atomic_add(&sums[t.piece], t.weight);
+		if (t.key == least)
+			atomic_add(&equal[t.piece], 1);
+	});
+	sync();
+	int t = 2 * thread();
+	Two ties = two_of(equal[t], equal[t + 1]);
+	u64 each = weight_of(l.of, score_of(least)), left = kept.ties > ties.sum.before ? kept.ties - ties.sum.before : 0;
+	u64 a = left < ties.a ? left : ties.a, b = left - a < ties.b ? left - a : ties.b;
+	Two all = two_of(sums[t] + a * each, sums[t + 1] + b * each);
+	u64 drawn = ((double)job.how.uniform + job.how.uniform_rest) * kept.mass;
+	drawn = drawn < kept.mass ? drawn : kept.mass - 1;
+	Reached in = reach(drawn + 1, all, ties);
+	left = kept.ties > in.other ? kept.ties - in.other : 0;
+	take(id, l, in.at * job.piece, min(job.n, (in.at + 1) * job.piece), least, left, drawn - in.before);
+}
+
+KERNEL THREADS_BLOCKS(block, 1) choose_token(Params p) {
+	SHARED static u32 last, count;
+	Job job = job_of(p);
+	if (!legal(job.how) || job.how.temperature == 0)
 		return;
+	Range r = range_of(job);
+	if (r.id < 0)
+		return;
+	Bins of = bins_of(r, job.how.temperature);
+	Cut cut = cut_of(job);
+	list_piece(job, of, cut);
+	fence();
+	sync();
+	if (thread() == 0) {
+		last = atomic_add(&job.row->done, 1) == job.pieces - 1;
+		count = atomic_add(&job.row->listed, 0);
 	}
-	float rate = 1.4426950408889634 / choice.temperature;
-	u32 least = 0; // key of what top-k keeps
-	if (choice.top_k >= 1 && choice.top_k < n)
-		least = threshold((u64)choice.top_k, x, n, [](float) { return 1ull; });
-	auto weigh = [=](float score) { return order_key(score) >= least ? weight_of(score, best.score, rate) : 0ull; };
-	u64 mass = sum_from(least, x, n, weigh);
-	u64 ties = n; // how many of those with the least key stay
-	if (choice.top_p > 0 && choice.top_p < 1) {
-		u64 goal = __builtin_ceil((double)choice.top_p * mass);
-		least = threshold(goal, x, n, weigh);
-		u64 above = sum_from(least + 1, x, n, weigh);
-		u64 each = weight_of(score_of(least), best.score, rate);
-		ties = (goal - above + each - 1) / each;
-		mass = above + ties * each;
-	}
-	u64 drawn = ((double)choice.uniform + choice.uniform_rest) * mass;
-	take(id, x, n, least, ties, best.score, rate, drawn < mass ? drawn : mass - 1);
+	sync();
+	if (!last)
+		return;
+	fence();
+	draw(p.ids + block_x(), Listed{job, of, cut, count});
 }

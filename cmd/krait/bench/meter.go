@@ -138,7 +138,7 @@ type MeteredKernel struct {
 	Occupancy float64 `json:"occupancy"`
 	Traffic
 	Modelled float64 `json:"modelled_seconds"`
-	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue or tensor
+	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue, tensor, or blocks that are too few or too unlike
 }
 
 // Meter counts what a step of prompts and a step of one token each launch and move,
@@ -275,7 +275,7 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 		if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
 			k.Occupancy = share
 		}
-		took, bound := r.model(&d.Counts, decodes && !r.NoGraphs)
+		took, bound := model(r.Profile, &d.Counts, decodes && !r.NoGraphs)
 		k.Modelled += took
 		k.Bound = bound
 		out.Modelled += took
@@ -320,7 +320,7 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 		}
 	}
 	out.Over = float64(out.Moved()) / float64(out.Least)
-	out.Floor = max(float64(out.Least)/r.bandwidth(), float64(out.FLOPs)/r.products())
+	out.Floor = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 	out.Share = out.Floor / out.Modelled
 	return out
 }
@@ -350,44 +350,4 @@ func (p *MeteredPhase) layer(l *MeteredLayer) {
 		}
 	}
 	p.Layers = append(p.Layers, *l)
-}
-
-// bandwidth is the bytes per second that memory gives.
-func (r *meterRun) bandwidth() float64 {
-	m := &r.Profile.Memory
-	return m.Bandwidth.Value * m.Achieved.Value
-}
-
-// rate is the operations per second of a format.
-func (r *meterRun) rate(format string) float64 {
-	c := r.Profile.Compute[format]
-	return c.Peak.Value * c.Achieved.Value
-}
-
-// products is the rate at which the model's products could go at best.
-func (r *meterRun) products() float64 { return max(r.rate("f32"), r.rate("bf16")) }
-
-// model is the time of a launch by the profile, and what it is spent on.
-func (r *meterRun) model(c *ptx.Counts, graphs bool) (seconds float64, bound string) {
-	overhead := r.Profile.Overhead.Launch.Value
-	if graphs {
-		overhead = r.Profile.Overhead.GraphLaunch.Value
-	}
-	most := 0.0
-	for _, x := range []struct {
-		name  string
-		takes float64
-	}{
-		{"memory", float64(c.Loads.Distinct+c.Stores.Distinct) / r.bandwidth()},
-		{"issue", float64(c.Instrs) * 64 / r.rate("f32")},
-		{"tensor", float64(c.Matrix)/r.rate("bf16") + float64(c.TF32)/r.rate("tf32")},
-	} {
-		if x.takes > most {
-			most, bound = x.takes, x.name
-		}
-	}
-	if overhead > most {
-		bound = "launch"
-	}
-	return overhead + most, bound
 }

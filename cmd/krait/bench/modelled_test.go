@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/internal/choices"
+	"github.com/krait-ml/krait/kernels"
+	cudakernels "github.com/krait-ml/krait/kernels/cuda"
+)
+
+// TestModel: what a launch is bound by, worked out by hand.
+func TestModel(t *testing.T) {
+	p := &cost.Profile{Memory: cost.Memory{Bandwidth: cost.Figure{Value: 1e6}, Achieved: cost.Figure{Value: 1}}, Compute: map[string]cost.Compute{}}
+	for _, f := range []string{"f32", "bf16", "tf32"} {
+		p.Compute[f] = cost.Compute{Peak: cost.Figure{Value: 64e6}, Achieved: cost.Figure{Value: 1}}
+	}
+	p.Overhead.Launch.Value, p.Overhead.GraphLaunch.Value = 0.5, 0.25
+	const million = 1000000
+	for _, c := range []struct {
+		name    string
+		blocks  int64
+		counts  ptx.Counts
+		seconds float64
+		bound   string
+	}{
+		{"nothing", 100, ptx.Counts{}, 0.25, "launch"},
+		{"memory", 10, ptx.Counts{Loads: ptx.Access{Distinct: million}, Stores: ptx.Access{Distinct: million}}, 2.25, "memory"},
+		{"half of the multiprocessors", 5, ptx.Counts{Loads: ptx.Access{Distinct: million}}, 2.25, "blocks"},
+		{"tensor cores of one", 1, ptx.Counts{Matrix: 64 * million}, 10.25, "blocks"},
+		{"even blocks", 20, ptx.Counts{Instrs: 2 * million, Longest: million / 10}, 2.25, "issue"},
+		{"a long one", 20, ptx.Counts{Instrs: 2 * million, Longest: million / 2}, 5.25, "blocks"},
+		{"a product of a library", 0, ptx.Counts{Loads: ptx.Access{Distinct: million}}, 1.25, "memory"},
+	} {
+		c.counts.Blocks = c.blocks
+		p.Multiprocessors.Value = 10
+		if got, bound := model(p, &c.counts, true); math.Abs(got-c.seconds) > 1e-9 || bound != c.bound {
+			t.Errorf("%s: %g s by %s, want %g by %s", c.name, got, bound, c.seconds, c.bound)
+		}
+		p.Multiprocessors.Value = 0
+		if _, bound := model(p, &c.counts, true); bound == "blocks" {
+			t.Errorf("%s: bound by %s where nobody knows of how many", c.name, bound)
+		}
+	}
+}
+
+// chosen is what the launches count that choose a token of a row.
+func chosen(t *testing.T, n int, how kernels.Choice) (list []ptx.Counts) {
+	t.Helper()
+	row, r := choices.Case{Logits: make([]float32, n), Choice: how, Seen: []int{1, n / 2}}, rand.New(rand.NewPCG(1, 1))
+	for i := range row.Logits {
+		row.Logits[i] = float32(3 * r.NormFloat64())
+	}
+	c, mem := choices.Call(row), ptx.NewMemory(1<<28)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(x *kernels.Tensor) cudakernels.Tensor {
+		var data []byte
+		for _, v := range x.F32 {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+		for _, v := range x.I32 {
+			data = binary.LittleEndian.AppendUint32(data, uint32(v))
+		}
+		at, err := mem.Alloc(int64(len(data)))
+		must(err)
+		must(mem.Write(at, data))
+		return cudakernels.Tensor{Tensor: *x, Ptr: at}
+	}
+	on := &cudakernels.Call{Results: []cudakernels.Tensor{put(&c.Results[0])}}
+	for i := range c.Args {
+		on.Args = append(on.Args, put(&c.Args[i]))
+	}
+	k, err := cudakernels.Kernels["choose"], error(nil)
+	on.Scratch, err = mem.Alloc(k.Scratch(on))
+	must(err)
+	launches, err := k.Launches(on)
+	must(err)
+	for _, l := range launches {
+		_, text := l.Source()
+		m, err := ptx.Parse(l.Module, string(text))
+		must(err)
+		e, _ := m.Entry(l.Function)
+		x := ptx.Launch{Shared: int(l.Shared), Params: l.Params, Meter: &ptx.Meter{}}
+		for i := range l.Grid {
+			x.Grid[i], x.Block[i] = int(l.Grid[i]), int(l.Block[i])
+		}
+		must(e.Run(context.Background(), mem, x))
+		list = append(list, x.Meter.Counts)
+	}
+	return list
+}
+
+// TestChooseLimits: a token is chosen in less than 10 µs, as modelled for a graph on H100.
+// Who makes it less lowers the limits.
+func TestChooseLimits(t *testing.T) {
+	for _, c := range []struct {
+		n     int
+		how   kernels.Choice
+		limit float64
+	}{
+		{50280, kernels.Choice{}, 5e-6},
+		{128256, kernels.Choice{}, 5.2e-6},
+		{262144, kernels.Choice{}, 5.4e-6},
+		{50280, kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.7}, 7.8e-6},
+		{128256, kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.7}, 8.1e-6},
+		{262144, kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.7}, 9e-6},
+		{262144, kernels.Choice{Temperature: 2, TopP: 0.95, Uniform: 0.7}, 10e-6},
+	} {
+		list, sum := chosen(t, c.n, c.how), 0.0
+		for i := range list {
+			takes, bound := model(profile(t), &list[i], true)
+			sum += takes
+			t.Logf("%d tokens, %+v, launch %d of %d blocks: %.2f µs, bound by %s; %d instructions, %d of a block, %d bytes", c.n, c.how, i, list[i].Blocks, 1e6*takes, bound,
+				list[i].Instrs, list[i].Longest, list[i].Loads.Distinct+list[i].Stores.Distinct)
+		}
+		if sum > c.limit || len(list) > 3 {
+			t.Errorf("%d tokens, %+v: %d launches, %.2f µs; %.2f µs are allowed", c.n, c.how, len(list), 1e6*sum, 1e6*c.limit)
+		} else {
+			t.Logf("%.2f µs", 1e6*sum)
+		}
+	}
+}
