@@ -84,7 +84,7 @@ func TestEveryKey(t *testing.T) {
 			full := path + key
 			sub, is := v.(map[string]any)
 			switch {
-			case full == "multiprocessors" || full == "compute.tf32" || full == "compute.bf16" || full == "compute.f16" || strings.HasPrefix(full, "link.") && strings.Count(full, ".") == 2:
+			case full == "multiprocessors" || full == "compute.tf32" || full == "compute.bf16" || full == "compute.f16" || full == "link.peers" || strings.HasPrefix(full, "link.") && strings.Count(full, ".") == 2:
 				// a profile may be without
 			case key == "source" || key == "assumption":
 				refuses(t, full, nil, "my.json: "+path+"source: missing")

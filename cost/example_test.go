@@ -16,9 +16,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	reduce, _ := graph.Lookup("all_reduce")
-	best := p.Link.Best(cost.ExchangeOf(reduce, 8, 1<<20, 2*7./8*(1<<20))) // 1 MiB, sent by a ring
+	best := p.Link.Best(cost.ExchangeOf(reduce, 8, 1<<20, 2*7./8*(1<<20))) // 1 MiB, sent by a ring; above the size up to which kernels have it
 	fmt.Printf("%.0f µs by %s\n", best.Seconds()*1e6, best.Algorithm.Name)
 	// Output:
 	// [a100-nvlink a6000-pcie h100-nvlink h200-nvlink]
-	// 10 µs by two_shot
+	// 11 µs by tree
 }

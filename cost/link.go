@@ -12,6 +12,9 @@ type Link struct {
 	About       string
 	Algorithms  []Algorithm
 	Unavailable []string // algorithms that there are not, each with the reason
+	// Peers is the most bytes of an exchange that goes by one_shot or two_shot, which are kernels that write into the
+	// others' memory: above it a library has it. Profiles without it have no limit.
+	Peers Figure
 	// Straggle is how long ranks wait for the slowest of them where they meet, on average, in
 	// seconds per second that their kernels ran since they met last. Profiles without it have 0.
 	Straggle Figure
@@ -71,7 +74,7 @@ func (l *Link) Best(e Exchange) Travel {
 	for i := range l.Algorithms {
 		a := &l.Algorithms[i]
 		steps, sent, ok := a.takes(e)
-		if !ok {
+		if !ok || l.tooLarge(a, e) {
 			continue
 		}
 		t := Travel{a, a.Base.Value + steps*a.Step.Value, sent}
@@ -80,6 +83,11 @@ func (l *Link) Best(e Exchange) Travel {
 		}
 	}
 	return best
+}
+
+// tooLarge reports whether an algorithm is not for exchanges of that size.
+func (l *Link) tooLarge(a *Algorithm, e Exchange) bool {
+	return l.Peers.Source != "" && e.Bytes > l.Peers.Value && (a.Name == "one_shot" || a.Name == "two_shot")
 }
 
 // takes counts the steps that an algorithm takes one after another, and the bytes that a

@@ -282,7 +282,10 @@ func (s *section) link() Link {
 	if _, ok := s.fields["straggle"]; ok {
 		l.Straggle = s.figure("straggle", aShare)
 	}
-	s.known = append(s.known, "straggle")
+	if _, ok := s.fields["peers"]; ok {
+		l.Peers = s.figure("peers", aSize)
+	}
+	s.known = append(s.known, "straggle", "peers")
 	if len(l.Algorithms) == 0 {
 		s.fail(s.path, "there is no algorithm for collectives")
 	}

@@ -98,6 +98,9 @@ func (w *writer) link(l *Link) {
 	if l.Straggle.Source != "" {
 		w.figure("straggle", l.Straggle)
 	}
+	if l.Peers.Source != "" {
+		w.figure("peers", l.Peers)
+	}
 	for _, name := range algorithmNames {
 		w.object(name, func() {
 			for _, line := range l.Unavailable {

@@ -34,6 +34,7 @@ const (
 	DeviceUnavailable   = 46
 	InvalidDevice       = 101
 	InvalidContext      = 201
+	PeerUnsupported     = 217
 	InvalidPTX          = 218
 	InvalidHandle       = 400
 	IllegalState        = 401

@@ -20,6 +20,8 @@ type memOp struct {
 	fixed   bool   // loads of data that nobody writes in the launch: .nc, ldu
 	strong  bool   // not raced by other strong accesses: volatile, relaxed, acquire, release
 	release bool   // has a fence of its own
+	acquire bool   // loads what others have released
+	system  bool   // strong towards other devices, too: .sys
 	from    *memOp // the source of cp.async
 	atomic  atomicFunc
 }
@@ -64,6 +66,9 @@ func (w *warp) locate(in *instr, l int, op *memOp, s space, addr, n uint64, verb
 	case spaceGlobal:
 		if r = w.x.mem.lookup(at, n); r == nil {
 			w.fail(in, l, OutOfBounds, "%s %d bytes at %#x, %s", verb, n, at, w.x.mem.where(at, n))
+			return nil, 0
+		}
+		if !w.reaches(in, l, r, verb, n, at) {
 			return nil, 0
 		}
 		w.x.recent[op.number] = r
@@ -328,7 +333,10 @@ func load(w *warp, in *instr, m uint32) {
 		return
 	}
 	base, to := &w.regs[in.a], &w.regs[in.rows[0]]
-	if w.x.tally != nil {
+	if op.system && !w.polls(in, m, op) {
+		return
+	}
+	if w.x.tally != nil && !op.system {
 		w.x.tally.access(w, op, base, in.offset, m, op.total, false)
 	}
 	for ; m != 0; m &= m - 1 {
@@ -393,7 +401,10 @@ func store(w *warp, in *instr, m uint32) {
 	}
 	base := &w.regs[in.a]
 	buf := w.buf[:op.total]
-	if w.x.tally != nil {
+	if op.system {
+		w.signals(in, m, op)
+	}
+	if w.x.tally != nil && !op.system {
 		w.x.tally.access(w, op, base, in.offset, m, op.total, true)
 	}
 	for n := m; n != 0; n &= n - 1 {
@@ -416,7 +427,11 @@ func store(w *warp, in *instr, m uint32) {
 		case !w.noteWrite(in, m, l, r, off, buf):
 			return
 		}
+		w.x.remember(r, off, op.total)
 		r.mark(off, op.total)
+		if w.x.tally != nil && op.system && op.release { // another launch may wait for it: no block is left out
+			w.x.tally.keep(r, off, get(r.data[off:], op.size), op.size)
+		}
 		copy(r.data[off:off+op.total], buf)
 	}
 }

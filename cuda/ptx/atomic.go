@@ -177,6 +177,7 @@ func atomic(w *warp, in *instr, m uint32) {
 		if w.x.tally != nil && r != w.x.shared {
 			w.x.tally.keep(r, off, old, op.size)
 		}
+		w.x.remember(r, off, op.size)
 		put(p, op.size, op.atomic(old, b[l], c[l]))
 		d[l] = old
 	}

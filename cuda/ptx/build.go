@@ -26,6 +26,7 @@ type emitted struct {
 	rows   int32
 	preds  int32
 	memOps int32
+	polls  bool
 }
 
 // A scope is a pair of braces: of a function or in it.
@@ -95,7 +96,7 @@ func build(m *Module, f *function) (*Entry, error) {
 		return nil, fmt.Errorf("%s: more than %d instructions, calls expanded", m.name, maxModuleInstrs)
 	}
 	e := b.entry
-	e.code, e.preds, e.rows, e.memOps = b.code, int(b.preds), int(b.rows), int(b.memOps)
+	e.code, e.preds, e.rows, e.memOps, e.polls = b.code, int(b.preds), int(b.rows), int(b.memOps), b.polls
 	e.fixedRow = make([]bool, e.rows)
 	for _, f := range e.fixed {
 		e.fixedRow[f.row] = true

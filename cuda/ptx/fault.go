@@ -42,10 +42,13 @@ const (
 	// memory, or ends, before it has waited for that by griddepcontrol.wait, or loads by .nc
 	// what that one may write.
 	NotAwaited
+	// Waits: the launch waits for another device. What it has written is taken back: it may be run again when
+	// that has gone on. See [Peers].
+	Waits
 )
 
 var faultKindNames = [...]string{"", "out of bounds", "misaligned", "unwritten", "shared race", "global race", "read-only",
-	"divergent barrier", "deadlock", "trap", "bad launch", "too long", "undefined", "not awaited"}
+	"divergent barrier", "deadlock", "trap", "bad launch", "too long", "undefined", "not awaited", "waits"}
 
 func (k FaultKind) String() string {
 	if k <= 0 || int(k) >= len(faultKindNames) {

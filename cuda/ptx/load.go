@@ -26,13 +26,16 @@ func takeScope(o *opcode) string { return o.oneOf("cta", "cluster", "gpu", "sys"
 // decodeAccess takes the modifiers that ld and st share.
 func (b *builder) decodeAccess(o *opcode) (t typ, op *memOp, vector int, policy bool, err error) {
 	op = b.newMemOp(spaceGeneric, 0)
-	switch o.oneOf("weak", "volatile", "relaxed", "acquire", "release") {
+	sem := o.oneOf("weak", "volatile", "relaxed", "acquire", "release")
+	op.acquire = sem == "acquire"
+	switch sem {
 	case "", "weak":
 	case "release":
-		op.release = takeScope(o) != "cta"
+		scope := takeScope(o)
+		op.release, op.system = scope != "cta", scope == "sys"
 		op.strong = true
 	default:
-		takeScope(o)
+		op.system = takeScope(o) == "sys"
 		op.strong = true
 	}
 	op.space, _ = takeSpace(o)
@@ -113,6 +116,7 @@ func decodeLoad(b *builder, o *opcode) (instr, error) {
 		return in, err
 	}
 	in.mem, op.fixed = op, fixed
+	b.polls = b.polls || op.system
 	if op.release {
 		return in, b.errorf("ld.release")
 	}

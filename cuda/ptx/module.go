@@ -147,6 +147,7 @@ type Entry struct {
 	sharedAlign int    // of dynamic shared memory, which follows
 	local       int    // bytes for each thread
 	memOps      int    // instructions that access memory
+	polls       bool   // it has strong loads of scope .sys
 	preds       int    // predicate registers; 0 is always true
 	rows        int    // registers and constants; 0 swallows what is written to _
 	fixedRow    []bool // which rows the kernel never writes

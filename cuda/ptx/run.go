@@ -17,6 +17,7 @@ type Launch struct {
 	MaxShared   int    // bytes of shared memory that a block of the device may have; 0: 227 KiB
 	Dependent   bool   // it may begin before the launch before it has ended, for which its threads wait (griddepcontrol.wait)
 	Meter       *Meter // counts what the launch does; nil: nobody asks
+	Peers       *Peers // of a machine with several devices; nil: there are none
 }
 
 // DefaultSteps is how many instructions a warp may execute in a block.
@@ -51,7 +52,8 @@ type execution struct {
 	bars    [16]barrier
 	limit   int64
 	fault   *Fault
-	tally   *tally // nil: nobody counts
+	before  []before // what a launch that may wait for another device has written over
+	tally   *tally   // nil: nobody counts
 	counts
 }
 
@@ -76,10 +78,19 @@ func (e *Entry) Run(ctx context.Context, mem *Memory, l Launch) error {
 		return &Fault{Kernel: e.name, Kind: BadLaunch, Text: text}
 	}
 	x := e.prepare(ctx, mem, l)
-	if l.Meter != nil {
-		return x.metered(l.Meter)
+	err := x.all()
+	if x.fault != nil && x.fault.Kind == Waits {
+		x.takeBack()
 	}
-	for _, id := range blockOrder(l) {
+	return err
+}
+
+// all runs the whole grid.
+func (x *execution) all() error {
+	if x.l.Meter != nil {
+		return x.metered(x.l.Meter)
+	}
+	for _, id := range blockOrder(x.l) {
 		if err := x.one(id); err != nil {
 			return err
 		}
@@ -169,7 +180,8 @@ func (e *Entry) prepare(ctx context.Context, mem *Memory, l Launch) *execution {
 	x.ctx, x.mem, x.entry, x.module, x.l = ctx, mem, e, mem.module(e.module), l
 	x.threads = l.Block[0] * l.Block[1] * l.Block[2]
 	x.params = region{size: uint64(len(l.Params)), data: l.Params}
-	x.fault, x.counts, x.tally = nil, counts{}, nil
+	x.fault, x.counts, x.tally, x.before = nil, counts{}, nil, x.before[:0]
+	l.Peers.begin()
 	x.recent = append(x.recent[:0], make([]*region, e.memOps)...)
 	if x.limit = l.Steps; x.limit <= 0 {
 		x.limit = DefaultSteps

@@ -24,6 +24,7 @@ type warp struct {
 	stride  uint64  // of the lanes' local memory
 	async   [32]asyncState
 	buf     [32]byte
+	polled  [2]polled
 	scratch row
 }
 
@@ -57,7 +58,7 @@ const (
 // start puts all lanes at the kernel's beginning. Registers hold all ones,
 // which is NaN in every floating-point type.
 func (w *warp) start() {
-	w.live, w.early = w.all, 0
+	w.live, w.early, w.polled = w.all, 0, [2]polled{}
 	if w.x.l.Dependent {
 		w.early = w.all
 	}

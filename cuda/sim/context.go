@@ -200,6 +200,8 @@ func (c *contextHandle) EnablePeer(other driver.Context) error {
 		return foreign(call, other)
 	case o.closed:
 		return closedError(call, o)
+	case !c.o.reaches(c.info.Index, o.info.Index):
+		return driver.CUDA(call, driver.PeerUnsupported).Because("device %d and device %d", c.info.Index, o.info.Index)
 	}
 	c.peers[o.primary] = true
 	return nil

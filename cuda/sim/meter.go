@@ -150,7 +150,7 @@ func (f *function) metered(l ptx.Launch, run func(ptx.Launch) error) error {
 		return err
 	}
 	m.last = l.Meter.Counts
-	if m.Sample {
+	if m.Sample && !l.Peers.Signals() {
 		if m.known == nil {
 			m.known = map[string]ptx.Counts{}
 		}

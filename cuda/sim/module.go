@@ -216,8 +216,17 @@ func (f *function) run(l ptx.Launch) error {
 	if err := f.reaches(l.Params); err != nil {
 		return err
 	}
+	l.Peers = m.signals.begin(m.primary)
 	l.Seed = m.random.Uint64() | 1 // blocks in any order
-	run := func(l ptx.Launch) error { return f.entry.Run(context.Background(), m.mem, l) }
+	run := func(l ptx.Launch) error {
+		err := f.entry.Run(context.Background(), m.mem, l)
+		var fault *ptx.Fault
+		if errors.As(err, &fault) && fault.Kind == ptx.Waits {
+			m.counts.kernels-- // it has not run
+			return errWaits
+		}
+		return err
+	}
 	switch {
 	case m.order != nil:
 		l.Meter = &ptx.Meter{Bytes: true}

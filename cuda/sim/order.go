@@ -17,7 +17,8 @@ type order struct {
 	lanes int   // numbered so far
 	host  clock // what somebody has waited for; all that is put in later comes after it
 	ran   map[*primary]clock
-	last  accessed // by the last kernel
+	last  accessed         // by the last kernel
+	flags map[uint64]clock // by address: what comes before the release there
 	seen  []touched
 }
 
@@ -149,9 +150,33 @@ func (t *touched) before(c clock) bool {
 	return c.has(t.at) || t.graph != nil && t.graph.done && c.has(t.graph.place)
 }
 
+// position is that of an op that is being run.
+func (o *op) position() position {
+	return position{o.lane.number, max(o.clock[o.lane.number], o.lane.clock[o.lane.number]) + 1}
+}
+
+// releases is told where an op has released to other devices what it did, and what came before.
+func (r *order) releases(o *op, at []uint64) {
+	if len(at) == 0 {
+		return
+	}
+	c, p := maps.Clone(o.clock).join(o.lane.clock), o.position()
+	c[p.lane] = p.number
+	for _, flag := range at {
+		r.flags[flag] = c
+	}
+}
+
+// acquires orders an op after what was released where it has acquired.
+func (r *order) acquires(o *op, at []uint64) {
+	for _, flag := range at {
+		o.clock = o.clock.join(r.flags[flag])
+	}
+}
+
 // check enters what an op touches, and says with what it may overlap.
 func (r *order) check(o *op, b accessed) error {
-	at := position{o.lane.number, max(o.clock[o.lane.number], o.lane.clock[o.lane.number]) + 1}
+	at := o.position()
 	for i := range r.seen {
 		t := &r.seen[i]
 		if t.before(o.clock) {

@@ -44,6 +44,11 @@ func (p *primary) quiet(call string) error {
 
 // awaited says which collective waits for a rank of the device, or "".
 func (p *primary) awaited() string {
+	for _, l := range p.lanes {
+		if o := l.first(); l.p != p && l.p.peers[p] && o != nil && o.waits > 0 {
+			return fmt.Sprintf("%s on device %d waits for another device", o.name, l.p.info.Index)
+		}
+	}
 	for _, g := range p.groups {
 		if g.err != nil {
 			continue

@@ -31,6 +31,7 @@ type op struct {
 	clock clock         // see order
 	place position      // likewise, once it is done
 	inner []*lane       // of a graph
+	waits int           // for another device: what signals.given was then, and 1; 0: it does not
 	chain int           // of launches that wait for each other, the longest that ends here
 
 	parts  []*part // of a collective's calls
@@ -92,6 +93,7 @@ type scheduler struct {
 	changes  int           // of the mood
 	fresh    bool          // there were none before, and a new mood is due
 	now      time.Duration // simulated clock
+	signals  signals
 }
 
 // mood is how the scheduler is unkind for a while.
@@ -186,7 +188,7 @@ func (d *Driver) step() bool {
 	var rank uint64
 	for _, l := range d.lanes {
 		o := l.first()
-		if !o.free() || o.parts != nil && d.arrived(o) == nil {
+		if !o.free() || o.parts != nil && d.arrived(o) == nil || o.waits > d.signals.given {
 			continue
 		}
 		if late := d.mood.lateness(l); best == nil || late < rank {
@@ -198,7 +200,11 @@ func (d *Driver) step() bool {
 	if best == nil {
 		return false
 	}
-	d.run(best[d.random.IntN(len(best))])
+	o := best[d.random.IntN(len(best))]
+	d.run(o)
+	if o.waits > d.signals.given {
+		return d.step()
+	}
 	d.progress++
 	d.wake.Broadcast()
 	return true
@@ -225,7 +231,11 @@ func (d *Driver) run(o *op) {
 		return
 	case o.work != nil:
 		o.chain = max(o.chain, o.lane.chain)
-		if err := d.look(o); err != nil {
+		switch err := d.look(o); {
+		case err == errWaits:
+			o.waits = d.signals.given + 1
+			return
+		case err != nil:
 			o.lane.p.lose(o.name, err)
 			return
 		}
@@ -244,12 +254,20 @@ func (d *Driver) look(o *op) error {
 	if err := d.count(o); err != nil || o.marker {
 		return err
 	}
-	return d.order.check(o, d.order.last)
+	d.order.acquires(o, d.signals.of(o).Acquired)
+	if err := d.order.check(o, d.order.last); err != nil {
+		return err
+	}
+	d.order.releases(o, d.signals.of(o).Released)
+	return nil
 }
 
 // complete takes an op that has run from its lane.
 func (d *Driver) complete(o *op) {
 	d.now += o.cost
+	if !o.about.Kernel || len(d.signals.of(o).Released) > 0 {
+		d.signals.given++
+	}
 	o.lane.chain = max(o.lane.chain, o.chain)
 	o.chain = o.lane.chain
 	if d.order != nil {

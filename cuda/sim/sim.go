@@ -10,6 +10,9 @@
 // With one goroutine a seed gives the same order every time. With Options.Ordered
 // work that nothing orders, and that shares memory which one of them writes, is an error.
 //
+// A kernel may wait for stores by st.release.sys of another device's kernels ([ptx.Peers]): it runs when they are
+// there, and comes after the work that made them.
+//
 // # Memory
 //
 // Memory is checked by package ptx: kernels may not leave allocations, nor read
@@ -65,6 +68,9 @@ type Options struct {
 	// Late is a device, counted from 1, that comes late to whatever allocates, frees
 	// or loads: the others go ahead, if nothing holds them. 0: none.
 	Late int
+
+	// Peers says whether a device may reach another's memory; nil: each may.
+	Peers func(from, to int) bool
 
 	FailAlloc  int  // the Alloc, counted from 1 over all devices, that finds no memory; 0: none
 	LoseDevice int  // the kernel, counted from 1 as they run, whose device is lost; 0: none
@@ -122,7 +128,7 @@ func New(o Options) *Driver {
 	d.random = rand.New(rand.NewPCG(o.Seed, 0))
 	d.wake.L = &d.mu
 	if o.Ordered {
-		d.order = &order{host: clock{}, ran: map[*primary]clock{}}
+		d.order = &order{host: clock{}, flags: map[uint64]clock{}, ran: map[*primary]clock{}}
 	}
 	for i := range o.Devices {
 		info := driver.DeviceInfo{
@@ -132,13 +138,16 @@ func New(o Options) *Driver {
 		}
 		for j := range o.Devices {
 			if i != j {
-				info.Links = append(info.Links, driver.Link{Device: j, Access: true, Atomics: true})
+				ok := o.reaches(i, j)
+				info.Links = append(info.Links, driver.Link{Device: j, Access: ok, Atomics: ok})
 			}
 		}
 		d.devices = append(d.devices, &device{info: info})
 	}
 	return d
 }
+
+func (o *Options) reaches(from, to int) bool { return o.Peers == nil || o.Peers(from, to) }
 
 // sharedMax is the most shared memory that a block may have.
 func sharedMax(capability [2]int) int {

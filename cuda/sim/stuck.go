@@ -45,6 +45,9 @@ func (d *Driver) why(o *op) stuck {
 			o = head.after[0]
 			continue
 		}
+		if head.waits > 0 {
+			return stuck{reason: fmt.Sprintf("%s on stream %d of device %d waits for another device", head.name, head.lane.role, head.lane.p.info.Index), grace: d.o.Patience}
+		}
 		if head.parts == nil {
 			break
 		}

@@ -12,8 +12,9 @@ import (
 // builder makes a program.
 type builder struct {
 	*program
-	r *rank
-	z graph.Sizes
+	r    *rank
+	z    graph.Sizes
+	done *call // with the collective before it
 }
 
 // programs finds or makes the programs of the GPU's ranks. All of them have their
@@ -99,6 +100,16 @@ func (b *builder) add(c *call) error {
 		b.actions = append(b.actions, action{kind: c.step.Kind, stream: c.step.Stream, event: c.step.Event})
 		return nil
 	case lowering.Collective:
+		if list, norm := b.r.overPeersWithNorm(c); norm != nil {
+			b.done = norm
+			return b.launches(c.step.Name, c.step.Stream, list)
+		}
+		if list, ours, err := b.r.overPeers(c); ours || err != nil {
+			if err != nil {
+				return err
+			}
+			return b.launches(c.step.Name, c.step.Stream, list)
+		}
 		x, err := b.r.collective(c)
 		if err != nil {
 			return err
@@ -107,6 +118,9 @@ func (b *builder) add(c *call) error {
 		return nil
 	case lowering.Relayout:
 		return b.launches(c.step.Name, c.step.Stream, b.r.relayout(c))
+	}
+	if c == b.done {
+		return nil
 	}
 	if c.on.Results[0].Cols == 0 || !slices.ContainsFunc(c.on.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return nil

@@ -3,7 +3,8 @@
 //
 // Each GPU has one OS thread, which puts the work of its ranks into their
 // streams: two per rank, one for kernels and one for collectives, ordered by the
-// schedule's events. Ranks have a GPU each, joined by NCCL, or all share
+// schedule's events. Ranks have a GPU each, joined by NCCL, and for what is small by kernels that
+// write into each other's memory; or all share
 // one, joined by events; then a kernel adds what they have. A batch with one
 // token per sequence is captured once per number of sequences, and replayed as
 // one launch.
@@ -30,6 +31,11 @@ type Device struct {
 	NoGraphs bool
 	// NoDependent lets every launch begin when the one before it has ended, also where the driver could begin it sooner.
 	NoDependent bool
+	// PeerBytes is the most that an AllReduce carries which ranks with a GPU each do over each other's memory, where
+	// all of them reach each other's: above it NCCL is taken. 0: [PeerBytes]; below 0: always NCCL.
+	PeerBytes int
+	// OneShotBytes is up to which size that is done in one shot; 0: [OneShotBytes].
+	OneShotBytes int
 	// NoGEMM leaves products to Krait's kernels, also where cuBLAS is there.
 	NoGEMM bool
 }
@@ -69,6 +75,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		first = o.Place % len(devices)
 	case m.nccl:
 		gpus = len(local)
+		m.peerBytes = d.peerBytes(devices[:gpus])
 	}
 	for i := range gpus {
 		g, err := openGPU(d, devices[first+i])
@@ -137,6 +144,9 @@ func (m *machine) open(o exec.Setup) error {
 	if m.nccl {
 		if err := m.join(); err != nil {
 			return err
+		}
+		if err := m.openBoxes(); err != nil {
+			return fmt.Errorf("memory that ranks share: %w", err)
 		}
 	}
 	progress := newProgress(m.ranks, o.Progress)

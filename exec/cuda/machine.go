@@ -16,17 +16,18 @@ import (
 
 // machine is the ranks of a model on their GPUs.
 type machine struct {
-	device *Device
-	gpus   []*gpu
-	ranks  []*rank
-	slots  int
-	limit  int         // tokens that a sequence may have; 0: any number
-	page   int         // tokens of a page of caches
-	width  int         // pages of a sequence that programs have room for
-	nccl   bool        // ranks have a GPU each, joined by NCCL
-	failed error       // why they cannot take part in collectives any more
-	group  *comm.Group // the other ranks are in other processes; nil: all are here
-	closed chan struct{}
+	device    *Device
+	gpus      []*gpu
+	ranks     []*rank
+	slots     int
+	limit     int         // tokens that a sequence may have; 0: any number
+	page      int         // tokens of a page of caches
+	width     int         // pages of a sequence that programs have room for
+	nccl      bool        // ranks have a GPU each, joined by NCCL
+	peerBytes int         // of an AllReduce over the memory of the others, at most; 0: none is done so
+	failed    error       // why they cannot take part in collectives any more
+	group     *comm.Group // the other ranks are in other processes; nil: all are here
+	closed    chan struct{}
 
 	record  exec.Recorder
 	opened  time.Time
@@ -82,6 +83,7 @@ func (m *machine) abort() {
 		if r.nccl != nil {
 			_ = r.nccl.Abort() // the error that led here is the one to tell
 		}
+		r.stopWaiting()
 	}
 }
 

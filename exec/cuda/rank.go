@@ -22,6 +22,7 @@ type rank struct {
 	events        []driver.Event // of the schedule
 	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
 	nccl          driver.Collectives
+	box           box // where ranks sum over each other's memory
 	gemm          gemm
 	record        *recording // nil: nobody asks when steps run
 
@@ -40,6 +41,7 @@ type rank struct {
 
 	inputsHost, outputsHost pinned
 
+	norms       map[*call]*call   // add_rmsnorms right behind an AllReduce that nobody else reads
 	calls, once []*call           // of a step, and of what is run once
 	inBF16      []bool            // by buffer: of the program at hand, see chooseFormats; nil: none
 	outputs     []operand.Operand // of the schedule
@@ -54,6 +56,7 @@ func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
+	r.norms = r.normsBehind()
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))
 	}
@@ -185,6 +188,7 @@ func (r *rank) close() []error {
 		failed(r.nccl.Close())
 	}
 	failed(r.gemm.close(r.gpu))
+	errs = append(errs, r.closeBox()...)
 	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states}) {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))

@@ -37,7 +37,9 @@ func (r *rank) needs(key programKey) needs {
 				}
 			}
 		case lowering.Collective:
-			n.staging = max(n.staging, r.stagingBytes(c))
+			if !r.sumsOverPeers(c) {
+				n.staging = max(n.staging, r.stagingBytes(c))
+			}
 		}
 		return nil
 	})

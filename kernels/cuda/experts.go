@@ -207,8 +207,8 @@ func (m *mixture) passes(c *Call) {
 		append(m.product(c, c.Scratch+m.units, m.x.Ptr, m.x.Stride, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
 	vec = alignment(m.loads(m.down) && m.hidden%4 == 0, false)
 	c.launch(module, "expert_output_"+name, [3]int{pass, ceilDiv(m.cols, gemvCols), 1}, gemvThreads(m.hidden), 0,
-		append([]any{m.y.Ptr, m.y.stride(), c.Scratch + m.units, int64(m.hidden), m.down.Ptr, int64(m.hidden), m.cols, m.hidden, vec,
-			m.of(c, m.p, m.down, m.tokens, 1, false)}, m.added(m.sum)...)...)
+		append(append([]any{m.y.Ptr, m.y.stride(), c.Scratch + m.units, int64(m.hidden), m.down.Ptr, int64(m.hidden), m.cols, m.hidden, vec}, m.added(m.sum)...),
+			m.of(c, m.p, m.down, m.tokens, 1, false))...)
 }
 
 // loads reports whether a weight may be loaded 16 bytes at a time.

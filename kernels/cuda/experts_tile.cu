@@ -111,7 +111,7 @@ template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i
 	KERNEL threads expert_hidden_##T##_##m(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
 		hidden<m>(y, ys, x, xs, w, w1, ws, n, k, vec, of);                                                          \
 	}                                                                                                                  \
-	KERNEL threads expert_output_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int n, int k, int vec, Experts of, const float *add, i64 as) { \
+	KERNEL threads expert_output_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int n, int k, int vec, const float *add, i64 as, Experts of) { \
 		output<m>(y, ys, x, xs, w, ws, n, k, vec, of, Sum{add, as});                                                \
 	}
 

@@ -432,5 +432,8 @@ func peers(v *Device) {
 	if l, _ := list[0].LinkTo(1); l.Access {
 		v.Must(v.EnablePeer(there))
 		v.Must(v.EnablePeer(there))
+		v.Must(v.Store(s, p, 7, 2)) // a kernel of this device writes there, and reads
+		v.Must(v.Add(s, here, p, 1, 2))
+		v.Want(s, here, 8, 8)
 	}
 }
