@@ -194,8 +194,11 @@ func expertsKernel(gated bool) Kernel {
 // passes launches the products of few tokens, eight at a time.
 func (m *mixture) passes(c *Call) {
 	pass, rows, cols := ceilDiv(m.tokens, gemvRows), gemvRows, gemvCols
-	if m.tokens == 1 {
+	switch { // of fewer rows kernels are smaller, and take fewer registers
+	case m.tokens == 1:
 		rows = 1
+	case m.tokens <= 4:
+		rows = 4
 	}
 	if m.up != nil {
 		cols /= 2

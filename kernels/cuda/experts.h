@@ -57,21 +57,19 @@ template <class T> struct Paired {
 // Stores some rows of a tile, whose sums lie in shared memory, Stride apart: row(i) is which of the expert's
 // the i-th is. By all threads of the block, which have waited for each other.
 template <int Rows, int Cols, int Stride, class Y, class Row>
-DEVICE void put_rows(const float *sums, const Experts &x, const Listed &rows, int expert, Y *y, i64 ys, int col, int n, int vec, Row row) {
+DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expert, Y *y, i64 ys, int col, int n, int vec, Row row) {
 	int fours = x.both ? Cols / 8 : Cols / 4;
 	NO_UNROLL for (int i = thread(); i < Rows * fours; i += threads()) {
 		int q = i / fours, j = 4 * (i % fours), m = row(q), at = col + j;
 		if (m >= rows.count || at >= n)
 			continue;
-		const float *from = sums + q * Stride + (x.both ? j / 8 * 16 + j % 8 : j);
+		float *from = sums + q * Stride + (x.both ? j / 8 * 16 + j % 8 : j);
 		int slot = rows.slots[m];
-		f32x4 v = whole4(from);
-		if (x.act) {
-			f32x4 up = x.both ? whole4(from + 8) : 1;
+		if (x.act) { // one by one, in place: four times all functions would be most of the kernel
 			float weight = x.weights[slot / x.room * x.ts + expert];
-			v = activation(x.act, v) * up * weight;
+			NO_UNROLL for (int e = 0; e < 4; e++) from[e] = activation(x.act, from[e]) * (x.both ? from[8 + e] : 1) * weight;
 		}
-		store4(y + slot * ys + at, v, n - at, vec & stores);
+		store4(y + slot * ys + at, whole4(from), n - at, vec & stores);
 	}
 }
 

@@ -163,6 +163,8 @@ func TestExpertLaunches(t *testing.T) {
 		want    string
 	}{
 		{"experts", 1, 16, graph.BF16, Options{}, "expert_hidden_bf16_1 expert_output_bf16_1"},
+		{"experts", 4, 16, graph.BF16, Options{}, "expert_hidden_bf16_4 expert_output_bf16_4"},
+		{"experts", 5, 16, graph.BF16, Options{}, "expert_hidden_bf16_8 expert_output_bf16_8"},
 		{"experts", 32, 16, graph.F16, Options{}, "expert_hidden_f16_8 expert_output_f16_8"},
 		{"experts", 8, 16, graph.F32, bf16, "expert_hidden_f32_8 expert_output_f32_8"},
 		{"experts", 9, 12, graph.BF16, bf16, "expert_hidden_bf16_8 expert_output_bf16_8"},

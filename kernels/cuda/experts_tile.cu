@@ -124,6 +124,7 @@ template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i
 #define ALL(T)                                                                                                             \
 	MATMUL(T)                                                                                                          \
 	GEMV(T, 1, THREADS(256))                                                                                                         \
+	GEMV(T, 4, THREADS_BLOCKS(256, 1))                                                                                                         \
 	GEMV(T, 8, THREADS_BLOCKS(256, 1))
 
 ALL(FORMAT)

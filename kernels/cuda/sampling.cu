@@ -144,7 +144,7 @@ DEVICE u32 from_lane_xor(u32 v, int mask) { return __nvvm_shfl_sync_bfly_i32(all
 DEVICE u64 block_total(u64 v) {
 	SHARED static u64 totals[warps];
 	auto add = [](u64 v, int lanes) {
-		for (int o = lanes / 2; o > 0; o /= 2)
+		NO_UNROLL for (int o = lanes / 2; o > 0; o /= 2)
 			v += (u64)from_lane_xor((u32)(v >> 32), o) << 32 | from_lane_xor((u32)v, o);
 		return v;
 	};

@@ -13,7 +13,7 @@ import (
 func TestMeterLayers(t *testing.T) {
 	for name, limits := range map[string]map[string][2]int{
 		"falcon-mamba": {"layers.0": {5, 10}},
-		"jamba":        {"layers.0": {7, 14}, "layers.2": {8, 15}}, // with an MLP; with attention and an MLP
+		"jamba":        {"layers.0": {7, 14}, "layers.2": {9, 15}}, // with an MLP; with attention and an MLP, behind a layer of experts that adds by itself
 		"bamba":        {"layers.0": {6, 12}, "layers.1": {11, 15}},
 	} {
 		g := goldenGraph(t, name, "bf16")
