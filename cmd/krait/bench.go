@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cmd/krait/bench"
@@ -332,10 +333,10 @@ func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Gra
 
 func printKernel(w io.Writer, k bench.Kernel) {
 	if k.Error != "" {
-		fmt.Fprintf(w, "%-16s %-16s %-44s failed: %s\n", k.Phase, k.Op, k.Name, k.Error)
+		fmt.Fprintf(w, "%-16s %-24s %-44s failed: %s\n", k.Phase, k.Op, k.Name, k.Error)
 		return
 	}
-	fmt.Fprintf(w, "%-16s %-16s %-44s %9.4g µs, floor %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, k.Floor, k.Bound, 100*k.Share, k.Launch)
+	fmt.Fprintf(w, "%-16s %-24s %-44s %9.4g µs, %10s, floor %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, driver.Bytes(k.Bytes), k.Floor, k.Bound, 100*k.Share, strings.TrimSpace(k.Way+" "+k.Launch))
 }
 
 func newBenchReport() *cobra.Command {

@@ -42,10 +42,11 @@ type Kernel struct {
 	Model  string  `json:"model"`
 	Phase  string  `json:"phase"` // "decode 8", "prompt 8x4096"
 	Op     string  `json:"op"`
-	Name   string  `json:"name"`   // of the first value that is made so
-	Count  int     `json:"count"`  // how many of a step are alike
-	Shapes string  `json:"shapes"` // of the operands
-	Launch string  `json:"launch"` // the kernels' names
+	Name   string  `json:"name"`          // of the first value that is made so
+	Count  int     `json:"count"`         // how many of a step are alike
+	Shapes string  `json:"shapes"`        // of the operands
+	Launch string  `json:"launch"`        // the kernels' names
+	Way    string  `json:"way,omitempty"` // of several in which it can be done: f32, bf16, cuBLAS, greedy, sampled
 	Time   float64 `json:"us"`
 	Bytes  int64   `json:"bytes"`
 	FLOPs  int64   `json:"flops"`
@@ -81,10 +82,13 @@ func (p *phase) sizes() graph.Sizes {
 	return graph.Sizes{Tokens: s * n, Seqs: s, Rows: s, Cached: s * (n + past), Pairs: s * (n*past + n*(n+1)/2)}
 }
 
-// Kernels measures every operation of a model's graph as it runs, which is fused,
-// each shape of it once, on the first device of a driver.
+// asOnGPU is how graphs are compiled that run on a GPU, which likes few launches.
+var asOnGPU = passes.Options{Fuse: passes.ForLaunches}
+
+// Kernels measures every operation of a model's graph as it runs on a GPU, which is fused for
+// few launches, each shape of it once, on the first device of a driver.
 func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
-	g, err := passes.Compile(g, passes.Options{})
+	g, err := passes.Compile(g, asOnGPU)
 	if err != nil {
 		return nil, err
 	}
@@ -165,20 +169,23 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 	var out []Kernel
 	list, counts := unlike(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })
 	for i, n := range list {
-		last := ""
-		for _, way := range b.ways(n) {
+		last, ways := "", b.ways(n)
+		for _, way := range ways {
 			if err := ctx.Err(); err != nil {
 				return out, err
 			}
 			k := costOf(n, &b.phase)
 			k.Model, k.Count = b.model, counts[i]
+			if len(ways) > 1 {
+				k.Way = wayNames[way]
+			}
 			if err := b.one(n, way, &k); err != nil {
 				k.Error = err.Error()
 				if b.Synchronize() != nil {
 					return out, err
 				}
 			}
-			if k.Launch == last && k.Error == "" {
+			if k.Launch == last && way != sampled && k.Error == "" {
 				continue // these sizes leave no choice
 			}
 			last = k.Launch
@@ -191,21 +198,31 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 	return out, nil
 }
 
-// ways of computing an operation.
+// way is a way of computing an operation.
 type way int
 
 const (
 	exact   way = iota // Krait's kernels, in f32
-	rounded            // Krait's kernels on tensor cores
-	library            // cuBLAS
+	rounded            // Krait's kernels with --math bf16, of operands in f32
+	library            // cuBLAS, the product alone
+	greedy             // the highest logit
+	sampled            // by temperature, top-k and top-p
 )
+
+var wayNames = [...]string{"f32", "bf16", "cuBLAS", "greedy", "sampled"}
+
+// weightOf is which operand of a product is its weight.
+var weightOf = map[string]int{"matmul": 1, "matmul_add": 1, "norm_matmul": 2, "norm_matmul_add": 2}
 
 // ways lists those that differ.
 func (b *kernelBench) ways(n *graph.Node) []way {
+	_, product := weightOf[n.Op.Name]
 	switch {
-	case b.phase.tokens == 1 || n.Op.Name != "matmul" && n.Op.Name != "ssd_scan":
+	case n.Op.Name == "choose":
+		return []way{greedy, sampled}
+	case b.phase.tokens == 1 || !product && !strings.HasPrefix(n.Op.Name, "ssd_scan"):
 		return []way{exact}
-	case n.Op.Name == "matmul" && b.gemm != nil && n.Results[0].Type.Dims[0].Sym == graph.Tokens:
+	case product && b.gemm != nil && n.Results[0].Type.Dims[0].Sym == graph.Tokens:
 		return []way{exact, rounded, library}
 	}
 	return []way{exact, rounded}
@@ -221,16 +238,17 @@ func costOf(n *graph.Node, p *phase) Kernel {
 func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 	m := &memory{gpu: b.gpu}
 	defer m.release()
-	call, err := m.call(n, &b.phase)
+	call, err := m.call(n, &b.phase, w)
 	if err != nil {
 		return err
 	}
+	on := b.Device()
 	var work func() error
 	switch w {
 	case library:
-		work, err = b.product(call, m, k)
+		work, err = b.product(call, weightOf[n.Op.Name], m, k)
 	default:
-		call.Options = cuda.Options{Math: map[way]cuda.Math{exact: cuda.F32, rounded: cuda.BF16}[w], Shared: b.Device().SharedMax}
+		call.Options = cuda.Options{Math: map[way]cuda.Math{rounded: cuda.BF16}[w], Shared: on.SharedMax, Split: cuda.SplitPays(on.Capability[0], on.Capability[1])}
 		work, err = b.launches(n, call, m, k)
 	}
 	if err != nil {
@@ -248,12 +266,12 @@ func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
 	k.Time = 1e3 * ms(took)
 	k.Floor, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
-	plain, tensor := peak(b.Device())
-	if w != exact {
-		plain = tensor
+	rate, tensor := peak(b.Device())
+	if w == rounded || w == library || strings.Contains(k.Launch, "mma") {
+		rate = tensor
 	}
-	if plain > 0 && 1e6*float64(k.FLOPs)/plain > k.Floor {
-		k.Floor, k.Bound = 1e6*float64(k.FLOPs)/plain, "arithmetic"
+	if rate > 0 && 1e6*float64(k.FLOPs)/rate > k.Floor {
+		k.Floor, k.Bound = 1e6*float64(k.FLOPs)/rate, "arithmetic"
 	}
 	if k.Time > 0 {
 		k.Share = k.Floor / k.Time
@@ -327,11 +345,11 @@ func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
 }
 
 // product prepares the product that cuBLAS makes: of operands in the format of
-// the weight.
-func (b *kernelBench) product(call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
-	x, w, y := call.Args[0], &call.Args[1], &call.Results[0]
+// the weight, without the norm that may be before it.
+func (b *kernelBench) product(call *cuda.Call, weight int, m *memory, k *Kernel) (func() error, error) {
+	x, w, y := call.Args[0], &call.Args[weight], &call.Results[0]
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Cols, LDB: w.Cols, LDC: y.Cols, In: driver.TF32}
+		LDA: x.Cols, LDB: w.Cols, LDC: y.Cols, In: driver.TF32, Accumulate: len(call.Args) > weight+1}
 	if w.DType != graph.F32 {
 		g.In = map[graph.DType]driver.Format{graph.BF16: driver.BF16, graph.F16: driver.F16}[w.DType]
 		x.DType = w.DType
@@ -340,7 +358,11 @@ func (b *kernelBench) product(call *cuda.Call, m *memory, k *Kernel) (func() err
 			return nil, err
 		}
 		g.A = p
-		k.Bytes -= int64(x.Rows()*x.Cols) * 2 // half of what f32 takes
+	}
+	k.Bytes, k.FLOPs = size(&x.Tensor)+size(&w.Tensor)+size(&y.Tensor), 2*int64(g.M)*int64(g.N)*int64(g.K)
+	if g.Accumulate { // in the place of what is added, which grows from run to run
+		g.C = driver.Ptr(call.Args[weight+1].Ptr)
+		k.Bytes += size(&y.Tensor)
 	}
 	k.Launch = "cuBLAS " + g.In.String()
 	return func() error { return b.gemm.Gemm(g) }, nil

@@ -205,7 +205,7 @@ func reportKernels(w io.Writer, list []Kernel) {
 		if k.Error != "" {
 			share = "failed: " + strings.ReplaceAll(k.Error, "\n", " ")
 		}
-		rows = append(rows, []string{k.Model, k.Phase, k.Op, k.Launch, k.Shapes, k.Bound, fmt.Sprint(k.Count), number(k.Time), number(k.Floor), share})
+		rows = append(rows, []string{k.Model, k.Phase, strings.TrimSuffix(k.Op+", "+k.Way, ", "), k.Launch, k.Shapes, k.Bound, fmt.Sprint(k.Count), number(k.Time), number(k.Floor), share})
 	}
 	for i := range rows {
 		for j, text := range rows[i] {

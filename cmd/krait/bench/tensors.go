@@ -38,7 +38,7 @@ func (m *memory) release() {
 
 // call makes operands with numbers in them, and results. Tensors are packed: views
 // of a packed axis, as models have them, would have gaps.
-func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
+func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 	c := &cuda.Call{Attrs: n.Attrs}
 	for i, v := range n.Args {
 		t := cuda.Tensor{Tensor: tensorOf(v.Type, p)}
@@ -53,7 +53,11 @@ func (m *memory) call(n *graph.Node, p *phase) (*cuda.Call, error) {
 		case v.Type.Ragged():
 			at, err = m.paged(&t, numbersOf(n.Op.Name, i))
 		default:
-			at, err = m.fill(&t, numbersOf(n.Op.Name, i))
+			f := numbersOf(n.Op.Name, i)
+			if n.Op.Name == "choose" && i == 1 {
+				f = choices(w == sampled)
+			}
+			at, err = m.fill(&t, f)
 		}
 		if err != nil {
 			return nil, err
@@ -150,16 +154,41 @@ func plain(r *rand.Rand) float32    { return 2*r.Float32() - 1 }
 func positive(r *rand.Rand) float32 { return 0.001 + 0.1*r.Float32() }
 func negative(r *rand.Rand) float32 { return -1 - 15*r.Float32() }
 
+// ratesOf is which operand of a scan has its rates, and stepsOf which its time steps, where
+// no softplus is before it.
+var (
+	ratesOf = map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "selective_scan_projected": 4, "ssd_scan_gated": 3}
+	stepsOf = map[string]int{"selective_scan": 1, "ssd_scan": 1}
+)
+
 // numbersOf keeps scans within bounds: time steps are positive, rates negative.
 func numbersOf(op string, operand int) numbers {
-	scan := op == "selective_scan" || op == "ssd_scan"
-	switch {
-	case scan && operand == 1, op == "rms_rows" && operand == 1, op == "rms_scale" && operand == 1, op == "group_rms_scale" && operand == 1:
-		return positive
-	case scan && operand == 2:
+	if ratesOf[op] == operand && operand > 0 {
 		return negative
 	}
+	if stepsOf[op] == operand && operand > 0 {
+		return positive
+	}
+	switch op {
+	case "rms_rows", "rms_scale", "group_rms_scale":
+		if operand == 1 {
+			return positive
+		}
+	}
 	return plain
+}
+
+// choices are rows that say how a token is chosen: the highest logit, or one drawn.
+func choices(draw bool) numbers {
+	row := make([]float32, graph.ChoiceUniformRest+1)
+	if draw {
+		row[graph.ChoiceTemperature], row[graph.ChoiceTopK], row[graph.ChoiceTopP], row[graph.ChoiceUniform] = 0.8, 50, 0.95, 0.5
+	}
+	at := -1
+	return func(*rand.Rand) float32 {
+		at = (at + 1) % len(row)
+		return row[at]
+	}
 }
 
 // patternElems is how many numbers are drawn; larger tensors repeat them.
