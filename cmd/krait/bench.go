@@ -31,6 +31,7 @@ func newBench() *cobra.Command {
 	var pair pairedFlags
 	var trace traceFlags
 	var meter meterFlags
+	var ops opsFlags
 	var profile profileFlags
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
@@ -61,6 +62,9 @@ and a step of a token each launch and move, kernel by kernel, against the least 
 could, and models times for --hw (docs/cuda.md). It needs no weights: a folder with
 config.json will do, or --like with a published size.
 
+With --ops it measures, in place of whole steps, each operation where it runs in one; with
+--hw and a GPU for each rank, collectives beside what the links of that profile should take.
+
 bench kernels measures each operation by itself, bench report makes a table.`,
 		Example: `  krait bench
   krait bench --model ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 --json out.json
@@ -79,7 +83,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			if profile.file != "" && (c.Flags().Changed("paired") || c.Flags().Changed("trace")) {
 				return errors.New("--profile is of what bench measures by itself; leave out --paired and --trace")
 			}
-			if err := meter.check(c); err != nil {
+			if err := cmp.Or(meter.check(c), ops.check(c)); err != nil {
 				return err
 			}
 			if meter.on {
@@ -106,6 +110,9 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 			}
 			f.options.Slots = bench.Share(slices.Max(batches), dp, 0)
 			b := benchRun{modelFlags: &f, w: lines(c, out), o: o}
+			if ops.on {
+				return ops.run(c, &b, dir, batches, out)
+			}
 			if err := profile.begin(c, &f); err != nil {
 				return err
 			}
@@ -135,6 +142,7 @@ bench kernels measures each operation by itself, bench report makes a table.`,
 	trace.add(c)
 	profile.add(c)
 	meter.add(c)
+	ops.add(c)
 	c.AddCommand(newBenchKernels(), newBenchReport())
 	return c
 }

@@ -217,11 +217,11 @@ func TestReport(t *testing.T) {
 	}, []*Metered{
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeteredPhase{{Modelled: 0.002, Floor: 0.0015}, {Modelled: 0.01, Floor: 0.004}}},
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
-	}}
+	}, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
-	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}, nil, nil}
+	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}, nil, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)

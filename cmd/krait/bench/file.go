@@ -22,6 +22,7 @@ type File struct {
 	Pairs       []Pair      `json:"pairs,omitempty"`
 	Traces      []Replayed  `json:"traces,omitempty"`
 	Metered     []*Metered  `json:"metered,omitempty"` // counted and modelled, on the simulated GPU
+	Ops         []*OpRun    `json:"operations,omitempty"`
 }
 
 // Environment says where numbers come from.
@@ -134,7 +135,7 @@ func Read(paths []string) (*File, error) {
 func (f *File) add(g *File) {
 	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
 	f.Pairs, f.Traces = append(f.Pairs, g.Pairs...), append(f.Traces, g.Traces...)
-	f.Metered = append(f.Metered, g.Metered...)
+	f.Metered, f.Ops = append(f.Metered, g.Metered...), append(f.Ops, g.Ops...)
 	libraries := f.Environment.Libraries
 	if f.Environment.GPU == "" {
 		f.Environment = g.Environment

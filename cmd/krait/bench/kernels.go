@@ -40,7 +40,8 @@ func (o *KernelOptions) phases() []phase {
 // needs to move its operands and results once, or to calculate.
 type Kernel struct {
 	Model  string  `json:"model"`
-	Phase  string  `json:"phase"` // "decode 8", "prompt 8x4096"
+	Phase  string  `json:"phase"`  // "decode 8", "prompt 8x4096"
+	Prompt int     `json:"prompt"` // tokens of each sequence, also before it decodes
 	Op     string  `json:"op"`
 	Name   string  `json:"name"`          // of the first value that is made so
 	Count  int     `json:"count"`         // how many of a step are alike
@@ -230,7 +231,7 @@ func (b *kernelBench) ways(n *graph.Node) []way {
 
 func costOf(n *graph.Node, p *phase) Kernel {
 	c, z := n.Cost(), p.sizes()
-	return Kernel{Phase: p.name, Op: n.Op.Name, Name: n.Results[0].Name, Shapes: shapes(n),
+	return Kernel{Phase: p.name, Prompt: max(p.past, p.tokens), Op: n.Op.Name, Name: n.Results[0].Name, Shapes: shapes(n),
 		Bytes: c.Read.At(z) + c.Write.At(z), FLOPs: c.FLOPs.At(z)}
 }
 

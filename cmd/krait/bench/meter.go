@@ -76,6 +76,7 @@ type MeteredPhase struct {
 	FLOPs    int64           `json:"flops"`
 	Over     float64         `json:"bytes_over_least"`
 	Kernels  []MeteredKernel `json:"kernels"`
+	Steps    []MeteredStep   `json:"steps"`
 	// Modelled is the seconds that the step takes by the profile, and Floor those that Least
 	// or FLOPs take; nothing was measured.
 	Modelled float64 `json:"modelled_seconds"`
@@ -253,6 +254,7 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 	out := &MeteredPhase{Phase: p.name, Chain: -before}
 	layers := map[string]*MeteredLayer{}
 	var order []string
+	steps := meteredSteps{}
 	kernels := map[string]*MeteredKernel{}
 	decodes := p.tokens == 1
 	for i := range r.meter.Done {
@@ -279,6 +281,7 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 		k.Modelled += took
 		k.Bound = bound
 		out.Modelled += took
+		steps.add(d, took)
 		if name := layerName.FindString(d.For); name != "" {
 			if layers[name] == nil {
 				layers[name] = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
@@ -319,6 +322,7 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 			out.Least += x.Ref.Type.Bytes().At(z)
 		}
 	}
+	out.Steps = steps.list(r, z)
 	out.Over = float64(out.Moved()) / float64(out.Least)
 	out.Floor = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 	out.Share = out.Floor / out.Modelled

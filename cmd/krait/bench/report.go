@@ -34,7 +34,8 @@ func Report(w io.Writer, f *File) {
 		fmt.Fprint(w, "\n## Traces\n\nMedians over rounds. TTFT is from a request's arrival to its first token.\n\n")
 		ReportTraces(w, f.Traces)
 	}
-	reportKernels(w, f.Kernels)
+	reportOps(w, f)
+	reportKernels(w, f)
 }
 
 func or(s, other string) string {
@@ -120,31 +121,6 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// reportModelled puts what was measured on a GPU beside what was modelled of counts for the same
-// model, math, batch and prompt.
-func reportModelled(w io.Writer, f *File) {
-	var rows [][]string
-	for i := range f.Results {
-		r := &f.Results[i]
-		for _, m := range f.Metered {
-			if m.Model != r.Model || m.Math != r.Math || m.Batch != r.Batch || m.Prompt != r.Prompt || r.By != "" || !r.Graphs || r.NoDependent || r.Ranks > 1 {
-				continue
-			}
-			row := []string{r.Model, r.how(), fmt.Sprint(r.Batch), fmt.Sprint(r.Prompt), m.Hardware}
-			for k, took := range []float64{r.TTFT, r.Step} {
-				p := &m.Phases[len(m.Phases)-1-k] // the prompt is last
-				modelled := 1e3 * p.Modelled
-				row = append(row, number(took), number(modelled), ratio(took, modelled), percent(1e3*p.Floor/took))
-			}
-			rows = append(rows, row)
-		}
-	}
-	if len(rows) > 0 {
-		fmt.Fprint(w, "\n## Measured beside modelled\n\nModelled are times of what `krait bench --meter` counted, for published rates of the hardware; a ratio above 1 says that the step took longer. The floor is the longer of the least bytes, at the bandwidth that the profile says is reached, and the arithmetic at the rate of bf16.\n\n")
-		table(w, 2, "model|how|batch|prompt|modelled for|prompt, ms|modelled|ratio|of the floor|step, ms|modelled|ratio|of the floor", rows)
-	}
-}
-
 func reportHost(w io.Writer, list []Result) {
 	var rows [][]string
 	for i := range list {
@@ -191,26 +167,4 @@ func ratio(a, b float64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.2f", a/b)
-}
-
-func reportKernels(w io.Writer, list []Kernel) {
-	if len(list) == 0 {
-		return
-	}
-	fmt.Fprint(w, "\n## Kernels\n\nThe floor is operands and results through memory once, or the arithmetic at the highest clock, whichever takes longer. Operands are packed, and not in the chip's cache.\n\n")
-	slices.SortStableFunc(list, func(a, b Kernel) int { return strings.Compare(a.Model, b.Model) })
-	var rows [][]string
-	for _, k := range list {
-		share := fmt.Sprintf("%.0f %%", 100*k.Share)
-		if k.Error != "" {
-			share = "failed: " + strings.ReplaceAll(k.Error, "\n", " ")
-		}
-		rows = append(rows, []string{k.Model, k.Phase, strings.TrimSuffix(k.Op+", "+k.Way, ", "), k.Launch, k.Shapes, k.Bound, fmt.Sprint(k.Count), number(k.Time), number(k.Floor), share})
-	}
-	for i := range rows {
-		for j, text := range rows[i] {
-			rows[i][j] = strings.ReplaceAll(text, "|", "\\|")
-		}
-	}
-	table(w, 6, "model|phase|operation|kernel|operands|bound by|times|µs|floor, µs|of the floor", rows)
 }
