@@ -221,7 +221,11 @@ func TestReport(t *testing.T) {
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
-	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}}}, nil, nil, nil}
+		{By: "torched", Model: "m", Batch: 1, Prompt: 9, Decode: 2},
+	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}},
+		{Model: "m", Work: "decode 1", By: "torched", Math: "bf16", Ratio: 2.5, Krait: Side{[]float64{5, 4, 6}, 5, 4, 6, 0, "", 0}, Peer: Side{[]float64{2, 1, 3}, 2, 1, 3, 0, "", 0}},
+		{Model: "m", Work: "decode 2", By: "torched", Math: "f32", Krait: Side{Note: "it fell, too"}, Peer: Side{Note: "as said"}},
+	}, nil, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)
@@ -236,11 +240,14 @@ func TestReport(t *testing.T) {
 	var out bytes.Buffer
 	Report(&out, f)
 	for _, want := range []string{"# Measured 2026-01-02", "1 × GPU", "- torch: 2", "- Go: go1", "| m | krait, cuda, f32 |", "no graphs", "| 50 % | yes |", "| NO |", "| m | krait, cuda, f32 | 1 | 9 | h | 20.0 | 10.0 | 2.00 | 20 % | 3 | 2 | 1.50 | 50 % |",
-		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other: it failed", `f32[x:1\|z:1]`, "| 90 % |", "| m | decode 1 | failed | – | 3.0 (3.0 to 3.0) | – | 1.50 |", "m, decode 1, llama.cpp: it fell",
+		"| m | transformers | 1 | 9 | 1.50 | 0.90 |", "m, other, batch 0: it failed", "| m | decode 1 | torched | 2.0 (1.0 to 3.0) | bf16 | 5.0 (4.0 to 6.0) | 2.50 |", "m, decode 2, Krait, f32: it fell, too", `f32[x:1\|z:1]`, "| 90 % |", "| m | decode 1 | failed | – | 3.0 (3.0 to 3.0) | – | 1.50 |", "m, decode 1, llama.cpp: it fell",
 		"| t | m | 1.0 MB | 4 | 4 | 8 | 30.0 | 50 | 25 % | 0 | 0 |", "|  |  | ratio | 0.50 | 0.25 | 0.25 | 3.00 |"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
+	}
+	if text := out.String(); strings.Contains(text, "| m | torched | 1 | 9 | 150") || strings.Count(text, "it fell, too") != 1 {
+		t.Errorf("what was measured in turns is compared twice, or a note is:\n%s", text)
 	}
 	if _, err := Read(nil); err == nil {
 		t.Error("nothing was read")

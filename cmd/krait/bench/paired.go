@@ -32,6 +32,10 @@ type Pair struct {
 	Peer  Side    `json:"peer"`
 	Krait Side    `json:"krait"`
 	Ratio float64 `json:"ratio,omitempty"` // of the medians, Krait's to the peer's; 0: one failed
+	// By is whose the peer is, where scripts/gpu-suite/peers.py measured it, and Math how Krait computed
+	// there; Ratio is the median of the rounds' ratios then. Empty: [PeerName].
+	By   string `json:"by,omitempty"`
+	Math string `json:"math,omitempty"`
 }
 
 // Side is one side's numbers.

@@ -25,11 +25,8 @@ func Report(w io.Writer, f *File) {
 	reportSpeed(w, f.Results)
 	reportModelled(w, f)
 	reportHost(w, f.Results)
-	reportPeers(w, f.Results)
-	if len(f.Pairs) > 0 {
-		fmt.Fprint(w, "\n## In turns with a peer\n\nMedians, in brackets the least and the most; the floor is the same for both.\n\n")
-		ReportPairs(w, f.Pairs)
-	}
+	reportPeers(w, f)
+	reportTurns(w, f.Pairs)
 	if len(f.Traces) > 0 {
 		fmt.Fprint(w, "\n## Traces\n\nMedians over rounds. TTFT is from a request's arrival to its first token.\n\n")
 		ReportTraces(w, f.Traces)
@@ -131,34 +128,6 @@ func reportHost(w io.Writer, list []Result) {
 	if len(rows) > 0 {
 		fmt.Fprint(w, "\n## What a step costs the host\n\nA captured graph is one launch, and holds its copies. Host time is what is not spent waiting for the device.\n\n")
 		table(w, 2, "model|how|batch|launches|copies|host, µs|step, µs", rows)
-	}
-}
-
-// reportPeers compares with others on the same model, batch and prompt: the best
-// of each.
-func reportPeers(w io.Writer, list []Result) {
-	var rows [][]string
-	for i := range list {
-		peer := &list[i]
-		if peer.By == "" || peer.Note != "" {
-			continue
-		}
-		decode, prefill := 0.0, 0.0
-		for _, r := range list {
-			if r.By == "" && r.Model == peer.Model && r.Batch == peer.Batch && r.Prompt == peer.Prompt && r.Ranks <= 1 {
-				decode, prefill = max(decode, r.Decode), max(prefill, r.Prefill)
-			}
-		}
-		rows = append(rows, []string{peer.Model, peer.By, fmt.Sprint(peer.Batch), fmt.Sprint(peer.Prompt), ratio(decode, peer.Decode), ratio(prefill, peer.Prefill)})
-	}
-	if len(rows) > 0 {
-		fmt.Fprint(w, "\n## Against others\n\nTokens per second of Krait's fastest way on one rank, divided by theirs: above 1, Krait is faster.\n\n")
-		table(w, 2, "model|against|batch|prompt|decode|prompt", rows)
-	}
-	for i := range list {
-		if r := &list[i]; r.Note != "" {
-			fmt.Fprintf(w, "\n%s, %s: %s\n", r.Model, r.how(), r.Note)
-		}
 	}
 }
 
