@@ -20,7 +20,7 @@ if [ -n "$(ls -A "$out")" ] && [ ! -f "$out/COMMIT" ]; then
   echo "$out is not empty, and no suite; name another folder" >&2
   exit 1
 fi
-rm -rf "$out/tree" "$out/krait" "$out/run.sh" "$out/peers.py" "$out/COMMIT"
+rm -rf "$out/tree" "$out/krait" "$out/run.sh" "$out/profile.sh" "$out/peers.py" "$out/COMMIT"
 
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
@@ -44,7 +44,7 @@ for config in testdata/golden/*/config.json; do # of the others none is a model 
   cp -R "$(dirname "$config")" "$out/tree/testdata/golden/"
 done
 
-cp "$here/run.sh" "$here/peers.py" "$out/"
+cp "$here/run.sh" "$here/profile.sh" "$here/peers.py" "$out/"
 echo "$commit" >"$out/COMMIT"
 
 limit=80000000

@@ -16,6 +16,7 @@ import argparse
 import datetime
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import statistics
@@ -51,6 +52,14 @@ def load_libraries(args):
 def reason(err):
     text = str(err).strip()
     return f"{type(err).__name__}: {text.splitlines()[0] if text else ''}"[:300]
+
+
+def installed(name):
+    """Whether a library is there, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # it was put there by hand
+        return sys.modules.get(name) is not None
 
 
 def versions():
@@ -258,8 +267,8 @@ class Krait:
 class Side:
     """What a way of running gave, round by round: (TTFT, step), or None where it was not measured."""
 
-    def __init__(self, way):
-        self.way, self.name, self.batch, self.rounds, self.note = way, way.name, way.batch, [], ""
+    def __init__(self, way, note=""):
+        self.way, self.name, self.batch, self.rounds, self.note = way, way.name, way.batch, [], note
 
     def measure(self):
         if self.note:  # it failed before
@@ -328,20 +337,8 @@ def save(args, results, paired):
     os.replace(args.json + ".tmp", args.json)
 
 
-class Missing:
-    """A way of running that cannot be, and why."""
-
-    def __init__(self, name, batch, why):
-        self.name, self.batch, self.why = name, batch, why
-
-    def measure(self):
-        raise RuntimeError(self.why)
-
-
-def others(args, model, why, batch):
+def others(args, model, batch):
     """The ways of running that Krait is compared with."""
-    if why:
-        return [Missing("transformers", batch, why)]
     name = f"transformers {transformers.__version__}" + ("" if fast_path() else " (slow paths)")
     out = [Transformers(args, name + label, model, batch, way) for label, way in (("", eager), (", CUDA graph", captured), (", torch.compile", compiled))]
     if not args.without_kernels:
@@ -371,16 +368,25 @@ def main(argv=None):
     if min(batches) < 1:
         parser.error(f"--batch {args.batch}: it is numbers of at least 1, such as 1,8")
 
+    if args.without_kernels and not any(installed(name) for name in KERNELS):
+        print(f"none of {', '.join(KERNELS)} is installed, and nothing else than without --without-kernels is to be measured", flush=True)
+        save(args, [], [])
+        return
     why, model = load_libraries(args), None
     if not why:
         try:
             model = load(args)
         except Exception as err:
             why = f"transformers does not open {args.model}: {reason(err)}"
+    if why:
+        print(f"transformers is not measured: {why}", flush=True)
     results, paired = [], []
     for batch in batches:
         ours = [Side(Krait(args, math, batch)) for math in ("f32", "bf16")] if args.krait else []
-        theirs = [Side(way) for way in others(args, model, why, batch)]
+        if why:
+            theirs = [Side(Transformers(args, "transformers", None, batch, None), why)]
+        else:
+            theirs = [Side(way) for way in others(args, model, batch)]
         in_turns(ours + theirs, args.repeat)
         results += [result(args, side) for side in theirs]
         now = [p for o in ours for t in theirs for p in pairs(args, o, t)]

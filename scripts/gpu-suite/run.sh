@@ -5,12 +5,12 @@
 #   ./run.sh            everything, in an hour or so
 #   ./run.sh --quick    tiny models and few runs, to see that all of it works
 #
-# KRAIT_DEVICE=cuda-sim runs on a simulated GPU (with --quick only: it is slow).
+# KRAIT_DEVICE=cuda-sim:2 runs on two simulated GPUs (with --quick only: it is slow), of which times mean nothing.
 # cuBLAS and NCCL must be there, as results without them are others: KRAIT_WITHOUT
 # names what is to be done without ("cuBLAS", "NCCL", or both), KRAIT_CUDA_PATH folders
 # to look in first.
-# Times are put beside what `krait bench --meter` models, for GPUs that have a profile (A100, H100, H200, RTX
-# A6000); KRAIT_HW names another, or a file (docs/simulate.md).
+# Times are put beside what `krait bench --meter` models, for GPUs that have a profile (profile.sh knows their
+# names); KRAIT_HW names another profile, or a file (docs/simulate.md).
 # KRAIT_TMP is a folder with 15 GB of room for weights (default: a temporary one).
 # A step that fails or hangs does not stop the others. results/ gets a log of each
 # step, numbers as JSON, and results.md; the exit status is 1 if a step failed.
@@ -21,9 +21,17 @@ quick=false
 case "${1:-}" in
   "") ;;
   --quick) quick=true ;;
-  *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 device=${KRAIT_DEVICE:-cuda}
+simulated=false
+case "$device" in
+  cuda-sim*) simulated=true ;;
+esac
+if $simulated && ! $quick; then
+  echo "KRAIT_DEVICE=$device is simulated, and slow: add --quick" >&2
+  exit 2
+fi
 root=$PWD
 golden=$root/tree/testdata/golden
 results=$root/results
@@ -126,29 +134,23 @@ repeatable() {
 export -f twice like_cpu repeatable library
 export device weights results
 
-if $quick; then
-  goldens="mamba-a mamba2-g1"; ranks="1 2"; chunks=16; export tokens=4
-  shape=(--batch 1,2 --prompt 6 -n 2 --repeat 1); long=(--batch 2 --prompt 8 -n 1 --repeat 1)
-  kernels=(--decode 1 --batch 2 --prompt 5)
+if $quick && $simulated; then # one of each kind: the tests of the packages have the others
+  goldens=mamba-a; ranks=2; chunks=16; sizes=2; export tokens=4
+  shape=(--batch 1 --prompt 33 -n 2 --repeat 1) # two steps: the second one begins a graph
+  kernels=(--decode 1 --batch 1 --prompt 33)
+elif $quick; then
+  goldens="mamba-a mamba2-g1"; ranks="1 2"; chunks=16; sizes=2; export tokens=4
+  shape=(--batch 1,2 --prompt 33 -n 2 --repeat 1)
+  kernels=(--decode 1,2 --batch 1 --prompt 33)
 else
-  goldens=$(cd "$golden" && ls); ranks="1 2 4"; chunks=1,3,16; export tokens=64
-  shape=(--batch 1,8 --prompt 512 -n 128 --repeat 5); long=(--batch 8 --prompt 4096 -n 8 --repeat 5)
-  kernels=(--decode 1,8 --batch 8 --prompt 4096)
+  goldens=$(cd "$golden" && ls); ranks="1 2 4"; chunks=1,3,16; sizes="2 4 8"; export tokens=64
+  shape=(--batch 1,2,4,8 --prompt 2048 -n 128 --repeat 5)
+  kernels=(--decode 1,2,4,8 --batch 1 --prompt 2048)
 fi
 prompt=$(seq -s ' ' 1 40)
 
-# profile: what times are modelled for; nothing: for no such GPU.
-profile() {
-  case "${KRAIT_HW:-}$(grep '^  GPU ' "$results/logs/krait_devices.log")" in
-    *A100*) echo a100-nvlink ;;
-    *H100*) echo h100-nvlink ;;
-    *H200*) echo h200-nvlink ;;
-    *A6000*) echo a6000-pcie ;;
-  esac
-}
-
 section "this machine"
-step "krait devices" 60 ./krait devices --device "${device%%:*}"
+step "krait devices" 60 ./krait devices --device "$device"
 cat "$results/logs/krait_devices.log"
 gpus=$(grep -c '^  GPU ' "$results/logs/krait_devices.log")
 if [ "$gpus" -eq 0 ]; then
@@ -161,15 +163,22 @@ for name in cuBLAS NCCL; do
     *) step "$name is there" 60 bash -c 'library "$1"' - "$name" || exit 1 ;;
   esac
 done
-python=false
-if [ "$device" = cuda ] && timeout 300 python3 -c 'import torch, transformers' 2>/dev/null; then
-  python=true
-else
-  echo "no comparison with transformers: python3 does not have torch and transformers, or this is no real GPU"
+python=true
+peers=(--device cuda)
+if $simulated; then
+  peers=(--device cpu --krait-device "$device")
+fi
+if ! command -v python3 >/dev/null; then
+  python=false
+  echo "no comparison with transformers: there is no python3"
 fi
 
-hw=${KRAIT_HW:-$(profile)}
-if [ -z "$hw" ]; then
+hw=${KRAIT_HW:-$(./profile.sh "$(grep -m 1 '^  GPU ' "$results/logs/krait_devices.log")")}
+beside=()
+if [ -n "$hw" ]; then
+  beside=(--hw "$hw")
+  echo "times stand beside what is modelled for $hw"
+else
   echo "nothing is modelled: there is no profile for this GPU, and KRAIT_HW names none"
 fi
 
@@ -178,7 +187,7 @@ if [ "$device" = cuda ]; then
   tests cuda/nvidia 300
 fi
 $quick || tests exec/cuda 900
-if $quick && [ "$device" != cuda ]; then
+if $simulated; then
   some="-test.run=^TestOps$/^(rmsnorm|selective_scan)$|^TestAccepted$/^selective_scan_gated$ -rapid.checks=3"
 fi
 tests kernels/cuda 1800 ${some:-}
@@ -188,7 +197,7 @@ for name in $goldens; do
   tolerance=1e-4
   [ "$name" != zamba2 ] || tolerance=4e-4 # the reference's own two paths differ by 1e-4, and it from float64 by 2e-4
   for tp in $ranks; do
-    step "check $name, $tp ranks on one GPU" 600 env CUDA_VISIBLE_DEVICES=0 \
+    $simulated || step "check $name, $tp ranks on one GPU" 600 env CUDA_VISIBLE_DEVICES=0 \
       ./krait check --device "$device" --tp "$tp" --chunks "$chunks" --tolerance "$tolerance" "$golden/$name"
     if [ "$gpus" -ge "$tp" ] && [ "$tp" -gt 1 ]; then
       step "check $name, $tp ranks on a GPU each" 600 \
@@ -208,9 +217,30 @@ done
 modelled() {
   local math
   for math in f32 bf16; do
-    step "$1 modelled for $hw, $math" 1200 ./krait bench --device cuda-sim --meter --hw "$hw" --math "$math" --model "$2" "${shape[@]:0:4}" --json "$results/$1.modelled-$math.json"
-    step "$1 modelled for $hw, long prompts, $math" 1200 ./krait bench --device cuda-sim --meter --hw "$hw" --math "$math" --model "$2" "${long[@]:0:4}" --json "$results/$1.modelled-long-$math.json"
+    step "$1 modelled for $hw, $math" 1200 ./krait bench --device cuda-sim --meter "${beside[@]}" --math "$math" --model "$2" "${shape[@]:0:4}" --json "$results/$1.modelled-$math.json"
   done
+}
+
+# speed NAME WHAT FLAGS...: how fast a model is, in results/NAME.WHAT.json.
+speed() {
+  step "$1, $2" 1800 ./krait bench --device "$device" --model "$weights/$1" --chunk 0 "${shape[@]}" "${@:3}" --json "$results/$1.$2.json"
+}
+
+# among NAME: several ranks with a GPU each, and the sums between them.
+among() {
+  local tp
+  for tp in $sizes; do
+    if [ "$gpus" -ge "$tp" ]; then
+      speed "$1" "$tp-ranks" --tp "$tp"
+      speed "$1" "$tp-ranks-ops" --tp "$tp" --ops ${beside[@]+"${beside[@]}"}
+    fi
+  done
+}
+
+# others NAME: transformers and mamba_ssm, in turns with Krait; the notes in the results say what is not installed.
+others() {
+  step "$1 by others" 3600 python3 peers.py --krait ./krait "${peers[@]}" --model "$weights/$1" "${shape[@]}" --json "$results/$1.peers.json"
+  step "$1 by others, without their kernels" 3600 python3 peers.py --krait ./krait "${peers[@]}" --without-kernels --model "$weights/$1" "${shape[@]}" --json "$results/$1.peers-plain.json"
 }
 
 # measure NAME SYNTH-FLAGS...: everything about one model.
@@ -225,20 +255,20 @@ measure() {
     step "the tokens of the CPU, two layers of $name" 900 bash -c 'like_cpu "$@"' - "$dir" "$prompt"
   rm -rf "$dir"
   step "make $name" 1800 ./krait synth -q "$@" --dtype bf16 "$dir" || return
-  step "$name" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${shape[@]}" --json "$results/$name.json"
-  step "$name without graphs" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --no-graphs "${shape[@]}" --json "$results/$name.no-graphs.json"
-  step "$name repeats, with graphs and without" 60 bash -c 'repeatable "$@"' - "$results/$name.json" "$results/$name.no-graphs.json"
-  step "$name without dependent launches" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --no-dependent-launch "${shape[@]}" --json "$results/$name.no-dependent.json"
-  step "$name repeats, with dependent launches and without" 60 bash -c 'repeatable "$@"' - "$results/$name.json" "$results/$name.no-dependent.json"
-  step "$name in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${shape[@]}" --json "$results/$name.bf16.json"
-  step "$name, long prompts" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 "${long[@]}" --json "$results/$name.long.json"
-  step "$name, long prompts in bf16" 1200 ./krait bench --device "$device" --model "$dir" --chunk 0 --math bf16 "${long[@]}" --json "$results/$name.long-bf16.json"
+  speed "$name" f32
+  speed "$name" no-graphs --no-graphs
+  step "$name repeats, with graphs and without" 60 bash -c 'repeatable "$@"' - "$results/$name.f32.json" "$results/$name.no-graphs.json"
+  speed "$name" no-dependent --no-dependent-launch
+  step "$name repeats, with dependent launches and without" 60 bash -c 'repeatable "$@"' - "$results/$name.f32.json" "$results/$name.no-dependent.json"
+  speed "$name" bf16 --math bf16
+  speed "$name" f32-ops --ops
+  speed "$name" bf16-ops --ops --math bf16
+  among "$name"
   if [ -n "$hw" ]; then
     modelled "$name" "$dir"
   fi
   if $python; then
-    step "$name by transformers" 1800 python3 peers.py --model "$dir" "${shape[@]}" --json "$results/$name.peers.json"
-    step "$name by transformers, long prompts" 1800 python3 peers.py --model "$dir" "${long[@]}" --json "$results/$name.peers-long.json"
+    others "$name"
   fi
   rm -rf "$dir"
 }

@@ -84,6 +84,9 @@ func reportSpeed(w io.Writer, list []Result) {
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
+		if r.Note != "" {
+			continue // it is told below
+		}
 		share := percent(r.Share)
 		if r.PromptShare > 0 {
 			share = percent(r.PromptShare) + ", " + share
