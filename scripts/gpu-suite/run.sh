@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests and measures Krait on this machine's GPU. Needs bash, coreutils and the
-# NVIDIA driver; compares with transformers where python3 has it.
+# NVIDIA driver; compares with transformers and mamba_ssm where python3 has them.
 #
-#   ./run.sh            everything, in an hour or so
+#   ./run.sh            everything, in some hours (how many was not measured yet)
 #   ./run.sh --quick    tiny models and few runs, to see that all of it works
 #
 # KRAIT_DEVICE=cuda-sim:2 runs on two simulated GPUs (with --quick only: it is slow), of which times mean nothing.
@@ -147,6 +147,8 @@ else
   shape=(--batch 1,2,4,8 --prompt 2048 -n 128 --repeat 5)
   kernels=(--decode 1,2,4,8 --batch 1 --prompt 2048)
 fi
+turns=("${shape[@]}") # with others
+$quick || turns=("${shape[@]:0:4}" -n 64 --repeat 3)
 prompt=$(seq -s ' ' 1 40)
 
 section "this machine"
@@ -239,8 +241,8 @@ among() {
 
 # others NAME: transformers and mamba_ssm, in turns with Krait; the notes in the results say what is not installed.
 others() {
-  step "$1 by others" 3600 python3 peers.py --krait ./krait "${peers[@]}" --model "$weights/$1" "${shape[@]}" --json "$results/$1.peers.json"
-  step "$1 by others, without their kernels" 3600 python3 peers.py --krait ./krait "${peers[@]}" --without-kernels --model "$weights/$1" "${shape[@]}" --json "$results/$1.peers-plain.json"
+  step "$1 by others" 3600 python3 peers.py --krait ./krait "${peers[@]}" --model "$weights/$1" "${turns[@]}" --json "$results/$1.peers.json"
+  step "$1 by others, without their kernels" 3600 python3 peers.py --krait ./krait "${peers[@]}" --without-kernels --model "$weights/$1" "${turns[@]}" --json "$results/$1.peers-plain.json"
 }
 
 # measure NAME SYNTH-FLAGS...: everything about one model.
