@@ -44,7 +44,7 @@ func TestKernelsAsRun(t *testing.T) {
 // TestChoices: rows that say how a token is chosen are such as may be.
 func TestChoices(t *testing.T) {
 	for _, draw := range []bool{false, true} {
-		f := choices(draw)
+		f := choiceRows(draw)
 		for range 3 {
 			var row []float32
 			for range len(graph.ChoiceType().Dims[1].Fields) {

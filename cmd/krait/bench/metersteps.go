@@ -38,7 +38,7 @@ func (m meteredSteps) list(r *meterRun, z graph.Sizes) (list []MeteredStep) {
 		st := &r.schedule.Steps[i]
 		if s := m[st.Name]; s != nil && st.Op != nil {
 			s.Op = st.Op.Name
-			s.Floor = max(float64(st.Cost.Read.At(z)+st.Cost.Write.At(z))/r.bandwidth(), float64(st.Cost.FLOPs.At(z))/r.products())
+			s.Floor = max(float64(st.Cost.Read.At(z)+st.Cost.Write.At(z))/bandwidth(r.Profile), float64(st.Cost.FLOPs.At(z))/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 			list = append(list, *s)
 		}
 	}

@@ -55,7 +55,7 @@ func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 		default:
 			f := numbersOf(n.Op.Name, i)
 			if n.Op.Name == "choose" && i == 1 {
-				f = choices(w == sampled)
+				f = choiceRows(w == sampled)
 			}
 			at, err = m.fill(&t, f)
 		}
@@ -178,8 +178,8 @@ func numbersOf(op string, operand int) numbers {
 	return plain
 }
 
-// choices are rows that say how a token is chosen: the highest logit, or one drawn.
-func choices(draw bool) numbers {
+// choiceRows are rows that say how a token is chosen: the highest logit, or one drawn.
+func choiceRows(draw bool) numbers {
 	row := make([]float32, graph.ChoiceUniformRest+1)
 	if draw {
 		row[graph.ChoiceTemperature], row[graph.ChoiceTopK], row[graph.ChoiceTopP], row[graph.ChoiceUniform] = 0.8, 50, 0.95, 0.5
