@@ -77,7 +77,8 @@ func TestOps(t *testing.T) {
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 40, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 41, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 	}})
-	for _, want := range []string{"| mamba-a | krait, cuda-sim, f32 | decode 2 | selective_scan_projected | 3 | ", "| 0 % | 4.8"} {
+	chosen, _ := m.phase("decode 2").op("choose")
+	for _, want := range []string{"| mamba-a | krait, cuda-sim, f32 | decode 2 | selective_scan_projected | 3 | ", "| 0 % | " + number(chosen) + " | " + ratio(1e6, chosen) + " |"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
