@@ -154,7 +154,7 @@ func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch
 }
 
 // depend makes launches dependent that come right after a launch in their stream. What
-// comes after an event, a product of cuBLAS or a collective begins when all before it has ended.
+// comes after an event, a product of cuBLAS or a collective of NCCL begins when all before it has ended.
 func (b *builder) depend() {
 	after := map[lowering.Stream]bool{} // a launch is the last in the stream
 	for i := range b.actions {
