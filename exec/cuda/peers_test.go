@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -106,7 +105,7 @@ func TestPeersSwitch(t *testing.T) {
 }
 
 // TestPeersMissingOrder: without any one of what orders ranks that write into each other's memory, in any kernel,
-// one of three seeds gives an error, mostly the first: which rank comes first hangs on the machine, too.
+// one of some seeds gives an error, mostly the first: which rank comes first hangs on the machine, too.
 func TestPeersMissingOrder(t *testing.T) {
 	wait := [2]string{`setp\.gt\.u32\s+(%p\d+), (%r\d+), -3;`, "setp.ge.u32 $1, $2, 0;"}
 	acquire, release := [2]string{`ld\.acquire\.sys`, "ld.relaxed.sys"}, [2]string{`st\.release\.sys`, "st.relaxed.sys"}
@@ -127,8 +126,11 @@ func TestPeersMissingOrder(t *testing.T) {
 	} {
 		for shots, kernels := range [][]string{c.kernels, c.two} {
 			for _, kernel := range kernels {
-				found := false
-				for seed := uint64(0); seed < 3 && !found; seed++ {
+				seeds, found := uint64(30), false
+				if c.what == "nothing" {
+					seeds = 3
+				}
+				for seed := uint64(0); seed < seeds && !found; seed++ {
 					changed, err := stepsChanged(t, 2+shots, kernel, c.change, seed)
 					if changed == 0 {
 						t.Fatalf("%s is nowhere in %s", c.what, kernel)
@@ -149,7 +151,7 @@ func TestPeersMissingOrder(t *testing.T) {
 func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed uint64) (changed int64, err error) {
 	m := open(t, "mamba-a", ranks, "channel")
 	re := regexp.MustCompile(change[0])
-	d := changing{sim.New(sim.Options{Devices: ranks, Seed: seed, Ordered: true, Patience: time.Second}), func(text string) string {
+	d := changing{sim.New(sim.Options{Devices: ranks, Seed: seed, Ordered: true}), func(text string) string {
 		if !strings.Contains(text, ".entry "+kernel) {
 			return text
 		}
