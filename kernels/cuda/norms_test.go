@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -85,21 +86,26 @@ func selectiveNormedCase(d *draw) func() kernels.Call {
 	}
 }
 
-// gatedMatmulCase is two products of the same rows. Their weights may lie in memory apart.
+// gatedMatmulCase is two products of the same rows. Their weights may lie in memory apart. They are such that
+// products are near one, as of a model: of numbers far from it, what rounding does to one factor would be multiplied
+// by the other.
 func gatedMatmulCase(d *draw) func() kernels.Call {
 	next := matmulCase(d)
-	var v kernels.Tensor
+	var w, v kernels.Tensor
 	return func() kernels.Call {
 		c := next()
-		w := &c.Args[1]
-		if v.Cols == 0 {
+		if w.Cols == 0 {
+			w = c.Args[1]
 			format := w.DType
 			if d.pick("formats", 0, 0, 0, 0, 0, 1) == 1 {
 				format = d.format()
 			}
 			v = d.tensor(format, w.Dims[0], w.Cols)
+			for _, half := range []*kernels.Tensor{&w, &v} {
+				d.fill(half, func(a float64) float64 { return a / math.Sqrt(float64(w.Cols)) })
+			}
 		}
-		c.Args = append(c.Args, v)
+		c.Args = []kernels.Tensor{c.Args[0], w, v}
 		return c
 	}
 }
