@@ -30,7 +30,7 @@ func TestSharedMemoryGrows(t *testing.T) {
 			}
 			// Also what was planned before must still be allowed.
 			largest = max(largest, kb<<10)
-			config := &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{256, 1, 1}, Shared: largest, Params: make([]byte, 192)}
+			config := &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{256, 1, 1}, Shared: largest, Params: make([]byte, 224)}
 			if err := s.Launch(f, config); err != nil {
 				t.Errorf("%d KB after %d KB: %v", largest>>10, kb, err)
 			}

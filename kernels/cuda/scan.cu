@@ -5,7 +5,7 @@
 // state is kept: it is rounded when it is stored, and so at the end of a segment only. For whole
 // segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
-#include "krait.h"
+#include "pieces.h"
 
 typedef FORMAT kept;
 
@@ -191,28 +191,7 @@ DEVICE float quad_sums(float (&v)[4]) {
 	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
 }
 
-// Tokens of a piece. Where whole segments would make few blocks, their pieces are scanned
-// beside each other: what each but the last adds to a state of 0 (Ends), from that the
-// states with which pieces begin (selective_scan_starts), and from those the pieces as
-// segments are. Cuts are counted from the segment's first token. Scratch has for each
-// piece a state in f32, and then for each the sums of channels' steps.
-const int piece_tokens = 128;
-
-// What a block scans: a whole segment, or a piece of one.
-struct Span {
-	int first, tokens, slot;
-	bool last;    // its end is the segment's
-	float *state; // that of the scratch; null: the part begins with that of the slot
-};
-
-template <bool Ends> DEVICE Span span_of(const int *seg, int seqs, float *starts, int cols, int n) {
-	if (!Ends && !starts)
-		return Span{seg[3 * block_x()], seg[3 * block_x() + 1], seg[3 * block_x() + 2], true, nullptr};
-	Piece p;
-	if (!find_piece(seg, seqs, piece_tokens, block_x(), p))
-		return Span{};
-	return Span{p.first, p.tokens, p.slot, p.at + p.tokens == seg[3 * p.seq + 1], starts + (i64)block_x() * cols * n};
-}
+const int piece_tokens = 128; // of a piece of a segment
 
 // Parts of segments: the state stays in registers, B and C are shared by the
 // channels of a block, which are of one group. Blocks of 128 threads are
@@ -318,7 +297,7 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 
 #define SCAN(name, sixteens, V, threads)                                                                                      \
 	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, float *starts, int seqs, Groups groups) { \
-		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, starts, cols, n), y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
+		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, piece_tokens, starts, (i64)cols * n), y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
 	}
 
 SCAN(16, 1, float, THREADS(128))
@@ -328,7 +307,7 @@ SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory 
 
 #define ENDS(name, V)                                                                                                         \
 	KERNEL THREADS(128) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, int vec, const float *__restrict__ bias, Groups groups) { \
-		scan_chunks<1, V, true>(span_of<true>(seg, seqs, starts, cols, n), (V *)nullptr, 0, u, us, dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, Gate<V>{bias, nullptr, nullptr, 0}); \
+		scan_chunks<1, V, true>(span_of<true>(seg, seqs, piece_tokens, starts, (i64)cols * n), (V *)nullptr, 0, u, us, dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, Gate<V>{bias, nullptr, nullptr, 0}); \
 	}
 
 ENDS(16, float)
@@ -337,29 +316,12 @@ ENDS(16_bf16, bf16)
 // From what pieces add, the states with which they begin. One thread per state of a
 // channel, in blocks of 128: (sequences, channels · states / 128).
 KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict__ sums, const float *__restrict__ a, i64 as, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n) {
-	const int ahead = 8; // loads under way
 	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(seg[3 * seq + 1], piece_tokens);
 	if (i >= cols * n || count < 1)
 		return;
-	i64 piece = 0;
-	for (int s = 0; s < seq; s++) piece += ceil_div(seg[3 * s + 1], piece_tokens);
+	i64 piece = pieces_before(seg, seq, piece_tokens);
 	int ch = i / n;
-	float *p = starts + piece * cols * n + i;
+	float rate = math::rate(a[ch * as + i % n]);
 	sums += piece * cols + ch;
-	float h = widen(state[seg[3 * seq + 2] * hs + i]), rate = math::rate(a[ch * as + i % n]);
-	for (int at = 0; at < count; at += ahead) {
-		float added[ahead], steps[ahead];
-		UNROLL for (int j = 0; j < ahead; j++) {
-			added[j] = steps[j] = 0;
-			if (at + j + 1 < count) {
-				added[j] = p[(i64)(at + j) * cols * n];
-				steps[j] = sums[(i64)(at + j) * cols];
-			}
-		}
-		UNROLL for (int j = 0; j < ahead; j++) {
-			if (at + j < count)
-				p[(i64)(at + j) * cols * n] = h;
-			h = fma(math::decay(steps[j] * rate), h, added[j]);
-		}
-	}
+	begin_pieces(starts + piece * cols * n + i, (i64)cols * n, count, widen(state[seg[3 * seq + 2] * hs + i]), [&](int at) { return math::decay(sums[(i64)at * cols] * rate); });
 }

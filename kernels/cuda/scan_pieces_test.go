@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,72 +13,125 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pieceLens are lengths of segments around those of pieces.
-var pieceLens = []int{0, 1, 5, 127, 128, 129, 256, 257, 300}
+// pieceLens are lengths of segments around those of pieces, ssdLens likewise for pieces of 64 and 128.
+var pieceLens, ssdLens = []int{0, 1, 5, 127, 128, 129, 256, 257, 300}, []int{0, 1, 5, 63, 64, 65, 129}
 
-// shortSegments lets segments be scanned in pieces however short they are.
-func shortSegments(t *testing.T) {
-	was := scanPieces
-	scanPieces = 0
-	t.Cleanup(func() { scanPieces = was })
+// shortSegments runs f with segments scanned in pieces however short they are.
+func shortSegments(f func()) {
+	was, wasPiece, wasFull := scanPieces, ssdPiece, scanFull
+	defer func() { scanPieces, ssdPiece, scanFull = was, wasPiece, wasFull }()
+	scanPieces, ssdPiece, scanFull = 0, 64, math.MaxInt
+	f()
 }
 
 // inPieces reports whether segments are scanned in pieces.
 func inPieces(launches []Launch) bool {
-	return slices.ContainsFunc(launches, func(l Launch) bool { return l.Function == "selective_scan_starts" })
+	return slices.ContainsFunc(launches, func(l Launch) bool { return strings.HasSuffix(l.Function, "_scan_starts") })
 }
 
-// drawPieces is a call of a selective scan of several tokens a sequence.
+// pieceTokens is how many tokens a piece has in these tests.
+func pieceTokens(name string) int {
+	if strings.HasPrefix(name, "ssd") {
+		return 64
+	}
+	return scanPiece
+}
+
+// drawPieces is a call of a scan of several tokens a sequence.
 func drawPieces(d *draw, name string) func() kernels.Call {
-	next := selectiveOf(d, d.pick("n", 1, 3, 4, 16, 16))
 	d.decode, d.lens, d.most = false, pieceLens, 3
-	if name == "selective_scan_gated" {
+	gated := strings.HasSuffix(name, "_gated")
+	if strings.HasPrefix(name, "ssd") {
+		return drawSSDPieces(d, gated)
+	}
+	next := selectiveOf(d, d.pick("n", 1, 3, 4, 16, 16))
+	if gated {
 		return gatedCase(d, next, nil)
 	}
 	return next
 }
 
-var piecesOps = []string{"selective_scan", "selective_scan_gated"}
+// drawSSDPieces has mostly steps so short that something is left of a state at the end of a piece.
+func drawSSDPieces(d *draw, gated bool) func() kernels.Call {
+	d.lens = ssdLens
+	next := ssdOf(d, d.pick("p", 1, 8, 8, 40), d.pick("n", 3, 8, 20, 136, 136))
+	short := func(v float64) float64 { return math.Abs(v) / 100 }
+	if gated {
+		next = gatedCase(d, next, graph.Attrs{"min": 0.0, "max": math.Inf(1)})
+		short = func(v float64) float64 { return v - 5 }
+	}
+	if d.pick("steps", 0, 1, 1) == 0 {
+		return next
+	}
+	return func() kernels.Call {
+		c := next()
+		d.fill(&c.Args[1], short)
+		return c
+	}
+}
+
+var piecesOps = []string{"selective_scan", "selective_scan_gated", "ssd_scan", "ssd_scan_gated"}
 
 // TestScanPieces: segments that are scanned in pieces give what the reference gives, and leave its states,
 // whatever their lengths, formats and places.
 func TestScanPieces(t *testing.T) {
-	shortSegments(t)
+	want := map[string][]string{"selective_scan": nil, "ssd_scan": nil}
+	for _, kept := range []string{"f32", "bf16"} {
+		for _, kernel := range []string{"starts", "ends_16", "ends_16_bf16"} {
+			want["selective_scan"] = append(want["selective_scan"], "scan_"+kept+".selective_scan_"+kernel)
+		}
+		for _, kernel := range []string{".ssd_scan_starts", ".ssd_scan_ends", ".ssd_scan_ends_16", "_mma.ssd_mma_ends_128", "_mma.ssd_mma_ends_256", "_mma.ssd_mma_ends_128_bf16", "_mma.ssd_mma_ends_256_bf16"} {
+			module, function, _ := strings.Cut(kernel, ".")
+			want["ssd_scan"] = append(want["ssd_scan"], "ssd"+module+"_"+kept+"."+function)
+		}
+	}
 	for _, name := range piecesOps {
 		op := findOp(t, name)
-		test := func(t *rapid.T) { checkPieces(t, op) }
+		test := func(t *rapid.T) { shortSegments(func() { checkPieces(t, op) }) }
 		check(t, name, test)
-		until(t, test, "scan_f32.selective_scan_starts", "scan_bf16.selective_scan_starts", "scan_f32.selective_scan_ends_16", "scan_bf16.selective_scan_ends_16",
-			"scan_f32.selective_scan_ends_16_bf16", "scan_bf16.selective_scan_ends_16_bf16")
+		until(t, test, want[strings.TrimSuffix(name, "_gated")]...)
 	}
 }
 
 func checkPieces(t *rapid.T, op *graph.Op) {
 	d, dev := newDraw(t), newDevice(t)
+	o, ssd := Options{Math: BF16}, strings.HasPrefix(op.Name, "ssd")
+	if ssd {
+		scanFull = d.pick("full", 0, math.MaxInt)
+		o = Options{Math: Math(d.pick("math", 0, 1, 1)), Shared: d.pick("shared", 0, 99<<10)}
+		if d.aligned = true; o.Math == F32 {
+			d.aligned, o.Shared = d.pick("aligned", 0, 1) == 1, d.pick("shared", 0, 15<<10)
+		}
+	}
 	next := drawPieces(d, op.Name)
 	state := op.States[0]
 	states := map[int]Tensor{}
 	var held kernels.Tensor
 	for batch := range 2 {
 		c := next()
-		if rapid.Bool().Draw(t, "bf16") {
+		if o.Math == BF16 && rapid.Bool().Draw(t, "bf16") {
 			d.inBF16(op, &c)
 		}
 		on := dev.deviceCall(op, &c, states, d.offset)
-		on.Options.Math = BF16
+		on.Options = o
 		if batch == 0 {
 			held = clone(&c.Args[state.Operand])
 		}
 		c.Args[state.Operand], c.Results[state.Result] = held, held
-		dev.compute(op, on, d.rng.Uint64())
+		launches := dev.compute(op, on, d.rng.Uint64())
+		onCores := slices.ContainsFunc(launches, func(l Launch) bool { return strings.HasPrefix(l.Module, "ssd_mma") })
 		k := reference.Kernels[op.Name]
 		k.Run(&c, 0, 1)
 		for i := range c.Results {
 			got := clone(&c.Results[i])
 			dev.download(on.Results[i], &got)
-			sameKept(t, &got, &c.Results[i], 1e-5)
+			if onCores {
+				same(t, "result", &got, &c.Results[i], scanShare)
+			} else {
+				sameKept(t, &got, &c.Results[i], 1e-5)
+			}
 		}
-		if states[state.Operand].DType != graph.F32 { // rounded apart, states would go on apart
+		if onCores || states[state.Operand].DType != graph.F32 { // rounded apart, states would go on apart
 			dev.write(states[state.Operand], &held)
 		}
 	}
@@ -92,12 +146,7 @@ func TestScanPiecesAlone(t *testing.T) {
 			d, dev := newDraw(r), newDevice(r)
 			c := drawPieces(d, name)()
 			whole, _ := once(r, op, &c, Options{}, map[int]Tensor{}, dev)
-			func() {
-				was := scanPieces
-				scanPieces = 0
-				defer func() { scanPieces = was }()
-				checkPiecesAlone(r, d, op, &c, dev, whole[0])
-			}()
+			shortSegments(func() { checkPiecesAlone(r, d, op, &c, dev, whole[0]) })
 		})
 	}
 }
@@ -109,11 +158,12 @@ func checkPiecesAlone(t *rapid.T, d *draw, op *graph.Op, c *kernels.Call, dev *d
 	got, alone := once(t, op, &part, Options{}, map[int]Tensor{}, dev)
 	want, plain := rowsOf(all[0], lo, hi), rowsOf(whole, lo, hi)
 	what := fmt.Sprintf("tokens %d to %d", lo, hi)
-	if inPieces(launches) == inPieces(alone) || hi-lo <= scanPiece {
+	steps := slices.ContainsFunc(alone, func(l Launch) bool { return l.Function == "ssd_scan_steps" }) // whose sums are in another order
+	if !steps && (inPieces(launches) == inPieces(alone) || hi-lo <= pieceTokens(op.Name)) {
 		same(t, what, &got[0], &want, 0)
 	}
 	share := 1e-5
-	if hi-lo <= scanPiece {
+	if hi-lo <= pieceTokens(op.Name) {
 		share = 0
 	}
 	same(t, what, &want, &plain, share)
@@ -122,35 +172,53 @@ func checkPiecesAlone(t *rapid.T, d *draw, op *graph.Op, c *kernels.Call, dev *d
 // TestScanPiecesCut: how a prompt is cut changes its results and its state by no more than rounding, whether
 // the batches are scanned in pieces or not.
 func TestScanPiecesCut(t *testing.T) {
-	shortSegments(t)
 	for _, name := range piecesOps {
 		op := findOp(t, name)
-		checkAgain(t, name, func(t *rapid.T) {
-			d, dev := newDraw(t), newDevice(t)
-			next := drawPieces(d, name)
-			d.most, d.lens = 1, []int{130, 260, 300}
-			c := next()
-			if c.Args[op.States[0].Operand].DType != graph.F32 {
-				cutAndRounded(t, op, &c, dev)
-				return
-			}
-			whole, cut := map[int]Tensor{}, map[int]Tensor{}
-			all, _ := once(t, op, &c, Options{}, whole, dev)
-			tokens := c.Results[0].Rows()
-			at := d.pick("cut", 1, 2, 127, 128, 129)
-			for _, span := range [][2]int{{0, at}, {at, tokens}} {
-				part := tokensOf(op, &c, span[0], span[1], 0, span[0])
-				got, _ := once(t, op, &part, Options{}, cut, dev)
-				want := rowsOf(all[0], span[0], span[1])
-				same(t, fmt.Sprint("tokens ", span), &got[0], &want, 1e-5)
-			}
-			i := op.States[0].Operand
-			a, b := clone(&c.Args[i]), clone(&c.Args[i])
-			dev.download(whole[i], &a)
-			dev.download(cut[i], &b)
-			same(t, "state", &b, &a, 1e-5)
-		})
+		checkAgain(t, name, func(t *rapid.T) { shortSegments(func() { checkPiecesCut(t, op) }) })
 	}
+}
+
+func checkPiecesCut(t *rapid.T, op *graph.Op) {
+	d, dev := newDraw(t), newDevice(t)
+	next, piece := drawPieces(d, op.Name), pieceTokens(op.Name)
+	d.most, d.lens = 1, []int{piece + 2, 2*piece + 4, 2*piece + 44}
+	c := next()
+	if c.Args[op.States[0].Operand].DType != graph.F32 {
+		cutAndRounded(t, op, &c, dev)
+		return
+	}
+	whole, cut := map[int]Tensor{}, map[int]Tensor{}
+	all, _ := once(t, op, &c, Options{}, whole, dev)
+	tokens := c.Results[0].Rows()
+	at := d.pick("cut", 1, 2, piece-1, piece, piece+1)
+	for _, span := range [][2]int{{0, at}, {at, tokens}} {
+		part := tokensOf(op, &c, span[0], span[1], 0, span[0])
+		got, _ := once(t, op, &part, Options{}, cut, dev)
+		want := rowsOf(all[0], span[0], span[1])
+		same(t, fmt.Sprint("tokens ", span), &got[0], &want, 1e-5)
+	}
+	i := op.States[0].Operand
+	a, b := clone(&c.Args[i]), clone(&c.Args[i])
+	dev.download(whole[i], &a)
+	dev.download(cut[i], &b)
+	same(t, "state", &b, &a, 1e-5)
+}
+
+// planned is the launches of an operation, by their grids, and checks the scratch that they use.
+func planned(t *testing.T, op string, call *Call, scratch func(launches []Launch) int64) string {
+	t.Helper()
+	launches, err := Kernels[op].Launches(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range launches {
+		got = append(got, fmt.Sprintf("%s (%d,%d,%d)", l.Function, l.Grid[0], l.Grid[1], l.Grid[2]))
+	}
+	if got, want := Kernels[op].Scratch(call), scratch(launches); got != want {
+		t.Errorf("%v: %d bytes of scratch, want %d", launches, got, want)
+	}
+	return strings.Join(got, " ")
 }
 
 // TestScanPiecesPlan: what is scanned in pieces is decided by numbers of sequences, tokens, channels and states.
@@ -175,23 +243,14 @@ func TestScanPiecesPlan(t *testing.T) {
 		x, state := rows(c.channels), Tensor{Tensor: shaped(graph.F32, slots, c.channels, c.states)}
 		call := &Call{Args: []Tensor{x, x, {Tensor: shaped(graph.F32, c.channels, c.states)}, rows(c.states), rows(c.states), state, {Tensor: shaped(graph.I32, c.sequences, 3)}},
 			Results: []Tensor{x, state}}
-		launches, err := Kernels["selective_scan"].Launches(call)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, l := range launches {
-			got = append(got, fmt.Sprintf("%s (%d,%d,%d)", strings.TrimPrefix(l.Function, "selective_scan_"), l.Grid[0], l.Grid[1], l.Grid[2]))
-		}
-		if got := strings.Join(got, " "); got != c.want {
+		got := planned(t, "selective_scan", call, func(launches []Launch) int64 {
+			if len(launches) == 1 {
+				return 0
+			}
+			return 4 * int64(launches[0].Grid[0]) * int64(c.channels*(c.states+1))
+		})
+		if got = strings.ReplaceAll(got, "selective_scan_", ""); got != c.want {
 			t.Errorf("%d sequences of %d tokens, %d channels of %d states: %s, want %s", c.sequences, c.tokens, c.channels, c.states, got, c.want)
-		}
-		scratch := int64(0)
-		if len(launches) > 1 {
-			scratch = 4 * int64(launches[0].Grid[0]) * int64(c.channels*(c.states+1))
-		}
-		if got := Kernels["selective_scan"].Scratch(call); got != scratch {
-			t.Errorf("%d sequences of %d tokens: %d bytes of scratch, want %d", c.sequences, c.tokens, got, scratch)
 		}
 	}
 }

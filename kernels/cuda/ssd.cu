@@ -47,7 +47,7 @@ KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 // a chunk y = (C Bᵀ ∘ L) dt x, L being the decays from one token to a later one, and
 // C Bᵀ that of ssd_scores.cu where it is there; what was before comes through the state at the chunk's
 // beginning; and the state is carried from chunk to chunk by the block. Blocks of 256
-// threads are (sequences, heads, size / 32).
+// threads are (sequences or pieces, heads, size / 32).
 //
 // A chunk has 32 tokens, or 16 where shared memory is short.
 const int tile_channels = 32;
@@ -100,20 +100,21 @@ template <int chunk> DEVICE void decays(Decays<chunk> &m, const Scan &s, i64 tok
 
 static_assert(sizeof(Shared<32>) == 10240 && sizeof(Shared<16>) == 5120, "the host knows these sizes");
 
-template <int chunk> DEVICE void chunks(const Scan &s) {
+template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 	const int parts = chunk / 16;
 	Shared<chunk> &m = *(Shared<chunk> *)shared_memory;
 	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
-	const int *seg = s.seg + 3 * block_x();
-	int first = seg[0], tokens = seg[1], slot = seg[2];
-	if (tokens < 1)
+	Span span = s.span<Ends>();
+	int first = span.first, tokens = span.tokens;
+	if (tokens < 1 || (Ends && span.last))
 		return;
 	int stride = (s.n + 3) / 4 * 4 + 4, group = group_of(s.groups, head);
 	float *b = (float *)(&m + 1), *c = b + chunk * stride, *h = c + chunk * stride;
 	i64 column = (i64)head * s.size + channel;
-	kept *state = s.state + slot * s.hs + column * s.n;
+	kept *state = s.state + span.slot * s.hs + column * s.n;
+	float *begin = span.state + column * s.n;
 	auto fetch_c = [&](int at) {
-		if (at < tokens)
+		if (!Ends && at < tokens)
 			fetch(c, chunk, stride, s.c + (first + at) * s.cs + (i64)group * s.n, s.cs, tokens - at, s.n, s.vec);
 		end_group();
 	};
@@ -124,10 +125,16 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 		}
 		end_group();
 	};
+	auto state_at = [&](int r, int k) {
+		int left = Ends || r >= wide ? 0 : s.n - k;
+		i64 i = (i64)r * s.n + k;
+		return span.state ? load4(begin + i, left, s.vec) : load4(state + i, left, s.vec);
+	};
 	NO_UNROLL for (int r = warp(); r < tile_channels; r += 8)
 		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128)
-			put4(h + r * stride + k, load4(state + (i64)r * s.n + k, r < wide ? s.n - k : 0, s.vec));
+			put4(h + r * stride + k, state_at(r, k));
 	int i = thread() / 16, j = thread() % 16; // and i + 16, … , j + 16, …
+	double log = 0; // of all decays
 	// Before the first chunk a turn only fetches it.
 	for (int at = -chunk; at < tokens; at += chunk) {
 		bool has = at >= 0;
@@ -135,7 +142,7 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 		i64 token = first + at;
 		const Decays<chunk> &now = m.decays[turn];
 		float y[parts][2] = {};
-		if (has) {
+		if (!Ends && has) {
 			float scores[parts][parts] = {};
 			if (s.scores) {
 				UNROLL for (int p = 0; p < parts; p++)
@@ -174,7 +181,7 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 		wait_groups<0>();
 		sync(); // B, x and the scores are there; C and the state are read no more
 		fetch_c(at + chunk);
-		if (has) {
+		if (!Ends && has) {
 			UNROLL for (int p = 0; p < parts; p++) {
 				float begin = math::decay((float)now.log[i + 16 * p]);
 				UNROLL for (int q = 0; q < 2; q++) y[p][q] *= begin;
@@ -199,6 +206,9 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 				if (t < count && lane() < wide)
 					s.put(token + t, head, column + lane(), m.scores[t][lane()], m.x[t][lane()]);
 			}
+		}
+		if (has) {
+			log += now.log[chunk - 1];
 			float whole = math::decay((float)now.log[chunk - 1]);
 			for (int k = 4 * lane(); k < stride - 4; k += 128) {
 				f32x4 v[4];
@@ -217,9 +227,32 @@ template <int chunk> DEVICE void chunks(const Scan &s) {
 		fetch_b(at + chunk);
 	}
 	NO_UNROLL for (int r = warp(); r < wide; r += 8)
-		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128)
-			store4(state + (i64)r * s.n + k, whole4(h + r * stride + k), s.n - k, s.vec);
+		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128) {
+			f32x4 v = whole4(h + r * stride + k);
+			i64 i = (i64)r * s.n + k;
+			if (Ends)
+				store4(begin + i, v, s.n - k, s.vec);
+			else if (span.last)
+				store4(state + i, v, s.n - k, s.vec);
+		}
+	if (Ends && channel == 0 && thread() == 0)
+		s.decays[block_x() * s.heads + head] = math::decay((float)log);
 }
 
-KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks(Scan s) { chunks<32>(s); }
-KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks_16(Scan s) { chunks<16>(s); }
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks(Scan s) { chunks<32, false>(s); }
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_chunks_16(Scan s) { chunks<16, false>(s); }
+
+// What pieces but the last of a segment add to its state.
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_ends(Scan s) { chunks<32, true>(s); }
+KERNEL THREADS_BLOCKS(256, 2) ssd_scan_ends_16(Scan s) { chunks<16, true>(s); }
+
+// From that, the states with which they begin. One thread per element of a state, in blocks of
+// 128: (sequences, heads, size · n / 128).
+KERNEL THREADS(128) ssd_scan_starts(Scan s) {
+	int i = block_z() * 128 + thread(), seq = block_x(), head = block_y(), each = s.size * s.n, count = ceil_div(s.seg[3 * seq + 1], s.piece);
+	if (i >= each || count < 1)
+		return;
+	i64 piece = pieces_before(s.seg, seq, s.piece), element = (i64)head * each + i, all = (i64)s.heads * each;
+	const float *decays = s.decays + piece * s.heads + head;
+	begin_pieces(s.starts + piece * all + element, all, count, widen(s.state[s.seg[3 * seq + 2] * s.hs + element]), [&](int at) { return decays[(i64)at * s.heads]; });
+}

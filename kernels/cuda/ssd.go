@@ -23,11 +23,13 @@ type ssdKernel struct {
 	function       string
 	tokens, shared int
 	mma            bool
-	apart          bool // C Bᵀ is made before, once for all heads of a group
+	apart          bool   // C Bᵀ is made before, once for all heads of a group
+	ends           string // the kernel for what pieces of segments add
 }
 
 // ssdKernels, the fastest first, of bytes beside B, C and the state.
-var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", tokens: 32, shared: 10240}, {function: "ssd_scan_chunks_16", tokens: 16, shared: 5120}}
+var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", ends: "ssd_scan_ends", tokens: 32, shared: 10240},
+	{function: "ssd_scan_chunks_16", ends: "ssd_scan_ends_16", tokens: 16, shared: 5120}}
 
 // ssdApart and ssdMMAApart are from how many tokens times blocks on C Bᵀ is made before: by count, it then
 // saves as much as a launch costs. Tests make them smaller.
@@ -102,7 +104,8 @@ func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 		return ssdKernel{}
 	case c.ssdMMA(n, vec):
 		states := ssdMMAStates(n)
-		return ssdKernel{o.x.suffixed(fmt.Sprint("ssd_mma_", states)), ssdMMATokens, ssdMMAShared[states], true, work >= ssdMMAApart}
+		return ssdKernel{function: o.x.suffixed(fmt.Sprint("ssd_mma_", states)), ends: o.x.suffixed(fmt.Sprint("ssd_mma_ends_", states)),
+			tokens: ssdMMATokens, shared: ssdMMAShared[states], mma: true, apart: work >= ssdMMAApart}
 	}
 	for _, k := range ssdKernels {
 		k.apart = work >= ssdApart
@@ -123,10 +126,11 @@ func (c *Call) ssd(o *ssdArgs) error {
 	first, each, skip := groupsOf(&dt.Tensor, &o.b.Tensor, n)
 	k := c.ssdKernel(o)
 	scores, apart := c.ssdScores(o, k)
+	p := c.ssdPieces(o, k)
 	launch := func(module, function string, grid, block [3]int, shared, vec int, state *Tensor) {
 		args := Struct{y.Ptr, x.Ptr, dt.Ptr, o.a.Ptr, o.b.Ptr, o.c.Ptr, state.Ptr, seg.Ptr,
 			y.stride(), x.stride(), dt.stride(), o.b.stride(), o.c.stride(), state.stride(), size, n, Struct{first, each, skip}, vec, float32(o.least), float32(o.most)}
-		args = append(append(args, o.gate.params()...), scores, apart)
+		args = append(append(args, o.gate.params()...), scores, apart, p.starts, p.decays, p.tokens, s, heads)
 		c.launch(module+"_"+format(state.DType), function, grid, block, shared, args)
 	}
 	vec, out := c.ssdVec(o)
@@ -135,13 +139,51 @@ func (c *Call) ssd(o *ssdArgs) error {
 			launch("ssd", "ssd_scan_steps", [3]int{s, heads, ceilDiv(size, ssdStepsRows)}, [3]int{128}, 0, alignment(vec, false), state)
 		})
 	}
-	grid := [3]int{s, heads, ceilDiv(size, ssdChannels)}
+	module, grid, block, bits := "ssd", [3]int{s, heads, ceilDiv(size, ssdChannels)}, [3]int{256}, alignment(vec, false)
 	if k.mma {
-		launch("ssd_mma", k.function, grid, [3]int{128}, k.shared, alignment(vec, out), state)
-		return nil
+		module, block, bits = "ssd_mma", [3]int{128}, alignment(vec, out)
 	}
-	launch("ssd", k.function, grid, [3]int{256}, k.shared, alignment(vec, false), state)
+	if p.count > 0 {
+		grid[0] = p.count
+		launch(module, k.ends, grid, block, k.shared, bits, state)
+		launch("ssd", "ssd_scan_starts", [3]int{s, heads, ceilDiv(size*n, 128)}, [3]int{128}, 0, bits, state)
+	}
+	launch(module, k.function, grid, block, k.shared, bits, state)
 	return nil
+}
+
+// ssdPiece is how many tokens a piece of a segment has, a multiple of a chunk's, or twice as many where these fill a large GPU, of
+// scanFull multiprocessors: the fewer, the more often states are read and written, which are large. Tests change both.
+var ssdPiece, scanFull = 256, 132
+
+// ssdMMABlocks is scanBlocks for the scan on tensor cores: by count, pieces take 2.4 times as long there as whole segments would on all of a GPU.
+const ssdMMABlocks = 54
+
+// piecesOf is pieces of segments, of so many tokens, and where their states and decays are.
+type piecesOf struct {
+	count, tokens  int
+	starts, decays uint64
+}
+
+// ssdPieces are those that are scanned beside each other, where whole segments are too few blocks for a GPU; none:
+// whole ones are. See [Call.selectivePieces].
+func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
+	t, s, dims := c.Results[0].Rows(), c.Args[o.seg].Rows(), &c.Args[o.state].Dims
+	heads, size, n := o.dt.Cols, dims[2], dims[3]
+	blocks, few := heads*ceilDiv(size, ssdChannels), scanBlocks
+	if k.mma {
+		few = ssdMMABlocks
+	}
+	if k.function == "" || t < scanPieces*ssdPiece*s || s*blocks >= few {
+		return piecesOf{}
+	}
+	p := piecesOf{tokens: ssdPiece, starts: c.Scratch + uint64(c.ssdScoreBytes(o, k))}
+	if t/(2*ssdPiece)*blocks >= scanFull {
+		p.tokens *= 2
+	}
+	p.count = pieces(t, s, p.tokens)
+	p.decays = p.starts + 4*uint64(p.count*heads*size*n)
+	return p
 }
 
 // ssdScores makes C Bᵀ of the tokens of chunks where that is done apart, and says where it is and how far
@@ -164,18 +206,25 @@ func (c *Call) ssdScores(o *ssdArgs, k ssdKernel) (at uint64, apart int64) {
 	return c.Scratch, apart
 }
 
-// ssdScratch is for C Bᵀ, or for [Call.steps].
+// ssdScratch is for C Bᵀ and the states and decays of pieces, or for [Call.steps].
 func ssdScratch(of func(c *Call) *ssdArgs) func(c *Call) int64 {
 	return func(c *Call) int64 {
 		o := of(c)
-		switch k := c.ssdKernel(o); {
-		case k.function == "":
+		k := c.ssdKernel(o)
+		if k.function == "" {
 			return c.stepsScratch(o.state, o.seg)
-		case k.apart:
-			return 4 * int64(c.Results[0].Rows()) * int64(o.b.Cols/c.Args[o.state].Dims[3]*k.tokens)
 		}
+		dims := &c.Args[o.state].Dims
+		return c.ssdScoreBytes(o, k) + 4*int64(c.ssdPieces(o, k).count)*int64(o.dt.Cols)*int64(dims[2]*dims[3]+1)
+	}
+}
+
+// ssdScoreBytes is how many bytes C Bᵀ takes.
+func (c *Call) ssdScoreBytes(o *ssdArgs, k ssdKernel) int64 {
+	if !k.apart {
 		return 0
 	}
+	return 4 * int64(c.Results[0].Rows()) * int64(o.b.Cols/c.Args[o.state].Dims[3]*k.tokens)
 }
 
 // fits reports whether a block may have so much shared memory.

@@ -1,6 +1,6 @@
 // What the kernels of the scan with one rate per head share.
 #pragma once
-#include "krait.h"
+#include "pieces.h"
 
 // Rows of the scan's operands: x and y [t, head · size], dt [t, head],
 // b and c [t, group · n], state [slot, head, size, n], in the format in which it is kept:
@@ -31,6 +31,13 @@ template <class V> struct ScanOf {
 	// groups · the chunk's tokens. Null: each block makes its own.
 	const float *scores;
 	i64 ss;
+
+	// For pieces of segments (pieces.h), of so many tokens: the scratch, null where whole segments are
+	// scanned, and the decays, [piece, head].
+	float *starts, *decays;
+	int piece, seqs, heads;
+
+	template <bool Ends> __attribute__((device)) Span span() const { return span_of<Ends>(seg, seqs, piece, starts, (i64)heads * size * n); }
 
 	__attribute__((device)) float step_of(float v, float by) const {
 		if (!bias)

@@ -106,17 +106,18 @@ template <int Wide, class V> DEVICE void put_out(Shared<Wide> &m, const ScanOf<V
 	}
 }
 
-template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
+template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<V> &s) {
 	Shared<Wide> &m = *(Shared<Wide> *)shared_memory;
 	const int tiles = 4 * Wide, states = 128 * Wide; // tiles of 8 states of a warp
 	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
-	const int *seg = s.seg + 3 * block_x();
-	int first = seg[0], tokens = seg[1], slot = seg[2];
-	if (tokens < 1)
+	Span span = s.template span<Ends>();
+	int first = span.first, tokens = span.tokens;
+	if (tokens < 1 || (Ends && span.last))
 		return;
 	int group = group_of(s.groups, head);
 	i64 column = (i64)head * s.size + channel;
-	kept *state = s.state + slot * s.hs + column * s.n;
+	kept *state = s.state + span.slot * s.hs + column * s.n;
+	float *begin = span.state + column * s.n;
 	const V *b = s.b + (i64)first * s.bs + (i64)group * s.n, *c = s.c + (i64)first * s.cs + (i64)group * s.n, *x = s.x + (i64)first * s.xs + column;
 	const V *dt = s.dt + (i64)first * s.ds + head;
 	float rate = s.a[head], bias = s.bias ? s.bias[head] : 0;
@@ -126,7 +127,8 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 	int j = lane() % 8, upper = lane() / 8 % 2 * 8, last = lane() / 16 * 8; // of matrices that are exchanged
 	auto fetch_c = [&](int at) {
 		if (at < tokens) {
-			fetch<128 * Wide>(m.c, c + at * s.cs, s.cs, tokens - at, s.n);
+			if constexpr (!Ends)
+				fetch<128 * Wide>(m.c, c + at * s.cs, s.cs, tokens - at, s.n);
 			fetch<tile_channels>(m.x[at / chunk % 2], x + at * s.xs, s.xs, tokens - at, wide);
 		}
 		end_group();
@@ -144,9 +146,11 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 	// The state comes and goes through the memory of B.
 	float (*whole_h)[states + 4] = (float (*)[states + 4]) & m.b;
 	static_assert(sizeof(float[tile_channels][states + 4]) <= sizeof(m.b));
-	NO_UNROLL for (int i = thread(); i < tile_channels * (states / 4); i += 128) {
-		int row = i / (states / 4), k = i % (states / 4) * 4;
-		put4(&whole_h[row][k], load4(state + (i64)row * s.n + k, row < wide ? s.n - k : 0, true));
+	NO_UNROLL for (int j = thread(); j < tile_channels * (states / 4); j += 128) {
+		int row = j / (states / 4), k = j % (states / 4) * 4;
+		int left = Ends || row >= wide ? 0 : s.n - k;
+		i64 i = (i64)row * s.n + k;
+		put4(&whole_h[row][k], span.state ? load4(begin + i, left, true) : load4(state + i, left, true));
 	}
 	sync();
 	f32x4 h[2][tiles];
@@ -154,6 +158,7 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 		f32x2 v = load_pair(&whole_h[row][k]);
 		h[i][e][p] = v[0], h[i][e][p + 1] = v[1];
 	});
+	double log_all = 0; // of all decays
 	// Before the first chunk a turn only fetches it.
 	for (int at = -chunk; at < tokens; at += chunk) {
 		bool has = at >= 0;
@@ -162,22 +167,24 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 		fetch_steps(at + chunk);
 		f32x4 scores[8] = {}, y[4] = {};
 		if (has) {
-			// C Bᵀ of the warp's tokens with all up to them.
-			const float *dots[2];
-			UNROLL for (int p = 0; p < 2; p++) dots[p] = s.scores + (first + at + min(mine + g + 8 * p, count - 1)) * s.ss + group * chunk + pair;
-			if (s.scores && mine < count) // rows that are not there are those of the last: what they give is not put out
-				UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
-					UNROLL for (int q = 0; q < 2; q++)
-						UNROLL for (int p = 0; p < 2; p++) {
-							f32x2 v = load_pair(dots[p] + 16 * e + 8 * q);
-							scores[2 * e + q][2 * p] = v[0], scores[2 * e + q][2 * p + 1] = v[1];
-						}
-				}
-			UNROLL for (int i = 0; i < 2; i++)
-				UNROLL for (int e = 0; e < tiles; e++)
-					UNROLL for (int p = 0; p < 2; p++)
-						put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair], bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
-			if (s.scores)
+			if constexpr (!Ends) {
+				// C Bᵀ of the warp's tokens with all up to them.
+				const float *dots[2];
+				UNROLL for (int p = 0; p < 2; p++) dots[p] = s.scores + (first + at + min(mine + g + 8 * p, count - 1)) * s.ss + group * chunk + pair;
+				if (s.scores && mine < count) // rows that are not there are those of the last: what they give is not put out
+					UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
+						UNROLL for (int q = 0; q < 2; q++)
+							UNROLL for (int p = 0; p < 2; p++) {
+								f32x2 v = load_pair(dots[p] + 16 * e + 8 * q);
+								scores[2 * e + q][2 * p] = v[0], scores[2 * e + q][2 * p + 1] = v[1];
+							}
+					}
+				UNROLL for (int i = 0; i < 2; i++)
+					UNROLL for (int e = 0; e < tiles; e++)
+						UNROLL for (int p = 0; p < 2; p++)
+							put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair], bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
+			}
+			if (Ends || s.scores)
 				wait_groups<1>();
 			else
 				wait_groups<0>();
@@ -191,7 +198,7 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 				put_pairs(&m.tail_x[row][part], pairs);
 			}
 			// What the warp's tokens read of the state, and C Bᵀ.
-			for (int k = 0; k < deep; k += 16) {
+			for (int k = 0; !Ends && k < deep; k += 16) {
 				u32x4 a = load_matrices(&m.c[mine + lane() % 16][k + lane() / 16 * 8]);
 				UNROLL for (int e = 0; e < 2; e++) {
 					u32x4 v = load_matrices(&m.h[16 * e + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
@@ -204,7 +211,7 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 		}
 		sync(); // C and the state are read no more
 		fetch_c(at + chunk);
-		if (has) {
+		if (!Ends && has) {
 			double log[2] = {now.log[mine + g], now.log[mine + g + 8]};
 			float begin[2] = {math::decay((float)log[0]), math::decay((float)log[1])};
 			UNROLL for (int e = 0; e < 4; e++)
@@ -236,6 +243,7 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 		if (has) {
 			// The state at the chunk's end.
 			float whole = math::decay((float)now.log[chunk - 1]);
+			log_all += now.log[chunk - 1];
 			UNROLL for (int i = 0; i < 2; i++)
 				UNROLL for (int e = 0; e < tiles; e++) h[i][e] *= whole;
 			NO_UNROLL for (int k = 0; k < chunk; k += 16) {
@@ -255,17 +263,30 @@ template <int Wide, class V> DEVICE void chunks(const ScanOf<V> &s) {
 	}
 	each_pair<tiles>(base, [&](int i, int e, int p, int row, int k) { store_pair(&whole_h[row][k], h[i][e][p], h[i][e][p + 1]); });
 	sync();
-	NO_UNROLL for (int i = thread(); i < wide * (states / 4); i += 128)
-		if (int row = i / (states / 4), k = i % (states / 4) * 4; k < s.n)
-			store4(state + (i64)row * s.n + k, whole4(&whole_h[row][k]), s.n - k, true);
+	NO_UNROLL for (int j = thread(); j < wide * (states / 4); j += 128)
+		if (int row = j / (states / 4), k = j % (states / 4) * 4; k < s.n) {
+			i64 i = (i64)row * s.n + k;
+			if (Ends)
+				store4(begin + i, whole4(&whole_h[row][k]), s.n - k, true);
+			else if (span.last)
+				store4(state + i, whole4(&whole_h[row][k]), s.n - k, true);
+		}
+	if (Ends && channel == 0 && thread() == 0)
+		s.decays[block_x() * s.heads + head] = math::decay((float)log_all);
 }
 
 static_assert(sizeof(Shared<1>) == 60416 && sizeof(Shared<2>) == 99 << 10, "the host knows these sizes");
 
-// Blocks of 128 threads are (sequences, heads, size / 32); up to 128 and 256 states.
+// Blocks of 128 threads are (sequences or pieces, heads, size / 32); up to 128 and 256 states.
 KERNEL THREADS_BLOCKS(128, 2) ssd_mma_128(Scan s) { chunks<1>(s); }
 KERNEL THREADS_BLOCKS(128, 2) ssd_mma_256(Scan s) { chunks<2>(s); }
 
 // The same of activations in bf16, of which sizes and states are multiples of 8.
 KERNEL THREADS_BLOCKS(128, 2) ssd_mma_128_bf16(ScanOf<bf16> s) { chunks<1>(s); }
 KERNEL THREADS_BLOCKS(128, 2) ssd_mma_256_bf16(ScanOf<bf16> s) { chunks<2>(s); }
+
+// What pieces but the last of a segment add to its state.
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_ends_128(Scan s) { chunks<1, float, true>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_ends_256(Scan s) { chunks<2, float, true>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_ends_128_bf16(ScanOf<bf16> s) { chunks<1, bf16, true>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_mma_ends_256_bf16(ScanOf<bf16> s) { chunks<2, bf16, true>(s); }
