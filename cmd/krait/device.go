@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
@@ -19,6 +20,8 @@ import (
 type deviceFlags struct {
 	name    string
 	options devices.Options
+	peers   bytesOrNone // options.PeerBytes, where it was given
+	given   func() bool
 	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
 }
 
@@ -33,12 +36,36 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	})
 	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
 	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of compute capability 9.0 or later, let every kernel begin when the one before it has ended")
+	c.Flags().Var(&f.peers, "peer-bytes", "on GPUs that reach each other's memory, how many bytes at most an all_reduce carries over it, and above by NCCL; 0: all by NCCL (default: what the profile of --hw says, else 512KiB)")
+	f.given = func() bool { return c.Flags().Changed("peer-bytes") }
+}
+
+// peerBytes is up to how many bytes an all_reduce goes over the memory of GPUs: as the flag says, or else as the
+// profile does that --hw names, if it does.
+func (f *deviceFlags) peerBytes(hardware string) (int, error) {
+	switch {
+	case f.given() && f.peers.byteCount == 0:
+		return -1, nil
+	case f.given():
+		return int(f.peers.byteCount), nil
+	case hardware != "" && strings.HasPrefix(f.name, "cuda"):
+		p, err := cost.Find(hardware)
+		if err != nil {
+			return 0, err
+		}
+		return int(p.Link.Peers.Value), nil
+	}
+	return 0, nil
 }
 
 // openDevice is another in tests of ranks that fail.
 var openDevice = devices.Open
 
-func (f *deviceFlags) open() (exec.Device, error) {
+// open opens the device, for ranks on the hardware of a profile, if one is named.
+func (f *deviceFlags) open(hardware string) (_ exec.Device, err error) {
+	if f.options.PeerBytes, err = f.peerBytes(hardware); err != nil {
+		return nil, err
+	}
 	d, err := openDevice(f.name, f.options)
 	if err != nil {
 		return nil, explained{err}

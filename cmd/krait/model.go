@@ -50,7 +50,7 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 // load is open without that.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
 	stderr := c.ErrOrStderr()
-	if f.options.Device, err = f.device.open(); err != nil {
+	if f.options.Device, err = f.device.open(f.options.Sharding.Hardware); err != nil {
 		return nil, err
 	}
 	quiet := f.quiet || f.comm.follows()
@@ -79,7 +79,11 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 
 // describe is one line about a model.
 func describe(m *krait.Model, device string) string {
-	return fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
+	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
+	if how := m.Engine().Exchanges(); how != "" {
+		text += "; " + how
+	}
+	return text
 }
 
 // modelFigures is the same as JSON.
@@ -89,10 +93,11 @@ type modelFigures struct {
 	Parameters int64  `json:"parameters"`
 	Ranks      int    `json:"ranks"`
 	Device     string `json:"device"`
+	Exchanges  string `json:"exchanges,omitempty"` // how the collectives of its ranks travel
 }
 
 func figuresOf(m *krait.Model, device string) modelFigures {
-	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device}
+	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Exchanges()}
 }
 
 // thousands writes 732544 as 732,544.

@@ -200,5 +200,18 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 	return out
 }
 
+// Exchanges says how collectives travel.
+func (m *machine) Exchanges() string {
+	switch {
+	case m.peerBytes > 0:
+		return fmt.Sprintf("all_reduce of up to %d KiB over the GPUs' memory, the rest by NCCL", m.peerBytes>>10)
+	case m.nccl:
+		return "collectives by NCCL"
+	case len(m.ranks) > 1:
+		return "collectives within one GPU"
+	}
+	return ""
+}
+
 // ResetCounts lets Collectives count from 0 again.
 func (m *machine) ResetCounts() { clear(m.ran) }

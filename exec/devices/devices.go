@@ -35,6 +35,9 @@ type Options struct {
 	// NoDependent lets launches begin only when those before them have ended, on a GPU that could begin them sooner
 	// (programmatic dependent launch).
 	NoDependent bool
+	// PeerBytes is the most that an AllReduce carries which goes over the memory of GPUs that reach each other's; above it
+	// NCCL has it. 0: 512 KiB; below 0: NCCL has all.
+	PeerBytes int
 }
 
 // Open opens a device.
@@ -50,13 +53,16 @@ func Open(name string, o Options) (exec.Device, error) {
 		if o.NoDependent {
 			return nil, errors.New("dependent launches are of CUDA, and the cpu has none to go without")
 		}
+		if o.PeerBytes != 0 {
+			return nil, errors.New("bytes between GPUs, over their memory, are of CUDA; ranks on the cpu have one memory")
+		}
 		return &cpu.Device{Rounding: math == kernels.BF16}, nil
 	}
 	d, err := Driver(name)
 	if err != nil {
 		return nil, err
 	}
-	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu", NoDependent: o.NoDependent}, nil // which has no graphs
+	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu", NoDependent: o.NoDependent, PeerBytes: o.PeerBytes}, nil // which has no graphs
 }
 
 // Driver finds the driver of a device other than the CPU.
