@@ -9,7 +9,6 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
 )
 
@@ -118,20 +117,17 @@ func checkPieces(t *rapid.T, op *graph.Op) {
 			held = clone(&c.Args[state.Operand])
 		}
 		c.Args[state.Operand], c.Results[state.Result] = held, held
-		launches := dev.compute(op, on, d.rng.Uint64())
-		onCores := slices.ContainsFunc(launches, func(l Launch) bool { return strings.HasPrefix(l.Module, "ssd_mma") })
-		k := reference.Kernels[op.Name]
-		k.Run(&c, 0, 1)
+		share := roundedReference(op, &c, dev.compute(op, on, d.rng.Uint64()))
 		for i := range c.Results {
 			got := clone(&c.Results[i])
 			dev.download(on.Results[i], &got)
-			if onCores {
-				same(t, "result", &got, &c.Results[i], scanShare)
+			if share > 0 {
+				same(t, "result", &got, &c.Results[i], share)
 			} else {
 				sameKept(t, &got, &c.Results[i], 1e-5)
 			}
 		}
-		if onCores || states[state.Operand].DType != graph.F32 { // rounded apart, states would go on apart
+		if share > 0 || states[state.Operand].DType != graph.F32 { // rounded apart, states would go on apart
 			dev.write(states[state.Operand], &held)
 		}
 	}
