@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -126,12 +127,12 @@ func TestPeersMissingOrder(t *testing.T) {
 	} {
 		for shots, kernels := range [][]string{c.kernels, c.two} {
 			for _, kernel := range kernels {
-				seeds, found := uint64(30), false
+				seeds, found, patience := uint64(30), false, time.Second // some wait for ever then
 				if c.what == "nothing" {
-					seeds = 3
+					seeds, patience = 3, 0
 				}
 				for seed := uint64(0); seed < seeds && !found; seed++ {
-					changed, err := stepsChanged(t, 2+shots, kernel, c.change, seed)
+					changed, err := stepsChanged(t, 2+shots, kernel, c.change, seed, patience)
 					if changed == 0 {
 						t.Fatalf("%s is nowhere in %s", c.what, kernel)
 					}
@@ -148,10 +149,10 @@ func TestPeersMissingOrder(t *testing.T) {
 }
 
 // stepsChanged runs steps with a kernel changed, on two ranks in one shot, or on three in two.
-func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed uint64) (changed int64, err error) {
+func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed uint64, patience time.Duration) (changed int64, err error) {
 	m := open(t, "mamba-a", ranks, "channel")
 	re := regexp.MustCompile(change[0])
-	d := changing{sim.New(sim.Options{Devices: ranks, Seed: seed, Ordered: true}), func(text string) string {
+	d := changing{sim.New(sim.Options{Devices: ranks, Seed: seed, Ordered: true, Patience: patience}), func(text string) string {
 		if !strings.Contains(text, ".entry "+kernel) {
 			return text
 		}
