@@ -128,7 +128,7 @@ func checkAccepted(t *rapid.T, op *graph.Op) {
 			}
 		}
 		for i, s := range states { // rounded apart, states would go on apart
-			if s.DType != graph.F32 {
+			if share > 0 || s.DType != graph.F32 {
 				state := held[i]
 				dev.write(s, &state)
 			}
