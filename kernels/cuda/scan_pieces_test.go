@@ -52,8 +52,8 @@ func drawPieces(d *draw, name string) func() kernels.Call {
 
 // drawSSDPieces has mostly steps so short that something is left of a state at the end of a piece.
 func drawSSDPieces(d *draw, gated bool) func() kernels.Call {
-	d.lens = ssdLens
-	next := ssdOf(d, d.pick("p", 1, 8, 8, 40), d.pick("n", 3, 8, 20, 136, 136))
+	d.lens, d.most = ssdLens, 2
+	next := ssdOf(d, d.pick("p", 1, 8, 8, 40), d.pick("n", 3, 8, 20, 136))
 	short := func(v float64) float64 { return math.Abs(v) / 100 }
 	if gated {
 		next = gatedCase(d, next, graph.Attrs{"min": 0.0, "max": math.Inf(1)})
