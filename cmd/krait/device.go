@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/krait-ml/krait/cost"
@@ -49,6 +50,9 @@ func (f *deviceFlags) peerBytes(hardware string) (int, error) {
 	case f.given():
 		return int(f.peers.byteCount), nil
 	case hardware != "" && strings.HasPrefix(f.name, "cuda"):
+		if info, err := os.Stat(hardware); err == nil && !info.Mode().IsRegular() {
+			return 0, nil // a pipe is read once, by the strategy
+		}
 		p, err := cost.Find(hardware)
 		if err != nil {
 			return 0, err
