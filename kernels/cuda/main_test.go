@@ -65,7 +65,11 @@ func TestMain(m *testing.M) {
 	}
 	debug.SetGCPercent(400) // launches allocate, and little of it stays
 	code := m.Run()
-	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+	given = false
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		given = given || flag.Lookup(name).Value.String() != ""
+	}
+	if code == 0 && !given {
 		all, err := modules()
 		if err != nil {
 			panic(err)
