@@ -19,14 +19,9 @@ func (e *Engine) Collectives() []CollectiveCount {
 
 // Exchanges says in words how the collectives of its ranks travel, where the device has several ways; else it is empty.
 func (e *Engine) Exchanges() string {
-	machine := e.machine
-	if l, ok := machine.(*lead); ok {
-		machine = l.own
-	}
-	if m, ok := machine.(interface{ Exchanges() string }); ok {
-		return m.Exchanges()
-	}
-	return ""
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.machine.Exchanges()
 }
 
 // ResetCounts lets [Engine.Collectives] count from 0 again.

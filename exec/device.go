@@ -85,6 +85,8 @@ type Machine interface {
 	// Collectives lists what the collectives did since ResetCounts.
 	Collectives() []CollectiveCount
 	ResetCounts()
+	// Exchanges says in words how collectives travel, where there are several ways.
+	Exchanges() string
 	Close()
 }
 

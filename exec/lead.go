@@ -208,6 +208,8 @@ func (l *lead) Collectives() []CollectiveCount { return l.own.Collectives() }
 
 func (l *lead) ResetCounts() { l.own.ResetCounts() }
 
+func (l *lead) Exchanges() string { return l.own.Exchanges() }
+
 // fetch is one whose answer has bytes.
 func (l *lead) fetch(rank int, s *sentence, to []byte) error {
 	data, err := l.one(rank, s)

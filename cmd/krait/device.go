@@ -21,8 +21,8 @@ import (
 type deviceFlags struct {
 	name    string
 	options devices.Options
-	peers   bytesOrNone // options.PeerBytes, where it was given
-	given   func() bool
+	peers   bytesOrNone              // options.PeerBytes, where it was given
+	given   *pflag.Flag              // what says them
 	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
 }
 
@@ -37,20 +37,19 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	})
 	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
 	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of compute capability 9.0 or later, let every kernel begin when the one before it has ended")
-	c.Flags().Var(&f.peers, "peer-bytes", "on GPUs that reach each other's memory, how many bytes at most an all_reduce carries over it, and above by NCCL; 0: all by NCCL (default: what the profile of --hw says, else 512KiB)")
-	f.given = func() bool { return c.Flags().Changed("peer-bytes") }
+	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "on GPUs that reach each other's memory, how many bytes at most an all_reduce carries over it, in steps of 4KiB, and above by NCCL; 0: all by NCCL (default: what the profile of --hw says, else 512KiB)")
 }
 
 // peerBytes is up to how many bytes an all_reduce goes over the memory of GPUs: as the flag says, or else as the
 // profile does that --hw names, if it does.
 func (f *deviceFlags) peerBytes(hardware string) (int, error) {
 	switch {
-	case f.given() && f.peers.byteCount == 0:
+	case f.given.Changed && f.peers.byteCount == 0:
 		return -1, nil
-	case f.given():
+	case f.given.Changed:
 		return int(f.peers.byteCount), nil
 	case hardware != "" && strings.HasPrefix(f.name, "cuda"):
-		if info, err := os.Stat(hardware); err == nil && !info.Mode().IsRegular() {
+		if info, err := os.Stat(hardware); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 			return 0, nil // a pipe is read once, by the strategy
 		}
 		p, err := cost.Find(hardware)

@@ -32,7 +32,7 @@ type Device struct {
 	// NoDependent lets every launch begin when the one before it has ended, also where the driver could begin it sooner.
 	NoDependent bool
 	// PeerBytes is the most that an AllReduce carries which ranks with a GPU each do over each other's memory, where
-	// all of them reach each other's: above it NCCL is taken. 0: [PeerBytes]; below 0: always NCCL.
+	// all of them reach each other's: above it NCCL is taken. 0: [PeerBytes]; below 0: always NCCL. At most [MaxPeerBytes].
 	PeerBytes int
 	// OneShotBytes is up to which size that is done in one shot; 0: [OneShotBytes].
 	OneShotBytes int
@@ -55,6 +55,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if group, ok = world.(*comm.Group); !ok {
 			return nil, fmt.Errorf("%d of %d ranks are elsewhere; those of package exec/cuda are in one machine, or in processes (comm.Group)", world.Ranks()-len(local), world.Ranks())
 		}
+	}
+	if d.PeerBytes > MaxPeerBytes {
+		return nil, fmt.Errorf("an all_reduce of up to %d MiB over the memory of GPUs (--peer-bytes, or link.peers of --hw): at most %d MiB are possible; larger ones are NCCL's", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
 	if err := cmp.Or(refuseBlocks(local[0]), refuseOperations(local[0])); err != nil {
 		return nil, err
@@ -146,7 +149,7 @@ func (m *machine) open(o exec.Setup) error {
 			return err
 		}
 		if err := m.openBoxes(); err != nil {
-			return fmt.Errorf("memory that ranks share: %w", err)
+			return fmt.Errorf("memory for all_reduce of up to %d KiB between GPUs (--peer-bytes): %w", m.peerBytes>>10, err)
 		}
 	}
 	progress := newProgress(m.ranks, o.Progress)

@@ -15,6 +15,9 @@ import (
 // other's memory, if nothing else is said: above it NCCL is taken.
 const PeerBytes = 512 << 10
 
+// MaxPeerBytes is the most that may be said: kernels count the bytes of a box in 32 bits.
+const MaxPeerBytes = 1 << 30
+
 // OneShotBytes is how much of that a rank sends at most to all others together where each sends all to all others, if
 // nothing else is said: else each sums a part. It is an assumption; no GPU was at hand.
 const OneShotBytes = 256 << 10

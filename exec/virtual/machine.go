@@ -160,6 +160,8 @@ func (m *Machine) count(z graph.Sizes) {
 func (m *Machine) Collectives() []exec.CollectiveCount { return slices.Clone(m.ran) }
 
 // ResetCounts lets Collectives count from 0 again.
+func (m *Machine) Exchanges() string { return "" } // each as its link's fastest algorithm does
+
 func (m *Machine) ResetCounts() {
 	for i, p := range m.plan.Collectives {
 		m.ran[i] = exec.CollectiveCount{Name: p.Name, Kind: p.Kind}

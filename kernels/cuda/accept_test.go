@@ -141,7 +141,7 @@ func checkAccepted(t *rapid.T, op *graph.Op) {
 // results are in it; of the scan likewise what TestScanBF16 does. 0: nothing is rounded on the way.
 func roundedReference(op *graph.Op, c *kernels.Call, launches []Launch) float64 {
 	if onTensorCores(launches) {
-		return scanOnCores(op.Name, c)
+		return scanOnCores(op, c)
 	}
 	if strings.HasSuffix(op.Name, "experts") {
 		share := 1e-5 + 0x1p-6*roundedExperts(op.Name, c)

@@ -363,40 +363,30 @@ func bf(v float64) float64 {
 	return float64(x[0])
 }
 
-// scanOnCores computes ssd_scan or ssd_scan_gated as tensor cores do, with bf16 where these have it, and says how far from that
-// they may be.
-func scanOnCores(name string, c *kernels.Call) (share float64) {
-	var args []kernels.Tensor
-	for i := range c.Args {
-		t := c.Args[i]
-		if t.DType == graph.BF16 && i != len(c.Args)-2 { // all but the state
-			t = round(t)
+// scanOnCores computes ssd_scan, alone or in what it is fused with, as tensor cores do, with bf16 where these have it, and says how
+// far from that they may be.
+func scanOnCores(op *graph.Op, c *kernels.Call) (share float64) {
+	on := call(c.Attrs, []kernels.Tensor{kernels.Between(&c.Results[0]), c.Results[1]}, c.Args...)
+	for i, t := range on.Args {
+		if t.DType == graph.BF16 && i != op.States[0].Operand {
+			on.Args[i] = round(t)
 		}
-		args = append(args, t)
 	}
-	y := kernels.Between(&c.Results[0])
+	y := &on.Results[0]
 	y.F32 = make([]float32, y.Rows()*y.Cols)
-	if name == "ssd_scan" {
-		on := call(c.Attrs, []kernels.Tensor{y, c.Results[1]}, args...)
-		chunkedScan(&on)
+	run := func(op *graph.Op, on *kernels.Call) []kernels.Tensor {
+		k := reference.Kernels[op.Name]
+		if op.Name == "ssd_scan" {
+			chunkedScan(on)
+		} else {
+			k.Run(on, 0, 1)
+		}
+		return nil
+	}
+	if op.Apart() == nil {
+		run(op, &on)
 	} else {
-		x, bias, d, z := &args[0], &args[2], &args[6], &args[7]
-		dt := clone(&args[1])
-		for t := range dt.Rows() {
-			for h, v := range dt.Row(t) {
-				step := math.Log1p(math.Exp(float64(v) + float64(bias.F32[h])))
-				dt.Row(t)[h] = float32(min(max(step, c.Attrs.Float("min")), c.Attrs.Float("max")))
-			}
-		}
-		on := call(c.Attrs, []kernels.Tensor{y, c.Results[1]}, *x, dt, args[3], args[4], args[5], args[8], args[9])
-		chunkedScan(&on)
-		size := c.Args[8].Dims[2]
-		for t := range y.Rows() {
-			for i, v := range y.Row(t) {
-				gate := float64(z.Row(t)[i])
-				y.Row(t)[i] = float32(gate / (1 + math.Exp(-gate)) * (float64(v) + float64(x.Row(t)[i])*float64(d.F32[i/size])))
-			}
-		}
+		apart(op, &on, run)
 	}
 	for t := range y.Rows() {
 		c.Results[0].Write(t*c.Results[0].Stride, y.Row(t))
