@@ -18,6 +18,7 @@ import (
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/serving/schedule"
@@ -307,7 +308,7 @@ func TestPrefixCache(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				t.Parallel()
-				proveCache(t, dir, Options{Slots: 16, Sharding: Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, rand.Uint64())
+				proveCache(t, dir, Options{Slots: 16, Sharding: Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, prop.Seed(t))
 			})
 		}
 	}
@@ -315,7 +316,7 @@ func TestPrefixCache(t *testing.T) {
 	for ranks := 1; ranks <= 3; ranks++ {
 		t.Run(fmt.Sprintf("attention/tp=%d", ranks), func(t *testing.T) {
 			t.Parallel()
-			proveCache(t, dir, Options{Slots: 16, Sharding: Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, rand.Uint64())
+			proveCache(t, dir, Options{Slots: 16, Sharding: Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, prop.Seed(t))
 		})
 	}
 }
@@ -340,7 +341,6 @@ func TestPrefixCacheCUDA(t *testing.T) {
 // proveCache runs n generations without a cache on the CPU, and three times as many with
 // one on a device.
 func proveCache(t *testing.T, dir string, o Options, d exec.Device, n, longest int, seed uint64) {
-	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	plain := openModel(t, dir, o)
 	list := sharing(r, n, plain.Vocab(), longest)

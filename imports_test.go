@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"exec/devices":          {"kernels/cuda", "cuda/...", "exec/..."},
 	"internal":              {"internal/files"},
 	"internal/goldens":      {},
+	"internal/prop":         {"internal/goldens"},
 	"internal/memory":       {},
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},

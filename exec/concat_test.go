@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -38,7 +39,7 @@ func drawConcat(t *rapid.T) *opCase {
 
 // TestConcat joins rows with both sets of kernels, and here by hand.
 func TestConcat(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		c := drawConcat(t)
 		for _, set := range []kernels.Set{cpu.Kernels, reference.Kernels} {
 			e := c.engine(t, set, 1)
@@ -75,7 +76,7 @@ func (c *opCase) joined(b *exec.Batch, tokens int) []float32 {
 func TestShardedConcat(t *testing.T) {
 	check := func(name string, build func(t *rapid.T, c *opCase) func(ranks int) *graph.Graph) {
 		t.Run(name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			prop.Check(t, func(t *rapid.T) {
 				c := drawConcat(t)
 				c.compare(t, build(t, c))
 			})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 	"pgregory.net/rapid"
@@ -19,7 +20,7 @@ func TestInPlace(t *testing.T) {
 		if op.InPlace != nil {
 			t.Run(op.Name, func(t *testing.T) {
 				sets := everySet(t)
-				rapid.Check(t, func(t *rapid.T) { checkInPlace(t, op, sets) })
+				prop.Check(t, func(t *rapid.T) { checkInPlace(t, op, sets) })
 			})
 		}
 	}

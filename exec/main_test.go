@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 func TestMain(m *testing.M) {
-	goldens.Checks("20") // of every operation, on every index, for each device
+	prop.Cases(20) // of every operation, on every index, for each device
 	os.Exit(m.Run())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/choices"
 	"github.com/krait-ml/krait/internal/graphgen"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -34,7 +35,7 @@ func TestOps(t *testing.T) {
 	for _, op := range graph.Ops() {
 		if op.Class == graph.Compute && op.Rule != nil {
 			t.Run(op.Name, func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) { checkOp(t, op) })
+				prop.Check(t, func(t *rapid.T) { checkOp(t, op) })
 			})
 		}
 	}

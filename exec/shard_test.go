@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels/cpu"
 	"pgregory.net/rapid"
 )
@@ -26,7 +27,7 @@ func TestShardedOps(t *testing.T) {
 		}
 		for _, index := range indices(op) {
 			t.Run(op.Name+"/"+index, func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) {
+				prop.Check(t, func(t *rapid.T) {
 					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.split(t, ranks, index) })
 				})
@@ -34,7 +35,7 @@ func TestShardedOps(t *testing.T) {
 		}
 		if rowLetter(op) != 0 && op.Name != "embedding" { // whose rows are ids, which are whole
 			t.Run(op.Name+"/rows", func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) {
+				prop.Check(t, func(t *rapid.T) {
 					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.rows(t, ranks) })
 				})
@@ -45,7 +46,7 @@ func TestShardedOps(t *testing.T) {
 				continue // its operand cannot come from a matmul
 			}
 			t.Run(fmt.Sprint(op.Name, "/partial", group), func(t *testing.T) {
-				rapid.Check(t, func(t *rapid.T) {
+				prop.Check(t, func(t *rapid.T) {
 					c := drawOp(t, op, nil)
 					c.compare(t, func(ranks int) *graph.Graph { return c.partial(t, ranks, group) })
 				})

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -17,7 +18,7 @@ func genField(t *rapid.T, name string) Field {
 // each, in units, evenly; whole fields are held by all; a cover holds every group
 // that the rank's share of heads needs and no other.
 func TestExtents(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(1, 17).Draw(t, "ranks")
 		a, b, c := genField(t, "a"), genField(t, "b"), genField(t, "c")
 		perGroup := rapid.IntRange(1, 7).Draw(t, "heads per group")
@@ -86,7 +87,7 @@ func TestEvenShare(t *testing.T) {
 // shares differ by one at most; whole sequences are not cut, and no other end of a sequence
 // is closer to an even share; no share is larger than what memory is planned for.
 func TestRowExtents(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(1, 17).Draw(t, "ranks")
 		b := &Batch{Sizes: Sizes{Rows: rapid.Int64Range(0, 20).Draw(t, "rows")}}
 		for _, n := range rapid.SliceOfN(rapid.IntRange(1, 40), 1, 9).Draw(t, "sequences") {

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
 // TestPieces: element by element, along any axis, with covers and empty parts, what
 // a rank holds lies without gaps in the order of the whole.
 func TestPieces(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		typ := drawSharded(t)
 		ranks := rapid.IntRange(1, 9).Draw(t, "ranks")
 		whole, cols := counting("w", 0, typ.shape()...), RowElems(typ.Dims)

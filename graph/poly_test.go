@@ -3,12 +3,13 @@ package graph
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
 // TestPoly: sums and products of polynomials evaluate as their parts do.
 func TestPoly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		p, q := genPoly(t, "p"), genPoly(t, "q")
 		n := rapid.Int64Range(0, 9)
 		z := Sizes{n.Draw(t, "t"), n.Draw(t, "s"), n.Draw(t, "o"), n.Draw(t, "c"), n.Draw(t, "x"), n.Draw(t, "l")}

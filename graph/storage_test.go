@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -148,7 +149,7 @@ func TestStorageIsAView(t *testing.T) {
 
 // TestStorageShards: what the ranks load is what the extents say, along any axis.
 func TestStorageShards(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		dims := []Dim{Size(rapid.IntRange(1, 5).Draw(t, "rows")), Pack(genField(t, "x"), genField(t, "y")), Size(rapid.IntRange(1, 3).Draw(t, "depth"))}
 		axis := rapid.IntRange(0, 2).Draw(t, "axis")
 		typ := Type{F32, dims, SplitOn(axis, len(dims[axis].Fields))}

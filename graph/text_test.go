@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -143,7 +144,7 @@ func TestBlocksThatAreTheSame(t *testing.T) {
 
 // TestRandomGraphs: graphs of random nodes check, and parse back from print.
 func TestRandomGraphs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		g := randomGraph(t)
 		text := Print(g)
 		h, err := Parse(text)

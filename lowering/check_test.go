@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -149,7 +150,7 @@ func without(s *Schedule, i int) *Schedule {
 // where that can break a run, Check says so.
 func TestBroken(t *testing.T) {
 	found := 0
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		schedules := drawSchedules(t)
 		s := schedules[len(schedules)-1]
 		seed := rapid.Uint64().Draw(t, "seed")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -131,7 +132,7 @@ func drawSchedules(t *rapid.T) []*Schedule {
 // TestLowered: schedules of random graphs check, on all ranks, and no order that
 // the streams may take breaks them.
 func TestLowered(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		schedules := drawSchedules(t)
 		if err := CheckAll(schedules); err != nil {
 			t.Fatalf("%v\n%s", err, schedules[0])

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -41,7 +42,7 @@ func mostAlive(list []lifetime) (most int64) {
 // top is what it is said to be, and the bound is that of every moment.
 func TestPack(t *testing.T) {
 	tight, all := 0, 0
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		first, more := drawLifetimes(t, 40), drawLifetimes(t, 10)
 		if rapid.Bool().Draw(t, "alone") {
 			more = nil

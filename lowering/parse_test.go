@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 
 	"github.com/krait-ml/krait/graph"
@@ -12,7 +13,7 @@ import (
 
 // TestParse: random schedules are read back as they are, polynomials included.
 func TestParse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		for _, s := range drawSchedules(t) {
 			back, err := ParseSchedule(s.String())
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -108,7 +109,7 @@ func TestPlanOfTokens(t *testing.T) {
 // drawn, what runs is what the graph needs, and it reads what it read in the whole.
 func TestWanted(t *testing.T) {
 	left := 0
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		g := drawGraph(t)
 		for _, n := range g.Nodes {
 			if v := n.Results[0]; n.Op.Class == graph.Compute && v.Type.Layout.Kind == graph.Replicated && rapid.Bool().Draw(t, "output") {

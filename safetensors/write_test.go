@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -80,7 +81,7 @@ func anyTensor(name string) *rapid.Generator[Tensor] {
 }
 
 func TestWriteThenParse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.String(), 0, 8, rapid.ID).Draw(t, "names")
 		metadata := rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "metadata")
 		var tensors []Tensor

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )
@@ -159,7 +160,7 @@ func drawLogits(r *rand.Rand, n int) []float32 {
 
 // TestPick: what is chosen is what the definition chooses of the same random number.
 func TestPick(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		n := rapid.SampledFrom([]int{1, 2, 5, 31, 32, 33, 64, 65, 257}).Draw(t, "vocabulary")
 		cfg := drawConfig(t, r, n)
@@ -196,7 +197,7 @@ func TestPick(t *testing.T) {
 
 // TestPickPlain: where nothing is left for the host, it gives what choose gives.
 func TestPickPlain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		const n = 100
 		cfg := Config{Temperature: 0.1 + r.Float64(), TopK: r.IntN(n), TopP: r.Float64(), RepetitionPenalty: 1 + r.Float64(), Seed: r.Uint64()}
@@ -311,7 +312,7 @@ func TestPenalties(t *testing.T) {
 
 // TestLogProbs: against float64, and that they change nothing.
 func TestLogProbs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		n := 1 + r.IntN(200)
 		logits, sum := drawLogits(r, n), 0.0

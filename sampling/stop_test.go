@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -68,7 +69,7 @@ func words(n int) []string {
 // that the pieces may cut.
 func TestStopInAnyPieces(t *testing.T) {
 	letters := rapid.RuneFrom([]rune("abé"))
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		stops := rapid.SliceOfN(rapid.StringOfN(letters, 1, 5, -1), 1, 4).Draw(t, "stops")
 		rest := rapid.StringOfN(letters, 20, 60, -1).Draw(t, "text")
 		var pieces []string

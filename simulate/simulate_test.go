@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/simulate"
 )
@@ -80,7 +81,7 @@ func configs(r *rand.Rand) (synth.Options, passes.Options, simulate.Workload) {
 // TestLargest: the largest batch and the longest prompt are those that counting up finds,
 // and one more does not fit.
 func TestLargest(t *testing.T) {
-	seed := rand.Uint64()
+	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := *profile(t, "a6000-pcie")
 	p.Memory.Reserve.Value = 0
@@ -101,7 +102,7 @@ func TestLargest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := counted(m, w, func(w *simulate.Workload, n int) { w.Batch = n }); got != batch {
-			t.Fatalf("seed %d: %+v %+v: a batch of %d fits, counting finds %d", seed, o, w, batch, got)
+			t.Fatalf("%+v %+v: a batch of %d fits, counting finds %d", o, w, batch, got)
 		}
 		prompt, err := m.MaxPrompt(w)
 		if err != nil {
@@ -109,10 +110,10 @@ func TestLargest(t *testing.T) {
 		}
 		if prompt != simulate.AnyNumber {
 			if got := counted(m, w, func(w *simulate.Workload, n int) { w.Prompt = n }); got != prompt {
-				t.Fatalf("seed %d: %+v %+v: a prompt of %d fits, counting finds %d", seed, o, w, prompt, got)
+				t.Fatalf("%+v %+v: a prompt of %d fits, counting finds %d", o, w, prompt, got)
 			}
 		} else if w.Prompt = 1 << 20; m.Fits(w) != nil {
-			t.Fatalf("seed %d: %+v %+v: any prompt is said to fit", seed, o, w)
+			t.Fatalf("%+v %+v: any prompt is said to fit", o, w)
 		}
 	}
 }
@@ -229,11 +230,11 @@ func TestChoice(t *testing.T) {
 // TestPair: two strategies are taken for the phases where memory is what they need together,
 // and not where it is a byte less.
 func TestPair(t *testing.T) {
-	seed := rand.Uint64()
+	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for pairs, tries := 0, 0; pairs < 3; tries++ {
 		if tries == 200 {
-			t.Fatalf("seed %d: %d pairs", seed, pairs)
+			t.Fatalf("%d pairs", pairs)
 		}
 		o, s, w := configs(r)
 		w.Output = 2 + r.IntN(20)
@@ -243,7 +244,7 @@ func TestPair(t *testing.T) {
 		ranks := passes.Options{Ranks: 1 + s.Ranks}
 		free, err := simulate.Choose(g, ranks, d, w)
 		if err != nil {
-			t.Fatalf("seed %d: %+v %+v: %v", seed, o, w, err)
+			t.Fatalf("%+v %+v: %v", o, w, err)
 		}
 		memory := free.Result().Memory
 		most := slices.MaxFunc(memory, func(a, b simulate.Need) int { return int(a.Sum - b.Sum) }).Sum
@@ -253,11 +254,11 @@ func TestPair(t *testing.T) {
 		pairs++
 		p.Memory.Capacity.Value = float64(most) + p.Memory.Reserve.Value
 		if c, err := simulate.Choose(g, ranks, d, w); err != nil || c.Plan != free.Plan || !slices.Equal(c.Result().Memory, memory) {
-			t.Errorf("seed %d: %+v %+v: %+v, and %+v in what it needs (%v)", seed, o, w, free.Plan, c.Plan, err)
+			t.Errorf("%+v %+v: %+v, and %+v in what it needs (%v)", o, w, free.Plan, c.Plan, err)
 		}
 		p.Memory.Capacity.Value--
 		if c, err := simulate.Choose(g, ranks, d, w); err == nil && c.Plan == free.Plan {
-			t.Errorf("seed %d: %+v %+v: %+v in less than it needs", seed, o, w, free.Plan)
+			t.Errorf("%+v %+v: %+v in less than it needs", o, w, free.Plan)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -53,7 +54,7 @@ func TestAddedTokens(t *testing.T) {
 // TestLongestToken compares the search in sorted tokens with looking at each.
 func TestLongestToken(t *testing.T) {
 	text := rapid.StringMatching("[ab\u00e9]{1,8}")
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		var tokens []*addedToken
 		for _, content := range rapid.SliceOfDistinct(text, func(s string) string { return s }).Draw(t, "tokens") {
 			tokens = append(tokens, &addedToken{content: content})

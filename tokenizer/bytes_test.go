@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -46,7 +47,7 @@ func TestBytesIDs(t *testing.T) {
 }
 
 func TestBytesStream(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOf(rapid.OneOf(
 			rapid.SampledFrom([]byte("a\x80\xbf\xc3\xe2\xed\xf0\xf4\x9f\x90")),
 			rapid.Byte(),

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -121,7 +122,7 @@ func TestDecodersAreNaiveDecoders(t *testing.T) {
 	slices.Sort(configs)
 	token := rapid.SampledFrom([]string{"a", "aa", "aab", "b", "_a", "_", "b</w>", "##a", ".", " ", "é", "Ã", "©", "ã", "|",
 		"<p>", "<0xC3>", "<0xA9>", "<0x61>", "<0xZZ>", "<0x61>>", "Ġ"})
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom(configs), 1, 4).Draw(t, "decoders")
 		tokens := rapid.SliceOfN(token, 0, 12).Draw(t, "tokens")
 		d, err := parseDecoder(json.RawMessage(`{"type": "Sequence", "decoders": [` + strings.Join(parts, ",") + `]}`))

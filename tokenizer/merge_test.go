@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -75,7 +76,7 @@ func randomModel(t *rapid.T) *bpe {
 }
 
 func TestMergeIsNaiveMerge(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		m := randomModel(t)
 		checkMerge(t, m, rapid.StringMatching("[a-c]{0,40}").Draw(t, "piece"))
 	})

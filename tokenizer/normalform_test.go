@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"golang.org/x/text/unicode/norm"
 	"pgregory.net/rapid"
 )
@@ -19,7 +20,7 @@ func TestNormalForms(t *testing.T) {
 		rapid.RuneFrom(nil, unicode.Hangul, unicode.Devanagari, unicode.Malayalam),
 	).Filter(func(r rune) bool { return !inertCompatibility().contains(r) })
 	forms := map[norm.Form]normalForm{norm.NFC: nfc, norm.NFD: nfd, norm.NFKC: nfkc, norm.NFKD: nfkd}
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(char, 0, 20, -1).Draw(t, "text")
 		for form, f := range forms {
 			if got, want := f.normalize(nil, text), form.String(text); got != want {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -135,7 +136,7 @@ func TestRegexAgainstGo(t *testing.T) {
 		})
 	}
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("aabb csSſkK\u212AéÉ1x\n ")), 0, 30, -1)
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		source := pattern(3).Draw(t, "pattern")
 		re, err := compileRegex(source)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -66,7 +67,7 @@ func TestRoundTrip(t *testing.T) {
 		rapid.StringOfN(rapid.SampledFrom([]rune(" \n\t'sS1٣éа́日\u200d😀")), 0, 8, -1),
 		rapid.SampledFrom([]string{" the", "'ll", "</s>", "<|endoftext|>", "<mask>", "    ", "👩‍🚀", "<0x41>", "１２", "e\u0301", "\r\n"}),
 	)
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(strings.Join(rapid.SliceOfN(part, 0, 8).Draw(t, "parts"), ""), "")
 		for name, tok := range tokenizers {
 			checkText(t, name, tok, text)
@@ -98,7 +99,7 @@ func TestConcurrent(t *testing.T) {
 // TestRandomIDs decodes ids that no text has.
 func TestRandomIDs(t *testing.T) {
 	tokenizers := loadTokenizers(t)
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		for name, tok := range tokenizers {
 			ids := rapid.SliceOfN(rapid.IntRange(-1, tok.Size()), 0, 20).Draw(t, name)
 			checkStream(t, tok, ids, false)

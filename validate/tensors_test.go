@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )
@@ -53,7 +54,7 @@ func drawType(t *rapid.T) graph.Type {
 // and compared it is right; put together it is the whole; and one element that
 // differs, or that nobody has, is seen.
 func TestCut(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		typ, ranks := drawType(t), rapid.SampledFrom([]int{1, 2, 3, 4, 8}).Draw(t, "ranks")
 		g := graph.NewGraph("g", graph.PartitionedStage, ranks)
 		v, err := g.AddLeaf("input", "x", typ, nil)
@@ -152,7 +153,7 @@ func TestUncovered(t *testing.T) {
 
 // TestTakeField: fields of what a rank holds, on every axis.
 func TestTakeField(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		typ, ranks := drawType(t), rapid.SampledFrom([]int{1, 2, 3, 8}).Draw(t, "ranks")
 		typ.Layout.Kind %= graph.Partial
 		for axis, d := range typ.Dims {

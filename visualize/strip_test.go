@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -39,7 +40,7 @@ func TestRepeats(t *testing.T) {
 
 // Whatever the layers are, the rows say them all, in order.
 func TestRepeatsAreAll(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		s := rapid.SliceOf(rapid.IntRange(0, 2)).Draw(t, "layers")
 		var got []int
 		for _, r := range repeats(s) {

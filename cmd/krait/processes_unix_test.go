@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 // generating starts processes that generate together without end, and returns when rank 0 has
@@ -72,8 +73,7 @@ func ended(t *testing.T, cmds []*exec.Cmd, except int) {
 // TestKilled: a process that is killed, at 20 random moments, whichever it is, ends the others
 // at once, with a line that names it; one that is stopped does within the bound.
 func TestKilled(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := prop.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	const n = 3
 	for try := range 22 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -82,7 +83,7 @@ func TestHostErrors(t *testing.T) {
 
 // TestMemoryModel compares writes, fills and copies with a plain model.
 func TestMemoryModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		const size = 300
 		m := NewMemory(1 << 20)
 		addrs := []uint64{must(m.Alloc(size)), must(m.Alloc(size))}

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 // What PTX's arithmetic must give, by other means than the interpreter's: sums
@@ -152,16 +154,10 @@ type draw = func(r *rand.Rand) uint64
 // pair draws two of 16 bits.
 func pair(g draw) draw { return func(r *rand.Rand) uint64 { return g(r) | g(r)<<16 } }
 
-// seeds runs a test with some seeds: the same ones each time, and one that is new,
-// which a failure names.
+// seeds runs a test with 40 seeds.
 func seeds(t *testing.T, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
-	seed := rand.Uint64()
-	defer func() {
-		if t.Failed() {
-			t.Logf("with seed %d", seed)
-		}
-	}()
+	seed := prop.Seed(t)
 	for i := range 40 {
 		test(t, rand.New(rand.NewPCG(seed, 0)))
 		seed = uint64(i)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -12,7 +13,7 @@ import (
 
 // TestRounding: numbers are rounded to the nearest of the format.
 func TestRounding(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	prop.Check(t, func(r *rapid.T) {
 		x := rapid.Float32Range(-60000, 60000).Draw(r, "x")
 		for f, digits := range map[driver.Format]int{driver.TF32: 10, driver.BF16: 7, driver.F16: 10} {
 			b, got := make([]byte, 4), []float32{0}
@@ -51,7 +52,7 @@ func TestProducts(t *testing.T) {
 	v.Must(h.SetStream(s))
 	defer h.Close()
 	formats := [][2]driver.Format{{driver.F32, driver.F32}, {driver.TF32, driver.F32}, {driver.BF16, driver.F32}, {driver.BF16, driver.BF16}, {driver.F16, driver.F32}, {driver.F16, driver.F16}}
-	rapid.Check(t, func(r *rapid.T) {
+	prop.Check(t, func(r *rapid.T) {
 		size := rapid.IntRange(1, 6)
 		m, n, k, pad := size.Draw(r, "m"), size.Draw(r, "n"), size.Draw(r, "k"), size.Draw(r, "pad")
 		f := rapid.SampledFrom(formats).Draw(r, "formats")

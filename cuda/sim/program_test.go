@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -259,7 +260,7 @@ func (p *program) read(v *drivertest.Device, s driver.Stream, base driver.Ptr) (
 // TestPrograms: with the waits that it needs, a program gives under every seed
 // what it gives in order.
 func TestPrograms(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	prop.Check(t, func(r *rapid.T) {
 		p := drawProgram(r)
 		want := p.result(p.order())
 		for seed := range uint64(8) {
@@ -275,7 +276,7 @@ func TestPrograms(t *testing.T) {
 // result changes when the stream that is not waited for is late.
 func TestMissingWaits(t *testing.T) {
 	worst := 0
-	rapid.Check(t, func(r *rapid.T) {
+	prop.Check(t, func(r *rapid.T) {
 		p := drawProgram(r)
 		if len(p.waits) == 0 {
 			r.Skip("no waits")
@@ -304,7 +305,7 @@ func TestMissingWaits(t *testing.T) {
 
 // TestRepeats: a seed gives the same order every time.
 func TestRepeats(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	prop.Check(t, func(r *rapid.T) {
 		p := drawProgram(r)
 		p.waits = nil
 		for seed := range uint64(4) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )
@@ -34,7 +35,7 @@ func callOf(rows int) *kernels.Call {
 // TestCut: chunks are a partition of the units, in order, each of a round as large as
 // the others of it give or take one, and none larger than one of the round before.
 func TestCut(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		units, workers := rapid.IntRange(0, 5000).Draw(t, "units"), rapid.IntRange(1, 70).Draw(t, "workers")
 		work := rapid.Int64Range(0, 1<<24).Draw(t, "work")
 		c := cutOf(units, workers, work)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/interop/gorgonia"
 	"gorgonia.org/tensor"
 	"pgregory.net/rapid"
@@ -63,7 +64,7 @@ func TestScalar(t *testing.T) {
 // TestViews draws slices and transpositions: FromDense gives either what At
 // reads or an error, after whose advice it gives that.
 func TestViews(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		x := drawView(t)
 		want := elements(x)
 		a, err := gorgonia.FromDense(x)

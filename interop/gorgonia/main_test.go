@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 func TestMain(m *testing.M) {
-	goldens.Checks("30") // of every operation
+	prop.Cases(30) // of every operation
 	os.Exit(m.Run())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
 	G "gorgonia.org/gorgonia"
@@ -121,7 +122,7 @@ func TestOracles(t *testing.T) {
 				t.Fatalf("the table oracles must say how Gorgonia computes %s, or why it cannot", op.Name)
 			}
 			if o.run != nil {
-				rapid.Check(t, func(t *rapid.T) { checkOracle(newCase(t, op), o.run) })
+				prop.Check(t, func(t *rapid.T) { checkOracle(newCase(t, op), o.run) })
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/choices"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
@@ -76,7 +77,7 @@ func TestChooseShares(t *testing.T) {
 // TestChooseAgainstReference: what is drawn is what the definition draws, unless
 // rounding decides.
 func TestChooseAgainstReference(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		n := rapid.SampledFrom([]int{1, 2, 5, 31, 32, 33, 64, 65, 257}).Draw(t, "vocabulary")
 		c := choices.Draw(r, n)
@@ -109,7 +110,7 @@ func TestMayChoose(t *testing.T) {
 // TestChoiceRow: a choice is what it was after it was in a row, to 48 bits of the
 // random number and 24 of the others, and never off where it was on.
 func TestChoiceRow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		c := choices.DrawChoice(r)
 		call := choices.Call(choices.Case{Logits: make([]float32, 20), Choice: c})
@@ -129,7 +130,7 @@ func TestChoiceRow(t *testing.T) {
 }
 
 func TestThreshold(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfN(rapid.OneOf(rapid.Uint32(), rapid.Uint32Range(0, 300)), 1, 50).Draw(t, "keys")
 		k := rapid.IntRange(1, len(keys)).Draw(t, "k")
 		ones := slices.Repeat([]float64{1}, len(keys))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"pgregory.net/rapid"
 )
@@ -106,7 +107,7 @@ func TestFused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rapid.Check(t, func(t *rapid.T) {
+				prop.Check(t, func(t *rapid.T) {
 					d := &fusedDraw{t, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), set}
 					rows, cols := d.size("rows"), d.size("columns")
 					check(d, d.tensor(rows, cols), d.tensor(rows, cols))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
@@ -32,7 +33,7 @@ func TestGrids(t *testing.T) {
 		}
 		t.Run(op.Name, func(t *testing.T) {
 			t.Parallel()
-			rapid.Check(t, func(t *rapid.T) {
+			prop.Check(t, func(t *rapid.T) {
 				d := newDraw(t)
 				d.decode = false
 				next := cases[op.Name](d)
@@ -86,7 +87,7 @@ func enlarged(c, other *kernels.Call, tokens, seqs int) *Call {
 // TestWide: pieces of any width are copied and cleared, in several launches where
 // one does not do; other operations refuse rows that are too wide, and say so.
 func TestWide(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		cols := rapid.OneOf(rapid.IntRange(1, 1<<31-1), rapid.SampledFrom([]int{1<<26 - 1024, 1 << 26, 1<<26 + 1, 1<<27 - 2048, 1<<27 + 1})).Draw(t, "cols")
 		x := Tensor{Ptr: 1 << 40}
 		x.DType = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "format")
@@ -116,7 +117,7 @@ func TestWide(t *testing.T) {
 func TestStrips(t *testing.T) {
 	defer func(most int) { stripBlocks = most }(stripBlocks)
 	stripBlocks = 2
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		d, dev := newDraw(t), newDevice(t)
 		rows, cols, format := d.size("rows"), d.pick("cols", 1, 2047, 2048, 2049, 4096, 4097, 6151), d.format()
 		x, y := d.tensor(format, rows, cols), d.tensor(format, rows, cols)
@@ -199,6 +200,6 @@ func TestSharedMemory(t *testing.T) {
 		limit := rapid.SampledFrom([]int{1, 12 << 10, 15 << 10, 21 << 10}).Draw(t, "limit")
 		checkOp(t, op, Options{Shared: limit})
 	}
-	rapid.Check(t, test)
+	prop.Check(t, test)
 	until(t, test, "ssd_f32.ssd_scan_chunks_16", "ssd_bf16.ssd_scan_chunks_16")
 }

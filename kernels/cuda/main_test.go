@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -33,7 +33,7 @@ var slow = map[string]int{
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
 	for range rounds(op) {
-		rapid.Check(t, test)
+		prop.Check(t, test)
 	}
 }
 
@@ -42,7 +42,7 @@ func check(t *testing.T, op string, test func(*rapid.T)) {
 func checkAgain(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
 	for range (rounds(op) + 1) / 2 {
-		rapid.Check(t, test)
+		prop.Check(t, test)
 	}
 }
 
@@ -55,17 +55,12 @@ func rounds(op string) int {
 
 // TestMain: when all tests have run, each kernel has.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
-	if !given && !goldens.All() && onDevice == "" {
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			panic(err)
-		}
+	if onDevice == "" {
+		prop.Cases(20)
 	}
 	debug.SetGCPercent(400) // launches allocate, and little of it stays
 	code := m.Run()
-	given = false
+	given := false
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		given = given || flag.Lookup(name).Value.String() != ""
 	}

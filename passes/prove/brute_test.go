@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 
 	"github.com/krait-ml/krait/graph"
@@ -15,7 +16,7 @@ import (
 // every value, and every conversion on the way to every use, finds no less than
 // the search does, and finds that much.
 func TestSearchAgreesWithBruteForce(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		g := randomSource(t)
 		ranks := rapid.SampledFrom([]int{2, 3}).Draw(t, "ranks")
 		border := rapid.SampledFrom([]graph.PlaceKind{graph.Whole, graph.Even}).Draw(t, "border")

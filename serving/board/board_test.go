@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -139,8 +140,7 @@ func TestJSON(t *testing.T) {
 // TestLanes: the columns of a rank have all that it did in the last second, each in its time
 // and by its kind, whatever the machine's clock says.
 func TestLanes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	ops := []exec.Event{{Op: "matmul"}, {Op: "conv1d"}, {Op: "add"}, {Kind: lowering.Collective, Op: "all_reduce"}, {Kind: lowering.Wait}}
 	for range 50 {
@@ -214,8 +214,7 @@ func TestLanesHostile(t *testing.T) {
 // TestBound: of a large tree the nodes are left that were used last, each with all above it,
 // after its parent.
 func TestBound(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for _, n := range []int{0, 1, 2, mostNodes - 1, mostNodes, mostNodes + 1, 5000} {
 		c := Cache{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/serving/cache"
 	"github.com/krait-ml/krait/serving/prefix"
 )
@@ -170,8 +171,7 @@ func (b *bench) random(r *rand.Rand) {
 // to the last bit, what it would have computed; what is held is what is counted, and there is
 // nothing else that was kept and not freed.
 func TestCache(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := prop.Seed(t)
 	hits, back, evictions := 0, 0, 0
 	for ranks := 1; ranks <= 3; ranks++ {
 		b := newBench(t, ranks)

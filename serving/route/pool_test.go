@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
 // TestPool: whatever comes and goes, requests go to a machine that is ready and was not tried, which has the
 // least to do of those that are not left out; and all that was taken is given back.
 func TestPool(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		now := time.Now()
 		p := &pool{}
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {

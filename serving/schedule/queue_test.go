@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -36,7 +37,7 @@ type model struct {
 // TestQueue lets requests arrive, be cancelled and run in any order, and holds each
 // decision against the rules.
 func TestQueue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		m := &model{t: t, queue: queue{Limits: drawLimits(t)}}
 		if err := m.Limits.check(); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 func newScheduler(t testing.TB, l Limits) (*Scheduler, *fake) {
@@ -41,8 +42,7 @@ var errPlanted = errors.New("planted")
 // nothing can be chosen, and now and then a step fails. Each gets what it gets alone,
 // all or the beginning, and no slot stays taken.
 func TestRequests(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range 60 {
 		l := Limits{Slots: 1 + r.IntN(5), Grain: 1 + r.IntN(6), Patience: r.IntN(10)}

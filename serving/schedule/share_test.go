@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
 // TestShare: while there are both, prompts have their share of the time, not more by a step, and not less by what
 // it takes to measure; whatever steps take, and even where one that was measured took far longer than others.
 func TestShare(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		s := share{most: rapid.Float64Range(0.05, 0.95).Draw(t, "share")}
 		alone := time.Duration(rapid.IntRange(1, 1000).Draw(t, "alone")) * time.Microsecond
 		chunk := time.Duration(rapid.IntRange(1, 50_000).Draw(t, "chunk")) * time.Microsecond

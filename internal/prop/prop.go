@@ -1,0 +1,87 @@
+// Package prop gives tests random numbers that are the same in every run, so that a test never
+// fails by luck. With KRAIT_TEST_ALL they are new in each run.
+package prop
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait/internal/goldens"
+	"pgregory.net/rapid"
+)
+
+// Seed returns a seed that depends on the test's name alone, or with KRAIT_TEST_ALL a new one. A
+// test that fails logs it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := named(t.Name())
+	if goldens.All() {
+		seed = rand.Uint64()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return seed
+}
+
+func named(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// calls counts the calls of Check by test. Its lock also guards the flag -rapid.seed.
+var calls = struct {
+	sync.Mutex
+	of map[string]int
+}{of: map[string]int{}}
+
+// Check runs [rapid.Check] with a seed that depends on the test's name and on how often the test
+// has called it. The flag -rapid.seed overrides the seed; with KRAIT_TEST_ALL it is new.
+func Check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if goldens.All() || chosen() {
+		rapid.Check(t, property)
+		return
+	}
+	calls.Lock()
+	set("rapid.seed", strconv.FormatUint(named(nth(t.Name(), calls.of[t.Name()])), 10))
+	calls.of[t.Name()]++
+	unlock := sync.OnceFunc(calls.Unlock) // at the first draw, when rapid has read the flag
+	defer unlock()
+	rapid.Check(t, func(r *rapid.T) {
+		unlock()
+		property(r)
+	})
+}
+
+// nth names the n-th call of Check in a test.
+func nth(test string, n int) string { return fmt.Sprintf("%s, call %d", test, n) }
+
+// chosen reports whether the command line or the environment chose a seed, which is read before
+// Check first sets one.
+var chosen = sync.OnceValue(func() bool { return flag.Lookup("rapid.seed").Value.String() != "0" })
+
+// Cases sets how many cases a property test of the package draws, unless the flag -rapid.checks or
+// KRAIT_TEST_ALL says otherwise. TestMain calls it.
+func Cases(n int) {
+	flag.Parse()
+	given := goldens.All()
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		set("rapid.checks", strconv.Itoa(n))
+	}
+}
+
+func set(name, value string) {
+	if err := flag.Set(name, value); err != nil {
+		panic("BUG: " + err.Error())
+	}
+}
