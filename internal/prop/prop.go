@@ -1,5 +1,5 @@
 // Package prop gives tests random numbers that are the same in every run, so that a test never
-// fails by luck. With KRAIT_TEST_ALL they are new in each run.
+// fails by luck. With KRAIT_TEST_ALL they are new in each run, unless it is "fixed".
 package prop
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := named(t.Name())
-	if goldens.All() {
+	if anew() {
 		seed = rand.Uint64()
 	}
 	t.Cleanup(func() {
@@ -30,6 +31,8 @@ func Seed(t testing.TB) uint64 {
 	})
 	return seed
 }
+
+func anew() bool { return goldens.All() && os.Getenv("KRAIT_TEST_ALL") != "fixed" }
 
 func named(name string) uint64 {
 	h := fnv.New64a()
@@ -47,7 +50,7 @@ var calls = struct {
 // has called it. The flag -rapid.seed overrides the seed; with KRAIT_TEST_ALL it is new.
 func Check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
-	if goldens.All() || chosen() {
+	if anew() || chosen() {
 		rapid.Check(t, property)
 		return
 	}
