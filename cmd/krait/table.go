@@ -187,11 +187,9 @@ func (a *accountant) block(name string) blockReport {
 	core := false // in the sublayer so far
 	for i, n := range nodes {
 		line := lineReport{Sublayer: "core"}
-		attends := false
 		switch {
 		case n.Op.States != nil:
-			attends = slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return v.Type.Ragged() })
-			if core = true; !attends {
+			if core = true; !attends(n) {
 				continue
 			}
 			line.Sent = amount{Textbook: bytesOf(a.exchangedKeys(n))}
@@ -267,21 +265,51 @@ func (a *accountant) exchangedKeys(n *graph.Node) int64 {
 	return a.ring(1, width)
 }
 
-// cache is what the rank that has most keeps of keys and values for the prompts.
+// cache is the KV cache of the rank that has most, for the prompts. By formula a rank keeps the KV
+// heads that its query heads read, so that ranks whose heads share one keep a copy each.
 func (a *accountant) cache(block string) amount {
-	var most, all int64
+	var out amount
+	var all int64
+	for _, n := range a.g.Nodes {
+		if n.Block() != block || !attends(n) {
+			continue
+		}
+		heads, most := a.kvHeads(n)
+		for _, p := range n.Op.States {
+			t := n.Args[p.Operand].Type
+			bytes := int64(graph.RowElems(t.Dims)*t.DType.Bytes()) * a.z.Tokens
+			all += bytes
+			out.Formula += bytes / heads * most
+		}
+	}
 	for _, s := range a.schedules {
 		var n int64
-		all = 0
 		for i := range s.Buffers {
 			if b := &s.Buffers[i]; b.Space == lowering.Cache && graph.BlockOf(b.Name) == block {
 				n += b.Bytes * a.z.Tokens
-				all += int64(graph.RowElems(b.Type.Dims)*b.Type.DType.Bytes()) * a.z.Tokens
 			}
 		}
-		most = max(most, n)
+		out.Counted = max(out.Counted, n)
 	}
-	return amount{(all + a.p - 1) / a.p, most, bytesOf(all / a.p)}
+	out.Textbook = bytesOf(all / a.p)
+	return out
+}
+
+// attends reports whether a node reads and extends a KV cache.
+func attends(n *graph.Node) bool {
+	return slices.ContainsFunc(n.Op.States, func(p graph.StatePair) bool { return n.Args[p.Operand].Type.Ragged() })
+}
+
+// kvHeads counts the KV heads of attention, and those that the query heads of one rank read at most.
+func (a *accountant) kvHeads(n *graph.Node) (all, most int64) {
+	groups, heads, _ := graph.Groups(n)
+	share := heads / groups
+	for rank := range int(a.p) {
+		if own := graph.Owned(heads, int(a.p), rank); own.Len > 0 {
+			most = max(most, int64((own.End()-1)/share-own.Start/share+1))
+		}
+	}
+	return int64(groups), most
 }
 
 func (t *table) write(c *cobra.Command, asJSON bool) error {
@@ -290,6 +318,13 @@ func (t *table) write(c *cobra.Command, asJSON bool) error {
 	}
 	t.print(c.OutOrStdout())
 	return nil
+}
+
+// uneven reports whether some rank keeps more of a KV cache than an even share of it.
+func (t *table) uneven() bool {
+	return slices.ContainsFunc(t.Executions, func(x executionReport) bool {
+		return slices.ContainsFunc(x.Blocks, func(b blockReport) bool { return b.Cache.Formula > *b.Cache.Textbook })
+	})
 }
 
 func (t *table) print(w io.Writer) {
@@ -318,6 +353,10 @@ func (t *table) print(w io.Writer) {
 	}
 	fmt.Fprintln(w, "bytes of the prompts: what a rank sends, in rings, and what the rank keeps that has most. The textbook's\n"+
 		"account knows no scans, and no gather before projections: docs/sharded-activations.md says why there is one")
+	if t.uneven() {
+		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is kept several times;\n"+
+			"the textbook divides all by the ranks")
+	}
 }
 
 // String writes the three numbers.

@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/models"
 )
 
 // transformer is graph text of three blocks of attention and a gated MLP.
@@ -99,6 +100,39 @@ func TestTable(t *testing.T) {
 		}
 		if r.Residual.Counted != half*want.residual || r.Residual.Formula != half*want.residual || b.Cache.Counted != half*16777216 || b.Cache.Formula != half*16777216 {
 			t.Errorf("%s: residual %+v, cache %+v", r.Name, r.Residual, b.Cache)
+		}
+	}
+}
+
+// TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank keeps
+// the ones that its heads read, by formula and as counted.
+func TestTableOfCoveredHeads(t *testing.T) {
+	_, g, err := models.Describe("../../testdata/golden/jamba") // 4 heads, 2 KV heads
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"jamba": graph.Print(g), "6 heads, 3 KV heads": transformer(32, 6, 3, 8, 16), "12 heads, 2 KV heads": transformer(32, 12, 2, 8, 16), "1 KV head": transformer(32, 4, 1, 8, 16)}
+	for name, text := range texts {
+		for _, ranks := range []int{2, 3, 4, 8} {
+			cached := int64(0)
+			for _, r := range accounts(t, text, ranks, stepSizes{Batch: 8, Prompt: 24}) {
+				for _, b := range r.Blocks {
+					for _, l := range b.Lines {
+						if l.Sent.Formula != l.Sent.Counted {
+							t.Errorf("%s on %d ranks, %s: %s sends %+v", name, ranks, r.Name, l.Sublayer, l.Sent)
+						}
+					}
+					if cached += b.Cache.Counted; b.Cache.Formula != b.Cache.Counted {
+						t.Errorf("%s on %d ranks, %s: cache %+v", name, ranks, r.Name, b.Cache)
+					}
+				}
+				if r.Residual.Formula != r.Residual.Counted {
+					t.Errorf("%s on %d ranks, %s: residual stream %+v", name, ranks, r.Name, r.Residual)
+				}
+			}
+			if cached == 0 {
+				t.Errorf("%s on %d ranks has no KV cache", name, ranks)
+			}
 		}
 	}
 }
