@@ -83,6 +83,8 @@ func Check(g *Graph) error {
 			fail("output "+o.Name, "%s is not in the graph", o.Value.Name)
 		} else if k := o.Value.Type.Layout.Kind; k != Replicated {
 			fail("output "+o.Name, "%s is %s; it must be whole on every rank", o.Value.Name, o.Value.Type)
+		} else if o.Value.Type.DType.InBlocks() {
+			fail("output "+o.Name, "%s is %s; dequantize it first", o.Value.Name, o.Value.Type)
 		}
 	}
 	return errors.Join(errs...)
@@ -107,6 +109,9 @@ func checkNode(g *Graph, n *Node, inferred *memo) error {
 		return err
 	}
 	for i, v := range n.Args {
+		if n.Op.Class == Collective && g.Ranks == 1 && v.Type.DType.InBlocks() {
+			return fmt.Errorf("operand %d (%s) is %s, and the graph has one rank, which sends nothing; leave out quantize, or give more ranks", i, v.Name, v.Type)
+		}
 		if v.Def.Op.Name == "quantize" && n.Op.Class != Collective && n.Op.Name != "dequantize" {
 			return fmt.Errorf("operand %d (%s) is quantized, which only a collective may take", i, v.Name)
 		}
@@ -142,6 +147,8 @@ func checkLeaf(n *Node) error {
 		return fmt.Errorf("is %s; which rows are whose hangs on the batch, and what is there before it cannot lie so", t)
 	case n.Op.Name != "param" && t.DType == Q8:
 		return fmt.Errorf("is %s; only a parameter may be in blocks", t)
+	case t.DType.InBlocks():
+		return fmt.Errorf("is %s; only quantize encodes into a codec", t)
 	case n.Op.Name == "param" && symbolic:
 		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
 	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):

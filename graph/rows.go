@@ -219,9 +219,17 @@ func inferField(n *Node) ([]Type, error) {
 }
 
 // inferConvert gives the operand's type with another dtype. Rounding is not
-// linear, but a rounded summand still is a summand: the layout stays.
+// linear, but a rounded summand still is a summand: the layout stays. Kernels encode f32 into a
+// codec, and decode it into f32, only.
 func inferConvert(n *Node) ([]Type, error) {
 	t := n.Args[0].Type
+	from := t.DType
 	t.DType, _ = ParseDType(n.Attrs.Text("to"))
+	switch {
+	case t.DType.InBlocks() && from != F32:
+		return nil, fmt.Errorf("operand 0 is %s; %s encodes f32: dequantize operand 0 to f32 first", from, t.DType)
+	case from.InBlocks() && t.DType != F32:
+		return nil, fmt.Errorf("attribute to is %s; %s decodes to f32 only", t.DType, from)
+	}
 	return []Type{t}, nil
 }

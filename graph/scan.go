@@ -75,10 +75,10 @@ func (s *scanner) ints(closing string) ([]int, error) {
 	return list, nil
 }
 
-// typ reads f32[t x:256|z:256] shard(1: x=split z=split).
+// typ reads f32[t x:256|z:256] shard(1: x=split z=split), or int8/32[t 64].
 func (s *scanner) typ() (Type, error) {
 	var t Type
-	w := s.word("")
+	w := s.word("/")
 	d, ok := ParseDType(w)
 	if !ok {
 		return t, fmt.Errorf("unknown dtype %q", w)

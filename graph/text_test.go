@@ -26,8 +26,10 @@ block layers.0
   %mixer.c %mixer.conv_state = conv1d %mixer.x @taps %mixer.conv %/seg : f32[t 8/2] shard(1: split), f32[s 8/2 2] shard(1: split)
   %mixer.k = clamp %mixer.c {max=+inf min=0.1} : f32[t 8/2] shard(1: split)
   %mixer.all = all_gather %mixer.k : f32[t 8/2]  # why "it" is there: # {1}
+  %mixer.sent = quantize %mixer.all {to="int8/32"} : int8/32[t 8/2]
+  %mixer.got = dequantize %mixer.sent : f32[t 8/2]
 
-output y = %layers.0.mixer.all
+output y = %layers.0.mixer.got
 `
 
 func TestPrintParsesBack(t *testing.T) {
@@ -40,6 +42,59 @@ func TestPrintParsesBack(t *testing.T) {
 	}
 	if got := Print(g); got != sample {
 		t.Errorf("printed\n%s\nwant\n%s", got, sample)
+	}
+}
+
+// TestCodecsParseBack: text has a format of each codec and size of blocks, in rows that all ranks
+// hold, that are partial sums, and that are split.
+func TestCodecsParseBack(t *testing.T) {
+	for _, kind := range CodecKinds() {
+		for block := MinBlock; block <= MaxBlock; block *= 2 {
+			text := exchanged(Codec{kind, block}.String(), "f32")
+			g, err := Parse(text)
+			if err == nil {
+				err = Check(g)
+			}
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+			if got := Print(g); got != text {
+				t.Errorf("printed\n%s\nwant\n%s", got, text)
+			}
+		}
+	}
+}
+
+// exchanged is a sum that travels in one format, and is gathered in the codec given.
+func exchanged(codec, summands string) string {
+	first := fmt.Sprintf("%%q = quantize %%p {to=%s} : %[1]s[t 40] partial\n%%r = reduce_scatter %%q {acc=f32 axis=0 place=even} : %[1]s[t 40] shard(0: even)\n", summands)
+	if summands == "f32" {
+		first = fmt.Sprintf("%%q = quantize %%p {to=%q} : %[1]s[t 40] partial\n%%r = reduce_scatter %%q {acc=f32 axis=0 place=even} : f32[t 40] shard(0: even)\n", codec)
+	}
+	return "graph \"codecs\" stage=partitioned ranks=2\ninput %x : f32[t 40]\n%p = term %x : f32[t 40] partial\n" + first +
+		fmt.Sprintf("%%c = quantize %%r {to=%q} : %[1]s[t 40] shard(0: even)\n%%a = all_gather %%c : %[1]s[t 40]\n%%y = dequantize %%a : f32[t 40]\noutput y = %%y\n", codec)
+}
+
+// TestCheckRefusesCodecs: kernels encode f32 and decode to it, ranks alone send nothing, and callers
+// have no codes.
+func TestCheckRefusesCodecs(t *testing.T) {
+	text := exchanged("int8/32", "f32")
+	for want, text := range map[string]string{
+		"c: quantize: operand 0 is f16; int8/32 encodes f32":                                    exchanged("int8/32", "f16"),
+		"c: quantize: operand 0 is bf16; e4m3/64 encodes f32":                                   exchanged("e4m3/64", "bf16"),
+		"y: dequantize: attribute to is f16; int8/32 decodes to f32 only":                       strings.Replace(text, "dequantize %a : f32", "dequantize %a {to=f16} : f16", 1),
+		"r: reduce_scatter: operand 0 (q) is int8/32[t 40] partial, and the graph has one rank": strings.Replace(text, "ranks=2", "ranks=1", 1),
+		"output y: a is int8/32[t 40]; dequantize it first":                                     strings.Replace(text, "y = %y", "y = %a", 1),
+		"x: input: is int8/32[t 40]; only quantize encodes":                                     "graph \"g\" stage=model ranks=1\ninput %x : int8/32[t 40]\n",
+	} {
+		g, err := Parse(text)
+		if err != nil {
+			t.Errorf("%q does not parse: %v", text, err)
+			continue
+		}
+		if err := Check(g); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q\ngot  %v\nwant %s", text, err, want)
+		}
 	}
 }
 
@@ -201,6 +256,11 @@ func randomGraph(t *rapid.T) *Graph {
 
 func FuzzParse(f *testing.F) {
 	f.Add(sample)
+	for _, kind := range CodecKinds() {
+		f.Add(exchanged(Codec{kind, DefaultBlock}.String(), "f32"))
+	}
+	f.Add(exchanged("int8/32", "f16"))
+	f.Add(strings.Replace(exchanged("int4/16", "f32"), "ranks=2", "ranks=1", 1))
 	f.Add("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = silu %x\noutput y = %y\n")
 	for _, c := range deriveCases {
 		f.Add("graph \"g\" stage=partitioned ranks=4\ninput %" + strings.ReplaceAll(c.leaves, " ", " : ") + "\n%y = " + c.node)
