@@ -9,12 +9,11 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// certify writes down what was proved of g.
-func certify(g *graph.Graph, s *sums, border graph.PlaceKind, minima map[string]Minimum) *Certificate {
-	s.border = border
+// certify writes down what was proved of g, and which blocks stray from the class at their borders.
+func certify(g *graph.Graph, s *sums, minima map[string]Minimum, stray map[string][]string) *Certificate {
 	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
-	if border != graph.Whole {
-		c.Class += fmt.Sprintf(class.RowsText, graph.Placement{Kind: border})
+	if s.border != graph.Whole {
+		c.Class += fmt.Sprintf(class.RowsText, graph.Placement{Kind: s.border})
 	}
 	byBlock := map[string][]*graph.Node{}
 	for _, n := range g.Nodes {
@@ -23,6 +22,7 @@ func certify(g *graph.Graph, s *sums, border graph.PlaceKind, minima map[string]
 	folded := map[string]int{}
 	for _, block := range append(g.Blocks(), "") {
 		p := part(g, s, block, byBlock[block], minima[block])
+		p.Outside = slices.Insert(p.Outside, 0, stray[block]...)
 		c.add(p, block)
 		text := fmt.Sprintf("%s%+v", graph.BlockKey(&graph.Graph{Nodes: byBlock[block]}, block), p)
 		if i, ok := folded[text]; ok {
@@ -61,13 +61,14 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 		case n.Op.Class == graph.Collective:
 			p.Collectives = append(p.Collectives, s.collective(g, n))
 			p.Sent = p.Sent.plus(p.Collectives[len(p.Collectives)-1].Sent)
+			p.narrow = p.narrow || s.narrows(n)
 		case n.Op.Name == "quantize":
 			p.Inexact = append(p.Inexact, fmt.Sprintf("%s travels as %s", local(n.Args[0].Name, block), n.Results[0].Type.DType))
 		case n.Op.Name == "param":
 			p.WeightBytes += class.WeightBytes(n.Results[0].Type, n.Results[0].Type.Layout, g.Ranks)
 		}
 		for _, v := range n.Results {
-			if why := outside(g, s, n, v); why != "" && g.Ranks > 1 {
+			if why := outside(s, n, v); why != "" && g.Ranks > 1 {
 				p.Outside = append(p.Outside, local(v.Name, block)+" "+why)
 			}
 		}
@@ -77,11 +78,10 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 }
 
 // outside says why the class does not have a value as it lies; empty if it has.
-func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
-	leaves := slices.ContainsFunc(s.users[v], func(u *graph.Node) bool { return u.Block() != n.Block() })
-	in := class.AtBorder(s.border, v.Type)
+func outside(s *sums, n *graph.Node, v *graph.Value) string {
+	t := s.unrounded(v)
 	switch made := transparent(n) || n.Op.Name == "input"; {
-	case class.InRows(s.border, v.Type):
+	case class.InRows(s.border, t):
 		return ""
 	case v.Type.Layout.ByBatch() && s.inTransit(v):
 		return ""
@@ -89,16 +89,14 @@ func outside(g *graph.Graph, s *sums, n *graph.Node, v *graph.Value) string {
 		return fmt.Sprintf("is split along rows, and the class does not split it so (%s)", v.Type)
 	case !class.Spread(s.border, n, v, v.Type.Layout):
 		return fmt.Sprintf("is an add of tokens that all ranks do (%s)", v.Type)
-	case n.Op.Name == "term" && !class.IsTerm(s.border, v.Type):
+	case n.Op.Name == "term" && !class.IsTerm(s.border, t):
 		return "has tokens, and is a term"
-	case !class.Owned(v.Type, made) && v.Type.Layout.Kind == graph.Replicated:
+	case !class.Owned(t, made) && v.Type.Layout.Kind == graph.Replicated:
 		return fmt.Sprintf("has units and every rank has all of them (%s)", v.Type)
-	case !class.Owned(v.Type, made):
+	case !class.Owned(t, made):
 		return fmt.Sprintf("is not split in units (%s)", v.Type)
 	case s.termsOnly(v) && n.Op.Name != "term":
 		return "is a sum of terms only, which no partial sum joins"
-	case leaves && n.Op.Class != graph.Leaf && !v.Type.Layout.Equal(in):
-		return fmt.Sprintf("leaves its block and is not %s (%s)", bordering(in), v.Type)
 	}
 	return ""
 }

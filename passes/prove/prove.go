@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // Prove checks that the partitioned graph computes the source, that its layouts
@@ -37,9 +38,15 @@ func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	border := borderOf(partitioned)
-	c := certify(partitioned, sums, border, minimum(source, partitioned.Ranks, border, o))
-	return c, c.consistent()
+	sums.border = borderOf(partitioned)
+	minima := minimum(source, partitioned.Ranks, sums.border, o)
+	stray := strays(source, partitioned, sums)
+	for block := range stray {
+		minima[block] = Minimum{Unknown: notOfClass}
+	}
+	c := certify(partitioned, sums, minima, stray)
+	shared, _ := class.Shared(source, class.Options{})
+	return c, c.consistent(len(shared) > 0)
 }
 
 func stages(source, partitioned *graph.Graph) error {

@@ -120,6 +120,18 @@ func (s *sums) roundings(g *graph.Graph, nodes []*graph.Node, block string) []Ro
 	return list
 }
 
+// narrows reports whether a collective moves values in another format than they are computed in.
+func (s *sums) narrows(n *graph.Node) bool {
+	return slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return v.Type.DType != s.unrounded(v).DType })
+}
+
+// unrounded is the type of a value in the format in which the source computes it.
+func (s *sums) unrounded(v *graph.Value) graph.Type {
+	t := v.Type
+	t.DType = s.origin[v].Type.DType
+	return t
+}
+
 // plain is a value before it was rounded.
 func plain(v *graph.Value) *graph.Value {
 	if v.Def.Op.Name == "quantize" {

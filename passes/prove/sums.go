@@ -20,6 +20,7 @@ type sums struct {
 	pending map[*graph.Value][]origin      // of a partial value: what it is a sum of
 	by      map[*graph.Value]*graph.Node   // of a source value: what reduces it
 	users   map[*graph.Value][]*graph.Node // of a value: who takes it
+	origin  matching
 	errs    []error
 	border  graph.PlaceKind // of the class
 }
@@ -29,7 +30,7 @@ type sums struct {
 // a second time, or what needs no reducing. A sum may be reduced and, beside that,
 // be a summand of another: that is right, and counts.
 func trace(g *graph.Graph, m matching) (*sums, error) {
-	s := &sums{map[*graph.Value][]origin{}, map[*graph.Value]*graph.Node{}, map[*graph.Value][]*graph.Node{}, nil, graph.Whole}
+	s := &sums{pending: map[*graph.Value][]origin{}, by: map[*graph.Value]*graph.Node{}, users: map[*graph.Value][]*graph.Node{}, origin: m}
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			if !slices.Contains(s.users[v], n) {
@@ -38,7 +39,7 @@ func trace(g *graph.Graph, m matching) (*sums, error) {
 		}
 		switch {
 		case reduces(n):
-			s.reduce(n, m)
+			s.reduce(n)
 		case n.Op.Name == "term":
 			s.pending[n.Results[0]] = []origin{{n, ""}}
 		case n.Op.Class == graph.Compute || n.Op.Class == graph.View:
@@ -53,9 +54,9 @@ func (s *sums) fail(n *graph.Node, format string, args ...any) {
 }
 
 // reduce records that a collective adds up its operands.
-func (s *sums) reduce(n *graph.Node, m matching) {
+func (s *sums) reduce(n *graph.Node) {
 	for i, v := range n.Args {
-		switch other := s.by[m[v]]; {
+		switch other := s.by[s.origin[v]]; {
 		case slices.Contains(n.Args[:i], v):
 			s.fail(n, "%s is reduced twice by the same launch; name it once", v.Name)
 		case other != nil && other != n:
@@ -63,7 +64,7 @@ func (s *sums) reduce(n *graph.Node, m matching) {
 		case s.termsOnly(v):
 			s.fail(n, "%s is a sum of terms only, which every rank has whole: reduce nothing and use them", v.Name)
 		}
-		s.by[m[v]] = n
+		s.by[s.origin[v]] = n
 	}
 }
 

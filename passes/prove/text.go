@@ -26,6 +26,8 @@ func (c *Certificate) String() string {
 		count(c.Collectives, "collective"), c.Sent, c.SentOne, c.WeightBytes)
 	if m := c.Minimum; m.None == "" && m.Unknown == "" {
 		fmt.Fprintf(&b, "minimum: %s; a rank sends %d bytes for one token; weights of a rank %d bytes\n", count(m.Collectives, "collective"), m.SentBytes, m.WeightBytes)
+	} else if m.Unknown == notOfClass {
+		fmt.Fprintf(&b, "minimum: none is stated, since the graph is outside of the class: %s\n", strings.Join(c.Outside, ", "))
 	}
 	if c.Execution != nil {
 		fmt.Fprintf(&b, "\n%s", c.Execution)
@@ -102,6 +104,8 @@ func (p Part) write(b *strings.Builder) {
 func (p Part) verdict() string {
 	m, n := p.Minimum, len(p.Collectives)
 	switch {
+	case m.Unknown == notOfClass:
+		return notOfClass
 	case m.Unknown != "":
 		return "minimum not established: " + m.Unknown
 	case m.None != "":
