@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,8 @@ type matching map[*graph.Value]*graph.Value
 
 // compare checks that g computes the source: each node of the source once, from
 // operands that are the source's up to collectives and relayouts. Nodes are
-// found by what they compute, so neither their names nor their order matter.
+// found by what they compute, so neither their names nor their order matter, but for the block in
+// a name.
 func compare(source, g *graph.Graph) (matching, error) {
 	c := &comparison{m: matching{}, byText: map[string][]*graph.Node{}, done: map[*graph.Node]bool{}}
 	self := matching{}
@@ -91,14 +93,20 @@ func (c *comparison) node(source *graph.Graph, n *graph.Node) {
 	s := pick(same, n.Name(), c.done)
 	if s == nil {
 		c.errs = append(c.errs, c.explain(source, n, same))
+		// Go on as if it were right, so that one fault is one error.
 		if v, ok := source.Value(n.Name()); ok {
-			s = v.Def // go on as if it were right, so that one fault is one error
+			s = v.Def
+		} else if len(same) > 0 {
+			s = same[0]
 		}
 	}
 	if s == nil {
 		return
 	}
 	c.done[s] = true
+	if s.Block() != n.Block() {
+		c.fail("%s: is %s; the source has it %s as %s, and collectives are counted by block: give it a name of that block", n.Name(), place(n), place(s), s.Name())
+	}
 	for i, v := range n.Results {
 		if i < len(s.Results) {
 			c.m[v] = s.Results[i]
@@ -152,11 +160,11 @@ func (c *comparison) explain(source *graph.Graph, n *graph.Node, same []*graph.N
 	case storage(s) != storage(n):
 		return fmt.Errorf("%s: is read%s; in the source%s", n.Name(), storage(n), storage(s))
 	case fmt.Sprint(s.Attrs) != fmt.Sprint(n.Attrs):
-		return fmt.Errorf("%s: %s has other attributes than in the source", n.Name(), n.Op.Name)
+		return fmt.Errorf("%s: %s has %s; in the source %s", n.Name(), n.Op.Name, attributes(n), attributes(s))
 	}
 	for i, v := range n.Args {
 		if got := c.m[v]; got != s.Args[i] {
-			return fmt.Errorf("%s: %s: operand %d is %s; in the source it is %s", n.Name(), n.Op.Name, i, v.Name, s.Args[i].Name)
+			return fmt.Errorf("%s: %s: operand %d is %s; in the source it is %s", n.Name(), n.Op.Name, i, c.meaning(v), s.Args[i].Name)
 		}
 	}
 	for i, v := range n.Results {
@@ -167,13 +175,43 @@ func (c *comparison) explain(source *graph.Graph, n *graph.Node, same []*graph.N
 	return fmt.Errorf("%s: differs from the source", n.Name())
 }
 
+// place says in which block a node is.
+func place(n *graph.Node) string {
+	if n.Block() == "" {
+		return "outside of blocks"
+	}
+	return "in " + n.Block()
+}
+
+// meaning is the name of a value, and which value of the source it is if not that of its name.
+func (c *comparison) meaning(v *graph.Value) string {
+	s, of := c.m[v], v
+	for transparent(of.Def) {
+		of = passed(of)
+	}
+	switch {
+	case s == nil:
+		return v.Name + ", which the source does not have"
+	case s.Name == v.Name || s.Name == of.Name:
+		return v.Name
+	}
+	return fmt.Sprintf("%s, which computes %s of the source", v.Name, s.Name)
+}
+
+// attributes writes those of a node that are not at their defaults.
+func attributes(n *graph.Node) string {
+	return cmp.Or(strings.TrimSpace(n.AttrText()), "no attributes")
+}
+
 func (c *comparison) outputs(source, g *graph.Graph) {
 	for _, want := range source.Outputs {
 		i := slices.IndexFunc(g.Outputs, func(o graph.Output) bool { return o.Name == want.Name })
 		if i < 0 {
 			c.fail("output %s: the partitioned graph does not have it", want.Name)
-		} else if v := g.Outputs[i].Value; c.m[v] != want.Value || !bare(v.Type).Equal(want.Value.Type) {
-			c.fail("output %s: is %s; in the source it is %s", want.Name, v.Name, want.Value.Name)
+		} else if v := g.Outputs[i].Value; c.m[v] != want.Value {
+			c.fail("output %s: is %s; in the source it is %s", want.Name, c.meaning(v), want.Value.Name)
+		} else if !bare(v.Type).Equal(want.Value.Type) {
+			c.fail("output %s: is %s; in the source it is %s", want.Name, bare(v.Type), want.Value.Type)
 		}
 	}
 	if len(g.Outputs) > len(source.Outputs) {
