@@ -23,22 +23,24 @@ type half struct {
 }
 
 // halfOf collects the section of a block; outside of blocks, a leaf may be an
-// output as it is.
+// output as it is. A value of the section that a node of another block passes back to it is
+// passed on here, too.
 func halfOf(g *graph.Graph, block string) half {
 	var h half
+	returns := returning(g, block)
 	seen := map[*graph.Value]bool{}
 	take := func(v *graph.Value) {
 		switch {
 		case seen[v]:
 		case v.Def.Op.Class == graph.Leaf:
 			h.leaves = append(h.leaves, v)
-		case v.Def.Block() != block:
+		case v.Def.Block() != block && !returns[v.Def]:
 			h.given = append(h.given, v)
 		}
 		seen[v] = true
 	}
 	for _, n := range g.Nodes {
-		if n.Op.Class == graph.Leaf || n.Block() != block {
+		if n.Op.Class == graph.Leaf || n.Block() != block && !returns[n] {
 			continue
 		}
 		h.nodes = append(h.nodes, n)
@@ -52,6 +54,37 @@ func halfOf(g *graph.Graph, block string) half {
 		}
 	}
 	return h
+}
+
+// returning lists the transparent nodes of other blocks between two nodes of a block.
+func returning(g *graph.Graph, block string) map[*graph.Node]bool {
+	out := map[*graph.Node]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.Args {
+			var way []*graph.Node
+			for from, ok := passedOn(v); ok && n.Block() == block && v.Def.Block() != block; from, ok = passedOn(v) {
+				way = append(way, v.Def)
+				v = from
+			}
+			if v.Def.Op.Class == graph.Leaf || v.Def.Block() != block {
+				continue
+			}
+			for _, m := range way {
+				out[m] = true
+			}
+		}
+	}
+	return out
+}
+
+// passedOn is the operand that a transparent node passed on as v; false where no such node made v.
+func passedOn(v *graph.Value) (*graph.Value, bool) {
+	n := v.Def
+	i := slices.Index(n.Results, v)
+	if !transparent(n) || i >= len(n.Args) {
+		return nil, false
+	}
+	return n.Args[i], true
 }
 
 // results lists what a section computes, in order.
@@ -111,9 +144,8 @@ func originOf(source *graph.Graph, v *graph.Value) (origin, bool) {
 	if o, ok := fieldNamed(source, v.Name); ok {
 		return o, true
 	}
-	n := v.Def
-	if i := slices.Index(n.Results, v); transparent(n) && i < len(n.Args) {
-		return originOf(source, n.Args[i])
+	if from, ok := passedOn(v); ok {
+		return originOf(source, from)
 	}
 	return origin{}, false
 }

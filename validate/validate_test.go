@@ -237,3 +237,37 @@ func TestIntegers(t *testing.T) {
 		}
 	}
 }
+
+// TestExchangedElsewhere: a collective between two nodes of a block may have the name of another
+// block, and what the block computes is still compared.
+func TestExchangedElsewhere(t *testing.T) {
+	source := parse(t, `graph "g" stage=model ranks=1
+input %x : f32[t 4]
+block layers.0
+  param @w : f32[6/1 4]
+  %y = matmul %/x @w
+  param @v : f32[4 6/1]
+  %z = matmul %y @v
+  %h = add %/x %z
+output h = %layers.0.h
+`)
+	const text = `graph "g" stage=partitioned ranks=2
+input %x : f32[t 4]
+block layers.0
+  param @w : f32[6/1 4] shard(0: split)
+  %y = matmul %/x @w
+  param @v : f32[4 6/1] shard(1: split)
+  %z = matmul %y @v
+%sum = all_reduce %layers.0.z
+block layers.0
+  %h = add %/x %/sum
+output h = %layers.0.h
+`
+	right(t, source, parse(t, text), false)
+	wrong(t, source, parse(t, strings.Replace(text, "add %/x %/sum", "add %/sum %/sum", 1)), "layers.0.h: differs")
+
+	r, err := Run(t.Context(), source, parse(t, strings.NewReplacer("%h =", "%k =", "layers.0.h", "layers.0.k").Replace(text)), Options{})
+	if err != nil || len(r.Parts) != 2 || !strings.Contains(r.Parts[0].Skipped, "layers.0.h leaves it in the source, and the partitioned graph has no value of that name") {
+		t.Errorf("an output of another name: %v, %+v", err, r)
+	}
+}
