@@ -145,3 +145,40 @@ func common(g *graph.Graph) (twice string) {
 	}
 	return twice
 }
+
+// TestCodecsGoOn: graphs and schedules with payloads in codecs are as their text says, and compile
+// from it. Each family has one codec, in turn, and every second one gathers tokens in it.
+func TestCodecsGoOn(t *testing.T) {
+	next := 0
+	families(t, func(t *testing.T, g *graph.Graph) {
+		kind := graph.CodecKinds()[next%len(graph.CodecKinds())]
+		payload, strategy := graph.Codec{Kind: kind, Block: graph.MinBlock << (next % 8)}.String(), "channel"
+		if next++; next%2 == 0 {
+			payload, strategy = payload+",ag="+payload, "sequence"
+		}
+		o := passes.Options{Ranks: 2, Stop: graph.PartitionedStage}
+		var err error
+		if o.Strategy, err = passes.FindStrategy(strategy); err != nil {
+			t.Fatal(err)
+		}
+		if o.Quantize, err = passes.ParseQuantize(payload); err != nil {
+			t.Fatal(err)
+		}
+		mid := again(t, compile(t, g, o))
+		if text := graph.Print(mid); !strings.Contains(text, ": "+kind.String()+"/") {
+			t.Fatalf("nothing travels in %s:\n%s", kind, text)
+		}
+		fused := again(t, compile(t, mid, passes.Options{}))
+		o.Stop = graph.NoStage
+		if !graph.Equal(fused, compile(t, g, o)) {
+			t.Errorf("%s: the text of the partitioned graph compiles to another", payload)
+		}
+		schedules, err := lowering.Lower(fused)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := lowering.ParseSchedule(schedules[1].String()); err != nil || s.String() != schedules[1].String() {
+			t.Errorf("%s: the schedule is not as its text: %v", payload, err)
+		}
+	})
+}
