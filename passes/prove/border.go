@@ -57,8 +57,8 @@ func (b *borders) add(why string, blocks ...string) {
 }
 
 // way follows how v came from the node that computed it to the node that takes it, nil for the
-// caller: in the way there is a value that lies as the class has it at the border, collectives
-// before it are of the block that it leaves, and those after it of the block that it enters.
+// caller. The class has ways with a value that lies as it must at the border, where collectives
+// before that value are in the block that it leaves, and those after it in the block that it enters.
 func (b *borders) way(v *graph.Value, to *graph.Node) {
 	at := v // the value at the border
 	var before, after []*graph.Node
@@ -102,8 +102,7 @@ func (b *borders) stray(v *graph.Value, to *graph.Node, way []*graph.Node) {
 	b.add(why, blocks...)
 }
 
-// own notes to which section collectives belong. One launch for several sections the class does
-// not have.
+// own notes to which section collectives belong. The class has no launch for several sections.
 func (b *borders) own(list []*graph.Node, section int) {
 	for _, n := range list {
 		if other, ok := b.owner[n]; ok && other != section && n.Op.Class == graph.Collective {

@@ -41,7 +41,7 @@ var brokenRows = []struct {
 	{"an output is a share", []string{"output y = %wanted", "output y = %wanted\noutput z = %layers.1.norm"},
 		"output z: layers.1.norm is f32[t 6] shard(0: even); it must be whole on every rank"},
 	{"a row is computed by its rank, and by all", []string{gathered, gathered + "  %h_all = all_gather %/layers.0.h : f32[t 6]\n  %norm2 = rmsnorm %h_all @norm.weight {eps=1e-05} : f32[t 6]\n", "matmul %norm_all", "matmul %norm2"},
-		"layers.1.norm2: computes layers.1.norm of the source a second time; use the first"},
+		"layers.1.norm2: computes layers.1.norm of the source a second time, after layers.1.norm; use the first"},
 	{"what all have is gathered", []string{"%norm_all = all_gather %norm", "%norm_all = all_gather %/h"},
 		"layers.1.norm_all: all_gather: operand 0 is not sharded: there is nothing to gather"},
 	{"an input is declared a share", []string{"input %h : f32[t 6]", "input %h : f32[t 6] shard(0: even)", "  %h_part = shard %/h {axis=0 place=even} : f32[t 6] shard(0: even)\n", "", "%h_part", "%/h"},

@@ -18,7 +18,7 @@ type matching map[*graph.Value]*graph.Value
 // found by what they compute, so neither their names nor their order matter, but for the block in
 // a name.
 func compare(source, g *graph.Graph) (matching, error) {
-	c := &comparison{m: matching{}, byText: map[string][]*graph.Node{}, done: map[*graph.Node]bool{}}
+	c := &comparison{m: matching{}, byText: map[string][]*graph.Node{}, done: map[*graph.Node]*graph.Node{}}
 	self := matching{}
 	for _, n := range source.Nodes {
 		for _, v := range n.Results {
@@ -31,7 +31,7 @@ func compare(source, g *graph.Graph) (matching, error) {
 		c.node(source, n)
 	}
 	for _, n := range source.Nodes {
-		if !c.done[n] {
+		if c.done[n] == nil {
 			c.fail("%s: the source computes it by %s; the partitioned graph does not compute it", n.Name(), n.Op.Name)
 		}
 	}
@@ -41,8 +41,8 @@ func compare(source, g *graph.Graph) (matching, error) {
 
 type comparison struct {
 	m      matching
-	byText map[string][]*graph.Node // nodes of the source by what they compute
-	done   map[*graph.Node]bool     // nodes of the source that were found
+	byText map[string][]*graph.Node    // nodes of the source by what they compute
+	done   map[*graph.Node]*graph.Node // of a node of the source: the first that computes it
 	errs   []error
 }
 
@@ -103,7 +103,7 @@ func (c *comparison) node(source *graph.Graph, n *graph.Node) {
 	if s == nil {
 		return
 	}
-	c.done[s] = true
+	c.done[s] = cmp.Or(c.done[s], n)
 	if s.Block() != n.Block() {
 		c.fail("%s: is %s; the source has it %s as %s, and collectives are counted by block: give it a name of that block", n.Name(), place(n), place(s), s.Name())
 	}
@@ -128,11 +128,11 @@ func (c *comparison) pass(n *graph.Node) {
 
 // pick chooses among nodes that compute the same: the one of that name, or the
 // first that was not found yet.
-func pick(same []*graph.Node, name string, done map[*graph.Node]bool) *graph.Node {
+func pick(same []*graph.Node, name string, done map[*graph.Node]*graph.Node) *graph.Node {
 	var first *graph.Node
 	for _, s := range same {
 		switch {
-		case done[s]:
+		case done[s] != nil:
 		case s.Name() == name:
 			return s
 		case first == nil:
@@ -145,7 +145,7 @@ func pick(same []*graph.Node, name string, done map[*graph.Node]bool) *graph.Nod
 // explain says in what a node that the source does not have differs from it.
 func (c *comparison) explain(source *graph.Graph, n *graph.Node, same []*graph.Node) error {
 	if len(same) > 0 {
-		return fmt.Errorf("%s: computes %s of the source a second time; use the first", n.Name(), same[0].Name())
+		return fmt.Errorf("%s: computes %s of the source a second time, after %s; use the first", n.Name(), same[0].Name(), c.done[same[0]].Name())
 	}
 	v, ok := source.Value(n.Name())
 	if !ok {
