@@ -3,8 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,6 +44,36 @@ func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 		return "", fmt.Errorf("%s needs a model: %s, as an argument or as --model", name(c), m.kind)
 	}
 	return path, nil
+}
+
+// notPath rejects a lone argument that is a path, and so a model without a prompt. Where
+// --model is given, the argument can only be the prompt.
+func (m *modelArg) notPath(c *cobra.Command, prompt string) error {
+	if c.Flags().Changed("model") {
+		return nil
+	}
+	switch info, err := os.Stat(prompt); {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s has a model, the folder %q, and no PROMPT: give it in quotes after the folder, or as - on standard input", name(c), prompt)
+	case err == nil:
+		return fmt.Errorf("%s has the file %q and no PROMPT: give it in quotes after a model, or as - on standard input", name(c), prompt)
+	case looksLikePath(prompt):
+		return fmt.Errorf("%s has no PROMPT, and there is no model at %q; a PROMPT that looks like a path is given as - on standard input", name(c), prompt)
+	}
+	return nil
+}
+
+// looksLikePath reports whether text has a path separator or a checkpoint's extension, and no
+// blank.
+func looksLikePath(text string) bool {
+	if text == "" || strings.ContainsFunc(text, unicode.IsSpace) {
+		return false
+	}
+	switch strings.ToLower(filepath.Ext(text)) {
+	case ".gguf", ".safetensors", ".ir":
+		return true
+	}
+	return strings.ContainsRune(text, '/') || strings.ContainsRune(text, filepath.Separator)
 }
 
 // takes lets a command have least to most arguments, which the form names.

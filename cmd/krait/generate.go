@@ -32,6 +32,10 @@ one wants to know (model, seed, prompt tokens, time to the first token, tokens
 per second) goes to standard error; --json prints all of it at the end, on
 standard output. A PROMPT of - is read from standard input.
 
+A single argument is the PROMPT. One that names an existing file or folder, or looks like a
+path (a / or .gguf, no blanks), is an error: the PROMPT is missing. Give such a PROMPT
+after a DIR, with --model, or as - on standard input.
+
 With --prefill ADDR the prompt is read by a krait serve --role prefill, and what came
 of it fetched; where that fails, a warning says so, and the prompt is read here.
 
@@ -63,6 +67,11 @@ otherwise: flags override that file.`,
 				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
 			}
 			prompt := args[len(args)-1]
+			if len(args) == 1 {
+				if err := from.notPath(c, prompt); err != nil {
+					return err
+				}
+			}
 			dir, err := from.take(c, args[:len(args)-1])
 			if err != nil {
 				return err
