@@ -1,12 +1,10 @@
-// Command quantized-collectives writes the table of docs/quantized-collectives.md: what each
-// codec at each site costs in agreement and in bits, on trained models, what it costs to put
-// states into codecs, and what payloads cost on a synthetic head
-// of 50,000 tokens. In the root of the repository:
+// Command quantized-collectives prints the tables of docs/quantized-collectives.md: what each
+// codec at each site costs in agreement and in bits on trained models, what it costs to put
+// states into codecs, and what payloads cost on a synthetic head of 50,000 tokens. The
+// embedded model is always the first. In the root of the repository, this replaces the tables
+// between their marks in the page:
 //
 //	go run ./examples/quantized-collectives -o docs/quantized-collectives.md ../shared/models/tiny-mamba2
-//
-// The embedded model is always the first. It replaces what is between marks in the file, of
-// payloads and of states, or of one of the two with -only.
 package main
 
 import (
@@ -29,13 +27,13 @@ import (
 var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "int8/128", "int4/16"}
 
 func main() {
-	out := flag.String("o", "docs/quantized-collectives.md", "the file to write the tables into")
+	out := flag.String("o", "", "replace the tables in this page (default: print them)")
 	text := flag.String("text", "testdata/val.txt", "the text")
 	tokens := flag.Int("tokens", 2048, "tokens of it")
 	from := flag.Int("from", 32768, "byte at which they begin")
 	ranks := flag.Int("tp", 4, "ranks")
 	head := flag.Int("head", 100, "vectors for the synthetic head")
-	only := flag.String("only", "", "table or states, in place of both")
+	only := flag.String("only", "", "table (payloads) or states (default: both)")
 	flag.Parse()
 	if err := write(*out, *only, *text, *from, *tokens, *ranks, *head, append([]string{""}, flag.Args()...)); err != nil {
 		fmt.Fprintln(os.Stderr, "quantized-collectives:", err)
@@ -44,9 +42,12 @@ func main() {
 }
 
 func write(out, only, text string, from, tokens, ranks, head int, dirs []string) error {
-	page, err := os.ReadFile(out)
-	if err != nil {
-		return err
+	var page []byte
+	var err error
+	if out != "" {
+		if page, err = os.ReadFile(out); err != nil {
+			return err
+		}
 	}
 	data, err := os.ReadFile(text)
 	if err != nil {
@@ -71,9 +72,18 @@ func write(out, only, text string, from, tokens, ranks, head int, dirs []string)
 			}
 		}
 		part.after(&b)
+		if out == "" {
+			if _, err := os.Stdout.WriteString(b.String()); err != nil {
+				return err
+			}
+			continue
+		}
 		if page, err = between(page, part.mark, b.String()); err != nil {
 			return fmt.Errorf("%s %w", out, err)
 		}
+	}
+	if out == "" {
+		return nil
 	}
 	return os.WriteFile(out, page, 0o644)
 }
