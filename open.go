@@ -79,7 +79,8 @@ func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 			c.Close()
 			return nil, err
 		}
-		m.tokens, m.noTokens = tokenizerOf(c.Model.Vocab, "the file system", func() (Tokenizer, error) { return tokenizer.LoadFS(fsys) })
+		t, err := tokenizer.LoadFS(fsys)
+		m.tokens, m.noTokens = orBytes(t, noTokenizer("the file system", err), c.Model.Vocab)
 		return m.start(o)
 	})
 }

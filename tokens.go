@@ -15,42 +15,66 @@ import (
 // Tokenizer turns text into token ids and back.
 type Tokenizer = tokenizer.Tokenizer
 
-// OpenTokenizer reads the tokenizer of a Hugging Face folder, or a
-// tokenizer.json, or what a GGUF file says of it. A folder without one whose model has a
-// vocabulary of 256 is read as bytes; 0 is an unknown vocabulary.
+// ErrNoTokenizer is why a checkpoint takes token ids only.
+var ErrNoTokenizer = errors.New("no tokenizer")
+
+// OpenTokenizer opens the tokenizer of a Hugging Face folder, of a GGUF file or of a
+// tokenizer.json. A checkpoint without one whose vocabulary is [tokenizer.ByteVocab] has
+// bytes as tokens; a vocab of 0 is looked up in its config. Otherwise the error is
+// [ErrNoTokenizer].
 func OpenTokenizer(path string, vocab int) (Tokenizer, error) {
-	if file, err := models.GGUFAt(path); err != nil || file != "" {
-		return ggufTokenizer(file, vocab, err)
+	t, err := openTokenizer(path)
+	if vocab == 0 && errors.Is(err, ErrNoTokenizer) {
+		if m, _, err := models.Describe(path); err == nil {
+			vocab = m.Vocab
+		}
+	}
+	return orBytes(t, err, vocab)
+}
+
+func openTokenizer(path string) (Tokenizer, error) {
+	if file, err := models.GGUFAt(path); err != nil {
+		return nil, err
+	} else if file != "" {
+		return ggufTokenizer(file)
 	}
 	file := path
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		file = filepath.Join(path, "tokenizer.json")
 	}
-	return tokenizerOf(vocab, path, func() (Tokenizer, error) { return tokenizer.Load(file) })
+	t, err := tokenizer.Load(file)
+	return t, noTokenizer(path, err)
 }
 
-// tokenizerOf is what load loads, or bytes where there is nothing to load and the
-// vocabulary is theirs.
-func tokenizerOf(vocab int, from string, load func() (Tokenizer, error)) (Tokenizer, error) {
-	t, err := load()
+// noTokenizer makes a file that is not there an [ErrNoTokenizer].
+func noTokenizer(from string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing{fmt.Sprintf("%s: there is no tokenizer.json; add the model's", from)}
+	}
+	return err
+}
+
+// missing is an [ErrNoTokenizer] that says where.
+type missing struct{ text string }
+
+func (m missing) Error() string { return m.text }
+func (missing) Unwrap() error   { return ErrNoTokenizer }
+
+// orBytes replaces a missing tokenizer by bytes where the vocabulary is theirs.
+func orBytes(t Tokenizer, err error, vocab int) (Tokenizer, error) {
 	switch {
 	case err == nil:
 		return t, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	case vocab == 256:
+	case vocab == tokenizer.ByteVocab && errors.Is(err, ErrNoTokenizer):
 		return tokenizer.Bytes{}, nil
 	}
-	return nil, fmt.Errorf("%s: there is no tokenizer.json; token ids (--ids) can be used without", from)
+	return nil, err
 }
 
 // ggufTokenizer makes the tokenizer of a GGUF file: of the tokenizer.json that it may
 // carry, else of its lists of tokens and merges.
-func ggufTokenizer(file string, vocab int, err error) (Tokenizer, error) {
-	var f *gguf.File
-	if err == nil {
-		f, err = gguf.Open(file)
-	}
+func ggufTokenizer(file string) (Tokenizer, error) {
+	f, err := gguf.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +84,7 @@ func ggufTokenizer(file string, vocab int, err error) (Tokenizer, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if data == nil {
-		if vocab == 256 {
-			return tokenizer.Bytes{}, nil
-		}
-		return nil, fmt.Errorf("%s: its metadata have no tokenizer; token ids (--ids) can be used without", file)
+		return nil, missing{fmt.Sprintf("%s: its metadata have no tokenizer; convert the model from a folder with one", file)}
 	}
 	t, err := tokenizer.ParseConfigured(data, config)
 	if err != nil {

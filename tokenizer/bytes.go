@@ -1,5 +1,8 @@
 package tokenizer
 
+// ByteVocab is the vocabulary of a model whose tokens are bytes.
+const ByteVocab = 256
+
 // Bytes is the tokenizer without a vocabulary: the ids 0 to 255 are bytes.
 type Bytes struct{}
 

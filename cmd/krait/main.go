@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/spf13/cobra"
 )
@@ -54,7 +55,8 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root.SetArgs(args)
 	out := &checkedWriter{w: root.OutOrStdout(), failed: end}
 	root.SetOut(out)
-	err := files.Guard(func() error { return root.ExecuteContext(ctx) })
+	c := root
+	err := files.Guard(func() (err error) { c, err = root.ExecuteContextC(ctx); return err })
 	var s stopped
 	switch {
 	case out.err != nil: // and the command's error is that it was ended
@@ -62,6 +64,9 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	case errors.As(err, &s), errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s):
 		fmt.Fprintln(root.ErrOrStderr(), s)
 		return s.status()
+	}
+	if errors.Is(err, krait.ErrNoTokenizer) && c.Flags().Lookup("ids") != nil {
+		err = fmt.Errorf("%w, or give token ids with --ids", err)
 	}
 	switch {
 	case err == nil:

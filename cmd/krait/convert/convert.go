@@ -183,7 +183,7 @@ func (w *writer) vocabulary(vocab int) (out []gguf.Pair, note string, err error)
 	}
 	none := []gguf.Pair{{Key: "tokenizer.ggml.model", Value: "no_vocab"}}
 	if data == nil {
-		return none, "", nil
+		return none, w.untokenized(vocab), nil
 	}
 	v, err := tokenizer.VocabularyOf(data, config)
 	if err == nil && len(v.Tokens) > vocab {
@@ -228,6 +228,14 @@ func (w *writer) tokenizer() (data, config []byte, err error) {
 	return tokenizer.FilesFrom(f.Value)
 }
 
+// untokenized is the note on a source without a tokenizer, unless its tokens are bytes.
+func (w *writer) untokenized(vocab int) string {
+	if vocab == tokenizer.ByteVocab {
+		return ""
+	}
+	return fmt.Sprintf("%s has no tokenizer, so %s takes token ids only", w.from, w.to)
+}
+
 // shardBytes is how large a file of a folder's weights becomes.
 const shardBytes = 5 << 30
 
@@ -255,6 +263,8 @@ func (w *writer) folder(c *models.Checkpoint, kind string) (*Made, error) {
 	data, config, err := w.tokenizer()
 	if err != nil {
 		made.Notes = append(made.Notes, fmt.Sprintf("the folder has no tokenizer: %v", err))
+	} else if note := w.untokenized(c.Model.Vocab); data == nil && note != "" {
+		made.Notes = append(made.Notes, note)
 	}
 	out, err := folder.New(w.to, w.total, "", "", false)
 	if err != nil {
