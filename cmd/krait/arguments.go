@@ -76,6 +76,33 @@ func looksLikePath(text string) bool {
 	return strings.ContainsRune(text, '/') || strings.ContainsRune(text, filepath.Separator)
 }
 
+// strictHelp makes krait help fail for a command that there is not.
+func strictHelp(root *cobra.Command) {
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	show := help.Run
+	help.Run = nil
+	help.RunE = func(c *cobra.Command, args []string) error {
+		of, rest, _ := root.Find(args)
+		if len(rest) > 0 && of.HasSubCommands() {
+			return unknownCommand(of, rest[0])
+		}
+		show(c, args)
+		return nil
+	}
+}
+
+// unknownCommand names the commands that a name is close to.
+func unknownCommand(of *cobra.Command, name string) error {
+	of.SuggestionsMinimumDistance = 2
+	if list := of.SuggestionsFor(name); len(list) > 0 {
+		return fmt.Errorf("unknown command %q for %q; is %s meant?", name, of.CommandPath(), strings.Join(list, ", or "))
+	}
+	return fmt.Errorf("unknown command %q for %q; %s lists those that there are", name, of.CommandPath(), strings.Replace(of.CommandPath(), "krait", "krait help", 1))
+}
+
 // takes lets a command have least to most arguments, which the form names.
 func takes(least, most int, form string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {

@@ -28,7 +28,7 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "device", "cpu", devices.Help)
-	c.Flags().StringVar(&f.options.Math, "math", "f32", "how products are computed (also --precision): f32, or bf16, which rounds activations: on a GPU of many rows, on the CPU with weights in bf16, by AMX (KRAIT_CPU=amx)")
+	c.Flags().StringVar(&f.options.Math, "math", "f32", "math of products (alias --precision): f32, or bf16 (GPUs, CPUs with AMX)")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "precision" {
 			name = "math"

@@ -57,7 +57,8 @@ other times.
 
 The model is the first that the server lists, unless --model says which. The key is in
 --key-file or in ` + keyVariable + `. Percentiles are of requests that ended well. --svg draws
-throughput per rank over tokens per second per user, which is 1 by the median TPOT.
+throughput per rank over tokens per second per user, which is 1 by the median TPOT. krait
+serve says how many ranks it has; of other servers --ranks does, or throughput is not divided.
 If no request succeeds, the status is 1.`,
 		Example: `  krait load --concurrency 1,2,4,8,16 --svg sweep.svg
   krait load --url http://10.0.0.7:8000/v1 --key-file key --chat --rate 2 --requests 200 --json
@@ -93,7 +94,7 @@ If no request succeeds, the status is 1.`,
 	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "ask for answers of --max-tokens, by ignore_eos, which not every server knows")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Minute, "how long a request may take; 0: as long as it likes")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "of times and prompts: the same seed asks for the same")
-	flags.IntVar(&f.o.Ranks, "ranks", 1, "that the server runs on, by which throughput is divided")
+	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of the server, for throughput per rank (default: what it says)")
 	flags.StringVar(&f.svg, "svg", "", "draw throughput per rank over tokens per second per user, to this file")
 	jsonFlag(c, &f.json)
 	return c
@@ -123,7 +124,7 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 		return fmt.Errorf("--requests %d: it is at least 1", f.requests)
 	case f.o.MaxTokens < 1:
 		return fmt.Errorf("--max-tokens %d: it is at least 1", f.o.MaxTokens)
-	case f.o.Ranks < 1:
+	case f.o.Ranks < 1 && given("ranks"):
 		return fmt.Errorf("--ranks %d: it is at least 1", f.o.Ranks)
 	case f.o.Server.Chat && f.o.Vocab != 0:
 		return errors.New("--vocab sends token ids, and chats take texts; leave out one of --vocab and --chat")
@@ -142,10 +143,23 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	if err := f.readTrace(c); err != nil {
 		return err
 	}
+	return f.find(c)
+}
+
+// find asks the server for its model and ranks, where flags do not say them.
+func (f *loadFlags) find(c *cobra.Command) error {
+	if f.o.Server.Model != "" && f.o.Ranks > 0 {
+		return nil
+	}
+	m, err := f.o.Server.FindModel(c.Context())
 	if f.o.Server.Model == "" {
-		if f.o.Server.Model, err = f.o.Server.FirstModel(c.Context()); err != nil {
+		if err != nil {
 			return fmt.Errorf("which models there are: %w", err)
 		}
+		f.o.Server.Model = m.ID
+	}
+	if f.o.Ranks == 0 {
+		f.o.Ranks = max(0, m.Ranks)
 	}
 	return nil
 }
@@ -215,11 +229,14 @@ func printLoad(w io.Writer, r *load.Report) {
 	fmt.Fprintf(w, "%-16s %6s %6s  %8s %8s %8s  %7s %7s %7s  %7s %7s %7s\n", "load", "ok", "failed", "p50", "p95", "p99", "p50", "p95", "p99", "p50", "p95", "p99")
 	for i := range r.Loads {
 		x := &r.Loads[i]
-		user := "–"
+		user, rank := "–", "–"
+		if r.Ranks > 0 {
+			rank = fmt.Sprintf("%.1f", x.PerRank)
+		}
 		if x.PerUser != nil {
 			user = fmt.Sprintf("%.1f", *x.PerUser)
 		}
-		fmt.Fprintf(w, "%-16s %6d %6d  %s  %s  %s  %8.1f %8.1f %8s\n", x.Name(), x.OK, x.Failed(), milliseconds(x.TTFT, 8), milliseconds(x.TPOT, 7), milliseconds(x.Gaps, 7), x.TokensPerSecond, x.PerRank, user)
+		fmt.Fprintf(w, "%-16s %6d %6d  %s  %s  %s  %8.1f %8s %8s\n", x.Name(), x.OK, x.Failed(), milliseconds(x.TTFT, 8), milliseconds(x.TPOT, 7), milliseconds(x.Gaps, 7), x.TokensPerSecond, rank, user)
 	}
 	for i := range r.Loads {
 		x := &r.Loads[i]

@@ -24,7 +24,7 @@ func TestLoad(t *testing.T) {
 		return path
 	}
 	keys := file("keys", fmt.Sprintf("ann %x\n", sha256.Sum256([]byte("sesame"))))
-	address, server, _ := answering(t, "--api-keys", keys)
+	address, server, _ := answering(t, "--api-keys", keys, "--tp", "2")
 	defer func() { server.Process.Kill(); server.Wait() }()
 	key, svg := file("key", "sesame\n"), filepath.Join(dir, "sweep.svg")
 	trace := file("trace", `{"at": 0, "input": [[5, 9]], "output": [[50, 3]]}`+"\n"+`{"at": 0.001, "input": [[5, 8], 70], "output": [[80, 4]]}`+"\n")
@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%v %s\nno %s in\n%s", err, errs, want, text)
 		}
 	}
-	if drawn, err := os.ReadFile(svg); err != nil || strings.Count(string(drawn), "<circle") != 2 {
+	if drawn, err := os.ReadFile(svg); err != nil || strings.Count(string(drawn), "<circle") != 2 || !strings.Contains(string(drawn), ">tiny-mamba, 2 ranks<") {
 		t.Errorf("%v: %s", err, drawn)
 	}
 	var r struct {

@@ -121,6 +121,8 @@ standard input or output.`,
 		newTrace(),
 		newTransfer(),
 	)
+	root.InitDefaultHelpCmd()
+	strictHelp(root)
 	completeFlags(root)
 	return root
 }

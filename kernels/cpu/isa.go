@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -105,11 +106,23 @@ func Rounding() (kernels.Set, error) {
 		return nil, err
 	}
 	if name != "amx" {
-		return nil, fmt.Errorf("products in bf16 need the instruction set amx; %s is chosen, and this machine has %s (%s=amx takes it)", name, strings.Join(ISAs(), ", "), ISAVariable)
+		return nil, noRounding(name, ISAs(), hasAVX512BF16())
 	}
 	set, err := ForISA(name)
 	if err == nil {
 		maps.Copy(set, amxRounding)
 	}
 	return set, err
+}
+
+// noRounding says why products cannot round with the chosen set, on a machine with these sets.
+func noRounding(chosen string, has []string, avx512bf16 bool) error {
+	const need = "products in bf16 need the instruction set amx"
+	switch {
+	case slices.Contains(has, "amx"):
+		return fmt.Errorf("%s, and %s is chosen; %s=amx chooses it", need, chosen, ISAVariable)
+	case avx512bf16:
+		return fmt.Errorf("%s, which this machine does not have: it has %s and avx512_bf16, for which there are no kernels; compute in f32", need, strings.Join(has, ", "))
+	}
+	return fmt.Errorf("%s, which this machine does not have: it has %s; compute in f32", need, strings.Join(has, ", "))
 }

@@ -72,6 +72,19 @@ func TestChosenISA(t *testing.T) {
 	}
 }
 
+// TestNoRounding: nobody is advised to choose what the machine does not have.
+func TestNoRounding(t *testing.T) {
+	for want, err := range map[string]error{
+		"and avx512 is chosen; KRAIT_CPU=amx chooses it":                                             noRounding("avx512", []string{plain, "avx2", "avx512", "amx"}, true),
+		"it has plain, avx2, avx512 and avx512_bf16, for which there are no kernels; compute in f32": noRounding("avx512", []string{plain, "avx2", "avx512"}, true),
+		"which this machine does not have: it has plain, avx2; compute in f32":                       noRounding("avx2", []string{plain, "avx2"}, false),
+	} {
+		if !strings.HasPrefix(err.Error(), "products in bf16 need the instruction set amx, ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v; want …%s", err, want)
+		}
+	}
+}
+
 // runAll runs all of a kernel.
 func runAll(k kernels.Kernel, c *kernels.Call) {
 	k.Prepare(c)

@@ -13,15 +13,25 @@ const (
 	chartLeft, chartTop     = 72, 40
 )
 
-// SVG draws a point for each load that has both: its throughput per rank over its tokens per
-// second per user. The same report gives the same text.
+// SVG draws a point for each load that has both: its throughput, per rank if the ranks are known,
+// over its tokens per second per user. The same report gives the same text.
 func (r *Report) SVG() []byte {
+	throughput := func(x *Result) float64 { return x.PerRank }
+	title, axis := strings.Map(shown, r.Model), "tokens per second per rank"
+	switch r.Ranks {
+	case 0:
+		throughput, axis = func(x *Result) float64 { return x.TokensPerSecond }, "tokens per second"
+	case 1:
+		title += ", 1 rank"
+	default:
+		title += fmt.Sprintf(", %d ranks", r.Ranks)
+	}
 	var points []*Result
 	var right, top float64
 	for i := range r.Loads {
 		if x := &r.Loads[i]; x.PerUser != nil {
 			points = append(points, x)
-			right, top = max(right, *x.PerUser), max(top, x.PerRank)
+			right, top = max(right, *x.PerUser), max(top, throughput(x))
 		}
 	}
 	right, stepX := scale(right)
@@ -35,11 +45,7 @@ func (r *Report) SVG() []byte {
 	const width, height = chartLeft + chartWidth + 90, chartTop + chartHeight + 56
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="11">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	ranks := "1 rank"
-	if r.Ranks != 1 {
-		ranks = fmt.Sprintf("%d ranks", r.Ranks)
-	}
-	text(width/2, 22, "middle", strings.Map(shown, r.Model)+", "+ranks, ` font-size="14"`)
+	text(width/2, 22, "middle", title, ` font-size="14"`)
 	for v := 0.0; v <= top*(1+1e-9); v += stepY {
 		fmt.Fprintf(&b, `<path d="M%d %.1fh%d" stroke="#e4e4e4"/>`+"\n", chartLeft, y(v), chartWidth)
 		text(chartLeft-8, y(v)+4, "end", fmt.Sprintf("%.6g", v), "")
@@ -50,15 +56,15 @@ func (r *Report) SVG() []byte {
 	}
 	fmt.Fprintf(&b, `<path d="M%d %dv%dh%d" fill="none" stroke="#666666"/>`+"\n", chartLeft, chartTop, chartHeight, chartWidth)
 	text(chartLeft+chartWidth/2, height-14, "middle", "tokens per second per user", "")
-	text(0, 0, "middle", "tokens per second per rank", fmt.Sprintf(` transform="translate(16 %d) rotate(-90)"`, chartTop+chartHeight/2))
+	text(0, 0, "middle", axis, fmt.Sprintf(` transform="translate(16 %d) rotate(-90)"`, chartTop+chartHeight/2))
 	var path strings.Builder
 	for i, p := range points {
-		fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], x(*p.PerUser), y(p.PerRank))
+		fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], x(*p.PerUser), y(throughput(p)))
 	}
 	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="#1f5fa8" stroke-width="1.8"/>`+"\n", path.String())
 	for _, p := range points {
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="#1f5fa8"/>`+"\n", x(*p.PerUser), y(p.PerRank))
-		text(x(*p.PerUser)+7, y(p.PerRank)-5, "start", p.Name(), "")
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="#1f5fa8"/>`+"\n", x(*p.PerUser), y(throughput(p)))
+		text(x(*p.PerUser)+7, y(throughput(p))-5, "start", p.Name(), "")
 	}
 	return []byte(b.String() + "</svg>\n")
 }

@@ -39,6 +39,16 @@ func TestSVG(t *testing.T) {
 	}
 }
 
+// TestSVGWithoutRanks: where the server does not say its ranks, the drawing names none.
+func TestSVGWithoutRanks(t *testing.T) {
+	user := 25.0
+	r := &Report{Model: "m", Loads: []Result{{Load: Load{Concurrency: 1}, TokensPerSecond: 100, PerUser: &user}}}
+	text := string(r.SVG())
+	if strings.Contains(text, "rank") || !strings.Contains(text, ">m<") || !strings.Contains(text, `cy="40.0"`) {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestScale: axes have room, and four to ten marks.
 func TestScale(t *testing.T) {
 	for v := 1e-6; v < 1e9; v *= 1.037 {

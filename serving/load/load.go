@@ -49,7 +49,7 @@ type Options struct {
 	IgnoreEOS bool             // ask for ignore_eos, which servers of language models have, and OpenAI's has not
 	Timeout   time.Duration    // of a request; 0: none
 	Seed      uint64           // of times and texts
-	Ranks     int              // that the server runs on, by which throughput is divided; 0: 1
+	Ranks     int              // of the server, for throughput per rank; 0: unknown
 	Progress  func(done, all int)
 	Clock     Clock // nil: the system's
 }
@@ -122,7 +122,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Clock == nil {
 		o.Clock = systemClock{}
 	}
-	o.Ranks = max(o.Ranks, 1)
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1 << 16, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	r := &Report{URL: o.Server.URL, Model: o.Server.Model, Chat: o.Server.Chat, Requests: len(o.Trace), Seed: o.Seed, Ranks: o.Ranks}

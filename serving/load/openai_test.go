@@ -20,7 +20,7 @@ import (
 // longer times than it does, as theirs contain its.
 func TestMetrics(t *testing.T) {
 	counted := metrics.New()
-	m, err := krait.Embedded(krait.Options{Slots: 4, PrefixCache: 64 << 20, Batches: counted.Batch})
+	m, err := krait.Embedded(krait.Options{Slots: 4, PrefixCache: 64 << 20, Batches: counted.Batch, Sharding: krait.Sharding{Ranks: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,8 @@ func TestMetrics(t *testing.T) {
 	h := httptest.NewServer(s)
 	defer h.Close()
 	server := load.Server{URL: h.URL + "/v1"}
-	if server.Model, err = server.FirstModel(t.Context()); err != nil || server.Model != "tiny-mamba" {
+	model, err := server.FindModel(t.Context())
+	if server.Model = model.ID; err != nil || model != (load.Model{ID: "tiny-mamba", Ranks: 2}) {
 		t.Fatalf("%q, %v", server.Model, err)
 	}
 	var trace []prefix.Request // with a beginning that all share

@@ -13,7 +13,7 @@ type Report struct {
 	Chat     bool     `json:"chat"`
 	Requests int      `json:"requests"` // of each load
 	Seed     uint64   `json:"seed"`
-	Ranks    int      `json:"ranks"`
+	Ranks    int      `json:"ranks,omitempty"` // of the server; 0: unknown
 	Loads    []Result `json:"loads"`
 }
 
@@ -35,7 +35,7 @@ type Result struct {
 
 	RequestsPerSecond float64  `json:"requests_per_second"`
 	TokensPerSecond   float64  `json:"tokens_per_second"`
-	PerRank           float64  `json:"tokens_per_second_per_rank"`
+	PerRank           float64  `json:"tokens_per_second_per_rank,omitempty"` // 0: the ranks are unknown
 	PerUser           *float64 `json:"tokens_per_second_per_user"` // 1 by the median TPOT; nil: there is none
 }
 
@@ -104,7 +104,9 @@ func sum(l Load, outcomes []outcome, ranks int) Result {
 	r.TTFT, r.TPOT, r.Gaps, r.Latency = percentiles(ttft), percentiles(tpot), percentiles(gaps), percentiles(latency)
 	if r.Seconds = to.Sub(from).Seconds(); r.Seconds > 0 {
 		r.RequestsPerSecond, r.TokensPerSecond = float64(r.OK)/r.Seconds, float64(r.Tokens)/r.Seconds
-		r.PerRank = r.TokensPerSecond / float64(ranks)
+		if ranks > 0 {
+			r.PerRank = r.TokensPerSecond / float64(ranks)
+		}
 	}
 	if r.TPOT != nil && r.TPOT.P50 > 0 {
 		user := 1 / r.TPOT.P50

@@ -60,31 +60,42 @@ func (s Server) request(ctx context.Context, method, path string, body []byte) (
 	return r, nil
 }
 
-// FirstModel is the name of the first model that the server lists.
-func (s Server) FirstModel(ctx context.Context) (string, error) {
+// Model is what a server says of a model that it lists.
+type Model struct {
+	ID    string
+	Ranks int // 0: the server does not say
+}
+
+// FindModel is the model of the server's name, or the first that the server lists.
+func (s Server) FindModel(ctx context.Context) (m Model, err error) {
 	if err := s.check(); err != nil {
-		return "", err
+		return m, err
 	}
 	r, err := s.request(ctx, "GET", "/models", nil)
 	if err != nil {
-		return "", err
+		return m, err
 	}
 	a, err := s.client(http.DefaultTransport).Do(r)
 	if err != nil {
-		return "", err
+		return m, err
 	}
 	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %w", r.URL, refusal(a))
+		return m, fmt.Errorf("%s: %w", r.URL, refusal(a))
 	}
-	var list struct{ Data []struct{ ID string } }
+	var list struct{ Data []Model }
 	if err := json.NewDecoder(io.LimitReader(a.Body, longestEvent)).Decode(&list); err != nil {
-		return "", fmt.Errorf("%s: %w", r.URL, err)
+		return m, fmt.Errorf("%s: %w", r.URL, err)
 	}
-	if len(list.Data) == 0 || list.Data[0].ID == "" {
-		return "", fmt.Errorf("%s lists no model; name one", r.URL)
+	for _, m := range list.Data {
+		if m.ID != "" && (s.Model == "" || m.ID == s.Model) {
+			return m, nil
+		}
 	}
-	return list.Data[0].ID, nil
+	if s.Model != "" {
+		return m, fmt.Errorf("%s does not list model %q", r.URL, s.Model)
+	}
+	return m, fmt.Errorf("%s lists no model; name one", r.URL)
 }
 
 // Failure is why a request failed.

@@ -273,7 +273,7 @@ func (w *response) Write(data []byte) (int, error) {
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (s *Server) models(w *response, _ *http.Request) error {
-	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context()}
+	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context(), Ranks: s.m.Ranks()}
 	api.WriteJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
 	return nil
 }

@@ -95,6 +95,7 @@ type modelCard struct {
 	Created int64  `json:"created"`
 	Owner   string `json:"owned_by"`
 	Context int    `json:"max_model_len,omitempty"` // tokens; not there: any number
+	Ranks   int    `json:"ranks"`
 }
 
 type tokenized struct {
