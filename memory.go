@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
@@ -64,10 +65,11 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
 		}
 		one.keep(plan, o, d, share)
-		if _, host := d.(*cpu.Device); host && one.Page > 0 {
+		_, host := d.(*cpu.Device)
+		if host && one.Page > 0 {
 			one.Page += requestBytes * int64(one.PageTokens)
 		}
-		if err := one.divide(o); err != nil {
+		if err := one.divide(o, host); err != nil {
 			return p, err
 		}
 		if p.Memory == 0 || one.tighter(&p) {
@@ -144,12 +146,11 @@ func (p *MemoryPlan) tighter(q *MemoryPlan) bool {
 }
 
 // divide gives what is left to pages. A context must have room in each slot.
-func (p *MemoryPlan) divide(o *Options) error {
+func (p *MemoryPlan) divide(o *Options, host bool) error {
 	slots := slotsOf(o)
 	left := p.Memory - p.fixed()
 	if left < 0 {
-		return fmt.Errorf("it does not fit: a device has %s for %d slots: %s; %s more are needed: give more memory, or fewer slots, a smaller prefix cache, or more ranks",
-			sizeOf(p.Memory), slots, p.parts(), sizeOf(-left))
+		return p.tooLarge(slots, host)
 	}
 	if p.Page == 0 {
 		return nil
@@ -169,6 +170,54 @@ func (p *MemoryPlan) divide(o *Options) error {
 	}
 	p.Room = room * p.PageTokens
 	return nil
+}
+
+// tooLarge says what does not fit, and what would help. Ranks on the host share its memory, so that
+// more of them do not.
+func (p *MemoryPlan) tooLarge(slots int, host bool) error {
+	text := fmt.Sprintf("it does not fit: a device has %s for %s: %s", sizeOf(p.Memory), countOf(slots, "slot"), p.parts())
+	var help []string
+	switch {
+	case p.Weights >= p.Memory:
+		text = fmt.Sprintf("it does not fit: the weights alone take %s, and a device has %s, which is too little for any slots and caches", sizeOf(p.Weights), sizeOf(p.Memory))
+		if host {
+			help = append(help, "8-bit weights (krait quantize-weights)")
+		}
+	default:
+		if slots > 1 {
+			help = append(help, "fewer slots")
+		}
+		if p.Prefixes > 0 {
+			help = append(help, "a smaller prefix cache")
+		}
+	}
+	if !host {
+		help = append(help, "more ranks, each on a GPU of its own")
+	}
+	need := p.fixed() + p.Page*int64(movedPages*slots+1)
+	text += fmt.Sprintf("; give at least %s for %s", sizeOf(roundedUp(need)), countOf(slots, "slot"))
+	if len(help) > 0 {
+		text += ", or " + strings.Join(help, ", or ")
+	}
+	return errors.New(text)
+}
+
+// roundedUp is no less than bytes as sizeOf writes it.
+func roundedUp(bytes int64) int64 {
+	unit := int64(1)
+	for unit<<10 <= bytes && unit < 1<<30 {
+		unit <<= 10
+	}
+	step := max(unit/10, 1)
+	return (bytes + step - 1) / step * step
+}
+
+// countOf writes 1 slot, and 2 slots.
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // parts says what is taken.
