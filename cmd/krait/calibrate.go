@@ -23,12 +23,12 @@ func newCalibrate() *cobra.Command {
 		Long: `Calibrate measures how fast this machine's CPU runs Krait's kernels, in models of random
 weights that it makes for that, and what steps and collectives cost beside them. It
 writes them as the hardware profile local, which krait simulate --hw local reads. It
-takes about a minute and 700 MB on disk, and wants the machine for itself. Each is measured
-some times, in two rounds, of which the first quartile counts: what else the machine
-does comes and goes.
+needs 700 MB on disk and the machine for itself, and takes some minutes: two to three on
+two cores. Each model is measured in two rounds, of which the first quartile counts, since
+other work of the machine comes and goes; in the second it says how long is left.
 
 --check measures nothing new: it holds what the profile predicts for two models of other
-sizes against what they take, by the first quartile of five runs. That is another minute.`,
+sizes against what they take, by the first quartile of five runs.`,
 		Example: `  krait calibrate
   krait calibrate --check
   krait simulate --like mamba-130m --hw local --tp 2`,

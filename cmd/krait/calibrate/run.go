@@ -88,13 +88,15 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 			return nil, err
 		}
 	}
-	for round := range rounds {
+	left := newRemaining(time.Now, len(list)*len(o.Ranks), rounds)
+	for range rounds {
 		for i, like := range list {
 			for _, ranks := range o.Ranks {
-				o.Tell(fmt.Sprintf("%d/%d %s in %s, --tp %d", round+1, rounds, like.Like, like.DType, ranks))
+				o.Tell(fmt.Sprintf("%s: %s in %s, --tp %d", left, like.Like, like.DType, ranks))
 				if err := m.model(ctx, i, paths[i], ranks, &o); err != nil {
 					return nil, fmt.Errorf("%s on %d ranks: %w", like.Like, ranks, err)
 				}
+				left.next()
 			}
 		}
 	}
