@@ -95,7 +95,7 @@ type drawing struct {
 func (d *drawing) folded() {
 	blocks := graphBlocks(d.g)
 	kinds, of := kindsOf(d.g.Blocks(), blocks)
-	notes := map[int]dot.HTML{}
+	notes := map[int]*label{}
 	for i, k := range kinds {
 		if d.detail == Model {
 			notes[i] = d.summary(blocks[k.blocks[0]].nodes)

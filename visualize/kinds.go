@@ -2,7 +2,6 @@ package visualize
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -18,9 +17,10 @@ type block struct {
 
 // kind is a set of blocks that do the same.
 type kind struct {
-	letter string
-	colour string
-	blocks []string
+	letter  string
+	colour  string
+	blocks  []string
+	differs string // how it is not like the first kind of its letter; empty: it is the first
 }
 
 // kindColours are of letters in the strip and frames of blocks; others begin again.
@@ -44,15 +44,31 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 		kinds[i].blocks = append(kinds[i].blocks, name)
 		of[name] = i
 	}
+	first := map[string]*block{} // of a letter
+	for i := range kinds {
+		k, b := &kinds[i], blocks[kinds[i].blocks[0]]
+		if f := first[k.letter]; f == nil {
+			first[k.letter] = b
+		} else {
+			k.differs = difference(f, b)
+		}
+	}
 	number(kinds)
 	return kinds, of
 }
 
-// Letter is M for a block with these operations that is a state-space mixer, A for
+// Letter is M for a block whose operations keep a recurrent state, A for one with a cache of
 // attention, H for both, B for others.
 func Letter(ops []string) string {
-	scan := slices.Contains(ops, "selective_scan") || slices.Contains(ops, "ssd_scan")
-	switch attention := slices.Contains(ops, "attention"); {
+	keeps := map[graph.StateKind]bool{}
+	for _, name := range ops {
+		if op, ok := graph.Lookup(name); ok {
+			for _, p := range op.States {
+				keeps[p.Kind] = true
+			}
+		}
+	}
+	switch scan, attention := keeps[graph.SSMState], keeps[graph.CacheState]; {
 	case scan && attention:
 		return "H"
 	case scan:
@@ -73,6 +89,9 @@ func number(kinds []kind) {
 		if l := kinds[i].letter; count[l] > 1 {
 			next[l]++
 			kinds[i].letter = fmt.Sprint(l, next[l])
+			if kinds[i].differs != "" {
+				kinds[i].differs = fmt.Sprintf("unlike %s1: %s", l, kinds[i].differs)
+			}
 		}
 	}
 }
@@ -85,9 +104,25 @@ func (k *kind) who() string {
 	return k.blocks[0]
 }
 
-// title is a badge in the colour of the kind, and which blocks are of it.
+const badgeWidth = 36 // of three letters
+
+// badge is the letter in the colour of the kind. All badges are of one size.
+func (k *kind) badge() string {
+	return fmt.Sprintf(`<td bgcolor="%s" border="1" fixedsize="true" width="%d" height="24" cellpadding="0"><font point-size="12"><b>%s</b></font></td>`, k.colour, badgeWidth, k.letter)
+}
+
+// title is a badge and what it stands for.
 func (k *kind) title() dot.HTML {
-	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="2"><tr><td bgcolor="%s"><b> %s </b></td><td>%s</td></tr></table>`, k.colour, k.letter, escape(k.who())))
+	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="2"><tr>%s<td>%s</td></tr></table>`, k.badge(), k.about().html()))
+}
+
+// about says which blocks are of the kind, and how they differ from others of its letter.
+func (k *kind) about() *label {
+	l := oneLine(k.who(), "", 14, false)
+	for _, part := range wrapped(k.differs, 40) {
+		l.line(part, grey, 10, false)
+	}
+	return l
 }
 
 // graphBlocks looks at every block of a graph.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
 )
 
@@ -38,10 +37,10 @@ func (d *drawing) sum(l *label, nodes []*graph.Node) {
 }
 
 // summary is what a block does and takes.
-func (d *drawing) summary(nodes []*graph.Node) dot.HTML {
+func (d *drawing) summary(nodes []*graph.Node) *label {
 	var l label
 	d.sum(&l, nodes)
-	return l.left()
+	return &l
 }
 
 // tally counts operations: matmul ×3, silu.
@@ -74,7 +73,7 @@ func counted(names []string) string {
 
 // rank puts what mixes tokens first, then products.
 func rank(op string) int {
-	return slices.Index([]string{"mix", "multiply", ""}, heavy[op])
+	return slices.Index([]string{"mix", "multiply", "other"}, Work(op))
 }
 
 // carried lists collectives with their payloads.

@@ -3,11 +3,13 @@ package visualize
 import (
 	"fmt"
 	"html"
+	"math"
 	"strings"
 	"unicode"
 
 	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/fonts"
 )
 
 // picture is Graphviz text in the making. Ids of nodes and clusters count up, since
@@ -23,14 +25,17 @@ type picture struct {
 func newPicture() *picture {
 	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}}
 	// Curves leave their frame where nothing is beside it; polylines do not.
-	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", "Helvetica", "nodesep", "0.2", "ranksep", "0.3")
+	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "nodesep", "0.2", "ranksep", "0.3")
 	p.dot.NodeInitializer(func(n dot.Node) {
 		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").
-			Attr("fontname", "Helvetica").Attr("fontsize", "11").Attr("margin", "0.06,0.03").Attr("height", "0.2")
+			Attr("fontname", fontName).Attr("fontsize", "11").Attr("margin", "0.06,0.03").Attr("height", "0.2")
 	})
 	p.dot.EdgeInitializer(func(e dot.Edge) { e.Attr("color", grey).Attr("arrowsize", "0.7") })
 	return p
 }
+
+// fontName has what stands in for Helvetica where it is not installed.
+const fontName = "Helvetica,Arial,sans-serif"
 
 func (p *picture) next() string {
 	p.count++
@@ -43,7 +48,7 @@ func (p *picture) cluster(name string, title dot.HTML) *frame {
 	if f == nil {
 		f = &frame{Graph: p.dot.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}}
 		f.Attr("label", title)
-		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", "Helvetica", "margin", "16")
+		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", fontName, "margin", "16")
 		p.clusters[name] = f
 		p.frames = append(p.frames, f)
 	}
@@ -65,12 +70,12 @@ func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
 // text ends the picture, with its title and legend.
 func (p *picture) text(title string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, escape(title))
+	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, wide(1.3*fonts.Width(title, 16, false)), escape(title))
 	empty := true
 	for _, c := range legend {
 		if p.met[c.name] {
 			empty = false
-			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" width="22"> </td><td><font point-size="10">%s  </font></td>`, c.fill, c.line, c.text)
+			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" width="22"> </td><td width="%d" align="left"><font point-size="10">%s</font></td>`, c.fill, c.line, wide(fonts.Width(c.text, 10, false))+8, c.text)
 		}
 	}
 	if empty {
@@ -118,51 +123,55 @@ func (p *picture) colour(name string) colour {
 
 var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph.Sharded: "split", graph.Partial: "partial"}
 
-// heavy operations are told apart on one rank, and in bold letters.
-var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply",
-	"conv1d": "mix", "conv1d_silu": "mix", "selective_scan": "mix", "ssd_scan": "mix", "attention": "mix",
-	"selective_scan_gated": "mix", "selective_scan_projected": "mix",
-	"selective_scan_normed": "mix", "selective_scan_unit_normed": "mix", "ssd_scan_gated": "mix"}
+// heavy are products with weights.
+var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply"}
 
-// Work says what kind of work an operation is: multiply, mix, or other.
+// Work says what kind of work an operation is: multiply, mix (what keeps a state), or other.
+// Kinds of work are told apart on one rank, and those but other have bold letters.
 func Work(op string) string {
+	if row, ok := graph.Lookup(op); ok && len(row.States) > 0 {
+		return "mix"
+	}
 	if w := heavy[op]; w != "" {
 		return w
 	}
 	return "other"
 }
 
-// label is lines of text in HTML, a row each.
-type label struct{ lines []string }
+// label is lines of text in HTML, a row each, as wide as the widest is in any font: Graphviz
+// measures those of its machine, and viewers have others. Lines begin at the left: Graphviz
+// centers what it measured, and a wider line would leave its box.
+type label struct {
+	rows  []string
+	width float64
+}
 
 // line adds a line; an empty colour is black.
 func (l *label) line(text, colour string, size int, bold bool) {
-	l.lines = append(l.lines, "")
-	l.more(text, colour, size, bold)
-}
-
-// more goes on in the last line.
-func (l *label) more(text, colour string, size int, bold bool) {
+	l.width = max(l.width, fonts.Width(text, float64(size), bold))
 	if text = escape(text); bold {
 		text = "<b>" + text + "</b>"
 	}
 	if colour == "" {
 		colour = "black"
 	}
-	l.lines[len(l.lines)-1] += fmt.Sprintf(`<font point-size="%d" color="%s">%s</font>`, size, colour, text)
+	l.rows = append(l.rows, fmt.Sprintf(`<font point-size="%d" color="%s">%s</font>`, size, colour, text))
 }
+
+const labelPadding = 1 // around a line
 
 func (l *label) html() dot.HTML {
-	if len(l.lines) == 1 {
-		return dot.HTML(l.lines[0])
+	cell := fmt.Sprintf(`<td align="left" width="%d">`, wide(l.width)+2*labelPadding)
+	var b strings.Builder
+	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="0" cellpadding="%d">`, labelPadding)
+	for _, row := range l.rows {
+		fmt.Fprintf(&b, "<tr>%s%s</td></tr>", cell, row)
 	}
-	return dot.HTML(`<table border="0" cellborder="0" cellspacing="0" cellpadding="1"><tr><td>` + strings.Join(l.lines, "</td></tr><tr><td>") + "</td></tr></table>")
+	return dot.HTML(b.String() + "</table>")
 }
 
-// left is the label with its lines to the left.
-func (l *label) left() dot.HTML {
-	return dot.HTML(strings.ReplaceAll(string(l.html()), "<td>", `<td align="left">`))
-}
+// wide is a width in whole points, no less.
+func wide(points float64) int { return int(math.Ceil(points)) }
 
 // plain is a label of one line.
 func plain(text string) dot.HTML {

@@ -42,7 +42,7 @@ type timeline struct {
 func (d *timeline) folded() {
 	blocks, names := d.blocks()
 	kinds, of := kindsOf(names, blocks)
-	notes := map[int]dot.HTML{}
+	notes := map[int]*label{}
 	if d.detail == Model {
 		for i, k := range kinds {
 			notes[i] = d.summary(k.blocks[0])
@@ -142,15 +142,17 @@ func (d *timeline) label(n dot.Node, b []*task) {
 		c = d.colour("collective")
 		n.Attr("penwidth", "2").Attr("style", "filled")
 	default:
-		l.line(t.Op.Name, "", 11, heavy[t.Op.Name] != "")
-		l.more("  "+local(t.block, t.Name), "", 11, false)
+		l.line(t.Op.Name, "", 11, Work(t.Op.Name) != "other")
+		if name := local(t.block, t.Name); name != t.Op.Name {
+			l.line(name, "", 11, false)
+		}
 		for _, r := range t.Results[:1] {
 			l.line("here "+d.s.Local(r.Type).String(), grey, 9, false)
 		}
 		if t.Kind == lowering.Relayout {
 			c = d.colour("relayout")
-		} else if h := heavy[t.Op.Name]; h != "" {
-			c = d.colour(h)
+		} else if w := Work(t.Op.Name); w != "other" {
+			c = d.colour(w)
 		}
 	}
 	n.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
@@ -170,7 +172,7 @@ func opsOf(tasks []*task) []string {
 }
 
 // summary is what a rank runs of a block.
-func (d *timeline) summary(block string) dot.HTML {
+func (d *timeline) summary(block string) *label {
 	var l label
 	var all []*task
 	for _, t := range d.tasks {
@@ -188,7 +190,7 @@ func (d *timeline) summary(block string) dot.HTML {
 			l.line(fmt.Sprintf("%s %s: %s bytes", t.Op.Name, local(block, t.Name), exchanged(t)), d.colour("collective").line, 10, true)
 		}
 	}
-	return l.left()
+	return &l
 }
 
 // exchanged is the payload of a collective, in bytes.

@@ -57,11 +57,21 @@ func (s *sheet) look(blocks map[string]*block) {
 	}
 }
 
-// quiet operands are lines in the box of who takes them: parameters, states, and
-// what blocks take of the batch.
-func quiet(v *graph.Value, user *graph.Node) bool {
-	op := v.Def.Op.Name
-	return op == "param" || op == "state" || op == "input" && v.Type.DType == graph.I32 && user.Block() != ""
+// quiet operands are lines in the box of who takes them: parameters, states, what blocks take
+// of the batch, and inputs that only go along with a computed value, as sampling's do.
+func (d *drawing) quiet(v *graph.Value, user *graph.Node) bool {
+	switch v.Def.Op.Name {
+	case "param", "state":
+		return true
+	case "input":
+		return v.Type.DType == graph.I32 && user.Block() != "" || len(d.users[v]) == 1 && !d.isOutput(v) &&
+			slices.ContainsFunc(user.Args, func(w *graph.Value) bool { return w.Def.Op.Class != graph.Leaf })
+	}
+	return false
+}
+
+func (d *drawing) isOutput(v *graph.Value) bool {
+	return slices.ContainsFunc(d.g.Outputs, func(o graph.Output) bool { return o.Value == v })
 }
 
 // short is a name in the scope that it is read in.
@@ -92,11 +102,24 @@ func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
 			name = strings.TrimSuffix(name, " "+layout)
 		}
 	}
-	for _, line := range []string{name, layout} {
+	for _, line := range append(folded(name), layout) {
 		if line != "" {
 			l.line(line, s.lineOf(v), size, false)
 		}
 	}
+}
+
+// folded breaks a long type behind its fields.
+func folded(text string) []string {
+	var lines []string
+	for len(text) > lineMax {
+		at := strings.LastIndexByte(text[:lineMax], '|')
+		if at < 0 {
+			break
+		}
+		lines, text = append(lines, text[:at+1]), text[at+1:]
+	}
+	return append(lines, text)
 }
 
 // lineOf is the colour of a value in text and arrows.
@@ -135,8 +158,10 @@ func (s *sheet) box(nodes []*graph.Node) {
 // operation shows an operation, its result and what is given to it quietly.
 func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	var l label
-	l.line(n.Op.Name, "", 11, heavy[n.Op.Name] != "")
-	l.more("  "+short(n.Name(), n), "", 11, false)
+	l.line(n.Op.Name, "", 11, Work(n.Op.Name) != "other")
+	if name := short(n.Name(), n); name != n.Op.Name {
+		l.line(name, "", 11, false)
+	}
 	results := n.Results
 	for _, p := range n.Op.States {
 		results = slices.DeleteFunc(slices.Clone(results), func(v *graph.Value) bool { return v == n.Results[p.Result] })
@@ -156,7 +181,7 @@ func (s *sheet) operation(box dot.Node, n *graph.Node) {
 // quietLines lists parameters, states and what is of the batch.
 func (s *sheet) quietLines(l *label, n *graph.Node) {
 	for _, v := range n.Args {
-		if !quiet(v, n) {
+		if !s.quiet(v, n) {
 			continue
 		}
 		name := "%" + short(v.Name, n)
@@ -179,10 +204,8 @@ func (s *sheet) fill(n *graph.Node) colour {
 		return s.colour("relayout")
 	case s.g.Ranks > 1:
 		return s.colour(layoutColours[n.Results[0].Type.Layout.Kind])
-	case heavy[n.Op.Name] != "":
-		return s.colour(heavy[n.Op.Name])
 	}
-	return s.colour("other")
+	return s.colour(Work(n.Op.Name))
 }
 
 // collective shows what is exchanged, and why.
@@ -217,7 +240,7 @@ func (s *sheet) edges() {
 	for _, b := range s.boxes {
 		for _, n := range b.nodes {
 			for _, v := range n.Args {
-				if from, ok := s.in[v]; !quiet(v, n) && !(ok && from.ID() == b.ID()) {
+				if from, ok := s.in[v]; !s.quiet(v, n) && !(ok && from.ID() == b.ID()) {
 					s.edge(v, b)
 				}
 			}
@@ -263,7 +286,9 @@ func (s *sheet) outside(v *graph.Value, user *graph.Node) dot.Node {
 	}
 	l.line(name, "", 11, false)
 	if !s.shared[v] {
-		l.line(v.Type.String(), s.lineOf(v), 9, false)
+		for _, line := range folded(v.Type.String()) {
+			l.line(line, s.lineOf(v), 9, false)
+		}
 	}
 	n := s.frameless(s.at, l.html())
 	if v.Def.Op.Name == "input" && user.Block() == "" {

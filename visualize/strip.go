@@ -49,39 +49,78 @@ func repeats(s []int) []repeat {
 	return out
 }
 
-// strip is a table of layers: a row per pattern, with a letter per layer. Below it
-// is a row for each kind that notes say something of.
-func strip(names []string, kinds []kind, of map[string]int, notes map[int]dot.HTML) dot.HTML {
+// strip is a table of layers: a row per pattern, with a letter per layer in cells of one size.
+// Below it is a row for each kind that notes say something of.
+func strip(names []string, kinds []kind, of map[string]int, notes map[int]*label) dot.HTML {
 	sequence := make([]int, len(names))
 	for i, name := range names {
 		sequence[i] = of[name]
 	}
-	rows := repeats(sequence)
-	columns := 0
-	for _, r := range rows {
-		columns = max(columns, r.len)
+	rows := []stripRow{{text: oneLine(plural(len(names), "layer"), "", 14, true)}}
+	for _, r := range repeats(sequence) {
+		row := stripRow{text: &label{}}
+		for _, k := range sequence[r.first : r.first+r.len] {
+			row.badges = append(row.badges, kinds[k].badge())
+		}
+		if r.times > 1 {
+			row.times = oneLine(fmt.Sprintf("× %d", r.times), "", 14, true)
+		}
+		row.text.line(span(names[r.first], names[r.first+r.len*r.times-1]), grey, 9, false)
+		rows = append(rows, row)
+	}
+	for i := range kinds {
+		if k := &kinds[i]; slices.Contains(sequence, i) && notes[i] != nil {
+			rows = append(rows, stripRow{badges: []string{k.badge()}, text: k.about()}, stripRow{text: notes[i]})
+		}
+	}
+	width := 0
+	for i := range rows {
+		width = max(width, rows[i].width())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<table border="0" cellborder="1" cellspacing="1" cellpadding="3"><tr><td border="0" align="left" colspan="%d"><b>%s</b></td></tr>`, columns+1, plural(len(names), "layer"))
-	for _, r := range rows {
-		b.WriteString("<tr>")
-		for _, k := range sequence[r.first : r.first+r.len] {
-			fmt.Fprintf(&b, `<td bgcolor="%s"><b>%s</b></td>`, kinds[k].colour, kinds[k].letter)
-		}
-		times := ""
-		if r.times > 1 {
-			times = fmt.Sprintf("<b>× %d</b>  ", r.times)
-		}
-		where := span(names[r.first], names[r.first+r.len*r.times-1])
-		fmt.Fprintf(&b, `<td border="0" align="left" colspan="%d">%s<font point-size="9" color="%s">%s</font></td></tr>`, columns+1-r.len, times, grey, escape(where))
-	}
-	for i, k := range kinds {
-		if slices.Contains(sequence, i) && notes[i] != "" {
-			fmt.Fprintf(&b, `<tr><td bgcolor="%s"><b>%s</b></td><td border="0" align="left" colspan="%d">%s</td></tr>`, k.colour, k.letter, columns, escape(k.who()))
-			fmt.Fprintf(&b, `<tr><td border="0"></td><td border="0" align="left" colspan="%d">%s</td></tr>`, columns, notes[i])
-		}
+	b.WriteString(`<table border="0" cellborder="0" cellspacing="0" cellpadding="1">`)
+	for i := range rows {
+		rows[i].write(&b, width)
 	}
 	return dot.HTML(b.String() + "</table>")
+}
+
+// stripRow is a table of its own. All are of one width: Graphviz would stretch the narrower.
+type stripRow struct {
+	badges []string
+	times  *label // nil: none
+	text   *label
+}
+
+const rowSpace, rowPadding = 2, 1
+
+func (r *stripRow) width() int {
+	width := rowSpace + len(r.badges)*(badgeWidth+rowSpace) + r.text.outer() + rowSpace
+	if r.times != nil {
+		width += r.times.outer() + rowSpace
+	}
+	return width
+}
+
+func (r *stripRow) write(b *strings.Builder, width int) {
+	r.text.width += float64(width - r.width())
+	fmt.Fprintf(b, `<tr><td align="left"><table border="0" cellborder="0" cellspacing="%d" cellpadding="%d"><tr>%s`, rowSpace, rowPadding, strings.Join(r.badges, ""))
+	for _, l := range []*label{r.times, r.text} {
+		if l != nil {
+			fmt.Fprintf(b, "<td>%s</td>", l.html())
+		}
+	}
+	b.WriteString("</tr></table></td></tr>")
+}
+
+// outer is the width of a label's table in a cell of a row.
+func (l *label) outer() int { return wide(l.width) + 2*labelPadding + 2*rowPadding }
+
+// oneLine is a label of one line.
+func oneLine(text, colour string, size int, bold bool) *label {
+	l := &label{}
+	l.line(text, colour, size, bold)
+	return l
 }
 
 // span writes layers.3 to 7.

@@ -36,7 +36,7 @@ func drawTree(nodes []prefix.Node, title string) string {
 		if n.Parent >= 0 {
 			from = boxes[n.Parent]
 		}
-		from.Edge(boxes[i]).Attr("label", plain("+"+commas(int64(n.To-n.From)))).Attr("fontname", "Helvetica")
+		from.Edge(boxes[i]).Attr("label", plain("+"+commas(int64(n.To-n.From)))).Attr("fontname", fontName)
 	}
 	return p.text(title)
 }
