@@ -244,6 +244,19 @@ func timeline(b *chromium.Browser) {
 	if f, to := window(); f != 0 || to != all {
 		b.T.Errorf("0 shows %g to %g of %g", f, to, all)
 	}
+	// Texts of a paint neither overlap nor leave the canvas.
+	b.Eval(`(() => { const P = CanvasRenderingContext2D.prototype, plain = P.fillText; window.said = [];
+		P.fillText = function (t, x, y) { said.push({ t, y, from: x, to: x + this.measureText(t).width, all: this.canvas.clientWidth }); plain.call(this, t, x, y); }; return 0; })()`, new(int))
+	for range 6 {
+		b.Eval(`(said.length = 0)`, new(int))
+		b.Press("+", "ArrowLeft")
+		b.Eval(`(said.length = 0)`, new(int))
+		b.Press("ArrowRight")
+		if wrong := b.Text(`said.filter((a, i) => a.to > a.all + 1 || said.some((b, j) => j < i && Math.abs(a.y - b.y) < 8 && a.from < b.to && b.from < a.to)).map((a) => a.t).join(", ")`); wrong != "" {
+			b.T.Errorf("these overlap others or leave the canvas: %s", wrong)
+		}
+	}
+	b.Press("0")
 	var at [4]float64
 	b.Eval(`(() => { const r = document.querySelector("main canvas").getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()`, &at)
 	b.Mouse("mouseWheel", at[0]+at[2]/2, at[1]+60)

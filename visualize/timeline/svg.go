@@ -10,16 +10,16 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/fonts"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/visualize"
 )
 
 // The picture, in points.
 const (
-	width  = 1400
-	gutter = 210
-	lane   = 16 // a stream
-	gap    = 8  // between ranks
+	width = 1400
+	lane  = 16 // a stream
+	gap   = 8  // between ranks
 )
 
 // colours are by what an event is; those of explain's page.
@@ -36,6 +36,9 @@ func SVG(w io.Writer, runs []Run) error {
 
 func draw(runs []Run) string {
 	d := &drawing{runs: runs, ranks: ranksOf(runs), y: 14}
+	for _, r := range runs {
+		d.gutter = max(d.gutter, 28+fonts.Width(rowName(d.ranks, r.Name), 11, false))
+	}
 	var body strings.Builder
 	d.w = &body
 	d.legend()
@@ -71,11 +74,15 @@ func tellingSteps(r *Run) []int {
 }
 
 type drawing struct {
-	w     *strings.Builder
-	runs  []Run
-	ranks int
-	y     float64
+	w      *strings.Builder
+	runs   []Run
+	ranks  int
+	gutter float64 // at the left, for the names of rows
+	y      float64
 }
+
+// rowName is at the left of a row.
+func rowName(rank int, run string) string { return fmt.Sprintf("rank %d, %s", rank, run) }
 
 func (d *drawing) text(x, y float64, style, text string) {
 	fmt.Fprintf(d.w, `<text x="%.1f" y="%.1f"%s>%s</text>`+"\n", x, y, style, html.EscapeString(text))
@@ -86,7 +93,7 @@ func (d *drawing) legend() {
 	for _, m := range meanings {
 		fmt.Fprintf(d.w, `<rect x="%.1f" y="%.1f" width="10" height="10" rx="2" fill="%s"/>`, x, d.y, colours[m[0]])
 		d.text(x+14, d.y+9, ` fill="#666"`, m[1])
-		x += 34 + 5.6*float64(len(m[1]))
+		x += 34 + fonts.Width(m[1], 11, false)
 	}
 	d.y += 30
 }
@@ -103,13 +110,13 @@ func (d *drawing) panel(i int) {
 	}
 	d.text(14, d.y, ` font-size="13" font-weight="bold"`, strings.TrimSuffix(title, ","))
 	d.y += 12
-	x := func(t float64) float64 { return gutter + t/max(longest, 1e-12)*(width-gutter-14) }
+	x := func(t float64) float64 { return d.gutter + t/max(longest, 1e-12)*(width-d.gutter-14) }
 	top := d.y
 	d.y += 16
 	for rank := range d.ranks {
 		for k := range d.runs {
 			if r := &d.runs[k]; i < len(r.Steps) {
-				d.rows(&r.Steps[i], rank, fmt.Sprintf("rank %d, %s", rank, r.Name), x)
+				d.rows(&r.Steps[i], rank, rowName(rank, r.Name), x)
 			}
 		}
 		d.y += gap
@@ -133,7 +140,11 @@ func (d *drawing) axis(top, bottom, longest float64, x func(float64) float64) {
 	for k := 0; float64(k)*step <= longest; k++ {
 		t := float64(k) * step
 		fmt.Fprintf(d.w, `<path d="M%.1f %.1fV%.1f" stroke="#000" stroke-opacity=".12"/>`, x(t), top, bottom)
-		d.text(x(t)+3, top+9, ` fill="#666" font-size="10"`, Seconds(t))
+		at, label, style := x(t)+3, Seconds(t), ` fill="#666" font-size="10"`
+		if at+fonts.Width(label, 10, false) > width {
+			at, style = x(t)-3, style+` text-anchor="end"`
+		}
+		d.text(at, top+9, style, label)
 	}
 }
 
@@ -151,7 +162,7 @@ func (d *drawing) rows(s *Step, rank int, name string, x func(float64) float64) 
 		if stream == lowering.Comm && len(list) == 0 {
 			continue
 		}
-		fmt.Fprintf(d.w, `<rect x="%d" y="%.1f" width="%d" height="%d" fill="#f6f6f4"/>`+"\n", gutter, d.y, width-gutter-14, lane-2)
+		fmt.Fprintf(d.w, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="#f6f6f4"/>`+"\n", d.gutter, d.y, width-d.gutter-14, lane-2)
 		d.events(list, from, x)
 		d.y += lane
 	}
@@ -172,7 +183,7 @@ func (d *drawing) events(list []exec.Event, from float64, x func(float64) float6
 			text = fmt.Sprintf("%s and %d more", e.Name, j-i)
 		}
 		fmt.Fprintf(d.w, `<rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"><title>%s</title></rect>`+"\n", left, d.y, max(right-left, 0.15), lane-2, colours[kind], html.EscapeString(text))
-		if label := local(e.Name); j == i+1 && right-left > 6.4*float64(len(label))+6 {
+		if label := local(e.Name); j == i+1 && right-left > fonts.Width(label, 10, false)+6 {
 			d.text(left+3, d.y+10.5, ` fill="#fff" font-size="10"`, label)
 		}
 		i = j

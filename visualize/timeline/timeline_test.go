@@ -6,12 +6,16 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/fonts"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/visualize/timeline"
 )
@@ -117,6 +121,42 @@ func TestSVG(t *testing.T) {
 	}
 	if empty := svgOf(t, []timeline.Run{{Name: "nothing"}}); !strings.HasSuffix(empty, "</svg>\n") {
 		t.Errorf("of nothing it is %s", empty)
+	}
+}
+
+// TestSVGLabels: no label overlaps another of its line or leaves the picture, in any font.
+func TestSVGLabels(t *testing.T) {
+	for _, took := range []float64{1e-6, 99e-6, 8.01e-4, 1, 12.4} {
+		events := []exec.Event{{Name: "layers.0.mixer.h", Op: "matmul", End: took * 0.4}, {Name: "layers.0.mixer.sum", Op: "add", Start: took * 0.4, End: took}}
+		svg := svgOf(t, []timeline.Run{{Name: strings.Repeat("W", 30), Steps: []timeline.Step{{Name: "1 token", Events: events}}}, {Name: "x", Steps: []timeline.Step{{Name: "1 token", Events: events}}}})
+		type span struct{ from, to float64 }
+		lines := map[string][]span{}
+		for _, m := range regexp.MustCompile(`<text x="([\d.]+)" y="([\d.]+)"([^>]*)>([^<]*)</text>`).FindAllStringSubmatch(svg, -1) {
+			x, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 11.0
+			if n := regexp.MustCompile(`font-size="(\d+)"`).FindStringSubmatch(m[3]); n != nil {
+				size, _ = strconv.ParseFloat(n[1], 64)
+			}
+			width := fonts.Width(html.UnescapeString(m[4]), size, strings.Contains(m[3], "bold"))
+			s := span{x, x + width}
+			if strings.Contains(m[3], `text-anchor="end"`) {
+				s = span{x - width, x}
+			}
+			for _, o := range lines[m[2]] {
+				if s.from < o.to && o.from < s.to {
+					t.Errorf("of %g s, %q overlaps another label", took, m[4])
+				}
+			}
+			if lines[m[2]] = append(lines[m[2]], s); s.from < 0 || s.to > 1400 {
+				t.Errorf("of %g s, %q leaves the picture: %g to %g", took, m[4], s.from, s.to)
+			}
+		}
+		if len(lines) < 5 {
+			t.Errorf("%d lines of labels in\n%s", len(lines), svg)
+		}
 	}
 }
 

@@ -113,7 +113,8 @@ function stepBands(c, v, muted) {
     i = b;
   }
   c.fillStyle = muted;
-  for (const [l, x, w] of names) bandName(c, l, x, w, 12.5);
+  let free = gutter;
+  for (const [l, x, w] of names) free = bandName(c, l, x, w, 12.5, free);
   c.restore();
 }
 

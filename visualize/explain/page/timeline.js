@@ -268,7 +268,7 @@ function drawTimeline(c, v, run, rows) {
 // label writes as much as there is room for.
 function label(c, x, w, y, texts, fill) {
   c.fillStyle = fill;
-  const left = Math.max(x, gutter), room = Math.min(w - (left - x), 400) - 8;
+  const left = Math.max(x, gutter), room = Math.min(Math.min(x + w, c.canvas.clientWidth) - left, 400) - 8;
   for (const t of [texts.join(" · "), texts[0]]) {
     if (c.measureText(t).width < room) { c.fillText(t, left + 4, y + 0.5); return; }
   }
@@ -306,7 +306,8 @@ function ticks(c, v, run, muted, line) {
     c.strokeStyle = line;
     c.beginPath(); c.moveTo(x, 14); c.lineTo(x, v.height - overview); c.stroke();
     c.fillStyle = muted;
-    c.fillText(run.end ? axisTime(t, step) : number(Math.round(t)), x + 3, 7);
+    const text = run.end ? axisTime(t, step) : number(Math.round(t)), w = c.measureText(text).width;
+    c.fillText(text, x + 3 + w > v.width ? x - 3 - w : x + 3, 7);
   }
 }
 
@@ -338,16 +339,24 @@ function layerBands(c, v, run, rows, muted) {
     names.push([b.l, x, w]);
   });
   c.fillStyle = muted;
-  for (const [l, x, w] of names) bandName(c, l, x, w, 26.5);
+  let free = gutter;
+  for (const [l, x, w] of names) free = bandName(c, l, x, w, 26.5, free);
   c.restore();
 }
 
-// bandName names a layer: where there is little room every fifth or tenth, by its number.
-function bandName(c, section, x, w, y) {
-  if (!isLayer(section)) { if (c.measureText(data.sections[section]).width < w - 6) c.fillText(data.sections[section], x + 3, y); return; }
-  const n = layerOf(section), every = [1, 2, 5, 10, 20, 50, 100].find((k) => k * w > 26) || 100;
-  if (c.measureText(data.sections[section]).width < w - 6) c.fillText(data.sections[section], x + 3, y);
-  else if (n % every === 0) c.fillText(String(n), x + 3, y);
+// bandName names a layer: where there is little room every fifth or tenth, by its number, and
+// nothing before free, where the name before it ends. It returns where its own ends.
+function bandName(c, section, x, w, y, free) {
+  let text = data.sections[section];
+  if (c.measureText(text).width >= w - 6) {
+    if (!isLayer(section)) return free;
+    const n = layerOf(section), every = [1, 2, 5, 10, 20, 50, 100].find((k) => k * w > 26) || 100;
+    if (n % every !== 0) return free;
+    text = String(n);
+  }
+  if (x + 3 < free) return free;
+  c.fillText(text, x + 3, y);
+  return x + 3 + c.measureText(text).width + 4;
 }
 
 // bird is the whole run, and what of it is shown.
