@@ -38,12 +38,12 @@ func Example() {
 // What there is not is said with what there is.
 func ExampleParse() {
 	_, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = sillu %x\noutput y = %y\n")
-	said, _, _ := strings.Cut(err.Error(), ", field") // all that there are
+	said, _, _ := strings.Cut(err.Error(), ",") // and four more
 	fmt.Println(said)
 	_, err = graph.ParseRule("t k, n k -> t m")
 	fmt.Println(err)
 	// Output:
-	// line 3: no operation is called "sillu"; there are, the most similar first, silu
+	// line 3: no operation is called "sillu"; the nearest are silu
 	// rule "t k, n k -> t m": result letter m is in no operand
 }
 

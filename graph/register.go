@@ -207,24 +207,52 @@ func (l *Legal) describe() {
 	}
 }
 
-// Unknown is the error of an operation that there is not. It lists those that there are,
-// the most similar names first, a hundred at most: others register as many as they like.
+// inner are operations that only passes put into graphs, beside fused ones: parts of norms and scans.
+var inner = []string{"sumsq", "rms_scale", "rms_rows", "group_sumsq", "group_rms_scale", "scan_terms", "scan_prefix", "scan_output"}
+
+// Unknown is the error of an operation that there is not. It names the five nearest of those that
+// models are built from.
 func Unknown(name string) error {
-	const most, names = 40, 100 // bytes of what somebody wrote, and operations
+	const most, names = 40, 5 // bytes of what somebody wrote, and operations
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "") + "…"
 	}
 	var list []string
 	for _, op := range table {
-		if op.Class != Leaf {
+		if (op.Class == Compute || op.Class == View) && op.Stands == "" && !slices.Contains(inner, op.Name) {
 			list = append(list, op.Name)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(distance(name, a), distance(name, b)) })
-	if more := len(list) - names; more > 0 {
-		list = append(list[:names], fmt.Sprintf("…and %d more", more))
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(unlike(name, a), unlike(name, b)) })
+	return fmt.Errorf("no operation is called %q; the nearest are %s", name, strings.Join(list[:min(names, len(list))], ", "))
+}
+
+// unlike is small for an operation that a name may stand for: a typo in it, a part of it or its
+// letters in their order, as scan and attn are.
+func unlike(name, op string) int {
+	const typo, far = 2, 100
+	d := distance(name, op)
+	switch {
+	case d <= typo:
+		return d
+	case len(name) > typo && strings.Contains(op, name):
+		return typo + 1
+	case len(name) > typo && within(name, op):
+		return typo + 2
 	}
-	return fmt.Errorf("no operation is called %q; there are, the most similar first, %s", name, strings.Join(list, ", "))
+	return d + far
+}
+
+// within reports whether all letters of a are in b, in their order.
+func within(a, b string) bool {
+	for i := range len(a) {
+		at := strings.IndexByte(b, a[i])
+		if at < 0 {
+			return false
+		}
+		b = b[at+1:]
+	}
+	return true
 }
 
 // distance is how many letters have to be put in, left out or changed (Levenshtein 1966).

@@ -121,7 +121,7 @@ func TestCheckFinds(t *testing.T) {
 		"test_in_place":      "differ",
 		"test_batch":         "a sequence alone and in a batch differ",
 		"test_bare":          "there is no reference kernel",
-		"silo":               "the most similar first, silu",
+		"silo":               "the nearest are silu",
 		"field":              "only operations with a rule",
 	} {
 		if err := check(t.Context(), op, Graphs); err == nil || !strings.Contains(err.Error(), want) {
