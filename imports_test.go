@@ -28,9 +28,9 @@ var mayImport = map[string][]string{
 	"cost":                  {"graph", "lowering", "internal/files"},
 	"simulate":              {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
 	"validate":              {"graph", "kernels/..."},
-	"visualize":             {"graph", "lowering", "serving/prefix"},
+	"visualize":             {"graph", "lowering", "serving/prefix", "internal/fonts"},
 	"visualize/explain":     {"graph", "lowering", "exec", "passes/prove", "visualize"},
-	"visualize/timeline":    {"graph", "lowering", "exec", "visualize"},
+	"visualize/timeline":    {"graph", "lowering", "exec", "visualize", "internal/fonts"},
 	"kernels":               {"graph", "kernels", "kernels/codec"},
 	"kernels/codec":         {"graph"},
 	"cuda":                  {},
@@ -52,6 +52,7 @@ var mayImport = map[string][]string{
 	"internal":              {"internal/files"},
 	"internal/goldens":      {},
 	"internal/prop":         {"internal/goldens"},
+	"internal/fonts":        {},
 	"internal/memory":       {},
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},
@@ -74,7 +75,7 @@ var mayImport = map[string][]string{
 	"serving/workload":      {"serving/prefix"},
 	"serving/internal":      {},
 	"serving/route":         {"serving/internal/api"},
-	"serving/load":          {"serving/prefix"}, // like route it knows of servers only what the API says
+	"serving/load":          {"serving/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
 	"transfer/ucx":          {"transfer/transport"},

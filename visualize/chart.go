@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/fonts"
 )
 
 // Chart is lines over an axis of equal steps.
@@ -26,7 +28,6 @@ type Line struct {
 const (
 	chartWidth, chartHeight = 520, 320
 	chartLeft, chartTop     = 64, 40
-	chartLegend             = 120
 )
 
 // SVG draws the chart, from 0 to the next tenth over the largest number. The same chart
@@ -51,7 +52,12 @@ func (c *Chart) svg() string {
 	text := func(x, y float64, anchor, s string, more string) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`+"\n", x, y, anchor, more, escape(s))
 	}
-	width, height := chartLeft+chartWidth+chartLegend, chartTop+chartHeight+56
+	legend := 0.0
+	for _, l := range c.Lines {
+		legend = max(legend, fonts.Width(l.Name, 11, false))
+	}
+	width, height := chartLeft+chartWidth+44+wide(legend)+14, chartTop+chartHeight+56
+	width = max(width, wide(fonts.Width(c.Title, 14, false))+28)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="11">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(float64(width)/2, 22, "middle", c.Title, ` font-size="14"`)

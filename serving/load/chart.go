@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/fonts"
 )
 
 // Of the drawing, in pixels.
@@ -42,10 +45,15 @@ func (r *Report) SVG() []byte {
 	text := func(x, y float64, anchor, s, more string) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`+"\n", x, y, anchor, more, html.EscapeString(s))
 	}
-	const width, height = chartLeft + chartWidth + 90, chartTop + chartHeight + 56
+	names := placing{}
+	for _, p := range points {
+		names.add(x(*p.PerUser), y(throughput(p)), p.Name())
+	}
+	const height = chartTop + chartHeight + 56
+	width := int(max(names.right, chartLeft+chartWidth, fonts.Width(title, 14, false))) + 14
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="11">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	text(width/2, 22, "middle", title, ` font-size="14"`)
+	text(float64(width)/2, 22, "middle", title, ` font-size="14"`)
 	for v := 0.0; v <= top*(1+1e-9); v += stepY {
 		fmt.Fprintf(&b, `<path d="M%d %.1fh%d" stroke="#e4e4e4"/>`+"\n", chartLeft, y(v), chartWidth)
 		text(chartLeft-8, y(v)+4, "end", fmt.Sprintf("%.6g", v), "")
@@ -62,11 +70,40 @@ func (r *Report) SVG() []byte {
 		fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], x(*p.PerUser), y(throughput(p)))
 	}
 	fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="#1f5fa8" stroke-width="1.8"/>`+"\n", path.String())
-	for _, p := range points {
+	for i, p := range points {
 		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="#1f5fa8"/>`+"\n", x(*p.PerUser), y(throughput(p)))
-		text(x(*p.PerUser)+7, y(throughput(p))-5, "start", p.Name(), "")
+		text(names.list[i].x, names.list[i].y, "start", p.Name(), "")
 	}
 	return []byte(b.String() + "</svg>\n")
+}
+
+// placing puts the names of points beside them, where no other name or point is.
+type placing struct {
+	list  []placed
+	right float64 // where the rightmost ends
+}
+
+// placed is a name: where its line begins, and how wide it is at most.
+type placed struct{ x, y, width float64 }
+
+func (p *placing) add(x, y float64, name string) {
+	const line, off = 12.0, 7.0
+	n := placed{width: fonts.Width(name, 11, false)}
+	free := func() bool {
+		return !slices.ContainsFunc(p.list, func(o placed) bool {
+			return math.Abs(o.y-n.y) < line && n.x < o.x+o.width && o.x < n.x+n.width
+		})
+	}
+	for k := 0.0; ; k++ { // rightward and up, down, and further away
+		for _, n.y = range []float64{y - 5 - k*line, y + 13 + k*line} {
+			for _, n.x = range []float64{x + off, max(chartLeft, x-off-n.width)} {
+				if free() {
+					p.list, p.right = append(p.list, n), max(p.right, n.x+n.width)
+					return
+				}
+			}
+		}
+	}
 }
 
 // scale is the end of an axis that has room for v, and the step of its marks: 1, 2 or 5 times a

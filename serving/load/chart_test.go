@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 )
@@ -46,6 +47,19 @@ func TestSVGWithoutRanks(t *testing.T) {
 	text := string(r.SVG())
 	if strings.Contains(text, "rank") || !strings.Contains(text, ">m<") || !strings.Contains(text, `cy="40.0"`) {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestPlacing: names of points that lie together do not overlap.
+func TestPlacing(t *testing.T) {
+	var p placing
+	for i := range 20 {
+		p.add(400+float64(i%3), 200+float64(i%2), "64 at once")
+		for _, o := range p.list[:i] {
+			if n := p.list[i]; math.Abs(n.y-o.y) < 11 && n.x < o.x+o.width && o.x < n.x+n.width {
+				t.Errorf("%+v and %+v", n, o)
+			}
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type Result struct {
 	RequestsPerSecond float64  `json:"requests_per_second"`
 	TokensPerSecond   float64  `json:"tokens_per_second"`
 	PerRank           float64  `json:"tokens_per_second_per_rank,omitempty"` // 0: the ranks are unknown
-	PerUser           *float64 `json:"tokens_per_second_per_user"` // 1 by the median TPOT; nil: there is none
+	PerUser           *float64 `json:"tokens_per_second_per_user"`           // 1 by the median TPOT; nil: there is none
 }
 
 // Failed is how many requests failed.
