@@ -75,7 +75,7 @@ func (p *picture) text(title string) string {
 	for _, c := range legend {
 		if p.met[c.name] {
 			empty = false
-			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" width="22"> </td><td width="%d" align="left"><font point-size="10">%s</font></td>`, c.fill, c.line, wide(fonts.Width(c.text, 10, false))+8, c.text)
+			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" fixedsize="true" width="22" height="16"></td><td width="%d" align="left"><font point-size="10">%s</font></td>`, c.fill, c.line, wide(fonts.Width(c.text, 10, false))+8, c.text)
 		}
 	}
 	if empty {

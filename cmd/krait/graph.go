@@ -39,9 +39,9 @@ fused is what runs. On one rank nothing is laid over ranks in what runs; the sta
 before show what would be. --layer prints a block as a graph of its own. All that is
 printed is graph text again, which other commands take as FILE.ir.
 
-A drawing has a column for the model, in which the layers are a strip of letters (M
-mixes by a scan, A by attention, H by both, B by neither), and one for each kind of
-layer: those that do the same are drawn once. --detail says how much is drawn.`,
+A drawing has a column for the model, in which the layers are a strip of letters (M keeps a
+recurrent state, A a KV cache, H both, B neither), and one for each kind of layer: layers
+that do the same are drawn once. --detail says how much is drawn.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph ~/models/jamba --tp 8 --detail block -o jamba.svg
