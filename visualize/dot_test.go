@@ -43,7 +43,7 @@ func TestFold(t *testing.T) {
 		texts         []string
 	}{
 		{"folded", "ssss", Options{}, 1, []string{"layers.0 and 3 more like it", "4 layers", "× 4", "h of the layer before"}},
-		{"a block that differs", "sssr", Options{}, 2, []string{"layers.0 and 2 more like it", "<b> B2 </b></td><td>layers.3<"}},
+		{"a block that differs", "sssr", Options{}, 2, []string{"layers.0 and 2 more like it", "<b>B2</b>", ">layers.3<", "unlike B1: with relu; without silu"}},
 		{"not neighbours", "srsrsr", Options{}, 2, []string{"layers.0 and 2 more like it", "layers.1 and 2 more like it", "× 3"}},
 		{"a shared parameter", "spsp", Options{}, 2, []string{"layers.1 and 1 more like it", "shared @w"}},
 		{"unfolded", "ssss", Options{Unfolded: true}, 4, []string{"layers.2"}},
