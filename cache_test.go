@@ -72,38 +72,46 @@ func TestPrefixCacheRefuses(t *testing.T) {
 	}
 }
 
-// TestPrefixCacheLaws: a prefix is reused the third time, and a conversation's second turn
-// at once; one that was cancelled leaves nothing.
+// TestPrefixCacheLaws: the second time a prompt is read all is reused up to the last multiple of the
+// grain below its end, and of a prompt that shares its beginning what they share, down to the grain; a
+// conversation's second turn goes on after all of the first; one that was cancelled leaves nothing.
 func TestPrefixCacheLaws(t *testing.T) {
 	m := openModel(t, "testdata/golden/jamba", Options{PrefixCache: 1 << 30})
-	begin := randomIDs(40, m.Vocab())
+	begin := randomIDs(200, m.Vocab())
 	o := Generate{MaxTokens: 5, IgnoreEOS: true}
-	ask := func(prompt ...int) *Generation {
+	ask := func(want int, prompt ...int) *Generation {
 		t.Helper()
 		g, err := m.GenerateIDs(t.Context(), prompt, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if g.CachedTokens != want {
+			t.Errorf("of %d tokens %d were cached, want %d", len(prompt), g.CachedTokens, want)
+		}
 		return g
 	}
-	with := func(last int) []int { return append(slices.Clone(begin), last, last, last) }
 	ctx, cancel := context.WithCancel(t.Context())
 	endless := Generate{MaxTokens: 1 << 30, IgnoreEOS: true, OnToken: func(int) { cancel() }}
-	if _, err := m.GenerateIDs(ctx, with(9), endless); !errors.Is(err, context.Canceled) {
+	if _, err := m.GenerateIDs(ctx, begin, endless); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if s := m.PrefixCache(); s.Bytes != 0 {
 		t.Errorf("cancelled, and left %+v", s)
 	}
-	for i, want := range []int{0, 0, 40, 40} {
-		if g := ask(with(i)...); g.CachedTokens != want {
-			t.Errorf("time %d: %d tokens were cached, want %d", i, g.CachedTokens, want)
-		}
+	first := ask(0, begin...)
+	again := ask(192, begin...)
+	if !slices.Equal(again.IDs, first.IDs) {
+		t.Errorf("%v the second time, %v the first", again.IDs, first.IDs)
 	}
-	turn := ask(with(1)...) // of which all but the last was fed
-	next := slices.Concat(with(1), turn.IDs, []int{3, 4})
-	if g := ask(next...); g.CachedTokens != 43+4 {
-		t.Errorf("the second turn: %d tokens were cached, want 47", g.CachedTokens)
+	for last, want := range []int{0, 128, 128} { // where they part a state is kept, at the grain
+		ask(want, append(slices.Clone(begin[:150]), last, last, last)...)
+	}
+	next := slices.Concat(begin, first.IDs, []int{3, 4}) // of whose answer all but the last was fed
+	ask(204, next...)
+	ask(204, next...)
+	for _, want := range []int{0, 64} {
+		ask(0, begin[:64]...) // one token is always read
+		ask(want, begin[:65]...)
 	}
 }
 

@@ -71,7 +71,7 @@ func (r *recorder) Begin(slot int, salt string, prompt []int) (hit, branch int, 
 	return hit, branch, err
 }
 
-func (r *recorder) Keep(slot int) { r.cache.Keep(slot) }
+func (r *recorder) Keep(slot int) (mark int) { return r.cache.Keep(slot) }
 
 func (r *recorder) End(slot int, tokens []int, wasted bool) {
 	delete(r.fed, slot)
@@ -352,6 +352,7 @@ func proveCache(t *testing.T, dir string, o Options, d exec.Device, n, longest i
 	}
 
 	f := &faulty{Device: d, every: 9, r: r}
+	o.grain = 4 // prompts are short
 	o.Device, o.PrefixCache = f, 4*prefixModel(plain.graph, plain.engine).Bytes(2*longest, true)
 	m := openModel(t, dir, o)
 	seen := record(t, m, o, rec.rows)
@@ -402,7 +403,7 @@ func TestPlanted(t *testing.T) {
 		list := sharing(rand.New(rand.NewPCG(11, 11)), 30, plain.Vocab(), 48)
 		rec := record(t, plain, o, nil)
 		atOnce(t, plain, list)
-		o.PrefixCache = 1 << 40
+		o.PrefixCache, o.grain = 1<<40, 4
 		for what, shift := range map[string]int{"nothing": 0, "a node one token deeper": 1, "a node one token higher": -1, "a slot that is not cleared": 0} {
 			o.Device = &cpu.Device{}
 			if what == "a slot that is not cleared" {

@@ -163,6 +163,7 @@ type generator struct {
 	m       *Model
 	sampler *sampling.Sampler
 	w       *writer
+	stops   *stopFinder // nil: there are no stop strings
 	out     *Generation
 	start   time.Time
 	eos     []int
@@ -194,7 +195,11 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generator{o: &o, m: m, sampler: sampler, w: w, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
+	stops, err := m.newStopFinder(o.Stop)
+	if err != nil {
+		return nil, err
+	}
+	return &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
 }
 
 // finish writes down how the generation ended.
@@ -289,8 +294,15 @@ func (g *generator) request(prompt []int) schedule.Request {
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
 			g.complete = g.o.Accept != nil && g.o.Accept(id)
-			return g.complete || g.ends(id)
+			if g.complete || g.ends(id) {
+				g.stops.flush()
+				return true
+			}
+			return g.stops.push(id)
 		},
+	}
+	if g.stops != nil {
+		r.Seen = func() int { return g.stops.whole }
 	}
 	if g.o.PromptOnly { // a token is chosen all the same: it is what ends a request
 		r.MaxTokens = 1

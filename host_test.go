@@ -22,7 +22,7 @@ func TestPrefixCacheHost(t *testing.T) {
 			list := sharing(rand.New(rand.NewPCG(12, uint64(i))), 30, plain.Vocab(), 60)
 			want := atOnce(t, plain, list)
 			costs := prefixModel(plain.graph, plain.engine)
-			o.PrefixCache = costs.Bytes(70, true)
+			o.PrefixCache, o.grain = costs.Bytes(70, true), 4
 			for _, o.PrefixCacheHost = range []int64{1 << 40, 4 * costs.Bytes(70, true)} {
 				m := openModel(t, dir, o)
 				for i, c := range list {

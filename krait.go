@@ -70,6 +70,9 @@ type Options struct {
 	// written by Close, and holds as much as PrefixCacheHost, or else PrefixCache, which
 	// is then the host's memory for it, too. Other models may have files there.
 	PrefixCacheDir string
+	// grain is how many tokens are between the states that prompts leave in the prefix cache; 0 is
+	// [prefix.Grain], and tests with short prompts take less.
+	grain int
 	// StateCodec is what states and rows of caches are in where they leave the ranks: the
 	// prefix cache in the host's memory and in a folder, what [Sequence.Save] writes, and what
 	// comes from a prefill server. It is a codec, int8, e4m3, e5m2, int4 or scaled16, with a size

@@ -72,8 +72,8 @@ func TestPromptLogProbs(t *testing.T) {
 		var one [][]LogProbs // on one rank
 		for i, o := range []Options{
 			{Slots: 2},
-			{Slots: 3, MaxTokensPerStep: 34, PrefixCache: 64 << 20, PageTokens: 5},
-			{Slots: 3, MaxTokensPerStep: 66, PrefixCache: 64 << 20, Sharding: Sharding{Ranks: 3}},
+			{Slots: 3, MaxTokensPerStep: 34, PrefixCache: 64 << 20, grain: 1, PageTokens: 5},
+			{Slots: 3, MaxTokensPerStep: 66, PrefixCache: 64 << 20, grain: 1, Sharding: Sharding{Ranks: 3}},
 			{Slots: 2, Sharding: Sharding{Ranks: 3, Strategy: "hoisted"}},
 		} {
 			if i == 3 && name != "mamba2-g4" {

@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -106,6 +107,7 @@ func (m *Model) keepPrefixes(o Options) (err error) {
 		}
 	}
 	model := prefixModel(m.graph, m.engine)
+	model.Grain = cmp.Or(o.grain, model.Grain)
 	m.cache, err = cache.New(m.hostEngine(), cache.Options{
 		Model:     model,
 		HostModel: m.hostModel(model),
@@ -157,7 +159,7 @@ func (m *Model) warnOfCapacity(bytes int64) {
 // prefixModel is what the tokens of a sequence cost, as prefix caches count.
 func prefixModel(g *graph.Graph, e *exec.Engine) prefix.Model {
 	p := g.Prefill()
-	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.RowBytes(), StateBytes: e.StateBytes()}
+	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.RowBytes(), StateBytes: e.StateBytes(), Grain: prefix.Grain}
 }
 
 // PrefixCache counts what the prefix cache has done, and holds; without one, nothing.

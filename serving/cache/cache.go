@@ -112,8 +112,8 @@ type sequence struct {
 	salt   string
 	prompt int // tokens
 	fed    int // tokens that it has
-	branch int // after how many tokens states are to be kept; 0: nowhere
-	kept   []*exec.KeptStates
+	marks  prefix.Marks
+	kept   []*exec.KeptStates // at marks, and one after the prompt at most
 }
 
 // New makes an empty cache.
@@ -241,11 +241,10 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	return b.Tokens().Salted(salt)
 }
 
-// Begin lets a new sequence go on from the longest beginning of its prompt that is kept,
-// if any: hit tokens need not be fed. Where branch is not 0, Keep must be called when
-// it has had so many. An error leaves a slot that must be freed. Only what a sequence of the same
-// salt has left is found.
-func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err error) {
+// Begin restores the longest prefix of a prompt that the cache has for its salt: hit tokens need not be
+// fed. Where mark is not 0, [Cache.Keep] must be called when the sequence has had so many tokens. An error
+// leaves a slot that must be freed.
+func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -257,7 +256,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err
 		c.shrink(func() bool { return c.o.Enough(len(prompt)) })
 	}
 	tokens, q := tokensOf(salt, prompt), &sequence{slot: slot, salt: salt, prompt: len(prompt)}
-	q.fed, q.branch = c.tree.Lookup(tokens, c.o.Now())
+	q.fed, q.marks = c.tree.Lookup(tokens, c.o.Now())
 	back, err := c.recall(q, tokens)
 	if err == nil && !back && q.fed > 0 {
 		err = c.put(slot, tokens, q.fed)
@@ -267,7 +266,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err
 			c.stats.Failures++
 			c.forget()
 		}
-		q.fed, q.branch = 0, 0
+		q.fed, q.marks = 0, prefix.Marks{}
 		if err := c.engine.Reset(slot); err != nil {
 			return 0, 0, err
 		}
@@ -277,10 +276,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, branch int, err
 		c.stats.HitTokens += int64(q.fed)
 	}
 	c.begun[slot] = q
-	if branch = q.branch; branch <= q.fed { // the states there came from the host
-		branch = 0
-	}
-	return q.fed, branch, nil
+	return q.fed, q.marks.Next(q.fed), nil
 }
 
 // Rows are those that are kept, for a salt, of the longest beginning of a prompt without its last token, in
@@ -337,24 +333,54 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 // stateless reports whether the model keeps attention's caches only.
 func (c *Cache) stateless() bool { return c.o.Model.StateBytes == 0 }
 
-// Keep copies the states of a sequence that has come to its branch.
-func (c *Cache) Keep(slot int) {
+// Keep copies the states of a sequence, and returns its next mark, or 0. After the prompt they replace
+// those of the last such call: [Cache.End] may be given so many tokens only.
+func (c *Cache) Keep(slot int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q := c.begun[slot]; q != nil {
-		c.keep(q)
+	q := c.begun[slot]
+	if q == nil || c.stateless() {
+		return 0
 	}
+	s := c.keep(q)
+	if s == nil {
+		return 0
+	}
+	return q.marks.Next(s.Tokens)
 }
 
-// keep copies the states of a sequence as they are.
-func (c *Cache) keep(q *sequence) {
+// keep copies the states of a sequence as they are. Where that fails the sequence is forgotten.
+func (c *Cache) keep(q *sequence) *exec.KeptStates {
+	q.drop(func(s *exec.KeptStates) bool { return s.Tokens >= q.prompt }) // so that there are few at a time
 	s, err := c.engine.KeepStates(q.slot)
 	if err != nil {
 		c.stats.Failures++
 		c.leave(q)
-		return
+		return nil
 	}
 	q.kept = append(q.kept, s)
+	return s
+}
+
+// at returns the states that a sequence kept after so many tokens, or nil.
+func (q *sequence) at(tokens int) *exec.KeptStates {
+	for _, s := range q.kept {
+		if s.Tokens == tokens {
+			return s
+		}
+	}
+	return nil
+}
+
+// drop frees those of the kept states that f selects.
+func (q *sequence) drop(f func(*exec.KeptStates) bool) {
+	q.kept = slices.DeleteFunc(q.kept, func(s *exec.KeptStates) bool {
+		if f(s) {
+			s.Free()
+			return true
+		}
+		return false
+	})
 }
 
 // leastMeasured tokens of a prompt in a step are enough to say how fast prompts are read.
@@ -380,14 +406,12 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 
 // leave forgets a sequence, with what it kept for itself.
 func (c *Cache) leave(q *sequence) {
-	for _, s := range q.kept {
-		s.Free()
-	}
+	q.drop(func(*exec.KeptStates) bool { return true })
 	delete(c.begun, q.slot)
 }
 
-// End takes in a sequence that has ended, before its slot is freed: tokens are all that
-// it was fed. With wasted, nothing of it is kept.
+// End takes in a sequence that has ended, before its slot is freed: tokens are all that it was fed, or
+// the first of them, after which the last Keep was called. With wasted, nothing of it is kept.
 func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -399,7 +423,7 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 		c.leave(q)
 		return
 	}
-	if !c.stateless() {
+	if !c.stateless() && q.at(len(tokens)) == nil {
 		c.keep(q)
 	}
 	if c.begun[slot] != nil { // or else that failed
@@ -411,7 +435,7 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 // admit takes in a sequence that has ended.
 func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	c.admits, c.failed = q, nil
-	trial := c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.branch)
+	trial := c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.marks)
 	switch c.admits = nil; {
 	case c.failed != nil:
 		c.stats.Failures++

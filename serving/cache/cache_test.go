@@ -107,17 +107,19 @@ type begun struct {
 // begin reads a prompt, by the cache, up to its end.
 func (b *bench) begin(prompt []int) begun {
 	slot := b.alloc()
-	hit, branch, err := b.cache.Begin(slot, "", prompt)
-	if err != nil || hit >= len(prompt) || branch > 0 && (branch <= hit || branch >= len(prompt)) {
-		b.t.Fatalf("a prompt of %d tokens: hit %d, branch %d, %v", len(prompt), hit, branch, err)
+	at, mark, err := b.cache.Begin(slot, "", prompt)
+	if err != nil || at >= len(prompt) {
+		b.t.Fatalf("a prompt of %d tokens: hit %d, %v", len(prompt), at, err)
 	}
-	b.check(slot, prompt[:hit])
-	if branch > 0 {
-		b.feed(slot, prompt[hit:branch])
-		b.cache.Keep(slot)
-		hit = branch
+	b.check(slot, prompt[:at])
+	for mark > 0 {
+		if mark <= at || mark >= len(prompt) {
+			b.t.Fatalf("a prompt of %d tokens: mark %d after %d", len(prompt), mark, at)
+		}
+		b.feed(slot, prompt[at:mark])
+		at, mark = mark, b.cache.Keep(slot)
 	}
-	b.feed(slot, prompt[hit:])
+	b.feed(slot, prompt[at:])
 	return begun{slot, prompt}
 }
 

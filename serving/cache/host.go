@@ -200,10 +200,9 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	if c.host == nil {
 		return false, nil
 	}
-	hit, branch := c.host.tree.Find(tokens)
-	if branch > q.fed {
-		q.branch = max(q.branch, branch)
-	}
+	hit, marks := c.host.tree.Find(tokens)
+	q.marks.Branch = max(q.marks.Branch, marks.Branch)
+	q.marks = q.marks.Beyond(q.fed)
 	path, had := c.passed(tokens, hit)
 	if hit <= q.fed || !c.pays(q.fed, had, hit) || c.host.refused(c.host.tree.Path(tokens, hit)) {
 		return false, nil
@@ -226,8 +225,8 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	c.stats.HostHits++
 	c.stats.HostHitTokens += int64(hit)
 	q.fed = hit
-	if q.branch <= hit && l.states != nil {
-		q.branch, q.kept, l.states = hit, append(q.kept, l.states), nil
+	if q.marks = q.marks.Beyond(hit); q.marks.Branch == 0 && l.states != nil {
+		q.marks.Branch, q.kept, l.states = hit, append(q.kept, l.states), nil
 	}
 	return true, nil
 }

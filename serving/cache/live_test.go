@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -111,13 +112,16 @@ func idsOf(q prefix.Request) []int {
 func (r *replay) begin(q prefix.Request) int {
 	r.now = max(r.now, q.At)
 	r.at[slot] = 0
-	hit, branch, err := r.Begin(slot, "", idsOf(q)[:q.InputLen])
-	if err != nil || r.at[slot] != hit || branch > 0 && branch <= hit {
-		r.t.Fatalf("hit %d, branch %d, the slot has %d: %v", hit, branch, r.at[slot], err)
+	hit, mark, err := r.Begin(slot, "", idsOf(q)[:q.InputLen])
+	if err != nil || r.at[slot] != hit {
+		r.t.Fatalf("hit %d, the slot has %d: %v", hit, r.at[slot], err)
 	}
-	if branch > 0 {
-		r.at[slot] = branch
-		r.Keep(slot)
+	for mark > 0 {
+		if mark <= r.at[slot] || mark >= q.InputLen {
+			r.t.Fatalf("a prompt of %d tokens: mark %d after %d", q.InputLen, mark, r.at[slot])
+		}
+		r.at[slot] = mark
+		mark = r.Keep(slot)
 	}
 	return hit
 }
@@ -152,11 +156,20 @@ func golden(t *testing.T, name string) (m prefix.Model, capacity int64, trace []
 }
 
 // TestLiveIsOffline: a cache that is given a trace, one request after the other, and time
-// for its trials, hits and evicts what cache-sim says, and chooses the same α.
+// for its trials, hits and evicts what cache-sim says, and chooses the same α. Texts of the edges are
+// shorter than a live cache's grain.
 func TestLiveIsOffline(t *testing.T) {
 	chosen := map[float64]bool{}
-	for _, name := range []string{"docs-hybrid", "fewshot-ssm", "edges-small", "edges-attention", "edges-hybrid", "chat-attention"} {
-		m, capacity, trace := golden(t, name)
+	for _, c := range []struct {
+		name  string
+		grain int
+	}{
+		{"docs-hybrid", prefix.Grain}, {"fewshot-ssm", prefix.Grain}, {"chat-attention", prefix.Grain}, {"chat-hybrid", prefix.Grain},
+		{"edges-small", 1}, {"edges-attention", 3}, {"edges-hybrid", 1}, {"edges-hybrid", 3},
+	} {
+		name := fmt.Sprintf("%s/grain=%d", c.name, c.grain)
+		m, capacity, trace := golden(t, c.name)
+		m.Grain = c.grain
 		for _, policy := range []string{"lru", "flop:2", "tuned", "retuned"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				want, err := prefix.Replay(policy, m, capacity, trace)

@@ -171,16 +171,16 @@ func TestTenantsElsewhere(t *testing.T) {
 		ask := func(key string, hit bool, tail string) {
 			t.Helper()
 			before := reads.PrefixCache().HitTokens
-			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, genesis+tail))
+			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, genesis+genesis+tail))
 			if got := reads.PrefixCache().HitTokens > before; status != 200 || got != hit {
 				t.Errorf("share %v, %s%q: %d, a hit: %v; %+v", share, key, tail, status, got, a)
 			}
 		}
-		for _, tail := range []string{" a.", "\nb.", " c."} { // where two part a state is kept
-			ask("ann", tail == " c.", tail)
+		for _, tail := range []string{" a.", "\nb.", " c."} { // after 64 tokens the first leaves a state
+			ask("ann", tail != " a.", tail)
 		}
 		for _, tail := range []string{" d.", "\ne.", " f."} {
-			ask("bob", share || tail == " f.", tail)
+			ask("bob", share || tail != " d.", tail)
 		}
 	}
 }

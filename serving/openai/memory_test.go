@@ -157,7 +157,7 @@ func TestNeverOutOfMemory(t *testing.T) {
 		m := planned(t, pages, krait.Options{Slots: slots, PrefixCache: 16 << 20, PrefixCacheHost: host})
 		_, h := serve(t, m, openai.Options{})
 		prompt := func(i int) []int {
-			ids := make([]int, 20+i%5*9)
+			ids := make([]int, 66+i%5*9) // more than a prefix cache's grain
 			for k := range ids {
 				ids[k] = (k*7 + i%3) % alone.Vocab()
 			}

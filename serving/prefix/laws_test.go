@@ -10,12 +10,15 @@ import (
 // unlimited is a capacity that nothing reaches.
 const unlimited = MostBytes
 
-// TestThirdTime: a prefix is reused when it is seen for the third time, not the second.
+// TestThirdTime: with a grain of one token a prefix is reused when it is seen for the third time, not the second.
 func TestThirdTime(t *testing.T) {
 	for name, m := range models {
 		tree, want := NewTree(m, unlimited, 0), []int{0, 0, 5}
-		if m.StateBytes == 0 {
+		switch {
+		case m.StateBytes == 0:
 			want[1] = 5 // attention only needs no state
+		case m.Grain > 1: // the end of the first prompt is where they part, at the grain
+			want = []int{0, 3, 3}
 		}
 		for i, end := range []string{"x", "y", "z"} {
 			if hit := tree.Serve(request(float64(i), "ababa"+end, "")); hit != want[i] {
@@ -41,6 +44,31 @@ func TestSecondTurn(t *testing.T) {
 	}
 }
 
+// TestRegenerate: the second reading of a prompt hits all but the tokens after the last multiple of the
+// grain below its end, whatever came of it, and of a prompt that shares its beginning what they share,
+// down to the grain, the second time.
+func TestRegenerate(t *testing.T) {
+	m := models["hybrid"]
+	for m.Grain = 2; m.Grain < 20; m.Grain++ {
+		for n := 1; n < 50; n++ {
+			prompt := strings.Repeat("abcabbc", 8)[:n]
+			tree := NewTree(m, unlimited, 0)
+			want := (n - 1) / m.Grain * m.Grain
+			for i, output := range []string{"ab", "", "ccc"} {
+				if hit := tree.Serve(request(float64(i), prompt, output)); i > 0 && hit != want {
+					t.Fatalf("grain %d: reading %d of %d tokens hits %d, want %d", m.Grain, i+1, n, hit, want)
+				}
+			}
+			tree = NewTree(m, unlimited, 0)
+			tree.Serve(request(0, prompt+strings.Repeat("x", m.Grain), ""))
+			tree.Serve(request(1, prompt+strings.Repeat("y", m.Grain), ""))
+			if hit := tree.Serve(request(2, prompt+strings.Repeat("z", m.Grain), "")); hit != n/m.Grain*m.Grain {
+				t.Fatalf("grain %d: %d tokens are shared, and %d hit", m.Grain, n, hit)
+			}
+		}
+	}
+}
+
 // traceOf draws requests that share beginnings.
 func traceOf(seed uint64, n int) (trace []Request) {
 	rng := rand.New(rand.NewPCG(seed, 10))
@@ -53,28 +81,27 @@ func traceOf(seed uint64, n int) (trace []Request) {
 	return trace
 }
 
-// TestTwoStates: a request adds at most two.
-func TestTwoStates(t *testing.T) {
+// TestFewStates: a request adds at most two states, and with a grain three.
+func TestFewStates(t *testing.T) {
 	states := func(tree *Tree) (n int) {
 		for _, x := range tree.nodes {
 			n += int(number(x.state))
 		}
 		return n
 	}
-	most := 0
-	for seed := range uint64(20) {
-		tree := NewTree(models["hybrid"], unlimited, 0)
-		for i, r := range traceOf(seed, 50) {
-			was := states(tree)
-			tree.Serve(r)
-			added := states(tree) - was
-			if most = max(most, added); added > 2 {
-				t.Fatalf("seed %d: request %d adds %d states", seed, i, added)
+	for name, want := range map[string]int{"hybrid": 2, "grain": 3} {
+		most := 0
+		for seed := range uint64(20) {
+			tree := NewTree(models[name], unlimited, 0)
+			for _, r := range traceOf(seed, 50) {
+				was := states(tree)
+				tree.Serve(r)
+				most = max(most, states(tree)-was)
 			}
 		}
-	}
-	if most != 2 {
-		t.Errorf("no request added two states")
+		if most != want {
+			t.Errorf("%s: a request adds up to %d states, want %d", name, most, want)
+		}
 	}
 }
 
@@ -154,11 +181,11 @@ func TestBadPolicies(t *testing.T) {
 		{"flop:-1", models["hybrid"], 1, "α is a number"},
 		{"flop:NaN", models["hybrid"], 1, "α is a number"},
 		{"flop:Inf", models["hybrid"], 1, "α is a number"},
-		{"lru", Model{1, 1, 0, 0}, 1, "there is nothing to keep"},
-		{"lru", Model{-1, 1, 1, 0}, 1, "-1 FLOPs per token"},
-		{"none", Model{1, 1e300, 1, 0}, 1, "both must be from 0"},
-		{"lru", Model{1, 1, -1, 0}, 1, "neither may be negative"},
-		{"lru", Model{1, 1, 1 << 40, 0}, 1, "neither may be over"},
+		{"lru", Model{1, 1, 0, 0, 0}, 1, "there is nothing to keep"},
+		{"lru", Model{-1, 1, 1, 0, 0}, 1, "-1 FLOPs per token"},
+		{"none", Model{1, 1e300, 1, 0, 0}, 1, "both must be from 0"},
+		{"lru", Model{1, 1, -1, 0, 0}, 1, "neither may be negative"},
+		{"lru", Model{1, 1, 1 << 40, 0, 0}, 1, "neither may be over"},
 	} {
 		if _, err := NewPolicy(c.name, c.m, c.capacity); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)

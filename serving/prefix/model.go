@@ -5,13 +5,20 @@ import (
 	"math"
 )
 
+// Grain is how many tokens are between the states that a prompt can leave in a prefix cache of an
+// engine. Cuts of a prompt at its multiples change no bit of what follows.
+const Grain = 64
+
 // Model is what a sequence costs: a·L + b·L² FLOPs to prefill L tokens, bytes of
-// attention cache per token, and bytes of the states of all layers.
+// attention cache per token, and bytes of the states of all layers; and where it can leave states.
 type Model struct {
 	FLOPsPerToken        float64 `json:"flops_per_token"`         // a
 	FLOPsPerTokenSquared float64 `json:"flops_per_token_squared"` // b
 	CacheBytes           int64   `json:"cache_bytes_per_token"`
 	StateBytes           int64   `json:"state_bytes"` // 0: attention only
+	// Grain is of which tokens inside a prompt states are kept: those at its multiples ([Marks]). 0 and 1 are
+	// the published rules.
+	Grain int `json:"grain,omitempty"`
 }
 
 // mostFLOPs per token is as far from overflow as it takes.
@@ -35,6 +42,8 @@ func (m Model) Check() error {
 		return fmt.Errorf("0 cache bytes per token and 0 state bytes: there is nothing to keep")
 	case m.CacheBytes > most || m.StateBytes > most:
 		return fmt.Errorf("%d cache bytes per token and %d state bytes: neither may be over %d", m.CacheBytes, m.StateBytes, most)
+	case m.Grain < 0 || m.Grain > MaxTokens:
+		return fmt.Errorf("the grain is %d tokens; it must be from 1 to %d", m.Grain, MaxTokens)
 	}
 	return nil
 }
@@ -53,4 +62,49 @@ func (m Model) Bytes(tokens int, state bool) int64 {
 		b += m.StateBytes
 	}
 	return b
+}
+
+// Marks are the depths at which a prompt leaves states while it is prefilled; 0: none.
+type Marks struct {
+	// Branch is where the prompt parts from all that the tree has, beyond the hit.
+	Branch int
+	// End is the last multiple of the grain that leaves a token to compute, so that the same prompt
+	// is not prefilled again. It is 0 if the hit or Branch is as deep.
+	End int
+}
+
+// Next returns the first mark beyond a depth, or 0.
+func (m Marks) Next(depth int) int {
+	if m.Branch > depth {
+		return m.Branch
+	}
+	if m.End > depth {
+		return m.End
+	}
+	return 0
+}
+
+// Beyond returns those of the marks that are deeper than a hit, each once.
+func (m Marks) Beyond(hit int) Marks {
+	if m.Branch <= hit {
+		m.Branch = 0
+	}
+	if m.End <= max(hit, m.Branch) {
+		m.End = 0
+	}
+	return m
+}
+
+// marks returns the marks of a prompt of which the tree has the first matched tokens, and the states
+// after hit; most leaves one token to compute. With a grain of one token they are as published: at the
+// branch only, and not where the whole prompt matched.
+func (m Model) marks(matched, most, hit int) (k Marks) {
+	if m.Grain <= 1 {
+		if matched <= most {
+			k.Branch = matched
+		}
+	} else {
+		k.Branch, k.End = min(matched, most)/m.Grain*m.Grain, most/m.Grain*m.Grain
+	}
+	return k.Beyond(hit)
 }

@@ -84,7 +84,7 @@ func (l *list) matched(text string) (m int) {
 	return m
 }
 
-func (l *list) lookup(input string, now float64) (hit, branch int) {
+func (l *list) lookup(input string, now float64) (hit int, marks Marks) {
 	m, most := l.matched(input), len(input)-1
 	if l.m.StateBytes == 0 {
 		// The node touched is the shortest held that has all that matched.
@@ -97,7 +97,7 @@ func (l *list) lookup(input string, now float64) (hit, branch int) {
 		if touched != nil {
 			touched.time = now
 		}
-		return min(m, most), 0
+		return min(m, most), Marks{}
 	}
 	for d := most; d > 0; d-- {
 		if x := l.get(input[:d]); x != nil && x.state {
@@ -105,10 +105,24 @@ func (l *list) lookup(input string, now float64) (hit, branch int) {
 			break
 		}
 	}
-	if hit < m && m <= most {
-		branch = m
+	if l.m.Grain <= 1 {
+		if hit < m && m <= most {
+			marks.Branch = m
+		}
+		return hit, marks
 	}
-	return hit, branch
+	for d := hit + 1; d <= most; d++ {
+		if d%l.m.Grain == 0 {
+			marks.End = d
+			if d <= m {
+				marks.Branch = d
+			}
+		}
+	}
+	if marks.End == marks.Branch {
+		marks.End = 0
+	}
+	return hit, marks
 }
 
 func (l *list) insert(prefix string, state bool, now float64) {
@@ -126,10 +140,12 @@ func (l *list) insert(prefix string, state bool, now float64) {
 	n.time, n.state = now, n.state || state
 }
 
-func (l *list) admit(all string, branch int, now float64) {
+func (l *list) admit(all string, marks Marks, now float64) {
 	states := l.m.StateBytes > 0
-	if branch > 0 {
-		l.insert(all[:branch], true, now)
+	for _, d := range []int{marks.Branch, marks.End} {
+		if d > 0 {
+			l.insert(all[:d], true, now)
+		}
 	}
 	l.insert(all, states, now)
 	for l.bytes() > l.capacity {
@@ -241,10 +257,11 @@ func drawRequest(rng *rand.Rand, before []string) (input, output string) {
 }
 
 var models = map[string]Model{
-	"hybrid":    {1000, 7, 10, 45},
-	"attention": {1000, 7, 10, 0},
-	"ssm":       {1000, 0, 0, 45},
-	"free":      {0, 0, 3, 1}, // all are worth the same
+	"hybrid":    {1000, 7, 10, 45, 0},
+	"attention": {1000, 7, 10, 0, 0},
+	"ssm":       {1000, 0, 0, 45, 0},
+	"free":      {0, 0, 3, 1, 0}, // all are worth the same
+	"grain":     {1000, 7, 10, 45, 3},
 }
 
 // TestTreeAgainstList: after each operation the tree holds what the list of prefixes
@@ -263,25 +280,25 @@ func TestTreeAgainstList(t *testing.T) {
 					input, output := drawRequest(rng, before)
 					before = append(before, input+output)
 					r := request(now, input, output)
-					hit, branch := tree.Lookup(r.Input(), now)
-					wantHit, wantBranch := plain.lookup(input, now)
-					if hit != wantHit || branch != wantBranch {
-						t.Fatalf("seed %d, request %d: hit %d, branch %d; want %d, %d", seed, i, hit, branch, wantHit, wantBranch)
+					hit, marks := tree.Lookup(r.Input(), now)
+					wantHit, wantMarks := plain.lookup(input, now)
+					if hit != wantHit || marks != wantMarks {
+						t.Fatalf("seed %d, request %d: hit %d, marks %+v; want %d, %+v", seed, i, hit, marks, wantHit, wantMarks)
 					}
 					if i%7 == 6 && len(input) > 0 && m.StateBytes > 0 { // what a tree would have asked for before others were admitted
-						branch = rng.IntN(len(input))
-						wantBranch = branch
+						marks = Marks{Branch: rng.IntN(len(input))}
+						wantMarks = marks
 					}
-					grown := tree.Bytes() + tree.growth(r.Tokens, branch)
+					grown := tree.Bytes() + tree.growth(r.Tokens, marks)
 					tree.capacity = math.MaxInt64
-					tree.Admit(r.Tokens, branch, now)
+					tree.Admit(r.Tokens, marks, now)
 					if tree.Bytes() != grown {
 						t.Fatalf("seed %d, request %d: %d bytes before eviction, foretold %d", seed, i, tree.Bytes(), grown)
 					}
 					for tree.capacity = capacity; tree.bytes > capacity; {
 						tree.evict()
 					}
-					plain.admit(input+output, wantBranch, now)
+					plain.admit(input+output, wantMarks, now)
 					if tree.Evictions() != plain.evictions {
 						t.Fatalf("seed %d, request %d: %d evictions; want %d", seed, i, tree.Evictions(), plain.evictions)
 					}
@@ -394,8 +411,8 @@ func TestTuned(t *testing.T) {
 				if i == from {
 					l.alpha = alpha
 				}
-				hit, branch := l.lookup(textOf(r.Input()), r.At)
-				if l.admit(textOf(r.Tokens), branch, r.At); l.evictions > 0 && evictedAt < 0 {
+				hit, marks := l.lookup(textOf(r.Input()), r.At)
+				if l.admit(textOf(r.Tokens), marks, r.At); l.evictions > 0 && evictedAt < 0 {
 					evictedAt = i
 				}
 				if i >= from {

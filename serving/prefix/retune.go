@@ -23,7 +23,7 @@ func newRetuned(m Model, capacity int64, window int) *Adaptive {
 	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedAgain{size: window}}
 }
 
-func (t *tunedAgain) admits(tree *Tree, _ Request, _ int) {
+func (t *tunedAgain) admits(tree *Tree, _ Request, _ Marks) {
 	if t.start == nil {
 		t.start, t.evicted = tree.Clone(), tree.evictions
 	}
@@ -43,8 +43,8 @@ func (t *tunedAgain) admitted(tree *Tree, r Request) *Trial {
 }
 
 // taken lets the window that has begun meanwhile be held against what is used now.
-func (t *tunedAgain) taken(alpha float64) {
+func (t *tunedAgain) taken(tree *Tree) {
 	if t.start != nil {
-		t.start.alpha = alpha
+		t.start.alpha = tree.alpha
 	}
 }

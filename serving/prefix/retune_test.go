@@ -73,8 +73,8 @@ func (l *list) clone() *list {
 // serve is how many tokens of the requests hit.
 func (l *list) serve(requests []Request) (hits int) {
 	for _, r := range requests {
-		hit, branch := l.lookup(textOf(r.Input()), r.At)
-		l.admit(textOf(r.Tokens), branch, r.At)
+		hit, marks := l.lookup(textOf(r.Input()), r.At)
+		l.admit(textOf(r.Tokens), marks, r.At)
 		hits += hit
 	}
 	return hits

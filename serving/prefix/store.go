@@ -56,9 +56,9 @@ func (t *Tree) Walk(tokens Tokens) []int {
 func (t *Tree) Matched(tokens Tokens) int { return t.walk(tokens).depth }
 
 // Find is [Tree.Lookup], and touches nothing.
-func (t *Tree) Find(input Tokens) (hit, branch int) {
-	_, hit, branch = t.find(input)
-	return hit, branch
+func (t *Tree) Find(input Tokens) (hit int, marks Marks) {
+	_, hit, marks = t.find(input)
+	return hit, marks
 }
 
 // Insert keeps tokens, with the state after them or without, and evicts what is then too

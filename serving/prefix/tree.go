@@ -76,24 +76,24 @@ func (t *Tree) walk(tokens Tokens) place {
 	return at
 }
 
-// Lookup says how many tokens of the input need not be computed, and after how many
-// the state is to be kept while it is read, 0 for none. It touches what it hits.
-func (t *Tree) Lookup(input Tokens, now float64) (hit, branch int) {
-	used, hit, branch := t.find(input)
+// Lookup returns how many tokens of the input need not be computed, and the depths at which
+// states are to be kept while the others are. It touches the node that it hits.
+func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
+	used, hit, marks := t.find(input)
 	if used != nil {
 		used.time = now
 	}
-	return hit, branch
+	return hit, marks
 }
 
 // find is Lookup that touches nothing: used is the node that a look-up touches, or nil.
-func (t *Tree) find(input Tokens) (used *node, hit, branch int) {
+func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 	at, most := t.walk(input), max(input.n-1, 0)
 	if t.model.StateBytes == 0 {
 		if used = at.child; used == nil && at.node != t.root {
 			used = at.node
 		}
-		return used, min(at.depth, most), 0
+		return used, min(at.depth, most), Marks{}
 	}
 	for n := at.node; n != t.root; n = n.parent {
 		if n.state && n.depth <= most {
@@ -101,18 +101,15 @@ func (t *Tree) find(input Tokens) (used *node, hit, branch int) {
 			break
 		}
 	}
-	if at.depth <= most && at.depth > hit {
-		branch = at.depth
-	}
-	return used, hit, branch
+	return used, hit, t.model.marks(at.depth, most, hit)
 }
 
-// Admit keeps a sequence, input and output, with the state at its end and the one that
-// [Tree.Lookup] asked for at branch, and evicts what is then too much.
-func (t *Tree) Admit(tokens Tokens, branch int, now float64) {
+// Admit keeps a sequence, input and output, with the state at its end and those at the marks that
+// [Tree.Lookup] returned, and evicts what is then too much.
+func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 	states := t.model.StateBytes > 0
-	if branch > 0 && states {
-		t.keep(tokens.Prefix(branch), true, now)
+	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
+		t.keep(tokens.Prefix(at), true, now)
 	}
 	t.Insert(tokens, states, now)
 }
@@ -187,20 +184,22 @@ func (t *Tree) measure(n *node) {
 
 // Serve looks a request up and admits it, all at its time. It returns the hit.
 func (t *Tree) Serve(r Request) int {
-	hit, branch := t.Lookup(r.Input(), r.At)
-	t.Admit(r.Tokens, branch, r.At)
+	hit, marks := t.Lookup(r.Input(), r.At)
+	t.Admit(r.Tokens, marks, r.At)
 	return hit
 }
 
 // growth is how many bytes a sequence adds before anything is evicted.
-func (t *Tree) growth(tokens Tokens, branch int) int64 {
+func (t *Tree) growth(tokens Tokens, marks Marks) int64 {
 	if tokens.n == 0 {
 		return 0
 	}
 	at := t.walk(tokens)
 	added := t.model.Bytes(tokens.n-at.depth, !at.kept(tokens.n))
-	if branch > 0 && !t.walk(tokens.Prefix(branch)).kept(branch) {
-		added += t.model.StateBytes
+	for depth := marks.Next(0); depth > 0; depth = marks.Next(depth) {
+		if !t.walk(tokens.Prefix(depth)).kept(depth) {
+			added += t.model.StateBytes
+		}
 	}
 	return added
 }

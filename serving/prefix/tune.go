@@ -21,11 +21,11 @@ type Adaptive struct {
 type tuner interface {
 	// admits is told of a request before the tree admits it. It was looked up, which its
 	// replay does again: what a look-up touches is then at the same time as before.
-	admits(t *Tree, r Request, branch int)
+	admits(t *Tree, r Request, marks Marks)
 	// admitted is told that the tree has. What it returns is to be tried; nil: nothing.
 	admitted(t *Tree, r Request) *Trial
-	// taken is told that another α is used from now on.
-	taken(alpha float64)
+	// taken is told that the tree uses another α from now on.
+	taken(t *Tree)
 }
 
 // NewAdaptive is an empty tree that tells a store, by a policy's name: lru, flop:α, tuned
@@ -51,27 +51,27 @@ func (a *Adaptive) Alpha() (alpha float64, ok bool) { return a.alpha, a.chosen }
 
 // Admit admits a request that was looked up, at its time: see [Tree.Admit]. What it
 // returns is to be tried, if it is not nil.
-func (a *Adaptive) Admit(r Request, branch int) *Trial {
+func (a *Adaptive) Admit(r Request, marks Marks) *Trial {
 	if a.tuner == nil {
-		a.Tree.Admit(r.Tokens, branch, r.At)
+		a.Tree.Admit(r.Tokens, marks, r.At)
 		return nil
 	}
-	a.tuner.admits(a.Tree, r, branch)
-	a.Tree.Admit(r.Tokens, branch, r.At)
+	a.tuner.admits(a.Tree, r, marks)
+	a.Tree.Admit(r.Tokens, marks, r.At)
 	return a.tuner.admitted(a.Tree, r)
 }
 
 // Take uses the α of a trial from the next request on.
 func (a *Adaptive) Take(alpha float64) {
 	a.alpha, a.chosen = alpha, true
-	a.tuner.taken(alpha)
+	a.tuner.taken(a.Tree)
 }
 
 // Serve looks a request up and admits it, all at its time, and tries what is to be tried
 // at once. It returns the hit.
 func (a *Adaptive) Serve(r Request) int {
-	hit, branch := a.Lookup(r.Input(), r.At)
-	if trial := a.Admit(r, branch); trial != nil {
+	hit, marks := a.Lookup(r.Input(), r.At)
+	if trial := a.Admit(r, marks); trial != nil {
 		alpha, _ := trial.Run(nil)
 		a.Take(alpha)
 	}
@@ -126,8 +126,8 @@ func NewTuned(m Model, capacity int64) *Adaptive {
 	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedOnce{}}
 }
 
-func (t *tunedOnce) admits(tree *Tree, r Request, branch int) {
-	if !t.done && t.start == nil && tree.bytes+tree.growth(r.Tokens, branch) > tree.capacity {
+func (t *tunedOnce) admits(tree *Tree, r Request, marks Marks) {
+	if !t.done && t.start == nil && tree.bytes+tree.growth(r.Tokens, marks) > tree.capacity {
 		t.start = tree.Clone()
 	}
 }
@@ -148,4 +148,4 @@ func (t *tunedOnce) admitted(_ *Tree, r Request) *Trial {
 	return trial
 }
 
-func (t *tunedOnce) taken(float64) {}
+func (t *tunedOnce) taken(*Tree) {}

@@ -24,13 +24,14 @@ type Engine interface {
 // Cache keeps what was computed for beginnings of prompts: see serving/cache.
 type Cache interface {
 	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
-	// hit tokens, for its salt. Where branch is not 0, Keep is called when it has had so many.
-	Begin(slot int, salt string, prompt []int) (hit, branch int, err error)
+	// hit tokens, for its salt. Where mark is not 0, Keep is called when it has had so many.
+	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
 	// Given says that a new sequence has the beginning of its prompt from elsewhere.
 	Given(slot int, salt string, prompt []int, fed int)
-	Keep(slot int)
-	// End says that the sequence ends, and which tokens it was fed; wasted, that
-	// nothing is to be kept of it.
+	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for nowhere.
+	Keep(slot int) (mark int)
+	// End says that the sequence ends, and which tokens it was fed, or the first of them, after which
+	// Keep was last called; wasted, that nothing is to be kept of it.
 	End(slot int, tokens []int, wasted bool)
 }
 
@@ -267,7 +268,7 @@ func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 		p.put(event{read: p.fed, tell: p.OnPrompt})
 	}
 	if read && p.fed == p.stop {
-		s.cache.Keep(p.slot)
+		p.stop = s.cache.Keep(p.slot)
 	}
 	id := 0
 	for _, c := range chosen {
@@ -288,10 +289,27 @@ func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 	if s.cache != nil {
 		p.out = append(p.out, id)
 	}
-	if p.Accept(id) {
+	last := p.Accept(id)
+	s.see(p.request, last)
+	switch {
+	case last:
 		s.end(p.request, nil)
-	} else if p.complete() {
+	case p.complete():
 		s.end(p.request, p.full)
+	}
+}
+
+// see lets the cache keep the states after the tokens that are seen whole where the last one may not
+// be, and leaves these alone to it where a request has ended.
+func (s *Scheduler) see(r *request, last bool) {
+	if s.cache == nil || r.Seen == nil {
+		return
+	}
+	switch seen := r.Seen(); {
+	case last:
+		r.out = r.out[:min(seen+1, len(r.out))] // the last one was not fed, or is not seen
+	case seen == r.chosen-1 && !r.complete():
+		s.cache.Keep(r.slot)
 	}
 }
 
