@@ -104,6 +104,11 @@ func (s Simulation) Run(trace []Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.serve(p, trace), nil
+}
+
+// serve lets a policy serve the requests of a trace.
+func (s Simulation) serve(p Policy, trace []Request) *Result {
 	out := &Result{Policy: s.Policy, Hits: make([]int, len(trace))}
 	for i, r := range trace {
 		hit := p.Serve(r)
@@ -125,5 +130,5 @@ func (s Simulation) Run(trace []Request) (*Result, error) {
 	if s.After != nil {
 		s.After(p)
 	}
-	return out, nil
+	return out
 }

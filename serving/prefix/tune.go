@@ -115,25 +115,42 @@ const recordFactor = 5
 // the request that evicted first is kept, and that request and those after it recorded, 5
 // times as many as came before it, at least one, and tried.
 type tunedOnce struct {
-	seen   int       // requests before the first that evicts
-	start  *Tree     // the tree before it; nil before that, and after the choice
-	record []Request // since start
-	done   bool
+	seen    int       // requests before the first that evicts
+	start   *Tree     // the tree before it; nil before that, and after the choice
+	record  []Request // since start
+	least   int       // requests of the record, when it was complete
+	done    bool
+	guarded bool   // or else α is chosen for good, as published
+	guard   *guard // of an α above 0 that was chosen; nil: there is none
 }
 
-// NewTuned is an empty tree that will choose its α once.
+// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens that
+// α = 0 would have hit, and goes back to it for good once these are more.
 func NewTuned(m Model, capacity int64) *Adaptive {
+	a := newTunedOnce(m, capacity)
+	a.tuner.(*tunedOnce).guarded = true
+	return a
+}
+
+// newTunedOnce returns an empty tree that chooses its α for good, as published.
+func newTunedOnce(m Model, capacity int64) *Adaptive {
 	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedOnce{}}
 }
 
 func (t *tunedOnce) admits(tree *Tree, r Request, marks Marks) {
-	if !t.done && t.start == nil && tree.bytes+tree.growth(r.Tokens, marks) > tree.capacity {
+	switch {
+	case t.guard != nil:
+		t.guard.serve(tree, r)
+	case !t.done && t.start == nil && tree.bytes+tree.growth(r.Tokens, marks) > tree.capacity:
 		t.start = tree.Clone()
 	}
 }
 
-func (t *tunedOnce) admitted(_ *Tree, r Request) *Trial {
+func (t *tunedOnce) admitted(tree *Tree, r Request) *Trial {
 	switch {
+	case t.guard != nil && t.guard.lost():
+		tree.alpha, t.guard = 0, nil
+		return nil
 	case t.done:
 		return nil
 	case t.start == nil:
@@ -144,8 +161,32 @@ func (t *tunedOnce) admitted(_ *Tree, r Request) *Trial {
 		return nil
 	}
 	trial := &Trial{from: t.start, requests: t.record}
+	t.least = len(t.record)
 	t.start, t.record, t.done = nil, nil, true
 	return trial
 }
 
-func (t *tunedOnce) taken(*Tree) {}
+func (t *tunedOnce) taken(tree *Tree) {
+	if t.guarded && tree.alpha > 0 {
+		t.guard = &guard{plain: tree.Clone(), least: t.least}
+		t.guard.plain.alpha = 0
+	}
+}
+
+// guard compares the α in use with α = 0, on the same requests since it was chosen.
+type guard struct {
+	plain           *Tree // that α = 0 would have
+	hits, plainHits int   // tokens
+	seen, least     int   // requests: so far, and before the first comparison
+}
+
+// serve replays a request that a tree is about to admit with α = 0, too.
+func (g *guard) serve(tree *Tree, r Request) {
+	hit, _ := tree.Find(r.Input())
+	g.hits += hit
+	g.plainHits += g.plain.Serve(r)
+	g.seen++
+}
+
+// lost reports whether α = 0 would have hit more.
+func (g *guard) lost() bool { return g.seen >= g.least && g.plainHits > g.hits }
