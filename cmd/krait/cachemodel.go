@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
@@ -14,6 +15,7 @@ type cacheModelFlags struct {
 	figures      prefix.Model
 	cache, state bytesOrNone
 	dir, states  string
+	grain        int
 }
 
 // figureFlags are the flags of the four figures.
@@ -25,6 +27,7 @@ func (f *cacheModelFlags) add(c *cobra.Command) {
 	flags.Float64Var(&f.figures.FLOPsPerTokenSquared, figureFlags[1], 0, "FLOPs of attention, b of a·L + b·L²")
 	flags.Var(&f.cache, figureFlags[2], "bytes of attention cache per token")
 	flags.Var(&f.state, figureFlags[3], "bytes of the states of all layers (0: attention only)")
+	flags.IntVar(&f.grain, "grain", prefix.Grain, "tokens between the states that a prompt can leave; 1: any token")
 	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir of a model, whose graph has these four figures")
 	flags.StringVar(&f.states, "states", "", "with --model, in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32)")
 }
@@ -32,6 +35,9 @@ func (f *cacheModelFlags) add(c *cobra.Command) {
 // check is an error where the figures are missing, or given twice.
 func (f *cacheModelFlags) check(c *cobra.Command) error {
 	given := c.Flags().Changed
+	if f.grain < 1 || f.grain > prefix.MaxTokens {
+		return fmt.Errorf("--grain is %d; it must be from 1 to %d", f.grain, prefix.MaxTokens)
+	}
 	if given("model") {
 		for _, name := range figureFlags {
 			if given(name) {
@@ -56,6 +62,7 @@ func (f *cacheModelFlags) check(c *cobra.Command) error {
 func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 	if f.dir == "" {
 		m := f.figures
+		m.Grain = f.grain
 		m.CacheBytes, m.StateBytes = int64(f.cache.byteCount), int64(f.state.byteCount)
 		return m, nil
 	}
@@ -70,5 +77,5 @@ func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 		return prefix.Model{}, err
 	}
 	p := g.Prefill()
-	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: p.CacheBytes, StateBytes: p.StateBytes}, nil
+	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: p.CacheBytes, StateBytes: p.StateBytes, Grain: f.grain}, nil
 }

@@ -36,10 +36,11 @@ func newCacheSim() *cobra.Command {
   none      no cache
   blocks32  a state for each full block of 32 tokens, as serving engines do; or of
             another number of tokens
-  lru       a radix tree with at most two states per request; the oldest goes first
+  lru       a radix tree with at most three states per request; the oldest goes first
   flop:α    the same, and what goes first has a low sum of its time and α times the
             FLOPs that it saves per byte
-  tuned     the same, with the α that does best on requests after the first eviction
+  tuned     the same, with the α that does best on requests after the first eviction,
+            and 0 again once that would have hit more since
   retuned   the same, with the α that does best on the last 500 requests, again and
             again, where it does better than the one before by 2 %
   all       these, flop with 0.5 and 2
@@ -53,6 +54,11 @@ flops-per-token-squared·L² FLOPs, each token cache-bytes of attention cache, a
 state-bytes, 0 for attention only. --model takes these from a model's graph; of a folder
 only config.json is needed. Bytes may be written as 4e9 or 3.5GiB. docs/prefix-cache.md
 has the rules.
+
+--grain is at multiples of how many tokens a prompt leaves states. The default is that of
+a model's prefix cache, whose hits this counts. With 1 the rules are as published: states
+where prompts part, at any token, and none at a prompt's end; tuned differs from the
+published rule all the same where it goes back to α = 0.
 
 --sweep shows what the capacity and α are worth: the share of prompts that is reused for
 six capacities, the largest of which is --capacity, and every α, and with -o as a chart.
@@ -198,7 +204,8 @@ func readTrace(c *cobra.Command, path string) ([]prefix.Request, error) {
 func (r *cacheReport) print(w io.Writer) {
 	first := r.Results[0]
 	fmt.Fprintf(w, "%s: %s, %s of input, %s FLOPs\n", visible(r.Trace), count(len(first.Hits), "request"), count(int(first.InputTokens), "token"), short(first.FLOPs))
-	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state\n", thousands(r.Capacity), thousands(r.Model.CacheBytes), thousands(r.Model.StateBytes))
+	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state, a grain of %s\n", thousands(r.Capacity), thousands(r.Model.CacheBytes),
+		thousands(r.Model.StateBytes), count(r.Model.Grain, "token"))
 	if r.Capacity < r.Model.StateBytes {
 		fmt.Fprintln(w, "a state is larger than the cache: nothing can be kept")
 	}

@@ -57,7 +57,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := m.Compiled().Prefill()
-	want, err := prefix.Replay("lru", prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: p.CacheBytes, StateBytes: p.StateBytes}, 1<<40, trace)
+	want, err := prefix.Replay("lru", prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: p.CacheBytes, StateBytes: p.StateBytes, Grain: prefix.Grain}, 1<<40, trace)
 	if err != nil || !slices.Equal(r.Hits, want.Hits) || want.HitTokens == 0 {
 		t.Errorf("hits are %v, in the simulation %v, %v", r.Hits, want.Hits, err)
 	}
