@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -136,11 +137,59 @@ func TestPrefixCacheDirDamaged(t *testing.T) {
 	}
 }
 
+// TestPrefixCacheDirPrivate: only its owner may read the folder and its files, new ones and those that
+// were open to others; a folder that is open to others and has other files is an error, and stays as it is.
+func TestPrefixCacheDirPrivate(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	o := Options{PrefixCache: 1 << 40, PrefixCacheDir: filepath.Join(t.TempDir(), "kept")}
+	list := calls(rand.New(rand.NewPCG(17, 17)), 3, 256, 20)
+	check := func(what string) {
+		t.Helper()
+		if info, err := os.Stat(o.PrefixCacheDir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", what, info, err)
+		}
+		files := prefixFiles(t, o.PrefixCacheDir)
+		for path := range files {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", what, info.Mode(), err)
+			}
+		}
+		if len(files) == 0 {
+			t.Errorf("%s: there are no files", what)
+		}
+	}
+	ran(t, "testdata/golden/mamba-a", o, list)
+	check("new")
+	os.Chmod(o.PrefixCacheDir, 0o755)
+	for path := range prefixFiles(t, o.PrefixCacheDir) {
+		os.Chmod(path, 0o644)
+	}
+	_, _, m := ran(t, "testdata/golden/mamba-a", o, nil)
+	check("opened again")
+	if len(m.Warnings) > 0 {
+		t.Error(m.Warnings)
+	}
+	os.WriteFile(filepath.Join(o.PrefixCacheDir, "notes.txt"), []byte("mine"), 0o644)
+	os.Chmod(o.PrefixCacheDir, 0o755)
+	_, err := Open("testdata/golden/mamba-a", o)
+	if err == nil || !strings.Contains(err.Error(), "may be used by others than its owner (drwxr-xr-x), and has more than a prefix cache, such as notes.txt") {
+		t.Error(err)
+	}
+	if info, err := os.Stat(o.PrefixCacheDir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("refused: %v, %v", info.Mode(), err)
+	}
+}
+
 // TestPrefixCacheDirForeign: files of other models, and on other ranks, are named, left
 // alone, and not used; and so is what is no file of Krait.
 func TestPrefixCacheDirForeign(t *testing.T) {
 	o := Options{Slots: 2, PrefixCache: 1 << 40, PrefixCacheDir: t.TempDir()}
 	list := calls(rand.New(rand.NewPCG(16, 16)), 2, 256, 20)
+	if err := os.Chmod(o.PrefixCacheDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	os.WriteFile(filepath.Join(o.PrefixCacheDir, "notes.txt"), []byte("mine"), 0o666)
 	os.Mkdir(filepath.Join(o.PrefixCacheDir, "folder.prefix"), 0o777)
 	on := slices.Clone(list) // second turns

@@ -16,7 +16,12 @@ import (
 // temporary file beside it that is renamed, with the mode of the file that was
 // there. Symbolic links are followed. What is no regular file, such as a named
 // pipe or a device, is written to directly.
-func Write(path string, data []byte) error {
+func Write(path string, data []byte) error { return write(path, data, false) }
+
+// WritePrivate is [Write] of a file that afterwards only its owner may read and write.
+func WritePrivate(path string, data []byte) error { return write(path, data, true) }
+
+func write(path string, data []byte, private bool) error {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -29,7 +34,7 @@ func Write(path string, data []byte) error {
 		err = writable(target)
 	}
 	if err == nil {
-		err = replace(target, data, info)
+		err = replace(target, data, info, private)
 	}
 	return named(path, err)
 }
@@ -72,15 +77,19 @@ func writable(path string) error {
 }
 
 // replace puts a new file in the place of the one that info is of; nil: of none.
-func replace(path string, data []byte, info fs.FileInfo) error {
+func replace(path string, data []byte, info fs.FileInfo, private bool) error {
 	dir, base := filepath.Split(path)
 	temporary := fmt.Sprintf("%s.%.100s.%08x.tmp", dir, base, rand.Uint32())
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	mode := fs.FileMode(0o666)
+	if private {
+		mode = 0o600
+	}
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil && info != nil {
+	if err == nil && info != nil && !private {
 		err = f.Chmod(info.Mode().Perm())
 	}
 	if err = cmp.Or(err, f.Close()); err == nil {

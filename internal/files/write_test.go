@@ -3,6 +3,7 @@ package files
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,25 @@ func TestWriteKeeps(t *testing.T) {
 	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode()&os.ModeDevice == 0 {
 		t.Fatalf("%s became %v, %v", os.DevNull, info.Mode(), err)
+	}
+}
+
+// TestWritePrivate: nobody but the owner may read the file, whoever could before.
+func TestWritePrivate(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	path := filepath.Join(t.TempDir(), "out")
+	for range 2 {
+		if err := WritePrivate(path, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -38,11 +39,40 @@ type folder struct {
 const suffix = ".prefix"
 
 func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := protect(dir); err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(o.Model + o.Layout + codecs))
 	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
+}
+
+// exposed reports whether others than its owner may use a file or a folder.
+func exposed(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" }
+
+// protect takes from others the right to use a folder, since it tells what prompts were. A folder
+// that is in other use, too, is an error.
+func protect(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil || !exposed(info) {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if n := e.Name(); !strings.HasSuffix(n, suffix) && !strings.HasSuffix(n, ".tmp") {
+			return fmt.Errorf("%s may be used by others than its owner (%s), and has more than a prefix cache, such as %s: give a folder of its own, or run chmod 700 %[1]s",
+				dir, info.Mode(), n)
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("%s may be used by others than its owner (%s), and that cannot be changed: %w; give a folder of your own", dir, info.Mode(), err)
+	}
+	return nil
 }
 
 // name is that of the file of a node.
@@ -116,13 +146,20 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 // them over would round them twice.
 var errCodecs = errors.New("it is in other codecs")
 
-// open reads a file.
+// open reads a file, which afterwards only its owner may read and write.
 func (f *folder) open(name string) (*saved.Kept, error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	if err == nil && exposed(info) {
+		err = file.Chmod(0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
 	k, err := saved.Read(bufio.NewReaderSize(file, 1<<16), f.origin)
 	if err != nil {
 		return nil, err
@@ -211,7 +248,7 @@ func (f *folder) put(path string, k *saved.Kept) error {
 	if err := saved.Write(&b, f.origin, k); err != nil {
 		return err
 	}
-	return files.Write(path, b.Bytes())
+	return files.WritePrivate(path, b.Bytes())
 }
 
 // sweep removes this model's files, but for some, and what a process left that was ended
