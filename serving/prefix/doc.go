@@ -13,11 +13,14 @@
 //     node on the way that has a state and leaves one token to compute; its time becomes
 //     now. Attention only hits all that matched, but for one token to compute, and touches
 //     the node whose edge the walk ended in, or the last passed.
-//   - Branch: where the walk ended deeper than the hit, with a token to compute left, the
-//     state there is kept: a prefix seen twice is likely to come again.
-//   - Admission, after the last output token: the node at the branch, with a state; then
+//   - Marks: while the input is computed, states are kept at two depths beyond the hit, which
+//     are multiples of the grain ([Model.Grain]): the branch, where the walk ended, since a
+//     prefix seen twice is likely to come again, and the end, the last one with a token to
+//     compute left, for when the same input comes again. With a grain of one token there is
+//     only a branch, as published, and none where all of the input matched.
+//   - Admission, after the last output token: the nodes at the marks, with states; then
 //     that of the whole of input and output, with a state. No other states. What is made,
-//     and these two, have the time now. Where an edge is split the upper node is made.
+//     and these, have the time now. Where an edge is split the upper node is made.
 //   - Eviction, while bytes are over capacity: of the nodes without children, and those
 //     with one child and a state, the one of the lowest score goes; ones on the path of
 //     the request only when there are no others. A leaf goes with its edge, and a parent
