@@ -54,7 +54,7 @@ func record(t *testing.T, m *Model, o Options, want map[string][]float32) *recor
 }
 
 // Given is for requests that bring their beginning, of which there are none here.
-func (r *recorder) Given(slot int, salt string, prompt []int, fed int) {
+func (r *recorder) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	panic("BUG: nothing is given")
 }
 

@@ -56,9 +56,9 @@ type Options struct {
 	// prompts soonest.
 	PromptShare float64
 	// PrefixCache is how many bytes of what was computed for the beginnings of prompts
-	// generations keep, in the memory of the device, for those to come; 0: none. Where a
-	// prompt goes on from there, it is cut there: docs/architecture.md says where
-	// that changes the last bits.
+	// generations keep, in the memory of the device, for those to come; 0: none. Prompts leave
+	// states at multiples of 64 tokens, and hits there change no bit on the CPU; docs/prefix-cache.md
+	// says which others there are.
 	PrefixCache int64
 	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
 	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.
@@ -68,7 +68,8 @@ type Options struct {
 	PrefixCacheHost int64
 	// PrefixCacheDir is a folder in which the prefix cache outlives the process: it is
 	// written by Close, and holds as much as PrefixCacheHost, or else PrefixCache, which
-	// is then the host's memory for it, too. Other models may have files there.
+	// is then the host's memory for it, too. Other models may have files there. Only its owner
+	// may use it: an existing folder is closed to others, or is an error if it has other files.
 	PrefixCacheDir string
 	// grain is how many tokens are between the states that prompts leave in the prefix cache; 0 is
 	// [prefix.Grain], and tests with short prompts take less.

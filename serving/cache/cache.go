@@ -297,16 +297,21 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	return list
 }
 
-// Given says that a new sequence has the beginning of its prompt from elsewhere, where
-// [Cache.Begin] would say it of what is kept here.
-func (c *Cache) Given(slot int, salt string, prompt []int, fed int) {
+// Given is [Cache.Begin] for a sequence that has the first fed tokens of its prompt from elsewhere, or
+// prefills all of them whatever is kept here.
+func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
 	c.stats.PromptTokens += int64(len(prompt))
-	if len(prompt) <= prefix.MaxTokens && !c.closed {
-		c.begun[slot] = &sequence{slot: slot, salt: salt, prompt: len(prompt), fed: fed}
+	if len(prompt) > prefix.MaxTokens || c.closed {
+		return 0
 	}
+	q := &sequence{slot: slot, salt: salt, prompt: len(prompt), fed: fed}
+	_, q.marks = c.tree.Find(tokensOf(salt, prompt))
+	q.marks = q.marks.Beyond(fed)
+	c.begun[slot] = q
+	return q.marks.Next(fed)
 }
 
 // put copies what the nodes on the way to a hit have to a slot. Attention only, it may end

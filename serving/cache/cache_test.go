@@ -22,6 +22,7 @@ type bench struct {
 	e     *exec.Engine
 	cache *cache.Cache
 	now   float64
+	grain int
 	host  int64 // bytes
 	alone map[string]*exec.Snapshot
 }
@@ -42,7 +43,7 @@ func (b *bench) with(e cache.Engine, states, rows int64, policy string, host int
 	var err error
 	b.host = host * b.e.StateBytes()
 	b.cache, err = cache.New(e, cache.Options{
-		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes()},
+		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes(), Grain: b.grain},
 		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Policy: policy, Host: host * b.e.StateBytes(),
 		Now: func() float64 { b.now++; return b.now },
 	})
@@ -180,6 +181,7 @@ func TestCache(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(ranks)))
 		for range 12 {
 			kept := &keeping{Engine: b.e}
+			b.grain = 1 + r.IntN(4)
 			b.with(kept, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)], max(0, r.Int64N(10)-3))
 			capacity := b.cache.Stats().Bytes
 			b.random(r)

@@ -50,7 +50,9 @@ func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
 }
 
 // exposed reports whether others than its owner may use a file or a folder.
-func exposed(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" }
+func exposed(info fs.FileInfo) bool {
+	return info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows"
+}
 
 // protect takes from others the right to use a folder, since it tells what prompts were. A folder
 // that is in other use, too, is an error.

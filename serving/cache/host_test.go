@@ -14,6 +14,9 @@ func TestHostHasAll(t *testing.T) {
 	for _, name := range []string{"docs-hybrid", "fewshot-ssm", "edges-attention", "edges-hybrid", "edges-small"} {
 		m, capacity, trace := golden(t, name)
 		trace = trace[:min(len(trace), 300)]
+		if name == "docs-hybrid" || name == "fewshot-ssm" { // the others' texts are shorter
+			m.Grain = prefix.Grain
+		}
 		all := newReplay(t, cache.Options{Model: m, Capacity: 1 << 60})
 		less := newReplay(t, cache.Options{Model: m, Capacity: capacity/4 + 1})
 		both := newReplay(t, cache.Options{Model: m, Capacity: capacity/4 + 1, Host: 1 << 60})
@@ -70,15 +73,23 @@ func TestHostPays(t *testing.T) {
 	}
 }
 
-// TestTwoStates: a sequence leaves at most two states, also where one came from the host.
-func TestTwoStates(t *testing.T) {
-	for _, name := range []string{"docs-hybrid", "edges-hybrid"} {
-		m, _, trace := golden(t, name)
-		r := newReplay(t, cache.Options{Model: m, Capacity: 1 << 60})
-		for i, q := range trace {
-			before := r.Stats().States
-			if r.serve(q); r.Stats().States > before+2 {
-				t.Fatalf("%s, request %d leaves %d states", name, i, r.Stats().States-before)
+// TestFewStates: a sequence leaves at most three states, and with a grain of one token two, also where
+// one came from the host.
+func TestFewStates(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		grain, most int
+	}{{"docs-hybrid", 1, 2}, {"docs-hybrid", prefix.Grain, 3}, {"edges-hybrid", 1, 2}, {"edges-hybrid", 3, 3}} {
+		m, capacity, trace := golden(t, c.name)
+		m.Grain = c.grain
+		for _, o := range []cache.Options{{Model: m, Capacity: 1 << 60}, {Model: m, Capacity: capacity, Policy: "lru", Host: 1 << 60}} {
+			r := newReplay(t, o)
+			for i, q := range trace[:min(len(trace), 300)] {
+				before := r.Stats()
+				r.serve(q)
+				if s := r.Stats(); s.States > before.States+c.most {
+					t.Fatalf("%+v, request %d leaves %d states", c, i, s.States-before.States)
+				}
 			}
 		}
 	}

@@ -26,8 +26,9 @@ type Cache interface {
 	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
 	// hit tokens, for its salt. Where mark is not 0, Keep is called when it has had so many.
 	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
-	// Given says that a new sequence has the beginning of its prompt from elsewhere.
-	Given(slot int, salt string, prompt []int, fed int)
+	// Given is Begin for a sequence that has the first fed tokens of its prompt from elsewhere, or is to
+	// read all of them.
+	Given(slot int, salt string, prompt []int, fed int) (mark int)
 	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for nowhere.
 	Keep(slot int) (mark int)
 	// End says that the sequence ends, and which tokens it was fed, or the first of them, after which
@@ -178,7 +179,7 @@ func (s *Scheduler) recall(r *request) {
 		if r.fed, err = r.Begin(r.slot); err != nil {
 			s.end(r, err)
 		} else if s.cache != nil {
-			s.cache.Given(r.slot, r.Salt, r.Prompt, r.fed)
+			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.fed)
 		}
 		r.cached = r.fed
 		return
@@ -187,7 +188,7 @@ func (s *Scheduler) recall(r *request) {
 	case s.cache == nil:
 		return
 	case r.scored:
-		s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
+		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
 		return
 	}
 	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err != nil {
