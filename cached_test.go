@@ -352,8 +352,9 @@ func proveCache(t *testing.T, dir string, o Options, d exec.Device, n, longest i
 	}
 
 	f := &faulty{Device: d, every: 9, r: r}
-	o.grain = 4 // prompts are short
-	o.Device, o.PrefixCache = f, 4*prefixModel(plain.graph, plain.engine).Bytes(2*longest, true)
+	costs := prefixModel(plain.graph, plain.engine)
+	o.grain = 4                                                                    // prompts are short
+	o.Device, o.PrefixCache = f, 4*costs.Bytes(2*longest, true)+8*costs.StateBytes // a sequence leaves up to three
 	m := openModel(t, dir, o)
 	seen := record(t, m, o, rec.rows)
 	seen.near = near
