@@ -72,9 +72,10 @@ func TestPrefixCacheRefuses(t *testing.T) {
 	}
 }
 
-// TestPrefixCacheLaws: the second time a prompt is read all is reused up to the last multiple of the
-// grain below its end, and of a prompt that shares its beginning what they share, down to the grain; a
-// conversation's second turn goes on after all of the first; one that was cancelled leaves nothing.
+// TestPrefixCacheLaws: the second time a prompt is read all is reused up to the last multiple of
+// the grain below its end, and of a prompt that shares its beginning what they share, down to the
+// grain; a conversation's second turn goes on after all of the first; one that was cancelled leaves
+// nothing.
 func TestPrefixCacheLaws(t *testing.T) {
 	m := openModel(t, "testdata/golden/jamba", Options{PrefixCache: 1 << 30})
 	begin := randomIDs(200, m.Vocab())

@@ -40,10 +40,10 @@ func drawExact(t *rapid.T, vocab int) (c exactCase) {
 	return c
 }
 
-// TestExactHits: generations that go on from what earlier prompts left at multiples of the grain have
-// the tokens and the log-probabilities, to the last bit, that they have without a cache: of every
-// family, on one rank and on several, with prompts in chunks of any size, at any temperature. A prompt
-// that was read before is hit up to the last multiple of the grain.
+// TestExactHits: generations that go on from what earlier prompts left at multiples of the grain
+// have the tokens and the log-probabilities, to the last bit, that they have without a cache: of
+// every family, on one rank and on several, with prompts in chunks of any size, at any temperature.
+// A prompt that was read before is hit up to the last multiple of the grain.
 func TestExactHits(t *testing.T) {
 	chunks := []int{34, 0, 66, 98} // with the other slots' tokens
 	for i, dir := range goldens.Folders(t, ".") {
@@ -87,8 +87,8 @@ func TestExactHits(t *testing.T) {
 	}
 }
 
-// TestRegenerateRounded: with states in 16 bits, which each cut of a prompt rounds, the second reading
-// of a prompt gives what the first gave.
+// TestRegenerateRounded: with states in 16 bits, which each cut of a prompt rounds, the second
+// reading of a prompt gives what the first gave.
 func TestRegenerateRounded(t *testing.T) {
 	for name, states := range map[string]string{"mamba-a": "conv=f16", "mamba2-g1": "conv=bf16,ssm=bf16", "jamba": "cache=f16,ssm=bf16"} {
 		m := openModel(t, "testdata/golden/"+name, Options{PrefixCache: 1 << 40, Sharding: Sharding{States: states}})

@@ -137,8 +137,9 @@ func TestPrefixCacheDirDamaged(t *testing.T) {
 	}
 }
 
-// TestPrefixCacheDirPrivate: only its owner may read the folder and its files, new ones and those that
-// were open to others; a folder that is open to others and has other files is an error, and stays as it is.
+// TestPrefixCacheDirPrivate: only its owner may read the folder and its files, new ones and those
+// that were open to others; a folder that is open to others and has other files is an error, and
+// stays as it is.
 func TestPrefixCacheDirPrivate(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no such modes")

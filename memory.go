@@ -46,8 +46,8 @@ const movedPages = 2
 // nobody has read it an event.
 const requestBytes = 128
 
-// keptStates is how many states of a sequence are beside those that the prefix cache has: of its two
-// marks, and one after its prompt.
+// keptStates is how many states of a sequence are beside those that the prefix cache has: of its
+// two marks, and one after its prompt.
 const keptStates = 3
 
 // planMemory divides the memory of the devices. What does not fit is an error.

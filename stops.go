@@ -5,8 +5,9 @@ import (
 	"github.com/krait-ml/krait/tokenizer"
 )
 
-// stopFinder finds stop strings where tokens are chosen, so that a sequence ends at once, and counts
-// the tokens that a reader of the text sees whole. It belongs to one goroutine. A nil one finds nothing.
+// stopFinder finds stop strings where tokens are chosen, so that a sequence ends at once, and
+// counts the tokens that a reader of the text sees whole. It belongs to one goroutine. A nil one
+// finds nothing.
 type stopFinder struct {
 	stream  tokenizer.Stream
 	stop    *sampling.Stop

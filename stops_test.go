@@ -22,9 +22,9 @@ type pieceStream pieces
 func (s pieceStream) Push(id int) string { return s.list[id] }
 func (s pieceStream) Flush() string      { return "" }
 
-// TestStopFinder: over random texts in pieces the finder stops where the writer does, and then knows as
-// many whole tokens as there are, or fewer where it could not know; before, it says of all tokens, of
-// all but the last, or what it said.
+// TestStopFinder: over random texts in pieces the finder stops where the writer does, and then
+// knows as many whole tokens as there are, or fewer where it could not know; before, it says of all
+// tokens, of all but the last, or what it said.
 func TestStopFinder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 30))
 	letters := func(least, most int) string {
@@ -85,7 +85,8 @@ func TestStopFinder(t *testing.T) {
 }
 
 // TestStopLeaves: a text that a stop string ends leaves the states after what its reader saw, also
-// where the stop string has several tokens: a turn that repeats the text and goes on hits all of it.
+// where the stop string has several tokens: a turn that repeats the text and goes on hits all of
+// it.
 func TestStopLeaves(t *testing.T) {
 	m, err := Embedded(Options{PrefixCache: 64 << 20})
 	if err != nil {

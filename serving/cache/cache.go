@@ -241,9 +241,9 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	return b.Tokens().Salted(salt)
 }
 
-// Begin restores the longest prefix of a prompt that the cache has for its salt: hit tokens need not be
-// fed. Where mark is not 0, [Cache.Keep] must be called when the sequence has had so many tokens. An error
-// leaves a slot that must be freed.
+// Begin restores the longest prefix of a prompt that the cache has for its salt: hit tokens need
+// not be fed. Where mark is not 0, [Cache.Keep] must be called when the sequence has had so many
+// tokens. An error leaves a slot that must be freed.
 func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +297,8 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	return list
 }
 
-// Given is [Cache.Begin] for a sequence that has the first fed tokens of its prompt from elsewhere, or
-// prefills all of them whatever is kept here.
+// Given is [Cache.Begin] for a sequence that has the first fed tokens of its prompt from elsewhere,
+// or prefills all of them whatever is kept here.
 func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -338,8 +338,8 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 // stateless reports whether the model keeps attention's caches only.
 func (c *Cache) stateless() bool { return c.o.Model.StateBytes == 0 }
 
-// Keep copies the states of a sequence, and returns its next mark, or 0. After the prompt they replace
-// those of the last such call: [Cache.End] may be given so many tokens only.
+// Keep copies the states of a sequence, and returns its next mark, or 0. After the prompt they
+// replace those of the last such call: [Cache.End] may be given so many tokens only.
 func (c *Cache) Keep(slot int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -415,8 +415,8 @@ func (c *Cache) leave(q *sequence) {
 	delete(c.begun, q.slot)
 }
 
-// End takes in a sequence that has ended, before its slot is freed: tokens are all that it was fed, or
-// the first of them, after which the last Keep was called. With wasted, nothing of it is kept.
+// End takes in a sequence that has ended, before its slot is freed: tokens are all that it was fed,
+// or the first of them, after which the last Keep was called. With wasted, nothing of it is kept.
 func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

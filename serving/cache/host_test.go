@@ -73,8 +73,8 @@ func TestHostPays(t *testing.T) {
 	}
 }
 
-// TestFewStates: a sequence leaves at most three states, and with a grain of one token two, also where
-// one came from the host.
+// TestFewStates: a sequence leaves at most three states, and with a grain of one token two, also
+// where one came from the host.
 func TestFewStates(t *testing.T) {
 	for _, c := range []struct {
 		name        string

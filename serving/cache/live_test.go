@@ -155,8 +155,8 @@ func golden(t *testing.T, name string) (m prefix.Model, capacity int64, trace []
 	return about.Model, about.Capacity, trace
 }
 
-// TestLiveIsOffline: a cache that is given a trace, one request after the other, and time
-// for its trials, hits and evicts what cache-sim says, and chooses the same α. Texts of the edges are
+// TestLiveIsOffline: a cache that is given a trace, one request after the other, and time for its
+// trials, hits and evicts what cache-sim says, and chooses the same α. Texts of the edges are
 // shorter than a live cache's grain.
 func TestLiveIsOffline(t *testing.T) {
 	chosen := map[float64]bool{}

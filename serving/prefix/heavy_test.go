@@ -99,8 +99,8 @@ func TestHeavyTails(t *testing.T) {
 	}
 }
 
-// TestGuard: tuned goes back to α = 0 at the first request, after as many as it recorded, by which a
-// tree with α = 0 has hit more since the choice.
+// TestGuard: tuned goes back to α = 0 at the first request, after as many as it recorded, by which
+// a tree with α = 0 has hit more since the choice.
 func TestGuard(t *testing.T) {
 	back, stays := 0, 0
 	for seed := range uint64(60) {

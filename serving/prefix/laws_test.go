@@ -10,7 +10,8 @@ import (
 // unlimited is a capacity that nothing reaches.
 const unlimited = MostBytes
 
-// TestThirdTime: with a grain of one token a prefix is reused when it is seen for the third time, not the second.
+// TestThirdTime: with a grain of one token a prefix is reused when it is seen for the third time,
+// not the second.
 func TestThirdTime(t *testing.T) {
 	for name, m := range models {
 		tree, want := NewTree(m, unlimited, 0), []int{0, 0, 5}
@@ -44,9 +45,9 @@ func TestSecondTurn(t *testing.T) {
 	}
 }
 
-// TestRegenerate: the second reading of a prompt hits all but the tokens after the last multiple of the
-// grain below its end, whatever came of it, and of a prompt that shares its beginning what they share,
-// down to the grain, the second time.
+// TestRegenerate: the second reading of a prompt hits all but the tokens after the last multiple of
+// the grain below its end, whatever came of it, and of a prompt that shares its beginning what they
+// share, down to the grain, the second time.
 func TestRegenerate(t *testing.T) {
 	m := models["hybrid"]
 	for m.Grain = 2; m.Grain < 20; m.Grain++ {

@@ -16,8 +16,8 @@ type Model struct {
 	FLOPsPerTokenSquared float64 `json:"flops_per_token_squared"` // b
 	CacheBytes           int64   `json:"cache_bytes_per_token"`
 	StateBytes           int64   `json:"state_bytes"` // 0: attention only
-	// Grain is of which tokens inside a prompt states are kept: those at its multiples ([Marks]). 0 and 1 are
-	// the published rules.
+	// Grain is of which tokens inside a prompt states are kept: those at its multiples ([Marks]). 0
+	// and 1 are the published rules.
 	Grain int `json:"grain,omitempty"`
 }
 
@@ -95,9 +95,9 @@ func (m Marks) Beyond(hit int) Marks {
 	return m
 }
 
-// marks returns the marks of a prompt of which the tree has the first matched tokens, and the states
-// after hit; most leaves one token to compute. With a grain of one token they are as published: at the
-// branch only, and not where the whole prompt matched.
+// marks returns the marks of a prompt of which the tree has the first matched tokens, and the
+// states after hit; most leaves one token to compute. With a grain of one token they are as
+// published: at the branch only, and not where the whole prompt matched.
 func (m Model) marks(matched, most, hit int) (k Marks) {
 	if m.Grain <= 1 {
 		if matched <= most {

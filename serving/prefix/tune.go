@@ -124,8 +124,8 @@ type tunedOnce struct {
 	guard   *guard // of an α above 0 that was chosen; nil: there is none
 }
 
-// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens that
-// α = 0 would have hit, and goes back to it for good once these are more.
+// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens
+// that α = 0 would have hit, and goes back to it for good once these are more.
 func NewTuned(m Model, capacity int64) *Adaptive {
 	a := newTunedOnce(m, capacity)
 	a.tuner.(*tunedOnce).guarded = true

@@ -38,9 +38,9 @@ func (m *marking) End(_ int, tokens []int, wasted bool) {
 	m.calls = append(m.calls, fmt.Sprint("end ", len(tokens), wasted))
 }
 
-// TestMarks: states are kept at the marks of a prompt, wherever the grain and the size of steps would
-// cut it, and after the tokens that are seen whole where the next one may not be; what a request leaves
-// that ends there are these tokens.
+// TestMarks: states are kept at the marks of a prompt, wherever the grain and the size of steps
+// would cut it, and after the tokens that are seen whole where the next one may not be; what a
+// request leaves that ends there are these tokens.
 func TestMarks(t *testing.T) {
 	for _, c := range []struct {
 		seen []int // after each token

@@ -32,10 +32,10 @@ type Request struct {
 	Forced []int
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
-	// Seen says, after Accept, how many of the chosen tokens the reader of the text sees whole, whatever
-	// follows: fewer than all where a stop string may take the others back. Then a cache keeps the states there, and of a
-	// request that Accept ends it takes in no more. It returns the number of all tokens, that number less one, or
-	// what it last returned. nil: all are seen.
+	// Seen says, after Accept, how many of the chosen tokens the reader of the text sees whole,
+	// whatever follows: fewer than all where a stop string may take the others back. Then a cache
+	// keeps the states there, and of a request that Accept ends it takes in no more. It returns the
+	// number of all tokens, that number less one, or what it last returned. nil: all are seen.
 	Seen func() int
 	// Begin gives the slot of the sequence what was computed for the first tokens of the
 	// prompt elsewhere, and says how many they are: fewer than all. It may be nil.

@@ -26,13 +26,14 @@ type Cache interface {
 	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
 	// hit tokens, for its salt. Where mark is not 0, Keep is called when it has had so many.
 	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
-	// Given is Begin for a sequence that has the first fed tokens of its prompt from elsewhere, or is to
-	// read all of them.
+	// Given is Begin for a sequence that has the first fed tokens of its prompt from elsewhere, or
+	// is to read all of them.
 	Given(slot int, salt string, prompt []int, fed int) (mark int)
-	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for nowhere.
+	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for
+	// nowhere.
 	Keep(slot int) (mark int)
-	// End says that the sequence ends, and which tokens it was fed, or the first of them, after which
-	// Keep was last called; wasted, that nothing is to be kept of it.
+	// End says that the sequence ends, and which tokens it was fed, or the first of them, after
+	// which Keep was last called; wasted, that nothing is to be kept of it.
 	End(slot int, tokens []int, wasted bool)
 }
 
@@ -300,8 +301,8 @@ func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 	}
 }
 
-// see lets the cache keep the states after the tokens that are seen whole where the last one may not
-// be, and leaves these alone to it where a request has ended.
+// see lets the cache keep the states after the tokens that are seen whole where the last one may
+// not be, and leaves these alone to it where a request has ended.
 func (s *Scheduler) see(r *request, last bool) {
 	if s.cache == nil || r.Seen == nil {
 		return
