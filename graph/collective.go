@@ -123,6 +123,9 @@ func inferExchange(n *Node) ([]Type, error) {
 			if n.Op.To != Sharded || !l.ByBatch() {
 				return nil, fmt.Errorf("%s is %s; sums are not made of codes: reduce_scatter gives each rank the rows that it decodes and adds", v.Name, v.Type)
 			}
+			if n.Attrs.Text("acc") != "f32" {
+				return nil, fmt.Errorf("%s is %s; codes are decoded and added in f32: say acc=f32", v.Name, v.Type)
+			}
 			out = append(out, Type{F32, v.Type.Dims, l})
 			continue
 		case v.Type.DType.InBlocks():

@@ -256,7 +256,7 @@ func coarsest(text string) (format string, tolerance float64) {
 	for _, f := range []struct {
 		name string
 		most float64
-	}{{"int4", 2}, {"e5m2", 1}, {"e4m3", 1}, {"int8", 0.5}, {"bf16", 0.1}, {"f16", 0.02}, {"scaled16", 0.02}} {
+	}{{"int4", 2}, {"e5m2", 1}, {"e4m3", 1}, {"int8", 0.2}, {"bf16", 0.1}, {"f16", 0.02}, {"scaled16", 0.02}} {
 		if strings.Contains(text, f.name) {
 			return f.name, f.most
 		}
