@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/openai"
@@ -246,6 +247,9 @@ type container struct {
 	Startup     *probe `yaml:"startupProbe"`
 	Readiness   *probe `yaml:"readinessProbe"`
 	Liveness    *probe `yaml:"livenessProbe"`
+	Lifecycle   struct {
+		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
+	}
 	Resources   map[string]map[string]string
 	Security    struct {
 		Escalation *bool                   `yaml:"allowPrivilegeEscalation"`
@@ -364,6 +368,7 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 	if err := takesArguments(c.Args); err != nil {
 		t.Errorf("%s: krait %q: %v", name, c.Args, err)
 	}
+	c.checkGrace(t, name, p.Grace)
 	if c.Security.Escalation == nil || *c.Security.Escalation || !c.Security.ReadOnly || !slices.Equal(c.Security.Capability.Drop, []string{"ALL"}) {
 		t.Errorf("%s: a container may %+v", name, c.Security)
 	}
@@ -407,6 +412,22 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 	listen := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--listen=") })
 	if listen < 0 || !strings.HasSuffix(c.Args[listen], fmt.Sprintf(":%d", c.Ports[0].ContainerPort)) {
 		t.Errorf("%s: krait %q, and the port is %v", name, c.Args, c.Ports)
+	}
+}
+
+// checkGrace compares the time that a pod has to end with what its container takes: preStop, --drain, and
+// 5 s in which requests are ended. In the time of preStop services stop sending to pods of a deployment.
+func (c *container) checkGrace(t *testing.T, name string, grace int) {
+	i := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--drain=") })
+	if i < 0 {
+		return
+	}
+	drain, err := time.ParseDuration(strings.TrimPrefix(c.Args[i], "--drain="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before := c.Lifecycle.PreStop.Sleep.Seconds; strings.HasPrefix(name, "Deployment ") && before == 0 || grace <= before+int(drain.Seconds())+5 {
+		t.Errorf("%s: %d s to end, of which preStop takes %d and %s", name, grace, before, c.Args[i])
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type routeFlags struct {
 	o             route.Options
 	listen, admin string
-	drain         time.Duration
+	drain         drain
 	server        tlsFlags // towards clients
 	servers       tlsFlags
 	prefillTLS    tlsFlags
@@ -43,8 +43,8 @@ out for --eject-for, then for twice as long, and so on.
 
 Keys are the servers': they are passed on, and who asks without one gets what the server
 says. It waits at 127.0.0.1:8000 unless --listen says otherwise. --admin is an address of
-its own for /metrics (Prometheus) and /machines, which want no key. The first Ctrl-C or
-SIGTERM lets what was taken end, for --drain at most; the second ends the process.`,
+its own for /metrics (Prometheus) and /machines, which want no key. SIGTERM and Ctrl-C drain as
+in krait serve; a second signal ends the process at once.`,
 		Example: `  krait route --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --prefill 10.0.1.1:7070,10.0.1.2:7070 --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --decode https://a:8443,https://b:8443 --tls-ca ca.pem --listen :443 --tls-cert s.pem --tls-key s.key`,
@@ -62,7 +62,7 @@ SIGTERM lets what was taken end, for --drain at most; the second ends the proces
 	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "for how long, the first time")
 	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way; more get status 429")
 	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "how long a request may take, with what servers let it wait")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
+	f.drain.add(c)
 	flags.StringVar(&f.server.cert, "tls-cert", "", "file with the router's certificate, PEM")
 	flags.StringVar(&f.server.key, "tls-key", "", "file with its key, PEM")
 	flags.StringVar(&f.server.ca, "tls-client-ca", "", "file with certificates that must have signed those of clients, PEM")
@@ -80,13 +80,16 @@ func (f *routeFlags) read() error {
 	switch {
 	case len(f.o.Servers) == 0:
 		return errors.New("--decode ADDR,ADDR is missing: the servers to send requests to")
-	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.o.Deadline <= 0 || f.drain <= 0:
-		return errors.New("--check, --check-timeout, --eject-for, --deadline and --drain must be longer than nothing")
+	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.o.Deadline <= 0:
+		return errors.New("--check, --check-timeout, --eject-for and --deadline must be above 0")
 	case f.o.EjectAfter < 1 || f.o.Requests < 1:
 		return errors.New("--eject-after and --max-requests must be at least 1")
 	}
-	var err error
-	if f.o.TLS, err = f.servers.client(); err == nil {
+	err := f.drain.check()
+	if err == nil {
+		f.o.TLS, err = f.servers.client()
+	}
+	if err == nil {
 		f.o.PrefillTLS, err = f.prefillTLS.client()
 	}
 	return err

@@ -31,8 +31,12 @@ func newServe() *cobra.Command {
 		Long: `Serve opens a model and answers clients of OpenAI's HTTP API: completions and
 chats, streamed or whole, many at the same time (docs/serving.md). It waits at
 127.0.0.1:8080 unless --listen says otherwise; the address is printed when it is
-ready, and may end in :0 for any free port. The first Ctrl-C or SIGTERM lets what was
-taken end, for --drain at most; the second ends the process.
+ready, and may end in :0 for any free port.
+
+SIGTERM drains: /ready and new requests get 503, requests under way go on for --drain at
+most, and the port stays open until they have ended, for --drain-notice at least, so that
+load balancers see it. Ctrl-C does the same without --drain-notice. A second signal ends
+the process at once.
 
 Whoever reaches the address can ask: give it --api-keys, and --tls-cert with
 --tls-key where others can listen, or --tls-client-ca to take only those whose

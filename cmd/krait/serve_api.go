@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -26,7 +23,7 @@ import (
 type apiFlags struct {
 	o       openai.Options
 	keyFile string
-	drain   time.Duration
+	drain   drain
 	context int
 	memory  int64
 	noPage  bool
@@ -34,7 +31,7 @@ type apiFlags struct {
 
 // Flags that some roles have, and others do not.
 var (
-	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "drain-notice", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
 	ofPrefill = []string{"token-file", "lease", "stall"}
 	ofDecode  = []string{"prefill", "prefill-transport", "prefill-only", "prefill-stall", "prefill-token-file", "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key"}
 )
@@ -49,7 +46,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "tokens that a key may take, prompts and what follows; 0: any number")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")
 	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "how long a request may take, waiting included")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long what was taken may go on after SIGTERM")
+	f.drain.add(c)
 	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
 	bytesFlag(c, &f.memory, "memory", krait.AllMemory, "bytes that weights, states, caches and activations may take together, on a GPU of each (default nine tenths of what there is)")
 	flags.Lookup("memory").DefValue = ""
@@ -92,12 +89,13 @@ func (f *apiFlags) read() error {
 		return errors.New("--max-queue-tokens must be at least 1, or 0 for what there is memory for")
 	case f.o.Queue.Rate.Requests < 0 || f.o.Queue.Rate.Tokens < 0:
 		return errors.New("--requests-per-minute and --tokens-per-minute must be at least 1, or 0 for no bound")
-	case f.o.Deadline <= 0 || f.drain <= 0:
-		return errors.New("--deadline and --drain must be longer than nothing")
+	case f.o.Deadline <= 0:
+		return fmt.Errorf("--deadline is %v; it must be above 0", f.o.Deadline)
 	case f.context < 0:
 		return errors.New("--context must be at least 1, or 0 for no bound")
-	case f.keyFile == "":
-		return nil
+	}
+	if err := f.drain.check(); err != nil || f.keyFile == "" {
+		return err
 	}
 	file, err := os.Open(f.keyFile)
 	if err != nil {
@@ -158,37 +156,4 @@ func openTo(a net.Addr, keys *openai.Keys) string {
 		return ""
 	}
 	return "whoever reaches " + a.String() + " can ask: give --api-keys"
-}
-
-// listenUntil serves until the context is done, and then what was taken, for a while.
-func listenUntil(ctx context.Context, l net.Listener, h http.Handler, drain func(), most time.Duration, log *slog.Logger) error {
-	all, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	s := &http.Server{
-		Handler: h, BaseContext: func(net.Listener) context.Context { return all },
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- s.Serve(l) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	log.Info("drain", "for", most)
-	drain()
-	bounded, end := context.WithTimeout(context.Background(), most)
-	defer end()
-	if s.Shutdown(bounded) == nil {
-		return nil
-	}
-	cancel(krait.ErrClosed) // those under way end within a step
-	bounded, end = context.WithTimeout(context.Background(), 5*time.Second)
-	defer end()
-	if s.Shutdown(bounded) != nil {
-		s.Close()
-	}
-	return fmt.Errorf("requests that were under way after %v of draining were ended", most)
 }

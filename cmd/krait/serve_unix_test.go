@@ -293,7 +293,7 @@ func TestServePage(t *testing.T) {
 
 // TestServeAPI: the command answers, and on SIGTERM lets a request end that it has taken, and ends well.
 func TestServeAPI(t *testing.T) {
-	address, c, errs := answering(t)
+	address, c, errs := answering(t, "--drain-notice", "1ms")
 	r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 500, "stream": true}`))
 	if err != nil || r.StatusCode != 200 {
 		t.Fatal(r, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
@@ -27,6 +28,13 @@ func badBody(format string, args ...any) *Error {
 
 func coded(status int, kind, code, format string, args ...any) *Error {
 	return &Error{Status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: &code}
+}
+
+// errDraining refuses new work while the server drains: another server may take it.
+func errDraining() error {
+	e := coded(http.StatusServiceUnavailable, "server_error", "draining", "the server is being stopped and takes no new requests")
+	e.Retry = time.Second
+	return e
 }
 
 // errorOf is what a client is told of an error. Those of steps are the server's.

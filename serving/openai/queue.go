@@ -150,10 +150,6 @@ func (q *queue) enter(name string, tokens []int) ([]*ticket, error) {
 // most is how many texts there may be together, under way and waiting.
 func (q *queue) most() int { return q.slots + q.Requests }
 
-func errDraining() error {
-	return coded(http.StatusServiceUnavailable, "server_error", "draining", "the server finishes what it has, and takes no more")
-}
-
 // work counts the time up to now, if something was under way.
 func (q *queue) work() {
 	now := q.now()
