@@ -250,8 +250,8 @@ type container struct {
 	Lifecycle   struct {
 		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
 	}
-	Resources   map[string]map[string]string
-	Security    struct {
+	Resources map[string]map[string]string
+	Security  struct {
 		Escalation *bool                   `yaml:"allowPrivilegeEscalation"`
 		ReadOnly   bool                    `yaml:"readOnlyRootFilesystem"`
 		Capability struct{ Drop []string } `yaml:"capabilities"`
