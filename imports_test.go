@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec"},
 	"internal/constrain":    {},
-	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/internal/api", "serving/metrics"},
+	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/internal/api", "serving/internal/budget", "serving/metrics"},
 	"serving/metrics":       {"exec", "lowering"},
 	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},

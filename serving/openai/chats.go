@@ -43,12 +43,16 @@ func chatFields() []field[*chatRequest] {
 
 // readMessages reads a conversation.
 func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
-	var items []map[string]json.RawMessage
-	if json.Unmarshal(raw, &items) != nil || len(items) == 0 {
-		return bad("messages", "it must be an array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}, one at least")
+	const what = "it must be an array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}, one at least"
+	if !begins(raw, '[') || begins(raw[1:], ']') {
+		return bad("messages", what)
 	}
-	for i, item := range items {
-		m, err := readMessage(fmt.Sprintf("messages[%d]", i), item)
+	for raw := range values(raw) {
+		var item map[string]json.RawMessage
+		if json.Unmarshal(raw, &item) != nil {
+			return bad("messages", what)
+		}
+		m, err := readMessage(fmt.Sprintf("messages[%d]", len(*list)), item)
 		if err != nil {
 			return err
 		}
@@ -115,6 +119,14 @@ func readContent(at string, raw json.RawMessage) (string, *Error) {
 	return all.String(), nil
 }
 
+// textSize is how many bytes the messages' texts have.
+func textSize(messages []chat.Message) (n int) {
+	for _, m := range messages {
+		n += len(m.Content)
+	}
+	return n
+}
+
 // render makes token ids of a conversation.
 func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error) {
 	if s.chat == nil {
@@ -140,7 +152,7 @@ func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error)
 // chats answers conversations.
 func (s *Server) chats(w *response, r *http.Request) error {
 	q := &chatRequest{params: newParams(s.m)}
-	if err := readBody(r, q, chatFields()); err != nil {
+	if err := readBody(w, r, q, chatFields()); err != nil {
 		return err
 	}
 	if err := q.check(s); err != nil {
@@ -156,10 +168,15 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	if q.most == 0 {
 		q.most, q.clip = s.o.AnswerTokens, true
 	}
+	if err := s.queue.admits(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
+		return err
+	}
 	ids, err := s.render(q.messages, chat.Options{Generate: true, Variables: q.variables})
 	if err != nil {
 		return err
 	}
+	q.messages = nil
+	w.lease.end()
 	return s.serve(w, r, &q.params, [][]int{ids}, &chatForm{s, s.head("chatcmpl-", "chat.completion")})
 }
 

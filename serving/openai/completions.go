@@ -16,7 +16,7 @@ type completionRequest struct {
 	none    bool // max_tokens is 0
 }
 
-func completionFields() []field[*completionRequest] {
+func completionFields(mostPrompts int) []field[*completionRequest] {
 	type at = *completionRequest
 	most := whole("max_tokens", 0, maxTokens, func(q at) *int { return &q.most })
 	return append(append([]field[at]{ // the first of a name counts
@@ -25,7 +25,7 @@ func completionFields() []field[*completionRequest] {
 			q.none = err == nil && q.most == 0
 			return err
 		}}}, append(common(func(q at) *params { return &q.params }), unsupported[at]()...)...),
-		field[at]{"prompt", func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw) }},
+		field[at]{"prompt", func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw, mostPrompts) }},
 		truth("echo", func(q at) *bool { return &q.echo }),
 		field[at]{"logprobs", func(q at, raw json.RawMessage) *Error {
 			q.generate.LogProbs = true
@@ -39,7 +39,7 @@ func completionFields() []field[*completionRequest] {
 // completions continues prompts.
 func (s *Server) completions(w *response, r *http.Request) error {
 	q := &completionRequest{params: newParams(s.m)}
-	if err := readBody(r, q, completionFields()); err != nil {
+	if err := readBody(w, r, q, completionFields(s.queue.most())); err != nil {
 		return err
 	}
 	if err := q.check(s); err != nil {
@@ -59,9 +59,19 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	if q.most == 0 && !q.none {
 		q.most, q.clip = 16, true
 	}
+	least := 0
+	for _, p := range q.prompts {
+		least += p.leastTokens(s)
+	}
+	if err := s.queue.admits(w.tenant, least); err != nil {
+		return err
+	}
 	var prompts [][]int
 	echoes := make([]string, len(q.prompts))
 	for i, p := range q.prompts {
+		if err := r.Context().Err(); err != nil { // the client has gone
+			return err
+		}
 		ids, err := s.encode(p)
 		if err != nil {
 			return err
@@ -76,6 +86,8 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	if err := q.checkEchoed(prompts); err != nil {
 		return err
 	}
+	q.prompts = nil
+	w.lease.end()
 	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
 }
 

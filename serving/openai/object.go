@@ -3,8 +3,8 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 )
@@ -16,27 +16,23 @@ type field[T any] struct {
 }
 
 // readBody reads the object that is a request's body, as its fields say. A key without a
-// field is an error, and so is one that comes twice; null is the same as absent.
-func readBody[T any](r *http.Request, into T, fields []field[T]) error {
-	data, err := io.ReadAll(r.Body)
+// field is an error, and so is one that comes twice; null is the same as absent. The request has its
+// turn afterwards, until its lease rests or ends.
+func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) error {
+	data, err := readAll(w, r)
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return badBody("the body must be a JSON object%s", because(err))
+	var object struct{} // in which the decoder checks all, and keeps nothing
+	err = json.Unmarshal(data, &object)
+	if syntax, is := errors.AsType[*json.SyntaxError](err); is {
+		return badBody("the body is not JSON: byte %d: %v", syntax.Offset, err)
+	}
+	if !begins(data, '{') {
+		return badBody("the body must be a JSON object such as {\"prompt\": \"Hello\"}")
 	}
 	var seen []string
-	for d.More() {
-		key, err := d.Token()
-		var raw json.RawMessage
-		if err == nil {
-			err = d.Decode(&raw)
-		}
-		if err != nil {
-			return badBody("the body is not JSON%s", because(err))
-		}
-		name := key.(string)
+	for name, raw := range members(data) {
 		if slices.Contains(seen, name) {
 			return bad(name, "it is there twice")
 		}
@@ -45,20 +41,7 @@ func readBody[T any](r *http.Request, into T, fields []field[T]) error {
 			return err
 		}
 	}
-	if _, err := d.Token(); err != nil {
-		return badBody("the body is not JSON%s", because(err))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return badBody("something follows the body's object")
-	}
 	return nil
-}
-
-func because(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ": " + err.Error()
 }
 
 func readField[T any](into T, name string, raw json.RawMessage, fields []field[T]) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -31,8 +30,12 @@ type Options struct {
 	// AnswerTokens is how long answers in chats may be that say no max_tokens; 0: 1024. Those of
 	// completions have 16, as OpenAI's.
 	AnswerTokens int
-	// Body is how many bytes a request may have; 0: 4 MiB.
+	// Body is how many bytes a request may have; 0: 4 MiB, or half of Bodies if that is less.
 	Body int64
+	// Bodies is how many bytes of requests may be in work together before they are in the queue: read,
+	// parsed and encoded. A key, and without keys an address, may have as many as stay free. 0: a 64th of
+	// the planned memory, from 8 to 64 MiB, and 64 MiB without a plan.
+	Bodies int64
 	// Deadline is how long a request may take, waiting included; 0: 10 minutes.
 	Deadline time.Duration
 	// Stall is how long a client may take to send its request, and to take what is sent to it;
@@ -75,10 +78,13 @@ type Server struct {
 	noChat  error // why there is no template
 	guard   []string
 	queue   *queue
+	intake  *intake
 	started time.Time
 	routes  map[string]route
 
 	vocabulary func() (*constrain.Vocabulary, error) // made once, for who asks for a response_format
+
+	longestToken func() int // in bytes
 }
 
 type route struct {
@@ -94,23 +100,28 @@ type route struct {
 func New(m *krait.Model, o Options) (*Server, error) {
 	o.Name = cmp.Or(o.Name, m.Name)
 	o.AnswerTokens = cmp.Or(o.AnswerTokens, 1024)
-	o.Body = cmp.Or(o.Body, 4<<20)
+	o.Bodies = cmp.Or(o.Bodies, max(defaultBodies(m.MemoryPlan().Memory), 2*o.Body))
+	o.Body = cmp.Or(o.Body, min(4<<20, o.Bodies/2))
 	o.Deadline = cmp.Or(o.Deadline, 10*time.Minute)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.AnswerTokens < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
+	if o.AnswerTokens < 0 || o.Body < 0 || o.Bodies < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
 		return nil, errors.New("openai: a limit is below 0")
+	}
+	if o.Bodies < 2*o.Body {
+		return nil, fmt.Errorf("openai: Bodies is %d; it must be at least %d, twice Body", o.Bodies, 2*o.Body)
 	}
 	if n := len(o.PrefillNames); n > 0 && n != len(o.Prefill) {
 		return nil, fmt.Errorf("openai: %d names of %d who read prompts", n, len(o.Prefill))
 	}
-	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), started: time.Now()}
+	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), intake: newIntake(o.Bodies, o.Body), started: time.Now()}
 	if p := m.MemoryPlan(); p.Room > 0 {
 		if err := s.queue.bind(p.Room, p.PageTokens); err != nil {
 			return nil, fmt.Errorf("Queue.Tokens: %w; planned are %s", err, p)
 		}
 	}
 	s.vocabulary = sync.OnceValues(s.newVocabulary)
+	s.longestToken = sync.OnceValue(s.newLongestToken)
 	var err error
 	if s.tokens, err = m.Tokenizer(); err != nil {
 		return nil, err
@@ -202,6 +213,9 @@ func (s *Server) answer(w *response, r *http.Request) error {
 	if s.o.Local && !api.Local(r.Host) {
 		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "a server without keys answers to 127.0.0.1 and localhost, and was asked as %s: give it keys", short(r.Host))
 	}
+	if r.ContentLength != 0 { // also of a body that is refused, and read to its end by net/http
+		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
+	}
 	to, ok := s.routes[r.URL.Path]
 	if !ok {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))
@@ -213,7 +227,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		}
 		w.tenant = tenant
 	}
-	if r.Method != to.method {
+	if r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
 		w.Header().Set("Allow", to.method)
 		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s takes %s", r.URL.Path, to.method)
 	}
@@ -222,27 +236,14 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 			return coded(http.StatusUnsupportedMediaType, "invalid_request_error", "unsupported_media_type", "the body must be JSON, and the header say so: Content-Type: application/json")
 		}
-		r.Body = &slowBody{http.MaxBytesReader(w, r.Body, s.o.Body), w}
-		w.control.SetReadDeadline(time.Now().Add(w.stall))
+		if err := s.admit(w, r); err != nil {
+			return err
+		}
+		defer w.lease.end()
 	}
 	ctx, end := context.WithTimeout(r.Context(), s.o.Deadline)
 	defer end()
 	return to.handle(w, r.WithContext(ctx))
-}
-
-// slowBody is a body that must have come in time; after it there is no hurry, as the
-// connection is read on to see whether the client is still there.
-type slowBody struct {
-	io.ReadCloser
-	w *response
-}
-
-func (b *slowBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.w.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // response is what is written, in time, and what logs say of it.
@@ -255,6 +256,7 @@ type response struct {
 	status     int // 0: nothing was written
 	queued     time.Duration
 	used       usage
+	lease      *lease // of a request with a body
 }
 
 func (w *response) WriteHeader(status int) {

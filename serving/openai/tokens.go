@@ -1,12 +1,14 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/krait-ml/krait/chat"
-	"github.com/krait-ml/krait/serving/internal/api"
 )
 
 // prompt is what a completion goes on from: a text, or token ids.
@@ -15,51 +17,64 @@ type prompt struct {
 	ids  []int // nil: it is a text
 }
 
-// readPrompts reads a text, a list of texts, a list of ids, or a list of lists of ids.
-func readPrompts(list *[]prompt, raw json.RawMessage) *Error {
+// readPrompts reads a text, a list of texts, a list of ids, or a list of lists of ids: most prompts at most.
+func readPrompts(list *[]prompt, raw json.RawMessage, most int) *Error {
 	const what = "it must be a string, an array of strings, an array of token ids, or an array of such arrays"
 	var text string
-	if json.Unmarshal(raw, &text) == nil {
+	switch {
+	case begins(raw, '[') && !begins(raw[1:], ']'):
+	case begins(raw, '['):
+		return bad("prompt", "the array is empty")
+	case json.Unmarshal(raw, &text) == nil:
 		*list = []prompt{{text: text}}
 		return nil
-	}
-	var items []json.RawMessage
-	if json.Unmarshal(raw, &items) != nil {
+	default:
 		return bad("prompt", what)
-	}
-	if len(items) == 0 {
-		return bad("prompt", "the array is empty")
 	}
 	if ids, ok := readIDs(raw); ok {
 		*list = []prompt{{ids: ids}}
 		return nil
 	}
-	for i, item := range items {
+	for item := range values(raw) {
+		if len(*list) == most {
+			return bad("prompt", "it has more than %d prompts, which is the most that this server takes at a time: send fewer", most)
+		}
 		var p prompt
 		if ids, ok := readIDs(item); ok {
 			p.ids = ids
 		} else if string(item) == "null" || json.Unmarshal(item, &p.text) != nil {
-			return bad("prompt", "element %d is %s; %s", i, short(string(item)), what)
+			return bad("prompt", "element %d is %s; %s", len(*list), short(string(item)), what)
 		}
 		*list = append(*list, p)
 	}
 	return nil
 }
 
-// readIDs reads an array of whole numbers; null is none.
+// readIDs reads an array of whole numbers.
 func readIDs(raw json.RawMessage) ([]int, bool) {
-	var list []*int
-	if json.Unmarshal(raw, &list) != nil || list == nil {
+	if !begins(raw, '[') {
 		return nil, false
 	}
-	ids := make([]int, len(list))
-	for i, id := range list {
-		if id == nil {
+	ids := []int{}
+	for item := range values(raw) {
+		id, err := strconv.Atoi(string(item))
+		if err != nil {
 			return nil, false
 		}
-		ids[i] = *id
+		if len(ids) == 0 {
+			ids = make([]int, 0, bytes.Count(raw, []byte(","))+1)
+		}
+		ids = append(ids, id)
 	}
 	return ids, true
+}
+
+// leastTokens is a lower bound of the prompt's tokens.
+func (p *prompt) leastTokens(s *Server) int {
+	if p.ids != nil {
+		return len(p.ids)
+	}
+	return s.leastTokens(len(p.text))
 }
 
 // encode makes token ids of a prompt.
@@ -101,7 +116,7 @@ type tokenizeRequest struct {
 func (s *Server) tokenize(w *response, r *http.Request) error {
 	q := &tokenizeRequest{special: true, generate: true}
 	type at = *tokenizeRequest
-	err := readBody(r, q, []field[at]{
+	err := readBody(w, r, q, []field[at]{
 		text("model", func(q at) *string { return &q.model }),
 		value("prompt", "a string", func(q at) **string { return &q.text }, nil),
 		truth("add_special_tokens", func(q at) *bool { return &q.special }),
@@ -114,25 +129,49 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 	if err := s.checkModel(q.model); err != nil {
 		return err
 	}
-	var ids []int
-	switch {
-	case (q.text == nil) == (q.messages == nil):
+	if (q.text == nil) == (q.messages == nil) {
 		return bad("prompt", "there must be a prompt or messages, and not both")
-	case q.text != nil:
-		if ids, err = s.tokens.Encode(*q.text, q.special); err != nil {
-			return bad("prompt", "%v", err)
-		}
-	default:
-		var wrong *Error
-		if ids, wrong = s.render(q.messages, chat.Options{Generate: q.generate}); wrong != nil {
-			return wrong
-		}
 	}
-	if ids == nil {
-		ids = []int{}
+	size := textSize(q.messages)
+	if q.text != nil {
+		size = len(*q.text)
 	}
-	api.WriteJSON(w, http.StatusOK, tokenized{len(ids), ids})
+	correct, err := s.queue.charge(w.tenant, s.leastTokens(size))
+	if err != nil {
+		return err
+	}
+	ids, wrong := s.tokenIDs(q)
+	if wrong != nil {
+		return wrong
+	}
+	correct(len(ids))
+	w.leased(tokenized(ids, s.m.Vocab()))
 	return nil
+}
+
+// tokenIDs encodes the prompt or the messages of a request.
+func (s *Server) tokenIDs(q *tokenizeRequest) ([]int, *Error) {
+	if q.text == nil {
+		return s.render(q.messages, chat.Options{Generate: q.generate})
+	}
+	ids, err := s.tokens.Encode(*q.text, q.special)
+	if err != nil {
+		return nil, bad("prompt", "%v", err)
+	}
+	return ids, nil
+}
+
+// tokenized is the JSON of ids below vocab, written into memory of its size: there may be millions.
+func tokenized(ids []int, vocab int) []byte {
+	out := make([]byte, 0, 64+len(ids)*(1+len(strconv.Itoa(vocab))))
+	out = fmt.Appendf(out, `{"count":%d,"tokens":[`, len(ids))
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(out, int64(id), 10)
+	}
+	return append(out, "]}\n"...)
 }
 
 // detokenize says which text token ids have, special tokens included.
@@ -142,7 +181,7 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 		ids   []int
 	}
 	q := &request{}
-	err := readBody(r, q, []field[*request]{
+	err := readBody(w, r, q, []field[*request]{
 		text("model", func(q *request) *string { return &q.model }),
 		{"tokens", func(q *request, raw json.RawMessage) *Error {
 			ids, ok := readIDs(raw)
@@ -162,8 +201,32 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 	if q.ids == nil {
 		return bad("tokens", "it is not there")
 	}
-	api.WriteJSON(w, http.StatusOK, detokenized{s.tokens.Decode(q.ids, false)})
+	if _, err := s.queue.charge(w.tenant, len(q.ids)); err != nil {
+		return err
+	}
+	text, wrong := s.decode(q.ids)
+	if wrong != nil {
+		return wrong
+	}
+	data, err := json.Marshal(detokenized{text})
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	w.leased(append(data, '\n'))
 	return nil
+}
+
+// decode is the text of ids, which may be no longer than a body.
+func (s *Server) decode(ids []int) (string, *Error) {
+	var text strings.Builder
+	stream := s.tokens.NewStream(false)
+	for _, id := range ids {
+		if text.WriteString(stream.Push(id)); int64(text.Len()) > s.o.Body {
+			return "", bad("tokens", "their text has more than %d bytes, which is the most that this server sends: ask for fewer", s.o.Body)
+		}
+	}
+	text.WriteString(stream.Flush())
+	return text.String(), nil
 }
 
 // checkModel looks at the name of the model that a request is for; empty is any.

@@ -98,11 +98,6 @@ type modelCard struct {
 	Ranks   int    `json:"ranks"`
 }
 
-type tokenized struct {
-	Count  int   `json:"count"`
-	Tokens []int `json:"tokens"`
-}
-
 type detokenized struct {
 	Prompt string `json:"prompt"`
 }

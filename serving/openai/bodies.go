@@ -1,0 +1,271 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/serving/internal/budget"
+)
+
+// Bounds of what a server has in work before requests are in the queue.
+const (
+	leastBody    = 4 << 10  // bytes that a request counts as, at least
+	leastBodies  = 8 << 20  // of all bodies in work, by default
+	mostBodies   = 64 << 20 //
+	bodiesShare  = 64       // by default they are this part of the planned memory
+	bodiesAtOnce = 2        // largest bodies that are parsed and encoded at the same time
+)
+
+// defaultBodies are the bytes of bodies that may be in work, of so much planned memory; 0: without a plan.
+func defaultBodies(memory int64) int64 {
+	if memory == 0 {
+		return mostBodies
+	}
+	return min(max(memory/bodiesShare, leastBodies), mostBodies)
+}
+
+// intake bounds requests before they are in the queue: the bytes of their bodies, by sender, and
+// how many bytes are parsed and encoded at the same time, which takes about 15 times as much
+// memory. Senders take turns by bytes (start-time fair queueing: Goyal, Vin and Cheng, 1996).
+type intake struct {
+	bytes  *budget.Bytes
+	atOnce int64
+
+	mu      sync.Mutex // of all below, and of leases
+	busy    int64      // bytes of leases that have their turn
+	waiting []*lease   // in the order in which they came
+	clock   int64      // virtual time: bytes that each sender that always waited was served
+	finish  map[string]int64
+}
+
+// lease is a request's part of an intake.
+type lease struct {
+	in     *intake
+	sender string
+	bytes  int64 // of the budget
+
+	start int64 // virtual time of its turn
+	size  int64 // bytes that count while it has its turn
+	turn  chan struct{}
+	has   bool // it has its turn
+}
+
+func newIntake(bodies, body int64) *intake {
+	return &intake{bytes: budget.New(bodies), atOnce: bodiesAtOnce * body, finish: map[string]int64{}}
+}
+
+// take leases n bytes for a request that is to be read.
+func (in *intake) take(sender string, n int64) (*lease, error) {
+	n = max(n, leastBody)
+	if !in.bytes.Take(sender, n) {
+		e := coded(http.StatusTooManyRequests, "rate_limit_error", "bodies_full", "%d bytes of requests are being read, which leaves no room for %d more of this sender; ask again later", in.bytes.Held(), n)
+		e.Retry = time.Second
+		return nil, e
+	}
+	return &lease{in: in, sender: sender, bytes: n}, nil
+}
+
+// resize says how many bytes the request has in fact, or what became of it.
+func (l *lease) resize(n int) {
+	to := max(int64(n), leastBody)
+	l.in.bytes.Add(l.sender, to-l.bytes)
+	l.bytes = to
+}
+
+// wait waits for the lease's turn to be parsed and encoded.
+func (l *lease) wait(ctx context.Context) error {
+	in := l.in
+	in.mu.Lock()
+	l.turn, l.size = make(chan struct{}), l.bytes
+	l.start = max(in.clock, in.finish[l.sender])
+	in.finish[l.sender] = l.start + l.size
+	in.waiting = append(in.waiting, l)
+	in.next()
+	in.mu.Unlock()
+	select {
+	case <-l.turn:
+		return nil
+	case <-ctx.Done():
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if l.has {
+		return nil
+	}
+	in.waiting = slices.DeleteFunc(in.waiting, func(o *lease) bool { return o == l })
+	in.next()
+	return context.Cause(ctx)
+}
+
+// next gives turns, the earliest by virtual time first. None passes a larger one before it.
+func (in *intake) next() {
+	for len(in.waiting) > 0 {
+		l := slices.MinFunc(in.waiting, func(a, b *lease) int { return cmp.Compare(a.start, b.start) })
+		if in.busy > 0 && in.busy+l.size > in.atOnce {
+			return
+		}
+		in.waiting = slices.DeleteFunc(in.waiting, func(o *lease) bool { return o == l })
+		in.busy += l.size
+		in.clock = l.start
+		l.has = true
+		close(l.turn)
+	}
+	if in.busy == 0 {
+		clear(in.finish)
+	}
+}
+
+// rest ends the turn, if the lease has it. What it leased stays.
+func (l *lease) rest() {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.has {
+		l.has = false
+		l.in.busy -= l.size
+		l.in.next()
+	}
+}
+
+// end gives everything back. It may be called again.
+func (l *lease) end() {
+	l.rest()
+	l.in.bytes.Add(l.sender, -l.bytes)
+	l.bytes = 0
+}
+
+// senderOf is who a request counts for: its tenant, and without keys the address that it came from.
+func (s *Server) senderOf(w *response, r *http.Request) string {
+	if s.o.Keys != nil {
+		return w.tenant
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// admit bounds a request before its body is read, of which the lease that it leaves in w is.
+func (s *Server) admit(w *response, r *http.Request) error {
+	if err := s.queue.admits(w.tenant, 0); err != nil {
+		return err
+	}
+	size := r.ContentLength
+	switch {
+	case size > s.o.Body:
+		return &http.MaxBytesError{Limit: s.o.Body}
+	case size < 0:
+		size = s.o.Body
+	}
+	var err error
+	if w.lease, err = s.intake.take(s.senderOf(w, r), size); err != nil {
+		return err
+	}
+	r.Body = &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, s.o.Body), w: w, begun: time.Now(), rate: float64(s.o.Body) / (w.stall * 2 / 3).Seconds()}
+	return nil
+}
+
+// timedBody is a body that must come at a rate: a third of the time for the largest may pass before
+// the first byte. After it there is no hurry, as the connection is read on to see whether the client
+// is still there.
+type timedBody struct {
+	io.ReadCloser
+	w     *response
+	begun time.Time
+	rate  float64 // bytes per second
+	n     int64
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	late := b.w.stall/3 + time.Duration(float64(b.n)/b.rate*float64(time.Second))
+	b.w.control.SetReadDeadline(b.begun.Add(late))
+	n, err := b.ReadCloser.Read(p)
+	if b.n += int64(n); err == io.EOF {
+		b.w.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// readAll reads the body, and returns when it is its turn to be parsed and encoded.
+func readAll(w *response, r *http.Request) ([]byte, error) {
+	var data bytes.Buffer
+	data.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	if _, err := data.ReadFrom(r.Body); err != nil {
+		return nil, err
+	}
+	w.lease.resize(data.Len())
+	return data.Bytes(), w.lease.wait(r.Context())
+}
+
+// leased answers by JSON that counts as long as it is written, in place of the request that it was made of.
+func (w *response) leased(data []byte) {
+	w.lease.resize(len(data))
+	w.lease.rest()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.Write(data)
+}
+
+// admits returns the error that a request of at least so many tokens gets now, whatever else is in
+// it: it is refused before they are counted by encoding.
+func (q *queue) admits(name string, tokens int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := q.Tokens
+	if q.room > 0 {
+		most = min(most, q.room)
+	}
+	switch {
+	case q.closed:
+		return errDraining()
+	case tokens > most:
+		return coded(http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "the request has at least %d tokens; this server takes %d at a time: ask for fewer", tokens, most)
+	case q.waiting+q.running >= q.most():
+		return q.full("%d requests are waiting", q.waiting)
+	}
+	var now tenant // a copy, of which is taken
+	if t := q.tenants[name]; t != nil {
+		now.requests, now.tokens = t.requests, t.tokens
+	}
+	return now.takes(q.Rate, tokens, q.now())
+}
+
+// charge takes a request that generates nothing off its tenant's rate, with an estimate of its tokens;
+// correct replaces that by their number.
+func (q *queue) charge(name string, estimate int) (correct func(tokens int), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.tenant(name)
+	if err := t.takes(q.Rate, estimate, q.now()); err != nil {
+		return nil, err
+	}
+	return func(tokens int) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		t.tokens.give(q.Rate.Tokens, float64(estimate-tokens))
+	}, nil
+}
+
+// leastTokens is a lower bound of the tokens of a text of so many bytes, by the vocabulary's longest token.
+func (s *Server) leastTokens(bytes int) int {
+	longest := s.longestToken()
+	return (bytes + longest - 1) / longest
+}
+
+// newLongestToken finds the bytes of the longest token, as the vocabulary spells it.
+func (s *Server) newLongestToken() int {
+	longest := 1
+	for id := range s.m.Vocab() {
+		if piece, ok := s.tokens.Piece(id); ok {
+			longest = max(longest, len(piece))
+		}
+	}
+	return longest
+}
