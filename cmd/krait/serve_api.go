@@ -31,7 +31,7 @@ type apiFlags struct {
 
 // Flags that some roles have, and others do not.
 var (
-	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "answer-tokens", "deadline", "drain", "drain-notice", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "max-bodies", "answer-tokens", "deadline", "drain", "drain-notice", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
 	ofPrefill = []string{"token-file", "lease", "stall"}
 	ofDecode  = []string{"prefill", "prefill-transport", "prefill-only", "prefill-stall", "prefill-token-file", "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key"}
 )
@@ -42,6 +42,8 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.o.Name, "model-name", "", "what clients call the model (default: its own name)")
 	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "texts that may wait for a slot; more get status 429")
 	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "tokens that all under way and waiting may come to have; more get status 429; 0: what the memory plan has room for, and without attention a million")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "bytes of requests being read or encoded; more get 429 (default 64MiB, less by --memory)")
+	flags.Lookup("max-bodies").DefValue = ""
 	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "requests that a key may send; more get status 429; 0: any number")
 	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "tokens that a key may take, prompts and what follows; 0: any number")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")

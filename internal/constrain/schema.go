@@ -34,26 +34,63 @@ const (
 // and others only where it names none. A keyword that is not in [Keywords] or
 // [Annotations] is an error that says where it is, as is a schema that no text of bounded depth fulfils.
 func Compile(schema []byte) (*Grammar, error) {
-	c := &compiler{defs: map[string]*value{}, rules: map[*value]int32{}}
+	c := &compiler{defs: map[string]*value{}, rules: map[*value]int32{}, places: map[int32]string{}}
 	c.newRule()
 	c.common = newCommon(&c.network)
 	root, err := parse(schema)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("#: %w", err)
 	}
 	c.root = root
 	rule, err := c.schema("#", root, 0)
-	if err == nil {
-		err = c.network.err
-	}
 	if err != nil {
 		return nil, err
 	}
 	c.callTo(c.Grammar.rules[0].start, c.Grammar.rules[0].end, rule)
 	if !c.finish() {
-		return nil, fmt.Errorf("no text fulfils the schema: something in it is impossible, or needs itself without an end")
+		return nil, c.impossible()
 	}
 	return &c.Grammar, nil
+}
+
+// impossible is the error of a schema that no text fulfils: it names the innermost part of which that is so.
+func (c *compiler) impossible() error {
+	inOrder := func(a, b *value) int { return int(c.rules[a] - c.rules[b]) }
+	for _, v := range slices.SortedFunc(maps.Keys(c.rules), inOrder) {
+		id := c.rules[v]
+		if c.states[c.Grammar.rules[id].start].need != never || c.calls(id) {
+			continue
+		}
+		at := c.places[id]
+		switch {
+		case v.get("enum") != nil || v.get("const") != nil:
+			return fmt.Errorf("%s: no text fulfils it: none of its values is of its type, or there are none", at)
+		case v.get("anyOf") != nil:
+			return fmt.Errorf("%s/anyOf: no text fulfils it: it has no schemas", at)
+		}
+		return fmt.Errorf("%s: no text fulfils it: it has no type", at)
+	}
+	return fmt.Errorf("#: no text fulfils the schema: a part of it requires itself, without an end, or is nested too deep")
+}
+
+// calls reports whether a rule that has no end lacks it for a schema within it.
+func (c *compiler) calls(id int32) bool {
+	reached, todo := map[int32]bool{}, []int32{c.Grammar.rules[id].start}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if reached[at] {
+			continue
+		}
+		reached[at] = true
+		for _, e := range c.states[at].edges {
+			if e.call != noRule && c.states[c.Grammar.rules[e.call].start].need == never {
+				return true
+			}
+			todo = append(todo, e.to)
+		}
+	}
+	return false
 }
 
 type compiler struct {
@@ -62,6 +99,7 @@ type compiler struct {
 	root   *value
 	defs   map[string]*value
 	rules  map[*value]int32
+	places map[int32]string // of rules, in the schema
 }
 
 // value is a JSON value whose object's members keep their order.
@@ -145,18 +183,28 @@ func (c *compiler) schema(at string, v *value, depth int) (int32, error) {
 		return 0, fmt.Errorf("%s: schemas are more than %d deep", short(at), maxDepth)
 	case string(v.raw) == "true":
 		return c.common.any, nil
+	case string(v.raw) == "false":
+		return 0, fmt.Errorf("%s: no text fulfils the schema false", at)
 	case !v.object:
-		return 0, fmt.Errorf("%s: a schema must be an object, and is %s", at, short(string(v.raw)))
+		return 0, fmt.Errorf("%s: a schema must be an object or true, and is %s", at, short(string(v.raw)))
 	}
 	if err := check(at, v); err != nil {
 		return 0, err
 	}
 	id := c.newRule()
-	c.rules[v] = id
+	c.rules[v], c.places[id] = id, at
 	r := c.Grammar.rules[id]
-	if c.err != nil {
-		return 0, c.err
+	if err := c.read(at, r, v, depth); err != nil {
+		return 0, err
 	}
+	if c.err != nil {
+		return 0, fmt.Errorf("%s: %w", at, c.err)
+	}
+	return id, nil
+}
+
+// read makes the rule of a schema that is an object.
+func (c *compiler) read(at string, r rule, v *value, depth int) error {
 	for _, whole := range []struct {
 		name  string
 		among []string // keywords that may stand beside it
@@ -167,12 +215,12 @@ func (c *compiler) schema(at string, v *value, depth int) (int32, error) {
 		}
 		for _, m := range v.members {
 			if m.name != whole.name && !slices.Contains(whole.among, m.name) && m.name != "$defs" && m.name != "definitions" && slices.Contains(Keywords, m.name) {
-				return 0, fmt.Errorf("%s: %s beside %s is not supported", at, m.name, whole.name)
+				return fmt.Errorf("%s: %s beside %s is not supported", at, m.name, whole.name)
 			}
 		}
-		return id, whole.read(at, r, v, depth)
+		return whole.read(at, r, v, depth)
 	}
-	return id, c.types(at, r, v, depth)
+	return c.types(at, r, v, depth)
 }
 
 // check looks at the keywords' names.

@@ -19,6 +19,7 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_running", "Texts that have a slot.", func() float64 { return float64(s.Load().Running) })
 	m.Gauge("krait_waiting", "Texts that wait for one.", func() float64 { return float64(s.Load().Waiting) })
 	m.Gauge("krait_held_tokens", "Tokens that those may come to have.", func() float64 { return float64(s.Load().Tokens) })
+	m.Gauge("krait_body_bytes", "Bytes of requests that are read, parsed or encoded, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
 	if s.m.PrefixCacheBytes() == 0 {
 		return
 	}

@@ -101,6 +101,16 @@ func number[T any](name string, low, high float64, at func(T) *float64) field[T]
 	})
 }
 
+// positive is a number above 0, up to high.
+func positive[T any](name string, high float64, at func(T) *float64) field[T] {
+	return value(name, "a number", at, func(x float64) string {
+		if !(0 < x && x <= high) {
+			return fmt.Sprintf("it must be above 0 and at most %v", high)
+		}
+		return ""
+	})
+}
+
 // whole is a whole number from low to high.
 func whole[T any](name string, low, high int, at func(T) *int) field[T] {
 	return value(name, "a whole number", at, func(x int) string {

@@ -309,13 +309,13 @@ func TestRefused(t *testing.T) {
 		{"", `"n": 0`, 400, "n"}, {"", `"n": 1.5`, 400, "n"}, {"", `"n": 1000000`, 400, "n"}, {"", `"seed": "x"`, 400, "seed"}, {"", `"seed": 1.5`, 400, "seed"},
 		{"", `"max_tokens": 0`, 400, "max_tokens"}, {"", `"max_tokens": -1`, 400, "max_tokens"}, {"", `"stop": ""`, 400, "stop"}, {"", `"stop": [1]`, 400, "stop"}, {"", `"stop": [null]`, 400, "stop"},
 		{"", `"logit_bias": {"x": 1}`, 400, "logit_bias"}, {"", `"logit_bias": {"256": 1}`, 400, "logit_bias"}, {"", `"logit_bias": {"1": 101}`, 400, "logit_bias"}, {"", `"logit_bias": {"1": null}`, 400, "logit_bias"},
-		{"", `"stream": 1`, 400, "stream"}, {"", `"stream_options": {"include_usage": true}`, 400, "stream_options"}, {"", `"stream": true, "stream_options": {"x": true}`, 400, "stream_options"},
+		{"", `"stream": 1`, 400, "stream"}, {"", `"stream_options": {"include_usage": true}`, 400, "stream_options"}, {"", `"stream": true, "stream_options": {"x": true}`, 400, "stream_options.x"}, {"", `"stream": true, "stream_options": {"include_usage": "yes"}`, 400, "stream_options.include_usage"}, {"", `"stream": true, "stream_options": 7`, 400, "stream_options"},
 		{"", `"model": "gpt-4o"`, 404, "model"}, {"", `"frobnicate": 1`, 400, "frobnicate"}, {"", `"frobnicate": null`, 400, "frobnicate"}, {"", `"n": 1, "n": 1`, 400, "n"},
 		{"", `"response_format": {"type": "grammar"}`, 400, "response_format.type"}, {"", `"store": true`, 400, "store"}, {"", `"metadata": {"a": "b"}`, 400, "metadata"}, {"", `"service_tier": "flex"`, 400, "service_tier"},
 		{"c", `"best_of": 2`, 400, "best_of"}, {"c", `"suffix": "b"`, 400, "suffix"}, {"c", `"logprobs": 21`, 400, "logprobs"}, {"c", `"logprobs": true`, 400, "logprobs"}, {"p", `"echo": true, "prompt": [` + strings.Repeat("1,", 499) + `1], "logprobs": 20, "n": 101`, 400, "logprobs"}, {"c", `"messages": []`, 400, "messages"},
 		{"t", `"tools": [{}]`, 400, "tools"}, {"t", `"tool_choice": "required"`, 400, "tool_choice"}, {"t", `"functions": [{}]`, 400, "functions"}, {"t", `"top_logprobs": 2`, 400, "top_logprobs"}, {"t", `"logprobs": 2`, 400, "logprobs"},
 		{"t", `"max_tokens": 3, "max_completion_tokens": 4`, 400, "max_completion_tokens"}, {"t", `"modalities": ["audio"]`, 400, "modalities"}, {"t", `"reasoning_effort": "low"`, 400, "reasoning_effort"}, {"t", `"prompt": "a"`, 400, "prompt"},
-		{"p", `"prompt": ""`, 400, "prompt"}, {"p", `"prompt": []`, 400, "prompt"}, {"p", `"prompt": [256]`, 400, "prompt"}, {"p", `"prompt": [-1]`, 400, "prompt"}, {"p", `"prompt": ["a", null]`, 400, "prompt"}, {"p", `"prompt": [[1], [null]]`, 400, "prompt"}, {"p", `"prompt": [["a"]]`, 400, "prompt"}, {"p", `"prompt": {}`, 400, "prompt"}, {"p", `"prompt": null`, 400, "prompt"}, {"p", `"n": 1`, 400, "prompt"},
+		{"p", `"prompt": ""`, 400, "prompt"}, {"p", `"prompt": []`, 400, "prompt"}, {"p", `"prompt": [256]`, 400, "prompt"}, {"p", `"prompt": [-1]`, 400, "prompt"}, {"p", `"prompt": ["a", null]`, 400, "prompt"}, {"p", `"prompt": [[1], [null]]`, 400, "prompt"}, {"p", `"prompt": [["a"]]`, 400, "prompt"}, {"p", `"prompt": {}`, 400, "prompt"}, {"p", `"prompt": [` + strings.Repeat(`"a",`, 299) + `"a"]`, 400, "prompt"}, {"p", `"prompt": ["a","a","a"], "n": 100`, 400, "n"}, {"", biases(256, -100), 400, "logit_bias"}, {"p", `"prompt": null`, 400, "prompt"}, {"p", `"n": 1`, 400, "prompt"},
 		{"m", `"n": 1`, 400, "messages"}, {"m", `"messages": []`, 400, "messages"}, {"m", `"messages": [{"role": "user"}]`, 400, "messages[0].content"}, {"m", `"messages": [{"content": "a"}]`, 400, "messages[0].role"}, {"m", `"messages": [{"role": "user", "content": null}]`, 400, "messages[0].content"},
 		{"m", `"messages": [{"role": "user", "content": [{"type": "image_url"}]}]`, 400, "messages[0].content"}, {"m", `"messages": [{"role": "user", "content": "a", "tool_calls": []}]`, 400, "messages[0].tool_calls"}, {"m", `"messages": [{"role": 1, "content": "a"}]`, 400, "messages[0].role"},
 		{"p", `"prompt": "` + strings.Repeat("a", 5000) + `"`, 413, ""}, {"p", `"prompt": "a"} {`, 400, ""}, {"p", `"prompt": "a`, 400, ""}, {"p", `"prompt": ` + strings.Repeat("[", 3000), 400, ""},
@@ -341,6 +341,20 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range []struct{ body, want string }{
+		{`"top_p": 0`, "it is 0; it must be above 0 and at most 1"}, {`"repetition_penalty": 0`, "it is 0; it must be above 0 and at most 100"},
+		{`"stream": true, "stream_options": {"include_usage": "yes"}`, `stream_options.include_usage: it is \"yes\"; it must be true or false`},
+		{biases(256, -100), "all 256 tokens have bias -100"},
+	} {
+		if _, text := post(t, h, "/v1/completions", "{"+completion+c.body+"}"); !strings.Contains(text, c.want) {
+			t.Errorf("%.80s: %s, want %s", c.body, text, c.want)
+		}
+	}
+	for _, fine := range []string{`"stream": true, "stream_options": {"include_usage": null}`, biases(255, -100), biases(255, -100) + `, "ignore_eos": true`} {
+		if status, text := post(t, h, "/v1/completions", "{"+completion+`"max_tokens": 1, `+fine+"}"); status != 200 {
+			t.Errorf("%.80s: %d %s", fine, status, text)
+		}
+	}
 	for _, harmless := range []string{`"tools": null`, `"tools": []`, `"tool_choice": "auto"`, `"response_format": {"type": "text"}`, `"store": false`, `"user": "me"`, `"model": "tiny-mamba"`} {
 		ask(t, h, "/v1/chat/completions", "{"+talk+`"max_tokens": 1, `+harmless+"}")
 	}
@@ -348,11 +362,25 @@ func TestRefused(t *testing.T) {
 	if err != nil || r.StatusCode != 415 {
 		t.Errorf("text/plain: %v %v", r, err)
 	}
+	for _, path := range []string{"/health", "/ready", "/v1/models"} {
+		if r, err := http.Head(h.URL + path); err != nil || r.StatusCode != 200 {
+			t.Errorf("HEAD %s: %v %v", path, r, err)
+		}
+	}
 	for path, want := range map[string]int{"/v1/completions": 405, "/none": 404, "/v1/models": 200, "/health": 200, "/ready": 200} {
 		if r, err := http.Get(h.URL + path); err != nil || r.StatusCode != want || r.Header.Get("X-Request-Id") == "" {
 			t.Errorf("%s: %v %v", path, r, err)
 		}
 	}
+}
+
+// biases gives the tokens below n the same bias.
+func biases(n, bias int) string {
+	list := make([]string, n)
+	for id := range list {
+		list[id] = fmt.Sprintf(`"%d": %d`, id, bias)
+	}
+	return `"logit_bias": {` + strings.Join(list, ", ") + "}"
 }
 
 // TestTokenize: ids of texts and conversations, and back.

@@ -54,11 +54,11 @@ func common[T any](of func(T) *params) []field[T] {
 		text("user", func(t T) *string { return &of(t).user }),
 		whole("max_tokens", 1, maxTokens, func(t T) *int { return &of(t).most }),
 		number("temperature", 0, 2, set(func(g *krait.Generate) *float64 { return &g.Temperature })),
-		number("top_p", math.SmallestNonzeroFloat64, 1, set(func(g *krait.Generate) *float64 { return &g.TopP })),
+		positive("top_p", 1, set(func(g *krait.Generate) *float64 { return &g.TopP })),
 		number("min_p", 0, 1, set(func(g *krait.Generate) *float64 { return &g.MinP })),
 		number("presence_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.PresencePenalty })),
 		number("frequency_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.FrequencyPenalty })),
-		number("repetition_penalty", math.SmallestNonzeroFloat64, 100, set(func(g *krait.Generate) *float64 { return &g.RepetitionPenalty })),
+		positive("repetition_penalty", 100, set(func(g *krait.Generate) *float64 { return &g.RepetitionPenalty })),
 		{"top_k", func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
 		{"logit_bias", func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
 		{"response_format", func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
@@ -113,18 +113,20 @@ func readStop(g *krait.Generate, raw json.RawMessage) *Error {
 }
 
 func readStreamOptions(p *params, raw json.RawMessage) *Error {
-	var o map[string]any
-	if json.Unmarshal(raw, &o) != nil {
-		return bad("stream_options", "it must be an object")
+	if !begins(raw, '{') {
+		return bad("stream_options", "it is %s; it must be an object such as {\"include_usage\": true}", short(string(raw)))
 	}
-	for key, v := range o {
-		on, is := v.(bool)
+	for key, v := range members(raw) {
+		at := "stream_options." + short(key)
 		switch {
-		case key == "include_usage" && is:
-			p.usage = on
-		case key == "include_obfuscation" && v == false:
-		default:
-			return bad("stream_options", "this server supports include_usage, true or false; %s is %v", short(key), v)
+		case key == "include_usage":
+			if json.Unmarshal(v, &p.usage) != nil { // null is the same as absent
+				return bad(at, "it is %s; it must be true or false", short(string(v)))
+			}
+		case key != "include_obfuscation":
+			return unknown(at, "it is not supported: stream_options has include_usage")
+		case string(v) != "false" && string(v) != "null":
+			return bad(at, "it is %s; it must be false: nothing is added to hide lengths", short(string(v)))
 		}
 	}
 	return nil
@@ -143,13 +145,20 @@ func (p *params) check(s *Server) *Error {
 		return bad("max_completion_tokens", "max_tokens says otherwise: leave one of them out")
 	}
 	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
+	banned, only := 0, false
 	for id, bias := range p.generate.LogitBias {
 		if id < 0 || id >= vocab || !(math.Abs(bias) <= 100) {
 			return bad("logit_bias", "token %d has bias %v; ids go from 0 to %d, biases from -100 to 100", id, bias, vocab-1)
 		}
+		if only = only || bias == 100; bias == -100 {
+			banned++
+		}
 		if p.grammar != nil && math.Abs(bias) == 100 {
 			return bad("logit_bias", "token %d has bias %v, which excludes tokens, and the format may need them: with response_format say more than -100 and less than 100", id, bias)
 		}
+	}
+	if banned == vocab && !only {
+		return bad("logit_bias", "all %d tokens have bias -100, which bans them: leave one", vocab)
 	}
 	p.most = max(p.most, p.newMost)
 	return nil
