@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -48,14 +51,23 @@ func takesArguments(args []string) error {
 		return err
 	}
 	if role := c.Flags().Lookup("role"); role != nil {
-		return ofRole(c, role.Value.String())
+		return cmp.Or(ofRole(c, role.Value.String()), keyed(c))
 	}
 	return nil
 }
 
+// keyed is an error where a server that other machines reach is told of no keys.
+func keyed(c *cobra.Command) error {
+	at, err := net.ResolveTCPAddr("tcp", c.Flag("listen").Value.String())
+	if err == nil && isOpen(at) && !c.Flags().Changed("api-keys") && !c.Flags().Changed("token-file") {
+		return fmt.Errorf("it listens at %s without keys", at)
+	}
+	return err
+}
+
 // TestTakesArguments: what the tests below hold arguments against refuses what is wrong.
 func TestTakesArguments(t *testing.T) {
-	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --role=prefill --api-keys=k"} {
+	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --listen=0.0.0.0:80", "serve --role=prefill --api-keys=k"} {
 		if takesArguments(strings.Fields(wrong)) == nil {
 			t.Errorf("krait %s is taken", wrong)
 		}

@@ -33,6 +33,15 @@ func (f *prefillFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.tls.key, "tls-key", "", "file with its key, PEM")
 }
 
+// read reads the files that flags name.
+func (f *prefillFlags) read() (err error) {
+	if f.from.Token, err = readToken(f.tokenFile); err != nil {
+		return err
+	}
+	f.from.TLS, err = f.tls.client()
+	return err
+}
+
 // open makes what has prompts read, or nil where no flag asks for it, and greets the server, so
 // that what does not fit is an error before anything else. One that cannot be reached is none.
 func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*krait.Prefill, error) {
@@ -47,11 +56,7 @@ func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*krai
 	if f.from.Stall <= 0 {
 		return nil, errors.New("--prefill-stall must be longer than nothing")
 	}
-	var err error
-	if f.from.Token, err = readToken(f.tokenFile); err != nil {
-		return nil, err
-	}
-	if f.from.TLS, err = f.tls.client(); err != nil {
+	if err := f.read(); err != nil {
 		return nil, err
 	}
 	network, address := splitAddress(f.address)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -17,6 +16,8 @@ type routeFlags struct {
 	o             route.Options
 	listen, admin string
 	drain         drain
+	hosts         hostFlags
+	insecure      bool
 	server        tlsFlags // towards clients
 	servers       tlsFlags
 	prefillTLS    tlsFlags
@@ -43,7 +44,8 @@ out for --eject-for, then for twice as long, and so on.
 
 Keys are the servers': they are passed on, and who asks without one gets what the server
 says. It waits at 127.0.0.1:8000 unless --listen says otherwise. --admin is an address of
-its own for /metrics (Prometheus) and /machines, which want no key. SIGTERM and Ctrl-C drain as
+its own for /metrics (Prometheus) and /machines, which want no key. An address that other machines
+reach is refused if a server answers without a key, unless --insecure. SIGTERM and Ctrl-C drain as
 in krait serve; a second signal ends the process at once.`,
 		Example: `  krait route --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --prefill 10.0.1.1:7070,10.0.1.2:7070 --decode 10.0.0.1:8080,10.0.0.2:8080
@@ -63,6 +65,8 @@ in krait serve; a second signal ends the process at once.`,
 	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way; more get status 429")
 	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "how long a request may take, with what servers let it wait")
 	f.drain.add(c)
+	f.hosts.add(c)
+	flags.BoolVar(&f.insecure, "insecure", false, "let other machines ask servers that need no key")
 	flags.StringVar(&f.server.cert, "tls-cert", "", "file with the router's certificate, PEM")
 	flags.StringVar(&f.server.key, "tls-key", "", "file with its key, PEM")
 	flags.StringVar(&f.server.ca, "tls-client-ca", "", "file with certificates that must have signed those of clients, PEM")
@@ -109,7 +113,9 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer l.Close()
-	f.o.Local = isLoopback(l.Addr())
+	defer onHangup(func() {})()
+	f.o.Local = f.hosts.checked(l.Addr(), isOpen(l.Addr())) // servers behind an open one need keys
+	f.o.Hosts = f.hosts.names
 	if !f.quiet {
 		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
@@ -118,6 +124,9 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer r.Close()
+	if names := r.Keyless(c.Context()); len(names) > 0 && isOpen(l.Addr()) && !f.insecure {
+		return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give the servers --api-keys, or --insecure to let anyone ask", f.listen, names[0])
+	}
 	if f.admin != "" {
 		a, shown, err := listenAt("--admin", f.admin, nil)
 		if err != nil {
@@ -129,20 +138,17 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		fmt.Fprintln(c.OutOrStdout(), "admin at", urlOf(shown, nil))
 	}
 	if !f.quiet {
-		f.warn(c, r, l)
+		f.warn(c, r)
 	}
 	fmt.Fprintln(c.OutOrStdout(), "routing at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, r, r.Drain, f.drain, f.o.Log)
 }
 
-// warn says who is not there, and who can ask.
-func (f *routeFlags) warn(c *cobra.Command, r *route.Router, l net.Listener) {
+// warn names the machines that are not ready.
+func (f *routeFlags) warn(c *cobra.Command, r *route.Router) {
 	for _, m := range r.Machines() {
 		if !m.Ready {
 			fmt.Fprintf(c.ErrOrStderr(), "warning: %s is not ready: %s\n", printable(m.Name), printable(m.Why))
 		}
-	}
-	if isOpen(l.Addr()) {
-		fmt.Fprintf(c.ErrOrStderr(), "warning: whoever reaches %s can ask what the servers answer without a key: give them --api-keys\n", l.Addr())
 	}
 }

@@ -24,6 +24,7 @@ func newServe() *cobra.Command {
 	var role, listen, tokenFile string
 	var api apiFlags
 	var elsewhere decodeFlags
+	var insecure bool
 	from := modelArg{kind: "DIR"}
 	c := &cobra.Command{
 		Use:   "serve [flags] [DIR]",
@@ -38,9 +39,10 @@ most, and the port stays open until they have ended, for --drain-notice at least
 load balancers see it. Ctrl-C does the same without --drain-notice. A second signal ends
 the process at once.
 
-Whoever reaches the address can ask: give it --api-keys, and --tls-cert with
---tls-key where others can listen, or --tls-client-ca to take only those whose
-certificates it has signed.
+An address that other machines reach, also one that a container publishes, needs --api-keys
+or --tls-client-ca (certificates that clients must have); --insecure does without. Add
+--tls-cert and --tls-key where others can listen. Without keys, requests must be for an IP
+address, localhost or one of --hosts. SIGHUP reads the keys again.
 
 With --role prefill it reads prompts for others instead, krait generate --prefill ADDR
 and krait serve --role decode --prefill ADDR,ADDR, which go on from the states and
@@ -88,6 +90,14 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 			if err != nil {
 				return err
 			}
+			at, err := tryListen("--listen", listen)
+			if err != nil {
+				return err
+			}
+			if isOpen(at) && api.o.Keys == nil && o.Token == "" && tlsFiles.ca == "" && !insecure {
+				return errOpen(listen, role)
+			}
+			defer onHangup(func() {})() // and not only when it serves
 			if err := cmp.Or(kept.checkCodec(role == "decode"), kept.options(&f)); err != nil {
 				return err
 			}
@@ -132,11 +142,21 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "prefill: how long the other side may take for its next step")
 	c.Flags().IntVar(&f.options.Slots, "slots", 8, "requests, or prompts, that are run at the same time")
 	c.Flags().Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "how much of the time prompts may have while texts are written, which slows these to 1/(1-SHARE) at most; 0: all that they want")
+	c.Flags().BoolVar(&insecure, "insecure", false, "let other machines ask without a key, a token or a certificate")
 	c.Flags().StringVar(&tokenFile, "token-file", "", "prefill: file with a token that others must know")
 	c.Flags().StringVar(&tlsFiles.cert, "tls-cert", "", "file with the server's certificate, PEM")
 	c.Flags().StringVar(&tlsFiles.key, "tls-key", "", "file with its key, PEM")
 	c.Flags().StringVar(&tlsFiles.ca, "tls-client-ca", "", "file with certificates that must have signed those of the others, PEM")
 	return c
+}
+
+// errOpen refuses an address that other machines reach, where nothing says who may ask.
+func errOpen(listen, role string) error {
+	keys := "--api-keys"
+	if role == "prefill" {
+		keys = "--token-file"
+	}
+	return fmt.Errorf("--listen %s: other machines reach it, and could ask without a key: give %s or --tls-client-ca, or --insecure to answer anyone", listen, keys)
 }
 
 // servePrefill serves until the command is ended.

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"time"
@@ -24,6 +24,7 @@ type apiFlags struct {
 	o       openai.Options
 	keyFile string
 	drain   drain
+	hosts   hostFlags
 	context int
 	memory  int64
 	noPage  bool
@@ -31,7 +32,7 @@ type apiFlags struct {
 
 // Flags that some roles have, and others do not.
 var (
-	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "max-bodies", "answer-tokens", "deadline", "drain", "drain-notice", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
+	ofBoth    = []string{"api-keys", "model-name", "max-queue", "max-queue-tokens", "max-bodies", "answer-tokens", "deadline", "drain", "drain-notice", "hosts", "context", "unguarded", "no-page", "share-cache", "memory", "requests-per-minute", "tokens-per-minute"}
 	ofPrefill = []string{"token-file", "lease", "stall"}
 	ofDecode  = []string{"prefill", "prefill-transport", "prefill-only", "prefill-stall", "prefill-token-file", "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key"}
 )
@@ -49,6 +50,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "how long an answer in a chat may be that says no max_tokens")
 	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "how long a request may take, waiting included")
 	f.drain.add(c)
+	f.hosts.add(c)
 	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
 	bytesFlag(c, &f.memory, "memory", krait.AllMemory, "bytes that weights, states, caches and activations may take together, on a GPU of each (default nine tenths of what there is)")
 	flags.Lookup("memory").DefValue = ""
@@ -99,15 +101,37 @@ func (f *apiFlags) read() error {
 	if err := f.drain.check(); err != nil || f.keyFile == "" {
 		return err
 	}
+	var err error
+	f.o.Keys, err = f.readKeys()
+	return err
+}
+
+func (f *apiFlags) readKeys() (*openai.Keys, error) {
 	file, err := os.Open(f.keyFile)
 	if err != nil {
-		return fmt.Errorf("--api-keys: %w", err)
+		return nil, fmt.Errorf("--api-keys: %w", err)
 	}
 	defer file.Close()
-	if f.o.Keys, err = openai.ReadKeys(file); err != nil {
-		return fmt.Errorf("--api-keys %s: %w", f.keyFile, err)
+	keys, err := openai.ReadKeys(file)
+	if err != nil {
+		return nil, fmt.Errorf("--api-keys %s: %w", f.keyFile, err)
 	}
-	return nil
+	return keys, nil
+}
+
+// reload reads the keys again; where they are wrong the old ones stay.
+func (f *apiFlags) reload(s *openai.Server, log *slog.Logger) {
+	if f.keyFile == "" {
+		log.Info("SIGHUP changes nothing without --api-keys")
+		return
+	}
+	keys, err := f.readKeys()
+	if err != nil {
+		log.Error("the old keys stay", "error", err)
+		return
+	}
+	s.SetKeys(keys)
+	log.Info("the keys were read again")
 }
 
 // ofRole is an error where a flag is about another role.
@@ -136,26 +160,17 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 		return err
 	}
 	defer l.Close()
-	api.o.Local = isLoopback(l.Addr()) && api.o.Keys == nil
+	api.o.Local = api.hosts.checked(l.Addr(), api.o.Keys != nil || config != nil && config.ClientCAs != nil)
+	api.o.Hosts = api.hosts.names
 	s, err := openai.New(m, api.o)
 	if err != nil {
 		return err
 	}
-	if !f.quiet {
-		for _, w := range []string{s.ChatWarning(), openTo(l.Addr(), api.o.Keys)} {
-			if w != "" {
-				fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
-			}
-		}
+	if w := s.ChatWarning(); w != "" && !f.quiet {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
 	}
+	log := cmp.Or(api.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
+	defer onHangup(func() { api.reload(s, log) })()
 	fmt.Fprintln(c.OutOrStdout(), "serving at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, s, s.Drain, api.drain, api.o.Log)
-}
-
-// openTo warns where others than this machine can ask, and need no key.
-func openTo(a net.Addr, keys *openai.Keys) string {
-	if !isOpen(a) || keys != nil {
-		return ""
-	}
-	return "whoever reaches " + a.String() + " can ask: give --api-keys"
 }

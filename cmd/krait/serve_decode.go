@@ -65,5 +65,5 @@ func (f *decodeFlags) check(role string) error {
 			}
 		}
 	}
-	return nil
+	return f.by.read()
 }

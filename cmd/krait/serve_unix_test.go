@@ -291,7 +291,7 @@ func TestServePage(t *testing.T) {
 	}
 }
 
-// TestServeAPI: the command answers, and on SIGTERM lets a request end that it has taken, and ends well.
+// TestServeAPI: the command answers, goes on after SIGHUP, and on SIGTERM lets a request end that it has taken, and ends well.
 func TestServeAPI(t *testing.T) {
 	address, c, errs := answering(t, "--drain-notice", "1ms")
 	r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 500, "stream": true}`))
@@ -299,8 +299,10 @@ func TestServeAPI(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	defer r.Body.Close()
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if err := c.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
 	}
 	text, err := io.ReadAll(r.Body)
 	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {

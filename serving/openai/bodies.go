@@ -142,7 +142,7 @@ func (l *lease) end() {
 
 // senderOf is who a request counts for: its tenant, and without keys the address that it came from.
 func (s *Server) senderOf(w *response, r *http.Request) string {
-	if s.o.Keys != nil {
+	if s.keys.Load() != nil {
 		return w.tenant
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)

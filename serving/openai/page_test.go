@@ -105,11 +105,11 @@ func TestLocal(t *testing.T) {
 	}
 	defer m.Close()
 	for _, bound := range []bool{true, false} {
-		s, err := openai.New(m, openai.Options{Local: bound})
+		s, err := openai.New(m, openai.Options{Local: bound, Hosts: []string{"krait.example"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for host, ours := range map[string]bool{"127.0.0.1:8080": true, "localhost": true, "LOCALHOST:8080": true, "[::1]:8080": true, "::1": true, "10.0.0.7:80": true,
+		for host, ours := range map[string]bool{"127.0.0.1:8080": true, "localhost": true, "LOCALHOST:8080": true, "[::1]:8080": true, "::1": true, "10.0.0.7:80": true, "krait.example:80": true, "Krait.Example": true, "a.krait.example": false,
 			"evil.example:8080": false, "127.0.0.1.evil.example": false, "localhost.evil.example:8080": false, "": false, "localhost.": false, "[evil.example]:80": false} {
 			r := httptest.NewRequest("GET", "/v1/models", nil)
 			r.Host = host

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -50,10 +51,12 @@ type Options struct {
 	// Log is told of each request: who asked, how long it took, how many tokens, but no text.
 	// nil: nothing.
 	Log *slog.Logger
-	// Local is for a server that only this machine reaches, and that has no keys: who asks must
-	// have asked for an IP address or for localhost. Else a site that a browser shows could let its
-	// own name lead here, and ask as the page of the server.
+	// Local answers only to requests for an IP address, localhost or one of Hosts. A server without keys
+	// needs it where a browser reaches it: a site could let its own name lead here, and ask as a page of
+	// the server.
 	Local bool
+	// Hosts are names that Local lets requests ask for.
+	Hosts []string
 	// Prefill reads prompts elsewhere, each by one of these: those that begin alike by the same. A
 	// prompt that it cannot read is read here, as far as the Prefill lets that be; those that are
 	// not reached ([krait.Prefill.Down]) are left out.
@@ -81,6 +84,7 @@ type Server struct {
 	intake  *intake
 	started time.Time
 	routes  map[string]route
+	keys    atomic.Pointer[Keys]
 
 	vocabulary func() (*constrain.Vocabulary, error) // made once, for who asks for a response_format
 
@@ -120,6 +124,7 @@ func New(m *krait.Model, o Options) (*Server, error) {
 			return nil, fmt.Errorf("Queue.Tokens: %w; planned are %s", err, p)
 		}
 	}
+	s.keys.Store(o.Keys)
 	s.vocabulary = sync.OnceValues(s.newVocabulary)
 	s.longestToken = sync.OnceValue(s.newLongestToken)
 	var err error
@@ -160,6 +165,9 @@ func (s *Server) ChatWarning() string {
 	}
 	return "chats are refused: " + s.noChat.Error()
 }
+
+// SetKeys replaces [Options.Keys]. Requests under way go on.
+func (s *Server) SetKeys(k *Keys) { s.keys.Store(k) }
 
 // Drain lets nobody begin any more: requests get 503, and /ready says so. Those that were
 // taken go on.
@@ -210,8 +218,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer finds who answers, and looks at what all requests must have.
 func (s *Server) answer(w *response, r *http.Request) error {
-	if s.o.Local && !api.Local(r.Host) {
-		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "a server without keys answers to 127.0.0.1 and localhost, and was asked as %s: give it keys", short(r.Host))
+	if s.o.Local && !api.Local(r.Host, s.o.Hosts...) {
+		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "this server answers to IP addresses and to localhost, and was asked as %s: name it in --hosts, or give the server keys", short(r.Host))
 	}
 	if r.ContentLength != 0 { // also of a body that is refused, and read to its end by net/http
 		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
@@ -221,7 +229,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))
 	}
 	if !to.open {
-		tenant, err := s.o.Keys.tenant(r)
+		tenant, err := s.keys.Load().tenant(r)
 		if err != nil {
 			return err
 		}

@@ -105,8 +105,8 @@ type outcome struct {
 
 // try sends a request to one machine, and to another if that fails before anything is sent back.
 func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.Error {
-	if r.o.Local && !api.Local(in.Host) {
-		return coded(http.StatusMisdirectedRequest, "wrong_host", "this router answers to 127.0.0.1 and localhost, and was asked as %.100s", in.Host)
+	if r.o.Local && !api.Local(in.Host, r.o.Hosts...) {
+		return coded(http.StatusMisdirectedRequest, "wrong_host", "this router answers to IP addresses and to localhost, and was asked as %.100s: name it in --hosts", in.Host)
 	}
 	if err := r.enter(); err != nil {
 		return err

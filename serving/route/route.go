@@ -49,9 +49,11 @@ type Options struct {
 	Stall time.Duration
 	// Log is told of each request, and of machines that come and go, but no text; nil: nothing.
 	Log *slog.Logger
-	// Local is for a router that only this machine reaches: who asks must have asked for an IP address or
-	// localhost. Else a site that a browser shows could let its own name lead here.
+	// Local answers only to requests for an IP address, localhost or one of Hosts. Else a site that a
+	// browser shows could let its own name lead here.
 	Local bool
+	// Hosts are names that Local lets requests ask for.
+	Hosts []string
 }
 
 // Router divides requests. It is an [http.Handler]; who listens bounds headers and connections.

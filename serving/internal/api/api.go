@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,14 +61,14 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // Local reports whether a host, maybe with a port, is an address or localhost, which no name
-// server can lead elsewhere.
-func Local(host string) bool {
+// server can lead elsewhere, or one of names.
+func Local(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost")
+	return err == nil || slices.ContainsFunc(append(names, "localhost"), func(name string) bool { return strings.EqualFold(host, name) })
 }
 
 // NewID is an identifier that nobody guesses.
