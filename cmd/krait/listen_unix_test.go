@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"net"
@@ -119,7 +120,9 @@ func TestServeRefused(t *testing.T) {
 		root.SetArgs(strings.Fields(c.args))
 		root.SetOut(&said)
 		root.SetErr(&said)
-		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+		ctx, end := context.WithTimeout(t.Context(), 30*time.Second) // if it listens after all
+		err := root.ExecuteContext(ctx)
+		if end(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("krait %s: %v, want %s", c.args, err, c.want)
 		}
 	}
