@@ -153,6 +153,9 @@ func TestLargeBodies(t *testing.T) {
 		"deep prompt":        {"/v1/completions", deep(`{"prompt": `, "[", ""), 400},
 		"deep messages":      {"/v1/chat/completions", deep(`{"messages": `, `[{"content":`, ""), 400},
 		"deep variables":     {"/v1/chat/completions", deep(`{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"a": `, "[", ""), 400},
+		"many messages":      {"/tokenize", deep(`{"messages": [`, `{"role": "user", "content": "a"},`, `{"role": "user", "content": "a"}]}`), 400},
+		"many variables":     {"/v1/chat/completions", deep(`{"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "chat_template_kwargs": {"a": [`, `0,`, `0]}}`), 400},
+		"a large schema":     {"/v1/completions", deep(`{"prompt": "a", "max_tokens": 1, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [`, `1,`, `1]}}}}`), 400},
 		"whole":              {"/v1/completions", strings.NewReader(`{"prompt": ` + strings.Repeat("[", most/3) + strings.Repeat("]", most/3) + "}"), 400},
 		"ids":                {"/detokenize", deep(`{"tokens": `, "[", ""), 400},
 	} {

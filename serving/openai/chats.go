@@ -26,7 +26,7 @@ func chatFields() []field[*chatRequest] {
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
 		truth("logprobs", func(q at) *bool { return &q.generate.LogProbs }),
 		whole("top_logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.top }),
-		value("chat_template_kwargs", "an object", func(q at) *map[string]any { return &q.variables }, nil),
+		field[at]{"chat_template_kwargs", func(q at, raw json.RawMessage) *Error { return readVariables(&q.variables, raw) }},
 		refused[at]("tools", tools, "[]"),
 		refused[at]("tool_choice", tools, `"none"`, `"auto"`),
 		refused[at]("parallel_tool_calls", tools, "true", "false"),
@@ -41,6 +41,15 @@ func chatFields() []field[*chatRequest] {
 	)
 }
 
+// readVariables reads what a template is told beside messages.
+func readVariables(to *map[string]any, raw json.RawMessage) *Error {
+	const name = "chat_template_kwargs"
+	if len(raw) > maxObject {
+		return bad(name, "it has %d bytes; %d are possible", len(raw), maxObject)
+	}
+	return value(name, "an object", func(to *map[string]any) *map[string]any { return to }, nil).read(to, raw)
+}
+
 // readMessages reads a conversation.
 func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
 	const what = "it must be an array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}, one at least"
@@ -48,6 +57,9 @@ func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
 		return bad("messages", what)
 	}
 	for raw := range values(raw) {
+		if len(*list) == maxMessages {
+			return bad("messages", "there are more than %d, which is the most that this server takes", maxMessages)
+		}
 		var item map[string]json.RawMessage
 		if json.Unmarshal(raw, &item) != nil {
 			return bad("messages", what)

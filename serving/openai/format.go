@@ -50,6 +50,9 @@ func readSchema(p *params, raw json.RawMessage) *Error {
 	if fields["schema"] == nil {
 		return bad(at+".schema", "it is not there")
 	}
+	if n := len(fields["schema"]); n > maxObject {
+		return bad(at+".schema", "it has %d bytes; %d are possible", n, maxObject)
+	}
 	var err error
 	if p.grammar, err = constrain.Compile(fields["schema"]); err != nil {
 		return bad(at+".schema", "%v", err)

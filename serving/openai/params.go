@@ -32,6 +32,8 @@ const (
 	maxStops       = 16
 	maxTopLogProbs = 20
 	maxTokens      = 1 << 24
+	maxMessages    = 4096    // a template takes about 1 KiB for each
+	maxObject      = 1 << 18 // bytes of a schema, or of variables, which take up to 60 times as many
 )
 
 // newParams are those of a request that says nothing. Where the checkpoint's author
