@@ -248,7 +248,7 @@ func TestDecodedBound(t *testing.T) {
 // TestTurns: bodies wait where there is no room for one more at once; the first of another sender
 // begins before those of one that has had much, and none passes a larger one before it.
 func TestTurns(t *testing.T) {
-	in := newIntake(1<<30, 10_000) // 20,000 bytes at once
+	in := newIntake(160_000, 10_000) // 20,000 bytes at once
 	var order []string
 	enter := func(sender string, size int) *lease {
 		t.Helper()
@@ -300,7 +300,7 @@ func TestTurns(t *testing.T) {
 
 // TestGone: who waits for a turn and has gone waits no more, and leaves nothing behind.
 func TestGone(t *testing.T) {
-	in := newIntake(1<<30, 10_000)
+	in := newIntake(160_000, 10_000)
 	first, err := in.take("a", 20_000)
 	if err != nil {
 		t.Fatal(err)
