@@ -179,7 +179,7 @@ func TestRefusedUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask("ann", 2, 429, "queue_full")
+	ask("bob", 2, 429, "queue_full")
 	for _, k := range tickets {
 		k.leave(1)
 	}
