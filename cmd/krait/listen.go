@@ -58,12 +58,6 @@ func tryListen(flag, address string) (net.Addr, error) {
 	return l.Addr(), l.Close()
 }
 
-// isLoopback reports whether only this machine reaches an address of the network.
-func isLoopback(a net.Addr) bool {
-	t, ok := a.(*net.TCPAddr)
-	return ok && t.IP.IsLoopback()
-}
-
 // isOpen reports whether other machines reach an address. A container publishes the addresses of which
 // that is so.
 func isOpen(a net.Addr) bool {
