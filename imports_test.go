@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"exec":                  {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
 	"exec/comm/mpi":         {"exec/comm"},
-	"exec/comm/tcp":         {"exec/comm"},
+	"exec/comm/tcp":         {"exec/comm", "internal/lobby"},
 	"exec/saved":            {"exec"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
 	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/goldens":      {},
 	"internal/prop":         {"internal/goldens"},
 	"internal/fonts":        {},
+	"internal/lobby":        {},
 	"internal/memory":       {},
 	"internal/spin":         {},
 	"internal/graphgen":     {"graph"},
@@ -74,8 +75,8 @@ var mayImport = map[string][]string{
 	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},
 	"serving/internal":      {},
-	"serving/route":         {"serving/internal/api"},
 	"serving/load":          {"serving/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
+	"serving/route":         {"internal/lobby", "serving/internal/api", "transfer/ping"},
 	"transfer/internal":     {},
 	"transfer/transport":    {"transfer/internal/wire"},
 	"transfer/ucx":          {"transfer/transport"},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -19,6 +21,8 @@ type commFlags struct {
 	kind        string
 	id          string
 	rank, world int
+	tokenFile   string
+	insecure    bool
 	timeout     time.Duration
 
 	processes *comm.Processes // from connect on; nil: all ranks are here
@@ -30,6 +34,8 @@ func (f *commFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.id, "comm-id", "", "with tcp and nccl, where rank 0 is found: tcp:HOST:PORT, or file:PATH of a file that all can read")
 	c.Flags().IntVar(&f.rank, "rank", 0, "with tcp and nccl, the rank of this process")
 	c.Flags().IntVar(&f.world, "world", 0, "with tcp and nccl, how many processes there are")
+	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "with tcp and nccl, file with a secret that all processes must know")
+	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "with tcp and nccl, let whoever reaches --comm-id join without a secret")
 	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one of them is silent, or keeps others waiting in a step, for so long")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error { return f.end(c, run(c, args)) }
@@ -49,7 +55,7 @@ func (f *commFlags) connect(c *cobra.Command, device string) (*comm.Processes, e
 	if err := f.check(c, device); err != nil || f.kind == "local" {
 		return nil, err
 	}
-	link, err := f.link(c.Context())
+	link, err := f.link(c)
 	if err != nil {
 		return nil, fmt.Errorf("--comm %s: %w", f.kind, err)
 	}
@@ -63,8 +69,10 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	switch {
 	case f.kind != "local" && f.kind != "mpi" && !wires:
 		return fmt.Errorf("--comm %q: there are local, mpi, tcp and nccl", f.kind)
-	case !wires && (c.Flags().Changed("comm-id") || c.Flags().Changed("rank") || c.Flags().Changed("world")):
-		return fmt.Errorf("--comm-id, --rank and --world are for --comm tcp and nccl; --comm %s needs none of them", f.kind)
+	case !wires && slices.ContainsFunc(ofWires, c.Flags().Changed):
+		return fmt.Errorf("--%s are for --comm tcp and nccl; --comm %s needs none of them", strings.Join(ofWires, ", --"), f.kind)
+	case f.insecure && f.tokenFile != "":
+		return errors.New("--comm-insecure and --comm-token-file exclude each other: give one of them")
 	case wires && (f.id == "" || f.world == 0 || !c.Flags().Changed("rank")):
 		return fmt.Errorf("--comm %s needs --comm-id, --world and --rank: where rank 0 is found, how many processes there are, and which this one is", f.kind)
 	case f.kind == "nccl" && device == "cpu":
@@ -75,13 +83,24 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	return nil
 }
 
-func (f *commFlags) link(ctx context.Context) (comm.Link, error) {
+// ofWires are the flags of processes that no launcher joins.
+var ofWires = []string{"comm-id", "rank", "world", "comm-token-file", "comm-insecure"}
+
+// link joins the other processes.
+func (f *commFlags) link(c *cobra.Command) (comm.Link, error) {
 	if f.kind == "mpi" {
-		ctx, cancel := context.WithTimeout(ctx, f.timeout)
+		ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 		defer cancel()
 		return mpi.Join(ctx)
 	}
-	return tcp.Join(ctx, tcp.Options{Rank: f.rank, World: f.world, ID: f.id, Timeout: f.timeout})
+	token, err := readToken("--comm-token-file", f.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	return tcp.Join(c.Context(), tcp.Options{Rank: f.rank, World: f.world, ID: f.id, Token: token, Insecure: f.insecure, Timeout: f.timeout,
+		Warn: func(format string, args ...any) {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(fmt.Sprintf(format, args...)))
+		}})
 }
 
 // end leaves the other processes. What they were told already is not told again.

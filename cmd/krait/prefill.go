@@ -35,7 +35,7 @@ func (f *prefillFlags) add(c *cobra.Command) {
 
 // read reads the files that flags name.
 func (f *prefillFlags) read() (err error) {
-	if f.from.Token, err = readToken(f.tokenFile); err != nil {
+	if f.from.Token, err = readToken("--token-file", f.tokenFile); err != nil {
 		return err
 	}
 	f.from.TLS, err = f.tls.client()

@@ -6,8 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +81,7 @@ cannot read is read here; while it is not reached the others get its prompts.`,
 			if role != "prefill" {
 				f.options.Memory = api.memory
 			}
-			if o.Token, err = readToken(tokenFile); err != nil {
+			if o.Token, err = readToken("--token-file", tokenFile); err != nil {
 				return err
 			}
 			config, err := tlsFiles.server()
@@ -186,23 +184,4 @@ func logger(c *cobra.Command) func(format string, args ...any) {
 		defer mu.Unlock()
 		fmt.Fprintln(c.ErrOrStderr(), time.Now().Format("15:04:05.000"), printable(fmt.Sprintf(format, args...)))
 	}
-}
-
-// readToken reads a token; no file is no token.
-func readToken(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("--token-file %s is empty", file)
-	}
-	if len(token) > 4096 {
-		return "", fmt.Errorf("--token-file %s has %d bytes; a token has 4096 at most", file, len(token))
-	}
-	return token, nil
 }

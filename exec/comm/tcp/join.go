@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -17,40 +18,44 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 )
 
-// Options say how processes find each other.
+// Options say how processes find each other, and whom they take.
 type Options struct {
 	Rank, World int
-	// ID is where rank 0 is found: tcp:HOST:PORT, at which it listens, or file:PATH, of a
-	// file in which it writes where it listens, that the others can read.
+	// ID is where rank 0 is found: tcp:HOST:PORT, at which it listens, or file:PATH, a file that
+	// only its user can read, in which rank 0 writes where it listens and a random secret.
 	ID string
+	// Token is a secret that all processes must know. It may be empty with file:PATH, and at a
+	// loopback address, where every local process that speaks the protocol is taken then.
+	Token string
+	// Insecure allows an empty token at other addresses, too.
+	Insecure bool
 	// Timeout is how long processes wait for each other; 0: comm.DefaultTimeout.
 	Timeout time.Duration
+	// Warn is told of strangers that were sent away, at most once in 10 s; nil: nobody is.
+	Warn func(format string, args ...any)
 }
 
-// hello is what a process says when it has connected.
+// hello is what a process says of itself once both sides have proved that they know the secret.
 type hello struct {
-	Krait   int    // the version of what is said here
-	Session string // that rank 0 has drawn; empty where it is not known yet
-	Rank    int
-	World   int
-	Port    int `json:",omitempty"` // where the process listens
+	Rank  int
+	World int
+	Port  int `json:",omitempty"` // where the process listens
 }
 
-// answer is what rank 0 says, when all are there.
+// answer is what rank 0 says when all have come.
 type answer struct {
 	Error   string   `json:",omitempty"`
-	Session string   `json:",omitempty"`
+	Session string   `json:",omitempty"` // random; ranks prove to each other that they know it, too
 	Places  []string `json:",omitempty"` // where processes listen, by rank
 }
 
-// speaks is the version of hello and answer.
-const speaks = 1
+// rendezvous is what rank 0 writes to the file of file:PATH.
+type rendezvous struct {
+	Secret string
+	Places []string // at which rank 0 listens
+}
 
-// A process reads so much, for so long, before it knows who is there.
-const (
-	longestHello    = 1 << 20
-	longestGreeting = 2 * time.Second
-)
+const mostAnswer = 1 << 20 // bytes
 
 // Join finds the other processes and connects to them. All return when all are there.
 func Join(ctx context.Context, o Options) (*Link, error) {
@@ -61,16 +66,24 @@ func Join(ctx context.Context, o Options) (*Link, error) {
 	if !ok || where == "" || kind != "tcp" && kind != "file" {
 		return nil, fmt.Errorf("%q does not say where rank 0 is found: tcp:HOST:PORT and file:PATH do", o.ID)
 	}
+	if kind == "tcp" && o.Token == "" && !o.Insecure && !isLoopback(where) {
+		return nil, fmt.Errorf("%s may be reached from other machines: give all ranks the same secret by --comm-token-file, or let whoever comes join by --comm-insecure", o.ID)
+	}
 	o.Timeout = cmp.Or(o.Timeout, comm.DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	m := meeting{Options: o, where: where, file: kind == "file", conns: make([]*net.TCPConn, o.World)}
 	err := m.meet(ctx)
+	over := ctx.Err()
 	for _, stop := range m.bounds {
 		stop()
 	}
+	cancel() // the door closes
 	if m.listener != nil {
 		m.listener.Close()
+	}
+	if m.door != nil {
+		m.door.live.Wait()
 	}
 	if err != nil {
 		for _, c := range m.conns {
@@ -78,7 +91,7 @@ func Join(ctx context.Context, o Options) (*Link, error) {
 				c.Close()
 			}
 		}
-		if ctx.Err() == context.Canceled {
+		if over == context.Canceled {
 			return nil, fmt.Errorf("rank %d: %s: %w", o.Rank, m.missing(), context.Cause(ctx))
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,18 +107,27 @@ func Join(ctx context.Context, o Options) (*Link, error) {
 	return newLink(o.Rank, m.conns), nil
 }
 
+// isLoopback reports whether host:port is only reached from this machine. A name other than
+// localhost may mean any machine.
+func isLoopback(place string) bool {
+	host, _, err := net.SplitHostPort(place)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
 // meeting is processes that find each other.
 type meeting struct {
 	Options
 	where    string
 	file     bool
-	session  string
 	listener *net.TCPListener
+	door     *door          // nil: this process takes nobody yet
 	conns    []*net.TCPConn // by rank
-	ports    []int          // of those who came to rank 0
-	last     error          // why rank 0 was not reached
+	last     error          // why rank 0 was not reached, or a process not taken
 	bounds   []func() bool  // end what ends waits with the context
 }
+
+// key is the secret of all processes, to which a run adds what only its own know.
+func (m *meeting) key(run string) []byte { return []byte(m.Token + "\x00" + run) }
 
 // bound lets waits end with the context.
 func (m *meeting) bound(ctx context.Context, c interface{ SetDeadline(time.Time) error }) {
@@ -124,91 +146,92 @@ func (m *meeting) meet(ctx context.Context) error {
 
 // missing says who is waited for.
 func (m *meeting) missing() string {
-	if m.Rank > 0 && m.conns[0] == nil {
-		text := fmt.Sprintf("rank 0 is not to be found at %s", m.ID)
-		if m.last != nil {
-			text += fmt.Sprintf(" (%v)", m.last)
-		}
-		return text
-	}
+	text := "not all ranks have come"
 	var list []string
 	for r, c := range m.conns {
 		if c == nil && r != m.Rank {
 			list = append(list, fmt.Sprint(r))
 		}
 	}
-	if len(list) == 0 {
-		return "not all ranks have come"
+	switch {
+	case m.Rank > 0 && m.conns[0] == nil:
+		text = fmt.Sprintf("rank 0 is not to be found at %s", m.ID)
+	case len(list) > 0:
+		text = fmt.Sprintf("of %d ranks %s did not come", m.World, strings.Join(list, ", "))
 	}
-	return fmt.Sprintf("of %d ranks %s did not come", m.World, strings.Join(list, ", "))
+	if m.last != nil {
+		text += fmt.Sprintf(" (%v)", m.last)
+	}
+	return text
 }
 
-// listen listens at an address until the context ends.
+// listen listens at an address.
 func (m *meeting) listen(ctx context.Context, address string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
 	m.listener = l.(*net.TCPListener)
-	m.bound(ctx, m.listener)
 	return nil
 }
 
 // lead is what rank 0 does: it waits for all, and tells each where the others are.
 func (m *meeting) lead(ctx context.Context) error {
-	m.session = rand.Text()
-	m.ports = make([]int, m.World)
-	address := m.where
+	address, secret := m.where, ""
 	if m.file {
-		address = ":0"
+		address, secret = ":0", rand.Text()
 	}
 	if err := m.listen(ctx, address); err != nil {
 		return fmt.Errorf("rank 0 cannot listen: %w", err)
 	}
 	if m.file {
-		if err := m.write(); err != nil {
+		if err := m.write(secret); err != nil {
 			return err
 		}
 		defer os.Remove(m.where)
 	}
-	places := make([]string, m.World)
+	m.door = open(ctx, m.listener, m.key(secret), m.Warn)
+	all := answer{Session: rand.Text(), Places: make([]string, m.World)}
 	for n := 1; n < m.World; n++ {
-		if err := m.accept(ctx, func(h *hello, c *net.TCPConn) error {
-			host, _, err := net.SplitHostPort(c.RemoteAddr().String())
-			places[h.Rank] = net.JoinHostPort(host, fmt.Sprint(h.Port))
-			return err
-		}); err != nil {
+		who, err := m.await(ctx)
+		if err != nil {
 			return err
 		}
+		host, _, err := net.SplitHostPort(who.conn.RemoteAddr().String())
+		if err != nil {
+			return err
+		}
+		all.Places[who.Rank] = net.JoinHostPort(host, fmt.Sprint(who.Port))
 	}
 	for _, c := range m.conns[1:] {
-		if err := say(c, answer{Session: m.session, Places: places}); err != nil {
+		if err := say(c, all); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write writes where rank 0 listens: all its addresses, those by which others reach it among
-// them.
-func (m *meeting) write() error {
+// write writes where rank 0 listens, all its addresses, and a secret, for its user only.
+func (m *meeting) write(secret string) error {
 	port := fmt.Sprint(m.listener.Addr().(*net.TCPAddr).Port)
-	a := answer{Session: m.session}
+	r := rendezvous{Secret: secret}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return err
 	}
 	for _, x := range addresses {
 		if ip, ok := x.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() {
-			a.Places = append(a.Places, net.JoinHostPort(ip.IP.String(), port))
+			r.Places = append(r.Places, net.JoinHostPort(ip.IP.String(), port))
 		}
 	}
-	slices.SortStableFunc(a.Places, func(a, b string) int { return cmp.Compare(loops(a), loops(b)) })
-	text, err := json.Marshal(a)
+	slices.SortStableFunc(r.Places, func(a, b string) int { // loopback last
+		return cmp.Compare(truth[isLoopback(a)], truth[isLoopback(b)])
+	})
+	text, err := json.Marshal(r)
 	if err != nil {
-		return err
+		panic("BUG: " + err.Error())
 	}
-	f, err := os.CreateTemp(filepath.Dir(m.where), ".krait-*")
+	f, err := os.CreateTemp(filepath.Dir(m.where), ".krait-*") // mode 0600
 	if err != nil {
 		return err
 	}
@@ -222,86 +245,76 @@ func (m *meeting) write() error {
 	return err
 }
 
-// loops is 1 for an address of this host alone, else 0.
-func loops(place string) int {
-	if host, _, _ := net.SplitHostPort(place); net.ParseIP(host).IsLoopback() {
-		return 1
+var truth = map[bool]int{true: 1}
+
+// read reads what rank 0 has written. A file that others may write or read is somebody else's, or
+// no secret.
+func (m *meeting) read() (r rendezvous, err error) {
+	info, err := os.Stat(m.where)
+	if err != nil {
+		return r, err
 	}
-	return 0
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		return r, fmt.Errorf("%s has mode %v: only its user may read and write it (0600)", m.where, info.Mode().Perm())
+	}
+	text, err := os.ReadFile(m.where)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil || r.Secret == "" {
+		return r, fmt.Errorf("%s was not written by rank 0 of this version", m.where)
+	}
+	return r, nil
 }
 
-// accept waits for a process that belongs here; others are sent away.
-func (m *meeting) accept(ctx context.Context, take func(*hello, *net.TCPConn) error) error {
+// await waits for a process that belongs here. One that knows the secret and does not fit, such as
+// a second one of a rank, is told so. It ends this process as well where it is a mistake of the
+// launch; without a secret anybody can say such things.
+func (m *meeting) await(ctx context.Context) (who caller, err error) {
 	for {
-		c, err := m.listener.AcceptTCP()
-		if err != nil {
-			return cmp.Or(ctx.Err(), err)
+		select {
+		case who = <-m.door.come:
+		case <-ctx.Done():
+			return who, ctx.Err()
 		}
-		h, err := m.greet(ctx, c)
-		if err != nil {
-			if h != nil { // a process of Krait, which is told
-				_ = say(c, answer{Error: err.Error()})
-			}
-			c.Close()
-			if h != nil && (h.Session == m.session || h.Session == "") {
-				return err
-			}
-			continue
+		err = m.fits(&who.hello)
+		if err == nil {
+			m.conns[who.Rank] = who.conn
+			m.bound(ctx, who.conn)
+			return who, nil
 		}
-		m.conns[h.Rank] = c
-		if take != nil {
-			if err := take(h, c); err != nil {
-				return err
-			}
+		_ = say(who.conn, answer{Error: err.Error()})
+		who.conn.Close()
+		if m.file || m.Token != "" {
+			return who, err
 		}
-		return nil
+		m.last = err
 	}
 }
 
-// greet hears who has come. Who says nothing that is understood is a stranger.
-func (m *meeting) greet(ctx context.Context, c *net.TCPConn) (*hello, error) {
-	_ = c.SetDeadline(time.Now().Add(longestGreeting))
-	m.bound(ctx, c)
-	var h hello
-	if err := hear(c, &h); err != nil || h.Krait == 0 {
-		return nil, errors.Join(err, errors.New("a stranger"))
-	}
-	_ = c.SetDeadline(time.Time{})
+// fits reports why a process is not one of the run's that this one waits for.
+func (m *meeting) fits(h *hello) error {
 	switch {
-	case h.Krait != speaks:
-		return &h, fmt.Errorf("rank %d joins by version %d, rank %d by %d: they are different versions of Krait", h.Rank, h.Krait, m.Rank, speaks)
 	case h.World != m.World:
-		return &h, fmt.Errorf("rank %d is one of %d, rank %d one of %d", h.Rank, h.World, m.Rank, m.World)
-	case h.Session != m.session && (h.Session != "" || m.Rank > 0 || m.file):
-		return &h, fmt.Errorf("rank %d belongs to another run", h.Rank)
+		return fmt.Errorf("rank %d is one of %d, rank %d one of %d", h.Rank, h.World, m.Rank, m.World)
 	case h.Rank <= m.Rank || h.Rank >= m.World:
-		return &h, fmt.Errorf("rank %d of %d came to rank %d", h.Rank, m.World, m.Rank)
+		return fmt.Errorf("rank %d of %d came to rank %d", h.Rank, m.World, m.Rank)
 	case m.conns[h.Rank] != nil:
-		return &h, fmt.Errorf("two processes are rank %d of %d", h.Rank, m.World)
+		return fmt.Errorf("two processes are rank %d of %d", h.Rank, m.World)
 	}
-	return &h, nil
+	return nil
 }
 
 // follow is what the others do: they find rank 0, and are told where the rest is.
 func (m *meeting) follow(ctx context.Context) error {
 	for {
-		c, session := m.find(ctx)
-		if c == nil {
-			return ctx.Err()
-		}
-		host, _, err := net.SplitHostPort(c.LocalAddr().String())
+		c, err := m.find(ctx)
 		if err != nil {
 			return err
 		}
-		if m.listener == nil {
-			if err := m.listen(ctx, net.JoinHostPort(host, "0")); err != nil {
-				c.Close()
-				return err
-			}
-		}
-		a, err := m.ask(ctx, c, session)
+		a, err := m.ask(ctx, c)
 		if err == nil {
-			m.conns[0] = c
+			m.conns[0], m.last = c, nil
 			return m.rest(ctx, a)
 		}
 		c.Close()
@@ -309,7 +322,7 @@ func (m *meeting) follow(ctx context.Context) error {
 		if errors.As(err, &refused) || ctx.Err() != nil {
 			return err
 		}
-		m.last = err // somebody else listened there, or one that was about to end
+		m.last = err // it was about to end
 		if !pause(ctx) {
 			return ctx.Err()
 		}
@@ -320,52 +333,74 @@ func (m *meeting) follow(ctx context.Context) error {
 type refusal struct{ error }
 
 // ask says hello to rank 0 and waits for its answer.
-func (m *meeting) ask(ctx context.Context, c *net.TCPConn, session string) (*answer, error) {
+func (m *meeting) ask(ctx context.Context, c *net.TCPConn) (*answer, error) {
 	m.bound(ctx, c)
-	h := hello{Krait: speaks, Session: session, Rank: m.Rank, World: m.World, Port: m.listener.Addr().(*net.TCPAddr).Port}
-	if err := say(c, h); err != nil {
+	if m.listener == nil {
+		host, _, err := net.SplitHostPort(c.LocalAddr().String())
+		if err == nil {
+			err = m.listen(ctx, net.JoinHostPort(host, "0"))
+		}
+		if err != nil {
+			return nil, refusal{err}
+		}
+	}
+	if err := say(c, hello{m.Rank, m.World, m.listener.Addr().(*net.TCPAddr).Port}); err != nil {
 		return nil, err
 	}
 	var a answer
-	if err := hear(c, &a); err != nil {
+	if err := hear(c, &a, mostAnswer); err != nil {
 		return nil, err
 	}
 	if a.Error != "" {
 		return nil, refusal{fmt.Errorf("rank %d is not taken: %s", m.Rank, a.Error)}
 	}
-	if len(a.Places) != m.World || session != "" && a.Session != session {
-		return nil, errors.New("what listens there is no rank 0 of this run")
+	if len(a.Places) != m.World {
+		return nil, fmt.Errorf("rank 0 names %d places of %d ranks", len(a.Places), m.World)
 	}
 	return &a, nil
 }
 
-// find connects to rank 0, as soon as it is there.
-func (m *meeting) find(ctx context.Context) (*net.TCPConn, string) {
+// find connects to rank 0, as soon as it is there and has proved that it is.
+func (m *meeting) find(ctx context.Context) (*net.TCPConn, error) {
 	for {
-		a := answer{Places: []string{m.where}}
+		r, err := rendezvous{Places: []string{m.where}}, error(nil)
 		if m.file {
-			text, err := os.ReadFile(m.where)
-			if a = (answer{}); err == nil {
-				err = json.Unmarshal(text, &a)
-			}
-			if err != nil {
-				m.last = err
+			r, err = m.read()
+		}
+		for _, place := range r.Places {
+			var c *net.TCPConn
+			if c, err = m.call(ctx, place, m.key(r.Secret), longestGreeting); err == nil {
+				return c, nil
 			}
 		}
-		for _, place := range a.Places {
-			d := net.Dialer{Timeout: 2 * time.Second}
-			c, err := d.DialContext(ctx, "tcp", place)
-			if err == nil {
-				return c.(*net.TCPConn), a.Session
-			}
-			if ctx.Err() == nil {
-				m.last = err
-			}
+		if ctx.Err() == nil && err != nil {
+			m.last = err
 		}
 		if !pause(ctx) {
-			return nil, ""
+			return nil, ctx.Err()
 		}
 	}
+}
+
+// call connects to a process and proves the secret to it, within a time.
+func (m *meeting) call(ctx context.Context, place string, key []byte, within time.Duration) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", place)
+	if err != nil {
+		return nil, err
+	}
+	c := conn.(*net.TCPConn)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	err = knock(c, key)
+	if !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("at %s: %w", place, err)
+	}
+	return c, nil
 }
 
 // pause waits a little, unless the context has ended.
@@ -380,48 +415,22 @@ func pause(ctx context.Context) bool {
 
 // rest connects a process to those below it, and waits for those above.
 func (m *meeting) rest(ctx context.Context, a *answer) error {
-	m.session = a.Session
+	key := m.key(a.Session)
+	m.door = open(ctx, m.listener, key, m.Warn)
 	for r := 1; r < m.Rank; r++ {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.Places[r])
+		c, err := m.call(ctx, a.Places[r], key, m.Timeout)
 		if err != nil {
 			return fmt.Errorf("rank %d cannot reach rank %d: %w", m.Rank, r, err)
 		}
-		m.conns[r] = c.(*net.TCPConn)
-		m.bound(ctx, m.conns[r])
-		if err := say(m.conns[r], hello{Krait: speaks, Session: m.session, Rank: m.Rank, World: m.World}); err != nil {
+		m.conns[r] = c
+		if err := say(c, hello{Rank: m.Rank, World: m.World}); err != nil {
 			return err
 		}
 	}
 	for r := m.Rank + 1; r < m.World; r++ {
-		if err := m.accept(ctx, nil); err != nil {
+		if _, err := m.await(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// say writes a line.
-func say(c *net.TCPConn, v any) error {
-	text, err := json.Marshal(v)
-	if err == nil {
-		_, err = c.Write(append(text, '\n'))
-	}
-	return err
-}
-
-// hear reads a line, byte by byte: what follows is for others.
-func hear(c *net.TCPConn, v any) error {
-	var text []byte
-	var b [1]byte
-	for {
-		if _, err := c.Read(b[:]); err != nil {
-			return err
-		}
-		if b[0] == '\n' {
-			return json.Unmarshal(text, v)
-		}
-		if text = append(text, b[0]); len(text) > longestHello {
-			return errors.New("what it says does not end")
-		}
-	}
 }

@@ -1,6 +1,6 @@
-// Package tcp joins processes by TCP connections, one between each two: it needs no
-// launcher and no library. What goes over them is neither encrypted nor are the others
-// asked who they are, but for a number that rank 0 draws; networks are to be trusted.
+// Package tcp joins processes by TCP connections, one between each two. It needs no launcher and
+// no library. Processes prove to each other that they know the same secret before they join, see
+// [Options]; what goes over the connections afterwards is not encrypted.
 package tcp
 
 import (

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,45 +138,6 @@ func TestJoin(t *testing.T) {
 				t.Errorf("some have joined: %v", errs)
 			}
 		})
-	}
-}
-
-// TestStrangers: who connects and says something else, or nothing, keeps nobody from joining;
-// and a file of a run that has ended does not either.
-func TestStrangers(t *testing.T) {
-	place := freePort(t)
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			if c, err := net.Dial("tcp", place); err == nil {
-				fmt.Fprint(c, []string{"GET / HTTP/1.1\r\n\r\n", "", "{}\n", `{"Krait":1,"Session":"of another run","Rank":1,"World":3}` + "\n"}[rand.IntN(4)])
-				c.Close()
-			}
-		}
-	})
-	_, errs := join(t, 3, func(o *Options) { o.ID = "tcp:" + place })
-	close(stop)
-	all.Wait()
-	for r, err := range errs {
-		if err != nil {
-			t.Errorf("rank %d: %v", r, err)
-		}
-	}
-	stale := filepath.Join(t.TempDir(), "stale")
-	if err := os.WriteFile(stale, []byte(`{"Session":"old","Places":["`+freePort(t)+`"]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, errs = join(t, 3, func(o *Options) { o.ID = "file:" + stale })
-	for r, err := range errs {
-		if err != nil {
-			t.Errorf("after another run, rank %d: %v", r, err)
-		}
 	}
 }
 
