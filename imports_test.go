@@ -76,11 +76,12 @@ var mayImport = map[string][]string{
 	"serving/workload":      {"serving/prefix"},
 	"serving/internal":      {},
 	"serving/load":          {"serving/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
-	"serving/route":         {"internal/lobby", "serving/internal/api", "transfer/ping"},
+	"serving/route":         {"internal/lobby", "serving/internal/api", "serving/internal/budget", "transfer/ping"},
 	"transfer/internal":     {},
+	"transfer/ping":         {"transfer/internal/wire"},
 	"transfer/transport":    {"transfer/internal/wire"},
 	"transfer/ucx":          {"transfer/transport"},
-	"transfer":              {"exec", "lowering", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
+	"transfer":              {"exec", "lowering", "internal/lobby", "transfer/ping", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
 	"interop":               {"*"},
 	"optest":                {"*"}, // as tests may
 	"examples":              {"*"},

@@ -110,8 +110,12 @@ type PrefillFrom struct {
 	Transport string
 	// Connections is over how many connections a state comes at the same time; 0: 2.
 	Connections int
-	// Stall is how long the server may be silent while it has something to do; 0: 10 s.
+	// Stall is how long a connection to the server may carry nothing while something is to come on
+	// it; 0: 10 s.
 	Stall time.Duration
+	// Silence is how long the server may leave a greeting or a ping without an answer. Prompts are
+	// read here then, until it answers again. 0: a quarter of Stall.
+	Silence time.Duration
 	// Server is a server of the same process, in place of an address.
 	Server *PrefillServer
 	// Dial makes connections, in place of the address; nil: by that.
@@ -153,7 +157,7 @@ func (m *Model) NewPrefill(o PrefillFrom) (*Prefill, error) {
 		return nil, errors.New("prefill: no address of a server")
 	}
 	c, err := transfer.NewClient(meta, m.engine, transfer.ClientOptions{Dial: o.dial(), By: by, Local: o.Server,
-		Token: o.Token, Packing: m.packing, Connections: o.Connections, Stall: o.Stall})
+		Token: o.Token, Packing: m.packing, Connections: o.Connections, Stall: o.Stall, Silence: o.Silence})
 	if err != nil {
 		return nil, fmt.Errorf("prefill: %w", err)
 	}
@@ -184,8 +188,8 @@ var ErrPrefillDiffers = transfer.ErrDiffers
 // Connect greets the server, and says what does not fit.
 func (p *Prefill) Connect(ctx context.Context) error { return p.client.Connect(ctx) }
 
-// Down reports whether the server could not be reached, and is not tried again yet: to ask
-// another is better then.
+// Down reports whether the server could not be reached or does not answer, which is tried again
+// in the background: to ask another is better.
 func (p *Prefill) Down() bool { return p.client.Down() }
 
 // Strict reports whether no prompt may be read here in place of there: [PrefillFrom].

@@ -85,7 +85,7 @@ func TestPrefillFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		address := l.Addr().String()
-		by := PrefillFrom{Address: address, Connections: 1, Stall: stall}
+		by := PrefillFrom{Address: address, Connections: 1, Stall: stall, Silence: stall}
 		if atServer {
 			l = faultyListener{l, f}
 		} else {
@@ -254,7 +254,7 @@ func (c *lateConn) Write(b []byte) (int, error) {
 }
 
 func (c *lateConn) Read(b []byte) (int, error) {
-	if c.writes > 2 { // who it is, in two parts, and then what it asks for
+	if c.writes > 4 { // why it may ask, and how, in two parts each, and then what for
 		c.once.Do(func() { time.Sleep(100 * time.Millisecond) })
 	}
 	return c.Conn.Read(b)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"strings"
 	"sync"
@@ -37,9 +36,12 @@ type ClientOptions struct {
 	Packing *exec.Packing
 	// Connections is over how many a state is read at the same time; 0: 2.
 	Connections int
-	// Stall is how long the server may be silent while it has something to do; 0: 10 s.
+	// Stall is how long a connection may carry nothing while something is to come on it; 0: 10 s.
 	Stall time.Duration
-	// Retry is for how long a server that was not reached is not tried again; 0: 2 s.
+	// Silence is how long a server may leave a greeting or a ping without an answer; it is taken
+	// for hung then. 0: a quarter of Stall.
+	Silence time.Duration
+	// Retry is how long after a failure a server is tried again; 0: 2 s.
 	Retry time.Duration
 }
 
@@ -49,14 +51,17 @@ type Client struct {
 	engine Engine
 	o      ClientOptions
 
+	ctx   context.Context // until Close
+	close context.CancelFunc
+	live  sync.WaitGroup
+
 	mu     sync.Mutex
 	pair   *pair // nil: there is no connection
-	failed error // why not
-	again  time.Time
+	failed error // why not, while it is tried again
 	closed bool
 	stats  ClientStats
 
-	down atomic.Int64 // nanoseconds since 1970 until which nobody is to wait for the server
+	down atomic.Bool
 }
 
 // ClientStats count since the client was made.
@@ -85,8 +90,11 @@ func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
 	}
 	o.Connections = cmp.Or(o.Connections, 2)
 	o.Stall, o.Retry = cmp.Or(o.Stall, 10*time.Second), cmp.Or(o.Retry, 2*time.Second)
+	o.Silence = cmp.Or(o.Silence, o.Stall/4)
 	meta.Protocol, meta.Codecs = Protocol, o.Packing.String()
-	return &Client{meta: meta, engine: e, o: o}, nil
+	c := &Client{meta: meta, engine: e, o: o}
+	c.ctx, c.close = context.WithCancel(context.Background())
+	return c, nil
 }
 
 // Connect greets the server, unless that was done. An error that is [ErrDiffers] stays.
@@ -95,45 +103,85 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// connected is the pair, which is made if there is none.
+// connected is the pair, which is made if there is none. A server that has failed is tried again
+// in the background, and until then costs nobody anything.
 func (c *Client) connected(ctx context.Context) (*pair, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return nil, net.ErrClosed
+	case c.failed != nil:
+		return nil, c.failed
 	case c.pair != nil && c.pair.alive():
 		return c.pair, nil
-	case c.failed != nil && (errors.Is(c.failed, ErrDiffers) || time.Now().Before(c.again)):
-		return nil, c.failed
 	}
 	if c.pair != nil {
 		c.pair.close()
 		c.pair = nil
 	}
-	if c.failed != nil { // one tries again; others need not wait for how that ends
-		c.down.Store(math.MaxInt64)
-	}
 	p, err := c.greet(ctx)
 	switch {
 	case err == nil:
-		c.pair, c.failed = p, nil
-		c.down.Store(0)
-	case over(ctx):
-		c.down.Store(0)
-	case errors.Is(err, ErrDiffers):
-		c.failed = err
-		c.down.Store(math.MaxInt64)
-	default:
-		c.failed, c.again = err, time.Now().Add(c.o.Retry)
-		c.down.Store(c.again.UnixNano())
+		c.pair = p
+	case !over(ctx):
+		c.fail(err)
 	}
 	return p, err
 }
 
-// Down reports whether the server could not be reached, and is not tried again yet, or is being
-// tried: what is asked of it now comes to nothing, or waits.
-func (c *Client) Down() bool { return time.Now().UnixNano() < c.down.Load() }
+// fail notes why there is no connection, and lets it be tried again, unless that is of no use.
+func (c *Client) fail(err error) {
+	c.failed = err
+	c.down.Store(true)
+	if !c.closed && !errors.Is(err, ErrDiffers) {
+		c.live.Go(c.again)
+	}
+}
+
+// again greets a server that has failed until it answers.
+func (c *Client) again() {
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(c.o.Retry):
+		}
+		p, err := c.greet(c.ctx)
+		c.mu.Lock()
+		switch {
+		case c.closed:
+			c.mu.Unlock()
+			if err == nil {
+				p.close()
+			}
+			return
+		case err == nil:
+			c.pair, c.failed = p, nil
+			c.down.Store(false)
+		default:
+			c.failed = err
+		}
+		c.mu.Unlock()
+		if err == nil || errors.Is(err, ErrDiffers) {
+			return
+		}
+	}
+}
+
+// hung ends a pair whose server does not answer.
+func (c *Client) hung(p *pair, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair == p {
+		c.pair = nil
+		c.fail(err)
+	}
+}
+
+// Down reports whether the server could not be reached or does not answer, which is tried again
+// in the background: requests to it fail at once.
+func (c *Client) Down() bool { return c.down.Load() }
 
 // over reports whether a context has ended, or is about to: a dialer may be first to notice.
 func over(ctx context.Context) bool {
@@ -141,33 +189,46 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// dial makes a connection, on which something was said and is answered.
-func (c *Client) dial(ctx context.Context) (*channel, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Stall)
+// dial makes a connection, on which this client may ask: for data of a session, or else as one that
+// knows the token.
+func (c *Client) dial(ctx context.Context, session transport.Session) (*channel, error) {
+	dialing, cancel := context.WithTimeout(ctx, c.o.Silence)
 	defer cancel()
-	conn, err := c.o.Dial(ctx)
+	conn, err := c.o.Dial(dialing)
 	if err != nil {
 		return nil, err
 	}
-	return newChannel(conn, c.o.Stall), nil
+	ch := newChannel(conn, c.o.Stall)
+	k := knock{Protocol: Protocol, Session: session}
+	if session == (transport.Session{}) && c.o.Token != "" {
+		k.Token = tokenSum(c.o.Token)
+	}
+	if _, err := ask[struct{}](ctx, ch, kindKnock, k, kindAdmitted, c.o.Silence); err != nil {
+		ch.Close()
+		return nil, err
+	}
+	ch.trust(mostHello)
+	return ch, nil
 }
 
 // greet makes a pair.
 func (c *Client) greet(ctx context.Context) (*pair, error) {
-	ch, err := c.dial(ctx)
+	ch, err := c.dial(ctx, transport.Session{})
 	if err != nil {
 		return nil, err
 	}
-	w, err := ask[welcome](ctx, ch, kindHello, hello{c.meta, c.o.Token, c.o.By}, kindWelcome)
+	w, err := ask[welcome](ctx, ch, kindHello, hello{c.meta, c.o.By}, kindWelcome, c.o.Silence)
 	if err == nil {
 		p := &pair{client: c, channel: ch, session: w.Session, waiting: map[uint64]chan any{}, gone: make(chan struct{})}
 		if p.moves, err = moves(&w.Meta, &c.meta); err == nil && w.Meta.Codecs != c.meta.Codecs {
 			err = fmt.Errorf("%w: states are asked for in %q, and would come in %.40q", ErrDiffers, c.meta.Codecs, w.Meta.Codecs)
 		}
 		if err == nil {
-			ch.known()
+			ch.trust(mostControl)
 			p.reader = c.reader(p)
+			p.heard.Store(time.Now().UnixNano())
 			go p.listen()
+			go p.watch()
 			return p, nil
 		}
 	}
@@ -176,7 +237,7 @@ func (c *Client) greet(ctx context.Context) (*pair, error) {
 }
 
 // ask says something on a new connection, and returns the answer that it is to have.
-func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want wire.Kind) (answer T, err error) {
+func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want wire.Kind, within time.Duration) (answer T, err error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer func() {
 		if !stop() && err == nil { // it is closed, or about to be: nobody is to ask anything there
@@ -186,7 +247,7 @@ func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want 
 	if err = c.say(k, message); err != nil {
 		return answer, err
 	}
-	kind, text, err := c.hearFor(c.stall)
+	kind, text, err := c.hearFor(within)
 	switch {
 	case err != nil:
 		return answer, fmt.Errorf("the prefill side does not answer: %w", cmp.Or(context.Cause(ctx), err))
@@ -212,7 +273,7 @@ func (c *Client) reader(p *pair) transport.Reader {
 		return transport.Local(c.o.Local.grants, p.session)
 	case "tcp":
 		return transport.TCP(func(ctx context.Context) (net.Conn, error) {
-			return c.dialData(ctx, data{p.session, c.o.By, nil})
+			return c.dialData(ctx, p.session, data{By: c.o.By})
 		}, c.o.Connections, c.o.Stall)
 	}
 	return transport.Carried(func(ctx context.Context) (net.Conn, transport.Receiver, error) {
@@ -233,7 +294,7 @@ func (c *Client) receive(ctx context.Context, session transport.Session) (net.Co
 	address, err := r.Address()
 	var conn net.Conn
 	if err == nil {
-		conn, err = c.dialData(ctx, data{session, c.o.By, address})
+		conn, err = c.dialData(ctx, session, data{c.o.By, address})
 	}
 	if err != nil {
 		r.Close()
@@ -243,12 +304,12 @@ func (c *Client) receive(ctx context.Context, session transport.Session) (net.Co
 }
 
 // dialData makes a connection for data.
-func (c *Client) dialData(ctx context.Context, d data) (net.Conn, error) {
-	ch, err := c.dial(ctx)
+func (c *Client) dialData(ctx context.Context, session transport.Session, d data) (net.Conn, error) {
+	ch, err := c.dial(ctx, session)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ask[struct{}](ctx, ch, kindData, d, kindAccepted); err != nil {
+	if _, err := ask[struct{}](ctx, ch, kindData, d, kindAccepted, c.o.Stall); err != nil {
 		ch.Close()
 		return nil, err
 	}
@@ -258,12 +319,14 @@ func (c *Client) dialData(ctx context.Context, d data) (net.Conn, error) {
 
 // Close ends what is under way.
 func (c *Client) Close() {
+	c.close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.pair != nil {
 		c.pair.close()
 	}
 	c.pair, c.closed = nil, true
+	c.mu.Unlock()
+	c.live.Wait()
 }
 
 // Stats counts.

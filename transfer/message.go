@@ -14,7 +14,7 @@ import (
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-// Kinds of messages on a connection for control, and the first two on one for data.
+// Kinds of messages. The first of each connection is a knock, or a [ping.Question].
 const (
 	kindHello    wire.Kind = 1 + iota // decode: who I am
 	kindWelcome                       // prefill: who I am
@@ -28,12 +28,20 @@ const (
 	kindCancel                        // decode: the request is not wanted any more
 	kindData                          // decode: a connection for data
 	kindAccepted                      // prefill: ask
+	kindKnock                         // decode: why I may ask
+	kindAdmitted                      // prefill: go on
 )
 
+// knock shows that a client may ask: by the token, or on a connection for data by its session.
+type knock struct {
+	Protocol int               `json:"protocol"`
+	Token    string            `json:"token,omitempty"` // its SHA-256, in hexadecimal
+	Session  transport.Session `json:"session"`         // zero on a connection for control
+}
+
 type hello struct {
-	Meta  Meta   `json:"meta"`
-	Token string `json:"token,omitempty"`
-	By    string `json:"by"` // the transport for data
+	Meta Meta   `json:"meta"`
+	By   string `json:"by"` // the transport for data
 }
 
 type welcome struct {
@@ -89,13 +97,13 @@ type cancelled struct {
 }
 
 type data struct {
-	Session transport.Session `json:"session"`
-	By      string            `json:"by"`
-	Address []byte            `json:"address,omitempty"` // of a UCX receiver
+	By      string `json:"by"`
+	Address []byte `json:"address,omitempty"` // of a UCX receiver
 }
 
 const (
-	mostHello   = 1 << 20  // bytes of what comes from somebody who is not known
+	mostKnock   = 4 << 10  // bytes of a message from a stranger
+	mostHello   = 1 << 20  // bytes of one from who may ask
 	mostControl = 64 << 20 // bytes of a message: a prompt
 	mostTokens  = 1 << 22  // of a prompt
 	mostSalt    = 4 << 10  // bytes
@@ -111,11 +119,11 @@ type channel struct {
 }
 
 func newChannel(c net.Conn, stall time.Duration) *channel {
-	return &channel{Conn: c, stall: stall, w: wire.NewWriter(c), r: wire.NewReader(c, mostHello)}
+	return &channel{Conn: c, stall: stall, w: wire.NewWriter(c), r: wire.NewReader(c, mostKnock)}
 }
 
-// known lets the other side send more.
-func (c *channel) known() { c.r = wire.NewReader(c.Conn, mostControl) }
+// trust takes messages of at most so many bytes from now on.
+func (c *channel) trust(most int) { c.r = wire.NewReader(c.Conn, most) }
 
 // say sends a message, or closes the connection.
 func (c *channel) say(k wire.Kind, message any) error {
@@ -123,10 +131,15 @@ func (c *channel) say(k wire.Kind, message any) error {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
+	return c.send(k, text)
+}
+
+// send sends a message with a payload, or closes the connection.
+func (c *channel) send(k wire.Kind, payload ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.SetWriteDeadline(time.Now().Add(c.stall))
-	if err := c.w.Write(k, text); err != nil {
+	if err := c.w.Write(k, payload...); err != nil {
 		c.Close()
 		return err
 	}

@@ -39,9 +39,10 @@ func TestRegion(t *testing.T) {
 
 // FuzzMessages: what comes from anyone is read, or is an error, within bounds.
 func FuzzMessages(f *testing.F) {
-	f.Add([]byte(`{"meta":{"protocol":1,"model":"a","name":"b","ranks":"c","states":"f32","keeps":"ranks 2\nlayers.0.mixer.ssm : f32[s 8/1 4] shard(1: split)\n","page_tokens":16},"token":"x","by":"tcp"}`))
+	f.Add([]byte(`{"meta":{"protocol":1,"model":"a","name":"b","ranks":"c","states":"f32","keeps":"ranks 2\nlayers.0.mixer.ssm : f32[s 8/1 4] shard(1: split)\n","page_tokens":16},"by":"tcp"}`))
 	f.Add([]byte(`{"request":1,"ticket":[1,2],"regions":[[1]],"lease_ms":3}`))
-	f.Add([]byte(`{"session":[],"by":"ucx","address":"AAAA"}`))
+	f.Add([]byte(`{"by":"ucx","address":"AAAA"}`))
+	f.Add([]byte(`{"protocol":4,"token":"00ff","session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`))
 	mine := Meta{Protocol: Protocol, Model: "a", Keeps: "ranks 1\nlayers.0.mixer.ssm : f32[s 8/1 4]\n", PageTokens: 3}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if h, err := parse[hello](text); err == nil {
@@ -57,6 +58,7 @@ func FuzzMessages(f *testing.F) {
 			r.region(0, 1, 0)
 		}
 		parse[data](text)
+		parse[knock](text)
 		if p, err := parse[prefill](text); err == nil {
 			again, _ := json.Marshal(p)
 			if q, err := parse[prefill](again); err != nil || len(q.Tokens) != len(p.Tokens) || !bytes.Equal(again, mustJSON(q)) {

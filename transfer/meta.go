@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the version of what is said. Sides of different ones refuse each other.
-const Protocol = 3
+const Protocol = 4
 
 // Meta is what the sides say of themselves, once.
 type Meta struct {
@@ -47,15 +47,24 @@ func (m *Meta) end() (lowering.End, error) {
 // ErrDiffers is the error of sides that do not fit each other. To try again is of no use.
 var ErrDiffers = errors.New("prefill and decode do not fit")
 
+func differ(what, prefill, decode string) error {
+	return fmt.Errorf("%w: %s is %s at the prefill side, and %s at the decode side", ErrDiffers, what, prefill, decode)
+}
+
+// speaks checks that both sides have the same version of the protocol.
+func speaks(prefill, decode int) error {
+	if prefill != decode {
+		return differ("the protocol's version", fmt.Sprint(prefill), fmt.Sprint(decode))
+	}
+	return nil
+}
+
 // moves checks that a sequence can go from one side to the other, and says what moves.
 func moves(prefill, decode *Meta) (*lowering.Transfer, error) {
-	differ := func(what, a, b string) error {
-		return fmt.Errorf("%w: %s is %s at the prefill side, and %s at the decode side", ErrDiffers, what, a, b)
+	if err := speaks(prefill.Protocol, decode.Protocol); err != nil {
+		return nil, err
 	}
-	switch {
-	case prefill.Protocol != decode.Protocol:
-		return nil, differ("the protocol's version", fmt.Sprint(prefill.Protocol), fmt.Sprint(decode.Protocol))
-	case prefill.Model != decode.Model:
+	if prefill.Model != decode.Model {
 		return nil, differ("the model", short(prefill.Name, prefill.Model), short(decode.Name, decode.Model))
 	}
 	from, err := prefill.end()

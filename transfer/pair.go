@@ -1,15 +1,19 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/transfer/internal/wire"
+	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
@@ -20,6 +24,7 @@ type pair struct {
 	moves   *lowering.Transfer
 	reader  transport.Reader
 	*channel
+	heard atomic.Int64 // when a message came, in nanoseconds since 1970
 
 	mu      sync.Mutex
 	last    uint64 // request
@@ -49,11 +54,63 @@ func (p *pair) listen() {
 	for err == nil {
 		err = p.next()
 	}
-	p.channel.Close()
-	p.mu.Lock()
-	p.err = fmt.Errorf("the connection to the prefill side ended: %w", err)
-	p.mu.Unlock()
+	p.fail(fmt.Errorf("the connection to the prefill side ended: %w", err))
 	close(p.gone)
+}
+
+// fail ends the pair. The first error counts.
+func (p *pair) fail(err error) {
+	p.mu.Lock()
+	p.err = cmp.Or(p.err, err)
+	p.mu.Unlock()
+	p.channel.Close()
+}
+
+// why is the error of a pair that is gone.
+func (p *pair) why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// say sends a message. Where that fails, the error is why the pair has ended, if it has.
+func (p *pair) say(k wire.Kind, message any) error {
+	err := p.channel.say(k, message)
+	if err != nil {
+		err = cmp.Or(p.why(), err)
+	}
+	return err
+}
+
+// pings is how many times a pair asks for a sign of life within the silence that it bears.
+const pings = 5
+
+// watch asks the prefill side again and again whether it lives, and ends the pair where a question
+// stays without any answer. It counts ticks and not time, which also passes while this process
+// itself stands still.
+func (p *pair) watch() {
+	silence := p.client.o.Silence
+	tick := time.NewTicker(max(silence/pings, time.Millisecond))
+	defer tick.Stop()
+	var asked time.Time
+	for missed := 0; ; missed++ {
+		select {
+		case <-p.gone:
+			return
+		case <-tick.C:
+		}
+		if missed == 0 || !time.Unix(0, p.heard.Load()).Before(asked) {
+			missed, asked = 0, time.Now()
+			go p.send(ping.Question) // a write may wait for a side that hangs
+		}
+		if missed == pings {
+			err := fmt.Errorf("the prefill side is silent for %s", silence)
+			p.client.hung(p, err)
+			p.fail(err)
+			p.close()
+			return
+		}
+	}
 }
 
 // next hands on a message.
@@ -61,6 +118,10 @@ func (p *pair) next() error {
 	kind, text, err := p.hear()
 	if err != nil {
 		return err
+	}
+	p.heard.Store(time.Now().UnixNano())
+	if kind == ping.Answer {
+		return nil
 	}
 	var request uint64
 	var message any
@@ -130,23 +191,29 @@ func (p *pair) end(request uint64, c chan any) {
 	}
 }
 
-// wait is the next message of a request. The prefill side says something all the while.
+// wait is the next message of a request.
 func (p *pair) wait(ctx context.Context, c chan any) (any, error) {
-	silent := time.NewTimer(p.stall)
-	defer silent.Stop()
 	select {
 	case m := <-c:
 		return m, nil
 	case <-p.gone:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return nil, p.err
+		return nil, p.why()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-silent.C:
-		p.channel.Close() // whatever it is, it will not come to an end
-		return nil, fmt.Errorf("the prefill side is silent for %s", p.stall)
 	}
+}
+
+// during is a context that ends with the pair, too.
+func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.gone:
+			cancel(p.why())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Arrived is what came of a prompt: states, and rows of its tokens that were not there. The
@@ -269,6 +336,8 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 		pieces, a.Pieces, packed, err = p.pieces(r, v, tokens, have)
 	}
 	if err == nil {
+		ctx, cancel := p.during(ctx)
+		defer cancel()
 		a.Bytes = transport.Bytes(pieces)
 		err = p.reader.Read(ctx, r.Ticket, pieces).Wait()
 	}

@@ -6,14 +6,18 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/lobby"
+	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
@@ -42,7 +46,8 @@ type ServerOptions struct {
 	Stall time.Duration
 	// MaxRequests is how many prompts of a client are read or lent at the same time; 0: 64.
 	MaxRequests int
-	// MaxConnections is how many connections there are in all; 0: 256.
+	// MaxConnections is how many connections of clients there are; 0: 256. Others, up to 64, are
+	// about to show that they are clients.
 	MaxConnections int
 	// Log is told what happens, a line at a time; nil: nobody asks.
 	Log func(format string, args ...any)
@@ -50,13 +55,16 @@ type ServerOptions struct {
 
 // Server lets clients have prompts read. Its methods may be called from several goroutines.
 type Server struct {
-	meta   Meta
-	source Source
-	o      ServerOptions
-	grants *transport.Grants
-	ctx    context.Context
-	stop   context.CancelFunc
-	live   sync.WaitGroup
+	meta    Meta
+	source  Source
+	o       ServerOptions
+	grants  *transport.Grants
+	ctx     context.Context
+	stop    context.CancelFunc
+	live    sync.WaitGroup
+	lobby   *lobby.Lobby // connections that have not shown that they are clients'
+	known   atomic.Int64 // connections that have
+	notices lobby.Notices
 
 	mu        sync.Mutex
 	closed    bool
@@ -74,6 +82,12 @@ type ServerStats struct {
 	Released, Expired, Failures int   // how they ended
 }
 
+const (
+	mostStrangers   = 64               // connections; more evict the oldest of the address that has most
+	longestGreeting = 5 * time.Second  // from a connection to its knock
+	quiet           = 10 * time.Second // between two lines of the log about strangers
+)
+
 // NewServer makes a server of a model.
 func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	o.Lease, o.Stall = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Stall, 10*time.Second)
@@ -82,7 +96,7 @@ func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 		o.Log = func(string, ...any) {}
 	}
 	meta.Protocol = Protocol
-	s := &Server{meta: meta, source: source, o: o, grants: transport.NewGrants(), conns: map[net.Conn]bool{},
+	s := &Server{meta: meta, source: source, o: o, grants: transport.NewGrants(), lobby: lobby.New(mostStrangers), conns: map[net.Conn]bool{},
 		listeners: map[net.Listener]bool{}, sessions: map[transport.Session]string{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -123,8 +137,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) take(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= s.o.MaxConnections {
-		s.o.Log("%s: refused: there are %d connections", c.RemoteAddr(), len(s.conns))
+	if s.closed {
 		c.Close()
 		return
 	}
@@ -136,7 +149,7 @@ func (s *Server) take(c net.Conn) {
 			delete(s.conns, c)
 			s.mu.Unlock()
 		}()
-		// Who closes and said nothing looks whether the server is there, as krait route and Kubernetes do.
+		// A client that closes and said nothing looks whether the server is there, as Kubernetes does.
 		if err := s.handle(c); err != nil && err != io.EOF && s.ctx.Err() == nil {
 			s.o.Log("%s: %v", c.RemoteAddr(), err)
 		}
@@ -182,31 +195,103 @@ func (s *Server) count(change func(*ServerStats)) {
 
 // handle serves a connection, for control or for data.
 func (s *Server) handle(conn net.Conn) error {
+	below := conn
+	if t, ok := conn.(*tls.Conn); ok {
+		below = t.NetConn()
+	}
+	place := s.lobby.Enter(lobby.Who(conn.RemoteAddr().String()), 1, func() { below.Close() })
+	if place == nil {
+		return nil
+	}
+	defer place.Leave()
+	c, k, err := s.greet(conn)
+	if err != nil || k == nil {
+		return s.sentAway(err)
+	}
+	kind, text, err := c.hearFor(s.o.Stall)
+	if err != nil {
+		return s.sentAway(err)
+	}
+	if n := s.known.Add(1); n > int64(s.o.MaxConnections) {
+		s.known.Add(-1)
+		return refused(c, fmt.Errorf("there are %d connections already", n-1), false)
+	}
+	defer s.known.Add(-1)
+	switch control := k.Session == (transport.Session{}); {
+	case kind == kindHello && control:
+		return s.begin(c, text, place)
+	case kind == kindData && !control:
+		return s.answer(c, text, k.Session, place)
+	}
+	return fmt.Errorf("after its knock it sends a message of kind %d", kind)
+}
+
+// sentAway is an error of a stranger, now and then: a flood is not to fill the log.
+func (s *Server) sentAway(err error) error {
+	if err == nil || err == io.EOF || errors.Is(err, errToken) {
+		return err
+	}
+	n, due := s.notices.Due(quiet)
+	if !due {
+		return nil
+	}
+	return fmt.Errorf("%w (strangers since the last such line: %d)", err, n)
+}
+
+// greet lets a stranger show that it may ask, which must be soon. The knock is nil where it only
+// asked whether the server lives.
+func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
+	conn.SetDeadline(time.Now().Add(longestGreeting))
 	if t, ok := conn.(*tls.Conn); ok {
 		if err := s.shake(t); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
 	c := newChannel(conn, s.o.Stall)
-	kind, text, err := c.hearFor(s.o.Stall)
+	kind, text, err := c.hear()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case kind == ping.Question:
+		return c, nil, c.send(ping.Answer)
+	case kind != kindKnock:
+		return nil, nil, fmt.Errorf("it begins with a message of kind %d", kind)
+	}
+	k, err := parse[knock](text)
 	if err != nil {
-		return err
+		return nil, nil, refused(c, err, false)
 	}
-	switch kind {
-	case kindHello:
-		return s.greet(c, text)
-	case kindData:
-		return s.answer(c, text)
+	if err := speaks(Protocol, k.Protocol); err != nil {
+		return nil, nil, refused(c, err, true)
 	}
-	return fmt.Errorf("it begins with a message of kind %d", kind)
+	if err := s.may(&k); err != nil {
+		return nil, nil, refused(c, err, err == errToken)
+	}
+	conn.SetDeadline(time.Time{})
+	c.trust(mostHello)
+	return c, &k, c.say(kindAdmitted, struct{}{})
+}
+
+// may reports why a client may not ask.
+func (s *Server) may(k *knock) error {
+	if k.Session == (transport.Session{}) {
+		if s.o.Token != "" && subtle.ConstantTimeCompare([]byte(k.Token), []byte(tokenSum(s.o.Token))) == 0 {
+			return errToken
+		}
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.sessions[k.Session]; !known {
+		return errors.New("there is no such session")
+	}
+	return nil
 }
 
 // shake makes a connection secure. Where that fails, what the other side has sent already is
 // taken, or else the system would end the connection before why is read there.
 func (s *Server) shake(t *tls.Conn) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.o.Stall)
-	defer cancel()
-	err := t.HandshakeContext(ctx)
+	err := t.HandshakeContext(s.ctx)
 	if err != nil {
 		below := t.NetConn()
 		below.SetReadDeadline(time.Now().Add(time.Second))
@@ -215,14 +300,11 @@ func (s *Server) shake(t *tls.Conn) error {
 	return err
 }
 
-// greet begins a session, unless the sides do not fit.
-func (s *Server) greet(c *channel, text []byte) error {
+// begin begins a session, unless the sides do not fit.
+func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	h, err := parse[hello](text)
 	if err != nil {
 		return refused(c, err, false)
-	}
-	if !sameToken(h.Token, s.o.Token) {
-		return refused(c, errToken, true)
 	}
 	x, err := moves(&s.meta, &h.Meta)
 	if err != nil {
@@ -246,22 +328,23 @@ func (s *Server) greet(c *channel, text []byte) error {
 		delete(s.sessions, id)
 		s.mu.Unlock()
 	}()
+	place.Leave()
 	meta := s.meta
 	meta.Codecs = h.Meta.Codecs
 	if err := c.say(kindWelcome, welcome{meta, id}); err != nil {
 		return err
 	}
 	s.o.Log("%s: decodes %s on %s, by %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
-	c.known()
+	c.trust(mostControl)
 	return (&session{Server: s, channel: c, id: id, end: x.From, packing: packing, running: map[uint64]context.CancelFunc{}}).serve()
 }
 
 var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")
 
-// sameToken compares without telling how much of it is the same.
-func sameToken(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return b == "" || subtle.ConstantTimeCompare(x[:], y[:]) == 1
+// tokenSum is what a client shows of a token: as long for each, so that a stranger's message is short.
+func tokenSum(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
 }
 
 func refused(c *channel, why error, differs bool) error {
@@ -272,17 +355,12 @@ func refused(c *channel, why error, differs bool) error {
 func printable(text string) string { return fmt.Sprintf("%.60q", text) }
 
 // answer lets a session read on another connection.
-func (s *Server) answer(c *channel, text []byte) error {
+func (s *Server) answer(c *channel, text []byte, by transport.Session, place *lobby.Guest) error {
 	d, err := parse[data](text)
 	if err != nil {
 		return refused(c, err, false)
 	}
-	s.mu.Lock()
-	_, known := s.sessions[d.Session]
-	s.mu.Unlock()
-	if !known {
-		return refused(c, errors.New("there is no such session"), false)
-	}
+	place.Leave()
 	var sender transport.Sender
 	if d.By != "tcp" {
 		x, err := transport.CarriageOf(d.By)
@@ -300,9 +378,9 @@ func (s *Server) answer(c *channel, text []byte) error {
 		return err
 	}
 	if sender != nil {
-		err = transport.AnswerBy(c.Conn, s.grants, d.Session, s.o.Stall, sender)
+		err = transport.AnswerBy(c.Conn, s.grants, by, s.o.Stall, sender)
 	} else {
-		err = transport.Answer(c.Conn, s.grants, d.Session, s.o.Stall)
+		err = transport.Answer(c.Conn, s.grants, by, s.o.Stall)
 	}
 	return ended(err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
+	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
@@ -60,6 +61,8 @@ func ended(err error) error {
 // take does what a message says. An error ends the session.
 func (s *session) take(ctx context.Context, kind wire.Kind, text []byte) error {
 	switch kind {
+	case ping.Question:
+		return s.send(ping.Answer)
 	case kindPrefill:
 		p, err := parse[prefill](text)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // Lobby holds guests up to a limit. Its methods may be called from several goroutines.
@@ -166,4 +167,24 @@ func Who(address string) string {
 		return p.String()
 	}
 	return ip.String()
+}
+
+// Notices lets a flood of strangers be logged once in a while.
+type Notices struct {
+	mu    sync.Mutex
+	last  time.Time
+	count int
+}
+
+// Due counts a stranger. If the last notice is at least so long ago, it reports how many came
+// since, and true.
+func (n *Notices) Due(every time.Duration) (count int, due bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.count++
+	if now := time.Now(); now.Sub(n.last) >= every {
+		count, n.count, n.last = n.count, 0, now
+		return count, true
+	}
+	return 0, false
 }

@@ -19,15 +19,12 @@ const (
 // door accepts connections, greets them in parallel, and hands on those whose processes know the
 // secret. Strangers are dropped; they neither end the run nor keep others waiting.
 type door struct {
-	key   []byte
-	lobby *lobby.Lobby
-	come  chan caller
-	live  sync.WaitGroup
-	warn  func(format string, args ...any)
-
-	mu        sync.Mutex
-	warned    time.Time
-	strangers int // since then
+	key     []byte
+	lobby   *lobby.Lobby
+	come    chan caller
+	live    sync.WaitGroup
+	warn    func(format string, args ...any)
+	notices lobby.Notices
 }
 
 // caller is a process that has proved that it knows the secret.
@@ -92,12 +89,10 @@ func (d *door) greet(ctx context.Context, c *net.TCPConn) {
 
 // stranger warns of one, unless it did a moment ago.
 func (d *door) stranger(from net.Addr, why error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.strangers++
-	if d.warn == nil || time.Since(d.warned) < quiet {
+	if d.warn == nil {
 		return
 	}
-	d.warn("%s is no rank of this run, and was sent away: %v (%d so far)", from, why, d.strangers)
-	d.warned = time.Now()
+	if n, due := d.notices.Due(quiet); due {
+		d.warn("%s is no rank of this run, and was sent away: %v (strangers since the last such line: %d)", from, why, n)
+	}
 }

@@ -1,0 +1,35 @@
+// Package ping asks a prefill server whether it lives, by the protocol of package transfer. It
+// needs no token: the answer says nothing about the server.
+package ping
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/krait-ml/krait/transfer/internal/wire"
+)
+
+// Kinds of messages, both without a payload.
+const (
+	Question wire.Kind = 0x20 + iota
+	Answer
+)
+
+// Ask sends a question over a new connection and waits for the answer, or the connection's
+// deadline. A process that is stopped takes connections, and does not answer.
+func Ask(c net.Conn) error {
+	if err := wire.NewWriter(c).Write(Question); err != nil {
+		return err
+	}
+	h, err := wire.NewReader(c, 0).Next()
+	switch {
+	case errors.Is(err, wire.ErrCorrupt):
+		return fmt.Errorf("it is no prefill server: %w", err)
+	case err != nil:
+		return fmt.Errorf("it does not answer: %w", err)
+	case h.Kind != Answer:
+		return fmt.Errorf("it answers by a message of kind %d: it is no prefill server of this version", h.Kind)
+	}
+	return nil
+}
