@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,7 @@ type routeFlags struct {
 	server        tlsFlags // towards clients
 	servers       tlsFlags
 	prefillTLS    tlsFlags
+	keyFile       string
 	quiet         bool
 }
 
@@ -37,16 +39,19 @@ before and so may have in its prefix cache, and the answers under way.
 With --prefill it also chooses who reads the prompt, for servers with --role decode that
 were given the same --prefill: by what each was sent before, and has to read.
 
-Each is asked every --check whether it is ready. What was asked of one that is gone is
-asked of another, once, as long as nothing of the answer was sent on; a stream that was
-begun ends by an error. A server whose answers fail --eject-after times in a row is left
-out for --eject-for, then for twice as long, and so on.
+Each is checked every --check; one that fails a check gets nothing new, and what it has
+begun goes on. A request whose connection to a server fails before any part of the answer
+was sent on is asked of another server, once; a stream that was begun ends by an error.
+A server that fails --eject-after times in a row is left out for --eject-for, then for
+twice as long, and so on. An answer of status 500 counts only if another server can
+answer the same request.
 
-Keys are the servers': they are passed on, and who asks without one gets what the server
-says. It waits at 127.0.0.1:8000 unless --listen says otherwise. --admin is an address of
-its own for /metrics (Prometheus) and /machines, which want no key. An address that other machines
-reach is refused if a server answers without a key, unless --insecure. SIGTERM and Ctrl-C drain as
-in krait serve; a second signal ends the process at once.`,
+Keys are passed on to the servers. With --api-keys, the servers' own file, a request
+without a key of the file is refused before its body is read; SIGHUP reads the file again.
+It waits at 127.0.0.1:8000 unless --listen says otherwise. --admin is an address of its own
+for /metrics (Prometheus) and /machines, which want no key. An address that other machines
+reach is refused if neither the router nor every server wants a key, unless --insecure.
+SIGTERM and Ctrl-C drain as in krait serve; a second signal ends the process at once.`,
 		Example: `  krait route --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --prefill 10.0.1.1:7070,10.0.1.2:7070 --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --decode https://a:8443,https://b:8443 --tls-ca ca.pem --listen :443 --tls-cert s.pem --tls-key s.key`,
@@ -62,7 +67,9 @@ in krait serve; a second signal ends the process at once.`,
 	flags.DurationVar(&f.o.CheckTimeout, "check-timeout", 5*time.Second, "how long it may take to say so")
 	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "failed answers in a row after which a server is left out")
 	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "for how long, the first time")
-	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way; more get status 429")
+	flags.IntVar(&f.o.Requests, "max-requests", 1024, "requests that may be under way, half of them of one client; more get 429")
+	flags.StringVar(&f.keyFile, "api-keys", "", "file with a line for each key that is taken: a name, and the key's SHA-256")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 128<<20, "bytes of requests held at the same time, until their answers begin")
 	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "how long a request may take, with what servers let it wait")
 	f.drain.add(c)
 	f.hosts.add(c)
@@ -86,8 +93,12 @@ func (f *routeFlags) read() error {
 		return errors.New("--decode ADDR,ADDR is missing: the servers to send requests to")
 	case f.o.Check <= 0 || f.o.CheckTimeout <= 0 || f.o.EjectFor <= 0 || f.o.Deadline <= 0:
 		return errors.New("--check, --check-timeout, --eject-for and --deadline must be above 0")
-	case f.o.EjectAfter < 1 || f.o.Requests < 1:
-		return errors.New("--eject-after and --max-requests must be at least 1")
+	case f.o.EjectAfter < 1:
+		return errors.New("--eject-after must be at least 1")
+	case f.o.Requests < 2:
+		return fmt.Errorf("--max-requests is %d; it must be at least 2, as a client has half of them at most", f.o.Requests)
+	case f.o.Bodies < 16<<20:
+		return fmt.Errorf("--max-bodies is %d; it must be at least 16MiB, as a client has half at most and a request may have 4 MiB", f.o.Bodies)
 	}
 	err := f.drain.check()
 	if err == nil {
@@ -113,8 +124,10 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer l.Close()
-	defer onHangup(func() {})()
-	f.o.Local = f.hosts.checked(l.Addr(), isOpen(l.Addr())) // servers behind an open one need keys
+	if f.o.Keys, err = readKeys(f.keyFile); err != nil {
+		return err
+	}
+	f.o.Local = f.hosts.checked(l.Addr(), isOpen(l.Addr()) || f.o.Keys != nil) // servers behind an open one need keys
 	f.o.Hosts = f.hosts.names
 	if !f.quiet {
 		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
@@ -124,9 +137,13 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer r.Close()
-	if names := r.Keyless(c.Context()); len(names) > 0 && isOpen(l.Addr()) && !f.insecure {
-		return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give the servers --api-keys, or --insecure to let anyone ask", f.listen, names[0])
+	if isOpen(l.Addr()) && f.o.Keys == nil && !f.insecure {
+		if names := r.Keyless(c.Context()); len(names) > 0 {
+			return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure to let anyone ask", f.listen, names[0])
+		}
 	}
+	log := cmp.Or(f.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
+	defer onHangup(func() { reloadKeys(f.keyFile, r.SetKeys, log) })()
 	if f.admin != "" {
 		a, shown, err := listenAt("--admin", f.admin, nil)
 		if err != nil {

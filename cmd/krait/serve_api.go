@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -98,40 +97,11 @@ func (f *apiFlags) read() error {
 	case f.context < 0:
 		return errors.New("--context must be at least 1, or 0 for no bound")
 	}
-	if err := f.drain.check(); err != nil || f.keyFile == "" {
-		return err
+	err := f.drain.check()
+	if err == nil {
+		f.o.Keys, err = readKeys(f.keyFile)
 	}
-	var err error
-	f.o.Keys, err = f.readKeys()
 	return err
-}
-
-func (f *apiFlags) readKeys() (*openai.Keys, error) {
-	file, err := os.Open(f.keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("--api-keys: %w", err)
-	}
-	defer file.Close()
-	keys, err := openai.ReadKeys(file)
-	if err != nil {
-		return nil, fmt.Errorf("--api-keys %s: %w", f.keyFile, err)
-	}
-	return keys, nil
-}
-
-// reload reads the keys again; where they are wrong the old ones stay.
-func (f *apiFlags) reload(s *openai.Server, log *slog.Logger) {
-	if f.keyFile == "" {
-		log.Info("SIGHUP changes nothing without --api-keys")
-		return
-	}
-	keys, err := f.readKeys()
-	if err != nil {
-		log.Error("the old keys stay", "error", err)
-		return
-	}
-	s.SetKeys(keys)
-	log.Info("the keys were read again")
 }
 
 // ofRole is an error where a flag is about another role.
@@ -170,7 +140,7 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
 	}
 	log := cmp.Or(api.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
-	defer onHangup(func() { api.reload(s, log) })()
+	defer onHangup(func() { reloadKeys(api.keyFile, s.SetKeys, log) })()
 	fmt.Fprintln(c.OutOrStdout(), "serving at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, s, s.Drain, api.drain, api.o.Log)
 }

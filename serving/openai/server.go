@@ -229,7 +229,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))
 	}
 	if !to.open {
-		tenant, err := s.keys.Load().tenant(r)
+		tenant, err := s.keys.Load().Tenant(r)
 		if err != nil {
 			return err
 		}

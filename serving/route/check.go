@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/krait-ml/krait/transfer/ping"
 )
 
 // checks asks a machine again and again whether it is ready, at first at once.
@@ -23,8 +25,9 @@ func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 			return
 		}
 		p.mu.Lock()
-		news, gone := m.checked(err), m.alive.Err() != nil
+		news, gone := m.checked(err), m.gone()
 		p.mu.Unlock()
+		p.giveUp(m, time.Now(), r.o.Stall)
 		switch {
 		case news && err != nil:
 			r.o.Log.Warn("a machine takes nothing", "machine", m.name, "gone", gone, "error", err)
@@ -72,9 +75,8 @@ func askReady(client *http.Client, base string) func(context.Context) error {
 	}
 }
 
-// connects is the check of a machine that reads prompts, and speaks no HTTP: whether it takes a
-// connection.
-func connects(network, address string, config *tls.Config) func(context.Context) error {
+// pings is the check of a machine that reads prompts and speaks no HTTP.
+func pings(network, address string, config *tls.Config) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var c net.Conn
 		var err error
@@ -86,6 +88,8 @@ func connects(network, address string, config *tls.Config) func(context.Context)
 		if err != nil {
 			return err
 		}
-		return c.Close()
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
+		return ping.Ask(c)
 	}
 }

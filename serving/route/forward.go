@@ -32,8 +32,7 @@ type answer struct {
 	header http.Header
 	body   []byte        // whole, or the first event of a stream
 	rest   *bufio.Reader // of a stream; else nil
-	end    context.CancelCauseFunc
-	ctx    context.Context
+	*flight
 }
 
 // ServeHTTP answers a request by another's answer.
@@ -56,12 +55,9 @@ type status struct {
 
 // answerReady says whether requests would find somebody.
 func (r *Router) answerReady(w http.ResponseWriter) {
-	r.mu.Lock()
-	drains := r.drains
-	r.mu.Unlock()
 	switch {
-	case drains:
-		coded(http.StatusServiceUnavailable, "draining", "the router is being stopped").Write(w)
+	case r.draining():
+		errDraining().Write(w)
 	case r.servers.ready() == 0:
 		errNobody().Write(w)
 	default:
@@ -105,25 +101,37 @@ type outcome struct {
 
 // try sends a request to one machine, and to another if that fails before anything is sent back.
 func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.Error {
-	if r.o.Local && !api.Local(in.Host, r.o.Hosts...) {
+	// Also for a body that is refused, and then read to its end by net/http; a test may have none.
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(r.o.SlowStart))
+	switch {
+	case r.o.Local && !api.Local(in.Host, r.o.Hosts...):
 		return coded(http.StatusMisdirectedRequest, "wrong_host", "this router answers to IP addresses and to localhost, and was asked as %.100s: name it in --hosts", in.Host)
+	case r.draining():
+		return errDraining()
 	}
-	if err := r.enter(); err != nil {
-		return err
-	}
-	defer r.leave()
 	ctx, end := context.WithTimeout(in.Context(), r.o.Deadline)
 	defer end()
 	q, failure := r.read(ctx, w, in)
 	if failure != nil {
 		return failure
 	}
+	defer q.free()
+	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if err := r.enter(q); err != nil {
+		return err
+	}
+	defer r.leave(q)
+	return r.find(w, q, o)
+}
+
+// find asks machines until one answers, two at most, and sends its answer back.
+func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error {
 	begun := time.Now()
-	n := r.need(q)
-	reads := n
-	reads.tokens = 0
+	n := q.need
 	prefill := (*held)(nil)
 	if len(r.prefill.machines) > 0 && q.writes {
+		reads := n
+		reads.tokens = 0
 		prefill = r.prefill.take(reads, nil, begun)
 		n.blocks, n.bytes = nil, 0 // who answers reads nothing
 	}
@@ -131,6 +139,7 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.E
 	if prefill != nil {
 		o.prefill = prefill.m.name
 	}
+	r.again.earn()
 	var tried []*machine
 	var last *answer // that another may better
 	var from *machine
@@ -143,15 +152,19 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.E
 		o.machine = h.m.name
 		tried = append(tried, h.m)
 		a, err := r.ask(q, h.m, o.prefill)
-		if err == nil && !again(a.status) {
+		if last != nil && last.status == http.StatusInternalServerError && err == nil && a.status < 400 {
+			r.answered(from, false) // where another can, it is not for the request
+		}
+		if err == nil && (!again(a.status) || a.status == http.StatusInternalServerError && !r.again.take()) {
 			o.first = time.Since(begun)
 			prefill.free() // the prompt is read
+			q.free()
 			defer h.free()
 			return r.pass(w, q, h.m, a, o)
 		}
 		h.free()
 		switch {
-		case ctx.Err() != nil:
+		case q.ctx.Err() != nil:
 			return q.over()
 		case err == nil:
 			last, from = a, h.m
@@ -182,36 +195,26 @@ func again(status int) bool {
 	return slices.Contains([]int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable}, status)
 }
 
-// need is what a request has a machine do.
-func (r *Router) need(q *request) need {
-	if !q.writes {
-		return need{}
-	}
-	tenant := q.Header.Get("Authorization") // caches keep tenants apart
-	return need{blocks: blocks(r.seed, []byte(tenant), q.prompt), bytes: len(q.prompt), tokens: q.tokens}
-}
-
-// ask sends a request to a machine, and waits for what is to be sent back first. It ends when the
-// machine is found to be gone.
+// ask sends a request to a machine, and waits for what is to be sent back first. It ends when that
+// machine answers neither checks nor the request.
 func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err error) {
-	ctx, end := context.WithCancelCause(q.ctx)
-	r.servers.mu.Lock()
-	alive := m.alive
-	r.servers.mu.Unlock()
-	stop := context.AfterFunc(alive, func() { end(errGone) })
-	context.AfterFunc(ctx, func() { stop() })
+	f := r.servers.fly(q.ctx, m)
 	defer func() {
 		if err != nil {
-			err = cmpCause(ctx, err)
-			end(nil)
+			err = cmpCause(f.ctx, err)
+			f.end(nil)
 			if q.Context().Err() == nil {
 				r.answered(m, false)
 			}
 		}
 	}()
-	out, err := http.NewRequestWithContext(ctx, q.Method, r.urls[m]+q.URL.Path, bytes.NewReader(q.body))
+	out, err := http.NewRequestWithContext(f.ctx, q.Method, r.urls[m]+q.URL.Path, nil)
 	if err != nil {
 		return nil, err
+	}
+	if n := len(q.bytes()); n > 0 {
+		out.Body, out.ContentLength = q.reader(), int64(n)
+		out.GetBody = func() (io.ReadCloser, error) { return q.reader(), nil }
 	}
 	copyHeader(out.Header, q.Header, thither)
 	if prefill != "" {
@@ -221,30 +224,51 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, func() { got.Body.Close() })
-	a := &answer{status: got.StatusCode, header: http.Header{}, end: end, ctx: ctx}
+	context.AfterFunc(f.ctx, func() { got.Body.Close() })
+	a := &answer{status: got.StatusCode, header: http.Header{}, flight: f}
 	copyHeader(a.header, got.Header, hither)
+	from := heard{got.Body, f}
 	if kind, _, _ := mime.ParseMediaType(got.Header.Get("Content-Type")); kind == "text/event-stream" {
-		a.rest = bufio.NewReaderSize(got.Body, 16<<10)
+		a.rest = bufio.NewReaderSize(from, 16<<10)
 		if a.body, err = event(a.rest); err != nil {
 			return nil, err
 		}
 		return a, nil
 	}
-	defer end(nil)
-	if a.body, err = io.ReadAll(io.LimitReader(got.Body, mostAnswer+1)); err != nil {
+	defer f.end(nil)
+	if a.body, err = io.ReadAll(io.LimitReader(from, mostAnswer+1)); err != nil {
 		return nil, err
 	}
 	if len(a.body) > mostAnswer {
 		return nil, fmt.Errorf("an answer of more than %d bytes", mostAnswer)
 	}
-	switch a.status {
-	case http.StatusInternalServerError, http.StatusBadGateway:
-		r.answered(m, false)
-	case http.StatusServiceUnavailable:
-		m.soon()
-	}
+	r.judge(m, a)
 	return a, nil
+}
+
+// judge counts an answer against a machine where that failed. A status 500 may be due to the request,
+// which a second answer shows; 504 with code timeout is a request that took longer than its server allows.
+func (r *Router) judge(m *machine, a *answer) {
+	switch code := a.code(); {
+	case a.status == http.StatusServiceUnavailable && (code == "draining" || code == "closing"):
+		r.servers.mu.Lock()
+		m.ready, m.why = false, errNotReady
+		r.servers.mu.Unlock()
+		m.soon()
+	case a.status == http.StatusBadGateway, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout && code != "timeout":
+		r.answered(m, false)
+	}
+}
+
+// code is that of an answer which is an error of OpenAI's API.
+func (a *answer) code() string {
+	var e struct {
+		Error struct{ Code string }
+	}
+	if json.Unmarshal(a.body, &e) != nil {
+		return ""
+	}
+	return e.Error.Code
 }
 
 // cmpCause is why a context ended, if it did, else an error.
@@ -311,7 +335,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 			return r.lost(send, q, m, cmpCause(a.ctx, err))
 		}
 	}
-	if !again(a.status) {
+	if a.status < 500 && a.status != http.StatusTooManyRequests {
 		r.answered(m, true)
 	}
 	return nil
@@ -322,7 +346,9 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 	if q.Context().Err() != nil {
 		return q.over()
 	}
-	r.answered(m, false)
+	if q.ctx.Err() == nil { // else the request took too long
+		r.answered(m, false)
+	}
 	r.figures.lost.WithLabelValues(m.name).Inc()
 	r.o.Log.Warn("a machine was lost in the middle of an answer", "machine", m.name, "error", why)
 	e := coded(http.StatusBadGateway, "server_lost", "the server was lost in the middle of the answer")
@@ -357,11 +383,8 @@ func event(from *bufio.Reader) (data []byte, err error) {
 
 // misconfigured is the error where a server does not know who is to read its prompt.
 func misconfigured(a *answer) *api.Error {
-	var e struct {
-		Error struct{ Code, Message string }
-	}
-	if a.status != http.StatusBadRequest || json.Unmarshal(a.body, &e) != nil || e.Error.Code != "unknown_prefill" {
+	if a.status != http.StatusBadRequest || a.code() != "unknown_prefill" {
 		return nil
 	}
-	return coded(http.StatusBadGateway, "unknown_prefill", "%s", e.Error.Message)
+	return coded(http.StatusBadGateway, "unknown_prefill", "the server does not know the machine that this router names for reading prompts: give both the same --prefill")
 }

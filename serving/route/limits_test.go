@@ -2,6 +2,8 @@ package route_test
 
 import (
 	"context"
+	"encoding/binary"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/serving/route"
+	"github.com/krait-ml/krait/transfer/ping"
 )
 
 // TestHeaders: servers get a request's key and type, and nothing else that a client says; whom they
@@ -45,6 +48,23 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// answerPings answers as a machine does that reads prompts.
+func answerPings(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		var m [16]byte
+		if _, err := io.ReadFull(c, m[:]); err == nil {
+			m[0] = byte(ping.Answer)
+			binary.LittleEndian.PutUint32(m[12:], crc32.Checksum(m[:12], crc32.MakeTable(crc32.Castagnoli)))
+			c.Write(m[:])
+		}
+		c.Close()
+	}
+}
+
 // TestPrefill: of machines that read prompts, one that is there is named to the server, the same for prompts
 // that begin alike.
 func TestPrefill(t *testing.T) {
@@ -56,18 +76,19 @@ func TestPrefill(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				c.Close()
-			}
-		}()
+		go answerPings(l)
 		waiting, names = append(waiting, l), append(names, l.Addr().String())
 	}
-	list, h, r := fakes(t, 2, route.Options{Prefill: names})
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	list, h, r := fakes(t, 2, route.Options{Prefill: append(names, hung.Addr().String()), CheckTimeout: 500 * time.Millisecond})
+	until(t, "ready", func() bool { _, n := r.Ready(); return n == 2 })
+	if all := r.Machines(); all[4].Ready || all[4].Why == "" {
+		t.Errorf("a machine that hangs: %+v", all[4])
+	}
 	named := func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, q.Header.Get("Krait-Prefill")) }
 	list[0].do(named)
 	list[1].do(named)
@@ -112,7 +133,7 @@ func TestPrefill(t *testing.T) {
 
 // TestRefused: what the router refuses itself.
 func TestRefused(t *testing.T) {
-	list, h, r := fakes(t, 1, route.Options{Requests: 1, Body: 100, Stall: 50 * time.Millisecond, Local: true})
+	list, h, r := fakes(t, 1, route.Options{Requests: 2, Body: 100, Local: true})
 	if got, text := ask(t, h, prompt(strings.Repeat("x", 100))); got != 413 || !strings.Contains(text, "100 bytes") {
 		t.Errorf("a large body: %d %s", got, text)
 	}
@@ -129,7 +150,8 @@ func TestRefused(t *testing.T) {
 	in, out := io.Pipe()
 	defer out.Close()
 	go out.Write([]byte("{"))
-	slow, _ := http.NewRequest("POST", h.URL+"/v1/completions", in)
+	_, strict, _ := fakes(t, 1, route.Options{SlowStart: 50 * time.Millisecond})
+	slow, _ := http.NewRequest("POST", strict.URL+"/v1/completions", in)
 	if a, err := http.DefaultClient.Do(slow); err != nil || a.StatusCode != http.StatusRequestTimeout {
 		t.Error(a, err)
 	}
@@ -168,6 +190,8 @@ func TestOptions(t *testing.T) {
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b"}}, `"b"`},
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b:1", "b:1"}}, "twice"},
 		{route.Options{Servers: []string{"a:1"}, Body: -1}, "below 0"},
+		{route.Options{Servers: []string{"a:1"}, Requests: 1}, "Requests is 1"},
+		{route.Options{Servers: []string{"a:1"}, Bodies: 1 << 20}, "Bodies 1048576"},
 	} {
 		if r, err := route.New(wrong.o); err == nil || !strings.Contains(err.Error(), wrong.says) {
 			t.Errorf("%+v: %v", wrong.o, err)
@@ -200,7 +224,7 @@ func TestAdmin(t *testing.T) {
 
 // TestDeadline: a request that a server never ends is ended, before its answer or within.
 func TestDeadline(t *testing.T) {
-	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond})
+	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond, EjectAfter: 2})
 	for want, begins := range map[string]bool{`{"error":{"message":"the request took`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request took": true} {
 		for _, f := range list {
 			f.do(func(w http.ResponseWriter, q *http.Request) {
@@ -218,5 +242,10 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%d %q", got, text)
 		}
 		until(t, "free", func() bool { return idle(r) })
+	}
+	for _, m := range r.Machines() {
+		if m.Ejected {
+			t.Errorf("%s is left out for requests that take long", m.Name)
+		}
 	}
 }

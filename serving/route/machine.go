@@ -3,18 +3,19 @@ package route
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 )
 
-// A machine is not asked for new things after a check that failed, and is taken for gone,
-// with what it had begun, after so many in a row.
+// misses is how many checks in a row must fail until what a machine holds is forgotten, and, if
+// they had no answer at all, until requests give it up whose connections are silent, too.
 const misses = 3
 
 // mostEjected bounds how often the time doubles for which a machine is left out.
 const mostEjected = 5
 
-// errGone is why a request ended that was asked of a machine which does not answer checks.
-var errGone = errors.New("the machine is gone")
+// errSilent is why a request ended whose machine answers neither checks nor it.
+var errSilent = errors.New("the machine is silent")
 
 // errNotReady is a check's of a machine that is there, and takes nothing new: it drains, or loads.
 var errNotReady = errors.New("it is not ready")
@@ -27,10 +28,11 @@ type machine struct {
 	kick  chan struct{} // to check at once
 
 	ready  bool
-	missed int   // checks in a row that had no answer
+	missed int   // checks in a row that failed
+	silent int   // of these, the last that had no answer at all
 	why    error // of the last check that failed
-	alive  context.Context
-	die    context.CancelCauseFunc
+
+	flights map[*flight]struct{}
 
 	failed  int // answers in a row that failed
 	ejected int // how often in a row it was left out
@@ -42,28 +44,33 @@ type machine struct {
 }
 
 func newMachine(name string, check func(context.Context) error) *machine {
-	m := &machine{name: name, check: check, kick: make(chan struct{}, 1)}
-	m.alive, m.die = context.WithCancelCause(context.Background())
-	return m
+	return &machine{name: name, check: check, kick: make(chan struct{}, 1)}
 }
 
-// checked takes in what a check said, and reports whether that is news.
+// checked takes in what a check said, and reports whether that is news. A machine that fails one
+// gets nothing new. What it has begun goes on: a server that drains or whose port is closed still
+// answers on connections that it has.
 func (m *machine) checked(err error) (news bool) {
-	was, gone := m.ready, m.alive.Err() != nil
+	was, gone := m.ready, m.gone()
 	m.ready, m.why = err == nil, err
-	if err == nil || errors.Is(err, errNotReady) {
-		m.missed = 0
-		if gone {
-			m.alive, m.die = context.WithCancelCause(context.Background())
-		}
+	switch {
+	case err == nil || errors.Is(err, errNotReady):
+		m.missed, m.silent = 0, 0
 		return was != m.ready || gone
+	case errors.Is(err, syscall.ECONNREFUSED): // its system lives, and ends connections of its process if that does not
+		m.silent = 0
+	default:
+		m.silent++
 	}
 	if m.missed++; m.missed == misses {
-		m.die(errGone)
 		m.seen = seen{} // it will begin with nothing
 	}
-	return was || m.missed == misses
+	return was || gone != m.gone()
 }
+
+// gone reports whether a machine has not answered checks for a while. It may hang, or its network
+// may be cut, so that connections to it do not end by themselves.
+func (m *machine) gone() bool { return m.silent >= misses }
 
 // answered takes in how a request went, and reports whether the machine is left out for it.
 func (m *machine) answered(ok bool, now time.Time, after int, pause time.Duration) (ejected bool) {

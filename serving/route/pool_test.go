@@ -1,8 +1,11 @@
 package route
 
 import (
+	"context"
+	"fmt"
 	"hash/maphash"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,33 +115,38 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestChecked: a machine takes nothing after one check without an answer, and is gone after three; one
-// that says that it is not ready is never gone.
+// TestChecked: a machine takes nothing after a check that failed, and what it holds is forgotten after
+// three. It is gone after three without any answer; not where its port is closed, nor where it says
+// that it is not ready.
 func TestChecked(t *testing.T) {
 	m := newMachine("a", nil)
 	m.seen.add([]uint64{1})
-	step := func(err error, ready, alive bool) {
+	holds := func() bool { return m.seen.match([]uint64{1}) > 0 }
+	step := func(err error, ready, gone bool) {
 		t.Helper()
-		if m.checked(err); m.ready != ready || (m.alive.Err() == nil) != alive {
-			t.Errorf("after %v: ready %v, alive %v", err, m.ready, m.alive.Err() == nil)
+		if m.checked(err); m.ready != ready || m.gone() != gone {
+			t.Errorf("after %v: ready %v, gone %v", err, m.ready, m.gone())
 		}
 	}
-	step(nil, true, true)
+	step(nil, true, false)
 	for range 2 * misses {
-		step(errNotReady, false, true)
+		step(errNotReady, false, false)
 	}
-	if m.seen.match([]uint64{1}) == 0 {
+	if !holds() {
 		t.Error("it is forgotten what it holds")
 	}
-	step(nil, true, true)
-	for i := range misses + 1 {
-		step(errGone, false, i+1 < misses)
+	step(nil, true, false)
+	for range 2 * misses {
+		step(fmt.Errorf("dial: %w", syscall.ECONNREFUSED), false, false)
 	}
-	if m.seen.match([]uint64{1}) != 0 {
+	if holds() {
 		t.Error("it begins with nothing, and is taken to hold something")
 	}
-	step(errNotReady, false, true)
-	step(nil, true, true)
+	for i := range misses + 1 {
+		step(context.DeadlineExceeded, false, i+1 >= misses)
+	}
+	step(errNotReady, false, false)
+	step(nil, true, false)
 }
 
 // TestAnswered: so many failures in a row leave a machine out, twice as long each time up to a bound, and an

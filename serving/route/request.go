@@ -3,12 +3,9 @@ package route
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"os"
-	"time"
 
+	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
@@ -22,41 +19,43 @@ const (
 // request is what a client asks.
 type request struct {
 	*http.Request                 // whose context is the client's
+	*body                         // nil: it has none
 	ctx           context.Context // that, with the deadline
-	body          []byte
-	prompt        []byte // JSON, as it was sent: prompts that begin alike are alike there, too
-	tokens        int    // of its answers, perhaps
-	writes        bool   // it is for texts, not for tokens or names
+	who           string          // a key, or an address
+	need          need
+	writes        bool // it is for texts, not for tokens or names
 }
 
-// read takes a request in, in time.
+// read takes a request in.
 func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Request) (*request, *api.Error) {
-	out := &request{Request: q, ctx: ctx}
+	who, err := r.who(q)
+	if err != nil {
+		return nil, err
+	}
+	out := &request{Request: q, ctx: ctx, who: who, writes: q.URL.Path == "/v1/completions" || q.URL.Path == "/v1/chat/completions"}
 	if q.Method == http.MethodPost {
-		control := http.NewResponseController(w)
-		control.SetReadDeadline(time.Now().Add(r.o.Stall)) // what cannot have one is a test
-		var err error
-		out.body, err = io.ReadAll(http.MaxBytesReader(w, q.Body, r.o.Body))
-		control.SetReadDeadline(time.Time{})
-		var large *http.MaxBytesError
-		switch {
-		case errors.As(err, &large):
-			return nil, coded(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this router reads", large.Limit)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, coded(http.StatusRequestTimeout, "slow_client", "the request did not come in time")
-		case err != nil:
-			return nil, coded(http.StatusBadRequest, "short_body", "the body ends early")
+		if out.body, err = r.upload(w, q, who); err != nil {
+			return nil, err
 		}
 	}
-	out.writes = q.URL.Path == "/v1/completions" || q.URL.Path == "/v1/chat/completions"
 	if out.writes {
-		out.guess()
+		out.need = r.guess(q.Header.Get("Authorization"), out.bytes())
 	}
 	return out, nil
 }
 
-// guess finds out what there is to do. What is wrong in a request a server says better.
-func (q *request) guess() {
+// who names a request's client: its key, or where there are no keys its host.
+func (r *Router) who(q *http.Request) (string, *api.Error) {
+	keys := r.keys.Load()
+	if keys == nil {
+		return lobby.Who(q.RemoteAddr), nil
+	}
+	return keys.Tenant(q)
+}
+
+// guess finds out what a request has a machine do. What is wrong in a request a server says better.
+// The caches of servers keep tenants apart.
+func (r *Router) guess(tenant string, data []byte) need {
 	var fields struct {
 		Prompt   json.RawMessage `json:"prompt"`
 		Messages json.RawMessage `json:"messages"`
@@ -64,18 +63,19 @@ func (q *request) guess() {
 		MostNew  json.RawMessage `json:"max_completion_tokens"`
 		N        json.RawMessage `json:"n"`
 	}
-	_ = json.Unmarshal(q.body, &fields)
-	q.prompt = fields.Prompt
+	_ = json.Unmarshal(data, &fields)
+	prompt := fields.Prompt // JSON as it was sent: prompts that begin alike are alike there, too
 	if fields.Messages != nil {
-		q.prompt = fields.Messages
+		prompt = fields.Messages
 	}
-	q.tokens = usualTokens
+	tokens := usualTokens
 	for _, f := range []json.RawMessage{fields.MostNew, fields.Most} {
 		if n := 0; json.Unmarshal(f, &n) == nil && n > 0 {
-			q.tokens = min(n, mostTokens)
+			tokens = min(n, mostTokens)
 		}
 	}
 	if n := 0; json.Unmarshal(fields.N, &n) == nil && n > 1 {
-		q.tokens *= min(n, mostTokens)
+		tokens *= min(n, mostTokens)
 	}
+	return need{blocks: blocks(r.seed, []byte(tenant), prompt), bytes: len(prompt), tokens: tokens}
 }

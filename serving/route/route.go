@@ -13,9 +13,12 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/serving/internal/api"
+	"github.com/krait-ml/krait/serving/internal/budget"
 )
 
 // Options say among whom requests are divided. Zeros are the defaults.
@@ -38,14 +41,23 @@ type Options struct {
 	EjectAfter int
 	// EjectFor is for how long the first time, and twice as long each time after that; 0: 10 seconds.
 	EjectFor time.Duration
-	// Requests is how many may be under way; 0: 1024.
+	// Keys are those that clients must have; nil: anybody may ask, and servers say who gets an answer.
+	Keys *Keys
+	// Requests is how many may be under way, at least 2; 0: 1024. A key, or without keys an address,
+	// has half of them at most, and less the more others have.
 	Requests int
 	// Body is how many bytes a request may have; 0: 4 MiB.
 	Body int64
+	// Bodies is how many bytes of requests are held at the same time, until their answers begin; 0:
+	// 128 MiB. They are shared as Requests are.
+	Bodies int64
+	// SlowStart is how long a client may take to begin its body, which then has to come at 64 KiB a
+	// second; 0: 5 seconds.
+	SlowStart time.Duration
 	// Deadline is how long a request may take, with what servers let it wait; 0: 15 minutes.
 	Deadline time.Duration
-	// Stall is how long a client may take to send its request, and to take what is sent to it;
-	// 0: 30 seconds.
+	// Stall is how long a client may take to take what is sent to it, and how long a machine that
+	// does not answer checks may also leave a request without a byte; 0: 30 seconds.
 	Stall time.Duration
 	// Log is told of each request, and of machines that come and go, but no text; nil: nothing.
 	Log *slog.Logger
@@ -65,14 +77,25 @@ type Router struct {
 	prefill pool
 	urls    map[*machine]string
 	figures *figures
+	keys    atomic.Pointer[Keys]
 
 	ctx   context.Context // until Close
 	close context.CancelFunc
 
-	mu       sync.Mutex
-	underway int
-	drains   bool
+	lobby   *lobby.Lobby  // bodies, until a machine answers
+	waiting *budget.Bytes // those that are complete
+	places  *budget.Bytes // requests under way
+	again   allowance
+
+	mu     sync.Mutex
+	drains bool
 }
+
+// Keys are the keys that a router takes, as its servers do.
+type Keys = api.Keys
+
+// SetKeys replaces the keys, for requests that come from now on.
+func (r *Router) SetKeys(k *Keys) { r.keys.Store(k) }
 
 // New makes a router, and checks each machine once; one that does not answer is no error, and is
 // checked on. Close it after all requests have ended.
@@ -84,12 +107,20 @@ func New(o Options) (*Router, error) {
 	o.Requests = cmp.Or(o.Requests, 1024)
 	o.Body = cmp.Or(o.Body, 4<<20)
 	o.Deadline = cmp.Or(o.Deadline, 15*time.Minute)
+	o.Bodies = cmp.Or(o.Bodies, 128<<20)
+	o.SlowStart = cmp.Or(o.SlowStart, 5*time.Second)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Deadline < 0 || o.Stall < 0 {
+	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Bodies < 0 || o.SlowStart < 0 || o.Deadline < 0 || o.Stall < 0 {
 		return nil, errors.New("route: a limit is below 0")
 	}
+	if o.Requests < 2 || o.Bodies < 2*(o.Body+uploadBytes) {
+		return nil, fmt.Errorf("route: Requests is %d and Bodies %d; they must be at least 2 and twice the largest body, as a client has half at most", o.Requests, o.Bodies)
+	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
+	r.lobby, r.waiting, r.places = lobby.New(o.Bodies), budget.New(o.Bodies), budget.New(int64(o.Requests))
+	r.again = allowance{left: mostAgain}
+	r.keys.Store(o.Keys)
 	r.client = &http.Client{
 		Transport: &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 			DialContext: (&net.Dialer{Timeout: o.CheckTimeout}).DialContext, TLSHandshakeTimeout: o.CheckTimeout},
@@ -144,7 +175,7 @@ func (r *Router) add() error {
 		if err := once("prefill " + name); err != nil {
 			return err
 		}
-		r.prefill.machines = append(r.prefill.machines, newMachine(name, connects(network, address, r.o.PrefillTLS)))
+		r.prefill.machines = append(r.prefill.machines, newMachine(name, pings(network, address, r.o.PrefillTLS)))
 	}
 	return nil
 }
@@ -178,22 +209,29 @@ func (r *Router) Close() {
 	r.client.CloseIdleConnections()
 }
 
-// enter takes a request on.
-func (r *Router) enter() *api.Error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// enter takes a request on, of a client that has sent all of it.
+func (r *Router) enter(q *request) *api.Error {
 	switch {
-	case r.drains:
-		return coded(http.StatusServiceUnavailable, "draining", "the router is being stopped")
-	case r.underway == r.o.Requests:
-		return coded(http.StatusTooManyRequests, "router_full", "%d requests are under way, which is the most that this router takes", r.underway)
+	case r.draining():
+		return errDraining()
+	case !r.places.Take(q.who, 1):
+		return coded(http.StatusTooManyRequests, "router_full", "this client has as many requests under way as this router takes of one, or of all")
+	case !q.wait():
+		r.places.Add(q.who, -1)
+		return errBodies()
 	}
-	r.underway++
 	return nil
 }
 
-func (r *Router) leave() {
+// leave ends a request that was taken on.
+func (r *Router) leave(q *request) { r.places.Add(q.who, -1) }
+
+func (r *Router) draining() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.underway--
+	return r.drains
+}
+
+func errDraining() *api.Error {
+	return coded(http.StatusServiceUnavailable, "draining", "the router is being stopped")
 }

@@ -207,9 +207,9 @@ func TestStream(t *testing.T) {
 }
 
 // TestGone: what waits for a server that does not answer any more, not even checks, is asked of
-// another; a stream that it began ends by an error; and when it is back, it gets requests again.
+// another after the stall; a stream that it began ends by an error; and when it is back, it gets requests again.
 func TestGone(t *testing.T) {
-	list, h, r := fakes(t, 2, route.Options{CheckTimeout: 20 * time.Millisecond})
+	list, h, r := fakes(t, 2, route.Options{CheckTimeout: 20 * time.Millisecond, Stall: 100 * time.Millisecond})
 	frozen := func(w http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
 	begun := func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -277,8 +277,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestEjected: a server whose answers fail, though its checks do not, is left out, and tried again
-// later; where all are, all are asked.
+// TestEjected: a server whose answers fail where another's do not, or which ends connections, is left
+// out, though its checks do not fail, and tried again later; where all are, all are asked.
 func TestEjected(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{EjectAfter: 2, EjectFor: 300 * time.Millisecond})
 	list[0].do(status(500))
@@ -294,7 +294,7 @@ func TestEjected(t *testing.T) {
 	if n := list[0].asked.Load(); n != was && out(0)() {
 		t.Errorf("it was asked %d times while it was left out", n-was)
 	}
-	list[1].do(status(500))
+	list[1].do(cut)
 	until(t, "ejected, too", func() bool { ask(t, h, prompt("x")); return out(1)() })
 	list[0].do(nil)
 	list[1].do(nil)

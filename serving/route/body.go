@@ -1,0 +1,186 @@
+package route
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait/internal/lobby"
+	"github.com/krait-ml/krait/serving/internal/api"
+)
+
+// slowest is how many bytes of a body a client must send a second, after a start.
+const slowest = 64 << 10
+
+// uploadBytes is what a request counts besides its body: a goroutine and buffers.
+const uploadBytes = 16 << 10
+
+// body is what a client has sent. It is held until a machine begins to answer.
+type body struct {
+	r     *Router
+	who   string
+	guest *lobby.Guest
+	holds int64
+	waits bool     // complete, and in Router.waiting
+	parts [][]byte // until it is complete
+
+	mu   sync.Mutex
+	data []byte
+}
+
+// Bodies come in parts, which are used again: what strangers begin leaves no garbage.
+const (
+	firstPart = 4 << 10
+	partBytes = 64 << 10
+)
+
+var spare = sync.Pool{New: func() any { return new([partBytes]byte) }}
+
+// upload reads a body, which takes no place of a request meanwhile. Where all bytes are taken, the
+// largest body of the client that has most is given up.
+func (r *Router) upload(w http.ResponseWriter, q *http.Request, who string) (*body, *api.Error) {
+	b := &body{r: r, who: who, holds: uploadBytes}
+	control := http.NewResponseController(w)
+	b.guest = r.lobby.Enter(who, uploadBytes, func() { control.SetReadDeadline(time.Unix(1, 0)) })
+	if b.guest == nil {
+		return nil, errBodies()
+	}
+	begun, got := time.Now(), 0
+	from := http.MaxBytesReader(w, q.Body, r.o.Body)
+	for {
+		control.SetReadDeadline(begun.Add(r.o.SlowStart + time.Duration(got)*time.Second/slowest)) // a test may have none
+		part := b.room()
+		if part == nil {
+			b.free()
+			return nil, errBodies()
+		}
+		n, err := from.Read((*part)[len(*part):cap(*part)])
+		*part = (*part)[:len(*part)+n]
+		got += n
+		if err == io.EOF {
+			control.SetReadDeadline(time.Time{})
+			b.data = slices.Concat(b.parts...)
+			b.recycle()
+			return b, nil
+		}
+		if err != nil {
+			evicted := !b.guest.Grow(0)
+			b.free()
+			return nil, r.errUpload(err, evicted)
+		}
+	}
+}
+
+// room is the part to which the next bytes go; nil: the body is given up.
+func (b *body) room() *[]byte {
+	n := len(b.parts)
+	if n > 0 && len(b.parts[n-1]) < cap(b.parts[n-1]) {
+		if !b.guest.Grow(0) {
+			return nil
+		}
+		return &b.parts[n-1]
+	}
+	more := int64(partBytes)
+	if n == 0 {
+		more = firstPart
+	}
+	if !b.guest.Grow(more) {
+		return nil
+	}
+	b.holds += more
+	if n == 0 {
+		b.parts = append(b.parts, make([]byte, 0, firstPart))
+	} else {
+		b.parts = append(b.parts, spare.Get().(*[partBytes]byte)[:0])
+	}
+	return &b.parts[n]
+}
+
+// recycle lets others use the parts.
+func (b *body) recycle() {
+	for _, p := range b.parts {
+		if cap(p) == partBytes {
+			spare.Put((*[partBytes]byte)(p[:partBytes]))
+		}
+	}
+	b.parts = nil
+}
+
+func (r *Router) errUpload(err error, evicted bool) *api.Error {
+	var large *http.MaxBytesError
+	switch {
+	case evicted:
+		return errBodies()
+	case errors.As(err, &large):
+		return coded(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this router reads", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return coded(http.StatusRequestTimeout, "slow_client", "the body came too slowly: at least %d bytes a second are wanted after the first %v", slowest, r.o.SlowStart)
+	}
+	return coded(http.StatusBadRequest, "short_body", "the body ends early")
+}
+
+// errBodies is the error of a body for which there is no room.
+func errBodies() *api.Error {
+	return coded(http.StatusTooManyRequests, "router_full", "this router holds as many bytes of requests as it may, or as it may of one client")
+}
+
+// wait keeps a complete body, unless its client has too many.
+func (b *body) wait() bool {
+	if b == nil {
+		return true
+	}
+	b.waits = b.r.waiting.Take(b.who, b.holds)
+	return b.waits && b.guest.Settle()
+}
+
+// free gives the bytes back. It may be called again, and of nil.
+func (b *body) free() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = nil
+	b.recycle()
+	b.guest.Leave()
+	if b.waits {
+		b.r.waiting.Add(b.who, -b.holds)
+		b.waits = false
+	}
+}
+
+// bytes are the body, which may be nil.
+func (b *body) bytes() []byte {
+	if b == nil {
+		return nil
+	}
+	return b.data
+}
+
+// reader sends the body to a machine, as long as it is held.
+func (b *body) reader() io.ReadCloser { return &bodyReader{b: b, size: len(b.data)} }
+
+type bodyReader struct {
+	b        *body
+	at, size int
+}
+
+func (r *bodyReader) Read(to []byte) (int, error) {
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	switch {
+	case r.at == r.size:
+		return 0, io.EOF
+	case r.b.data == nil:
+		return 0, io.ErrClosedPipe // there is an answer already
+	}
+	n := copy(to, r.b.data[r.at:])
+	r.at += n
+	return n, nil
+}
+
+func (r *bodyReader) Close() error { return nil }
