@@ -169,7 +169,7 @@ func TestServeKilled(t *testing.T) {
 	}
 	t.Logf("%d of 5 prompts were read by who decodes", fallbacks)
 
-	address, _ := serving(t, "--lease", "300ms", "--stall", "300ms")
+	address, _ := serving(t, "--lease", "2s", "--stall", "300ms")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		for range 2 {
 			c, _, _ := command(t, "generate", "--prefill", address, prompt)
