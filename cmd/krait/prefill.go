@@ -25,7 +25,7 @@ func (f *prefillFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.address, "prefill", "", "have the prompt read by a krait serve --role prefill at this address: host:port, or unix:PATH")
 	flags.StringVar(&f.from.Transport, "prefill-transport", "tcp", "how states come from there: tcp, or ucx (RDMA, shared memory)")
 	flags.BoolVar(&f.from.Strict, "prefill-only", false, "fail where the prompt would be read here after all")
-	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "how long --prefill may be silent before the prompt is read here")
+	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "longest silence of a transfer; a ping has a quarter of it to be answered")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that --prefill wants")
 	flags.BoolVar(&f.tls.on, "tls", false, "reach --prefill by TLS, with the system's certificates")
 	flags.StringVar(&f.tls.ca, "tls-ca", "", "the same, with the certificates in this file, PEM")

@@ -19,7 +19,7 @@ func (f *decodeFlags) add(c *cobra.Command) {
 	flags.StringSliceVar(&f.addresses, "prefill", nil, "decode: addresses of krait serve --role prefill, host:port or unix:PATH, with a comma between them")
 	flags.StringVar(&f.by.from.Transport, "prefill-transport", "tcp", "decode: how states come from there: tcp, or ucx (RDMA, shared memory)")
 	flags.BoolVar(&f.by.from.Strict, "prefill-only", false, "decode: fail where a prompt would be read here after all")
-	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "decode: how long one of --prefill may be silent before the prompt is read here")
+	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "decode: longest silence of a transfer; a ping has a quarter of it for its answer")
 	flags.StringVar(&f.by.tokenFile, "prefill-token-file", "", "decode: file with the token that those of --prefill want")
 	flags.BoolVar(&f.by.tls.on, "prefill-tls", false, "decode: reach them by TLS, with the system's certificates")
 	flags.StringVar(&f.by.tls.ca, "prefill-tls-ca", "", "decode: the same, with the certificates in this file, PEM")

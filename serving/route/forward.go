@@ -139,7 +139,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 	if prefill != nil {
 		o.prefill = prefill.m.name
 	}
-	r.again.earn()
+	r.retries.earn()
 	var tried []*machine
 	var last *answer // that another may better
 	var from *machine
@@ -155,7 +155,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		if last != nil && last.status == http.StatusInternalServerError && err == nil && a.status < 400 {
 			r.answered(from, false) // where another can, it is not for the request
 		}
-		if err == nil && (!again(a.status) || a.status == http.StatusInternalServerError && !r.again.take()) {
+		if err == nil && (!again(a.status) || a.status == http.StatusInternalServerError && !r.retries.take()) {
 			o.first = time.Since(begun)
 			prefill.free() // the prompt is read
 			q.free()

@@ -85,7 +85,7 @@ type Router struct {
 	lobby   *lobby.Lobby  // bodies, until a machine answers
 	waiting *budget.Bytes // those that are complete
 	places  *budget.Bytes // requests under way
-	again   allowance
+	retries allowance     // of requests that one server answered by status 500
 
 	mu     sync.Mutex
 	drains bool
@@ -119,7 +119,7 @@ func New(o Options) (*Router, error) {
 	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
 	r.lobby, r.waiting, r.places = lobby.New(o.Bodies), budget.New(o.Bodies), budget.New(int64(o.Requests))
-	r.again = allowance{left: mostAgain}
+	r.retries = allowance{left: mostAgain}
 	r.keys.Store(o.Keys)
 	r.client = &http.Client{
 		Transport: &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
