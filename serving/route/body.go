@@ -62,7 +62,6 @@ func (r *Router) upload(w http.ResponseWriter, q *http.Request, who string) (*bo
 		*part = (*part)[:len(*part)+n]
 		got += n
 		if err == io.EOF {
-			control.SetReadDeadline(time.Time{})
 			b.data = slices.Concat(b.parts...)
 			b.recycle()
 			return b, nil
