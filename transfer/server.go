@@ -44,6 +44,8 @@ type ServerOptions struct {
 	Lease time.Duration
 	// Stall is how long the other side may take for the next of what it has to do; 0: 10 s.
 	Stall time.Duration
+	// Greet is how long a connection may take until its knock; 0: 5 s.
+	Greet time.Duration
 	// MaxRequests is how many prompts of a client are read or lent at the same time; 0: 64.
 	MaxRequests int
 	// MaxConnections is how many connections of clients there are; 0: 256. Others, up to 64, are
@@ -83,15 +85,15 @@ type ServerStats struct {
 }
 
 const (
-	mostStrangers   = 64               // connections; more evict the oldest of the address that has most
-	longestGreeting = 5 * time.Second  // from a connection to its knock
-	quiet           = 10 * time.Second // between two lines of the log about strangers
+	mostStrangers = 64               // connections; more evict the oldest of the address that has most
+	quiet         = 10 * time.Second // between two lines of the log about strangers
 )
 
 // NewServer makes a server of a model.
 func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	o.Lease, o.Stall = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Stall, 10*time.Second)
 	o.MaxRequests, o.MaxConnections = cmp.Or(o.MaxRequests, 64), cmp.Or(o.MaxConnections, 256)
+	o.Greet = cmp.Or(o.Greet, 5*time.Second)
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
@@ -228,7 +230,7 @@ func (s *Server) handle(conn net.Conn) error {
 
 // sentAway is an error of a stranger, now and then: a flood is not to fill the log.
 func (s *Server) sentAway(err error) error {
-	if err == nil || err == io.EOF || errors.Is(err, errToken) {
+	if err == nil || err == io.EOF {
 		return err
 	}
 	n, due := s.notices.Due(quiet)
@@ -241,7 +243,7 @@ func (s *Server) sentAway(err error) error {
 // greet lets a stranger show that it may ask, which must be soon. The knock is nil where it only
 // asked whether the server lives.
 func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
-	conn.SetDeadline(time.Now().Add(longestGreeting))
+	conn.SetDeadline(time.Now().Add(s.o.Greet))
 	if t, ok := conn.(*tls.Conn); ok {
 		if err := s.shake(t); err != nil {
 			return nil, nil, err

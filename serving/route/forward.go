@@ -155,7 +155,8 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		if last != nil && last.status == http.StatusInternalServerError && err == nil && a.status < 400 {
 			r.answered(from, false) // where another can, it is not for the request
 		}
-		if err == nil && (!again(a.status) || a.status == http.StatusInternalServerError && !r.retries.take()) {
+		final := err == nil && (o.tries == 2 || !again(a.status) || a.status == http.StatusInternalServerError && !r.retries.take())
+		if final {
 			o.first = time.Since(begun)
 			prefill.free() // the prompt is read
 			q.free()
