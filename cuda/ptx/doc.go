@@ -35,9 +35,9 @@
 // and, for f64, which preserves payloads on hardware, 0x7ff8000000000000. The
 // .approx and .full forms are computed in float64 and rounded once, which is
 // within the errors that PTX documents for them, and better than hardware.
-// mma.sync adds the products of one instruction in float64, then the
-// accumulator, and rounds once; hardware does it in an order and with a
-// truncation that are not documented.
+// mma.sync aligns and truncates products and accumulator as tensor cores of
+// Launch.Capability do (tensorCore): what a kernel loses by it on a GPU, it
+// loses here.
 //
 // # Checked memory
 //

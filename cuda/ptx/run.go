@@ -15,6 +15,7 @@ type Launch struct {
 	Steps       int64  // instructions that one warp may execute; 0 for DefaultSteps
 	Registers   int    // of a thread, by ptxas, of which a block has 65536; 0: not known
 	MaxShared   int    // bytes of shared memory that a block of the device may have; 0: 227 KiB
+	Capability  [2]int // of the GPU whose tensor cores are modelled; 0: 8.0
 	Dependent   bool   // it may begin before the launch before it has ended, for which its threads wait (griddepcontrol.wait)
 	Meter       *Meter // counts what the launch does; nil: nobody asks
 	Peers       *Peers // of a machine with several devices; nil: there are none

@@ -192,7 +192,7 @@ func (s *stream) Launch(f driver.Function, l *driver.LaunchConfig) error {
 	}
 	launch := ptx.Launch{
 		Grid: ints(l.Grid), Block: ints(l.Block), Shared: int(l.Shared), MaxShared: s.info.SharedMax, Registers: fn.registers, Dependent: l.Dependent,
-		Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
+		Capability: s.info.Capability, Params: slices.Clone(l.Params[:fn.entry.ParamBytes()]),
 	}
 	t := &task{name: call + " of " + fn.name, cost: 5 * time.Microsecond, work: func() error { return fn.run(launch) }}
 	t.about.Done = Done{For: l.For, Name: fn.name, Kernel: true, Grid: launch.Grid, Block: launch.Block, Shared: fn.entry.SharedBytes() + launch.Shared, Registers: fn.registers, Dependent: l.Dependent}

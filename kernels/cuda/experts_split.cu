@@ -17,7 +17,7 @@ template <class T> DEVICE void product(float *y, i64 ys, const float *x, i64 xs,
 }
 
 #define SPLIT(T)                                                                                                           \
-	KERNEL THREADS(256) expert_mma_split_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
+	KERNEL THREADS_BLOCKS(256, 2) expert_mma_split_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
 		product(y, ys, x, xs, w, w1, ws, n, k, vec, of);                                                           \
 	}
 

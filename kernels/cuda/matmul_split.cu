@@ -18,15 +18,15 @@ template <class T, int rows, int cols> DEVICE void split(float *y, i64 ys, const
 	});
 }
 
-#define SPLIT(T, rows, cols)                                                                                                   \
-	KERNEL THREADS(256) mma_split_##T##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
+#define SPLIT(T, rows, cols, blocks)                                                                                                   \
+	KERNEL THREADS_BLOCKS(256, blocks) mma_split_##T##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
 		split<T, rows, cols>(y, ys, x, xs, w, ws, t, n, k, Sum{add, as});                                             \
 	}
 
 // Wide tiles of bf16 where there are blocks enough. The most of three pieces are w's: more rows share them.
-#define TILES_bf16 SPLIT(bf16, 64, 128) SPLIT(bf16, 64, 256)
-#define TILES_f16 SPLIT(f16, 64, 128)
-#define TILES_f32 SPLIT(f32, 128, 128)
+#define TILES_bf16 SPLIT(bf16, 64, 128, 3) SPLIT(bf16, 64, 256, 2)
+#define TILES_f16 SPLIT(f16, 64, 128, 2)
+#define TILES_f32 SPLIT(f32, 128, 128, 2)
 #define TILES(T) TILES_##T
 #define ALL(T) TILES(T)
 ALL(FORMAT)

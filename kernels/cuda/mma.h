@@ -13,6 +13,14 @@ DEVICE void mma(f32x4 &d, u32x4 a, u32x2 b) {
 	d = f32x4{d0, d1, d2, d3};
 }
 
+// Returns v, and keeps the compiler from moving its computation to where it is used, until when registers would
+// hold what it is made of.
+DEVICE f32x4 computed(f32x4 v) {
+	float v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3];
+	asm volatile("" : "+f"(v0), "+f"(v1), "+f"(v2), "+f"(v3));
+	return f32x4{v0, v1, v2, v3};
+}
+
 // Four 8 by 8 matrices from shared memory: lanes 8 i to 8 i + 7 give the
 // addresses of the rows of matrix i; of its row g, a lane gets the pair at c.
 DEVICE u32x4 load_matrices(const u16 *row) {

@@ -60,7 +60,8 @@ template <class S> DEVICE S *two_steps() {
 }
 
 // Piece p of x meets piece q of w where p + q is less than pieces, the smallest first; what is left
-// out is 2^-24 of a product. Weight has the rows of the weight that the tile's columns are of. The end gets the sums
+// out is 2^-24 of a product. Tensor cores truncate what they add to, so each step's products are summed from zero
+// there and added to the sums outside. Weight has the rows of the weight that the tile's columns are of. The end gets the sums
 // of each warp, whose first row and column of the tile are r and c.
 template <class T, int tall, int cols, class Rows, class Weight, class End>
 DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
@@ -103,15 +104,24 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		if (more)
 			load(j + tile_depth);
 		// The smallest first; unrolled it takes more registers than leave room for two blocks.
-		NO_UNROLL for (int q = weights - 1; q >= 0; q--) if (live) {
-			u32x4 v[wide / 2];
-			UNROLL for (int i = 0; i < wide / 2; i++) v[i] = load_matrices(&now.w[q][c + 16 * i + lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 8]);
-			UNROLL for (int p = pieces - 1 - q; p >= 0; p--)
+		NO_UNROLL for (int q = weights - 1; q >= 0; q--) if (live)
+			UNROLL for (int g = 0; g < wide; g += 4) {
+				u32x4 v[2];
+				UNROLL for (int i = 0; i < 2; i++) v[i] = load_matrices(&now.w[q][c + 8 * g + 16 * i + lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 8]);
 				UNROLL for (int i = 0; i < high; i++) {
-					u32x4 u = load_matrices(&now.x[p][r + 16 * i + lane() % 16][lane() / 16 * 8]);
-					UNROLL for (int e = 0; e < wide; e++) mma(sums[i][e], u, u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
+					f32x4 step[4] = {};
+					UNROLL for (int p = pieces - 1 - q; p >= 0; p--) {
+						u32x4 u = load_matrices(&now.x[p][r + 16 * i + lane() % 16][lane() / 16 * 8]);
+						UNROLL for (int e = 0; e < 4; e++) {
+							mma(step[e], u, u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
+							if (p == 0 || weights == 3) { // of w in three pieces no registers are left for all of step
+								sums[i][g + e] = computed(sums[i][g + e] + step[e]);
+								step[e] = 0;
+							}
+						}
+					}
 				}
-		}
+			}
 		if (more)
 			store(steps[(j / tile_depth + 1) % 2]);
 		sync();
