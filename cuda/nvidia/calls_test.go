@@ -4,10 +4,12 @@ package nvidia
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/ebitengine/purego"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -259,5 +261,21 @@ func TestPinned(t *testing.T) {
 	}
 	if l.remove(b) || l.remove(a[:50]) || !l.remove(a) || l.hold(a) {
 		t.Error("the blocks are wrong after removal")
+	}
+}
+
+// TestEagerLoading: cuInit finds eager loading in libc's environment, or what the user has chosen.
+func TestEagerLoading(t *testing.T) {
+	f := openFake(t, "libcuda.so.1")
+	f.calls()
+	handle := must(purego.Dlopen(filepath.Join(fakeDir(t), "libcuda.so.1"), purego.RTLD_NOW))
+	loading := must(purego.Dlsym(handle, "fake_loading"))
+	for _, c := range []struct{ set, want string }{{"", "EAGER"}, {"LAZY", "LAZY"}} {
+		t.Setenv("CUDA_MODULE_LOADING", c.set)
+		must(load(search{first: []string{fakeDir(t)}}))
+		r, _, _ := purego.SyscallN(loading)
+		if got := text(*(**byte)(unsafe.Pointer(&r))); got != c.want {
+			t.Errorf("cuInit finds CUDA_MODULE_LOADING=%s where the user says %q; want %s", got, c.set, c.want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package nvidia
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -167,6 +168,9 @@ func load(s search) (*cuda, error) {
 	if missing := d.bind(handle); missing != "" {
 		return nil, no("libcuda.so.1 lacks %s", missing)
 	}
+	if err := loadEagerly(); err != nil {
+		return nil, no("%v", err)
+	}
 	if err := d.call(cuInit, 0); err != nil {
 		if e := err.(*driver.Error); e.Kind == nil {
 			e.Kind = driver.ErrNoDriver
@@ -186,6 +190,17 @@ func load(s search) (*cuda, error) {
 		return nil, no("%s, of CUDA %s, lacks %s", d.path, release(d.version), missing)
 	}
 	return d, nil
+}
+
+// loadEagerly makes cuInit choose eager loading, unless the user has chosen: libraries then load their
+// kernels with their module. A kernel of cuBLAS that is loaded when it is first launched may wait for all that
+// runs on the GPU's group, and there for a rank that waits for this launch.
+func loadEagerly() error {
+	const loading = "CUDA_MODULE_LOADING"
+	if os.Getenv(loading) != "" {
+		return nil
+	}
+	return os.Setenv(loading, "EAGER") // purego, as cgo, sets libc's environment, too
 }
 
 // failure is the error for a code; those that Krait does not know, the driver

@@ -21,6 +21,8 @@ type primary struct {
 	lost  *driver.Error     // all calls return it from then on
 	gone  bool              // the last context is closed
 	live  map[any]thing
+
+	loaded map[shape]bool // products whose kernels were loaded lazily
 }
 
 // contextHandle is one hold on a primary context.

@@ -104,6 +104,9 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 			return err
 		}
 	}
+	if err := g.loadProduct(call, c); err != nil {
+		return err
+	}
 	if g.on.capture != nil && g.work.lent == 0 {
 		return g.on.capture.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("no workspace was lent, and allocating some cannot be captured"))
 	}
@@ -126,6 +129,25 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 		return g.multiply(a, b, out, add)
 	}})
 	return nil
+}
+
+// shape tells products apart that cuBLAS may have different kernels for.
+type shape struct {
+	m, n, k int
+	in, out driver.Format
+}
+
+// loadProduct loads the kernel of a product, of each shape once, if kernels are loaded lazily.
+func (g *gemm) loadProduct(call string, c *driver.GemmCall) error {
+	s := shape{c.M, c.N, c.K, c.In, c.Out}
+	if !g.o.LazyLoading || g.loaded[s] {
+		return nil
+	}
+	if g.loaded == nil {
+		g.loaded = map[shape]bool{}
+	}
+	g.loaded[s] = true
+	return g.quiet(call)
 }
 
 // beginProduct is the first half of a product, which leaves its number in the workspace.

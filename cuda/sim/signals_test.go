@@ -147,3 +147,38 @@ func TestNoPeerAccess(t *testing.T) {
 		contains(t, p.sa.Synchronize(), driver.ErrKernelFault, "in the memory of device 1, to which device 0 has no peer access")
 	}
 }
+
+// TestLazyLoading: with lazy loading, the first product of a shape waits for a kernel of another device that waits for
+// this device; products of shapes that were launched before, and all with eager loading, do not.
+func TestLazyLoading(t *testing.T) {
+	for _, c := range []struct{ lazy, before, refused bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
+		p := newPair(t, Options{LazyLoading: c.lazy, Patience: 50 * time.Millisecond}, true)
+		x := p.a.Words(16)
+		p.a.Must(p.sa.Fill(x, 0, 64))
+		h, err := p.a.GEMM()
+		p.a.Must(err)
+		p.a.Must(h.SetStream(p.sa))
+		product := func() error {
+			return h.Gemm(&driver.GemmCall{M: 2, N: 2, K: 2, A: x, B: x + 16, C: x + 32, LDA: 2, LDB: 2, LDC: 2, In: driver.F32, Out: driver.F32})
+		}
+		if c.before {
+			p.a.Must(product())
+			p.a.Must(p.sa.Synchronize())
+		}
+		p.a.Must(p.launch(p.b, p.sb, p.listen, p.tables[1]))
+		for range 8 { // the scheduler may let a stream wait for some of them
+			if done, err := p.sb.Query(); done || err != nil {
+				t.Fatalf("the kernel that waits has run: %v", err)
+			}
+		}
+		p.a.Must(p.a.Bind())
+		if err = product(); c.refused {
+			contains(t, err, nil, "cublasGemmEx: device 0 waits for all devices of its group, and cuLaunchKernel of listen on device 1 waits for another device")
+			continue
+		}
+		p.a.Must(err)
+		p.a.Must(p.launch(p.a, p.sa, p.tell, p.tables[0]))
+		p.b.Must(p.b.Bind())
+		p.b.Want(p.sb, p.result, 7)
+	}
+}

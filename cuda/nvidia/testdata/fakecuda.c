@@ -30,7 +30,10 @@ static void *handle(int kind) { return (void *)(size_t)(kind + made++ % 256); }
 static int real(CUdeviceptr p) { return p >= (CUdeviceptr)memory && p < (CUdeviceptr)memory + sizeof memory; }
 static long at(CUdeviceptr p) { return real(p) ? (long)(p - (CUdeviceptr)memory) : (long)p; }
 
-CUresult cuInit(unsigned int flags) { CALL("%u", flags); used = made = 0; memset(capturing, 0, sizeof capturing); return 0; }
+static char loading[16]; /* CUDA_MODULE_LOADING as cuInit found it */
+const char *fake_loading(void) { return loading; }
+
+CUresult cuInit(unsigned int flags) { CALL("%u", flags); snprintf(loading, sizeof loading, "%s", getenv("CUDA_MODULE_LOADING")); used = made = 0; memset(capturing, 0, sizeof capturing); return 0; }
 CUresult cuDriverGetVersion(int *v) { CALL(""); *v = number("version", 12040); return 0; }
 CUresult cuGetErrorName(CUresult e, const char **p) { CALL("%d", e); *p = "CUDA_ERROR_NEW"; return 0; }
 CUresult cuGetErrorString(CUresult e, const char **p) { CALL("%d", e); *p = "something new"; return 0; }
