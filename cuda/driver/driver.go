@@ -156,8 +156,8 @@ type Module interface {
 type Function interface {
 	Name() string
 	Attributes() (FunctionInfo, error)
-	// SetMaxShared allows launches with that much dynamic shared memory. Above
-	// 48 KB it must be called.
+	// SetMaxShared allows launches with that much dynamic shared memory. It must be called where
+	// that and the static shared memory are above 48 KB together.
 	SetMaxShared(bytes int) error
 }
 

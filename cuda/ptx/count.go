@@ -10,6 +10,7 @@ import (
 type Counts struct {
 	Blocks  int64
 	Instrs  int64 // of warps
+	Special int64 // of warps, by the unit for special functions (MUFU): exp2, log2, sin, cos, tanh, roots, quotients
 	Matrix  int64 // floating-point operations of mma.sync in 16-bit formats
 	TF32    int64 // and in tf32
 	Atomics int64 // lanes that updated global memory

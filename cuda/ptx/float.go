@@ -163,7 +163,19 @@ func decodeFloat(b *builder, o *opcode, t typ) (instr, error) {
 	} else {
 		in.row = op.rows32(o, roundings[mode])
 	}
+	switch o.name {
+	case "ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt", "div":
+		in.kind, in.exec = instrExec, runSpecial
+	}
 	return in, nil
+}
+
+// runSpecial computes a row by the unit for special functions, of which a multiprocessor has few.
+func runSpecial(w *warp, in *instr, m uint32) {
+	if w.x.tally != nil {
+		w.x.tally.Special++
+	}
+	w.apply(in.row, in, m)
 }
 
 // checkFloatMode checks that the instruction exists with the mode.

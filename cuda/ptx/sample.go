@@ -306,7 +306,7 @@ func (s *sampler) along(a int, prints map[[3]int]*footprint) float64 {
 }
 
 // weighted is a sum of counts.
-type weighted [14]float64
+type weighted [15]float64
 
 func (w *weighted) add(c *Counts, weight float64) {
 	for i, v := range c.fields() {
@@ -322,7 +322,7 @@ func (w *weighted) counts() (c Counts) {
 }
 
 // fields are what adds up from block to block.
-func (c *Counts) fields() [14]*int64 {
-	return [...]*int64{&c.Instrs, &c.Matrix, &c.TF32, &c.Loads.Requests, &c.Loads.Bytes, &c.Loads.Sectors, &c.Loads.Least,
+func (c *Counts) fields() [15]*int64 {
+	return [...]*int64{&c.Instrs, &c.Special, &c.Matrix, &c.TF32, &c.Loads.Requests, &c.Loads.Bytes, &c.Loads.Sectors, &c.Loads.Least,
 		&c.Stores.Requests, &c.Stores.Bytes, &c.Stores.Sectors, &c.Stores.Least, &c.Shared.Bytes, &c.Shared.Passes, &c.Shared.Least}
 }

@@ -71,12 +71,17 @@ type function struct {
 	shared uint32
 }
 
-// freeShared is how much dynamic shared memory every kernel may have.
+// freeShared is how much shared memory a block of every kernel may have, static and dynamic.
 const freeShared = 48 << 10
+
+func newFunction(f driver.Function) (*function, error) {
+	info, err := f.Attributes()
+	return &function{f, uint32(max(0, freeShared-info.Shared))}, err
+}
 
 // allow lets the kernel have as much as the largest launch so far wants.
 func (f *function) allow(shared uint32) error {
-	if shared <= max(f.shared, freeShared) {
+	if shared <= f.shared {
 		return nil
 	}
 	if err := f.SetMaxShared(int(shared)); err != nil {
@@ -123,8 +128,12 @@ func (g *gpu) find(l *kernels.Launch) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.funcs[key] = &function{Function: f}
-	return g.funcs[key], nil
+	kept, err := newFunction(f)
+	if err != nil {
+		return nil, err
+	}
+	g.funcs[key] = kept
+	return kept, nil
 }
 
 // close gives the device back and ends the thread.

@@ -40,3 +40,32 @@ func TestSharedMemoryGrows(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// asked is a kernel that notes how much dynamic shared memory was asked for it.
+type asked struct {
+	driver.Function
+	static, dynamic int
+}
+
+func (a *asked) Attributes() (driver.FunctionInfo, error) {
+	return driver.FunctionInfo{Shared: a.static}, nil
+}
+
+func (a *asked) SetMaxShared(bytes int) error {
+	a.dynamic = bytes
+	return nil
+}
+
+// TestAllowCountsStatic: what every block may have is for static and dynamic shared memory together.
+func TestAllowCountsStatic(t *testing.T) {
+	for _, c := range []struct{ static, dynamic, want int }{{0, 48 << 10, 0}, {0, 48<<10 + 1, 48<<10 + 1}, {1 << 10, 47 << 10, 0}, {1 << 10, 47<<10 + 1, 47<<10 + 1}} {
+		a := &asked{static: c.static}
+		f, err := newFunction(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.allow(uint32(c.dynamic)); err != nil || a.dynamic != c.want {
+			t.Errorf("%d bytes besides %d: %d are asked for, want %d (%v)", c.dynamic, c.static, a.dynamic, c.want, err)
+		}
+	}
+}

@@ -27,6 +27,27 @@ var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
 	return out, nil
 })
 
+// dependentModules are the kernels as they are launched before the launch before them has ended, parsed
+// when one of a module is first run.
+var dependentModules = struct {
+	sync.Mutex
+	parsed map[string]*ptx.Module
+}{parsed: map[string]*ptx.Module{}}
+
+func dependentModule(name string) (*ptx.Module, error) {
+	all := &dependentModules
+	all.Lock()
+	defer all.Unlock()
+	if all.parsed[name] == nil {
+		m, err := ptx.Parse(name, string(Dependent(PTX()[name])))
+		if err != nil {
+			return nil, err
+		}
+		all.parsed[name] = m
+	}
+	return all.parsed[name], nil
+}
+
 // device is a memory to run kernels in.
 type device struct {
 	t   fataler
@@ -93,7 +114,7 @@ func (m *interpreted) release() {
 	memories.Put(m)
 }
 
-// run launches kernels one after the other.
+// run launches kernels one after the other: by odd seeds as dependent launches.
 func (d *device) run(launches []Launch, seed uint64) {
 	d.t.Helper()
 	for _, l := range launches {
@@ -101,17 +122,15 @@ func (d *device) run(launches []Launch, seed uint64) {
 			d.t.Fatalf("%s on %v blocks of %v: %v", l.Function, l.Grid, l.Block, err)
 		}
 	}
+	if m, ok := d.mem.(*gpuMemory); ok {
+		if err := m.finish(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
 }
 
 func (d *device) launch(l Launch, seed uint64) error {
-	all, err := modules()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	m, ok := all[l.Module]
-	if !ok {
-		d.t.Fatalf("there is no module %s", l.Module)
-	}
+	m := d.module(l.Module, seed)
 	e, ok := m.Entry(l.Function)
 	if !ok {
 		d.t.Fatalf("module %s has no kernel %s", l.Module, l.Function)
@@ -123,9 +142,30 @@ func (d *device) launch(l Launch, seed uint64) error {
 	launched.count[l.Module+"."+l.Function]++
 	launched.Unlock()
 	if d.gpu != nil {
-		return d.gpu.launch(&l)
+		return d.gpu.launch(&l, depends(seed))
 	}
-	return e.Run(context.Background(), d.mem.(*interpreted).Memory, launchOf(l, seed))
+	on := launchOf(l, seed)
+	on.Dependent = depends(seed)
+	return e.Run(context.Background(), d.mem.(*interpreted).Memory, on)
+}
+
+// depends reports whether kernels are run as dependent launches, as some of a test's cases are.
+func depends(seed uint64) bool { return seed%2 == 1 }
+
+func (d *device) module(name string, seed uint64) *ptx.Module {
+	d.t.Helper()
+	all, err := modules()
+	m := all[name]
+	if err == nil && m != nil && depends(seed) {
+		m, err = dependentModule(name)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if m == nil {
+		d.t.Fatalf("there is no module %s", name)
+	}
+	return m
 }
 
 // launchOf is a launch on the GPU of the table that gives a thread most registers.

@@ -28,6 +28,7 @@ type gpu struct {
 	driver.Context
 	stream driver.Stream
 	work   chan func()
+	behind bool // a launch is the last thing in the stream
 
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
@@ -42,13 +43,17 @@ var theGPU = sync.OnceValues(func() (*gpu, error) {
 	case "cuda":
 		d, err = nvidia.New()
 	case "cuda-sim":
-		d = sim.New(sim.Options{})
+		d = sim.New(sim.Options{Capability: [2]int{9, 0}})
 	default:
 		err = fmt.Errorf("KRAIT_TEST_DEVICE is %q: there are cuda and cuda-sim", onDevice)
 	}
 	if err != nil {
 		return nil, err
 	}
+	return openGPU(d)
+})
+
+func openGPU(d driver.Driver) (*gpu, error) {
 	g := &gpu{work: make(chan func()), modules: map[string]driver.Module{}, funcs: map[string]driver.Function{}}
 	go func() {
 		runtime.LockOSThread()
@@ -56,7 +61,7 @@ var theGPU = sync.OnceValues(func() (*gpu, error) {
 			f()
 		}
 	}()
-	err = g.do(func() error {
+	return g, g.do(func() (err error) {
 		if g.Context, err = d.Open(0); err != nil {
 			return err
 		}
@@ -66,8 +71,7 @@ var theGPU = sync.OnceValues(func() (*gpu, error) {
 		g.stream, err = g.Stream()
 		return err
 	})
-	return g, err
-})
+}
 
 func (g *gpu) do(f func() error) error {
 	done := make(chan error)
@@ -75,14 +79,16 @@ func (g *gpu) do(f func() error) error {
 	return <-done
 }
 
-// launch runs a kernel, and waits for it.
-func (g *gpu) launch(l *Launch) error {
+// launch runs a kernel. One that depends may begin before a launch right before it has ended; others are waited for.
+func (g *gpu) launch(l *Launch, depends bool) error {
 	return g.do(func() error {
-		f, err := g.function(l)
+		depends = depends && g.Device().DependentLaunch
+		f, err := g.function(l, depends)
 		if err == nil {
-			err = g.stream.Launch(f, &driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params})
+			err = g.stream.Launch(f, &driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params, Dependent: depends && g.behind})
 		}
-		if err != nil {
+		g.behind = true
+		if err != nil || depends {
 			return err
 		}
 		return g.stream.Synchronize()
@@ -90,12 +96,15 @@ func (g *gpu) launch(l *Launch) error {
 }
 
 // function finds a kernel, which may have all the shared memory that there is.
-func (g *gpu) function(l *Launch) (driver.Function, error) {
-	key := l.Module + "." + l.Function // modules of other formats have the same names
+func (g *gpu) function(l *Launch, depends bool) (driver.Function, error) {
+	name, text := l.Source()
+	if depends {
+		name, text = name+" dependent", Dependent(text)
+	}
+	key := name + "." + l.Function
 	if f := g.funcs[key]; f != nil {
 		return f, g.allow(f, l)
 	}
-	name, text := l.Source()
 	m := g.modules[name]
 	if m == nil {
 		var err error
@@ -113,8 +122,9 @@ func (g *gpu) function(l *Launch) (driver.Function, error) {
 }
 
 func (g *gpu) allow(f driver.Function, l *Launch) error {
-	if l.Shared <= 48<<10 {
-		return nil
+	info, err := f.Attributes()
+	if err != nil || int(l.Shared)+info.Shared <= 48<<10 {
+		return err
 	}
 	return f.SetMaxShared(int(l.Shared))
 }
@@ -122,25 +132,35 @@ func (g *gpu) allow(f driver.Function, l *Launch) error {
 // gpuMemory is what a test has allocated on a GPU.
 type gpuMemory struct {
 	*gpu
-	mine []driver.Ptr
+	mine []zone
 }
 
-// Alloc fills the memory with NaNs, which show where a kernel reads what nobody has
+// zone is an allocation, which has a guard before what a test gets, and one behind.
+type zone struct {
+	at    driver.Ptr
+	bytes int64 // without guards
+}
+
+const guardBytes = 1 << 10
+
+// Alloc fills the memory and its guards with NaNs, which show where a kernel reads what nobody has
 // written.
 func (m *gpuMemory) Alloc(bytes int64) (at uint64, err error) {
 	err = m.do(func() error {
-		p, err := m.Context.Alloc(bytes)
+		p, err := m.Context.Alloc(bytes + 2*guardBytes)
 		if err != nil {
 			return err
 		}
-		at, m.mine = uint64(p), append(m.mine, p)
-		return m.stream.Fill(p, 0xff, bytes)
+		at, m.mine = uint64(p)+guardBytes, append(m.mine, zone{p, bytes})
+		m.behind = false
+		return m.stream.Fill(p, 0xff, bytes+2*guardBytes)
 	})
 	return at, err
 }
 
 func (m *gpuMemory) Write(addr uint64, data []byte) error {
 	return m.do(func() error {
+		m.behind = false
 		if err := m.stream.CopyIn(driver.Ptr(addr), data); err != nil {
 			return err
 		}
@@ -150,6 +170,7 @@ func (m *gpuMemory) Write(addr uint64, data []byte) error {
 
 func (m *gpuMemory) Read(addr uint64, data []byte) error {
 	return m.do(func() error {
+		m.behind = false
 		if err := m.stream.CopyOut(data, driver.Ptr(addr)); err != nil {
 			return err
 		}
@@ -157,11 +178,29 @@ func (m *gpuMemory) Read(addr uint64, data []byte) error {
 	})
 }
 
+// finish waits for all launches, and fails where one has written into a guard.
+func (m *gpuMemory) finish() error {
+	guard := make([]byte, guardBytes)
+	for _, z := range m.mine {
+		for _, at := range []uint64{uint64(z.at), uint64(z.at) + guardBytes + uint64(z.bytes)} {
+			if err := m.Read(at, guard); err != nil {
+				return err
+			}
+			for i, b := range guard {
+				if b != 0xff {
+					return fmt.Errorf("byte %d was written of an allocation of %d bytes", int64(at)+int64(i)-int64(z.at)-guardBytes, z.bytes)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func (m *gpuMemory) release() {
 	_ = m.do(func() error {
 		_ = m.stream.Synchronize() // Alloc's fills
-		for _, p := range m.mine {
-			_ = m.Release(p) // after a fault it cannot be; the test has said so
+		for _, z := range m.mine {
+			_ = m.Release(z.at) // after a fault it cannot be; the test has said so
 		}
 		return nil
 	})

@@ -39,6 +39,7 @@ DEVICE int warp() { return thread() >> 5; }
 DEVICE int block_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 DEVICE int block_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE int block_in_yz() { return block_z() * __nvvm_read_ptx_sreg_nctaid_y() + block_y(); } // of 65,535 and more
 DEVICE int blocks_z() { return __nvvm_read_ptx_sreg_nctaid_z(); }
 DEVICE void sync() { __syncthreads(); }
 

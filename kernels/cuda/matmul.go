@@ -149,7 +149,7 @@ func (c *Call) multiply(p *product) error {
 	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	switch {
 	case c.isGemv(p):
-		c.gemv(p, append(append(args, ceilDiv(t, gemvPass(t)), vec), p.added()...))
+		c.gemv(p, append(append(args, vec), p.added()...))
 	case c.tensorCores(p) && t > mmaFew:
 		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
 		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
@@ -179,7 +179,7 @@ func (c *Call) gemv(p *product, args []any) {
 	if p.norm != nil {
 		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
 	}
-	c.launch("gemv_"+format(p.w.DType), name, [3]int{ceilDiv(t, m) * ceilDiv(n, cols), 1, 1}, gemvThreads(k), 0, args...)
+	c.launch("gemv_"+format(p.w.DType), name, gemvGrid(t, m, ceilDiv(n, cols)), gemvThreads(k), 0, args...)
 }
 
 // gated is a product that another one gates.
@@ -213,8 +213,8 @@ func gatedMatmul(c *Call) error {
 		norm, name = *p.norm, "norm_gated_gemv_"
 	}
 	m, vec := gemvPass(t), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
-	args := append(p.args(t, n, k), ceilDiv(t, m), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
-	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), [3]int{ceilDiv(t, m) * ceilDiv(n, gatedCols), 1, 1}, gemvThreads(k), 0, args...)
+	args := append(p.args(t, n, k), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
+	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), gemvGrid(t, m, ceilDiv(n, gatedCols)), gemvThreads(k), 0, args...)
 	return nil
 }
 
@@ -228,6 +228,13 @@ func alignment(loads, stores bool) int {
 		vec |= 2
 	}
 	return vec
+}
+
+// gemvGrid has the blocks of all passes over t rows of x side by side, for each of the weight's pieces, which are along
+// y, and z where y would be too long.
+func gemvGrid(t, m, pieces int) [3]int {
+	z := ceilDiv(pieces, maxGridYZ)
+	return [3]int{ceilDiv(t, m), ceilDiv(pieces, z), z}
 }
 
 // gemvPass is how many of t rows a pass over the weight takes.

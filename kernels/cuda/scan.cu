@@ -306,7 +306,7 @@ SCAN(64, 4, float, THREADS(128))
 SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills
 
 #define ENDS(name, V)                                                                                                         \
-	KERNEL THREADS(128) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, int vec, const float *__restrict__ bias, Groups groups) { \
+	KERNEL THREADS_BLOCKS(128, 8) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, int vec, const float *__restrict__ bias, Groups groups) { \
 		scan_chunks<1, V, true>(span_of<true>(seg, seqs, piece_tokens, starts, (i64)cols * n), (V *)nullptr, 0, u, us, dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, Gate<V>{bias, nullptr, nullptr, 0}); \
 	}
 

@@ -139,7 +139,7 @@ type MeteredKernel struct {
 	Occupancy float64 `json:"occupancy"`
 	Traffic
 	Modelled float64 `json:"modelled_seconds"`
-	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue, tensor, or blocks that are too few or too unlike
+	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue, special functions, tensor, or blocks that are too few, uneven or too unlike
 }
 
 // Meter counts what a step of prompts and a step of one token each launch and move,
