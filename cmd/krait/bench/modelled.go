@@ -35,9 +35,9 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 		overhead = max(p.Overhead.GraphLaunch.Value, ramp)
 	}
 	moved, issue := float64(c.Loads.Distinct+c.Stores.Distinct)/bandwidth(p), 64/rateOf(p, "f32")
-	tensor := float64(c.Matrix)/tensorRate(p, c, "bf16") + float64(c.TF32)/tensorRate(p, c, "tf32")
-	issued, special := float64(c.Instrs)*issue, float64(c.Special)*issue*specialSlots
 	few, wave := shares(c.Blocks, p.Multiprocessors.Value)
+	issued, special := float64(c.Instrs)*issue/wave, float64(c.Special)*issue*specialSlots/wave
+	tensor := (float64(c.Matrix)/tensorRate(p, c, "bf16") + float64(c.TF32)/tensorRate(p, c, "tf32")) / wave
 	most := 0.0
 	for _, x := range []struct {
 		name  string
@@ -47,7 +47,7 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 		{"issue", issued},
 		{"special", special},
 		{"tensor", tensor},
-		{"blocks", max(moved/few, max(issued, special, tensor)/wave)},
+		{"blocks", max(moved, issued, special, tensor) / few},
 		{"blocks", float64(c.Longest) * issue * p.Multiprocessors.Value},
 	} {
 		if x.takes > most {
@@ -68,12 +68,15 @@ func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	return p.Compute[format].Peak.Value * mmaShare
 }
 
-// shares returns how much of all multiprocessors blocks can use: of their memory, where they are fewer than
-// these, and of their arithmetic, where some have one block more than others. 0 multiprocessors: nobody knows.
+// shares returns how much of all multiprocessors blocks can use: of all they have, where blocks are fewer than these, and
+// else of their arithmetic, as some have one block more than others. 0 multiprocessors: nobody knows.
 func shares(blocks int64, all float64) (few, wave float64) {
-	n := float64(blocks)
-	if n == 0 || all == 0 {
+	switch n := float64(blocks); {
+	case n == 0 || all == 0:
 		return 1, 1
+	case n < all:
+		return n / all, 1
+	default:
+		return 1, n / all / math.Ceil(n/all)
 	}
-	return min(1, n/all), n / all / math.Ceil(n/all)
 }
