@@ -3,6 +3,7 @@ package cuda
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -114,7 +115,7 @@ func (m *interpreted) release() {
 	memories.Put(m)
 }
 
-// run launches kernels one after the other: by odd seeds as dependent launches.
+// run launches kernels one after the other, some of them as dependent launches.
 func (d *device) run(launches []Launch, seed uint64) {
 	d.t.Helper()
 	for _, l := range launches {
@@ -130,7 +131,8 @@ func (d *device) run(launches []Launch, seed uint64) {
 }
 
 func (d *device) launch(l Launch, seed uint64) error {
-	m := d.module(l.Module, seed)
+	depends := asDependent(l.Module+"."+l.Function, seed)
+	m := d.module(l.Module, depends)
 	e, ok := m.Entry(l.Function)
 	if !ok {
 		d.t.Fatalf("module %s has no kernel %s", l.Module, l.Function)
@@ -138,25 +140,43 @@ func (d *device) launch(l Launch, seed uint64) error {
 	if len(l.Params) != e.ParamBytes() {
 		d.t.Fatalf("%s takes %d bytes of parameters, not %d", l.Function, e.ParamBytes(), len(l.Params))
 	}
-	launched.Lock()
-	launched.count[l.Module+"."+l.Function]++
-	launched.Unlock()
 	if d.gpu != nil {
-		return d.gpu.launch(&l, depends(seed))
+		return d.gpu.launch(&l, depends)
 	}
 	on := launchOf(l, seed)
-	on.Dependent = depends(seed)
-	return e.Run(context.Background(), d.mem.(*interpreted).Memory, on)
+	on.Dependent = depends
+	err := e.Run(context.Background(), d.mem.(*interpreted).Memory, on)
+	if err != nil && depends {
+		err = fmt.Errorf("as a dependent launch: %w", err)
+	}
+	return err
 }
 
-// depends reports whether kernels are run as dependent launches, as some of a test's cases are.
-func depends(seed uint64) bool { return seed%2 == 1 }
+// asDependent counts a launch, and reports whether it is to be a dependent one: by odd seeds, but in turn as long as a kernel has
+// run in one way only.
+func asDependent(kernel string, seed uint64) bool {
+	launched.Lock()
+	defer launched.Unlock()
+	depends := seed%2 == 1
+	switch n := launched.count[kernel]; {
+	case n == 0:
+	case launched.dependent[kernel] == 0:
+		depends = true
+	case launched.dependent[kernel] == n:
+		depends = false
+	}
+	launched.count[kernel]++
+	if depends {
+		launched.dependent[kernel]++
+	}
+	return depends
+}
 
-func (d *device) module(name string, seed uint64) *ptx.Module {
+func (d *device) module(name string, depends bool) *ptx.Module {
 	d.t.Helper()
 	all, err := modules()
 	m := all[name]
-	if err == nil && m != nil && depends(seed) {
+	if err == nil && m != nil && depends {
 		m, err = dependentModule(name)
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ type gpu struct {
 	driver.Context
 	stream driver.Stream
 	work   chan func()
-	behind bool // a launch is the last thing in the stream
+	behind bool // a launch that nobody waited for is the last thing in the stream
 
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
@@ -87,8 +87,7 @@ func (g *gpu) launch(l *Launch, depends bool) error {
 		if err == nil {
 			err = g.stream.Launch(f, &driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params, Dependent: depends && g.behind})
 		}
-		g.behind = true
-		if err != nil || depends {
+		if g.behind = depends; err != nil || depends {
 			return err
 		}
 		return g.stream.Synchronize()
