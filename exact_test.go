@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
@@ -54,7 +55,7 @@ func TestExactHits(t *testing.T) {
 			o.PrefixCache, o.MaxTokensPerStep = 1<<40, chunks[i%len(chunks)]
 			m := openModel(t, dir, o)
 			drawn := 0
-			rapid.Check(t, func(t *rapid.T) {
+			prop.Check(t, func(t *rapid.T) {
 				c := drawExact(t, m.Vocab())
 				drawn++
 				for k, a := range c.asked {

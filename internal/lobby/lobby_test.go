@@ -4,13 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
 
 // TestLobby: whatever guests do, they hold at most the limit; only those that are not settled are
 // evicted, the first by the documented order, and in the end nothing is held.
 func TestLobby(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		const most = 20
 		l := New(most)
 		var all []*Guest
