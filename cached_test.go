@@ -71,6 +71,10 @@ func (r *recorder) Begin(slot int, salt string, prompt []int) (hit, branch int, 
 	return hit, branch, err
 }
 
+// Move and Fork are for what one tenant, who asks for one text of a prompt, does not do.
+func (r *recorder) Move(from, to int)                        { panic("BUG: a request is paused") }
+func (r *recorder) Fork(slot int, salt string, prompt []int) { panic("BUG: a prompt is forked") }
+
 func (r *recorder) Keep(slot int) (mark int) { return r.cache.Keep(slot) }
 
 func (r *recorder) End(slot int, tokens []int, wasted bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -56,12 +57,18 @@ type Generate struct {
 	// It changes no text. A machine that reads the prompt (Prefill) is told of it, 4096 bytes at most.
 	Salt string
 
+	// Tenant is who the generation is for. Slots, time and the memory of caches are shared among tenants: a
+	// generation of one that has more is paused where one of another waits, which changes no text.
+	Tenant string
+
 	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
 	// that fails it is read here, too, and [Generation.Fallback] says why.
 	Prefill *Prefill
 	// OnFallback is told why, before the prompt is read here. It may be nil.
 	OnFallback func(why error)
 
+	// OnBegin is called when the prompt is about to be read. It may be nil.
+	OnBegin func()
 	// OnPrompt is told how much of a long prompt has been read, from 0 on.
 	OnPrompt func(done, all int)
 	// OnText gets the text as soon as it is certain, whole characters only.
@@ -129,7 +136,8 @@ func (g *Generation) TokensPerSecond() float64 {
 // what was generated before.
 //
 // Generations from several goroutines share steps, as many as there are slots; others
-// wait for theirs, first come, first served. What each gives is what it would give alone.
+// wait for theirs, those of one Tenant first come, first served. What each gives is what it would give
+// alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	ids, err := m.encode(prompt)
 	if err != nil {
@@ -155,6 +163,42 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	}
 	g.finish(g.run(ctx, prompt))
 	return g.out, g.err
+}
+
+// GenerateChoices continues token ids several times, each as GenerateIDs would, and reads them once.
+// Salt, Tenant and PromptLogProbs must be the same in all, and each has functions of its own, which are called
+// by a goroutine of its own; so is ended, when a choice has ended. The first that fails ends the others, and
+// its error is returned.
+func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Generate, ended func(i int, g *Generation, err error)) error {
+	all := make([]*generator, len(list))
+	for i, o := range list {
+		var err error
+		if all[i], err = m.newGenerator(prompt, o); err != nil {
+			return err
+		}
+		if a := &list[0]; o.Salt != a.Salt || o.Tenant != a.Tenant || o.PromptLogProbs != a.PromptLogProbs {
+			return fmt.Errorf("choice %d has another Salt, Tenant or PromptLogProbs than the first; those of one prompt must agree", i)
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	streams, err := m.streams(ctx, prompt, all)
+	if err != nil {
+		return err
+	}
+	var wait sync.WaitGroup
+	var once sync.Once
+	for i, g := range all {
+		wait.Go(func() {
+			if g.finish(g.take(streams[i])); g.err != nil {
+				once.Do(func() { err = g.err })
+				stop()
+			}
+			ended(i, g.out, g.err)
+		})
+	}
+	wait.Wait()
+	return err
 }
 
 // generator is a generation under way.
@@ -218,34 +262,41 @@ func (o *Generate) Sampling() sampling.Config {
 	}
 }
 
-// run adds ids to the generation until there is a reason to end.
+// run generates.
 func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
-	if err := g.m.check(prompt); err != nil {
-		return "", err
-	}
-	g.sampler.Read(prompt...)
-	r := g.request(prompt)
-	give, err := g.m.takeRoom(ctx, len(prompt), r.MaxTokens)
+	streams, err := g.m.streams(ctx, prompt, []*generator{g})
 	if err != nil {
 		return "", err
 	}
-	defer give()
-	switch {
-	case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.strict:
-		return "", errors.New("PromptLogProbs: they come of a prompt that is read here, and by Prefill, which is Strict, none may be")
-	case g.o.PromptLogProbs:
-		g.score(&r)
-	case g.o.Prefill != nil:
-		a, err := g.fetch(ctx, prompt)
-		if err != nil {
-			return "", err
-		}
-		if a != nil {
-			defer a.free()
-			r.Begin = a.begin
-		}
+	return g.take(streams[0])
+}
+
+// streams are the tokens of generations of a prompt, which is read once. Each must be read.
+func (m *Model) streams(ctx context.Context, prompt []int, all []*generator) ([]iter.Seq2[schedule.Token, error], error) {
+	if err := m.check(prompt); err != nil {
+		return nil, err
 	}
-	for token, err := range g.m.requests.Stream(ctx, r) {
+	list := make([]schedule.Request, len(all))
+	for i, g := range all {
+		g.sampler.Read(prompt...)
+		r := g.request(prompt)
+		switch {
+		case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.strict:
+			return nil, errors.New("PromptLogProbs: they come of a prompt that is read here, and by Prefill, which is Strict, none may be")
+		case g.o.PromptLogProbs:
+			g.score(&r)
+			r.OnFork = func(i int) { g.scored = all[i].scored }
+		case g.o.Prefill != nil:
+			r.Fetch = func() (schedule.Beginning, error) { return g.fetch(ctx, prompt) }
+		}
+		list[i] = r
+	}
+	return m.requests.Streams(ctx, list), nil
+}
+
+// take adds tokens to the generation until there is a reason to end.
+func (g *generator) take(tokens iter.Seq2[schedule.Token, error]) (Reason, error) {
+	for token, err := range tokens {
 		if err != nil {
 			return "", err
 		}
@@ -254,7 +305,7 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 			g.out.TTFT = token.At.Sub(g.start)
 			return ReachedMax, nil
 		}
-		if reason := g.take(token); !g.report(token.ID, reason) || reason != "" && reason != ReachedMax {
+		if reason := g.add(token); !g.report(token.ID, reason) || reason != "" && reason != ReachedMax {
 			return reason, nil
 		}
 	}
@@ -265,7 +316,7 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 }
 
 // fetch has the prompt read elsewhere, if that can be.
-func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
+func (g *generator) fetch(ctx context.Context, prompt []int) (schedule.Beginning, error) {
 	if g.o.Prefill.m != g.m {
 		return nil, errors.New("Prefill is another model's: make it with this one's NewPrefill")
 	}
@@ -280,6 +331,9 @@ func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
 	if g.out.Fallback = why; why != nil && g.o.OnFallback != nil {
 		g.o.OnFallback(why)
 	}
+	if a == nil {
+		return nil, err
+	}
 	return a, err
 }
 
@@ -288,8 +342,10 @@ func (g *generator) fetch(ctx context.Context, prompt []int) (*arrived, error) {
 func (g *generator) request(prompt []int) schedule.Request {
 	r := schedule.Request{
 		Prompt:    prompt,
+		Tenant:    g.o.Tenant,
 		Salt:      g.o.Salt,
 		MaxTokens: g.o.MaxTokens,
+		OnBegin:   g.o.OnBegin,
 		Choose:    g.choose,
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
@@ -372,8 +428,8 @@ func (g *generator) picked() LogProbs {
 // ends reports whether a token ends the text.
 func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
 
-// take adds a token, and says whether it is the last, and why.
-func (g *generator) take(token schedule.Token) Reason {
+// add adds a token, and says whether it is the last, and why.
+func (g *generator) add(token schedule.Token) Reason {
 	out := g.out
 	if out.TTFT == 0 {
 		out.TTFT = token.At.Sub(g.start)

@@ -148,7 +148,6 @@ type Model struct {
 	cache      *cache.Cache  // nil: none
 	packing    *exec.Packing // nil: none; Options.StateCodec
 	plan       MemoryPlan
-	room       roomQueue // of the plan
 	origin     func() (saved.Origin, error)
 	generation models.Generation
 	kept       []string // Options.Keep

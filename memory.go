@@ -23,7 +23,7 @@ const AllMemory = -1
 type MemoryPlan struct {
 	Memory      int64 // that may be taken; 0: nothing is planned
 	Weights     int64 // and what is computed of them once
-	States      int64 // of all slots
+	States      int64 // of all slots, and where the device's memory is the host's the copies of those without a slot
 	Prefixes    int64 // states that the prefix cache keeps, those of sequences that are about to end, and its host tier where that is the same memory
 	Activations int64 // of the largest step
 	Page        int64 // of attention's caches, on the CPU with what requests have of its tokens; 0: there is no attention
@@ -66,6 +66,7 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
 		}
 		one.keep(plan, o, d, share)
+		one.pause(plan, o, d, share)
 		_, host := d.(*cpu.Device)
 		if host && one.Page > 0 {
 			one.Page += requestBytes * int64(one.PageTokens)
@@ -129,6 +130,21 @@ func (p *MemoryPlan) keep(plan *lowering.Plan, o *Options, d exec.Device, share 
 			p.Prefixes += o.PrefixCacheHost
 		}
 	}
+}
+
+// pause counts states on their way to the host and back, and those that are there.
+func (p *MemoryPlan) pause(plan *lowering.Plan, o *Options, d exec.Device, share int) {
+	var most int64 // of one rank
+	for i := range plan.Ranks {
+		most = max(most, plan.Ranks[i].State)
+	}
+	if most == 0 {
+		return
+	}
+	if _, host := d.(*cpu.Device); host {
+		p.States *= 2 // schedule.Limits.Snapshots is a state per slot
+	}
+	p.States += int64(share) * (exec.KeptSlab + most)
 }
 
 // fixed is what is taken whatever sequences there are.

@@ -65,6 +65,10 @@ func TestMemoryPlan(t *testing.T) {
 				sum.Page += page
 			}
 			if o.Device == nil {
+				sum.States *= 2
+			}
+			sum.States += int64(c.share) * (exec.KeptSlab + plan.Ranks[0].State) // jamba's ranks have as much each
+			if o.Device == nil {
 				sum.Page += requestBytes * int64(p.PageTokens)
 			}
 			if n := int((o.Memory - sum.fixed()) / sum.Page); n < least {
@@ -212,7 +216,7 @@ func TestMemoryElsewhere(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if u := m.engine.PageUse(); u.Pages > pages+movedPages*o.Slots || m.room.held != 0 || len(m.room.waiting) > 0 {
-		t.Errorf("%+v, and %d tokens of room are held", u, m.room.held)
+	if u := m.engine.PageUse(); u.Pages > pages+movedPages*o.Slots {
+		t.Errorf("%+v", u)
 	}
 }

@@ -274,7 +274,7 @@ func throughTransfer(t *testing.T, dir string, m *Model, ids []int, o Options, b
 			t.Errorf("%d bytes came to %d ranks, and %d are packed", a.Bytes, ranks, bytes)
 		}
 		q := sequence(t, to)
-		if _, err := a.begin(q.slot); err != nil {
+		if _, err := a.Begin(q.slot); err != nil {
 			t.Fatal(err)
 		}
 		sameSnapshot(t, fmt.Sprintf("%s to %d ranks", o.StateCodec, ranks), snapshot(t, q), snapshot(t, back))

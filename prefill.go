@@ -214,8 +214,8 @@ type arrived struct {
 	once   sync.Once
 }
 
-// free gives back all of it. A sequence that was begun with it has its own.
-func (a *arrived) free() {
+// Free gives back all of it. A sequence that was begun with it has its own.
+func (a *arrived) Free() {
 	a.once.Do(func() {
 		a.Arrived.Free()
 		for _, r := range a.held {
@@ -224,9 +224,9 @@ func (a *arrived) free() {
 	})
 }
 
-// begin lets a sequence go on from it.
-func (a *arrived) begin(slot int) (int, error) {
-	defer a.free()
+// Begin lets a sequence go on from it.
+func (a *arrived) Begin(slot int) (int, error) {
+	defer a.Free()
 	states := a.States
 	if a.m.engine.StateBytes() == 0 {
 		states = nil

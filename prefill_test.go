@@ -210,7 +210,7 @@ func TestPrefillStates(t *testing.T) {
 				t.Fatal(err, why)
 			}
 			q := sequence(t, to)
-			if n, err := a.begin(q.slot); err != nil || n != len(prompt)-1 {
+			if n, err := a.Begin(q.slot); err != nil || n != len(prompt)-1 {
 				t.Fatal(n, err)
 			}
 			return q

@@ -196,8 +196,13 @@ type PrefixCacheStats = cache.Stats
 func limits(o Options, e *exec.Engine) schedule.Limits {
 	l := stepLimits(&o, e.Slots(), roundedAtCuts(e.States()))
 	l.Context, l.PromptShare = e.Context(), o.PromptShare
+	l.Quantum, l.Snapshots = quantum, e.Slots()
 	return l
 }
+
+// quantum is how many tokens a request keeps its slot for. A copy of a state takes about a hundredth of
+// the time of a step, so that few are enough.
+const quantum = 4
 
 // scoredBytes bounds the logits of prompts' tokens that a step gives, beyond a chunk of the least
 // size.
@@ -234,3 +239,39 @@ func (m requestEngine) Step(ctx context.Context, b *exec.Batch, read func(*exec.
 	}
 	return err
 }
+
+// Save copies states to the host, as the ranks hold them. Rows of caches stay in their pages.
+func (m requestEngine) Save(slot int) (schedule.Saved, error) {
+	states, err := m.engine.KeepStates(slot)
+	if err != nil {
+		return nil, err
+	}
+	defer states.Free()
+	host, err := m.engine.SaveStates(states)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := m.engine.KeepRows(slot, 0, states.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	return &savedRequest{m.engine, host, rows}, nil
+}
+
+// savedRequest is what a request without a slot goes on from.
+type savedRequest struct {
+	engine *exec.Engine
+	states *exec.HostStates
+	rows   *exec.KeptRows
+}
+
+func (s *savedRequest) Restore(slot int) error {
+	states, err := s.engine.LoadStates(s.states)
+	if err != nil {
+		return err
+	}
+	defer states.Free()
+	return s.engine.Put(slot, states, s.rows)
+}
+
+func (s *savedRequest) Free() { s.rows.Free() }

@@ -222,18 +222,19 @@ func (q *queue) admits(name string, tokens int) error {
 	if q.room > 0 {
 		most = min(most, q.room)
 	}
+	t := q.tenants[name]
+	if t == nil {
+		t = &tenant{}
+	}
 	switch {
 	case q.closed:
 		return errDraining()
 	case tokens > most:
 		return coded(http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "the request has at least %d tokens; this server takes %d at a time: ask for fewer", tokens, most)
-	case q.waiting+q.running >= q.most():
-		return q.full("%d requests are waiting", q.waiting)
+	case !q.shares(t, amounts{places: 1}, q.most(), func(a *amounts) int { return a.places }):
+		return q.full("%d requests are waiting", max(q.total.places-q.slots, 0))
 	}
-	var now tenant // a copy, of which is taken
-	if t := q.tenants[name]; t != nil {
-		now.requests, now.tokens = t.requests, t.tokens
-	}
+	now := tenant{requests: t.requests, tokens: t.tokens} // a copy, of which is taken
 	return now.takes(q.Rate, tokens, q.now())
 }
 

@@ -175,7 +175,7 @@ func TestRefusedUnread(t *testing.T) {
 		t.Fatal(w.Code, w.Body)
 	}
 	ask("ann", 2, 429, "rate_limit_exceeded")
-	tickets, err := s.queue.enter("bob", []int{1, 1})
+	tickets, err := s.queue.enter("bob", []demand{{prompt: 1}, {prompt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
 	m.Gauge("krait_running", "Texts that have a slot.", func() float64 { return float64(s.Load().Running) })
 	m.Gauge("krait_waiting", "Texts that wait for one.", func() float64 { return float64(s.Load().Waiting) })
+	m.Counter("krait_preemptions_total", "How often a text was paused, since another key had fewer slots.", func() float64 { return float64(s.m.Requests().Load().Paused) })
+	m.Counter("krait_recomputed_texts_total", "How often a text's state was given up for want of memory, and computed again.", func() float64 { return float64(s.m.Requests().Load().Restarted) })
 	m.Gauge("krait_held_tokens", "Tokens that those may come to have.", func() float64 { return float64(s.Load().Tokens) })
 	m.Gauge("krait_body_bytes", "Bytes of requests that are read, parsed or encoded, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
 	if s.m.PrefixCacheBytes() == 0 {
@@ -49,7 +51,7 @@ func (s *Server) text(c *choice, took time.Duration) {
 		return
 	}
 	t := metrics.Text{Reason: "failed", Began: c.queued, First: c.first, Ended: took}
-	if c.queued > 0 { // it was its turn
+	if c.queued > 0 && !c.shares { // it was its turn
 		t.Prompt = len(c.prompt)
 	}
 	if c.out != nil {

@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 		}
 		a := ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": %d, "seed": 1, "n": %d, "temperature": 0}`, asked, 3+i, 1+i%3))
 		texts += len(a.Choices)
-		prompt += a.Usage.Prompt * len(a.Choices) // the API tells it once
+		prompt += a.Usage.Prompt
 		chosen += a.Usage.Completion
 		cached += a.Usage.Details.Cached
 		said += a.Choices[0].Text + " and"

@@ -1,18 +1,17 @@
 package openai
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/krait-ml/krait/serving/schedule"
 )
 
 // Queue bounds what a server takes on. The zero value is a good start.
 type Queue struct {
-	// Requests is how many may wait for a slot; 0 is 256.
+	// Requests is how many may wait for a slot; 0 is 256. Of this and of Tokens, tenants have shares.
 	Requests int
 	// Tokens is how many tokens those under way and those that wait may have together:
 	// prompts, and what may follow them. 0 is what the model's memory plan has room for, where it
@@ -22,9 +21,13 @@ type Queue struct {
 	Rate Rate
 }
 
-// queue decides who begins next. Of the tenants that wait, the one begins that has had, or holds,
-// the fewest tokens (a virtual token counter: Sheng et al., "Fairness in Serving Large
-// Language Models", OSDI 2024, algorithm 2), and of its requests the oldest.
+// queue bounds what a server takes on: places, tokens, and room in attention's caches. Who begins is the
+// scheduler's to decide.
+//
+// A tenant alone may have all of each. Where several ask, each may have its max-min share ([schedule.MaxMin])
+// whatever others have taken before: what these hold above theirs does not count against it. So with n
+// tenants there may be 1 + 1/2 + … + 1/n times as much as the bounds say, which is no memory but that of
+// prompts that wait: the scheduler keeps to the memory plan.
 type queue struct {
 	Queue
 	asked int // Queue.Tokens as it was given
@@ -35,37 +38,49 @@ type queue struct {
 
 	mu      sync.Mutex // of all below
 	tenants map[string]*tenant
-	waiting int
+	total   amounts
 	running int
-	tokens  int
-	held    int // of room, in whole pages
 	closed  bool
-	last    int           // what the tenant had that left last
 	done    int           // tokens of those that left
 	busy    time.Duration // in which something was under way, up to since
 	since   time.Time     // when something came to be under way, or left
 }
 
+// amounts are what texts take of the queue.
+type amounts struct {
+	places int // texts, running or waiting
+	tokens int // that they may come to have
+	rated  int // of these, with each prompt once however many texts go on from it
+	room   int // in attention's caches, in whole pages
+}
+
+func (a *amounts) add(b amounts) {
+	a.places, a.tokens, a.rated, a.room = a.places+b.places, a.tokens+b.tokens, a.rated+b.rated, a.room+b.room
+}
+
+func (a *amounts) sub(b amounts) { a.add(amounts{-b.places, -b.tokens, -b.rated, -b.room}) }
+
 // tenant is somebody with a key; all without one are one tenant.
 type tenant struct {
-	name    string
-	given   int // tokens that it had, as a virtual counter
-	held    int // tokens that those under way may come to have
-	waiting []*ticket
-	running int
+	name  string
+	taken amounts
 
 	requests, tokens bucket // what is left of its rate
 }
 
-// ticket is a place in the queue, and then one among those under way.
+// demand is what a text asks for. The prompt of one that shares it is read with that of the text before it.
+type demand struct {
+	prompt, most int
+	shares       bool
+}
+
+// ticket is a place in the queue, and then one among those that run.
 type ticket struct {
-	q      *queue
-	t      *tenant
-	tokens int
-	held   int
-	turn   chan struct{} // closed when it begins
-	began  bool
-	left   bool
+	q     *queue
+	t     *tenant
+	takes amounts
+	began bool
+	left  bool
 }
 
 func newQueue(limits Queue, slots int) *queue {
@@ -93,58 +108,75 @@ func (q *queue) bind(room, page int) error {
 	return nil
 }
 
-// pages is how much room a text of so many tokens takes, of which the last is not read.
-func (q *queue) pages(tokens int) int {
-	if q.room == 0 {
-		return 0
+// amounts is what a text takes. Its last token is not read.
+func (q *queue) amounts(x demand) amounts {
+	a := amounts{places: 1, tokens: x.prompt + x.most, rated: x.most}
+	if !x.shares {
+		a.rated += x.prompt
 	}
-	return (tokens - 1 + q.page - 1) / q.page * q.page
+	if q.room > 0 {
+		a.room = (x.prompt + x.most - 1 + q.page - 1) / q.page * q.page
+	}
+	return a
 }
 
 // counts reports whether tokens are bounded as such, and not by room alone.
 func (q *queue) counts() bool { return q.room == 0 || q.asked > 0 }
 
-// enter takes a ticket for each of several generations with so many tokens, or none.
-func (q *queue) enter(name string, tokens []int) ([]*ticket, error) {
+// enter takes a ticket for each of several texts, or none.
+func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	sum, held := 0, 0
-	for _, n := range tokens {
-		sum += n
-		held += q.pages(n)
+	var sum amounts
+	for _, x := range texts {
+		sum.add(q.amounts(x))
 	}
 	switch {
 	case q.closed:
 		return nil, errDraining()
-	case sum > q.Tokens && q.counts():
-		return nil, badBody("the request may take %d tokens; this server takes %d at a time: ask for fewer", sum, q.Tokens)
-	case q.room > 0 && held > q.room:
-		return nil, badBody("the request may take %d tokens, in pages of %d; this server's memory has room for %d: ask for fewer", sum, q.page, q.room)
-	case len(tokens) > q.most():
-		return nil, badBody("the request is for %d texts; this server takes %d at a time", len(tokens), q.most())
-	case len(tokens)+q.waiting+q.running > q.most():
-		return nil, q.full("%d requests are waiting", q.waiting)
-	case sum+q.tokens > q.Tokens && q.counts():
-		return nil, q.full("%d tokens are under way or waiting", q.tokens)
-	case q.room > 0 && held+q.held > q.room:
-		return nil, q.full("those under way and waiting may come to have %d tokens of the %d that its memory has room for", q.held, q.room)
+	case sum.tokens > q.Tokens && q.counts():
+		return nil, badBody("the request may take %d tokens; this server takes %d at a time: ask for fewer", sum.tokens, q.Tokens)
+	case q.room > 0 && sum.room > q.room:
+		return nil, badBody("the request may take %d tokens, in pages of %d; this server's memory has room for %d: ask for fewer", sum.room, q.page, q.room)
+	case len(texts) > q.most():
+		return nil, badBody("the request is for %d texts; this server takes %d at a time", len(texts), q.most())
 	}
 	t := q.tenant(name)
-	if err := t.takes(q.Rate, sum, q.now()); err != nil {
+	switch {
+	case !q.shares(t, sum, q.most(), func(a *amounts) int { return a.places }):
+		return nil, q.full("%d requests are waiting", q.total.places-q.running)
+	case q.counts() && !q.shares(t, sum, q.Tokens, func(a *amounts) int { return a.tokens }):
+		return nil, q.full("%d tokens are under way or waiting", q.total.tokens)
+	case q.room > 0 && !q.shares(t, sum, q.room, func(a *amounts) int { return a.room }):
+		return nil, q.full("those under way and waiting may come to have %d tokens of the %d that its memory has room for", q.total.room, q.room)
+	}
+	if err := t.takes(q.Rate, sum.rated, q.now()); err != nil {
 		return nil, err
 	}
 	q.work()
 	var list []*ticket
-	for _, n := range tokens {
-		k := &ticket{q: q, t: t, tokens: n, held: q.pages(n), turn: make(chan struct{})}
-		list = append(list, k)
-		t.waiting = append(t.waiting, k)
+	for _, x := range texts {
+		list = append(list, &ticket{q: q, t: t, takes: q.amounts(x)})
 	}
-	q.waiting += len(list)
-	q.tokens += sum
-	q.held += held
-	q.next()
+	t.taken.add(sum)
+	q.total.add(sum)
 	return list, nil
+}
+
+// shares reports whether a tenant may take more of what there is a number of: there is enough for all, or
+// it is within the tenant's share.
+func (q *queue) shares(t *tenant, more amounts, most int, of func(*amounts) int) bool {
+	if of(&q.total)+of(&more) <= most {
+		return true
+	}
+	mine := of(&t.taken) + of(&more)
+	wants := []int{mine}
+	for _, o := range q.tenants {
+		if o != t {
+			wants = append(wants, of(&o.taken))
+		}
+	}
+	return mine <= schedule.MaxMin(most, wants)
 }
 
 // most is how many texts there may be together, under way and waiting.
@@ -166,68 +198,33 @@ func (q *queue) full(format string, args ...any) error {
 	e.Retry = time.Second
 	q.work()
 	if rate := float64(q.done) / q.busy.Seconds(); rate > 0 { // or nobody has left yet: 0, or 0/0
-		perSlot := float64(q.tokens) / float64(max(q.waiting+q.running, 1))
+		perSlot := float64(q.total.tokens) / float64(max(q.total.places, 1))
 		e.Retry = min(max(time.Duration(perSlot/rate*float64(time.Second)), time.Second), time.Minute)
 	}
 	return e
 }
 
-// tenant finds a tenant. One that has nothing here is lifted to the least of those that have:
-// it cannot save up for what it did not ask.
+// tenant finds a tenant.
 func (q *queue) tenant(name string) *tenant {
 	t := q.tenants[name]
 	if t == nil { // as many as there are keys
 		t = &tenant{name: name}
 		q.tenants[name] = t
 	}
-	if t.idle() {
-		least := math.MaxInt
-		for _, other := range q.tenants {
-			if !other.idle() {
-				least = min(least, other.given)
-			}
-		}
-		if least == math.MaxInt { // nobody is here
-			least = q.last
-		}
-		t.given = max(t.given, least)
-	}
 	return t
 }
 
-// cost is what a tenant had, and may come to have of what is under way.
-func (t *tenant) cost() int { return t.given + t.held }
-
-func (t *tenant) idle() bool { return len(t.waiting) == 0 && t.running == 0 }
-
-// next lets those begin for whom there are slots.
-func (q *queue) next() {
-	for q.running < q.slots && q.waiting > 0 {
-		var least *tenant
-		for _, t := range q.tenants {
-			if len(t.waiting) > 0 && (least == nil || t.cost() < least.cost() || t.cost() == least.cost() && t.name < least.name) {
-				least = t
-			}
-		}
-		k := least.waiting[0]
-		least.waiting = least.waiting[1:]
-		least.held += k.tokens
-		least.running++
-		q.waiting--
-		q.running++
-		k.began = true
-		close(k.turn)
+// begin says that a text has a slot.
+func (k *ticket) begin() {
+	q := k.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if k.began || k.left {
+		return
 	}
-}
-
-// wait waits for the ticket's turn.
-func (k *ticket) wait(ctx context.Context) error {
-	select {
-	case <-k.turn:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	q.work()
+	k.began = true
+	q.running++
 }
 
 // leave gives the place back, with how many tokens there were in the end.
@@ -240,21 +237,13 @@ func (k *ticket) leave(used int) {
 	}
 	k.left = true
 	q.work()
-	q.tokens -= k.tokens
-	q.held -= k.held
-	k.t.tokens.give(q.Rate.Tokens, float64(k.tokens-used))
+	q.total.sub(k.takes)
+	k.t.taken.sub(k.takes)
+	k.t.tokens.give(q.Rate.Tokens, float64(k.takes.rated-used))
 	if k.began {
 		q.running--
-		k.t.running--
-		k.t.held -= k.tokens
-		k.t.given += used
-		q.last = k.t.given
 		q.done += used
-	} else {
-		q.waiting--
-		k.t.waiting = slices.DeleteFunc(k.t.waiting, func(o *ticket) bool { return o == k })
 	}
-	q.next()
 }
 
 // close lets nobody enter any more.
@@ -274,5 +263,5 @@ func (q *queue) isClosed() bool {
 func (q *queue) load() (waiting, running, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting, q.running, q.tokens
+	return q.total.places - q.running, q.running, q.total.tokens
 }

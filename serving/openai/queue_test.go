@@ -3,114 +3,132 @@ package openai
 import (
 	"slices"
 	"testing"
+
+	"github.com/krait-ml/krait/serving/schedule"
+	"pgregory.net/rapid"
 )
 
-// TestFair: a tenant with one request does not wait for the many of another, and one that was
-// away does not make up for it: of those with as many tokens the first by name begins.
-func TestFair(t *testing.T) {
-	q := newQueue(Queue{}, 1)
-	var order []string
-	waiting := map[string][]*ticket{}
-	enter := func(name string, n int) {
-		list, err := q.enter(name, slices.Repeat([]int{10}, n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting[name] = append(waiting[name], list...)
+// demands are of texts that may come to have so many tokens each.
+func demands(tokens ...int) (list []demand) {
+	for _, n := range tokens {
+		list = append(list, demand{n - 1, 1, false})
 	}
-	next := func() {
-		for name, list := range waiting {
-			for i, k := range list {
-				if k.began && !k.left {
-					order = append(order, name)
-					waiting[name] = slices.Delete(list, i, i+1)
-					k.leave(10)
-					return
-				}
-			}
-		}
-		t.Fatal("nobody is under way")
-	}
-	enter("a", 6)
-	enter("b", 2)
-	for range 5 {
-		next()
-	}
-	enter("c", 2)
-	for range 5 {
-		next()
-	}
-	if want := []string{"a", "b", "a", "b", "a", "a", "c", "a", "c", "a"}; !slices.Equal(order, want) {
-		t.Errorf("%q, want %q", order, want)
-	}
-	if w, r, n := q.load(); w+r+n != 0 {
-		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
-	}
+	return list
 }
 
-// TestLeave: who leaves before its turn, or twice, leaves nothing behind.
+// texts are n of as many tokens each.
+func texts(n, tokens int) []demand { return slices.Repeat(demands(tokens), n) }
+
+// TestLeave: who leaves before it begins, or twice, leaves nothing behind.
 func TestLeave(t *testing.T) {
 	q := newQueue(Queue{Requests: 1, Tokens: 20}, 1)
-	list, err := q.enter("", []int{10, 10})
+	list, err := q.enter("", texts(2, 10))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.enter("", []int{1}); err == nil {
+	if _, err := q.enter("", texts(1, 1)); err == nil {
 		t.Error("a third enters")
+	}
+	list[0].begin()
+	if w, r, n := q.load(); w != 1 || r != 1 || n != 20 {
+		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
 	}
 	for _, k := range []*ticket{list[1], list[1], list[0], list[0]} {
 		k.leave(3)
+		k.begin()
 	}
 	if w, r, n := q.load(); w+r+n != 0 {
 		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
 	}
-	if _, err := q.enter("", []int{20}); err != nil {
+	if _, err := q.enter("", texts(1, 20)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestGivenBack: what a request asked for and did not use counts no more: its tenant is next.
-func TestGivenBack(t *testing.T) {
-	q := newQueue(Queue{}, 1)
-	enter := func(name string, tokens ...int) []*ticket {
-		list, err := q.enter(name, tokens)
-		if err != nil {
+// TestShares: one tenant that has taken all places, or all tokens, or all room, keeps out neither a
+// second nor a fifth, each of which may have its share and no more; alone it has all.
+func TestShares(t *testing.T) {
+	for what, c := range map[string]struct {
+		q          Queue
+		room, page int
+		all, more  []demand // what the first takes; some of the share of each other
+		n          int      // as often as it fits in a fifth
+	}{
+		"places": {q: Queue{Requests: 190}, all: texts(200, 2), more: texts(10, 2), n: 4},
+		"tokens": {q: Queue{Tokens: 1000}, all: texts(1, 1000), more: texts(2, 50), n: 2},
+		"room":   {q: Queue{}, room: 1000, page: 10, all: []demand{{1, 1000, false}}, more: []demand{{99, 2, false}}, n: 2},
+	} {
+		q := newQueue(c.q, 10)
+		if err := q.bind(c.room, c.page); err != nil {
 			t.Fatal(err)
 		}
-		return list
-	}
-	a, b := enter("a", 100, 100), enter("b", 10, 10)
-	a[0].leave(1)
-	if !b[0].began {
-		t.Fatal("b, which had nothing, is not next, though a only held 100")
-	}
-	b[0].leave(10)
-	if !a[1].began || b[1].began {
-		t.Error("a had 1 token, and b had 10: a is next")
+		if _, err := q.enter("flood", c.all); err != nil {
+			t.Errorf("%s: alone: %v", what, err)
+		}
+		if _, err := q.enter("flood", texts(1, 2)); err == nil {
+			t.Errorf("%s: there is more than all", what)
+		}
+		for _, name := range []string{"b", "c", "d", "e"} {
+			for i := range c.n {
+				if _, err := q.enter(name, c.more); err != nil {
+					t.Errorf("%s: %s, time %d: %v", what, name, i, err)
+				}
+			}
+		}
+		if _, err := q.enter("e", c.more); err == nil {
+			t.Errorf("%s: e has more than its share", what)
+		}
 	}
 }
 
-// TestAfterIdle: who comes when nobody is there is lifted to who left last, and has not saved
-// up for what it did not ask.
-func TestAfterIdle(t *testing.T) {
-	q := newQueue(Queue{}, 1)
-	for range 100 {
-		list, err := q.enter("a", []int{10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		list[0].leave(10)
-	}
-	b, err := q.enter("b", slices.Repeat([]int{10}, 20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := q.enter("a", []int{10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[0].leave(10)
-	if !a[0].began {
-		t.Error("b, which is new, has 20 requests read before one of a")
-	}
+// TestSharesBound: whoever asks for what in whatever order, a tenant gets what is left or its share and
+// no more, and all together have no more than 1 + 1/2 + … as much as there is.
+func TestSharesBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 60
+		q := newQueue(Queue{Requests: 1 << 20, Tokens: most}, 1)
+		var all []*ticket
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "name")
+				n := rapid.IntRange(1, most).Draw(t, "tokens")
+				wants, mine, sum := []int{}, n, n
+				for _, x := range q.tenants {
+					sum += x.taken.tokens
+					if x.name == name {
+						mine += x.taken.tokens
+					} else if x.taken.tokens > 0 {
+						wants = append(wants, x.taken.tokens)
+					}
+				}
+				list, err := q.enter(name, texts(1, n))
+				if want := sum <= most || mine <= schedule.MaxMin(most, append(wants, mine)); (err == nil) != want {
+					t.Fatalf("%d more for %s, which has %d, beside %v: %v", n, name, mine-n, wants, err)
+				}
+				if err != nil && mine <= most/(len(wants)+1) {
+					t.Fatalf("%s is refused an even share", name)
+				}
+				all = append(all, list...)
+			},
+			"leave": func(t *rapid.T) {
+				if len(all) > 0 {
+					i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
+					all[i].leave(0)
+					all = slices.Delete(all, i, i+1)
+				}
+			},
+			"": func(t *rapid.T) {
+				bound, n := 0.0, 0.0
+				for _, x := range q.tenants {
+					if x.taken.tokens > 0 {
+						n++
+						bound += most / n
+					}
+				}
+				if float64(q.total.tokens) > bound {
+					t.Fatalf("%d tokens of %d, with %v tenants", q.total.tokens, most, n)
+				}
+			},
+		})
+	})
 }

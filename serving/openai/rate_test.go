@@ -31,7 +31,7 @@ func retry(err error) time.Duration {
 // is enough, and a little less is not; what was not used comes back.
 func TestRate(t *testing.T) {
 	q, c := clocked(Queue{Rate: Rate{Requests: 6, Tokens: 300}}, 100)
-	enter := func(name string, tokens ...int) ([]*ticket, error) { return q.enter(name, tokens) }
+	enter := func(name string, tokens ...int) ([]*ticket, error) { return q.enter(name, demands(tokens...)) }
 	must := func(list []*ticket, err error) []*ticket {
 		t.Helper()
 		if err != nil {
@@ -79,12 +79,12 @@ func TestRate(t *testing.T) {
 // against the others.
 func TestRefusedTakesNothing(t *testing.T) {
 	q, _ := clocked(Queue{Requests: 1, Rate: Rate{Requests: 3, Tokens: 100}}, 1)
-	list, err := q.enter("a", []int{10, 10})
+	list, err := q.enter("a", demands(10, 10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if _, err := q.enter("a", []int{10}); retry(err) == 0 {
+		if _, err := q.enter("a", demands(10)); retry(err) == 0 {
 			t.Fatal("the queue is not full")
 		}
 	}
@@ -92,12 +92,12 @@ func TestRefusedTakesNothing(t *testing.T) {
 		k.leave(10)
 	}
 	for range 5 {
-		if _, err := q.enter("a", []int{90}); retry(err) == 0 {
+		if _, err := q.enter("a", demands(90)); retry(err) == 0 {
 			t.Fatal("90 tokens, of 80 that are left")
 		}
 	}
 	for range 2 {
-		if _, err := q.enter("a", []int{1}); err != nil {
+		if _, err := q.enter("a", demands(1)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -110,26 +110,27 @@ func TestRetryAfter(t *testing.T) {
 		q, c := clocked(Queue{Requests: 1}, 1)
 		for range 3 { // 100 tokens in 5 seconds
 			c.at = c.at.Add(night)
-			list, err := q.enter("a", []int{150})
+			list, err := q.enter("a", demands(150))
 			if err != nil {
 				t.Fatal(err)
 			}
+			list[0].begin()
 			c.at = c.at.Add(5 * time.Second)
 			list[0].leave(100)
 		}
 		c.at = c.at.Add(night)
-		if _, err := q.enter("a", []int{100, 300}); err != nil {
+		if _, err := q.enter("a", demands(100, 300)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := q.enter("b", []int{1}); retry(err) != 10*time.Second {
+		if _, err := q.enter("a", demands(1)); retry(err) != 10*time.Second {
 			t.Errorf("200 tokens each, 20 per second: %v after nights of %v", err.(*Error).Retry, night)
 		}
 	}
 	q, _ := clocked(Queue{Requests: 1}, 1)
-	if _, err := q.enter("a", []int{1, 1}); err != nil {
+	if _, err := q.enter("a", demands(1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.enter("a", []int{1}); retry(err) != time.Second {
+	if _, err := q.enter("a", demands(1)); retry(err) != time.Second {
 		t.Errorf("nobody has left yet: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type probed struct {
 type choice struct {
 	index  int
 	prompt []int
+	shares bool // the prompt is read with the choice before it
 	o      krait.Generate
 	out    *krait.Generation
 
@@ -71,7 +73,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if err != nil {
 		return err
 	}
-	p.generate.Prefill = by
+	p.generate.Prefill, p.generate.Tenant = by, w.tenant
 	list, err := s.choices(p, prompts)
 	if err != nil {
 		return err
@@ -80,10 +82,10 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if p.stream {
 		events = newEvents(w, p.usage)
 	}
-	runErr := s.run(r.Context(), w.tenant, list, events, f)
-	for i, c := range list {
+	runErr := s.run(r.Context(), w.tenant, list, p.choices, events, f)
+	for _, c := range list {
 		w.queued = max(w.queued, c.queued)
-		w.used.add(c, i%p.choices == 0)
+		w.used.add(c)
 	}
 	partHead, wholeHead := f.heads()
 	switch {
@@ -148,16 +150,17 @@ func (s *Server) longest() int {
 	return n
 }
 
-// run generates all choices, as the queue lets them, and ends when all have ended; the first
-// that fails ends the others.
-func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *events, f form) error {
+// run generates the choices, n of each prompt, and ends when all have ended; the first that fails ends
+// the others.
+func (s *Server) run(ctx context.Context, tenant string, list []*choice, n int, e *events, f form) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var tokens []int
-	for _, c := range list {
-		tokens = append(tokens, len(c.prompt)+max(c.o.MaxTokens, 1)) // one is chosen in any case
+	var texts []demand
+	for i, c := range list {
+		c.shares = i%n > 0
+		texts = append(texts, demand{len(c.prompt), max(c.o.MaxTokens, 1), c.shares}) // one is chosen in any case
 	}
-	tickets, err := s.queue.enter(tenant, tokens)
+	tickets, err := s.queue.enter(tenant, texts)
 	if err != nil {
 		return err
 	}
@@ -165,8 +168,10 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *even
 	var failed atomic.Bool
 	for i, c := range list {
 		c.ticket = tickets[i]
+	}
+	for some := range slices.Chunk(list, n) {
 		all.Go(func() {
-			if err := s.generate(ctx, c, e, f); err != nil {
+			if err := s.generate(ctx, some, e, f); err != nil {
 				failed.Store(true)
 				stop(err)
 			}
@@ -179,27 +184,57 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, e *even
 	return nil
 }
 
-// generate generates a choice when it is its turn.
-func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) error {
-	begun, used := time.Now(), 0
-	defer func() { c.ticket.leave(used) }()
-	defer func() { s.text(c, time.Since(begun)) }()
-	if err := c.ticket.wait(ctx); err != nil {
-		return err
-	}
-	c.queued = time.Since(begun)
+// generate generates the choices of a prompt.
+func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form) error {
+	begun := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	send := func(text string, end *string) {
-		if e == nil {
-			return
-		}
-		p := part{text: text, probs: c.probs, first: !c.begun, finish: end}
-		c.probs, c.begun = nil, true
-		head, _ := f.heads()
-		if err := e.part(head, f.part(c, p)); err != nil { // nobody reads
+	var options []krait.Generate
+	send := func(c *choice, text string, end *string) {
+		if err := s.send(c, text, end, e, f); err != nil { // nobody reads
 			stop(context.Canceled)
 		}
+	}
+	for _, c := range list {
+		s.prepare(c, begun, send)
+		options = append(options, c.o)
+	}
+	err := s.m.GenerateChoices(ctx, list[0].prompt, options, func(i int, out *krait.Generation, err error) {
+		c := list[i]
+		if c.out, c.done = out, err == nil; c.done {
+			send(c, "", finish(out))
+		}
+		s.ended(c, time.Since(begun))
+	})
+	for _, c := range list {
+		if c.out == nil { // it has not begun
+			s.ended(c, time.Since(begun))
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// ended counts a choice, and gives back its place.
+func (s *Server) ended(c *choice, took time.Duration) {
+	used := 0
+	if c.out != nil {
+		used = len(c.out.IDs)
+		if !c.shares {
+			used += len(c.prompt)
+		}
+	}
+	s.text(c, took)
+	c.ticket.leave(used)
+}
+
+// prepare sets what a choice is told while it is generated.
+func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text string, end *string)) {
+	c.o.OnBegin = func() {
+		c.queued = time.Since(begun)
+		c.ticket.begin()
 	}
 	c.o.OnToken = func(id int) {
 		if c.id = id; c.first == 0 {
@@ -215,20 +250,18 @@ func (s *Server) generate(ctx context.Context, c *choice, e *events, f form) err
 		c.o.Prefill = s.elsewhere(c.prompt)
 	}
 	c.o.OnFallback = func(why error) { s.o.Log.Warn("the prompt is read here", "tenant", c.ticket.t.name, "error", why) }
-	c.o.OnText = func(text string) { send(text, nil) }
-	out, err := s.m.GenerateIDs(ctx, c.prompt, c.o)
-	if c.out = out; out != nil {
-		used = len(c.prompt) + len(out.IDs)
+	c.o.OnText = func(text string) { send(c, text, nil) }
+}
+
+// send sends a part of a choice, where answers are streamed.
+func (s *Server) send(c *choice, text string, end *string, e *events, f form) error {
+	if e == nil {
+		return nil
 	}
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
-	}
-	c.done = true
-	send("", finish(out))
-	return nil
+	p := part{text: text, probs: c.probs, first: !c.begun, finish: end}
+	c.probs, c.begun = nil, true
+	head, _ := f.heads()
+	return e.part(head, f.part(c, p))
 }
 
 // finish is why a text ended, as the API says it.
@@ -240,12 +273,12 @@ func finish(g *krait.Generation) *string {
 	return &reason
 }
 
-// add counts a choice; of those of one prompt, that is read once or is cached, one.
-func (u *usage) add(c *choice, first bool) {
+// add counts a choice, and a prompt with the first that goes on from it.
+func (u *usage) add(c *choice) {
 	if c.out == nil {
 		return
 	}
-	if first {
+	if !c.shares {
 		u.Prompt += len(c.prompt)
 		u.Details.Cached += c.out.CachedTokens
 	}

@@ -34,6 +34,9 @@ func (m *marking) Keep(slot int) (mark int) {
 	return m.next(fed)
 }
 
+func (m *marking) Move(int, int)           {}
+func (m *marking) Fork(int, string, []int) { m.calls = append(m.calls, "fork") }
+
 func (m *marking) End(_ int, tokens []int, wasted bool) {
 	m.calls = append(m.calls, fmt.Sprint("end ", len(tokens), wasted))
 }

@@ -352,7 +352,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 	s, _ := newScheduler(t, Limits{Slots: 4, Tokens: 9, Grain: 4})
 	s.running = true // nobody else runs steps
 	for i := range 4 {
-		if _, err := s.enter(t.Context(), of(i, 3, 1<<30).request()); err != nil {
+		if _, err := s.enter(t.Context(), []Request{of(i, 3, 1<<30).request()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,11 +27,12 @@ type fake struct {
 	l     Limits
 	every bool // each cut shows, otherwise those that are at no multiple of the grain
 
-	mu      sync.Mutex
-	slots   []*fakeSequence // nil: free
-	steps   int
-	largest int                                       // batch, in sequences
-	before  func(ctx context.Context, step int) error // its error fails the step; may be nil
+	mu               sync.Mutex
+	slots            []*fakeSequence // nil: free
+	steps            int
+	largest          int                                       // batch, in sequences
+	saved, mostSaved int                                       // states, now and at most
+	before           func(ctx context.Context, step int) error // its error fails the step; may be nil
 }
 
 type fakeSequence struct {
@@ -63,6 +64,44 @@ func (f *fake) Free(slot int) error {
 	}
 	f.slots[slot] = nil
 	return nil
+}
+
+// Save copies the state of a slot.
+func (f *fake) Save(slot int) (Saved, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slots[slot] == nil || f.slots[slot].broken {
+		f.t.Errorf("slot %d is saved, and has %+v", slot, f.slots[slot])
+	}
+	f.saved++
+	f.mostSaved = max(f.mostSaved, f.saved)
+	return &fakeSaved{f, *f.slots[slot], false}, nil
+}
+
+type fakeSaved struct {
+	f     *fake
+	state fakeSequence
+	freed bool
+}
+
+func (s *fakeSaved) Restore(slot int) error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if s.freed || s.f.slots[slot].fed > 0 {
+		s.f.t.Errorf("slot %d with %+v goes on from %+v", slot, s.f.slots[slot], s)
+	}
+	*s.f.slots[slot] = s.state
+	return nil
+}
+
+func (s *fakeSaved) Free() {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if s.freed {
+		s.f.t.Error("a state is freed twice")
+	}
+	s.freed = true
+	s.f.saved--
 }
 
 // taken is how many slots are.
@@ -108,7 +147,9 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 			if from == 0 {
 				s.cut(f.l.Grain, f.every)
 			}
-			s.mixAll(q.Tokens[from : at+1])
+			if from <= at {
+				s.mixAll(q.Tokens[from : at+1])
+			}
 			from = at + 1
 			row := len(r.Tokens)
 			r.Tokens = append(r.Tokens, s.choose(b.Choose[row].Uniform))
@@ -146,8 +187,11 @@ func (f *fake) check(b *exec.Batch) {
 			rows++
 		}
 		rows, more = rows+len(q.Rows), more+len(q.Rows)
+		if n := len(q.Rows); n > 0 && q.Rows[0] == len(q.Tokens)-1 && len(q.Tokens) > 1 {
+			more-- // the last row of a prompt that is not scored counts with those that are continued
+		}
 		s := f.slots[q.Slot]
-		if s == nil || s.broken || len(q.Tokens) == 0 || len(q.Rows) > 0 && len(q.Rows) < len(q.Tokens) || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
+		if s == nil || s.broken || len(q.Tokens) == 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
 			f.t.Errorf("sequence %d: %+v with a state of %+v", i, q, s)
 		}
 		for _, other := range b.Sequences[:i] {

@@ -43,6 +43,12 @@ type Limits struct {
 	// continued, which take 1/(1-PromptShare) as long for that; 0: steps always read as much as
 	// fits. With one, short prompts are read beside the oldest, which has half of a step's tokens then.
 	PromptShare float64
+	// Quantum is how many tokens a request is fed before it may be paused, so that a request of a
+	// tenant with fewer slots gets its slot; 0: none is paused.
+	Quantum int
+	// Snapshots bounds the copies of states that are kept for requests without slots: of those
+	// that were paused, and of prompts that several requests go on from ([Scheduler.Streams]).
+	Snapshots int
 }
 
 func (l *Limits) check() error {
@@ -55,7 +61,7 @@ func (l *Limits) check() error {
 	switch {
 	case l.Page < 1 || l.Room%l.Page != 0:
 		return fmt.Errorf("room for %d tokens in pages of %d: it must be some of them", l.Room, l.Page)
-	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0:
+	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0 || l.Quantum < 0 || l.Snapshots < 0:
 		return fmt.Errorf("%+v: there must be a slot, and nothing may be negative", *l)
 	case !(l.PromptShare >= 0 && l.PromptShare < 1):
 		return fmt.Errorf("prompts with a share of %v of the time: it must be at least 0, and below 1", l.PromptShare)
@@ -70,15 +76,6 @@ func (l *Limits) check() error {
 		return fmt.Errorf("at most %d tokens of a step whose logits are wanted; there must be %d, which prompts are cut at multiples of", l.Rows, l.Grain)
 	}
 	return nil
-}
-
-// taken is how much room a request takes.
-func (l *Limits) taken(j *job) int {
-	n := j.room()
-	if over := n % max(l.Page, 1); over > 0 {
-		n += l.Page - over
-	}
-	return n
 }
 
 // Longest is how many tokens of a prompt a step takes at most. They always fit beside a

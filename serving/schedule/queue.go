@@ -11,11 +11,20 @@ type job struct {
 	prompt int  // tokens of the prompt
 	most   int  // tokens that it may choose
 	fed    int  // tokens that the engine was given, or a cache had
-	cached int  // of fed, those that need not be read
+	cached int  // of the prompt, tokens that were not computed for this request
 	stop   int  // a step ends after so many, where something is kept; 0: nowhere
 	chosen int  // tokens that were chosen
 	waited int  // steps that began before it
+	ran    int  // tokens that it was fed since it has its slot
+	held   int  // of the room
 	scored bool // logits of the prompt's tokens are wanted
+	begun  bool // it has had a slot, or its prompt was read by another: it holds room
+	// pending says that it has a slot, and the beginning of its prompt is not there yet.
+	pending bool
+
+	of     *tenant
+	forks  []*request // those that go on from its prompt, and wait for that to be read
+	leader *request   // whose prompt it waits for, with others
 }
 
 // reads reports whether its prompt is being read.
@@ -24,6 +33,9 @@ func (j *job) reads() bool { return j.fed < j.prompt }
 // room is how many tokens its sequence can come to have: the last one is not fed.
 func (j *job) room() int { return j.prompt + j.most - 1 }
 
+// ends reports whether its next token is chosen once it was fed so many more.
+func (j *job) ends(tokens int) bool { return j.fed+tokens == j.prompt+j.chosen }
+
 // part is what a step has of a request.
 type part struct {
 	*request
@@ -31,68 +43,158 @@ type part struct {
 	row    bool // its next token is chosen after them
 }
 
-// rows is how many tokens of a part have logits that are wanted.
+// rows is how many tokens are chosen after the tokens of a part, or looked at: each fork chooses its first
+// after the last one.
 func (p *part) rows() int {
-	switch {
-	case p.scored && p.reads():
-		return p.tokens
-	case p.row:
-		return 1
+	n := 0
+	if p.row {
+		n = 1 + len(p.forks)
 	}
-	return 0
+	if p.scores() {
+		n += p.tokens
+		if p.row {
+			n--
+		}
+	}
+	return n
 }
 
-// queue has the requests that wait and those under way, each in the order of arrival.
-// It decides, and does nothing: who has a slot and what a step gave, it is told.
+// scores reports whether logits after the tokens of the prompt that are read next are looked at.
+func (j *job) scores() bool { return j.scored && j.reads() && j.chosen == 0 }
+
+// queue has the requests that wait and those with slots, each in the order of arrival. It is pure
+// policy: the scheduler reports to it what happens, and does what it decides.
 type queue struct {
 	Limits
-	arrived          int
-	waiting, running []*request
-	room             int // of those under way
-	share            share
+	arrived   int
+	tenants   map[string]*tenant
+	clock     int        // see least
+	waiting   []*request // some have begun: they were paused, or are forks
+	running   []*request
+	held      int // of Room
+	snapshots int // states that are kept for requests without slots
+	share     share
+
+	order   []*tenant  // memory of admissible
+	lacking []*request // and of regain
 }
 
-// enter takes a request that has arrived.
-func (q *queue) enter(r *request) {
-	r.number = q.arrived
-	q.arrived++
+// enter takes a request that has arrived, and others that are to go on from its prompt.
+func (q *queue) enter(r *request, forks ...*request) {
+	for _, x := range append([]*request{r}, forks...) {
+		x.number = q.arrived
+		q.arrived++
+		x.of = q.tenant(x.Tenant)
+		x.of.here++
+		x.of.wants += q.taken(&x.job)
+		if x != r {
+			x.leader = r
+		}
+	}
+	r.forks = forks
 	q.waiting = append(q.waiting, r)
 }
 
-// admissible is the request that may begin now, or nil: the first that has room, unless
-// one before it has lost patience.
-func (q *queue) admissible() *request {
-	if len(q.running) >= q.Slots {
-		return nil
-	}
-	for _, r := range q.waiting {
-		if q.Room == 0 || q.room+q.taken(&r.job) <= q.Room {
-			return r
-		}
-		if r.waited >= q.Patience {
-			return nil
-		}
-	}
-	return nil
-}
-
-// begin moves a request from those that wait to those under way.
+// begin gives a request that waits a slot, and where it is new room.
 func (q *queue) begin(r *request) {
 	q.waiting = without(q.waiting, r)
-	at, _ := slices.BinarySearchFunc(q.running, r.number, func(x *request, n int) int { return x.number - n })
-	q.running = slices.Insert(q.running, at, r)
-	q.room += q.taken(&r.job)
+	q.running = inserted(q.running, r)
+	q.start(r)
+	r.of.running++
+	r.ran = 0
 }
 
-// leave takes a request out, and reports whether it was under way.
-func (q *queue) leave(r *request) (began bool) {
-	if began = slices.Contains(q.running, r); began {
+// start gives a request that is new room.
+func (q *queue) start(r *request) {
+	if !r.begun && q.Room > 0 {
+		q.take(r, q.grant(r))
+	}
+	r.begun = true
+}
+
+// pause takes the slot of a request, which keeps its room.
+func (q *queue) pause(r *request) {
+	q.running = without(q.running, r)
+	q.waiting = inserted(q.waiting, r)
+	r.of.running--
+}
+
+// restart takes the room of a request that waits. All of it is to be computed again, cut where it was.
+func (q *queue) restart(r *request) {
+	q.hold(r, 0)
+	r.begun, r.fed, r.stop, r.waited = false, 0, r.cached, 0
+}
+
+// leave takes a request out, and reports whether it had a slot.
+func (q *queue) leave(r *request) (running bool) {
+	switch running = slices.Contains(q.running, r); {
+	case running:
 		q.running = without(q.running, r)
-		q.room -= q.taken(&r.job)
-	} else {
+		r.of.running--
+	case r.leader != nil:
+		r.leader.forks = without(r.leader.forks, r)
+	default:
 		q.waiting = without(q.waiting, r)
 	}
-	return began
+	q.hold(r, 0)
+	q.lead(r.forks)
+	r.forks = nil
+	r.of.here--
+	r.of.wants -= q.taken(&r.job)
+	q.rest(r.of)
+	return running
+}
+
+// lead lets the first of some forks read the prompt itself, for the others, too.
+func (q *queue) lead(forks []*request) {
+	if len(forks) == 0 {
+		return
+	}
+	r := forks[0]
+	r.leader, r.forks = nil, forks[1:]
+	for _, f := range r.forks {
+		f.leader = r
+	}
+	q.waiting = inserted(q.waiting, r)
+}
+
+// fork takes forks from the one whose prompt was read. They wait for slots.
+func (q *queue) fork(r *request) (forks []*request) {
+	forks, r.forks = r.forks, nil
+	for _, f := range forks {
+		f.leader, f.fed, f.cached = nil, r.fed, r.cached
+		q.waiting = inserted(q.waiting, f)
+	}
+	return forks
+}
+
+// split sees to it that those can go on that are to go on from a prompt whose end is read next: there
+// must be memory for a copy of its state, and room for each. The others read it again.
+func (q *queue) split(r *request) {
+	n := 0
+	for ; n < len(r.forks); n++ {
+		f := r.forks[n]
+		if !f.begun && (n == 0 && q.snapshots == q.Snapshots || !q.fits(f)) {
+			break
+		}
+		if n == 0 && !f.begun {
+			q.snapshots++
+		}
+		q.start(f)
+	}
+	if n < len(r.forks) {
+		rest := slices.Clone(r.forks[n:])
+		r.forks = r.forks[:n]
+		q.lead(rest)
+	}
+}
+
+// older compares requests by their arrival.
+func older(a, b *request) int { return a.number - b.number }
+
+func inserted(list []*request, r *request) []*request {
+	at, _ := slices.BinarySearchFunc(list, r, older)
+	return slices.Insert(list, at, r)
 }
 
 func without(list []*request, r *request) []*request {
@@ -111,8 +213,8 @@ const beside = 128
 func (q *queue) next(parts []part) []part {
 	left := budget{q.Tokens, q.Rows}
 	for _, r := range q.running {
-		if !r.reads() {
-			parts = append(parts, part{r, 1, true})
+		if !r.reads() && !r.pending && !q.stalled(r) {
+			parts = append(parts, part{r, 1, r.ends(1)})
 			left.tokens--
 		}
 	}
@@ -134,48 +236,67 @@ func (q *queue) next(parts []part) []part {
 // shortFirst appends the oldest prompt's part, of half of what is left at least, and before that those of the others,
 // by what is left of them: a short one does not wait until a long one is read, which ends nevertheless.
 func (q *queue) shortFirst(parts []part, left budget) []part {
-	i := slices.IndexFunc(q.running, func(r *request) bool { return r.reads() })
+	i := slices.IndexFunc(q.running, (*request).ready)
 	if i < 0 {
 		return parts
 	}
 	oldest := q.running[i]
 	half := budget{max(left.tokens/2, min(left.tokens, q.Grain)), left.rows}
-	kept := q.chunk(&oldest.job, half.most(oldest))
-	left.take(oldest, kept)
+	kept := half.of(oldest, q.chunkOf(oldest, half))
+	left.tokens, left.rows = left.tokens-kept.tokens, left.rows-kept.rows
 	for r := q.after(oldest, nil); r != nil; r = q.after(oldest, r) {
 		parts = q.read(parts, r, &left)
 	}
-	left.take(oldest, -kept)
+	left.tokens, left.rows = left.tokens+kept.tokens, left.rows+kept.rows
 	return q.read(parts, oldest, &left)
 }
 
-// budget is what is left of a step: tokens, and those of prompts whose logits are wanted.
+// ready reports whether a request with a slot has a prompt to read.
+func (r *request) ready() bool { return r.reads() && !r.pending }
+
+// budget is what is left of a step: tokens, and those of prompts whose logits are looked at, or that others
+// choose from.
 type budget struct{ tokens, rows int }
 
-// most is how many tokens of its prompt a request may read.
-func (b *budget) most(r *request) int {
-	if r.scored {
-		return min(b.tokens, b.rows)
+// of is what a request takes by reading so many tokens.
+func (budget) of(r *request, tokens int) (b budget) {
+	b.tokens = tokens
+	if r.scores() {
+		b.rows = tokens
 	}
-	return b.tokens
-}
-
-// take counts tokens that a request reads.
-func (b *budget) take(r *request, tokens int) {
-	b.tokens -= tokens
-	if r.scored {
-		b.rows -= tokens
+	if tokens > 0 && r.ends(tokens) {
+		b.rows += len(r.forks)
 	}
+	return b
 }
 
 // read appends a request's next chunk, if there is enough left for one.
 func (q *queue) read(parts []part, r *request, left *budget) []part {
-	n := q.chunk(&r.job, left.most(r))
+	if !r.ready() {
+		return parts
+	}
+	n := q.chunkOf(r, *left)
 	if n == 0 {
 		return parts
 	}
-	left.take(r, n)
-	return append(parts, part{r, n, r.fed+n == r.prompt})
+	if r.ends(n) {
+		q.split(r)
+	}
+	took := left.of(r, n)
+	left.tokens, left.rows = left.tokens-took.tokens, left.rows-took.rows
+	return append(parts, part{r, n, r.ends(n)})
+}
+
+// chunkOf is how much of its prompt a request reads next, where so much of a step is left.
+func (q *queue) chunkOf(r *request, left budget) int {
+	if r.scores() {
+		left.tokens = min(left.tokens, left.rows-len(r.forks))
+	}
+	n := q.chunk(&r.job, max(left.tokens, 0))
+	if left.of(r, n).rows > left.rows {
+		return 0
+	}
+	return n
 }
 
 // after is the prompt of which the least is left to be read, of those that have more left than another or came after
@@ -186,7 +307,7 @@ func (q *queue) after(oldest, last *request) (next *request) {
 		return x < y || x == y && a.number < b.number
 	}
 	for _, r := range q.running {
-		if r.reads() && r != oldest && (last == nil || before(last, r)) && (next == nil || before(r, next)) {
+		if r.ready() && r != oldest && (last == nil || before(last, r)) && (next == nil || before(r, next)) {
 			next = r
 		}
 	}
@@ -221,9 +342,11 @@ func (q *queue) began() {
 	}
 }
 
-// ran says that a step has run: the tokens of its part are fed.
-func (p *part) ran() {
+// feed says that a step has run: the tokens of its part are fed.
+func (p *part) feed() {
 	p.fed += p.tokens
+	p.ran += p.tokens
+	p.of.served += p.tokens
 	if p.row {
 		p.chosen++
 	}

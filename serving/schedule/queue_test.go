@@ -81,14 +81,17 @@ func (m *model) end(r *request) {
 func (m *model) sound() {
 	room := 0
 	for _, r := range m.running {
+		if m.Room == 0 {
+			break
+		}
 		room += (r.job.room() + m.Page - 1) / m.Page * m.Page
 	}
 	older := func(a, b *request) int { return a.number - b.number }
 	switch {
 	case len(m.running) > m.Slots:
 		m.t.Fatalf("%d requests under way in %d slots", len(m.running), m.Slots)
-	case room != m.room || m.Room > 0 && room > m.Room:
-		m.t.Fatalf("%d of %d tokens of room are taken, %d are counted", room, m.Room, m.room)
+	case room != m.held || m.Room > 0 && room > m.Room:
+		m.t.Fatalf("%d of %d tokens of room are taken, %d are counted", room, m.Room, m.held)
 	case len(m.all) != len(m.waiting)+len(m.running):
 		m.t.Fatalf("%d requests, of which %d wait and %d are under way", len(m.all), len(m.waiting), len(m.running))
 	case !slices.IsSortedFunc(m.waiting, older) || !slices.IsSortedFunc(m.running, older):
@@ -99,7 +102,7 @@ func (m *model) sound() {
 // step admits who can begin, and runs a step.
 func (m *model) step() {
 	for len(m.running)+m.taken < m.Slots {
-		r := m.admissible()
+		r, _ := m.admissible()
 		if r == nil {
 			break
 		}
@@ -108,7 +111,7 @@ func (m *model) step() {
 		m.sound()
 	}
 	if len(m.running)+m.taken < m.Slots && len(m.waiting) > 0 {
-		if r := m.waiting[0]; m.room+m.queue.taken(&r.job) <= m.Room {
+		if r := m.waiting[0]; m.held+m.queue.taken(&r.job) <= m.Room {
 			m.t.Fatalf("request %d waits, and there is room", r.number)
 		}
 	}
@@ -119,7 +122,7 @@ func (m *model) step() {
 	m.fair(parts)
 	m.began()
 	for _, p := range parts {
-		p.ran()
+		p.feed()
 		if p.complete() {
 			m.end(p.request)
 		}
@@ -131,7 +134,7 @@ func (m *model) step() {
 // is patient.
 func (m *model) firstCome(r *request) {
 	for _, w := range m.waiting {
-		if w.number < r.number && (m.room+m.queue.taken(&w.job) <= m.Room || w.waited >= m.Patience) {
+		if w.number < r.number && (m.held+m.queue.taken(&w.job) <= m.Room || w.waited >= m.Patience) {
 			m.t.Fatalf("request %d passes %d, which has waited %d steps of %d", r.number, w.number, w.waited, m.Patience)
 		}
 	}
@@ -251,8 +254,8 @@ func (m *model) drain() {
 	for range bound {
 		m.step()
 	}
-	if len(m.all) > 0 || m.room != 0 {
-		m.t.Fatalf("%d requests do not end; %d tokens of room are taken", len(m.all), m.room)
+	if len(m.all) > 0 || m.held != 0 {
+		m.t.Fatalf("%d requests do not end; %d tokens of room are taken", len(m.all), m.held)
 	}
 }
 
@@ -274,7 +277,7 @@ func TestPatience(t *testing.T) {
 				q.enter(big)
 			}
 			q.enter(&request{job: job{prompt: 1, most: each}})
-			for r := q.admissible(); r != nil; r = q.admissible() {
+			for r, _ := q.admissible(); r != nil; r, _ = q.admissible() {
 				q.begin(r)
 				if big != nil && r.number > big.number {
 					passed++
@@ -292,7 +295,7 @@ func TestPatience(t *testing.T) {
 			parts := q.next(nil)
 			q.began()
 			for _, p := range parts {
-				if p.ran(); p.complete() {
+				if p.feed(); p.complete() {
 					q.leave(p.request)
 				}
 			}

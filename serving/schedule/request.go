@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
@@ -16,6 +18,8 @@ import (
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
+	// Tenant is who asks: slots, time and room are shared among tenants, and within one go to whoever came first.
+	Tenant string
 	// Salt is whose a cache keeps it as: it finds what has the same salt only.
 	Salt string
 	// MaxTokens is how many tokens are chosen at most, at least 1.
@@ -24,7 +28,7 @@ type Request struct {
 	Choose func() exec.Choice
 	// Score says how the logits after the token of the prompt at an index are looked at, for each
 	// but the last: by its Pick, whose token nobody takes. Then the prompt is read from its
-	// beginning, whatever a cache has of it, and there is no Begin. nil: only the logits after
+	// beginning, whatever a cache has of it, and there is no Fetch. nil: only the logits after
 	// the last one are computed.
 	Score func(at int) exec.Choice
 	// Forced are the first tokens after the prompt, in the place of those that are chosen:
@@ -37,9 +41,15 @@ type Request struct {
 	// keeps the states there, and of a request that Accept ends it takes in no more. It returns the
 	// number of all tokens, that number less one, or what it last returned. nil: all are seen.
 	Seen func() int
-	// Begin gives the slot of the sequence what was computed for the first tokens of the
-	// prompt elsewhere, and says how many they are: fewer than all. It may be nil.
-	Begin func(slot int) (fed int, err error)
+	// Fetch brings what was computed elsewhere for the beginning of the prompt; nil: the prompt is
+	// prefilled here. It is called by whoever reads the tokens, once the request has a slot and room.
+	Fetch func() (Beginning, error)
+	// OnBegin is called when the request, or the one from whose prompt it goes on, gets a slot, by
+	// whoever reads the tokens. It may be nil.
+	OnBegin func()
+	// OnFork is called where the prompt was read for another request of [Scheduler.Streams], whose index it
+	// gets, before there are tokens. It may be nil.
+	OnFork func(index int)
 	// OnRead is called when the request has ended well, and its slot, which is about to be
 	// freed, has what came of all tokens but the last that was chosen. It may be nil.
 	OnRead func(slot int) error
@@ -49,6 +59,14 @@ type Request struct {
 	// OnPrompt is told how many tokens of the prompt have been read, after each chunk,
 	// by whoever reads the tokens. It may be nil.
 	OnPrompt func(read int)
+}
+
+// Beginning is what was computed elsewhere for the beginning of a prompt.
+type Beginning interface {
+	// Begin gives it to the sequence of a slot, which is new, and says of how many tokens it is: fewer than all.
+	Begin(slot int) (fed int, err error)
+	// Free gives it up, where there was no Begin.
+	Free()
 }
 
 // Token is a token that was chosen.
@@ -63,12 +81,20 @@ type request struct {
 	Request
 	*stream
 	ctx    context.Context
+	outer  context.Context // of whoever reads it
 	cancel context.CancelFunc
 	unhook func() bool // from ctx
-	slot   int         // while it is under way
-	last   [1]int
-	out    []int // what was chosen, where a cache asks
-	full   error // what it ends with where it gets less than it asks for
+	slot   int         // while it is under way, and the last one while it is paused
+	out    []int       // what was chosen
+	full   error       // what it ends with where it gets less than it asks for
+	saved  *snapshot   // while it is paused
+	forked bool        // its state is that after the prompt, which another read
+	told   bool        // that it has a slot
+	index  int         // in the list of Streams
+
+	fetching, fetched bool      // its Fetch is under way, or has returned
+	from              Beginning // and what it brought
+	failed            error
 }
 
 // Stream runs a request while its tokens are read. It arrives when reading begins, waits
@@ -76,22 +102,33 @@ type request struct {
 // the last that comes: that of a step that the request was in, that of ctx, or
 // [exec.ErrClosed]. Who stops reading stops the request.
 func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, error] {
-	return func(yield func(Token, error) bool) {
-		r, err := s.enter(ctx, q)
-		if err != nil {
-			yield(Token{}, err)
-			return
-		}
-		more, err := s.read(ctx, r, yield)
-		if more && err != nil {
-			yield(Token{}, err)
+	return s.Streams(ctx, []Request{q})[0]
+}
+
+// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is read once, and all
+// go on from there. They arrive when one of them is read, and each must be read.
+func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Token, error] {
+	enter := sync.OnceValues(func() ([]*request, error) { return s.enter(ctx, list) })
+	out := make([]iter.Seq2[Token, error], len(list))
+	for i := range list {
+		out[i] = func(yield func(Token, error) bool) {
+			entered, err := enter()
+			if err != nil {
+				yield(Token{}, err)
+				return
+			}
+			more, err := s.read(entered[i], yield)
+			if more && err != nil {
+				yield(Token{}, err)
+			}
 		}
 	}
+	return out
 }
 
 // read hands on what a request gets, and returns when the request has ended: without
 // more where nobody wants it.
-func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, error) bool) (more bool, err error) {
+func (s *Scheduler) read(r *request, yield func(Token, error) bool) (more bool, err error) {
 	defer r.wait()
 	defer r.cancel()
 	for list, err := r.take(nil); ; list, err = r.take(list) {
@@ -99,7 +136,7 @@ func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, erro
 			return true, err
 		}
 		for _, e := range list {
-			if err := ctx.Err(); err != nil {
+			if err := r.outer.Err(); err != nil {
 				return true, err
 			}
 			if e.tell != nil {
@@ -111,22 +148,46 @@ func (s *Scheduler) read(ctx context.Context, r *request, yield func(Token, erro
 	}
 }
 
-// enter lets a request arrive, unless it can never run.
-func (s *Scheduler) enter(ctx context.Context, q Request) (*request, error) {
-	r := &request{job: job{prompt: len(q.Prompt), most: q.MaxTokens, scored: q.Score != nil}, Request: q, stream: newStream()}
-	if err := s.limits.admits(r); err != nil {
-		return nil, err
+// enter lets requests of one prompt arrive, unless one can never run.
+func (s *Scheduler) enter(ctx context.Context, list []Request) ([]*request, error) {
+	all := make([]*request, len(list))
+	for i, q := range list {
+		all[i] = &request{job: job{prompt: len(q.Prompt), most: q.MaxTokens, scored: q.Score != nil}, Request: q, stream: newStream(), outer: ctx, index: i}
+		if err := s.limits.admits(all[i]); err != nil {
+			return nil, err
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.unhook = context.AfterFunc(r.ctx, s.interrupt)
-	if err := s.arrive(r); err != nil {
-		r.cancel()
-		return nil, err
+	for _, r := range all {
+		r.ctx, r.cancel = context.WithCancel(ctx)
+		r.unhook = context.AfterFunc(r.ctx, s.interrupt)
 	}
-	return r, nil
+	forks := s.limits.forks(all[0])
+	for from := 0; from < len(all); from += 1 + forks {
+		to := min(from+1+forks, len(all))
+		if err := s.arrive(all[from], slices.Clone(all[from+1:to])...); err != nil {
+			for _, r := range all[from:] {
+				r.cancel()
+				r.stream.end(err)
+			}
+			break
+		}
+	}
+	return all, nil
+}
+
+// forks is how many requests go on from a prompt together: a step has a row for each.
+func (l *Limits) forks(r *request) int {
+	n := l.Rows
+	if r.scored {
+		n -= l.Grain
+	}
+	if l.Snapshots == 0 {
+		n = 0
+	}
+	return n
 }
 
 // admits checks a request, and cuts it to what a sequence may have.
@@ -136,7 +197,7 @@ func (l *Limits) admits(r *request) error {
 		return errors.New("no tokens: an empty prompt has no next token")
 	case r.most < 1:
 		return fmt.Errorf("at most %d tokens are to be chosen; it must be at least 1", r.most)
-	case r.Score != nil && r.Begin != nil:
+	case r.Score != nil && r.Fetch != nil:
 		return errors.New("the logits of a prompt are wanted that was read elsewhere: only of what is read here there are any")
 	case l.Context > 0 && r.prompt > l.Context:
 		return l.tooLong(r.prompt)

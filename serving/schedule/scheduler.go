@@ -16,9 +16,18 @@ type Engine interface {
 	// Alloc takes a slot for a new sequence, Free gives it back.
 	Alloc() (slot int, err error)
 	Free(slot int) error
+	// Save copies all that the sequence of a slot keeps between steps.
+	Save(slot int) (Saved, error)
 	// Step runs a batch and lets read see its results before another step can replace
 	// them, also where the error is an [exec.Unchosen].
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
+}
+
+// Saved is all that a sequence keeps between steps.
+type Saved interface {
+	// Restore lets the new sequence of a slot go on from it, to the last bit. It stays as it is.
+	Restore(slot int) error
+	Free()
 }
 
 // Cache keeps what was computed for beginnings of prompts: see serving/cache.
@@ -32,6 +41,10 @@ type Cache interface {
 	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for
 	// nowhere.
 	Keep(slot int) (mark int)
+	// Move says that a sequence goes on in another slot, Fork that the sequence of a slot goes on from
+	// the prompt that another has read.
+	Move(from, to int)
+	Fork(slot int, salt string, prompt []int)
 	// End says that the sequence ends, and which tokens it was fed, or the first of them, after
 	// which Keep was last called; wasted, that nothing is to be kept of it.
 	End(slot int, tokens []int, wasted bool)
@@ -79,6 +92,8 @@ func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 type Load struct {
 	Waiting, Running int   // requests
 	Steps, Tokens    int64 // that ran, and that they had
+	Paused           int64 // how often a request gave its slot to another tenant's
+	Restarted        int64 // how often one gave up its state, too, and computed it again
 }
 
 // Load counts.
@@ -87,6 +102,9 @@ func (s *Scheduler) Load() Load {
 	defer s.mu.Unlock()
 	l := s.done
 	l.Waiting, l.Running = len(s.queue.waiting), len(s.queue.running)
+	for _, r := range slices.Concat(s.queue.waiting, s.queue.running) {
+		l.Waiting += len(r.forks)
+	}
 	return l
 }
 
@@ -99,22 +117,27 @@ func (s *Scheduler) Close() {
 	s.live.Wait()
 }
 
-// arrive takes a request, and sees to it that somebody runs steps.
-func (s *Scheduler) arrive(r *request) error {
+// arrive takes a request, and those that go on from its prompt.
+func (s *Scheduler) arrive(r *request, forks ...*request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return exec.ErrClosed
 	}
-	s.queue.enter(r)
+	s.queue.enter(r, forks...)
+	s.wake()
+	return nil
+}
+
+// wake sees to it that somebody runs steps.
+func (s *Scheduler) wake() {
 	if !s.running {
 		s.running = true
 		s.live.Go(s.run)
 	}
-	return nil
 }
 
-// run runs steps until no request is left.
+// run runs steps until no request is left that can go on.
 func (s *Scheduler) run() {
 	for s.prepare() {
 		begun := time.Now()
@@ -129,10 +152,19 @@ func (s *Scheduler) prepare() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
-	s.admit()
-	if s.parts = s.queue.next(s.parts); len(s.parts) == 0 {
-		s.running = false // nobody waits either: who is first in an empty house begins, or has failed
-		return false
+	s.arrivals()
+	for {
+		s.queue.regain()
+		s.admit()
+		if s.parts = s.queue.next(s.parts); len(s.parts) > 0 {
+			break
+		}
+		r := s.queue.stuck()
+		if r == nil { // who waits, waits for a Fetch: the first in an empty house begins, or has failed
+			s.running = false
+			return false
+		}
+		s.restart(r)
 	}
 	s.queue.began()
 	if s.ctx == nil || s.ctx.Err() != nil {
@@ -144,58 +176,134 @@ func (s *Scheduler) prepare() bool {
 
 // sweep ends requests that were cancelled, and all when the scheduler is closed.
 func (s *Scheduler) sweep() {
+	var out []*request
 	for _, list := range [][]*request{s.queue.waiting, s.queue.running} {
-		for i := len(list) - 1; i >= 0; i-- { // ending one moves those behind it
-			if r := list[i]; s.closed {
-				s.end(r, exec.ErrClosed)
-			} else if err := r.ctx.Err(); err != nil {
-				s.end(r, err)
+		for _, r := range list {
+			for _, f := range r.forks {
+				if s.unwanted(f) {
+					out = append(out, f)
+				}
 			}
+			if s.unwanted(r) {
+				out = append(out, r)
+			}
+		}
+	}
+	for _, r := range out {
+		if s.closed {
+			s.end(r, exec.ErrClosed)
+		} else {
+			s.end(r, r.ctx.Err())
 		}
 	}
 }
 
-// admit begins requests. One that gets no slot, since others than this scheduler's
+// unwanted reports whether a request is to end now: one whose Fetch is under way ends after it.
+func (s *Scheduler) unwanted(r *request) bool {
+	return !r.fetching && (s.closed || r.ctx.Err() != nil)
+}
+
+// admit gives slots to requests that wait. One that gets no slot, since others than this scheduler's
 // requests have them, waits while there are requests that will give theirs back.
 func (s *Scheduler) admit() {
-	for r := s.queue.admissible(); r != nil; r = s.queue.admissible() {
-		slot, err := s.engine.Alloc()
-		if err == nil {
-			r.slot = slot
-			s.queue.begin(r)
-			s.recall(r)
-			continue
-		}
-		if len(s.queue.running) > 0 {
+	for {
+		r, victim := s.queue.admissible()
+		if r == nil {
 			return
 		}
-		s.end(r, err)
+		if victim != nil {
+			s.pause(victim)
+		}
+		slot, err := s.engine.Alloc()
+		switch {
+		case err == nil:
+			s.start(r, slot)
+		case len(s.queue.running) > 0:
+			return
+		default:
+			s.end(r, err)
+		}
+	}
+}
+
+// start lets a request run in a slot.
+func (s *Scheduler) start(r *request, slot int) {
+	was := r.slot
+	r.slot = slot
+	s.queue.begin(r)
+	if r.saved != nil {
+		s.resume(r, was)
+		return
+	}
+	if !r.told {
+		r.told = true
+		for _, x := range append([]*request{r}, r.forks...) {
+			if x.OnBegin != nil {
+				x.put(event{tell: func(int) { x.OnBegin() }})
+			}
+		}
+	}
+	if r.Fetch != nil && r.chosen == 0 {
+		r.pending = true
+		r.put(event{tell: func(int) { s.fetch(r) }})
+		return
+	}
+	s.recall(r)
+}
+
+// fetch brings the beginning of a request's prompt from elsewhere. It is called by who reads the tokens.
+func (s *Scheduler) fetch(r *request) {
+	s.mu.Lock()
+	r.fetching = r.ctx.Err() == nil && r.pending
+	s.mu.Unlock()
+	if !r.fetching {
+		return
+	}
+	from, err := r.Fetch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.from, r.failed, r.fetching, r.fetched = from, err, false, true
+	s.wake()
+}
+
+// arrivals lets requests go on whose Fetch has returned.
+func (s *Scheduler) arrivals() {
+	for i := len(s.queue.running) - 1; i >= 0; i-- { // one that ends moves those behind it
+		r := s.queue.running[i]
+		if !r.fetched {
+			continue
+		}
+		r.fetched, r.pending = false, false
+		if r.failed != nil {
+			s.end(r, r.failed)
+		} else {
+			s.recall(r)
+		}
 	}
 }
 
 // recall lets a request begin with what it brings, or else with what the cache has of its prompt.
 func (s *Scheduler) recall(r *request) {
 	var err error
-	if r.Begin != nil {
-		if r.fed, err = r.Begin(r.slot); err != nil {
-			s.end(r, err)
-		} else if s.cache != nil {
+	switch {
+	case r.chosen > 0: // it is computed again, as it was
+		return
+	case r.from != nil:
+		from := r.from
+		r.from = nil
+		if r.fed, err = from.Begin(r.slot); err == nil && s.cache != nil {
 			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.fed)
 		}
-		r.cached = r.fed
-		return
-	}
-	switch {
 	case s.cache == nil:
-		return
 	case r.scored:
 		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
-		return
+	default:
+		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err == nil && r.fed > 0 && r.OnCached != nil {
+			r.put(event{read: r.fed, tell: r.OnCached})
+		}
 	}
-	if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err != nil {
+	if r.cached = r.fed; err != nil {
 		s.end(r, err)
-	} else if r.cached = r.fed; r.fed > 0 && r.OnCached != nil {
-		r.put(event{read: r.fed, tell: r.OnCached})
 	}
 }
 
@@ -204,28 +312,43 @@ func (s *Scheduler) fill() {
 	b := &s.batch
 	b.Sequences, s.choose = b.Sequences[:0], s.choose[:0]
 	for _, p := range s.parts {
-		q := exec.Sequence{Slot: p.slot, Tokens: p.last[:]}
+		q := exec.Sequence{Slot: p.slot}
 		if p.reads() {
 			q.Tokens = p.Prompt[p.fed : p.fed+p.tokens]
+		} else {
+			q.Tokens = p.out[p.fed-p.prompt:][:1]
 		}
-		switch n := p.rows(); {
-		case n == 0:
-			q.Rows = noRows
-		case p.scored && p.reads():
-			for i := range n {
-				q.Rows = append(q.Rows, i)
-				if p.fed+i+1 < p.prompt {
-					s.choose = append(s.choose, p.Score(p.fed+i))
-				}
-			}
-		}
-		if p.row {
-			s.choose = append(s.choose, p.Choose())
-		}
+		s.fillRows(&p, &q)
 		b.Sequences = append(b.Sequences, q)
 	}
 	if b.Choose, b.Want = s.choose, nil; len(s.choose) == 0 {
 		b.Choose, b.Want = nil, nothing
+	}
+}
+
+// fillRows says which logits of a part are wanted, and what for.
+func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
+	switch {
+	case p.scores():
+		for i := range p.tokens {
+			if p.fed+i+1 < p.prompt {
+				q.Rows = append(q.Rows, i)
+				s.choose = append(s.choose, p.Score(p.fed+i))
+			}
+		}
+	case !p.row:
+		q.Rows = noRows
+	}
+	if !p.row {
+		return
+	}
+	s.choose = append(s.choose, p.Choose())
+	if q.Rows != nil || len(p.forks) > 0 {
+		q.Rows = append(q.Rows, p.tokens-1)
+	}
+	for _, f := range p.forks {
+		q.Rows = append(q.Rows, p.tokens-1)
+		s.choose = append(s.choose, f.Choose())
 	}
 }
 
@@ -246,6 +369,9 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	now, row := time.Now(), 0
 	for _, p := range s.parts {
 		if lost {
+			if p.row {
+				s.fork(p.request, nil, failed, now)
+			}
 			s.end(p.request, cmp.Or(p.ctx.Err(), failed))
 			continue
 		}
@@ -262,42 +388,55 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 }
 
 // advance takes a request on by its part of a step, whose rows chose some tokens: the last is
-// the next, if there is to be one.
+// the next, if there is to be one, but for those of its forks.
 func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
-	read := p.reads()
-	p.ran()
+	read := p.reads() && p.chosen == 0
+	p.feed()
 	if read && p.OnPrompt != nil {
 		p.put(event{read: p.fed, tell: p.OnPrompt})
 	}
 	if read && p.fed == p.stop {
 		p.stop = s.cache.Keep(p.slot)
 	}
-	id := 0
-	for _, c := range chosen {
-		var err error
-		if id, err = kernels.Token(c); err != nil {
+	if !p.row {
+		for _, c := range chosen {
+			if _, err := kernels.Token(c); err != nil {
+				s.end(p.request, err)
+				return
+			}
+		}
+		return
+	}
+	mine := len(chosen) - len(p.forks)
+	s.fork(p.request, chosen[mine:], nil, now)
+	for _, c := range chosen[:mine-1] {
+		if _, err := kernels.Token(c); err != nil {
 			s.end(p.request, err)
 			return
 		}
 	}
-	if !p.row {
+	s.accept(p.request, chosen[mine-1], now)
+}
+
+// accept gives a request the token that was chosen for it, which may be its last.
+func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
+	id, err := kernels.Token(chosen)
+	if err != nil {
+		s.end(r, err)
 		return
 	}
-	if p.chosen <= len(p.Forced) { // which counts this one
-		id = p.Forced[p.chosen-1]
+	if r.chosen <= len(r.Forced) { // which counts this one
+		id = r.Forced[r.chosen-1]
 	}
-	p.last[0] = id
-	p.put(event{Token: Token{id, now}})
-	if s.cache != nil {
-		p.out = append(p.out, id)
-	}
-	last := p.Accept(id)
-	s.see(p.request, last)
+	r.put(event{Token: Token{id, now}})
+	r.out = append(r.out, id)
+	last := r.Accept(id)
+	s.see(r, last)
 	switch {
 	case last:
-		s.end(p.request, nil)
-	case p.complete():
-		s.end(p.request, p.full)
+		s.end(r, nil)
+	case r.complete():
+		s.end(r, r.full)
 	}
 }
 
@@ -310,16 +449,19 @@ func (s *Scheduler) see(r *request, last bool) {
 	switch seen := r.Seen(); {
 	case last:
 		r.out = r.out[:min(seen+1, len(r.out))] // the last one was not fed, or is not seen
-	case seen == r.chosen-1 && !r.complete():
+	case seen == r.chosen-1 && !r.complete() && r.saved == nil:
 		s.cache.Keep(r.slot)
 	}
 }
 
-// end takes a request out, gives its slot back and then tells who reads it.
+// end takes a request out, gives back what it has and then tells who reads it.
 func (s *Scheduler) end(r *request, err error) {
 	r.unhook()
 	r.cancel()
-	if began := s.queue.leave(r); began {
+	if r.from != nil {
+		r.from.Free()
+	}
+	if s.queue.leave(r) {
 		if err == nil && r.OnRead != nil {
 			err = r.OnRead(r.slot)
 		}
@@ -327,6 +469,9 @@ func (s *Scheduler) end(r *request, err error) {
 		if e := s.engine.Free(r.slot); err == nil {
 			err = e
 		}
+	} else if r.saved != nil {
+		s.remember(r, false)
+		s.release(r)
 	}
 	r.stream.end(err)
 }
@@ -343,16 +488,19 @@ func (s *Scheduler) remember(r *request, well bool) {
 	}
 }
 
-// interrupt stops the step under way where all that are in it were cancelled.
+// interrupt stops the step under way where all that are in it were cancelled, and sees to it that those
+// that are in none end.
 func (s *Scheduler) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.parts {
-		if p.ctx.Err() == nil {
+		if p.ctx.Err() == nil || slices.ContainsFunc(p.forks, func(f *request) bool { return f.ctx.Err() == nil }) {
 			return
 		}
 	}
 	if len(s.parts) > 0 {
 		s.abort()
+	} else if len(s.queue.waiting)+len(s.queue.running) > 0 {
+		s.wake()
 	}
 }

@@ -1,0 +1,149 @@
+package schedule
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// tenant is somebody whose requests share slots, time and room with those of others.
+type tenant struct {
+	name    string
+	served  int // tokens that its requests were fed, as a virtual counter
+	here    int // requests: waiting, paused and running
+	running int // requests that have slots
+	wants   int // room that all of its requests may come to need
+	held    int // room that those that have begun hold
+}
+
+// tenant finds or makes a tenant. One that has nothing here is lifted to the least of those that
+// have: it cannot save up for what it did not ask.
+func (q *queue) tenant(name string) *tenant {
+	t := q.tenants[name]
+	if t == nil {
+		t = &tenant{name: name}
+		if q.tenants == nil {
+			q.tenants = map[string]*tenant{}
+		}
+		q.tenants[name] = t
+	}
+	if t.here == 0 {
+		t.served = max(t.served, q.least())
+	}
+	return t
+}
+
+// least is the lowest counter of the tenants that have requests, or of the last one that had.
+func (q *queue) least() int {
+	least := math.MaxInt
+	for _, t := range q.tenants {
+		if t.here > 0 {
+			least = min(least, t.served)
+		}
+	}
+	if least < math.MaxInt {
+		q.clock = least
+	}
+	return q.clock
+}
+
+// rest forgets tenants without requests whose counters tell nothing: a new one would begin as high.
+func (q *queue) rest(last *tenant) {
+	if last.here > 0 {
+		return
+	}
+	q.clock = max(q.clock, last.served)
+	clock := q.least()
+	for name, t := range q.tenants {
+		if t.here == 0 && t.served <= clock {
+			delete(q.tenants, name)
+		}
+	}
+}
+
+// before reports whether a tenant's requests come before another's: who has fewer slots, and of
+// those the one that was served less (a virtual token counter: Sheng et al., "Fairness in Serving
+// Large Language Models", OSDI 2024).
+func (t *tenant) before(o *tenant) int {
+	switch {
+	case t.running != o.running:
+		return t.running - o.running
+	case t.served != o.served:
+		return t.served - o.served
+	}
+	return strings.Compare(t.name, o.name)
+}
+
+// admissible is the request that begins, or goes on, next, and the one that gives its slot for it:
+// nil if one is free. Both are nil where all who wait go on waiting.
+//
+// Tenants come in the order of [tenant.before], requests of one in the order of arrival. One without
+// room lets later ones pass, unless it has lost patience.
+func (q *queue) admissible() (r, victim *request) {
+	if len(q.waiting) == 0 {
+		return nil, nil
+	}
+	q.order = q.order[:0]
+	for _, w := range q.waiting {
+		if !slices.Contains(q.order, w.of) {
+			q.order = append(q.order, w.of)
+		}
+	}
+	slices.SortFunc(q.order, (*tenant).before)
+	for _, t := range q.order {
+		r := q.first(t)
+		if r == nil {
+			continue
+		}
+		if len(q.running) < q.Slots {
+			return r, nil
+		}
+		if victim := q.victim(t); victim != nil {
+			return r, victim
+		}
+	}
+	return nil, nil
+}
+
+// first is the request of a tenant that begins next, or nil.
+func (q *queue) first(t *tenant) *request {
+	for _, r := range q.waiting {
+		switch {
+		case r.of != t:
+		case q.fits(r):
+			return r
+		case !r.begun && r.waited >= q.Patience:
+			return nil
+		}
+	}
+	return nil
+}
+
+// victim is the request that gives its slot to one of a tenant, or nil: one that cannot go on, or one
+// of a tenant that has more slots. Where that is one slot more, they take turns by what they were
+// served. A request keeps its slot for [Limits.Quantum] tokens.
+func (q *queue) victim(t *tenant) (best *request) {
+	for _, r := range slices.Backward(q.running) {
+		v := r.of
+		switch {
+		case q.Quantum == 0 || r.pending || !q.pausable(r):
+			continue
+		case q.stalled(r):
+			return r
+		case r.ran < q.Quantum || v.running <= t.running:
+			continue
+		case v.running == t.running+1 && v.served-t.served < q.Quantum:
+			continue
+		}
+		if best == nil || best.of.before(v) < 0 {
+			best = r
+		}
+	}
+	return best
+}
+
+// pausable reports whether a request can give its slot: there is memory for its state, or since its
+// state was lost last, if ever, it has come as far again.
+func (q *queue) pausable(r *request) bool {
+	return q.snapshots < q.Snapshots || r.chosen > 0 && r.ran >= r.fed
+}
