@@ -187,9 +187,6 @@ func (f *fake) check(b *exec.Batch) {
 			rows++
 		}
 		rows, more = rows+len(q.Rows), more+len(q.Rows)
-		if n := len(q.Rows); n > 0 && q.Rows[0] == len(q.Tokens)-1 && len(q.Tokens) > 1 {
-			more-- // the last row of a prompt that is not scored counts with those that are continued
-		}
 		s := f.slots[q.Slot]
 		if s == nil || s.broken || len(q.Tokens) == 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
 			f.t.Errorf("sequence %d: %+v with a state of %+v", i, q, s)
@@ -200,7 +197,7 @@ func (f *fake) check(b *exec.Batch) {
 			}
 		}
 	}
-	if tokens > f.l.Tokens || more > f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
+	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Tokens || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
 		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choose), b.Want)
 	}
 }
@@ -245,6 +242,7 @@ func (s *fakeSequence) choose(uniform float64) int32 {
 // asked is a request, and what it is to give.
 type asked struct {
 	prompt []int
+	tenant string
 	most   int
 	last   int // a token that is the last; -1: none
 	seed   uint64
@@ -256,7 +254,7 @@ type asked struct {
 func (a asked) request() Request {
 	rng := rand.New(rand.NewPCG(a.seed, 0))
 	q := Request{
-		Prompt: a.prompt, MaxTokens: a.most, Forced: a.forced,
+		Prompt: a.prompt, Tenant: a.tenant, MaxTokens: a.most, Forced: a.forced,
 		Choose: func() exec.Choice { return exec.Choice{Choice: kernels.Choice{Uniform: rng.Float64()}} },
 		Accept: func(id int) bool { return id == a.last },
 	}

@@ -16,6 +16,7 @@ type job struct {
 	chosen int  // tokens that were chosen
 	waited int  // steps that began before it
 	ran    int  // tokens that it was fed since it has its slot
+	lost   int  // tokens that it had been fed when its state was given up last; they are fed again
 	held   int  // of the room
 	scored bool // logits of the prompt's tokens are wanted
 	begun  bool // it has had a slot, or its prompt was read by another: it holds room
@@ -122,6 +123,7 @@ func (q *queue) pause(r *request) {
 // restart takes the room of a request that waits. All of it is to be computed again, cut where it was.
 func (q *queue) restart(r *request) {
 	q.hold(r, 0)
+	r.lost = max(r.lost, r.fed)
 	r.begun, r.fed, r.stop, r.waited = false, 0, r.cached, 0
 }
 
@@ -265,7 +267,7 @@ func (budget) of(r *request, tokens int) (b budget) {
 		b.rows = tokens
 	}
 	if tokens > 0 && r.ends(tokens) {
-		b.rows += len(r.forks)
+		b.rows += r.choosers()
 	}
 	return b
 }
@@ -287,10 +289,18 @@ func (q *queue) read(parts []part, r *request, left *budget) []part {
 	return append(parts, part{r, n, r.ends(n)})
 }
 
+// choosers is how many requests choose from the last row of a prompt, if several do.
+func (r *request) choosers() int {
+	if len(r.forks) == 0 {
+		return 0
+	}
+	return 1 + len(r.forks)
+}
+
 // chunkOf is how much of its prompt a request reads next, where so much of a step is left.
 func (q *queue) chunkOf(r *request, left budget) int {
 	if r.scores() {
-		left.tokens = min(left.tokens, left.rows-len(r.forks))
+		left.tokens = min(left.tokens, left.rows-r.choosers())
 	}
 	n := q.chunk(&r.job, max(left.tokens, 0))
 	if left.of(r, n).rows > left.rows {

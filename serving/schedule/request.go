@@ -180,14 +180,14 @@ func (s *Scheduler) enter(ctx context.Context, list []Request) ([]*request, erro
 
 // forks is how many requests go on from a prompt together: a step has a row for each.
 func (l *Limits) forks(r *request) int {
-	n := l.Rows
+	n := l.Rows - 1
 	if r.scored {
 		n -= l.Grain
 	}
 	if l.Snapshots == 0 {
 		n = 0
 	}
-	return n
+	return max(n, 0)
 }
 
 // admits checks a request, and cuts it to what a sequence may have.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,18 +38,20 @@ func empty(t testing.TB, s *Scheduler, f *fake) {
 
 var errPlanted = errors.New("planted")
 
-// TestRequests lets many requests run at once: some are read slowly, some no further
-// than to some token, some cancelled, some end early, some have logits from which
-// nothing can be chosen, and now and then a step fails. Each gets what it gets alone,
-// all or the beginning, and no slot stays taken.
+// TestRequests lets many requests of three tenants run at once: some are read slowly, some no further
+// than to some token, some cancelled, some end early, some go on from one prompt, some have logits from which
+// nothing can be chosen, and now and then a step fails. Each gets what it gets alone, all or the beginning,
+// though it is paused and its state may be lost, and no slot, state or room stays taken.
 func TestRequests(t *testing.T) {
 	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
-	for range 60 {
-		l := Limits{Slots: 1 + r.IntN(5), Grain: 1 + r.IntN(6), Patience: r.IntN(10)}
+	var paused, restarted, forked int64
+	for range 120 {
+		l := Limits{Slots: 1 + r.IntN(5), Grain: 1 + r.IntN(6), Patience: r.IntN(10), Quantum: r.IntN(4), Snapshots: r.IntN(4)}
 		l.Tokens = l.Slots - 1 + l.Grain + r.IntN(20)
 		if r.IntN(2) == 0 {
-			l.Room = 50 + r.IntN(50)
+			l.Page = 1 + r.IntN(4)
+			l.Room = l.Page * (50/l.Page + r.IntN(20))
 		}
 		if r.IntN(3) == 0 {
 			l.Context = 20 + r.IntN(20)
@@ -61,15 +64,57 @@ func TestRequests(t *testing.T) {
 		}
 		c := company{fails: r.IntN(3) == 0, every: every}
 		t.Run(fmt.Sprintf("%+v %+v", l, c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { c.run(t, l, rand.New(rand.NewPCG(seed, r.Uint64()))) })
+			synctest.Test(t, func(t *testing.T) {
+				s := c.run(t, l, rand.New(rand.NewPCG(seed, r.Uint64())))
+				paused, restarted, forked = paused+s.done.Paused, restarted+s.done.Restarted, forked+c.forked
+			})
 		})
 	}
+	if paused == 0 || restarted == 0 || forked == 0 {
+		t.Errorf("%d requests were paused, %d computed again, %d went on from another's prompt", paused, restarted, forked)
+	}
+	t.Logf("%d paused, %d computed again, %d forked", paused, restarted, forked)
 }
 
 // company is what TestRequests does with limits.
-type company struct{ fails, every bool }
+type company struct {
+	fails, every bool
+	forked       int64
+}
 
-func (c company) run(t *testing.T, l Limits, r *rand.Rand) {
+// reader is a request, how it is read, and what comes of that.
+type reader struct {
+	asked
+	how, at int
+	whole   []int // what it gets alone
+	want    int   // of that
+	wanted  error // that may come
+}
+
+// plan changes a request to what is to become of it.
+func (c *company) plan(a asked, l Limits, how, at int) *reader {
+	p := &reader{asked: a, how: how, at: at, whole: a.alone(l, c.every)}
+	p.want = len(p.whole)
+	if n := l.Context; n > 0 && len(a.prompt)+len(p.whole) > n && len(p.whole) < a.most {
+		p.wanted = l.tooLong(n + 1)
+	}
+	switch how {
+	case 0: // cancelled
+		p.want = min(at, p.want)
+	case 1: // read so far
+		p.want = min(max(1, at), p.want)
+	case 2: // the last is met early
+		p.last = p.whole[min(at, p.want-1)]
+		p.want = slices.Index(p.whole, p.last) + 1
+		p.wanted = nil
+	case 3: // nothing can be chosen
+		p.prompt = append(slices.Clone(a.prompt[:len(a.prompt)-1]), unlucky)
+		p.want = 0
+	}
+	return p
+}
+
+func (c *company) run(t *testing.T, l Limits, r *rand.Rand) *Scheduler {
 	s, f := newScheduler(t, l)
 	f.every = c.every
 	if c.fails {
@@ -83,50 +128,69 @@ func (c company) run(t *testing.T, l Limits, r *rand.Rand) {
 	var all sync.WaitGroup
 	for range 20 {
 		a, how := drawAsked(r, 30, 15), r.IntN(6)
+		a.tenant = []string{"a", "b", "c"}[r.IntN(3)]
 		at := r.IntN(a.most + 1)
 		if l.Context > 0 && len(a.prompt) > l.Context {
 			continue
 		}
-		all.Go(func() { c.one(t, s, a, how, at) })
+		if n := r.IntN(8); n > 3 && how != 3 {
+			all.Go(func() { c.several(t, s, a, n-2) })
+			continue
+		}
+		all.Go(func() {
+			p := c.plan(a, s.limits, how, at)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c.one(t, s, p, s.Stream(ctx, p.request()), cancel)
+		})
 	}
 	all.Wait()
 	s.live.Wait()
 	empty(t, s, f)
+	if q := &s.queue; q.held != 0 || q.snapshots != 0 || len(q.tenants) > 3 || f.saved > 0 || f.mostSaved > l.Snapshots {
+		t.Errorf("left: room for %d tokens, %d snapshots, %d states of at most %d, tenants %v", q.held, q.snapshots, f.saved, f.mostSaved, q.tenants)
+	}
 	s.Close()
 	if _, err := collect(s, t.Context(), drawAsked(r, 5, 5).request()); !errors.Is(err, exec.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+	return s
 }
 
-// one reads a request in a way, which changes at a token.
-func (c company) one(t *testing.T, s *Scheduler, a asked, how, at int) {
-	whole := a.alone(s.limits, c.every)
-	var wanted error // that may come
-	want := len(whole)
-	if l := s.limits.Context; l > 0 && len(a.prompt)+len(whole) > l && len(whole) < a.most {
-		wanted = s.limits.tooLong(l + 1)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	switch how {
-	case 0: // cancelled
-		want = min(at, want)
-		if at == 0 {
-			cancel()
+// several reads requests of one prompt, each in a way of its own.
+func (c *company) several(t *testing.T, s *Scheduler, a asked, n int) {
+	var list []Request
+	var plans []*reader
+	for i := range n {
+		one := a
+		one.seed += uint64(i)
+		if one.most = 1 + (a.most+7*i)%15; a.scores != nil {
+			one.scores = make([]float32, len(a.scores))
 		}
-	case 1: // read so far
-		want = min(max(1, at), want)
-	case 2: // the last is met early
-		a.last = whole[min(at, want-1)]
-		want = slices.Index(whole, a.last) + 1
-		wanted = nil
-	case 3: // nothing can be chosen
-		a.prompt = append(slices.Clone(a.prompt[:len(a.prompt)-1]), unlucky)
-		want = 0
+		p := c.plan(one, s.limits, []int{1, 2, 4}[(int(a.seed%3)+i)%3], (i*5)%(one.most+1))
+		q := p.request()
+		q.OnFork = func(i int) {
+			c.forked++
+			copy(p.scores, plans[i].scores)
+		}
+		list, plans = append(list, q), append(plans, p)
+	}
+	var all sync.WaitGroup
+	for i, stream := range s.Streams(t.Context(), list) {
+		all.Go(func() { c.one(t, s, plans[i], stream, nil) })
+	}
+	all.Wait()
+}
+
+// one reads a request as planned.
+func (c *company) one(t *testing.T, s *Scheduler, p *reader, stream iter.Seq2[Token, error], cancel func()) {
+	how, at, whole, want := p.how, p.at, p.whole, p.want
+	if how == 0 && at == 0 {
+		cancel()
 	}
 	var got []int
 	var err error
-	for token, e := range s.Stream(ctx, a.request()) {
+	for token, e := range stream {
 		if err = e; err != nil {
 			break
 		}
@@ -138,8 +202,8 @@ func (c company) one(t *testing.T, s *Scheduler, a asked, how, at int) {
 			break
 		}
 	}
-	if a.scores != nil && len(got) > 0 && !slices.Equal(a.scores, a.scored(s.limits, c.every)) {
-		t.Errorf("%d: of the prompt %v, want %v", how, a.scores, a.scored(s.limits, c.every))
+	if p.scores != nil && len(got) > 0 && !slices.Equal(p.scores, p.scored(s.limits, c.every)) {
+		t.Errorf("%d: of the prompt %v, want %v", how, p.scores, p.scored(s.limits, c.every))
 	}
 	switch {
 	case errors.Is(err, errPlanted) && c.fails:
@@ -149,7 +213,7 @@ func (c company) one(t *testing.T, s *Scheduler, a asked, how, at int) {
 	case !slices.Equal(got, whole[:want]):
 		t.Errorf("%d at %d: %v (%v), alone %v", how, at, got, err, whole[:want])
 	case how == 0 && want < len(whole) && !errors.Is(err, context.Canceled), how == 3 && err == nil,
-		how != 0 && how != 1 && how != 3 && fmt.Sprint(err) != fmt.Sprint(wanted):
-		t.Errorf("%d at %d of %d: %v, want %v", how, at, len(whole), err, wanted)
+		how != 0 && how != 1 && how != 3 && fmt.Sprint(err) != fmt.Sprint(p.wanted):
+		t.Errorf("%d at %d of %d: %v, want %v", how, at, len(whole), err, p.wanted)
 	}
 }

@@ -142,8 +142,8 @@ func (q *queue) victim(t *tenant) (best *request) {
 	return best
 }
 
-// pausable reports whether a request can give its slot: there is memory for its state, or since its
-// state was lost last, if ever, it has come as far again.
+// pausable reports whether a request can give its slot: there is memory for its state, or it has come
+// twice as far as when that was given up last, so that at most half of all work is done again.
 func (q *queue) pausable(r *request) bool {
-	return q.snapshots < q.Snapshots || r.chosen > 0 && r.ran >= r.fed
+	return q.snapshots < q.Snapshots || r.chosen > 0 && r.fed >= 2*r.lost
 }
