@@ -29,7 +29,8 @@ func (s *Server) page(b *board.Board) {
 // state is what the server knows of itself.
 func (s *Server) state(b *board.State) {
 	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
-	b.Waiting, b.Running, b.Tokens = s.queue.load()
+	load := s.Load()
+	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
 	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
 	for _, r := range s.m.Requests().Underway() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})

@@ -39,7 +39,7 @@ type queue struct {
 	mu      sync.Mutex // of all below
 	tenants map[string]*tenant
 	total   amounts
-	running int
+	begun   int // texts that have had a slot
 	closed  bool
 	done    int           // tokens of those that left
 	busy    time.Duration // in which something was under way, up to since
@@ -74,7 +74,7 @@ type demand struct {
 	shares       bool
 }
 
-// ticket is a place in the queue, and then one among those that run.
+// ticket is the place of a text.
 type ticket struct {
 	q     *queue
 	t     *tenant
@@ -144,7 +144,7 @@ func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	t := q.tenant(name)
 	switch {
 	case !q.shares(t, sum, q.most(), func(a *amounts) int { return a.places }):
-		return nil, q.full("%d requests are waiting", q.total.places-q.running)
+		return nil, q.full("%d requests are waiting", max(q.total.places-q.slots, 0))
 	case q.counts() && !q.shares(t, sum, q.Tokens, func(a *amounts) int { return a.tokens }):
 		return nil, q.full("%d tokens are under way or waiting", q.total.tokens)
 	case q.room > 0 && !q.shares(t, sum, q.room, func(a *amounts) int { return a.room }):
@@ -185,7 +185,7 @@ func (q *queue) most() int { return q.slots + q.Requests }
 // work counts the time up to now, if something was under way.
 func (q *queue) work() {
 	now := q.now()
-	if q.running > 0 {
+	if q.begun > 0 {
 		q.busy += now.Sub(q.since)
 	}
 	q.since = now
@@ -214,7 +214,7 @@ func (q *queue) tenant(name string) *tenant {
 	return t
 }
 
-// begin says that a text has a slot.
+// begin says that a text has its first slot.
 func (k *ticket) begin() {
 	q := k.q
 	q.mu.Lock()
@@ -224,7 +224,7 @@ func (k *ticket) begin() {
 	}
 	q.work()
 	k.began = true
-	q.running++
+	q.begun++
 }
 
 // leave gives the place back, with how many tokens there were in the end.
@@ -241,7 +241,7 @@ func (k *ticket) leave(used int) {
 	k.t.taken.sub(k.takes)
 	k.t.tokens.give(q.Rate.Tokens, float64(k.takes.rated-used))
 	if k.began {
-		q.running--
+		q.begun--
 		q.done += used
 	}
 }
@@ -259,9 +259,9 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-// load counts what waits and what runs, and their tokens.
-func (q *queue) load() (waiting, running, tokens int) {
+// load counts texts, and the tokens that they may come to have.
+func (q *queue) load() (places, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.total.places - q.running, q.running, q.total.tokens
+	return q.total.places, q.total.tokens
 }

@@ -30,15 +30,15 @@ func TestLeave(t *testing.T) {
 		t.Error("a third enters")
 	}
 	list[0].begin()
-	if w, r, n := q.load(); w != 1 || r != 1 || n != 20 {
-		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
+	if n, tokens := q.load(); n != 2 || tokens != 20 {
+		t.Errorf("%d texts, %d tokens", n, tokens)
 	}
 	for _, k := range []*ticket{list[1], list[1], list[0], list[0]} {
 		k.leave(3)
 		k.begin()
 	}
-	if w, r, n := q.load(); w+r+n != 0 {
-		t.Errorf("%d wait, %d run, %d tokens", w, r, n)
+	if n, tokens := q.load(); n+tokens+q.begun != 0 {
+		t.Errorf("%d texts, %d tokens, %d have begun", n, tokens, q.begun)
 	}
 	if _, err := q.enter("", texts(1, 20)); err != nil {
 		t.Error(err)

@@ -175,14 +175,15 @@ func (s *Server) Drain() { s.queue.close() }
 
 // Load is what a server has to do.
 type Load struct {
-	Waiting, Running int // texts
+	Waiting, Running int // texts without a slot, and with one
 	Tokens           int // that they may come to have
 }
 
 // Load counts it.
 func (s *Server) Load() Load {
-	waiting, running, tokens := s.queue.load()
-	return Load{waiting, running, tokens}
+	places, tokens := s.queue.load()
+	running := min(s.m.Requests().Load().Running, places)
+	return Load{places - running, running, tokens}
 }
 
 // ServeHTTP answers a request.
