@@ -197,7 +197,7 @@ func (f *fake) check(b *exec.Batch) {
 			}
 		}
 	}
-	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Tokens || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
+	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Slots-1+f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
 		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choose), b.Want)
 	}
 }

@@ -105,15 +105,17 @@ func (q *queue) admissible() (r, victim *request) {
 	return nil, nil
 }
 
-// first is the request of a tenant that begins next, or nil.
+// first is the request of a tenant that begins or goes on next, or nil. Those that have begun hold room, and
+// do not wait for those that lack it.
 func (q *queue) first(t *tenant) *request {
+	blocked := false
 	for _, r := range q.waiting {
 		switch {
-		case r.of != t:
+		case r.of != t || blocked && !r.begun:
 		case q.fits(r):
 			return r
 		case !r.begun && r.waited >= q.Patience:
-			return nil
+			blocked = true
 		}
 	}
 	return nil
