@@ -352,11 +352,18 @@ func (q *queue) began() {
 	}
 }
 
+// promptTokens of a prompt count as one that is decoded: they go through the model together.
+const promptTokens = 8
+
 // feed says that a step has run: the tokens of its part are fed.
 func (p *part) feed() {
+	if p.reads() {
+		p.of.served += (p.tokens + promptTokens - 1) / promptTokens
+	} else {
+		p.of.served++
+	}
 	p.fed += p.tokens
 	p.ran += p.tokens
-	p.of.served += p.tokens
 	if p.row {
 		p.chosen++
 	}
