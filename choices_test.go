@@ -1,0 +1,95 @@
+package krait
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec/cuda"
+)
+
+// TestChoices: choices of a prompt that is read once are those that are generated one by one: of each kind of
+// model, on ranks that share tokens, on a simulated GPU, and where the prompt is read elsewhere.
+func TestChoices(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir       string
+		o         Options
+		elsewhere bool
+	}{
+		"mamba":     {"testdata/golden/mamba-a", Options{Slots: 2}, false},
+		"attention": {"testdata/golden/jamba", Options{Slots: 2, PageTokens: 4, PrefixCache: 1 << 20}, false},
+		"sequence":  {"testdata/golden/zamba2", Options{Slots: 3, Sharding: Sharding{Ranks: 2, Strategy: "sequence"}}, false},
+		"GPU":       {"testdata/golden/mamba-a", Options{Slots: 2, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}}, false},
+		"elsewhere": {"testdata/golden/jamba", Options{Slots: 2, PageTokens: 4}, true},
+	} {
+		m := openModel(t, c.dir, c.o)
+		var from *Prefill
+		if c.elsewhere {
+			_, address := serveModel(t, openModel(t, c.dir, Options{}), PrefillServerOptions{})
+			from = prefillBy(t, m, PrefillFrom{Address: address, Strict: true})
+		}
+		prompt := tokensOf(m, 40, 3)
+		var list []Generate
+		for i := range 4 {
+			list = append(list, Generate{MaxTokens: 3 + i, Temperature: 1, Seed: uint64(i), IgnoreEOS: true, LogProbs: true, Salt: "s", Prefill: from})
+		}
+		before := m.Requests().Load().Tokens
+		got := make([]*Generation, len(list))
+		err := m.GenerateChoices(t.Context(), prompt, list, func(i int, g *Generation, err error) { got[i] = g })
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		fed, want := int(m.Requests().Load().Tokens-before), len(prompt)+2+3+4+5
+		if c.elsewhere {
+			want -= len(prompt) - 1
+		}
+		if fed != want {
+			t.Errorf("%s: %d tokens were fed, want %d", name, fed, want)
+		}
+		for i, o := range list {
+			o.Salt = "another"
+			one, err := m.GenerateIDs(t.Context(), prompt, o)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if !slices.Equal(got[i].IDs, one.IDs) || !slices.EqualFunc(got[i].LogProbs, one.LogProbs, func(a, b LogProbs) bool { return a.Chosen == b.Chosen }) {
+				t.Errorf("%s: choice %d is %v, alone %v", name, i, got[i].IDs, one.IDs)
+			}
+		}
+		if l := m.Requests().Load(); l.Waiting+l.Running > 0 || m.cache == nil && m.engine.PageUse().Free != m.engine.PageUse().Pages {
+			t.Errorf("%s: left: %+v, %+v", name, l, m.engine.PageUse())
+		}
+	}
+}
+
+// TestChoicesStopped: where one choice fails, or who asked goes away, all end, and nothing stays taken.
+func TestChoicesStopped(t *testing.T) {
+	m := openModel(t, "testdata/golden/jamba", Options{Slots: 2, PageTokens: 4})
+	prompt := tokensOf(m, 20, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var once sync.Once
+	list := slices.Repeat([]Generate{{MaxTokens: 1 << 20, IgnoreEOS: true}}, 5)
+	list[1].OnToken = func(int) { once.Do(cancel) }
+	ended := 0
+	var mu sync.Mutex
+	err := m.GenerateChoices(ctx, prompt, list, func(_ int, _ *Generation, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended++; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	if !errors.Is(err, context.Canceled) || ended != len(list) {
+		t.Errorf("%v, %d have ended", err, ended)
+	}
+	list[2].Tenant = "another"
+	if err := m.GenerateChoices(t.Context(), prompt, list, nil); err == nil {
+		t.Error("choices of two tenants")
+	}
+	if l, u := m.Requests().Load(), m.engine.PageUse(); l.Waiting+l.Running > 0 || u.Free != u.Pages {
+		t.Errorf("left: %+v, %+v", l, u)
+	}
+}
