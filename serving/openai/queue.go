@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/serving/internal/maxmin"
 )
 
 // Queue bounds what a server takes on. The zero value is a good start.
@@ -24,7 +24,7 @@ type Queue struct {
 // queue bounds what a server takes on: places, tokens, and room in attention's caches. Who begins is the
 // scheduler's to decide.
 //
-// A tenant alone may have all of each. Where several ask, each may have its max-min share ([schedule.MaxMin])
+// A tenant alone may have all of each. Where several ask, each may have its max-min share (package maxmin)
 // whatever others have taken before: what these hold above theirs does not count against it. So with n
 // tenants there may be 1 + 1/2 + … + 1/n times as much as the bounds say, which is no memory but that of
 // prompts that wait: the scheduler keeps to the memory plan.
@@ -176,7 +176,7 @@ func (q *queue) shares(t *tenant, more amounts, most int, of func(*amounts) int)
 			wants = append(wants, of(&o.taken))
 		}
 	}
-	return mine <= schedule.MaxMin(most, wants)
+	return mine <= maxmin.Share(most, wants)
 }
 
 // most is how many texts there may be together, under way and waiting.

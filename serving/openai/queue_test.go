@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/serving/internal/maxmin"
 	"pgregory.net/rapid"
 )
 
@@ -102,7 +102,7 @@ func TestSharesBound(t *testing.T) {
 					}
 				}
 				list, err := q.enter(name, texts(1, n))
-				if want := sum <= most || mine <= schedule.MaxMin(most, append(wants, mine)); (err == nil) != want {
+				if want := sum <= most || mine <= maxmin.Share(most, append(wants, mine)); (err == nil) != want {
 					t.Fatalf("%d more for %s, which has %d, beside %v: %v", n, name, mine-n, wants, err)
 				}
 				if err != nil && mine <= most/(len(wants)+1) {

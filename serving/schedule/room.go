@@ -1,6 +1,10 @@
 package schedule
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/krait-ml/krait/serving/internal/maxmin"
+)
 
 // Room is held by requests that have begun, in whole pages, with or without a slot: as much as they
 // may come to need, where there is as much. What a tenant holds above its share and has not used,
@@ -63,7 +67,7 @@ func (q *queue) level() int {
 	for _, t := range q.tenants {
 		wants = append(wants, t.wants)
 	}
-	share := MaxMin(q.Room, wants)
+	share := maxmin.Share(q.Room, wants)
 	return share - share%q.Page
 }
 

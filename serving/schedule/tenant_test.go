@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -240,21 +239,4 @@ func TestGiants(t *testing.T) {
 	if h.restarted != 1 || steps > 1300 || big.of.here > 0 {
 		t.Errorf("%d steps, %d restarts, for 382 + 50 + 382 tokens", steps, h.restarted)
 	}
-}
-
-// TestMaxMin holds shares against what they are to be: all is given, or all wants are, and no share could be
-// larger but by a smaller one's loss.
-func TestMaxMin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		wants := rapid.SliceOfN(rapid.IntRange(0, 50), 1, 8).Draw(t, "wants")
-		capacity := rapid.IntRange(0, 120).Draw(t, "capacity")
-		share, given, all := MaxMin(capacity, wants), 0, 0
-		for _, w := range wants {
-			given += min(w, share)
-			all += w
-		}
-		if given > capacity || all <= capacity && given != all || all > capacity && given <= capacity-len(wants) {
-			t.Fatal(fmt.Sprintf("of %d for %v each gets up to %d: %d", capacity, wants, share, given))
-		}
-	})
 }

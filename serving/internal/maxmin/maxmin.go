@@ -1,14 +1,15 @@
-package schedule
+// Package maxmin shares what there is among those who want it.
+package maxmin
 
 import (
 	"math"
 	"slices"
 )
 
-// MaxMin is the share of each of those who want some of a capacity: who wants less gets it, and the
+// Share is the share of each of those who want some of a capacity: who wants less gets that, and the
 // others get as much, which is all there is (max-min fairness: Bertsekas and Gallager, "Data
 // Networks", 1987). Where there is enough for all it is [math.MaxInt].
-func MaxMin(capacity int, wants []int) int {
+func Share(capacity int, wants []int) int {
 	sorted := slices.Sorted(slices.Values(wants))
 	for i, want := range sorted {
 		if share := capacity / (len(sorted) - i); want > share {
