@@ -142,7 +142,7 @@ func (p *MemoryPlan) pause(plan *lowering.Plan, o *Options, d exec.Device, share
 		return
 	}
 	if _, host := d.(*cpu.Device); host {
-		p.States *= 2 // schedule.Limits.Snapshots is a state per slot
+		p.States *= 1 + snapshotsPerSlot
 	}
 	p.States += int64(share) * (exec.KeptSlab + most)
 }

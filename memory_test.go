@@ -66,7 +66,7 @@ func TestMemoryPlan(t *testing.T) {
 				sum.Page += page
 			}
 			if o.Device == nil {
-				sum.States *= 2
+				sum.States *= 1 + snapshotsPerSlot
 			}
 			most := slices.MaxFunc(plan.Ranks, func(a, b lowering.RankPlan) int { return cmp.Compare(a.State, b.State) })
 			sum.States += int64(c.share) * (exec.KeptSlab + most.State)

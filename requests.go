@@ -196,9 +196,12 @@ type PrefixCacheStats = cache.Stats
 func limits(o Options, e *exec.Engine) schedule.Limits {
 	l := stepLimits(&o, e.Slots(), roundedAtCuts(e.States()))
 	l.Context, l.PromptShare = e.Context(), o.PromptShare
-	l.Quantum, l.Snapshots = quantum, e.Slots()
+	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*e.Slots()
 	return l
 }
+
+// snapshotsPerSlot is how many states are kept at most for requests without slots.
+const snapshotsPerSlot = 2
 
 // quantum is how many tokens a request keeps its slot for. A copy of a state takes about a hundredth of
 // the time of a step, so that few are enough.

@@ -38,7 +38,7 @@ func TestFlood(t *testing.T) {
 
 // flooded is how long requests wait for slots: those of the four tenants that do not flood.
 func flooded(t *testing.T, requests, clients int, flood bool) (p50, p99 time.Duration, l Load) {
-	s, f := newScheduler(t, Limits{Slots: 8, Tokens: 519, Grain: 32, Quantum: 4, Snapshots: 8, PromptShare: 0.33})
+	s, f := newScheduler(t, Limits{Slots: 8, Tokens: 519, Grain: 32, Quantum: 4, Snapshots: 16, PromptShare: 0.33})
 	f.before = func(context.Context, int) error {
 		time.Sleep(time.Millisecond)
 		return nil

@@ -212,7 +212,8 @@ func (s *Scheduler) admit() {
 			return
 		}
 		if victim != nil {
-			s.pause(victim)
+			s.pause(victim) // which may change who has room
+			continue
 		}
 		slot, err := s.engine.Alloc()
 		switch {

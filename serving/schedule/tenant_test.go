@@ -46,10 +46,14 @@ func (h *house) admit() {
 				h.fail("%s, with %d slots and %d tokens, loses one to %s, with %d and %d", v.name, v.running, v.served, w.name, w.running, w.served)
 			}
 			h.give(victim)
+			continue
 		}
 		if h.begin(r); h.saved[r] {
 			delete(h.saved, r)
 			h.snapshots--
+		}
+		if h.Room > 0 && r.held == 0 {
+			h.fail("request %d begins without room", r.number)
 		}
 		h.sound()
 	}
