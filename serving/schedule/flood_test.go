@@ -14,11 +14,11 @@ import (
 
 // TestFlood: five tenants, in time that only steps take, a millisecond each. With equal loads, and where one of
 // them has a hundred long texts instead, the others' 99th percentile of the time to a slot is less than twice
-// as long, or five steps. KRAIT_TEST_FLOOD is how many requests there are, 2,000 by default.
+// as long, or five steps. KRAIT_TEST_FLOOD is how many requests there are, 6,000 by default.
 func TestFlood(t *testing.T) {
 	all, _ := strconv.Atoi(os.Getenv("KRAIT_TEST_FLOOD"))
 	if all == 0 {
-		all = 2000
+		all = 6000
 	}
 	for _, clients := range []int{1, 2, 4} { // of each tenant
 		var even time.Duration
