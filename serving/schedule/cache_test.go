@@ -80,3 +80,36 @@ func TestMarks(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksOfForks: a text that goes on from another's prompt leaves the state after the prompt
+// where its first token is held back and the next one ends it, though its first token is accepted
+// before it has a slot.
+func TestMarksOfForks(t *testing.T) {
+	l := Limits{Slots: 1, Tokens: 9, Grain: 4, Snapshots: 2}
+	if err := l.check(); err != nil {
+		t.Fatal(err)
+	}
+	m := &marking{fake: newFake(t, l), marks: []int{3, 8, 18}}
+	s, err := New(m, l, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var list []Request
+	for range 2 {
+		list = append(list, asked{prompt: slices.Repeat([]int{7}, 20), most: 5, last: -1}.request())
+	}
+	n := 0
+	list[1].Accept = func(int) bool { n++; return n == 2 }
+	list[1].Seen = func() int { return 0 }
+	for _, stream := range s.Streams(t.Context(), list) {
+		for _, err := range stream {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := []string{"keep 3", "keep 8", "keep 18", "end 24 false", "fork", "keep 20", "end 20 false"}; !slices.Equal(m.calls, want) {
+		t.Errorf("%q, want %q", m.calls, want)
+	}
+}
