@@ -101,6 +101,10 @@ func TestServeRefused(t *testing.T) {
 	defer taken.Close()
 	keyless := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer keyless.Close()
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, fmt.Appendf(nil, "ann %x", sha256.Sum256([]byte("ann"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ args, want string }{
 		{"serve --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
 		{"serve --role prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
@@ -114,6 +118,7 @@ func TestServeRefused(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
 		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
 		{"route --listen 0.0.0.0:0 --decode " + keyless.URL, "answers without a key"},
+		{"route --listen 0.0.0.0:0 --api-keys " + keys + " --admin " + taken.Addr().String() + " --decode " + keyless.URL, "--admin: listen"},
 	} {
 		var said bytes.Buffer
 		root := newRoot()

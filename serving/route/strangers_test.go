@@ -113,3 +113,29 @@ func TestShares(t *testing.T) {
 		})
 	}
 }
+
+// TestSetKeys: other keys are in force from the next request on.
+func TestSetKeys(t *testing.T) {
+	of := func(name string) *route.Keys {
+		keys, err := openai.ReadKeys(strings.NewReader(fmt.Sprintf("%s %x", name, sha256.Sum256([]byte(name)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	_, _, r := fakes(t, 1, route.Options{Keys: of("ann")})
+	send := func(who string) int {
+		q := httptest.NewRequest("POST", "/v1/completions", strings.NewReader(prompt("x")))
+		q.Header.Set("Authorization", "Bearer "+who)
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, q)
+		return w.Code
+	}
+	if a, b := send("ann"), send("bob"); a != 200 || b != 401 {
+		t.Errorf("ann gets %d and bob %d, want 200 and 401", a, b)
+	}
+	r.SetKeys(of("bob"))
+	if a, b := send("ann"), send("bob"); a != 401 || b != 200 {
+		t.Errorf("then ann gets %d and bob %d, want 401 and 200", a, b)
+	}
+}
