@@ -240,12 +240,16 @@ func (h *mutantRun) right(p *original, g *graph.Graph, text string) error {
 		return fmt.Errorf("it does not run: %w", err)
 	}
 	format, tolerance := coarsest(text)
-	far := distance(logits, p.model.logits)
-	for _, part := range report.Parts {
-		far = max(far, part.Rounded)
+	part := 0.0
+	for _, one := range report.Parts {
+		part = max(part, one.Rounded)
 	}
-	if h.farthest[format] = max(h.farthest[format], far); !(far <= tolerance) {
-		return fmt.Errorf("it is off by %g with payloads in %s; %g is allowed\n%s", far, format, tolerance, report)
+	whole, allowed := distance(logits, p.model.logits), tolerance
+	if format != "f32" && strings.Contains(text, "router ") {
+		allowed = max(tolerance, 1) // a rounded payload may have a token sent to other experts
+	}
+	if h.farthest[format] = max(h.farthest[format], part, whole); !(part <= tolerance && whole <= allowed) {
+		return fmt.Errorf("a block is off by %g and the logits by %g with payloads in %s; %g and %g are allowed\n%s", part, whole, format, tolerance, allowed, report)
 	}
 	return nil
 }
