@@ -11,8 +11,9 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 )
 
-// TestChoices: choices of a prompt that is read once are those that are generated one by one: of each kind of
-// model, on ranks that share tokens, on a simulated GPU, and where the prompt is read elsewhere.
+// TestChoices: choices of a prompt that is read once are those that are generated one by one: of
+// each kind of model, on ranks that share tokens, on a simulated GPU, and where the prompt is read
+// elsewhere.
 func TestChoices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir       string
@@ -65,7 +66,8 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// TestChoicesStopped: where one choice fails, or who asked goes away, all end, and nothing stays taken.
+// TestChoicesStopped: where one choice fails, or who asked goes away, all end, and nothing stays
+// taken.
 func TestChoicesStopped(t *testing.T) {
 	m := openModel(t, "testdata/golden/jamba", Options{Slots: 2, PageTokens: 4})
 	prompt := tokensOf(m, 20, 3)

@@ -57,8 +57,9 @@ type Generate struct {
 	// It changes no text. A machine that reads the prompt (Prefill) is told of it, 4096 bytes at most.
 	Salt string
 
-	// Tenant is who the generation is for. Slots, time and the memory of caches are shared among tenants: a
-	// generation of one that has more is paused where one of another waits, which changes no text.
+	// Tenant is who the generation is for. Slots, time and the memory of caches are shared among
+	// tenants: a generation of one that has more is paused where one of another waits, which
+	// changes no text.
 	Tenant string
 
 	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
@@ -135,8 +136,8 @@ func (g *Generation) TokensPerSecond() float64 {
 // Generate continues a text. An error of a step, and a context that is done, comes with
 // what was generated before.
 //
-// Generations from several goroutines share steps, as many as there are slots; others
-// wait for theirs, those of one Tenant first come, first served. What each gives is what it would give
+// Generations from several goroutines share steps, as many as there are slots; others wait for
+// theirs, those of one Tenant first come, first served. What each gives is what it would give
 // alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	ids, err := m.encode(prompt)
@@ -165,10 +166,10 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	return g.out, g.err
 }
 
-// GenerateChoices continues token ids several times, each as GenerateIDs would, and reads them once.
-// Salt, Tenant and PromptLogProbs must be the same in all, and each has functions of its own, which are called
-// by a goroutine of its own; so is ended, when a choice has ended. The first that fails ends the others, and
-// its error is returned.
+// GenerateChoices continues token ids several times, each as GenerateIDs would, and reads them
+// once. Salt, Tenant and PromptLogProbs must be the same in all, and each has functions of its own,
+// which are called by a goroutine of its own; so is ended, when a choice has ended. The first that
+// fails ends the others, and its error is returned.
 func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Generate, ended func(i int, g *Generation, err error)) error {
 	all := make([]*generator, len(list))
 	for i, o := range list {

@@ -139,8 +139,9 @@ func soon(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestPrefillStrangers: whatever strangers send to a prefill server, and however many connections of
-// theirs say nothing, a client with the token gets in at once, and a ping is answered without one.
+// TestPrefillStrangers: whatever strangers send to a prefill server, and however many connections
+// of theirs say nothing, a client with the token gets in at once, and a ping is answered without
+// one.
 func TestPrefillStrangers(t *testing.T) {
 	m := openModel(t, "testdata/golden/mamba-a", Options{})
 	s, address := serveModel(t, m, PrefillServerOptions{Token: "sesame", MaxConnections: 3, Greet: time.Hour})

@@ -203,8 +203,8 @@ func limits(o Options, e *exec.Engine) schedule.Limits {
 // snapshotsPerSlot is how many states are kept at most for requests without slots.
 const snapshotsPerSlot = 2
 
-// quantum is how many tokens a request keeps its slot for. A copy of a state takes about a hundredth of
-// the time of a step, so that few are enough.
+// quantum is how many tokens a request keeps its slot for. A copy of a state takes about a
+// hundredth of the time of a step, so that few are enough.
 const quantum = 4
 
 // scoredBytes bounds the logits of prompts' tokens that a step gives, beyond a chunk of the least

@@ -207,7 +207,8 @@ func (l *Legal) describe() {
 	}
 }
 
-// inner are operations that only passes put into graphs, beside fused ones: parts of norms and scans.
+// inner are operations that only passes put into graphs, beside fused ones: parts of norms and
+// scans.
 var inner = []string{"sumsq", "rms_scale", "rms_rows", "group_sumsq", "group_rms_scale", "scan_terms", "scan_prefix", "scan_output"}
 
 // Unknown is the error of an operation that there is not. It names the five nearest of those that

@@ -75,8 +75,8 @@ func exchanged(codec, summands string) string {
 		fmt.Sprintf("%%c = quantize %%r {to=%q} : %[1]s[t 40] shard(0: even)\n%%a = all_gather %%c : %[1]s[t 40]\n%%y = dequantize %%a : f32[t 40]\noutput y = %%y\n", codec)
 }
 
-// TestCheckRefusesCodecs: kernels encode f32 and decode to it, ranks alone send nothing, and callers
-// have no codes.
+// TestCheckRefusesCodecs: kernels encode f32 and decode to it, ranks alone send nothing, and
+// callers have no codes.
 func TestCheckRefusesCodecs(t *testing.T) {
 	text := exchanged("int8/32", "f32")
 	for want, text := range map[string]string{

@@ -151,7 +151,8 @@ func (s *Server) take(c net.Conn) {
 			delete(s.conns, c)
 			s.mu.Unlock()
 		}()
-		// A client that closes and said nothing looks whether the server is there, as Kubernetes does.
+		// A client that closes and said nothing looks whether the server is there, as Kubernetes
+		// does.
 		if err := s.handle(c); err != nil && err != io.EOF && s.ctx.Err() == nil {
 			s.o.Log("%s: %v", c.RemoteAddr(), err)
 		}
@@ -343,7 +344,8 @@ func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 
 var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")
 
-// tokenSum is what a client shows of a token: as long for each, so that a stranger's message is short.
+// tokenSum is what a client shows of a token: as long for each, so that a stranger's message is
+// short.
 func tokenSum(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

@@ -210,7 +210,8 @@ func renameIntoBlock(m *mutant) bool {
 	return true
 }
 
-// gatherBefore moves a collective before the node whose result it takes, perhaps into another block.
+// gatherBefore moves a collective before the node whose result it takes, perhaps into another
+// block.
 func gatherBefore(m *mutant) bool {
 	i, n := m.pick(func(n *mutantNode) bool { return collective(n) && len(n.args) == 1 })
 	if n == nil {

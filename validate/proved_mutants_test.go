@@ -24,8 +24,8 @@ import (
 )
 
 // TestProvedMutants breaks partitions of all families, by all strategies and with all payloads, at
-// random. A mutant is refused, or proved; and what is proved compiles, runs on the CPU, and computes
-// the model. KRAIT_TEST_MUTANTS sets how many are tried and the seed, as in 100000/7.
+// random. A mutant is refused, or proved; and what is proved compiles, runs on the CPU, and
+// computes the model. KRAIT_TEST_MUTANTS sets how many are tried and the seed, as in 100000/7.
 func TestProvedMutants(t *testing.T) {
 	count, seed, each := 120, uint64(1), 12
 	if text := os.Getenv("KRAIT_TEST_MUTANTS"); text != "" {

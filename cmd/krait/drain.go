@@ -39,8 +39,9 @@ func (d *drain) check() error {
 	return nil
 }
 
-// listenUntil serves h until ctx ends, and then drains: refuse makes h answer new work with 503, and
-// the port stays open until the requests under way have ended and load balancers had time to see it.
+// listenUntil serves h until ctx ends, and then drains: refuse makes h answer new work with 503,
+// and the port stays open until the requests under way have ended and load balancers had time to
+// see it.
 func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse func(), d drain, log *slog.Logger) error {
 	all, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

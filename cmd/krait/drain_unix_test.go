@@ -172,8 +172,8 @@ func TestDrainBehindRouter(t *testing.T) {
 	}
 }
 
-// TestDrainConnections: over HTTP/1 and HTTP/2, a request under way goes on while others on the same
-// connections are refused, and idle connections do not hold up the end.
+// TestDrainConnections: over HTTP/1 and HTTP/2, a request under way goes on while others on the
+// same connections are refused, and idle connections do not hold up the end.
 func TestDrainConnections(t *testing.T) {
 	dir := t.TempDir()
 	certificates(t, dir)
@@ -257,8 +257,8 @@ func TestDrainLate(t *testing.T) {
 	}
 }
 
-// TestDrainNotice: a server that is idle keeps its port open for the notice, so that load balancers see
-// 503; after an interrupt, at once idle, it does not.
+// TestDrainNotice: a server that is idle keeps its port open for the notice, so that load balancers
+// see 503; after an interrupt, at once idle, it does not.
 func TestDrainNotice(t *testing.T) {
 	s := newDraining(t, http.NotFoundHandler(), func() {}, drain{most: time.Hour, notice: 200 * time.Millisecond}, nil)
 	begun := time.Now()

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// onHangup calls reload on each SIGHUP, which does not end the process any more, until stop is called.
+// onHangup calls reload on each SIGHUP, which does not end the process any more, until stop is
+// called.
 func onHangup(reload func()) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listenAt listens at an address, by TLS if there is a configuration, and returns it with the port that was chosen.
+// listenAt listens at an address, by TLS if there is a configuration, and returns it with the port
+// that was chosen.
 func listenAt(flag, address string, config *tls.Config) (l net.Listener, shown string, err error) {
 	network, where := splitAddress(address)
 	if network == "unix" {
@@ -49,7 +50,8 @@ func urlOf(shown string, config *tls.Config) string {
 	return "http://" + shown
 }
 
-// tryListen returns the address that listenAt will listen at, or its error: before a model is loaded.
+// tryListen returns the address that listenAt will listen at, or its error: before a model is
+// loaded.
 func tryListen(flag, address string) (net.Addr, error) {
 	l, _, err := listenAt(flag, address, nil)
 	if err != nil {
@@ -58,8 +60,8 @@ func tryListen(flag, address string) (net.Addr, error) {
 	return l.Addr(), l.Close()
 }
 
-// isOpen reports whether other machines reach an address. A container publishes the addresses of which
-// that is so.
+// isOpen reports whether other machines reach an address. A container publishes the addresses of
+// which that is so.
 func isOpen(a net.Addr) bool {
 	t, ok := a.(*net.TCPAddr)
 	return ok && !t.IP.IsLoopback()
@@ -74,8 +76,8 @@ func (f *hostFlags) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.names, "hosts", nil, "host names to answer to, beside IP addresses and localhost; *: any")
 }
 
-// checked reports whether requests for other names are refused: a site could let its own name lead here,
-// and ask as a page of this server. Where clients show a key or a certificate it could not.
+// checked reports whether requests for other names are refused: a site could let its own name lead
+// here, and ask as a page of this server. Where clients show a key or a certificate it could not.
 func (f *hostFlags) checked(a net.Addr, safe bool) bool {
 	_, tcp := a.(*net.TCPAddr)
 	return tcp && !slices.Contains(f.names, "*") && (len(f.names) > 0 || !safe)

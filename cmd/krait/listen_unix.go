@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// listenSocket listens at a socket of the file system. One that a killed process left, on which nobody
-// answers, is replaced. The folder is locked meanwhile: of several that start at once, one replaces it, and
-// the others find it answered.
+// listenSocket listens at a socket of the file system. One that a killed process left, on which
+// nobody answers, is replaced. The folder is locked meanwhile: of several that start at once, one
+// replaces it, and the others find it answered.
 func listenSocket(path string) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -31,8 +31,8 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-// TestListenSocket: a socket that nobody answers on is replaced, one that somebody does is not, nor is a
-// file; of several that start at once one listens.
+// TestListenSocket: a socket that nobody answers on is replaced, one that somebody does is not, nor
+// is a file; of several that start at once one listens.
 func TestListenSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	listen := func() (net.Listener, error) {
@@ -91,8 +91,9 @@ func TestListenSocket(t *testing.T) {
 	}
 }
 
-// TestServeRefused: an address, or a file of keys or certificates, that cannot be used is an error before the
-// model is opened, and so is an address that other machines reach where nothing says who may ask.
+// TestServeRefused: an address, or a file of keys or certificates, that cannot be used is an error
+// before the model is opened, and so is an address that other machines reach where nothing says who
+// may ask.
 func TestServeRefused(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -133,8 +134,8 @@ func TestServeRefused(t *testing.T) {
 	}
 }
 
-// TestServeSignals: SIGHUP reads the keys again, and keeps the old ones where the file is wrong; the second
-// SIGTERM ends a server that drains.
+// TestServeSignals: SIGHUP reads the keys again, and keeps the old ones where the file is wrong;
+// the second SIGTERM ends a server that drains.
 func TestServeSignals(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	write := func(text string) {

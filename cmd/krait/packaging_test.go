@@ -427,8 +427,9 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 	}
 }
 
-// checkGrace compares the time that a pod has to end with what its container takes: preStop, --drain, and
-// 5 s in which requests are ended. In the time of preStop services stop sending to pods of a deployment.
+// checkGrace compares the time that a pod has to end with what its container takes: preStop,
+// --drain, and 5 s in which requests are ended. In the time of preStop services stop sending to
+// pods of a deployment.
 func (c *container) checkGrace(t *testing.T, name string, grace int) {
 	i := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--drain=") })
 	if i < 0 {

@@ -291,7 +291,8 @@ func TestServePage(t *testing.T) {
 	}
 }
 
-// TestServeAPI: the command answers, goes on after SIGHUP, and on SIGTERM lets a request end that it has taken, and ends well.
+// TestServeAPI: the command answers, goes on after SIGHUP, and on SIGTERM lets a request end that
+// it has taken, and ends well.
 func TestServeAPI(t *testing.T) {
 	address, c, errs := answering(t, "--drain-notice", "1ms")
 	r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"prompt": "In the", "max_tokens": 500, "stream": true}`))

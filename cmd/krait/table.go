@@ -300,7 +300,8 @@ func attends(n *graph.Node) bool {
 	return slices.ContainsFunc(n.Op.States, func(p graph.StatePair) bool { return n.Args[p.Operand].Type.Ragged() })
 }
 
-// kvHeads counts the KV heads of attention, and those that the query heads of one rank read at most.
+// kvHeads counts the KV heads of attention, and those that the query heads of one rank read at
+// most.
 func (a *accountant) kvHeads(n *graph.Node) (all, most int64) {
 	groups, heads, _ := graph.Groups(n)
 	share := heads / groups

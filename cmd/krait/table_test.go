@@ -104,8 +104,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank keeps
-// the ones that its heads read, by formula and as counted.
+// TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank
+// keeps the ones that its heads read, by formula and as counted.
 func TestTableOfCoveredHeads(t *testing.T) {
 	_, g, err := models.Describe("../../testdata/golden/jamba") // 4 heads, 2 KV heads
 	if err != nil {

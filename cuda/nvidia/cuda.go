@@ -192,9 +192,9 @@ func load(s search) (*cuda, error) {
 	return d, nil
 }
 
-// loadEagerly makes cuInit choose eager loading, unless the user has chosen: libraries then load their
-// kernels with their module. A kernel of cuBLAS that is loaded when it is first launched may wait for all that
-// runs on the GPU's group, and there for a rank that waits for this launch.
+// loadEagerly makes cuInit choose eager loading, unless the user has chosen: libraries then load
+// their kernels with their module. A kernel of cuBLAS that is loaded when it is first launched may
+// wait for all that runs on the GPU's group, and there for a rank that waits for this launch.
 func loadEagerly() error {
 	const loading = "CUDA_MODULE_LOADING"
 	if os.Getenv(loading) != "" {

@@ -69,9 +69,9 @@ func decodeMMA(b *builder, o *opcode) (instr, error) {
 	return in, nil
 }
 
-// tensorCore says how a GPU's tensor cores sum the products of an mma: up to terms of them at a time
-// (half as many of tf32), and the accumulator, are aligned to the largest exponent and cut off extra
-// bits below the 24 of an f32. Their sum is exact and truncated to f32, toward zero.
+// tensorCore says how a GPU's tensor cores sum the products of an mma: up to terms of them at a
+// time (half as many of tf32), and the accumulator, are aligned to the largest exponent and cut off
+// extra bits below the 24 of an f32. Their sum is exact and truncated to f32, toward zero.
 //
 // The structure is measured in PeerJ CS 330 and arXiv 2510.15884, models of V100 to B200 are in
 // arXiv 2512.07004. The widths here are a first model of these GPUs.

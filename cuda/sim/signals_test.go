@@ -148,8 +148,9 @@ func TestNoPeerAccess(t *testing.T) {
 	}
 }
 
-// TestLazyLoading: with lazy loading, the first product of a shape waits for a kernel of another device that waits for
-// this device; products of shapes that were launched before, and all with eager loading, do not.
+// TestLazyLoading: with lazy loading, the first product of a shape waits for a kernel of another
+// device that waits for this device; products of shapes that were launched before, and all with
+// eager loading, do not.
 func TestLazyLoading(t *testing.T) {
 	for _, c := range []struct{ lazy, before, refused bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
 		p := newPair(t, Options{LazyLoading: c.lazy, Patience: 50 * time.Millisecond}, true)

@@ -72,8 +72,8 @@ type Options struct {
 	// Peers says whether a device may reach another's memory; nil: each may.
 	Peers func(from, to int) bool
 
-	// LazyLoading loads kernels of cuBLAS when a product of their shape is first launched, as the driver does unless
-	// CUDA_MODULE_LOADING is EAGER. See [Options.Late] for whom that waits.
+	// LazyLoading loads kernels of cuBLAS when a product of their shape is first launched, as the
+	// driver does unless CUDA_MODULE_LOADING is EAGER. See [Options.Late] for whom that waits.
 	LazyLoading bool
 
 	FailAlloc  int  // the Alloc, counted from 1 over all devices, that finds no memory; 0: none

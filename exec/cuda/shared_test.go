@@ -56,7 +56,8 @@ func (a *asked) SetMaxShared(bytes int) error {
 	return nil
 }
 
-// TestAllowCountsStatic: what every block may have is for static and dynamic shared memory together.
+// TestAllowCountsStatic: what every block may have is for static and dynamic shared memory
+// together.
 func TestAllowCountsStatic(t *testing.T) {
 	for _, c := range []struct{ static, dynamic, want int }{{0, 48 << 10, 0}, {0, 48<<10 + 1, 48<<10 + 1}, {1 << 10, 47 << 10, 0}, {1 << 10, 47<<10 + 1, 47<<10 + 1}} {
 		a := &asked{static: c.static}

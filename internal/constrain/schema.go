@@ -53,7 +53,8 @@ func Compile(schema []byte) (*Grammar, error) {
 	return &c.Grammar, nil
 }
 
-// impossible is the error of a schema that no text fulfils: it names the innermost part of which that is so.
+// impossible is the error of a schema that no text fulfils: it names the innermost part of which
+// that is so.
 func (c *compiler) impossible() error {
 	inOrder := func(a, b *value) int { return int(c.rules[a] - c.rules[b]) }
 	for _, v := range slices.SortedFunc(maps.Keys(c.rules), inOrder) {

@@ -1,8 +1,8 @@
 // Package fonts bounds how wide text is drawn, whatever sans-serif font a viewer has.
 package fonts
 
-// The advances from the blank to the tilde, in thousandths of the size: of Helvetica, which Arial and
-// Liberation Sans have too, or of DejaVu Sans, whichever is wider.
+// The advances from the blank to the tilde, in thousandths of the size: of Helvetica, which Arial
+// and Liberation Sans have too, or of DejaVu Sans, whichever is wider.
 var regular = [...]int{
 	318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 	636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 556,

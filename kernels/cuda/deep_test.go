@@ -9,9 +9,9 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// TestDeepSums: products of 5,120 terms keep their precision on tensor cores, which truncate what they add: those that
-// are taken apart are at least as good as sums by fma in f32, which are off by 2.1e-6 of the largest. Products of bf16 stay
-// in the accumulators of tensor cores, as cuBLAS's do.
+// TestDeepSums: products of 5,120 terms keep their precision on tensor cores, which truncate what
+// they add: those that are taken apart are at least as good as sums by fma in f32, which are off by
+// 2.1e-6 of the largest. Products of bf16 stay in the accumulators of tensor cores, as cuBLAS's do.
 func TestDeepSums(t *testing.T) {
 	for _, c := range []struct {
 		function string

@@ -28,8 +28,8 @@ var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
 	return out, nil
 })
 
-// dependentModules are the kernels as they are launched before the launch before them has ended, parsed
-// when one of a module is first run.
+// dependentModules are the kernels as they are launched before the launch before them has ended,
+// parsed when one of a module is first run.
 var dependentModules = struct {
 	sync.Mutex
 	parsed map[string]*ptx.Module
@@ -152,8 +152,8 @@ func (d *device) launch(l Launch, seed uint64) error {
 	return err
 }
 
-// asDependent counts a launch, and reports whether it is to be a dependent one: by odd seeds, but in turn as long as a kernel has
-// run in one way only.
+// asDependent counts a launch, and reports whether it is to be a dependent one: by odd seeds, but
+// in turn as long as a kernel has run in one way only.
 func asDependent(kernel string, seed uint64) bool {
 	launched.Lock()
 	defer launched.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/krait-ml/krait/kernels/reference"
 )
 
-// simulated is a device like one of KRAIT_TEST_DEVICE, on a simulated GPU of compute capability 9.0.
+// simulated is a device like one of KRAIT_TEST_DEVICE, on a simulated GPU of compute capability
+// 9.0.
 func simulated(t *testing.T, meter *sim.Meter) *device {
 	g, err := openGPU(sim.New(sim.Options{Capability: [2]int{9, 0}, Meter: meter}))
 	if err != nil {
@@ -46,8 +47,8 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestDependentOnDevice: on a device kernels that are to be dependent launches are so behind another launch, and give
-// the same results.
+// TestDependentOnDevice: on a device kernels that are to be dependent launches are so behind
+// another launch, and give the same results.
 func TestDependentOnDevice(t *testing.T) {
 	x := shaped(graph.F32, 1, 3000)
 	x.F32 = make([]float32, 3000)

@@ -79,7 +79,8 @@ func (g *gpu) do(f func() error) error {
 	return <-done
 }
 
-// launch runs a kernel. One that depends may begin before a launch right before it has ended; others are waited for.
+// launch runs a kernel. One that depends may begin before a launch right before it has ended;
+// others are waited for.
 func (g *gpu) launch(l *Launch, depends bool) error {
 	return g.do(func() error {
 		depends = depends && g.Device().DependentLaunch

@@ -230,8 +230,8 @@ func alignment(loads, stores bool) int {
 	return vec
 }
 
-// gemvGrid has the blocks of all passes over t rows of x side by side, for each of the weight's pieces, which are along
-// y, and z where y would be too long.
+// gemvGrid has the blocks of all passes over t rows of x side by side, for each of the weight's
+// pieces, which are along y, and z where y would be too long.
 func gemvGrid(t, m, pieces int) [3]int {
 	z := max(1, ceilDiv(pieces, maxGridYZ)) // a weight may have no rows
 	return [3]int{ceilDiv(t, m), ceilDiv(pieces, z), z}

@@ -58,7 +58,8 @@ func (b *borders) add(why string, blocks ...string) {
 
 // way follows how v came from the node that computed it to the node that takes it, nil for the
 // caller. The class has ways with a value that lies as it must at the border, where collectives
-// before that value are in the block that it leaves, and those after it in the block that it enters.
+// before that value are in the block that it leaves, and those after it in the block that it
+// enters.
 func (b *borders) way(v *graph.Value, to *graph.Node) {
 	at := v // the value at the border
 	var before, after []*graph.Node

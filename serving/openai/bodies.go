@@ -23,7 +23,8 @@ const (
 	bodiesAtOnce = 8        // this part of them is parsed and encoded at the same time
 )
 
-// defaultBodies are the bytes of bodies that may be in work, of so much planned memory; 0: without a plan.
+// defaultBodies are the bytes of bodies that may be in work, of so much planned memory; 0: without
+// a plan.
 func defaultBodies(memory int64) int64 {
 	if memory == 0 {
 		return mostBodies
@@ -33,7 +34,8 @@ func defaultBodies(memory int64) int64 {
 
 // intake bounds requests before they are in the queue: the bytes of their bodies, by sender, and
 // how many bytes are parsed and encoded at the same time, which takes about 15 times as much
-// memory, and up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair queueing: Goyal, Vin and Cheng, 1996).
+// memory, and up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair
+// queueing: Goyal, Vin and Cheng, 1996).
 type intake struct {
 	bytes  *budget.Bytes
 	atOnce int64
@@ -173,8 +175,8 @@ func (s *Server) admit(w *response, r *http.Request) error {
 }
 
 // timedBody is a body that must come at a rate: a third of the time for the largest may pass before
-// the first byte. After it there is no hurry, as the connection is read on to see whether the client
-// is still there.
+// the first byte. After it there is no hurry, as the connection is read on to see whether the
+// client is still there.
 type timedBody struct {
 	io.ReadCloser
 	w     *response
@@ -204,7 +206,8 @@ func readAll(w *response, r *http.Request) ([]byte, error) {
 	return data.Bytes(), w.lease.wait(r.Context())
 }
 
-// leased answers by JSON that counts as long as it is written, in place of the request that it was made of.
+// leased answers by JSON that counts as long as it is written, in place of the request that it was
+// made of.
 func (w *response) leased(data []byte) {
 	w.lease.resize(len(data))
 	w.lease.rest()
@@ -238,8 +241,8 @@ func (q *queue) admits(name string, tokens int) error {
 	return now.takes(q.Rate, tokens, q.now())
 }
 
-// charge takes a request that generates nothing off its tenant's rate, with an estimate of its tokens;
-// correct replaces that by their number.
+// charge takes a request that generates nothing off its tenant's rate, with an estimate of its
+// tokens; correct replaces that by their number.
 func (q *queue) charge(name string, estimate int) (correct func(tokens int), err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,7 +257,8 @@ func (q *queue) charge(name string, estimate int) (correct func(tokens int), err
 	}, nil
 }
 
-// leastTokens is a lower bound of the tokens of a text of so many bytes, by the vocabulary's longest token.
+// leastTokens is a lower bound of the tokens of a text of so many bytes, by the vocabulary's
+// longest token.
 func (s *Server) leastTokens(bytes int) int {
 	longest := s.longestToken()
 	return (bytes + longest - 1) / longest

@@ -88,8 +88,8 @@ func codeOf(w *httptest.ResponseRecorder) string {
 	return a.Error.Code
 }
 
-// TestBodiesAtOnce: of many large bodies at once, so many are taken as half of the bound has room for,
-// the others are refused unread; another key has room; and all of it is given back.
+// TestBodiesAtOnce: of many large bodies at once, so many are taken as half of the bound has room
+// for, the others are refused unread; another key has room; and all of it is given back.
 func TestBodiesAtOnce(t *testing.T) {
 	const body, most = 1 << 16, 1 << 19
 	for path, large := range map[string]string{"/tokenize": `{"prompt": "%s"}`, "/v1/completions": `{"prompt": "a", "max_tokens": 1, "user": "%s"}`} {
@@ -146,8 +146,8 @@ func (s *started) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// TestRefusedUnread: a request is refused before its body is read, if that can be known: without a key,
-// for its length, for the rate, for the queue and while the server drains.
+// TestRefusedUnread: a request is refused before its body is read, if that can be known: without a
+// key, for its length, for the rate, for the queue and while the server drains.
 func TestRefusedUnread(t *testing.T) {
 	s, c := counted(t, Options{Queue: Queue{Requests: 1, Rate: Rate{Requests: 1}}}, true)
 	ask := func(key string, length int64, status int, code string) {

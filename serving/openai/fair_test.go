@@ -25,8 +25,9 @@ var shapes = []string{
 	`{"prompt": %q, "max_tokens": 70, "seed": 10, "n": 3, "ignore_eos": true, "stream": %v}`,
 }
 
-// TestPausedTexts: five keys, of which one asks for much more, share few slots, so that texts are paused
-// again and again. Each answer is the one that is given where nobody else asks, to the last log-probability.
+// TestPausedTexts: five keys, of which one asks for much more, share few slots, so that texts are
+// paused again and again. Each answer is the one that is given where nobody else asks, to the last
+// log-probability.
 func TestPausedTexts(t *testing.T) {
 	for dir, cache := range map[string]int64{"": 0, "../../testdata/golden/jamba": 16 << 20} {
 		open := func(slots int, cache int64) *krait.Model {
@@ -100,8 +101,8 @@ func said(text []byte) string {
 	return out + usage
 }
 
-// TestFlood: one key that takes all slots, all tokens or all places keeps none of the others out: a request
-// of each is answered though nothing of the flood has ended.
+// TestFlood: one key that takes all slots, all tokens or all places keeps none of the others out: a
+// request of each is answered though nothing of the flood has ended.
 func TestFlood(t *testing.T) {
 	for what, c := range map[string]struct {
 		n, texts int // requests, and texts of them
@@ -166,8 +167,9 @@ func flood(t *testing.T, h *httptest.Server, key, body string) (end func()) {
 	}
 }
 
-// TestChoicesReadOnce: the n texts of a prompt are those that n requests with the seeds get, and the prompt
-// is read once, with and without a prefix cache, log-probabilities and echo, on one rank and on several.
+// TestChoicesReadOnce: the n texts of a prompt are those that n requests with the seeds get, and
+// the prompt is read once, with and without a prefix cache, log-probabilities and echo, on one rank
+// and on several.
 func TestChoicesReadOnce(t *testing.T) {
 	prompt := strings.Repeat(genesis+" ", 12)[:200]
 	const n = 5

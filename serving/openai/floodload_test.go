@@ -64,9 +64,10 @@ func (q *queueing) quantile(name string, at float64) time.Duration {
 	return time.Duration(list[min(int(at*float64(len(list))), len(list)-1)] * float64(time.Second)).Round(time.Microsecond)
 }
 
-// TestFloodLoad sends as many requests as KRAIT_TEST_FLOOD says, of five keys: half of them with equal loads,
-// half where one key floods with long texts, several choices and more at once than there are places. The others'
-// 99th percentile of queueing stays under twice what it is with equal loads, or under five steps.
+// TestFloodLoad sends as many requests as KRAIT_TEST_FLOOD says, of five keys: half of them with
+// equal loads, half where one key floods with long texts, several choices and more at once than
+// there are places. The others' 99th percentile of queueing stays under twice what it is with equal
+// loads, or under five steps.
 func TestFloodLoad(t *testing.T) {
 	all, _ := strconv.Atoi(os.Getenv("KRAIT_TEST_FLOOD"))
 	if all == 0 {
@@ -126,7 +127,8 @@ func TestFloodLoad(t *testing.T) {
 	}
 }
 
-// tide is a request of the flood. Where it is refused the next comes soon, whatever Retry-After says.
+// tide is a request of the flood. Where it is refused the next comes soon, whatever Retry-After
+// says.
 func tide(ctx context.Context, t *testing.T, h *httptest.Server, key, body string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/v1/completions", strings.NewReader(body))
 	if err != nil {

@@ -15,9 +15,9 @@ type field[T any] struct {
 	read func(into T, raw json.RawMessage) *Error
 }
 
-// readBody reads the object that is a request's body, as its fields say. A key without a
-// field is an error, and so is one that comes twice; null is the same as absent. The request has its
-// turn afterwards, until its lease rests or ends.
+// readBody reads the object that is a request's body, as its fields say. A key without a field is
+// an error, and so is one that comes twice; null is the same as absent. The request has its turn
+// afterwards, until its lease rests or ends.
 func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) error {
 	data, err := readAll(w, r)
 	if err != nil {

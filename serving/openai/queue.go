@@ -11,7 +11,8 @@ import (
 
 // Queue bounds what a server takes on. The zero value is a good start.
 type Queue struct {
-	// Requests is how many may wait for a slot; 0 is 256. Of this and of Tokens, tenants have shares.
+	// Requests is how many may wait for a slot; 0 is 256. Of this and of Tokens, tenants have
+	// shares.
 	Requests int
 	// Tokens is how many tokens those under way and those that wait may have together:
 	// prompts, and what may follow them. 0 is what the model's memory plan has room for, where it
@@ -21,13 +22,13 @@ type Queue struct {
 	Rate Rate
 }
 
-// queue bounds what a server takes on: places, tokens, and room in attention's caches. Who begins is the
-// scheduler's to decide.
+// queue bounds what a server takes on: places, tokens, and room in attention's caches. Who begins
+// is the scheduler's to decide.
 //
-// A tenant alone may have all of each. Where several ask, each may have its max-min share (package maxmin)
-// whatever others have taken before: what these hold above theirs does not count against it. So with n
-// tenants there may be 1 + 1/2 + … + 1/n times as much as the bounds say, which is no memory but that of
-// prompts that wait: the scheduler keeps to the memory plan.
+// A tenant alone may have all of each. Where several ask, each may have its max-min share (package
+// maxmin) whatever others have taken before: what these hold above theirs does not count against
+// it. So with n tenants there may be 1 + 1/2 + … + 1/n times as much as the bounds say, which is no
+// memory but that of prompts that wait: the scheduler keeps to the memory plan.
 type queue struct {
 	Queue
 	asked int // Queue.Tokens as it was given
@@ -68,7 +69,8 @@ type tenant struct {
 	requests, tokens bucket // what is left of its rate
 }
 
-// demand is what a text asks for. The prompt of one that shares it is read with that of the text before it.
+// demand is what a text asks for. The prompt of one that shares it is read with that of the text
+// before it.
 type demand struct {
 	prompt, most int
 	shares       bool
@@ -163,8 +165,8 @@ func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	return list, nil
 }
 
-// shares reports whether a tenant may take more of what there is a number of: there is enough for all, or
-// it is within the tenant's share.
+// shares reports whether a tenant may take more of what there is a number of: there is enough for
+// all, or it is within the tenant's share.
 func (q *queue) shares(t *tenant, more amounts, most int, of func(*amounts) int) bool {
 	if of(&q.total)+of(&more) <= most {
 		return true

@@ -81,8 +81,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesBound: whoever asks for what in whatever order, a tenant gets what is left or its share and
-// no more, and all together have no more than 1 + 1/2 + … as much as there is.
+// TestSharesBound: whoever asks for what in whatever order, a tenant gets what is left or its share
+// and no more, and all together have no more than 1 + 1/2 + … as much as there is.
 func TestSharesBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 60

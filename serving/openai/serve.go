@@ -150,8 +150,8 @@ func (s *Server) longest() int {
 	return n
 }
 
-// run generates the choices, n of each prompt, and ends when all have ended; the first that fails ends
-// the others.
+// run generates the choices, n of each prompt, and ends when all have ended; the first that fails
+// ends the others.
 func (s *Server) run(ctx context.Context, tenant string, list []*choice, n int, e *events, f form) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

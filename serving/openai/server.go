@@ -33,9 +33,9 @@ type Options struct {
 	AnswerTokens int
 	// Body is how many bytes a request may have; 0: 4 MiB, or half of Bodies if that is less.
 	Body int64
-	// Bodies is how many bytes of requests may be in work together before they are in the queue: read,
-	// parsed and encoded. A key, and without keys an address, may have as many as stay free. 0: a 64th of
-	// the planned memory, from 8 to 64 MiB, and 64 MiB without a plan.
+	// Bodies is how many bytes of requests may be in work together before they are in the queue:
+	// read, parsed and encoded. A key, and without keys an address, may have as many as stay free.
+	// 0: a 64th of the planned memory, from 8 to 64 MiB, and 64 MiB without a plan.
 	Bodies int64
 	// Deadline is how long a request may take, waiting included; 0: 10 minutes.
 	Deadline time.Duration
@@ -51,9 +51,9 @@ type Options struct {
 	// Log is told of each request: who asked, how long it took, how many tokens, but no text.
 	// nil: nothing.
 	Log *slog.Logger
-	// Local answers only to requests for an IP address, localhost or one of Hosts. A server without keys
-	// needs it where a browser reaches it: a site could let its own name lead here, and ask as a page of
-	// the server.
+	// Local answers only to requests for an IP address, localhost or one of Hosts. A server without
+	// keys needs it where a browser reaches it: a site could let its own name lead here, and ask as
+	// a page of the server.
 	Local bool
 	// Hosts are names that Local lets requests ask for.
 	Hosts []string

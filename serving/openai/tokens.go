@@ -17,7 +17,8 @@ type prompt struct {
 	ids  []int // nil: it is a text
 }
 
-// readPrompts reads a text, a list of texts, a list of ids, or a list of lists of ids: most prompts at most.
+// readPrompts reads a text, a list of texts, a list of ids, or a list of lists of ids: most prompts
+// at most.
 func readPrompts(list *[]prompt, raw json.RawMessage, most int) *Error {
 	const what = "it must be a string, an array of strings, an array of token ids, or an array of such arrays"
 	var text string

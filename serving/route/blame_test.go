@@ -19,8 +19,8 @@ func coded(status int, code string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// TestBlame: a request that any server answers by 500 leaves no server out, and is asked twice only as
-// often as the allowance says; neither does one that took too long, nor a server that drains.
+// TestBlame: a request that any server answers by 500 leaves no server out, and is asked twice only
+// as often as the allowance says; neither does one that took too long, nor a server that drains.
 func TestBlame(t *testing.T) {
 	poison := func(w http.ResponseWriter, q *http.Request) {
 		if body, _ := io.ReadAll(q.Body); strings.Contains(string(body), "poison") {

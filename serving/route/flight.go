@@ -35,8 +35,8 @@ func (p *pool) fly(ctx context.Context, m *machine) *flight {
 	return f
 }
 
-// giveUp ends the flights of a machine that has not answered checks for a while and has sent nothing
-// for them either. Others may still come to their end.
+// giveUp ends the flights of a machine that has not answered checks for a while and has sent
+// nothing for them either. Others may still come to their end.
 func (p *pool) giveUp(m *machine, now time.Time, stall time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,8 @@ func (h heard) Read(to []byte) (int, error) {
 }
 
 // mostAgain is how many requests that one server answered by status 500 may be asked of another at
-// once; after that one for each earning requests, so that such a request costs little more than its own.
+// once; after that one for each earning requests, so that such a request costs little more than its
+// own.
 const (
 	mostAgain = 32
 	earning   = 10

@@ -57,8 +57,8 @@ func TestPortClosed(t *testing.T) {
 	}
 }
 
-// TestGiveUp: of a machine that answers no checks the requests are given up to which nothing came for
-// the stall, and no others.
+// TestGiveUp: of a machine that answers no checks the requests are given up to which nothing came
+// for the stall, and no others.
 func TestGiveUp(t *testing.T) {
 	m, now := newMachine("a", nil), time.Now()
 	p := &pool{machines: []*machine{m}}

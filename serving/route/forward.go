@@ -247,8 +247,9 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 	return a, nil
 }
 
-// judge counts an answer against a machine where that failed. A status 500 may be due to the request,
-// which a second answer shows; 504 with code timeout is a request that took longer than its server allows.
+// judge counts an answer against a machine where that failed. A status 500 may be due to the
+// request, which a second answer shows; 504 with code timeout is a request that took longer than
+// its server allows.
 func (r *Router) judge(m *machine, a *answer) {
 	switch code := a.code(); {
 	case a.status == http.StatusServiceUnavailable && (code == "draining" || code == "closing"):

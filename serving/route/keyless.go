@@ -6,7 +6,8 @@ import (
 	"net/http"
 )
 
-// Keyless returns the servers that answer requests without a key. Those that are not reached are left out.
+// Keyless returns the servers that answer requests without a key. Those that are not reached are
+// left out.
 func (r *Router) Keyless(ctx context.Context) (names []string) {
 	for _, m := range r.servers.machines {
 		ctx, end := context.WithTimeout(ctx, r.o.CheckTimeout)

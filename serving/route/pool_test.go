@@ -115,9 +115,9 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestChecked: a machine takes nothing after a check that failed, and what it holds is forgotten after
-// three. It is gone after three without any answer; not where its port is closed, nor where it says
-// that it is not ready.
+// TestChecked: a machine takes nothing after a check that failed, and what it holds is forgotten
+// after three. It is gone after three without any answer; not where its port is closed, nor where
+// it says that it is not ready.
 func TestChecked(t *testing.T) {
 	m := newMachine("a", nil)
 	m.seen.add([]uint64{1})

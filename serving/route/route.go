@@ -41,10 +41,11 @@ type Options struct {
 	EjectAfter int
 	// EjectFor is for how long the first time, and twice as long each time after that; 0: 10 seconds.
 	EjectFor time.Duration
-	// Keys are those that clients must have; nil: anybody may ask, and servers say who gets an answer.
+	// Keys are those that clients must have; nil: anybody may ask, and servers say who gets an
+	// answer.
 	Keys *Keys
-	// Requests is how many may be under way, at least 2; 0: 1024. A key, or without keys an address,
-	// has half of them at most, and less the more others have.
+	// Requests is how many may be under way, at least 2; 0: 1024. A key, or without keys an
+	// address, has half of them at most, and less the more others have.
 	Requests int
 	// Body is how many bytes a request may have; 0: 4 MiB.
 	Body int64
@@ -61,8 +62,8 @@ type Options struct {
 	Stall time.Duration
 	// Log is told of each request, and of machines that come and go, but no text; nil: nothing.
 	Log *slog.Logger
-	// Local answers only to requests for an IP address, localhost or one of Hosts. Else a site that a
-	// browser shows could let its own name lead here.
+	// Local answers only to requests for an IP address, localhost or one of Hosts. Else a site that
+	// a browser shows could let its own name lead here.
 	Local bool
 	// Hosts are names that Local lets requests ask for.
 	Hosts []string

@@ -207,7 +207,8 @@ func TestStream(t *testing.T) {
 }
 
 // TestGone: what waits for a server that does not answer any more, not even checks, is asked of
-// another after the stall; a stream that it began ends by an error; and when it is back, it gets requests again.
+// another after the stall; a stream that it began ends by an error; and when it is back, it gets
+// requests again.
 func TestGone(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{CheckTimeout: 20 * time.Millisecond, Stall: 100 * time.Millisecond})
 	frozen := func(w http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
@@ -277,8 +278,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestEjected: a server whose answers fail where another's do not, or which ends connections, is left
-// out, though its checks do not fail, and tried again later; where all are, all are asked.
+// TestEjected: a server whose answers fail where another's do not, or which ends connections, is
+// left out, though its checks do not fail, and tried again later; where all are, all are asked.
 func TestEjected(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{EjectAfter: 2, EjectFor: 300 * time.Millisecond})
 	list[0].do(status(500))

@@ -55,8 +55,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestShares: neither an address nor a key takes all places, or all bytes; without a key of the file
-// nothing is read, and no server asked.
+// TestShares: neither an address nor a key takes all places, or all bytes; without a key of the
+// file nothing is read, and no server asked.
 func TestShares(t *testing.T) {
 	line := func(name string) string { return fmt.Sprintf("%s %x\n", name, sha256.Sum256([]byte(name))) }
 	keys, err := openai.ReadKeys(strings.NewReader(line("ann") + line("bob")))

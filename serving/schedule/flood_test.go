@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// TestFlood: five tenants, in time that only steps take, a millisecond each. With equal loads, and where one of
-// them has a hundred long texts instead, the others' 99th percentile of the time to a slot is less than twice
-// as long, or five steps. KRAIT_TEST_FLOOD is how many requests there are, 6,000 by default.
+// TestFlood: five tenants, in time that only steps take, a millisecond each. With equal loads, and
+// where one of them has a hundred long texts instead, the others' 99th percentile of the time to a
+// slot is less than twice as long, or five steps. KRAIT_TEST_FLOOD is how many requests there are,
+// 6,000 by default.
 func TestFlood(t *testing.T) {
 	all, _ := strconv.Atoi(os.Getenv("KRAIT_TEST_FLOOD"))
 	if all == 0 {

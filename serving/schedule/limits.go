@@ -8,8 +8,8 @@
 // starves. With a [Limits].PromptShare some steps read no prompts, so that these take their
 // share of the time and no more while others are continued, and short prompts need not wait for long ones.
 //
-// Tenants share slots and room: where one waits that has fewer slots than another, a request of the other is
-// paused. Its state is kept, or computed again, so that it gets what it would have got.
+// Tenants share slots and room: where one waits that has fewer slots than another, a request of the
+// other is paused. Its state is kept, or computed again, so that it gets what it would have got.
 //
 // What a request gets does not depend on what runs beside it: prompts are cut at
 // multiples of the grain only, which must be such that an engine does not mind, and

@@ -11,7 +11,8 @@ type snapshot struct {
 	users int // requests
 }
 
-// pause takes the slot of a request. Its state is kept, or where there is no memory for it computed again.
+// pause takes the slot of a request. Its state is kept, or where there is no memory for it computed
+// again.
 func (s *Scheduler) pause(r *request) {
 	s.done.Paused++
 	if s.queue.snapshots == s.queue.Snapshots {
@@ -61,8 +62,8 @@ func (s *Scheduler) release(r *request) {
 	r.saved = nil
 }
 
-// restart takes the slot, if any, and the room of a request, and lets it wait: what was computed for it
-// is computed again, with the same result.
+// restart takes the slot, if any, and the room of a request, and lets it wait: what was computed
+// for it is computed again, with the same result.
 func (s *Scheduler) restart(r *request) {
 	s.done.Restarted++
 	s.remember(r, false)
@@ -78,8 +79,8 @@ func (s *Scheduler) restart(r *request) {
 	s.queue.restart(r)
 }
 
-// fork lets requests go on from the prompt that one has read, each with the token that was chosen for it,
-// or ends them where the step has failed.
+// fork lets requests go on from the prompt that one has read, each with the token that was chosen
+// for it, or ends them where the step has failed.
 func (s *Scheduler) fork(r *request, chosen []int32, failed error, now time.Time) {
 	if len(r.forks) == 0 {
 		return

@@ -44,8 +44,8 @@ type part struct {
 	row    bool // its next token is chosen after them
 }
 
-// rows is how many tokens are chosen after the tokens of a part, or looked at: each fork chooses its first
-// after the last one.
+// rows is how many tokens are chosen after the tokens of a part, or looked at: each fork chooses
+// its first after the last one.
 func (p *part) rows() int {
 	n := 0
 	if p.row {
@@ -120,7 +120,8 @@ func (q *queue) pause(r *request) {
 	r.of.running--
 }
 
-// restart takes the room of a request that waits. All of it is to be computed again, cut where it was.
+// restart takes the room of a request that waits. All of it is to be computed again, cut where it
+// was.
 func (q *queue) restart(r *request) {
 	q.hold(r, 0)
 	r.lost = max(r.lost, r.fed)
@@ -170,8 +171,8 @@ func (q *queue) fork(r *request) (forks []*request) {
 	return forks
 }
 
-// split sees to it that those can go on that are to go on from a prompt whose end is read next: there
-// must be memory for a copy of its state, and room for each. The others read it again.
+// split sees to it that those can go on that are to go on from a prompt whose end is read next:
+// there must be memory for a copy of its state, and room for each. The others read it again.
 func (q *queue) split(r *request) {
 	n := 0
 	for ; n < len(r.forks); n++ {
@@ -256,8 +257,8 @@ func (q *queue) shortFirst(parts []part, left budget) []part {
 // ready reports whether a request with a slot has a prompt to read.
 func (r *request) ready() bool { return r.reads() && !r.pending }
 
-// budget is what is left of a step: tokens, and those of prompts whose logits are looked at, or that others
-// choose from.
+// budget is what is left of a step: tokens, and those of prompts whose logits are looked at, or
+// that others choose from.
 type budget struct{ tokens, rows int }
 
 // of is what a request takes by reading so many tokens.

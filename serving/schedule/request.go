@@ -18,7 +18,8 @@ import (
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
-	// Tenant is who asks: slots, time and room are shared among tenants, and within one go to whoever came first.
+	// Tenant is who asks: slots, time and room are shared among tenants, and within one go to
+	// whoever came first.
 	Tenant string
 	// Salt is whose a cache keeps it as: it finds what has the same salt only.
 	Salt string
@@ -42,13 +43,14 @@ type Request struct {
 	// number of all tokens, that number less one, or what it last returned. nil: all are seen.
 	Seen func() int
 	// Fetch brings what was computed elsewhere for the beginning of the prompt; nil: the prompt is
-	// prefilled here. It is called by whoever reads the tokens, once the request has a slot and room.
+	// prefilled here. It is called by whoever reads the tokens, once the request has a slot and
+	// room.
 	Fetch func() (Beginning, error)
 	// OnBegin is called when the request, or the one from whose prompt it goes on, gets a slot, by
 	// whoever reads the tokens. It may be nil.
 	OnBegin func()
-	// OnFork is called where the prompt was read for another request of [Scheduler.Streams], whose index it
-	// gets, before there are tokens. It may be nil.
+	// OnFork is called where the prompt was read for another request of [Scheduler.Streams], whose
+	// index it gets, before there are tokens. It may be nil.
 	OnFork func(index int)
 	// OnRead is called when the request has ended well, and its slot, which is about to be
 	// freed, has what came of all tokens but the last that was chosen. It may be nil.
@@ -63,7 +65,8 @@ type Request struct {
 
 // Beginning is what was computed elsewhere for the beginning of a prompt.
 type Beginning interface {
-	// Begin gives it to the sequence of a slot, which is new, and says of how many tokens it is: fewer than all.
+	// Begin gives it to the sequence of a slot, which is new, and says of how many tokens it is:
+	// fewer than all.
 	Begin(slot int) (fed int, err error)
 	// Free gives it up, where there was no Begin.
 	Free()
@@ -105,8 +108,8 @@ func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, erro
 	return s.Streams(ctx, []Request{q})[0]
 }
 
-// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is read once, and all
-// go on from there. They arrive when one of them is read, and each must be read.
+// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is read
+// once, and all go on from there. They arrive when one of them is read, and each must be read.
 func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Token, error] {
 	enter := sync.OnceValues(func() ([]*request, error) { return s.enter(ctx, list) })
 	out := make([]iter.Seq2[Token, error], len(list))

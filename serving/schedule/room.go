@@ -8,9 +8,9 @@ import (
 
 // Room is held by requests that have begun, in whole pages, with or without a slot: as much as they
 // may come to need, where there is as much. What a tenant holds above its share and has not used,
-// others may take, up to theirs. A request that lacks room for its next token is stalled until there
-// is some. Where all that have begun are stalled, the youngest gives up its room with all that was
-// computed for it, and computes it again later.
+// others may take, up to theirs. A request that lacks room for its next token is stalled until
+// there is some. Where all that have begun are stalled, the youngest gives up its room with all
+// that was computed for it, and computes it again later.
 
 // pages is the room of so many tokens.
 func (l *Limits) pages(tokens int) int {
@@ -47,9 +47,9 @@ func (q *queue) fits(r *request) bool {
 	return q.Room == 0 || q.grant(r) > 0
 }
 
-// grant is the room with which a request begins; 0: it waits. Beside other tenants one that needs more
-// than there is begins with what its prompt needs, within its tenant's share, unless it had to give up
-// its room before.
+// grant is the room with which a request begins; 0: it waits. Beside other tenants one that needs
+// more than there is begins with what its prompt needs, within its tenant's share, unless it had to
+// give up its room before.
 func (q *queue) grant(r *request) int {
 	all, least := q.taken(&r.job), q.used(&r.job)
 	switch {
@@ -155,8 +155,8 @@ func (q *queue) regain() {
 	}
 }
 
-// stuck is the request that gives up its room where none that has begun can go on: the youngest that is
-// stalled. nil: there is none, or somebody has yet to come.
+// stuck is the request that gives up its room where none that has begun can go on: the youngest
+// that is stalled. nil: there is none, or somebody has yet to come.
 func (q *queue) stuck() (youngest *request) {
 	for r := range q.begun {
 		if r.pending {

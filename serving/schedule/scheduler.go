@@ -41,8 +41,8 @@ type Cache interface {
 	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for
 	// nowhere.
 	Keep(slot int) (mark int)
-	// Move says that a sequence goes on in another slot, Fork that the sequence of a slot goes on from
-	// the prompt that another has read.
+	// Move says that a sequence goes on in another slot, Fork that the sequence of a slot goes on
+	// from the prompt that another has read.
 	Move(from, to int)
 	Fork(slot int, salt string, prompt []int)
 	// End says that the sequence ends, and which tokens it was fed, or the first of them, after
@@ -203,8 +203,8 @@ func (s *Scheduler) unwanted(r *request) bool {
 	return !r.fetching && (s.closed || r.ctx.Err() != nil)
 }
 
-// admit gives slots to requests that wait. One that gets no slot, since others than this scheduler's
-// requests have them, waits while there are requests that will give theirs back.
+// admit gives slots to requests that wait. One that gets no slot, since others than this
+// scheduler's requests have them, waits while there are requests that will give theirs back.
 func (s *Scheduler) admit() {
 	for {
 		r, victim := s.queue.admissible()
@@ -252,7 +252,8 @@ func (s *Scheduler) start(r *request, slot int) {
 	s.recall(r)
 }
 
-// fetch brings the beginning of a request's prompt from elsewhere. It is called by who reads the tokens.
+// fetch brings the beginning of a request's prompt from elsewhere. It is called by who reads the
+// tokens.
 func (s *Scheduler) fetch(r *request) {
 	s.mu.Lock()
 	r.fetching = r.ctx.Err() == nil && r.pending
@@ -489,8 +490,8 @@ func (s *Scheduler) remember(r *request, well bool) {
 	}
 }
 
-// interrupt stops the step under way where all that are in it were cancelled, and sees to it that those
-// that are in none end.
+// interrupt stops the step under way where all that are in it were cancelled, and sees to it that
+// those that are in none end.
 func (s *Scheduler) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

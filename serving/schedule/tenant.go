@@ -77,8 +77,8 @@ func (t *tenant) before(o *tenant) int {
 // admissible is the request that begins, or goes on, next, and the one that gives its slot for it:
 // nil if one is free. Both are nil where all who wait go on waiting.
 //
-// Tenants come in the order of [tenant.before], requests of one in the order of arrival. One without
-// room lets later ones pass, unless it has lost patience.
+// Tenants come in the order of [tenant.before], requests of one in the order of arrival. One
+// without room lets later ones pass, unless it has lost patience.
 func (q *queue) admissible() (r, victim *request) {
 	if len(q.waiting) == 0 {
 		return nil, nil
@@ -105,8 +105,8 @@ func (q *queue) admissible() (r, victim *request) {
 	return nil, nil
 }
 
-// first is the request of a tenant that begins or goes on next, or nil. Those that have begun hold room, and
-// do not wait for those that lack it.
+// first is the request of a tenant that begins or goes on next, or nil. Those that have begun hold
+// room, and do not wait for those that lack it.
 func (q *queue) first(t *tenant) *request {
 	blocked := false
 	for _, r := range q.waiting {
@@ -121,9 +121,9 @@ func (q *queue) first(t *tenant) *request {
 	return nil
 }
 
-// victim is the request that gives its slot to one of a tenant, or nil: one that cannot go on, or one
-// of a tenant that has more slots. Where that is one slot more, they take turns by what they were
-// served. A request keeps its slot for [Limits.Quantum] tokens.
+// victim is the request that gives its slot to one of a tenant, or nil: one that cannot go on, or
+// one of a tenant that has more slots. Where that is one slot more, they take turns by what they
+// were served. A request keeps its slot for [Limits.Quantum] tokens.
 func (q *queue) victim(t *tenant) (best *request) {
 	for _, r := range slices.Backward(q.running) {
 		v := r.of
@@ -144,8 +144,8 @@ func (q *queue) victim(t *tenant) (best *request) {
 	return best
 }
 
-// pausable reports whether a request can give its slot: there is memory for its state, or it has come
-// twice as far as when that was given up last, so that at most half of all work is done again.
+// pausable reports whether a request can give its slot: there is memory for its state, or it has
+// come twice as far as when that was given up last, so that at most half of all work is done again.
 func (q *queue) pausable(r *request) bool {
 	return q.snapshots < q.Snapshots || r.chosen > 0 && r.fed >= 2*r.lost
 }

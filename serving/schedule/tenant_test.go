@@ -23,7 +23,8 @@ func newHouse(l Limits, fail func(format string, args ...any)) *house {
 	return &house{queue: queue{Limits: l}, fail: fail, saved: map[*request]bool{}}
 }
 
-// arrive takes a request of a tenant, which chooses as many tokens as said though it may choose more.
+// arrive takes a request of a tenant, which chooses as many tokens as said though it may choose
+// more.
 func (h *house) arrive(tenant string, prompt, most int) *request {
 	r := &request{job: job{prompt: prompt, most: most}}
 	r.Tenant = tenant
@@ -134,8 +135,8 @@ func (h *house) sound() {
 	}
 }
 
-// fair checks that slots are shared once all who can have begun: none is free that somebody could use, and
-// nobody has two more than somebody who waits, but for those that just began.
+// fair checks that slots are shared once all who can have begun: none is free that somebody could
+// use, and nobody has two more than somebody who waits, but for those that just began.
 func (h *house) fair() {
 	for _, w := range h.tenants {
 		if h.first(w) == nil {
@@ -152,8 +153,9 @@ func (h *house) fair() {
 	}
 }
 
-// TestTenants lets requests of several tenants arrive, end and be cancelled in any order: no bound is ever
-// passed, slots are shared evenly among those who want them, none stays free, and all requests end.
+// TestTenants lets requests of several tenants arrive, end and be cancelled in any order: no bound
+// is ever passed, slots are shared evenly among those who want them, none stays free, and all
+// requests end.
 func TestTenants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limits{Slots: rapid.IntRange(1, 5).Draw(t, "slots"), Grain: 4, Quantum: rapid.IntRange(1, 5).Draw(t, "quantum"),
@@ -196,8 +198,8 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// TestEvenService: tenants that always want more than there is, and are more than there are slots, are served
-// as many tokens each, whatever their requests are like.
+// TestEvenService: tenants that always want more than there is, and are more than there are slots,
+// are served as many tokens each, whatever their requests are like.
 func TestEvenService(t *testing.T) {
 	for _, slots := range []int{1, 2, 3} {
 		h := newHouse(Limits{Slots: slots, Tokens: 64, Quantum: 4, Snapshots: 8}, t.Fatalf)
@@ -219,9 +221,9 @@ func TestEvenService(t *testing.T) {
 	}
 }
 
-// TestGiants: where one tenant has booked all room, and uses it token by token, another begins at once and
-// gets on; so do two that have both booked all, though they use more than there is, and each text is computed
-// to its end.
+// TestGiants: where one tenant has booked all room, and uses it token by token, another begins at
+// once and gets on; so do two that have both booked all, though they use more than there is, and
+// each text is computed to its end.
 func TestGiants(t *testing.T) {
 	h := newHouse(Limits{Slots: 2, Tokens: 64, Quantum: 4, Snapshots: 2, Room: 400, Page: 10}, t.Fatalf)
 	h.arrive("a", 10, 391)

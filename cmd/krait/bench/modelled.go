@@ -18,13 +18,15 @@ func rateOf(p *cost.Profile, format string) float64 {
 
 // What the model takes of GPUs of compute capability 8.0 to 9.0; assumptions, not measured.
 const (
-	// mmaShare is the share of the peak of tensor cores that tiles by mma.sync reach. 0.62 is the most
-	// on 9.0, where wgmma is needed for more; tiles of Krait's have one stage, and a barrier for each step.
+	// mmaShare is the share of the peak of tensor cores that tiles by mma.sync reach. 0.62 is the
+	// most on 9.0, where wgmma is needed for more; tiles of Krait's have one stage, and a barrier
+	// for each step.
 	mmaShare = 0.45
-	// specialSlots is how many instructions of f32 a multiprocessor could issue in the time of one by the unit for
-	// special functions: 128 lanes a clock and 16.
+	// specialSlots is how many instructions of f32 a multiprocessor could issue in the time of one
+	// by the unit for special functions: 128 lanes a clock and 16.
 	specialSlots = 8
-	// ramp is the least seconds from the end of a launch in a graph to the first work of one that depends on it.
+	// ramp is the least seconds from the end of a launch in a graph to the first work of one that
+	// depends on it.
 	ramp = 2e-6
 )
 
@@ -60,7 +62,8 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 	return overhead + most, bound
 }
 
-// tensorRate returns the operations per second of tensor cores: what a library reaches, or tiles by mma.sync.
+// tensorRate returns the operations per second of tensor cores: what a library reaches, or tiles by
+// mma.sync.
 func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	if c.Blocks == 0 { // a product of cuBLAS
 		return rateOf(p, format)
@@ -68,8 +71,9 @@ func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	return p.Compute[format].Peak.Value * mmaShare
 }
 
-// shares returns how much of all multiprocessors blocks can use: of all they have, where blocks are fewer than these, and
-// else of their arithmetic, as some have one block more than others. 0 multiprocessors: nobody knows.
+// shares returns how much of all multiprocessors blocks can use: of all they have, where blocks are
+// fewer than these, and else of their arithmetic, as some have one block more than others. 0
+// multiprocessors: nobody knows.
 func shares(blocks int64, all float64) (few, wave float64) {
 	switch n := float64(blocks); {
 	case n == 0 || all == 0:

@@ -93,7 +93,8 @@ func replayed(t *testing.T, place string, key []byte) {
 }
 
 // TestStrangers: a launch of 4 ranks completes after strangers came who say nothing, half of
-// something, something else, what a rank once said, or another token; they learn nothing of the run.
+// something, something else, what a rank once said, or another token; they learn nothing of the
+// run.
 func TestStrangers(t *testing.T) {
 	for name, o := range map[string]Options{"file": {}, "token": {Token: "sesame"}, "loopback": {}} {
 		t.Run(name, func(t *testing.T) {

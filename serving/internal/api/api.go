@@ -1,5 +1,5 @@
-// Package api has what all servers of OpenAI's HTTP API here share: the shape of errors, identifiers,
-// keys, and who may ask one that only its own machine reaches.
+// Package api has what all servers of OpenAI's HTTP API here share: the shape of errors,
+// identifiers, keys, and who may ask one that only its own machine reaches.
 package api
 
 import (

@@ -4,8 +4,8 @@ package budget
 import "sync"
 
 // Bytes is a number of bytes that senders share. A sender may hold as many as stay free: one alone
-// half of them, two a third each, so that there are some for the next (dynamic thresholds: Choudhury and
-// Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
+// half of them, two a third each, so that there are some for the next (dynamic thresholds:
+// Choudhury and Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
 type Bytes struct {
 	most int64
 

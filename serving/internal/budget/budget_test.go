@@ -7,7 +7,8 @@ import (
 	"github.com/krait-ml/krait/serving/internal/budget"
 )
 
-// TestShares: senders that take all that they can leave something for the next, and have equal shares.
+// TestShares: senders that take all that they can leave something for the next, and have equal
+// shares.
 func TestShares(t *testing.T) {
 	for senders := 1; senders <= 5; senders++ {
 		b := budget.New(1200)

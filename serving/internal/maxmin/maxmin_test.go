@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShare holds shares against what they are to be: all is given, or all wants are, and no share could be
-// larger but by a smaller one's loss.
+// TestShare holds shares against what they are to be: all is given, or all wants are, and no share
+// could be larger but by a smaller one's loss.
 func TestShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wants := rapid.SliceOfN(rapid.IntRange(0, 50), 1, 8).Draw(t, "wants")
