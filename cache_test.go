@@ -72,10 +72,9 @@ func TestPrefixCacheRefuses(t *testing.T) {
 	}
 }
 
-// TestPrefixCacheLaws: the second time a prompt is read all is reused up to the last multiple of
-// the grain below its end, and of a prompt that shares its beginning what they share, down to the
-// grain; a conversation's second turn goes on after all of the first; one that was cancelled leaves
-// nothing.
+// TestPrefixCacheLaws: the second request with a prompt hits up to the last multiple of the grain
+// below its end, and a prompt that shares a prefix hits that, down to the grain; a conversation's
+// second turn hits all of the first; a cancelled request leaves nothing.
 func TestPrefixCacheLaws(t *testing.T) {
 	m := openModel(t, "testdata/golden/jamba", Options{PrefixCache: 1 << 30})
 	begin := randomIDs(200, m.Vocab())

@@ -71,7 +71,7 @@ func (r *recorder) Begin(slot int, salt string, prompt []int) (hit, branch int, 
 	return hit, branch, err
 }
 
-// Move and Fork are for what one tenant, who asks for one text of a prompt, does not do.
+// Move and Fork are not called: one tenant with one text per prompt is neither paused nor forked.
 func (r *recorder) Move(from, to int)                        { panic("BUG: a request is paused") }
 func (r *recorder) Fork(slot int, salt string, prompt []int) { panic("BUG: a prompt is forked") }
 

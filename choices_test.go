@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 )
 
-// TestChoices: choices of a prompt that is read once are those that are generated one by one: of
-// each kind of model, on ranks that share tokens, on a simulated GPU, and where the prompt is read
-// elsewhere.
+// TestChoices: choices of a prompt that is prefilled once equal those of separate requests: for each
+// kind of model, on ranks that share tokens, on a simulated GPU, and with a prefill server.
 func TestChoices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir       string

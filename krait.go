@@ -55,10 +55,9 @@ type Options struct {
 	// which are slowed down by them to 1/(1-PromptShare) at most; at least 0 and below 1. 0 is no bound, which reads
 	// prompts soonest.
 	PromptShare float64
-	// PrefixCache is how many bytes of what was computed for the beginnings of prompts generations
-	// keep, in the memory of the device, for those to come; 0: none. Prompts leave states at
-	// multiples of 64 tokens, and hits there change no bit on the CPU; docs/prefix-cache.md says
-	// which others there are.
+	// PrefixCache is the size in bytes of the prefix cache in device memory; 0: no cache. Prompts leave
+	// snapshots at multiples of 64 tokens, and hits there change no bit on the CPU;
+	// docs/prefix-cache.md describes the other hits.
 	PrefixCache int64
 	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
 	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.

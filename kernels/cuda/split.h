@@ -60,9 +60,10 @@ template <class S> DEVICE S *two_steps() {
 }
 
 // Piece p of x meets piece q of w where p + q is less than pieces, the smallest first; what is left
-// out is 2^-24 of a product. Tensor cores truncate what they add to, so each step's products are summed from zero
-// there and added to the sums outside. Weight has the rows of the weight that the tile's columns are of. The end gets the sums
-// of each warp, whose first row and column of the tile are r and c.
+// out is 2^-24 of a product. Tensor cores truncate their accumulator, so each step's products are
+// summed from zero there and added to the sums outside. Weight has the rows of the weight that the
+// tile's columns are of. The end gets the sums of each warp, whose first row and column of the tile
+// are r and c.
 template <class T, int tall, int cols, class Rows, class Weight, class End>
 DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
 	const int weights = weight_pieces<T>, x_loads = tall / 64, w_loads = cols / 128, high = tall / 32, wide = cols / 32;

@@ -2,7 +2,7 @@ package cache
 
 import "github.com/krait-ml/krait/serving/prefix"
 
-// Move says that a sequence goes on in another slot.
+// Move tells the cache that a sequence resumed in another slot.
 func (c *Cache) Move(from, to int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

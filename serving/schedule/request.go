@@ -18,8 +18,8 @@ import (
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
-	// Tenant is who asks: slots, time and room are shared among tenants, and within one go to
-	// whoever came first.
+	// Tenant names the sender. Tenants share slots, time and KV pages; requests of one tenant run in
+	// the order of arrival.
 	Tenant string
 	// Salt is whose a cache keeps it as: it finds what has the same salt only.
 	Salt string
@@ -28,8 +28,7 @@ type Request struct {
 	// Choose says how the next token is chosen; once for each.
 	Choose func() exec.Choice
 	// Score says how the logits after the token of the prompt at an index are looked at, for each
-	// but the last: by its Pick, whose token nobody takes. Then the prompt is read from its
-	// beginning, whatever a cache has of it, and there is no Fetch. nil: only the logits after
+	// but the last: by its Pick, whose token nobody takes. Then the whole prompt is prefilled, without a prefix hit, and there is no Fetch. nil: only the logits after
 	// the last one are computed.
 	Score func(at int) exec.Choice
 	// Forced are the first tokens after the prompt, in the place of those that are chosen:
@@ -37,20 +36,20 @@ type Request struct {
 	Forced []int
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
-	// Seen says, after Accept, how many of the chosen tokens the reader of the text sees whole,
-	// whatever follows: fewer than all where a stop string may take the others back. Then a cache
-	// keeps the states there, and of a request that Accept ends it takes in no more. It returns the
-	// number of all tokens, that number less one, or what it last returned. nil: all are seen.
+	// Seen returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
+	// than all while a stop string may still remove the rest. The cache keeps a snapshot there, and
+	// admits no more of a request that Accept ends. Seen returns the number of all tokens, that number
+	// less one, or its last result. nil: all are certain.
 	Seen func() int
-	// Fetch brings what was computed elsewhere for the beginning of the prompt; nil: the prompt is
-	// prefilled here. It is called by whoever reads the tokens, once the request has a slot and
-	// room.
+	// Fetch returns the state of a prefix of the prompt that was prefilled elsewhere. The goroutine
+	// that reads the tokens calls it once the request has a slot and room. nil: the scheduler
+	// prefills the prompt.
 	Fetch func() (Beginning, error)
-	// OnBegin is called when the request, or the one from whose prompt it goes on, gets a slot, by
-	// whoever reads the tokens. It may be nil.
+	// OnBegin is called when the request, or the one whose prompt it shares, gets a slot, by the
+	// goroutine that reads the tokens. It may be nil.
 	OnBegin func()
-	// OnFork is called where the prompt was read for another request of [Scheduler.Streams], whose
-	// index it gets, before there are tokens. It may be nil.
+	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled the
+	// prompt, with the index of that request. It may be nil.
 	OnFork func(index int)
 	// OnRead is called when the request has ended well, and its slot, which is about to be
 	// freed, has what came of all tokens but the last that was chosen. It may be nil.
@@ -63,12 +62,12 @@ type Request struct {
 	OnPrompt func(read int)
 }
 
-// Beginning is what was computed elsewhere for the beginning of a prompt.
+// Beginning is the state of a prefix of a prompt that was prefilled elsewhere.
 type Beginning interface {
-	// Begin gives it to the sequence of a slot, which is new, and says of how many tokens it is:
-	// fewer than all.
+	// Begin restores the state to the new sequence of a slot, and returns the length of the prefix in
+	// tokens: fewer than the prompt's.
 	Begin(slot int) (fed int, err error)
-	// Free gives it up, where there was no Begin.
+	// Free releases the state if Begin was not called.
 	Free()
 }
 
@@ -108,8 +107,8 @@ func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, erro
 	return s.Streams(ctx, []Request{q})[0]
 }
 
-// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is read
-// once, and all go on from there. They arrive when one of them is read, and each must be read.
+// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is prefilled once and forked. The requests arrive when the caller first reads one of
+// them, and the caller must read each.
 func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Token, error] {
 	enter := sync.OnceValues(func() ([]*request, error) { return s.enter(ctx, list) })
 	out := make([]iter.Seq2[Token, error], len(list))

@@ -41,8 +41,8 @@ type Cache interface {
 	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for
 	// nowhere.
 	Keep(slot int) (mark int)
-	// Move says that a sequence goes on in another slot, Fork that the sequence of a slot goes on
-	// from the prompt that another has read.
+	// Move tells the cache that a sequence resumed in another slot, Fork that a slot has a sequence
+	// that was forked after its prompt.
 	Move(from, to int)
 	Fork(slot int, salt string, prompt []int)
 	// End says that the sequence ends, and which tokens it was fed, or the first of them, after

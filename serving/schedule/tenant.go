@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// tenant is somebody whose requests share slots, time and room with those of others.
+// tenant is a sender whose requests share slots, time and KV pages with those of other senders.
 type tenant struct {
 	name    string
 	served  int // tokens that its requests were fed, as a virtual counter
@@ -16,8 +16,8 @@ type tenant struct {
 	held    int // room that those that have begun hold
 }
 
-// tenant finds or makes a tenant. One that has nothing here is lifted to the least of those that
-// have: it cannot save up for what it did not ask.
+// tenant finds or makes a tenant. An idle tenant is raised to the lowest counter of the active ones,
+// so that it cannot save up service.
 func (q *queue) tenant(name string) *tenant {
 	t := q.tenants[name]
 	if t == nil {
@@ -47,7 +47,7 @@ func (q *queue) least() int {
 	return q.clock
 }
 
-// rest forgets tenants without requests whose counters tell nothing: a new one would begin as high.
+// rest forgets idle tenants whose counters are no higher than those of new tenants.
 func (q *queue) rest(last *tenant) {
 	if last.here > 0 {
 		return
@@ -61,8 +61,7 @@ func (q *queue) rest(last *tenant) {
 	}
 }
 
-// before reports whether a tenant's requests come before another's: who has fewer slots, and of
-// those the one that was served less (a virtual token counter: Sheng et al., "Fairness in Serving
+// before orders tenants: by slots held, and then by tokens served (a virtual token counter: Sheng et al., "Fairness in Serving
 // Large Language Models", OSDI 2024).
 func (t *tenant) before(o *tenant) int {
 	switch {
@@ -74,8 +73,8 @@ func (t *tenant) before(o *tenant) int {
 	return strings.Compare(t.name, o.name)
 }
 
-// admissible is the request that begins, or goes on, next, and the one that gives its slot for it:
-// nil if one is free. Both are nil where all who wait go on waiting.
+// admissible returns the request that starts or resumes next, and the one that yields its slot: nil if
+// a slot is free. Both are nil if no waiting request can run.
 //
 // Tenants come in the order of [tenant.before], requests of one in the order of arrival. One
 // without room lets later ones pass, unless it has lost patience.
