@@ -25,6 +25,7 @@ const (
 type fake struct {
 	t     testing.TB
 	l     Limits
+	full  bool // there is no memory to save a state
 	every bool // each cut shows, otherwise those that are at no multiple of the grain
 
 	mu               sync.Mutex
@@ -72,6 +73,9 @@ func (f *fake) Save(slot int) (Saved, error) {
 	defer f.mu.Unlock()
 	if f.slots[slot] == nil || f.slots[slot].broken {
 		f.t.Errorf("slot %d is saved, and has %+v", slot, f.slots[slot])
+	}
+	if f.full {
+		return nil, errors.New("there is no memory")
 	}
 	f.saved++
 	f.mostSaved = max(f.mostSaved, f.saved)

@@ -20,8 +20,9 @@ func (s *Scheduler) pause(r *request) {
 		return
 	}
 	saved, err := s.engine.Save(r.slot)
-	if err != nil {
-		s.end(r, err)
+	if err != nil { // there is less memory than planned: expect no more from now on
+		s.queue.Snapshots = s.queue.snapshots
+		s.restart(r)
 		return
 	}
 	r.saved = &snapshot{saved, 1}

@@ -56,7 +56,7 @@ type Scheduler struct {
 	engine Engine
 	limits Limits
 	cache  Cache          // may be nil
-	live   sync.WaitGroup // the goroutine that runs the steps
+	live   sync.WaitGroup // the goroutine that runs the steps, and calls of Fetch
 
 	mu      sync.Mutex // of all below
 	queue   queue
@@ -108,11 +108,12 @@ func (s *Scheduler) Load() Load {
 	return l
 }
 
-// Close waits for the step under way, and ends all requests, and those that come later,
-// with [exec.ErrClosed].
+// Close waits for the step and the calls of [Request.Fetch] under way, and ends all requests, and
+// those that come later, with [exec.ErrClosed].
 func (s *Scheduler) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.wake() // nothing runs where all wait for a Fetch
 	s.mu.Unlock()
 	s.live.Wait()
 }
@@ -256,11 +257,14 @@ func (s *Scheduler) start(r *request, slot int) {
 // tokens.
 func (s *Scheduler) fetch(r *request) {
 	s.mu.Lock()
-	r.fetching = r.ctx.Err() == nil && r.pending
-	s.mu.Unlock()
+	r.fetching = r.ctx.Err() == nil && r.pending && !s.closed
 	if !r.fetching {
+		s.mu.Unlock()
 		return
 	}
+	s.live.Add(1) // Close waits for it
+	defer s.live.Done()
+	s.mu.Unlock()
 	from, err := r.Fetch()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -90,14 +90,13 @@ func (q *queue) admissible() (r, victim *request) {
 	}
 	slices.SortFunc(q.order, (*tenant).before)
 	for _, t := range q.order {
-		r := q.first(t)
-		if r == nil {
-			continue
+		var victim *request
+		if len(q.running) == q.Slots {
+			if victim = q.victim(t); victim == nil {
+				continue
+			}
 		}
-		if len(q.running) < q.Slots {
-			return r, nil
-		}
-		if victim := q.victim(t); victim != nil {
+		if r := q.first(t); r != nil {
 			return r, victim
 		}
 	}
