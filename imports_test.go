@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
 	"serving/schedule":      {"kernels", "exec", "serving/internal/maxmin"},
 	"internal/constrain":    {},
-	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "serving/board", "serving/internal/api", "serving/internal/budget", "serving/internal/maxmin", "serving/metrics"},
+	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "internal/lobby", "serving/board", "serving/internal/api", "serving/internal/budget", "serving/internal/maxmin", "serving/metrics"},
 	"serving/metrics":       {"exec", "lowering"},
 	"serving/board":         {"exec", "lowering"},
 	"serving/workload":      {"serving/prefix"},

@@ -129,6 +129,7 @@ func (f *routeFlags) run(c *cobra.Command) error {
 	}
 	f.o.Local = f.hosts.checked(l.Addr(), isOpen(l.Addr()) || f.o.Keys != nil) // servers behind an open one need keys
 	f.o.Hosts = f.hosts.names
+	f.o.Keyed = isOpen(l.Addr()) && f.o.Keys == nil && !f.insecure
 	if !f.quiet {
 		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
@@ -137,10 +138,8 @@ func (f *routeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	defer r.Close()
-	if isOpen(l.Addr()) && f.o.Keys == nil && !f.insecure {
-		if names := r.Keyless(c.Context()); len(names) > 0 {
-			return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure to let anyone ask", f.listen, names[0])
-		}
+	if names := r.Keyless(); len(names) > 0 {
+		return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure to let anyone ask", f.listen, names[0])
 	}
 	log := cmp.Or(f.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
 	defer onHangup(func() { reloadKeys(f.keyFile, r.SetKeys, log) })()

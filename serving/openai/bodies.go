@@ -5,12 +5,13 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/serving/internal/budget"
 )
 
@@ -116,6 +117,7 @@ func (in *intake) next() {
 		in.waiting = slices.DeleteFunc(in.waiting, func(o *lease) bool { return o == l })
 		in.busy += l.size
 		in.clock = l.start
+		maps.DeleteFunc(in.finish, func(_ string, at int64) bool { return at <= in.clock })
 		l.has = true
 		close(l.turn)
 	}
@@ -142,18 +144,6 @@ func (l *lease) end() {
 	l.bytes = 0
 }
 
-// senderOf is who a request counts for: its tenant, and without keys the address that it came from.
-func (s *Server) senderOf(w *response, r *http.Request) string {
-	if s.keys.Load() != nil {
-		return w.tenant
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
 // admit bounds a request before its body is read, of which the lease that it leaves in w is.
 func (s *Server) admit(w *response, r *http.Request) error {
 	if err := s.queue.admits(w.tenant, 0); err != nil {
@@ -167,7 +157,7 @@ func (s *Server) admit(w *response, r *http.Request) error {
 		size = s.o.Body
 	}
 	var err error
-	if w.lease, err = s.intake.take(s.senderOf(w, r), size); err != nil {
+	if w.lease, err = s.intake.take(cmp.Or(w.tenant, lobby.Who(r.RemoteAddr)), size); err != nil {
 		return err
 	}
 	r.Body = &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, s.o.Body), w: w, begun: time.Now(), rate: float64(s.o.Body) / (w.stall * 2 / 3).Seconds()}

@@ -55,24 +55,38 @@ func (m *machine) soon() {
 	}
 }
 
-// askReady is the check of a server: GET /ready.
-func askReady(client *http.Client, base string) func(context.Context) error {
+// askReady is the check of a server: GET /ready. With keyed, a server that answers without a key is
+// not ready, as it is asked each time it comes to be ready.
+func askReady(client *http.Client, base string, keyed bool) func(context.Context) error {
+	checked := false
 	return func(ctx context.Context) error {
-		q, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/ready", nil)
-		if err != nil {
-			return err
+		status, err := statusOf(ctx, client, base+"/ready")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%w: GET /ready is %d", errNotReady, status)
 		}
-		a, err := client.Do(q)
-		if err != nil {
-			return err
+		if err == nil && keyed && !checked {
+			if status, err = statusOf(ctx, client, base+"/v1/models"); err == nil && status == http.StatusOK {
+				err = errKeyless
+			}
 		}
-		defer a.Body.Close()
-		io.Copy(io.Discard, io.LimitReader(a.Body, 4<<10))
-		if a.StatusCode != http.StatusOK {
-			return fmt.Errorf("%w: GET /ready is %d", errNotReady, a.StatusCode)
-		}
-		return nil
+		checked = err == nil
+		return err
 	}
+}
+
+// statusOf returns the status of an answer to GET without a key.
+func statusOf(ctx context.Context, client *http.Client, url string) (int, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	a, err := client.Do(q)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Body.Close()
+	io.Copy(io.Discard, io.LimitReader(a.Body, 4<<10))
+	return a.StatusCode, nil
 }
 
 // pings is the check of a machine that reads prompts and speaks no HTTP.

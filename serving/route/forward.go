@@ -251,6 +251,9 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 // request, which a second answer shows; 504 with code timeout is a request that took longer than
 // its server allows.
 func (r *Router) judge(m *machine, a *answer) {
+	if a.status < http.StatusInternalServerError {
+		return
+	}
 	switch code := a.code(); {
 	case a.status == http.StatusServiceUnavailable && (code == "draining" || code == "closing"):
 		r.servers.mu.Lock()

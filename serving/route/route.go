@@ -44,6 +44,8 @@ type Options struct {
 	// Keys are those that clients must have; nil: anybody may ask, and servers say who gets an
 	// answer.
 	Keys *Keys
+	// Keyed sends nothing to servers that answer without a key, for routers that others reach.
+	Keyed bool
 	// Requests is how many may be under way, at least 2; 0: 1024. A key, or without keys an
 	// address, has half of them at most, and less the more others have.
 	Requests int
@@ -115,7 +117,7 @@ func New(o Options) (*Router, error) {
 	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Bodies < 0 || o.SlowStart < 0 || o.Deadline < 0 || o.Stall < 0 {
 		return nil, errors.New("route: a limit is below 0")
 	}
-	if o.Requests < 2 || o.Bodies < 2*(o.Body+uploadBytes) {
+	if o.Requests < 2 || o.Bodies < 2*(o.Body+uploadBytes+firstPart+partBytes) {
 		return nil, fmt.Errorf("route: Requests is %d and Bodies %d; they must be at least 2 and twice the largest body, as a client has half at most", o.Requests, o.Bodies)
 	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
@@ -162,7 +164,7 @@ func (r *Router) add() error {
 		if err = cmp.Or(err, once(base)); err != nil {
 			return err
 		}
-		m := newMachine(name, askReady(r.client, base))
+		m := newMachine(name, askReady(r.client, base, r.o.Keyed))
 		r.urls[m] = base
 		r.servers.machines = append(r.servers.machines, m)
 	}

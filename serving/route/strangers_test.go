@@ -139,3 +139,33 @@ func TestSetKeys(t *testing.T) {
 		t.Errorf("then ann gets %d and bob %d, want 401 and 200", a, b)
 	}
 }
+
+// TestKeyed: a server that answers without a key gets nothing, also if it was not there at first,
+// until it demands keys.
+func TestKeyed(t *testing.T) {
+	var ready, keyed atomic.Bool
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/ready" && !ready.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/v1/models" && keyed.Load():
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Method == http.MethodPost:
+			asked.Add(1)
+			w.Write([]byte("{}"))
+		}
+	}))
+	defer s.Close()
+	_, h, r := fakes(t, 0, route.Options{Servers: []string{s.URL}, Keyed: true})
+	ready.Store(true)
+	until(t, "found without keys", func() bool { return len(r.Keyless()) == 1 })
+	if got, text := ask(t, h, prompt("x")); got != 503 || asked.Load() != 0 {
+		t.Errorf("a server without keys: %d %s, asked %d times", got, text, asked.Load())
+	}
+	keyed.Store(true)
+	until(t, "ready", func() bool { n, _ := r.Ready(); return n == 1 })
+	if got, text := ask(t, h, prompt("x")); got != 200 {
+		t.Errorf("a server with keys: %d %s", got, text)
+	}
+}

@@ -386,7 +386,7 @@ func (m *meeting) find(ctx context.Context) (*net.TCPConn, error) {
 func (m *meeting) call(ctx context.Context, place string, key []byte, within time.Duration) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", place)
+	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", place)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func Local(host string, names ...string) bool {
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	_, err := netip.ParseAddr(host)
-	return err == nil || slices.ContainsFunc(append(names, "localhost"), func(name string) bool { return strings.EqualFold(host, name) })
+	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, name) })
 }
 
 // NewID is an identifier that nobody guesses.
