@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"exec":                  {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
 	"exec/comm":             {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
 	"exec/comm/mpi":         {"exec/comm"},
-	"exec/comm/tcp":         {"exec/comm", "internal/lobby"},
+	"exec/comm/tcp":         {"exec/comm", "internal/files", "internal/lobby"},
 	"exec/saved":            {"exec"},
 	"exec/internal/operand": {"graph", "lowering", "kernels"},
 	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},

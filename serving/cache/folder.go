@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -49,16 +48,11 @@ func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
 	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
 }
 
-// exposed reports whether others than its owner may use a file or a folder.
-func exposed(info fs.FileInfo) bool {
-	return info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows"
-}
-
 // protect takes from others the right to use a folder, since it tells what prompts were. A folder
 // that is in other use, too, is an error.
 func protect(dir string) error {
 	info, err := os.Stat(dir)
-	if err != nil || !exposed(info) {
+	if err != nil || !files.Exposed(info) {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
@@ -156,7 +150,7 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	if err == nil && exposed(info) {
+	if err == nil && files.Exposed(info) {
 		err = file.Chmod(0o600)
 	}
 	if err != nil {

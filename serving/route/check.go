@@ -28,12 +28,7 @@ func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 		news, gone := m.checked(err), m.gone()
 		p.mu.Unlock()
 		p.giveUp(m, time.Now(), r.o.Stall)
-		switch {
-		case news && err != nil:
-			r.o.Log.Warn("a machine takes nothing", "machine", m.name, "gone", gone, "error", err)
-		case news:
-			r.o.Log.Info("a machine is ready", "machine", m.name)
-		}
+		r.tell(m, news, gone, err)
 		if first != nil {
 			first.Done()
 			first = nil
@@ -44,6 +39,16 @@ func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 		case <-r.ctx.Done():
 			return
 		}
+	}
+}
+
+// tell logs what a check found, if that is news.
+func (r *Router) tell(m *machine, news, gone bool, err error) {
+	switch {
+	case news && err != nil:
+		r.o.Log.Warn("a machine takes nothing", "machine", m.name, "gone", gone, "error", err)
+	case news:
+		r.o.Log.Info("a machine is ready", "machine", m.name)
 	}
 }
 

@@ -257,8 +257,9 @@ func (r *Router) judge(m *machine, a *answer) {
 	switch code := a.code(); {
 	case a.status == http.StatusServiceUnavailable && (code == "draining" || code == "closing"):
 		r.servers.mu.Lock()
-		m.ready, m.why = false, errNotReady
+		news, gone := m.checked(errNotReady), m.gone()
 		r.servers.mu.Unlock()
+		r.tell(m, news, gone, errNotReady)
 		m.soon()
 	case a.status == http.StatusBadGateway, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout && code != "timeout":
 		r.answered(m, false)

@@ -7,15 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Options say how processes find each other, and whom they take.
@@ -250,14 +251,22 @@ var truth = map[bool]int{true: 1}
 // read reads what rank 0 has written. A file that others may write or read is somebody else's, or
 // no secret.
 func (m *meeting) read() (r rendezvous, err error) {
-	info, err := os.Stat(m.where)
+	f, err := os.Open(m.where)
 	if err != nil {
 		return r, err
 	}
-	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+	defer f.Close()
+	info, err := f.Stat() // of the file that is read, which another may replace
+	if err != nil {
+		return r, err
+	}
+	if files.Exposed(info) {
 		return r, fmt.Errorf("%s has mode %v: only its user may read and write it (0600)", m.where, info.Mode().Perm())
 	}
-	text, err := os.ReadFile(m.where)
+	if !files.Owned(info) {
+		return r, fmt.Errorf("%s belongs to another user: give a file in a folder of your own", m.where)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
 		return r, err
 	}
