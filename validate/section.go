@@ -60,9 +60,12 @@ func halfOf(g *graph.Graph, block string) half {
 func returning(g *graph.Graph, block string) map[*graph.Node]bool {
 	out := map[*graph.Node]bool{}
 	for _, n := range g.Nodes {
+		if n.Block() != block {
+			continue
+		}
 		for _, v := range n.Args {
 			var way []*graph.Node
-			for from, ok := passedOn(v); ok && n.Block() == block && v.Def.Block() != block; from, ok = passedOn(v) {
+			for from, ok := passedOn(v); ok && v.Def.Block() != block; from, ok = passedOn(v) {
 				way = append(way, v.Def)
 				v = from
 			}

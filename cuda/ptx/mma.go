@@ -104,6 +104,9 @@ func factorOf(v float64) factor {
 // sum returns c plus the products of a and b, as one step of the tensor core gives it. All factors
 // are finite.
 func (t tensorCore) sum(c float64, a, b []factor) float64 {
+	if c-c != 0 { // the products before have overflowed
+		return c
+	}
 	top := factorOf(c).exp
 	b = b[:len(a)]
 	for i := range a {

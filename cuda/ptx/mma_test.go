@@ -173,6 +173,7 @@ func TestMMATruncates(t *testing.T) {
 		{"9.0 aligns 16 products, 8.0 twice 8", 0, terms{0: {0x1p12, 0x1p12}, 1: {-0x1p12, 0x1p12}, 8: {0x1p-5, 0x1p-5}}, 0x1p-10, 0},
 		{"zeros", 0, nil, 0, 0},
 		{"infinity", 1, terms{2: {float32(math.Inf(1)), 1}}, float32(math.Inf(1)), float32(math.Inf(1))},
+		{"an overflow of the first products stays", 0, terms{0: {0x1p127, 1}, 1: {0x1p127, 1}, 9: {1, 1}}, float32(math.Inf(1)), float32(math.Inf(1))},
 		{"zero times infinity", 1, terms{2: {float32(math.Inf(1)), 0}}, float32(math.NaN()), float32(math.NaN())},
 		{"infinity elsewhere truncates nothing less", float32(math.Inf(-1)), terms{0: {1, 1}}, float32(math.Inf(-1)), float32(math.Inf(-1))},
 	} {
