@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 )

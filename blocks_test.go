@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/krait-ml/krait/cmd/krait/quantize"
+	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cpu"

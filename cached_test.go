@@ -21,7 +21,7 @@ import (
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // recorder stands between a model and the scheduler of its requests, and its cache, and

@@ -3,8 +3,8 @@ package krait
 import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/simulate"
 )
 
 // Compared is what one strategy takes for a model.

@@ -13,9 +13,9 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/lab/simulate"
+	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/simulate"
-	"github.com/krait-ml/krait/validate"
 	"github.com/krait-ml/krait/visualize"
 )
 

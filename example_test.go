@@ -9,7 +9,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // A model continues a text; the embedded one needs no files.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/sampling"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/schedule"
+	"github.com/krait-ml/krait/text/sampling"
 )
 
 // Generate says how to continue a prompt. The zero value is greedy, for 200

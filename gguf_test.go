@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/cmd/krait/convert"
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/convert"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
 )
 

@@ -19,81 +19,87 @@ const module = "github.com/krait-ml/krait"
 // Imports follow the data: models -> graph -> passes -> lowering -> exec. Tests may
 // import anything.
 var mayImport = map[string][]string{
-	"graph":                 {},
-	"models":                {"graph", "gguf", "safetensors", "torchfile", "internal/files"},
-	"passes":                {"graph", "passes/class", "internal/files"},
-	"passes/class":          {"graph"},
-	"passes/prove":          {"graph", "passes/class", "kernels/codec"}, // for the bounds of blocks
-	"lowering":              {"graph"},
-	"cost":                  {"graph", "lowering", "internal/files"},
-	"simulate":              {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
-	"validate":              {"graph", "kernels/..."},
-	"visualize":             {"graph", "lowering", "serving/prefix", "internal/fonts"},
-	"visualize/explain":     {"graph", "lowering", "exec", "passes/prove", "visualize"},
-	"visualize/timeline":    {"graph", "lowering", "exec", "visualize", "internal/fonts"},
-	"kernels":               {"graph", "kernels", "kernels/codec"},
-	"kernels/codec":         {"graph"},
-	"cuda":                  {},
-	"cuda/driver":           {"cuda/driver"}, // knows no graph, nor who implements it
-	"cuda/nvidia":           {"cuda/driver"},
-	"cuda/gorgoniacu":       {"cuda/driver"},
-	"cuda/sim":              {"cuda/driver", "cuda/ptx"},
-	"cuda/ptx":              {},
-	"exec":                  {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
-	"exec/comm":             {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
-	"exec/comm/mpi":         {"exec/comm"},
-	"exec/comm/tcp":         {"exec/comm", "internal/files", "internal/lobby"},
-	"exec/saved":            {"exec"},
-	"exec/internal/operand": {"graph", "lowering", "kernels"},
-	"exec/cpu":              {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
-	"exec/cuda":             {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
-	"exec/virtual":          {"graph", "lowering", "cost", "kernels", "exec", "exec/comm", "exec/internal/operand"},
-	"exec/devices":          {"kernels/cuda", "cuda/...", "exec/..."},
-	"internal":              {"internal/files"},
-	"internal/goldens":      {},
-	"internal/prop":         {"internal/goldens"},
-	"internal/fonts":        {},
-	"internal/lobby":        {},
-	"internal/memory":       {},
-	"internal/spin":         {},
-	"internal/graphgen":     {"graph"},
-	"internal/chromium":     {},
-	"internal/choices":      {"graph", "kernels"},
-	"chat":                  {"internal/files", "internal/jinja", "tokenizer"},
-	"sampling":              {"graph", "kernels", "kernels/cpu"},
-	"tokenizer":             {"internal/files"},
-	"safetensors":           {"internal/files"},
-	"gguf":                  {"internal/files"},
-	"torchfile":             {"internal/files"},
-	"internal/torchsave":    {},
-	"serving/prefix":        {},
-	"serving/cache":         {"exec", "exec/saved", "serving/prefix", "internal/files"},
-	"serving/schedule":      {"kernels", "exec", "serving/internal/maxmin"},
-	"internal/constrain":    {},
-	"serving/openai":        {"", "chat", "tokenizer", "internal/constrain", "internal/lobby", "serving/board", "serving/internal/api", "serving/internal/budget", "serving/internal/maxmin", "serving/metrics"},
-	"serving/metrics":       {"exec", "lowering"},
-	"serving/board":         {"exec", "lowering"},
-	"serving/workload":      {"serving/prefix"},
-	"serving/internal":      {},
-	"serving/load":          {"serving/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
-	"serving/route":         {"internal/lobby", "serving/internal/api", "serving/internal/budget", "transfer/ping"},
-	"transfer/internal":     {},
-	"transfer/ping":         {"transfer/internal/wire"},
-	"transfer/transport":    {"transfer/internal/wire"},
-	"transfer/ucx":          {"transfer/transport"},
-	"transfer":              {"exec", "lowering", "internal/lobby", "transfer/ping", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
-	"interop":               {"*"},
-	"optest":                {"*"}, // as tests may
-	"examples":              {"*"},
-	"cmd":                   {"*"},
-	".":                     {"*"},
+	"graph":                  {},
+	"models":                 {"graph", "checkpoint/gguf", "checkpoint/safetensors", "checkpoint/torchfile", "internal/files"},
+	"passes":                 {"graph", "passes/class", "internal/files"},
+	"passes/class":           {"graph"},
+	"passes/prove":           {"graph", "passes/class", "kernels/codec"}, // for the bounds of blocks
+	"lowering":               {"graph"},
+	"cost":                   {"graph", "lowering", "internal/files"},
+	"lab/simulate":           {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
+	"lab/validate":           {"graph", "kernels/..."},
+	"visualize":              {"graph", "lowering", "session/prefix", "internal/fonts"},
+	"visualize/explain":      {"graph", "lowering", "exec", "passes/prove", "visualize"},
+	"visualize/timeline":     {"graph", "lowering", "exec", "visualize", "internal/fonts"},
+	"kernels":                {"graph", "kernels", "kernels/codec"},
+	"kernels/codec":          {"graph"},
+	"cuda":                   {},
+	"cuda/driver":            {"cuda/driver"}, // knows no graph, nor who implements it
+	"cuda/nvidia":            {"cuda/driver"},
+	"cuda/gorgoniacu":        {"cuda/driver"},
+	"cuda/sim":               {"cuda/driver", "cuda/ptx"},
+	"cuda/ptx":               {},
+	"exec":                   {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
+	"exec/comm":              {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
+	"exec/comm/mpi":          {"exec/comm"},
+	"exec/comm/tcp":          {"exec/comm", "internal/files", "internal/lobby"},
+	"exec/saved":             {"exec"},
+	"exec/internal/operand":  {"graph", "lowering", "kernels"},
+	"exec/cpu":               {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
+	"exec/cuda":              {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
+	"exec/virtual":           {"graph", "lowering", "cost", "kernels", "exec", "exec/comm", "exec/internal/operand"},
+	"exec/devices":           {"kernels/cuda", "cuda/...", "exec/..."},
+	"internal":               {"internal/files"},
+	"internal/goldens":       {},
+	"internal/prop":          {"internal/goldens"},
+	"internal/fonts":         {},
+	"internal/lobby":         {},
+	"internal/memory":        {},
+	"internal/spin":          {},
+	"internal/graphgen":      {"graph"},
+	"internal/chromium":      {},
+	"internal/choices":       {"graph", "kernels"},
+	"text/chat":              {"internal/files", "internal/jinja", "text/tokenizer"},
+	"text/sampling":          {"graph", "kernels", "kernels/cpu"},
+	"text/tokenizer":         {"internal/files"},
+	"checkpoint/safetensors": {"internal/files"},
+	"checkpoint/gguf":        {"internal/files"},
+	"checkpoint/torchfile":   {"internal/files"},
+	"internal/torchsave":     {},
+	"session/prefix":         {},
+	"session/cache":          {"exec", "exec/saved", "session/prefix", "internal/files"},
+	"session/schedule":       {"kernels", "exec", "internal/maxmin"},
+	"text/constrain":         {},
+	"serving/openai":         {"", "text/chat", "text/tokenizer", "text/constrain", "internal/lobby", "serving/board", "serving/internal/api", "serving/internal/budget", "internal/maxmin", "serving/metrics"},
+	"serving/metrics":        {"exec", "lowering"},
+	"serving/board":          {"exec", "lowering"},
+	"lab/workload":           {"session/prefix"},
+	"serving/internal":       {},
+	"lab/load":               {"session/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
+	"serving/route":          {"internal/lobby", "serving/internal/api", "serving/internal/budget", "transfer/ping"},
+	"transfer/internal":      {},
+	"transfer/ping":          {"transfer/internal/wire"},
+	"transfer/transport":     {"transfer/internal/wire"},
+	"transfer/ucx":           {"transfer/transport"},
+	"transfer":               {"exec", "lowering", "internal/lobby", "transfer/ping", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
+	"interop":                {"*"},
+	"lab/optest":             {"*"}, // as tests may
+	"examples":               {"*"},
+	"cmd":                    {"*"},
+	"cli":                    {"*"},
+	"lab/bench":              {"*"},
+	"lab/calibrate":          {"*"},
+	"lab/check":              {"*"},
+	"lab/reproduce":          {"*"},
+	"checkpoint":             {"*"},
+	".":                      {"*"},
 }
 
 // onlyIn lists foreign modules that only one folder may import, so that who
 // does not use the folder does not link them.
 var onlyIn = map[string]string{
 	"gorgonia.org/":           "interop/gorgonia examples/gorgonia cuda/gorgoniacu",
-	"github.com/spf13/":       "cmd",
+	"github.com/spf13/":       "cli",
 	"github.com/emicklei/dot": "visualize",
 	"github.com/ebitengine/":  "cuda/nvidia exec/comm/mpi transfer/ucx",
 	"github.com/ulikunitz/":   "kernels/cuda",
@@ -162,9 +168,9 @@ func under(dir string, folders []string) bool {
 
 // TestImportRules: the rules refuse what they should.
 func TestImportRules(t *testing.T) {
-	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"}, {"serving/prefix", "graph"}, {"serving/prefix", "serving/workload"}, {"serving/schedule", "exec/cpu"}, {"serving/schedule", ""}, {"exec", "serving/schedule"},
-		{"visualize", "exec"}, {"tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec", "exec/comm/tcp"}, {"exec/comm", "exec/comm/mpi"}, {"exec/comm/mpi", "exec"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
-		{"validate", "passes"}, {"validate", "exec"}, {"transfer", "transfer/ucx"}, {"transfer/transport", "exec"}, {"serving/openai", "exec"}, {"serving/schedule", "serving/openai"}, {"exec", "transfer"},
+	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"}, {"session/prefix", "graph"}, {"session/prefix", "lab/workload"}, {"session/schedule", "exec/cpu"}, {"session/schedule", ""}, {"exec", "session/schedule"},
+		{"visualize", "exec"}, {"text/tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec", "exec/comm/tcp"}, {"exec/comm", "exec/comm/mpi"}, {"exec/comm/mpi", "exec"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
+		{"lab/validate", "passes"}, {"lab/validate", "exec"}, {"transfer", "transfer/ucx"}, {"transfer/transport", "exec"}, {"serving/openai", "exec"}, {"session/schedule", "serving/openai"}, {"exec", "transfer"},
 		{"cuda/driver", "cuda/sim"}, {"cuda/ptx", "cuda/driver"}, {"cuda/nvidia", "cuda/ptx"}, {"cuda/sim", "kernels"}} {
 		if allowed(bad[0], bad[1]) {
 			t.Errorf("%s may import %q", bad[0], bad[1])
@@ -176,7 +182,7 @@ func TestImportRules(t *testing.T) {
 // papers in comments, and file names in them, are fine.
 func TestNoFamilyNames(t *testing.T) {
 	names := []string{"mamba", "falcon", "zamba", "jamba", "bamba", "granite", "nemotron"}
-	for _, dir := range []string{"graph", "passes", "lowering", "exec", "kernels", "validate"} {
+	for _, dir := range []string{"graph", "passes", "lowering", "exec", "kernels", "lab/validate"} {
 		err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err

@@ -29,7 +29,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/krait-ml/krait/chat"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
@@ -39,8 +38,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/serving/cache"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/cache"
+	"github.com/krait-ml/krait/session/schedule"
+	"github.com/krait-ml/krait/text/chat"
 )
 
 // Options say how a model is opened. The zero value is a good start.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 func embeddedModel(t testing.TB, o ...Options) *Model {

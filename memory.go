@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // AllMemory is an [Options.Memory]: what the device says that ranks may take of it.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // TestNew: a model of a graph does what the opened model of the same graph does.

@@ -13,10 +13,10 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/simulate"
 )
 
 // overlapCases are a way to lie over ranks for each golden: by the first strategy for a third

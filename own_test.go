@@ -14,7 +14,7 @@ import (
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	kernelscuda "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/kernels/reference"
-	"github.com/krait-ml/krait/optest"
+	"github.com/krait-ml/krait/lab/optest"
 )
 
 // squarePTX is y = x x of a row per block of the grid's first axis, 128 columns per block of its second.

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // scaled opens a copy of a golden of which the tensors whose names end with suffix

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/transfer"
 )
 

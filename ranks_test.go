@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
@@ -19,7 +20,6 @@ import (
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // TestCollectives counts at run time: two all_reduces per block by unit ownership,

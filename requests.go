@@ -9,9 +9,9 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/serving/cache"
-	"github.com/krait-ml/krait/serving/prefix"
-	"github.com/krait-ml/krait/serving/schedule"
+	"github.com/krait-ml/krait/session/cache"
+	"github.com/krait-ml/krait/session/prefix"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // cutAt is what prompts are cut at multiples of, where they share steps: a multiple of

@@ -14,9 +14,9 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/simulate"
 )
 
 // watched lets a test see the machine that an engine has opened.

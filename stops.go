@@ -1,8 +1,8 @@
 package krait
 
 import (
-	"github.com/krait-ml/krait/sampling"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/sampling"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // stopFinder finds stop strings where tokens are chosen, so that a sequence ends at once, and

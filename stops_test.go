@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // pieces is a tokenizer whose token i is the text i.

@@ -7,10 +7,10 @@ import (
 	"os"
 	"sync"
 
-	"github.com/krait-ml/krait/chat"
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/models"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/chat"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // ChatTemplate is what makes prompts of conversations, as the checkpoint says, or an error:

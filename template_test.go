@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/krait-ml/krait/chat"
+	"github.com/krait-ml/krait/text/chat"
 )
 
 // TestChatTemplate: of a folder, of a GGUF file, and where there is none.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/models"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // Tokenizer turns text into token ids and back.

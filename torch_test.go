@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/internal/torchsave"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 var torchClasses = map[string]string{"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage", "F64": "DoubleStorage"}

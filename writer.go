@@ -3,8 +3,8 @@ package krait
 import (
 	"strings"
 
-	"github.com/krait-ml/krait/sampling"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/sampling"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // writer turns tokens into text as it becomes certain: it holds back half

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
@@ -17,7 +18,6 @@ import (
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // goldenOp is a case of testdata/golden/ops: one operation, computed in float64

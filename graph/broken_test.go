@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/graphgen"
+	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes/prove"
-	"github.com/krait-ml/krait/validate"
 )
 
 // breakage is a way in which a rule may be wrong: what it says of the results, given

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // Safetensors has no type for blocks. A matrix [n k] in 8-bit blocks is a tensor of U8,

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // inBlocks is a golden checkpoint with some of its matrices in blocks; change may damage

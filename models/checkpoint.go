@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // Checkpoint is a model as files have it: as a graph, and its weights.

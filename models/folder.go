@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // Folder is a checkpoint as a Hugging Face folder.

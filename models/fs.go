@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // reader reads a file of a bounded size.

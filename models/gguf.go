@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
 )
 

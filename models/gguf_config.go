@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 )
 
 // ggufKeep is the key under which krait convert writes the config.json of the folder: for

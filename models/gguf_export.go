@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 )
 
 // Written is a tensor of a file that is made of a checkpoint: what it is called, and what

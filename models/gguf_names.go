@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 )
 
 // ggufArch is an architecture of GGUF: which family it is, by which names and in which

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/gguf"
+	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/goldens"

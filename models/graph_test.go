@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 func graphText(t *testing.T, m *Model) string {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // hybrids are small configs of the families with attention, open at the end.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
+	"github.com/krait-ml/krait/checkpoint/torchfile"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/safetensors"
-	"github.com/krait-ml/krait/torchfile"
 )
 
 // The names of the weights in a folder as PyTorch writes them.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"

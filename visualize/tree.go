@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/emicklei/dot"
-	"github.com/krait-ml/krait/serving/prefix"
+	"github.com/krait-ml/krait/session/prefix"
 )
 
 // Tree draws the nodes of a prefix cache's tree, as [prefix.Tree.Nodes] lists them: the

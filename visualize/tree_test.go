@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/serving/prefix"
+	"github.com/krait-ml/krait/session/prefix"
 )
 
 // TestTree: each node and edge is drawn, and the one of the lowest score is marked.

@@ -13,9 +13,9 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
-	"github.com/krait-ml/krait/validate"
 )
 
 // model is two blocks of a scan over heads, a norm over all heads, and an MLP.

@@ -16,11 +16,11 @@ import (
 
 	"example.com/ownmodule/leaky"
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
-	"github.com/krait-ml/krait/safetensors"
-	"github.com/krait-ml/krait/validate"
 	"github.com/krait-ml/krait/visualize"
 )
 

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/krait-ml/krait/serving/prefix"
-	"github.com/krait-ml/krait/serving/workload"
+	"github.com/krait-ml/krait/lab/workload"
+	"github.com/krait-ml/krait/session/prefix"
 )
 
 func main() {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/serving/prefix"
-	"github.com/krait-ml/krait/serving/workload"
+	"github.com/krait-ml/krait/lab/workload"
+	"github.com/krait-ml/krait/session/prefix"
 )
 
 // TestRun: every setting has its line, the same each time.

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
-	"github.com/krait-ml/krait/safetensors"
 )
 
 // asBF16 is a golden with all weights rounded to bf16, as checkpoints mostly are.

@@ -23,7 +23,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/sampling"
+	"github.com/krait-ml/krait/text/sampling"
 )
 
 // model is a golden checkpoint, split over ranks.

@@ -28,7 +28,7 @@ if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
 fi
 
 export CGO_ENABLED=0 GOOS=linux GOARCH="${KRAIT_GOARCH:-amd64}"
-flags="-s -w -X 'github.com/krait-ml/krait/cmd/krait/bench.Commit=$commit'"
+flags="-s -w -X 'github.com/krait-ml/krait/lab/bench.Commit=$commit'"
 go build -trimpath -ldflags "$flags" -o "$out/krait" ./cmd/krait
 
 # Tests find their files by relative paths: the tree is laid out as the repository.

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // counter is a tokenizer that counts the texts that it encodes. Each token is decoded as piece, if

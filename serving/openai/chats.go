@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/krait-ml/krait/chat"
+	"github.com/krait-ml/krait/text/chat"
 )
 
 type chatRequest struct {

@@ -1,6 +1,6 @@
 // Package openai serves a model by the HTTP API of OpenAI: completions and chats,
 // streamed or whole, for many clients at the same time. It is HTTP only: what shares steps
-// is the model's scheduler (package serving/schedule).
+// is the model's scheduler (package session/schedule).
 //
 //	s, err := openai.New(m, openai.Options{})
 //	if err != nil { … }

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/internal/constrain"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/constrain"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // readFormat reads what answers must be: text, JSON, or JSON of a schema.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/internal/constrain"
+	"github.com/krait-ml/krait/text/constrain"
 )
 
 // params are what completions and chats are asked with.

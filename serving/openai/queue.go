@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/krait-ml/krait/serving/internal/maxmin"
+	"github.com/krait-ml/krait/internal/maxmin"
 )
 
 // Queue bounds what a server takes on. The zero value is a good start.

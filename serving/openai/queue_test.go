@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/krait-ml/krait/serving/internal/maxmin"
+	"github.com/krait-ml/krait/internal/maxmin"
 	"pgregory.net/rapid"
 )
 

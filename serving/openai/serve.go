@@ -15,7 +15,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
-	"github.com/krait-ml/krait/tokenizer"
+	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // form writes what was generated as one of the API's objects.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/chat"
-	"github.com/krait-ml/krait/internal/constrain"
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/metrics"
+	"github.com/krait-ml/krait/text/chat"
+	"github.com/krait-ml/krait/text/constrain"
 )
 
 // Options say how a model is served. The zero value is a good start on a machine of one's own.

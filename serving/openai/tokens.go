@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/krait-ml/krait/chat"
+	"github.com/krait-ml/krait/text/chat"
 )
 
 // prompt is what a completion goes on from: a text, or token ids.

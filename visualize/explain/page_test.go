@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/cmd/krait/synth"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/chromium"
 	"github.com/krait-ml/krait/visualize/explain"

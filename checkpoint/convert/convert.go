@@ -1,0 +1,323 @@
+// Package convert writes checkpoints in other formats.
+package convert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/krait-ml/krait/checkpoint/folder"
+	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/checkpoint/safetensors"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/text/tokenizer"
+)
+
+// Made says what was made.
+type Made struct {
+	Family  string
+	Tensors int
+	Bytes   int64    // of the tensors
+	Notes   []string // what is not as it was, for somebody
+}
+
+// Types are the formats of matrices in GGUF files, by name.
+var Types = map[string]gguf.Type{"f32": gguf.F32, "f16": gguf.F16, "bf16": gguf.BF16, "q8_0": gguf.Q8_0}
+
+// Write writes the checkpoint at from to the path to, which must not be there: a GGUF file
+// where it ends in .gguf, else a Hugging Face folder. Kind is the format of a GGUF file's
+// matrices, a key of Types; empty is that of the checkpoint's embedding. What is written is
+// whole or not there. Progress, if it is not nil, is told the bytes written.
+func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
+	c, err := models.Open(from)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	w := &writer{ctx: ctx, from: from, to: to, tell: progress}
+	var made *Made
+	if filepath.Ext(to) == ".gguf" {
+		made, err = w.gguf(c, kind)
+	} else {
+		made, err = w.folder(c, kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	made.Family = c.Model.Family
+	return made, nil
+}
+
+type writer struct {
+	ctx         context.Context
+	from, to    string
+	tell        func(done, total int64)
+	done, total int64
+	intact      func() error
+}
+
+// add says that so many bytes more are written; an error where nobody wants them, or
+// where the files from which they are were changed.
+func (w *writer) add(n int) error {
+	if w.done += int64(n); w.tell != nil {
+		w.tell(w.done, w.total)
+	}
+	return errors.Join(w.ctx.Err(), w.intact())
+}
+
+// gguf writes a GGUF file.
+func (w *writer) gguf(c *models.Checkpoint, kind string) (*Made, error) {
+	t, ok := Types[kind]
+	if kind == "" {
+		t = like(c)
+	} else if !ok {
+		return nil, fmt.Errorf("--type %s: there are f32, f16, bf16 and q8_0", kind)
+	}
+	if _, err := os.Lstat(w.to); !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s is there already; name another file", w.to)
+	}
+	name := strings.TrimSuffix(filepath.Base(w.to), ".gguf")
+	g, err := c.GGUF(name, t)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.from, err)
+	}
+	made := &Made{Tensors: len(g.Tensors), Notes: g.Notes}
+	metadata, note, err := w.vocabulary(c.Model.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	if note != "" {
+		made.Notes = append(made.Notes, note)
+	}
+	var tensors []gguf.Tensor
+	for _, x := range g.Tensors {
+		tensors = append(tensors, x.Tensor)
+	}
+	header, begins, err := gguf.Header(append(g.Metadata, metadata...), tensors)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.to, err)
+	}
+	end := int64(len(header))
+	for i, x := range tensors {
+		size, _ := x.Type.Size(x.Shape) // Header looked
+		end = begins[i] + int64(size)
+		w.total += int64(size)
+	}
+	made.Bytes, w.intact = w.total, c.Intact
+	return made, w.file(func(f *os.File) error {
+		if _, err := f.Write(header); err != nil {
+			return err
+		}
+		for i, x := range g.Tensors {
+			if err := w.at(f, begins[i], x.Make); err != nil {
+				return err
+			}
+		}
+		return f.Truncate((end + 31) / 32 * 32)
+	})
+}
+
+// at writes what make makes at a place of the file.
+func (w *writer) at(f *os.File, place int64, make func() ([]byte, error)) error {
+	var data []byte
+	err := files.Guard(func() (err error) {
+		if data, err = make(); err == nil {
+			_, err = f.WriteAt(data, place)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.add(len(data))
+}
+
+// file writes the new file, in a temporary one until it is whole.
+func (w *writer) file(write func(f *os.File) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(w.to), "."+filepath.Base(w.to)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // which fails where it was renamed
+	err = write(f)
+	if err == nil {
+		err = f.Chmod(0o644) // temporary files are private
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), w.to)
+}
+
+// like is the format of a checkpoint's embedding.
+func like(c *models.Checkpoint) gguf.Type {
+	for _, n := range c.Graph.Nodes {
+		if n.Op.Name == "embedding" {
+			for _, v := range n.Args {
+				switch v.Type.DType {
+				case graph.F16:
+					return gguf.F16
+				case graph.BF16:
+					return gguf.BF16
+				case graph.Q8:
+					return gguf.Q8_0
+				}
+			}
+		}
+	}
+	return gguf.F32
+}
+
+// vocabulary is the tokenizer as metadata: its files as they are, and the lists that other
+// programs read, where these can say what the files do.
+func (w *writer) vocabulary(vocab int) (out []gguf.Pair, note string, err error) {
+	data, config, err := w.tokenizer()
+	if err != nil {
+		return nil, "", err
+	}
+	none := []gguf.Pair{{Key: "tokenizer.ggml.model", Value: "no_vocab"}}
+	if data == nil {
+		return none, w.untokenized(vocab), nil
+	}
+	v, err := tokenizer.VocabularyOf(data, config)
+	if err == nil && len(v.Tokens) > vocab {
+		err = fmt.Errorf("tokenizer: %d tokens, and the model's vocabulary has %d", len(v.Tokens), vocab)
+	}
+	if err != nil {
+		note, out = fmt.Sprintf("other programs cannot have the tokenizer (%v); Krait reads its files from the metadata", err), none
+	} else {
+		v.Fill(vocab)
+		v.Metadata(func(key string, value any) { out = append(out, gguf.Pair{Key: key, Value: value}) })
+	}
+	out = append(out, gguf.Pair{Key: tokenizer.FileKey, Value: string(data)})
+	if config != nil {
+		out = append(out, gguf.Pair{Key: tokenizer.ConfigKey, Value: string(config)})
+	}
+	return out, note, nil
+}
+
+// tokenizer finds the files of the checkpoint's tokenizer, or what its metadata make of
+// them; nil where there is none.
+func (w *writer) tokenizer() (data, config []byte, err error) {
+	file, err := models.GGUFAt(w.from)
+	if err != nil {
+		return nil, nil, err
+	}
+	if file == "" {
+		read := func(name string, limit int64) []byte {
+			data, err2 := files.Read(filepath.Join(w.from, name), limit)
+			if !errors.Is(err2, os.ErrNotExist) {
+				err = errors.Join(err, err2)
+			}
+			return data
+		}
+		data, config = read("tokenizer.json", files.Tokenizer), read("tokenizer_config.json", files.Config)
+		return data, config, err
+	}
+	f, err := gguf.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return tokenizer.FilesFrom(f.Value)
+}
+
+// untokenized is the note on a source without a tokenizer, unless its tokens are bytes.
+func (w *writer) untokenized(vocab int) string {
+	if vocab == tokenizer.ByteVocab {
+		return ""
+	}
+	return fmt.Sprintf("%s has no tokenizer, so %s takes token ids only", w.from, w.to)
+}
+
+// shardBytes is how large a file of a folder's weights becomes.
+const shardBytes = 5 << 30
+
+// folder writes a Hugging Face folder.
+func (w *writer) folder(c *models.Checkpoint, kind string) (*Made, error) {
+	if kind != "" {
+		return nil, fmt.Errorf("--type is the format of a GGUF file; %s does not end in .gguf, and becomes a folder, in which numbers keep their formats", w.to)
+	}
+	f, err := c.Folder()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.from, err)
+	}
+	made := &Made{Tensors: len(f.Tensors), Notes: f.Notes}
+	var shards [][]models.Written[safetensors.Tensor]
+	room := int64(0)
+	for _, x := range f.Tensors {
+		size := sizeOf(x.Tensor)
+		if w.total += size; room < size {
+			shards, room = append(shards, nil), shardBytes
+		}
+		room -= size
+		shards[len(shards)-1] = append(shards[len(shards)-1], x)
+	}
+	made.Bytes, w.intact = w.total, c.Intact
+	data, config, err := w.tokenizer()
+	if err != nil {
+		made.Notes = append(made.Notes, fmt.Sprintf("the folder has no tokenizer: %v", err))
+	} else if note := w.untokenized(c.Model.Vocab); data == nil && note != "" {
+		made.Notes = append(made.Notes, note)
+	}
+	out, err := folder.New(w.to, w.total, "", "", false)
+	if err != nil {
+		return nil, err
+	}
+	defer out.End()
+	for _, shard := range shards {
+		if err := w.shard(out, shard); err != nil {
+			return nil, err
+		}
+	}
+	if info, err := os.Stat(w.from); err == nil && info.IsDir() {
+		if err := folder.Companions(w.from, w.to); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range map[string][]byte{"tokenizer.json": data, "tokenizer_config.json": config} {
+		if text != nil {
+			if err := files.Write(filepath.Join(w.to, name), text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return made, out.Finish(f.Config)
+}
+
+func (w *writer) shard(out *folder.Folder, list []models.Written[safetensors.Tensor]) error {
+	var names []string
+	var tensors []safetensors.Tensor
+	for _, x := range list {
+		names, tensors = append(names, x.Tensor.Name), append(tensors, x.Tensor)
+	}
+	header, begins, err := safetensors.Header(tensors, map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	return out.Shard(names, func(f *os.File) error {
+		if _, err := io.Copy(f, strings.NewReader(string(header))); err != nil {
+			return err
+		}
+		for i, x := range list {
+			if err := w.at(f, begins[i], x.Make); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func sizeOf(t safetensors.Tensor) int64 {
+	n := map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2}[t.DType]
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}

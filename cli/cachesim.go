@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/krait-ml/krait/session/prefix"
+	"github.com/krait-ml/krait/visualize"
+	"github.com/spf13/cobra"
+)
+
+// cacheSimFlags say what is held against a trace.
+type cacheSimFlags struct {
+	policy     string
+	capacity   bytesOrNone
+	model      cacheModelFlags
+	requests   int
+	sweep, dot bool
+	output     string
+	json       bool
+}
+
+func newCacheSim() *cobra.Command {
+	var f cacheSimFlags
+	c := &cobra.Command{
+		Use:   "cache-sim [flags] TRACE",
+		Short: "Say what a prefix cache would make of a trace of requests",
+		Long: `Cache-sim replays a trace and counts the tokens of prompts that a prefix cache of
+--capacity bytes would save a model from reading, by policy:
+
+  none      no cache
+  blocks32  a state for each full block of 32 tokens, as serving engines do; or of
+            another number of tokens
+  lru       a radix tree with at most three states per request; the oldest goes first
+  flop:α    the same, and what goes first has a low sum of its time and α times the
+            FLOPs that it saves per byte
+  tuned     the same, with the α that does best on requests after the first eviction,
+            and 0 again once that would have hit more since
+  retuned   the same, with the α that does best on the last 500 requests, again and
+            again, where it does better than the one before by 2 %
+  all       these, flop with 0.5 and 2
+
+TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, in the
+order of time, where a number is a token id and [first, n] is n consecutive ids; - is
+standard input. krait trace makes some.
+
+The model is what it costs: reading L tokens takes flops-per-token·L +
+flops-per-token-squared·L² FLOPs, each token cache-bytes of attention cache, and a state
+state-bytes, 0 for attention only. --model takes these from a model's graph; of a folder
+only config.json is needed. Bytes may be written as 4e9 or 3.5GiB. docs/prefix-cache.md
+has the rules.
+
+--grain is at multiples of how many tokens a prompt leaves states. The default is that of
+a model's prefix cache, whose hits this counts. With 1 the rules are as published: states
+where prompts part, at any token, and none at a prompt's end; tuned differs from the
+published rule all the same where it goes back to α = 0.
+
+--sweep shows what the capacity and α are worth: the share of prompts that is reused for
+six capacities, the largest of which is --capacity, and every α, and with -o as a chart.
+--dot draws the tree of one policy as it is after the last request.
+
+With --json one policy is an object, and all are the results of one.`,
+		Example: `  krait cache-sim chat.jsonl --capacity 4e9 --model ~/models/bamba-9b --states conv=bf16,cache=bf16
+  krait cache-sim chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
+  krait cache-sim chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB
+  krait cache-sim chat.jsonl --sweep --capacity 64GiB --model ~/models/bamba-9b -o sweep.svg
+  krait cache-sim chat.jsonl --dot --policy lru --requests 12 --capacity 1GiB --model ~/models/bamba-9b -o tree.svg`,
+		Args: takes(1, 1, "one TRACE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(c, args[0]); err != nil {
+				return err
+			}
+			switch {
+			case f.sweep:
+				return f.runSweep(c, args[0])
+			case f.dot:
+				return f.draw(c, args[0])
+			}
+			r, err := f.run(c, args[0])
+			if err != nil {
+				return err
+			}
+			if !f.json {
+				r.print(c.OutOrStdout())
+				return nil
+			}
+			if f.policy != "all" {
+				return writeJSON(c, "", r.Results[0])
+			}
+			return writeJSON(c, "", r)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.policy, "policy", "all", "none, blocks32, lru, flop:α, tuned, retuned or all")
+	flags.Var(&f.capacity, "capacity", "bytes of the cache")
+	f.model.add(c)
+	flags.IntVar(&f.requests, "requests", 0, "only the first requests of the trace; 0: all")
+	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α, as a table, and with -o FILE.svg as a chart")
+	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text")
+	flags.StringVarP(&f.output, "output", "o", "", "with --sweep the chart, FILE.svg; with --dot the tree, FILE.dot or FILE.svg, which needs Graphviz")
+	jsonFlag(c, &f.json)
+	return c
+}
+
+// check is an error for flags that do not go together, or are wrong, before anything is read.
+func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
+	one := f.policy != "all"
+	switch {
+	case f.sweep && f.dot:
+		return errors.New("--sweep and --dot: give one of them")
+	case f.sweep && one:
+		return errors.New("--sweep compares policies; leave out --policy")
+	case f.dot && !one:
+		return errors.New("--dot draws the tree of one policy; add --policy lru, flop:α, tuned or retuned")
+	case f.dot && f.json:
+		return errors.New("--dot draws and --json prints figures; give one of them")
+	case f.output != "" && !f.sweep && !f.dot:
+		return errors.New("-o is for --sweep or --dot; give one of them")
+	case f.sweep && f.output != "" && filepath.Ext(f.output) != ".svg":
+		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.output)
+	case f.requests < 0:
+		return fmt.Errorf("--requests %d: it is not negative", f.requests)
+	case path == "-" && f.model.dir == "-":
+		return errors.New("TRACE and --model are both -, and there is one standard input")
+	case f.policy != "none" && !c.Flags().Changed("capacity"):
+		return errors.New("there is no --capacity: give the bytes of the cache, as in --capacity 4GiB")
+	}
+	return f.model.check(c)
+}
+
+// cacheReport is what policies make of a trace.
+type cacheReport struct {
+	Trace    string           `json:"trace"`
+	Model    prefix.Model     `json:"model"`
+	Capacity int64            `json:"capacity"`
+	Results  []*prefix.Result `json:"results"`
+}
+
+func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
+	policies := prefix.Policies
+	if f.policy != "all" {
+		policies = []string{f.policy}
+	}
+	m, trace, err := f.read(c, path, policies)
+	if err != nil {
+		return nil, err
+	}
+	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
+	tell, end := progress(c.ErrOrStderr(), "cache-sim", "requests", false)
+	defer end()
+	for i, name := range policies {
+		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
+		if tell != nil {
+			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
+		}
+		result, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+		if err != nil {
+			return nil, err
+		}
+		r.Results = append(r.Results, result)
+	}
+	return r, nil
+}
+
+// read reads the model and, if the policies are some, the trace.
+func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
+	if m, err = f.model.read(c); err != nil {
+		return m, nil, err
+	}
+	for _, name := range policies {
+		if _, err := prefix.NewPolicy(name, m, int64(f.capacity.byteCount)); err != nil {
+			return m, nil, err
+		}
+	}
+	trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	if f.requests > 0 && f.requests < len(trace) {
+		trace = trace[:f.requests]
+	}
+	return m, trace, err
+}
+
+func readTrace(c *cobra.Command, path string) ([]prefix.Request, error) {
+	in, name := stdin(c), "standard input"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in, name = f, path
+	}
+	trace, err := prefix.ReadTrace(bufio.NewReaderSize(in, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return trace, nil
+}
+
+func (r *cacheReport) print(w io.Writer) {
+	first := r.Results[0]
+	fmt.Fprintf(w, "%s: %s, %s of input, %s FLOPs\n", visible(r.Trace), count(len(first.Hits), "request"), count(int(first.InputTokens), "token"), short(first.FLOPs))
+	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state, a grain of %s\n", thousands(r.Capacity), thousands(r.Model.CacheBytes),
+		thousands(r.Model.StateBytes), count(r.Model.Grain, "token"))
+	if r.Capacity < r.Model.StateBytes {
+		fmt.Fprintln(w, "a state is larger than the cache: nothing can be kept")
+	}
+	fmt.Fprintf(w, "\n%-10s  %14s  %8s  %11s  %8s  %10s  %5s\n", "policy", "hit tokens", "of input", "FLOPs saved", "of all", "evictions", "α")
+	for _, x := range r.Results {
+		alpha := "-"
+		if x.Alpha != nil {
+			alpha = short(*x.Alpha)
+		}
+		fmt.Fprintf(w, "%-10s  %14s  %7.1f%%  %11s  %7.1f%%  %10s  %5s\n", x.Policy, thousands(x.HitTokens), percent(float64(x.HitTokens), float64(x.InputTokens)),
+			short(x.FLOPsSaved), percent(x.FLOPsSaved, x.FLOPs), thousands(int64(x.Evictions)), alpha)
+	}
+}
+
+// mostDrawn nodes are drawn: Graphviz takes long for more, and nobody reads them.
+const mostDrawn = 100
+
+// draw draws the tree of the policy after the last request.
+func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
+	out := format{output: f.output}
+	if err := out.settle(); err != nil {
+		return err
+	}
+	if out.name == "text" {
+		out.name = "dot"
+	}
+	m, trace, err := f.read(c, path, []string{f.policy})
+	if err != nil {
+		return err
+	}
+	var nodes []prefix.Node
+	drawn := false
+	s := prefix.Simulation{Policy: f.policy, Model: m, Capacity: int64(f.capacity.byteCount), After: func(p prefix.Policy) {
+		if t, ok := p.(interface{ Nodes() []prefix.Node }); ok {
+			nodes, drawn = t.Nodes(), true
+		}
+	}}
+	r, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+	switch {
+	case err != nil:
+		return err
+	case !drawn:
+		return fmt.Errorf("--policy %s has no tree to draw; lru, flop:α, tuned and retuned have", f.policy)
+	case len(nodes) > mostDrawn:
+		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
+	}
+	title := fmt.Sprintf("%s after %s, %s: %s, %s", filepath.Base(path), count(len(trace), "request"), f.policy, count(len(nodes), "node"), count(r.Evictions, "eviction"))
+	return out.write(c, nil, func(w io.Writer) error { return visualize.Tree(w, nodes, title) })
+}
+
+// percent is a share of the whole; of nothing it is none.
+func percent(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * part / whole
+}
+
+// short writes a number with four digits.
+func short(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }

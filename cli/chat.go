@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/text/chat"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func newChat() *cobra.Command {
+	var f modelFlags
+	var sampled samplingFlags
+	var o krait.Generate
+	from := modelArg{kind: "DIR"}
+	var system string
+	var guard bool
+	c := &cobra.Command{
+		Use:   "chat [flags] [DIR]",
+		Short: "Talk with a model",
+		Long: `Chat answers the lines of standard input, one after the other, and keeps the
+model's state between them: a turn costs its own tokens only. A line that ends with
+\ goes on with the next. Ctrl-C stops an answer, and at the prompt ends the program.
+
+Lines that begin with / are commands; /help lists them, and // begins a line with /.
+
+The prompt is made by the checkpoint's chat template. Without one, a warning says
+so, and lines begin with who says them: User: and Assistant:.`,
+		Example: `  krait chat ~/models/falcon-mamba-7b-instruct
+  krait chat --system "Answer in one sentence." --temperature 0.7 ~/models/zamba2
+  printf 'Hello\n/save talk\n' | krait chat -q ~/models/zamba2`,
+		Args: takes(0, 1, "at most a DIR"),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			if err := sampled.take(c, &o); err != nil {
+				return err
+			}
+			if o.MaxTokens < 1 {
+				return fmt.Errorf("--max-tokens is %d; it must be at least 1", o.MaxTokens)
+			}
+			f.options.Slots = 1
+			m, err := f.open(c, dir)
+			if err != nil {
+				return err
+			}
+			defer func() { err = cmp.Or(err, m.Close()) }()
+			defaults(c, m, &o)
+			if !c.Flags().Changed("seed") {
+				o.Seed = uint64(rand.Uint32())
+			}
+			t, err := newTalk(c, &f, m, o)
+			if err != nil {
+				return err
+			}
+			defer t.seq.Close()
+			if guard {
+				t.guard = chat.Specials(t.conversation.tokens)
+			}
+			t.reset(system)
+			return t.run(c.Context(), c.InOrStdin())
+		},
+	}
+	f.add(c)
+	addStateCodec(c, &f.options.StateCodec)
+	from.add(c)
+	sampled.add(c, &o)
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "end an answer after this many tokens")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end an answer before this text (may be given several times)")
+	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the answer")
+	c.Flags().StringVarP(&system, "system", "s", "", "what the system's message says")
+	c.Flags().BoolVar(&guard, "guard", false, "keep what is typed from becoming special tokens")
+	return c
+}
+
+// talk is a chat on the command line.
+type talk struct {
+	conversation
+	o         krait.Generate
+	out, info io.Writer
+	shown     bool // standard input is a terminal: prompts are shown
+}
+
+func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) (*talk, error) {
+	t := &talk{o: o, out: c.OutOrStdout(), info: c.ErrOrStderr()}
+	t.m = m
+	if f.quiet {
+		t.info = io.Discard
+	}
+	var err error
+	if t.conversation.tokens, err = m.Tokenizer(); err != nil {
+		return nil, err
+	}
+	t.template, err = m.ChatTemplate()
+	if errors.Is(err, chat.ErrNone) {
+		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template, and may not know how to talk: lines begin with User: and Assistant:")
+		t.template, err = chat.Plain(), nil
+		t.o.Stop = append([]string{"\nUser:"}, t.o.Stop...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.seq, err = m.NewSequence(); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(t.info, "model  ", describe(m, f.device.name))
+	if file, ok := c.InOrStdin().(*os.File); ok {
+		t.shown = term.IsTerminal(int(file.Fd()))
+	}
+	if t.shown {
+		fmt.Fprintln(t.info, "/help lists commands; Ctrl-D ends")
+	}
+	return t, nil
+}
+
+// run answers lines until there are no more, or the context is done.
+func (t *talk) run(ctx context.Context, in io.Reader) error {
+	next := typedLines(in)
+	for {
+		if t.shown {
+			fmt.Fprint(t.out, "> ")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case line := <-next:
+			if line.text != "" {
+				if err := t.line(ctx, line.text); err == errQuit {
+					return nil
+				} else if err != nil {
+					return err
+				}
+			}
+			switch {
+			case line.err == io.EOF:
+				if t.shown {
+					fmt.Fprintln(t.out)
+				}
+				return nil
+			case line.err != nil:
+				return line.err
+			}
+		}
+	}
+}
+
+// typed is a line of the input, or several that belong together.
+type typed struct {
+	text string
+	err  error // after the line
+}
+
+// longestTyped is how many bytes of a line are read.
+const longestTyped = 1 << 20
+
+// typedLines reads the input line by line.
+func typedLines(in io.Reader) <-chan typed {
+	next := make(chan typed)
+	go func() {
+		s := bufio.NewScanner(in)
+		s.Buffer(nil, longestTyped)
+		text := ""
+		for s.Scan() {
+			line := strings.TrimSuffix(s.Text(), "\r")
+			if before, more := strings.CutSuffix(line, `\`); more {
+				text += before + "\n"
+				continue
+			}
+			next <- typed{text: text + line}
+			text = ""
+		}
+		err := s.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("a line of more than %d bytes", longestTyped)
+		}
+		next <- typed{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
+	}()
+	return next
+}
+
+// line does what a line says. What is wrong with it is said, and the talk goes on.
+func (t *talk) line(ctx context.Context, text string) error {
+	if rest, ok := strings.CutPrefix(text, "/"); ok && !strings.HasPrefix(rest, "/") {
+		err := t.command(rest)
+		if err != nil && err != errQuit {
+			fmt.Fprintln(t.info, "error:", printable(err.Error()))
+			return nil
+		}
+		return err
+	} else if ok {
+		text = rest
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	return t.answer(ctx, text)
+}
+
+// answer answers what the user says. Only an error that ends the talk comes back.
+func (t *talk) answer(ctx context.Context, text string) error {
+	answering, stop := context.WithCancel(ctx)
+	defer stop()
+	defer onInterrupt(func() bool { stop(); return true })()
+	begun := false
+	out, err := t.ask(answering, text, t.o, func(text string) {
+		if !begun { // what a template leaves before an answer is not shown
+			text = strings.TrimLeft(text, " \n")
+		}
+		begun = begun || text != ""
+		io.WriteString(t.out, text)
+	})
+	t.o.Seed++ // so that to ask again is to be answered in another way
+	if out != nil {
+		fmt.Fprintln(t.out)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, krait.ErrClosed):
+		return err
+	case errors.Is(err, errStopped):
+		fmt.Fprintln(t.info, "[stopped]")
+	case err != nil:
+		fmt.Fprintln(t.info, "error:", printable(err.Error()))
+	default:
+		fmt.Fprintf(t.info, "[read %d of %s, answered %d at %.1f tokens/s, ended by %s]\n", out.read, count(out.prompt, "token"), out.tokens, out.rate, out.reason)
+	}
+	return nil
+}
+
+// interrupts is what an interrupt does instead of ending the program; false: it does that.
+var interrupts atomic.Pointer[func() bool]
+
+// onInterrupt sets it until the function that it returns is called.
+func onInterrupt(f func() bool) (end func()) {
+	interrupts.Store(&f)
+	return func() { interrupts.Store(nil) }
+}

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/devices"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// deviceFlags are the flags of every command that runs a model.
+type deviceFlags struct {
+	name    string
+	options devices.Options
+	peers   bytesOrNone              // options.PeerBytes, where it was given
+	given   *pflag.Flag              // what says them
+	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
+}
+
+func (f *deviceFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "device", "cpu", devices.Help)
+	c.Flags().StringVar(&f.options.Math, "math", "f32", "math of products (alias --precision): f32, or bf16 (GPUs, CPUs with AMX)")
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "precision" {
+			name = "math"
+		}
+		return pflag.NormalizedName(name)
+	})
+	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
+	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of compute capability 9.0 or later, let every kernel begin when the one before it has ended")
+	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "on GPUs that reach each other's memory, how many bytes at most an all_reduce carries over it, in steps of 4KiB, and above by NCCL; 0: all by NCCL (default: what the profile of --hw says, else 512KiB)")
+}
+
+// peerBytes is up to how many bytes an all_reduce goes over the memory of GPUs: as the flag says, or else as the
+// profile does that --hw names, if it does.
+func (f *deviceFlags) peerBytes(hardware string) (int, error) {
+	switch {
+	case f.given.Changed && f.peers.byteCount == 0:
+		return -1, nil
+	case f.given.Changed:
+		return int(f.peers.byteCount), nil
+	case hardware != "" && strings.HasPrefix(f.name, "cuda"):
+		if info, err := os.Stat(hardware); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+			return 0, nil // a pipe is read once, by the strategy
+		}
+		p, err := cost.Find(hardware)
+		if err != nil {
+			return 0, err
+		}
+		return int(p.Link.Peers.Value), nil
+	}
+	return 0, nil
+}
+
+// openDevice is another in tests of ranks that fail.
+var openDevice = devices.Open
+
+// open opens the device, for ranks on the hardware of a profile, if one is named.
+func (f *deviceFlags) open(hardware string) (_ exec.Device, err error) {
+	if f.options.PeerBytes, err = f.peerBytes(hardware); err != nil {
+		return nil, err
+	}
+	d, err := openDevice(f.name, f.options)
+	if err != nil {
+		return nil, explained{err}
+	}
+	if gpu, ok := d.(*cuda.Device); ok && f.prepare != nil {
+		if err := f.prepare(gpu); err != nil {
+			return nil, explained{err}
+		}
+	}
+	return d, nil
+}
+
+// explained is an error with what to do about it, where the driver knows.
+type explained struct{ error }
+
+func (e explained) Error() string { return driver.Explain(e.error) }
+func (e explained) Unwrap() error { return e.error }
+
+func newDevices() *cobra.Command {
+	var name string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "devices",
+		Short: "List GPUs, the links between them, and the libraries",
+		Long: `Devices lists what --device cuda would use: each GPU, how it reaches the others,
+and the driver, cuBLAS and NCCL with their versions. Where CUDA cannot be used it
+says why, and what to do; the status is 1 then if --device asks for it.
+
+Krait needs the NVIDIA driver (for CUDA 12 or later) and nothing else: cuBLAS
+makes prompts faster, NCCL lets ranks have a GPU each. KRAIT_CUDA_PATH names a
+folder to look for these two in first.`,
+		Example: `  krait devices
+  krait devices --device cuda-sim:2`,
+		Args: takes(0, 0, ""),
+		RunE: func(c *cobra.Command, _ []string) error {
+			list, err := findDevices(name)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(c, "", list)
+			} else {
+				list.print(c.OutOrStdout())
+			}
+			if err == nil && list.Error != "" && c.Flags().Changed("device") {
+				return errFailed
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&name, "device", "cuda", devices.Help)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// deviceList is what a device has.
+type deviceList struct {
+	CPU       deviceCPU       `json:"cpu"`
+	Device    string          `json:"device"`
+	Error     string          `json:"error,omitempty"` // why it cannot be used
+	GPUs      []deviceGPU     `json:"gpus,omitempty"`
+	Libraries []deviceLibrary `json:"libraries,omitempty"`
+}
+
+// deviceCPU is the instruction set whose kernels run, and those that could.
+type deviceCPU struct {
+	Set  string   `json:"instruction_set"`
+	Sets []string `json:"instruction_sets"`
+}
+
+type deviceGPU struct {
+	Index      int          `json:"index"`
+	Name       string       `json:"name"`
+	Capability [2]int       `json:"compute_capability"`
+	Memory     int64        `json:"memory_bytes"`
+	SMs        int          `json:"multiprocessors"`
+	PCI        string       `json:"pci"`
+	Links      []deviceLink `json:"links,omitempty"`
+	text       string
+}
+
+type deviceLink struct {
+	GPU int    `json:"gpu"`
+	How string `json:"how"`
+}
+
+type deviceLibrary struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Missing string `json:"missing,omitempty"`
+}
+
+// findDevices looks at a device by name; an unknown name is an error.
+func findDevices(name string) (*deviceList, error) {
+	set, err := kernelscpu.ChosenISA()
+	if err != nil {
+		return nil, err
+	}
+	list := &deviceList{Device: name, CPU: deviceCPU{set, kernelscpu.ISAs()}}
+	if name == "cpu" {
+		return list, nil
+	}
+	d, err := devices.Driver(name)
+	var known *driver.Error
+	if err != nil && !errors.As(err, &known) {
+		return nil, err
+	}
+	var found []driver.DeviceInfo
+	if err == nil {
+		list.Device = d.Name()
+		found, err = d.Devices()
+	}
+	if err != nil {
+		list.Error = driver.Explain(err)
+		return list, nil
+	}
+	for _, x := range found {
+		g := deviceGPU{x.Index, x.Name, x.Capability, x.Memory, x.SMs, x.PCI, nil, x.String()}
+		for _, l := range x.Links {
+			how := "through the host"
+			switch {
+			case l.Atomics:
+				how = "directly, with atomics (NVLink or alike)"
+			case l.Access:
+				how = "directly (PCIe)"
+			}
+			g.Links = append(g.Links, deviceLink{l.Device, how})
+		}
+		list.GPUs = append(list.GPUs, g)
+	}
+	for _, v := range d.Versions() {
+		list.Libraries = append(list.Libraries, deviceLibrary{v.Name, v.Version, v.Path, driver.Explain(v.Missing)})
+	}
+	return list, nil
+}
+
+func (l *deviceList) print(w io.Writer) {
+	fmt.Fprintf(w, "cpu: %s, of %s (%s chooses)\n", l.CPU.Set, strings.Join(l.CPU.Sets, ", "), kernelscpu.ISAVariable)
+	switch {
+	case l.Error != "":
+		fmt.Fprintf(w, "%s: cannot be used\n%s\n", l.Device, indent(l.Error))
+	case l.Device != "cpu":
+		fmt.Fprintf(w, "%s:\n", l.Device)
+	}
+	for _, g := range l.GPUs {
+		fmt.Fprintf(w, "  GPU %s\n", g.text)
+		for _, x := range g.Links {
+			fmt.Fprintf(w, "    reaches GPU %d %s\n", x.GPU, x.How)
+		}
+	}
+	for _, v := range l.Libraries {
+		switch {
+		case v.Missing != "":
+			fmt.Fprintf(w, "  %s: missing\n%s\n", v.Name, indent(indent(v.Missing)))
+		case v.Path != "":
+			fmt.Fprintf(w, "  %s %s (%s)\n", v.Name, v.Version, v.Path)
+		default:
+			fmt.Fprintf(w, "  %s %s\n", v.Name, v.Version)
+		}
+	}
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/validate"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/visualize/explain"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func newExplain() *cobra.Command {
+	e := explaining{search: prove.Options{Memory: 1 << 30}}
+	var output string
+	from := modelArg{kind: "DIR or FILE.ir"}
+	c := &cobra.Command{
+		Use:   "explain [flags] [DIR | FILE.ir]",
+		Short: "Write a page about all that the compiler did",
+		Long: `Explain compiles a model and writes one page of HTML about it: the graph after every
+pass beside the one before, with what changed marked; each collective with its reason,
+its bytes and its time; what each rank runs, on a timeline; memory step by step; and
+the proof. The page is one file, needs no network, and is used by mouse or keyboard
+(? lists the keys). Of a folder only config.json is needed.
+
+Times are those of the virtual device on the hardware of --hw, for a step that reads
+--batch prompts of --prompt tokens, and for one that then takes a token in each.
+--like is a model of a published size. Without DIR it is the embedded model's.`,
+		Example: `  krait explain --tp 4 -o report.html
+  krait explain --like mamba-2.8b --tp 8 --batch 16 --hw h100-nvlink -o report.html
+  krait explain testdata/golden/jamba --tp 2 --strategy sequence -o jamba.html`,
+		Args: takes(0, 1, "one DIR or FILE.ir"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if e.z.Batch < 1 || e.z.Prompt < 1 {
+				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", e.z.Batch, e.z.Prompt)
+			}
+			if e.search.Time < 0 {
+				return errors.New("--search-time may not be negative")
+			}
+			if e.like != "" && (len(args) > 0 || c.Flags().Changed("model")) {
+				return errors.New("--like and a model: give one of them")
+			}
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			if output == "" && onTerminal(c) {
+				return errors.New("a page of HTML is nothing for a terminal; give a file: -o report.html")
+			}
+			page, err := e.page(c, path)
+			if err != nil {
+				return err
+			}
+			return write(c, output, page)
+		},
+	}
+	shardingFlags(c, &e.s)
+	from.add(c)
+	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	c.Flags().StringVar(&e.like, "like", "", "a published size instead of DIR, as krait synth has them")
+	e.hw.add(c)
+	c.Flags().Int64Var(&e.z.Batch, "batch", 1, "sequences")
+	c.Flags().Int64Var(&e.z.Prompt, "prompt", 512, "tokens of each prompt")
+	c.Flags().BoolVar(&e.execute, "execute", false, "also run each block in float64 and compare, as krait prove does")
+	c.Flags().DurationVar(&e.search.Time, "search-time", 30*time.Second, "how long the proof looks for the minimum of collectives")
+	return c
+}
+
+// onTerminal reports whether somebody sees standard output as it is.
+func onTerminal(c *cobra.Command) bool {
+	w := c.OutOrStdout()
+	if checked, ok := w.(*checkedWriter); ok {
+		w = checked.w
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// explaining is a page in the making.
+type explaining struct {
+	s       krait.Sharding
+	z       stepSizes
+	hw      hardwareFlags
+	like    string
+	execute bool
+	search  prove.Options
+}
+
+func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
+	hw, err := e.hw.device(e.s.Hardware)
+	if err != nil {
+		return nil, err
+	}
+	hw.Unlimited = true
+	g, err := e.graph(c, path)
+	if err != nil {
+		return nil, err
+	}
+	in := &explain.Input{Model: cmp.Or(e.like, nameOf(path, g)), Strategy: cmp.Or(e.s.Place, e.s.Strategy, "channel")}
+	if in.Stages, err = e.stages(c, g); err != nil {
+		return nil, err
+	}
+	fused := in.Stages[len(in.Stages)-1].Graph
+	if fused.Ranks == 1 {
+		in.Strategy = "one rank"
+	}
+	if in.Schedules, err = computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+		return nil, err
+	}
+	if err := e.proof(c, g, in); err != nil {
+		return nil, err
+	}
+	if in.Runs, err = computed(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
+		return nil, err
+	}
+	in.Facts = e.facts(hw.Profile)
+	return drawn(c, func(w io.Writer) error { return explain.Page(w, in) })
+}
+
+func (e *explaining) graph(c *cobra.Command, path string) (*graph.Graph, error) {
+	if e.like == "" {
+		return readGraph(c, path)
+	}
+	return computed(c, func() (*graph.Graph, error) { return synth.Graph(synth.Options{Like: e.like}) })
+}
+
+// nameOf is what a model is called: by its folder, or as its graph says.
+func nameOf(path string, g *graph.Graph) string {
+	if path == "" || path == "-" {
+		return g.Name
+	}
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	return filepath.Base(path)
+}
+
+// stages compiles the graph, and keeps it after each pass that changed it.
+func (e *explaining) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
+	o, err := e.s.Options()
+	if err := cmp.Or(err, e.s.Calibrated(g)); err != nil {
+		return nil, err
+	}
+	list := []explain.Stage{{Graph: g}}
+	dump := o.Dump
+	o.Dump = func(step int, pass string, g *graph.Graph) error {
+		p := passes.Table[slices.IndexFunc(passes.Table, func(p *passes.Pass) bool { return p.Name == pass })]
+		list = append(list, explain.Stage{Pass: pass, Doc: p.Doc, Graph: g})
+		if dump != nil {
+			return dump(step, pass, g)
+		}
+		return nil
+	}
+	_, err = computed(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	return list, err
+}
+
+// proof certifies what partition and the passes after it made, or says why there is no
+// proof.
+func (e *explaining) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) error {
+	switch {
+	case g.Stage >= graph.PartitionedStage:
+		in.Unproved = "The graph came partitioned. krait prove --against SOURCE proves it against the graph that it came from."
+		return nil
+	case max(e.s.Ranks, g.Ranks) == 1:
+		in.Unproved = "On one rank nothing is laid out, and there is nothing to prove. With --tp there is."
+		return nil
+	}
+	s := e.s
+	s.Dump = ""
+	var p proof
+	var err error
+	if p.model, p.source, err = beforePartition(c, g, s); err != nil {
+		return err
+	}
+	if p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s); err != nil {
+		return err
+	}
+	in.Certificate, err = computed(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
+	if err == nil && e.execute {
+		in.Certificate.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, validate.Options{})
+	}
+	return err
+}
+
+// runs are the step of the prompts, and one in which each sequence takes a token, on the
+// virtual device.
+func (e *explaining) runs(all []*lowering.Schedule, hw *virtual.Device) ([]explain.Run, error) {
+	plan, err := lowering.NewPlan(all)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.z.fits(plan); err != nil {
+		return nil, err
+	}
+	var events []exec.Event
+	m, err := virtual.New(all, hw, exec.Setup{Slots: int(e.z.Batch), PageTokens: 128,
+		Record: func(step []exec.Event) { events = slices.Clone(step) }})
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := all[0].Want(graph.ChosenOutput)
+	if err != nil { // a graph that chooses no tokens is for all that it gives
+		wanted = slices.Repeat(lowering.Wanted{true}, len(all[0].Outputs))
+	}
+	b, p := e.z.Batch, e.z.Prompt
+	n := len(all)
+	prompt, decode := e.z.on(n, e.z.prefill()), e.z.on(n, e.z.decode())
+	prompt.Cached, prompt.Pairs = b*p, b*(p*(p+1)/2)
+	decode.Cached, decode.Pairs = b*(p+1), b*(p+1)
+	runs := []explain.Run{
+		{Name: "prompt", About: fmt.Sprintf("%s of %s in one step", count(int(b), "prompt"), count(int(p), "token")), Sizes: prompt},
+		{Name: "decode", About: fmt.Sprintf("one token in each of %s, after %s", count(int(b), "sequence"), count(int(p), "token")), Sizes: decode},
+	}
+	for i := range runs {
+		if _, err := m.Run(runs[i].Sizes, wanted); err != nil {
+			return nil, err
+		}
+		runs[i].Events, runs[i].Clock = events, "predicted for "+hw.Profile.Name
+	}
+	return runs, nil
+}
+
+// facts are what the page is of, in words.
+func (e *explaining) facts(hw *cost.Profile) []explain.Fact {
+	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
+	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Quantize}, {Name: "states", Text: e.s.States}} {
+		if f.Text != "" {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/krait-ml/krait/visualize"
+	"github.com/spf13/cobra"
+)
+
+// format is how a graph or a schedule is written, and where to.
+type format struct{ name, output string }
+
+func (f *format) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg, which needs Graphviz (default: as the output file's name says, or text)")
+	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
+}
+
+// endings are how names of files end, by format; none is of pictures that Krait
+// does not draw.
+var endings = map[string]string{
+	".svg": "svg", ".dot": "dot", ".gv": "dot", ".ir": "text", ".txt": "text",
+	".png": "none", ".pdf": "none", ".jpg": "none", ".jpeg": "none", ".gif": "none", ".webp": "none", ".ps": "none",
+}
+
+// picture is what is drawn.
+type picture struct {
+	detail   string
+	unfolded bool
+}
+
+func (p *picture) add(c *cobra.Command) {
+	c.Flags().StringVar(&p.detail, "detail", "", "draw a model, its kinds of block, or every op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block in its place, also those that are the same")
+}
+
+// options is what the flags say, which text has no use for.
+func (p *picture) options(f format) (o visualize.Options, err error) {
+	switch {
+	case f.name == "text" && (p.detail != "" || p.unfolded):
+		return o, errors.New("--detail and --unfolded are of drawings, and text has all; add --format dot or svg, or -o FILE.svg")
+	case p.detail != "":
+		if o.Detail, err = visualize.ParseDetail(p.detail); err != nil {
+			return o, fmt.Errorf("--%w", err)
+		}
+	}
+	o.Unfolded = p.unfolded
+	return o, nil
+}
+
+// settle holds the format against the output's name, from which it is taken where
+// it is not given.
+func (f *format) settle() error {
+	named, ok := endings[filepath.Ext(f.output)]
+	switch {
+	case f.name != "" && f.name != "text" && f.name != "dot" && f.name != "svg":
+		return fmt.Errorf("--format %q: it is text, dot or svg", f.name)
+	case named == "none":
+		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
+	case ok && f.name != "" && named != f.name:
+		return fmt.Errorf("-o %s and --format %s: the name says %s; leave out --format, or name the file otherwise", f.output, f.name, named)
+	case ok:
+		f.name = named
+	case f.name == "":
+		f.name = "text"
+	}
+	return nil
+}
+
+// write writes the text itself, the drawing as Graphviz text, or as a picture.
+func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer) error) error {
+	var out []byte
+	var err error
+	switch f.name {
+	case "text":
+		out, err = computed(c, func() ([]byte, error) { return []byte(text()), nil })
+	case "dot":
+		out, err = drawn(c, dot)
+	case "svg":
+		if out, err = drawn(c, dot); err == nil {
+			out, err = svg(c, out)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return write(c, f.output, out)
+}
+
+// drawn is what f writes.
+func drawn(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
+	return computed(c, func() ([]byte, error) {
+		var out bytes.Buffer
+		err := f(&out)
+		return out.Bytes(), err
+	})
+}
+
+// svg runs Graphviz.
+func svg(c *cobra.Command, text []byte) ([]byte, error) {
+	path, err := exec.LookPath("dot")
+	if err != nil {
+		return nil, errors.New("svg is drawn by the program dot of Graphviz, which is not installed; install graphviz, or use --format dot")
+	}
+	run := exec.CommandContext(c.Context(), path, "-Tsvg")
+	run.Stdin = bytes.NewReader(text)
+	var out, complaints bytes.Buffer
+	run.Stdout, run.Stderr = &out, &complaints
+	if err := run.Run(); err != nil {
+		return nil, fmt.Errorf("dot: %w: %s", err, complaints.String())
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/spf13/cobra"
+)
+
+func newGenerate() *cobra.Command {
+	var f modelFlags
+	var kept prefixFlags
+	var elsewhere prefillFlags
+	var profile profileFlags
+	var sampled samplingFlags
+	var o krait.Generate
+	from := modelArg{kind: "DIR"}
+	var ids, asJSON bool
+	var many manyFlags
+	var chunk int
+	c := &cobra.Command{
+		Use:   "generate [flags] [DIR] PROMPT",
+		Short: "Continue a text",
+		Long: `Generate continues a prompt and streams the text to standard output. What else
+one wants to know (model, seed, prompt tokens, time to the first token, tokens
+per second) goes to standard error; --json prints all of it at the end, on
+standard output. A PROMPT of - is read from standard input.
+
+A single argument is the PROMPT. One that names an existing file or folder, or looks like a
+path (a / or .gguf, no blanks), is an error: the PROMPT is missing. Give such a PROMPT
+after a DIR, with --model, or as - on standard input.
+
+With --prefill ADDR the prompt is read by a krait serve --role prefill, and what came
+of it fetched; where that fails, a warning says so, and the prompt is read here.
+
+Without DIR it uses the embedded model, trained on the King James Bible. Without
+--temperature it is greedy, unless the folder's generation_config.json says
+otherwise: flags override that file.`,
+		Example: `  krait generate "In the beginning"
+  krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
+  krait generate --temperature 1 --min-p 0.05 --logprobs 3 -n 5 "And the LORD said"
+  krait generate ~/models/mamba-130m-hf --ids "510 5347 273"
+  krait generate --tp 3 --prefill 127.0.0.1:7070 "In the beginning"
+  krait generate --dp 2 --prompts psalms.txt ~/models/mamba-130m-hf`,
+		Args: takes(0, 2, "a PROMPT in quotes, after DIR if one is given"),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if err := cmp.Or(many.check(c), f.chunk(c, chunk), sampled.take(c, &o)); err != nil {
+				return err
+			}
+			if many.file != "" {
+				if len(args) > 1 {
+					return fmt.Errorf("%q: --prompts gives the prompts, and besides it there may be a DIR", args[1])
+				}
+				dir, err := from.take(c, args)
+				if err != nil {
+					return err
+				}
+				return many.run(c, dir, &f, o, asJSON)
+			}
+			if len(args) == 0 {
+				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
+			}
+			prompt := args[len(args)-1]
+			if len(args) == 1 {
+				if err := from.notPath(c, prompt); err != nil {
+					return err
+				}
+			}
+			dir, err := from.take(c, args[:len(args)-1])
+			if err != nil {
+				return err
+			}
+			if prompt == "-" {
+				text, err := readText(c, prompt)
+				if err != nil {
+					return err
+				}
+				prompt = string(text)
+			}
+			f.options.Slots = 1
+			if err := cmp.Or(kept.checkCodec(elsewhere.address != ""), kept.options(&f)); err != nil {
+				return err
+			}
+			if err := profile.begin(c, &f); err != nil {
+				return err
+			}
+			if elsewhere.address != "" {
+				f.options.Sharding.Phase = cmp.Or(f.options.Sharding.Phase, "decode")
+			}
+			m, err := f.open(c, dir)
+			if err != nil {
+				return err
+			}
+			defer func() { err = cmp.Or(err, m.Close()) }() // which writes --prefix-cache-dir
+			if o.Prefill, err = elsewhere.open(c, m, f.quiet); err != nil {
+				return err
+			}
+			if o.Prefill != nil {
+				defer o.Prefill.Close() // before the model
+			}
+			if err := profile.opened(m); err != nil {
+				return err
+			}
+			defaults(c, m, &o)
+			if o.Temperature > 0 && !c.Flags().Changed("seed") {
+				o.Seed = uint64(rand.Uint32()) // short enough to be typed
+			}
+			r := generateRun{modelFlags: &f, m: m, ids: ids, asJSON: asJSON, o: o}
+			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || asJSON))
+		},
+	}
+	f.add(c)
+	kept.add(c)
+	elsewhere.add(c)
+	profile.add(c)
+	from.add(c)
+	jsonFlag(c, &asJSON)
+	many.add(c)
+	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
+	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
+	sampled.add(c, &o)
+	sampled.addLogProbs(c)
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
+	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
+	return c
+}
+
+// chunk bounds how many tokens of prompts a step has; 0: it does not.
+func (f *modelFlags) chunk(c *cobra.Command, n int) error {
+	const least, all = 32, 1 << 30 // least: what scans compute together, which no cut divides
+	switch {
+	case n < 0 || 0 < n && n < least:
+		return fmt.Errorf("--chunk %d: at least %d tokens of a prompt go through the model at once; 0: all", n, least)
+	case n == 0:
+		f.options.MaxTokensPerStep = all
+	case c.Flags().Changed("chunk"):
+		f.options.MaxTokensPerStep = n
+	}
+	return nil
+}
+
+// generateRun is a prompt that is continued.
+type generateRun struct {
+	*modelFlags
+	m           *krait.Model
+	ids, asJSON bool
+	o           krait.Generate
+}
+
+func (r *generateRun) run(c *cobra.Command, prompt string) error {
+	if r.o.MaxTokens < 1 {
+		return fmt.Errorf("--max-tokens is %d; it must be at least 1", r.o.MaxTokens)
+	}
+	out, info := c.OutOrStdout(), c.ErrOrStderr()
+	if r.quiet {
+		info = io.Discard
+	}
+	if r.asJSON {
+		out, info = io.Discard, io.Discard
+	}
+	fmt.Fprintln(info, "model  ", describe(r.m, r.device.name))
+	if r.o.Temperature > 0 {
+		fmt.Fprintln(info, "seed   ", r.o.Seed)
+	}
+	if !r.quiet {
+		r.o.OnFallback = func(why error) {
+			fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt is read here:", printable(why.Error()))
+		}
+	}
+	var read func()
+	r.o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
+	g, err := r.generate(c.Context(), out, prompt, sync.OnceFunc(read))
+	read()
+	if g == nil {
+		return err
+	}
+	if err != nil {
+		if len(g.IDs) > 0 {
+			fmt.Fprintln(out) // after the text so far
+		}
+		return err
+	}
+	if r.asJSON {
+		return writeJSON(c, "", r.figures(g))
+	}
+	fmt.Fprintln(out)
+	r.printProbs(out, g)
+	fmt.Fprintf(info, "prompt  %s, TTFT %s\n", count(g.PromptTokens, "token"), round(g.TTFT))
+	if r.options.PrefixCache > 0 {
+		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
+	}
+	if x := g.Fetched; x != nil {
+		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
+		if x.Held > 0 {
+			fmt.Fprintf(info, "; the rows of %d were here", x.Held)
+		}
+		fmt.Fprintln(info)
+	}
+	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
+	return nil
+}
+
+// printProbs prints the log-probabilities, if they were asked for.
+func (r *generateRun) printProbs(out io.Writer, g *krait.Generation) {
+	if !r.o.LogProbs {
+		return
+	}
+	fmt.Fprintf(out, "\n%8s %8s %7s  %s\n", "token", "logprob", "p", "text")
+	for _, p := range r.probs(g) {
+		fmt.Fprintln(out, p.row())
+	}
+}
+
+func (r *generateRun) probs(g *krait.Generation) []tokenProb {
+	t, _ := r.m.Tokenizer() // without one, ids do
+	return probsOf(t, g.IDs, g.LogProbs)
+}
+
+// generate streams the text, or ids; first is called before anything is printed.
+func (r *generateRun) generate(ctx context.Context, out io.Writer, prompt string, first func()) (*krait.Generation, error) {
+	if !r.ids {
+		r.o.OnText = after(first, func(text string) { io.WriteString(out, text) })
+		return r.m.Generate(ctx, prompt, r.o)
+	}
+	tokens, err := readIDs(prompt)
+	if err != nil {
+		return nil, err
+	}
+	r.o.OnToken = after(first, separated(out))
+	return r.m.GenerateIDs(ctx, tokens, r.o)
+}
+
+// figures is a generation as JSON.
+func (r *generateRun) figures(g *krait.Generation) any {
+	var seed *uint64
+	if r.o.Temperature > 0 {
+		seed = &r.o.Seed
+	}
+	return struct {
+		Model        modelFigures `json:"model"`
+		Text         string       `json:"text"`
+		IDs          []int        `json:"ids"`
+		Reason       krait.Reason `json:"reason"`
+		Seed         *uint64      `json:"seed,omitempty"`
+		PromptTokens int          `json:"prompt_tokens"`
+		CachedTokens int          `json:"cached_tokens"`
+		TTFT         float64      `json:"ttft_seconds"`
+		Total        float64      `json:"total_seconds"`
+		Rate         float64      `json:"tokens_per_second"`
+		Prefill      *fetched     `json:"prefill,omitempty"`
+		LogProbs     []tokenProb  `json:"logprobs,omitempty"`
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill), r.probs(g)}
+}
+
+// fetched says what --prefill did.
+type fetched struct {
+	Tokens   int     `json:"tokens"` // that were read there
+	Held     int     `json:"held"`   // of these, whose rows were here
+	Bytes    int64   `json:"bytes"`
+	Pieces   int     `json:"pieces"`
+	Prefill  float64 `json:"prefill_seconds"`
+	Reading  float64 `json:"transfer_seconds"`
+	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
+}
+
+func fetchedOf(g *krait.Generation, p *krait.Prefill) *fetched {
+	if p == nil {
+		return nil
+	}
+	f := &fetched{}
+	if x := g.Fetched; x != nil {
+		*f = fetched{Tokens: x.Tokens, Held: x.Held, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Reading.Seconds()}
+	}
+	if g.Fallback != nil {
+		f.Fallback = g.Fallback.Error()
+	}
+	return f
+}
+
+// after runs first before every call of f.
+func after[T any](first func(), f func(T)) func(T) {
+	return func(x T) {
+		first()
+		f(x)
+	}
+}
+
+// separated prints ids with blanks between them.
+func separated(w io.Writer) func(int) {
+	sep := ""
+	return func(id int) {
+		fmt.Fprintf(w, "%s%d", sep, id)
+		sep = " "
+	}
+}
+
+// round leaves three digits.
+func round(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for unit*1000 <= d {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/spf13/cobra"
+)
+
+// manyFlags are those of generations of many prompts.
+type manyFlags struct {
+	file string
+	dp   int
+}
+
+func (f *manyFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "prompts", "", "continue each line of this file instead of PROMPT; - is standard input")
+	c.Flags().IntVar(&f.dp, "dp", 1, "replicas among which --prompts are distributed, data parallel, and the machine's cores")
+}
+
+// check refuses flags that mean nothing for many prompts, or for one.
+func (f *manyFlags) check(c *cobra.Command) error {
+	if f.file == "" {
+		if c.Flags().Changed("dp") {
+			return fmt.Errorf("--dp distributes many prompts: give them with --prompts FILE")
+		}
+		return nil
+	}
+	for _, name := range []string{"ids", "prefill", "prefix-cache", "prefix-cache-dir", "profile", "logprobs"} {
+		if c.Flags().Changed(name) {
+			return fmt.Errorf("--%s is for one PROMPT, and --prompts gives many", name)
+		}
+	}
+	return nil
+}
+
+// run continues the lines of the file, and prints them in their order.
+func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Generate, asJSON bool) (err error) {
+	text, err := readText(c, f.file)
+	if err != nil {
+		return err
+	}
+	prompts := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	if err := replicated(f.dp, m); err != nil {
+		return err
+	}
+	m.options.Slots = min(8, (len(prompts)+f.dp-1)/f.dp)
+	var replicas krait.Replicas
+	defer func() { _ = replicas.Close() }()
+	for range f.dp {
+		one, err := m.open(c, dir)
+		if err != nil {
+			return err
+		}
+		replicas = append(replicas, one)
+	}
+	defaults(c, replicas[0], &o)
+	if !m.quiet && !asJSON {
+		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], m.device.name)+beside(f.dp))
+	}
+	list, err := replicas.Generate(c.Context(), prompts, o)
+	if err != nil {
+		return err
+	}
+	return f.print(c, replicas[0], m.device.name, prompts, list, asJSON)
+}
+
+func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, list []*krait.Generation, asJSON bool) error {
+	if !asJSON {
+		for i, g := range list {
+			fmt.Fprintf(c.OutOrStdout(), "%s%s\n\n", prompts[i], g.Text)
+		}
+		return nil
+	}
+	type generated struct {
+		Prompt string       `json:"prompt"`
+		Text   string       `json:"text"`
+		IDs    []int        `json:"ids"`
+		Reason krait.Reason `json:"reason"`
+		TTFT   float64      `json:"ttft_seconds"`
+		Total  float64      `json:"total_seconds"`
+	}
+	var out []generated
+	for i, g := range list {
+		out = append(out, generated{prompts[i], g.Text, append([]int{}, g.IDs...), g.Reason, g.TTFT.Seconds(), g.Total.Seconds()})
+	}
+	return writeJSON(c, "", struct {
+		Model       modelFigures `json:"model"`
+		Replicas    int          `json:"replicas"`
+		Generations []generated  `json:"generations"`
+	}{figuresOf(m, device), f.dp, out})
+}

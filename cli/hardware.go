@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/spf13/cobra"
+)
+
+// defaultHardware is what is simulated where nothing is said.
+const defaultHardware = "a100-nvlink"
+
+// hardwareFlags say on which hardware, that need not be there.
+type hardwareFlags struct {
+	math                 string
+	noGraphs             bool
+	slowRanks, slowLinks []string
+}
+
+// add adds them to those of a sharding, of which --hw is one.
+func (f *hardwareFlags) add(c *cobra.Command) {
+	ofHardware(c, "")
+	c.Flags().StringVar(&f.math, "math", "", "number format of products, of those that the hardware has: f32, tf32, bf16, f16 (default f32)")
+	c.Flags().BoolVar(&f.noGraphs, "no-graphs", false, "launch kernels one by one where a captured graph would do")
+	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "a rank whose kernels take longer, by how much: 2:1.5")
+	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "a rank that takes longer to send, likewise")
+}
+
+// ofHardware lets a command have hardware whatever its strategy.
+func ofHardware(c *cobra.Command, with string) {
+	flag := c.Flags().Lookup("hw")
+	flag.Usage = with + strings.TrimPrefix(flag.Usage, "with --strategy auto: ") + " (default " + defaultHardware + ")"
+}
+
+// device is the hardware of a name as a device.
+func (f *hardwareFlags) device(name string) (*virtual.Device, error) {
+	p, err := cost.Find(cmp.Or(name, defaultHardware))
+	if err != nil {
+		return nil, err
+	}
+	d := &virtual.Device{Profile: p, Math: f.math, NoGraphs: f.noGraphs}
+	if d.SlowRanks, err = slowOnes("slow-rank", f.slowRanks); err == nil {
+		d.SlowLinks, err = slowOnes("slow-link", f.slowLinks)
+	}
+	return d, err
+}
+
+// slowOnes reads 2:1.5.
+func slowOnes(flag string, list []string) (map[int]float64, error) {
+	out := map[int]float64{}
+	for _, text := range list {
+		rank, factor, _ := strings.Cut(text, ":")
+		r, err := strconv.Atoi(rank)
+		f, bad := strconv.ParseFloat(factor, 64)
+		if _, twice := out[r]; err != nil || bad != nil || r < 0 || !(f > 0) || twice {
+			return nil, fmt.Errorf("--%s %q: it is a rank, once, and how many times as long it takes, such as 2:1.5", flag, text)
+		}
+		out[r] = f
+	}
+	return out, nil
+}

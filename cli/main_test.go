@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait/lab/bench"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// asKrait lets the program of the tests be krait, for tests that start it themselves.
+const asKrait = "KRAIT_TEST_AS_KRAIT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asKrait) != "" {
+		failSometimes()
+		Main()
+	}
+	testscript.Main(m, map[string]func(){
+		"krait":    toldFloor,
+		"measured": measured,
+	})
+}
+
+// kraitDoes is a command of this program.
+func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(path, args...)
+	c.Env = append(os.Environ(), asKrait+"=1")
+	return c
+}
+
+// toldFloor is main, where the floor of this machine is measured only if KRAIT_TEST_FLOOR is set.
+func toldFloor() {
+	if os.Getenv("KRAIT_TEST_FLOOR") == "" {
+		measureFloor = func(threads int) bench.Floor {
+			return bench.Floor{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
+		}
+	}
+	Main()
+}
+
+// measured is main, and says at the end what memory it took: who waits for a process
+// is told of that of its own, too, from which it was forked.
+func measured() {
+	ctx, end := context.WithCancelCause(context.Background())
+	status := run(ctx, end, os.Args[1:])
+	if data, err := os.ReadFile("/proc/self/status"); err == nil {
+		if _, after, ok := strings.Cut(string(data), "\nVmHWM:"); ok {
+			line, _, _ := strings.Cut(after, "\n")
+			fmt.Fprintf(os.Stderr, "\nVmHWM:%s\n", line)
+		}
+	}
+	os.Exit(status)
+}
+
+// TestScripts runs the command line as users do; each script is a story.
+func TestScripts(t *testing.T) {
+	data, err := filepath.Abs("../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizers, err := filepath.Abs("../text/tokenizer/testdata/golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiny, err := filepath.Abs("../internal/embedded/tiny-mamba")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("DATA", data)
+			e.Setenv("TOK", tokenizers)
+			e.Setenv("TINY", tiny)
+			return nil
+		},
+	})
+}
+
+// TestEveryCommandHasHelp: a command says what it does, with an example.
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, c := range newRoot().Commands() {
+		if c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		if c.Short == "" || c.Long == "" || c.Example == "" || c.Args == nil {
+			t.Errorf("krait %s has no complete help", c.Name())
+		}
+	}
+}
+
+// TestSVG: with Graphviz there is a picture, without it an error that names it.
+func TestSVG(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"graph", "--format", "svg", "--layer", "0"})
+	err := root.Execute()
+	if _, missing := exec.LookPath("dot"); missing == nil && (err != nil || !bytes.Contains(out.Bytes(), []byte("</svg>"))) {
+		t.Errorf("with Graphviz: %v", err)
+	}
+	t.Setenv("PATH", "")
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "dot of Graphviz, which is not installed") {
+		t.Errorf("without Graphviz: %v", err)
+	}
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/spf13/cobra"
+)
+
+// modelFlags are the flags of every command that opens a model.
+type modelFlags struct {
+	options krait.Options
+	device  deviceFlags
+	comm    *commFlags
+	quiet   bool
+}
+
+func (f *modelFlags) add(c *cobra.Command) {
+	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
+	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
+	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	f.device.add(c)
+	f.comm = &commFlags{}
+	f.comm.add(c)
+	shardingFlags(c, &f.options.Sharding)
+	runningFlags(c, &f.options.Sharding)
+	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
+}
+
+// open opens dir, or the embedded model when dir is empty, and prints warnings. In a process
+// that is not rank 0's it follows that until the model is closed there.
+func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
+	if err := f.connect(c); err != nil {
+		return nil, err
+	}
+	if f.comm.follows() {
+		return nil, f.comm.follow(c.Context(), func() (*krait.Model, error) { return f.load(c, dir) })
+	}
+	return f.load(c, dir)
+}
+
+// connect joins the processes that run the model together.
+func (f *modelFlags) connect(c *cobra.Command) (err error) {
+	f.options.Processes, err = f.comm.connect(c, f.device.name)
+	return err
+}
+
+// load is open without that.
+func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
+	stderr := c.ErrOrStderr()
+	if f.options.Device, err = f.device.open(f.options.Sharding.Hardware); err != nil {
+		return nil, err
+	}
+	quiet := f.quiet || f.comm.follows()
+	tell, end := progress(stderr, "weights", "bytes", quiet)
+	if tell != nil {
+		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
+	}
+	defer end()
+	m, err = computed(c, func() (*krait.Model, error) {
+		if dir == "" {
+			return krait.Embedded(f.options)
+		}
+		return krait.Open(dir, f.options)
+	})
+	if err != nil {
+		return nil, explained{err}
+	}
+	f.comm.opened = true
+	if !quiet {
+		for _, w := range m.Warnings {
+			fmt.Fprintln(stderr, "warning:", printable(w))
+		}
+	}
+	return m, nil
+}
+
+// describe is one line about a model.
+func describe(m *krait.Model, device string) string {
+	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
+	if how := m.Engine().Exchanges(); how != "" {
+		text += "; " + how
+	}
+	return text
+}
+
+// modelFigures is the same as JSON.
+type modelFigures struct {
+	Name       string `json:"name"`
+	Family     string `json:"family"`
+	Parameters int64  `json:"parameters"`
+	Ranks      int    `json:"ranks"`
+	Device     string `json:"device"`
+	Exchanges  string `json:"exchanges,omitempty"` // how the collectives of its ranks travel
+}
+
+func figuresOf(m *krait.Model, device string) modelFigures {
+	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Exchanges()}
+}
+
+// thousands writes 732544 as 732,544.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// readIDs reads token ids between blanks or commas.
+func readIDs(text string) ([]int, error) {
+	var ids []int
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
+		id, err := strconv.Atoi(w)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no token id; --ids takes numbers between blanks", w)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/krait-ml/krait/internal/files"
+	"github.com/spf13/cobra"
+)
+
+// checkedWriter remembers the first error of what it writes to, and ends the
+// command: who prints need not look.
+type checkedWriter struct {
+	w      io.Writer
+	failed func(error)
+	err    error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.w.Write(p)
+	if err != nil {
+		c.err = err
+		c.failed(err)
+	}
+	return n, err
+}
+
+// write writes to a file, or to standard output where there is none, or -.
+func write(c *cobra.Command, path string, text []byte) error {
+	if path == "" || path == "-" {
+		_, err := c.OutOrStdout().Write(text)
+		return err
+	}
+	return files.Write(path, text)
+}
+
+// writeJSON writes what --json is to give.
+func writeJSON(c *cobra.Command, path string, v any) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	return write(c, path, text.Bytes())
+}
+
+// jsonFlag is --json of commands that print figures.
+func jsonFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "json", false, "print the figures as JSON")
+}
+
+// figure is a number that is null in JSON where it is none.
+type figure float64
+
+// MarshalJSON writes the number, or null.
+func (f figure) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(f))
+}
+
+// longestLine is how much of a line is shown, in bytes.
+const longestLine = 2000
+
+// printable is text for a terminal: names in it may come from anyone. Control
+// characters are as Go writes them, and long lines are cut.
+func printable(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if cut := len(line) - longestLine; cut > 0 {
+			head := strings.ToValidUTF8(line[:longestLine], "")
+			line = fmt.Sprintf("%s… (%d bytes more)", head, len(line)-len(head))
+		}
+		lines[i] = visible(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// visible is a line in which each character can be seen.
+func visible(line string) string {
+	var b strings.Builder
+	for rest := line; rest != ""; {
+		r, n := utf8.DecodeRuneInString(rest)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, rest[0])
+		case r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		rest = rest[n:]
+	}
+	return b.String()
+}
+
+// ranks writes 1 rank, 2 ranks.
+func ranks(n int) string { return count(n, "rank") }
+
+// count writes 1 thing, 2 things.
+func count(n int, thing string) string {
+	return thousands(int64(n)) + " " + plural(n, thing)
+}
+
+func plural(n int, thing string) string {
+	if n == 1 {
+		return thing
+	}
+	return thing + "s"
+}

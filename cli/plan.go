@@ -1,0 +1,387 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/simulate"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/spf13/cobra"
+)
+
+func newPlan() *cobra.Command {
+	var s krait.Sharding
+	var batch, prompt int
+	var compare, account, asJSON bool
+	from := modelArg{kind: "DIR or FILE.ir"}
+	hw := hardwareFlags{}
+	c := &cobra.Command{
+		Use:   "plan [flags] [DIR | FILE.ir]",
+		Short: "Say what a model takes on its ranks, without running it",
+		Long: `Plan lowers a model and answers from the schedules: for each rank the bytes of
+weights, state and activations, for each collective what it carries, and how many
+kernels a token takes. A FILE.ir is graph text at any stage, on which the passes run
+that are left. The cache is that of attention, for the prompts and one
+token more. Activations are given for a prompt of --prompt tokens in
+each of --batch sequences, all in one step, and for decoding one token in each.
+
+--compare plans by every strategy instead, and says how long a step takes on the hardware
+of --hw, and for how much of that its collectives are under way: few launches pay while
+tokens are few, few bytes when they are many. krait simulate says more.
+
+--table prints the account of sharded activations instead: for each sublayer of a block
+the collective and the bytes that a rank sends for the prompts, by formula, as counted, and
+as the textbook has it; the residual stream and the cache of a rank. It does so where all
+ranks have the residual stream, and where they share its tokens.
+
+Without DIR it is the embedded model's.`,
+		Example: `  krait plan --tp 4
+  krait plan --tp 4 --table --batch 8 --prompt 2048
+  krait plan --tp 4 --compare --hw a6000-pcie
+  krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
+		Args: takes(0, 1, "one DIR or FILE.ir"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if batch < 1 || prompt < 1 {
+				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
+			}
+			path, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			z := stepSizes{Batch: int64(batch), Prompt: int64(prompt)}
+			if account {
+				if compare {
+					return errors.New("--table and --compare are two answers; leave out one")
+				}
+				t, err := tabled(c, path, s, z)
+				if err != nil {
+					return err
+				}
+				return t.write(c, asJSON)
+			}
+			if compare {
+				if s.Strategy != "" || s.Place != "" {
+					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
+				}
+				d, err := hw.device(s.Hardware)
+				if err != nil {
+					return err
+				}
+				d.Unlimited = true
+				r, err := compared(c, path, s, d, z)
+				if err != nil {
+					return err
+				}
+				return r.write(c, asJSON)
+			}
+			all, err := lowered(c, path, s)
+			if err != nil {
+				return err
+			}
+			p, err := lowering.NewPlan(all)
+			if err != nil {
+				return err
+			}
+			r, err := planned(all[0].Name, p, z)
+			if err != nil {
+				return err
+			}
+			return r.write(c, asJSON)
+		},
+	}
+	from.add(c)
+	jsonFlag(c, &asJSON)
+	shardingFlags(c, &s)
+	c.Flags().IntVar(&batch, "batch", 1, "sequences")
+	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
+	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
+	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
+	ofHardware(c, "with --compare or --strategy auto: ")
+	return c
+}
+
+// lowered makes the schedules of a model or of graph text, as they run.
+func lowered(c *cobra.Command, path string, s krait.Sharding) ([]*lowering.Schedule, error) {
+	g, err := compile(c, path, s, graph.NoStage)
+	if err != nil {
+		return nil, err
+	}
+	return computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
+}
+
+func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
+
+// stepSizes are the steps that are planned: all prompts in one, then a token each.
+type stepSizes struct {
+	Batch  int64 `json:"batch"`
+	Prompt int64 `json:"prompt_tokens"`
+}
+
+func (z stepSizes) prefill() graph.Sizes {
+	return graph.Sizes{Tokens: z.Batch * z.Prompt, Seqs: z.Batch, Rows: z.Batch}
+}
+
+// on says, of sequences of one length, how much the rank has that has most whole ones.
+func (z stepSizes) on(ranks int, s graph.Sizes) graph.Sizes {
+	s.Largest = graph.EvenShare(s.Seqs, s.Tokens/s.Seqs, int64(ranks))
+	return s
+}
+
+func (z stepSizes) decode() graph.Sizes {
+	return graph.Sizes{Tokens: z.Batch, Seqs: z.Batch, Rows: z.Batch}
+}
+
+func (z stepSizes) String() string {
+	return fmt.Sprintf("%s, %s of %s, then one token each", count(int(z.Batch), "sequence"), plural(int(z.Batch), "prompt"), count(int(z.Prompt), "token"))
+}
+
+// mostBytes is more than there are anywhere, and as far from overflow as it takes.
+const mostBytes = 1 << 62
+
+// fits is an error where a number of a plan would not fit.
+func (z stepSizes) fits(p *lowering.Plan) error {
+	most := float64(z.Batch) * (float64(z.Prompt) + 1)
+	if most < mostBytes {
+		for _, r := range p.Ranks {
+			most = max(most, r.Arena.Float(z.prefill()), float64(r.State)*float64(z.Batch), float64(r.Cache)*float64(z.Batch)*(float64(z.Prompt)+1))
+		}
+		sent := 0.0
+		for _, c := range p.Collectives {
+			sent += c.SentPerRank(z.prefill())
+			most = max(most, c.Bytes.Float(z.prefill()), sent)
+		}
+	}
+	if most >= mostBytes {
+		return fmt.Errorf("--batch %d and --prompt %d: that takes more bytes than can be counted; give smaller ones", z.Batch, z.Prompt)
+	}
+	return nil
+}
+
+// planReport is what a model takes.
+type planReport struct {
+	Model string `json:"model"`
+	stepSizes
+	Ranks       []rankReport       `json:"ranks"`
+	Collectives []collectiveReport `json:"collectives"`
+	Sent        perStep            `json:"sent_bytes_per_rank"`
+}
+
+type rankReport struct {
+	Weights     int64   `json:"weight_bytes"`
+	State       int64   `json:"state_bytes"`
+	Cache       int64   `json:"cache_bytes"`
+	Activations perStep `json:"activation_bytes"`
+	Kernels     int     `json:"kernels"`
+	Collectives int     `json:"collectives"`
+}
+
+// perStep is a number of bytes in the step of the prompts, and in one of decoding.
+type perStep struct {
+	Prompt int64 `json:"prompt"`
+	Decode int64 `json:"decode"`
+}
+
+// collectiveReport is a collective of one block, or of several equal ones.
+type collectiveReport struct {
+	Name     string  `json:"name"`
+	Times    int     `json:"times"`
+	Kind     string  `json:"kind"`
+	Elements string  `json:"elements"`
+	Payload  perStep `json:"payload_bytes"`
+}
+
+func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+	if err := z.fits(p); err != nil {
+		return nil, err
+	}
+	n := len(p.Ranks)
+	steps := func(p graph.Poly) perStep { return perStep{p.At(z.on(n, z.prefill())), p.At(z.on(n, z.decode()))} }
+	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
+	for _, r := range p.Ranks {
+		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives})
+	}
+	for _, line := range foldCollectives(p.Collectives) {
+		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
+	}
+	return out, nil
+}
+
+func (r *planReport) write(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c, "", r)
+	}
+	r.print(c.OutOrStdout())
+	return nil
+}
+
+func (r *planReport) print(w io.Writer) {
+	fmt.Fprintf(w, "%s on %s; %s\n\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	fmt.Fprintf(w, "%4s  %14s  %14s  %14s  %16s  %16s  %8s  %11s\n", "rank", "weights", "state", "cache", "prompt", "decode", "kernels", "collectives")
+	for i, x := range r.Ranks {
+		fmt.Fprintf(w, "%4d  %14s  %14s  %14s  %16s  %16s  %8d  %11d\n", i, thousands(x.Weights), thousands(x.State), thousands(x.Cache),
+			thousands(x.Activations.Prompt), thousands(x.Activations.Decode), x.Kernels, x.Collectives)
+	}
+	fmt.Fprintln(w, "bytes; kernels and collectives per step, prompt and decode: activations at their peak")
+	if len(r.Collectives) == 0 {
+		return
+	}
+	width := 34
+	for _, x := range r.Collectives {
+		width = max(width, len([]rune(x.title())))
+	}
+	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
+	for _, x := range r.Collectives {
+		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), x.Kind, x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
+	}
+	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(r.Sent.Prompt), thousands(r.Sent.Decode))
+}
+
+func (c collectiveReport) title() string {
+	if c.Times == 1 {
+		return c.Name
+	}
+	return fmt.Sprintf("%s (×%d)", c.Name, c.Times)
+}
+
+// comparison is what each strategy takes.
+type comparison struct {
+	Model string `json:"model"`
+	Ranks int    `json:"ranks"`
+	stepSizes
+	Hardware   string         `json:"hardware"`
+	Strategies []choiceReport `json:"strategies"`
+	about      string
+}
+
+type choiceReport struct {
+	Strategy    string      `json:"strategy"`
+	Error       string      `json:"error,omitempty"` // why it does not apply
+	Collectives int         `json:"collectives"`
+	Sent        perStep     `json:"sent_bytes_per_rank"`
+	Weights     int64       `json:"weight_bytes"`     // of the rank that has most
+	Activations perStep     `json:"activation_bytes"` // likewise, at their peak
+	Time        stepSeconds `json:"seconds"`
+	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective under way
+}
+
+type stepSeconds struct {
+	Prompt float64 `json:"prompt"`
+	Decode float64 `json:"decode"`
+}
+
+// compared plans by every strategy.
+func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
+	g, err := readGraph(c, path)
+	if err != nil {
+		return nil, err
+	}
+	if g.Stage >= graph.PartitionedStage {
+		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
+	}
+	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
+	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range choices {
+		r := choiceReport{Strategy: c.Strategy.Name}
+		if c.Err != nil {
+			r.Error = firstLine(c.Err)
+			out.Strategies = append(out.Strategies, r)
+			continue
+		}
+		p, err := planned(g.Name, c.Model.Plan, z)
+		if err != nil {
+			return nil, err
+		}
+		r.Collectives, r.Sent = len(c.Model.Plan.Collectives), p.Sent
+		for _, x := range p.Ranks {
+			r.Weights = max(r.Weights, x.Weights)
+			r.Activations.Prompt, r.Activations.Decode = max(r.Activations.Prompt, x.Activations.Prompt), max(r.Activations.Decode, x.Activations.Decode)
+		}
+		if err := r.steps(c.Model, z); err != nil {
+			return nil, err
+		}
+		out.Strategies = append(out.Strategies, r)
+	}
+	return out, nil
+}
+
+// steps says how long the prompts take in one step, and a token of each after them.
+func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
+	prompt, err := m.Step(int(z.Batch), 0, int(z.Prompt))
+	if err != nil {
+		return err
+	}
+	decode, err := m.Step(int(z.Batch), int(z.Prompt), 1)
+	r.Time, r.Travel = stepSeconds{prompt.Seconds(), decode.Seconds()}, stepSeconds{prompt.Travelled, decode.Travelled}
+	return err
+}
+
+func (r *comparison) write(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c, "", r)
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
+	fmt.Fprintf(w, "%s\n\n", r.about)
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "prompt", "of it", "decode", "of it")
+	for _, x := range r.Strategies {
+		if x.Error != "" {
+			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
+			continue
+		}
+		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
+			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Travel.Prompt)), round(seconds(x.Time.Decode)), round(seconds(x.Travel.Decode)))
+	}
+	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is under way")
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.TrimSuffix(line, ":")
+}
+
+type collectiveLine struct {
+	c     *lowering.CollectivePlan
+	times int
+}
+
+// foldCollectives writes runs of blocks with the same collectives once.
+func foldCollectives(list []lowering.CollectivePlan) []collectiveLine {
+	blocks := map[string]string{} // what a block has, as text
+	var order []string
+	for i := range list {
+		c := &list[i]
+		if _, ok := blocks[c.Block]; !ok && c.Block != "" {
+			order = append(order, c.Block)
+		}
+		blocks[c.Block] += fmt.Sprintf("%s %s %s\n", strings.TrimPrefix(c.Name, c.Block), c.Kind, c.Bytes)
+	}
+	first, count := map[string]string{}, map[string]int{}
+	for i, b := range order {
+		first[b] = b
+		if i > 0 && blocks[b] == blocks[order[i-1]] {
+			first[b] = first[order[i-1]]
+		}
+		count[first[b]]++
+	}
+	var out []collectiveLine
+	for i := range list {
+		c := &list[i]
+		if c.Block != "" && first[c.Block] != c.Block {
+			continue
+		}
+		out = append(out, collectiveLine{c, max(count[c.Block], 1)})
+	}
+	return out
+}

@@ -1,0 +1,204 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
+)
+
+// generating starts processes that generate together without end, and returns when rank 0 has
+// printed something.
+func generating(t *testing.T, n int, timeout time.Duration) ([]*exec.Cmd, []*bytes.Buffer) {
+	t.Helper()
+	t.Setenv("GOMAXPROCS", "1")
+	id := "file:" + filepath.Join(t.TempDir(), "rank0")
+	cmds, errs := make([]*exec.Cmd, n), make([]*bytes.Buffer, n)
+	first := make(chan error, 1)
+	for r := range n {
+		c := kraitDoes(t, "generate", "--ids", "--ignore-eos", "-n", "1000000", "--comm", "tcp", "--comm-id", id, "--comm-timeout", timeout.String(),
+			"--world", fmt.Sprint(n), "--rank", fmt.Sprint(r), "1 2 3")
+		errs[r] = &bytes.Buffer{}
+		c.Stderr = errs[r]
+		if r == 0 {
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				_, err := out.Read(make([]byte, 1))
+				first <- err
+				io.Copy(io.Discard, out)
+			}()
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill() })
+		cmds[r] = c
+	}
+	if err := <-first; err != nil {
+		t.Fatalf("nothing is generated: %v\n%s", err, errs[0])
+	}
+	return cmds, errs
+}
+
+// ended waits for processes, and gives their states.
+func ended(t *testing.T, cmds []*exec.Cmd, except int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for r, c := range cmds {
+		if r == except {
+			continue
+		}
+		all.Go(func() { c.Wait() })
+	}
+	all.Wait()
+}
+
+// TestKilled: a process that is killed, at 20 random moments, whichever it is, ends the others
+// at once, with a line that names it; one that is stopped does within the bound.
+func TestKilled(t *testing.T) {
+	seed := prop.Seed(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	const n = 3
+	for try := range 22 {
+		victim, signal, timeout := random.IntN(n), os.Signal(os.Kill), 20*time.Second
+		want := fmt.Sprintf("rank %d has ended without a word", victim)
+		if try >= 20 {
+			victim, signal, timeout = try%2*2, syscall.SIGSTOP, 2*time.Second
+			want = fmt.Sprintf("rank %d has ", victim)
+		}
+		cmds, said := generating(t, n, timeout)
+		time.Sleep(time.Duration(random.Float64() * float64(20*time.Millisecond)))
+		begun := time.Now()
+		if err := cmds[victim].Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, cmds, victim)
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("try %d: the others end after %v", try, took)
+		}
+		cmds[victim].Process.Kill()
+		cmds[victim].Wait()
+		for r, c := range cmds {
+			if r == victim {
+				continue
+			}
+			if text := said[r].String(); c.ProcessState.ExitCode() != 1 || strings.Count(text, want) != 1 || strings.Count(text, "krait:") != 1 {
+				t.Errorf("try %d: rank %d ends with %v and says %q, want %q", try, r, c.ProcessState, text, want)
+			}
+		}
+	}
+}
+
+// TestSignals: a signal to rank 0 ends all, and well; one to another ends all with an error that
+// names it.
+func TestSignals(t *testing.T) {
+	for _, victim := range []int{0, 1} {
+		cmds, said := generating(t, 3, 20*time.Second)
+		if err := cmds[victim].Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, cmds, -1)
+		for r, c := range cmds {
+			status, text := 1, "rank 1: terminated"
+			switch {
+			case r == victim:
+				status, text = 128+int(syscall.SIGTERM), "terminated"
+			case victim == 0:
+				status, text = 0, ""
+			}
+			if got := c.ProcessState.ExitCode(); got != status || !strings.Contains(said[r].String(), text) {
+				t.Errorf("signal to rank %d: rank %d ends with %d and says %q, want %d and %q", victim, r, got, said[r], status, text)
+			}
+		}
+	}
+}
+
+// TestPick: what is chosen on the host, with its log-probabilities, is in processes what it is in one.
+func TestPick(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "1")
+	how := []string{"generate", "-q", "--temperature", "1", "--seed", "4", "--min-p", "0.05", "--logprobs", "3", "--logit-bias", "32=-2", "-n", "8", "And the LORD said"}
+	want, err := kraitDoes(t, append(how, "--tp", "3")...).Output()
+	if err != nil || len(want) == 0 {
+		t.Fatalf("%q, %v", want, err)
+	}
+	id := "file:" + filepath.Join(t.TempDir(), "rank0")
+	var cmds []*exec.Cmd
+	var got, said bytes.Buffer
+	for r := range 3 {
+		c := kraitDoes(t, append(how, "--comm", "tcp", "--comm-id", id, "--world", "3", "--rank", fmt.Sprint(r))...)
+		if r == 0 {
+			c.Stdout, c.Stderr = &got, &said
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill() })
+		cmds = append(cmds, c)
+	}
+	ended(t, cmds, -1)
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%q, want %q\n%s", &got, want, &said)
+	}
+}
+
+// launchers start processes that are joined by MPI.
+var launchers = map[string][]string{
+	"Open MPI": {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"},
+	"MPICH":    {"mpirun.mpich"},
+}
+
+// TestMPI: under both, a golden passes on several processes, with the differences, to the last
+// bit, of ranks in one process, and the launcher gives rank 0's output alone.
+func TestMPI(t *testing.T) {
+	folders, counts := []string{"../testdata/golden/mamba2-g1"}, []int{1, 3}
+	if goldens.All() {
+		folders, counts = goldens.Folders(t, ".."), []int{1, 2, 3, 4}
+	}
+	for name, launcher := range launchers {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(launcher[0]); err != nil {
+				t.Skipf("there is no %s", launcher[0])
+			}
+			for _, dir := range folders {
+				for _, n := range counts {
+					compareMPI(t, launcher, dir, n)
+				}
+			}
+		})
+	}
+}
+
+func compareMPI(t *testing.T, launcher []string, dir string, n int) {
+	t.Helper()
+	t.Setenv("GOMAXPROCS", "1")
+	want, err := kraitDoes(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kraitDoes(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
+	mpi := exec.Command(launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)
+	mpi.Env = c.Env
+	var said bytes.Buffer
+	mpi.Stderr = &said
+	got, err := mpi.Output()
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s in %d processes of %s: %v\n%s\n%s\nwant\n%s", dir, n, launcher[0], err, &said, got, want)
+	}
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/visualize/timeline"
+	"github.com/spf13/cobra"
+)
+
+// profileFlags are those of commands that run a model and can say what ranks did when.
+type profileFlags struct {
+	file, hw  string
+	device    string
+	measured  timeline.Log
+	predicted timeline.Log
+	clock     *virtual.Machine // nil: nothing is predicted
+	why       string           // nothing is
+	err       error            // of a prediction
+	work      exec.Work        // the batch under way
+}
+
+// profileEvents is how many measured events a profile keeps: with what is predicted
+// beside them some 100 MiB of JSON.
+const profileEvents = 400_000
+
+func (p *profileFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&p.file, "profile", "", "write what ranks did when to this file: .json for Perfetto, or .svg (on CUDA, kernels are launched one by one then)")
+	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: beside it what the virtual device predicts, on the hardware of this profile, as krait simulate has it (default: on the CPU local, where krait calibrate has made it)")
+}
+
+// begin lets a model that is to be opened tell what it does. What a prediction is for is
+// looked at before anything runs.
+func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
+	if p.file == "" {
+		if p.hw != "" {
+			return fmt.Errorf("--profile-hw %s has no effect without --profile FILE", p.hw)
+		}
+		return nil
+	}
+	if ext := filepath.Ext(p.file); ext != ".json" && ext != ".svg" {
+		return fmt.Errorf("--profile %s: a profile is a .json or a .svg, by its name", p.file)
+	}
+	p.device = f.device.name
+	p.measured = timeline.Log{Run: timeline.Run{Name: "measured on " + p.device}, Most: profileEvents}
+	f.options.Batches = p.batch
+	f.options.Record = p.record
+	return nil
+}
+
+// opened makes what predicts, once the schedules are known.
+func (p *profileFlags) opened(m *krait.Model) error {
+	if p.file == "" {
+		return nil
+	}
+	name := p.hw
+	if name == "" {
+		if p.device != "cpu" {
+			p.why = "nothing is predicted without --profile-hw"
+			return nil
+		}
+		name = cost.Local
+	}
+	hw, err := cost.Find(name)
+	switch {
+	case err != nil && p.hw == "":
+		p.why = "nothing is predicted: " + err.Error()
+		return nil
+	case err != nil:
+		return fmt.Errorf("--profile-hw: %w", err)
+	}
+	p.predicted = timeline.Log{Run: timeline.Run{Name: "predicted for " + name}} // as many steps as are measured
+	p.clock, err = virtual.New(m.Engine().Schedules(), &virtual.Device{Profile: hw, Unlimited: true}, exec.Setup{Slots: 1, PageTokens: 128, Record: p.predicted.Record})
+	return err
+}
+
+// batch keeps what the batch under way is.
+func (p *profileFlags) batch(w *exec.Work) {
+	p.measured.Batch(w)
+	p.predicted.Batch(w)
+	p.work.Sizes, p.work.Wanted = w.Sizes, append(lowering.Wanted(nil), w.Wanted...)
+}
+
+// record takes a step, and what the virtual device makes of the batch, from where it began.
+func (p *profileFlags) record(events []exec.Event) {
+	full := p.measured.Full()
+	if p.measured.Record(events); p.clock == nil || full || p.err != nil {
+		return
+	}
+	if _, p.err = p.clock.Run(p.work.Sizes, p.work.Wanted); p.err != nil {
+		return
+	}
+	last := &p.predicted.Steps[len(p.predicted.Steps)-1]
+	from, _ := p.measured.Steps[len(p.measured.Steps)-1].Bounds()
+	own, _ := last.Bounds()
+	*last = last.Shift(from - own)
+}
+
+// write writes the file, and says what is in it.
+func (p *profileFlags) write(c *cobra.Command, quiet bool) error {
+	if p.file == "" {
+		return nil
+	}
+	if p.err != nil {
+		return fmt.Errorf("--profile: the prediction: %w", p.err)
+	}
+	runs := []timeline.Run{p.measured.Run}
+	if p.clock != nil {
+		runs = append(runs, p.predicted.Run)
+	}
+	var text bytes.Buffer
+	var err error
+	if strings.HasSuffix(p.file, ".svg") {
+		err = timeline.SVG(&text, runs)
+	} else {
+		err = timeline.Trace(&text, runs)
+	}
+	if err != nil {
+		return err
+	}
+	if err := write(c, p.file, text.Bytes()); err != nil || quiet {
+		return err
+	}
+	said := count(len(p.measured.Steps), "step")
+	if p.measured.Left > 0 {
+		said = fmt.Sprintf("the first %s of %s", thousands(int64(len(p.measured.Steps))), count(len(p.measured.Steps)+p.measured.Left, "step"))
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "profile %s: %s", visible(p.file), said)
+	if p.why != "" {
+		fmt.Fprintf(c.ErrOrStderr(), "; %s", printable(p.why))
+	}
+	fmt.Fprintln(c.ErrOrStderr())
+	return nil
+}

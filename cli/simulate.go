@@ -1,0 +1,406 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/simulate"
+	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/passes"
+	"github.com/spf13/cobra"
+)
+
+// simulateFlags say what is simulated.
+type simulateFlags struct {
+	from                modelArg
+	like, dtype         string
+	sharding            krait.Sharding
+	hardware            hardwareFlags
+	work                simulate.Workload
+	replicas            simulate.Replicas
+	maxBatch, maxPrompt bool
+	compare, asJSON     bool
+}
+
+func newSimulate() *cobra.Command {
+	f := simulateFlags{from: modelArg{kind: "DIR or FILE.ir"}}
+	c := &cobra.Command{
+		Use:   "simulate [flags] [DIR | FILE.ir]",
+		Short: "Say what a deployment would do on hardware that need not be there",
+		Long: `Simulate runs the schedules of all ranks on a device that keeps time and no data, and
+answers what a deployment would do: the time to the first tokens (TTFT), the time from
+a token to the next (TPOT), tokens per second, memory per rank, the largest batch and
+the longest prompt that fit, and which strategy is best for prompts and for what follows.
+No weights are needed: a folder with config.json will do, or --like with a published size.
+
+Times are those of a profile of the hardware, whose figures docs/simulate.md explains.
+Memory is that of the schedules' own plan, and what the profile leaves to programs.
+
+--strategy auto takes the cheapest strategy for prompts and for tokens; they differ only
+where they share weights and states. --max-batch and --max-prompt take the largest that
+fits instead of what --batch and --prompt say. --compare lays strategies, ranks and
+replicas on as many devices as --tp and --dp take together, and payloads, side by side.
+
+Without DIR it is the embedded model.`,
+		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --output 256
+  krait simulate ~/models/jamba --hw h100-nvlink --tp 8 --math bf16 --compare
+  krait simulate --like mamba2-2.7b --tp 4 --strategy auto --max-batch
+  krait simulate --like mamba-2.8b --tp 4 --slow-rank 2:1.5`,
+		Args: takes(0, 1, "one DIR or FILE.ir"),
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	f.from.add(c)
+	jsonFlag(c, &f.asJSON)
+	shardingFlags(c, &f.sharding)
+	f.hardware.add(c)
+	c.Flags().StringVar(&f.like, "like", "", "a published size instead of DIR, as krait synth has them")
+	c.Flags().StringVar(&f.dtype, "dtype", "", "format of the weights: f32, bf16 or f16 (default: as the model has them)")
+	c.Flags().IntVar(&f.work.Batch, "batch", 1, "sequences")
+	c.Flags().IntVar(&f.work.Prompt, "prompt", 512, "tokens of each prompt")
+	c.Flags().IntVar(&f.work.Output, "output", 64, "tokens that each sequence goes on for")
+	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "tokens of each prompt that go through the model at once; 0: all")
+	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "replicas that share the batch, data parallel, each on --tp ranks")
+	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "what is left of the replicas' throughput beside each other")
+	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "take the largest batch that fits")
+	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "take the longest prompt that fits")
+	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
+	return c
+}
+
+// run answers.
+func (f *simulateFlags) run(c *cobra.Command, args []string) error {
+	if err := f.check(c); err != nil {
+		return err
+	}
+	d, err := f.hardware.device(f.sharding.Hardware)
+	if err != nil {
+		return err
+	}
+	g, err := f.graph(c, args)
+	if err != nil {
+		return err
+	}
+	if err := f.sharding.Calibrated(g); err != nil {
+		return err
+	}
+	title := cmp.Or(f.like, g.Name)
+	if f.compare {
+		r, err := computed(c, func() (*lineup, error) { return f.lineUp(g, d) })
+		if err != nil {
+			return err
+		}
+		r.Model = title
+		return r.write(c, f.asJSON)
+	}
+	r, err := computed(c, func() (*simulation, error) { return f.simulate(g, d) })
+	if err != nil {
+		return err
+	}
+	if r.Model = title; f.asJSON {
+		return writeJSON(c, "", r)
+	}
+	r.print(c.OutOrStdout())
+	return nil
+}
+
+func (f *simulateFlags) check(c *cobra.Command) error {
+	least := min(f.work.Batch, f.work.Prompt, f.work.Output)
+	switch {
+	case least < 1 || f.work.Chunk < 0:
+		return fmt.Errorf("--batch %d, --prompt %d, --output %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
+	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
+		return fmt.Errorf("--dp %d and --dp-efficiency %g: there is at least 1 replica, and more than 0 of it is left", f.replicas.Number, f.replicas.Efficiency)
+	case f.maxBatch && f.maxPrompt:
+		return errors.New("--max-batch and --max-prompt: the one hangs on the other; give one of them")
+	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
+		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
+	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Quantize != ""):
+		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --quantize")
+	case f.sharding.Strategy == krait.Auto && f.sharding.Place != "":
+		return errors.New("--strategy auto and --place: give one of them")
+	}
+	return f.replicas.Check()
+}
+
+// graph reads the model's graph, with weights in the format that is asked for.
+func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, error) {
+	if f.like != "" {
+		if len(args) > 0 || c.Flags().Changed("model") {
+			return nil, errors.New("--like and a model: give one of them")
+		}
+		return computed(c, func() (*graph.Graph, error) {
+			return synth.Graph(synth.Options{Like: f.like, DType: cmp.Or(f.dtype, "bf16")})
+		})
+	}
+	path, err := f.from.take(c, args)
+	if err != nil {
+		return nil, err
+	}
+	if f.dtype == "" {
+		return readGraph(c, path)
+	}
+	d, ok := graph.ParseDType(f.dtype)
+	if !ok || d != graph.F32 && d != graph.BF16 && d != graph.F16 {
+		return nil, fmt.Errorf("--dtype %q: there are f32, bf16 and f16", f.dtype)
+	}
+	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
+		return nil, errors.New("--dtype is for folders and --like; graph text and the embedded model have their formats")
+	}
+	return computed(c, func() (*graph.Graph, error) {
+		m, _, err := models.Describe(path)
+		if err != nil {
+			return nil, err
+		}
+		return m.Graph(func(string) (graph.DType, bool) { return d, true })
+	})
+}
+
+// options are those of the compiler, without a strategy that is chosen by cost.
+func (f *simulateFlags) options(ranks int) (passes.Options, error) {
+	s := f.sharding
+	if s.Ranks = ranks; s.Strategy == krait.Auto {
+		s.Strategy = ""
+	}
+	if passes.ByPhase(s.Quantize) {
+		s.Phase = cmp.Or(s.Phase, passes.Phases[0])
+	}
+	return s.Options()
+}
+
+// decoding is the model by which tokens follow, where they have payloads of their own; else nil.
+func (f *simulateFlags) decoding(g *graph.Graph, d *virtual.Device) (*simulate.Model, error) {
+	switch {
+	case !passes.ByPhase(f.sharding.Quantize) || f.sharding.Phase != "":
+		return nil, nil
+	case f.sharding.Strategy == krait.Auto:
+		return nil, errors.New("--strategy auto and payloads by phase: choose the strategy first, without them")
+	}
+	of := *f
+	of.sharding.Phase = passes.Phases[1]
+	o, err := of.options(f.sharding.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	return simulate.Compile(g, o, d)
+}
+
+// simulation is the answer for one deployment.
+type simulation struct {
+	Model    string `json:"model"`
+	Hardware string `json:"hardware"`
+	Ranks    int    `json:"ranks"`
+	Replicas int    `json:"replicas"`
+	Strategy string `json:"strategy"` // that it runs by: for prompts, and for tokens if that differs
+	Decode   string `json:"decode_strategy,omitempty"`
+	Batch    int    `json:"batch"`
+	Prompt   int    `json:"prompt_tokens"`
+	Output   int    `json:"output_tokens"`
+	Chunk    int    `json:"chunk_tokens"`
+	*simulate.Result
+	Usable    int64 `json:"usable_bytes_per_rank"`
+	MaxBatch  int   `json:"max_batch"`  // of all replicas
+	MaxPrompt int   `json:"max_prompt"` // -1: any
+	// Best is which strategies are best; nil: the graph has one already.
+	Best    *simulate.Choice `json:"best,omitempty"`
+	Without []string         `json:"strategies_left_out,omitempty"` // each with the reason
+	about   string
+}
+
+func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation, error) {
+	o, err := f.options(f.sharding.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	m, err := simulate.Compile(g, o, d)
+	if err != nil {
+		return nil, err
+	}
+	decode, err := f.decoding(g, d)
+	if err != nil {
+		return nil, err
+	}
+	w, err := f.workload(m)
+	if err != nil {
+		return nil, err
+	}
+	part := f.replicas.Each(w)
+	r := &simulation{Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
+		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
+	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" && decode == nil {
+		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == krait.Auto {
+			return nil, err
+		}
+	} else if f.sharding.Strategy == krait.Auto {
+		return nil, errors.New("the graph is partitioned already; --strategy auto needs one that is not")
+	}
+	if r.Best != nil {
+		r.Without = leftOut(r.Best)
+	}
+	one, m, err := f.result(r, m, decode, part)
+	if err != nil {
+		return nil, err
+	}
+	r.Result = f.replicas.All(w, one)
+	if r.MaxBatch, r.MaxPrompt, err = f.most(m, part); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// workload is what is asked for, or the most that fits.
+func (f *simulateFlags) workload(m *simulate.Model) (simulate.Workload, error) {
+	w := f.work
+	if !f.maxBatch && !f.maxPrompt {
+		return w, nil
+	}
+	part := f.replicas.Each(w)
+	batch, prompt, err := f.most(m, part)
+	switch {
+	case err != nil:
+		return w, err
+	case f.maxBatch && batch > 0 && batch != anyNumber:
+		w.Batch = batch
+	case f.maxPrompt && prompt > 0:
+		w.Prompt = prompt
+	case f.maxPrompt && prompt == anyNumber, f.maxBatch && batch == anyNumber:
+		return w, errors.New("no number is too large, and there is no largest that fits; say which with --batch or --prompt")
+	default: // the error says what a single one needs
+		w.Batch, w.Prompt = f.replicas.Number, 1
+		if f.maxPrompt {
+			w.Batch = f.work.Batch
+		} else {
+			w.Prompt = f.work.Prompt
+		}
+	}
+	return w, nil
+}
+
+// anyNumber stands for no limit.
+const anyNumber = -1
+
+// most is the largest batch of all replicas and the longest prompt that fit.
+func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, prompt int, err error) {
+	if batch, err = m.MaxBatch(part); err != nil {
+		return 0, 0, err
+	}
+	if prompt, err = m.MaxPrompt(part); err != nil {
+		return 0, 0, err
+	}
+	if batch == simulate.AnyNumber {
+		batch = anyNumber
+	} else {
+		batch *= f.replicas.Number
+	}
+	if prompt == simulate.AnyNumber {
+		prompt = anyNumber
+	}
+	return batch, prompt, nil
+}
+
+// result is that of the strategy that is asked for, or of the best, with its model.
+func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
+	if decode != nil {
+		one, err := simulate.RunBoth(m, decode, part)
+		return one, m, err
+	}
+	if f.sharding.Strategy != krait.Auto {
+		one, err := m.Run(part)
+		return one, m, err
+	}
+	r.Strategy = r.Best.Plan.Prefill
+	if r.Best.Plan.Decode != r.Strategy {
+		r.Decode = r.Best.Plan.Decode
+	}
+	return r.Best.Result(), r.Best.Candidate(r.Strategy).Model, nil
+}
+
+func (f *simulateFlags) strategy() string {
+	return cmp.Or(f.sharding.Strategy, f.sharding.Place, passes.Strategies[0].Name)
+}
+
+// leftOut says of strategies that have no result why.
+func leftOut(c *simulate.Choice) []string {
+	var out []string
+	for _, x := range c.Candidates {
+		if x.Err != nil {
+			out = append(out, x.Strategy+": "+firstLine(x.Err))
+		}
+	}
+	return out
+}
+
+func (r *simulation) print(w io.Writer) {
+	by := r.Strategy
+	if r.Decode != "" {
+		by += " for prompts and " + r.Decode + " for tokens"
+	}
+	fmt.Fprintf(w, "%s by %s on %s", r.Model, by, ranks(r.Ranks))
+	if r.Replicas > 1 {
+		fmt.Fprintf(w, " each of %s", count(r.Replicas, "replica"))
+	}
+	fmt.Fprintf(w, "; %s\n%s of %s", r.about, count(r.Batch, "sequence"), count(r.Prompt, "token"))
+	if r.Chunk > 0 && r.Chunk < r.Prompt {
+		fmt.Fprintf(w, " in chunks of %d", r.Chunk)
+	}
+	fmt.Fprintf(w, ", and %s of output each\n\n", count(r.Output, "token"))
+	fmt.Fprintf(w, "%-8s %12s %7s %16s %12s %6s\n", "", "time", "steps", "in collectives", "not hidden", "busy")
+	printPhase(w, "prompts", &r.Result.Prefill)
+	printPhase(w, "tokens", &r.Result.Decode)
+	fmt.Fprintf(w, "\nTTFT %s, TPOT %s, %.1f tokens/s\n\n", round(seconds(r.TTFT)), round(seconds(r.TPOT)), r.Throughput)
+	r.printMemory(w)
+	r.printBest(w)
+}
+
+func printPhase(w io.Writer, name string, p *simulate.Phase) {
+	fmt.Fprintf(w, "%-8s %12s %7d %16s %12s %5.1f%%\n", name, round(seconds(p.Seconds)), p.Steps, round(seconds(p.Collectives)), round(seconds(p.Exposed)), 100*p.Busy)
+}
+
+func (r *simulation) printMemory(w io.Writer) {
+	fmt.Fprintf(w, "%4s  %15s  %15s  %15s  %15s  %15s\n", "rank", "weights", "state", "cache", "activations", "sum")
+	for i, n := range r.Memory {
+		fmt.Fprintf(w, "%4d  %15s  %15s  %15s  %15s  %15s\n", i, thousands(n.Weights), thousands(n.State), thousands(n.Cache), thousands(n.Activations), thousands(n.Sum))
+	}
+	fmt.Fprintf(w, "bytes, of %s that a rank has. Largest batch of such prompts: %s; longest prompt of such a batch: %s\n", thousands(r.Usable), orAny(r.MaxBatch), orAny(r.MaxPrompt))
+}
+
+func orAny(n int) string {
+	if n == anyNumber {
+		return "any"
+	}
+	return thousands(int64(n))
+}
+
+func (r *simulation) printBest(w io.Writer) {
+	if r.Best == nil || r.Ranks == 1 {
+		return
+	}
+	fmt.Fprintf(w, "\nbest for prompts: %s\nbest for tokens:  %s\n", bestText(&r.Best.Prefill), bestText(&r.Best.Decode))
+	if p := r.Best.Plan; r.Best.Refused != "" {
+		fmt.Fprintf(w, "not together: %s\nbest together: %s", r.Best.Refused, p.Prefill)
+		if p.Decode != p.Prefill {
+			fmt.Fprintf(w, " for prompts, %s for tokens", p.Decode)
+		}
+		fmt.Fprintf(w, ", %s for all\n", round(seconds(p.Seconds)))
+	}
+	for _, line := range r.Without {
+		fmt.Fprintln(w, "without", line)
+	}
+}
+
+func bestText(b *simulate.Best) string {
+	text := fmt.Sprintf("%s, %s", b.Strategy, round(seconds(b.Seconds)))
+	switch {
+	case b.RunnerUp == "":
+		return text
+	case b.Margin == 0:
+		return text + "; " + b.RunnerUp + " takes as long"
+	}
+	return text + fmt.Sprintf("; %s takes %.2g%% longer", b.RunnerUp, 100*b.Margin)
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// tlsFlags name files with certificates.
+type tlsFlags struct {
+	cert, key, ca string
+	on            bool // of a client: with the system's certificates
+}
+
+// server is the configuration of who waits; nil: without TLS.
+func (f *tlsFlags) server() (*tls.Config, error) {
+	if f.cert == "" && f.key == "" {
+		if f.ca != "" {
+			return nil, errors.New("--tls-client-ca, and no certificate of the server: add --tls-cert and --tls-key")
+		}
+		return nil, nil
+	}
+	c, err := f.own()
+	if err != nil || f.ca == "" {
+		return c, err
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	c.ClientCAs, err = readCAs("--tls-client-ca", f.ca)
+	return c, err
+}
+
+// client is the configuration of who calls; nil: without TLS.
+func (f *tlsFlags) client() (*tls.Config, error) {
+	if !f.on && f.ca == "" && f.cert == "" && f.key == "" {
+		return nil, nil
+	}
+	c, err := f.own()
+	if err != nil || f.ca == "" {
+		return c, err
+	}
+	c.RootCAs, err = readCAs("--tls-ca", f.ca)
+	return c, err
+}
+
+// own has the own certificate, if there is one.
+func (f *tlsFlags) own() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS13}
+	switch {
+	case f.cert == "" && f.key == "":
+		return c, nil
+	case f.cert == "" || f.key == "":
+		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
+}
+
+func readCAs(flag, file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s %s has no certificate in PEM", flag, file)
+	}
+	return pool, nil
+}

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/krait-ml/krait/lab/workload"
+	"github.com/krait-ml/krait/session/prefix"
+	"github.com/spf13/cobra"
+)
+
+func newTrace() *cobra.Command {
+	var o workload.Options
+	var output string
+	var kinds strings.Builder
+	for _, k := range workload.Kinds {
+		indented := strings.TrimSuffix(wrapText(k.Doc, 72, 11), "\n")
+		fmt.Fprintf(&kinds, "  %-9s%s\n", k.Name, strings.TrimLeft(indented, " "))
+	}
+	c := &cobra.Command{
+		Use:   "trace [flags] KIND",
+		Short: "Make a trace of requests",
+		Long: `Trace makes a trace of requests, a line each, for krait cache-sim. The kinds are:
+
+` + kinds.String() + `
+What is in it is made up: lengths are drawn evenly or from lognormal distributions,
+sessions begin at random at --rate per second, and go on after a pause of --pause
+seconds, both on average. The same flags give the same trace. Token ids stand for
+texts: what two requests share is the same ids, and all else differs; with --vocab they
+are drawn below it.`,
+		Example: `  krait trace chat --sessions 200 --seed 1 -o chat.jsonl
+  krait trace docs --sessions 5000 | krait cache-sim - --capacity 16GiB --model ~/models/bamba-9b`,
+		Args:      takes(1, 1, "one KIND: "+strings.Join(workload.Names(), ", ")),
+		ValidArgs: workload.Names(),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Kind = args[0]
+			switch {
+			case !(o.Rate > 0):
+				return fmt.Errorf("--rate %g: it is above 0", o.Rate)
+			case !c.Flags().Changed("pause"):
+				o.Pause = -1
+			case !(o.Pause >= 0):
+				return fmt.Errorf("--pause %g: it is not negative", o.Pause)
+			}
+			text, err := computed(c, func() ([]byte, error) {
+				trace, err := workload.Make(o)
+				if err != nil {
+					return nil, err
+				}
+				var b bytes.Buffer
+				err = prefix.WriteTrace(&b, trace)
+				return b.Bytes(), err
+			})
+			if err != nil {
+				return err
+			}
+			return write(c, output, text)
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&o.Sessions, "sessions", 100, "conversations, trajectories or, of kinds with one request each, requests")
+	flags.Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same trace")
+	flags.Float64Var(&o.Rate, "rate", 1, "sessions that begin per second, on average")
+	flags.Float64Var(&o.Pause, "pause", 0, "seconds between the requests of a session, on average (default: 30 for chat, 5 for agent)")
+	flags.IntVar(&o.Vocab, "vocab", 0, "draw token ids below this; 0: any, as runs of consecutive ids")
+	flags.StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	return c
+}
+
+// wrapText lays a text out in lines of a width, indented.
+func wrapText(text string, width, indent int) string {
+	var b strings.Builder
+	line := ""
+	for _, w := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(w) > width {
+			b.WriteString(strings.Repeat(" ", indent) + line + "\n")
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + w)
+	}
+	return b.String() + strings.Repeat(" ", indent) + line + "\n"
+}

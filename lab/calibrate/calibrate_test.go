@@ -1,0 +1,120 @@
+package calibrate
+
+import (
+	"context"
+	"maps"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/bench"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// TestRun: a small calibration gives a profile that can be read, with the rates of what
+// models are made of, by ranks and rows; and predictions come out of it.
+func TestRun(t *testing.T) {
+	if _, err := machineMemory(); err != nil {
+		t.Skip(err)
+	}
+	o := Options{Ranks: []int{1, 2}}
+	for _, name := range []string{"jamba", "mamba2-g1"} {
+		config, err := os.ReadFile("../../testdata/golden/" + name + "/config.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.models = append(o.models, synth.Options{Config: config, From: name})
+	}
+	p, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = cost.Parse("local", p.Text()); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []string{"matmul/bf16", "selective_scan", "ssd_scan", "conv1d_silu", "add_rmsnorm", "attention"} {
+		for _, want := range []cost.Point{{Ranks: 1, Rows: 1}, {Ranks: 1, Rows: 512}, {Ranks: 2, Rows: 8}, {Ranks: 2, Rows: 64}} {
+			if !slices.ContainsFunc(p.Operations[op].Points, func(x cost.Point) bool { return x.Ranks == want.Ranks && x.Rows == want.Rows && x.Rate > 0 }) {
+				t.Errorf("%s has no rate of %d rows on %d ranks: %+v", op, want.Rows, want.Ranks, p.Operations[op])
+			}
+		}
+	}
+	o.Parts = true
+	list, err := Check(context.Background(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != len(o.models)*2*len(prompts) {
+		t.Errorf("%d comparisons", len(list))
+	}
+	for _, x := range list {
+		if !(x.Predicted.TTFT > 0 && x.Predicted.TPOT > 0 && x.Measured.TTFT > 0 && x.Measured.TPOT > 0) {
+			t.Errorf("%+v", x)
+		}
+		for _, op := range []string{"matmul/bf16", rest} {
+			if !slices.ContainsFunc(x.Parts, func(p Part) bool { return p.What == op && (p.Predicted > 0 || op == rest) && p.Measured > 0 }) {
+				t.Errorf("%s on %d ranks: no part %s in %+v", x.Model, x.Ranks, op, x.Parts)
+			}
+		}
+	}
+}
+
+// TestRecord: what is made of events: rates of operations, gaps, and what ranks
+// are in collectives.
+func TestRecord(t *testing.T) {
+	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
+	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
+	met := func(rank int, from, to float64, bytes int64) exec.Event {
+		return exec.Event{Rank: rank, Kind: lowering.Collective, Name: "sum", Start: from, End: to, Bytes: bytes}
+	}
+	s.record([]exec.Event{
+		{Rank: 0, Name: "a", Start: 1, End: 3}, met(0, 3.5, 7, 8), {Rank: 0, Name: "b", Start: 7.5, End: 8},
+		{Rank: 1, Name: "a", Start: 1, End: 4}, met(1, 4.5, 7, 8), {Rank: 1, Name: "b", Start: 7.25, End: 8.25},
+	})
+	if s.took != 7.25 {
+		t.Errorf("the events took %g", s.took)
+	}
+	if ops := s.ops(); !maps.Equal(ops, map[at]sum{{"silu", 2, 4}: {120, 6.5}}) {
+		t.Errorf("%+v", ops)
+	}
+	// The last rank comes at 4.5; of 7.25 seconds the ranks are 3 in the sum on average.
+	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {2.5}}) ||
+		!reflect.DeepEqual(s.waits, map[int][]wait{2: {{4.25, .5}}}) {
+		t.Errorf("%v, %v, %v", s.gaps, s.travel, s.waits)
+	}
+	s.record([]exec.Event{met(0, 10, 14.5, 108), met(1, 10, 14.5, 108)})
+	if base, bandwidth := s.fit(); base != 2.5 || math.Abs(bandwidth-54) > 1e-9 {
+		t.Errorf("%g seconds, %g bytes per second", base, bandwidth)
+	}
+	if always, straggle := s.waiting(); always != 0 || math.Abs(straggle-.5/4.25) > 1e-12 {
+		t.Errorf("ranks wait %g seconds, and %g of a second", always, straggle)
+	}
+	s.host = []float64{3, 1, 2, 4, 5}
+	p := s.profile(1e9)
+	if p.Overhead.Launch.Value != .25 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestRemaining: after the first round, what is left takes as long as it took then.
+func TestRemaining(t *testing.T) {
+	now := time.Unix(0, 0)
+	r := newRemaining(func() time.Time { return now }, 3, 2)
+	var said []string
+	for _, seconds := range []int{10, 20, 40, 11, 22, 33} {
+		said = append(said, r.String())
+		now = now.Add(time.Duration(seconds) * time.Second)
+		r.next()
+	}
+	want := []string{"1 of 6", "2 of 6", "3 of 6", "4 of 6, about 1m10s left", "5 of 6, about 1m0s left", "6 of 6, about 40s left"}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+}

@@ -1,0 +1,102 @@
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/lab/bench"
+	"github.com/krait-ml/krait/lab/simulate"
+)
+
+// Compared is a model with its times as they were predicted and as they are, in seconds.
+type Compared struct {
+	Model     string `json:"model"`
+	Ranks     int    `json:"ranks"`
+	Prompt    int    `json:"prompt_tokens"`
+	Predicted Times  `json:"predicted"`
+	Measured  Times  `json:"measured"`
+	Parts     []Part `json:"parts,omitempty"` // of the prompt
+}
+
+// Times are those of a generation.
+type Times struct {
+	TTFT float64 `json:"ttft_seconds"`
+	TPOT float64 `json:"tpot_seconds"`
+}
+
+// checked are the models and prompts that predictions are held against.
+var (
+	checked = []synth.Options{{Like: "mamba-130m"}, {Like: "mamba2-130m"}}
+	prompts = []int{64, 512}
+)
+
+// Check holds what a profile predicts for models against what they take.
+func Check(ctx context.Context, p *cost.Profile, o Options) ([]Compared, error) {
+	o.settle()
+	dir, remove, err := o.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	var out []Compared
+	models := checked
+	if o.models != nil {
+		models = o.models
+	}
+	for _, like := range models {
+		path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
+		if err != nil {
+			return nil, err
+		}
+		for _, ranks := range o.Ranks {
+			o.Tell(fmt.Sprintf("%s, --tp %d", filepath.Base(path), ranks))
+			list, err := checkOne(ctx, path, p, ranks, &o)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, list...)
+		}
+	}
+	return out, nil
+}
+
+func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Options) ([]Compared, error) {
+	m, err := krait.Open(dir, krait.Options{Slots: 1, Device: &cpu.Device{Workers: o.Workers}, Sharding: krait.Sharding{Ranks: ranks}})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	s, err := simulate.New(m.Engine().Schedules(), &virtual.Device{Profile: p}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var out []Compared
+	for _, prompt := range prompts {
+		const tokens = 16
+		took, err := bench.Measure(ctx, m, bench.Options{Batch: 1, Prompt: prompt, Chunk: 512, Tokens: tokens, Repeat: 5, Quantile: often})
+		if err != nil {
+			return nil, err
+		}
+		said, err := s.Run(simulate.Workload{Batch: 1, Prompt: prompt, Output: tokens + 1, Chunk: 512})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Compared{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
+	}
+	for i := range out {
+		if !o.Parts {
+			break
+		}
+		if out[i].Parts, err = partsOf(ctx, dir, p, ranks, out[i].Prompt, o); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

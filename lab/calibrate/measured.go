@@ -1,0 +1,244 @@
+package calibrate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/quantile"
+	"github.com/krait-ml/krait/lab/bench"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// measured is what was found out so far.
+type measured struct {
+	floor bench.Floor
+	runs  map[run][]sum
+	gaps  []float64 // seconds between an event and the next one of a rank
+	host  []float64 // seconds of a step beside its events
+	// Collectives, by what they carry: seconds from when the last rank came.
+	travel map[carried][]float64
+	waits  map[int][]wait // by ranks, one for each step
+}
+
+// wait is how long ranks wait for the last one at a collective, and how long they ran
+// since the one before, in seconds, averages of a step.
+type wait struct{ ran, waited float64 }
+
+// at is where a rate was measured.
+type at struct {
+	op          string
+	ranks, rows int
+}
+
+// run is what is repeated: an operation in a model's step of a batch.
+type run struct {
+	model int
+	batch batch
+	at
+}
+
+type batch struct{ sequences, tokens int }
+
+// sum is what an operation did in a step, on all ranks.
+type sum struct{ flops, seconds float64 }
+
+type carried struct {
+	ranks int
+	bytes int64
+}
+
+func newMeasured(f bench.Floor) *measured {
+	return &measured{floor: f, runs: map[run][]sum{}, travel: map[carried][]float64{}, waits: map[int][]wait{}}
+}
+
+// record takes what is of interest from the events of a step.
+func (s *session) record(step []exec.Event) {
+	if len(step) == 0 {
+		return
+	}
+	s.took = slices.MaxFunc(step, byEnd).End - slices.MinFunc(step, byStart).Start
+	if !s.keep {
+		return
+	}
+	once := map[at]*sum{}
+	met := make([][]*exec.Event, len(s.works)) // by rank
+	for i := range step {
+		e := &step[i]
+		if i > 0 && step[i-1].Rank == e.Rank {
+			s.gaps = append(s.gaps, e.Start-step[i-1].End)
+		}
+		if e.Kind == lowering.Collective {
+			met[e.Rank] = append(met[e.Rank], e)
+			continue
+		}
+		s.launch(once, e)
+	}
+	for k, x := range once {
+		r := run{s.number, s.batch, k}
+		s.runs[r] = append(s.runs[r], *x)
+	}
+	if len(met) > 1 {
+		s.collectives(met)
+	}
+}
+
+// launch adds a kernel to what its operation has done in this step.
+func (s *session) launch(once map[at]*sum, e *exec.Event) {
+	w, ok := s.works[e.Rank][e.Name]
+	if !ok || w.FLOPs.Float(s.z) == 0 {
+		return
+	}
+	k := at{w.Key, len(s.works), int(w.Rows.Float(s.z))}
+	if once[k] == nil {
+		once[k] = &sum{}
+	}
+	once[k].flops += w.FLOPs.Float(s.z) * w.Share
+	once[k].seconds += e.End - e.Start
+}
+
+// collectives tells waiting for the last rank from what follows it.
+func (s *session) collectives(met [][]*exec.Event) {
+	ranks := float64(len(met))
+	var waited, inside float64
+	for i := range met[0] {
+		last, here := met[0][i].Start, 0.0
+		for _, of := range met {
+			last = max(last, of[i].Start)
+			here += of[i].End - of[i].Start
+		}
+		after := 0.0
+		for _, of := range met {
+			after += of[i].End - last
+		}
+		k := carried{len(met), met[0][i].Bytes}
+		s.travel[k] = append(s.travel[k], after/ranks)
+		waited, inside = waited+(here-after)/ranks, inside+here/ranks
+	}
+	if n := float64(len(met[0])); n > 0 {
+		s.waits[len(met)] = append(s.waits[len(met)], wait{(s.took - inside) / n, waited / n})
+	}
+}
+
+// ops is what operations did, each step of a model as it usually is.
+func (m *measured) ops() map[at]sum {
+	out := map[at]sum{}
+	for k, list := range m.runs {
+		seconds := make([]float64, len(list))
+		for i := range list {
+			seconds[i] = list[i].seconds
+		}
+		x := out[k.at]
+		out[k.at] = sum{x.flops + list[0].flops, x.seconds + usual(seconds)}
+	}
+	return out
+}
+
+func byEnd(a, b exec.Event) int   { return cmp.Compare(a.End, b.End) }
+func byStart(a, b exec.Event) int { return cmp.Compare(a.Start, b.Start) }
+
+// profile is all of it, for a machine with so much memory.
+func (m *measured) profile(memory float64) *cost.Profile {
+	source := fmt.Sprintf("krait calibrate, %s, %s, %d threads", time.Now().UTC().Format(time.DateOnly), m.floor.ISA, m.floor.Threads)
+	is := func(v float64, what string) cost.Figure { return cost.Figure{Value: v, Source: source + ": " + what} }
+	assumed := func(v float64, why string) cost.Figure { return cost.Figure{Value: v, Source: why, Assumed: true} }
+	ops := m.ops()
+	p := &cost.Profile{
+		About:  fmt.Sprintf("this machine's CPU, %s, %d processors", runtime.GOARCH, runtime.NumCPU()),
+		Shared: true,
+		Memory: cost.Memory{
+			Capacity: is(memory, "what the system says"), Reserve: assumed(0, "weights are in the page cache, and count"),
+			Bandwidth: is(m.floor.Bytes, "a loop that reads"), Achieved: assumed(1, "the bandwidth is what is achieved"),
+		},
+		Compute: map[string]cost.Compute{"f32": {Peak: is(m.floor.FLOPs, "a loop that multiplies and adds in registers"), Achieved: is(reached(ops, m.floor.FLOPs), "products of 512 rows, of the peak")}},
+		Overhead: cost.Overhead{
+			Launch: is(max(0, usual(m.gaps)), "from a kernel's end to the next one's beginning, first quartile"), GraphLaunch: is(max(0, usual(m.gaps)), "as launch: there are no graphs"),
+			Step: is(max(0, usual(m.host)), "a step beside its kernels, first quartile"),
+		},
+		Operations: map[string]cost.Measured{},
+	}
+	base, bandwidth := m.fit()
+	always, straggle := m.waiting()
+	p.Link = cost.Link{
+		About:    "memory that ranks share",
+		Straggle: is(straggle, "by how much longer ranks wait for each other in long steps than in short ones"),
+		Algorithms: []cost.Algorithm{{Name: "one_shot", Protocol: "shared", Base: is(base+always, "sums of few bytes, and waiting for each other in short steps"), Step: assumed(0, "all of the latency is in the base"),
+			Bandwidth: is(bandwidth, "sums of most bytes, what a rank reads of the others")}},
+	}
+	for _, name := range []string{"ring", "tree", "two_shot"} {
+		p.Link.Unavailable = append(p.Link.Unavailable, name+": ranks that share memory read each other's")
+	}
+	keys := slices.SortedFunc(maps.Keys(ops), func(a, b at) int { return cmp.Or(cmp.Compare(a.op, b.op), a.ranks-b.ranks, a.rows-b.rows) })
+	for _, k := range keys {
+		x := p.Operations[k.op]
+		x.Source = source
+		x.Points = append(x.Points, cost.Point{Ranks: k.ranks, Rows: k.rows, Rate: ops[k].flops / ops[k].seconds})
+		p.Operations[k.op] = x
+	}
+	return p
+}
+
+// reached is what of the peak products of f32 weights do.
+func reached(ops map[at]sum, peak float64) float64 {
+	x, ok := ops[at{"matmul/f32", 1, 512}]
+	if !ok {
+		return 1
+	}
+	return min(1, x.flops/x.seconds/peak)
+}
+
+// fit is the latency of a collective where all ranks are there, and the bandwidth of those
+// that carry most, by what a rank reads of the others. Without a collective they are free.
+func (m *measured) fit() (base, bandwidth float64) {
+	keys := slices.SortedFunc(maps.Keys(m.travel), func(a, b carried) int { return cmp.Compare(a.bytes, b.bytes) })
+	if len(keys) == 0 {
+		return 0, m.floor.Bytes
+	}
+	first, last := keys[0], keys[len(keys)-1]
+	base = max(0, usual(m.travel[first]))
+	if more := usual(m.travel[last]) - base; more > 0 {
+		return base, float64(last.bytes) * float64(last.ranks-1) / more
+	}
+	return base, m.floor.Bytes
+}
+
+// waiting is what ranks wait for each other, where they are most: at each collective, and per
+// second since the one before. Steps that are among the shortest and the longest tell.
+func (m *measured) waiting() (always, straggle float64) {
+	if len(m.waits) == 0 {
+		return 0, 0
+	}
+	list := slices.SortedFunc(slices.Values(m.waits[slices.Max(slices.Collect(maps.Keys(m.waits)))]), func(a, b wait) int { return cmp.Compare(a.ran, b.ran) })
+	some := (len(list) + 9) / 10
+	short, long := middle(list[:some]), middle(list[len(list)-some:])
+	if more := long.ran - short.ran; more > 0 {
+		straggle = min(1, max(0, long.waited-short.waited)/more)
+	}
+	return max(0, short.waited-straggle*short.ran), straggle
+}
+
+// middle has the usual values of waits.
+func middle(list []wait) wait {
+	var ran, waited []float64
+	for _, w := range list {
+		ran, waited = append(ran, w.ran), append(waited, w.waited)
+	}
+	return wait{usual(ran), usual(waited)}
+}
+
+// often is the quantile of repeated measurements that counts, here and where predictions are
+// held against what models take: what else a machine does comes and goes, and would count by chance.
+const often = 0.25
+
+// usual is that of a list, 0 of an empty one.
+func usual(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return quantile.Of(list, often)
+}

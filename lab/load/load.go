@@ -1,0 +1,223 @@
+// Package load puts load on a server of OpenAI's HTTP API, and measures what its clients get.
+//
+// In a closed loop a number of clients ask one after the other. In an open loop requests come
+// whether or not the server has answered those before: at random, at a mean rate (a Poisson
+// process), or when a trace says. Their times then count from when they were due.
+//
+// What is asked follows from the options and the seed. Token ids of a trace stand for texts, as
+// in package workload: they become words that were made up, or ids of a vocabulary, other ones
+// for each load of a sweep, so that none finds what the one before has left in a prefix cache.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/krait-ml/krait/session/prefix"
+)
+
+// Load is how requests come: of the two at most one is above 0.
+type Load struct {
+	Concurrency int     `json:"concurrency,omitempty"` // clients of a closed loop
+	Rate        float64 `json:"rate,omitempty"`        // requests per second; if neither is given, requests come when the trace says
+}
+
+// Name is how tables call the load.
+func (l Load) Name() string {
+	switch {
+	case l.Concurrency > 0:
+		return fmt.Sprintf("%d at once", l.Concurrency)
+	case l.Rate > 0:
+		return fmt.Sprintf("%g per second", l.Rate)
+	}
+	return "as traced"
+}
+
+// Options say what is asked of whom. Server, Trace and Loads must be given.
+type Options struct {
+	Server    Server
+	Trace     []prefix.Request // each load asks all of it
+	Loads     []Load           // one after the other
+	Vocab     int              // 0: prompts are texts; else token ids below it, for completions only
+	MaxTokens int              // of an answer; 0: as many as the trace has
+	IgnoreEOS bool             // ask for ignore_eos, which servers of language models have, and OpenAI's has not
+	Timeout   time.Duration    // of a request; 0: none
+	Seed      uint64           // of times and texts
+	Ranks     int              // of the server, for throughput per rank; 0: unknown
+	Progress  func(done, all int)
+	Clock     Clock // nil: the system's
+}
+
+// Clock tells the time.
+type Clock interface {
+	Now() time.Time
+	Sleep(context.Context, time.Duration) error // the context's error if that is done first
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Uniform is a trace of n requests of as many tokens each, which share nothing. Numbers that
+// are not positive, or of which together there are more than token ids, are an error.
+func Uniform(n, prompt, output int) ([]prefix.Request, error) {
+	const most = 1 << 30
+	if n < 1 || prompt < 1 || output < 1 || n > most || prompt > most || output > most || int64(n)*int64(prompt+1) > most || prompt+output > prefix.MaxTokens {
+		return nil, fmt.Errorf("%d requests of %d tokens, %d to be generated: each must be at least 1, and all prompts may have %d together", n, prompt, output, most)
+	}
+	var trace []prefix.Request
+	var b prefix.Builder
+	for i := range n {
+		b.Append(int32(i*(prompt+1)), prompt)
+		b.Append(most, output)
+		trace = append(trace, prefix.Request{Tokens: b.Tokens(), InputLen: prompt})
+	}
+	return trace, nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case len(o.Trace) == 0:
+		return errors.New("there is no request to make")
+	case len(o.Loads) == 0:
+		return errors.New("there is no load")
+	case o.Vocab < 0 || o.Vocab == 1:
+		return fmt.Errorf("a vocabulary of %d tokens: it has at least 2, or is 0 for texts", o.Vocab)
+	case o.Vocab > 0 && o.Server.Chat:
+		return errors.New("chats take texts, and no token ids")
+	case o.MaxTokens < 0 || o.Timeout < 0 || o.Ranks < 0:
+		return fmt.Errorf("%d tokens, a timeout of %v and %d ranks: none may be negative", o.MaxTokens, o.Timeout, o.Ranks)
+	}
+	for _, l := range o.Loads {
+		if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e6) || l.Concurrency > 0 && l.Rate > 0 {
+			return fmt.Errorf("a load of %d at once and %g per second: one is positive, and a rate is at most 1e6, or both are 0", l.Concurrency, l.Rate)
+		}
+	}
+	return o.Server.check()
+}
+
+// Run puts the loads on the server, one after the other. Requests that fail are counted in the
+// report; an error is of the options, or of the context.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock{}
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1 << 16, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	r := &Report{URL: o.Server.URL, Model: o.Server.Model, Chat: o.Server.Chat, Requests: len(o.Trace), Seed: o.Seed, Ranks: o.Ranks}
+	var done atomic.Int64
+	for i, l := range o.Loads {
+		g := &generator{Options: &o, salt: mix(o.Seed + uint64(i)<<32), client: o.Server.client(transport)}
+		g.told = func() {
+			if n := int(done.Add(1)); o.Progress != nil {
+				o.Progress(n, len(o.Loads)*len(o.Trace))
+			}
+		}
+		var outcomes []outcome
+		var err error
+		if l.Concurrency > 0 {
+			outcomes, err = g.closed(ctx, l.Concurrency)
+		} else {
+			outcomes, err = g.open(ctx, g.due(l.Rate))
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.Loads = append(r.Loads, sum(l, outcomes, o.Ranks))
+	}
+	return r, nil
+}
+
+// generator makes the requests of one load.
+type generator struct {
+	*Options
+	salt   uint64
+	client *http.Client
+	told   func() // of a request that ended
+}
+
+// closed lets n clients take a request each, until there are no more.
+func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
+	outcomes := make([]outcome, len(g.Trace))
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	for range min(n, len(g.Trace)) {
+		clients.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(g.Trace) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				outcomes[i] = g.ask(ctx, i, g.Clock.Now())
+			}
+		})
+	}
+	clients.Wait()
+	return outcomes, ctx.Err()
+}
+
+// due is when requests come, from the first's on: as the trace says, or after steps that are
+// exponentially distributed.
+func (g *generator) due(rate float64) []time.Duration {
+	rng := rand.New(rand.NewPCG(g.Seed, 0))
+	due := make([]time.Duration, len(g.Trace))
+	at := 0.0
+	for i := range due {
+		if rate > 0 {
+			at += rng.ExpFloat64() / rate
+		} else {
+			at = g.Trace[i].At - g.Trace[0].At
+		}
+		due[i] = time.Duration(at * 1e9)
+	}
+	return due
+}
+
+// open makes requests when they are due.
+func (g *generator) open(ctx context.Context, due []time.Duration) ([]outcome, error) {
+	outcomes := make([]outcome, len(due))
+	begin := g.Clock.Now()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	for i, d := range due {
+		at := begin.Add(d)
+		if wait := at.Sub(g.Clock.Now()); wait > 0 {
+			if err := g.Clock.Sleep(ctx, wait); err != nil {
+				return nil, err
+			}
+		}
+		clients.Go(func() { outcomes[i] = g.ask(ctx, i, at) })
+	}
+	clients.Wait()
+	return outcomes, ctx.Err()
+}
+
+// ask makes request i, whose time counts from sent on.
+func (g *generator) ask(ctx context.Context, i int, sent time.Time) outcome {
+	defer g.told()
+	if g.Timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, g.Timeout)
+		defer stop()
+	}
+	out := outcome{sent: sent}
+	out.err = g.exchange(ctx, i, &out)
+	out.ended = g.Clock.Now()
+	return out
+}

@@ -1,0 +1,45 @@
+package load
+
+import (
+	"strings"
+
+	"github.com/krait-ml/krait/session/prefix"
+)
+
+// prompt is what stands for the first n tokens: ids below vocab, or a text if that is 0.
+func prompt(tokens prefix.Tokens, n, vocab int, salt uint64) any {
+	if vocab > 0 {
+		ids := make([]int, n)
+		for i := range ids {
+			ids[i] = int(mix(salt^uint64(tokens.At(i))) % uint64(vocab))
+		}
+		return ids
+	}
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(word(mix(salt ^ uint64(tokens.At(i)))))
+	}
+	return b.String()
+}
+
+// word is one of 10,000 of two syllables.
+func word(h uint64) string {
+	const consonants, vowels = "bcdfghjklmnpqrstvwxz", "aeiou"
+	w := make([]byte, 0, 4)
+	for range 2 {
+		w = append(w, consonants[h%20], vowels[h/20%5])
+		h /= 100
+	}
+	return string(w)
+}
+
+// mix is a number that looks random (splitmix64), other ones for other numbers.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,260 @@
+package reproduce
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/simulate"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
+)
+
+// model is one of those that were evaluated. Their sizes are not published: the largest
+// of a family are taken, and those of 7 billion parameters where these are cited.
+type model struct {
+	name, size string
+	longest    int // tokens of prompts and outputs in the grid
+	scans      bool
+}
+
+var evaluated = []model{
+	{"Mamba", "mamba-2.8b", 256, true},
+	{"Mamba-2", "mamba2-2.7b", 256, false},
+	{"Falcon-Mamba", "falcon-mamba-7b", 1024, true},
+	{"Zamba", "zamba-7b", 1024, true},
+}
+
+// machines are those of the paper, by the profiles that stand for them.
+var machines = []struct{ name, profile string }{{"A6000", "a6000-pcie"}, {"A100", "a100-nvlink"}}
+
+// setup is a way to run a model.
+type setup struct {
+	size, machine string
+	gpus          int
+	strategy      string // empty: channel
+	quantize      string
+	fused         bool // Krait's own scan; else that of the paper's runs
+	overlap       bool
+	native        bool // steps of one token as captured graphs, and sums by any algorithm
+	instead
+}
+
+// lab has what was compiled.
+type lab struct {
+	sync.Mutex
+	lowered map[setup][]*lowering.Schedule
+	models  map[setup]*simulate.Model
+	graphs  map[string]*graph.Graph
+}
+
+func newLab() *lab {
+	return &lab{lowered: map[setup][]*lowering.Schedule{}, models: map[setup]*simulate.Model{}, graphs: map[string]*graph.Graph{}}
+}
+
+// model compiles in f32, as the paper's runs were: sums between ranks by rings and trees,
+// as NCCL has them, and kernels launched one by one, as from Python; native setups are as
+// Krait runs.
+func (l *lab) model(s setup) (*simulate.Model, error) {
+	l.Lock()
+	defer l.Unlock()
+	if m := l.models[s]; m != nil {
+		return m, nil
+	}
+	d, err := s.device(s.machine, s.gpus)
+	if err != nil {
+		return nil, err
+	}
+	list, err := l.schedules(s)
+	if err != nil {
+		return nil, fmt.Errorf("%s on %d GPUs: %w", s.size, s.gpus, err)
+	}
+	if !s.native {
+		d.Profile, d.NoGraphs = d.Profile.Only("ring", "tree"), true
+	}
+	m, err := simulate.New(list, d, nil)
+	if err == nil {
+		l.models[s] = m
+	}
+	return m, err
+}
+
+// schedules do not hang on the machine.
+func (l *lab) schedules(s setup) ([]*lowering.Schedule, error) {
+	s.machine, s.native, s.instead = "", false, instead{}
+	if list := l.lowered[s]; list != nil {
+		return list, nil
+	}
+	g := l.graphs[s.size]
+	if g == nil {
+		var err error
+		if g, err = synth.Graph(synth.Options{Like: s.size, DType: "f32"}); err != nil {
+			return nil, err
+		}
+		l.graphs[s.size] = g
+	}
+	o := passes.Options{Ranks: s.gpus, Overlap: s.overlap}
+	var err error
+	if s.strategy != "" {
+		if o.Strategy, err = passes.FindStrategy(s.strategy); err != nil {
+			return nil, err
+		}
+	}
+	if o.Quantize, err = passes.ParseQuantize(s.quantize); err != nil {
+		return nil, err
+	}
+	if !s.fused && scans(s.size) {
+		o.Scan = passes.Unfused
+	}
+	compiled, err := passes.Compile(g, o)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lowering.Lower(compiled)
+	if err == nil {
+		l.lowered[s] = list
+	}
+	return list, err
+}
+
+// scans reports whether a size has selective scans: the others have no tensor of tokens ×
+// channels × states to leave in memory.
+func scans(size string) bool {
+	for _, m := range evaluated {
+		if m.size == size {
+			return m.scans
+		}
+	}
+	return false
+}
+
+// point is one of the grid: tokens of each prompt, and of each output.
+type point struct{ in, out int }
+
+// times are those of a batch.
+type times struct {
+	batch      int
+	ttft, tpot float64 // seconds
+	throughput float64 // tokens of output per second
+	prefill    virtual.Span
+}
+
+// run gives the times of a batch, whole prompts at once. The time per token is that of
+// the first, the middle and the last step by Simpson's rule, which is exact where steps
+// are the same and where attention's work grows evenly with the tokens before.
+func (l *lab) run(s setup, p point, batch int) (times, error) {
+	m, err := l.model(s)
+	if err != nil {
+		return times{}, err
+	}
+	if err := m.Fits(simulate.Workload{Batch: batch, Prompt: p.in, Output: p.out}); err != nil {
+		return times{}, err
+	}
+	t := times{batch: batch}
+	if t.prefill, err = m.Step(batch, 0, p.in); err != nil {
+		return t, err
+	}
+	t.ttft = t.prefill.Seconds()
+	if p.out > 1 {
+		t.tpot, err = simpson(p.in, p.in+p.out-2, func(past int) (float64, error) {
+			step, err := m.Step(batch, past, 1)
+			return step.Seconds(), err
+		})
+	}
+	t.throughput = float64(batch) * float64(p.out) / (t.ttft + float64(p.out-1)*t.tpot)
+	return t, err
+}
+
+// simpson is the mean of what is between two numbers, by Simpson's rule.
+func simpson(from, to int, of func(int) (float64, error)) (mean float64, err error) {
+	for i, weight := range []float64{1. / 6, 4. / 6, 1. / 6} {
+		x, err := of(from + i*(to-from)/2)
+		if err != nil {
+			return 0, err
+		}
+		mean += weight * x
+	}
+	return mean, nil
+}
+
+// largest is the run with the largest batch that memory has room for.
+func (l *lab) largest(s setup, p point) (times, error) {
+	batch, err := l.maxBatch(s, p)
+	if err != nil {
+		return times{}, err
+	}
+	return l.run(s, p, batch)
+}
+
+func (l *lab) maxBatch(s setup, p point) (int, error) {
+	m, err := l.model(s)
+	if err != nil {
+		return 0, err
+	}
+	n, err := m.MaxBatch(simulate.Workload{Batch: 1, Prompt: p.in, Output: p.out})
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s on %d of %s has no room for one sequence of %d tokens", s.size, s.gpus, s.machine, p.in)
+	}
+	return n, err
+}
+
+// longest is the longest prompt, of those twice as long as another, with which a batch
+// fits, and of all; 0 where no prompt does.
+func (l *lab) longest(s setup, batch int) (power, exact int, err error) {
+	m, err := l.model(s)
+	if err != nil {
+		return 0, 0, err
+	}
+	exact, err = m.MaxPrompt(simulate.Workload{Batch: batch, Prompt: 1, Output: 1})
+	if err != nil {
+		return 0, 0, err
+	}
+	for power = 1; power <= exact/2 && power < 1<<30; {
+		power *= 2
+	}
+	return min(power, exact), exact, nil
+}
+
+// grid are the points of a model: powers of two from 16 on.
+func (m *model) grid() (points []point) {
+	for in := 16; in <= m.longest; in *= 2 {
+		for out := 16; out <= m.longest; out *= 2 {
+			points = append(points, point{in, out})
+		}
+	}
+	return points
+}
+
+// need is what the fullest GPU holds for a workload, by the plan.
+func (l *lab) need(s setup, p point, batch int) (simulate.Need, error) {
+	m, err := l.model(s)
+	if err != nil {
+		return simulate.Need{}, err
+	}
+	r, err := m.Run(simulate.Workload{Batch: batch, Prompt: p.in, Output: 1})
+	if err != nil {
+		return simulate.Need{}, err
+	}
+	return slices.MaxFunc(r.Memory, func(a, b simulate.Need) int { return cmp.Compare(a.Sum, b.Sum) }), nil
+}
+
+func (l *lab) arena(s setup, p point, batch int) (int64, error) {
+	n, err := l.need(s, p, batch)
+	return n.Activations, err
+}
+
+// memoryShare is the percentage of a GPU's memory that a workload takes, the runtime's
+// reserve included.
+func (l *lab) memoryShare(s setup, p point, batch int) (float64, error) {
+	profile, err := cost.Find(s.machine)
+	if err != nil {
+		return 0, err
+	}
+	n, err := l.need(s, p, batch)
+	return 100 * (float64(n.Sum) + profile.Memory.Reserve.Value) / profile.Memory.Capacity.Value, err
+}

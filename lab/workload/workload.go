@@ -1,0 +1,182 @@
+// Package workload makes traces of requests, to hold caches and schedulers against. They
+// are made up: lengths and times are drawn from simple distributions, which the kinds
+// document, and the same options give the same trace. Sessions begin at random, at a
+// mean rate (a Poisson process); what they do is as their kind says.
+//
+// A text that is new begins with a token that no other text begins with, unless there is
+// a vocabulary: tokens are then drawn from it one by one.
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/krait-ml/krait/session/prefix"
+)
+
+// Options say which trace is made.
+type Options struct {
+	Kind     string  // of [Kinds]
+	Sessions int     // 1 to [MostSessions]
+	Seed     uint64  // the same seed gives the same trace
+	Rate     float64 // sessions that begin per second, on average; 0: 1
+	Pause    float64 // seconds between requests of a session, on average; below 0: as the kind has it
+	Vocab    int     // token ids are below it; 0: all are used, and new text is a run of consecutive ones
+}
+
+// MostSessions of a trace.
+const MostSessions = 1_000_000
+
+// mostIDs is how many token ids new texts may have used up when a session begins.
+var mostIDs = math.MaxInt32 - prefix.MaxTokens
+
+// Kind is a kind of trace.
+type Kind struct {
+	Name  string
+	Doc   string
+	pause float64
+	begin func(*maker) func() []turn
+}
+
+// Kinds lists the kinds.
+var Kinds = []Kind{
+	{"chat", "conversations of about 5 turns on 4 system prompts of 200 to 1,200 tokens; messages of about 40 tokens, replies of about 200", 30, beginChat},
+	{"agent", "trajectories of 5 to 40 steps on 3 system prompts of 2,000 to 6,000 tokens; a task of about 800 tokens, actions of about 120, observations of about 500", 5, beginAgent},
+	{"fewshot", "short questions on 12 tasks of 1,000 to 6,000 tokens of examples, some asked far more often than others; one request each", 0, beginFewshot},
+	{"docs", "12 documents of 8,000 to 30,000 tokens, about which one request in four asks; the others, of about 1,500 tokens, never come again", 0, beginDocs},
+}
+
+// Names lists the names of the kinds.
+func Names() []string {
+	var names []string
+	for _, k := range Kinds {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// turn is what a session adds to what was said before, and what comes of it.
+type turn struct{ asked, answered prefix.Tokens }
+
+// Make makes a trace, in the order of time. Options that make none are an error.
+func Make(o Options) ([]prefix.Request, error) {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == o.Kind })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("there is no trace %q: there are %v", o.Kind, Names())
+	case o.Sessions < 1 || o.Sessions > MostSessions:
+		return nil, fmt.Errorf("%d sessions: there are 1 to %d", o.Sessions, MostSessions)
+	case o.Vocab < 0 || o.Vocab == 1 || o.Vocab > math.MaxInt32:
+		return nil, fmt.Errorf("a vocabulary of %d tokens: it has 2 to %d, or is 0 for no limit", o.Vocab, math.MaxInt32)
+	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
+		return nil, fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
+	}
+	if o.Rate == 0 {
+		o.Rate = 1
+	}
+	if o.Pause < 0 {
+		o.Pause = Kinds[i].pause
+	}
+	m := &maker{Options: o, rng: rand.New(rand.NewPCG(o.Seed, uint64(i)))}
+	session := Kinds[i].begin(m)
+	begins := 0.0
+	for range o.Sessions {
+		begins += m.rng.ExpFloat64() / o.Rate
+		m.play(begins, session())
+		if m.next > mostIDs {
+			return nil, errors.New("so many sessions use up all token ids; give fewer, or a vocabulary")
+		}
+	}
+	return m.sorted(), nil
+}
+
+// maker draws a trace.
+type maker struct {
+	Options
+	rng   *rand.Rand
+	next  int // token id that no text has
+	trace []prefix.Request
+}
+
+// play adds the requests of a session: each is all that was said before, and more.
+func (m *maker) play(at float64, turns []turn) {
+	var said prefix.Tokens
+	var b prefix.Builder
+	for i, t := range turns {
+		if i > 0 {
+			at += m.rng.ExpFloat64() * m.Pause
+		}
+		b.AppendTokens(said)
+		b.AppendTokens(t.asked)
+		n := b.Len()
+		b.AppendTokens(t.answered)
+		said = b.Tokens()
+		m.trace = append(m.trace, prefix.Request{At: at, Tokens: said, InputLen: n})
+	}
+}
+
+// sorted is the trace in the order of time, in microseconds of which no two are the same.
+func (m *maker) sorted() []prefix.Request {
+	slices.SortStableFunc(m.trace, func(a, b prefix.Request) int {
+		switch {
+		case a.At < b.At:
+			return -1
+		case a.At > b.At:
+			return 1
+		}
+		return 0
+	})
+	last := -1.0
+	for i := range m.trace {
+		last = max(last+1, math.Round(m.trace[i].At*1e6))
+		m.trace[i].At = last / 1e6
+	}
+	return m.trace
+}
+
+// text is a new one of n tokens.
+func (m *maker) text(n int) prefix.Tokens {
+	var b prefix.Builder
+	if m.Vocab == 0 {
+		b.Append(int32(m.next), n)
+		m.next += n + 1 // a gap, so that texts are not joined to one run
+		return b.Tokens()
+	}
+	for range n {
+		b.Append(int32(m.rng.IntN(m.Vocab)), 1)
+	}
+	return b.Tokens()
+}
+
+// between is a new text of least to most tokens, all lengths as likely.
+func (m *maker) between(least, most int) prefix.Tokens {
+	return m.text(least + m.rng.IntN(most-least+1))
+}
+
+// about is a new text whose length is lognormal: of a median, half the lengths between
+// 1/e^(0.67·spread) and e^(0.67·spread) times that, and none over most.
+func (m *maker) about(median, spread float64, most int) prefix.Tokens {
+	n := int(math.Round(median * math.Exp(spread*m.rng.NormFloat64())))
+	return m.text(min(max(n, 1), most))
+}
+
+// several are n new texts of least to most tokens.
+func (m *maker) several(n, least, most int) (texts []prefix.Tokens) {
+	for range n {
+		texts = append(texts, m.between(least, most))
+	}
+	return texts
+}
+
+func (m *maker) one(texts []prefix.Tokens) prefix.Tokens { return texts[m.rng.IntN(len(texts))] }
+
+// after is a text that goes on with another.
+func after(a, b prefix.Tokens) prefix.Tokens {
+	var both prefix.Builder
+	both.AppendTokens(a)
+	both.AppendTokens(b)
+	return both.Tokens()
+}
