@@ -18,7 +18,7 @@ import (
 // goldenGraph is the graph of a golden, with weights in bf16.
 func goldenGraph(t *testing.T, name string, dtype string) *graph.Graph {
 	t.Helper()
-	from := filepath.Join("..", "..", "..", "testdata", "golden", name, "config.json")
+	from := filepath.Join("..", "..", "testdata", "golden", name, "config.json")
 	text, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
