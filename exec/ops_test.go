@@ -93,7 +93,7 @@ func checkOp(t *rapid.T, op *graph.Op) {
 		c.checkAlone(t, alone, &b, output(t, fast))
 		for _, n := range c.graph.Leaves("state") {
 			for slot := range slots {
-				got, want, one := state(t, fast, slot, n.Name()), state(t, plain, slot, n.Name()), state(t, alone, slot, n.Name())
+				got, want, one := stateOf(t, fast, slot, n.Name()), stateOf(t, plain, slot, n.Name()), stateOf(t, alone, slot, n.Name())
 				sameKept(t, n.Name(), n.Results[0].Type.DType, got, want, 1e-5)
 				same(t, n.Name()+" alone", got, one, 0)
 				for _, e := range []*stepper{fast, alone} {
@@ -465,7 +465,7 @@ func output(t *rapid.T, e *stepper) []float32 {
 	return all
 }
 
-func state(t *rapid.T, e *stepper, slot int, name string) []float32 {
+func stateOf(t *rapid.T, e *stepper, slot int, name string) []float32 {
 	s, err := e.State(slot, name)
 	if err != nil {
 		t.Fatal(err)

@@ -122,7 +122,7 @@ func (r *rank) prepare(w *exec.Work) {
 			r.take(in, w.Input(in.name))
 		}
 	}
-	r.pages.Of = w.Pages
+	r.pages.Of = w.BlockTables
 	if r.bound && like(r.batch.Sizes, w.Sizes) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
 		return
 	}

@@ -68,9 +68,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)
 	}
 	if workers == 0 {
-		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.Beside))
+		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.LocalRanks))
 	}
-	m := &machine{beside: max(1, o.Beside), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
+	m := &machine{beside: max(1, o.LocalRanks), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
 	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
@@ -79,7 +79,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
-		r.gives, r.origin = i == 0 && !o.Follows, m.origin
+		r.gives, r.origin = i == 0 && !o.Follower, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

@@ -96,7 +96,7 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	m.outputs = m.outputs[:0]
 	r := m.ranks[0]
 	for i := range r.outputs {
-		if w.Wanted[i] {
+		if w.Outputs[i] {
 			r.bind(&r.outputs[i])
 			m.outputs = append(m.outputs, r.outputs[i].Tensor)
 		} else {
@@ -127,7 +127,7 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 }
 
 // ResetCounts lets Collectives count from 0 again.
-func (m *machine) Exchanges() string { return "" } // over the memory that all have
+func (m *machine) Transport() string { return "" } // over the memory that all have
 
 func (m *machine) ResetCounts() {
 	for _, r := range m.ranks {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots makes slots for states that are kept.
-func (m *machine) KeepSlots(n int) error {
+// GrowSlots makes slots for states that are kept.
+func (m *machine) GrowSlots(n int) error {
 	return m.eachRank(func(r *rank) error {
 		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
 		if err != nil {
@@ -19,8 +19,8 @@ func (m *machine) KeepSlots(n int) error {
 	})
 }
 
-// Pages makes pages of caches.
-func (m *machine) Pages(n int) error {
+// GrowPages makes pages of caches.
+func (m *machine) GrowPages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
 			return fmt.Errorf("pages of caches: %w", err)
@@ -69,8 +69,8 @@ func (r *rank) stateOf(slot int) driver.Ptr {
 	return r.states + driver.Ptr(int64(slot)*r.s.Bytes[lowering.State])
 }
 
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
+// ClearSlot makes the states of a slot zero.
+func (m *machine) ClearSlot(slot int) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
 		if n == 0 {
@@ -83,8 +83,8 @@ func (m *machine) Clear(slot int) error {
 	})
 }
 
-// Copy copies states.
-func (m *machine) Copy(from, to int) error {
+// CopySlot copies states.
+func (m *machine) CopySlot(from, to int) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
 		if n == 0 {
@@ -97,14 +97,14 @@ func (m *machine) Copy(from, to int) error {
 	})
 }
 
-// Read copies out of states.
-func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+// ReadSlot copies out of states.
+func (m *machine) ReadSlot(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies into states.
-func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+// WriteSlot copies into states.
+func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
@@ -146,20 +146,20 @@ func (r *rank) copies(f func() error) error {
 }
 
 // inRows is where a cache has some rows, and how many bytes they take.
-func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
+func (r *rank) inRows(buffer int, x state.PageRows) (at driver.Ptr, n int64) {
 	size := r.s.Buffers[buffer].Bytes
 	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
 }
 
 // CopyRows copies rows of all caches to another page.
-func (m *machine) CopyRows(from exec.Rows, page int32) error {
+func (m *machine) CopyRows(from state.PageRows, page int32) error {
 	return m.eachRank(func(r *rank) error {
 		for i := range r.s.Buffers {
 			if r.s.Buffers[i].Space != lowering.Cache {
 				continue
 			}
 			at, n := r.inRows(i, from)
-			to, _ := r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N})
+			to, _ := r.inRows(i, state.PageRows{Page: page, First: from.First, N: from.N})
 			if n == 0 {
 				continue
 			}
@@ -172,7 +172,7 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 }
 
 // ReadRows copies out of a cache.
-func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+func (m *machine) ReadRows(rank, buffer int, rows []state.PageRows, to []byte) error {
 	r := m.rank(rank)
 	return r.copies(func() error {
 		for _, x := range rows {
@@ -190,7 +190,7 @@ func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error 
 }
 
 // WriteRows copies into a cache.
-func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+func (m *machine) WriteRows(rank, buffer int, rows []state.PageRows, from []byte) error {
 	r := m.rank(rank)
 	return r.copies(func() error {
 		for _, x := range rows {

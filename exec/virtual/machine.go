@@ -54,12 +54,12 @@ func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	if _, err := m.Run(w.Sizes, w.Wanted); err != nil {
+	if _, err := m.Run(w.Sizes, w.Outputs); err != nil {
 		return nil, err
 	}
-	out := make([]kernels.Tensor, len(w.Wanted))
+	out := make([]kernels.Tensor, len(w.Outputs))
 	s := m.clock.programs[0].schedule
-	for i, want := range w.Wanted {
+	for i, want := range w.Outputs {
 		if want {
 			out[i] = zeros(s, s.Outputs[i].Ref, &w.Batch)
 		}
@@ -160,7 +160,7 @@ func (m *Machine) count(z graph.Sizes) {
 func (m *Machine) Collectives() []exec.CollectiveCount { return slices.Clone(m.ran) }
 
 // ResetCounts lets Collectives count from 0 again.
-func (m *Machine) Exchanges() string { return "" } // each as its link's fastest algorithm does
+func (m *Machine) Transport() string { return "" } // each as its link's fastest algorithm does
 
 func (m *Machine) ResetCounts() {
 	for i, p := range m.plan.Collectives {

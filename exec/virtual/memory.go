@@ -3,7 +3,7 @@ package virtual
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -45,15 +45,15 @@ func (m *Machine) fits(z *graph.Sizes) error {
 	return nil
 }
 
-// KeepSlots makes slots for states that are kept.
-func (m *Machine) KeepSlots(n int) error {
+// GrowSlots makes slots for states that are kept.
+func (m *Machine) GrowSlots(n int) error {
 	before := m.kept
 	m.kept = int64(n) - m.slots
 	return m.undo(func() { m.kept = before })
 }
 
-// Pages makes pages of caches.
-func (m *Machine) Pages(n int) error {
+// GrowPages makes pages of caches.
+func (m *Machine) GrowPages(n int) error {
 	before := m.pages
 	m.pages = int64(n)
 	return m.undo(func() { m.pages = before })
@@ -67,22 +67,22 @@ func (m *Machine) undo(back func()) error {
 	return err
 }
 
-// Clear does nothing: there is no data, and it takes no time.
-func (m *Machine) Clear(int) error { return nil }
+// ClearSlot does nothing: there is no data, and it takes no time.
+func (m *Machine) ClearSlot(int) error { return nil }
 
-// Copy does nothing.
-func (m *Machine) Copy(int, int) error { return nil }
+// CopySlot does nothing.
+func (m *Machine) CopySlot(int, int) error { return nil }
 
 // Reading gives zeros, and what is written is forgotten.
 
-// Read gives zeros.
-func (m *Machine) Read(_, _ int, _ int64, to []byte) error {
+// ReadSlot gives zeros.
+func (m *Machine) ReadSlot(_, _ int, _ int64, to []byte) error {
 	clear(to)
 	return nil
 }
 
 // ReadRows gives zeros.
-func (m *Machine) ReadRows(_, _ int, _ []exec.Rows, to []byte) error {
+func (m *Machine) ReadRows(_, _ int, _ []state.PageRows, to []byte) error {
 	clear(to)
 	return nil
 }
@@ -93,14 +93,14 @@ func (m *Machine) ReadPage(_ int, _ int32, _ int64, to []byte) error {
 	return nil
 }
 
-// Write does nothing.
-func (m *Machine) Write(int, int, int64, []byte) error { return nil }
+// WriteSlot does nothing.
+func (m *Machine) WriteSlot(int, int, int64, []byte) error { return nil }
 
 // WriteRows does nothing.
-func (m *Machine) WriteRows(int, int, []exec.Rows, []byte) error { return nil }
+func (m *Machine) WriteRows(int, int, []state.PageRows, []byte) error { return nil }
 
 // WritePage does nothing.
 func (m *Machine) WritePage(int, int32, int64, []byte) error { return nil }
 
 // CopyRows does nothing.
-func (m *Machine) CopyRows(exec.Rows, int32) error { return nil }
+func (m *Machine) CopyRows(state.PageRows, int32) error { return nil }
