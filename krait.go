@@ -32,7 +32,9 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/group"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
@@ -145,9 +147,9 @@ type Model struct {
 	engine     *exec.Engine
 	requests   *schedule.Scheduler
 	cache      *cache.Cache  // nil: none
-	packing    *exec.Packing // nil: none; Options.StateCodec
+	packing    *state.Codecs // nil: none; Options.StateCodec
 	plan       MemoryPlan
-	origin     func() (saved.Origin, error)
+	origin     func() (statefile.Origin, error)
 	generation models.Generation
 	kept       []string // Options.Keep
 	tokens     Tokenizer
@@ -182,7 +184,7 @@ func (m *Model) start(o Options) (*Model, error) {
 	if err == nil {
 		o.fuse(m.source.graph)
 		if m.graph, err = Compile(m.source.graph, o.Sharding); err == nil {
-			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
+			m.origin = sync.OnceValues(func() (statefile.Origin, error) { return m.fingerprints(o.Sharding) })
 			err = m.load(o)
 		}
 	}
@@ -232,7 +234,7 @@ func (m *Model) load(o Options) (err error) {
 		o.PrefixCache, o.PrefixPolicy, o.PrefixCacheHost, o.PrefixCacheDir = 0, "", 0, ""
 	}
 	if err = m.source.intact(); err == nil {
-		m.packing, err = m.engine.Packing(o.StateCodec)
+		m.packing, err = m.engine.Codecs(o.StateCodec)
 	}
 	if err == nil {
 		err = m.schedule(o)
@@ -275,7 +277,7 @@ func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 // engineOf makes the engine of a compiled graph's schedules. Intact is asked where weights are read in
 // place: on the CPU.
 func engineOf(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, o Options) (*exec.Engine, error) {
-	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording, Batches: o.Batches}
+	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording, OnBatch: o.Batches}
 	if p := payloads(passes.Watched(g)); len(p) > 0 {
 		e.Verify = p.check
 	}
@@ -283,11 +285,12 @@ func engineOf(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact fun
 	if e.Device, err = o.device(); err != nil {
 		return nil, err
 	}
-	if o.Processes != nil {
-		e.World = o.Processes.NewGroup()
-	}
 	if _, onCPU := e.Device.(*cpu.Device); onCPU {
-		e.Intact = intact
+		e.CheckFiles = intact
+	}
+	if o.Processes != nil {
+		ranks := o.Processes.NewGroup()
+		e.World, e.Device = ranks, &group.Device{Device: e.Device, Group: ranks}
 	}
 	return exec.New(s, tensor, e)
 }
@@ -355,10 +358,10 @@ func (m *Model) lock() error {
 }
 
 // State is a state of a model by its name and type.
-type State = exec.State
+type State = state.Spec
 
 // Snapshot is all that a sequence keeps between steps: [Sequence.Snapshot].
-type Snapshot = exec.Snapshot
+type Snapshot = state.Snapshot
 
 // States lists what a sequence keeps between steps. Names and types are those of
 // [Model.Graph], on however many ranks the model runs and however it lies over them.

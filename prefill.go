@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/transfer"
 )
@@ -39,7 +40,7 @@ func (m *Model) meta() (transfer.Meta, error) {
 	if err != nil {
 		return transfer.Meta{}, err
 	}
-	end, err := m.engine.End()
+	end, err := m.engine.TransferEnd()
 	return transfer.Meta{Model: o.Model, Name: m.Name, Ranks: o.Ranks, States: o.States, Keeps: end.Keeps.String(), PageTokens: end.PageTokens}, err
 }
 
@@ -72,15 +73,15 @@ func (m prefillSource) Prefill(ctx context.Context, salt string, tokens []int, t
 }
 
 // Packing reads codecs that a client asks for.
-func (m prefillSource) Packing(text string) (*exec.Packing, error) { return m.engine.Packing(text) }
+func (m prefillSource) Packing(text string) (*state.Codecs, error) { return m.engine.Codecs(text) }
 
 // keep keeps all that a sequence has, to be lent.
 func (m *Model) keep(slot, tokens int) (*transfer.Kept, error) {
-	states, err := m.engine.KeepStates(slot)
+	states, err := m.engine.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := m.engine.KeepRows(slot, 0, tokens)
+	rows, err := m.engine.ShareKV(slot, 0, tokens)
 	if err != nil {
 		states.Free()
 		return nil, err
@@ -209,7 +210,7 @@ func (p *Prefill) Stats() PrefillStats {
 type arrived struct {
 	*transfer.Arrived
 	m      *Model
-	held   []*exec.KeptRows
+	held   []*state.DeviceKV
 	tokens int
 	once   sync.Once
 }
@@ -232,7 +233,7 @@ func (a *arrived) Begin(slot int) (int, error) {
 		states = nil
 	}
 	a.m.makeRoom(0)
-	return a.tokens, a.m.engine.Put(slot, states, append(a.held, a.Rows)...)
+	return a.tokens, a.m.engine.Resume(slot, states, append(a.held, a.Rows)...)
 }
 
 // fetch has all tokens of a prompt but the last read elsewhere. It is nil where they are to be

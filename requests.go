@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
@@ -54,7 +55,7 @@ func (m *Model) hostEngine() cache.Engine {
 // hostModel is what the host's memory has of tokens.
 func (m *Model) hostModel(model prefix.Model) prefix.Model {
 	if p := m.packing; p != nil {
-		model.CacheBytes, model.StateBytes = p.RowBytes(), p.StateBytes()
+		model.CacheBytes, model.StateBytes = p.KVBytes(), p.StateBytes()
 	}
 	return model
 }
@@ -62,45 +63,45 @@ func (m *Model) hostModel(model prefix.Model) prefix.Model {
 // packed is an engine whose states are in codecs on the host.
 type packed struct {
 	*exec.Engine
-	packing *exec.Packing
+	packing *state.Codecs
 }
 
-func (p packed) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
-	h, err := p.Engine.SaveStates(s)
+func (p packed) OffloadState(s *state.DeviceState) (*state.HostState, error) {
+	h, err := p.Engine.OffloadState(s)
 	if err != nil {
 		return nil, err
 	}
-	return p.packing.PackStates(h)
+	return p.packing.EncodeState(h)
 }
 
-func (p packed) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
-	h, err := p.Engine.SaveRows(r)
+func (p packed) OffloadKV(r *state.DeviceKV) (*state.HostKV, error) {
+	h, err := p.Engine.OffloadKV(r)
 	if err != nil {
 		return nil, err
 	}
-	return p.packing.PackRows(h)
+	return p.packing.EncodeKV(h)
 }
 
-func (p packed) LoadStates(h *exec.HostStates) (*exec.KeptStates, error) {
-	h, err := p.packing.UnpackStates(h)
+func (p packed) LoadState(h *state.HostState) (*state.DeviceState, error) {
+	h, err := p.packing.DecodeState(h)
 	if err != nil {
 		return nil, err
 	}
-	return p.Engine.LoadStates(h)
+	return p.Engine.LoadState(h)
 }
 
-func (p packed) LoadRows(h *exec.HostRows) (*exec.KeptRows, error) {
-	h, err := p.packing.UnpackRows(h)
+func (p packed) LoadKV(h *state.HostKV) (*state.DeviceKV, error) {
+	h, err := p.packing.DecodeKV(h)
 	if err != nil {
 		return nil, err
 	}
-	return p.Engine.LoadRows(h)
+	return p.Engine.LoadKV(h)
 }
 
 // keepPrefixes makes a cache.
 func (m *Model) keepPrefixes(o Options) (err error) {
 	begun := time.Now()
-	var origin saved.Origin
+	var origin statefile.Origin
 	if o.PrefixCacheDir != "" { // or else nobody asks where states come from
 		if origin, err = m.origin(); err != nil {
 			return err
@@ -147,7 +148,7 @@ func (o *Options) idle() error {
 
 // warnOfCapacity says where a prefix cache is too small for anything.
 func (m *Model) warnOfCapacity(bytes int64) {
-	what, least := "the attention cache of a token", m.engine.RowBytes()
+	what, least := "the attention cache of a token", m.engine.KVBytes()
 	if s := m.engine.StateBytes(); s > 0 {
 		what, least = "a state", s
 	}
@@ -159,7 +160,7 @@ func (m *Model) warnOfCapacity(bytes int64) {
 // prefixModel is what the tokens of a sequence cost, as prefix caches count.
 func prefixModel(g *graph.Graph, e *exec.Engine) prefix.Model {
 	p := g.Prefill()
-	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.RowBytes(), StateBytes: e.StateBytes(), Grain: prefix.Grain}
+	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.KVBytes(), StateBytes: e.StateBytes(), Grain: prefix.Grain}
 }
 
 // PrefixCache counts what the prefix cache has done, and holds; without one, nothing.
@@ -220,7 +221,7 @@ func scoredRows(l *schedule.Limits, vocab int) int {
 // roundedAtCuts reports whether a state is kept in 16 bits that a step computes with
 // all bits of: every cut of a prompt rounds it. A cache is not, since its rows are read
 // as they are kept.
-func roundedAtCuts(states []exec.State) bool {
+func roundedAtCuts(states []state.Spec) bool {
 	for _, s := range states {
 		if s.Type.DType != graph.F32 && !s.Type.Ragged() {
 			return true
@@ -245,16 +246,16 @@ func (m requestEngine) Step(ctx context.Context, b *exec.Batch, read func(*exec.
 
 // Save copies states to the host, as the ranks hold them. Rows of caches stay in their pages.
 func (m requestEngine) Save(slot int) (schedule.Saved, error) {
-	states, err := m.engine.KeepStates(slot)
+	states, err := m.engine.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
 	defer states.Free()
-	host, err := m.engine.SaveStates(states)
+	host, err := m.engine.OffloadState(states)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := m.engine.KeepRows(slot, 0, states.Tokens)
+	rows, err := m.engine.ShareKV(slot, 0, states.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -264,17 +265,17 @@ func (m requestEngine) Save(slot int) (schedule.Saved, error) {
 // savedRequest is what a request without a slot goes on from.
 type savedRequest struct {
 	engine *exec.Engine
-	states *exec.HostStates
-	rows   *exec.KeptRows
+	states *state.HostState
+	rows   *state.DeviceKV
 }
 
 func (s *savedRequest) Restore(slot int) error {
-	states, err := s.engine.LoadStates(s.states)
+	states, err := s.engine.LoadState(s.states)
 	if err != nil {
 		return err
 	}
 	defer states.Free()
-	return s.engine.Put(slot, states, s.rows)
+	return s.engine.Resume(slot, states, s.rows)
 }
 
 func (s *savedRequest) Free() { s.rows.Free() }

@@ -9,8 +9,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/lowering"
@@ -28,16 +28,16 @@ func (s *Sequence) Save(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out := &saved.Kept{Tokens: k.Tokens, Codecs: s.m.packing.String(), States: k.States, Rows: []*exec.HostRows{k.Rows}}
+	k.Codecs = s.m.packing.String()
 	if p := s.m.packing; p != nil {
-		if out.States, err = p.PackStates(k.States); err == nil {
-			out.Rows[0], err = p.PackRows(k.Rows)
+		if k.State, err = p.EncodeState(k.State); err == nil {
+			k.KV[0], err = p.EncodeKV(k.KV[0])
 		}
 		if err != nil {
 			return fmt.Errorf("the sequence cannot be saved: %w", err)
 		}
 	}
-	return saved.Write(w, o, out)
+	return statefile.Write(w, o, k)
 }
 
 // Load lets the sequence go on from what [Sequence.Save] wrote, by a model of the same
@@ -50,40 +50,39 @@ func (s *Sequence) Load(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	k, err := saved.Read(r, o)
+	k, err := statefile.Read(r, o)
 	if err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
-	if k.States == nil || len(k.Rows) != 1 {
-		return fmt.Errorf("the sequence cannot be loaded: it has %d stretches of tokens, and is no sequence that was saved", len(k.Rows))
+	if k.State == nil || len(k.KV) != 1 {
+		return fmt.Errorf("the sequence cannot be loaded: it has %d stretches of tokens, and is no sequence that was saved", len(k.KV))
 	}
-	x := &exec.Exported{Tokens: k.Tokens, States: k.States, Rows: k.Rows[0]}
-	if err := s.m.unpack(k.Codecs, x); err != nil {
+	if err := s.m.unpack(k); err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
-	return s.m.engine.Import(s.slot, x)
+	return s.m.engine.Import(s.slot, k)
 }
 
 // unpack brings back what is in codecs.
-func (m *Model) unpack(codecs string, x *exec.Exported) error {
-	p, err := m.engine.Packing(codecs)
+func (m *Model) unpack(x *state.Export) error {
+	p, err := m.engine.Codecs(x.Codecs)
 	if err != nil || p == nil {
 		return err
 	}
-	if x.States, err = p.UnpackStates(x.States); err == nil {
-		x.Rows, err = p.UnpackRows(x.Rows)
+	if x.State, err = p.DecodeState(x.State); err == nil {
+		x.KV[0], err = p.DecodeKV(x.KV[0])
 	}
 	return err
 }
 
 // fingerprints say what sequences of the model go on in.
-func (m *Model) fingerprints(s Sharding) (saved.Origin, error) {
+func (m *Model) fingerprints(s Sharding) (statefile.Origin, error) {
 	weights, err := m.fingerprint()
 	ranks := fmt.Sprintf("%d ranks by strategy %s", m.graph.Ranks, cmp.Or(s.Strategy, s.Place, "channel"))
 	if m.graph.Ranks == 1 {
 		ranks = "1 rank"
 	}
-	return saved.Origin{Model: weights, Name: m.Name, Layout: layout(m.engine.Schedules()), Ranks: ranks, States: cmp.Or(s.States, "f32")}, err
+	return statefile.Origin{Model: weights, Name: m.Name, Layout: layout(m.engine.Schedules()), Ranks: ranks, States: cmp.Or(s.States, "f32")}, err
 }
 
 // fingerprint is one of the graph, without names of outputs, and of the weights that it has.

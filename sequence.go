@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 )
 
@@ -72,10 +73,10 @@ func (m *Model) step(ctx context.Context, b *exec.Batch, read func(*exec.Results
 	defer m.mu.Unlock()
 	var err error
 	m.results, err = m.engine.Step(ctx, b)
-	for errors.Is(err, exec.ErrNoPages) && m.shrink(b) { // it has changed nothing
+	for errors.Is(err, state.ErrNoPages) && m.shrink(b) { // it has changed nothing
 		m.results, err = m.engine.Step(ctx, b)
 	}
-	if err != nil && exec.AsUnchosen(err) == nil {
+	if err != nil && exec.AsChoiceError(err) == nil {
 		return err
 	}
 	return cmp.Or(err, read(&m.results))
@@ -114,11 +115,11 @@ func (s *Sequence) Feed(ctx context.Context, tokens []int, w Wanted) (*Fed, erro
 				q.Rows = append(q.Rows, at-from)
 			}
 		}
-		b := exec.Batch{Sequences: []exec.Sequence{q}, Want: append([]string{}, w.Values...)}
+		b := exec.Batch{Sequences: []exec.Sequence{q}, Outputs: append([]string{}, w.Values...)}
 		if len(q.Rows) > 0 {
-			b.Want = append(b.Want, exec.LogitsOutput)
+			b.Outputs = append(b.Outputs, exec.LogitsOutput)
 		}
-		if err := s.m.step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
+		if err := s.m.step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Outputs) }); err != nil {
 			return nil, err
 		}
 	}
@@ -189,10 +190,10 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	for len(tokens) > 0 {
 		n := min(len(tokens), prefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Want = s.want
+		b.Outputs = s.want
 		read := s.keep
 		if n < len(tokens) {
-			b.Sequences[0].Rows, b.Want, read = noRows, nothing, ignore
+			b.Sequences[0].Rows, b.Outputs, read = noRows, nothing, ignore
 		}
 		if err := s.m.step(ctx, b, read); err != nil {
 			return err
@@ -237,12 +238,12 @@ func (s *Sequence) Restore(from *Snapshot) error { return s.m.engine.Restore(s.s
 // them is copied but a part of one page. It fails when all slots are taken.
 func (s *Sequence) Fork() (*Sequence, error) {
 	e := s.m.engine
-	states, err := e.KeepStates(s.slot)
+	states, err := e.CopyState(s.slot)
 	if err != nil {
 		return nil, err
 	}
 	defer states.Free()
-	rows, err := e.KeepRows(s.slot, 0, states.Tokens)
+	rows, err := e.ShareKV(s.slot, 0, states.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.Put(fork.slot, states, rows); err != nil {
+	if err := e.Resume(fork.slot, states, rows); err != nil {
 		return nil, errors.Join(err, fork.Close())
 	}
 	return fork, nil

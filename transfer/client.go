@@ -11,15 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
 // Engine is what a client asks of the decode side's engine: see [exec.Engine].
 type Engine interface {
-	Room(tokens, from int) (*exec.KeptStates, *exec.KeptRows, error)
-	View(*exec.KeptStates, *exec.KeptRows) (*exec.View, error)
+	Reserve(tokens, from int) (*state.DeviceState, *state.DeviceKV, error)
+	View(*state.DeviceState, *state.DeviceKV) (*state.View, error)
 }
 
 // ClientOptions say how a client reaches a server.
@@ -33,7 +33,7 @@ type ClientOptions struct {
 	// Token is what the server wants to know.
 	Token string
 	// Packing is what states and rows travel in; nil: as ranks hold them.
-	Packing *exec.Packing
+	Packing *state.Codecs
 	// Connections is over how many a state is read at the same time; 0: 2.
 	Connections int
 	// Stall is how long a connection may carry nothing while something is to come on it; 0: 10 s.

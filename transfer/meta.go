@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -27,7 +27,7 @@ type Meta struct {
 	States     string `json:"states"` // formats, for people
 	Keeps      string `json:"keeps"`  // what the ranks keep, and where: [lowering.Keeps]
 	PageTokens int    `json:"page_tokens"`
-	// Codecs is what states and rows travel in, as [exec.Packing] names it; empty: as ranks hold
+	// Codecs is what states and rows travel in, as [state.Codecs] names it; empty: as ranks hold
 	// them. The decode side asks for it, and the prefill side says it again.
 	Codecs string `json:"codecs,omitempty"`
 }
@@ -38,8 +38,8 @@ func (m *Meta) end() (lowering.End, error) {
 	if err != nil {
 		return lowering.End{}, fmt.Errorf("what it keeps: %w", err)
 	}
-	if m.PageTokens < 1 || m.PageTokens > exec.MaxPageTokens {
-		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, exec.MaxPageTokens)
+	if m.PageTokens < 1 || m.PageTokens > state.MaxPageTokens {
+		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, state.MaxPageTokens)
 	}
 	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
 }

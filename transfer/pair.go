@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -219,8 +219,8 @@ func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc)
 // Arrived is what came of a prompt: states, and rows of its tokens that were not there. The
 // engine has them like what it kept itself: whoever has them frees them.
 type Arrived struct {
-	States  *exec.KeptStates
-	Rows    *exec.KeptRows
+	States  *state.DeviceState
+	Rows    *state.DeviceKV
 	Bytes   int64
 	Pieces  int
 	Prefill time.Duration // from the question to the answer that it is read
@@ -323,7 +323,7 @@ func (p *pair) ready(ctx context.Context, messages chan any, tell func(int)) (re
 // bring makes room, and reads all that the ranks own, by one call.
 func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, error) {
 	e := p.client.engine
-	states, rows, err := e.Room(tokens, have)
+	states, rows, err := e.Reserve(tokens, have)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +355,7 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 // pieces says where everything lies that the ranks own, and where it goes: a stretch after
 // another, and how many pieces these are, of which some have a stretch in each row. What is
 // packed goes to memory of the host first.
-func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
+func (p *pair) pieces(r ready, v *state.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
 	packed = newPackedReads(p.client.o.Packing, p.moves.From)
 	first := have / p.moves.From.PageTokens
 	for rank := range p.moves.To.Keeps.Ranks {

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
@@ -27,12 +27,12 @@ type Source interface {
 	// them. Tell is told how many were read.
 	Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (*Kept, error)
 	// Packing reads codecs that a client asks for: [exec.Engine.Packing].
-	Packing(text string) (*exec.Packing, error)
+	Packing(text string) (*state.Codecs, error)
 }
 
 // Kept is what is kept of a prompt.
 type Kept struct {
-	View *exec.View
+	View *state.View
 	Free func() // called once
 }
 

@@ -243,9 +243,9 @@ func (r *run) goOn() {
 
 // step runs the batch; wanted says that it ends in a token for each sequence.
 func (r *run) step(ctx context.Context, wanted bool) error {
-	r.batch.Choose, r.batch.Want = nil, []string{}
+	r.batch.Choices, r.batch.Outputs = nil, []string{}
 	if wanted {
-		r.batch.Choose, r.batch.Want = r.greedy, nil
+		r.batch.Choices, r.batch.Outputs = r.greedy, nil
 	}
 	results, err := r.e.Step(ctx, &r.batch)
 	for i, id := range results.Tokens {
@@ -257,7 +257,7 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 // logits takes one step more and names what came out of it, and with it of all
 // before: a state or a token that differed shows here.
 func (r *run) logits(ctx context.Context) (string, error) {
-	r.batch.Choose, r.batch.Want = nil, nil
+	r.batch.Choices, r.batch.Outputs = nil, nil
 	results, err := r.e.Step(ctx, &r.batch)
 	if err != nil {
 		return "", err

@@ -187,7 +187,7 @@ func worksOf(s *lowering.Schedule) map[string]*cost.Work {
 
 // steps runs one step that does not count, and some that do.
 func (s *session) steps(ctx context.Context, sequences, tokens, times int) error {
-	b := exec.Batch{Choose: make([]exec.Choice, sequences)}
+	b := exec.Batch{Choices: make([]exec.Choice, sequences)}
 	for range sequences {
 		slot, err := s.engine.Alloc()
 		if err != nil {

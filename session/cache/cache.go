@@ -15,31 +15,32 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
 // Engine is what a cache asks of an engine: see [exec.Engine].
 type Engine interface {
-	KeepStates(slot int) (*exec.KeptStates, error)
-	KeepRows(slot, from, to int) (*exec.KeptRows, error)
-	Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error
+	CopyState(slot int) (*state.DeviceState, error)
+	ShareKV(slot, from, to int) (*state.DeviceKV, error)
+	Resume(slot int, s *state.DeviceState, rows ...*state.DeviceKV) error
 	Reset(slot int) error
 
-	SaveStates(*exec.KeptStates) (*exec.HostStates, error)
-	SaveRows(*exec.KeptRows) (*exec.HostRows, error)
-	LoadStates(*exec.HostStates) (*exec.KeptStates, error)
-	LoadRows(*exec.HostRows) (*exec.KeptRows, error)
+	OffloadState(*state.DeviceState) (*state.HostState, error)
+	OffloadKV(*state.DeviceKV) (*state.HostKV, error)
+	LoadState(*state.HostState) (*state.DeviceState, error)
+	LoadKV(*state.HostKV) (*state.DeviceKV, error)
 }
 
 // Options say what is kept.
 type Options struct {
-	Model    prefix.Model // what tokens cost, and the bytes that the engine keeps of them
-	Capacity int64        // in bytes
-	Policy   string       // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
-	Host     int64        // bytes of the host's memory for what is evicted; 0: it is forgotten
-	Folder   string       // in which what the host's memory has outlives the cache; empty: none
-	Origin   saved.Origin // of what is there
+	Model    prefix.Model     // what tokens cost, and the bytes that the engine keeps of them
+	Capacity int64            // in bytes
+	Policy   string           // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
+	Host     int64            // bytes of the host's memory for what is evicted; 0: it is forgotten
+	Folder   string           // in which what the host's memory has outlives the cache; empty: none
+	Origin   statefile.Origin // of what is there
 	// Codecs is what the engine puts states and rows into for the host, and HostModel the bytes
 	// that they take there; empty, and the zero value: they are as on the device.
 	Codecs    string
@@ -91,8 +92,8 @@ type Cache struct {
 
 // node is what a node of the tree stands for.
 type node struct {
-	rows   *exec.KeptRows // of its edge; nil: they could not be kept, and all is about to be forgotten
-	states *exec.KeptStates
+	rows   *state.DeviceKV // of its edge; nil: they could not be kept, and all is about to be forgotten
+	states *state.DeviceState
 	hits   int // sequences that went on from what is here, or below
 }
 
@@ -113,7 +114,7 @@ type sequence struct {
 	prompt int // tokens
 	fed    int // tokens that it has
 	marks  prefix.Marks
-	kept   []*exec.KeptStates // at marks, and one after the prompt at most
+	kept   []*state.DeviceState // at marks, and one after the prompt at most
 }
 
 // New makes an empty cache.
@@ -262,7 +263,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 		err = c.put(slot, tokens, q.fed)
 	}
 	if err != nil { // half of it may be there
-		if !errors.Is(err, exec.ErrNoPages) {
+		if !errors.Is(err, state.ErrNoPages) {
 			c.stats.Failures++
 			c.forget()
 		}
@@ -282,7 +283,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 // Rows are those that are kept, for a salt, of the longest beginning of a prompt without its last token, in
 // order, for who brings the rest from elsewhere. Whoever gets them frees them; what is evicted
 // meanwhile stays with them.
-func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
+func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(prompt) < 2 || len(prompt) > prefix.MaxTokens || c.closed || c.o.Model.CacheBytes == 0 {
@@ -292,7 +293,7 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	depth := c.tree.Matched(tokens)
 	for _, n := range c.tree.Path(tokens, depth) {
 		rows := c.nodes[n].rows
-		list = append(list, rows.Share(min(rows.To, depth)))
+		list = append(list, rows.Prefix(min(rows.To, depth)))
 	}
 	return list
 }
@@ -318,7 +319,7 @@ func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 // inside an edge, of which the rest is then laid aside.
 func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	path := c.tree.Path(tokens, hit)
-	rows := make([]*exec.KeptRows, len(path))
+	rows := make([]*state.DeviceKV, len(path))
 	for i, n := range path {
 		rows[i] = c.nodes[n].rows
 		c.nodes[n].hits++
@@ -330,9 +331,9 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 			rows[len(rows)-1] = before
 			defer func() { last.rows = before.Join(rest) }()
 		}
-		return c.engine.Put(slot, nil, rows...)
+		return c.engine.Resume(slot, nil, rows...)
 	}
-	return c.engine.Put(slot, last.states, rows...)
+	return c.engine.Resume(slot, last.states, rows...)
 }
 
 // stateless reports whether the model keeps attention's caches only.
@@ -355,9 +356,9 @@ func (c *Cache) Keep(slot int) (mark int) {
 }
 
 // keep copies the states of a sequence as they are. Where that fails the sequence is forgotten.
-func (c *Cache) keep(q *sequence) *exec.KeptStates {
-	q.drop(func(s *exec.KeptStates) bool { return s.Tokens >= q.prompt }) // so that there are few at a time
-	s, err := c.engine.KeepStates(q.slot)
+func (c *Cache) keep(q *sequence) *state.DeviceState {
+	q.drop(func(s *state.DeviceState) bool { return s.Tokens >= q.prompt }) // so that there are few at a time
+	s, err := c.engine.CopyState(q.slot)
 	if err != nil {
 		c.stats.Failures++
 		c.leave(q)
@@ -368,7 +369,7 @@ func (c *Cache) keep(q *sequence) *exec.KeptStates {
 }
 
 // at returns the states that a sequence kept after so many tokens, or nil.
-func (q *sequence) at(tokens int) *exec.KeptStates {
+func (q *sequence) at(tokens int) *state.DeviceState {
 	for _, s := range q.kept {
 		if s.Tokens == tokens {
 			return s
@@ -378,8 +379,8 @@ func (q *sequence) at(tokens int) *exec.KeptStates {
 }
 
 // drop frees those of the kept states that f selects.
-func (q *sequence) drop(f func(*exec.KeptStates) bool) {
-	q.kept = slices.DeleteFunc(q.kept, func(s *exec.KeptStates) bool {
+func (q *sequence) drop(f func(*state.DeviceState) bool) {
+	q.kept = slices.DeleteFunc(q.kept, func(s *state.DeviceState) bool {
 		if f(s) {
 			s.Free()
 			return true
@@ -411,7 +412,7 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 
 // leave forgets a sequence, with what it kept for itself.
 func (c *Cache) leave(q *sequence) {
-	q.drop(func(*exec.KeptStates) bool { return true })
+	q.drop(func(*state.DeviceState) bool { return true })
 	delete(c.begun, q.slot)
 }
 
@@ -479,7 +480,7 @@ func (c store) Evict(n int, tokens prefix.Tokens) {
 }
 
 func (c store) Add(n, from, to int) {
-	rows, err := c.engine.KeepRows(c.admits.slot, from, to)
+	rows, err := c.engine.ShareKV(c.admits.slot, from, to)
 	if err != nil {
 		c.failed, rows = err, nil
 	}
@@ -488,7 +489,7 @@ func (c store) Add(n, from, to int) {
 
 func (c store) Mark(n, depth int) {
 	q := c.admits
-	if i := slices.IndexFunc(q.kept, func(s *exec.KeptStates) bool { return s.Tokens == depth }); i >= 0 {
+	if i := slices.IndexFunc(q.kept, func(s *state.DeviceState) bool { return s.Tokens == depth }); i >= 0 {
 		c.nodes[n].states = q.kept[i]
 		q.kept = slices.Delete(q.kept, i, i+1)
 		return

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/session/prefix"
 )
@@ -27,7 +27,7 @@ import (
 // Files are as old as what they hold was used last.
 type folder struct {
 	dir      string
-	origin   saved.Origin
+	origin   statefile.Origin
 	codecs   string
 	family   string          // what names of files of this model begin with
 	known    map[string]bool // names of files that were read, and are whole
@@ -37,7 +37,7 @@ type folder struct {
 // suffix is what names of files end with.
 const suffix = ".prefix"
 
-func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
+func newFolder(dir string, o statefile.Origin, codecs string) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -84,12 +84,12 @@ func (f *folder) name(salt string, ids []int32, from int, state bool) string {
 
 // stored is what a file has: rows from a token on, up to the last, and maybe the states there.
 type stored struct {
-	*saved.Kept
+	*state.Export
 	last time.Time // when it was used
 }
 
-func (s stored) rows(from, to int) (*exec.HostRows, error) { return cutRows(s.Rows[0], from, to), nil }
-func (s stored) states() (*exec.HostStates, error)         { return s.States, nil }
+func (s stored) rows(from, to int) (*state.HostKV, error) { return cutRows(s.KV[0], from, to), nil }
+func (s stored) states() (*state.HostState, error)        { return s.State, nil }
 
 // read brings what the folder has to the host's memory, what was used last first, as far
 // as there is room.
@@ -103,7 +103,7 @@ func (f *folder) read(h *host) error {
 	for room := h.o.Host; len(list) > 0 && room > 0; list = list[1:] {
 		name := list[0].Name()
 		k, err := f.open(name)
-		if other := (*saved.Foreign)(nil); errors.As(err, &other) {
+		if other := (*statefile.OriginError)(nil); errors.As(err, &other) {
 			foreign = append(foreign, name)
 			continue
 		} else if errors.Is(err, errCodecs) {
@@ -114,7 +114,7 @@ func (f *folder) read(h *host) error {
 			continue
 		}
 		found = append(found, stored{k, list[0].ModTime()})
-		room -= h.o.HostModel.Bytes(k.Tokens-k.Rows[0].From, k.States != nil)
+		room -= h.o.HostModel.Bytes(k.Tokens-k.KV[0].From, k.State != nil)
 	}
 	f.warn("are of another model, or lie otherwise over ranks, and are left alone", foreign)
 	f.warn(fmt.Sprintf("are in other codecs than %s, and are left alone", cmp.Or(f.codecs, "none")), others)
@@ -143,7 +143,7 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 var errCodecs = errors.New("it is in other codecs")
 
 // open reads a file, which afterwards only its owner may read and write.
-func (f *folder) open(name string) (*saved.Kept, error) {
+func (f *folder) open(name string) (*state.Export, error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
 		return nil, err
@@ -156,17 +156,17 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := saved.Read(bufio.NewReaderSize(file, 1<<16), f.origin)
+	k, err := statefile.Read(bufio.NewReaderSize(file, 1<<16), f.origin)
 	if err != nil {
 		return nil, err
 	}
 	if k.Codecs != f.codecs {
 		return nil, errCodecs
 	}
-	if len(k.Rows) != 1 || k.Rows[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.Rows[0].From {
+	if len(k.KV) != 1 || k.KV[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.KV[0].From {
 		return nil, errors.New("it is no part of a prefix cache")
 	}
-	if f.name(k.Salt, k.IDs, k.Rows[0].From, k.States != nil) == name {
+	if f.name(k.Salt, k.IDs, k.KV[0].From, k.State != nil) == name {
 		f.known[name] = true
 	}
 	return k, nil
@@ -175,17 +175,17 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 // plant makes nodes of what was found: each after those that it goes on from.
 func (f *folder) plant(h *host, found []stored) error {
 	slices.SortStableFunc(found, func(a, b stored) int {
-		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.Rows[0].From, b.Rows[0].From))
+		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.KV[0].From, b.KV[0].From))
 	})
 	orphans := 0
 	now := h.o.Now()
 	for _, s := range found {
 		tokens := tokensOf(s.Salt, s.IDs)
-		if h.tree.Matched(tokens.Prefix(s.Rows[0].From)) < s.Rows[0].From {
+		if h.tree.Matched(tokens.Prefix(s.KV[0].From)) < s.KV[0].From {
 			orphans++
 			continue
 		}
-		if err := h.take(tokens, s.States != nil, now-time.Since(s.last).Seconds(), s); err != nil {
+		if err := h.take(tokens, s.State != nil, now-time.Since(s.last).Seconds(), s); err != nil {
 			return err
 		}
 	}
@@ -230,7 +230,7 @@ func (f *folder) write(h *host) error {
 		if n.refused {
 			continue // what goes on from it is an orphan, unless its states are another's
 		}
-		err := f.put(path, &saved.Kept{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), States: n.states, Rows: []*exec.HostRows{n.rows}})
+		err := f.put(path, &state.Export{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), State: n.states, KV: []*state.HostKV{n.rows}})
 		if err = cmp.Or(err, os.Chtimes(path, last, last)); err != nil {
 			return err
 		}
@@ -239,9 +239,9 @@ func (f *folder) write(h *host) error {
 }
 
 // put writes a file, which is whole or not there.
-func (f *folder) put(path string, k *saved.Kept) error {
+func (f *folder) put(path string, k *state.Export) error {
 	var b bytes.Buffer
-	if err := saved.Write(&b, f.origin, k); err != nil {
+	if err := statefile.Write(&b, f.origin, k); err != nil {
 		return err
 	}
 	return files.WritePrivate(path, b.Bytes())

@@ -1,6 +1,6 @@
 package schedule
 
-import "github.com/krait-ml/krait/exec"
+import "github.com/krait-ml/krait/exec/state"
 
 // Underway is how far a request has come that has a slot.
 type Underway struct {
@@ -19,7 +19,7 @@ func (s *Scheduler) Underway() []Underway {
 	defer s.mu.Unlock()
 	out := make([]Underway, 0, len(s.queue.running))
 	for _, r := range s.queue.running {
-		out = append(out, Underway{exec.SlotNumber(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
+		out = append(out, Underway{state.SlotIndex(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
 	}
 	return out
 }
