@@ -30,7 +30,7 @@ type follower struct {
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {
 	inputs, err := exec.Inputs(schedules)
 	return &follower{Machine: own, group: g, checkFiles: checkFiles, commands: newDecoder(),
-		work: exec.Work{Inputs: inputs}, done: make(chan struct{})}, err
+		work: exec.Work{Inputs: inputs, Outputs: make(lowering.Wanted, len(schedules[0].Outputs))}, done: make(chan struct{})}, err
 }
 
 // Rank is the rank of this process.
@@ -75,16 +75,22 @@ func (f *follower) serve() error {
 		if err != nil {
 			return err
 		}
-		data, err := f.commands.decode(message)
-		if err != nil {
-			f.group.Processes().Fail(err)
-			return err
-		}
-		if f.commands.Call == callClose {
-			return nil
+		var data []byte
+		step := len(message) > 0 && message[0] == 0
+		if !step {
+			if data, err = f.commands.decode(message); err != nil {
+				f.group.Processes().Fail(err)
+				return err
+			}
+			if f.commands.Call == callClose {
+				return nil
+			}
 		}
 		reply = append(reply[:0], succeeded)
 		err = files.Guard(func() (err error) {
+			if step {
+				return f.step(message)
+			}
 			reply, err = f.run(&f.commands.command, data, reply)
 			return err
 		})
@@ -103,8 +109,6 @@ func (f *follower) run(c *command, data, reply []byte) ([]byte, error) {
 	reply = append(reply, make([]byte, c.Bytes)...)
 	rank, m, to := f.Rank(), f.Machine, reply[1:]
 	switch c.Call {
-	case callStep:
-		return reply, f.step(c)
 	case callGrowSlots:
 		return reply, m.GrowSlots(c.Index)
 	case callClearSlot:
@@ -134,23 +138,11 @@ func (f *follower) run(c *command, data, reply []byte) ([]byte, error) {
 }
 
 // step runs a batch.
-func (f *follower) step(c *command) error {
-	w, at := &f.work, 0
-	w.Sizes, w.Ends, w.Outputs, w.BlockTables = c.Sizes, c.Ends, c.Outputs, c.BlockTables
-	for i := range w.Inputs {
-		if w.Inputs[i].For != nil {
-			continue
-		}
-		if at == len(c.Inputs) {
-			return errMessage
-		}
-		w.Inputs[i].Data = c.Inputs[at]
-		at++
+func (f *follower) step(message []byte) error {
+	if err := decodeStep(message, &f.work); err != nil {
+		return err
 	}
-	if at != len(c.Inputs) {
-		return errMessage
-	}
-	_, err := f.Machine.Step(context.Background(), w)
+	_, err := f.Machine.Step(context.Background(), &f.work)
 	if err == nil && f.checkFiles != nil {
 		err = f.checkFiles()
 	}

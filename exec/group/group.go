@@ -14,7 +14,6 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/state"
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -73,8 +72,8 @@ func (d *Device) Open(schedules []*lowering.Schedule, world comm.World, o exec.S
 	return newLeader(own, d.Group), nil
 }
 
-// command is what rank 0 tells another rank to call of its machine. The bytes that a Write call writes
-// follow it in the message.
+// command is a call of the machine of another rank, except for Step: see encodeStep. The bytes that a
+// Write call writes follow it in the message.
 type command struct {
 	Call  call
 	Index int              // a slot, a page or a cache's buffer; GrowSlots and GrowPages: how many
@@ -82,21 +81,13 @@ type command struct {
 	At    int64            // first byte to read or write
 	Bytes int              // to read
 	Rows  []state.PageRows // of CopyRows, ReadRows and WriteRows
-
-	// Of Step, exec.Work: Inputs has those that all ranks need.
-	Sizes       graph.Sizes
-	Ends        []int
-	Outputs     lowering.Wanted
-	BlockTables [][]int32
-	Inputs      [][]byte
 }
 
 // call is a method of a machine.
 type call byte
 
 const (
-	callStep call = iota + 1
-	callGrowSlots
+	callGrowSlots call = iota + 1
 	callClearSlot
 	callCopySlot
 	callReadSlot
@@ -122,6 +113,7 @@ var errMessage = errors.New("a message of another process is not understood: it 
 type encoder struct {
 	message bytes.Buffer
 	gob     *gob.Encoder
+	numbers []int64 // of a step
 }
 
 func newEncoder() *encoder {
@@ -153,13 +145,12 @@ func newDecoder() *decoder {
 	return d
 }
 
-// decode decodes a message, and returns the bytes after the command. It reuses memory of the last one.
+// decode decodes a message, and returns the bytes after the command.
 func (d *decoder) decode(message []byte) (data []byte, err error) {
-	c := &d.command
-	*c = command{Rows: c.Rows[:0], Ends: c.Ends[:0], Outputs: c.Outputs[:0], BlockTables: c.BlockTables[:0], Inputs: c.Inputs[:0]}
+	d.command = command{}
 	d.message.Reset()
 	d.message.Write(message)
-	if err := d.gob.Decode(c); err != nil {
+	if err := d.gob.Decode(&d.command); err != nil {
 		return nil, fmt.Errorf("%w (%w)", errMessage, err)
 	}
 	return d.message.Bytes(), nil

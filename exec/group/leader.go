@@ -17,7 +17,6 @@ type leader struct {
 	exec.Machine // of rank 0
 	group        *comm.Group
 	encoders     []*encoder // by rank
-	step         command    // reused
 }
 
 func newLeader(own exec.Machine, g *comm.Group) *leader {
@@ -37,6 +36,11 @@ func (l *leader) all(c *command, own func() error) error {
 	for r := 1; r < l.group.Ranks(); r++ {
 		l.send(r, c, nil)
 	}
+	return l.wait(own)
+}
+
+// wait runs a call on rank 0 and waits for the others, which run it too.
+func (l *leader) wait(own func() error) error {
 	err := own()
 	for r := 1; r < l.group.Ranks(); r++ {
 		_, e := l.reply(r)
@@ -82,14 +86,11 @@ func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, 
 	if err := ctx.Err(); err != nil { // before the others begin
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	c := &l.step
-	*c = command{Call: callStep, Sizes: w.Sizes, Ends: w.Ends, Outputs: w.Outputs, BlockTables: w.BlockTables, Inputs: c.Inputs[:0]}
-	for i := range w.Inputs {
-		if in := &w.Inputs[i]; in.For == nil {
-			c.Inputs = append(c.Inputs, in.Data)
-		}
+	message := l.encoders[0].encodeStep(w)
+	for r := 1; r < l.group.Ranks(); r++ {
+		l.group.Send(r, message)
 	}
-	err = l.all(c, func() (e error) {
+	err = l.wait(func() (e error) {
 		out, e = l.Machine.Step(ctx, w)
 		return e
 	})
