@@ -31,7 +31,7 @@ func (b *Batch) picks() bool {
 	return slices.ContainsFunc(b.Choices, func(c Choice) bool { return c.Pick != nil })
 }
 
-// checkChoices checks that there is a choice per row, and a graph that chooses.
+// checkChoices checks the number of choices, and that the graph chooses.
 func (e *Engine) checkChoices(b *Batch, rows int64) error {
 	switch {
 	case b.Choices == nil:

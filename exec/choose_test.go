@@ -134,13 +134,13 @@ func TestChoose(t *testing.T) {
 func TestChooseRefuses(t *testing.T) {
 	e := chooser(t, true)
 	for want, c := range map[string]func(b *exec.Batch){
-		"2 choices for 1 rows":                   func(b *exec.Batch) { b.Choices = make([]exec.Choice, 2) },
-		"0 choices for 1 rows":                   func(b *exec.Batch) { b.Choices = []exec.Choice{} },
-		"choice 0: no token can be chosen so":           func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{TopP: 1.5}}} },
-		"choice 0: no token can be":                     func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{Temperature: math.NaN()}}} },
-		"choice 0 has 3 words in Seen": func(b *exec.Batch) { b.Choices = []exec.Choice{{Seen: make([]int32, 3)}} },
-		"the graph has no output surprise":              func(b *exec.Batch) { b.Outputs = []string{"surprise"} },
-		"input choice is missing in the batch":                     func(b *exec.Batch) { b.Outputs = []string{"tokens"} },
+		"2 choices for 1 rows":                 func(b *exec.Batch) { b.Choices = make([]exec.Choice, 2) },
+		"0 choices for 1 rows":                 func(b *exec.Batch) { b.Choices = []exec.Choice{} },
+		"choice 0: no token can be chosen so":  func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{TopP: 1.5}}} },
+		"choice 0: no token can be":            func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{Temperature: math.NaN()}}} },
+		"choice 0 has 3 words in Seen":         func(b *exec.Batch) { b.Choices = []exec.Choice{{Seen: make([]int32, 3)}} },
+		"the graph has no output surprise":     func(b *exec.Batch) { b.Outputs = []string{"surprise"} },
+		"input choice is missing in the batch": func(b *exec.Batch) { b.Outputs = []string{"tokens"} },
 	} {
 		b := rowOf(1)
 		c(b)

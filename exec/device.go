@@ -13,8 +13,8 @@ import (
 
 // Device runs ranks: exec/cpu, exec/cuda, or another package's.
 type Device interface {
-	// Open makes a machine for the schedules of this process's ranks, in the order of their ranks, and
-	// loads their weights. They take part in collectives through the world, or by links of the
+	// Open makes a machine for the schedules of this process's ranks, in the order of their ranks,
+	// and loads their weights. They take part in collectives through the world, or by links of the
 	// device's own.
 	Open(local []*lowering.Schedule, world comm.World, o Setup) (Machine, error)
 }
@@ -27,7 +27,8 @@ type Setup struct {
 	Tensor func(name string) (graph.Array, error)
 	// Slots is the number of sequences that have state.
 	Slots int
-	// Context is the most tokens of a sequence, 0: no limit, and PageTokens the tokens of a KV page.
+	// Context is the most tokens of a sequence, 0: no limit, and PageTokens the tokens of a KV
+	// page.
 	Context, PageTokens int
 	// LocalRanks is the number of processes of the world on this host, this one included, and
 	// LocalRank how many of them have lower ranks; 0: all ranks are in this process.
@@ -47,23 +48,24 @@ type Setup struct {
 
 // Sized is a [Device] that knows the size of its memory.
 type Sized interface {
-	// Memory is the number of bytes that so many ranks may take of one of the devices that they run
-	// on, of the smallest; 0: unknown. Share is how many of the ranks share a device: all, or one.
+	// Memory is the number of bytes that a number of ranks may take of one of the devices that they
+	// run on, of the smallest; 0: unknown. Share is how many of the ranks share a device: all, or
+	// one.
 	Memory(ranks int) (bytes int64, share int)
 }
 
-// Machine holds ranks: their weights, states and arenas. An [Engine] calls it from one goroutine at a
-// time.
+// Machine holds ranks: their weights, states and arenas. An [Engine] calls it from one goroutine at
+// a time.
 type Machine interface {
 	state.Memory
-	// Step runs a batch and returns the outputs, in the order of the schedules, in host memory that is
-	// valid until the next step; outputs that the batch leaves out have no data. After an error the
-	// machine can run other steps.
+	// Step runs a batch and returns the outputs, in the order of the schedules, in host memory that
+	// is valid until the next step; outputs that the batch leaves out have no data. After an error
+	// the machine can run other steps.
 	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
 	// Collectives counts the collectives since ResetCounts.
 	Collectives() []CollectiveCount
 	ResetCounts()
-	// Transport describes how collectives travel, where there are several ways.
+	// Transport describes how collectives travel, if the device has several ways.
 	Transport() string
 	Close()
 }
@@ -87,8 +89,8 @@ type Work struct {
 	Outputs lowering.Wanted
 }
 
-// Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of one
-// token, which are mostly decodes.
+// Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of
+// one token, which are mostly decodes.
 func (w *Work) Mix() (prefills, tokens, decodes int) {
 	from := 0
 	for _, end := range w.Ends {
@@ -103,14 +105,14 @@ func (w *Work) Mix() (prefills, tokens, decodes int) {
 	return prefills, tokens, decodes
 }
 
-// Runs reports whether a batch needs a step, or an input, that serves some outputs: on the rank that
-// returns the outputs, or on another.
+// Runs reports whether a batch needs a step, or an input, that serves some outputs: on the rank
+// that returns the outputs, or on another.
 func (w *Work) Runs(serves []int, returns bool) bool {
 	return serves == nil || returns && w.Outputs.Needs(serves)
 }
 
-// Input is an input of the graph, on the host. Its data is the same for all ranks, and is not changed
-// before the step has ended.
+// Input is an input of the graph, on the host. Its data is the same for all ranks, and is not
+// changed before the step has ended.
 type Input struct {
 	Name string
 	Type graph.Type

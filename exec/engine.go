@@ -1,12 +1,13 @@
 // Package exec runs schedules. An [Engine] holds one rank per schedule, each with its shard of the
-// weights and of the state of sequences, and runs one batch at a time: any mix of prefill and decode.
+// weights and of the state of sequences, and runs one batch at a time: any mix of prefill and
+// decode.
 //
 //	slot, err := e.Alloc() // a sequence
 //	r, err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}})
 //	logits, err := r.Output("logits") // f32[o v], valid until the next step
 //
-// A wrong batch is an error before anything runs, and changes nothing. After an error in the middle of
-// a step, its sequences must be reset or freed; other sequences are unchanged.
+// A wrong batch is an error before anything runs, and changes nothing. After an error in the middle
+// of a step, its sequences must be reset or freed; other sequences are unchanged.
 package exec
 
 import (
@@ -27,7 +28,7 @@ import (
 type Options struct {
 	Device     Device
 	Slots      int                     // sequences that can have state at the same time; 0: 8
-	Context    int                     // tokens of a sequence where there is attention; 0: no limit
+	Context    int                     // tokens of a sequence of a model with attention; 0: no limit
 	PageTokens int                     // tokens of a KV page; 0: 128
 	Progress   func(done, total int64) // is called with the bytes of weights that a device has loaded; nil: not called
 	Record     Recorder                // is called with the events of each step; nil: nothing is measured
@@ -113,8 +114,8 @@ func Open(d Device, schedules []*lowering.Schedule, world comm.World, o Setup) (
 	return m, err
 }
 
-// Follow runs what rank 0 runs, in a process of another rank (see exec/group), until the engine of rank
-// 0 is closed. Other errors end all processes.
+// Follow runs what rank 0 runs, in a process of another rank (see exec/group), until the engine of
+// rank 0 is closed. Other errors end all processes.
 func (e *Engine) Follow(ctx context.Context) error {
 	f, ok := e.machine.(Follower)
 	switch {
@@ -126,8 +127,8 @@ func (e *Engine) Follow(ctx context.Context) error {
 	return f.Follow(ctx)
 }
 
-// Close waits for the running step and frees what the engine holds, results of the last step included.
-// Waiting and later calls return [ErrClosed]; a second Close does nothing.
+// Close waits for the running step and frees what the engine holds, results of the last step
+// included. Waiting and later calls return [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() { e.gate.Close(e.machine.Close) }
 
 // Schedules are those that the engine runs, one per rank.
@@ -142,7 +143,8 @@ type CollectiveCount struct {
 	Elems, Bytes int64
 }
 
-// Collectives counts the collectives since New or [Engine.ResetCounts], in the order of the schedule.
+// Collectives counts the collectives since New or [Engine.ResetCounts], in the order of the
+// schedule.
 func (e *Engine) Collectives() []CollectiveCount {
 	e.gate.LockAlways()
 	defer e.gate.Unlock()
@@ -156,8 +158,8 @@ func (e *Engine) ResetCounts() {
 	e.machine.ResetCounts()
 }
 
-// Transport describes how the collectives of this process's ranks travel, where the device has several
-// ways; otherwise it is empty.
+// Transport describes how the collectives of this process's ranks travel, where the device has
+// several ways; otherwise it is empty.
 func (e *Engine) Transport() string {
 	e.gate.LockAlways()
 	defer e.gate.Unlock()

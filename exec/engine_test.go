@@ -82,10 +82,10 @@ func TestStepRefuses(t *testing.T) {
 		"the batch is empty":                                {},
 		"sequence 0 has no tokens":                          {{Slot: slot}},
 		"there is no state slot 9; there are 2":             {{Slot: 9, Tokens: []int{1}}},
-		"state slot 1 is not allocated":                         {{Slot: 1, Tokens: []int{1}}},
+		"state slot 1 is not allocated":                     {{Slot: 1, Tokens: []int{1}}},
 		"sequences 0 and 1 share state slot 0":              {{Slot: slot, Tokens: []int{1}}, {Slot: slot, Tokens: []int{1}}},
-		"row 1 of 1 tokens":                       {{Slot: slot, Tokens: []int{1}, Rows: []int{1}}},
-		"row -1 of 1 tokens":                      {{Slot: slot, Tokens: []int{1}, Rows: []int{-1}}},
+		"row 1 of 1 tokens":                                 {{Slot: slot, Tokens: []int{1}, Rows: []int{1}}},
+		"row -1 of 1 tokens":                                {{Slot: slot, Tokens: []int{1}, Rows: []int{-1}}},
 		"sequence 0: token 2 is 5; ids go from 0 to 4":      {{Slot: slot, Tokens: []int{0, 1, 5}}},
 		"sequence 0: token 0 is -1; ids go from 0 to 4":     {{Slot: slot, Tokens: []int{-1}}},
 		"the graph reads token ids and none are given":      {{Slot: slot, Len: 3}},
@@ -249,8 +249,8 @@ func TestInputsAreChecked(t *testing.T) {
 	defer e.Close()
 	sequences := []exec.Sequence{{Slot: alloc(t, e), Len: 2}}
 	for want, inputs := range map[string]map[string]graph.Array{
-		"input x is missing in the batch":                              nil,
-		"input x has shape [3 2] and 24 bytes":              {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
+		"input x is missing in the batch":                     nil,
+		"input x has shape [3 2] and 24 bytes":                {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
 		"input x has shape [4], the graph expects f32[t 2]":   {"x": graph.ArrayOf(make([]float32, 4), 4)},
 		"input x has shape [4 1], the graph expects f32[t 2]": {"x": graph.ArrayOf(make([]float32, 4), 4, 1)},
 		"input x is i32, the graph expects f32":               {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
@@ -269,7 +269,7 @@ func (d slowDevice) Open([]*lowering.Schedule, comm.World, exec.Setup) (exec.Mac
 type slowMachine struct {
 	exec.Machine // of what is not asked for
 	*testing.T
-	steps  atomic.Int32 // under way
+	steps  atomic.Int32 // running
 	closed bool
 }
 
@@ -291,7 +291,7 @@ func (m *slowMachine) Close() {
 	m.closed = true
 }
 
-// TestCloseWhileStepping: Close waits for the step under way and ends 16 goroutines that step;
+// TestCloseWhileStepping: Close waits for the running step and ends 16 goroutines that step;
 // nothing works afterwards, and closing again does nothing.
 func TestCloseWhileStepping(t *testing.T) {
 	for range 20 {

@@ -19,12 +19,12 @@ type Event struct {
 	Bytes      int64 // payload of a collective; bytes read and written by a launch, 0 where unknown
 }
 
-// Recorder is called after each step with its events, rank by rank, those of a stream in their order.
-// The list is valid during the call. Failed steps are left out.
+// Recorder is called after each step with its events, rank by rank, those of a stream in their
+// order. The list is valid during the call. Failed steps are left out.
 type Recorder func(step []Event)
 
-// BytesOf returns Event.Bytes of a step for a batch: the payload of a collective, and the rank's share
-// of what all ranks of a launch read and write, each operand once.
+// BytesOf returns Event.Bytes of a step for a batch: the payload of a collective, and the rank's
+// share of what all ranks of a launch read and write, each operand once.
 func BytesOf(st *lowering.Step, ranks int, z graph.Sizes) int64 {
 	if st.Kind == lowering.Collective {
 		_, bytes := graph.Payload(st.ArgTypes()...)

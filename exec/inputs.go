@@ -95,8 +95,8 @@ func fillGiven(b *Batch, in *Input, _ int) error {
 	return nil
 }
 
-// fits compares a shape with the type's fixed sizes; the number of bytes checks the others. A single
-// row may come without its first axis.
+// fits compares a shape with the type's fixed sizes; the number of bytes checks the others. A
+// single row may come without its first axis.
 func (in *Input) fits(shape []int) bool {
 	dims := in.Type.Dims
 	if len(shape) == len(dims)-1 && dims[0].Sym != 0 {

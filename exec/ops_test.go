@@ -29,7 +29,7 @@ var sizes = []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 31, 63, 64, 65, 67}
 // TestOps runs every operation of the table through a schedule, with the fast
 // kernels and the float64 ones, over batches of random shape, twice in a row so
 // that state is carried, and each sequence again by itself. Where states are kept in
-// 16 bits, numbers that are as good as the same may be rounded apart: all go on from
+// 16 bits, nearly equal numbers may be rounded apart: all resume from
 // those of the float64 kernels then, so that results are held to the same tolerance.
 func TestOps(t *testing.T) {
 	for _, op := range graph.Ops() {

@@ -18,15 +18,15 @@ type Results struct {
 	tensors []kernels.Tensor
 }
 
-// Output returns an output of the graph: a row per token, sequence or selected row, in the order of the
-// batch.
+// Output returns an output of the graph: a row per token, sequence or selected row, in the order of
+// the batch.
 func (r *Results) Output(name string) (kernels.Tensor, error) {
 	t, _, err := r.OutputOf(name)
 	return t, err
 }
 
-// OutputOf is Output, and the symbol of the first axis: [graph.Tokens], [graph.Rows], [graph.Seqs], …, 0
-// where the first axis has a fixed size.
+// OutputOf is Output, and the symbol of the first axis: [graph.Tokens], [graph.Rows], [graph.Seqs],
+// …, 0 where the first axis has a fixed size.
 func (r *Results) OutputOf(name string) (t kernels.Tensor, axis graph.Sym, err error) {
 	i := slices.IndexFunc(r.outputs, func(o lowering.Output) bool { return o.Name == name })
 	switch {
@@ -46,8 +46,8 @@ func (e *Engine) outputIndex(name string) int {
 	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
 }
 
-// selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens, and
-// those that Verify checks.
+// selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens,
+// and those that Verify checks.
 func (e *Engine) selectOutputs(b *Batch) error {
 	w, tokens := e.work.Outputs, e.outputIndex(graph.ChosenOutput)
 	all := b.Outputs == nil && b.Choices == nil || e.verify != nil

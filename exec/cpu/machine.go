@@ -22,15 +22,14 @@ type machine struct {
 	recording
 	beside int // processes that share this host with it, and itself
 
-	work   work         // under way
-	turn   atomic.Int64 // counts works, so that ranks see a new one; less than 0: there will be none
+	work   work         // current
+	turn   atomic.Int64 // counts works, so that ranks see a new one; below 0: the machine is closed
 	open   atomic.Int64 // ranks that are not done with it
 	caller *spin.Waiter
 	done   func() bool // what the caller waits for
 }
 
-// work is what all ranks run at the same time: a batch, or where that is nil what is
-// run once.
+// work is what all ranks run at the same time: a batch, or if that is nil the steps that run once.
 type work struct {
 	ctx   context.Context
 	batch *exec.Work
@@ -126,9 +125,10 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 	return out
 }
 
-// ResetCounts lets Collectives count from 0 again.
-func (m *machine) Transport() string { return "" } // over the memory that all have
+// Transport is empty: the ranks share memory.
+func (m *machine) Transport() string { return "" }
 
+// ResetCounts lets Collectives count from 0 again.
 func (m *machine) ResetCounts() {
 	for _, r := range m.ranks {
 		for i := range r.steps {

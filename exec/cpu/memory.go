@@ -5,7 +5,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// GrowSlots makes slots for states that are kept.
+// GrowSlots makes spare slots, for copies of states.
 func (m *machine) GrowSlots(n int) error {
 	for _, r := range m.ranks {
 		size, more := r.s.Bytes[lowering.State], int64(n-r.slots-len(r.kept))
@@ -17,7 +17,7 @@ func (m *machine) GrowSlots(n int) error {
 	return nil
 }
 
-// stateOf is the states of a slot.
+// stateOf returns the recurrent states of a slot.
 func (r *rank) stateOf(slot int) []byte {
 	if slot >= r.slots {
 		return r.kept[slot-r.slots]
@@ -57,7 +57,7 @@ func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	return nil
 }
 
-// GrowPages makes pages of caches.
+// GrowPages makes KV pages.
 func (m *machine) GrowPages(n int) error {
 	for _, r := range m.ranks {
 		more := int64(n - len(r.pages.Memory))

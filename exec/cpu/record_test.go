@@ -79,7 +79,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRecording: only steps are recorded of which somebody says so before them.
+// TestRecording: only steps are recorded for which Recording returned true.
 func TestRecording(t *testing.T) {
 	told, asked, on := 0, 0, false
 	e, _, slot := recorded(t, exec.Options{Record: func(step []exec.Event) { told += len(step) }, Recording: func() bool { asked++; return on }})

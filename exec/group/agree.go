@@ -19,8 +19,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Processes must run the same model in the same way. Before the first step each reports its properties to
-// rank 0, and of weights a fingerprint of its shard, which rank 0 compares with its own checkpoint.
+// Processes must run the same model in the same way. Before the first step each reports its
+// properties to rank 0, and of weights a fingerprint of its shard, which rank 0 compares with its
+// own checkpoint.
 
 // property is a thing that all processes must have alike.
 type property struct {
@@ -129,7 +130,7 @@ func (d *differences) add(rank int, own, other []property) {
 	}
 }
 
-// String describes the differences; it is empty where there are none.
+// String describes the differences; empty: none.
 func (d differences) String() string {
 	var list []string
 	for _, x := range d {

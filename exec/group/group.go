@@ -1,8 +1,9 @@
-// Package group runs a model whose ranks are in several processes: rank 0 leads, and the others follow.
+// Package group runs a model whose ranks are in several processes: rank 0 leads, and the others
+// follow.
 //
-// Each process opens an engine with a [Device] of its own. The engine of rank 0 is used as any other;
-// in the other processes only Follow and Close can be called. Requests, slots and pages are known to
-// rank 0 alone, so processes cannot disagree about them.
+// Each process opens an engine with a [Device] of its own. The engine of rank 0 is used as any
+// other; in the other processes only Follow and Close can be called. Requests, slots and pages are
+// known to rank 0 alone, so processes cannot disagree about them.
 package group
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Device opens this process's rank of a group on another device, once all processes have agreed on what
-// they run.
+// Device opens this process's rank of a group on another device, once all processes have agreed on
+// what they run.
 type Device struct {
 	exec.Device
 	Group *comm.Group
@@ -72,8 +73,8 @@ func (d *Device) Open(schedules []*lowering.Schedule, world comm.World, o exec.S
 	return newLeader(own, d.Group), nil
 }
 
-// command is a call of the machine of another rank, except for Step: see encodeStep. The bytes that a
-// Write call writes follow it in the message.
+// command is a call of the machine of another rank, except for Step: see encodeStep. The bytes that
+// a Write call writes follow it in the message.
 type command struct {
 	Call  call
 	Index int              // a slot, a page or a cache's buffer; GrowSlots and GrowPages: how many

@@ -32,8 +32,8 @@ func empty() *exec.Work {
 	return &exec.Work{Outputs: make(lowering.Wanted, 2), Inputs: []exec.Input{{Name: "ids"}, {Name: "rows", For: []int{0}}, {Name: "seg"}}}
 }
 
-// TestStepMessage: a step is decoded as it was encoded, whatever was decoded before, and a truncated or
-// longer message is an error.
+// TestStepMessage: a step is decoded as it was encoded, whatever was decoded before, and a
+// truncated or longer message is an error.
 func TestStepMessage(t *testing.T) {
 	e, got := newEncoder(), empty()
 	for _, n := range []int{3, 1, 4} {
@@ -52,8 +52,8 @@ func TestStepMessage(t *testing.T) {
 	}
 }
 
-// TestCommands: commands are decoded as they were encoded, with the bytes after them, and begin with no
-// zero byte.
+// TestCommands: commands are decoded as they were encoded, with the bytes after them, and begin
+// with no zero byte.
 func TestCommands(t *testing.T) {
 	e, d := newEncoder(), newDecoder()
 	for i, c := range []command{

@@ -7,9 +7,10 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// The message of a step is encoded by hand: gob takes 32 µs for a batch of 8 sequences with 64 KV pages
-// each, and this 1.4 µs (BenchmarkMessage). It is a zero byte, with which no gob message begins, the
-// number of numbers, the numbers as int64, and the data of the inputs that all ranks need.
+// The message of a step is encoded by hand: gob takes 32 µs for a batch of 8 sequences with 64 KV
+// pages each, and this 1.4 µs (BenchmarkMessage). It is a zero byte, with which no gob message
+// begins, the number of numbers, the numbers as int64, and the data of the inputs that all ranks
+// need.
 
 // encodeStep returns the message of a step, valid until the next. numbers is memory that it reuses.
 func (e *encoder) encodeStep(w *exec.Work) []byte {
@@ -75,8 +76,8 @@ func (n *numbers) count() int {
 	return 0
 }
 
-// decodeStep decodes the message of a step, and reuses memory of the last. Data of inputs stays in the
-// message.
+// decodeStep decodes the message of a step, and reuses memory of the last. Data of inputs stays in
+// the message.
 func decodeStep(message []byte, w *exec.Work) error {
 	if len(message) < 5 || uint64(binary.LittleEndian.Uint32(message[1:])) > uint64(len(message)-5)/8 {
 		return errMessage

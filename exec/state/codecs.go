@@ -11,11 +11,12 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Codecs compress what the host holds of sequences: in host memory, in files and on the way to other
-// machines. A rank's part of a state is a row, and so is its part of a token in a KV cache: n elements
-// take ceil(n/block) blocks, and the error of each is at most [codec.Bound] of its block. States of a
-// kind without a codec stay as they are. A value that is not finite is an error that names its state,
-// since its block could hold nothing else. Codecs may be used from several goroutines.
+// Codecs compress what the host holds of sequences: in host memory, in files and on the way to
+// other machines. A rank's part of a state is a row, and so is its part of a token in a KV cache: n
+// elements take ceil(n/block) blocks, and the error of each is at most [codec.Bound] of its block.
+// States of a kind without a codec stay as they are. A value that is not finite is an error that
+// names its state, since its block could hold nothing else. Codecs may be used from several
+// goroutines.
 type Codecs struct {
 	kinds  map[graph.StateKind]graph.Codec
 	names  map[string]graph.Codec // by the model's states
@@ -23,9 +24,10 @@ type Codecs struct {
 	rows   []segment              // one row each, in the order of HostKV
 }
 
-// Codecs parses a codec for each kind of state: ssm=int8,cache=e4m3/64. A codec without a kind is that
-// of all kinds but conv, whose states are small. An unknown codec, or a kind that the model does not
-// have, is an error. For empty text or only "none" the result is nil: nothing is compressed.
+// Codecs parses a codec for each kind of state: ssm=int8,cache=e4m3/64. A codec without a kind is
+// that of all kinds but conv, whose states are small. An unknown codec, or a kind that the model
+// does not have, is an error. For empty text or only "none" the result is nil: nothing is
+// compressed.
 func (s *Store) Codecs(text string) (*Codecs, error) {
 	parsed, err := parseCodecs(text)
 	if err != nil || len(parsed) == 0 {
@@ -128,8 +130,8 @@ func (t *Table) kindOf(st *modelState) graph.StateKind {
 	return ""
 }
 
-// String is the canonical text that [Store.Codecs] parses: ssm=int8/32,cache=int8/32. That of nil is
-// empty.
+// String is the canonical text that [Store.Codecs] parses: ssm=int8/32,cache=int8/32. That of nil
+// is empty.
 func (c *Codecs) String() string {
 	if c == nil {
 		return ""
@@ -264,8 +266,8 @@ func (c *Codecs) segment(name string, d graph.DType, elems int) segment {
 	return segment{name: name, dtype: d, codec: c.names[name], elems: elems}
 }
 
-// layout lists a rank's recurrent states, or its KV caches in a page of so many tokens where these are
-// not 0.
+// layout lists a rank's recurrent states, or its KV caches in a page of pageTokens tokens where
+// these are not 0.
 func (c *Codecs) layout(k *lowering.Keeps, rank, pageTokens int) layout {
 	rows := max(1, pageTokens)
 	at, size := k.States(rank)
@@ -332,8 +334,8 @@ func (s *segment) decode(raw, packed []byte, rows int) {
 	}
 }
 
-// write rounds values to the dtype of the state. Values that the scale brought beyond the range of f16
-// are clamped to it, so that finite values stay finite.
+// write rounds values to the dtype of the state. Values that the scale brought beyond the range of
+// f16 are clamped to it, so that finite values stay finite.
 func (s *segment) write(to []byte, values []float32) {
 	if s.dtype == graph.F16 {
 		for i, v := range values {

@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// DeviceState is a copy of a sequence's recurrent states (SSM, conv and delta states) on the device.
-// Its owner frees it.
+// DeviceState is a copy of a sequence's recurrent states (SSM, conv and delta states) on the
+// device. Its owner frees it.
 type DeviceState struct {
 	Tokens int // of the sequence
 	copies *pool
@@ -17,10 +17,11 @@ type DeviceState struct {
 	freed  bool
 }
 
-// SlabBytes is the least memory for spare slots that a rank makes at once, unless one slot takes more.
+// SlabBytes is the least memory for spare slots that a rank makes at once, unless one slot takes
+// more.
 const SlabBytes = 1 << 20
 
-// allocCopy allocates a spare slot for the states after so many tokens, if the model has some.
+// allocCopy allocates a spare slot for the states after a number of tokens, if the model has some.
 func (s *Store) allocCopy(tokens int) (*DeviceState, error) {
 	d := &DeviceState{Tokens: tokens, bytes: s.StateBytes()}
 	if d.bytes == 0 {
@@ -78,7 +79,7 @@ func (d *DeviceState) Free() {
 	d.freed, d.copies, d.bytes = true, nil, 0
 }
 
-// Resume lets the sequence of a slot go on from states and from the KV cache of all tokens before
+// Resume lets the sequence of a slot resume from states and from the KV cache of all tokens before
 // them, in order, whose pages it shares. d may be nil where the model has no recurrent state. Both
 // stay valid. After an error in the middle the sequence must be freed or reset.
 func (s *Store) Resume(slot int, d *DeviceState, kv ...*DeviceKV) error {

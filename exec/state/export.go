@@ -1,8 +1,8 @@
 package state
 
 // Export is the state of a sequence in host memory, as the ranks hold it, maybe compressed by
-// [Codecs]. Engines whose ranks hold states in the same way go on from it; a [Snapshot] goes on in any
-// engine of the model.
+// [Codecs]. Engines whose ranks hold states in the same way resume from it; any engine of the model
+// resumes from a [Snapshot].
 type Export struct {
 	Tokens int        // of the sequence
 	Codecs string     // that State and KV are compressed by, as [Codecs.String] names them; empty: none
@@ -31,8 +31,8 @@ func (s *Store) Export(slot int) (*Export, error) {
 	return out, err
 }
 
-// Import lets a sequence go on from an export without codecs. One that does not fit this engine is an
-// error, and leaves the sequence as it was.
+// Import lets a sequence resume from an export without codecs. One that does not fit this engine is
+// an error, and leaves the sequence as it was.
 func (s *Store) Import(slot int, x *Export) error {
 	d, err := s.LoadState(x.State)
 	if err != nil {

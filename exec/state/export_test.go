@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// CheckPages counts the references to pages of all slots and of some KV caches, and compares the counts
-// with those of the pool.
+// CheckPages counts the references to pages of all slots and of some KV caches, and compares the
+// counts with those of the pool.
 func (s *Store) CheckPages(list []*DeviceKV) error {
 	refs := make([]int32, len(s.t.pages.refs))
 	for _, list := range s.t.slots.pages {

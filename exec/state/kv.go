@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// DeviceKV is the KV cache of tokens [From, To) of a sequence, on the device: references to the pages
-// that the sequence has them in, which nobody writes while they are shared. Its owner frees it.
+// DeviceKV is the KV cache of tokens [From, To) of a sequence, on the device: references to the
+// pages that the sequence has them in, which are not written while they are shared. Its owner frees
+// it.
 type DeviceKV struct {
 	From, To int
 	pool     *pool
@@ -89,8 +90,8 @@ func (t *Table) setPages(slot int, kv []*DeviceKV) error {
 }
 
 // mergePages returns a page with the rows of all pages of the same tokens, from token from on. The
-// last page has them all if its sequence went on from the others; a page that came from the host may
-// begin in the middle, and then the rows are copied to a new page.
+// last page has them all if its sequence went on from the others; a page that came from the host
+// may begin in the middle, and then the rows are copied to a new page.
 func (t *Table) mergePages(list []pageRef, from int) (int32, error) {
 	last := &list[len(list)-1]
 	if last.from <= from {
@@ -126,8 +127,8 @@ func (kv *DeviceKV) Prefix(at int) *DeviceKV {
 	return out
 }
 
-// Split replaces a KV cache by that of the tokens before token at and that of the rest. Both reference
-// a page that has tokens of both.
+// Split replaces a KV cache by that of the tokens before token at and that of the rest. Both
+// reference a page that has tokens of both.
 func (kv *DeviceKV) Split(at int) (before, rest *DeviceKV) {
 	before = kv.Prefix(at)
 	rest = &DeviceKV{From: at, To: kv.To, pool: kv.pool, bytes: kv.bytes}

@@ -11,19 +11,19 @@ import (
 )
 
 // KV caches have their rows in pages, each for consecutive tokens of one sequence, of all caches of
-// all ranks. A slot's block table lists its pages in order. Slots and a [DeviceKV] may share a page: a
-// slot writes only pages that it has alone, and copies a shared one first.
+// all ranks. A slot's block table lists its pages in order. Slots and a [DeviceKV] may share a
+// page: a slot writes only pages that it has alone, and copies a shared one first.
 
 // MaxPageTokens is the most tokens that a page may have.
 const MaxPageTokens = 1 << 20
 
 const (
 	defaultPageTokens = 128
-	slabTokens        = 512 // pages are made for at least so many tokens at once
+	slabTokens        = 512 // pages are made for at least as many tokens at once
 )
 
 // PageTokens is the number of tokens of a page where an engine's options ask for n (0: the default)
-// and a context of so many tokens (0: no limit).
+// and for a context (0: no limit).
 func PageTokens(n, context int) int {
 	if n == 0 {
 		n = defaultPageTokens
@@ -99,7 +99,7 @@ func (p *pool) grown(n int) int {
 	return to
 }
 
-// count is the number of pages of so many tokens.
+// count is the number of pages of some tokens.
 func (p *pool) count(tokens int) int { return (tokens + p.tokens - 1) / p.tokens }
 
 // add adds free pages until there are n.
@@ -169,7 +169,7 @@ func (t *Table) limit() int {
 	return t.context
 }
 
-// CheckContext is an error where a sequence may not have so many tokens.
+// CheckContext is an error where a sequence may not have as many tokens.
 func (t *Table) CheckContext(tokens int) error {
 	if n := t.limit(); n > 0 && tokens > n {
 		return fmt.Errorf("a sequence of %d tokens; the KV cache has room for %d: open the model with more context", tokens, n)
@@ -202,7 +202,7 @@ func (t *Table) allocPage() (int32, error) {
 	return t.pages.alloc(), nil
 }
 
-// extend gives a slot pages for so many tokens.
+// extend gives a slot the pages of its first tokens.
 func (t *Table) extend(slot, tokens int) error {
 	if !t.HasCache() {
 		return nil
@@ -221,8 +221,8 @@ func (t *Table) extend(slot, tokens int) error {
 	return nil
 }
 
-// BlockTable returns the pages of a slot for so many tokens, after making those from token from on
-// writable: it allocates missing pages, and copies shared ones.
+// BlockTable returns the pages of a slot for its first tokens, after making those from token from
+// on writable: it allocates missing pages, and copies shared ones.
 func (t *Table) BlockTable(slot, from, tokens int) ([]int32, error) {
 	if err := t.extend(slot, tokens); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (t *Table) BlockTable(slot, from, tokens int) ([]int32, error) {
 	return list, nil
 }
 
-// release frees the pages of a slot beyond those of so many tokens.
+// release frees the pages of a slot beyond those of its first tokens.
 func (t *Table) release(slot, tokens int) {
 	list := &t.slots.pages[slot]
 	n := min(t.pages.count(tokens), len(*list))

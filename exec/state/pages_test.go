@@ -118,7 +118,7 @@ type live struct {
 	base   *prefixNode
 }
 
-// pageModel does random things to sequences and to what is kept of them.
+// pageModel calls a store at random.
 type pageModel struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -212,7 +212,7 @@ func (m *pageModel) keep() {
 	m.nodes = append(m.nodes, q.base)
 }
 
-// put lets a sequence go on from a node.
+// put lets a sequence resume from a node.
 func (m *pageModel) put(n *prefixNode) {
 	if n.states == nil {
 		return
@@ -329,7 +329,7 @@ func (m *pageModel) do(i int) {
 	m.same(m.pick())
 }
 
-// TestPages: whatever is done to sequences and to what is kept of them, in pages of any
+// TestPages: after random calls of a store, in pages of any
 // size, they have what they would have alone, and pages are had by as many as are counted.
 func TestPages(t *testing.T) {
 	for i, tokens := range []int{1, 2, 3, 5, 8, 16, 100} {
@@ -419,7 +419,7 @@ func TestPageUse(t *testing.T) {
 	rows.Free()
 	must(feed(slots[2], 1)) // slot 3 has the page still
 	used(7)
-	must(feed(slots[3], 1)) // nobody else has
+	must(feed(slots[3], 1)) // not shared
 	used(7)
 	for _, slot := range slots {
 		must(e.Free(slot))

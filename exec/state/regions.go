@@ -7,12 +7,12 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// RegionCodec compresses a region of a rank's memory, as a [View] has it: recurrent states, or rows of
-// KV caches, one after another and without padding.
+// RegionCodec compresses a region of a rank's memory, as a [View] has it: recurrent states, or rows
+// of KV caches, one after another and without padding.
 type RegionCodec struct{ layout }
 
-// Region returns the codec of a region of a rank at an end of a transfer, which may be another engine
-// of the same model: recurrent states, or a page.
+// Region returns the codec of a region of a rank at an end of a transfer, which may be another
+// engine of the same model: recurrent states, or a page.
 func (c *Codecs) Region(end lowering.End, rank int, states bool) *RegionCodec {
 	if states {
 		return &RegionCodec{c.layout(end.Keeps, rank, 0)}
@@ -28,8 +28,8 @@ func (r *RegionCodec) Encode(raw []byte, first, end int) ([]byte, error) {
 	return r.encode(raw, first, end)
 }
 
-// Spans calls f for each run [from, to) of the compressed region that holds bytes [at, at+n) of the raw
-// one: whole blocks.
+// Spans calls f for each run [from, to) of the compressed region that holds bytes [at, at+n) of the
+// raw one: whole blocks.
 func (r *RegionCodec) Spans(at, n int64, f func(from, to int64)) {
 	r.each(at, n, func(s *segment, from, to, _ int64) {
 		if s.asIs() {
@@ -41,8 +41,8 @@ func (r *RegionCodec) Spans(at, n int64, f func(from, to int64)) {
 	})
 }
 
-// Decode writes the raw bytes [at, at+len(to)) to to. packed(at, n) returns n bytes of the compressed
-// region, from at on.
+// Decode writes the raw bytes [at, at+len(to)) to to. packed(at, n) returns n bytes of the
+// compressed region, from at on.
 func (r *RegionCodec) Decode(to []byte, at int64, packed func(at, n int64) []byte) {
 	r.each(at, int64(len(to)), func(s *segment, from, end, begin int64) {
 		if s.asIs() {
@@ -70,8 +70,8 @@ func (s *segment) block(elem int64) int64 {
 	return s.packed + row*s.packedRow() + int64(col/s.codec.Block*s.codec.BlockBytes())
 }
 
-// each calls f for the bytes [from, to) of each segment that are among the raw bytes [at, at+n), and
-// where they begin among these. Bytes between segments are padding.
+// each calls f for the bytes [from, to) of each segment that are among the raw bytes [at, at+n),
+// and where they begin among these. Bytes between segments are padding.
 func (r *RegionCodec) each(at, n int64, f func(s *segment, from, to, begin int64)) {
 	for i := range r.segments {
 		s := &r.segments[i]

@@ -58,8 +58,8 @@ func (s *slots) whole(handle int) (int, error) {
 	return i, err
 }
 
-// Alloc allocates a slot for a new sequence, whose state is zero, and returns the handle that names it
-// until [Store.Free]. Afterwards the handle is an error.
+// Alloc allocates a slot for a new sequence, whose state is zero, and returns the handle that names
+// it until [Store.Free]. Afterwards the handle is an error.
 func (s *Store) Alloc() (int, error) {
 	if err := s.gate.Lock(); err != nil {
 		return 0, err

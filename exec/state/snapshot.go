@@ -8,16 +8,16 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Snapshot is the state of a sequence by the model's names. Any engine of the model goes on from it:
-// with another number of ranks, another sharding strategy, on another device, or with states stored in
-// other formats, to which it is rounded.
+// Snapshot is the state of a sequence by the model's names. Any engine of the model resumes from
+// it: with another number of ranks, another sharding strategy, on another device, or with states
+// stored in other formats, to which it is rounded.
 type Snapshot struct {
 	Tokens int                  // of the sequence
 	States map[string][]float32 // a row; of a KV cache, one per token
 }
 
-// Snapshot copies the state of a sequence: the recurrent states of each rank at once, and of each KV
-// cache the rows of the tokens.
+// Snapshot copies the state of a sequence: the recurrent states of each rank at once, and of each
+// KV cache the rows of the tokens.
 func (s *Store) Snapshot(slot int) (*Snapshot, error) {
 	i, err := s.lockSlot((*slots).whole, slot)
 	if err != nil {
@@ -40,9 +40,9 @@ func (s *Store) Snapshot(slot int) (*Snapshot, error) {
 	return out, nil
 }
 
-// Restore lets a sequence go on from a snapshot, rounded where this engine stores a state in 16 bits.
-// A snapshot of another model, or with values beyond the range of f16 where a state is stored in it, is
-// an error and leaves the sequence as it was.
+// Restore lets a sequence resume from a snapshot, rounded where this engine stores a state in 16
+// bits. A snapshot of another model, or with values beyond the range of f16 where a state is stored
+// in it, is an error and leaves the sequence as it was.
 func (s *Store) Restore(slot int, x *Snapshot) error {
 	i, err := s.lockSlot((*slots).find, slot)
 	if err != nil {
@@ -96,8 +96,8 @@ func (t *Table) check(s *Snapshot) error {
 	return nil
 }
 
-// run is a stretch of a rank's memory that is copied at once: a slot's recurrent states, or its rows of
-// one KV cache.
+// run is a stretch of a rank's memory that is copied at once: a slot's recurrent states, or its
+// rows of one KV cache.
 type run struct {
 	shard
 	data  []byte

@@ -10,10 +10,10 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Spec is the name and type of a state of the model, independent of passes, sharding and the number of
-// ranks: f32[s 256/1 16], a row per sequence, or f32[s c 32/16], a row per sequence and token. The
-// dtype is that in which the engine stores it. Values are read as f32, which holds all of them exactly,
-// and are rounded to the dtype where they are written.
+// Spec is the name and type of a state of the model, independent of passes, sharding and the number
+// of ranks: f32[s 256/1 16], a row per sequence, or f32[s c 32/16], a row per sequence and token.
+// The dtype is that in which the engine stores it. Values are read as f32, which holds all of them
+// exactly, and are rounded to the dtype where they are written.
 type Spec struct {
 	Name string
 	Type graph.Type
@@ -67,8 +67,8 @@ func findStates(schedules []*lowering.Schedule) ([]modelState, error) {
 	return list, nil
 }
 
-// each calls f for each stretch of n elements that a shard has of a state's rows: where it begins in
-// the state, and where in the shard.
+// each calls f for each stretch of n elements that a shard has of a state's rows: where it begins
+// in the state, and where in the shard.
 func (sh *shard) each(rows, cols int, f func(whole, part, n int)) {
 	sh.pieces.Each(rows, cols, func(row, whole, _, part, n int) { f(row*cols+whole, row*sh.row+part, n) })
 }
@@ -96,7 +96,8 @@ func (t *Table) kvBytes() (n int64) {
 	return n
 }
 
-// ranksWithState lists a shard of each rank that has recurrent states; its run is that of all of them.
+// ranksWithState lists a shard of each rank that has recurrent states; its run is that of all of
+// them.
 func (t *Table) ranksWithState() (list []*shard) {
 	for k := range t.states {
 		for j := range t.states[k].shards {
@@ -109,8 +110,8 @@ func (t *Table) ranksWithState() (list []*shard) {
 	return list
 }
 
-// States lists the model's states. It leaves out states that no output depends on; a field that nothing
-// uses may be zero.
+// States lists the model's states. It leaves out states that no output depends on; a field that
+// nothing uses may be zero.
 func (s *Store) States() []Spec {
 	out := make([]Spec, len(s.t.states))
 	for i := range out {
@@ -144,8 +145,8 @@ func (s *Store) State(slot int, name string) ([]float32, error) {
 	return out, nil
 }
 
-// SetState replaces a state of a sequence. Values are rounded where the engine stores the state in 16
-// bits; values beyond the range of f16 are an error there.
+// SetState replaces a state of a sequence. Values are rounded where the engine stores the state in
+// 16 bits; values beyond the range of f16 are an error there.
 func (s *Store) SetState(slot int, name string, values []float32) error {
 	i, err := s.lockSlot((*slots).whole, slot)
 	if err != nil {

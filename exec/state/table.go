@@ -4,12 +4,12 @@
 //	slot, err := s.Alloc()            // a new sequence
 //	copy, err := s.CopyState(slot)    // its recurrent states, in a spare slot of the device
 //	kv, err := s.ShareKV(slot, 0, n)  // references to the KV pages of its first n tokens
-//	err = s.Resume(other, copy, kv)   // another sequence goes on from there
+//	err = s.Resume(other, copy, kv)   // another sequence resumes from there
 //
-// The same content has three forms: on the device ([DeviceState], [DeviceKV]), in host memory as the
-// ranks hold it ([HostState], [HostKV], both in an [Export]), and by the model's names in f32, which
-// any engine of the model takes ([Snapshot]). [Codecs] compress the host form, and a [View] gives
-// transfers the memory itself.
+// The same content has three forms: on the device ([DeviceState], [DeviceKV]), in host memory as
+// the ranks hold it ([HostState], [HostKV], both in an [Export]), and by the model's names in f32,
+// which any engine of the model takes ([Snapshot]). [Codecs] compress the host form, and a [View]
+// gives transfers the memory itself.
 package state
 
 import (
@@ -57,8 +57,8 @@ type PageRows struct {
 	First, N int
 }
 
-// Table is the bookkeeping of a [Store]: slots, block tables and pages. It is not safe for concurrent
-// use; the engine calls it during steps, while it holds the store's gate.
+// Table is the bookkeeping of a [Store]: slots, block tables and pages. It is not safe for
+// concurrent use; the engine calls it during steps, while it holds the store's gate.
 type Table struct {
 	schedules []*lowering.Schedule
 	memory    Memory
@@ -69,8 +69,8 @@ type Table struct {
 	states    []modelState
 }
 
-// NewTable makes the bookkeeping for sequences of at most so many tokens (0: no limit), with pages of
-// so many tokens; see [PageTokens].
+// NewTable makes the bookkeeping for a number of sequences, each of at most context tokens (0: no
+// limit); for pageTokens see [PageTokens].
 func NewTable(schedules []*lowering.Schedule, sequences, context, pageTokens int) (*Table, error) {
 	switch {
 	case sequences > maxSlots:
@@ -91,8 +91,8 @@ func NewTable(schedules []*lowering.Schedule, sequences, context, pageTokens int
 // PageTokens is the number of tokens of a KV page.
 func (t *Table) PageTokens() int { return t.pages.tokens }
 
-// Open gives the table its memory, and makes the pages that the slots can fill where the context has
-// a limit.
+// Open gives the table its memory, and makes the pages that the slots can fill where the context
+// has a limit.
 func (t *Table) Open(m Memory) error {
 	t.memory = m
 	if t.limit() == 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 // View is the device memory of a sequence's state, by rank and region, in the numbering of
-// [lowering.Transfer]: region 0 is the rank's recurrent states, region 1+i the KV page of the tokens
-// from i pages on. It is valid until the [DeviceState] or [DeviceKV] is freed.
+// [lowering.Transfer]: region 0 is the rank's recurrent states, region 1+i the KV page of the
+// tokens from i pages on. It is valid until the [DeviceState] or [DeviceKV] is freed.
 type View struct {
 	ranks [][]Region // the states, which may be none, and then the pages
 	first int        // the region of the first page
@@ -32,7 +32,7 @@ func (s *Store) TransferEnd() (lowering.End, error) {
 	return lowering.End{Keeps: k, PageTokens: s.t.pages.tokens}, err
 }
 
-// Reserve allocates room for a sequence of so many tokens that comes from elsewhere: recurrent states,
+// Reserve allocates room for a sequence that comes from elsewhere: recurrent states,
 // which are zero, and pages for the tokens from token from on. A [View] writes them, and
 // [Store.Resume] gives them to a sequence when they are complete. Their owner frees them.
 func (s *Store) Reserve(tokens, from int) (*DeviceState, *DeviceKV, error) {
@@ -65,8 +65,8 @@ func (s *Store) Reserve(tokens, from int) (*DeviceState, *DeviceKV, error) {
 	return d, kv, nil
 }
 
-// View returns the memory of states and of a KV cache; either may be nil. The KV cache must have one
-// page after another, as [Store.ShareKV] and [Store.Reserve] return it.
+// View returns the memory of states and of a KV cache; either may be nil. The KV cache must have
+// one page after another, as [Store.ShareKV] and [Store.Reserve] return it.
 func (s *Store) View(d *DeviceState, kv *DeviceKV) (*View, error) {
 	if err := s.gate.Lock(); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (v *View) Region(rank, region int) (*Region, error) {
 	return &list[i], nil
 }
 
-// ID numbers the memory among all of the engine's spare slots and pages. Its content changes owners; its
-// address stays.
+// ID numbers the memory among all of the engine's spare slots and pages. Its content changes
+// owners; its address stays.
 func (r *Region) ID() uint64 { return r.id }
 
 // Size is the number of bytes.

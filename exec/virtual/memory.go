@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Memory is the bytes that a rank has at most, of the runtime's and its own.
+// Memory is the bytes that a rank has taken.
 type Memory struct {
 	Weights, State, Cache, Arena int64 // constants are with the weights
 }
@@ -16,8 +16,8 @@ type Memory struct {
 // Sum is all of it.
 func (m *Memory) Sum() int64 { return m.Weights + m.State + m.Cache + m.Arena }
 
-// Memory is what a rank has taken, as devices take it: the arena is that of the largest
-// step, caches are in whole pages.
+// Memory is the memory of a rank, as devices allocate it: the arena of the largest step, and KV
+// caches in whole pages.
 func (m *Machine) Memory(rank int) Memory {
 	s := m.clock.programs[rank].schedule
 	_, page := s.Page(int(m.pageTokens))
@@ -25,7 +25,7 @@ func (m *Machine) Memory(rank int) Memory {
 	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State] * (m.slots + m.kept), page * m.pages, m.arena[rank]}
 }
 
-// fits is an error where a rank has no memory for what it holds and a batch.
+// fits checks that a rank has memory for its contents and a batch.
 func (m *Machine) fits(z *graph.Sizes) error {
 	if m.d.Unlimited {
 		return nil
@@ -45,14 +45,14 @@ func (m *Machine) fits(z *graph.Sizes) error {
 	return nil
 }
 
-// GrowSlots makes slots for states that are kept.
+// GrowSlots makes spare slots, for copies of states.
 func (m *Machine) GrowSlots(n int) error {
 	before := m.kept
 	m.kept = int64(n) - m.slots
 	return m.undo(func() { m.kept = before })
 }
 
-// GrowPages makes pages of caches.
+// GrowPages makes KV pages.
 func (m *Machine) GrowPages(n int) error {
 	before := m.pages
 	m.pages = int64(n)
@@ -72,8 +72,6 @@ func (m *Machine) ClearSlot(int) error { return nil }
 
 // CopySlot does nothing.
 func (m *Machine) CopySlot(int, int) error { return nil }
-
-// Reading gives zeros, and what is written is forgotten.
 
 // ReadSlot gives zeros.
 func (m *Machine) ReadSlot(_, _ int, _ int64, to []byte) error {

@@ -40,8 +40,8 @@ func (g *Gate) Unlock() { g.mu.Unlock() }
 // Closed reports whether Close was called.
 func (g *Gate) Closed() bool { return g.closed.Load() }
 
-// Close makes waiting and later calls of Lock fail, waits for the current holder, and runs f. Another
-// Close waits for the first, and does nothing.
+// Close makes waiting and later calls of Lock fail, waits for the current holder, and runs f.
+// Another Close waits for the first, and does nothing.
 func (g *Gate) Close(f func()) {
 	g.once.Do(func() {
 		g.closed.Store(true)

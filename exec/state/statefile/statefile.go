@@ -3,8 +3,8 @@
 //
 // A file begins with a magic number, the length of a header, the header as JSON, and its CRC-32C.
 // Token ids follow, recurrent states, and rows of KV caches, part by part, and the SHA-256 of all
-// before it. A file whose states are compressed, or whose entry has a salt, has another magic number,
-// so that programs that know neither reject it.
+// before it. A file whose states are compressed, or whose entry has a salt, has another magic
+// number, so that programs that know neither reject it.
 package statefile
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/krait-ml/krait/exec/state"
 )
 
-// Origin identifies the engine that wrote a file. An engine with the same Model and Layout can go on from
-// it; the other fields describe these to people.
+// Origin identifies the engine that wrote a file. An engine with the same Model and Layout can
+// resume from it; the other fields describe these to people.
 type Origin struct {
 	Model  string `json:"model"`  // fingerprint of graph and weights
 	Name   string `json:"name"`   // of the model
@@ -138,9 +138,9 @@ func (e *OriginError) Error() string {
 // errDamaged is the error of a file whose checksums differ.
 var errDamaged = errors.New("it is damaged: what is read is not what was written")
 
-// Read reads an export for the engine with an origin. The error is an [*OriginError] where the file is of
-// another model or layout; damaged and truncated files are errors, too. It reads no byte more than was
-// written.
+// Read reads an export for the engine with an origin. The error is an [*OriginError] where the file
+// is of another model or layout; damaged and truncated files are errors, too. It reads no byte more
+// than was written.
 func Read(r io.Reader, here Origin) (*state.Export, error) {
 	in := &reader{r: r, sum: sha256.New()}
 	h, err := in.header()
@@ -246,7 +246,8 @@ func (r *reader) parts(sizes []int64) [][]byte {
 	return data
 }
 
-// read reads n bytes. It allocates memory as they come, since a damaged header may ask for too many.
+// read reads n bytes. It allocates memory as they come, since a damaged header may ask for too
+// many.
 func (r *reader) read(n int64) []byte {
 	var out []byte
 	for got := 0; r.err == nil && int64(got) < n; {
