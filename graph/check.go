@@ -68,6 +68,7 @@ func Check(g *Graph) error {
 			defined[v] = true
 		}
 	}
+	checkThen(g, fail)
 	states := g.Leaves("state")
 	checkParts(states, fail)
 	for _, n := range states {
@@ -88,6 +89,56 @@ func Check(g *Graph) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkThen checks each all_reduce that says which operation comes then: at stage fused, the sum is one value in f32,
+// and that operation alone takes it, as one operand.
+func checkThen(g *Graph, fail func(where, format string, args ...any)) {
+	for _, n := range g.Nodes {
+		then := n.Attrs.Text("then")
+		if then == "" {
+			continue
+		}
+		if g.Stage != FusedStage {
+			fail(n.Name(), "%s: then=%s is legal at stage fused only, and the graph is %s", n.Op.Name, then, g.Stage)
+		} else if next, why := g.sole(n); why != "" {
+			fail(n.Name(), "%s: then=%s, but %s; leave then out", n.Op.Name, then, why)
+		} else if next.Op.Name != then {
+			fail(n.Name(), "%s: then=%s, but %s takes the sum; leave then out", n.Op.Name, then, next.Op.Name)
+		}
+	}
+}
+
+// Sole is the node that alone takes the one result of a node in f32, and takes it once; nil if there is none.
+func (g *Graph) Sole(n *Node) *Node {
+	next, _ := g.sole(n)
+	return next
+}
+
+func (g *Graph) sole(n *Node) (next *Node, why string) {
+	if len(n.Results) != 1 || n.Results[0].Type.DType != F32 {
+		return nil, "it gives several values, or one that is not f32"
+	}
+	v := n.Results[0]
+	for _, o := range g.Outputs {
+		if o.Value == v {
+			return nil, "the sum is an output"
+		}
+	}
+	for _, m := range g.Nodes {
+		for _, a := range m.Args {
+			if a == v && next != nil {
+				return nil, "the sum is taken more than once"
+			}
+			if a == v {
+				next = m
+			}
+		}
+	}
+	if next == nil {
+		return nil, "nothing takes the sum"
+	}
+	return next, ""
 }
 
 func checkNode(g *Graph, n *Node, inferred *memo) error {

@@ -69,6 +69,8 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
 	{Name: "overlap", Doc: "nodes of a block in any order -> what needs no collective that travels before what does",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
+	{Name: "peers", Doc: "all_reduce and the add_rmsnorm right behind it, which alone takes the sum -> marked as one launch where ranks sum over peer memory",
+		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: peers, Optional: true},
 }
 
 // order holds which pass must come before which, and why.
@@ -97,6 +99,9 @@ var order = []struct{ first, then, why string }{
 	{"fuse", "overlap", "a fused operation stands in the place of its last"},
 	{"unfuse-scan", "overlap", "steps would not be moved one by one"},
 	{"fuse", "unfuse-scan", "fuse takes no graph that is fused already"},
+	{"fuse", "peers", "fuse makes the add_rmsnorm"},
+	{"overlap", "peers", "overlap moves nodes between the sum and its norm"},
+	{"quantize", "peers", "a sum that travels rounded is not what the norm takes"},
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
@@ -167,7 +172,8 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 // passes are those of the strategy, and those that options ask for.
 func (o *Options) passes() []string {
 	return passNames(func(p *Pass) bool {
-		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap
+		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap ||
+			p.Name == "peers" && o.Fuse == ForLaunches && slices.Contains(o.Strategy.Passes, "fuse")
 	})
 }
 

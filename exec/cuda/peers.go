@@ -145,25 +145,13 @@ func (r *rank) sumsOverPeers(c *call) bool {
 	return r.machine.peerBytes > 0 && op.From == graph.Partial && op.To == graph.Replicated && r.box.Fits(c.on.Args, c.on.Results)
 }
 
-// normsBehind finds the add_rmsnorms that come right behind an AllReduce, and write one of their results where the sum
-// is, which so nobody reads later: a record and a wait are between. What is launched for both in the AllReduce's place
-// finds all that came before done.
-func (r *rank) normsBehind() map[*call]*call {
+// joined maps each collective that the compiler marked to the step behind it that one launch may do as well: see
+// [lowering.Schedule.Then].
+func (r *rank) joined() map[*call]*call {
 	found := map[*call]*call{}
-	for i := 2; i+3 < len(r.calls); i++ {
-		at := func(k int, kind lowering.Kind, s lowering.Stream) bool {
-			st := r.calls[i+k].step
-			return st.Kind == kind && st.Stream == s && st.Loop == 0 && st.For == nil
-		}
-		c, norm := r.calls[i], r.calls[i+3]
-		if !at(0, lowering.Collective, lowering.Comm) || len(c.results) != 1 || !at(3, lowering.Launch, lowering.Compute) || norm.step.Op.Name != "add_rmsnorm" ||
-			!at(-2, lowering.Record, lowering.Compute) || !at(-1, lowering.Wait, lowering.Comm) || !at(1, lowering.Record, lowering.Comm) || !at(2, lowering.Wait, lowering.Compute) {
-			continue
-		}
-		sum, in := c.step.Results[0], norm.step
-		dead := in.Results[0].Buffer == sum.Buffer || in.Results[1].Buffer == sum.Buffer
-		if dead && (in.Args[0].Name == sum.Name) != (in.Args[1].Name == sum.Name) {
-			found[c] = norm
+	for i, c := range r.calls {
+		if k, ok := r.s.Then(i); ok && c.step.Kind == lowering.Collective {
+			found[c] = r.calls[k]
 		}
 	}
 	return found
