@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,11 @@ func TestPeers(t *testing.T) {
 			e.Close()
 			if ours, nccl := mail.kernels > 0, mail.reduced > 0; ours != c.ours || nccl != c.nccl {
 				t.Errorf("%d kernels of ours and %d calls of NCCL", mail.kernels, mail.reduced)
+			}
+			marked := slices.ContainsFunc(m.schedules[0].Steps, func(st lowering.Step) bool { return st.Attrs.Text("then") != "" })
+			oneShot := c.ranks == 2 || c.device.OneShotBytes != 1
+			if norms := mail.norms > 0; norms != (c.ours && marked && oneShot) || marked != (c.strategy == "channel" && c.model != "mamba-b") { // which has a bias before the norm
+				t.Errorf("kernels that sum and norm: %d; the pass marked some: %v", mail.norms, marked)
 			}
 			if leaks := d.Leaks(); len(leaks) > 0 {
 				t.Errorf("left behind: %v", leaks)
