@@ -64,6 +64,9 @@ type Sharding struct {
 	// with other weights, is an error.
 	Calibration *Calibration
 
+	// Target is the device that the graph is for, if it decides in which format activations lie; [Open] asks Options.Device.
+	Target passes.Target
+
 	place *passes.Strategy // what was read of Place
 }
 
@@ -163,7 +166,7 @@ func (s Sharding) Options() (passes.Options, error) {
 	if o.Fuse, err = passes.ParseFuse(s.Fuse); err != nil {
 		return o, err
 	}
-	o.Overlap = s.Overlap
+	o.Overlap, o.Target = s.Overlap, s.Target
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Overflows() {
 		return o, errors.New("nothing travels as fp16 or in a codec, so there are no payloads to check; give a quantize that says fp16 or int8, or do not check")
 	}

@@ -82,6 +82,8 @@ func Check(g *Graph) error {
 	for _, o := range g.Outputs {
 		if !defined[o.Value] {
 			fail("output "+o.Name, "%s is not in the graph", o.Value.Name)
+		} else if o.Value.Narrow != NarrowNever {
+			fail("output "+o.Name, "%s is kept as %s; an output is in the format of its type", o.Value.Name, o.Value.Narrow)
 		} else if k := o.Value.Type.Layout.Kind; k != Replicated {
 			fail("output "+o.Name, "%s is %s; it must be whole on every rank", o.Value.Name, o.Value.Type)
 		} else if o.Value.Type.DType.InBlocks() {
@@ -156,7 +158,7 @@ func checkNode(g *Graph, n *Node, inferred *memo) error {
 	if n.Op.Class == Leaf {
 		return checkLeaf(n)
 	}
-	if err := checkStates(n); err != nil {
+	if err := errors.Join(checkStates(n), checkNarrow(g, n)); err != nil {
 		return err
 	}
 	for i, v := range n.Args {
@@ -237,7 +239,7 @@ func Equal(g, h *Graph) bool {
 
 func equalNode(m, n *Node) bool {
 	sameName := func(a, b *Value) bool { return a.Name == b.Name }
-	sameValue := func(a, b *Value) bool { return a.Name == b.Name && a.Type.Equal(b.Type) }
+	sameValue := func(a, b *Value) bool { return a.Name == b.Name && a.Type.Equal(b.Type) && a.Narrow == b.Narrow }
 	if len(m.Attrs) != len(n.Attrs) {
 		return false
 	}

@@ -25,6 +25,7 @@ type Options struct {
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
 	Fuse     Fuse      // which neighbours become one operation
 	Overlap  bool      // with the pass overlap, whatever the strategy says
+	Target   Target    // the device, for the pass formats; nil: activations are as their types say
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
 	Stop graph.Stage
@@ -71,6 +72,8 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
 	{Name: "peers", Doc: "all_reduce and the add_rmsnorm right behind it, which alone takes the sum -> marked as one launch where ranks sum over peer memory",
 		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: peers, Optional: true},
+	{Name: "formats", Doc: "activations that all their kernels take in bf16 -> kept so in batches of many rows",
+		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: formats, Optional: true},
 }
 
 // order holds which pass must come before which, and why.
@@ -102,6 +105,11 @@ var order = []struct{ first, then, why string }{
 	{"fuse", "peers", "fuse makes the add_rmsnorm"},
 	{"overlap", "peers", "overlap moves nodes between the sum and its norm"},
 	{"quantize", "peers", "a sum that travels rounded is not what the norm takes"},
+	{"fuse", "formats", "a value between neighbours that become one operation has no format"},
+	{"unfuse-scan", "formats", "the steps of a scan are other kernels, which take f32"},
+	{"quantize", "formats", "what travels has f32 before it is rounded"},
+	{"overlap", "formats", "formats is decided for the nodes as they run"},
+	{"peers", "formats", "formats is decided for the nodes as they run"},
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
@@ -173,7 +181,8 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 func (o *Options) passes() []string {
 	return passNames(func(p *Pass) bool {
 		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap ||
-			p.Name == "peers" && o.Fuse == ForLaunches && slices.Contains(o.Strategy.Passes, "fuse")
+			p.Name == "peers" && o.Fuse == ForLaunches && slices.Contains(o.Strategy.Passes, "fuse") ||
+			p.Name == "formats" && o.Target != nil && slices.Contains(o.Strategy.Passes, "fuse")
 	})
 }
 

@@ -40,11 +40,11 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 // for each piece of the batch, with their tensors, where memory is now. These are valid
 // until the next call.
 func (r *rank) each(key programKey, visit func(c *call) error) error {
-	r.chooseFormats(key)
+	r.applyFormats(key)
 	return r.eachAsIs(key, visit)
 }
 
-// eachAsIs is each in the formats that were chosen last.
+// eachAsIs is each in the formats that were applied last.
 func (r *rank) eachAsIs(key programKey, visit func(c *call) error) error {
 	all, steps := r.calls, r.s.Steps
 	if key.once {

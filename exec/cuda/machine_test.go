@@ -37,7 +37,8 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 	return openAt(t, "../../testdata/golden/"+name, ranks, strategy)
 }
 
-func openAt(t *testing.T, dir string, ranks int, strategy string) *model {
+// openAt compiles a model for the devices of these tests: formats are chosen where the device has math of bf16.
+func openAt(t *testing.T, dir string, ranks int, strategy string, on ...*cuda.Device) *model {
 	t.Helper()
 	c, err := models.Open(dir)
 	if err != nil {
@@ -45,6 +46,9 @@ func openAt(t *testing.T, dir string, ranks int, strategy string) *model {
 	}
 	t.Cleanup(func() { c.Close() })
 	o := passes.Options{Ranks: ranks, Fuse: passes.ForLaunches}
+	for _, d := range on {
+		o.Target = d.Target()
+	}
 	if ranks > 1 {
 		if o.Strategy, err = passes.FindStrategy(strategy); err != nil {
 			t.Fatal(err)

@@ -46,8 +46,9 @@ func TestPeers(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.model, c.ranks, c.strategy, c.device.OneShotBytes), func(t *testing.T) {
 			t.Parallel()
-			m := open(t, c.model, c.ranks, c.strategy)
 			o, device := c.options, c.device
+			device.Driver = sim.New(o)
+			m := openAt(t, "../../testdata/golden/"+c.model, c.ranks, c.strategy, &device)
 			shared := m.engine(t, &cuda.Device{Math: device.Math, Driver: sim.New(sim.Options{Capability: c.options.Capability})})
 			defer shared.Close()
 			want := run(t, shared)

@@ -43,7 +43,7 @@ type rank struct {
 
 	norms       map[*call]*call   // add_rmsnorms right behind an AllReduce that nobody else reads
 	calls, once []*call           // of a step, and of what is run once
-	inBF16      []bool            // by buffer: of the program at hand, see chooseFormats; nil: none
+	inBF16      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
 	outputs     []operand.Operand // of the schedule
 	programs    *programs
 }
