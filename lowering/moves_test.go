@@ -58,7 +58,7 @@ func TestReads(t *testing.T) {
 	folders := goldens.Folders(t, "..")
 	each := (pairs + len(folders) - 1) / len(folders)
 	for _, dir := range folders {
-		layouts := layoutsOf(t, r, dir, 6)
+		layouts := layoutsOf(t, r, dir, 4)
 		for range each {
 			a, b := layouts[r.IntN(len(layouts))], layouts[r.IntN(len(layouts))]
 			x := pair{t: t, from: lowering.End{Keeps: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{Keeps: b.keeps, PageTokens: 1 + r.IntN(20)}}
