@@ -50,7 +50,7 @@ func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 }
 
 // TestReads: between layouts of 200 random pairs, each byte that a rank keeps comes once,
-// to its place, and no other. What a rank keeps is found element by element here, and
+// to its place, and no other. The share of a rank is found element by element here, and
 // whole states are cut so.
 func TestReads(t *testing.T) {
 	const seed, pairs = 16, 200
