@@ -247,8 +247,8 @@ func (p *parser) node(s *scanner) error {
 	return nil
 }
 
-// types reads the types after ":", or infers them where there are none; and where it is
-// said, in which batches each value is in bf16.
+// types reads the types after ":", or infers them if none are given, and in which batches
+// each value is in bf16.
 func (p *parser) types(s *scanner, n *Node) (types []Type, narrow []Narrow, err error) {
 	if !s.eat(":") {
 		types, err = infer(n, p.g.Ranks)
