@@ -64,7 +64,7 @@ type Context interface {
 	// Alloc allocates device memory, aligned to 256 bytes or more. It holds
 	// nothing of use.
 	Alloc(bytes int64) (Ptr, error)
-	// Release frees what Alloc gave. No work that uses it may be under way.
+	// Release frees memory of Alloc. No running work may use it.
 	Release(Ptr) error
 	// AllocHost allocates pinned host memory, which copies really read and
 	// write when they run. Go's collector does not know of it.

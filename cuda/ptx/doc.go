@@ -42,7 +42,7 @@
 // # Checked memory
 //
 // Every access is checked for bounds, for natural alignment of the whole
-// vector, and, if it reads, for bytes that nobody has written. Global
+// vector, and, if it reads, for bytes that were never written. Global
 // allocations lie in gaps of a mebibyte; freed addresses are not used again.
 // Shared memory is unwritten at the start of every block, local memory too.
 // cp.async reads at once; the destination is unwritten until its thread has
@@ -87,11 +87,11 @@
 // the accessing block has itself updated it since, and a barrier lies between
 // if it was another thread.
 //
-// What ld.global.nc reads, nobody may write in the launch, before or after, not
-// even the same thread: the cache that it may come from does not see it.
+// No thread may write in the launch, before or after, what ld.global.nc reads, not
+// even the same one: the cache that it may come from does not see it.
 //
-// All this is tracked byte by byte, for the accesses that happen. What is
-// simplified may miss a race, but makes up none: of several blocks that have
+// All this is tracked byte by byte, for the accesses that happen. Simplifications
+// may miss a race, but makes up none: of several blocks that have
 // read a byte only the last is kept, and a later write by another block is taken
 // as ordered if it has acquired from all blocks before; of the atomics on a byte
 // only the last is kept; strong loads are not kept, so that a plain write that

@@ -16,10 +16,10 @@
 // # Memory
 //
 // Memory is checked by package ptx: kernels may not leave allocations, nor read
-// what nobody has written; neither may copies to the host, products and
+// memory never written; neither may copies to the host, products and
 // collectives, for which a GPU would give garbage. Memory released while work
-// still uses it faults when the work runs. Who allocates, frees or loads waits for
-// what runs on the other devices of a group: where that waits for him in turn, it
+// still uses it faults when the work runs. A call that allocates, frees or loads waits for
+// what runs on the other devices of a group: where that waits for it in turn, it
 // is an error after a while. Copies read and write pinned memory
 // when they run; released pinned memory is overwritten.
 //
@@ -58,7 +58,7 @@ type Options struct {
 	// a Meter. Collectives of NCCL are not looked at.
 	Ordered bool
 
-	// Meter is told what runs; nil: nobody counts. See [Meter].
+	// Meter is told what runs; nil: not counted. See [Meter].
 	Meter *Meter
 
 	// Patience is how long a wait may last in which nothing can run, as for a
@@ -104,7 +104,7 @@ type Driver struct {
 // device is a simulated GPU.
 type device struct {
 	info    driver.DeviceInfo
-	primary *primary // nil while nobody has it open
+	primary *primary // nil while it is not open
 }
 
 // New makes a machine.

@@ -59,7 +59,7 @@ func (r *rank) collective(c *call) (*collective, error) {
 }
 
 // onOneGPU issues a collective of ranks that share a GPU: all wait until every
-// rank's operands are there, kernels add or copy them, and all wait until nobody
+// rank's operands are ready, kernels add or copy them, and all wait until no rank
 // reads them any more.
 func onOneGPU(list []*collective) error {
 	work, err := list[0].shared(list)

@@ -46,8 +46,8 @@ func (d *Device) String() string { return fmt.Sprintf("%s, math %v", d.Driver.Na
 // FewLaunches asks for graphs that are fused to save launches.
 func (d *Device) FewLaunches() bool { return true }
 
-// Open loads the weights of all ranks: a GPU for each where there are enough,
-// else one for all. Ranks in several processes have one each.
+// Open loads the weights of all ranks: on a GPU each if the machine has enough,
+// otherwise all on one. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	var group *comm.Group
 	if len(local) < world.Ranks() {

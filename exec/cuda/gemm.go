@@ -18,7 +18,7 @@ type gemm struct {
 	workspace   memory // of ours, so that products can be captured
 }
 
-// open makes the handle, where there is cuBLAS; Krait's kernels do without.
+// open makes the handle of cuBLAS; without that library Krait's own kernels compute all products.
 func (g *gemm) open(r *rank) error {
 	if r.machine.device.NoGEMM {
 		return nil
@@ -67,7 +67,7 @@ func (r *rank) byLibrary(step *lowering.Step) bool {
 }
 
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
-// kernels do: for few rows, where there is no cuBLAS, and where numbers are taken apart for
+// kernels do: for few rows, without cuBLAS, and where f32 is split into three bf16 for
 // tensor cores.
 func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	adds := part.Name() == "matmul_add"

@@ -19,7 +19,7 @@ type gpu struct {
 	modules map[string]driver.Module
 	funcs   map[string]*function
 	depend  bool // launches may be dependent
-	step    step // under way
+	step    step // the active one
 }
 
 // openGPU opens a device on a thread of its own.

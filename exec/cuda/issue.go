@@ -15,8 +15,8 @@ type step struct{ programs []*program }
 // captured: what kernels and libraries do once must not be in the graph.
 const captureAfter = 1
 
-// due reports whether the step is to be captured now; of what is in a graph nobody can
-// tell when it ran.
+// due reports whether the step is to be captured now; a graph does not
+// tell when its nodes ran.
 func (s *step) due() bool {
 	first := s.programs[0]
 	return first.rank.record == nil && first.graph == nil && first.used >= captureAfter && first.decodes()
@@ -35,7 +35,7 @@ func (s *step) launch(ctx context.Context) error {
 	return first.rank.where(first.graph.Launch(first.rank.compute))
 }
 
-// capture makes a graph of the step, if it is due: all streams hang on rank 0's.
+// capture makes a graph of the step, if it is due: all streams fork from rank 0's.
 func (s *step) capture(ctx context.Context) error {
 	if !s.due() {
 		return nil

@@ -409,7 +409,7 @@ func TestMissingWaits(t *testing.T) {
 			}
 		}
 		if !found {
-			t.Errorf("nobody misses %s", st)
+			t.Errorf("no error without %s", st)
 		}
 	}
 	if tried < 4 {
@@ -435,7 +435,7 @@ func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, o sim.Opti
 	return append([]float32(nil), out[0].F32...)
 }
 
-// TestCancel: a context that ends stops the step where somebody looks at it next:
+// TestCancel: a context that ends stops the step at the next check:
 // before anything, before each launch of each rank, also of those that are captured,
 // and before a graph. GPUs that meet in collectives all run the step or none. The
 // engine goes on.
@@ -443,7 +443,7 @@ func TestCancel(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	var launches []string
 	for _, st := range m.schedules[0].Steps {
-		if st.Kind == lowering.Launch && st.Name != graph.ChosenOutput { // which nobody wants
+		if st.Kind == lowering.Launch && st.Name != graph.ChosenOutput { // which no batch wants
 			launches = append(launches, "stopped before "+st.Name+":")
 		}
 	}

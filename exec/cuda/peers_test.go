@@ -118,7 +118,7 @@ func TestPeersSwitch(t *testing.T) {
 }
 
 // TestPeersMissingOrder: without any one of what orders ranks that write into each other's memory, in any kernel,
-// one of some seeds gives an error, mostly the first: which rank comes first hangs on the machine, too.
+// one of some seeds gives an error, mostly the first: which rank comes first depends on the machine, too.
 func TestPeersMissingOrder(t *testing.T) {
 	wait := [2]string{`setp\.gt\.u32\s+(%p\d+), (%r\d+), -3;`, "setp.ge.u32 $1, $2, 0;"}
 	acquire, release := [2]string{`ld\.acquire\.sys`, "ld.relaxed.sys"}, [2]string{`st\.release\.sys`, "st.relaxed.sys"}

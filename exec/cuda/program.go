@@ -69,7 +69,7 @@ func keyOf(w *exec.Work, bySequence bool) programKey {
 	return key
 }
 
-// batch is what tensors hang on.
+// batch is the batch that the sizes of tensors depend on.
 func (k *programKey) batch() *graph.Batch {
 	b := &graph.Batch{Sizes: k.z}
 	for ends := []byte(k.ends); len(ends) > 0; {

@@ -1,6 +1,6 @@
 package cuda
 
-// maxPrograms bounds what is kept of batches of different sizes.
+// maxPrograms bounds the number of programs, one for each size of a batch.
 const maxPrograms = 64
 
 // programs are those of a rank, of which the least recently used goes when there are

@@ -20,11 +20,11 @@ type rank struct {
 
 	compute, comm driver.Stream
 	events        []driver.Event // of the schedule
-	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
+	ready, done   driver.Event   // of the active collective, where ranks share a GPU
 	nccl          driver.Collectives
 	box           box // where ranks sum over each other's memory
 	gemm          gemm
-	record        *recording // nil: nobody asks when steps run
+	record        *recording // nil: steps are not timed
 
 	memory    []driver.Ptr // by buffer: parameters, constants
 	states    driver.Ptr   // a run per slot
@@ -41,7 +41,7 @@ type rank struct {
 
 	inputsHost, outputsHost pinned
 
-	norms       map[*call]*call   // add_rmsnorms right behind an AllReduce that nobody else reads
+	norms       map[*call]*call   // by all_reduce: the add_rmsnorm that one launch may do with it
 	calls, once []*call           // of a step, and of what is run once
 	inBF16      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
 	outputs     []operand.Operand // of the schedule

@@ -127,8 +127,8 @@ func (m *machine) tell(w *exec.Work) error {
 }
 
 // alike moves the events of a rank on another GPU, which begins a batch at another time:
-// so that its first collective ends when that of the first rank does, as far as nobody
-// leaves one before both have come.
+// so that its first collective ends when that of the first rank does, as far as no rank
+// leaves a collective before both have come.
 func alike(first, other []exec.Event) {
 	least, most, by := math.Inf(-1), math.Inf(1), math.NaN()
 	met := map[string]exec.Event{}

@@ -9,8 +9,8 @@
 // one for many; for ssd_scan and attention, between a token by itself and a
 // prompt; for a selective scan, between long segments in pieces and whole ones.
 //
-// Grids depend on numbers of tokens, sequences and rows only. What is in the
-// segment table, in the past and among the ids is read by the kernels, so that a
+// Grids depend on numbers of tokens, sequences and rows only. The kernels read the
+// segment table, past and ids on the device, so that a
 // captured graph of launches serves other batches of the same size.
 package cuda
 
@@ -65,7 +65,7 @@ type Call struct {
 	Attrs         graph.Attrs
 	Options       Options
 	// Scratch is the address of as many bytes as Kernel.Scratch asks for, aligned
-	// to 256. What is in them does not matter, before or after.
+	// to 256. Their contents do not matter, before or after.
 	Scratch uint64
 
 	module   string // of an operation that was registered

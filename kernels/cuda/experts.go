@@ -65,7 +65,7 @@ var expertActs = map[string]int{"silu": 1, "gelu": 2, "gelu_tanh": 3, "relu": 4,
 
 // mixture is a call of experts, its sizes, and where its scratch memory lies.
 type mixture struct {
-	x, p, gate, up, down, y *Tensor // up is nil where there is no gate: the function is of up's product
+	x, p, gate, up, down, y *Tensor // up is nil without a gate: the function is of up's product
 	sum                     *Tensor // what is added; nil: nothing
 
 	tokens, experts, hidden, width, cols int
@@ -162,9 +162,9 @@ func (m *mixture) tensorCores() bool {
 // wide reports whether a weight is as tensor cores want it.
 func (m *mixture) wide(w *Tensor) bool { return aligned(w) && w.Dims[2]%8 == 0 }
 
-// expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x weights gate up down, up where
-// there is a gate, and what is added, where there is something. Of few tokens the kernels find themselves who uses
-// which expert; of many that is listed first. x may be in bf16 where it is rounded anyway.
+// expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x weights gate up down, up if
+// the experts are gated, and an operand to add, if given. For few tokens the kernels find by themselves which token uses
+// which expert; for many that is listed first. x may be in bf16 where it is rounded anyway.
 func expertsKernel(gated bool) Kernel {
 	return Kernel{
 		scratch: func(c *Call) int64 {

@@ -19,7 +19,7 @@ var _ = kernels.Register(Kernels, Set{
 
 const (
 	gemvCols           = 4       // columns of a block, where enough blocks have as many
-	gemvBlocks         = 256     // so many are enough
+	gemvBlocks         = 256     // blocks that fill a GPU
 	gemvRows           = 8       // rows of a pass over the weight
 	gatedCols          = 2       // columns of a block, of each of two weights
 	fewRows            = 32      // with more, tiles are faster

@@ -70,7 +70,7 @@ func alone(module []byte, kernel string) []byte {
 	return append(text, module[at:]...)
 }
 
-// embedded is the text of a module of Krait's; nil where there is none of the name.
+// embedded is the text of a module of Krait's; nil if no module has the name.
 func embedded(module string) []byte {
 	source := module
 	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {

@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Own is the kernel of an operation of somebody's own.
+// Own is the kernel of an operation that was registered outside of Krait.
 type Own struct {
 	// PTX is the text of the functions that are launched, for the least GPU that it is to run on.
 	PTX []byte

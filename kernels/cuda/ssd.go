@@ -159,7 +159,7 @@ var ssdPiece, scanFull = 256, 132
 // ssdMMABlocks is scanBlocks for the scan on tensor cores: by count, pieces take 2.4 times as long there as whole segments would on all of a GPU.
 const ssdMMABlocks = 54
 
-// piecesOf is pieces of segments, of so many tokens, and where their states and decays are.
+// piecesOf is pieces of segments, of a number of tokens each, and where their states and decays are.
 type piecesOf struct {
 	count, tokens  int
 	starts, decays uint64
