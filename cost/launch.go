@@ -100,15 +100,20 @@ func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
 // one of a captured graph. An operation's measured time counts as measured; otherwise it is
 // the longer of its operations and its bytes.
 func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
-	overhead := r.p.Overhead.Launch.Value
-	if graphs {
-		overhead = r.p.Overhead.GraphLaunch.Value
-	}
+	overhead := r.Launch(graphs)
 	flops := w.FLOPs.Float(z) * w.Share
 	if rate := r.measured(w, z); rate > 0 && flops > 0 {
 		return flops/rate + overhead
 	}
 	return max(flops/r.rate(w), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
+}
+
+// Launch is the overhead of a launch; graphs says that it is one of a captured graph.
+func (r *Rater) Launch(graphs bool) float64 {
+	if graphs {
+		return r.p.Overhead.GraphLaunch.Value
+	}
+	return r.p.Overhead.Launch.Value
 }
 
 // Moved is the bytes that work reads and writes for a batch.
