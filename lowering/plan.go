@@ -24,8 +24,8 @@ type RankPlan struct {
 	Launches    int // kernels
 	Copies      int // steps that only move data
 	Collectives int
-	// Joined counts the kernels that the launch of an all_reduce does as well where ranks sum over peer memory.
-	Joined int
+	// PeerNorms counts the kernels that the launch of an all_reduce does as well where ranks sum over peer memory.
+	PeerNorms int
 }
 
 // CollectivePlan is one collective of a step.
@@ -85,7 +85,7 @@ func (s *Schedule) plan() RankPlan {
 			continue
 		}
 		if _, ok := s.Then(i); ok {
-			r.Joined++
+			r.PeerNorms++
 		}
 		switch st.Kind {
 		case Launch:

@@ -145,9 +145,9 @@ func (r *rank) sumsOverPeers(c *call) bool {
 	return r.machine.peerBytes > 0 && op.From == graph.Partial && op.To == graph.Replicated && r.box.Fits(c.on.Args, c.on.Results)
 }
 
-// joined maps each collective that the compiler marked to the step behind it that one launch may do as well: see
+// peerNorms maps each collective that the compiler marked to the step behind it that one launch may do as well: see
 // [lowering.Schedule.Then].
-func (r *rank) joined() map[*call]*call {
+func (r *rank) peerNorms() map[*call]*call {
 	found := map[*call]*call{}
 	for i, c := range r.calls {
 		if k, ok := r.s.Then(i); ok && c.step.Kind == lowering.Collective {

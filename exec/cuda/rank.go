@@ -56,7 +56,7 @@ func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
-	r.norms = r.joined()
+	r.norms = r.peerNorms()
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))
 	}

@@ -182,7 +182,7 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 			break
 		}
 		took := c.of(st).seconds[st.work] * c.slow[r]
-		if c.joined(st) {
+		if c.inSum(st) {
 			took -= c.of(st).launch * c.slow[r]
 		}
 		c.tell(r, st, *at, *at+took)
@@ -192,8 +192,8 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 	return true
 }
 
-// joined reports whether the launch of a collective over peer memory, in one shot, does the step as well.
-func (c *clock) joined(st *step) bool {
+// inSum reports whether the launch of a collective over peer memory, in one shot, does the step as well.
+func (c *clock) inSum(st *step) bool {
 	if st.with == 0 {
 		return false
 	}

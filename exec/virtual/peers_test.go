@@ -10,9 +10,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestJoined: an add_rmsnorm that an all_reduce in one shot does as well saves its launch; by a ring, or without the
+// TestPeerNorms: an add_rmsnorm that an all_reduce in one shot does as well saves its launch; by a ring, or without the
 // mark, it does not.
-func TestJoined(t *testing.T) {
+func TestPeerNorms(t *testing.T) {
 	const text = `graph "g" stage=fused ranks=2
 input %h : f32[t 4/1]
 param @g : f32[4/1]
