@@ -72,19 +72,7 @@ const (
 	maxStackDepth   = 64
 )
 
-// A decodeError is what a builder's methods panic with where a kernel cannot be decoded; build returns it.
-type decodeError struct{ error }
-
-func build(m *Module, f *function) (e *Entry, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			failed, ok := r.(decodeError)
-			if !ok {
-				panic(r)
-			}
-			e, err = nil, failed.error
-		}
-	}()
+func build(m *Module, f *function) *Entry {
 	b := &builder{
 		module: m, fixed: map[fixedRow]int32{}, shared: map[*variable]uint64{},
 		entry:   &Entry{module: m, name: f.name, maxntid: f.maxntid, reqntid: f.reqntid, sharedAlign: 16},
@@ -101,19 +89,19 @@ func build(m *Module, f *function) (e *Entry, err error) {
 	b.emit(instr{kind: instrExit, line: int32(f.line)})
 	b.patch()
 	if m.instrs += len(b.code); m.instrs > maxModuleInstrs {
-		return nil, fmt.Errorf("%s: more than %d instructions, calls expanded", m.name, maxModuleInstrs)
+		panic(syntaxError{fmt.Errorf("%s: more than %d instructions, calls expanded", m.name, maxModuleInstrs)})
 	}
-	e = b.entry
+	e := b.entry
 	e.code, e.preds, e.rows, e.memOps, e.polls = b.code, int(b.preds), int(b.rows), int(b.memOps), b.polls
 	e.fixedRow = make([]bool, e.rows)
 	for _, f := range e.fixed {
 		e.fixedRow[f.row] = true
 	}
-	return e, nil
+	return e
 }
 
-func (b *builder) errorf(format string, args ...any) decodeError {
-	return decodeError{fmt.Errorf("%s: line %d: %s: %s", b.module.name, b.s.line, b.module.source(b.s.line), fmt.Sprintf(format, args...))}
+func (b *builder) errorf(format string, args ...any) syntaxError {
+	return syntaxError{fmt.Errorf("%s: line %d: %s: %s", b.module.name, b.s.line, b.module.source(b.s.line), fmt.Sprintf(format, args...))}
 }
 
 // push opens the scope of the statements, which end with its closing brace,
@@ -132,7 +120,7 @@ func (b *builder) push(body []statement) {
 				continue
 			}
 			if sc.labels[s.name] != nil {
-				panic(decodeError{fmt.Errorf("%s: line %d: label %s is there twice", b.module.name, s.line, s.name)})
+				panic(syntaxError{fmt.Errorf("%s: line %d: label %s is there twice", b.module.name, s.line, s.name)})
 			}
 			sc.labels[s.name] = &label{pc: -1}
 		case statementTargets:
