@@ -2,9 +2,9 @@ package graph
 
 import "fmt"
 
-// Narrow says in which batches a device may keep a value of f32 in bf16 between two kernels: the pass formats decides,
-// by what the kernels take. Only batches with more than [NarrowRows] rows of the value count: others have kernels for few
-// rows, which take f32.
+// Narrow says in which batches a device may keep a value of f32 in bf16 between two kernels: the
+// pass formats decides, by what the kernels take. Only batches with more than [NarrowRows] rows of
+// the value count: others have kernels for few rows, which take f32.
 type Narrow uint8
 
 // The batches in which a value is in bf16.
@@ -48,7 +48,8 @@ func (s *scanner) narrow() Narrow {
 	return NarrowAlways
 }
 
-// checkNarrow checks that only kernels have a value in bf16, and that a view has the format of what it is a view of.
+// checkNarrow checks that only kernels have a value in bf16, and that a view has the format of what
+// it is a view of.
 func checkNarrow(g *Graph, n *Node) error {
 	for i, v := range n.Args {
 		switch {

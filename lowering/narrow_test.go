@@ -8,8 +8,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestNarrow: buffers say in which batches their values are in bf16, text keeps it, a field has what it is a field of,
-// and no result in one format takes the place of an operand in the other.
+// TestNarrow: buffers say in which batches their values are in bf16, text keeps it, a field has
+// what it is a field of, and no result in one format takes the place of an operand in the other.
 func TestNarrow(t *testing.T) {
 	g, err := graph.Parse(`graph "g" stage=fused ranks=1
 input %h : f32[t 4]
@@ -64,7 +64,8 @@ output e = %e
 	}
 }
 
-// TestNarrowIn: few rows are in f32, and so are what only prompts have in bf16 where each sequence has one token.
+// TestNarrowIn: few rows are in f32, and so are what only prompts have in bf16 where each sequence
+// has one token.
 func TestNarrowIn(t *testing.T) {
 	for _, c := range []struct {
 		n    graph.Narrow

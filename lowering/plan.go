@@ -24,7 +24,8 @@ type RankPlan struct {
 	Launches    int // kernels
 	Copies      int // steps that only move data
 	Collectives int
-	// PeerNorms counts the kernels that the launch of an all_reduce does as well where ranks sum over peer memory.
+	// PeerNorms counts the kernels that the launch of an all_reduce does as well where ranks sum
+	// over peer memory.
 	PeerNorms int
 }
 

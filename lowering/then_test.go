@@ -22,8 +22,8 @@ output r = %r
 output n = %n
 `
 
-// TestThen: the norm behind a marked all_reduce is found, and none where a launch lies between them, or where the
-// schedule, edited, reads the sum elsewhere.
+// TestThen: the norm behind a marked all_reduce is found, and none where a launch lies between
+// them, or where the schedule, edited, reads the sum elsewhere.
 func TestThen(t *testing.T) {
 	then := func(text string, edit func(*lowering.Schedule)) (ok bool, collectives int) {
 		g, err := graph.Parse(text)

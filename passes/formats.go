@@ -9,17 +9,18 @@ import (
 
 // Target answers for the device that will run the graph.
 type Target interface {
-	// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16 on every rank, where
-	// those lie so that narrow says: some are so together or not at all, and of fewer in bf16 no more are accepted. The
-	// batch has more than [graph.NarrowRows] rows of every size. Prompts says that sequences have several tokens;
-	// otherwise each has one.
+	// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16
+	// on every rank, where those lie so that narrow says: some are so together or not at all, and
+	// of fewer in bf16 no more are accepted. The batch has more than [graph.NarrowRows] rows of
+	// every size. Prompts says that sequences have several tokens; otherwise each has one.
 	Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool
 }
 
-// formats decides which activations lie in bf16 between kernels: all those that every kernel which writes or reads them
-// takes so. It begins with all, and takes back what is refused until nothing is, once for batches with prompts and once
-// for those in which each sequence has one token. Collectives, relayouts and outputs have f32. Batches with few rows
-// have f32 throughout: the plan has room for it.
+// formats decides which activations lie in bf16 between kernels: all those that every kernel which
+// writes or reads them takes so. It begins with all, and takes back what is refused until nothing
+// is, once for batches with prompts and once for those in which each sequence has one token.
+// Collectives, relayouts and outputs have f32. Batches with few rows have f32 throughout: the plan
+// has room for it.
 func formats(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	if o.Target == nil {
 		return nil, errors.New("no device is given that says which activations its kernels take in bf16")

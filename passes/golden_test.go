@@ -15,10 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
 
-// TestGolden runs the cases of testdata: one file per pass. A case NAME is the
-// files NAME/in.ir, NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16
-// and target=standin, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
-// the in.ir before.
+// TestGolden runs the cases of testdata: one file per pass. A case NAME is the files NAME/in.ir,
+// NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16 and target=standin, as
+// key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from the in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -81,8 +80,9 @@ func runGolden(t *testing.T, file string) {
 	}
 }
 
-// standIn is a device whose norms take either format on both sides, whose products take bf16 and give what they take, and
-// whose scans and convolutions take bf16 on both sides or neither, in prompts only.
+// standIn is a device whose norms take either format on both sides, whose products take bf16 and
+// give what they take, and whose scans and convolutions take bf16 on both sides or neither, in
+// prompts only.
 type standIn struct{}
 
 func (standIn) Accepts(n *graph.Node, _ int, narrow func(*graph.Value) bool, prompts bool) []bool {

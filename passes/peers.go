@@ -6,11 +6,12 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// peers marks each all_reduce that a device with peer memory does together with the add_rmsnorm behind it. Their
-// kernel sums the payload and norms the rows in one launch. It never stores the sum, so nothing else may take that.
-// The norm must come right behind: its other operand is then there before the collective begins, and no launch in
-// between reads memory that its results take. The proof counts the pair as the one all_reduce that it is; a device
-// without peer memory, or a payload above its limit, runs the two operations.
+// peers marks each all_reduce that a device with peer memory does together with the add_rmsnorm
+// behind it. Their kernel sums the payload and norms the rows in one launch. It never stores the
+// sum, so nothing else may take that. The norm must come right behind: its other operand is then
+// there before the collective begins, and no launch in between reads memory that its results take.
+// The proof counts the pair as the one all_reduce that it is; a device without peer memory, or a
+// payload above its limit, runs the two operations.
 func peers(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for i, n := range g.Nodes {

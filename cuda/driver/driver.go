@@ -179,9 +179,10 @@ type LaunchConfig struct {
 	// Params are the parameters, each at the next offset that its alignment
 	// allows (CU_LAUNCH_PARAM_BUFFER_POINTER).
 	Params []byte
-	// Dependent lets the launch begin before the launch before it in the stream has ended (programmatic dependent
-	// launch): its threads wait for that themselves, by griddepcontrol.wait, before they touch memory and
-	// before they end. Only for devices that can: see DeviceInfo.
+	// Dependent lets the launch begin before the launch before it in the stream has ended
+	// (programmatic dependent launch): its threads wait for that themselves, by
+	// griddepcontrol.wait, before they touch memory and before they end. Only for devices that can:
+	// see DeviceInfo.
 	Dependent bool
 	// For says what the launch is for, to those who count.
 	For string

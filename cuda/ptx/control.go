@@ -24,9 +24,9 @@ func decodeDependence(b *builder, o *opcode) instr {
 	panic(b.errorf("%s is not modelled", b.s.name))
 }
 
-// awaited checks, in a launch that overlaps with the one before, that lanes have waited for it before
-// they touch global memory, and that no load is by .nc: the cache it goes through may have kept what
-// was there before.
+// awaited checks, in a launch that overlaps with the one before, that lanes have waited for it
+// before they touch global memory, and that no load is by .nc: the cache it goes through may have
+// kept what was there before.
 func (w *warp) awaited(in *instr, m uint32, op *memOp) bool {
 	if op.space != spaceGlobal && op.space != spaceGeneric {
 		return true

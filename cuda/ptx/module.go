@@ -21,7 +21,8 @@ type Module struct {
 	instrs       int // in all entries, calls expanded
 }
 
-// A syntaxError is what the parser and the decoders of kernels panic with where the text is wrong; Parse returns it.
+// A syntaxError is what the parser and the decoders of kernels panic with where the text is wrong;
+// Parse returns it.
 type syntaxError struct{ error }
 
 // Parse reads PTX and decodes its kernels. name is what errors call it. An

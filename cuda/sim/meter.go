@@ -114,7 +114,8 @@ func moved(bytes int64) ptx.Access {
 	return ptx.Access{Bytes: bytes, Distinct: bytes, Sectors: (bytes + 31) / 32, Least: (bytes + 31) / 32}
 }
 
-// aboutProduct is a product, which reads its operands, and what it adds to, and writes its result once.
+// aboutProduct is a product, which reads its operands, and what it adds to, and writes its result
+// once.
 func aboutProduct(c *driver.GemmCall) about {
 	a := about{Done: Done{Name: "cublasGemmEx"}}
 	loads, stores := int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes()), int64(c.M*c.N)*int64(c.Out.Bytes())

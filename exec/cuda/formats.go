@@ -10,8 +10,8 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// Target answers for the kernels which activations they take in bf16; nil where they take none: with math of f32, or
-// without cuBLAS. Of several GPUs, that with the least shared memory decides.
+// Target answers for the kernels which activations they take in bf16; nil where they take none:
+// with math of f32, or without cuBLAS. Of several GPUs, that with the least shared memory decides.
 func (d *Device) Target() passes.Target {
 	if d.Math != kernels.BF16 || d.NoGEMM {
 		return nil
@@ -26,9 +26,9 @@ func (d *Device) Target() passes.Target {
 	return t
 }
 
-// applyFormats lets buffers lie in bf16 where the compiler decided so for batches of such sizes. It checks that the
-// kernels of this program accept that, and else has all in f32: without cuBLAS, or on a GPU with less shared memory than
-// the compiler was told of.
+// applyFormats lets buffers lie in bf16 where the compiler decided so for batches of such sizes. It
+// checks that the kernels of this program accept that, and otherwise has all in f32: without
+// cuBLAS, or on a GPU with less shared memory than the compiler was told of.
 func (r *rank) applyFormats(key programKey) {
 	r.inBF16 = nil
 	if r.machine.device.Math != kernels.BF16 || key.once || r.gemm.GEMM == nil {

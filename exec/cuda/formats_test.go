@@ -19,8 +19,8 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// mostFormats is the largest set of buffers that all calls of a program accept in bf16: what the pass formats is to find
-// without knowing the sizes of the batch.
+// mostFormats is the largest set of buffers that all calls of a program accept in bf16: what the
+// pass formats is to find without knowing the sizes of the batch.
 func (r *rank) mostFormats(key programKey) []bool {
 	in := make([]bool, len(r.s.Buffers))
 	for i := range r.s.Buffers {
@@ -50,8 +50,9 @@ func (r *rank) mostFormats(key programKey) []bool {
 	return in
 }
 
-// TestFormats: in batches with many rows of all that has rows, activations are in bf16 exactly where all kernels accept
-// that, for all families, one rank and several; in others at most there, and none without cuBLAS.
+// TestFormats: in batches with many rows of all that has rows, activations are in bf16 exactly
+// where all kernels accept that, for all families, one rank and several; in others at most there,
+// and none without cuBLAS.
 func TestFormats(t *testing.T) {
 	some := false
 	for i, dir := range goldens.Folders(t, "../..") {

@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots makes slots for states that are kept.
+// KeepSlots allocates slots for snapshots.
 func (m *machine) KeepSlots(n int) error {
 	return m.eachRank(func(r *rank) error {
 		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
@@ -19,7 +19,7 @@ func (m *machine) KeepSlots(n int) error {
 	})
 }
 
-// Pages makes pages of caches.
+// Pages allocates KV pages.
 func (m *machine) Pages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
@@ -44,7 +44,7 @@ func (m *machine) eachRank(f func(r *rank) error) error {
 	})
 }
 
-// slab makes pieces of memory until there are n, by one allocation.
+// slab allocates pieces of memory up to n, in one allocation.
 func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	more := n - len(*list)
 	if more <= 0 { // another rank failed when this one made them
@@ -61,7 +61,7 @@ func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	return nil
 }
 
-// stateOf is the states of a slot.
+// stateOf is the address of a slot's states.
 func (r *rank) stateOf(slot int) driver.Ptr {
 	if slot >= r.machine.slots {
 		return r.kept[slot-r.machine.slots]
@@ -83,7 +83,7 @@ func (m *machine) Clear(slot int) error {
 	})
 }
 
-// Copy copies states.
+// Copy copies the states of a slot to another.
 func (m *machine) Copy(from, to int) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
@@ -97,25 +97,25 @@ func (m *machine) Copy(from, to int) error {
 	})
 }
 
-// Read copies out of states.
+// Read copies bytes of states to the host.
 func (m *machine) Read(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies into states.
+// Write copies bytes from the host into states.
 func (m *machine) Write(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
 
-// ReadPage copies out of a page.
+// ReadPage copies bytes of a KV page to the host.
 func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.pages[page]+driver.Ptr(at))
 }
 
-// WritePage copies into a page.
+// WritePage copies bytes from the host into a KV page.
 func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.pages[page]+driver.Ptr(at), from)
@@ -145,7 +145,7 @@ func (r *rank) copies(f func() error) error {
 	})
 }
 
-// inRows is where a cache has some rows, and how many bytes they take.
+// inRows returns where rows of a cache begin in a page, and their bytes.
 func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
 	size := r.s.Buffers[buffer].Bytes
 	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
@@ -171,7 +171,7 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 	})
 }
 
-// ReadRows copies out of a cache.
+// ReadRows copies rows of a cache to the host.
 func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
 	r := m.rank(rank)
 	return r.copies(func() error {
@@ -189,7 +189,7 @@ func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error 
 	})
 }
 
-// WriteRows copies into a cache.
+// WriteRows copies rows from the host into a cache.
 func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
 	r := m.rank(rank)
 	return r.copies(func() error {

@@ -70,7 +70,7 @@ func (x *collective) most(whole *kernels.Tensor) int {
 	return most
 }
 
-// stagingBytes is the memory in which a collective packs what it sends.
+// stagingBytes is the memory in which a collective packs its payload, in bytes.
 func (r *rank) stagingBytes(c *call) int64 {
 	if !r.machine.nccl {
 		return 0
@@ -233,7 +233,7 @@ func (s *stager) gatherEach(from, to *kernels.Tensor) {
 	for r := range s.x.parts {
 		for _, p := range s.x.parts[r].List {
 			at := piece(*to, true, p.Whole, p.N)
-			send := at.Ptr // of others it is not looked at
+			send := at.Ptr // on other ranks it is not read
 			if r == s.x.rank.s.Rank {
 				send = piece(*from, true, p.Part, p.N).Ptr
 			}
@@ -263,7 +263,7 @@ func (s *stager) scatterEach(from, to *kernels.Tensor) {
 	}
 }
 
-// addUp receives what the other ranks have for these rows, and gives what adds it to its own.
+// addUp receives the other ranks' summands of these rows, and appends the launch that adds them.
 func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
 	var terms []kernels.Tensor
 	for r := range s.x.parts {

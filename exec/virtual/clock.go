@@ -192,7 +192,8 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 	return true
 }
 
-// inSum reports whether the launch of a collective over peer memory, in one shot, does the step as well.
+// inSum reports whether the launch of a collective over peer memory, in one shot, does the step as
+// well.
 func (c *clock) inSum(st *step) bool {
 	if st.with == 0 {
 		return false

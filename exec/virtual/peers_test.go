@@ -10,8 +10,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestPeerNorms: an add_rmsnorm that an all_reduce in one shot does as well saves its launch; by a ring, or without the
-// mark, it does not.
+// TestPeerNorms: an add_rmsnorm that an all_reduce in one shot does as well saves its launch; by a
+// ring, or without the mark, it does not.
 func TestPeerNorms(t *testing.T) {
 	const text = `graph "g" stage=fused ranks=2
 input %h : f32[t 4/1]

@@ -50,8 +50,8 @@ type Options struct {
 	Math Math
 	// Library says that products of more than 32 rows are done by cuBLAS, and not by kernels.
 	Library bool
-	// Split lets products of many rows by weights in f32 be those of three bf16 for each number, as those by weights in 16
-	// bits are: see [SplitPays].
+	// Split lets products of many rows by weights in f32 be those of three bf16 for each number, as
+	// those by weights in 16 bits are: see [SplitPays].
 	Split bool
 	// Shared is the most shared memory of a block, in bytes: operations fall back on
 	// kernels that need less. 0: all that any kernel wants.

@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Target says which activations of a graph the kernels take in bf16, with math of bf16 and products by cuBLAS. It is a
-// passes.Target.
+// Target says which activations of a graph the kernels take in bf16, with math of bf16 and products
+// by cuBLAS. It is a passes.Target.
 type Target struct {
 	Shared int // the most shared memory of a block, in bytes; 0: all that any kernel wants
 }
@@ -16,7 +16,8 @@ type Target struct {
 // manyRows is a number of rows of which every operation has the kernel for many.
 const manyRows = 4096
 
-// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16 on every rank.
+// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16 on
+// every rank.
 func (t *Target) Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool {
 	accepted := slices.Repeat([]bool{true}, len(n.Args)+len(n.Results))
 	k, ok := Kernels[n.Op.Name]
@@ -38,8 +39,8 @@ func (t *Target) Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) boo
 	return accepted
 }
 
-// laid is a value of a graph for a batch of many rows, as lowering lays it: a field lies in the rows of what it is a
-// field of. Its address says only how it is aligned.
+// laid is a value of a graph for a batch of many rows, as lowering lays it: a field lies in the
+// rows of what it is a field of. Its address says only how it is aligned.
 func laid(v *graph.Value, ranks, rank int, narrow, prompts bool) Tensor {
 	t := Tensor{Tensor: kernels.Describe(v.Type, ranks, rank)}
 	if narrow {
