@@ -138,7 +138,7 @@ func (p *Profile) Only(algorithms ...string) *Profile {
 	return &q
 }
 
-// Usable is the bytes of memory that ranks which share the device may use together.
+// Usable is the memory of each rank in bytes; ranks that share a device divide it.
 func (p *Profile) Usable(ranks int) int64 {
 	n := p.Memory.Capacity.Value - p.Memory.Reserve.Value
 	if p.Shared {

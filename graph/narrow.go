@@ -32,7 +32,7 @@ func ParseNarrow(text string) (Narrow, error) {
 	return 0, fmt.Errorf("a value is kept as %q; it may be as %s, or as %s", text, NarrowAlways, NarrowPrompts)
 }
 
-// In reports whether the value is in bf16 in a batch with so many rows of it.
+// In reports whether the value is in bf16 in a batch with that many rows of it.
 func (n Narrow) In(rows int64, z Sizes) bool {
 	return rows > NarrowRows && (n == NarrowAlways || n == NarrowPrompts && z.Tokens != z.Seqs)
 }

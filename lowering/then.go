@@ -5,7 +5,7 @@ import "slices"
 // Then is the step that a device may run together with collective i of Steps: the one that its
 // attribute then names, if only events lie between them and it alone reads the sum. All that the
 // step reads is there when the collective begins, which waits for every launch before it, and
-// nobody reads meanwhile what the step writes.
+// no step reads meanwhile what this one writes.
 func (s *Schedule) Then(i int) (k int, ok bool) {
 	c := &s.Steps[i]
 	name := c.Attrs.Text("then")
