@@ -108,7 +108,7 @@ func (c *Call) split(p *product) bool {
 	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
-// Splits reports whether a product is done so.
+// Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
 	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
 	return !p.isGemv(product) && p.split(product)

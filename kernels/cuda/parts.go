@@ -8,7 +8,7 @@ type Part struct {
 	*Call
 }
 
-// Name is the operation's.
+// Name is the name of the operation.
 func (p *Part) Name() string { return p.op.Name }
 
 func init() {

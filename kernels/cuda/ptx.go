@@ -26,13 +26,13 @@ func Runs(major, minor int) bool { return major >= 8 }
 // are 2 to 4 times as fast.
 func SplitPays(major, minor int) bool { return minor == 0 && major <= 10 }
 
-// PTX has the modules by name. Krait's are written for compute capability 8.0; drivers
+// PTX returns the modules by name. Krait's are written for compute capability 8.0; drivers
 // compile them for the GPU at hand when they are loaded.
 func PTX() map[string][]byte { return allModules() }
 
-// Source is the PTX to load for a launch, and a name of its own for what is loaded: of
-// Krait's modules the launched kernel alone, since drivers compile all that they are given; a
-// module that was registered is whole. Nil: there is no such kernel.
+// Source returns the PTX to load for a launch, and a unique name for it. From Krait's modules it is
+// the launched kernel alone, since drivers compile all that they are given; a registered module is
+// whole. Nil: the kernel does not exist.
 func (l *Launch) Source() (name string, text []byte) {
 	if text, ok := own[l.Module]; ok {
 		return l.Module, text

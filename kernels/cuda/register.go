@@ -15,7 +15,7 @@ type Own struct {
 	// on what is in a tensor, so that a captured graph of launches serves other batches of the same
 	// size.
 	Launch func(c *Call) error
-	// Scratch is how many bytes a call needs beside its tensors; nil: none.
+	// Scratch returns the bytes that a call needs beside its tensors; nil: none.
 	Scratch func(c *Call) int64
 }
 

@@ -10,7 +10,7 @@ import (
 // Target says which activations of a graph the kernels take in bf16, with math of bf16 and products
 // by cuBLAS. It is a passes.Target.
 type Target struct {
-	Shared int // the most shared memory of a block, in bytes; 0: all that any kernel wants
+	Shared int // the most shared memory of a block, in bytes; 0: as much as any kernel needs
 }
 
 // manyRows is a number of rows of which every operation has the kernel for many.
