@@ -1,7 +1,6 @@
 package load_test
 
 import (
-	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
