@@ -160,7 +160,7 @@ func TestServeKilled(t *testing.T) {
 		if err != nil || text != want {
 			t.Errorf("%v: %q, %v\n%s", signal, text, err, info)
 		}
-		if strings.Contains(info, "this server prefills the prompt") {
+		if strings.Contains(info, "the prompt is read here") {
 			fallbacks++
 		} else if i < 2 {
 			t.Errorf("%v before it is asked, and who decodes has not read the prompt:\n%s", signal, info)
