@@ -108,7 +108,7 @@ func TestSteps(t *testing.T) {
 	if s.Totals != (Totals{Steps: 2, Prefill: 101, Decode: 3, Busy: 0.0025}) {
 		t.Errorf("in all they are %+v", s.Totals)
 	}
-	for range 3 * keptOf {
+	for range 3 * history {
 		b.Batch(batch(1))
 		b.Record(nil)
 	}
