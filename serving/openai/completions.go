@@ -53,7 +53,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	q.generate.PromptOnly = q.none
 	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
-	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, (*krait.Prefill).Strict) {
+	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, krait.Prefiller.Strict) {
 		return bad("echo", "with logprobs the prompt must be read here, and this server has all prompts read by others")
 	}
 	if q.most == 0 && !q.none {

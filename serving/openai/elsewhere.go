@@ -14,7 +14,7 @@ const alike = 64
 
 // named is who a router chose to read a request's prompts, of those that this server knows; nil: the
 // server chooses.
-func (s *Server) named(r *http.Request) (*krait.Prefill, error) {
+func (s *Server) named(r *http.Request) (krait.Prefiller, error) {
 	name := r.Header.Get("Krait-Prefill")
 	if name == "" {
 		return nil, nil
@@ -30,8 +30,8 @@ func (s *Server) named(r *http.Request) (*krait.Prefill, error) {
 // together with the prompt's beginning, so that prompts which begin alike go where that was read
 // before, and stay there when machines come and go (Thaler and Ravishankar, "Using
 // name-based mappings to increase hit rates", 1998). nil: this server reads it.
-func (s *Server) elsewhere(prompt []int) *krait.Prefill {
-	var to *krait.Prefill
+func (s *Server) elsewhere(prompt []int) krait.Prefiller {
+	var to krait.Prefiller
 	best := uint64(0)
 	for i, p := range s.o.Prefill {
 		if p.Down() {

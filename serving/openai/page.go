@@ -14,7 +14,7 @@ func (s *Server) page(b *board.Board) {
 		return nil
 	}}
 	var cache func() board.Cache
-	if s.m.PrefixCacheBytes() > 0 {
+	if s.m.Session().PrefixCacheBytes() > 0 {
 		cache = s.cache
 	}
 	s.routes["/board"] = route{method: "GET", quiet: true, handle: func(w *response, _ *http.Request) error {
@@ -32,17 +32,17 @@ func (s *Server) state(b *board.State) {
 	load := s.Load()
 	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
 	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
-	for _, r := range s.m.Requests().Underway() {
+	for _, r := range s.m.Session().Scheduler().Underway() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
 	}
 }
 
 // cache is what the prefix cache holds.
 func (s *Server) cache() board.Cache {
-	c := s.m.PrefixCache()
-	out := board.Cache{Capacity: s.m.PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,
+	c := s.m.Session().PrefixCache()
+	out := board.Cache{Capacity: s.m.Session().PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,
 		PromptTokens: c.PromptTokens, HitTokens: c.HitTokens, Evictions: c.Evictions}
-	for _, n := range s.m.PrefixCacheNodes() {
+	for _, n := range s.m.Session().PrefixCacheNodes() {
 		out.Nodes = append(out.Nodes, board.Node{Parent: n.Parent, From: n.From, To: n.To, State: n.State, Bytes: n.Bytes, Hits: n.Hits, Unused: n.Unused})
 	}
 	return out

@@ -59,8 +59,8 @@ type Options struct {
 	Hosts []string
 	// Prefill reads prompts elsewhere, each by one of these: those that begin alike by the same. A
 	// prompt that it cannot read is read here, as far as the Prefill lets that be; those that are
-	// not reached ([krait.Prefill.Down]) are left out.
-	Prefill []*krait.Prefill
+	// not reached ([prefill.Client.Down]) are left out.
+	Prefill []krait.Prefiller
 	// PrefillNames are what a request's header Krait-Prefill may call each of them, as krait route does, who has
 	// seen which prompts went where. Without them there is no such header.
 	PrefillNames []string
@@ -182,7 +182,7 @@ type Load struct {
 // Load counts it.
 func (s *Server) Load() Load {
 	places, tokens := s.queue.load()
-	running := min(s.m.Requests().Load().Running, places)
+	running := min(s.m.Session().Scheduler().Load().Running, places)
 	return Load{places - running, running, tokens}
 }
 
