@@ -6,8 +6,8 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 )
 
-// page adds the page and what it shows. The page itself says nothing of this server, and
-// needs no key.
+// page adds the page, and the data that it shows at /board. The page itself has no data of this
+// server, and requires no key.
 func (s *Server) page(b *board.Board) {
 	s.routes["/"] = route{method: "GET", open: true, handle: func(w *response, r *http.Request) error {
 		board.Page(w, r)
@@ -26,7 +26,7 @@ func (s *Server) page(b *board.Board) {
 	}}
 }
 
-// state is what the server knows of itself.
+// state adds the server's own data to the board's.
 func (s *Server) state(b *board.State) {
 	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
 	load := s.Load()
@@ -37,7 +37,7 @@ func (s *Server) state(b *board.State) {
 	}
 }
 
-// cache is what the prefix cache holds.
+// cache describes the contents of the prefix cache.
 func (s *Server) cache() board.Cache {
 	c := s.m.Session().PrefixCache()
 	out := board.Cache{Capacity: s.m.Session().PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,

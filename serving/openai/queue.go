@@ -9,32 +9,32 @@ import (
 	"github.com/krait-ml/krait/internal/maxmin"
 )
 
-// Queue bounds what a server takes on. The zero value is a good start.
+// Queue bounds running and queued requests. The zero value has defaults.
 type Queue struct {
-	// Requests is how many may wait for a slot; 0 is 256. Of this and of Tokens, tenants have
-	// shares.
+	// Requests bounds the texts that wait for a slot; 0: 256. Tenants share this bound and that of
+	// Tokens.
 	Requests int
-	// Tokens is how many tokens those under way and those that wait may have together:
-	// prompts, and what may follow them. 0 is what the model's memory plan has room for, where it
-	// has attention and such a plan, and else a million; more than there is room for is an error.
+	// Tokens bounds the tokens of all running and queued texts: prompts and max_tokens. 0: the
+	// capacity of the memory plan, or a million without a plan or attention. More than the plan's
+	// capacity is an error.
 	Tokens int
-	// Rate bounds each tenant.
+	// Rate bounds each tenant's rate.
 	Rate Rate
 }
 
-// queue bounds what a server takes on: places, tokens, and room in attention's caches. Who begins
-// is the scheduler's to decide.
+// queue admits requests within bounds of texts, tokens and KV cache. The scheduler decides which
+// text runs next.
 //
-// A tenant alone may have all of each. Where several ask, each may have its max-min share (package
-// maxmin) whatever others have taken before: what these hold above theirs does not count against
-// it. So with n tenants there may be 1 + 1/2 + … + 1/n times as much as the bounds say, which is no
-// memory but that of prompts that wait: the scheduler keeps to the memory plan.
+// One tenant alone may use a bound entirely. With several, each tenant may use its max-min share
+// (package maxmin), even if others already hold more than theirs. With n tenants the total can
+// therefore reach 1 + 1/2 + … + 1/n times a bound. That costs only the memory of queued prompts: the
+// scheduler keeps to the memory plan.
 type queue struct {
 	Queue
-	asked int // Queue.Tokens as it was given
+	given int // Queue.Tokens of the options
 	slots int
-	room  int // tokens for which attention's caches have pages; 0: any number
-	page  int // tokens of one
+	room  int // capacity of the KV cache in tokens; 0: no bound
+	page  int // tokens of a KV page
 	now   func() time.Time
 
 	mu      sync.Mutex // of all below
@@ -42,41 +42,41 @@ type queue struct {
 	total   amounts
 	begun   int // texts that have had a slot
 	closed  bool
-	done    int           // tokens of those that left
-	busy    time.Duration // in which something was under way, up to since
-	since   time.Time     // when something came to be under way, or left
+	done    int           // tokens of texts that ended
+	busy    time.Duration // time with running texts, up to since
+	since   time.Time     // of the last change
 }
 
-// amounts are what texts take of the queue.
+// amounts is what texts take of the bounds.
 type amounts struct {
-	places int // texts, running or waiting
-	tokens int // that they may come to have
-	rated  int // of these, with each prompt once however many texts go on from it
-	room   int // in attention's caches, in whole pages
+	texts  int // running or queued
+	tokens int // upper bound
+	rated  int // tokens that count for the rate: a shared prompt once
+	room   int // tokens in the KV cache, in whole pages
 }
 
 func (a *amounts) add(b amounts) {
-	a.places, a.tokens, a.rated, a.room = a.places+b.places, a.tokens+b.tokens, a.rated+b.rated, a.room+b.room
+	a.texts, a.tokens, a.rated, a.room = a.texts+b.texts, a.tokens+b.tokens, a.rated+b.rated, a.room+b.room
 }
 
-func (a *amounts) sub(b amounts) { a.add(amounts{-b.places, -b.tokens, -b.rated, -b.room}) }
+func (a *amounts) sub(b amounts) { a.add(amounts{-b.texts, -b.tokens, -b.rated, -b.room}) }
 
-// tenant is somebody with a key; all without one are one tenant.
+// tenant is the holder of a key. Without keys all clients are one tenant.
 type tenant struct {
 	name  string
 	taken amounts
 
-	requests, tokens bucket // what is left of its rate
+	requests, tokens bucket // of its rate
 }
 
-// demand is what a text asks for. The prompt of one that shares it is read with that of the text
-// before it.
+// demand is the size of a text. A text that shares its prompt with the text before it adds no
+// prefill.
 type demand struct {
 	prompt, most int
 	shares       bool
 }
 
-// ticket is the place of a text.
+// ticket admits one text.
 type ticket struct {
 	q     *queue
 	t     *tenant
@@ -86,33 +86,33 @@ type ticket struct {
 }
 
 func newQueue(limits Queue, slots int) *queue {
-	asked := limits.Tokens
+	given := limits.Tokens
 	if limits.Requests == 0 {
 		limits.Requests = 256
 	}
 	if limits.Tokens == 0 {
 		limits.Tokens = 1_000_000
 	}
-	return &queue{Queue: limits, asked: asked, slots: slots, now: time.Now, tenants: map[string]*tenant{}}
+	return &queue{Queue: limits, given: given, slots: slots, now: time.Now, tenants: map[string]*tenant{}}
 }
 
-// bind makes the memory plan of a model a bound, too. Of its tokens each text takes whole pages.
+// bind adds the bound of the memory plan: room tokens of KV cache, in pages.
 func (q *queue) bind(room, page int) error {
 	if room == 0 {
 		return nil
 	}
 	switch q.room, q.page = room, page; {
-	case q.asked == 0:
+	case q.given == 0:
 		q.Tokens = room
-	case q.asked > room:
-		return fmt.Errorf("%d tokens under way and waiting are more than the memory plan has room for, which is %d: give fewer", q.asked, room)
+	case q.given > room:
+		return fmt.Errorf("it is %d; the memory plan has a KV cache for %d tokens: give at most that", q.given, room)
 	}
 	return nil
 }
 
-// amounts is what a text takes. Its last token is not read.
+// amounts returns what a text takes. The model never processes its last token.
 func (q *queue) amounts(x demand) amounts {
-	a := amounts{places: 1, tokens: x.prompt + x.most, rated: x.most}
+	a := amounts{texts: 1, tokens: x.prompt + x.most, rated: x.most}
 	if !x.shares {
 		a.rated += x.prompt
 	}
@@ -122,10 +122,10 @@ func (q *queue) amounts(x demand) amounts {
 	return a
 }
 
-// counts reports whether tokens are bounded as such, and not by room alone.
-func (q *queue) counts() bool { return q.room == 0 || q.asked > 0 }
+// counts reports whether Tokens is a bound of its own beside the KV cache.
+func (q *queue) counts() bool { return q.room == 0 || q.given > 0 }
 
-// enter takes a ticket for each of several texts, or none.
+// enter returns a ticket for each text, or admits none of them.
 func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,20 +137,20 @@ func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	case q.closed:
 		return nil, errDraining()
 	case sum.tokens > q.Tokens && q.counts():
-		return nil, badBody("the request may take %d tokens; this server takes %d at a time: ask for fewer", sum.tokens, q.Tokens)
+		return nil, badBody("prompt and max_tokens are %d tokens; this server's limit is %d: ask for fewer", sum.tokens, q.Tokens)
 	case q.room > 0 && sum.room > q.room:
-		return nil, badBody("the request may take %d tokens, in pages of %d; this server's memory has room for %d: ask for fewer", sum.room, q.page, q.room)
+		return nil, badBody("prompt and max_tokens are %d tokens in KV pages of %d; this server's KV cache has %d: ask for fewer", sum.room, q.page, q.room)
 	case len(texts) > q.most():
-		return nil, badBody("the request is for %d texts; this server takes %d at a time", len(texts), q.most())
+		return nil, badBody("the request asks for %d texts; at most %d fit this server's queue", len(texts), q.most())
 	}
 	t := q.tenant(name)
 	switch {
-	case !q.shares(t, sum, q.most(), func(a *amounts) int { return a.places }):
-		return nil, q.full("%d requests are waiting", max(q.total.places-q.slots, 0))
+	case !q.shares(t, sum, q.most(), func(a *amounts) int { return a.texts }):
+		return nil, q.full("%d queued", max(q.total.texts-q.slots, 0))
 	case q.counts() && !q.shares(t, sum, q.Tokens, func(a *amounts) int { return a.tokens }):
-		return nil, q.full("%d tokens are under way or waiting", q.total.tokens)
+		return nil, q.full("running and queued texts may take %d tokens", q.total.tokens)
 	case q.room > 0 && !q.shares(t, sum, q.room, func(a *amounts) int { return a.room }):
-		return nil, q.full("those under way and waiting may come to have %d tokens of the %d that its memory has room for", q.total.room, q.room)
+		return nil, q.full("running and queued texts may take %d tokens of the KV cache's %d", q.total.room, q.room)
 	}
 	if err := t.takes(q.Rate, sum.rated, q.now()); err != nil {
 		return nil, err
@@ -165,8 +165,8 @@ func (q *queue) enter(name string, texts []demand) ([]*ticket, error) {
 	return list, nil
 }
 
-// shares reports whether a tenant may take more of what there is a number of: there is enough for
-// all, or it is within the tenant's share.
+// shares reports whether a tenant may take more of a bound: all fits, or it is within the tenant's
+// share.
 func (q *queue) shares(t *tenant, more amounts, most int, of func(*amounts) int) bool {
 	if of(&q.total)+of(&more) <= most {
 		return true
@@ -181,10 +181,10 @@ func (q *queue) shares(t *tenant, more amounts, most int, of func(*amounts) int)
 	return mine <= maxmin.Share(most, wants)
 }
 
-// most is how many texts there may be together, under way and waiting.
+// most returns the bound of running and queued texts.
 func (q *queue) most() int { return q.slots + q.Requests }
 
-// work counts the time up to now, if something was under way.
+// work adds the time since the last change, if texts were running.
 func (q *queue) work() {
 	now := q.now()
 	if q.begun > 0 {
@@ -193,30 +193,29 @@ func (q *queue) work() {
 	q.since = now
 }
 
-// full says when there may be room, by the tokens that were finished per second in which something
-// was under way.
+// full returns the error of a full queue. Retry-After follows from the measured tokens per second.
 func (q *queue) full(format string, args ...any) error {
-	e := coded(http.StatusTooManyRequests, "rate_limit_error", "queue_full", "the server is full: "+format+"; ask again later", args...)
+	e := coded(http.StatusTooManyRequests, "rate_limit_error", "queue_full", "the queue is full: "+format+"; retry later", args...)
 	e.Retry = time.Second
 	q.work()
-	if rate := float64(q.done) / q.busy.Seconds(); rate > 0 { // or nobody has left yet: 0, or 0/0
-		perSlot := float64(q.total.tokens) / float64(max(q.total.places, 1))
+	if rate := float64(q.done) / q.busy.Seconds(); rate > 0 { // before the first text ends it is 0 or NaN
+		perSlot := float64(q.total.tokens) / float64(max(q.total.texts, 1))
 		e.Retry = min(max(time.Duration(perSlot/rate*float64(time.Second)), time.Second), time.Minute)
 	}
 	return e
 }
 
-// tenant finds a tenant.
+// tenant returns a tenant, which it adds if necessary.
 func (q *queue) tenant(name string) *tenant {
 	t := q.tenants[name]
-	if t == nil { // as many as there are keys
+	if t == nil { // at most one per key
 		t = &tenant{name: name}
 		q.tenants[name] = t
 	}
 	return t
 }
 
-// begin says that a text has its first slot.
+// begin records that the text got its first slot.
 func (k *ticket) begin() {
 	q := k.q
 	q.mu.Lock()
@@ -229,7 +228,7 @@ func (k *ticket) begin() {
 	q.begun++
 }
 
-// leave gives the place back, with how many tokens there were in the end.
+// leave ends the text, which has used that many tokens.
 func (k *ticket) leave(used int) {
 	q := k.q
 	q.mu.Lock()
@@ -248,7 +247,7 @@ func (k *ticket) leave(used int) {
 	}
 }
 
-// close lets nobody enter any more.
+// close rejects all further requests.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,9 +260,9 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-// load counts texts, and the tokens that they may come to have.
-func (q *queue) load() (places, tokens int) {
+// load returns the number of texts, and the upper bound on their tokens.
+func (q *queue) load() (texts, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.total.places, q.total.tokens
+	return q.total.texts, q.total.tokens
 }

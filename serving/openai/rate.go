@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// Rate bounds what a tenant may ask for per minute; 0: as much as it likes. Who asked for nothing
-// for a while may have a minute's at once.
+// Rate bounds a tenant's requests and tokens per minute; 0: no bound. An idle tenant accumulates up
+// to one minute of its rate as burst.
 type Rate struct {
 	Requests int
-	// Tokens are those of prompts, and those that may follow them. What did not follow is given back
-	// when a text has ended.
+	// Tokens counts prompts and max_tokens. Tokens that were not generated are returned when the text
+	// ends.
 	Tokens int
 }
 
-// bucket is what is left of a bound per minute. It fills as time goes.
+// bucket is a token bucket of one minute. Unlike that of golang.org/x/time/rate, it takes back what
+// was not used.
 type bucket struct {
 	left float64
-	at   time.Time // when that was so; zero: nothing was taken yet
+	at   time.Time // of left; zero: unused so far
 }
 
-// fill adds what the time since then gives of a bound.
+// fill adds what has accumulated since the last fill.
 func (b *bucket) fill(most int, now time.Time) {
 	if b.at.IsZero() {
 		b.left = float64(most)
@@ -30,18 +31,19 @@ func (b *bucket) fill(most int, now time.Time) {
 	b.at = now
 }
 
-// give adds to what is left.
+// give returns n to the bucket.
 func (b *bucket) give(most int, n float64) { b.left = min(b.left+n, float64(most)) }
 
-// until is how long it takes until there are n; 0: they are there.
+// until returns the time until the bucket has n; 0: it has.
 func (b *bucket) until(most, n int) time.Duration {
 	return time.Duration(max(float64(n)-b.left, 0) / float64(most) * float64(time.Minute))
 }
 
-// takes counts a request with so many tokens against the tenant's rate, or says when it may come.
+// takes counts a request and its tokens against the tenant's rate, or returns an error that says when
+// to retry.
 func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 	if r.Tokens > 0 && tokens > r.Tokens {
-		return badBody("the request may take %d tokens; a key may take %d per minute: ask for fewer", tokens, r.Tokens)
+		return badBody("prompt and max_tokens are %d tokens; the limit per key is %d per minute: ask for fewer", tokens, r.Tokens)
 	}
 	for _, b := range []struct {
 		*bucket
@@ -53,7 +55,7 @@ func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 		}
 		b.fill(b.most, now)
 		if wait := b.until(b.most, b.n); wait > 0 {
-			e := coded(http.StatusTooManyRequests, "rate_limit_error", "rate_limit_exceeded", "a key may take %d %s per minute; ask again later", b.most, b.what)
+			e := coded(http.StatusTooManyRequests, "rate_limit_error", "rate_limit_exceeded", "the limit per key is %d %s per minute; retry later", b.most, b.what)
 			e.Retry = wait
 			return e
 		}
