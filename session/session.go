@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/session/schedule"
@@ -119,6 +120,16 @@ func (s *Session) Codecs() *exec.Packing { return s.codecs }
 
 // Warnings lists options without effect, and files of the prefix cache that cannot be used.
 func (s *Session) Warnings() []string { return s.warnings }
+
+// Admission makes the queue that admits requests to the session, within the slots and the KV pages of
+// its memory plan.
+func (s *Session) Admission(l admit.Limits) (*admit.Queue, error) {
+	q, err := admit.New(l, s.engine.Slots(), s.plan.Room, s.plan.PageTokens)
+	if err != nil {
+		err = fmt.Errorf("%w; planned are %s", err, s.plan)
+	}
+	return q, err
+}
 
 // Longest returns the largest number of tokens that a sequence can be fed; 0: any number.
 func (s *Session) Longest() int {

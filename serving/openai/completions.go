@@ -39,7 +39,7 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 // completions answers /v1/completions.
 func (s *Server) completions(w *response, r *http.Request) error {
 	q := &completionRequest{params: newParams(s.m)}
-	if err := readBody(w, r, q, completionFields(s.queue.most())); err != nil {
+	if err := readBody(w, r, q, completionFields(s.queue.Max())); err != nil {
 		return err
 	}
 	if err := q.check(s); err != nil {
@@ -63,7 +63,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	for _, p := range q.prompts {
 		least += p.leastTokens(s)
 	}
-	if err := s.queue.admits(w.tenant, least); err != nil {
+	if err := s.queue.Check(w.tenant, least); err != nil {
 		return err
 	}
 	var prompts [][]int

@@ -31,7 +31,8 @@ func (s *Server) state(b *board.State) {
 	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
 	load := s.Load()
 	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
-	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
+	limits := s.queue.Limits()
+	b.MaxWait, b.MaxTokens, b.Draining = limits.Requests, limits.Tokens, s.queue.Closed()
 	for _, r := range s.m.Session().Scheduler().Underway() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
 	}
