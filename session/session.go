@@ -80,7 +80,13 @@ const chunkGrain = 32
 // New makes a session of an engine, whose pages it limits to the plan.
 func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) {
 	s := &Session{model: m, engine: e, plan: plan}
-	s.origin = sync.OnceValues(func() (saved.Origin, error) { return newOrigin(m, e.Schedules()) })
+	s.origin = sync.OnceValues(func() (o saved.Origin, err error) {
+		err = s.Use(func() error { // Close would unmap the weights
+			o, err = newOrigin(m, e.Schedules())
+			return err
+		})
+		return o, err
+	})
 	e.LimitPages(plan.pages)
 	var err error
 	if s.codecs, err = e.Packing(o.StateCodec); err != nil {
