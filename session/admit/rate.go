@@ -1,7 +1,7 @@
-package openai
+package admit
 
 import (
-	"net/http"
+	"fmt"
 	"time"
 )
 
@@ -43,7 +43,7 @@ func (b *bucket) until(most, n int) time.Duration {
 // to retry.
 func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 	if r.Tokens > 0 && tokens > r.Tokens {
-		return badBody("prompt and max_tokens are %d tokens; the limit per key is %d per minute: ask for fewer", tokens, r.Tokens)
+		return tooLarge("prompt and max_tokens are %d tokens; the limit per key is %d per minute: ask for fewer", tokens, r.Tokens)
 	}
 	for _, b := range []struct {
 		*bucket
@@ -55,9 +55,7 @@ func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 		}
 		b.fill(b.most, now)
 		if wait := b.until(b.most, b.n); wait > 0 {
-			e := coded(http.StatusTooManyRequests, "rate_limit_error", "rate_limit_exceeded", "the limit per key is %d %s per minute; retry later", b.most, b.what)
-			e.Retry = wait
-			return e
+			return &Error{Kind: RateExceeded, Message: fmt.Sprintf("the limit per key is %d %s per minute; retry later", b.most, b.what), Retry: wait}
 		}
 	}
 	t.requests.left--
