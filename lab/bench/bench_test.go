@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/driver/drivertest"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -17,7 +18,6 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/quantile"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -71,7 +71,7 @@ func TestMeasure(t *testing.T) {
 // TestBytes: a token takes all weights that products read, and the state twice.
 func TestBytes(t *testing.T) {
 	r := measure(t, "mamba-a", krait.Sharding{}, &cuda.Device{Driver: sim.New(sim.Options{})})
-	c, err := models.Open("../../testdata/golden/mamba-a")
+	c, err := checkpoint.Open("../../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestKernels(t *testing.T) {
 			if i%2 == 1 && !goldens.All() {
 				t.Skip("one of two without KRAIT_TEST_ALL")
 			}
-			_, g, err := models.Describe(filepath.Join("../../testdata/golden", name))
+			_, g, err := checkpoint.Describe(filepath.Join("../../testdata/golden", name))
 			if err != nil {
 				t.Fatal(err)
 			}
