@@ -146,7 +146,7 @@ func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Grap
 		return nil, err
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
-	case !ok && s != krait.Sharding{}:
+	case !ok && !s.IsZero():
 		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize, --states or --dump give one of them")
 	case !ok:
 		return g, nil

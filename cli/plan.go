@@ -69,7 +69,7 @@ Without DIR it is the embedded model's.`,
 				if s.Strategy != "" || s.Place != "" {
 					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
 				}
-				d, err := hw.device(s.Hardware)
+				d, err := hw.device(hardwareName(c))
 				if err != nil {
 					return err
 				}
@@ -289,7 +289,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
+	choices, err := computed(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func accounts(t *testing.T, text string, ranks int, z stepSizes) (list []*execut
 	}
 	for _, x := range executions {
 		a := &accountant{z: z.on(ranks, z.prefill()), p: int64(ranks), strategy: x.strategy}
-		if a.g, err = krait.Compile(g, krait.Sharding{Ranks: ranks, Strategy: x.strategy}); err != nil {
+		if a.g, err = (krait.Sharding{Ranks: ranks, Strategy: x.strategy}).Compile(g); err != nil {
 			t.Fatal(err)
 		}
 		if a.schedules, err = lowering.Lower(a.g); err != nil {
@@ -178,7 +178,7 @@ func TestKeysAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, err = krait.Compile(g, krait.Sharding{Ranks: ranks, Place: file}); err != nil {
+	if g, err = (krait.Sharding{Ranks: ranks, Place: file}).Compile(g); err != nil {
 		t.Fatal(err)
 	}
 	schedules, err := lowering.Lower(g)

@@ -62,11 +62,11 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partitionBy, Layouts: true},
 	{Name: "merge", Doc: "all_reduces of a block that do not wait for each other -> one launch",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge, Layouts: true},
-	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of what travels, dequantize",
+	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of the payload, dequantize",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize, Layouts: true},
-	{Name: "fuse", Doc: "neighbouring operations whose values in between nobody else takes -> one operation",
+	{Name: "fuse", Doc: "neighbouring operations, whose values in between have no other user -> one operation",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
-	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with what they make in memory: tokens × channels × states",
+	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with results in memory: tokens × channels × states",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
 	{Name: "overlap", Doc: "nodes of a block in any order -> what needs no collective that travels before what does",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
@@ -78,11 +78,11 @@ var Table = []*Pass{
 
 // order holds which pass must come before which, and why.
 var order = []struct{ first, then, why string }{
-	{"dce", "unpack", "a use that nobody needs would keep a packed tensor together"},
-	{"dce", "norm-hoist", "a use that nobody needs would keep a norm where it is"},
-	{"dce", "partition", "what nobody needs would be placed, and could cost a collective"},
-	{"dce", "fuse", "a use that nobody needs would keep neighbours apart"},
-	{"dce", "statetype", "a kind of which there are no states is an error, and what nobody needs is none"},
+	{"dce", "unpack", "a dead use would keep a packed tensor together"},
+	{"dce", "norm-hoist", "a dead use would keep a norm where it is"},
+	{"dce", "partition", "a dead value would get a layout, and could cost a collective"},
+	{"dce", "fuse", "a dead use would keep neighbours apart"},
+	{"dce", "statetype", "a kind without states is an error, and a dead state is none"},
 	{"statetype", "partition", "partition copies types, and counts bytes"},
 	{"unpack", "decompose", "a norm may be of a packed tensor's field"},
 	{"unpack", "partition", "partition places tensors, and a packed one has no single placement"},
@@ -151,7 +151,7 @@ func passNames(fits func(*Pass) bool) []string {
 }
 
 // Compile runs the passes of the strategy, up to the stage to stop at: the only
-// pipeline that there is. A graph at a later stage than a model's goes on from
+// pipeline. A graph at a later stage than a model's continues from
 // there, and has what the passes before would have done; that it has layouts
 // already and options say otherwise is an error. On one rank nothing is laid over
 // ranks, unless the options say to stop at a stage before the last, to see it.

@@ -24,7 +24,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(next.CachedTokens, "of", next.PromptTokens, "tokens were there;", m.PrefixCache().Hits, "hit")
+	fmt.Println(next.CachedTokens, "of", next.PromptTokens, "tokens were there;", m.Session().PrefixCache().Hits, "hit")
 	// Output:
 	// 38 of 43 tokens were there; 1 hit
 }

@@ -36,11 +36,11 @@ type Request struct {
 	Forced []int
 	// Accept gets each token that was chosen, and reports whether it is the last.
 	Accept func(id int) (last bool)
-	// Seen returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
+	// Final returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
 	// than all while a stop string may still remove the rest. The cache keeps a snapshot there, and
-	// admits no more of a request that Accept ends. Seen returns the number of all tokens, that number
+	// admits no more of a request that Accept ends. Final returns the number of all tokens, that number
 	// less one, or its last result. nil: all are certain.
-	Seen func() int
+	Final func() int
 	// Fetch returns the state of a prefix of the prompt that was prefilled elsewhere. The goroutine
 	// that reads the tokens calls it once the request has a slot and room. nil: the scheduler
 	// prefills the prompt.
@@ -51,9 +51,9 @@ type Request struct {
 	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled the
 	// prompt, with the index of that request. It may be nil.
 	OnFork func(index int)
-	// OnRead is called when the request has ended well, and its slot, which is about to be
+	// OnEnd is called when the request has ended well, and its slot, which is about to be
 	// freed, has what came of all tokens but the last that was chosen. It may be nil.
-	OnRead func(slot int) error
+	OnEnd func(slot int) error
 	// OnCached is told how many tokens of the prompt need not be read, since a cache
 	// had them, by whoever reads the tokens. It may be nil.
 	OnCached func(tokens int)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/internal/maxmin"
+	"github.com/krait-ml/krait/session/admit"
 )
 
 // Room is held by requests that have begun, in whole pages, with or without a slot: as much as they
@@ -12,11 +13,8 @@ import (
 // there is some. Where all that have begun are stalled, the youngest gives up its room with all
 // that was computed for it, and computes it again later.
 
-// pages is the room of so many tokens.
-func (l *Limits) pages(tokens int) int {
-	page := max(l.Page, 1)
-	return (tokens + page - 1) / page * page
-}
+// pages returns the room of tokens in whole pages.
+func (l *Limits) pages(tokens int) int { return admit.Pages(tokens, max(l.Page, 1)) }
 
 // taken is the room that a request may come to need.
 func (l *Limits) taken(j *job) int { return l.pages(j.room()) }

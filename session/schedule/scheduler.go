@@ -449,10 +449,10 @@ func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
 // see lets the cache keep the states after the tokens that are seen whole where the last one may
 // not be, and leaves these alone to it where a request has ended.
 func (s *Scheduler) see(r *request, last bool) {
-	if s.cache == nil || r.Seen == nil {
+	if s.cache == nil || r.Final == nil {
 		return
 	}
-	switch seen := r.Seen(); {
+	switch seen := r.Final(); {
 	case last:
 		r.out = r.out[:min(seen+1, len(r.out))] // the last one was not fed, or is not seen
 	case seen == r.chosen-1 && !r.complete() && r.saved == nil:
@@ -468,8 +468,8 @@ func (s *Scheduler) end(r *request, err error) {
 		r.from.Free()
 	}
 	if s.queue.leave(r) {
-		if err == nil && r.OnRead != nil {
-			err = r.OnRead(r.slot)
+		if err == nil && r.OnEnd != nil {
+			err = r.OnEnd(r.slot)
 		}
 		s.remember(r, err == nil)
 		if e := s.engine.Free(r.slot); err == nil {

@@ -1,15 +1,17 @@
-package krait
+package agreement
 
 import (
 	"context"
+	"os"
 	"testing"
+
+	"github.com/krait-ml/krait"
 )
 
 // TestAgreement: what each measure counts, on logits made by hand.
 func TestAgreement(t *testing.T) {
 	base := []float32{9, 8, 7, 6, 5, 4}
 	var a Agreement
-	order := make([]int, len(base))
 	for _, c := range []struct {
 		logits []float32
 		want   Agreement // after this token too, as sums
@@ -22,7 +24,7 @@ func TestAgreement(t *testing.T) {
 		{[]float32{9, 9, 9, 9, 9, 9}, Agreement{6, 4, 2, 4, 3.6, 5.6}},   // equal logits go by id
 		{[]float32{-4, 8, 7, 6, 9, -9}, Agreement{7, 4, 2, 5, 4.2, 6.6}}, // the first and last change places
 	} {
-		a.add(firstFive(order, base), firstFive(order, c.logits))
+		a.add(TopFive(base), TopFive(c.logits))
 		if !near(a, c.want) {
 			t.Fatalf("after %v: %+v, want %+v", c.logits, a, c.want)
 		}
@@ -35,28 +37,45 @@ func near(a, b Agreement) bool {
 		close(a.Top5Places, b.Top5Places) && close(a.Top5Unordered, b.Top5Unordered)
 }
 
+func embedded(t *testing.T, o krait.Options) *krait.Model {
+	t.Helper()
+	m, err := krait.Embedded(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
 // TestAgree: a model agrees with itself in everything, and with rounded payloads in
 // most; the measures are ordered as their definitions are.
 func TestAgree(t *testing.T) {
-	plain := embeddedModel(t, Options{Sharding: Sharding{Ranks: 2}})
-	text := readVal(t)[:300]
-	for _, quantize := range []string{"", "bf16"} {
-		a, err := Agree(context.Background(), embeddedModel(t, Options{Sharding: Sharding{Ranks: 2, Quantize: quantize}}), plain, text, Evaluate{Window: 100})
+	plain := embedded(t, krait.Options{Sharding: krait.Sharding{Ranks: 2}})
+	data, err := os.ReadFile("../../testdata/val.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []int
+	for _, b := range data[:300] {
+		text = append(text, int(b))
+	}
+	for _, payload := range []string{"", "bf16"} {
+		a, err := Measure(context.Background(), embedded(t, krait.Options{Sharding: krait.Sharding{Ranks: 2, Payload: payload}}), plain, text, krait.Evaluate{Window: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if quantize == "" && !near(*a, Agreement{297, 1, 1, 1, 1, 1}) {
+		if payload == "" && !near(*a, Agreement{297, 1, 1, 1, 1, 1}) {
 			t.Errorf("with itself: %+v", a)
 		}
 		if a.Top5Ordered < 0.5 || a.Top5Ordered > a.Top5Places || a.Top5Ordered > a.Top5Set || a.Top5Set > a.Top5Unordered || a.Top5Places > a.Top5Unordered || a.Top5Ordered > a.Top1 {
-			t.Errorf("%q: %+v", quantize, a)
+			t.Errorf("%q: %+v", payload, a)
 		}
 	}
 	for _, c := range []struct {
 		ids []int
-		o   Evaluate
-	}{{text[:1], Evaluate{}}, {nil, Evaluate{}}, {text, Evaluate{Window: 1}}, {text, Evaluate{Window: -1}}} {
-		if _, err := Agree(context.Background(), plain, plain, c.ids, c.o); err == nil {
+		o   krait.Evaluate
+	}{{text[:1], krait.Evaluate{}}, {nil, krait.Evaluate{}}, {text, krait.Evaluate{Window: 1}}, {text, krait.Evaluate{Window: -1}}} {
+		if _, err := Measure(context.Background(), plain, plain, c.ids, c.o); err == nil {
 			t.Errorf("%d tokens in windows of %d were compared", len(c.ids), c.o.Window)
 		}
 	}

@@ -1,14 +1,18 @@
-package krait
+// Package calibration measures what cheaper payloads of collectives cost a model on a text, site by
+// site, and chooses payloads within a budget.
+package calibration
 
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels/codec"
@@ -16,65 +20,60 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// A Calibration says what cheaper payloads cost a model on a text, site by site, of which
-// [Calibration.Choose] makes a quantize.
+// Calibration is the cost of cheaper payloads for a model on a text, by site. [Calibration.Choose]
+// makes a payload setting of it.
 type Calibration struct {
 	Model    string `json:"model"`
-	Graph    string `json:"graph"`   // a fingerprint of the model's graph: its shapes and formats
-	Weights  string `json:"weights"` // and one of that and all weights
+	Graph    string `json:"graph"`   // fingerprint of the model's graph: its shapes and formats
+	Weights  string `json:"weights"` // fingerprint of the graph and all weights
 	Ranks    int    `json:"ranks"`
 	Strategy string `json:"strategy,omitempty"`
-	// Phase is prefill or decode where only that phase's payloads were rounded: the first half of
-	// each window is read as a prompt, and what follows is scored. Empty: all tokens are both.
+	// Phase is prefill or decode if only that phase's payloads were rounded: the first half of each
+	// window is prefilled, and the rest is scored. Empty: both phases.
 	Phase  string  `json:"phase,omitempty"`
 	Tokens int     `json:"tokens"`
-	Bits   float64 `json:"bits_per_token"` // without quantize
+	Bits   float64 `json:"bits_per_token"` // with f32 payloads
 	Bytes  int64   `json:"bytes_per_token"`
 	Sites  []Site  `json:"sites"`
-	// Same are formats that all sites travel in.
+	// Same has trials with one format at all sites.
 	Same []Trial `json:"same"`
 }
 
-// Site is what the sums of one name, in all blocks, are like, and what formats do to them.
+// Site describes the sums of one name in all blocks, and the effect of formats on them.
 type Site struct {
 	Name    string     `json:"name"`
-	Largest float64    `json:"largest,omitempty"` // magnitude of a sum; 0 where the model has no such value
+	Largest float64    `json:"largest,omitempty"` // magnitude of a sum; 0: the model has no such value
 	RMS     float64    `json:"rms,omitempty"`
 	Rounded []Rounding `json:"rounded,omitempty"` // the sums alone, once
 	Trials  []Trial    `json:"trials"`
 }
 
-// Rounding is what a format does to numbers, once: the root of the mean square of what it is
-// off, over that of the numbers.
+// Rounding is the error of rounding once to a format: root mean square of the error over that of
+// the numbers.
 type Rounding struct {
 	Format string  `json:"format"`
 	Error  float64 `json:"error"`
 }
 
-// Trial is a run of the model with the payload of a site, or of all, and else nothing.
+// Trial is a run of the model with one payload at a site, or at all sites, and f32 elsewhere.
 type Trial struct {
 	Payload string `json:"payload"` // int8:none is for summands, none:int8 for sums: the two directions
 	Bytes   int64  `json:"bytes_per_token"`
-	// Loss is by how much of themselves bits per token grew, and Error how far that may be
-	// off: the standard error of the mean over windows.
+	// Loss is the relative growth of bits per token, Error the standard error of its mean over
+	// windows.
 	Loss  float64 `json:"loss"`
 	Error float64 `json:"error"`
-	Fails string  `json:"fails,omitempty"` // why there is no loss
+	Fails string  `json:"fails,omitempty"` // why Loss is not known
 }
 
-// formats are what calibration tries.
+// formats lists the formats that a calibration tries.
 var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4"}
 
-// Calibrate runs token ids through a model without payloads that are rounded, and then with
-// each format at each site, which open opens: with a quantize and values to keep.
-func Calibrate(ctx context.Context, open func(quantize string, keep []string) (*Model, error), ids []int, o Evaluate, tell func(done, all int)) (*Calibration, error) {
-	return CalibrateIn(ctx, "", open, ids, o, tell)
-}
-
-// CalibrateIn is Calibrate for the payloads of a phase, prefill or decode, of a model whose phases
-// have schedules of their own: the other runs without payloads that are rounded, and what a
-// sequence keeps goes over in the middle of each window. Empty is Calibrate.
-func CalibrateIn(ctx context.Context, phase string, open func(quantize string, keep []string) (*Model, error), ids []int, o Evaluate, tell func(done, all int)) (found *Calibration, err error) {
+// Run evaluates token ids by a model with f32 payloads, and then with each format at each site. The
+// function open opens the model with a payload setting, and values for Options.Keep. A phase, prefill
+// or decode, rounds the payloads of that phase only: another model with f32 payloads runs the other
+// phase, and takes over each sequence's state in the middle of a window. Progress may be nil.
+func Run(ctx context.Context, phase string, open func(payload string, keep []string) (*krait.Model, error), ids []int, o krait.Evaluate, progress func(done, all int)) (c *Calibration, err error) {
 	if phase != "" && !slices.Contains(passes.Phases, phase) {
 		return nil, fmt.Errorf("phase %q; there are %s", phase, strings.Join(passes.Phases, " and "))
 	}
@@ -82,22 +81,22 @@ func CalibrateIn(ctx context.Context, phase string, open func(quantize string, k
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrator{Calibration: Calibration{Tokens: len(ids), Phase: phase}, ctx: ctx, open: open, ids: ids, o: o, tell: tell}
+	x := &calibrator{Calibration: Calibration{Tokens: len(ids), Phase: phase}, ctx: ctx, open: open, ids: ids, o: o, progress: progress}
 	if phase != "" {
-		if c.other, err = open("", nil); err != nil {
+		if x.other, err = open("", nil); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
-		defer func() { err = cmp.Or(err, c.other.Close()) }()
+		defer func() { err = cmp.Or(err, x.other.Close()) }()
 	}
-	base, err := c.evaluate(m)
+	base, err := x.evaluate(m)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	c.base, c.Bits, c.Ranks = base, base.BitsPerToken(), m.Compiled().Ranks
-	c.Model, c.Graph = m.Name, graphPrint(m.source.graph)
-	c.Weights, err = m.fingerprint()
+	x.base, x.Bits, x.Ranks = base, base.BitsPerToken(), m.Compiled().Ranks
+	x.Model, x.Graph = m.Name, fingerprint(m.Graph())
+	x.Weights, err = m.Fingerprint()
 	if err == nil {
-		c.Bytes, err = sentBytes(m)
+		x.Bytes, err = sentBytes(m)
 	}
 	sites := passes.Sites(m.Compiled())
 	values := map[string][]string{} // of the model, by site
@@ -112,58 +111,58 @@ func CalibrateIn(ctx context.Context, phase string, open func(quantize string, k
 		return nil, err
 	}
 	if len(sites) == 0 {
-		return nil, errors.New("nothing travels that could be rounded: give more ranks, with --tp")
+		return nil, errors.New("the model has no collective whose payload could be rounded; open it on more ranks (--tp)")
 	}
-	return c.run(sites, values)
+	return x.run(sites, values)
 }
 
-// Check is an error where the calibration is of another model than a graph, before anything
-// was compiled of it. Other weights of the same graph are found when it is opened.
-func (c *Calibration) Check(g *graph.Graph) error {
-	if here := graphPrint(g); c.Graph != here {
-		return fmt.Errorf("the calibration is of another model: of %.60q with graph %.12s, and this is %s with %.12s; run krait calibrate-quant on this one", c.Model, orNone(c.Graph), g.Name, here)
+// Check returns an error if the calibration is of another model: of another graph, or where weights
+// is not nil of other weights. It is a Sharding.Check.
+func (c *Calibration) Check(g *graph.Graph, weights func() (string, error)) error {
+	if here := fingerprint(g); c.Graph != here {
+		return fmt.Errorf("the calibration is of another model: of %.60q with graph %.12s, and this is %s with %.12s; run krait calibrate payload on this one", c.Model, orNone(c.Graph), g.Name, here)
 	}
-	return nil
-}
-
-// checkWeights is Check of an opened model.
-func (c *Calibration) checkWeights(m *Model) error {
-	here, err := m.fingerprint()
+	if weights == nil {
+		return nil
+	}
+	here, err := weights()
 	if err == nil && c.Weights != here {
-		err = fmt.Errorf("the calibration is of other weights: of %.60q with fingerprint %.12s, and this is %s with %.12s; run krait calibrate-quant on these", c.Model, orNone(c.Weights), m.Name, here)
+		err = fmt.Errorf("the calibration is of other weights: of %.60q with fingerprint %.12s, and this is %s with %.12s; run krait calibrate payload on these", c.Model, orNone(c.Weights), g.Name, here)
 	}
 	return err
 }
+
+// fingerprint returns one of a graph without weights.
+func fingerprint(g *graph.Graph) string { return hex.EncodeToString(graph.Digest(g).Sum(nil)) }
 
 func orNone(text string) string { return cmp.Or(text, "none") }
 
 type calibrator struct {
 	Calibration
-	ctx  context.Context
-	open func(quantize string, keep []string) (*Model, error)
-	ids  []int
-	o    Evaluate
-	base *Evaluation
-	// other runs the other phase; nil: there is none.
-	other *Model
-	tell  func(done, all int)
+	ctx      context.Context
+	open     func(payload string, keep []string) (*krait.Model, error)
+	ids      []int
+	o        krait.Evaluate
+	base     *krait.Evaluation
+	other    *krait.Model // runs the other phase; nil: there is one phase
+	progress func(done, all int)
 }
 
-func (c *calibrator) evaluate(m *Model) (*Evaluation, error) {
+func (c *calibrator) evaluate(m *krait.Model) (*krait.Evaluation, error) {
 	switch {
 	case c.Phase == "":
 		return m.Evaluate(c.ctx, c.ids, c.o)
 	case c.Phase == passes.Phases[0]:
-		return handed(c.ctx, m, c.other, c.ids, c.o)
+		return handover(c.ctx, m, c.other, c.ids, c.o)
 	}
-	return handed(c.ctx, c.other, m, c.ids, c.o)
+	return handover(c.ctx, c.other, m, c.ids, c.o)
 }
 
-// handed lets one model read the first half of each window, and another score the rest.
-func handed(ctx context.Context, prompts, tokens *Model, ids []int, o Evaluate) (*Evaluation, error) {
+// handover lets one model prefill the first half of each window, and another score the rest.
+func handover(ctx context.Context, prompts, tokens *krait.Model, ids []int, o krait.Evaluate) (*krait.Evaluation, error) {
 	window := cmp.Or(o.Window, len(ids))
 	if window < 4 || len(ids) < 4 {
-		return nil, fmt.Errorf("%d tokens in windows of %d: at least 4 are needed, of which two are a prompt", len(ids), window)
+		return nil, fmt.Errorf("%d tokens in windows of %d: at least 4 are needed, of which two are the prompt", len(ids), window)
 	}
 	a, err := prompts.NewSequence()
 	if err != nil {
@@ -175,13 +174,16 @@ func handed(ctx context.Context, prompts, tokens *Model, ids []int, o Evaluate) 
 		return nil, err
 	}
 	defer b.Close()
-	out := &Evaluation{}
+	out := &krait.Evaluation{}
 	for part := range slices.Chunk(ids, window) {
 		half := len(part) / 2
 		if len(part)-half < 2 {
 			continue // nothing is scored
 		}
-		if err := cmp.Or(a.Reset(), a.feed(ctx, part[:half])); err != nil {
+		if err := a.Reset(); err != nil {
+			return nil, err
+		}
+		if _, err := a.Step(ctx, part[:half]...); err != nil {
 			return nil, err
 		}
 		state, err := a.Snapshot()
@@ -191,7 +193,7 @@ func handed(ctx context.Context, prompts, tokens *Model, ids []int, o Evaluate) 
 		if err != nil {
 			return nil, err
 		}
-		bits, err := tokens.score(ctx, b, part[half:], func(int) {})
+		bits, err := b.Score(ctx, part[half:])
 		if err != nil {
 			return nil, err
 		}
@@ -217,11 +219,11 @@ func (c *calibrator) run(sites []passes.Site, values map[string][]string) (*Cali
 	for _, s := range sites {
 		all += len(payloads(s.Ways))
 	}
-	try := func(payload, quantize string) Trial {
-		t := c.try(payload, quantize)
+	try := func(payload, setting string) Trial {
+		t := c.try(payload, setting)
 		done++
-		if c.tell != nil {
-			c.tell(done, all)
+		if c.progress != nil {
+			c.progress(done, all)
 		}
 		return t
 	}
@@ -250,14 +252,14 @@ func (c *calibrator) run(sites []passes.Site, values map[string][]string) (*Cali
 	return &c.Calibration, c.ctx.Err()
 }
 
-// try evaluates with a quantize.
-func (c *calibrator) try(payload, quantize string) Trial {
+// try evaluates the text with a payload setting.
+func (c *calibrator) try(payload, setting string) Trial {
 	t := Trial{Payload: payload}
 	fails := func(err error) Trial {
 		t.Fails = err.Error()
 		return t
 	}
-	m, err := c.open(quantize, nil)
+	m, err := c.open(setting, nil)
 	if err != nil {
 		return fails(err)
 	}
@@ -271,14 +273,14 @@ func (c *calibrator) try(payload, quantize string) Trial {
 	}
 	if t.Loss, t.Error = lossOf(c.base, e); math.IsNaN(t.Loss) || math.IsInf(t.Loss, 0) {
 		t.Loss, t.Error = 0, 0
-		return fails(errors.New("logits are not finite: a payload left the range of its format"))
+		return fails(errors.New("logits are not finite: a payload exceeds the range of its format"))
 	}
 	return t
 }
 
-// lossOf is by how much of itself the bits per token of a text grew, and the standard error of
-// that mean over its windows.
-func lossOf(base, e *Evaluation) (loss, err float64) {
+// lossOf returns the relative growth of a text's bits per token, and the standard error of that mean
+// over windows.
+func lossOf(base, e *krait.Evaluation) (loss, err float64) {
 	loss = e.Bits/base.Bits - 1
 	n := float64(len(e.Windows))
 	if n < 2 {
@@ -292,8 +294,8 @@ func lossOf(base, e *Evaluation) (loss, err float64) {
 	return loss, math.Sqrt(sum / (n - 1) / n)
 }
 
-// sentBytes is what a rank sends for a token, on average over the ranks.
-func sentBytes(m *Model) (int64, error) {
+// sentBytes returns the bytes that a rank sends for a token, on average over the ranks.
+func sentBytes(m *krait.Model) (int64, error) {
 	schedules, err := lowering.Lower(m.Compiled())
 	if err != nil {
 		return 0, err
@@ -305,19 +307,19 @@ func sentBytes(m *Model) (int64, error) {
 	return p.Sent(graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}), nil
 }
 
-// ranges looks at the sums of a site, and what formats do to them, over the first window.
+// ranges measures the sums of a site, and the rounding error of formats, over the first window.
 func (c *calibrator) ranges(site *Site, values []string) error {
 	m, err := c.open("", values)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	slot, err := m.engine.Alloc()
+	slot, err := m.Engine().Alloc()
 	if err != nil {
 		return err
 	}
-	ids := c.ids[:min(len(c.ids), max(2, c.o.Window), prefillChunk)]
-	results, err := m.engine.Step(c.ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}})
+	ids := c.ids[:min(len(c.ids), max(2, c.o.Window), 512)]
+	results, err := m.Engine().Step(c.ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}})
 	if err != nil {
 		return err
 	}
@@ -360,7 +362,7 @@ func (c *calibrator) ranges(site *Site, values []string) error {
 	return nil
 }
 
-// offBy is the sum of the squares of what a format makes a row differ.
+// offBy returns the sum of the squared errors of rounding a row to a format.
 func offBy(format graph.DType, row []float32) (sum float64, err error) {
 	x := slices.Clone(row)
 	if err := codec.RoundTo(format, x); err != nil {
@@ -373,30 +375,30 @@ func offBy(format graph.DType, row []float32) (sum float64, err error) {
 	return sum, nil
 }
 
-// Choice is what [Calibration.Choose] takes, and why.
+// Choice is the payload setting that [Calibration.Choose] makes, and why.
 type Choice struct {
-	Quantize string // empty: nothing in the budget saves anything
-	Bytes    int64  // that a rank sends for a token
-	Loss     float64
-	Reasons  []string
+	Payload string // empty: no payload within the budget saves bytes
+	Bytes   int64  // that a rank sends per token
+	Loss    float64
+	Reasons []string
 }
 
-// margin is how many standard errors a loss may be above what was measured, since it is to hold
-// on other texts.
+// margin is how many standard errors are added to a measured loss, since the choice must hold on
+// other texts.
 const margin = 2
 
-// atMost is what the loss of a trial is taken to be.
+// atMost returns the upper bound taken for the loss of a trial.
 func (t *Trial) atMost() float64 { return max(0, t.Loss) + margin*t.Error }
 
-// option is a payload of a site.
+// option is one payload of a site.
 type option struct {
 	payload string
 	bytes   int64 // that it saves
 	loss    float64
 }
 
-// options of a site: the trials, and pairs of those for summands and for sums, whose losses
-// are taken to add up; without those that save less and lose more than another.
+// options lists the payloads of a site: the trials, and pairs of those for summands and for sums,
+// whose losses are assumed to add. Options that save less and lose more than another are left out.
 func (c *Calibration) options(s *Site) []option {
 	list := []option{{payload: "none"}}
 	add := func(payload string, trials ...*Trial) {
@@ -428,25 +430,25 @@ func (c *Calibration) options(s *Site) []option {
 	slices.SortStableFunc(list, func(a, b option) int {
 		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.bytes, a.bytes))
 	})
-	kept := list[:0]
+	front := list[:0]
 	for _, o := range list {
-		if len(kept) == 0 || o.bytes > kept[len(kept)-1].bytes {
-			kept = append(kept, o)
+		if len(front) == 0 || o.bytes > front[len(front)-1].bytes {
+			front = append(front, o)
 		}
 	}
-	return kept
+	return front
 }
 
-// Choose takes, for each site and direction, payloads that together send the fewest bytes with a
-// loss in the budget, a share of the bits per token. What single trials lose is taken to add
-// up, each two standard errors more than was measured. A format for all sites that is in the
-// budget as it was measured and sends less is taken instead.
+// Choose returns the payloads, by site and direction, that together send the fewest bytes with a loss
+// within the budget, a share of the bits per token. Losses of single trials are assumed to add, each
+// raised by two standard errors. A format for all sites that is within the budget as measured, and
+// sends less, is taken instead.
 func (c *Calibration) Choose(budget float64) Choice {
 	best := Choice{Bytes: c.Bytes}
 	type partial struct {
-		bytes  int64
-		loss   float64
-		chosen []option
+		bytes   int64
+		loss    float64
+		options []option
 	}
 	front := []partial{{}}
 	for i := range c.Sites {
@@ -454,13 +456,13 @@ func (c *Calibration) Choose(budget float64) Choice {
 		for _, p := range front {
 			for _, o := range c.options(&c.Sites[i]) {
 				if loss := p.loss + o.loss; loss <= budget {
-					next = append(next, partial{p.bytes + o.bytes, loss, append(slices.Clone(p.chosen), o)})
+					next = append(next, partial{p.bytes + o.bytes, loss, append(slices.Clone(p.options), o)})
 				}
 			}
 		}
 		slices.SortStableFunc(next, func(a, b partial) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.loss, b.loss)) })
 		front = front[:0]
-		for _, p := range next { // those than which none saves more and loses less
+		for _, p := range next { // the Pareto front
 			if len(front) == 0 || p.loss < front[len(front)-1].loss {
 				front = append(front, p)
 			}
@@ -470,11 +472,11 @@ func (c *Calibration) Choose(budget float64) Choice {
 		p := front[0]
 		best.Bytes, best.Loss = c.Bytes-p.bytes, p.loss
 		var parts []string
-		for i, o := range p.chosen {
+		for i, o := range p.options {
 			parts = append(parts, c.Sites[i].Name+"="+o.payload)
-			best.Reasons = append(best.Reasons, fmt.Sprintf("%s travels as %s: %d bytes less for a token, and at most %.3f%% more bits", c.Sites[i].Name, o.payload, o.bytes, 100*o.loss))
+			best.Reasons = append(best.Reasons, fmt.Sprintf("%s travels as %s: %d bytes less per token, and at most %.3f%% more bits", c.Sites[i].Name, o.payload, o.bytes, 100*o.loss))
 		}
-		best.Quantize = strings.Join(parts, ",")
+		best.Payload = strings.Join(parts, ",")
 	}
 	for i := range c.Same {
 		t := &c.Same[i]
@@ -483,7 +485,7 @@ func (c *Calibration) Choose(budget float64) Choice {
 			if why == "" {
 				why = fmt.Sprintf("up to %.3f%% more bits", 100*t.atMost())
 			}
-			best.Reasons = append(best.Reasons, fmt.Sprintf("%s at all sites is not in the budget: %s", t.Payload, why))
+			best.Reasons = append(best.Reasons, fmt.Sprintf("%s at all sites is not within the budget: %s", t.Payload, why))
 			continue
 		}
 		if t.Bytes >= best.Bytes {
@@ -500,12 +502,12 @@ func (c *Calibration) Choose(budget float64) Choice {
 	return best
 }
 
-// ParseBudget reads 0.5%, or a share such as 0.005.
+// ParseBudget parses 0.5%, or a share such as 0.005.
 func ParseBudget(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	var v float64
 	if n, err := fmt.Sscanf(number+"\n", "%g\n", &v); n != 1 || err != nil || !(v >= 0) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("budget %q: it is how many more bits per token are allowed, such as 0.5%%", text)
+		return 0, fmt.Errorf("budget %q is not a share of bits per token; write it as 0.5%% or 0.005", text)
 	}
 	if percent {
 		v /= 100

@@ -1,4 +1,4 @@
-package krait
+package session
 
 import (
 	"cmp"
@@ -11,46 +11,60 @@ import (
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/session/schedule"
 )
 
-// AllMemory is an [Options.Memory]: what the device says that ranks may take of it.
+// AllMemory is an [Options.Memory]: all that the device reports as available.
 const AllMemory = -1
 
-// MemoryPlan says what a model takes of a device, by the plan of its schedules, with all slots taken
-// and steps as large as they may be; of several devices, of the one that has least left. Sizes
-// are in bytes.
+// MemoryPlan divides the memory of a device, by the plans of the schedules, with all slots taken and
+// steps of the largest size; of several devices, of the one that has least left. Sizes are in bytes.
 type MemoryPlan struct {
-	Memory      int64 // that may be taken; 0: nothing is planned
-	Weights     int64 // and what is computed of them once
-	States      int64 // of all slots, and where the device's memory is the host's the copies of those without a slot
-	Prefixes    int64 // states that the prefix cache keeps, those of sequences that are about to end, and its host tier where that is the same memory
+	Memory      int64 // the budget; 0: there is no plan
+	Weights     int64 // and values computed from them once
+	States      int64 // of all slots, and on the CPU of paused requests
+	Prefixes    int64 // states in the prefix cache, those of ending sequences, and on the CPU its host tier
 	Activations int64 // of the largest step
-	Page        int64 // of attention's caches, on the CPU with what requests have of its tokens; 0: there is no attention
+	Page        int64 // of a KV page, on the CPU with its requests' token ids; 0: no attention
 	PageTokens  int
-	// Room is how many tokens the sequences under way may have together, each in whole pages of its
-	// own; 0: any number.
+	// Room is how many tokens all active sequences may have together, each in whole KV pages; 0: any
+	// number.
 	Room int
 
-	pages int // that may be made: those of Room, and some that are being moved
+	pages int // limit: those of Room, and copies in progress
 }
 
-// MemoryPlan is what Options.Memory was divided into.
-func (m *Model) MemoryPlan() MemoryPlan { return m.plan }
-
-// movedPages of a sequence are there twice for a moment: the one that what was kept ends in, when it
-// is written or put together, here and where a prompt came from elsewhere.
+// movedPages is how many pages of a sequence exist twice for a moment: the last page of a cached prefix
+// while it is copied, here and where a prompt was prefilled elsewhere.
 const movedPages = 2
 
-// requestBytes is what a request has of a token, at most about: its id in the prompt, or as long as
-// nobody has read it an event.
+// requestBytes bounds a request's bytes per token: its id in the prompt, or an event that the reader
+// has not taken.
 const requestBytes = 128
 
-// keptStates is how many states of a sequence are beside those that the prefix cache has: of its
-// two marks, and one after its prompt.
+// keptStates is how many states of a sequence exist beside those in the prefix cache: at its two marks,
+// and after its prompt.
 const keptStates = 3
 
-// planMemory divides the memory of the devices. What does not fit is an error.
+// Plan divides Options.Memory among the schedules of a model, or returns an error that says what does
+// not fit. Without Memory there is no plan.
+func Plan(schedules []*lowering.Schedule, o Options, d exec.Device, vocab int) (MemoryPlan, error) {
+	if o.Memory == 0 || min(o.Slots, o.Context, o.PageTokens) < 0 { // the engine rejects negative ones
+		return MemoryPlan{}, nil
+	}
+	err := error(nil)
+	if o.Memory < AllMemory {
+		err = errors.New("it must not be negative: give a number of bytes, 0 for no plan, or AllMemory")
+	}
+	var p MemoryPlan
+	if err == nil {
+		p, err = planMemory(schedules, &o, d, vocab)
+	}
+	if err != nil {
+		err = fmt.Errorf("memory plan: %w", err)
+	}
+	return p, err
+}
+
 func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab int) (p MemoryPlan, err error) {
 	memory, share := o.deviceMemory(d, len(schedules))
 	if memory == 0 {
@@ -65,8 +79,8 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
 			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
 		}
-		one.keep(plan, o, d, share)
-		one.pause(plan, o, d, share)
+		one.addPrefixes(plan, o, d, share)
+		one.addPaused(plan, o, d, share)
 		_, host := d.(*cpu.Device)
 		if host && one.Page > 0 {
 			one.Page += requestBytes * int64(one.PageTokens)
@@ -81,13 +95,13 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 	return p, nil
 }
 
-// deviceMemory is how many bytes may be taken of a device, and how many of the ranks share one.
+// deviceMemory returns the budget of a device, and how many ranks share it.
 func (o *Options) deviceMemory(d exec.Device, ranks int) (bytes int64, share int) {
 	share = ranks
 	if s, ok := d.(exec.Sized); ok {
 		bytes, share = s.Memory(ranks)
 	}
-	if _, host := d.(*cpu.Device); o.Processes != nil && !host {
+	if _, host := d.(*cpu.Device); o.OwnProcesses && !host {
 		share = 1
 	}
 	if o.Memory != AllMemory {
@@ -96,10 +110,9 @@ func (o *Options) deviceMemory(d exec.Device, ranks int) (bytes int64, share int
 	return bytes, share
 }
 
-// add counts what a rank takes but for what is kept.
+// add counts a rank, without states of the prefix cache and of paused requests.
 func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options, vocab int) {
-	l := stepLimits(o, slotsOf(o), isRounded(s))
-	l.Rows = scoredRows(&l, vocab)
+	l := stepLimits(o, slotsOf(o), isRounded(s), vocab)
 	z := graph.Sizes{Tokens: int64(l.Tokens), Seqs: int64(l.Slots), Largest: int64(l.Tokens)}
 	z.Rows = min(int64(l.Slots+l.Rows), z.Tokens)
 	p.Weights += r.Weights + r.Constants
@@ -109,9 +122,9 @@ func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options,
 	p.Page += page
 }
 
-// keep counts what is kept beside sequences. Rows of the prefix cache are in pages that sequences
-// leave, so that they count nothing: it gives them up where there are too few.
-func (p *MemoryPlan) keep(plan *lowering.Plan, o *Options, d exec.Device, share int) {
+// addPrefixes counts the prefix cache's states. Its KV pages are those that sequences leave, and it
+// evicts them if there are too few, so that they count nothing.
+func (p *MemoryPlan) addPrefixes(plan *lowering.Plan, o *Options, d exec.Device, share int) {
 	if o.PrefixCache == 0 {
 		return
 	}
@@ -132,8 +145,8 @@ func (p *MemoryPlan) keep(plan *lowering.Plan, o *Options, d exec.Device, share 
 	}
 }
 
-// pause counts states on their way to the host and back, and those that are there.
-func (p *MemoryPlan) pause(plan *lowering.Plan, o *Options, d exec.Device, share int) {
+// addPaused counts states of paused requests, and of those being copied.
+func (p *MemoryPlan) addPaused(plan *lowering.Plan, o *Options, d exec.Device, share int) {
 	var most int64 // of one rank
 	for i := range plan.Ranks {
 		most = max(most, plan.Ranks[i].State)
@@ -147,11 +160,11 @@ func (p *MemoryPlan) pause(plan *lowering.Plan, o *Options, d exec.Device, share
 	p.States += int64(share) * (exec.KeptSlab + most)
 }
 
-// fixed is what is taken whatever sequences there are.
+// fixed returns the memory that does not depend on the sequences.
 func (p *MemoryPlan) fixed() int64 { return p.Weights + p.States + p.Prefixes + p.Activations }
 
-// tighter reports whether there is less for sequences than by another plan. A rank may have none of
-// attention.
+// tighter reports whether the plan leaves fewer pages than another. Some ranks may have no attention
+// layers.
 func (p *MemoryPlan) tighter(q *MemoryPlan) bool {
 	switch {
 	case p.Page > 0 && q.Page > 0:
@@ -162,7 +175,7 @@ func (p *MemoryPlan) tighter(q *MemoryPlan) bool {
 	return p.fixed() > q.fixed()
 }
 
-// divide gives what is left to pages. A context must have room in each slot.
+// divide gives the rest to KV pages. Each slot needs those of a context.
 func (p *MemoryPlan) divide(o *Options, host bool) error {
 	slots := slotsOf(o)
 	left := p.Memory - p.fixed()
@@ -182,15 +195,15 @@ func (p *MemoryPlan) divide(o *Options, host bool) error {
 		}
 	}
 	if room < 1 {
-		return fmt.Errorf("it does not fit: beside %s, a device with %s has no room for a page of attention's caches, of %s, and for %d more while they are moved: give more memory, or fewer slots",
+		return fmt.Errorf("it does not fit: beside %s, a device with %s has no room for a KV page, of %s, and for %d more while they are copied: give more memory, or fewer slots",
 			p.parts(), sizeOf(p.Memory), sizeOf(p.Page), movedPages*slots)
 	}
 	p.Room = room * p.PageTokens
 	return nil
 }
 
-// tooLarge says what does not fit, and what would help. Ranks on the host share its memory, so that
-// more of them do not.
+// tooLarge returns the error of a plan that does not fit, with what would help. Ranks on the host share
+// its memory, so that more of them do not.
 func (p *MemoryPlan) tooLarge(slots int, host bool) error {
 	text := fmt.Sprintf("it does not fit: a device has %s for %s: %s", sizeOf(p.Memory), countOf(slots, "slot"), p.parts())
 	var help []string
@@ -198,7 +211,7 @@ func (p *MemoryPlan) tooLarge(slots int, host bool) error {
 	case p.Weights >= p.Memory:
 		text = fmt.Sprintf("it does not fit: the weights alone take %s, and a device has %s, which is too little for any slots and caches", sizeOf(p.Weights), sizeOf(p.Memory))
 		if host {
-			help = append(help, "8-bit weights (krait quantize-weights)")
+			help = append(help, "8-bit weights (krait convert --type q8)")
 		}
 	default:
 		if slots > 1 {
@@ -219,7 +232,7 @@ func (p *MemoryPlan) tooLarge(slots int, host bool) error {
 	return errors.New(text)
 }
 
-// roundedUp is no less than bytes as sizeOf writes it.
+// roundedUp rounds bytes up so that sizeOf writes no less.
 func roundedUp(bytes int64) int64 {
 	unit := int64(1)
 	for unit<<10 <= bytes && unit < 1<<30 {
@@ -237,20 +250,20 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// parts says what is taken.
+// parts lists the parts of the plan.
 func (p *MemoryPlan) parts() string {
 	text := fmt.Sprintf("weights of %s, states of %s, activations of %s", sizeOf(p.Weights), sizeOf(p.States), sizeOf(p.Activations))
 	if p.Prefixes > 0 {
-		text += fmt.Sprintf(", %s that prefix caches keep", sizeOf(p.Prefixes))
+		text += fmt.Sprintf(", prefix cache of %s", sizeOf(p.Prefixes))
 	}
 	return text
 }
 
-// String says what is taken, and for how many tokens there is room.
+// String lists the parts of the plan, and the tokens that fit.
 func (p MemoryPlan) String() string {
 	text := fmt.Sprintf("of %s: %s", sizeOf(p.Memory), p.parts())
 	if p.Page > 0 {
-		text += fmt.Sprintf("; room for %d tokens of sequences under way, in pages of %d", p.Room, p.PageTokens)
+		text += fmt.Sprintf("; room for %d tokens of active sequences, in KV pages of %d", p.Room, p.PageTokens)
 	}
 	return text
 }
@@ -270,7 +283,7 @@ func sizeOf(bytes int64) string {
 
 func slotsOf(o *Options) int { return cmp.Or(o.Slots, 8) }
 
-// isRounded reports whether a schedule keeps a state in 16 bits: see roundedAtCuts.
+// isRounded is roundsStates for a schedule.
 func isRounded(s *lowering.Schedule) bool {
 	for i := range s.Buffers {
 		if b := &s.Buffers[i]; b.Space == lowering.State && b.Type.DType != graph.F32 {
@@ -280,48 +293,22 @@ func isRounded(s *lowering.Schedule) bool {
 	return false
 }
 
-// stepLimits says how large steps may be.
-func stepLimits(o *Options, slots int, rounded bool) schedule.Limits {
-	l := schedule.Limits{Slots: slots, Grain: cutAt}
-	l.Tokens = cmp.Or(o.MaxTokensPerStep, prefillChunk+slots-1)
-	if rounded { // so all chunks are of one length, and nothing else is a cut
-		l.Grain = max(cutAt, l.Longest())
-	}
-	return l
-}
-
-// shrink lets the prefix cache give up what it has where that frees a page, and reports whether it
-// did: as many as a batch may need, if it has them.
-func (m *Model) shrink(b *exec.Batch) bool {
-	if m.cache == nil {
+// evictFor evicts prefixes so that a batch gets the pages it may need, and reports whether that freed
+// any.
+func (s *Session) evictFor(b *exec.Batch) bool {
+	if s.cache == nil {
 		return false
 	}
 	need := 0
 	for i := range b.Sequences {
-		need += len(b.Sequences[i].Tokens)/max(m.plan.PageTokens, 1) + movedPages
+		need += len(b.Sequences[i].Tokens)/max(s.plan.PageTokens, 1) + movedPages
 	}
-	before := m.engine.PagesLeft()
-	m.cache.Shrink(func() bool { return m.engine.PagesLeft() >= need })
-	return m.engine.PagesLeft() > before
+	before := s.engine.PagesLeft()
+	s.cache.Shrink(func() bool { return s.engine.PagesLeft() >= need })
+	return s.engine.PagesLeft() > before
 }
 
-// makeRoom lets the prefix cache give up what is in the way of so many tokens that come from
-// elsewhere.
-func (m *Model) makeRoom(tokens int) {
-	if m.cache != nil {
-		m.cache.Shrink(func() bool { return m.enough(tokens) })
-	}
-}
-
-// enough reports whether there are pages for so many tokens more, and for what is moved.
-func (m *Model) enough(tokens int) bool {
-	return m.plan.Page == 0 || m.engine.PagesLeft() >= (tokens+m.plan.PageTokens-1)/m.plan.PageTokens+movedPages
-}
-
-// checkMemory looks at what is asked for.
-func (o *Options) checkMemory() error {
-	if o.Memory < AllMemory {
-		return errors.New("it is less than nothing: give a number of bytes, 0 for no plan, or AllMemory")
-	}
-	return nil
+// hasPages reports whether there are pages for so many more tokens, and for copies.
+func (s *Session) hasPages(tokens int) bool {
+	return s.plan.Page == 0 || s.engine.PagesLeft() >= (tokens+s.plan.PageTokens-1)/s.plan.PageTokens+movedPages
 }

@@ -1,4 +1,4 @@
-package krait
+package calibration
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait"
 )
 
 // TestChoose: on trials made by hand.
@@ -33,11 +35,11 @@ func TestChoose(t *testing.T) {
 		{math.MaxFloat64, "x=int4,y=int8", 10},  //
 	} {
 		got := c.Choose(w.budget)
-		if got.Quantize != w.want || got.Bytes != w.bytes || got.Loss > max(0, w.budget) {
+		if got.Payload != w.want || got.Bytes != w.bytes || got.Loss > max(0, w.budget) {
 			t.Errorf("budget %g: %+v, want %s of %d bytes", w.budget, got, w.want, w.bytes)
 		}
-		if strings.Contains(got.Quantize, "y=int4") {
-			t.Errorf("budget %g: takes what fails: %s", w.budget, got.Quantize)
+		if strings.Contains(got.Payload, "y=int4") {
+			t.Errorf("budget %g: takes what fails: %s", w.budget, got.Payload)
 		}
 		for _, s := range c.Same {
 			if s.Fails == "" && s.atMost() <= w.budget && s.Bytes < got.Bytes {
@@ -47,11 +49,11 @@ func TestChoose(t *testing.T) {
 	}
 	// A format for all that was better together than its parts promised.
 	c.Same[1].Bytes = 5
-	if got := c.Choose(0.1); got.Quantize != "x=int8,y=int8" || got.Bytes != 5 {
+	if got := c.Choose(0.1); got.Payload != "x=int8,y=int8" || got.Bytes != 5 {
 		t.Errorf("%+v, want int8 at all sites", got)
 	}
 	c.Sites[0].Trials, c.Sites[1].Trials, c.Same = nil, nil, nil
-	if got := c.Choose(0.1); got.Quantize != "" || got.Bytes != 1000 {
+	if got := c.Choose(0.1); got.Payload != "" || got.Bytes != 1000 {
 		t.Errorf("without trials: %+v", got)
 	}
 }
@@ -69,10 +71,20 @@ func TestParseBudget(t *testing.T) {
 	}
 }
 
+func embedded(t *testing.T, o krait.Options) *krait.Model {
+	t.Helper()
+	m, err := krait.Embedded(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
 // TestAutoInBudget: what is chosen on one text is within the budget on another, and sends no
 // more than the best single format in it.
 func TestAutoInBudget(t *testing.T) {
-	text, err := os.ReadFile("testdata/val.txt")
+	text, err := os.ReadFile("../../testdata/val.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +95,11 @@ func TestAutoInBudget(t *testing.T) {
 		return list
 	}
 	const ranks = 2
-	open := func(quantize string, keep []string) (*Model, error) {
-		return Embedded(Options{Slots: 1, Keep: keep, Sharding: Sharding{Ranks: ranks, Quantize: quantize}})
+	open := func(payload string, keep []string) (*krait.Model, error) {
+		return krait.Embedded(krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: ranks, Payload: payload}})
 	}
-	ctx, windows := context.Background(), Evaluate{Window: 64}
-	c, err := Calibrate(ctx, open, ids(0, 512), windows, nil)
+	ctx, windows := context.Background(), krait.Evaluate{Window: 64}
+	c, err := Run(ctx, "", open, ids(0, 512), windows, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +109,8 @@ func TestAutoInBudget(t *testing.T) {
 		}
 	}
 	held := ids(40000, 1024)
-	score := func(quantize string) float64 {
-		m := embeddedModel(t, Options{Slots: 1, Sharding: Sharding{Ranks: ranks, Quantize: quantize}})
+	score := func(payload string) float64 {
+		m := embedded(t, krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Payload: payload}})
 		e, err := m.Evaluate(ctx, held, windows)
 		if err != nil {
 			t.Fatal(err)
@@ -108,14 +120,14 @@ func TestAutoInBudget(t *testing.T) {
 	base := score("")
 	for _, budget := range []float64{0.002, 0.01} {
 		choice := c.Choose(budget)
-		if choice.Quantize == "" || len(choice.Reasons) == 0 {
+		if choice.Payload == "" || len(choice.Reasons) == 0 {
 			t.Errorf("budget %g: nothing is chosen", budget)
 			continue
 		}
-		if loss := score(choice.Quantize)/base - 1; loss > budget {
-			t.Errorf("budget %g: %s loses %g on other text", budget, choice.Quantize, loss)
+		if loss := score(choice.Payload)/base - 1; loss > budget {
+			t.Errorf("budget %g: %s loses %g on other text", budget, choice.Payload, loss)
 		}
-		m := embeddedModel(t, Options{Slots: 1, Sharding: Sharding{Ranks: ranks, Quantize: choice.Quantize}})
+		m := embedded(t, krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Payload: choice.Payload}})
 		if sent, err := sentBytes(m); err != nil || sent-choice.Bytes > 2 || choice.Bytes-sent > 2 {
 			t.Errorf("budget %g: %d bytes are promised, %d planned, %v", budget, choice.Bytes, sent, err)
 		}
@@ -124,28 +136,32 @@ func TestAutoInBudget(t *testing.T) {
 				t.Errorf("budget %g: %s alone sends %d bytes, the choice %d", budget, s.Payload, s.Bytes, choice.Bytes)
 			}
 		}
-		t.Logf("budget %g: %s, %d of %d bytes", budget, choice.Quantize, choice.Bytes, c.Bytes)
+		t.Logf("budget %g: %s, %d of %d bytes", budget, choice.Payload, choice.Bytes, c.Bytes)
 	}
 }
 
 // TestCalibrationFits: a calibration is taken where graph and weights are those that it was made
 // of, whatever outputs are asked for, and refused by name where one is another.
 func TestCalibrationFits(t *testing.T) {
-	dir := "testdata/golden/mamba-a"
-	m := openModel(t, dir, Options{})
-	weights, err := m.fingerprint()
+	dir := "../../testdata/golden/mamba-a"
+	m, err := krait.Open(dir, krait.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	weights, err := m.Fingerprint()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range []struct{ graph, weights, want string }{
-		{graphPrint(m.Graph()), weights, ""},
+		{fingerprint(m.Graph()), weights, ""},
 		{"", "", `the calibration is of another model: of "other" with graph none, and this is`},
 		{"0123456789abcdef", weights, `the calibration is of another model: of "other" with graph 0123456789ab, and this is`},
-		{graphPrint(m.Graph()), "0123456789abcdef", `the calibration is of other weights: of "other" with fingerprint 0123456789ab, and this is mamba-a with ` + weights[:12]},
+		{fingerprint(m.Graph()), "0123456789abcdef", `the calibration is of other weights: of "other" with fingerprint 0123456789ab, and this is mamba with ` + weights[:12]},
 	} {
 		c := &Calibration{Model: "other", Graph: w.graph, Weights: w.weights}
 		for _, ranks := range []int{1, 2} {
-			m, err := Open(dir, Options{Keep: []string{"norm_f"}, Sharding: Sharding{Ranks: ranks, Calibration: c}})
+			m, err := krait.Open(dir, krait.Options{Keep: []string{"norm_f"}, Sharding: krait.Sharding{Ranks: ranks, Check: c.Check}})
 			if err == nil {
 				m.Close()
 			}
