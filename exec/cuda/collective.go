@@ -12,7 +12,7 @@ import (
 // where ranks share a GPU, and how NCCL is called where each has its own.
 var collectives = map[[2]graph.LayoutKind]struct {
 	launches func(x *collective, i int, list []*collective) ([]kernels.Launch, error)
-	stage    func(*stager)
+	stage    func(s *stager, from, to *kernels.Tensor) // of one operand
 }{
 	{graph.Partial, graph.Replicated}: {(*collective).sumForAll, (*stager).reduce},
 	{graph.Sharded, graph.Replicated}: {(*collective).gather, (*stager).gather},
@@ -54,7 +54,9 @@ func (r *rank) collective(c *call) (*collective, error) {
 		return x, nil
 	}
 	s := &stager{x: x, at: r.staging.ptr}
-	f.stage(s)
+	for i := range x.args {
+		f.stage(s, &x.args[i], &x.results[i])
+	}
 	return x, s.err
 }
 

@@ -53,11 +53,11 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if len(local) < world.Ranks() {
 		var ok bool
 		if group, ok = world.(*comm.Group); !ok {
-			return nil, fmt.Errorf("%d of %d ranks are elsewhere; those of package exec/cuda are in one machine, or in processes (comm.Group)", world.Ranks()-len(local), world.Ranks())
+			return nil, fmt.Errorf("%d of %d ranks are elsewhere; on GPUs all ranks must be in this process, or in processes of one machine (comm.Group)", world.Ranks()-len(local), world.Ranks())
 		}
 	}
 	if d.PeerBytes > MaxPeerBytes {
-		return nil, fmt.Errorf("an all_reduce of up to %d MiB over the memory of GPUs (--peer-bytes, or link.peers of --hw): at most %d MiB are possible; larger ones are NCCL's", d.PeerBytes>>20, MaxPeerBytes>>20)
+		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
 	if err := cmp.Or(refuseBlocks(local[0]), refuseOperations(local[0])); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (m *machine) open(o exec.Setup) error {
 			return err
 		}
 		if err := m.openBoxes(); err != nil {
-			return fmt.Errorf("memory for all_reduce of up to %d KiB between GPUs (--peer-bytes): %w", m.peerBytes>>10, err)
+			return fmt.Errorf("peer memory for payloads of up to %d KiB (lower --peer-bytes): %w", m.peerBytes>>10, err)
 		}
 	}
 	progress := newProgress(m.ranks, o.Progress)

@@ -31,7 +31,7 @@ func (d *Device) Target() passes.Target {
 // cuBLAS, or on a GPU with less shared memory than the compiler was told of.
 func (r *rank) applyFormats(key programKey) {
 	r.inBF16 = nil
-	if r.machine.device.Math != kernels.BF16 || key.once || r.gemm.GEMM == nil {
+	if r.machine.device.Math != kernels.BF16 || key.once {
 		return
 	}
 	in := make([]bool, len(r.s.Buffers))

@@ -108,7 +108,7 @@ func (m *machine) bound() (stop func()) {
 	}
 	all := m.group.Processes()
 	t := time.AfterFunc(all.Timeout(), func() {
-		all.Fail(fmt.Errorf("its GPU has not ended a step for %v: it hangs, or waits for another, or the timeout is too short for a step of this model", all.Timeout()))
+		all.Fail(fmt.Errorf("its GPU has run one step for %v: it hangs, waits for another rank, or the timeout is too short for a step of this model", all.Timeout()))
 	})
 	return func() { t.Stop() }
 }

@@ -71,26 +71,24 @@ func (r *rank) stateOf(slot int) driver.Ptr {
 
 // Clear makes the states of a slot zero.
 func (m *machine) Clear(slot int) error {
-	return m.eachRank(func(r *rank) error {
-		n := r.s.Bytes[lowering.State]
-		if n == 0 {
-			return nil
-		}
-		if err := r.compute.Fill(r.stateOf(slot), 0, n); err != nil {
-			return err
-		}
-		return r.compute.Synchronize()
-	})
+	return m.eachState(func(r *rank, bytes int64) error { return r.compute.Fill(r.stateOf(slot), 0, bytes) })
 }
 
 // Copy copies the states of a slot to another.
 func (m *machine) Copy(from, to int) error {
+	return m.eachState(func(r *rank, bytes int64) error {
+		return r.compute.Copy(r.stateOf(to), r.stateOf(from), bytes)
+	})
+}
+
+// eachState runs f for the ranks that have states, of that many bytes in a slot, and waits for it.
+func (m *machine) eachState(f func(r *rank, bytes int64) error) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
 		if n == 0 {
 			return nil
 		}
-		if err := r.compute.Copy(r.stateOf(to), r.stateOf(from), n); err != nil {
+		if err := f(r, n); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()
@@ -174,34 +172,27 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 // ReadRows copies rows of a cache to the host.
 func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
 	r := m.rank(rank)
-	return r.copies(func() error {
-		for _, x := range rows {
-			at, n := r.inRows(buffer, x)
-			if n == 0 {
-				continue
-			}
-			if err := r.compute.CopyOut(to[:n], at); err != nil {
-				return err
-			}
-			to = to[n:]
-		}
-		return nil
-	})
+	return r.eachRun(buffer, rows, to, func(at driver.Ptr, part []byte) error { return r.compute.CopyOut(part, at) })
 }
 
 // WriteRows copies rows from the host into a cache.
 func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
 	r := m.rank(rank)
+	return r.eachRun(buffer, rows, from, func(at driver.Ptr, part []byte) error { return r.compute.CopyIn(at, part) })
+}
+
+// eachRun lets f copy each run of rows of a cache, to or from its part of the data.
+func (r *rank) eachRun(buffer int, rows []exec.Rows, data []byte, f func(at driver.Ptr, part []byte) error) error {
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)
 			if n == 0 {
 				continue
 			}
-			if err := r.compute.CopyIn(at, from[:n]); err != nil {
+			if err := f(at, data[:n]); err != nil {
 				return err
 			}
-			from = from[n:]
+			data = data[n:]
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func (m *machine) each(f func(g *gpu) error) error {
 		return m.gpus[0].do(func() error { return f(m.gpus[0]) })
 	}
 	if err := m.all(f); err != nil {
-		m.failed = fmt.Errorf("%w; the ranks are not joined any more: close the model and open it again", err)
+		m.failed = fmt.Errorf("%w; the ranks have left their NCCL group: close the model and open it again", err)
 		return err
 	}
 	return nil
