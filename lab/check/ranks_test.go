@@ -54,7 +54,7 @@ func TestRanks(t *testing.T) {
 }
 
 // TestUnfused: every golden checkpoint with a selective scan passes with its steps apart,
-// on some number of ranks, and on simulated GPUs; the others say that there is none.
+// on some number of ranks, and on simulated GPUs; the others report that it is missing.
 func TestUnfused(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
 		sharding := krait.Sharding{Ranks: 1 + i%3, Scan: "unfused", Overlap: i%2 == 1}
