@@ -151,7 +151,7 @@ func (m *model) fair(parts []part) {
 		has[p.request] = p.tokens
 	}
 	for _, r := range m.running {
-		if !r.reads() {
+		if !r.prefills() {
 			if has[r] != 1 {
 				m.t.Fatalf("request %d goes on by %d tokens", r.number, has[r])
 			}
@@ -164,7 +164,7 @@ func (m *model) fair(parts []part) {
 	}
 	oldest := true
 	for _, r := range m.running {
-		if !r.reads() {
+		if !r.prefills() {
 			continue
 		}
 		most := left
@@ -190,7 +190,7 @@ func (m *model) fairToShort(has map[*request]int, left, rows int) {
 	var reading []*request
 	all := left
 	for _, r := range m.running {
-		if r.reads() {
+		if r.prefills() {
 			reading = append(reading, r)
 			left -= has[r]
 			if r.scored {
