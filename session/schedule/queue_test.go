@@ -341,7 +341,7 @@ func TestLimits(t *testing.T) {
 		"at most 3 tokens of a step whose logits are wanted; there must be 4":                                                   {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
 		"room for 10 tokens in pages of 4":                                                                                      {Slots: 1, Tokens: 5, Room: 10, Page: 4},
 		"there must be a slot":                                                                                                  {Tokens: 5},
-		"nothing may be negative":                                                                                               {Slots: 1, Tokens: 5, Room: -1},
+		"no limit may be negative":                                                                                               {Slots: 1, Tokens: 5, Room: -1},
 	} {
 		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", l, err, want)
