@@ -191,7 +191,7 @@ func (c *Cache) Close() (err error) {
 
 // write copies all nodes to the host tier, the least recent first, and that to the folder.
 func (c *Cache) write() error {
-	for _, x := range c.tree.Held() {
+	for _, x := range c.tree.Entries() {
 		if !x.State && !c.stateless() {
 			continue // its pages are part of those of the nodes below
 		}

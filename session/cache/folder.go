@@ -207,7 +207,7 @@ func (f *folder) warn(what string, names []string) {
 
 // write writes the host tier, and removes this model's other files.
 func (f *folder) write(h *host) error {
-	held := h.tree.Held()
+	held := h.tree.Entries()
 	names := make([]string, len(held))
 	stays := map[string]bool{}
 	for i, x := range held {
