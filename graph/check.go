@@ -144,7 +144,7 @@ func checkLeaf(n *Node) error {
 	case t.Layout.Kind == Partial:
 		return errors.New("cannot be a partial sum")
 	case t.Layout.ByBatch():
-		return fmt.Errorf("is %s; which rows are whose hangs on the batch, and what is there before it cannot lie so", t)
+		return fmt.Errorf("is %s; which rank has which rows depends on the batch, so a value that exists before the batch cannot lie so", t)
 	case n.Op.Name != "param" && t.DType == Q8:
 		return fmt.Errorf("is %s; only a parameter may be in blocks", t)
 	case t.DType.InBlocks():

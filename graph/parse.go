@@ -241,7 +241,7 @@ func (p *parser) node(s *scanner) error {
 	return p.g.append(n, names, types)
 }
 
-// types reads the types after ":", or infers them where there are none.
+// types reads the types after ":", or infers them if none are given.
 func (p *parser) types(s *scanner, n *Node) ([]Type, error) {
 	if !s.eat(":") {
 		return infer(n, p.g.Ranks)

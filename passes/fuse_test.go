@@ -108,7 +108,7 @@ func launchesOf(g *graph.Graph, prefix string) int {
 	return n
 }
 
-// TestFuseMatches: what lies between the operations of a fused one is nobody else's, in
+// TestFuseMatches: values between the operations of a fused one have no other user, in
 // whatever order those that commute have their operands.
 func TestFuseMatches(t *testing.T) {
 	for _, c := range []struct{ nodes, want string }{

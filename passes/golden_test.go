@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*
 
 // TestGolden runs the cases of testdata: one file per pass. A case NAME is the
 // files NAME/in.ir, NAME/run (the passes, then ranks, strategy, payloads, states, and
-// after these watch=fp16, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it goes on from
+// after these watch=fp16, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it continues with
 // the in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")

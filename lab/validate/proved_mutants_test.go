@@ -66,7 +66,7 @@ type mutantRun struct {
 // mutantModel is a family's model, and what it computes on one rank.
 type mutantModel struct {
 	*models.Checkpoint
-	graph  *graph.Graph // without what nobody needs
+	graph  *graph.Graph // without dead values
 	logits []float32
 }
 

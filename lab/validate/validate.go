@@ -28,7 +28,7 @@ const tolerance = 1e-9
 type Options struct {
 	Seed     uint64              // of the random numbers; 0: 1
 	Memory   int64               // bytes that the tensors of one block may take at a time; 0: 4 GiB
-	Progress func(done, all int) // distinct blocks; nil: nobody wants to know
+	Progress func(done, all int) // distinct blocks; may be nil
 }
 
 // Run runs each distinct block of a source for one rank, and of what a compiler
