@@ -29,7 +29,7 @@ func TestChoices(t *testing.T) {
 		"elsewhere": {"../testdata/golden/jamba", krait.Options{Slots: 2, PageTokens: 4}, true},
 	} {
 		m := openModel(t, c.dir, c.o)
-		var from *prefill.Client
+		var from krait.Prefiller
 		if c.elsewhere {
 			_, address := serveModel(t, openModel(t, c.dir, krait.Options{}), transfer.ServerOptions{})
 			from = prefillBy(t, m, prefill.Options{Address: address, Strict: true})

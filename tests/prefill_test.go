@@ -65,7 +65,7 @@ func transports(t testing.TB) []string {
 }
 
 // greedy is how a prompt goes on.
-func greedy(t testing.TB, m *krait.Model, prompt []int, p *prefill.Client) *krait.Generation {
+func greedy(t testing.TB, m *krait.Model, prompt []int, p krait.Prefiller) *krait.Generation {
 	t.Helper()
 	g, err := m.GenerateIDs(context.Background(), prompt, krait.Generate{MaxTokens: 4, IgnoreEOS: true, Prefill: p})
 	if err != nil {
