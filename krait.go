@@ -246,7 +246,7 @@ func (m *Model) load(o Options) (err error) {
 	}
 	if err = m.source.intact(); err == nil {
 		in := session.Model{Name: m.Name, Vocab: m.Vocab(), Graph: m.graph, Strategy: cmp.Or(o.Sharding.Strategy, o.Sharding.Place, "channel"),
-			States: cmp.Or(o.Sharding.States, "f32"), Fingerprint: m.Fingerprint}
+			States: cmp.Or(o.Sharding.States, "f32"), Fingerprint: m.fingerprint}
 		m.session, err = session.New(in, m.engine, plan, o.session())
 	}
 	if err != nil {

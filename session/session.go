@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/session/schedule"
@@ -79,7 +80,13 @@ const chunkGrain = 32
 // New makes a session of an engine, whose pages it limits to the plan.
 func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) {
 	s := &Session{model: m, engine: e, plan: plan}
-	s.origin = sync.OnceValues(func() (saved.Origin, error) { return newOrigin(m, e.Schedules()) })
+	s.origin = sync.OnceValues(func() (o saved.Origin, err error) {
+		err = s.Use(func() error { // Close would unmap the weights
+			o, err = newOrigin(m, e.Schedules())
+			return err
+		})
+		return o, err
+	})
 	e.LimitPages(plan.pages)
 	var err error
 	if s.codecs, err = e.Packing(o.StateCodec); err != nil {
@@ -119,6 +126,16 @@ func (s *Session) Codecs() *exec.Packing { return s.codecs }
 
 // Warnings lists options without effect, and files of the prefix cache that cannot be used.
 func (s *Session) Warnings() []string { return s.warnings }
+
+// Admission makes the queue that admits requests to the session, within the slots and the KV pages of
+// its memory plan.
+func (s *Session) Admission(l admit.Limits) (*admit.Queue, error) {
+	q, err := admit.New(l, s.engine.Slots(), s.plan.Room, s.plan.PageTokens)
+	if err != nil {
+		err = fmt.Errorf("%w; planned are %s", err, s.plan)
+	}
+	return q, err
+}
 
 // Longest returns the largest number of tokens that a sequence can be fed; 0: any number.
 func (s *Session) Longest() int {

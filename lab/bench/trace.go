@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/quantile"
+	"github.com/krait-ml/krait/internal/splitmix"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/session/schedule"
@@ -108,9 +109,7 @@ type Percentiles struct {
 }
 
 func percentiles(list []float64) Percentiles {
-	list = slices.Sorted(slices.Values(list))
-	at := func(share float64) float64 { return list[int(math.Ceil(share*float64(len(list))))-1] }
-	return Percentiles{at(0.50), at(0.95), at(0.99)}
+	return Percentiles{quantile.Rank(list, 50), quantile.Rank(list, 95), quantile.Rank(list, 99)}
 }
 
 // Mapped are the requests of a trace with tokens of a vocabulary: as they are where all
@@ -124,7 +123,7 @@ func Mapped(trace []prefix.Request, vocab int) []prefix.Request {
 	for i, r := range trace {
 		var b prefix.Builder
 		for k := range r.Tokens.Len() {
-			b.Append(int32(drawn(uint64(r.Tokens.At(k)))%uint64(vocab)), 1)
+			b.Append(int32(splitmix.Mix(uint64(r.Tokens.At(k)))%uint64(vocab)), 1)
 		}
 		out[i].Tokens = b.Tokens()
 	}
@@ -141,14 +140,6 @@ func fit(trace []prefix.Request, vocab int) bool {
 		}
 	}
 	return true
-}
-
-// drawn is the same number for the same id, and without a pattern (splitmix64).
-func drawn(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // Trace replays requests, whose tokens are of the model's vocabulary, on a model that

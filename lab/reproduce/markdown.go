@@ -50,7 +50,7 @@ func (r *Report) Write(dir string) error {
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
 		if s.picture != "" {
 			fmt.Fprintf(&b, "![%s: published and simulated](%s.svg)\n\n", s.title, s.picture)
-			if err := files.Write(filepath.Join(dir, s.picture+".svg"), []byte(chart(s.title, lines, s.log))); err != nil {
+			if err := files.Write(filepath.Join(dir, s.picture+".svg"), chart(s.title, lines, s.log)); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/prop"
+	"github.com/krait-ml/krait/internal/webpage"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -285,7 +286,7 @@ func TestBundle(t *testing.T) {
 	}
 	for _, part := range []string{"script", "style"} {
 		text := regexp.MustCompile(`(?s)<`+part+`>(.*?)</`+part+`>`).FindAllStringSubmatch(page, -1)
-		if len(text) != 1 || !strings.Contains(csp, part+"-src "+hash(text[0][1])) {
+		if len(text) != 1 || !strings.Contains(csp, part+"-src "+webpage.Hash(text[0][1])) {
 			t.Errorf("%d of %s, and the policy is %s", len(text), part, csp)
 		}
 	}

@@ -98,7 +98,7 @@ func TestKey(t *testing.T) {
 	b.Eval(`document.getElementById("ask-key").focus()`, nil)
 	b.Write("open")
 	b.Press("Enter")
-	b.Until(`document.getElementById("ask").open && document.getElementById("ask-why").textContent.includes("knows")`)
+	b.Until(`document.getElementById("ask").open && document.getElementById("ask-why").textContent.includes("unknown API key")`)
 	b.Eval(`document.getElementById("ask-key").focus()`, nil)
 	b.Write("sesame")
 	b.Press("Enter")

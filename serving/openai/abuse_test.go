@@ -33,7 +33,7 @@ func TestCounts(t *testing.T) {
 	} {
 		body := fmt.Sprintf(`{"prompt": %s, "n": %d, "max_tokens": %d, "ignore_eos": true}`, c.prompt, c.n, c.most)
 		if c.status != 200 {
-			if status, text := post(t, h, "/v1/completions", body); status != c.status || !strings.Contains(text, "this server takes 100 at a time") {
+			if status, text := post(t, h, "/v1/completions", body); status != c.status || !strings.Contains(text, "this server's limit is 100") {
 				t.Errorf("%s: %d %s", body, status, text)
 			}
 			continue

@@ -234,7 +234,7 @@ func TestPlanOfMamba(t *testing.T) {
 		done <- status
 	}()
 	until(t, "one that waits", func() bool { return s.Load().Waiting == 1 })
-	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`); status != 429 || !strings.Contains(text, "requests are waiting") {
+	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`); status != 429 || !strings.Contains(text, "1 queued") {
 		t.Errorf("%d %s", status, text)
 	}
 	s.Drain()
@@ -245,7 +245,7 @@ func TestPlanOfMamba(t *testing.T) {
 	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10 * pageTokens}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10*pageTokens + 1}}); err == nil || !strings.Contains(err.Error(), "room for, which is 80") {
+	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10*pageTokens + 1}}); err == nil || !strings.Contains(err.Error(), "has a KV cache for 80 tokens") {
 		t.Error(err)
 	}
 }

@@ -518,7 +518,7 @@ func TestFull(t *testing.T) {
 		t.Errorf("who waited got %d", status)
 	}
 	end = hold(t, h)
-	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 100000}`); status != 429 || !strings.Contains(text, "tokens are under way") {
+	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 100000}`); status != 429 || !strings.Contains(text, "queued texts may take") {
 		t.Errorf("%d %s", status, text)
 	}
 	end()

@@ -6,8 +6,8 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 )
 
-// page adds the page and what it shows. The page itself says nothing of this server, and
-// needs no key.
+// page adds the page, and the data that it shows at /board. The page itself has no data of this
+// server, and requires no key.
 func (s *Server) page(b *board.Board) {
 	s.routes["/"] = route{method: "GET", open: true, handle: func(w *response, r *http.Request) error {
 		board.Page(w, r)
@@ -26,18 +26,19 @@ func (s *Server) page(b *board.Board) {
 	}}
 }
 
-// state is what the server knows of itself.
+// state adds the server's own data to the board's.
 func (s *Server) state(b *board.State) {
 	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
 	load := s.Load()
 	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
-	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
-	for _, r := range s.m.Session().Scheduler().Underway() {
+	limits := s.queue.Limits()
+	b.MaxWait, b.MaxTokens, b.Draining = limits.Requests, limits.Tokens, s.queue.Closed()
+	for _, r := range s.m.Session().Scheduler().Active() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
 	}
 }
 
-// cache is what the prefix cache holds.
+// cache describes the contents of the prefix cache.
 func (s *Server) cache() board.Cache {
 	c := s.m.Session().PrefixCache()
 	out := board.Cache{Capacity: s.m.Session().PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,

@@ -189,7 +189,7 @@ func TestOptions(t *testing.T) {
 		{route.Options{Servers: []string{""}}, "host:port"},
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b"}}, `"b"`},
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b:1", "b:1"}}, "twice"},
-		{route.Options{Servers: []string{"a:1"}, Body: -1}, "below 0"},
+		{route.Options{Servers: []string{"a:1"}, Body: -1}, "must not be negative"},
 		{route.Options{Servers: []string{"a:1"}, Requests: 1}, "Requests is 1"},
 		{route.Options{Servers: []string{"a:1"}, Bodies: 1 << 20}, "Bodies 1048576"},
 	} {
@@ -225,7 +225,7 @@ func TestAdmin(t *testing.T) {
 // TestDeadline: a request that a server never ends is ended, before its answer or within.
 func TestDeadline(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond, EjectAfter: 2})
-	for want, begins := range map[string]bool{`{"error":{"message":"the request took`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request took": true} {
+	for want, begins := range map[string]bool{`{"error":{"message":"the request exceeded`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request exceeded": true} {
 		for _, f := range list {
 			f.do(func(w http.ResponseWriter, q *http.Request) {
 				if begins {

@@ -28,7 +28,7 @@ func TestPool(t *testing.T) {
 			p.machines = append(p.machines, m)
 		}
 		seed := maphash.MakeSeed()
-		var all []*held
+		var all []*assignment
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			text := strings.Repeat(rapid.StringMatching("[ab]").Draw(t, "prompt"), rapid.IntRange(0, 300).Draw(t, "bytes"))
 			n := need{blocks(seed, nil, []byte(text)), len(text), rapid.IntRange(0, 50).Draw(t, "tokens")}

@@ -120,7 +120,8 @@ type Options struct {
 	Strict bool
 }
 
-// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller].
+// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller]; a nil
+// one prefills nothing.
 type Client struct {
 	s      *session.Session
 	client *transfer.Client
@@ -181,10 +182,10 @@ func (c *Client) Connect(ctx context.Context) error { return c.client.Connect(ct
 
 // Down reports whether the server cannot be reached or does not answer. The client retries in the
 // background.
-func (c *Client) Down() bool { return c.client.Down() }
+func (c *Client) Down() bool { return c == nil || c.client.Down() }
 
 // Strict is [Options.Strict].
-func (c *Client) Strict() bool { return c.strict }
+func (c *Client) Strict() bool { return c != nil && c.strict }
 
 // Close closes the connections and fails active requests.
 func (c *Client) Close() { c.client.Close() }
@@ -234,6 +235,9 @@ func (f *fetched) Begin(slot int) (int, error) {
 // Prefill fetches the state of all tokens of a prompt but the last; see [session.Prefiller].
 func (c *Client) Prefill(ctx context.Context, s *session.Session, salt string, prompt []int, progress func(tokens int)) (schedule.Beginning, session.RemotePrefill, error) {
 	var r session.RemotePrefill
+	if c == nil {
+		return nil, r, nil
+	}
 	if s != c.s {
 		return nil, r, errors.New("Prefill belongs to another model: make it by prefill.New with this model's session")
 	}

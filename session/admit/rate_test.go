@@ -1,8 +1,7 @@
-package openai
+package admit
 
 import (
 	"errors"
-	"net/http"
 	"testing"
 	"time"
 )
@@ -12,16 +11,16 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-func clocked(limits Queue, slots int) (*queue, *clock) {
+func clocked(limits Limits, slots int) (*Queue, *clock) {
 	c := &clock{time.Unix(1_000_000, 0)}
-	q := newQueue(limits, slots)
+	q := mustNew(limits, slots)
 	q.now = c.now
 	return q, c
 }
 
 // retry is after how long an error says to come again; 0: it is none, or not that.
 func retry(err error) time.Duration {
-	if e := (*Error)(nil); errors.As(err, &e) && e.Status == http.StatusTooManyRequests {
+	if e := (*Error)(nil); errors.As(err, &e) && (e.Kind == Full || e.Kind == RateExceeded) {
 		return e.Retry
 	}
 	return 0
@@ -30,9 +29,9 @@ func retry(err error) time.Duration {
 // TestRate: each tenant has its own requests and tokens per minute; the time that an error says
 // is enough, and a little less is not; what was not used comes back.
 func TestRate(t *testing.T) {
-	q, c := clocked(Queue{Rate: Rate{Requests: 6, Tokens: 300}}, 100)
-	enter := func(name string, tokens ...int) ([]*ticket, error) { return q.enter(name, demands(tokens...)) }
-	must := func(list []*ticket, err error) []*ticket {
+	q, c := clocked(Limits{Rate: Rate{Requests: 6, Tokens: 300}}, 100)
+	enter := func(name string, tokens ...int) ([]*Ticket, error) { return q.Enter(name, demands(tokens...)) }
+	must := func(list []*Ticket, err error) []*Ticket {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -59,9 +58,9 @@ func TestRate(t *testing.T) {
 	if wait := retry(err); wait != 10*time.Second {
 		t.Errorf("50 tokens are missing: %v", wait)
 	}
-	used[0].leave(40)
+	used[0].Leave(40)
 	must(enter("c", 150))
-	used[1].leave(100)
+	used[1].Leave(100)
 	if _, err := enter("c", 11); retry(err) == 0 {
 		t.Error("what was used is given back, too")
 	}
@@ -78,26 +77,26 @@ func TestRate(t *testing.T) {
 // TestRefusedTakesNothing: what is refused, for the queue or for one of the bounds, does not count
 // against the others.
 func TestRefusedTakesNothing(t *testing.T) {
-	q, _ := clocked(Queue{Requests: 1, Rate: Rate{Requests: 3, Tokens: 100}}, 1)
-	list, err := q.enter("a", demands(10, 10))
+	q, _ := clocked(Limits{Requests: 1, Rate: Rate{Requests: 3, Tokens: 100}}, 1)
+	list, err := q.Enter("a", demands(10, 10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if _, err := q.enter("a", demands(10)); retry(err) == 0 {
+		if _, err := q.Enter("a", demands(10)); retry(err) == 0 {
 			t.Fatal("the queue is not full")
 		}
 	}
 	for _, k := range list {
-		k.leave(10)
+		k.Leave(10)
 	}
 	for range 5 {
-		if _, err := q.enter("a", demands(90)); retry(err) == 0 {
+		if _, err := q.Enter("a", demands(90)); retry(err) == 0 {
 			t.Fatal("90 tokens, of 80 that are left")
 		}
 	}
 	for range 2 {
-		if _, err := q.enter("a", demands(1)); err != nil {
+		if _, err := q.Enter("a", demands(1)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -107,30 +106,30 @@ func TestRefusedTakesNothing(t *testing.T) {
 // without requests changes nothing.
 func TestRetryAfter(t *testing.T) {
 	for _, night := range []time.Duration{0, 12 * time.Hour} {
-		q, c := clocked(Queue{Requests: 1}, 1)
+		q, c := clocked(Limits{Requests: 1}, 1)
 		for range 3 { // 100 tokens in 5 seconds
 			c.at = c.at.Add(night)
-			list, err := q.enter("a", demands(150))
+			list, err := q.Enter("a", demands(150))
 			if err != nil {
 				t.Fatal(err)
 			}
-			list[0].begin()
+			list[0].Begin()
 			c.at = c.at.Add(5 * time.Second)
-			list[0].leave(100)
+			list[0].Leave(100)
 		}
 		c.at = c.at.Add(night)
-		if _, err := q.enter("a", demands(100, 300)); err != nil {
+		if _, err := q.Enter("a", demands(100, 300)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := q.enter("a", demands(1)); retry(err) != 10*time.Second {
+		if _, err := q.Enter("a", demands(1)); retry(err) != 10*time.Second {
 			t.Errorf("200 tokens each, 20 per second: %v after nights of %v", err.(*Error).Retry, night)
 		}
 	}
-	q, _ := clocked(Queue{Requests: 1}, 1)
-	if _, err := q.enter("a", demands(1, 1)); err != nil {
+	q, _ := clocked(Limits{Requests: 1}, 1)
+	if _, err := q.Enter("a", demands(1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.enter("a", demands(1)); retry(err) != time.Second {
+	if _, err := q.Enter("a", demands(1)); retry(err) != time.Second {
 		t.Errorf("nobody has left yet: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// figures count what a router does, for Prometheus.
-type figures struct {
+// metrics are the router's metrics for Prometheus.
+type metrics struct {
 	registry        *prometheus.Registry
 	requests        *prometheus.CounterVec
 	retries         prometheus.Counter
@@ -20,24 +20,24 @@ type figures struct {
 	first           prometheus.Histogram
 }
 
-func newFigures(r *Router) *figures {
-	f := &figures{registry: prometheus.NewRegistry()}
+func newMetrics(r *Router) *metrics {
+	f := &metrics{registry: prometheus.NewRegistry()}
 	f.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_requests_total",
-		Help: "Requests that were answered, by path, status and the server that did; none: the router itself."}, []string{"path", "status", "machine"})
-	f.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "krait_route_retries_total", Help: "Requests that were asked of a second server."})
+		Help: "Answered requests by path, status and server (machine); empty machine: answered by the router."}, []string{"path", "status", "machine"})
+	f.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "krait_route_retries_total", Help: "Requests that were retried on a second server."})
 	f.lost = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_lost_total",
-		Help: "Streams that ended by an error, as their server was lost."}, []string{"machine"})
+		Help: "Streams that ended with an error because the connection to their server was lost."}, []string{"machine"})
 	f.ejections = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_ejections_total",
-		Help: "How often a server was left out, as its answers failed."}, []string{"machine"})
+		Help: "Ejections of a server after repeated failures (outlier ejection)."}, []string{"machine"})
 	f.first = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "krait_route_first_part_seconds",
-		Help: "From a request to the first part of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
+		Help: "Time from a request to the first bytes of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
 	f.registry.MustRegister(f.requests, f.retries, f.lost, f.ejections, f.first, machines{r},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return f
 }
 
-// request counts one that has ended.
-func (f *figures) request(path string, o outcome) {
+// request counts a request that has ended.
+func (f *metrics) request(path string, o outcome) {
 	f.requests.WithLabelValues(path, strconv.Itoa(o.status), o.machine).Inc()
 	if o.tries > 1 {
 		f.retries.Inc()
@@ -47,18 +47,18 @@ func (f *figures) request(path string, o outcome) {
 	}
 }
 
-// Machine is what a router knows of a machine.
+// Machine is the state of a server or prefill server as the router sees it.
 type Machine struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"` // server or prefill
 	Ready   bool   `json:"ready"`
 	Ejected bool   `json:"ejected"`
-	Running int    `json:"running"` // requests
-	Work    int64  `json:"work"`    // bytes to read, and 16 for each token to write
+	Running int    `json:"running"` // active requests
+	Work    int64  `json:"work"`    // bytes of prompts to prefill, and 16 for each token to decode
 	Why     string `json:"why,omitempty"`
 }
 
-// Machines are what is known of them now.
+// Machines returns the current state of all machines.
 func (r *Router) Machines() (list []Machine) {
 	now := time.Now()
 	for i, p := range []*pool{&r.servers, &r.prefill} {
@@ -76,11 +76,11 @@ func (r *Router) Machines() (list []Machine) {
 	return list
 }
 
-// Admin answers /metrics, for Prometheus, and /machines: [Router.Machines] as JSON. They name
-// machines, and want no key: they are for an address of their own.
+// Admin serves /metrics for Prometheus and /machines, which is [Router.Machines] as JSON. Both name
+// machines and require no key, so serve them on a separate address.
 func (r *Router) Admin() http.Handler {
 	m := http.NewServeMux()
-	m.Handle("GET /metrics", promhttp.HandlerFor(r.figures.registry, promhttp.HandlerOpts{DisableCompression: true}))
+	m.Handle("GET /metrics", promhttp.HandlerFor(r.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}))
 	m.HandleFunc("GET /machines", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(r.Machines())
@@ -88,14 +88,14 @@ func (r *Router) Admin() http.Handler {
 	return m
 }
 
-// machines gives what is known of machines to Prometheus.
+// machines collects the state of machines for Prometheus.
 type machines struct{ r *Router }
 
 var (
 	labels    = []string{"machine", "role"}
-	isReady   = prometheus.NewDesc("krait_route_ready", "Whether a machine takes requests.", labels, nil)
-	isEjected = prometheus.NewDesc("krait_route_ejected", "Whether a machine is left out, as its answers failed.", labels, nil)
-	isRunning = prometheus.NewDesc("krait_route_running", "Requests that a machine works for.", labels, nil)
+	isReady   = prometheus.NewDesc("krait_route_ready", "1 if a machine is ready for requests, else 0.", labels, nil)
+	isEjected = prometheus.NewDesc("krait_route_ejected", "1 while a machine is ejected after repeated failures, else 0.", labels, nil)
+	isRunning = prometheus.NewDesc("krait_route_running", "Active requests of a machine.", labels, nil)
 )
 
 func (c machines) Describe(to chan<- *prometheus.Desc) {
