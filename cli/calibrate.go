@@ -72,8 +72,9 @@ sizes against what they take, by the first quartile of five runs.`,
 	c.Flags().BoolVar(&check, "check", false, "hold predictions against measurements")
 	c.Flags().BoolVar(&o.Parts, "parts", false, "with --check: what each operation takes of a prompt, predicted and measured")
 	c.Flags().StringVar(&o.Models, "models", "", "keep the models in this folder, and take those that are there (default: made anew, and removed)")
-	jsonFlag(c, &asJSON)
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing on the way")
+	c.Flags().BoolVar(&asJSON, "json", false, "with --check: print the result as JSON")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no result")
+	c.AddCommand(newCalibratePayload())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -14,7 +15,7 @@ func newCheck() *cobra.Command {
 	var o check.Options
 	var device deviceFlags
 	var comm commFlags
-	var asJSON bool
+	var out output
 	from := modelArg{kind: "DIR", needed: true}
 	c := &cobra.Command{
 		Use:   "check [flags] DIR",
@@ -48,8 +49,11 @@ docs/check.md describes the file.`,
 			}
 			o.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
 			p := &checkReport{w: c.OutOrStdout()}
-			if asJSON {
+			var text bytes.Buffer
+			if out.json {
 				p.w = io.Discard
+			} else if out.file != "" {
+				p.w = &text
 			}
 			ok, err := check.Run(c.Context(), dir, o, p.line)
 			comm.opened = ok || err == nil
@@ -57,8 +61,8 @@ docs/check.md describes the file.`,
 				return explained{err}
 			}
 			p.end()
-			if asJSON {
-				err = writeJSON(c, "", p)
+			if out.json || out.file != "" {
+				err = out.print(c, p, func(w io.Writer) { w.Write(text.Bytes()) })
 			}
 			if err == nil && !ok {
 				return errFailed
@@ -70,7 +74,7 @@ docs/check.md describes the file.`,
 	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes; left out, what the file states counts")
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	device.add(c)
 	comm.add(c)
 	shardingFlags(c, &o.Sharding)
@@ -110,7 +114,7 @@ func (p *checkReport) line(l check.Line) {
 	switch {
 	case l.Skip != "":
 		p.Skipped++
-		verdict = "not compared: " + l.Skip
+		verdict = "not comparisonOf: " + l.Skip
 	case l.Fail != "":
 		p.Failed++
 		verdict = "FAIL: " + l.Fail
@@ -127,5 +131,5 @@ func (p *checkReport) line(l check.Line) {
 }
 
 func (p *checkReport) end() {
-	fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not compared (tolerance %g)\n", p.Passed, p.Failed, p.Skipped, p.Tolerance)
+	fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not comparisonOf (tolerance %g)\n", p.Passed, p.Failed, p.Skipped, p.Tolerance)
 }

@@ -89,7 +89,7 @@ func (e explained) Unwrap() error { return e.error }
 
 func newDevices() *cobra.Command {
 	var name string
-	var asJSON bool
+	var out output
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List GPUs, the links between them, and the libraries",
@@ -108,11 +108,7 @@ folder to look for these two in first.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(c, "", list)
-			} else {
-				list.print(c.OutOrStdout())
-			}
+			err = out.print(c, list, list.print)
 			if err == nil && list.Error != "" && c.Flags().Changed("device") {
 				return errFailed
 			}
@@ -120,7 +116,7 @@ folder to look for these two in first.`,
 		},
 	}
 	c.Flags().StringVar(&name, "device", "cuda", devices.Help)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	return c
 }
 

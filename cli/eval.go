@@ -14,7 +14,8 @@ func newEval() *cobra.Command {
 	var o krait.Evaluate
 	from := modelArg{kind: "DIR"}
 	var path, against string
-	var ids, asJSON bool
+	var ids bool
+	var out output
 	var limit int
 	c := &cobra.Command{
 		Use:   "eval [flags] [DIR]",
@@ -23,7 +24,7 @@ func newEval() *cobra.Command {
 perplexity per token. The text is cut into windows that each start from an empty
 state, and whose first token is not scored; --window 0 makes it one sequence.
 
-With --quantize it also runs the model without, and prints how well both agree:
+With --payload it also runs the model without, and prints how well both agree:
   top-1            how often they put the same token first
   top-5 ordered    how often the five most likely tokens are the same, in the same
                    order: the published measure
@@ -36,7 +37,7 @@ which krait quantize-weights made DIR, and prints how many more bits DIR takes.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
-  krait eval --text testdata/val.txt --tp 4 --quantize fp16
+  krait eval --text testdata/val.txt --tp 4 --payload fp16
   krait eval --text testdata/val.txt --window 0 --limit 4096
   krait eval ~/models/mamba-130m-q8 --against ~/models/mamba-130m-hf --text text.txt
   krait eval ~/models/mamba-130m-hf --text ids.txt --ids --window 2048`,
@@ -84,7 +85,8 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			r.score(e)
-			if !asJSON {
+			now := !out.json && out.file == "" // before a comparison, which takes as long again
+			if now {
 				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
 			if f.options.Sharding.Quantize != "" {
@@ -98,17 +100,18 @@ Without DIR it uses the embedded model.`,
 					return err
 				}
 			}
-			if asJSON {
-				return writeJSON(c, "", r)
-			}
-			r.printAgainst(c.OutOrStdout())
-			r.printAgreement(c.OutOrStdout())
-			return nil
+			return out.print(c, r, func(w io.Writer) {
+				if !now {
+					r.print(w, describe(m, f.device.name))
+				}
+				r.printAgainst(w)
+				r.printAgreement(w)
+			})
 		},
 	}
 	f.add(c)
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	c.Flags().StringVar(&path, "text", "", "the text to score; - is standard input")
 	c.Flags().StringVar(&against, "against", "", "a model to compare with: DIR2")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")

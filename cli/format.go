@@ -77,11 +77,11 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 	var err error
 	switch f.name {
 	case "text":
-		out, err = computed(c, func() ([]byte, error) { return []byte(text()), nil })
+		out, err = interruptible(c, func() ([]byte, error) { return []byte(text()), nil })
 	case "dot":
-		out, err = drawn(c, dot)
+		out, err = drawing(c, dot)
 	case "svg":
-		if out, err = drawn(c, dot); err == nil {
+		if out, err = drawing(c, dot); err == nil {
 			out, err = svg(c, out)
 		}
 	}
@@ -92,8 +92,8 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 }
 
 // drawn is what f writes.
-func drawn(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
-	return computed(c, func() ([]byte, error) {
+func drawing(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
+	return interruptible(c, func() ([]byte, error) {
 		var out bytes.Buffer
 		err := f(&out)
 		return out.Bytes(), err

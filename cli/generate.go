@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -21,7 +22,8 @@ func newGenerate() *cobra.Command {
 	var sampled samplingFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
-	var ids, asJSON bool
+	var ids bool
+	var to output
 	var many manyFlags
 	var chunk int
 	c := &cobra.Command{
@@ -61,7 +63,7 @@ otherwise: flags override that file.`,
 				if err != nil {
 					return err
 				}
-				return many.run(c, dir, &f, o, asJSON)
+				return many.run(c, dir, &f, o, to)
 			}
 			if len(args) == 0 {
 				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
@@ -111,8 +113,8 @@ otherwise: flags override that file.`,
 			if o.Temperature > 0 && !c.Flags().Changed("seed") {
 				o.Seed = uint64(rand.Uint32()) // short enough to be typed
 			}
-			r := generateRun{modelFlags: &f, m: m, ids: ids, asJSON: asJSON, o: o}
-			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || asJSON))
+			r := generateRun{modelFlags: &f, m: m, ids: ids, to: to, o: o}
+			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || to.json))
 		},
 	}
 	f.add(c)
@@ -120,7 +122,7 @@ otherwise: flags override that file.`,
 	elsewhere.add(c)
 	profile.add(c)
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	to.add(c)
 	many.add(c)
 	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
@@ -149,9 +151,10 @@ func (f *modelFlags) chunk(c *cobra.Command, n int) error {
 // generateRun is a prompt that is continued.
 type generateRun struct {
 	*modelFlags
-	m           *krait.Model
-	ids, asJSON bool
-	o           krait.Generate
+	m   *krait.Model
+	ids bool
+	to  output
+	o   krait.Generate
 }
 
 func (r *generateRun) run(c *cobra.Command, prompt string) error {
@@ -162,8 +165,12 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.quiet {
 		info = io.Discard
 	}
-	if r.asJSON {
+	var text bytes.Buffer
+	switch {
+	case r.to.json:
 		out, info = io.Discard, io.Discard
+	case r.to.file != "" && r.to.file != "-":
+		out = &text
 	}
 	fmt.Fprintln(info, "model  ", describe(r.m, r.device.name))
 	if r.o.Temperature > 0 {
@@ -187,8 +194,8 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		}
 		return err
 	}
-	if r.asJSON {
-		return writeJSON(c, "", r.figures(g))
+	if r.to.json {
+		return writeJSON(c, r.to.file, r.figures(g))
 	}
 	fmt.Fprintln(out)
 	r.printProbs(out, g)
@@ -204,6 +211,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		fmt.Fprintln(info)
 	}
 	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
+	if text.Len() > 0 {
+		return write(c, r.to.file, text.Bytes())
+	}
 	return nil
 }
 
@@ -256,7 +266,7 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		Rate         float64      `json:"tokens_per_second"`
 		Prefill      *fetched     `json:"prefill,omitempty"`
 		LogProbs     []tokenProb  `json:"logprobs,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill), r.probs(g)}
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), transferOf(g, r.o.Prefill), r.probs(g)}
 }
 
 // fetched says what --prefill did.
@@ -270,7 +280,7 @@ type fetched struct {
 	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
 }
 
-func fetchedOf(g *krait.Generation, p *krait.Prefill) *fetched {
+func transferOf(g *krait.Generation, p *krait.Prefill) *fetched {
 	if p == nil {
 		return nil
 	}

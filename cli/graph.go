@@ -21,7 +21,7 @@ func newGraph() *cobra.Command {
 	var s krait.Sharding
 	var f format
 	var stage string
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var p picture
 	var layer int
 	var cost, asJSON bool
@@ -59,12 +59,11 @@ that do the same are drawn once. --detail says how much is drawn.`,
 			if (cost || asJSON) && f.name != "text" || asJSON && !cost {
 				return errors.New("--cost is a table, as text or --json: it goes with no other --format, and --json with nothing else")
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			g, err := atStage(c, path, stage, s)
-			if err != nil {
+			if g, err = atStage(c, g, stage, s); err != nil {
 				return err
 			}
 			block := ""
@@ -94,16 +93,17 @@ that do the same are drawn once. --detail says how much is drawn.`,
 	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as it is, with --tp partitioned)")
 	from.add(c)
 	f.add(c)
-	jsonFlag(c, &asJSON)
+	c.Flags().BoolVar(&asJSON, "json", false, "with --cost: print the costs as JSON")
 	c.Flags().IntVar(&layer, "layer", 0, "only this block")
 	p.add(c)
-	c.Flags().BoolVar(&cost, "cost", false, "print what each node costs, in t tokens, s sequences, o rows")
+	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node, in t tokens, s sequences, o rows")
+	c.AddCommand(newGraphOpt(), newGraphSchedule())
 	return c
 }
 
 // readGraph builds a model's graph, or parses and checks graph text.
 func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
-	return computed(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
+	return interruptible(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
 }
 
 func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
@@ -135,23 +135,21 @@ func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 
 // atStage gives a graph at the stage of that name; without a name as it is, or
 // partitioned if ranks are given.
-func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Graph, error) {
+func atStage(c *cobra.Command, g *graph.Graph, name string, s krait.Sharding) (*graph.Graph, error) {
 	stage, ok := graph.ParseStage(name)
 	if name != "" && !ok {
 		return nil, fmt.Errorf("--stage %q: it is model, unpacked, partitioned or fused", name)
 	}
-	g, err := readGraph(c, path)
 	switch {
-	case err != nil:
-		return nil, err
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
 	case !ok && s != krait.Sharding{}:
-		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize, --states or --dump give one of them")
+		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --payload, --states or --dump give one of them")
 	case !ok:
 		return g, nil
 	}
-	if g, err = compileTo(c, stage, g, s); err == nil && g.Stage != stage {
+	g, err := compileTo(c, stage, g, s)
+	if err == nil && g.Stage != stage {
 		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
 	}
 	return g, err

@@ -29,7 +29,7 @@ type loadFlags struct {
 	requests    int
 	prompt      int
 	svg         string
-	json        bool
+	out         output
 }
 
 func newLoad() *cobra.Command {
@@ -96,7 +96,7 @@ If no request succeeds, the status is 1.`,
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "of times and prompts: the same seed asks for the same")
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of the server, for throughput per rank (default: what it says)")
 	flags.StringVar(&f.svg, "svg", "", "draw throughput per rank over tokens per second per user, to this file")
-	jsonFlag(c, &f.json)
+	f.out.add(c)
 	return c
 }
 
@@ -130,7 +130,7 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 		return errors.New("--vocab sends token ids, and chats take texts; leave out one of --vocab and --chat")
 	case f.svg != "" && f.svg != "-" && filepath.Ext(f.svg) != ".svg":
 		return fmt.Errorf("--svg %s: name it FILE.svg", f.svg)
-	case f.svg == "-" && f.json:
+	case f.svg == "-" && f.out.json:
 		return errors.New("--svg - and --json are both for standard output; name a file")
 	case len(f.o.Loads) == 0 && f.trace != "":
 		f.o.Loads = []load.Load{{}}
@@ -187,7 +187,7 @@ func (f *loadFlags) readTrace(c *cobra.Command) (err error) {
 		f.o.Trace, err = load.Uniform(f.requests, f.prompt, f.o.MaxTokens)
 		return err
 	}
-	f.o.Trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
+	f.o.Trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
 	if c.Flags().Changed("requests") && f.requests < len(f.o.Trace) {
 		f.o.Trace = f.o.Trace[:f.requests]
 	}
@@ -204,13 +204,10 @@ func (f *loadFlags) write(c *cobra.Command, r *load.Report) error {
 		}
 	}
 	ok := slices.ContainsFunc(r.Loads, func(x load.Result) bool { return x.OK > 0 })
-	switch {
-	case f.json:
-		if err := writeJSON(c, "", r); err != nil {
+	if f.out.json || f.out.file != "" || f.svg != "-" {
+		if err := f.out.print(c, r, func(w io.Writer) { printLoad(w, r) }); err != nil {
 			return err
 		}
-	case f.svg != "-":
-		printLoad(c.OutOrStdout(), r)
 	}
 	if !ok {
 		fmt.Fprintln(c.ErrOrStderr(), "krait: no request succeeded")

@@ -1,4 +1,5 @@
-// Package cli is the command line of krait: flags, help and printing.
+// Package cli is the command line of krait: flags, help and printing. A program that registers
+// model families or operations of its own calls [Main] to get all commands with them.
 package cli
 
 import (
@@ -32,7 +33,7 @@ func Main() {
 	os.Exit(run(ctx, end, os.Args[1:]))
 }
 
-// stopped is why a command ends that a signal stops.
+// stopped is the cause of a context that a signal ended.
 type stopped struct{ os.Signal }
 
 func (s stopped) Error() string {
@@ -42,7 +43,7 @@ func (s stopped) Error() string {
 	return s.Signal.String()
 }
 
-// status is what shells expect of a process that the signal ended.
+// status returns the exit status that shells expect of a process that the signal ended.
 func (s stopped) status() int {
 	if n, ok := s.Signal.(syscall.Signal); ok {
 		return 128 + int(n)
@@ -53,7 +54,11 @@ func (s stopped) status() int {
 // run is Main without the process: it returns the exit status.
 func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root := newRoot()
+	args, notes := renamed(args)
 	root.SetArgs(args)
+	for _, note := range notes {
+		fmt.Fprintln(root.ErrOrStderr(), "krait:", note)
+	}
 	out := &checkedWriter{w: root.OutOrStdout(), failed: end}
 	root.SetOut(out)
 	c := root
@@ -78,51 +83,41 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	return 1
 }
 
-// errFailed ends a command whose output has said already what failed.
+// errFailed ends a command whose output says already what failed.
 var errFailed = errors.New("failed")
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "krait",
-		Short: "Run, check and draw state-space language models",
-		Long: `Krait runs state-space language models (Mamba and its kin) from Hugging Face
-folders. Without a model, commands use the small trained one that the program
-carries. A folder may be given as an argument or as --model; a file named - is
-standard input or output.`,
+		Short: "Compile, run and serve state-space language models",
+		Long: `Krait compiles, runs and serves state-space language models (Mamba and its kin)
+from Hugging Face folders and GGUF files. Commands that take a model use a small
+embedded one by default. A file named - is standard input or output.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version(),
+		Version:       versionOf().String(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(
-		newBench(),
-		newCacheSim(),
-		newCalibrate(),
-		newCalibrateQuant(),
-		newChat(),
-		newCheck(),
-		newDevices(),
-		newEval(),
-		newExplain(),
-		newGenerate(),
-		newGraph(),
-		newLoad(),
-		newOpt(),
-		newPlan(),
-		newProve(),
-		newConvert(),
-		newQuantizeWeights(),
-		newReproduce(),
-		newRoute(),
-		newSchedule(),
-		newServe(),
-		newSimulate(),
-		newSynth(),
-		newTokenize(),
-		newTrace(),
-		newTransfer(),
-	)
+	root.SetUsageFunc(usage)
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	add("run", "Run:", newGenerate(), newChat(), newEval(), newTokenize())
+	add("compile", "Compile:", newGraph(), newProve(), newPlan(), newExplain())
+	add("measure", "Measure:", newBench(), newCheck(), newLoad(), newReproduce(), newSimulate(), newCalibrate())
+	add("serve", "Serve:", newServe(), newRoute(), newDevices())
+	add("models", "Models:", newConvert(), newSynth())
+	add("other", "Other:", newVersion())
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
+	root.PersistentFlags().Bool("help-all", false, "show all flags of the command")
+	root.PersistentFlags().Lookup("help-all").Hidden = true
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	strictHelp(root)
 	completeFlags(root)
 	return root

@@ -59,7 +59,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
 	}
 	defer end()
-	m, err = computed(c, func() (*krait.Model, error) {
+	m, err = interruptible(c, func() (*krait.Model, error) {
 		if dir == "" {
 			return krait.Embedded(f.options)
 		}

@@ -18,8 +18,9 @@ import (
 func newPlan() *cobra.Command {
 	var s krait.Sharding
 	var batch, prompt int
-	var compare, account, asJSON bool
-	from := modelArg{kind: "DIR or FILE.ir"}
+	var compare, account bool
+	var out output
+	from := newGraphArg()
 	hw := hardwareFlags{}
 	c := &cobra.Command{
 		Use:   "plan [flags] [DIR | FILE.ir]",
@@ -50,7 +51,7 @@ Without DIR it is the embedded model's.`,
 			if batch < 1 || prompt < 1 {
 				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
@@ -59,11 +60,11 @@ Without DIR it is the embedded model's.`,
 				if compare {
 					return errors.New("--table and --compare are two answers; leave out one")
 				}
-				t, err := tabled(c, path, s, z)
+				t, err := accountOf(c, g, s, z)
 				if err != nil {
 					return err
 				}
-				return t.write(c, asJSON)
+				return out.print(c, t, t.print)
 			}
 			if compare {
 				if s.Strategy != "" || s.Place != "" {
@@ -74,13 +75,13 @@ Without DIR it is the embedded model's.`,
 					return err
 				}
 				d.Unlimited = true
-				r, err := compared(c, path, s, d, z)
+				r, err := comparisonOf(c, g, s, d, z)
 				if err != nil {
 					return err
 				}
-				return r.write(c, asJSON)
+				return out.print(c, r, r.print)
 			}
-			all, err := lowered(c, path, s)
+			all, err := lowered(c, g, s)
 			if err != nil {
 				return err
 			}
@@ -88,15 +89,15 @@ Without DIR it is the embedded model's.`,
 			if err != nil {
 				return err
 			}
-			r, err := planned(all[0].Name, p, z)
+			r, err := planOf(all[0].Name, p, z)
 			if err != nil {
 				return err
 			}
-			return r.write(c, asJSON)
+			return out.print(c, r, r.print)
 		},
 	}
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	shardingFlags(c, &s)
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
@@ -107,17 +108,17 @@ Without DIR it is the embedded model's.`,
 }
 
 // lowered makes the schedules of a model or of graph text, as they run.
-func lowered(c *cobra.Command, path string, s krait.Sharding) ([]*lowering.Schedule, error) {
-	g, err := compile(c, path, s, graph.NoStage)
+func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Schedule, error) {
+	g, err := compileTo(c, graph.NoStage, g, s)
 	if err != nil {
 		return nil, err
 	}
-	return computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
+	return interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
 
-// stepSizes are the steps that are planned: all prompts in one, then a token each.
+// stepSizes are the steps that are planOf: all prompts in one, then a token each.
 type stepSizes struct {
 	Batch  int64 `json:"batch"`
 	Prompt int64 `json:"prompt_tokens"`
@@ -196,7 +197,7 @@ type collectiveReport struct {
 	Payload  perStep `json:"payload_bytes"`
 }
 
-func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
@@ -210,14 +211,6 @@ func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
 	}
 	return out, nil
-}
-
-func (r *planReport) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", r)
-	}
-	r.print(c.OutOrStdout())
-	return nil
 }
 
 func (r *planReport) print(w io.Writer) {
@@ -267,7 +260,7 @@ type choiceReport struct {
 	Weights     int64       `json:"weight_bytes"`     // of the rank that has most
 	Activations perStep     `json:"activation_bytes"` // likewise, at their peak
 	Time        stepSeconds `json:"seconds"`
-	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective under way
+	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective active
 }
 
 type stepSeconds struct {
@@ -275,17 +268,13 @@ type stepSeconds struct {
 	Decode float64 `json:"decode"`
 }
 
-// compared plans by every strategy.
-func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
-	g, err := readGraph(c, path)
-	if err != nil {
-		return nil, err
-	}
+// comparisonOf plans by every strategy.
+func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
+	choices, err := interruptible(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +285,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planned(g.Name, c.Model.Plan, z)
+		p, err := planOf(g.Name, c.Model.Plan, z)
 		if err != nil {
 			return nil, err
 		}
@@ -324,11 +313,7 @@ func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
 	return err
 }
 
-func (r *comparison) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", r)
-	}
-	w := c.OutOrStdout()
+func (r *comparison) print(w io.Writer) {
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
 	fmt.Fprintf(w, "%s\n\n", r.about)
 	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "prompt", "of it", "decode", "of it")
@@ -340,8 +325,7 @@ func (r *comparison) write(c *cobra.Command, asJSON bool) error {
 		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
 			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Travel.Prompt)), round(seconds(x.Time.Decode)), round(seconds(x.Travel.Decode)))
 	}
-	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is under way")
-	return nil
+	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is active")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -16,9 +17,10 @@ func newProve() *cobra.Command {
 	var s krait.Sharding
 	var search prove.Options
 	var execute validate.Options
-	var asJSON, noExecute, quiet bool
-	var against, output string
-	from := modelArg{kind: "DIR or FILE.ir"}
+	var noExecute, quiet bool
+	var against string
+	var out output
+	from := newGraphArg()
 	c := &cobra.Command{
 		Use:   "prove [flags] [DIR | FILE.ir]",
 		Short: "Prove that a partitioned model is right, and how few collectives it needs",
@@ -29,11 +31,11 @@ partial sum is traced to the collective that reduces it, and a search of its own
 finds the fewest collectives that the stated class of placements allows. By
 execution: each distinct block of the model and of the result is run in float64, at
 its real dimensions, on random weights, inputs and states, on all ranks, and every
-value that both have is compared. Neither looks at what the other does.
+value that both have is comparisonOf. Neither looks at what the other does.
 
 It prints a certificate: for each block, each collective, what made its value a
 partial sum, who needs it whole, the bytes that it carries, and how close the
-executed values were. Payloads are rounded (--quantize) in a second run only.
+executed values were. Payloads are rounded (--payload) in a second run only.
 
 A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
 already is proved against the graph that it came from, --against SOURCE: graph text at
@@ -48,15 +50,15 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 			if search.Time < 0 || search.Memory < 0 || execute.Memory < 0 {
 				return errors.New("--search-time, --search-memory and --execute-memory: none may be negative")
 			}
-			path, err := from.take(c, args)
+			g, path, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			p, err := proofOf(c, path, against, s)
+			p, err := proofOf(c, g, path, against, s)
 			if err != nil {
 				return err
 			}
-			cert, err := computed(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
+			cert, err := interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
 			if err != nil {
 				return err
 			}
@@ -68,17 +70,13 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 					return fmt.Errorf("the rules accept it, but it does not compute what the model does: %w", err)
 				}
 			}
-			if asJSON {
-				return writeJSON(c, output, cert)
-			}
-			return write(c, output, []byte(cert.String()))
+			return out.print(c, cert, func(w io.Writer) { io.WriteString(w, cert.String()) })
 		},
 	}
 	shardingFlags(c, &s)
 	from.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print the certificate as JSON")
+	out.add(c)
 	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
 	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
 	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "of the random numbers that are executed")
 	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "what the tensors of a block may take; larger blocks are not executed, and that is said")
@@ -92,11 +90,8 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 type proof struct{ model, source, partitioned *graph.Graph }
 
 // proofOf compiles a model, or reads a partitioned graph and what it came from.
-func proofOf(c *cobra.Command, path, against string, s krait.Sharding) (p proof, err error) {
-	g, err := readGraph(c, path)
+func proofOf(c *cobra.Command, g *graph.Graph, path, against string, s krait.Sharding) (p proof, err error) {
 	switch {
-	case err != nil:
-		return p, err
 	case g.Stage > graph.PartitionedStage:
 		return p, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
 	case g.Stage == graph.PartitionedStage && against == "":
@@ -133,7 +128,7 @@ func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krai
 	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
 		return nil, nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
 	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.States+s.Dump != "":
-		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize, --states or --dump could be for", against)
+		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --payload, --states or --dump could be for", against)
 	case source.Stage == graph.ModelStage:
 		return beforePartition(c, source, s)
 	}

@@ -45,7 +45,7 @@ docs/reproduction is made so.`,
 			return nil
 		},
 	}
-	jsonFlag(c, &asJSON)
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	c.Flags().StringVarP(&dir, "output", "o", "", "write the report into this folder, as Markdown and pictures")
 	return c
 }

@@ -31,7 +31,7 @@ import (
 // command is krait as a process of its own, and what it says.
 func command(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
 	t.Helper()
-	c, out, errs = kraitDoes(t, args...), &bytes.Buffer{}, &bytes.Buffer{}
+	c, out, errs = kraitCommand(t, args...), &bytes.Buffer{}, &bytes.Buffer{}
 	c.Stdout, c.Stderr = out, errs
 	return c, out, errs
 }

@@ -16,7 +16,7 @@ import (
 // shardingFlags are the flags of every command that lays a model over ranks.
 func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
-	var quant quantFlags
+	var payload payloadFlags
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
 	}
@@ -24,18 +24,18 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
 			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
 		}
-		if err := cmp.Or(phaseUsed(c, s), quant.choose(c, s)); err != nil {
+		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
 		}
 		return s.ReadPlace()
 	}
-	quant.add(c)
+	payload.add(c)
 	c.Flags().IntVar(&s.Ranks, "tp", 0, "ranks that share the model, tensor parallel (default 1, or as many as graph text is for)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+", or auto: the cheapest on --hw (default channel)")
 	c.Flags().StringVar(&s.Hardware, "hw", "", "with --strategy auto: the hardware, "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (measured by krait calibrate), or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy; a named pipe, such as <(command), must end within 10 seconds")
 	c.Flags().StringVar(&s.Quantize, "quantize", "", "what sums travel in: fp16, bf16, scaled16, int8, e4m3, e5m2 or int4, with the size of a block int8/64, for summands and sums int4:int8, or by site x_proj=none,out_proj=fp16:acc32; out_proj.rs where scattered, in_proj.ag what is gathered; int8@decode for one phase; auto: by --calibration and --budget")
-	c.Flags().StringVar(&s.Phase, "phase", "", "which phase's payloads, of a --quantize with some for prefill and some for decode (default: by what the process does)")
+	c.Flags().StringVar(&s.Phase, "phase", "", "which phase's payloads, of a --payload with some for prefill and some for decode (default: by what the process does)")
 	c.Flags().StringVar(&s.States, "states", "", "in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32; ssm is f32 or bf16)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "how selective scans run: fused, or unfused, with tensors of tokens × channels × states in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "which neighbours become one operation: exact, where no bit changes, or launches, where that saves launches, too (default: as the device likes, else exact)")
@@ -52,7 +52,7 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Quantize == krait.Auto || passes.ByPhase(s.Quantize) {
 		return nil
 	}
-	return fmt.Errorf("--phase %s: no payload of --quantize is for one phase, so nothing would change: leave it out, or say what is for a phase, such as --quantize int8@decode", s.Phase)
+	return fmt.Errorf("--phase %s: no payload of --payload is for one phase, so nothing would change: leave it out, or say what is for a phase, such as --payload int8@decode", s.Phase)
 }
 
 // compile compiles a model's graph, or graph text, up to a stage; NoStage is what runs.
@@ -65,7 +65,7 @@ func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) 
 }
 
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
-	s, err := computed(c, func() (krait.Sharding, error) { return s.Chosen(g) })
+	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Chosen(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 		return nil, err
 	}
 	o.Stop = stop
-	return computed(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	return interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
 }
 
 // runningFlags are the flags of every command that runs a model over ranks.

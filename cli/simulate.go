@@ -5,32 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
 
 // simulateFlags say what is simulated.
 type simulateFlags struct {
-	from                modelArg
-	like, dtype         string
+	from                graphArg
 	sharding            krait.Sharding
 	hardware            hardwareFlags
 	work                simulate.Workload
 	replicas            simulate.Replicas
 	maxBatch, maxPrompt bool
-	compare, asJSON     bool
+	compare             bool
+	out                 output
 }
 
 func newSimulate() *cobra.Command {
-	f := simulateFlags{from: modelArg{kind: "DIR or FILE.ir"}}
+	f := simulateFlags{from: newGraphArg()}
 	c := &cobra.Command{
 		Use:   "simulate [flags] [DIR | FILE.ir]",
 		Short: "Say what a deployment would do on hardware that need not be there",
@@ -57,11 +54,10 @@ Without DIR it is the embedded model.`,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	f.from.add(c)
-	jsonFlag(c, &f.asJSON)
+	f.from.addDType(c)
+	f.out.add(c)
 	shardingFlags(c, &f.sharding)
 	f.hardware.add(c)
-	c.Flags().StringVar(&f.like, "like", "", "a published size instead of DIR, as krait synth has them")
-	c.Flags().StringVar(&f.dtype, "dtype", "", "format of the weights: f32, bf16 or f16 (default: as the model has them)")
 	c.Flags().IntVar(&f.work.Batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&f.work.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVar(&f.work.Output, "output", 64, "tokens that each sequence goes on for")
@@ -71,6 +67,8 @@ Without DIR it is the embedded model.`,
 	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "take the largest batch that fits")
 	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "take the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
+	expert(c, "dp-efficiency", "slow-rank", "slow-link")
+	c.AddCommand(newSimulateCache(), newSimulateTrace(), newSimulateTransfer())
 	return c
 }
 
@@ -83,31 +81,28 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := f.graph(c, args)
+	g, _, err := f.from.read(c, args)
 	if err != nil {
 		return err
 	}
 	if err := f.sharding.Calibrated(g); err != nil {
 		return err
 	}
-	title := cmp.Or(f.like, g.Name)
+	title := cmp.Or(f.from.like, g.Name)
 	if f.compare {
-		r, err := computed(c, func() (*lineup, error) { return f.lineUp(g, d) })
+		r, err := interruptible(c, func() (*deployments, error) { return f.deployments(g, d) })
 		if err != nil {
 			return err
 		}
 		r.Model = title
-		return r.write(c, f.asJSON)
+		return f.out.print(c, r, r.print)
 	}
-	r, err := computed(c, func() (*simulation, error) { return f.simulate(g, d) })
+	r, err := interruptible(c, func() (*simulation, error) { return f.simulate(g, d) })
 	if err != nil {
 		return err
 	}
-	if r.Model = title; f.asJSON {
-		return writeJSON(c, "", r)
-	}
-	r.print(c.OutOrStdout())
-	return nil
+	r.Model = title
+	return f.out.print(c, r, r.print)
 }
 
 func (f *simulateFlags) check(c *cobra.Command) error {
@@ -118,48 +113,15 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
 		return fmt.Errorf("--dp %d and --dp-efficiency %g: there is at least 1 replica, and more than 0 of it is left", f.replicas.Number, f.replicas.Efficiency)
 	case f.maxBatch && f.maxPrompt:
-		return errors.New("--max-batch and --max-prompt: the one hangs on the other; give one of them")
+		return errors.New("--max-batch and --max-prompt: each depends on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
 		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
 	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Quantize != ""):
-		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --quantize")
+		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --payload")
 	case f.sharding.Strategy == krait.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place: give one of them")
 	}
 	return f.replicas.Check()
-}
-
-// graph reads the model's graph, with weights in the format that is asked for.
-func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, error) {
-	if f.like != "" {
-		if len(args) > 0 || c.Flags().Changed("model") {
-			return nil, errors.New("--like and a model: give one of them")
-		}
-		return computed(c, func() (*graph.Graph, error) {
-			return synth.Graph(synth.Options{Like: f.like, DType: cmp.Or(f.dtype, "bf16")})
-		})
-	}
-	path, err := f.from.take(c, args)
-	if err != nil {
-		return nil, err
-	}
-	if f.dtype == "" {
-		return readGraph(c, path)
-	}
-	d, ok := graph.ParseDType(f.dtype)
-	if !ok || d != graph.F32 && d != graph.BF16 && d != graph.F16 {
-		return nil, fmt.Errorf("--dtype %q: there are f32, bf16 and f16", f.dtype)
-	}
-	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
-		return nil, errors.New("--dtype is for folders and --like; graph text and the embedded model have their formats")
-	}
-	return computed(c, func() (*graph.Graph, error) {
-		m, _, err := models.Describe(path)
-		if err != nil {
-			return nil, err
-		}
-		return m.Graph(func(string) (graph.DType, bool) { return d, true })
-	})
 }
 
 // options are those of the compiler, without a strategy that is chosen by cost.

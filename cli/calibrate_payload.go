@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newCalibrateQuant() *cobra.Command {
+func newCalibratePayload() *cobra.Command {
 	var f modelFlags
 	o := krait.Evaluate{}
 	from := modelArg{kind: "DIR"}
-	var path, out string
+	var path, file string
 	var ids bool
 	var limit int
 	c := &cobra.Command{
@@ -25,43 +25,43 @@ func newCalibrateQuant() *cobra.Command {
 are rounded, then with each format at each site and in each direction, the summands or the
 sum, and with each format at all sites. It writes how large the sums are, what each
 format does to them, how many bytes a rank sends and how many more bits per token the
-text takes. --quantize auto --calibration FILE.json --budget 0.5% chooses by that:
+text takes. --payload auto --calibration FILE.json --budget 0.5% chooses by that:
 on a text of your own, and not on the one by which you judge it. With --phase prefill
 or decode the payloads of that phase alone are rounded: the first half of each window
 is read as a prompt, and what follows is scored.
 
 Without DIR it uses the embedded model.`,
-		Example: `  krait calibrate-quant --text train.txt --tp 4 -o quant.json
-  krait eval --text testdata/val.txt --tp 4 --quantize auto --budget 0.5% --calibration quant.json`,
+		Example: `  krait calibrate payload --text train.txt --tp 4 -o quant.json
+  krait eval --text testdata/val.txt --tp 4 --payload auto --budget 0.5% --calibration quant.json`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case path == "":
 				return errors.New("--text FILE is missing: the text to run")
-			case out == "":
+			case file == "":
 				return errors.New("-o FILE.json is missing: what to write")
 			case f.options.Sharding.Quantize != "":
-				return errors.New("--quantize: calibration tries all formats itself; leave it out")
+				return errors.New("--payload: calibration tries all formats itself; leave it out")
 			}
 			dir, err := from.take(c, args)
 			if err != nil {
 				return err
 			}
-			return f.calibrateQuant(c, dir, path, out, ids, limit, o)
+			return f.calibratePayload(c, dir, path, file, ids, limit, o)
 		},
 	}
 	f.add(c)
 	_ = c.Flags().SetAnnotation("phase", phaseAlone, nil) // there is such a flag
 	from.add(c)
 	c.Flags().StringVar(&path, "text", "", "the text to run; - is standard input")
-	c.Flags().StringVarP(&out, "output", "o", "", "the file to write")
+	c.Flags().StringVarP(&file, "output", "o", "", "file to write (required)")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
 	c.Flags().IntVar(&o.Window, "window", 256, "tokens per window")
 	c.Flags().IntVar(&limit, "limit", 8192, "take only the first tokens of the text; 0: all")
 	return c
 }
 
-func (f *modelFlags) calibrateQuant(c *cobra.Command, dir, path, out string, ids bool, limit int, o krait.Evaluate) error {
+func (f *modelFlags) calibratePayload(c *cobra.Command, dir, path, out string, ids bool, limit int, o krait.Evaluate) error {
 	f.options.Slots = 1
 	quiet := f.plain()
 	m, err := quiet.open(c, dir)
@@ -78,7 +78,7 @@ func (f *modelFlags) calibrateQuant(c *cobra.Command, dir, path, out string, ids
 		with.options.Sharding.Quantize, with.options.Keep = quantize, keep
 		return with.open(c, dir)
 	}
-	tell, done := progress(c.ErrOrStderr(), "calibrate-quant", "runs", f.quiet)
+	tell, done := progress(c.ErrOrStderr(), "calibrate payload", "runs", f.quiet)
 	found, err := krait.CalibrateIn(c.Context(), f.options.Sharding.Phase, open, tokens, o, tell)
 	done()
 	if err != nil {
@@ -135,25 +135,25 @@ func phases(phase string) string {
 	return phase + " alone"
 }
 
-// quantFlags are those of --quantize auto.
-type quantFlags struct{ budget, calibration string }
+// payloadFlags are those of --payload auto.
+type payloadFlags struct{ budget, calibration string }
 
-func (f *quantFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.budget, "budget", "", "with --quantize auto: how many more bits per token are allowed, 0.5%")
-	c.Flags().StringVar(&f.calibration, "calibration", "", "with --quantize auto: what krait calibrate-quant wrote")
+func (f *payloadFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.budget, "budget", "", "with --payload auto: how many more bits per token are allowed, 0.5%")
+	c.Flags().StringVar(&f.calibration, "calibration", "", "with --payload auto: what krait calibrate payload wrote")
 }
 
 // choose lets auto be what a calibration says, and prints why.
-func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
+func (f *payloadFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	switch {
 	case s.Quantize != krait.Auto && f.budget+f.calibration == "":
 		return nil
 	case s.Quantize != krait.Auto:
-		return errors.New("--budget and --calibration are for --quantize auto")
+		return errors.New("--budget and --calibration are for --payload auto")
 	case f.calibration == "":
-		return errors.New("--quantize auto: --calibration FILE.json is missing, which krait calibrate-quant writes")
+		return errors.New("--payload auto: --calibration FILE.json is missing, which krait calibrate payload writes")
 	case f.budget == "":
-		return errors.New("--quantize auto: --budget is missing: how many more bits per token are allowed, 0.5%")
+		return errors.New("--payload auto: --budget is missing: how many more bits per token are allowed, 0.5%")
 	}
 	budget, err := krait.ParseBudget(f.budget)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	}
 	var found krait.Calibration
 	if err := json.Unmarshal(data, &found); err != nil {
-		return fmt.Errorf("%s: %w; krait calibrate-quant writes such files", visible(f.calibration), err)
+		return fmt.Errorf("%s: %w; krait calibrate payload writes such files", visible(f.calibration), err)
 	}
 	if found.Ranks != s.Ranks || found.Strategy != s.Strategy {
 		return fmt.Errorf("%s is of %d ranks and strategy %q, and this is of %d and %q: calibrate as you run", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)

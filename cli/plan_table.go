@@ -69,17 +69,13 @@ func (f amount) plus(g amount) amount {
 
 func bytesOf(n int64) *int64 { return &n }
 
-// tabled works the account out.
-func tabled(c *cobra.Command, path string, s krait.Sharding, z stepSizes) (*table, error) {
+// accountOf works the account out.
+func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
 	case s.Strategy != "" || s.Place != "" || s.Quantize != "" || s.States != "":
-		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --quantize and --states")
+		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --payload and --states")
 	case s.Ranks < 2:
 		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp", ranks(max(s.Ranks, 1)))
-	}
-	g, err := readGraph(c, path)
-	if err != nil {
-		return nil, err
 	}
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --table needs one that is not")
@@ -88,10 +84,11 @@ func tabled(c *cobra.Command, path string, s krait.Sharding, z stepSizes) (*tabl
 	for _, x := range executions {
 		s.Strategy = x.strategy
 		a := &accountant{z: z.on(s.Ranks, z.prefill()), p: int64(s.Ranks), strategy: x.strategy}
+		var err error
 		if a.g, err = compileTo(c, graph.NoStage, g, s); err != nil {
 			return nil, err
 		}
-		if a.schedules, err = computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
+		if a.schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
 			return nil, err
 		}
 		r, err := a.report(x.name, z)
@@ -311,14 +308,6 @@ func (a *accountant) kvHeads(n *graph.Node) (all, most int64) {
 		}
 	}
 	return int64(groups), most
-}
-
-func (t *table) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", t)
-	}
-	t.print(c.OutOrStdout())
-	return nil
 }
 
 // uneven reports whether some rank keeps more of a KV cache than an even share of it.

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newSchedule() *cobra.Command {
+func newGraphSchedule() *cobra.Command {
 	var s krait.Sharding
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var f format
 	var p picture
 	var rank, layer int
@@ -43,11 +43,11 @@ Without DIR it is the embedded model's.`,
 			if err != nil {
 				return err
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			all, err := lowered(c, path, s)
+			all, err := lowered(c, g, s)
 			if err != nil {
 				return err
 			}

@@ -14,19 +14,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// cacheSimFlags say what is held against a trace.
-type cacheSimFlags struct {
+// cacheFlags say what is held against a trace.
+type cacheFlags struct {
 	policy     string
 	capacity   bytesOrNone
 	model      cacheModelFlags
 	requests   int
 	sweep, dot bool
-	output     string
-	json       bool
+	out        output
 }
 
-func newCacheSim() *cobra.Command {
-	var f cacheSimFlags
+func newSimulateCache() *cobra.Command {
+	var f cacheFlags
 	c := &cobra.Command{
 		Use:   "cache-sim [flags] TRACE",
 		Short: "Say what a prefix cache would make of a trace of requests",
@@ -85,14 +84,10 @@ With --json one policy is an object, and all are the results of one.`,
 			if err != nil {
 				return err
 			}
-			if !f.json {
-				r.print(c.OutOrStdout())
-				return nil
+			if f.policy != "all" && f.out.json {
+				return writeJSON(c, f.out.file, r.Results[0])
 			}
-			if f.policy != "all" {
-				return writeJSON(c, "", r.Results[0])
-			}
-			return writeJSON(c, "", r)
+			return f.out.print(c, r, r.print)
 		},
 	}
 	flags := c.Flags()
@@ -102,13 +97,12 @@ With --json one policy is an object, and all are the results of one.`,
 	flags.IntVar(&f.requests, "requests", 0, "only the first requests of the trace; 0: all")
 	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α, as a table, and with -o FILE.svg as a chart")
 	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text")
-	flags.StringVarP(&f.output, "output", "o", "", "with --sweep the chart, FILE.svg; with --dot the tree, FILE.dot or FILE.svg, which needs Graphviz")
-	jsonFlag(c, &f.json)
+	f.out.add(c)
 	return c
 }
 
 // check is an error for flags that do not go together, or are wrong, before anything is read.
-func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
+func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	one := f.policy != "all"
 	switch {
 	case f.sweep && f.dot:
@@ -117,12 +111,10 @@ func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
 		return errors.New("--sweep compares policies; leave out --policy")
 	case f.dot && !one:
 		return errors.New("--dot draws the tree of one policy; add --policy lru, flop:α, tuned or retuned")
-	case f.dot && f.json:
+	case f.dot && f.out.json:
 		return errors.New("--dot draws and --json prints figures; give one of them")
-	case f.output != "" && !f.sweep && !f.dot:
-		return errors.New("-o is for --sweep or --dot; give one of them")
-	case f.sweep && f.output != "" && filepath.Ext(f.output) != ".svg":
-		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.output)
+	case f.sweep && f.out.file != "" && filepath.Ext(f.out.file) != ".svg":
+		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.out.file)
 	case f.requests < 0:
 		return fmt.Errorf("--requests %d: it is not negative", f.requests)
 	case path == "-" && f.model.dir == "-":
@@ -141,7 +133,7 @@ type cacheReport struct {
 	Results  []*prefix.Result `json:"results"`
 }
 
-func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
+func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 	policies := prefix.Policies
 	if f.policy != "all" {
 		policies = []string{f.policy}
@@ -151,14 +143,14 @@ func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error)
 		return nil, err
 	}
 	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
-	tell, end := progress(c.ErrOrStderr(), "cache-sim", "requests", false)
+	tell, end := progress(c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
 		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
 		if tell != nil {
 			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
 		}
-		result, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+		result, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +160,7 @@ func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error)
 }
 
 // read reads the model and, if the policies are some, the trace.
-func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
+func (f *cacheFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
 	if m, err = f.model.read(c); err != nil {
 		return m, nil, err
 	}
@@ -177,7 +169,7 @@ func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (
 			return m, nil, err
 		}
 	}
-	trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
 	if f.requests > 0 && f.requests < len(trace) {
 		trace = trace[:f.requests]
 	}
@@ -224,8 +216,8 @@ func (r *cacheReport) print(w io.Writer) {
 const mostDrawn = 100
 
 // draw draws the tree of the policy after the last request.
-func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
-	out := format{output: f.output}
+func (f *cacheFlags) draw(c *cobra.Command, path string) error {
+	out := format{output: f.out.file}
 	if err := out.settle(); err != nil {
 		return err
 	}
@@ -243,7 +235,7 @@ func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
 			nodes, drawn = t.Nodes(), true
 		}
 	}}
-	r, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+	r, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
 	switch {
 	case err != nil:
 		return err

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTransfer() *cobra.Command {
+func newSimulateTransfer() *cobra.Command {
 	var f transferFlags
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var layer int
-	var asJSON bool
+	var out output
 	c := &cobra.Command{
 		Use:   "transfer [flags] [DIR | FILE.ir]",
 		Short: "List what moves when another machine goes on with a sequence",
@@ -46,11 +46,11 @@ Without DIR it is the embedded model's.`,
   krait transfer --from 4 --to 4 --strategy channel:hoisted --json`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			r, err := f.report(c, path)
+			r, err := f.report(c, g)
 			if err != nil {
 				return err
 			}
@@ -59,15 +59,11 @@ Without DIR it is the embedded model's.`,
 					return fmt.Errorf("--layer %d: %w", layer, err)
 				}
 			}
-			if asJSON {
-				return writeJSON(c, "", r)
-			}
-			r.print(c.OutOrStdout())
-			return nil
+			return out.print(c, r, r.print)
 		},
 	}
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	f.add(c)
 	c.Flags().IntVar(&layer, "layer", 0, "list the pieces of this layer only")
 	return c
@@ -94,15 +90,11 @@ func (f *transferFlags) add(c *cobra.Command) {
 const mostPieces = 1 << 20
 
 // report lists what moves.
-func (f *transferFlags) report(c *cobra.Command, path string) (*transferReport, error) {
+func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferReport, error) {
 	if f.tokens < 1 || f.have < 0 || f.have > f.tokens {
 		return nil, fmt.Errorf("--tokens %d and --have %d: a sequence has tokens, and at most as many are there", f.tokens, f.have)
 	}
 	pages, err := f.pages()
-	if err != nil {
-		return nil, err
-	}
-	g, err := readGraph(c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +113,7 @@ func (f *transferFlags) report(c *cobra.Command, path string) (*transferReport, 
 	if n := f.tokens/pages[0] + f.tokens/pages[1] + 2; n > mostPieces/(len(out.To.end.Keeps.Buffers)*max(f.from, f.to)+1) {
 		return nil, fmt.Errorf("--tokens %d in pages of %d and %d: that may be more than %s pieces; give fewer tokens or larger pages", f.tokens, pages[0], pages[1], thousands(mostPieces))
 	}
-	return computed(c, func() (*transferReport, error) { return out, out.fill() })
+	return interruptible(c, func() (*transferReport, error) { return out, out.fill() })
 }
 
 // both is what is said of both machines, once or with a colon between them.
@@ -148,7 +140,7 @@ func endOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, page int) (loweri
 	if err != nil {
 		return lowering.End{}, err
 	}
-	k, err := computed(c, func() (*lowering.Keeps, error) {
+	k, err := interruptible(c, func() (*lowering.Keeps, error) {
 		all, err := lowering.Lower(compiled)
 		if err != nil {
 			return nil, err

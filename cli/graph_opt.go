@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newOpt() *cobra.Command {
+func newGraphOpt() *cobra.Command {
 	var s krait.Sharding
 	from := modelArg{kind: "FILE.ir or DIR", needed: true}
-	var list, output string
+	var list, file string
 	c := &cobra.Command{
 		Use:   "opt [flags] FILE.ir",
 		Short: "Run passes on graph text",
@@ -37,12 +37,12 @@ checked after it ran.
 			if err != nil {
 				return err
 			}
-			return write(c, output, []byte(graph.Print(out)))
+			return write(c, file, []byte(graph.Print(out)))
 		},
 	}
 	shardingFlags(c, &s)
 	c.Flags().StringVar(&list, "passes", "", "passes, in order, with commas (default: those that compile it)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	fileFlag(c, &file)
 	from.add(c)
 	return c
 }
@@ -54,14 +54,14 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if s, err = computed(c, func() (krait.Sharding, error) { return s.Chosen(g) }); err != nil {
+	if s, err = interruptible(c, func() (krait.Sharding, error) { return s.Chosen(g) }); err != nil {
 		return nil, err
 	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
-	out, err := computed(c, func() (*graph.Graph, error) {
+	out, err := interruptible(c, func() (*graph.Graph, error) {
 		if list == "" {
 			return passes.Compile(g, o)
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTrace() *cobra.Command {
+func newSimulateTrace() *cobra.Command {
 	var o workload.Options
-	var output string
+	var file string
 	var kinds strings.Builder
 	for _, k := range workload.Kinds {
 		indented := strings.TrimSuffix(wrapText(k.Doc, 72, 11), "\n")
@@ -43,7 +43,7 @@ are drawn below it.`,
 			case !(o.Pause >= 0):
 				return fmt.Errorf("--pause %g: it is not negative", o.Pause)
 			}
-			text, err := computed(c, func() ([]byte, error) {
+			text, err := interruptible(c, func() ([]byte, error) {
 				trace, err := workload.Make(o)
 				if err != nil {
 					return nil, err
@@ -55,7 +55,7 @@ are drawn below it.`,
 			if err != nil {
 				return err
 			}
-			return write(c, output, text)
+			return write(c, file, text)
 		},
 	}
 	flags := c.Flags()
@@ -64,7 +64,7 @@ are drawn below it.`,
 	flags.Float64Var(&o.Rate, "rate", 1, "sessions that begin per second, on average")
 	flags.Float64Var(&o.Pause, "pause", 0, "seconds between the requests of a session, on average (default: 30 for chat, 5 for agent)")
 	flags.IntVar(&o.Vocab, "vocab", 0, "draw token ids below this; 0: any, as runs of consecutive ids")
-	flags.StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	fileFlag(c, &file)
 	return c
 }
 
