@@ -69,6 +69,7 @@ output says where they do not.
 	c.Flags().BoolVar(&b.o.NoCache, "no-cache", false, "run the whole text again for every token, without states")
 	c.Flags().IntVar(&dp, "dp", 1, "data-parallel replicas that share the batch and the cores")
 	profile.add(c)
+	expert(c, "no-cache")
 	c.AddCommand(newBenchKernels(), newBenchOps(), newBenchMeter(), newBenchPaired(), newBenchTrace(), newBenchReport())
 	return c
 }

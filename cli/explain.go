@@ -29,16 +29,14 @@ func newExplain() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "explain [flags] [DIR | FILE.ir]",
-		Short: "Write a page about all that the compiler did",
-		Long: `Explain compiles a model and writes one page of HTML about it: the graph after every
-pass beside the one before, with what changed marked; each collective with its reason,
-its bytes and its time; what each rank runs, on a timeline; memory step by step; and
-the proof. The page is one file, needs no network, and is used by mouse or keyboard
-(? lists the keys). Of a folder only config.json is needed.
+		Short: "Write a page about what the compiler did",
+		Long: `Explain compiles a model and writes an HTML page: the graph after every pass beside the one
+before, with changes marked; each collective with its reason, bytes and time; each rank's
+schedule on a timeline; memory by step; and the proof. The page is one file, needs no network,
+and works with mouse or keyboard (? lists the keys). Of a folder only config.json is needed.
 
-Times are those of the virtual device on the hardware of --hw, for a step that reads
---batch prompts of --prompt tokens, and for one that then takes a token in each.
---like is a model of a published size. Without DIR it is the embedded model's.`,
+Times are predicted for --hw, for a step that prefills --batch prompts of --prompt tokens, and
+for a decode step after it. Without DIR it uses the embedded model.`,
 		Example: `  krait explain --tp 4 -o report.html
   krait explain --like mamba-2.8b --tp 8 --batch 16 --hw h100-nvlink -o report.html
   krait explain testdata/golden/jamba --tp 2 --strategy sequence -o jamba.html`,
@@ -51,7 +49,7 @@ Times are those of the virtual device on the hardware of --hw, for a step that r
 				return errors.New("--search-time may not be negative")
 			}
 			if file == "" && onTerminal(c) {
-				return errors.New("a page of HTML is nothing for a terminal; give a file: -o report.html")
+				return errors.New("the page is HTML, and standard output is a terminal: give a file, -o report.html")
 			}
 			page, err := e.page(c, args)
 			if err != nil {
@@ -67,11 +65,11 @@ Times are those of the virtual device on the hardware of --hw, for a step that r
 	c.Flags().Int64Var(&e.z.Batch, "batch", 1, "sequences")
 	c.Flags().Int64Var(&e.z.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&e.execute, "execute", false, "also run each block in float64 and compare, as krait prove does")
-	c.Flags().DurationVar(&e.search.Time, "search-time", 30*time.Second, "how long the proof looks for the minimum of collectives")
+	c.Flags().DurationVar(&e.search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
 	return c
 }
 
-// onTerminal reports whether somebody sees standard output as it is.
+// onTerminal reports whether standard output is a terminal.
 func onTerminal(c *cobra.Command) bool {
 	w := c.OutOrStdout()
 	if checked, ok := w.(*checkedWriter); ok {
@@ -81,7 +79,7 @@ func onTerminal(c *cobra.Command) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// explainFlags is a page in the making.
+// explainFlags are the flags of krait explain.
 type explainFlags struct {
 	s       krait.Sharding
 	z       stepSizes
@@ -153,15 +151,14 @@ func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage
 	return list, err
 }
 
-// proof certifies what partition and the passes after it made, or says why there is no
-// proof.
+// proof adds the certificate of the partitioned graph, or the reason that it has none.
 func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) error {
 	switch {
 	case g.Stage >= graph.PartitionedStage:
 		in.Unproved = "The graph came partitioned. krait prove --against SOURCE proves it against the graph that it came from."
 		return nil
 	case max(e.s.Ranks, g.Ranks) == 1:
-		in.Unproved = "On one rank nothing is laid out, and there is nothing to prove. With --tp there is."
+		in.Unproved = "One rank needs no proof. Give --tp for one."
 		return nil
 	}
 	s := e.s

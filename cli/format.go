@@ -16,7 +16,7 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg, which needs Graphviz (default: as the output file's name says, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the name of -o, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 
@@ -34,8 +34,8 @@ type picture struct {
 }
 
 func (p *picture) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.detail, "detail", "", "draw a model, its kinds of block, or every op (default op)")
-	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block in its place, also those that are the same")
+	c.Flags().StringVar(&p.detail, "detail", "", "what to draw: model, block (one of each kind) or op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block, also repeated ones")
 }
 
 // options is what the flags say, which text has no use for.

@@ -28,22 +28,20 @@ func newGenerate() *cobra.Command {
 	var chunk int
 	c := &cobra.Command{
 		Use:   "generate [flags] [DIR] PROMPT",
-		Short: "Continue a text",
-		Long: `Generate continues a prompt and streams the text to standard output. What else
-one wants to know (model, seed, prompt tokens, time to the first token, tokens
-per second) goes to standard error; --json prints all of it at the end, on
-standard output. A PROMPT of - is read from standard input.
+		Short: "Continue a prompt",
+		Long: `Generate continues a prompt and streams the text to standard output. The model, the seed, the
+number of prompt tokens, TTFT and tokens per second go to standard error; --json prints all of
+it at the end, on standard output.
 
-A single argument is the PROMPT. One that names an existing file or folder, or looks like a
-path (a / or .gguf, no blanks), is an error: the PROMPT is missing. Give such a PROMPT
-after a DIR, with --model, or as - on standard input.
+A single argument is the PROMPT; - reads it from standard input. A PROMPT that names an
+existing file or folder, or looks like a path (a / or .gguf, no blanks), is an error: give such
+a PROMPT after a DIR, with --model, or on standard input.
 
-With --prefill ADDR the prompt is read by a krait serve --role prefill, and what came
-of it fetched; where that fails, a warning says so, and the prompt is read here.
+With --prefill ADDR a krait serve prefill prefills the prompt, and this process fetches the
+state; if that fails, a warning says so, and this process prefills it.
 
-Without DIR it uses the embedded model, trained on the King James Bible. Without
---temperature it is greedy, unless the folder's generation_config.json says
-otherwise: flags override that file.`,
+Without DIR it uses the embedded model, trained on the King James Bible. Sampling is greedy by
+default, or as the folder's generation_config.json says; flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
   krait generate --temperature 1 --min-p 0.05 --logprobs 3 -n 5 "And the LORD said"
@@ -124,22 +122,23 @@ otherwise: flags override that file.`,
 	from.add(c)
 	to.add(c)
 	many.add(c)
-	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
+	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
-	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "longest output in tokens")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
-	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
-	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (repeatable)")
+	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
+	expert(c, "chunk", "dp", "ignore-eos", "states")
 	return c
 }
 
-// chunk bounds how many tokens of prompts a step has; 0: it does not.
+// chunk limits the prompt tokens of a step; 0: no limit.
 func (f *modelFlags) chunk(c *cobra.Command, n int) error {
-	const least, all = 32, 1 << 30 // least: what scans compute together, which no cut divides
+	const least, all = 32, 1 << 30 // least: tokens that scans compute together
 	switch {
 	case n < 0 || 0 < n && n < least:
-		return fmt.Errorf("--chunk %d: at least %d tokens of a prompt go through the model at once; 0: all", n, least)
+		return fmt.Errorf("--chunk is %d; it must be at least %d tokens, or 0 for all", n, least)
 	case n == 0:
 		f.options.MaxTokensPerStep = all
 	case c.Flags().Changed("chunk"):
@@ -178,7 +177,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	}
 	if !r.quiet {
 		r.o.OnFallback = func(why error) {
-			fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt is read here:", printable(why.Error()))
+			fmt.Fprintln(c.ErrOrStderr(), "warning: prefill in this process:", printable(why.Error()))
 		}
 	}
 	var read func()
@@ -204,9 +203,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
 	if x := g.Fetched; x != nil {
-		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
+		fmt.Fprintf(info, "prefill %s remote in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
 		if x.Held > 0 {
-			fmt.Fprintf(info, "; the rows of %d were here", x.Held)
+			fmt.Fprintf(info, "; KV rows of %d were here", x.Held)
 		}
 		fmt.Fprintln(info)
 	}
@@ -277,7 +276,7 @@ type fetched struct {
 	Pieces   int     `json:"pieces"`
 	Prefill  float64 `json:"prefill_seconds"`
 	Reading  float64 `json:"transfer_seconds"`
-	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
+	Fallback string  `json:"fallback,omitempty"` // why this process prefilled the prompt
 }
 
 func transferOf(g *krait.Generation, p *krait.Prefill) *fetched {

@@ -16,8 +16,8 @@ type manyFlags struct {
 }
 
 func (f *manyFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "prompts", "", "continue each line of this file instead of PROMPT; - is standard input")
-	c.Flags().IntVar(&f.dp, "dp", 1, "replicas among which --prompts are distributed, data parallel, and the machine's cores")
+	c.Flags().StringVar(&f.file, "prompts", "", "file with a prompt per line, in place of PROMPT; - is standard input")
+	c.Flags().IntVar(&f.dp, "dp", 1, "data-parallel replicas that share --prompts and the cores")
 }
 
 // check refuses flags that mean nothing for many prompts, or for one.

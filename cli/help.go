@@ -24,6 +24,16 @@ func expert(c *cobra.Command, names ...string) {
 	}
 }
 
+// flagDetails annotates flags whose help line is not enough: --help-all prints the rest.
+const flagDetails = "details"
+
+// detail says more about a flag than its line does.
+func detail(c *cobra.Command, name, text string) {
+	if err := c.Flags().SetAnnotation(name, flagDetails, []string{text}); err != nil {
+		panic("BUG: " + err.Error()) // the flag exists
+	}
+}
+
 // basic shows flags in --help again that shared code marks as expert flags.
 func basic(c *cobra.Command, names ...string) {
 	for _, name := range names {
@@ -50,7 +60,7 @@ func usage(c *cobra.Command) error {
 	if c.Runnable() {
 		fmt.Fprintf(w, "Usage:\n  %s\n", c.UseLine())
 	} else {
-		fmt.Fprintf(w, "Usage:\n  %s COMMAND [flags]\n", c.CommandPath())
+		fmt.Fprintf(w, "Usage: %s COMMAND [flags]\n", c.CommandPath())
 	}
 	if c.HasExample() {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
@@ -62,21 +72,39 @@ func usage(c *cobra.Command) error {
 	} else if c.HasAvailableSubCommands() {
 		printCommands(w, c, "", "Commands:")
 	}
+	if !c.HasParent() {
+		fmt.Fprintf(w, "\n%s COMMAND --help describes a command.\n", c.CommandPath())
+		return nil
+	}
 	shown, experts := flagLists(c)
 	if text := shown.FlagUsages(); text != "" {
 		fmt.Fprintf(w, "\nFlags:\n%s", text)
 	}
-	if all, _ := c.Flags().GetBool("help-all"); all && experts.HasFlags() {
-		fmt.Fprintf(w, "\nExpert flags:\n%s", experts.FlagUsages())
+	if all, _ := c.Flags().GetBool("help-all"); all {
+		if experts.HasFlags() {
+			fmt.Fprintf(w, "\nExpert flags:\n%s", experts.FlagUsages())
+		}
+		printDetails(w, c)
 	} else if experts.HasFlags() {
 		n := 0
 		experts.VisitAll(func(*pflag.Flag) { n++ })
-		fmt.Fprintf(w, "\n%s --help-all shows %s more.\n", c.CommandPath(), count(n, "flag"))
+		fmt.Fprintf(w, "\n%s --help-all shows %d more flags.\n", c.CommandPath(), n)
 	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\n%s COMMAND --help describes a command.\n", c.CommandPath())
 	}
 	return nil
+}
+
+// printDetails prints what flags have beside their line.
+func printDetails(w io.Writer, c *cobra.Command) {
+	title := "\nDetails:\n"
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if text := f.Annotations[flagDetails]; len(text) > 0 && !f.Hidden {
+			fmt.Fprintf(w, "%s  --%s: %s\n", title, f.Name, strings.ReplaceAll(text[0], "\n", "\n    "))
+			title = ""
+		}
+	})
 }
 
 // printCommands lists the subcommands of a group.

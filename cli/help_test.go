@@ -104,6 +104,8 @@ func TestRenamed(t *testing.T) {
 		{"bench --json=out m", "bench -o out m", "--json FILE is now -o FILE"},
 		{"bench --json -", "bench --json", ""},
 		{"bench --json m", "bench --json m", ""},
+		{"simulate --output 64", "simulate --tokens 64", "--output is now --tokens"},
+		{"simulate --output sim.json", "simulate --output sim.json", ""},
 		{"plan --help-all", "plan --help --help-all", ""},
 		{"", "", ""},
 	} {

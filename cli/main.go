@@ -90,9 +90,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "krait",
 		Short: "Compile, run and serve state-space language models",
-		Long: `Krait compiles, runs and serves state-space language models (Mamba and its kin)
-from Hugging Face folders and GGUF files. Commands that take a model use a small
-embedded one by default. A file named - is standard input or output.`,
+		Long: `Krait compiles, runs and serves state-space language models from Hugging Face
+folders and GGUF files. By default, commands use a small embedded model.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       versionOf().String(),
@@ -118,6 +117,9 @@ embedded one by default. A file named - is standard input or output.`,
 	root.PersistentFlags().Lookup("help-all").Hidden = true
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Short = "Print a completion script for a shell"
+	}
 	strictHelp(root)
 	completeFlags(root)
 	return root

@@ -18,7 +18,7 @@ type modelFlags struct {
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
-	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
+	c.Flags().BoolVar(&f.options.Strict, "strict", false, "fail on unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
 	f.device.add(c)
@@ -27,10 +27,11 @@ func (f *modelFlags) add(c *cobra.Command) {
 	shardingFlags(c, &f.options.Sharding)
 	runningFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
+	expert(c, "strict", "reference")
 }
 
-// open opens dir, or the embedded model when dir is empty, and prints warnings. In a process
-// that is not rank 0's it follows that until the model is closed there.
+// open opens dir, or the embedded model if dir is empty, and prints warnings. In a process of
+// another rank than 0 it follows rank 0 until the model is closed there.
 func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
 	if err := f.connect(c); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 	return err
 }
 
-// load is open without that.
+// load is open without the other processes.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
 	stderr := c.ErrOrStderr()
 	if f.options.Device, err = f.device.open(f.options.Sharding.Hardware); err != nil {
@@ -86,7 +87,7 @@ func describe(m *krait.Model, device string) string {
 	return text
 }
 
-// modelFigures is the same as JSON.
+// modelFigures describes a model as JSON.
 type modelFigures struct {
 	Name       string `json:"name"`
 	Family     string `json:"family"`

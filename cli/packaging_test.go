@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,6 +36,7 @@ func packaged(t *testing.T, name string) string {
 // takesArguments is an error where krait does not take arguments: its commands, their flags, the values
 // of these, and how many folders.
 func takesArguments(args []string) error {
+	args, _ = renamed(args)
 	c, rest, err := newRoot().Find(args)
 	if err != nil {
 		return err
@@ -50,15 +50,19 @@ func takesArguments(args []string) error {
 	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
 		return err
 	}
-	if role := c.Flags().Lookup("role"); role != nil {
-		return cmp.Or(ofRole(c, role.Value.String()), keyed(c))
+	if c.Flags().Lookup("listen") != nil {
+		return keyed(c)
 	}
 	return nil
 }
 
 // keyed is an error where a server that other machines reach is told of no keys.
 func keyed(c *cobra.Command) error {
-	at, err := net.ResolveTCPAddr("tcp", c.Flag("listen").Value.String())
+	address := c.Flag("listen").Value.String()
+	if address == "" {
+		address = net.JoinHostPort(c.Flag("host").Value.String(), c.Flag("port").Value.String())
+	}
+	at, err := net.ResolveTCPAddr("tcp", address)
 	if err == nil && isOpen(at) && !c.Flags().Changed("api-keys") && !c.Flags().Changed("token-file") {
 		return fmt.Errorf("it listens at %s without keys", at)
 	}

@@ -24,24 +24,22 @@ func newPlan() *cobra.Command {
 	hw := hardwareFlags{}
 	c := &cobra.Command{
 		Use:   "plan [flags] [DIR | FILE.ir]",
-		Short: "Say what a model takes on its ranks, without running it",
-		Long: `Plan lowers a model and answers from the schedules: for each rank the bytes of
-weights, state and activations, for each collective what it carries, and how many
-kernels a token takes. A FILE.ir is graph text at any stage, on which the passes run
-that are left. The cache is that of attention, for the prompts and one
-token more. Activations are given for a prompt of --prompt tokens in
-each of --batch sequences, all in one step, and for decoding one token in each.
+		Short: "Print memory, collectives and kernels of a model",
+		Long: `Plan lowers a model and prints, from the schedules: bytes of weights, state, KV cache and
+activations of each rank, the payload of each collective, and kernels per token. A FILE.ir is
+graph text at any stage; the passes that remain run on it. The KV cache is that of the prompts
+and one more token. Activations are those of a prefill of --batch prompts of --prompt tokens in
+one step, and of a decode step.
 
---compare plans by every strategy instead, and says how long a step takes on the hardware
-of --hw, and for how much of that its collectives are under way: few launches pay while
-tokens are few, few bytes when they are many. krait simulate says more.
+--compare plans with every strategy, and predicts the time of a step on --hw and how much of it
+a collective is active: few launches are best for few tokens, few bytes for many. krait simulate
+predicts more.
 
---table prints the account of sharded activations instead: for each sublayer of a block
-the collective and the bytes that a rank sends for the prompts, by formula, as counted, and
-as the textbook has it; the residual stream and the cache of a rank. It does so where all
-ranks have the residual stream, and where they share its tokens.
+--table prints the account of sharded activations: for each sublayer the collective and the
+bytes that a rank sends for the prompts, by formula, as counted, and as the textbook has it, with
+the residual stream and the KV cache of a rank; for replicated and for sharded activations.
 
-Without DIR it is the embedded model's.`,
+Without DIR it uses the embedded model.`,
 		Example: `  krait plan --tp 4
   krait plan --tp 4 --table --batch 8 --prompt 2048
   krait plan --tp 4 --compare --hw a6000-pcie
@@ -58,7 +56,7 @@ Without DIR it is the embedded model's.`,
 			z := stepSizes{Batch: int64(batch), Prompt: int64(prompt)}
 			if account {
 				if compare {
-					return errors.New("--table and --compare are two answers; leave out one")
+					return errors.New("--table and --compare exclude each other: leave out one")
 				}
 				t, err := accountOf(c, g, s, z)
 				if err != nil {
@@ -68,7 +66,7 @@ Without DIR it is the embedded model's.`,
 			}
 			if compare {
 				if s.Strategy != "" || s.Place != "" {
-					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
+					return errors.New("--compare plans with every strategy; leave out --strategy and --place")
 				}
 				d, err := hw.device(s.Hardware)
 				if err != nil {
@@ -101,9 +99,9 @@ Without DIR it is the embedded model's.`,
 	shardingFlags(c, &s)
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
-	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
-	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
-	ofHardware(c, "with --compare or --strategy auto: ")
+	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
+	c.Flags().BoolVar(&account, "table", false, "print the account of sharded activations")
+	ofHardware(c, defaultHardware)
 	return c
 }
 
@@ -142,7 +140,7 @@ func (z stepSizes) String() string {
 	return fmt.Sprintf("%s, %s of %s, then one token each", count(int(z.Batch), "sequence"), plural(int(z.Batch), "prompt"), count(int(z.Prompt), "token"))
 }
 
-// mostBytes is more than there are anywhere, and as far from overflow as it takes.
+// mostBytes is larger than any memory, and safe from overflow.
 const mostBytes = 1 << 62
 
 // fits is an error where a number of a plan would not fit.
@@ -164,7 +162,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 	return nil
 }
 
-// planReport is what a model takes.
+// planReport is the plan of a model.
 type planReport struct {
 	Model string `json:"model"`
 	stepSizes
@@ -242,7 +240,7 @@ func (c collectiveReport) title() string {
 	return fmt.Sprintf("%s (×%d)", c.Name, c.Times)
 }
 
-// comparison is what each strategy takes.
+// comparison has the plan of each strategy.
 type comparison struct {
 	Model string `json:"model"`
 	Ranks int    `json:"ranks"`
@@ -316,7 +314,7 @@ func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
 func (r *comparison) print(w io.Writer) {
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
 	fmt.Fprintf(w, "%s\n\n", r.about)
-	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "prompt", "of it", "decode", "of it")
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prefill", "sent, decode", "weights", "activations", "prefill", "of it", "decode", "of it")
 	for _, x := range r.Strategies {
 		if x.Error != "" {
 			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
@@ -325,7 +323,7 @@ func (r *comparison) print(w io.Writer) {
 		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
 			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Travel.Prompt)), round(seconds(x.Time.Decode)), round(seconds(x.Travel.Decode)))
 	}
-	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is active")
+	fmt.Fprintln(w, "bytes that a rank sends in rings; largest weights of a rank, and largest activations of the prefill; time of a step, and of it the time in which a collective is active")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

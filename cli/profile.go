@@ -32,8 +32,11 @@ type profileFlags struct {
 const profileEvents = 400_000
 
 func (p *profileFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.file, "profile", "", "write what ranks did when to this file: .json for Perfetto, or .svg (on CUDA, kernels are launched one by one then)")
-	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: beside it what the virtual device predicts, on the hardware of this profile, as krait simulate has it (default: on the CPU local, where krait calibrate has made it)")
+	c.Flags().StringVar(&p.file, "profile", "", "write a timeline of ranks and kernels: FILE.json (Perfetto) or FILE.svg")
+	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: hardware profile to predict for (default on CPUs: local)")
+	detail(c, "profile", "on CUDA, kernels are launched one by one then.")
+	detail(c, "profile-hw", "adds the timeline that the virtual device predicts; krait calibrate makes local.")
+	expert(c, "profile", "profile-hw")
 }
 
 // begin lets a model that is to be opened tell what it does. What a prediction is for is

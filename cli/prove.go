@@ -23,24 +23,23 @@ func newProve() *cobra.Command {
 	from := newGraphArg()
 	c := &cobra.Command{
 		Use:   "prove [flags] [DIR | FILE.ir]",
-		Short: "Prove that a partitioned model is right, and how few collectives it needs",
+		Short: "Prove that a sharded model is right, with the fewest collectives",
 		Long: `Prove compiles a model for --tp ranks and checks the result in two ways.
 
-By rules: every layout is derived again from the rules of the operations, every
-partial sum is traced to the collective that reduces it, and a search of its own
-finds the fewest collectives that the stated class of placements allows. By
-execution: each distinct block of the model and of the result is run in float64, at
-its real dimensions, on random weights, inputs and states, on all ranks, and every
-value that both have is comparisonOf. Neither looks at what the other does.
+By rules: it derives every layout again from the rules of the operations, traces every partial
+sum to the collective that reduces it, and searches for the fewest collectives that the stated
+class of placements allows. By execution: it runs each distinct block of the model and of the
+result in float64 at its real dimensions, on random weights, inputs and states, on all ranks,
+and compares every value that both have. Neither check uses the other.
 
-It prints a certificate: for each block, each collective, what made its value a
-partial sum, who needs it whole, the bytes that it carries, and how close the
-executed values were. Payloads are rounded (--payload) in a second run only.
+It prints a certificate: for each block, each collective, the source of its partial sum, its
+consumers, its bytes, and how close the executed values are. Rounded payloads (--payload) run
+separately.
 
-A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
-already is proved against the graph that it came from, --against SOURCE: graph text at
-stage unpacked, as partition took it, or a model's, on which the passes before partition
-are run as --strategy says. Without DIR it is the embedded model.`,
+A FILE.ir at stage model or unpacked is compiled like a model. A partitioned one is proved
+against its source, --against SOURCE: graph text at stage unpacked, the input of partition, or a
+model, on which the passes before partition run as --strategy says. Without DIR it uses the
+embedded model.`,
 		Example: `  krait prove --tp 4
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
   krait graph --tp 4 --stage partitioned DIR > partitioned.ir
@@ -76,13 +75,13 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 	shardingFlags(c, &s)
 	from.add(c)
 	out.add(c)
-	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
+	c.Flags().StringVar(&against, "against", "", "graph that a partitioned FILE.ir came from, at stage model or unpacked")
 	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
-	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "of the random numbers that are executed")
-	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "what the tensors of a block may take; larger blocks are not executed, and that is said")
-	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "how long to search for the minimum; past it, it is not established")
-	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "what the search may remember")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random numbers to execute")
+	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "bytes of a block to execute; larger blocks are skipped and listed")
+	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
+	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "memory limit of the search")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
 	return c
 }
 
@@ -109,7 +108,7 @@ func proofOf(c *cobra.Command, g *graph.Graph, path, against string, s krait.Sha
 	return p, err
 }
 
-// beforePartition is a graph without what nobody needs, and as partition takes it.
+// beforePartition returns a graph without dead code, and the input of partition.
 func beforePartition(c *cobra.Command, g *graph.Graph, s krait.Sharding) (model, source *graph.Graph, err error) {
 	if model, err = compileTo(c, g.Stage, g, krait.Sharding{Ranks: s.Ranks}); err == nil {
 		source, err = compileTo(c, graph.UnpackedStage, g, s)

@@ -3,6 +3,7 @@ package cli
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -53,6 +54,16 @@ func (r *renames) command() {
 		r.note(old, strings.Join(to, " "))
 	}
 	switch old {
+	case "simulate":
+		if i := r.find("output"); i >= 0 { // FILE in this release
+			n := strings.TrimPrefix(r.args[i], "--output=")
+			if n == "--output" && i+1 < len(r.args) {
+				n = r.args[i+1]
+			}
+			if _, err := strconv.Atoi(n); err == nil {
+				r.flag("output", "tokens")
+			}
+		}
 	case "quantize-weights":
 		r.flag("to", "type")
 	case "serve":

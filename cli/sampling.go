@@ -22,17 +22,19 @@ func (f *samplingFlags) add(c *cobra.Command, o *krait.Generate) {
 	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
 	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
 	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
-	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from the tokens with at least this share of the highest probability; 0: all")
-	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens that were seen less likely; 1: do not")
-	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "take this off the logits of tokens that were generated")
-	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "take this off them for each time that they were")
-	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS: add to a token's logit; -100 excludes it, 100 all others (may be given several times)")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: at random, and printed)")
+	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from tokens with this share of the highest probability; 0: all")
+	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "divide logits of tokens in prompt and output by this; 1: no penalty")
+	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of generated tokens")
+	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this for each time that a token was generated")
+	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS: add to a logit; -100 excludes, 100 forces the token (repeatable)")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of sampling; the same seed gives the same text (default: random)")
+	detail(c, "seed", "a random seed is printed.")
+	expert(c, "min-p", "repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias")
 }
 
 // addLogProbs adds the flag of commands that can print them.
 func (f *samplingFlags) addLogProbs(c *cobra.Command) {
-	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print the log-probability of each token, and those of so many most probable ones")
+	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print log-probabilities, and this many alternatives of each token")
 }
 
 // take sets what the flags say.

@@ -34,7 +34,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.o.Name, "model-name", "", "name of the model for clients (default: the model's own)")
 	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "requests that may queue for a slot (429 above it)")
 	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "tokens of all running and queued requests (429 above it); 0: what fits")
-	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "bytes of request bodies in memory, 429 above it (default 64MiB, less by --memory)")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "bytes of request bodies in memory, 429 above it (default 64MiB or less)")
 	flags.Lookup("max-bodies").DefValue = ""
 	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "requests per minute and key (429 above it); 0: no limit")
 	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "prompt and output tokens per minute and key; 0: no limit")

@@ -30,23 +30,23 @@ func newSimulate() *cobra.Command {
 	f := simulateFlags{from: newGraphArg()}
 	c := &cobra.Command{
 		Use:   "simulate [flags] [DIR | FILE.ir]",
-		Short: "Say what a deployment would do on hardware that need not be there",
-		Long: `Simulate runs the schedules of all ranks on a device that keeps time and no data, and
-answers what a deployment would do: the time to the first tokens (TTFT), the time from
-a token to the next (TPOT), tokens per second, memory per rank, the largest batch and
-the longest prompt that fit, and which strategy is best for prompts and for what follows.
-No weights are needed: a folder with config.json will do, or --like with a published size.
+		Short: "Predict latency, throughput and memory on hardware",
+		Long: `Simulate runs the schedules of all ranks on a virtual device that keeps time and no data, and
+predicts a deployment: time to first token (TTFT), time per output token (TPOT), tokens per
+second, memory per rank, the largest batch and the longest prompt that fit, and the best
+strategies for prefill and decode. It needs no weights: a folder with config.json is enough, or
+--like with a published size.
 
-Times are those of a profile of the hardware, whose figures docs/simulate.md explains.
-Memory is that of the schedules' own plan, and what the profile leaves to programs.
+Times come from a hardware profile (docs/simulate.md explains its figures), memory from the
+schedules and from what the profile leaves to programs.
 
---strategy auto takes the cheapest strategy for prompts and for tokens; they differ only
-where they share weights and states. --max-batch and --max-prompt take the largest that
-fits instead of what --batch and --prompt say. --compare lays strategies, ranks and
-replicas on as many devices as --tp and --dp take together, and payloads, side by side.
+--strategy auto takes the fastest strategies for prefill and decode; they may differ if they
+share weights and states. --max-batch and --max-prompt take the largest that fits in place of
+--batch and --prompt. --compare tabulates strategies, ranks, replicas and payloads on the number
+of devices of --tp and --dp.
 
-Without DIR it is the embedded model.`,
-		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --output 256
+Without DIR it uses the embedded model.`,
+		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --tokens 256
   krait simulate ~/models/jamba --hw h100-nvlink --tp 8 --math bf16 --compare
   krait simulate --like mamba2-2.7b --tp 4 --strategy auto --max-batch
   krait simulate --like mamba-2.8b --tp 4 --slow-rank 2:1.5`,
@@ -60,12 +60,12 @@ Without DIR it is the embedded model.`,
 	f.hardware.add(c)
 	c.Flags().IntVar(&f.work.Batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&f.work.Prompt, "prompt", 512, "tokens of each prompt")
-	c.Flags().IntVar(&f.work.Output, "output", 64, "tokens that each sequence goes on for")
-	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "tokens of each prompt that go through the model at once; 0: all")
-	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "replicas that share the batch, data parallel, each on --tp ranks")
-	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "what is left of the replicas' throughput beside each other")
-	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "take the largest batch that fits")
-	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "take the longest prompt that fits")
+	c.Flags().IntVarP(&f.work.Output, "tokens", "n", 64, "tokens to generate per sequence")
+	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
+	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "data-parallel replicas that share the batch, each on --tp ranks")
+	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "share of the replicas' throughput that is left side by side")
+	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
+	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
 	expert(c, "dp-efficiency", "slow-rank", "slow-link")
 	c.AddCommand(newSimulateCache(), newSimulateTrace(), newSimulateTransfer())
@@ -109,7 +109,7 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 	least := min(f.work.Batch, f.work.Prompt, f.work.Output)
 	switch {
 	case least < 1 || f.work.Chunk < 0:
-		return fmt.Errorf("--batch %d, --prompt %d, --output %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
+		return fmt.Errorf("--batch %d, --prompt %d, --tokens %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
 	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
 		return fmt.Errorf("--dp %d and --dp-efficiency %g: there is at least 1 replica, and more than 0 of it is left", f.replicas.Number, f.replicas.Efficiency)
 	case f.maxBatch && f.maxPrompt:
