@@ -12,9 +12,9 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// conversation is a chat under way. The sequence's state stays between turns, so that a turn
+// conversation is an active chat. The sequence's state stays between turns, so that a turn
 // reads its own tokens only; where the template renders earlier turns in another way than
-// before, it goes on from the latest mark that is still right.
+// before, it continues from the latest mark that still matches.
 type conversation struct {
 	m        *krait.Model
 	template *chat.Template

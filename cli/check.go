@@ -111,7 +111,7 @@ func (p *checkReport) line(l check.Line) {
 	switch {
 	case l.Skip != "":
 		p.Skipped++
-		verdict = "not comparisonOf: " + l.Skip
+		verdict = "not compared: " + l.Skip
 	case l.Fail != "":
 		p.Failed++
 		verdict = "FAIL: " + l.Fail
@@ -128,5 +128,5 @@ func (p *checkReport) line(l check.Line) {
 }
 
 func (p *checkReport) end() {
-	fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not comparisonOf (tolerance %g)\n", p.Passed, p.Failed, p.Skipped, p.Tolerance)
+	fmt.Fprintf(p.w, "\n%d passed, %d failed, %d not compared (tolerance %g)\n", p.Passed, p.Failed, p.Skipped, p.Tolerance)
 }

@@ -105,7 +105,7 @@ func (f *commFlags) link(c *cobra.Command) (comm.Link, error) {
 		}})
 }
 
-// end leaves the other processes. What they were told already is not told again.
+// end leaves the other processes, with the error unless they know it.
 func (f *commFlags) end(c *cobra.Command, err error) error {
 	p := f.processes
 	if p == nil {

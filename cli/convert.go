@@ -65,7 +65,7 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 			for _, note := range info.notes {
 				fmt.Fprintf(c.ErrOrStderr(), "krait: note: %s\n", visible(note))
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s (%s\n", visible(dst), info.summary)
+			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", visible(dst), info.summary)
 			return nil
 		},
 	}
@@ -91,11 +91,14 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		if err != nil {
 			return conversion{}, err
 		}
-		return conversion{summary: fmt.Sprintf("%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
+		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
+	}
+	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s becomes a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
 	}
 	m, err := convert.Write(c.Context(), src, dst, kind, report)
 	if err != nil {
 		return conversion{}, err
 	}
-	return conversion{m.Notes, fmt.Sprintf("%s, %d tensors): %s bytes", m.Family, m.Tensors, thousands(m.Bytes))}, nil
+	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes", m.Family, m.Tensors, thousands(m.Bytes))}, nil
 }

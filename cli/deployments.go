@@ -13,7 +13,7 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// deployments compares deployments on as many devices.
+// deployments compares deployments on the same number of devices.
 type deployments struct {
 	Model    string `json:"model"`
 	Hardware string `json:"hardware"`
@@ -45,7 +45,7 @@ type line struct {
 // payloadFormats are those in which sums may travel; the first is as they are.
 var payloadFormats = []string{"", "fp16"}
 
-// deployments simulates all that as many devices can be, from replicas of one rank each to
+// deployments simulates all deployments on the devices, from replicas of one rank each to
 // one model on all of them.
 func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device) (*deployments, error) {
 	devices := max(1, f.sharding.Ranks, g.Ranks) * f.replicas.Number

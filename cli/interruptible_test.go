@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestInterruptible: nobody waits for what is computed when the command is stopped.
+// TestInterruptible: a stopped command does not wait for the work.
 func TestInterruptible(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cobra.Command{}

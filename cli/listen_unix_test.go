@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// stale leaves a socket on which nobody answers.
+// stale leaves a socket of a process that is gone.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -31,7 +31,7 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-// TestListenSocket: a socket that nobody answers on is replaced, one that somebody does is not, nor
+// TestListenSocket: a stale socket is replaced, one with a listener is not, nor
 // is a file; of several that start at once one listens.
 func TestListenSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")

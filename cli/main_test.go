@@ -40,7 +40,7 @@ func kraitCommand(t *testing.T, args ...string) *exec.Cmd {
 	return c
 }
 
-// fixedRoofline is main, where the floor of this machine is measured only if KRAIT_TEST_FLOOR is set.
+// fixedRoofline is main, with a fixed roofline unless KRAIT_TEST_FLOOR is set.
 func fixedRoofline() {
 	if os.Getenv("KRAIT_TEST_FLOOR") == "" {
 		measureRoofline = func(threads int) bench.Floor {
@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: "testdata/script", 
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)

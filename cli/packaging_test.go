@@ -78,7 +78,7 @@ func TestTakesArguments(t *testing.T) {
 	}
 }
 
-// TestDockerfile: the image is one static program that nobody of importance runs, and is told
+// TestDockerfile: the image is one static program that an unprivileged user runs, and is told
 // what it understands.
 func TestDockerfile(t *testing.T) {
 	type line struct{ what, rest string }
@@ -167,7 +167,7 @@ func TestStatic(t *testing.T) {
 }
 
 // TestUnit: systemd's unit tells krait what it understands, gives it more time than it takes to
-// drain, and is right for systemd-analyze, where there is one.
+// drain, and is right for systemd-analyze, if that is installed.
 func TestUnit(t *testing.T) {
 	unit := packaged(t, "krait.service")
 	exe, args, _ := strings.Cut(regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)[1], " ")
@@ -401,7 +401,7 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 		paths = append(paths, m.MountPath)
 	}
 	if len(volumes) > 0 {
-		t.Errorf("%s: volumes that nobody mounts: %v", name, volumes)
+		t.Errorf("%s: volumes that no container mounts: %v", name, volumes)
 	}
 	for _, a := range c.Args { // files lie where something is mounted
 		if _, v, _ := strings.Cut(a, "="); strings.HasPrefix(a, "/") || strings.HasPrefix(v, "/") {

@@ -116,7 +116,7 @@ func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Sc
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
 
-// stepSizes are the steps that are planOf: all prompts in one, then a token each.
+// stepSizes are the sizes of a plan: a prefill of all prompts in one step, then decode.
 type stepSizes struct {
 	Batch  int64 `json:"batch"`
 	Prompt int64 `json:"prompt_tokens"`
@@ -266,7 +266,7 @@ type stepSeconds struct {
 	Decode float64 `json:"decode"`
 }
 
-// comparisonOf plans by every strategy.
+// comparisonOf plans with every strategy.
 func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")

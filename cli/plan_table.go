@@ -69,7 +69,7 @@ func (f amount) plus(g amount) amount {
 
 func bytesOf(n int64) *int64 { return &n }
 
-// accountOf works the account out.
+// accountOf computes the account.
 func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
 	case s.Strategy != "" || s.Place != "" || s.Quantize != "" || s.States != "":
@@ -244,7 +244,7 @@ func (a *accountant) coreFollows(nodes []*graph.Node) bool {
 	return false
 }
 
-// ring is what a rank sends of elements per token, in so many phases.
+// ring is what a rank sends of elements per token, in a number of phases.
 func (a *accountant) ring(phases, width int) int64 {
 	return int64(phases) * (a.p - 1) * a.z.Tokens * int64(width*graph.F32.Bytes()) / a.p
 }

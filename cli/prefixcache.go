@@ -51,7 +51,7 @@ func (f *prefixFlags) options(m *modelFlags) error {
 	if o.PrefixCache == 0 {
 		for _, x := range []struct{ name, value string }{{"policy", f.policy}, {"cache-host", f.host.String()}, {"cache-dir", f.dir}} {
 			if x.value != "" && x.value != "0" {
-				return fmt.Errorf("--prefix-%s %s, needs a prefix cache; add --prefix-cache with its bytes, such as 2GiB", x.name, x.value)
+				return fmt.Errorf("--prefix-%s %s needs a prefix cache; add --prefix-cache with its bytes, such as 2GiB", x.name, x.value)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// profileFlags are those of commands that run a model and can say what ranks did when.
+// profileFlags are the flags of commands that can write a timeline.
 type profileFlags struct {
 	file, hw  string
 	device    string
@@ -24,7 +24,7 @@ type profileFlags struct {
 	clock     *virtual.Machine // nil: nothing is predicted
 	why       string           // nothing is
 	err       error            // of a prediction
-	work      exec.Work        // the batch under way
+	work      exec.Work        // the active batch
 }
 
 // profileEvents is how many measured events a profile keeps: with what is predicted
@@ -39,8 +39,7 @@ func (p *profileFlags) add(c *cobra.Command) {
 	expert(c, "profile", "profile-hw")
 }
 
-// begin lets a model that is to be opened tell what it does. What a prediction is for is
-// looked at before anything runs.
+// begin records the steps of a model that is opened next. It checks the flags before anything runs.
 func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
 	if p.file == "" {
 		if p.hw != "" {
@@ -84,7 +83,7 @@ func (p *profileFlags) opened(m *krait.Model) error {
 	return err
 }
 
-// batch keeps what the batch under way is.
+// batch records the active batch.
 func (p *profileFlags) batch(w *exec.Work) {
 	p.measured.Batch(w)
 	p.predicted.Batch(w)

@@ -36,7 +36,7 @@ func command(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer
 	return c, out, errs
 }
 
-// serving starts a process that reads prompts, and returns its address.
+// serving starts a prefill server, and returns its address.
 func serving(t *testing.T, args ...string) (address string, c *exec.Cmd) {
 	t.Helper()
 	c, _, errs := command(t, append([]string{"serve", "--role", "prefill", "--listen", "127.0.0.1:0"}, args...)...)
@@ -72,7 +72,7 @@ func says(t *testing.T, args ...string) (text, info string, err error) {
 
 const genesis = "In the beginning God created the heaven and the earth. And the earth was without form, and void; and"
 
-// TestServe: processes on other numbers of ranks go on from prompts that another has read,
+// TestServe: processes on other numbers of ranks continue prompts that another has prefilled,
 // over TCP, by UCX, by TLS with certificates of both and a token; what does not fit is an error.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
@@ -160,14 +160,14 @@ func TestServeKilled(t *testing.T) {
 		if err != nil || text != want {
 			t.Errorf("%v: %q, %v\n%s", signal, text, err, info)
 		}
-		if strings.Contains(info, "the prompt is read here") {
+		if strings.Contains(info, "prefill in this process") {
 			fallbacks++
 		} else if i < 2 {
-			t.Errorf("%v before it is asked, and who decodes has not read the prompt:\n%s", signal, info)
+			t.Errorf("%v before it is asked, and the decode server has not prefilled the prompt:\n%s", signal, info)
 		}
 		server.Process.Kill()
 	}
-	t.Logf("%d of 5 prompts were read by who decodes", fallbacks)
+	t.Logf("%d of 5 prompts were prefilled by the decode server", fallbacks)
 
 	address, _ := serving(t, "--lease", "2s", "--stall", "300ms")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
@@ -241,7 +241,7 @@ func answering(t *testing.T, args ...string) (address string, c *exec.Cmd, errs 
 	return address, c, errs
 }
 
-// TestServePage: there is a page, and ranks are measured once somebody has looked, unless there
+// TestServePage: there is a page, and ranks are measured once a client has looked, unless there
 // is to be none; a name that leads here from elsewhere is not answered.
 func TestServePage(t *testing.T) {
 	for _, off := range []bool{false, true} {
@@ -345,6 +345,6 @@ func TestServeDecode(t *testing.T) {
 	reader.Process.Kill()
 	reader.Wait()
 	if text := ask(); !strings.Contains(text, fetched) || strings.Contains(text, "\nkrait_fallbacks_total 0\n") {
-		t.Errorf("who is gone has read a prompt: %s", text)
+		t.Errorf("a server that is gone has prefilled a prompt: %s", text)
 	}
 }

@@ -114,6 +114,8 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 		return errors.New("--dot draws and --json prints figures; give one of them")
 	case f.sweep && f.out.file != "" && filepath.Ext(f.out.file) != ".svg":
 		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.out.file)
+	case !f.sweep && !f.dot && (filepath.Ext(f.out.file) == ".svg" || filepath.Ext(f.out.file) == ".dot"):
+		return fmt.Errorf("-o %s: only --sweep and --dot draw; give one of them", f.out.file)
 	case f.requests < 0:
 		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
 	case path == "-" && f.model.dir == "-":

@@ -85,7 +85,7 @@ func (p *process) resident(t *testing.T) float64 {
 	return float64(kB) * 1024
 }
 
-// freeAddress is one that nobody waits at. Connections begin at 127.0.0.1, and could take a port there while who
+// freeAddress is one without a listener. Connections begin at 127.0.0.1, and could take a port there while who
 // waits at it is dead.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -96,7 +96,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// soaked is a router before servers, one of which is never killed, and machines that read prompts for them.
+// soaked is a router before servers, one of which is never killed, and prefill servers.
 type soaked struct {
 	route, stays    *process
 	url, staysURL   string
