@@ -203,7 +203,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
 	if x := g.Fetched; x != nil {
-		fmt.Fprintf(info, "prefill %s remote in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
+		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
 		if x.Held > 0 {
 			fmt.Fprintf(info, "; KV rows of %d were here", x.Held)
 		}

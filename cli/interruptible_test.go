@@ -38,7 +38,7 @@ func TestStopped(t *testing.T) {
 	dir := "../testdata/golden/mamba-a"
 	for _, args := range [][]string{
 		{"plan", dir}, {"plan", "--compare", "--tp", "2", dir}, {"graph", "--tp", "2", dir}, {"graph", "--format", "dot", dir}, {"prove", "--tp", "2", dir},
-		{"opt", "--tp", "2", dir}, {"schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
+		{"graph", "opt", "--tp", "2", dir}, {"graph", "schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
 	} {
 		ctx, end := context.WithCancelCause(context.Background())
 		end(stopped{os.Interrupt})

@@ -108,16 +108,16 @@ func TestServeRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"serve --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --role prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it, and could ask without a key: give --api-keys"},
+		{"serve prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
+		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --api-keys"},
 		{"serve --listen :0 nowhere", "other machines reach it"},
-		{"serve --role prefill --listen 0.0.0.0:0 nowhere", "other machines reach it, and could ask without a key: give --token-file"},
+		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --token-file"},
 		{"serve --listen 0.0.0.0:0 --insecure nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --tls-cert none --tls-key none nowhere", "--tls-cert and --tls-key: open none"},
 		{"serve --listen 127.0.0.1:0 --api-keys none nowhere", "--api-keys: open none"},
-		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
-		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
 		{"route --listen 0.0.0.0:0 --decode " + keyless.URL, "answers without a key"},
 		{"route --listen 0.0.0.0:0 --api-keys " + keys + " --admin " + taken.Addr().String() + " --decode " + keyless.URL, "--admin: listen"},
 	} {

@@ -54,9 +54,9 @@ sweep gets other words, so that the prefix cache of the load before has no hits;
 words and arrivals.
 
 The API key is in --key-file or in ` + keyVariable + `. Percentiles are of successful requests.
---svg draws throughput per rank over tokens per second and user, 1 / median TPOT. krait serve reports its
-ranks; for other servers give --ranks, or throughput is not divided. The exit status is 1 if no
-request succeeds.`,
+--svg draws throughput per rank over tokens per second and user, 1 / median TPOT. krait serve
+reports its ranks; for other servers give --ranks, or throughput is not divided. The exit status
+is 1 if no request succeeds.`,
 		Example: `  krait load --concurrency 1,2,4,8,16 --svg sweep.svg
   krait load --url http://10.0.0.7:8000/v1 --key-file key --chat --rate 2 --requests 200 --json
   krait simulate trace chat --sessions 50 --rate 2 | krait load --trace - --max-tokens 100

@@ -50,7 +50,7 @@ func takesArguments(args []string) error {
 	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
 		return err
 	}
-	if c.Flags().Lookup("listen") != nil {
+	if strings.HasPrefix(c.CommandPath(), "krait serve") {
 		return keyed(c)
 	}
 	return nil
@@ -71,7 +71,7 @@ func keyed(c *cobra.Command) error {
 
 // TestTakesArguments: what the tests below hold arguments against refuses what is wrong.
 func TestTakesArguments(t *testing.T) {
-	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --listen=0.0.0.0:80", "serve --role=prefill --api-keys=k"} {
+	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --listen=0.0.0.0:80", "serve prefill --api-keys=k"} {
 		if takesArguments(strings.Fields(wrong)) == nil {
 			t.Errorf("krait %s is taken", wrong)
 		}

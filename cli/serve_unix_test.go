@@ -39,7 +39,7 @@ func command(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer
 // serving starts a prefill server, and returns its address.
 func serving(t *testing.T, args ...string) (address string, c *exec.Cmd) {
 	t.Helper()
-	c, _, errs := command(t, append([]string{"serve", "--role", "prefill", "--listen", "127.0.0.1:0"}, args...)...)
+	c, _, errs := command(t, append([]string{"serve", "prefill", "--listen", "127.0.0.1:0"}, args...)...)
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -104,7 +104,7 @@ func TestServe(t *testing.T) {
 		} {
 			args = append(args, "--prefill-transport", transport, genesis)
 			text, info, err := says(t, args...)
-			if err != nil || text != want || !strings.Contains(info, "tokens read elsewhere") {
+			if err != nil || text != want || !strings.Contains(info, "tokens by the server") {
 				t.Errorf("%q: %q, %v\n%s", args, text, err, info)
 			}
 		}
@@ -119,7 +119,7 @@ func TestServe(t *testing.T) {
 		{[]string{"--prefill", plain, "--token-file", file("token"), "--states", "ssm=bf16"}, "in f32, and the receiver in bf16"},
 		{[]string{"--prefill", plain, "--token-file", file("token"), "-m", "../testdata/golden/mamba-a"}, `the model is "tiny-mamba"`},
 		{[]string{"--prefill", plain, "--prefill-transport", "pigeon"}, `"pigeon"`},
-		{[]string{"--token-file", file("token")}, "--token-file is about --prefill"},
+		{[]string{"--token-file", file("token")}, "--token-file needs --prefill"},
 		{[]string{"--prefill", plain, "--tls-cert", file("client.pem")}, "belong together"},
 		{append([]string{"--prefill", secured, "--prefill-only"}, "--tls-ca", file("ca.pem"), "--token-file", file("token")), "certificate"},
 		{[]string{"--prefill", secured, "--prefill-only", "--tls", "--token-file", file("token")}, "certificate"},
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%q: %v\n%s", c.args, err, info)
 		}
 	}
-	for _, args := range [][]string{{"--role", "decode"}, {"--role", "decode", "--prefill", plain}, {"--role", "decode", "--prefill", "a:1,a:1"}, {"--prefill", "a:1"}, {"--role", "prefill", "--prefill-only"}, {"--lease", "5s"}, {"--role", "prefill", "--drain", "5s"}, {"--role", "prefill", "--no-page"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"--role", "prefill", "--lease", "0s"}, {"--role", "prefill", "--tls-key", file("server.key")}, {"--role", "prefill", "--tls-client-ca", file("ca.pem")}, {"--role", "prefill", "--listen", "nowhere:x"}} {
+	for _, args := range [][]string{{"decode"}, {"decode", "--prefill", plain}, {"decode", "--prefill", "a:1,a:1"}, {"--prefill", "a:1"}, {"prefill", "--prefill-only"}, {"--lease", "5s"}, {"prefill", "--drain", "5s"}, {"prefill", "--no-page"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"prefill", "--lease", "0s"}, {"prefill", "--tls-key", file("server.key")}, {"prefill", "--tls-client-ca", file("ca.pem")}, {"prefill", "--listen", "nowhere:x"}} {
 		c, _, errs := command(t, append([]string{"serve"}, args...)...)
 		if err := c.Run(); err == nil || errs.Len() == 0 {
 			t.Errorf("serve %q: %v %s", args, err, errs)
@@ -318,7 +318,7 @@ func TestServeAPI(t *testing.T) {
 // codec, and reads them by itself once that is gone.
 func TestServeDecode(t *testing.T) {
 	reads, reader := serving(t, "--tp", "3")
-	address, c, errs := answering(t, "--role", "decode", "--tp", "2", "--prefill", reads, "--state-codec", "int8/128")
+	address, c, errs := answering(t, "decode", "--tp", "2", "--prefill", reads, "--state-codec", "int8/128")
 	defer func() { c.Process.Kill(); c.Wait() }()
 	ask := func() string {
 		t.Helper()

@@ -114,13 +114,13 @@ func newSoaked(t *testing.T) *soaked {
 	for range 2 {
 		a := freeAddress(t)
 		prefill = append(prefill, a)
-		s.reads = append(s.reads, &process{args: []string{"serve", "-q", "--role", "prefill", "--listen", a, "--prefix-cache", "4MiB"}, ready: "prefill at"})
+		s.reads = append(s.reads, &process{args: []string{"serve", "prefill", "-q", "--listen", a, "--prefix-cache", "4MiB"}, ready: "prefill at"})
 	}
 	var decode []string
 	server := func() *process {
 		a := freeAddress(t)
 		decode = append(decode, a)
-		return &process{args: []string{"serve", "-q", "--role", "decode", "--listen", a, "--tp", "2", "--slots", "3", "--max-queue", "4", "--prefix-cache", "1MiB",
+		return &process{args: []string{"serve", "decode", "-q", "--listen", a, "--tp", "2", "--slots", "3", "--max-queue", "4", "--prefix-cache", "1MiB",
 			"--prefill", strings.Join(prefill, ",")}, env: []string{faultyEvery + "=3000"}, ready: "serving at"}
 	}
 	s.servers = []*process{server(), server()}
