@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script", 
+		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)
