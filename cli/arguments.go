@@ -10,9 +10,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -102,7 +102,7 @@ func (a *graphArg) cast(c *cobra.Command, path string) (*graph.Graph, error) {
 		return nil, errors.New("--dtype is for folders and --like; the embedded model and graph text have fixed formats")
 	}
 	return interruptible(c, func() (*graph.Graph, error) {
-		m, _, err := models.Describe(path)
+		m, _, err := checkpoint.Describe(path)
 		if err != nil {
 			return nil, err
 		}

@@ -136,7 +136,7 @@ func (b *benchRun) close() {
 }
 
 // measureRoofline takes a second; scripts that do not look at the roofline replace it.
-var measureRoofline = bench.MeasureFloor
+var measureRoofline = bench.MeasureRoofline
 
 // open opens the model on a device whose launches are counted.
 func (b *benchRun) open(c *cobra.Command, dir string) error {
@@ -182,10 +182,10 @@ func printResult(w io.Writer, r *bench.Result) {
 		fmt.Fprintf(w, "  a step: %.0f launches and %.0f copies, %.4g µs of the host\n", r.Launches, r.Copies, r.Host)
 	}
 	if r.PromptShare > 0 {
-		fmt.Fprintf(w, "  the prompts are %.4g GFLOP, which take %.4g ms: %.1f %% of the roofline\n", float64(r.FLOPs)/1e9, r.PromptFloor, 100*r.PromptShare)
+		fmt.Fprintf(w, "  the prompts are %.4g GFLOP, which take %.4g ms: %.1f %% of the roofline\n", float64(r.FLOPs)/1e9, r.PromptRoofline, 100*r.PromptShare)
 	}
 	if r.Share > 0 {
-		fmt.Fprintf(w, "  a step moves %s, which takes %.4g ms: %.1f %% of the roofline\n", driver.Bytes(r.Bytes), r.Floor, 100*r.Share)
+		fmt.Fprintf(w, "  a step moves %s, which takes %.4g ms: %.1f %% of the roofline\n", driver.Bytes(r.Bytes), r.Roofline, 100*r.Share)
 	}
 	if !*r.Repeats {
 		fmt.Fprintf(w, "  NOT REPEATABLE: runs gave different logits\n")

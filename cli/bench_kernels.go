@@ -117,5 +117,5 @@ func printKernel(w io.Writer, k bench.Kernel) {
 		fmt.Fprintf(w, "%-16s %-24s %-44s failed: %s\n", k.Phase, k.Op, k.Name, k.Error)
 		return
 	}
-	fmt.Fprintf(w, "%-16s %-24s %-44s %9.4g µs, %10s, roofline %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, driver.Bytes(k.Bytes), k.Floor, k.Bound, 100*k.Share, strings.TrimSpace(k.Way+" "+k.Launch))
+	fmt.Fprintf(w, "%-16s %-24s %-44s %9.4g µs, %10s, roofline %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, driver.Bytes(k.Bytes), k.Roofline, k.Bound, 100*k.Share, strings.TrimSpace(k.Way+" "+k.Launch))
 }

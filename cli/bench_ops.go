@@ -47,7 +47,7 @@ the links of that hardware profile are modelled to take.`,
 // ops measures the batches and prints a table for each.
 func (b *benchRun) ops(c *cobra.Command, dir string) error {
 	var links *cost.Profile
-	if name := b.options.Sharding.Hardware; name != "" {
+	if name := hardwareName(c); name != "" {
 		var err error
 		if links, err = cost.Find(name); err != nil {
 			return err

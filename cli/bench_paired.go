@@ -78,7 +78,7 @@ func (f *pairedFlags) run(c *cobra.Command, dir string) error {
 	if len(left) > 0 {
 		fmt.Fprintf(w, "left out, as %s has no file for them: %s\n", bench.PeerName, strings.Join(left, ", "))
 	}
-	f.o.Threads, f.o.Floor = f.options.Workers, roofline
+	f.o.Threads, f.o.Roofline = f.options.Workers, roofline
 	f.o.Open = func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) }
 	f.o.Tell = func(text string) {
 		if !f.quiet {

@@ -34,7 +34,7 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 			if err != nil {
 				return err
 			}
-			if o.Device, err = device.open(o.Sharding.Hardware); err != nil {
+			if o.Device, err = device.open(hardwareName(c)); err != nil {
 				return err
 			}
 			if o.Processes, err = comm.connect(c, device.name); err != nil {

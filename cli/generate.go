@@ -98,11 +98,13 @@ default, or as the folder's generation_config.json says; flags override that fil
 				return err
 			}
 			defer func() { err = cmp.Or(err, m.Close()) }() // which writes --prefix-cache-dir
-			if o.Prefill, err = elsewhere.open(c, m, f.quiet); err != nil {
+			p, err := elsewhere.open(c, m, f.quiet)
+			if err != nil {
 				return err
 			}
-			if o.Prefill != nil {
-				defer o.Prefill.Close() // before the model
+			if p != nil {
+				defer p.Close() // before the model
+				o.Prefill = p
 			}
 			if err := profile.opened(m); err != nil {
 				return err
@@ -202,10 +204,10 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
-	if x := g.Fetched; x != nil {
-		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
-		if x.Held > 0 {
-			fmt.Fprintf(info, "; KV rows of %d were here", x.Held)
+	if x := g.Remote; x != nil {
+		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
+		if x.Local > 0 {
+			fmt.Fprintf(info, "; KV rows of %d were here", x.Local)
 		}
 		fmt.Fprintln(info)
 	}
@@ -279,13 +281,13 @@ type fetched struct {
 	Fallback string  `json:"fallback,omitempty"` // why this process prefilled the prompt
 }
 
-func transferOf(g *krait.Generation, p *krait.Prefill) *fetched {
+func transferOf(g *krait.Generation, p krait.Prefiller) *fetched {
 	if p == nil {
 		return nil
 	}
 	f := &fetched{}
-	if x := g.Fetched; x != nil {
-		*f = fetched{Tokens: x.Tokens, Held: x.Held, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Reading.Seconds()}
+	if x := g.Remote; x != nil {
+		*f = fetched{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
 	}
 	if g.Fallback != nil {
 		f.Fallback = g.Fallback.Error()

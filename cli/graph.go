@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
@@ -116,7 +116,7 @@ func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 		return m.Graph(), nil
 	}
 	if filepath.Ext(path) != ".ir" && path != "-" {
-		_, g, err := models.Describe(path)
+		_, g, err := checkpoint.Describe(path)
 		return g, err
 	}
 	text, err := readBounded(c, path, files.Graph)
@@ -143,7 +143,7 @@ func atStage(c *cobra.Command, g *graph.Graph, name string, s krait.Sharding) (*
 	switch {
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
-	case !ok && s != krait.Sharding{}:
+	case !ok && !s.IsZero():
 		return nil, errors.New("no pass runs without --tp or --stage; --strategy, --place, --payload, --states and --dump need one of them")
 	case !ok:
 		return g, nil

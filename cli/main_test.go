@@ -43,8 +43,8 @@ func kraitCommand(t *testing.T, args ...string) *exec.Cmd {
 // fixedRoofline is main, with a fixed roofline unless KRAIT_TEST_FLOOR is set.
 func fixedRoofline() {
 	if os.Getenv("KRAIT_TEST_FLOOR") == "" {
-		measureRoofline = func(threads int) bench.Floor {
-			return bench.Floor{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
+		measureRoofline = func(threads int) bench.Roofline {
+			return bench.Roofline{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
 		}
 	}
 	Main()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 	_ "github.com/krait-ml/krait/transfer/ucx" // the transport
 	"github.com/spf13/cobra"
 )
@@ -31,8 +33,8 @@ type serveFlags struct {
 	tls      tlsFlags
 	insecure bool
 
-	api       apiFlags                   // but for prefill
-	prefill   krait.PrefillServerOptions // of prefill
+	api       apiFlags               // but for prefill
+	transfer  transfer.ServerOptions // of prefill
 	tokenFile string
 	remote    remoteFlags // of decode
 }
@@ -79,8 +81,8 @@ expires. It listens at 127.0.0.1:7070 by default, and has a --token-file in plac
 UCX does not encrypt the states. docs/disaggregation.md follows a request.`,
 		Example: `  krait serve prefill ~/models/zamba2 --tp 2 --listen 127.0.0.1:7070`,
 	})
-	c.Flags().DurationVar(&f.prefill.Lease, "lease", 30*time.Second, "how long a prompt's state is held for the decode server")
-	c.Flags().DurationVar(&f.prefill.Stall, "stall", 10*time.Second, "longest silence of a decode server during a transfer")
+	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a prompt's state is held for the decode server")
+	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "longest silence of a decode server during a transfer")
 	c.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the token that decode servers must send")
 	return c
 }
@@ -128,10 +130,10 @@ func (f *serveFlags) command(c *cobra.Command) *cobra.Command {
 // check reads the files that flags name, and returns an error if flags are wrong together.
 func (f *serveFlags) check(c *cobra.Command) (err error) {
 	if f.role == rolePrefill {
-		if f.prefill.Lease <= 0 || f.prefill.Stall <= 0 {
+		if f.transfer.Lease <= 0 || f.transfer.Stall <= 0 {
 			return errors.New("--lease and --stall must be above 0")
 		}
-		if f.prefill.Token, err = readToken("--token-file", f.tokenFile); err != nil {
+		if f.transfer.Token, err = readToken("--token-file", f.tokenFile); err != nil {
 			return err
 		}
 	} else if err := f.api.read(); err != nil {
@@ -149,7 +151,7 @@ func (f *serveFlags) check(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if isOpen(at) && f.api.o.Keys == nil && f.prefill.Token == "" && f.tls.ca == "" && !f.insecure {
+	if isOpen(at) && f.api.o.Keys == nil && f.transfer.Token == "" && f.tls.ca == "" && !f.insecure {
 		return errOpen(f.address.listen, f.role)
 	}
 	if phase := f.options.Sharding.Phase; f.role != roleBoth && phase != "" && phase != f.role {
@@ -188,10 +190,10 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	defer m.Close()
 	if f.role == rolePrefill {
 		if !f.quiet {
-			f.prefill.Log = logger(c)
+			f.transfer.Log = logger(c)
 			fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
 		}
-		return servePrefill(c, m, f.prefill, f.address.listen, config)
+		return servePrefill(c, m, f.transfer, f.address.listen, config)
 	}
 	list, end, err := f.remote.open(c, m, f.quiet)
 	if err != nil {
@@ -212,8 +214,8 @@ func errOpen(listen, role string) error {
 }
 
 // servePrefill serves until the command is ended.
-func servePrefill(c *cobra.Command, m *krait.Model, o krait.PrefillServerOptions, listen string, config *tls.Config) error {
-	s, err := m.NewPrefillServer(o)
+func servePrefill(c *cobra.Command, m *krait.Model, o transfer.ServerOptions, listen string, config *tls.Config) error {
+	s, err := prefill.NewServer(m.Session(), o)
 	if err != nil {
 		return err
 	}

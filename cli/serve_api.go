@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	f.drain.add(c)
 	f.hosts.add(c)
 	flags.IntVar(&f.context, "context", 0, "longest sequence in tokens, of models with attention; 0: no limit")
-	bytesFlag(c, &f.memory, "memory", krait.AllMemory, "bytes for weights, state, KV cache and activations, per GPU (default: 90 %)")
+	bytesFlag(c, &f.memory, "memory", session.AllMemory, "bytes for weights, state, KV cache and activations, per GPU (default: 90 %)")
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let chat messages spell special tokens, as in transformers")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")

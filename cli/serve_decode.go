@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer/prefill"
 	"github.com/spf13/cobra"
 )
 
@@ -36,9 +37,10 @@ func prefillTLSFlags(c *cobra.Command, t *tlsFlags) {
 }
 
 // open connects to the prefill servers; close ends that, before the model.
-func (f *remoteFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []*krait.Prefill, close func(), err error) {
+func (f *remoteFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []krait.Prefiller, close func(), err error) {
+	var clients []*prefill.Client
 	close = func() {
-		for _, p := range list {
+		for _, p := range clients {
 			p.Close()
 		}
 	}
@@ -50,7 +52,7 @@ func (f *remoteFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list [
 			close()
 			return nil, nil, err
 		}
-		list = append(list, p)
+		clients, list = append(clients, p), append(list, p)
 	}
 	return list, close, nil
 }

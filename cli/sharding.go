@@ -9,7 +9,10 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/simulate"
+	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
@@ -17,6 +20,7 @@ import (
 func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
 	var payload payloadFlags
+	var dump string
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
 	}
@@ -27,20 +31,30 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
 		}
+		if hw := hardwareName(c); s.Strategy == passes.Auto || hw != "" {
+			s.Choose = simulate.Auto(hw, simulate.Workload{})
+		}
+		if dump != "" {
+			s.Dump = visualize.DumpTo(dump)
+		}
+		if f := c.Flags().Lookup("validate"); f != nil && f.Value.String() == "true" {
+			s.Validate = validate.Check
+		}
 		return s.ReadPlace()
 	}
 	payload.add(c)
 	c.Flags().IntVar(&s.Ranks, "tp", 0, "tensor-parallel ranks (default 1, or as graph text says)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
-	c.Flags().StringVar(&s.Hardware, "hw", "", "hardware profile of --strategy auto, or a file")
+	c.Flags().String("hw", "", "hardware profile of --strategy auto, or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
-	c.Flags().StringVar(&s.Quantize, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
+	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
 	c.Flags().StringVar(&s.Phase, "phase", "", "phase whose payloads apply, of a --payload by phase: prefill or decode")
 	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with tensors in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches (fewest launches) (default: by device, or exact)")
+	c.Flags().Var(formatsFlag{s}, "formats", "bf16: activations as GPUs with --math bf16 keep them (default: by device)")
 	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may take memory)")
-	c.Flags().StringVar(&s.Dump, "dump", "", "folder to write the graph to, after each pass that changes it")
+	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to, after each pass that changes it")
 	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
 	detail(c, "hw", "one of "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (which krait calibrate measures), or a file.")
 	detail(c, "place", "a named pipe, such as <(command), must end within 10 seconds.")
@@ -52,8 +66,11 @@ reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit; launches also fuses where that saves launches only.")
-	expert(c, "budget", "calibration", "hw", "place", "phase", "scan", "fuse", "overlap", "dump")
+	expert(c, "budget", "calibration", "hw", "place", "phase", "scan", "fuse", "formats", "overlap", "dump")
 }
+
+// hardwareName returns --hw.
+func hardwareName(c *cobra.Command) string { return c.Flags().Lookup("hw").Value.String() }
 
 // phaseAlone annotates the --phase of commands that use it with any payload.
 const phaseAlone = "alone"
@@ -61,7 +78,7 @@ const phaseAlone = "alone"
 // phaseUsed returns an error if --phase changes nothing. The payload that auto chooses has one phase.
 func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	flag := c.Flags().Lookup("phase")
-	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Quantize == krait.Auto || passes.ByPhase(s.Quantize) {
+	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
 		return nil
 	}
 	return fmt.Errorf("--phase %s: --payload has no format for one phase, so --phase changes nothing: leave it out, or give a phase, such as --payload int8@decode", s.Phase)
@@ -77,7 +94,7 @@ func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) 
 }
 
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
-	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Chosen(g) })
+	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +108,7 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 
 // runningFlags adds the flags of commands that run a model on ranks.
 func runningFlags(c *cobra.Command, s *krait.Sharding) {
-	c.Flags().BoolVar(&s.Validate, "validate", false, "first run each block in float64 and compare ranks, as krait prove does")
+	c.Flags().Bool("validate", false, "first run each block in float64 and compare ranks, as krait prove does")
 	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail if a payload overflows its format; names the collective (slow)")
 	detail(c, "check-payloads", "a payload fails that leaves the range of fp16 or is not finite in a codec.")
 	expert(c, "validate", "check-payloads")

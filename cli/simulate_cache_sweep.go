@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/session/prefix"
-	"github.com/krait-ml/krait/visualize"
+	draw "github.com/krait-ml/krait/visualize/svg"
 	"github.com/spf13/cobra"
 )
 
@@ -133,12 +132,15 @@ var alphaColours = []string{"#1f5fa8", "#2b8cbe", "#41ab9d", "#78c679", "#e0b000
 
 // chart draws the shares.
 func (r *sweepReport) chart() []byte {
-	chart := visualize.Chart{Title: fmt.Sprintf("%s, %s", filepath.Base(r.Trace), count(r.requests, "request")), X: "capacity", Y: "of input reused"}
+	chart := draw.Chart{Title: fmt.Sprintf("%s, %s", filepath.Base(r.Trace), count(r.requests, "request")), X: "capacity", Y: "share of input reused", Percent: true}
 	for _, n := range r.Capacities {
-		chart.Ticks = append(chart.Ticks, gigabytes(n))
+		chart.Categories = append(chart.Categories, gigabytes(n))
 	}
 	for i, p := range r.Policies {
-		line := visualize.Line{Name: p.title, Values: p.HitRates, Colour: "#000000"}
+		line := draw.Line{Name: p.title, Colour: "#000000"}
+		for j, share := range p.HitRates {
+			line.Points = append(line.Points, draw.Point{X: float64(j), Y: share})
+		}
 		switch p.Policy {
 		case "blocks32":
 			line.Colour, line.Dashes = "#999999", "2 3"
@@ -150,7 +152,5 @@ func (r *sweepReport) chart() []byte {
 		}
 		chart.Lines = append(chart.Lines, line)
 	}
-	var out bytes.Buffer
-	_ = chart.SVG(&out) // a buffer takes all
-	return out.Bytes()
+	return chart.SVG()
 }

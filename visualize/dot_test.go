@@ -133,19 +133,6 @@ func TestLittle(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
-	for text, want := range map[string]string{
-		"a<b>&\"c\"": "a&lt;b&gt;&amp;&#34;c&#34;",
-		"\x1b[31m":   "\uFFFD[31m",
-		"\xff":       "\uFFFD",
-		"×":          "×",
-	} {
-		if got := escape(text); got != want {
-			t.Errorf("escape(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
 // A layer of a schedule is two streams that wait for each other around every collective.
 func TestSchedule(t *testing.T) {
 	s := modelsOf(t, "mamba-130m")[1].schedule

@@ -1,7 +1,6 @@
 package visualize_test
 
 import (
-	"io"
 	"log"
 	"os"
 
@@ -27,16 +26,6 @@ func ExampleDot() {
 		log.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-}
-
-// Lines over an axis, as SVG.
-func ExampleChart_SVG() {
-	c := visualize.Chart{Title: "hits", X: "GB", Y: "share", Ticks: []string{"1", "2"},
-		Lines: []visualize.Line{{Name: "lru", Values: []float64{0.2, 0.4}, Colour: "#1f5fa8"}}}
-	if err := c.SVG(io.Discard); err != nil {
 		log.Fatal(err)
 	}
 	// Output:

@@ -2,14 +2,13 @@ package visualize
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"strings"
-	"unicode"
 
 	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/fonts"
+	"github.com/krait-ml/krait/visualize/svg"
 )
 
 // picture is Graphviz text in the making. Ids of nodes and clusters count up, since
@@ -70,7 +69,7 @@ func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
 // text ends the picture, with its title and legend.
 func (p *picture) text(title string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, wide(1.3*fonts.Width(title, 16, false)), escape(title))
+	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, wide(1.3*fonts.Width(title, 16, false)), svg.Escape(title))
 	empty := true
 	for _, c := range legend {
 		if p.met[c.name] {
@@ -105,7 +104,7 @@ var legend = []colour{
 	{"kernel", "#ffffff", grey, "other kernels"},
 	{"relayout", "#fff2cc", "#d6b656", "another layout without any exchange"},
 	{"event", "#ffffff", "#c0392b", "dashed arrow: waits for the other stream"},
-	{"state", "#d5e8d4", grey, "with a state: what a prompt can go on from"},
+	{"state", "#d5e8d4", grey, "with a snapshot: a prompt can resume from it"},
 	{"bare", "#ffffff", grey, "attention's cache only"},
 	{"next", "#ffffff", "#c0392b", "what would be evicted next"},
 }
@@ -149,7 +148,7 @@ type label struct {
 // line adds a line; an empty colour is black.
 func (l *label) line(text, colour string, size int, bold bool) {
 	l.width = max(l.width, fonts.Width(text, float64(size), bold))
-	if text = escape(text); bold {
+	if text = svg.Escape(text); bold {
 		text = "<b>" + text + "</b>"
 	}
 	if colour == "" {
@@ -178,16 +177,6 @@ func plain(text string) dot.HTML {
 	var l label
 	l.line(text, "", 11, false)
 	return l.html()
-}
-
-// escape makes any text fit for a label.
-func escape(text string) string {
-	return html.EscapeString(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD")))
 }
 
 // wrapped breaks a text into lines of about a width, at blanks.

@@ -1,8 +1,6 @@
 package visualize
 
 import (
-	"encoding/xml"
-	"io"
 	"strings"
 	"testing"
 
@@ -31,33 +29,5 @@ func TestTree(t *testing.T) {
 	}
 	if empty := drawTree(nil, "empty"); !strings.Contains(empty, "root") {
 		t.Errorf("an empty tree has a root:\n%s", empty)
-	}
-}
-
-// TestChart: it is XML, and has a line for each line.
-func TestChart(t *testing.T) {
-	c := Chart{Title: "a & b", X: "x", Y: "y", Ticks: []string{"1", "2"}, Lines: []Line{
-		{"one", []float64{0, 0.5}, "#000000", ""}, {"two", []float64{0.71, 1. / 3}, "#1f5fa8", "4 3"}}}
-	text := c.svg()
-	d := xml.NewDecoder(strings.NewReader(text))
-	for {
-		if _, err := d.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	// 80 % is at the top, so 0 is at the bottom and 50 % at 3/8 of the height.
-	for _, want := range []string{`d="M194.0 360.0L454.0 160.0"`, ">80 %<", "a &amp; b", `stroke-dasharray="4 3"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
-		}
-	}
-	if strings.Contains(text, ">90 %<") || text != c.svg() {
-		t.Errorf("not what is wanted:\n%s", text)
-	}
-	empty := Chart{}
-	if !strings.HasSuffix(empty.svg(), "</svg>\n") {
-		t.Error("an empty chart is none")
 	}
 }

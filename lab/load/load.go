@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/krait-ml/krait/internal/splitmix"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
@@ -127,7 +128,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{URL: o.Server.URL, Model: o.Server.Model, Chat: o.Server.Chat, Requests: len(o.Trace), Seed: o.Seed, Ranks: o.Ranks}
 	var done atomic.Int64
 	for i, l := range o.Loads {
-		g := &generator{Options: &o, salt: mix(o.Seed + uint64(i)<<32), client: o.Server.client(transport)}
+		g := &generator{Options: &o, salt: splitmix.Mix(o.Seed + uint64(i)<<32), client: o.Server.client(transport)}
 		g.told = func() {
 			if n := int(done.Add(1)); o.Progress != nil {
 				o.Progress(n, len(o.Loads)*len(o.Trace))

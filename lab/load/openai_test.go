@@ -1,8 +1,6 @@
 package load_test
 
 import (
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
@@ -120,16 +118,10 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// scraped is what /metrics answers.
 func scraped(t *testing.T, h *httptest.Server) string {
 	t.Helper()
-	r, err := http.Get(h.URL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil || r.StatusCode != 200 {
-		t.Fatal(r.Status, err)
-	}
-	return string(text)
+	w := httptest.NewRecorder()
+	h.Config.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
 }

@@ -3,6 +3,7 @@ package load
 import (
 	"strings"
 
+	"github.com/krait-ml/krait/internal/splitmix"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
@@ -11,7 +12,7 @@ func prompt(tokens prefix.Tokens, n, vocab int, salt uint64) any {
 	if vocab > 0 {
 		ids := make([]int, n)
 		for i := range ids {
-			ids[i] = int(mix(salt^uint64(tokens.At(i))) % uint64(vocab))
+			ids[i] = int(splitmix.Mix(salt^uint64(tokens.At(i))) % uint64(vocab))
 		}
 		return ids
 	}
@@ -20,7 +21,7 @@ func prompt(tokens prefix.Tokens, n, vocab int, salt uint64) any {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(word(mix(salt ^ uint64(tokens.At(i)))))
+		b.WriteString(word(splitmix.Mix(salt ^ uint64(tokens.At(i)))))
 	}
 	return b.String()
 }
@@ -34,12 +35,4 @@ func word(h uint64) string {
 		h /= 100
 	}
 	return string(w)
-}
-
-// mix is a number that looks random (splitmix64), other ones for other numbers.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

@@ -1,9 +1,10 @@
 package load
 
 import (
-	"math"
 	"slices"
 	"time"
+
+	"github.com/krait-ml/krait/internal/quantile"
 )
 
 // Report is what clients got.
@@ -62,9 +63,7 @@ func percentiles(x []float64) *Times {
 	if len(x) == 0 {
 		return nil
 	}
-	slices.Sort(x)
-	at := func(p float64) float64 { return x[max(0, int(math.Ceil(p*float64(len(x))/100))-1)] }
-	t := &Times{P50: at(50), P95: at(95), P99: at(99), Most: x[len(x)-1]}
+	t := &Times{P50: quantile.Rank(x, 50), P95: quantile.Rank(x, 95), P99: quantile.Rank(x, 99), Most: slices.Max(x)}
 	for _, v := range x {
 		t.Mean += v / float64(len(x))
 	}

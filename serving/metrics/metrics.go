@@ -1,8 +1,8 @@
-// Package metrics counts what a server does, for Prometheus.
+// Package metrics collects the metrics of a server for Prometheus.
 //
-// Times are histograms in seconds: of the queue, to the first token, and from one token to the
-// next. What runs is told by batches, before they run, and what ranks do by a few of the
-// steps, as to measure each takes time from all of them.
+// Latencies are histograms in seconds: time in the queue, to the first token, and per output token.
+// Batches are counted before they run. The time of ranks is measured in one of 32 steps only,
+// since measuring slows a step down.
 package metrics
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// every is how many steps there are to one that is measured.
+// every is the number of steps per measured step.
 const every = 32
 
 // Metrics are those of one server. Its methods may be called from several goroutines.
@@ -41,33 +41,33 @@ type Metrics struct {
 	spent           *prometheus.CounterVec
 	carried, called prometheus.Counter
 
-	asked  atomic.Int64 // how often whether a step is to be measured
-	record atomic.Bool  // the one that is to run
+	asked  atomic.Int64 // calls of Recording
+	record atomic.Bool  // the next step is measured
 }
 
-// New makes metrics, all of them 0.
+// New returns metrics, all 0.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.requests = m.counters("krait_requests_total", "Requests that were answered, by path and status.", "path", "status")
-	m.texts = m.counters("krait_texts_total", "Texts that ended, by reason: stop, length, or failed, which those that clients left are, too.", "reason")
-	m.prompt = m.counter("krait_prompt_tokens_total", "Tokens of the prompts of texts.")
-	m.cached = m.counter("krait_cached_tokens_total", "Of these, tokens that the prefix cache had.")
-	m.chosen = m.counter("krait_completion_tokens_total", "Tokens that were generated.")
-	m.queue = m.seconds("krait_queue_seconds", "From a text's request to its slot.", 0.001, 18)
-	m.first = m.seconds("krait_time_to_first_token_seconds", "From a text's request to its first token, waiting included.", 0.001, 18)
-	m.next = m.seconds("krait_time_per_output_token_seconds", "Of a text after its first token, by the tokens after it.", 0.0001, 18)
-	m.fetched = m.counter("krait_fetched_tokens_total", "Tokens of prompts that were read elsewhere.")
-	m.traveled = m.counter("krait_fetched_bytes_total", "Bytes of states and rows of caches that came of them.")
-	m.fallbacks = m.counter("krait_fallbacks_total", "Prompts that were read here, since nobody elsewhere could.")
-	m.elsewhere = m.seconds("krait_prefill_seconds", "From a prompt's way elsewhere to the answer that it is read.", 0.001, 18)
-	m.steps = m.counter("krait_steps_total", "Steps of the model.")
-	m.prompts = m.counter("krait_step_prompt_tokens_total", "Tokens of prompts that steps read.")
-	m.rows = m.counter("krait_step_decode_tokens_total", "Sequences of one token in steps: those that are continued.")
-	m.perStep = m.histogram("krait_step_tokens", "Tokens of a step.", prometheus.ExponentialBuckets(1, 2, 13))
-	m.measured = m.counter("krait_measured_steps_total", "Steps that were measured, one of "+strconv.Itoa(every)+"; on the CPU only.")
-	m.spent = m.counters("krait_measured_seconds_total", "Seconds of measured steps: of ranks in kernels and in collectives, on average over ranks, and of the steps.", "what")
-	m.called = m.counter("krait_measured_collectives_total", "Collectives of measured steps.")
-	m.carried = m.counter("krait_measured_collective_bytes_total", "Bytes that collectives of measured steps carried, each operand whole and once.")
+	m.requests = m.counters("krait_requests_total", "Answered HTTP requests by path and status.", "path", "status")
+	m.texts = m.counters("krait_texts_total", "Generated texts (choices) that ended, by reason: stop, length, or failed, which includes client disconnects.", "reason")
+	m.prompt = m.counter("krait_prompt_tokens_total", "Prompt tokens.")
+	m.cached = m.counter("krait_cached_tokens_total", "Prompt tokens found in the prefix cache.")
+	m.chosen = m.counter("krait_completion_tokens_total", "Generated tokens.")
+	m.queue = m.seconds("krait_queue_seconds", "Time from a request to its slot: the time in the queue.", 0.001, 18)
+	m.first = m.seconds("krait_time_to_first_token_seconds", "Time to first token, including the time in the queue.", 0.001, 18)
+	m.next = m.seconds("krait_time_per_output_token_seconds", "Time per output token (TPOT): decode time of a text divided by its tokens after the first.", 0.0001, 18)
+	m.fetched = m.counter("krait_fetched_tokens_total", "Prompt tokens whose state was fetched from a prefill server.")
+	m.traveled = m.counter("krait_fetched_bytes_total", "Bytes of states and KV caches fetched from prefill servers.")
+	m.fallbacks = m.counter("krait_fallbacks_total", "Prompts prefilled by this server because no prefill server could.")
+	m.elsewhere = m.seconds("krait_prefill_seconds", "Time from sending a prompt to a prefill server to its reply that prefill is done.", 0.001, 18)
+	m.steps = m.counter("krait_steps_total", "Steps (batches) of the model.")
+	m.prompts = m.counter("krait_step_prompt_tokens_total", "Prefill tokens in steps.")
+	m.rows = m.counter("krait_step_decode_tokens_total", "Decode tokens in steps: one for each running sequence.")
+	m.perStep = m.histogram("krait_step_tokens", "Tokens per step, prefill and decode.", prometheus.ExponentialBuckets(1, 2, 13))
+	m.measured = m.counter("krait_measured_steps_total", "Measured steps: one in "+strconv.Itoa(every)+", on the CPU only.")
+	m.spent = m.counters("krait_measured_seconds_total", "Time of measured steps: in kernels and in collectives (averages over ranks), and of the whole steps.", "what")
+	m.called = m.counter("krait_measured_collectives_total", "Collectives in measured steps.")
+	m.carried = m.counter("krait_measured_collective_bytes_total", "Payload bytes of collectives in measured steps, each operand counted once.")
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 	return m
@@ -85,7 +85,7 @@ func (m *Metrics) counters(name, help string, labels ...string) *prometheus.Coun
 	return c
 }
 
-// seconds is a histogram of n buckets, each twice as wide as the one before.
+// seconds adds a histogram of n buckets, each twice as wide as the one before.
 func (m *Metrics) seconds(name, help string, least float64, n int) prometheus.Histogram {
 	return m.histogram(name, help, prometheus.ExponentialBuckets(least, 2, n))
 }
@@ -96,32 +96,32 @@ func (m *Metrics) histogram(name, help string, buckets []float64) prometheus.His
 	return h
 }
 
-// Gauge adds a number that is asked for when metrics are; a name that is there panics.
+// Gauge adds a gauge whose value is read at each scrape. A name that is taken panics.
 func (m *Metrics) Gauge(name, help string, now func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, now))
 }
 
-// Counter adds a number that only grows, as Gauge does.
+// Counter adds a counter whose value is read at each scrape. A name that is taken panics.
 func (m *Metrics) Counter(name, help string, now func() float64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, now))
 }
 
-// ServeHTTP writes them in Prometheus' text format.
+// ServeHTTP writes the metrics in Prometheus' text format.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
 
-// Request counts an answer. Paths and statuses are to be few: each pair is kept.
+// Request counts an answered request. Each pair of path and status is a time series.
 func (m *Metrics) Request(path string, status int) {
 	m.requests.WithLabelValues(path, strconv.Itoa(status)).Inc()
 }
 
-// Text is how one text went.
+// Text is the outcome of one generated text.
 type Text struct {
 	Reason                 string // stop, length or failed
 	Prompt, Cached, Chosen int    // tokens
-	// Times from its request on; those of what did not come about are 0.
+	// Times since the request until the text had its slot and its first token, and ended; 0: never.
 	Began, First, Ended time.Duration
-	// Of a prompt that was read elsewhere: tokens, bytes that came of it, and how long that took;
-	// and whether it was to be, and was read here.
+	// Tokens, bytes and time of a prefill by a prefill server, and whether this server fell back to
+	// prefilling the prompt itself.
 	Fetched  int
 	Traveled int64
 	Prefill  time.Duration
@@ -153,8 +153,8 @@ func (m *Metrics) Text(t Text) {
 	}
 }
 
-// Batch is told of a batch before it runs: it is [krait.Options.Batches]. It counts as
-// [exec.Work.Mix] does.
+// Batch counts a batch before it runs: it is [krait.Options.Batches]. It counts as [exec.Work.Mix]
+// does.
 func (m *Metrics) Batch(w *exec.Work) {
 	_, prompts, rows := w.Mix()
 	m.steps.Inc()
@@ -163,16 +163,15 @@ func (m *Metrics) Batch(w *exec.Work) {
 	m.perStep.Observe(float64(prompts + rows))
 }
 
-// Recording reports whether the step that is next is to be measured: it is
-// [krait.Options.Recording].
+// Recording reports whether to measure the next step: it is [krait.Options.Recording].
 func (m *Metrics) Recording() bool {
 	now := m.asked.Add(1)%every == 1
 	m.record.Store(now)
 	return now
 }
 
-// Record is told what ranks did in a step: it is [krait.Options.Record]. Steps that it did not
-// ask for do not count.
+// Record counts the events of a measured step: it is [krait.Options.Record]. It ignores steps for
+// which Recording returned false.
 func (m *Metrics) Record(step []exec.Event) {
 	if len(step) == 0 || !m.record.Load() {
 		return

@@ -33,7 +33,7 @@ func TestCounts(t *testing.T) {
 	} {
 		body := fmt.Sprintf(`{"prompt": %s, "n": %d, "max_tokens": %d, "ignore_eos": true}`, c.prompt, c.n, c.most)
 		if c.status != 200 {
-			if status, text := post(t, h, "/v1/completions", body); status != c.status || !strings.Contains(text, "this server takes 100 at a time") {
+			if status, text := post(t, h, "/v1/completions", body); status != c.status || !strings.Contains(text, "this server's limit is 100") {
 				t.Errorf("%s: %d %s", body, status, text)
 			}
 			continue
@@ -100,8 +100,8 @@ func TestStalledReader(t *testing.T) {
 	c.(*net.TCPConn).SetReadBuffer(1 << 12)
 	const body = `{"prompt": "a", "max_tokens": 10000000, "ignore_eos": true, "stream": true}`
 	fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	until(t, "it begins", func() bool { return m.Requests().Load().Tokens > 0 })
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} && m.Requests().Load().Running == 0 })
+	until(t, "it begins", func() bool { return m.Session().Scheduler().Load().Tokens > 0 })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
 }
 

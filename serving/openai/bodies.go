@@ -15,17 +15,16 @@ import (
 	"github.com/krait-ml/krait/serving/internal/budget"
 )
 
-// Bounds of what a server has in work before requests are in the queue.
+// Bounds of requests before they enter the queue.
 const (
 	leastBody    = 4 << 10  // bytes that a request counts as, at least
-	leastBodies  = 8 << 20  // of all bodies in work, by default
-	mostBodies   = 64 << 20 //
-	bodiesShare  = 64       // by default they are this part of the planned memory
-	bodiesAtOnce = 8        // this part of them is parsed and encoded at the same time
+	leastBodies  = 8 << 20  // least default of Options.Bodies
+	mostBodies   = 64 << 20 // greatest default
+	bodiesShare  = 64       // the default is planned memory divided by this
+	bodiesAtOnce = 8        // Bodies divided by this is parsed and tokenized at the same time
 )
 
-// defaultBodies are the bytes of bodies that may be in work, of so much planned memory; 0: without
-// a plan.
+// defaultBodies returns the default of Options.Bodies for planned memory; 0: no plan.
 func defaultBodies(memory int64) int64 {
 	if memory == 0 {
 		return mostBodies
@@ -33,29 +32,29 @@ func defaultBodies(memory int64) int64 {
 	return min(max(memory/bodiesShare, leastBodies), mostBodies)
 }
 
-// intake bounds requests before they are in the queue: the bytes of their bodies, by sender, and
-// how many bytes are parsed and encoded at the same time, which takes about 15 times as much
-// memory, and up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair
-// queueing: Goyal, Vin and Cheng, 1996).
+// intake bounds requests before they enter the queue: the bytes of their bodies, per sender, and the
+// bytes that are parsed and tokenized at the same time, which needs about 15 times the memory, and
+// up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair queueing: Goyal,
+// Vin and Cheng, 1996).
 type intake struct {
 	bytes  *budget.Bytes
 	atOnce int64
 
 	mu      sync.Mutex // of all below, and of leases
 	busy    int64      // bytes of leases that have their turn
-	waiting []*lease   // in the order in which they came
-	clock   int64      // virtual time: bytes that each sender that always waited was served
+	waiting []*lease   // in order of arrival
+	clock   int64      // virtual time: bytes served to a sender that always waits
 	finish  map[string]int64
 }
 
-// lease is a request's part of an intake.
+// lease is a request's share of an intake.
 type lease struct {
 	in     *intake
 	sender string
 	bytes  int64 // of the budget
 
 	start int64 // virtual time of its turn
-	size  int64 // bytes that count while it has its turn
+	size  int64 // bytes that count during its turn
 	turn  chan struct{}
 	has   bool // it has its turn
 }
@@ -64,25 +63,25 @@ func newIntake(bodies, body int64) *intake {
 	return &intake{bytes: budget.New(bodies), atOnce: max(body, bodies/bodiesAtOnce), finish: map[string]int64{}}
 }
 
-// take leases n bytes for a request that is to be read.
+// take leases n bytes for the body of a request.
 func (in *intake) take(sender string, n int64) (*lease, error) {
 	n = max(n, leastBody)
 	if !in.bytes.Take(sender, n) {
-		e := coded(http.StatusTooManyRequests, "rate_limit_error", "bodies_full", "%d bytes of requests are being read, which leaves no room for %d more of this sender; ask again later", in.bytes.Held(), n)
+		e := coded(http.StatusTooManyRequests, "rate_limit_error", "bodies_full", "%d bytes of requests are in progress, and %d more exceed this sender's share; retry later", in.bytes.Held(), n)
 		e.Retry = time.Second
 		return nil, e
 	}
 	return &lease{in: in, sender: sender, bytes: n}, nil
 }
 
-// resize says how many bytes the request has in fact, or what became of it.
+// resize sets the bytes of the lease to those of the request, or of its answer.
 func (l *lease) resize(n int) {
 	to := max(int64(n), leastBody)
 	l.in.bytes.Add(l.sender, to-l.bytes)
 	l.bytes = to
 }
 
-// wait waits for the lease's turn to be parsed and encoded.
+// wait waits for the lease's turn to be parsed and tokenized.
 func (l *lease) wait(ctx context.Context) error {
 	in := l.in
 	in.mu.Lock()
@@ -107,7 +106,7 @@ func (l *lease) wait(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// next gives turns, the earliest by virtual time first. None passes a larger one before it.
+// next gives turns in order of virtual time. A small lease does not overtake a large one.
 func (in *intake) next() {
 	for len(in.waiting) > 0 {
 		l := slices.MinFunc(in.waiting, func(a, b *lease) int { return cmp.Compare(a.start, b.start) })
@@ -126,7 +125,7 @@ func (in *intake) next() {
 	}
 }
 
-// rest ends the turn, if the lease has it. What it leased stays.
+// rest ends the lease's turn, if it has one. The lease keeps its bytes.
 func (l *lease) rest() {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
@@ -137,16 +136,16 @@ func (l *lease) rest() {
 	}
 }
 
-// end gives everything back. It may be called again.
+// end ends the lease. It may be called more than once.
 func (l *lease) end() {
 	l.rest()
 	l.in.bytes.Add(l.sender, -l.bytes)
 	l.bytes = 0
 }
 
-// admit bounds a request before its body is read, of which the lease that it leaves in w is.
+// admit bounds a request before it reads the body, and stores the body's lease in w.
 func (s *Server) admit(w *response, r *http.Request) error {
-	if err := s.queue.admits(w.tenant, 0); err != nil {
+	if err := s.queue.Check(w.tenant, 0); err != nil {
 		return err
 	}
 	size := r.ContentLength
@@ -164,9 +163,8 @@ func (s *Server) admit(w *response, r *http.Request) error {
 	return nil
 }
 
-// timedBody is a body that must come at a rate: a third of the time for the largest may pass before
-// the first byte. After it there is no hurry, as the connection is read on to see whether the
-// client is still there.
+// timedBody requires a body to arrive at a rate. The first byte may take a third of the time for the
+// largest body. After the body there is no deadline: net/http reads on to detect a disconnect.
 type timedBody struct {
 	io.ReadCloser
 	w     *response
@@ -185,7 +183,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAll reads the body, and returns when it is its turn to be parsed and encoded.
+// readAll reads the body, and waits for its turn to be parsed and tokenized.
 func readAll(w *response, r *http.Request) ([]byte, error) {
 	var data bytes.Buffer
 	data.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
@@ -196,8 +194,7 @@ func readAll(w *response, r *http.Request) ([]byte, error) {
 	return data.Bytes(), w.lease.wait(r.Context())
 }
 
-// leased answers by JSON that counts as long as it is written, in place of the request that it was
-// made of.
+// leased answers with JSON, whose bytes replace those of the request in its lease.
 func (w *response) leased(data []byte) {
 	w.lease.resize(len(data))
 	w.lease.rest()
@@ -206,55 +203,13 @@ func (w *response) leased(data []byte) {
 	w.Write(data)
 }
 
-// admits returns the error that a request of at least so many tokens gets now, whatever else is in
-// it: it is refused before they are counted by encoding.
-func (q *queue) admits(name string, tokens int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	most := q.Tokens
-	if q.room > 0 {
-		most = min(most, q.room)
-	}
-	t := q.tenants[name]
-	if t == nil {
-		t = &tenant{}
-	}
-	switch {
-	case q.closed:
-		return errDraining()
-	case tokens > most:
-		return coded(http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "the request has at least %d tokens; this server takes %d at a time: ask for fewer", tokens, most)
-	case !q.shares(t, amounts{places: 1}, q.most(), func(a *amounts) int { return a.places }):
-		return q.full("%d requests are waiting", max(q.total.places-q.slots, 0))
-	}
-	now := tenant{requests: t.requests, tokens: t.tokens} // a copy, of which is taken
-	return now.takes(q.Rate, tokens, q.now())
-}
-
-// charge takes a request that generates nothing off its tenant's rate, with an estimate of its
-// tokens; correct replaces that by their number.
-func (q *queue) charge(name string, estimate int) (correct func(tokens int), err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t := q.tenant(name)
-	if err := t.takes(q.Rate, estimate, q.now()); err != nil {
-		return nil, err
-	}
-	return func(tokens int) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		t.tokens.give(q.Rate.Tokens, float64(estimate-tokens))
-	}, nil
-}
-
-// leastTokens is a lower bound of the tokens of a text of so many bytes, by the vocabulary's
-// longest token.
+// leastTokens returns a lower bound of the tokens of a text, by the vocabulary's longest token.
 func (s *Server) leastTokens(bytes int) int {
 	longest := s.longestToken()
 	return (bytes + longest - 1) / longest
 }
 
-// newLongestToken finds the bytes of the longest token, as the vocabulary spells it.
+// newLongestToken returns the bytes of the vocabulary's longest token.
 func (s *Server) newLongestToken() int {
 	longest := 1
 	for id := range s.m.Vocab() {

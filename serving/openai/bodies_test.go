@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -48,7 +49,7 @@ type repeated string
 func (r repeated) Push(int) string { return string(r) }
 func (r repeated) Flush() string   { return "" }
 
-// counted serves the embedded model to ann and bob, or to all where there are no keys, and counts.
+// counted serves the embedded model to ann and bob, or without keys to all, with metrics.
 func counted(t *testing.T, o Options, keys bool) (*Server, *counter) {
 	t.Helper()
 	m, err := krait.Embedded(krait.Options{Slots: 1})
@@ -88,7 +89,7 @@ func codeOf(w *httptest.ResponseRecorder) string {
 	return a.Error.Code
 }
 
-// TestBodiesAtOnce: of many large bodies at once, so many are taken as half of the bound has room
+// TestBodiesAtOnce: of many large bodies at once, as many are accepted as half of the bound has room
 // for, the others are refused unread; another key has room; and all of it is given back.
 func TestBodiesAtOnce(t *testing.T) {
 	const body, most = 1 << 16, 1 << 19
@@ -175,13 +176,13 @@ func TestRefusedUnread(t *testing.T) {
 		t.Fatal(w.Code, w.Body)
 	}
 	ask("ann", 2, 429, "rate_limit_exceeded")
-	tickets, err := s.queue.enter("bob", []demand{{prompt: 1}, {prompt: 1}})
+	tickets, err := s.queue.Enter("bob", []admit.Text{{Prompt: 1}, {Prompt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask("bob", 2, 429, "queue_full")
 	for _, k := range tickets {
-		k.leave(1)
+		k.Leave(1)
 	}
 	s.Drain()
 	ask("ann", 2, 503, "draining")
@@ -245,7 +246,7 @@ func TestDecodedBound(t *testing.T) {
 	}
 }
 
-// TestTurns: bodies wait where there is no room for one more at once; the first of another sender
+// TestTurns: bodies wait while one more does not fit the bound; the first of another sender
 // begins before those of one that has had much, and none passes a larger one before it.
 func TestTurns(t *testing.T) {
 	in := newIntake(160_000, 10_000) // 20,000 bytes at once
@@ -282,7 +283,7 @@ func TestTurns(t *testing.T) {
 		}
 		in.mu.Unlock()
 		if len(under) == 0 {
-			t.Fatal("nobody has a turn")
+			t.Fatal("no lease has a turn")
 		}
 		under[0].end()
 		under = under[1:]

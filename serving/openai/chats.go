@@ -20,7 +20,7 @@ type chatRequest struct {
 
 func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
-	const tools = "models are not told of tools yet"
+	const tools = "tools are not implemented"
 	return append(append(common(func(q at) *params { return &q.params }), unsupported[at]()...),
 		field[at]{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
@@ -34,31 +34,31 @@ func chatFields() []field[*chatRequest] {
 		refused[at]("function_call", tools, `"none"`, `"auto"`),
 		refused[at]("modalities", "models read and write text", `["text"]`),
 		refused[at]("audio", "models read and write text"),
-		refused[at]("prediction", "nothing is guessed ahead"),
-		refused[at]("reasoning_effort", "a model's template may have a switch: chat_template_kwargs"),
-		refused[at]("verbosity", "say in a message how long the answer should be"),
-		refused[at]("web_search_options", "this server knows no network"),
+		refused[at]("prediction", "predicted outputs are not implemented"),
+		refused[at]("reasoning_effort", "use chat_template_kwargs if the model's chat template has such a switch"),
+		refused[at]("verbosity", "ask for a length in a message"),
+		refused[at]("web_search_options", "this server does not search the web"),
 	)
 }
 
-// readVariables reads what a template is told beside messages.
+// readVariables reads the variables of the chat template.
 func readVariables(to *map[string]any, raw json.RawMessage) *Error {
 	const name = "chat_template_kwargs"
 	if len(raw) > maxObject {
-		return bad(name, "it has %d bytes; %d are possible", len(raw), maxObject)
+		return bad(name, "it has %d bytes; the limit is %d", len(raw), maxObject)
 	}
 	return value(name, "an object", func(to *map[string]any) *map[string]any { return to }, nil).read(to, raw)
 }
 
 // readMessages reads a conversation.
 func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
-	const what = "it must be an array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}, one at least"
+	const what = "it must be a non-empty array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}"
 	if !begins(raw, '[') || begins(raw[1:], ']') {
 		return bad("messages", what)
 	}
 	for raw := range values(raw) {
 		if len(*list) == maxMessages {
-			return bad("messages", "there are more than %d, which is the most that this server takes", maxMessages)
+			return bad("messages", "there are more than %d messages, the limit of this server", maxMessages)
 		}
 		var item map[string]json.RawMessage
 		if json.Unmarshal(raw, &item) != nil {
@@ -97,11 +97,11 @@ func readMessage(at string, item map[string]json.RawMessage) (m chat.Message, er
 		}
 	}
 	if _, ok := item["content"]; !ok {
-		return m, bad(at+".content", "it is not there")
+		return m, bad(at+".content", "it is missing")
 	}
 	switch m.Role {
 	case "":
-		return m, bad(at+".role", "it is not there; there are system, user and assistant")
+		return m, bad(at+".role", "it is missing; use system, user or assistant")
 	case "developer": // a newer name
 		m.Role = "system"
 	}
@@ -131,7 +131,7 @@ func readContent(at string, raw json.RawMessage) (string, *Error) {
 	return all.String(), nil
 }
 
-// textSize is how many bytes the messages' texts have.
+// textSize returns the bytes of the messages' texts.
 func textSize(messages []chat.Message) (n int) {
 	for _, m := range messages {
 		n += len(m.Content)
@@ -139,10 +139,10 @@ func textSize(messages []chat.Message) (n int) {
 	return n
 }
 
-// render makes token ids of a conversation.
+// render applies the chat template to a conversation, and encodes it.
 func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error) {
 	if s.chat == nil {
-		return nil, badBody("the model's chat template cannot be used, only /v1/completions: %v", s.noChat)
+		return nil, badBody("the model's chat template cannot be used; use /v1/completions: %v", s.noChat)
 	}
 	o.Guard = s.guard
 	prompt, err := s.chat.Render(messages, o)
@@ -152,16 +152,16 @@ func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error)
 	}
 	switch refused, is := errors.AsType[*chat.Refused](err); {
 	case is:
-		return nil, bad("messages", "the model's template does not take them: %s", refused.Message)
+		return nil, bad("messages", "the model's chat template rejects them: %s", refused.Message)
 	case err != nil:
-		return nil, bad("messages", "they cannot be made a prompt: %v", err)
+		return nil, bad("messages", "the chat template failed: %v", err)
 	case len(ids) == 0:
-		return nil, bad("messages", "the model's template makes no prompt of them")
+		return nil, bad("messages", "the chat template makes an empty prompt of them")
 	}
 	return ids, s.checkIDs("messages", ids)
 }
 
-// chats answers conversations.
+// chats answers /v1/chat/completions.
 func (s *Server) chats(w *response, r *http.Request) error {
 	q := &chatRequest{params: newParams(s.m)}
 	if err := readBody(w, r, q, chatFields()); err != nil {
@@ -172,7 +172,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	}
 	switch {
 	case q.messages == nil:
-		return bad("messages", "it is not there")
+		return bad("messages", "it is missing")
 	case q.top > 0 && !q.generate.LogProbs:
 		return bad("top_logprobs", "set logprobs to true")
 	}
@@ -180,7 +180,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	if q.most == 0 {
 		q.most, q.clip = s.o.AnswerTokens, true
 	}
-	if err := s.queue.admits(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
+	if err := s.queue.Check(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
 		return err
 	}
 	ids, err := s.render(q.messages, chat.Options{Generate: true, Variables: q.variables})
@@ -192,7 +192,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	return s.serve(w, r, &q.params, [][]int{ids}, &chatForm{s, s.head("chatcmpl-", "chat.completion")})
 }
 
-// chatForm writes texts as messages of the assistant.
+// chatForm formats texts as messages of the assistant.
 type chatForm struct {
 	s *Server
 	head

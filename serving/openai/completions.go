@@ -31,15 +31,15 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 			q.generate.LogProbs = true
 			return whole("logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.generate.TopLogProbs }).read(q, raw)
 		}},
-		refused[at]("best_of", "all texts are given; ask for n", "1"),
-		refused[at]("suffix", "models go on from a prompt, and fill nothing in", `""`),
+		refused[at]("best_of", "use n, which returns all texts", "1"),
+		refused[at]("suffix", "models continue a prompt, and do not fill in the middle", `""`),
 	)
 }
 
-// completions continues prompts.
+// completions answers /v1/completions.
 func (s *Server) completions(w *response, r *http.Request) error {
 	q := &completionRequest{params: newParams(s.m)}
-	if err := readBody(w, r, q, completionFields(s.queue.most())); err != nil {
+	if err := readBody(w, r, q, completionFields(s.queue.Max())); err != nil {
 		return err
 	}
 	if err := q.check(s); err != nil {
@@ -47,14 +47,14 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	switch {
 	case q.prompts == nil:
-		return bad("prompt", "it is not there")
+		return bad("prompt", "it is missing")
 	case q.none && !q.echo:
-		return bad("max_tokens", "it is 0, which is for echo: nothing would be said")
+		return bad("max_tokens", "it is 0, which is allowed with echo only")
 	}
 	q.generate.PromptOnly = q.none
 	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
-	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, (*krait.Prefill).Strict) {
-		return bad("echo", "with logprobs the prompt must be read here, and this server has all prompts read by others")
+	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, krait.Prefiller.Strict) {
+		return bad("echo", "with logprobs this server must prefill the prompt, and it uses prefill servers only (--prefill-only)")
 	}
 	if q.most == 0 && !q.none {
 		q.most, q.clip = 16, true
@@ -63,7 +63,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	for _, p := range q.prompts {
 		least += p.leastTokens(s)
 	}
-	if err := s.queue.admits(w.tenant, least); err != nil {
+	if err := s.queue.Check(w.tenant, least); err != nil {
 		return err
 	}
 	var prompts [][]int
@@ -91,11 +91,11 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
 }
 
-// maxEchoed is how many log-probabilities of prompts' tokens an answer may have: as many take about
-// a hundred bytes each until it is written.
+// maxEchoed bounds the log-probabilities of prompt tokens in an answer, which take about 100 bytes
+// each until the answer is written.
 const maxEchoed = 1 << 20
 
-// checkEchoed bounds what is answered of the prompts themselves.
+// checkEchoed bounds the log-probabilities of prompt tokens.
 func (q *completionRequest) checkEchoed(prompts [][]int) *Error {
 	if !q.generate.PromptLogProbs {
 		return nil
@@ -105,12 +105,12 @@ func (q *completionRequest) checkEchoed(prompts [][]int) *Error {
 		sum += len(ids) * q.choices * (1 + q.generate.TopLogProbs)
 	}
 	if sum > maxEchoed {
-		return bad("logprobs", "with echo the answer would have %d of the prompts' tokens; %d are possible: ask for fewer, or of less at a time", sum, maxEchoed)
+		return bad("logprobs", "with echo the answer would have %d log-probabilities of prompt tokens; the limit is %d: send fewer or shorter prompts", sum, maxEchoed)
 	}
 	return nil
 }
 
-// completionForm writes texts as completions.
+// completionForm formats texts as completions.
 type completionForm struct {
 	s *Server
 	head
@@ -137,13 +137,13 @@ func (f *completionForm) part(c *choice, p part) any {
 	return out
 }
 
-// echoed adds the tokens of the prompt, whose text has so many characters. The first has no
-// probability: nothing comes before it.
+// echoed adds the tokens of the prompt, whose text has length characters. The first token has no
+// probability.
 func (f *completionForm) echoed(out *completionLogProbs, c *choice, length int) {
 	stream, at := f.s.tokens.NewStream(true), 0
-	var list []probed
+	var list []probToken
 	for i, id := range c.prompt {
-		p := probed{id: id, offset: min(at, length)} // a tokenizer may have changed the text
+		p := probToken{id: id, offset: min(at, length)} // a tokenizer may have changed the text
 		if i > 0 {
 			p.LogProbs = c.scored[i-1]
 		}
@@ -158,17 +158,17 @@ func (f *completionForm) whole(c *choice, p part) any { return f.part(c, p) }
 
 func (f *completionForm) heads() (part, whole head) { return f.head, f.head }
 
-// logProbs adds tokens with theirs, of a text after so many characters.
-func (f *completionForm) logProbs(out *completionLogProbs, list []probed, before, top int) {
+// logProbs adds tokens whose text begins after before characters.
+func (f *completionForm) logProbs(out *completionLogProbs, list []probToken, before, top int) {
 	for _, p := range list {
-		name, _ := f.s.spelled(p.id)
+		name, _ := f.s.spelling(p.id)
 		out.Tokens = append(out.Tokens, name)
 		chosen := finite(p.Chosen)
 		out.Probs = append(out.Probs, &chosen)
 		out.Offsets = append(out.Offsets, before+p.offset)
 		best := map[string]float64{name: chosen} // the one chosen is always there
 		for _, t := range p.Top {
-			name, _ := f.s.spelled(t.ID)
+			name, _ := f.s.spelling(t.ID)
 			if _, there := best[name]; !there {
 				best[name] = finite(t.LogProb)
 			}

@@ -15,9 +15,11 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 )
 
-// asked posts a completion as a router does that says who is to read its prompt.
+// asked posts a completion as a router does that names a prefill server.
 func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string) {
 	t.Helper()
 	q, err := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(body))
@@ -38,9 +40,9 @@ func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string)
 	return r.StatusCode, string(text)
 }
 
-// TestElsewhere: prompts are read by two machines, those that begin alike by one of them, and
-// go on here with the same text; when one dies, prompts of
-// its share are read here, until that is known, and then by the other.
+// TestElsewhere: two prefill servers share prompts, a common prefix always on the same one, and this
+// server decodes the same text. When one dies, this server prefills its share of prompts until the
+// other takes over.
 func TestElsewhere(t *testing.T) {
 	alone, _ := krait.Embedded(krait.Options{Slots: 2})
 	defer alone.Close()
@@ -50,20 +52,20 @@ func TestElsewhere(t *testing.T) {
 	}
 	defer m.Close()
 	var dead [2]atomic.Bool
-	var from []*krait.Prefill
-	var servers []*krait.PrefillServer
+	var from []*prefill.Client
+	var servers []*transfer.Server
 	for i := range 2 {
 		other, err := krait.Embedded(krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: 1 + i}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		s, err := other.NewPrefillServer(krait.PrefillServerOptions{})
+		s, err := prefill.NewServer(other.Session(), transfer.ServerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: func(ctx context.Context) (net.Conn, error) {
+		p, err := prefill.New(m.Session(), prefill.Options{Address: "none", Dial: func(ctx context.Context) (net.Conn, error) {
 			if dead[i].Load() {
 				return nil, errors.New("it is dead")
 			}
@@ -76,7 +78,7 @@ func TestElsewhere(t *testing.T) {
 		from, servers = append(from, p), append(servers, s)
 	}
 	counted := metrics.New()
-	s, err := openai.New(m, openai.Options{Prefill: from, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
+	s, err := openai.New(m, openai.Options{Prefill: []krait.Prefiller{from[0], from[1]}, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestElsewhere(t *testing.T) {
 	if a, b := from[0].Stats().Fetched, from[1].Stats().Fetched; a != 2*first.Fetched || b != 2*second.Fetched {
 		t.Errorf("%d and %d prompts, after %d and %d", a, b, first.Fetched, second.Fetched)
 	}
-	for i, name := range []string{"a:1", "b:1"} { // whoever had it
+	for i, name := range []string{"a:1", "b:1"} { // either may have had it
 		was := from[i].Stats().Fetched
 		for k := range 4 {
 			if status, text := asked(t, h, name, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(k))); status != 200 {
@@ -116,7 +118,7 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	if status, text := asked(t, h, "evil:1", `{"prompt": "x"}`); status != 400 || !strings.Contains(text, "unknown_prefill") {
-		t.Errorf("a machine that nobody knows: %d %s", status, text)
+		t.Errorf("an unknown prefill server: %d %s", status, text)
 	}
 	mine := 0 // a prompt of the second's
 	for was := from[1].Stats().Fetched; from[1].Stats().Fetched == was; mine++ {
@@ -131,15 +133,15 @@ func TestElsewhere(t *testing.T) {
 		return from[0].Stats().Fetched > read
 	})
 	if here := from[1].Stats().Fallbacks; here == 0 || !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_fallbacks_total %d\n", here)) {
-		t.Errorf("%d prompts were read here", here)
+		t.Errorf("this server prefilled %d prompts", here)
 	}
 	if n := from[0].Stats().Fetched + from[1].Stats().Fetched; !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_prefill_seconds_count %d\n", n)) {
 		t.Errorf("metrics do not have %d prompts", n)
 	}
 }
 
-// TestTenantsElsewhere: what one key has sent is no hit for another in the cache of the machine that
-// reads their prompts, unless all are to share.
+// TestTenantsElsewhere: a prefill server's prefix cache has no hits across tenants, unless the cache
+// is shared.
 func TestTenantsElsewhere(t *testing.T) {
 	for _, share := range []bool{false, true} {
 		reads, err := krait.Embedded(krait.Options{Slots: 2, PrefixCache: 64 << 20})
@@ -147,7 +149,7 @@ func TestTenantsElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer reads.Close()
-		s, err := reads.NewPrefillServer(krait.PrefillServerOptions{})
+		s, err := prefill.NewServer(reads.Session(), transfer.ServerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,12 +159,12 @@ func TestTenantsElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: s.Pipe, Strict: true})
+		p, err := prefill.New(m.Session(), prefill.Options{Address: "none", Dial: s.Pipe, Strict: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		serves, err := openai.New(m, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share, Prefill: []*krait.Prefill{p}})
+		serves, err := openai.New(m, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share, Prefill: []krait.Prefiller{p}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,9 +172,9 @@ func TestTenantsElsewhere(t *testing.T) {
 		defer h.Close()
 		ask := func(key string, hit bool, tail string) {
 			t.Helper()
-			before := reads.PrefixCache().HitTokens
+			before := reads.Session().PrefixCache().HitTokens
 			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, genesis+genesis+tail))
-			if got := reads.PrefixCache().HitTokens > before; status != 200 || got != hit {
+			if got := reads.Session().PrefixCache().HitTokens > before; status != 200 || got != hit {
 				t.Errorf("share %v, %s%q: %d, a hit: %v; %+v", share, key, tail, status, got, a)
 			}
 		}

@@ -26,7 +26,7 @@ var shapes = []string{
 }
 
 // TestPausedTexts: five keys, of which one asks for much more, share few slots, so that texts are
-// paused again and again. Each answer is the one that is given where nobody else asks, to the last
+// paused again and again. Each answer is the one of a lone request, to the last
 // log-probability.
 func TestPausedTexts(t *testing.T) {
 	for dir, cache := range map[string]int64{"": 0, "../../testdata/golden/jamba": 16 << 20} {
@@ -59,8 +59,8 @@ func TestPausedTexts(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if l := m.Requests().Load(); l.Paused == 0 {
-			t.Errorf("%s: nobody was paused: %+v", dir, l)
+		if l := m.Session().Scheduler().Load(); l.Paused == 0 {
+			t.Errorf("%s: no text was paused: %+v", dir, l)
 		} else {
 			t.Logf("%s: %+v", dir, l)
 		}
@@ -90,7 +90,7 @@ func said(text []byte) string {
 			}
 		}
 		if a.Usage != nil {
-			a.Usage.Details.Cached = 0 // it differs where there is a cache
+			a.Usage.Details.Cached = 0 // a cache changes it
 			usage = fmt.Sprintf(", %+v", *a.Usage)
 		}
 	}
@@ -133,13 +133,13 @@ func TestFlood(t *testing.T) {
 			if r := send(t, h, "flood", `{"prompt": "a", "max_tokens": 900000}`); r.StatusCode != 429 {
 				t.Errorf("the flood gets more than there is: %d", r.StatusCode)
 			}
-		} else if m.Requests().Load().Paused == 0 {
-			t.Errorf("%s: nobody was paused", what)
+		} else if m.Session().Scheduler().Load().Paused == 0 {
+			t.Errorf("%s: no text was paused", what)
 		}
 		for _, end := range ends {
 			end()
 		}
-		until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+		until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 	}
 }
 
@@ -168,7 +168,7 @@ func flood(t *testing.T, h *httptest.Server, key, body string) (end func()) {
 }
 
 // TestChoicesReadOnce: the n texts of a prompt are those that n requests with the seeds get, and
-// the prompt is read once, with and without a prefix cache, log-probabilities and echo, on one rank
+// the prompt is prefilled once, with and without a prefix cache, log-probabilities and echo, on one rank
 // and on several.
 func TestChoicesReadOnce(t *testing.T) {
 	prompt := strings.Repeat(genesis+" ", 12)[:200]
@@ -181,9 +181,9 @@ func TestChoicesReadOnce(t *testing.T) {
 			body := func(n, seed int) string {
 				return fmt.Sprintf(`{"prompt": %q, "max_tokens": 9, "ignore_eos": true, "n": %d, "seed": %d%s}`, prompt, n, seed, more)
 			}
-			before := m.Requests().Load().Tokens
+			before := m.Session().Scheduler().Load().Tokens
 			a := ask(t, h, "/v1/completions", body(n, 40))
-			fed, want := int(m.Requests().Load().Tokens-before), len(prompt)+n*8
+			fed, want := int(m.Session().Scheduler().Load().Tokens-before), len(prompt)+n*8
 			if o.Sharding.States != "" && more != "" {
 				want = n * (len(prompt) + 8) // a step has rows for no other but those of the prompt
 			}
@@ -200,7 +200,7 @@ func TestChoicesReadOnce(t *testing.T) {
 				}
 			}
 		}
-		if l := m.Requests().Load(); l.Waiting+l.Running > 0 || l.Restarted > 0 {
+		if l := m.Session().Scheduler().Load(); l.Waiting+l.Running > 0 || l.Restarted > 0 {
 			t.Errorf("%+v", l)
 		}
 	}

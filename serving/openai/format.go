@@ -12,7 +12,7 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// readFormat reads what answers must be: text, JSON, or JSON of a schema.
+// readFormat reads response_format: text, JSON, or JSON of a schema.
 func readFormat(p *params, raw json.RawMessage) *Error {
 	var format map[string]json.RawMessage
 	var kind string
@@ -31,7 +31,7 @@ func readFormat(p *params, raw json.RawMessage) *Error {
 	case "json_schema":
 		return readSchema(p, format["json_schema"])
 	default:
-		return bad("response_format.type", "it is %q; there are text, json_object and json_schema", short(kind))
+		return bad("response_format.type", "it is %q; it must be text, json_object or json_schema", short(kind))
 	}
 	return nil
 }
@@ -44,14 +44,14 @@ func readSchema(p *params, raw json.RawMessage) *Error {
 	}
 	for key := range fields {
 		if !slices.Contains([]string{"name", "description", "schema", "strict"}, key) { // schemas are always strict
-			return unknown(at+"."+short(key), "it is not supported: there are name, description, schema and strict")
+			return unknown(at+"."+short(key), "it is not supported; use name, description, schema and strict")
 		}
 	}
 	if fields["schema"] == nil {
-		return bad(at+".schema", "it is not there")
+		return bad(at+".schema", "it is missing")
 	}
 	if n := len(fields["schema"]); n > maxObject {
-		return bad(at+".schema", "it has %d bytes; %d are possible", n, maxObject)
+		return bad(at+".schema", "it has %d bytes; the limit is %d", n, maxObject)
 	}
 	var err error
 	if p.grammar, err = constrain.Compile(fields["schema"]); err != nil {
@@ -60,7 +60,7 @@ func readSchema(p *params, raw json.RawMessage) *Error {
 	return nil
 }
 
-// constrain holds a text to a grammar.
+// constrain sets the token mask of a grammar.
 func (s *Server) constrain(g *constrain.Grammar, o *krait.Generate) *Error {
 	v, err := s.vocabulary()
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *Server) constrain(g *constrain.Grammar, o *krait.Generate) *Error {
 	return nil
 }
 
-// newVocabulary has the bytes of the model's tokens, behind others. Special ones, and those
-// that are a part of a character only, have none, but for a vocabulary of bytes.
+// newVocabulary returns the bytes of the model's tokens as they follow other tokens. Special tokens
+// and parts of a character have none, except in a vocabulary of bytes.
 func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 	if _, ok := s.tokens.(tokenizer.Bytes); ok {
 		return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
@@ -88,7 +88,7 @@ func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 	}
 	before, err := s.tokens.Encode("a", false)
 	if err != nil || len(before) == 0 {
-		return nil, fmt.Errorf("the tokenizer makes no token of a letter: %v", err)
+		return nil, fmt.Errorf("the tokenizer encodes a letter as no token: %v", err)
 	}
 	text, eos := s.tokens.Decode(before, true), s.m.EOS()
 	return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {

@@ -6,25 +6,25 @@ import (
 	"iter"
 )
 
-// Values are found in JSON that was checked, without a copy: bodies are large.
+// Values are found in valid JSON without copies, since bodies are large.
 
-// spaces are those that JSON has between tokens.
+// spaces are JSON's white space.
 const spaces = " \t\r\n"
 
-// begins reports whether the first byte that is no space is c.
+// begins reports whether the first byte after white space is c.
 func begins(data []byte, c byte) bool {
 	data = bytes.TrimLeft(data, spaces)
 	return len(data) > 0 && data[0] == c
 }
 
-// members are the names and values of an object, in valid JSON.
+// members yields the names and values of an object, in valid JSON.
 func members(data []byte) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		name, named := "", false
 		for raw := range values(data) {
 			if !named {
 				if json.Unmarshal(raw, &name) != nil {
-					panic("BUG: a member without a name in JSON that was checked")
+					panic("BUG: a member without a name in valid JSON")
 				}
 			} else if !yield(name, raw) {
 				return
@@ -34,7 +34,8 @@ func members(data []byte) iter.Seq2[string, json.RawMessage] {
 	}
 }
 
-// values are the values of an array, or the names and values of an object in turn, in valid JSON.
+// values yields the values of an array, or alternately the names and values of an object, in valid
+// JSON.
 func values(data []byte) iter.Seq[json.RawMessage] {
 	return func(yield func(json.RawMessage) bool) {
 		data := bytes.TrimLeft(data, spaces)[1:]
@@ -52,7 +53,7 @@ func values(data []byte) iter.Seq[json.RawMessage] {
 	}
 }
 
-// valueLen is the length of the value that valid JSON begins with.
+// valueLen returns the length of the first value of valid JSON.
 func valueLen(data []byte) int {
 	depth := 0
 	for i := 0; i < len(data); i++ {

@@ -8,32 +8,32 @@ import (
 	"github.com/krait-ml/krait/serving/metrics"
 )
 
-// measure adds /metrics, and what is known of the server at any time.
+// measure adds /metrics, with gauges of the server.
 func (s *Server) measure(m *metrics.Metrics) {
 	s.routes["/metrics"] = route{method: "GET", quiet: true, handle: func(w *response, r *http.Request) error {
 		m.ServeHTTP(w, r)
 		return nil
 	}}
-	m.Gauge("krait_slots", "Texts that can be generated at the same time.", func() float64 { return float64(s.m.Engine().Slots()) })
+	m.Gauge("krait_slots", "Slots: texts that can be generated at the same time.", func() float64 { return float64(s.m.Engine().Slots()) })
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
-	m.Gauge("krait_running", "Texts that have a slot.", func() float64 { return float64(s.Load().Running) })
-	m.Gauge("krait_waiting", "Texts that wait for one.", func() float64 { return float64(s.Load().Waiting) })
-	m.Counter("krait_preemptions_total", "How often a text was paused, since another key had fewer slots.", func() float64 { return float64(s.m.Requests().Load().Paused) })
-	m.Counter("krait_recomputed_texts_total", "How often a text's state was given up for want of memory, and computed again.", func() float64 { return float64(s.m.Requests().Load().Restarted) })
-	m.Gauge("krait_held_tokens", "Tokens that those may come to have.", func() float64 { return float64(s.Load().Tokens) })
-	m.Gauge("krait_body_bytes", "Bytes of requests that are read, parsed or encoded, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
-	if s.m.PrefixCacheBytes() == 0 {
+	m.Gauge("krait_running", "Texts that have a slot (running).", func() float64 { return float64(s.Load().Running) })
+	m.Gauge("krait_waiting", "Texts that wait for a slot (queued).", func() float64 { return float64(s.Load().Waiting) })
+	m.Counter("krait_preemptions_total", "Preemptions: a text lost its slot to a tenant with fewer slots, and resumes later.", func() float64 { return float64(s.m.Session().Scheduler().Load().Paused) })
+	m.Counter("krait_recomputed_texts_total", "Texts whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Session().Scheduler().Load().Restarted) })
+	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued texts.", func() float64 { return float64(s.Load().Tokens) })
+	m.Gauge("krait_body_bytes", "Bytes of requests being read, parsed or tokenized, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
+	if s.m.Session().PrefixCacheBytes() == 0 {
 		return
 	}
-	m.Gauge("krait_prefix_cache_capacity_bytes", "What the prefix cache may hold.", func() float64 { return float64(s.m.PrefixCacheBytes()) })
-	m.Gauge("krait_prefix_cache_bytes", "What it holds.", func() float64 { return float64(s.m.PrefixCache().Bytes) })
-	m.Gauge("krait_prefix_cache_states", "States that it holds.", func() float64 { return float64(s.m.PrefixCache().States) })
-	m.Counter("krait_prefix_cache_requests_total", "Prompts that it was asked for.", func() float64 { return float64(s.m.PrefixCache().Requests) })
-	m.Counter("krait_prefix_cache_hits_total", "Of these, those of which it had a beginning.", func() float64 { return float64(s.m.PrefixCache().Hits) })
-	m.Counter("krait_prefix_cache_evictions_total", "States that it gave up for others.", func() float64 { return float64(s.m.PrefixCache().Evictions) })
+	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCacheBytes()) })
+	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Bytes) })
+	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
+	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
+	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that found a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
+	m.Counter("krait_prefix_cache_evictions_total", "Snapshots evicted from the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
 }
 
-// count counts an answer, by paths that there are.
+// count counts an answered request by its route; unknown paths are "other".
 func (s *Server) count(r *http.Request, status int) {
 	if s.o.Metrics == nil {
 		return
@@ -51,13 +51,13 @@ func (s *Server) text(c *choice, took time.Duration) {
 		return
 	}
 	t := metrics.Text{Reason: "failed", Began: c.queued, First: c.first, Ended: took}
-	if c.queued > 0 && !c.shares { // it was its turn
+	if c.queued > 0 && !c.shares { // it had a slot
 		t.Prompt = len(c.prompt)
 	}
 	if c.out != nil {
 		t.Cached, t.Chosen = c.out.CachedTokens, len(c.out.IDs)
 		t.Fallback = c.out.Fallback != nil
-		if x := c.out.Fetched; x != nil {
+		if x := c.out.Remote; x != nil {
 			t.Fetched, t.Traveled, t.Prefill = x.Tokens, x.Bytes, x.Prefill
 		}
 		if c.done {

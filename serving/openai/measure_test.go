@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,7 +36,7 @@ func TestMetrics(t *testing.T) {
 	began := time.Now()
 	var prompt, cached, chosen, texts int
 	said := genesis
-	for i := range 6 { // each goes on from what the one before said
+	for i := range 6 { // each continues the conversation of the one before
 		asked, err := json.Marshal(said)
 		if err != nil {
 			t.Fatal(err)
@@ -107,18 +106,12 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// scraped is what /metrics answers.
 func scraped(t *testing.T, h *httptest.Server) string {
 	t.Helper()
-	r, err := http.Get(h.URL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil || r.StatusCode != 200 {
-		t.Fatal(r.Status, err)
-	}
-	return string(text)
+	w := httptest.NewRecorder()
+	h.Config.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
 }
 
 // TestDashboard: Grafana is asked to draw what there is, and all of ours but what needs no

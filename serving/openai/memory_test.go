@@ -14,12 +14,13 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/session"
 )
 
 // pageTokens are those of a page in these tests.
 const pageTokens = 8
 
-// planned opens a hybrid with attention, with memory for so many pages of its sequences: what else
+// planned opens a hybrid with attention, with memory for this many KV pages: what else
 // the plan counts, the test learns of a plan with plenty.
 func planned(t *testing.T, pages int, o krait.Options) *krait.Model {
 	t.Helper()
@@ -88,7 +89,7 @@ func TestPlannedLimit(t *testing.T) {
 		defer got.Body.Close()
 		held <- got.StatusCode
 	}()
-	until(t, "a text under way", func() bool { return s.Load().Running == 1 })
+	until(t, "a running text", func() bool { return s.Load().Running == 1 })
 	for _, c := range []struct{ tokens, want int }{
 		{9 * pageTokens, 200}, {9*pageTokens + 1, 429}, {pages * pageTokens, 429}, {pages*pageTokens + 1, 400}, {9 * pageTokens, 200},
 	} {
@@ -110,7 +111,7 @@ func TestPlannedLimit(t *testing.T) {
 	if status := <-held; status != 200 {
 		t.Errorf("the text that was held: %d", status)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 	for i := range 2 {
 		if status, text := post(t, h, "/v1/completions", body(pages*pageTokens, "")); status != 200 {
 			t.Errorf("all of it, time %d: %d %s", i, status, text)
@@ -207,7 +208,7 @@ func TestNeverOutOfMemory(t *testing.T) {
 				t.Errorf("prompt %d: %q, alone %q", i, a.Choices[0].Text, want.Text)
 			}
 		}
-		if s := m.PrefixCache(); s.Hits == 0 || s.Evictions == 0 || s.Failures > 0 {
+		if s := m.Session().PrefixCache(); s.Hits == 0 || s.Evictions == 0 || s.Failures > 0 {
 			t.Errorf("the cache has nothing to give up, or something failed: %+v", s)
 		}
 	}
@@ -216,7 +217,7 @@ func TestNeverOutOfMemory(t *testing.T) {
 // TestPlanOfMamba: a model without attention is bounded by its slots, however long texts are; and
 // a bound on tokens that is more than the plan is an error with its reason.
 func TestPlanOfMamba(t *testing.T) {
-	m, err := krait.Embedded(krait.Options{Slots: 1, Memory: krait.AllMemory})
+	m, err := krait.Embedded(krait.Options{Slots: 1, Memory: session.AllMemory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func TestPlanOfMamba(t *testing.T) {
 		done <- status
 	}()
 	until(t, "one that waits", func() bool { return s.Load().Waiting == 1 })
-	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`); status != 429 || !strings.Contains(text, "requests are waiting") {
+	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`); status != 429 || !strings.Contains(text, "1 queued") {
 		t.Errorf("%d %s", status, text)
 	}
 	s.Drain()
@@ -244,7 +245,7 @@ func TestPlanOfMamba(t *testing.T) {
 	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10 * pageTokens}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10*pageTokens + 1}}); err == nil || !strings.Contains(err.Error(), "room for, which is 80") {
+	if _, err := openai.New(hybrid, openai.Options{Queue: openai.Queue{Tokens: 10*pageTokens + 1}}); err == nil || !strings.Contains(err.Error(), "has a KV cache for 80 tokens") {
 		t.Error(err)
 	}
 }

@@ -9,21 +9,21 @@ import (
 	"slices"
 )
 
-// field is a key of a request's object, and what reads its value into a T.
+// field reads the value of a key of a request's object into a T.
 type field[T any] struct {
 	name string
 	read func(into T, raw json.RawMessage) *Error
 }
 
-// readBody reads the object that is a request's body, as its fields say. A key without a field is
-// an error, and so is one that comes twice; null is the same as absent. The request has its turn
-// afterwards, until its lease rests or ends.
+// readBody reads the JSON object of a request. A key without a field is an error, and so is a
+// duplicate; null is the same as absent. The request then has its turn, until its lease rests or
+// ends.
 func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) error {
 	data, err := readAll(w, r)
 	if err != nil {
 		return err
 	}
-	var object struct{} // in which the decoder checks all, and keeps nothing
+	var object struct{} // the decoder checks everything, and stores nothing
 	err = json.Unmarshal(data, &object)
 	if syntax, is := errors.AsType[*json.SyntaxError](err); is {
 		return badBody("the body is not JSON: byte %d: %v", syntax.Offset, err)
@@ -34,7 +34,7 @@ func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) er
 	var seen []string
 	for name, raw := range members(data) {
 		if slices.Contains(seen, name) {
-			return bad(name, "it is there twice")
+			return bad(name, "it appears twice")
 		}
 		seen = append(seen, name)
 		if err := readField(into, name, raw, fields); err != nil {
@@ -48,7 +48,7 @@ func readField[T any](into T, name string, raw json.RawMessage, fields []field[T
 	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
 	switch {
 	case i < 0:
-		return unknown(short(name), "this server knows no such parameter")
+		return unknown(short(name), "unknown parameter")
 	case string(raw) == "null":
 		return nil
 	}
@@ -58,15 +58,15 @@ func readField[T any](into T, name string, raw json.RawMessage, fields []field[T
 	return nil
 }
 
-// unknown is an error of a parameter with a name that a client may have made up: logs have the
-// code in its place.
+// unknown returns the error of an unknown parameter. Logs have its code in place of the name, which
+// a client may have made up.
 func unknown(name, why string) *Error {
 	e, code := bad(name, "%s", why), "unknown_parameter"
 	e.Code = &code
 	return e
 }
 
-// short cuts names that a client made up, for errors.
+// short truncates a client's text for errors.
 func short(name string) string {
 	if len(name) > 64 {
 		return name[:64] + "…"
@@ -74,12 +74,12 @@ func short(name string) string {
 	return name
 }
 
-// value reads a value of a Go type, and looks at it.
+// value returns a field of a Go type, with an optional check that returns what is wrong.
 func value[T, V any](name, kind string, at func(T) *V, check func(V) string) field[T] {
 	return field[T]{name, func(into T, raw json.RawMessage) *Error {
 		var v V
 		if json.Unmarshal(raw, &v) != nil {
-			return bad(name, "it must be %s, and is %s", kind, short(string(raw)))
+			return bad(name, "it is %s; it must be %s", short(string(raw)), kind)
 		}
 		if check != nil {
 			if wrong := check(v); wrong != "" {
@@ -91,7 +91,7 @@ func value[T, V any](name, kind string, at func(T) *V, check func(V) string) fie
 	}}
 }
 
-// number is a number from low to high.
+// number returns a field for a number from low to high.
 func number[T any](name string, low, high float64, at func(T) *float64) field[T] {
 	return value(name, "a number", at, func(x float64) string {
 		if !(low <= x && x <= high) {
@@ -101,7 +101,7 @@ func number[T any](name string, low, high float64, at func(T) *float64) field[T]
 	})
 }
 
-// positive is a number above 0, up to high.
+// positive returns a field for a number above 0, up to high.
 func positive[T any](name string, high float64, at func(T) *float64) field[T] {
 	return value(name, "a number", at, func(x float64) string {
 		if !(0 < x && x <= high) {
@@ -111,7 +111,7 @@ func positive[T any](name string, high float64, at func(T) *float64) field[T] {
 	})
 }
 
-// whole is a whole number from low to high.
+// whole returns a field for a whole number from low to high.
 func whole[T any](name string, low, high int, at func(T) *int) field[T] {
 	return value(name, "a whole number", at, func(x int) string {
 		if x < low || x > high {
@@ -121,18 +121,18 @@ func whole[T any](name string, low, high int, at func(T) *int) field[T] {
 	})
 }
 
-// truth is true or false.
+// truth returns a field for true or false.
 func truth[T any](name string, at func(T) *bool) field[T] {
 	return value(name, "true or false", at, nil)
 }
 
-// text is a string.
+// text returns a field for a string.
 func text[T any](name string, at func(T) *string) field[T] {
 	return value(name, "a string", at, nil)
 }
 
-// refused is a parameter of the API that this server does not support, but for values that
-// ask for nothing.
+// refused returns a field for a parameter that this server does not support. It accepts harmless
+// values, given as compact JSON.
 func refused[T any](name, why string, harmless ...string) field[T] {
 	return field[T]{name, func(_ T, raw json.RawMessage) *Error {
 		var compact bytes.Buffer

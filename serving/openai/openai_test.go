@@ -440,8 +440,8 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if m.PrefixCache().Hits == 0 {
-		t.Errorf("the prefix cache had nothing: %+v", m.PrefixCache())
+	if m.Session().PrefixCache().Hits == 0 {
+		t.Errorf("the prefix cache had nothing: %+v", m.Session().PrefixCache())
 	}
 	cached := 0 // which have a state depends on the order in which they came
 	for i := range 16 {
@@ -493,7 +493,7 @@ func TestCancel(t *testing.T) {
 	s, h, m := server(t, openai.Options{}, 1)
 	hold(t, h)()
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} && m.Requests().Load().Running == 0 })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
 }
 
 // TestFull: at the limit there is 429 with a time to come back; what waits is served, and
@@ -518,14 +518,14 @@ func TestFull(t *testing.T) {
 		t.Errorf("who waited got %d", status)
 	}
 	end = hold(t, h)
-	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 100000}`); status != 429 || !strings.Contains(text, "tokens are under way") {
+	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 100000}`); status != 429 || !strings.Contains(text, "queued texts may take") {
 		t.Errorf("%d %s", status, text)
 	}
 	end()
 	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 200000}`); status != 400 {
 		t.Errorf("more than fits: %d %s", status, text)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }
 
 // TestDrain: what was taken ends, nothing else begins.
@@ -533,7 +533,7 @@ func TestDrain(t *testing.T) {
 	s, h, _ := server(t, openai.Options{}, 1)
 	got := make(chan answer)
 	go func() { got <- ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 300}`) }()
-	until(t, "one under way", func() bool { return s.Load().Running == 1 })
+	until(t, "one running", func() bool { return s.Load().Running == 1 })
 	s.Drain()
 	for path, body := range map[string]string{"/v1/completions": `{"prompt": "a"}`, "/v1/chat/completions": `{"messages": [{"role": "user", "content": "a"}]}`} {
 		if status, text := post(t, h, path, body); status != 503 {
@@ -557,7 +557,7 @@ func TestDeadline(t *testing.T) {
 	if _, text := post(t, h, "/v1/completions", long); !strings.Contains(text, `"timeout"`) || strings.Contains(text, "[DONE]") {
 		t.Errorf("%.200s", text)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }
 
 // TestKeys: only those with a key may ask, and logs have their names, and no prompts.
@@ -607,5 +607,5 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("slow body: %v", r.Status)
 	}
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/text/constrain"
 )
 
-// params are what completions and chats are asked with.
+// params are the parameters of completions and chats.
 type params struct {
 	model    string
 	user     string
@@ -19,11 +19,11 @@ type params struct {
 	choices  int // for each prompt
 	seed     int64
 	stream   bool
-	usage    bool               // at the end of a stream
-	most     int                // max_tokens; 0: not said
+	usage    bool               // send it at the end of a stream
+	most     int                // max_tokens; 0: not given
 	newMost  int                // max_completion_tokens
 	grammar  *constrain.Grammar // of response_format; nil: any text
-	clip     bool               // most is the server's own, and may be less where there is no room
+	clip     bool               // most is the server's default, which may be lowered to fit
 }
 
 // Bounds of a request.
@@ -32,12 +32,12 @@ const (
 	maxStops       = 16
 	maxTopLogProbs = 20
 	maxTokens      = 1 << 24
-	maxMessages    = 4096    // a template takes about 1 KiB for each
-	maxObject      = 1 << 18 // bytes of a schema, or of variables, which take up to 60 times as many
+	maxMessages    = 4096    // a template needs about 1 KiB for each
+	maxObject      = 1 << 18 // bytes of a schema or of variables, which need up to 60 times the memory
 )
 
-// newParams are those of a request that says nothing. Where the checkpoint's author
-// means texts to be sampled, it is as they say, and else at temperature 1, as the API has it.
+// newParams returns the defaults: the sampling parameters of the checkpoint, and else temperature 1,
+// as in the API.
 func newParams(m *krait.Model) params {
 	p := params{choices: 1, seed: rand.Int64(), generate: m.Defaults()}
 	if p.generate.Temperature == 0 {
@@ -46,7 +46,7 @@ func newParams(m *krait.Model) params {
 	return p
 }
 
-// common lists the parameters that all have; of is where they are in a T.
+// common returns the fields that completions and chats share; of returns the params of a T.
 func common[T any](of func(T) *params) []field[T] {
 	set := func(f func(g *krait.Generate) *float64) func(T) *float64 {
 		return func(t T) *float64 { return f(&of(t).generate) }
@@ -73,7 +73,7 @@ func common[T any](of func(T) *params) []field[T] {
 	}
 }
 
-// readTopK takes -1 for all, as others do.
+// readTopK accepts -1 for all tokens, as other servers do.
 func readTopK(k *int, raw json.RawMessage) *Error {
 	if string(raw) == "-1" {
 		*k = 0
@@ -107,7 +107,7 @@ func readStop(g *krait.Generate, raw json.RawMessage) *Error {
 	}
 	switch {
 	case len(g.Stop) > maxStops:
-		return bad("stop", "there are %d texts; %d are possible", len(g.Stop), maxStops)
+		return bad("stop", "there are %d texts; the limit is %d", len(g.Stop), maxStops)
 	case slices.Contains(g.Stop, ""):
 		return bad("stop", "an empty text would end the answer before it begins")
 	}
@@ -128,13 +128,13 @@ func readStreamOptions(p *params, raw json.RawMessage) *Error {
 		case key != "include_obfuscation":
 			return unknown(at, "it is not supported: stream_options has include_usage")
 		case string(v) != "false" && string(v) != "null":
-			return bad(at, "it is %s; it must be false: nothing is added to hide lengths", short(string(v)))
+			return bad(at, "it is %s; it must be false: this server adds no obfuscation", short(string(v)))
 		}
 	}
 	return nil
 }
 
-// check looks at what only all parameters together can say, and the model.
+// check checks the model, and parameters that depend on each other.
 func (p *params) check(s *Server) *Error {
 	if err := s.checkModel(p.model); err != nil {
 		return err
@@ -142,9 +142,9 @@ func (p *params) check(s *Server) *Error {
 	vocab := s.m.Vocab()
 	switch {
 	case p.usage && !p.stream:
-		return bad("stream_options", "there is no stream: set stream to true")
+		return bad("stream_options", "it requires stream: set stream to true")
 	case p.most > 0 && p.newMost > 0 && p.most != p.newMost:
-		return bad("max_completion_tokens", "max_tokens says otherwise: leave one of them out")
+		return bad("max_completion_tokens", "it differs from max_tokens: give only one of them")
 	}
 	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
 	banned, only := 0, false
@@ -156,7 +156,7 @@ func (p *params) check(s *Server) *Error {
 			banned++
 		}
 		if p.grammar != nil && math.Abs(bias) == 100 {
-			return bad("logit_bias", "token %d has bias %v, which excludes tokens, and the format may need them: with response_format say more than -100 and less than 100", id, bias)
+			return bad("logit_bias", "token %d has bias %v, which may exclude tokens that response_format needs: use more than -100 and less than 100", id, bias)
 		}
 	}
 	if banned == vocab && !only {
@@ -166,12 +166,11 @@ func (p *params) check(s *Server) *Error {
 	return nil
 }
 
-// unsupported are parameters of the API that this server has not.
+// unsupported returns fields for parameters of the API that this server lacks.
 func unsupported[T any]() []field[T] {
-	never := func(name, why string, harmless ...string) field[T] { return refused[T](name, why, harmless...) }
 	return []field[T]{
-		never("store", "answers are not kept", "false"),
-		never("metadata", "answers are not kept", "{}"),
-		never("service_tier", "there is one", `"auto"`, `"default"`),
+		refused[T]("store", "answers are not stored", "false"),
+		refused[T]("metadata", "answers are not stored", "{}"),
+		refused[T]("service_tier", "this server has one tier", `"auto"`, `"default"`),
 	}
 }

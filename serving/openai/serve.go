@@ -15,49 +15,50 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// form writes what was generated as one of the API's objects.
+// form formats generated texts as the API's objects.
 type form interface {
-	part(c *choice, p part) any  // a choice's part of a stream
+	part(c *choice, p part) any  // a part of a choice, in a stream
 	whole(c *choice, p part) any // all of a choice
 	heads() (part, whole head)
 }
 
-// part is a piece of what a choice says.
+// part is a piece of a choice's text.
 type part struct {
 	text   string
-	probs  []probed
+	probs  []probToken
 	first  bool
 	finish *string
 }
 
-// probed is a token with its log-probabilities, where they are asked for.
-type probed struct {
+// probToken is a token with its log-probabilities, where the client requests them.
+type probToken struct {
 	krait.LogProbs
 	id     int
 	offset int // of the token's text, in characters
 }
 
-// choice is one text that is generated. One goroutine has it.
+// choice is one generated text. A single goroutine owns it.
 type choice struct {
 	index  int
 	prompt []int
-	shares bool // the prompt is read with the choice before it
+	shares bool // it shares the prefill of the choice before it
 	o      krait.Generate
 	out    *krait.Generation
 
-	ticket *ticket
+	ticket *admit.Ticket
 	queued time.Duration
 	first  time.Duration    // until the first token came
 	stream tokenizer.Stream // counts characters
 	chars  int
 	id     int // of the token before its log-probabilities come
-	probs  []probed
+	probs  []probToken
 	scored []krait.LogProbs // of the prompt's tokens from the second on, where it is echoed with them
 	begun  bool             // a part was sent
-	done   bool             // it ended by itself
+	done   bool             // it ended without an error
 }
 
 func (s *Server) head(prefix, object string) head {
@@ -69,7 +70,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if !s.o.ShareCache {
 		p.generate.Salt = w.tenant
 	}
-	by, err := s.named(r)
+	by, err := s.namedPrefill(r)
 	if err != nil {
 		return err
 	}
@@ -108,18 +109,18 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	return nil
 }
 
-// choices are the texts that a request is for, n of each prompt, each with a seed of its own.
+// choices makes the choices of a request, n for each prompt, with distinct seeds.
 func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
-	if n := len(prompts) * p.choices; n > s.queue.most() {
-		return nil, bad("n", "the request is for %d texts; this server takes %d at a time", n, s.queue.most())
+	if n := len(prompts) * p.choices; n > s.queue.Max() {
+		return nil, bad("n", "the request asks for %d texts; at most %d fit this server's queue", n, s.queue.Max())
 	}
 	var list []*choice
 	for _, ids := range prompts {
 		o := p.generate
 		o.MaxTokens = p.most
-		if room := s.longest(); room > 0 {
+		if room := s.m.Session().Longest(); room > 0 {
 			if left := room - len(ids) + 1; left < 1 || o.MaxTokens > left && !p.clip {
-				e := bad("max_tokens", "a prompt of %d tokens and %d to come are more than this server has room for, which is %d", len(ids), o.MaxTokens, room)
+				e := bad("max_tokens", "the prompt has %d tokens and max_tokens is %d; together they must not exceed %d", len(ids), o.MaxTokens, room)
 				code := "context_length_exceeded"
 				e.Code = &code
 				return nil, e
@@ -140,27 +141,17 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 	return list, nil
 }
 
-// longest is how many tokens of a text may be read, its prompt's and all but the last that follow; 0:
-// any number.
-func (s *Server) longest() int {
-	n := s.m.Engine().Context()
-	if s.queue.room > 0 && (n == 0 || s.queue.room < n) {
-		n = s.queue.room
-	}
-	return n
-}
-
-// run generates the choices, n of each prompt, and ends when all have ended; the first that fails
-// ends the others.
+// run generates the choices, n for each prompt, and returns when all have ended. The first failure
+// cancels the others.
 func (s *Server) run(ctx context.Context, tenant string, list []*choice, n int, e *events, f form) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var texts []demand
+	var texts []admit.Text
 	for i, c := range list {
 		c.shares = i%n > 0
-		texts = append(texts, demand{len(c.prompt), max(c.o.MaxTokens, 1), c.shares}) // one is chosen in any case
+		texts = append(texts, admit.Text{Prompt: len(c.prompt), Max: max(c.o.MaxTokens, 1), Shares: c.shares}) // one is chosen in any case
 	}
-	tickets, err := s.queue.enter(tenant, texts)
+	tickets, err := s.queue.Enter(tenant, texts)
 	if err != nil {
 		return err
 	}
@@ -191,7 +182,7 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 	defer stop(nil)
 	var options []krait.Generate
 	send := func(c *choice, text string, end *string) {
-		if err := s.send(c, text, end, e, f); err != nil { // nobody reads
+		if err := s.send(c, text, end, e, f); err != nil { // the client does not read
 			stop(context.Canceled)
 		}
 	}
@@ -207,7 +198,7 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 		s.ended(c, time.Since(begun))
 	})
 	for _, c := range list {
-		if c.out == nil { // it has not begun
+		if c.out == nil { // it never had a slot
 			s.ended(c, time.Since(begun))
 		}
 	}
@@ -217,7 +208,7 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 	return err
 }
 
-// ended counts a choice, and gives back its place.
+// ended counts a choice, and releases its ticket.
 func (s *Server) ended(c *choice, took time.Duration) {
 	used := 0
 	if c.out != nil {
@@ -227,14 +218,14 @@ func (s *Server) ended(c *choice, took time.Duration) {
 		}
 	}
 	s.text(c, took)
-	c.ticket.leave(used)
+	c.ticket.Leave(used)
 }
 
-// prepare sets what a choice is told while it is generated.
+// prepare sets the callbacks of a choice.
 func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text string, end *string)) {
 	c.o.OnBegin = func() {
 		c.queued = time.Since(begun)
-		c.ticket.begin()
+		c.ticket.Begin()
 	}
 	c.o.OnToken = func(id int) {
 		if c.id = id; c.first == 0 {
@@ -242,18 +233,20 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		}
 	}
 	c.o.OnLogProbs = func(p krait.LogProbs) {
-		c.probs = append(c.probs, probed{p, c.id, c.chars})
+		c.probs = append(c.probs, probToken{p, c.id, c.chars})
 		c.chars += utf8.RuneCountInString(c.stream.Push(c.id))
 	}
 	c.o.OnPromptLogProbs = func(list []krait.LogProbs) { c.scored = list }
 	if by := c.o.Prefill; by == nil || by.Down() {
-		c.o.Prefill = s.elsewhere(c.prompt)
+		c.o.Prefill = s.choosePrefill(c.prompt)
 	}
-	c.o.OnFallback = func(why error) { s.o.Log.Warn("the prompt is read here", "tenant", c.ticket.t.name, "error", why) }
+	c.o.OnFallback = func(why error) {
+		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "tenant", c.ticket.Name(), "error", why)
+	}
 	c.o.OnText = func(text string) { send(c, text, nil) }
 }
 
-// send sends a part of a choice, where answers are streamed.
+// send sends a part of a choice if the answer is streamed.
 func (s *Server) send(c *choice, text string, end *string, e *events, f form) error {
 	if e == nil {
 		return nil
@@ -264,7 +257,7 @@ func (s *Server) send(c *choice, text string, end *string, e *events, f form) er
 	return e.part(head, f.part(c, p))
 }
 
-// finish is why a text ended, as the API says it.
+// finish returns the finish_reason of a text.
 func finish(g *krait.Generation) *string {
 	reason := "stop"
 	if g.Reason == krait.ReachedMax {
@@ -273,7 +266,7 @@ func finish(g *krait.Generation) *string {
 	return &reason
 }
 
-// add counts a choice, and a prompt with the first that goes on from it.
+// add counts a choice, and its prompt unless an earlier choice shares it.
 func (u *usage) add(c *choice) {
 	if c.out == nil {
 		return
@@ -286,9 +279,9 @@ func (u *usage) add(c *choice) {
 	u.Total = u.Prompt + u.Completion
 }
 
-// spelled is what a token is called: its text, or where it is no whole text what the
-// vocabulary has; bytes are nil then, but for those of a vocabulary of bytes.
-func (s *Server) spelled(id int) (string, []int) {
+// spelling returns a token's text and its bytes. A token that is not valid UTF-8 alone has its
+// spelling in the vocabulary, and no bytes unless the vocabulary is of bytes.
+func (s *Server) spelling(id int) (string, []int) {
 	text := s.tokens.Decode([]int{id}, false)
 	if !strings.ContainsRune(text, utf8.RuneError) {
 		bytes := make([]int, len(text))
@@ -307,11 +300,11 @@ func (s *Server) spelled(id int) (string, []int) {
 }
 
 func (s *Server) tokenProb(id int, p float64) tokenProb {
-	name, bytes := s.spelled(id)
+	name, bytes := s.spelling(id)
 	return tokenProb{name, finite(p), bytes}
 }
 
-// finite is a number that JSON has: the API's for what is impossible is -9999.
+// finite replaces -Inf and NaN, which JSON lacks, by the API's -9999.
 func finite(p float64) float64 {
 	if math.IsInf(p, -1) || math.IsNaN(p) {
 		return -9999
@@ -319,8 +312,8 @@ func finite(p float64) float64 {
 	return p
 }
 
-// events are what a stream sends: server-sent events. Its header is sent with the first, so
-// that what fails before has a status.
+// events writes server-sent events. The header goes out with the first event, so that an earlier
+// failure still has its own status.
 type events struct {
 	mu    sync.Mutex
 	w     *response
@@ -362,6 +355,6 @@ func (e *events) write(data string) error {
 	if _, e.err = fmt.Fprintf(e.w, "data: %s\n\n", data); e.err == nil {
 		e.err = e.w.control.Flush()
 	}
-	e.w.control.SetWriteDeadline(time.Time{}) // HTTP/2 would end the stream by it between two parts
+	e.w.control.SetWriteDeadline(time.Time{}) // HTTP/2 would apply it between two events, too
 	return e.err
 }

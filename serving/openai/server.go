@@ -16,91 +16,93 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/metrics"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/constrain"
 )
 
-// Options say how a model is served. The zero value is a good start on a machine of one's own.
+// Queue bounds running and queued requests.
+type Queue = admit.Limits
+
+// Rate bounds a tenant's requests and tokens per minute.
+type Rate = admit.Rate
+
+// Options configure a server. The zero value suits a local machine.
 type Options struct {
-	// Name is what clients call the model; empty: its own name.
+	// Name is the model's name in the API; empty: the model's own name.
 	Name string
-	// Keys are those that clients must have; nil: whoever reaches the server may ask.
+	// Keys are the accepted keys; nil: no key is required.
 	Keys *Keys
-	// Queue bounds what is taken on.
+	// Queue bounds running and queued requests.
 	Queue Queue
-	// AnswerTokens is how long answers in chats may be that say no max_tokens; 0: 1024. Those of
-	// completions have 16, as OpenAI's.
+	// AnswerTokens is the default max_tokens of a chat completion; 0: 1024. That of /v1/completions is
+	// 16, as OpenAI's.
 	AnswerTokens int
-	// Body is how many bytes a request may have; 0: 4 MiB, or half of Bodies if that is less.
+	// Body bounds the bytes of a request; 0: 4 MiB, or half of Bodies if that is less.
 	Body int64
-	// Bodies is how many bytes of requests may be in work together before they are in the queue:
-	// read, parsed and encoded. A key, and without keys an address, may have as many as stay free.
-	// 0: a 64th of the planned memory, from 8 to 64 MiB, and 64 MiB without a plan.
+	// Bodies bounds the bytes of all requests that are read, parsed or tokenized, before they enter
+	// the queue. Clients (keys, or addresses without keys) share it. 0: a 64th of the planned memory,
+	// from 8 to 64 MiB, and 64 MiB without a plan.
 	Bodies int64
-	// Deadline is how long a request may take, waiting included; 0: 10 minutes.
+	// Deadline bounds a request, including its time in the queue; 0: 10 minutes.
 	Deadline time.Duration
-	// Stall is how long a client may take to send its request, and to take what is sent to it;
-	// 0: 30 seconds.
+	// Stall bounds the time to send a request, and the time that a client takes to read a part of its
+	// answer; 0: 30 seconds.
 	Stall time.Duration
-	// Unguarded lets special tokens that messages of chats spell become these tokens, as in
-	// transformers: who writes a message can then end it, and go on as somebody else.
+	// Unguarded encodes special tokens that appear in chat messages as such, as transformers does. A
+	// message can then end itself and continue in another role.
 	Unguarded bool
-	// ShareCache lets all keys go on from what any has sent. Else the prefix cache keeps each
-	// tenant's apart, so that it tells nobody what others sent.
+	// ShareCache shares the prefix cache among all tenants. Otherwise tenants are separate, so that
+	// its timing reveals nothing about other tenants' prompts.
 	ShareCache bool
-	// Log is told of each request: who asked, how long it took, how many tokens, but no text.
-	// nil: nothing.
+	// Log receives a line per request (tenant, time, tokens), without texts; nil: no log.
 	Log *slog.Logger
-	// Local answers only to requests for an IP address, localhost or one of Hosts. A server without
-	// keys needs it where a browser reaches it: a site could let its own name lead here, and ask as
-	// a page of the server.
+	// Local accepts only requests whose Host is an IP address, localhost or one of Hosts. A server
+	// without keys needs it against DNS rebinding from a browser.
 	Local bool
-	// Hosts are names that Local lets requests ask for.
+	// Hosts are further host names that Local accepts.
 	Hosts []string
-	// Prefill reads prompts elsewhere, each by one of these: those that begin alike by the same. A
-	// prompt that it cannot read is read here, as far as the Prefill lets that be; those that are
-	// not reached ([krait.Prefill.Down]) are left out.
-	Prefill []*krait.Prefill
-	// PrefillNames are what a request's header Krait-Prefill may call each of them, as krait route does, who has
-	// seen which prompts went where. Without them there is no such header.
+	// Prefill are prefill servers. Prompts with a common prefix go to the same one. If a prefill
+	// fails, this server prefills the prompt, unless the Prefill is strict. The server skips those
+	// that are Down.
+	Prefill []krait.Prefiller
+	// PrefillNames name each of Prefill for the request header Krait-Prefill, by which krait route
+	// chooses one. Empty: the header is rejected.
 	PrefillNames []string
-	// Metrics are what is counted, at /metrics, which the model should have been opened with;
-	// nil: nothing is.
+	// Metrics are served at /metrics; open the model with their callbacks. nil: none.
 	Metrics *metrics.Metrics
-	// Board is what the page at / shows, which the model must have been opened with; nil: there is
-	// no page.
+	// Board provides the page at /; open the model with its callbacks. nil: no page.
 	Board *board.Board
 }
 
-// Server serves a model. It is an [http.Handler]; who listens bounds headers and connections.
+// Server serves a model. It is an [http.Handler]; its [http.Server] bounds headers and connections.
 type Server struct {
 	m       *krait.Model
 	o       Options
 	tokens  krait.Tokenizer
 	chat    *chat.Template
-	noChat  error // why there is no template
+	noChat  error // why the template cannot be used
 	guard   []string
-	queue   *queue
+	queue   *admit.Queue
 	intake  *intake
 	started time.Time
 	routes  map[string]route
 	keys    atomic.Pointer[Keys]
 
-	vocabulary func() (*constrain.Vocabulary, error) // made once, for who asks for a response_format
+	vocabulary func() (*constrain.Vocabulary, error) // for response_format, computed once
 
 	longestToken func() int // in bytes
 }
 
 type route struct {
 	method string
-	open   bool // without a key
-	quiet  bool // it is asked again and again: logs have it as details
+	open   bool // requires no key
+	quiet  bool // polled: logged at level debug
 	handle func(*response, *http.Request) error
 }
 
-// New serves a model, which must have a tokenizer, and stays the caller's to close, after
-// all requests have ended. Others should not ask it in the meantime: they would take slots
-// that the server counts on.
+// New returns a server for a model with a tokenizer. The caller closes the model after all requests
+// have ended, and should not use it otherwise meanwhile: the server counts on all slots.
 func New(m *krait.Model, o Options) (*Server, error) {
 	o.Name = cmp.Or(o.Name, m.Name)
 	o.AnswerTokens = cmp.Or(o.AnswerTokens, 1024)
@@ -110,24 +112,22 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.AnswerTokens < 0 || o.Body < 0 || o.Bodies < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
-		return nil, errors.New("openai: a limit is below 0")
+		return nil, errors.New("openai: limits must not be negative")
 	}
 	if o.Bodies < 2*o.Body {
 		return nil, fmt.Errorf("openai: Bodies is %d; it must be at least %d, twice Body", o.Bodies, 2*o.Body)
 	}
 	if n := len(o.PrefillNames); n > 0 && n != len(o.Prefill) {
-		return nil, fmt.Errorf("openai: %d names of %d who read prompts", n, len(o.Prefill))
+		return nil, fmt.Errorf("openai: PrefillNames has %d names for %d prefill servers", n, len(o.Prefill))
 	}
-	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), intake: newIntake(o.Bodies, o.Body), started: time.Now()}
-	if p := m.MemoryPlan(); p.Room > 0 {
-		if err := s.queue.bind(p.Room, p.PageTokens); err != nil {
-			return nil, fmt.Errorf("Queue.Tokens: %w; planned are %s", err, p)
-		}
+	queue, err := m.Session().Admission(o.Queue)
+	if err != nil {
+		return nil, fmt.Errorf("Queue.Tokens: %w", err)
 	}
+	s := &Server{m: m, o: o, queue: queue, intake: newIntake(o.Bodies, o.Body), started: time.Now()}
 	s.keys.Store(o.Keys)
 	s.vocabulary = sync.OnceValues(s.newVocabulary)
 	s.longestToken = sync.OnceValue(s.newLongestToken)
-	var err error
 	if s.tokens, err = m.Tokenizer(); err != nil {
 		return nil, err
 	}
@@ -155,35 +155,34 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	return s, nil
 }
 
-// ChatWarning says what is not well with the model's chat template; empty: nothing.
+// ChatWarning returns a warning about the model's chat template, or "".
 func (s *Server) ChatWarning() string {
 	switch {
 	case s.noChat == nil:
 		return ""
 	case s.chat != nil:
-		return "the checkpoint has no chat template, and may not know how to talk: lines of chats begin with User: and Assistant:"
+		return "the checkpoint has no chat template, and may be no chat model: prompts have lines that begin with User: and Assistant:"
 	}
-	return "chats are refused: " + s.noChat.Error()
+	return "chat requests are rejected: " + s.noChat.Error()
 }
 
-// SetKeys replaces [Options.Keys]. Requests under way go on.
+// SetKeys replaces [Options.Keys]. Active requests continue.
 func (s *Server) SetKeys(k *Keys) { s.keys.Store(k) }
 
-// Drain lets nobody begin any more: requests get 503, and /ready says so. Those that were
-// taken go on.
-func (s *Server) Drain() { s.queue.close() }
+// Drain rejects new requests with status 503, and fails /ready. Active requests continue.
+func (s *Server) Drain() { s.queue.Close() }
 
-// Load is what a server has to do.
+// Load is a server's load.
 type Load struct {
-	Waiting, Running int // texts without a slot, and with one
-	Tokens           int // that they may come to have
+	Waiting, Running int // texts queued, and with a slot
+	Tokens           int // upper bound on their tokens
 }
 
-// Load counts it.
+// Load returns the current load.
 func (s *Server) Load() Load {
-	places, tokens := s.queue.load()
-	running := min(s.m.Requests().Load().Running, places)
-	return Load{places - running, running, tokens}
+	texts, tokens := s.queue.Load()
+	running := min(s.m.Session().Scheduler().Load().Running, texts)
+	return Load{texts - running, running, tokens}
 }
 
 // ServeHTTP answers a request.
@@ -205,7 +204,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			code += " " + *e.Param
 		}
 		if e.Status >= 500 && e.Status != http.StatusServiceUnavailable {
-			s.o.Log.Error("failed", "id", out.id, "error", err)
+			s.o.Log.Error("request failed", "id", out.id, "error", err)
 		}
 	}
 	s.count(r, out.status)
@@ -217,17 +216,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"error", code, "seconds", time.Since(begun).Seconds(), "queued", out.queued.Seconds(), "prompt", out.used.Prompt, "cached", out.used.Details.Cached, "completion", out.used.Completion)
 }
 
-// answer finds who answers, and looks at what all requests must have.
+// answer checks what all requests must have, and calls the route's handler.
 func (s *Server) answer(w *response, r *http.Request) error {
 	if s.o.Local && !api.Local(r.Host, s.o.Hosts...) {
-		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "this server answers to IP addresses and to localhost, and was asked as %s: name it in --hosts, or give the server keys", short(r.Host))
+		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "host %s is not allowed; this server answers to IP addresses, localhost and the names in --hosts, or to all if it has keys", short(r.Host))
 	}
-	if r.ContentLength != 0 { // also of a body that is refused, and read to its end by net/http
+	if r.ContentLength != 0 { // also bounds a rejected body, which net/http reads to its end
 		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
 	}
 	to, ok := s.routes[r.URL.Path]
 	if !ok {
-		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "there is no %s %s", r.Method, short(r.URL.Path))
+		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "unknown URL: %s %s", r.Method, short(r.URL.Path))
 	}
 	if !to.open {
 		tenant, err := s.keys.Load().Tenant(r)
@@ -238,12 +237,12 @@ func (s *Server) answer(w *response, r *http.Request) error {
 	}
 	if r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
 		w.Header().Set("Allow", to.method)
-		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s takes %s", r.URL.Path, to.method)
+		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s requires method %s", r.URL.Path, to.method)
 	}
 	if to.method == "POST" {
-		// Pages of other sites cannot send this type without asking first.
+		// Browsers send this type to another site only after a preflight request.
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-			return coded(http.StatusUnsupportedMediaType, "invalid_request_error", "unsupported_media_type", "the body must be JSON, and the header say so: Content-Type: application/json")
+			return coded(http.StatusUnsupportedMediaType, "invalid_request_error", "unsupported_media_type", "the body must be JSON; send the header Content-Type: application/json")
 		}
 		if err := s.admit(w, r); err != nil {
 			return err
@@ -255,7 +254,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 	return to.handle(w, r.WithContext(ctx))
 }
 
-// response is what is written, in time, and what logs say of it.
+// response writes with a deadline, and collects what the log has of a request.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -277,7 +276,7 @@ func (w *response) Write(data []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	w.control.SetWriteDeadline(time.Now().Add(w.stall)) // what cannot have one is a test
+	w.control.SetWriteDeadline(time.Now().Add(w.stall)) // fails in tests only
 	return w.ResponseWriter.Write(data)
 }
 
@@ -295,7 +294,7 @@ func (s *Server) health(w *response, _ *http.Request) error {
 }
 
 func (s *Server) ready(w *response, _ *http.Request) error {
-	if s.queue.isClosed() {
+	if s.queue.Closed() {
 		return errDraining()
 	}
 	api.WriteJSON(w, http.StatusOK, status{"ready"})

@@ -11,14 +11,14 @@ import (
 	"github.com/krait-ml/krait/text/chat"
 )
 
-// prompt is what a completion goes on from: a text, or token ids.
+// prompt is the prompt of a completion: a text, or token ids.
 type prompt struct {
 	text string
-	ids  []int // nil: it is a text
+	ids  []int // nil: a text
 }
 
-// readPrompts reads a text, a list of texts, a list of ids, or a list of lists of ids: most prompts
-// at most.
+// readPrompts reads a text, an array of texts, an array of ids, or an array of arrays of ids: at
+// most `most` prompts.
 func readPrompts(list *[]prompt, raw json.RawMessage, most int) *Error {
 	const what = "it must be a string, an array of strings, an array of token ids, or an array of such arrays"
 	var text string
@@ -38,7 +38,7 @@ func readPrompts(list *[]prompt, raw json.RawMessage, most int) *Error {
 	}
 	for item := range values(raw) {
 		if len(*list) == most {
-			return bad("prompt", "it has more than %d prompts, which is the most that this server takes at a time: send fewer", most)
+			return bad("prompt", "it has more than %d prompts, the limit of this server: send fewer", most)
 		}
 		var p prompt
 		if ids, ok := readIDs(item); ok {
@@ -78,7 +78,7 @@ func (p *prompt) leastTokens(s *Server) int {
 	return s.leastTokens(len(p.text))
 }
 
-// encode makes token ids of a prompt.
+// encode returns the token ids of a prompt.
 func (s *Server) encode(p prompt) ([]int, *Error) {
 	ids := p.ids
 	if ids == nil {
@@ -88,7 +88,7 @@ func (s *Server) encode(p prompt) ([]int, *Error) {
 		}
 	}
 	if len(ids) == 0 {
-		return nil, bad("prompt", "it has no tokens; there must be one to go on from")
+		return nil, bad("prompt", "it has no tokens; give at least one")
 	}
 	if err := s.checkIDs("prompt", ids); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ type tokenizeRequest struct {
 	generate bool
 }
 
-// tokenize says which token ids a prompt has, or a conversation.
+// tokenize answers /tokenize: the token ids of a prompt or a conversation.
 func (s *Server) tokenize(w *response, r *http.Request) error {
 	q := &tokenizeRequest{special: true, generate: true}
 	type at = *tokenizeRequest
@@ -131,13 +131,13 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 		return err
 	}
 	if (q.text == nil) == (q.messages == nil) {
-		return bad("prompt", "there must be a prompt or messages, and not both")
+		return bad("prompt", "give either prompt or messages")
 	}
 	size := textSize(q.messages)
 	if q.text != nil {
 		size = len(*q.text)
 	}
-	correct, err := s.queue.charge(w.tenant, s.leastTokens(size))
+	correct, err := s.queue.Charge(w.tenant, s.leastTokens(size))
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 		return wrong
 	}
 	correct(len(ids))
-	w.leased(tokenized(ids, s.m.Vocab()))
+	w.leased(tokensJSON(ids, s.m.Vocab()))
 	return nil
 }
 
@@ -162,8 +162,9 @@ func (s *Server) tokenIDs(q *tokenizeRequest) ([]int, *Error) {
 	return ids, nil
 }
 
-// tokenized is the JSON of ids below vocab, written into memory of its size: there may be millions.
-func tokenized(ids []int, vocab int) []byte {
+// tokensJSON returns the answer of /tokenize, in a buffer of the right size: there may be millions
+// of ids, below vocab.
+func tokensJSON(ids []int, vocab int) []byte {
 	out := make([]byte, 0, 64+len(ids)*(1+len(strconv.Itoa(vocab))))
 	out = fmt.Appendf(out, `{"count":%d,"tokens":[`, len(ids))
 	for i, id := range ids {
@@ -175,7 +176,7 @@ func tokenized(ids []int, vocab int) []byte {
 	return append(out, "]}\n"...)
 }
 
-// detokenize says which text token ids have, special tokens included.
+// detokenize answers /detokenize: the text of token ids, special tokens included.
 func (s *Server) detokenize(w *response, r *http.Request) error {
 	type request struct {
 		model string
@@ -200,16 +201,16 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 		return err
 	}
 	if q.ids == nil {
-		return bad("tokens", "it is not there")
+		return bad("tokens", "it is missing")
 	}
-	if _, err := s.queue.charge(w.tenant, len(q.ids)); err != nil {
+	if _, err := s.queue.Charge(w.tenant, len(q.ids)); err != nil {
 		return err
 	}
 	text, wrong := s.decode(q.ids)
 	if wrong != nil {
 		return wrong
 	}
-	data, err := json.Marshal(detokenized{text})
+	data, err := json.Marshal(textAnswer{text})
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
@@ -217,26 +218,26 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 	return nil
 }
 
-// decode is the text of ids, which may be no longer than a body.
+// decode returns the text of ids, which may be as long as a body at most.
 func (s *Server) decode(ids []int) (string, *Error) {
 	var text strings.Builder
 	stream := s.tokens.NewStream(false)
 	for _, id := range ids {
 		if text.WriteString(stream.Push(id)); int64(text.Len()) > s.o.Body {
-			return "", bad("tokens", "their text has more than %d bytes, which is the most that this server sends: ask for fewer", s.o.Body)
+			return "", bad("tokens", "their text is longer than %d bytes, the limit of this server: send fewer", s.o.Body)
 		}
 	}
 	text.WriteString(stream.Flush())
 	return text.String(), nil
 }
 
-// checkModel looks at the name of the model that a request is for; empty is any.
+// checkModel checks the model that a request names; empty: any.
 func (s *Server) checkModel(name string) *Error {
 	if name == "" || name == s.o.Name {
 		return nil
 	}
 	param := "model"
-	e := coded(http.StatusNotFound, "invalid_request_error", "model_not_found", "model: this server has %s, and no %s", s.o.Name, fmt.Sprintf("%q", short(name)))
+	e := coded(http.StatusNotFound, "invalid_request_error", "model_not_found", "model: this server has %s, not %s", s.o.Name, fmt.Sprintf("%q", short(name)))
 	e.Param = &param
 	return e
 }

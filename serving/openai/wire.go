@@ -1,7 +1,6 @@
 package openai
 
-// What travels, as OpenAI's API has it. Of requests only objects in objects are here: their
-// parameters are fields of params.go, since each is looked at.
+// The answers of OpenAI's API. Parameters of requests are in params.go.
 
 type usage struct {
 	Prompt     int           `json:"prompt_tokens"`
@@ -14,7 +13,7 @@ type promptDetails struct {
 	Cached int `json:"cached_tokens"`
 }
 
-// head begins whole answers and parts of streams.
+// head has the first fields of answers and of the parts of a stream.
 type head struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -28,7 +27,7 @@ type answer struct {
 	Usage   *usage `json:"usage,omitempty"`
 }
 
-// partWithUsage is a part of a stream that ends with the usage: all others say null.
+// partWithUsage is a part of a stream that ends with the usage; usage is null in the other parts.
 type partWithUsage struct {
 	head
 	Choices []any  `json:"choices"`
@@ -44,7 +43,7 @@ type completionChoice struct {
 
 type completionLogProbs struct {
 	Tokens  []string             `json:"tokens"`
-	Probs   []*float64           `json:"token_logprobs"` // nil: of a prompt's first
+	Probs   []*float64           `json:"token_logprobs"` // nil: the first token of a prompt
 	Top     []map[string]float64 `json:"top_logprobs"`
 	Offsets []int                `json:"text_offset"` // in characters of the text
 }
@@ -81,7 +80,7 @@ type chatToken struct {
 type tokenProb struct {
 	Token   string  `json:"token"`
 	LogProb float64 `json:"logprob"`
-	Bytes   []int   `json:"bytes"` // nil where the token is no whole text
+	Bytes   []int   `json:"bytes"` // nil: the token is not valid UTF-8 alone
 }
 
 type modelList struct {
@@ -94,11 +93,12 @@ type modelCard struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	Owner   string `json:"owned_by"`
-	Context int    `json:"max_model_len,omitempty"` // tokens; not there: any number
+	Context int    `json:"max_model_len,omitempty"` // tokens; absent: no limit
 	Ranks   int    `json:"ranks"`
 }
 
-type detokenized struct {
+// textAnswer is the answer of /detokenize.
+type textAnswer struct {
 	Prompt string `json:"prompt"`
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
-// slowest is how many bytes of a body a client must send a second, after a start.
+// slowest is the least rate of an upload after its start, in bytes per second.
 const slowest = 64 << 10
 
-// uploadBytes is what a request counts besides its body: a goroutine and buffers.
+// uploadBytes is the memory of a request besides its body: a goroutine and buffers.
 const uploadBytes = 16 << 10
 
-// body is what a client has sent. It is held until a machine begins to answer.
+// body is the body of a request. The router holds it until a machine begins to answer.
 type body struct {
 	r     *Router
 	who   string
@@ -32,7 +32,7 @@ type body struct {
 	data []byte
 }
 
-// Bodies come in parts, which are used again: what strangers begin leaves no garbage.
+// A body is read into buffers that are reused, so that incomplete uploads leave no garbage.
 const (
 	firstPart = 4 << 10
 	partBytes = 64 << 10
@@ -40,8 +40,8 @@ const (
 
 var spare = sync.Pool{New: func() any { return new([partBytes]byte) }}
 
-// upload reads a body, which takes no place of a request meanwhile. Where all bytes are taken, the
-// largest body of the client that has most is given up.
+// upload reads a body. The request is not active yet. When all bytes are taken, the client that
+// holds most loses its largest body.
 func (r *Router) upload(w http.ResponseWriter, q *http.Request, who string) (*body, *api.Error) {
 	b := &body{r: r, who: who, holds: uploadBytes}
 	control := http.NewResponseController(w)
@@ -74,7 +74,7 @@ func (r *Router) upload(w http.ResponseWriter, q *http.Request, who string) (*bo
 	}
 }
 
-// room is the part to which the next bytes go; nil: the body is given up.
+// room returns the buffer for the next bytes, or nil if the body was evicted.
 func (b *body) room() *[]byte {
 	n := len(b.parts)
 	if n > 0 && len(b.parts[n-1]) < cap(b.parts[n-1]) {
@@ -99,7 +99,7 @@ func (b *body) room() *[]byte {
 	return &b.parts[n]
 }
 
-// recycle lets others use the parts.
+// recycle returns the buffers to the pool.
 func (b *body) recycle() {
 	for _, p := range b.parts {
 		if cap(p) == partBytes {
@@ -115,19 +115,19 @@ func (r *Router) errUpload(err error, evicted bool) *api.Error {
 	case evicted:
 		return errBodies()
 	case errors.As(err, &large):
-		return coded(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this router reads", large.Limit)
+		return coded(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes, the limit of this router", large.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return coded(http.StatusRequestTimeout, "slow_client", "the body came too slowly: at least %d bytes a second are wanted after the first %v", slowest, r.o.SlowStart)
+		return coded(http.StatusRequestTimeout, "slow_client", "the body came too slowly; send at least %d bytes per second after the first %v", slowest, r.o.SlowStart)
 	}
 	return coded(http.StatusBadRequest, "short_body", "the body ends early")
 }
 
-// errBodies is the error of a body for which there is no room.
+// errBodies is the error for a body that does not fit the bounds of bytes.
 func errBodies() *api.Error {
-	return coded(http.StatusTooManyRequests, "router_full", "this router holds as many bytes of requests as it may, or as it may of one client")
+	return coded(http.StatusTooManyRequests, "router_full", "the router holds its limit of request bytes, or this client's share of it; try again later")
 }
 
-// wait keeps a complete body, unless its client has too many.
+// wait counts a complete body against its client's share of bytes, and reports whether it fits.
 func (b *body) wait() bool {
 	if b == nil {
 		return true
@@ -136,7 +136,7 @@ func (b *body) wait() bool {
 	return b.waits && b.guest.Settle()
 }
 
-// free gives the bytes back. It may be called again, and of nil.
+// free releases the bytes. It may be called more than once, and on nil.
 func (b *body) free() {
 	if b == nil {
 		return
@@ -152,7 +152,7 @@ func (b *body) free() {
 	}
 }
 
-// bytes are the body, which may be nil.
+// bytes returns the data; b may be nil.
 func (b *body) bytes() []byte {
 	if b == nil {
 		return nil
@@ -160,7 +160,7 @@ func (b *body) bytes() []byte {
 	return b.data
 }
 
-// reader sends the body to a machine, as long as it is held.
+// reader reads the body for a machine, until the body is freed.
 func (b *body) reader() io.ReadCloser { return &bodyReader{b: b, size: len(b.data)} }
 
 type bodyReader struct {
@@ -175,7 +175,7 @@ func (r *bodyReader) Read(to []byte) (int, error) {
 	case r.at == r.size:
 		return 0, io.EOF
 	case r.b.data == nil:
-		return 0, io.ErrClosedPipe // there is an answer already
+		return 0, io.ErrClosedPipe // the answer has begun
 	}
 	n := copy(to, r.b.data[r.at:])
 	r.at += n

@@ -13,7 +13,7 @@ import (
 	"github.com/krait-ml/krait/transfer/ping"
 )
 
-// checks asks a machine again and again whether it is ready, at first at once.
+// checks checks a machine's readiness at once and then periodically, until the router is closed.
 func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 	t := time.NewTicker(r.o.Check)
 	defer t.Stop()
@@ -42,17 +42,17 @@ func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 	}
 }
 
-// tell logs what a check found, if that is news.
+// tell logs the result of a check if it differs from the last one.
 func (r *Router) tell(m *machine, news, gone bool, err error) {
 	switch {
 	case news && err != nil:
-		r.o.Log.Warn("a machine takes nothing", "machine", m.name, "gone", gone, "error", err)
+		r.o.Log.Warn("machine not ready", "machine", m.name, "gone", gone, "error", err)
 	case news:
-		r.o.Log.Info("a machine is ready", "machine", m.name)
+		r.o.Log.Info("machine ready", "machine", m.name)
 	}
 }
 
-// soon has a machine checked now.
+// soon triggers a check of the machine now.
 func (m *machine) soon() {
 	select {
 	case m.kick <- struct{}{}:
@@ -60,8 +60,8 @@ func (m *machine) soon() {
 	}
 }
 
-// askReady is the check of a server: GET /ready. With keyed, a server that answers without a key is
-// not ready, as it is asked each time it comes to be ready.
+// askReady returns the readiness check of a server: GET /ready. With keyed, a server that answers
+// requests without a key is not ready; this is checked each time the server becomes ready.
 func askReady(client *http.Client, base string, keyed bool) func(context.Context) error {
 	checked := false
 	return func(ctx context.Context) error {
@@ -79,7 +79,7 @@ func askReady(client *http.Client, base string, keyed bool) func(context.Context
 	}
 }
 
-// statusOf returns the status of an answer to GET without a key.
+// statusOf returns the status of a GET without a key.
 func statusOf(ctx context.Context, client *http.Client, url string) (int, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -94,7 +94,7 @@ func statusOf(ctx context.Context, client *http.Client, url string) (int, error)
 	return a.StatusCode, nil
 }
 
-// pings is the check of a machine that reads prompts and speaks no HTTP.
+// pings returns the check of a prefill server, which has no HTTP API.
 func pings(network, address string, config *tls.Config) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var c net.Conn

@@ -1,19 +1,19 @@
-// Package route divides the requests of OpenAI's API among several servers of one model.
+// Package route balances requests of OpenAI's API over several servers of one model.
 //
-// A request goes to the machine that has the least to do for it: the bytes of prompts that
-// it has still to read, less what its prefix cache is believed to hold of this one, and the answers that
-// it is writing. Where machines of their own read prompts ([Options.Prefill]), one of them is chosen by the
-// prompts' bytes, one that answers by its answers.
+// The router sends a request to the server with the least work: bytes of prompts to prefill, less
+// the bytes that its prefix cache is expected to hold, and tokens to decode. With prefill servers
+// ([Options.Prefill]), the router also picks the one with the fewest bytes of prompts, and picks
+// the decode server by its answers alone.
 //
-// Machines are checked every second, and get nothing new after a check that failed; what they have
-// begun goes on. A request whose connection fails is asked of another machine, once, unless a part
-// of the answer was sent already; then the client is told. A machine that fails again and again is
-// left out for a while, longer each time (outlier ejection); a request that every machine fails at
-// ejects none.
+// The router checks each machine every second. A machine whose check fails gets no new requests;
+// its active requests continue. A request whose connection fails is retried once on another
+// machine, unless the client already got a part of the answer; then the stream ends with an error.
+// A machine that fails repeatedly is ejected for a while, longer each time (outlier ejection); a
+// request that fails on every machine ejects none.
 //
-// A request takes a place only when all of it is there, and a client has a share of places and
-// bytes.
+// A request counts as active only after its whole body has arrived. Each client has a share of
+// active requests and of bytes.
 //
-// What a machine holds is not asked for, but remembered of what was sent there: that needs no
-// tokenizer, and no word from the machine.
+// The router does not query prefix caches: it remembers which prompts it sent to which server. That
+// needs no tokenizer and no protocol.
 package route

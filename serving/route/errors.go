@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
-// coded is what the router itself answers; below 500 it is the client's.
+// coded returns an error of the router itself. Errors below 500 are the client's.
 func coded(status int, code, format string, args ...any) *api.Error {
 	e := &api.Error{Status: status, Message: fmt.Sprintf(format, args...), Type: "server_error", Code: &code}
 	switch {

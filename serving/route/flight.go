@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// flight is a request that a machine was asked. Its context ends with the request's, or when the
-// machine answers neither checks nor this request.
+// flight is an attempt of a request on one machine. Its context ends with the request's, or when
+// the machine answers neither checks nor this request.
 type flight struct {
 	ctx  context.Context
 	end  context.CancelCauseFunc
-	last atomic.Int64 // when something came, in nanoseconds since 1970
+	last atomic.Int64 // when the machine last sent something, in nanoseconds since 1970
 }
 
-// fly begins one.
+// fly begins a flight.
 func (p *pool) fly(ctx context.Context, m *machine) *flight {
 	f := &flight{}
 	f.ctx, f.end = context.WithCancelCause(ctx)
@@ -35,8 +35,8 @@ func (p *pool) fly(ctx context.Context, m *machine) *flight {
 	return f
 }
 
-// giveUp ends the flights of a machine that has not answered checks for a while and has sent
-// nothing for them either. Others may still come to their end.
+// giveUp cancels the flights of a machine that does not answer checks, if they have been silent for
+// the stall time, too. Other flights may still finish.
 func (p *pool) giveUp(m *machine, now time.Time, stall time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *pool) giveUp(m *machine, now time.Time, stall time.Duration) {
 	}
 }
 
-// heard notes when something comes of an answer.
+// heard records when an answer's bytes arrive.
 type heard struct {
 	io.Reader
 	f *flight
@@ -64,19 +64,18 @@ func (h heard) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// mostAgain is how many requests that one server answered by status 500 may be asked of another at
-// once; after that one for each earning requests, so that such a request costs little more than its
-// own.
+// A request that one server answers with status 500 may be retried on another, within a budget:
+// mostAgain in a burst, and one more for every earning requests (a retry budget).
 const (
 	mostAgain = 32
 	earning   = 10
 )
 
-// allowance bounds how often something may be done again.
+// allowance is a retry budget.
 type allowance struct {
 	mu     sync.Mutex
 	left   int
-	earned int // requests since left grew
+	earned int // requests since left last grew
 }
 
 // earn counts a request.
@@ -88,7 +87,7 @@ func (a *allowance) earn() {
 	}
 }
 
-// take reports whether it may be done now.
+// take reports whether a retry is allowed now, and counts it.
 func (a *allowance) take() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

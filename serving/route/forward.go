@@ -16,17 +16,17 @@ import (
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
-// mostAnswer is how many bytes an answer that is no stream, or one event of a stream, may have.
+// mostAnswer bounds the bytes of an answer that is not streamed, and of one event of a stream.
 const mostAnswer = 64 << 20
 
-// Headers that go from client to server, and back. Others are about one connection, or say more of a client
-// than a server is to know.
+// Headers that the router forwards. Others belong to one connection, or would tell a server more
+// about a client than it needs.
 var (
-	thither = []string{"Authorization", "Content-Type", "Accept"}
-	hither  = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "X-Request-Id", "Retry-After", "Www-Authenticate", "Allow"}
+	requestHeaders  = []string{"Authorization", "Content-Type", "Accept"}
+	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "X-Request-Id", "Retry-After", "Www-Authenticate", "Allow"}
 )
 
-// answer is what a machine answered.
+// answer is a machine's answer.
 type answer struct {
 	status int
 	header http.Header
@@ -35,7 +35,7 @@ type answer struct {
 	*flight
 }
 
-// ServeHTTP answers a request by another's answer.
+// ServeHTTP forwards a request to a server, and its answer to the client.
 func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	switch q.URL.Path {
 	case "/health":
@@ -45,7 +45,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	case "/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize":
 		r.route(w, q)
 	default:
-		coded(http.StatusNotFound, "unknown_url", "there is no %.20s %.100s", q.Method, q.URL.Path).Write(w)
+		coded(http.StatusNotFound, "unknown_url", "unknown URL: %.20s %.100s", q.Method, q.URL.Path).Write(w)
 	}
 }
 
@@ -53,23 +53,23 @@ type status struct {
 	Status string `json:"status"`
 }
 
-// answerReady says whether requests would find somebody.
+// answerReady answers whether a server is ready.
 func (r *Router) answerReady(w http.ResponseWriter) {
 	switch {
 	case r.draining():
 		errDraining().Write(w)
 	case r.servers.ready() == 0:
-		errNobody().Write(w)
+		errNoServer().Write(w)
 	default:
 		api.WriteJSON(w, http.StatusOK, status{"ready"})
 	}
 }
 
-func errNobody() *api.Error {
+func errNoServer() *api.Error {
 	return coded(http.StatusServiceUnavailable, "no_server", "no server is ready")
 }
 
-// route sends a request on, and its answer back.
+// route forwards a request, counts it and logs it.
 func (r *Router) route(w http.ResponseWriter, q *http.Request) {
 	id, begun := api.NewID("route-"), time.Now()
 	o := outcome{status: http.StatusOK}
@@ -85,7 +85,7 @@ func (r *Router) route(w http.ResponseWriter, q *http.Request) {
 	if err != nil {
 		code = *err.Code
 	}
-	r.figures.request(q.URL.Path, o)
+	r.metrics.request(q.URL.Path, o)
 	r.o.Log.Info("request", "id", id, "path", q.URL.Path, "status", o.status, "error", code, "machine", o.machine, "prefill", o.prefill,
 		"tries", o.tries, "seconds", time.Since(begun).Seconds())
 }
@@ -99,13 +99,13 @@ type outcome struct {
 	first            time.Duration
 }
 
-// try sends a request to one machine, and to another if that fails before anything is sent back.
+// try checks a request, reads it, and forwards it.
 func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.Error {
-	// Also for a body that is refused, and then read to its end by net/http; a test may have none.
+	// This also bounds a rejected body, which net/http reads to its end. In a test it may fail.
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(r.o.SlowStart))
 	switch {
 	case r.o.Local && !api.Local(in.Host, r.o.Hosts...):
-		return coded(http.StatusMisdirectedRequest, "wrong_host", "this router answers to IP addresses and to localhost, and was asked as %.100s: name it in --hosts", in.Host)
+		return coded(http.StatusMisdirectedRequest, "wrong_host", "host %.100s is not allowed; this router answers to IP addresses, localhost and the names in --hosts", in.Host)
 	case r.draining():
 		return errDraining()
 	}
@@ -124,24 +124,18 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.E
 	return r.find(w, q, o)
 }
 
-// find asks machines until one answers, two at most, and sends its answer back.
+// find tries up to two machines, and sends the answer of the one that succeeds, else the last.
 func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error {
 	begun := time.Now()
 	n := q.need
-	prefill := (*held)(nil)
-	if len(r.prefill.machines) > 0 && q.writes {
-		reads := n
-		reads.tokens = 0
-		prefill = r.prefill.take(reads, nil, begun)
-		n.blocks, n.bytes = nil, 0 // who answers reads nothing
-	}
+	prefill := r.takePrefill(q, &n, begun)
 	defer prefill.free()
 	if prefill != nil {
 		o.prefill = prefill.m.name
 	}
 	r.retries.earn()
 	var tried []*machine
-	var last *answer // that another may better
+	var last *answer // a failure that a retry may improve on
 	var from *machine
 	for o.tries < 2 {
 		h := r.servers.take(n, tried, time.Now())
@@ -153,12 +147,12 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		tried = append(tried, h.m)
 		a, err := r.ask(q, h.m, o.prefill)
 		if last != nil && last.status == http.StatusInternalServerError && err == nil && a.status < 400 {
-			r.answered(from, false) // where another can, it is not for the request
+			r.answered(from, false) // another succeeds, so the failure was not due to the request
 		}
-		final := err == nil && (o.tries == 2 || !again(a.status) || a.status == http.StatusInternalServerError && !r.retries.take())
+		final := err == nil && (o.tries == 2 || !retryable(a.status) || a.status == http.StatusInternalServerError && !r.retries.take())
 		if final {
 			o.first = time.Since(begun)
-			prefill.free() // the prompt is read
+			prefill.free()
 			q.free()
 			defer h.free()
 			return r.pass(w, q, h.m, a, o)
@@ -170,34 +164,45 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		case err == nil:
 			last, from = a, h.m
 		default:
-			r.o.Log.Warn("a machine failed a request", "machine", h.m.name, "error", err)
+			r.o.Log.Warn("request failed on a machine", "machine", h.m.name, "error", err)
 		}
 	}
 	switch {
-	case last != nil: // nobody knows better
+	case last != nil: // no retry succeeded
 		return r.pass(w, q, from, last, o)
 	case o.tries == 0:
-		return errNobody()
+		return errNoServer()
 	}
 	return coded(http.StatusBadGateway, "server_failed", "%d servers failed to answer", o.tries)
 }
 
-// over is the error of a request that has no time left, or no client.
-func (q *request) over() *api.Error {
-	if q.Context().Err() != nil {
-		return coded(api.StatusGone, "cancelled", "the client has gone")
+// takePrefill assigns the prompt of a request to a prefill server, which takes that work off n; nil:
+// none is needed, or ready.
+func (r *Router) takePrefill(q *request, n *need, now time.Time) *assignment {
+	if len(r.prefill.machines) == 0 || !q.writes {
+		return nil
 	}
-	return coded(http.StatusGatewayTimeout, "timeout", "the request took longer than this router lets one take")
+	prompt := need{blocks: n.blocks, bytes: n.bytes}
+	n.blocks, n.bytes = nil, 0
+	return r.prefill.take(prompt, nil, now)
 }
 
-// again reports whether another machine may answer where one answered this: it has no room, or drains, or
-// its step failed.
-func again(status int) bool {
+// over is the error of a request whose deadline has passed or whose client has disconnected.
+func (q *request) over() *api.Error {
+	if q.Context().Err() != nil {
+		return coded(api.StatusGone, "cancelled", "the client has disconnected")
+	}
+	return coded(http.StatusGatewayTimeout, "timeout", "the request exceeded this router's deadline")
+}
+
+// retryable reports whether another machine may succeed where one answered this status: its queue
+// is full, it drains, or its step failed.
+func retryable(status int) bool {
 	return slices.Contains([]int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable}, status)
 }
 
-// ask sends a request to a machine, and waits for what is to be sent back first. It ends when that
-// machine answers neither checks nor the request.
+// ask sends a request to a machine, and waits for its answer or the first event of a stream. It
+// fails when the machine answers neither checks nor the request.
 func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err error) {
 	f := r.servers.fly(q.ctx, m)
 	defer func() {
@@ -217,7 +222,7 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 		out.Body, out.ContentLength = q.reader(), int64(n)
 		out.GetBody = func() (io.ReadCloser, error) { return q.reader(), nil }
 	}
-	copyHeader(out.Header, q.Header, thither)
+	copyHeader(out.Header, q.Header, requestHeaders)
 	if prefill != "" {
 		out.Header.Set("Krait-Prefill", prefill)
 	}
@@ -227,7 +232,7 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 	}
 	context.AfterFunc(f.ctx, func() { got.Body.Close() })
 	a := &answer{status: got.StatusCode, header: http.Header{}, flight: f}
-	copyHeader(a.header, got.Header, hither)
+	copyHeader(a.header, got.Header, responseHeaders)
 	from := heard{got.Body, f}
 	if kind, _, _ := mime.ParseMediaType(got.Header.Get("Content-Type")); kind == "text/event-stream" {
 		a.rest = bufio.NewReaderSize(from, 16<<10)
@@ -247,9 +252,9 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 	return a, nil
 }
 
-// judge counts an answer against a machine where that failed. A status 500 may be due to the
-// request, which a second answer shows; 504 with code timeout is a request that took longer than
-// its server allows.
+// judge counts an answer against a machine if the machine failed. Status 500 may be due to the
+// request, which a retry shows; 504 with code timeout means that the request exceeded the server's
+// deadline.
 func (r *Router) judge(m *machine, a *answer) {
 	if a.status < http.StatusInternalServerError {
 		return
@@ -266,7 +271,7 @@ func (r *Router) judge(m *machine, a *answer) {
 	}
 }
 
-// code is that of an answer which is an error of OpenAI's API.
+// code returns the code of an answer that is an OpenAI API error, else "".
 func (a *answer) code() string {
 	var e struct {
 		Error struct{ Code string }
@@ -277,7 +282,7 @@ func (a *answer) code() string {
 	return e.Error.Code
 }
 
-// cmpCause is why a context ended, if it did, else an error.
+// cmpCause returns the cause of a context that has ended, else err.
 func cmpCause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c
@@ -293,7 +298,7 @@ func copyHeader(to, from http.Header, names []string) {
 	}
 }
 
-// answered counts how an answer went.
+// answered counts the outcome of a request for a machine, which may eject it.
 func (r *Router) answered(m *machine, ok bool) {
 	r.servers.mu.Lock()
 	ejected := m.answered(ok, time.Now(), r.o.EjectAfter, r.o.EjectFor)
@@ -302,23 +307,23 @@ func (r *Router) answered(m *machine, ok bool) {
 		m.soon()
 	}
 	if ejected {
-		r.o.Log.Warn("a machine is left out: its answers failed", "machine", m.name, "in a row", r.o.EjectAfter)
-		r.figures.ejections.WithLabelValues(m.name).Inc()
+		r.o.Log.Warn("machine ejected after consecutive failures", "machine", m.name, "failures", r.o.EjectAfter)
+		r.metrics.ejections.WithLabelValues(m.name).Inc()
 	}
 }
 
-// pass sends an answer to the client.
+// pass sends an answer to the client, in whole events.
 func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, o *outcome) *api.Error {
 	defer a.end(nil)
 	if err := misconfigured(a); err != nil {
-		r.o.Log.Error("servers and router name other machines that read prompts", "machine", m.name, "prefill", o.prefill)
+		r.o.Log.Error("server does not know the prefill server; give router and servers the same --prefill", "machine", m.name, "prefill", o.prefill)
 		return err
 	}
-	copyHeader(w.Header(), a.header, hither)
+	copyHeader(w.Header(), a.header, responseHeaders)
 	control := http.NewResponseController(w)
 	send := func(data []byte) error {
 		control.SetWriteDeadline(time.Now().Add(r.o.Stall))
-		defer control.SetWriteDeadline(time.Time{}) // HTTP/2 would end the stream by it between two parts
+		defer control.SetWriteDeadline(time.Time{}) // HTTP/2 would apply it between two events, too
 		if _, err := w.Write(data); err != nil {
 			return err
 		}
@@ -329,7 +334,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 	data := a.body
 	for {
 		if send(data) != nil || q.Context().Err() != nil {
-			return coded(api.StatusGone, "cancelled", "the client has gone, or takes nothing")
+			return coded(api.StatusGone, "cancelled", "the client has disconnected, or does not read")
 		}
 		if a.rest == nil {
 			break
@@ -347,7 +352,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 	return nil
 }
 
-// lost tells a client that its stream does not go on.
+// lost ends a client's stream with an error event.
 func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error) *api.Error {
 	if q.Context().Err() != nil {
 		return q.over()
@@ -355,9 +360,9 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 	if q.ctx.Err() == nil { // else the request took too long
 		r.answered(m, false)
 	}
-	r.figures.lost.WithLabelValues(m.name).Inc()
-	r.o.Log.Warn("a machine was lost in the middle of an answer", "machine", m.name, "error", why)
-	e := coded(http.StatusBadGateway, "server_lost", "the server was lost in the middle of the answer")
+	r.metrics.lost.WithLabelValues(m.name).Inc()
+	r.o.Log.Warn("connection to a machine lost during an answer", "machine", m.name, "error", why)
+	e := coded(http.StatusBadGateway, "server_lost", "the connection to the server was lost during the answer")
 	if q.ctx.Err() != nil {
 		e = q.over()
 	}
@@ -369,8 +374,8 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 	return e
 }
 
-// event reads a stream up to the end of an event, so that nothing is sent on of one that is cut
-// off. At the end of the stream it is io.EOF, with no bytes unless an event is without its end.
+// event reads the next whole event of a stream, so that the router never forwards a part of one. At
+// the end of the stream the error is io.EOF; data is an incomplete event, if any.
 func event(from *bufio.Reader) (data []byte, err error) {
 	for {
 		line, err := from.ReadSlice('\n')
@@ -387,10 +392,10 @@ func event(from *bufio.Reader) (data []byte, err error) {
 	}
 }
 
-// misconfigured is the error where a server does not know who is to read its prompt.
+// misconfigured returns the error for a server that does not know the router's prefill server.
 func misconfigured(a *answer) *api.Error {
 	if a.status != http.StatusBadRequest || a.code() != "unknown_prefill" {
 		return nil
 	}
-	return coded(http.StatusBadGateway, "unknown_prefill", "the server does not know the machine that this router names for reading prompts: give both the same --prefill")
+	return coded(http.StatusBadGateway, "unknown_prefill", "the server does not know the prefill server that this router chose; give both the same --prefill")
 }

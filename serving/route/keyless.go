@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// errKeyless is a check's of a server that answers without a key where [Options.Keyed] forbids it.
+// errKeyless is why a check fails of a server that requires no key, where [Options.Keyed] is set.
 var errKeyless = fmt.Errorf("%w: it answers without a key", errNotReady)
 
-// Keyless returns the servers that [Options.Keyed] keeps out, as of their last checks.
+// Keyless returns the servers that [Options.Keyed] excludes, as of their last checks.
 func (r *Router) Keyless() (names []string) {
 	r.servers.mu.Lock()
 	defer r.servers.mu.Unlock()

@@ -48,7 +48,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// answerPings answers as a machine does that reads prompts.
+// answerPings answers as a prefill server does.
 func answerPings(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -65,7 +65,7 @@ func answerPings(l net.Listener) {
 	}
 }
 
-// TestPrefill: of machines that read prompts, one that is there is named to the server, the same for prompts
+// TestPrefill: the router names a ready prefill server to the server, the same for prompts
 // that begin alike.
 func TestPrefill(t *testing.T) {
 	var waiting []net.Listener
@@ -79,7 +79,7 @@ func TestPrefill(t *testing.T) {
 		go answerPings(l)
 		waiting, names = append(waiting, l), append(names, l.Addr().String())
 	}
-	hung, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody answers
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestPrefill(t *testing.T) {
 		}
 	}
 	if list[0].asked.Load() == 0 || list[1].asked.Load() == 0 {
-		t.Error("one server answers all, though none reads prompts")
+		t.Error("one server answers all, without prefill servers")
 	}
 	for i, n := range names {
 		if n == two {
@@ -189,7 +189,7 @@ func TestOptions(t *testing.T) {
 		{route.Options{Servers: []string{""}}, "host:port"},
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b"}}, `"b"`},
 		{route.Options{Servers: []string{"a:1"}, Prefill: []string{"b:1", "b:1"}}, "twice"},
-		{route.Options{Servers: []string{"a:1"}, Body: -1}, "below 0"},
+		{route.Options{Servers: []string{"a:1"}, Body: -1}, "must not be negative"},
 		{route.Options{Servers: []string{"a:1"}, Requests: 1}, "Requests is 1"},
 		{route.Options{Servers: []string{"a:1"}, Bodies: 1 << 20}, "Bodies 1048576"},
 	} {
@@ -225,7 +225,7 @@ func TestAdmin(t *testing.T) {
 // TestDeadline: a request that a server never ends is ended, before its answer or within.
 func TestDeadline(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond, EjectAfter: 2})
-	for want, begins := range map[string]bool{`{"error":{"message":"the request took`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request took": true} {
+	for want, begins := range map[string]bool{`{"error":{"message":"the request exceeded`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request exceeded": true} {
 		for _, f := range list {
 			f.do(func(w http.ResponseWriter, q *http.Request) {
 				if begins {

@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// misses is how many checks in a row must fail until what a machine holds is forgotten, and, if
-// they had no answer at all, until requests give it up whose connections are silent, too.
+// misses is the number of consecutive failed checks after which the router forgets the machine's
+// prefix cache, and, if none had an answer, cancels its silent requests.
 const misses = 3
 
-// mostEjected bounds how often the time doubles for which a machine is left out.
+// mostEjected bounds how often the ejection time doubles.
 const mostEjected = 5
 
-// errSilent is why a request ended whose machine answers neither checks nor it.
+// errSilent cancels a request whose machine answers neither checks nor the request.
 var errSilent = errors.New("the machine is silent")
 
-// errNotReady is a check's of a machine that is there, and takes nothing new: it drains, or loads.
-var errNotReady = errors.New("it is not ready")
+// errNotReady is why a check fails of a machine that answers but takes no requests: it drains, or
+// loads its model.
+var errNotReady = errors.New("not ready")
 
-// machine is one of those that requests go to. Its pool's lock guards it, but for what does
-// not change.
+// machine is a server or prefill server. Its pool's lock guards the fields that change.
 type machine struct {
 	name  string
 	check func(context.Context) error
-	kick  chan struct{} // to check at once
+	kick  chan struct{} // triggers a check
 
 	ready  bool
-	missed int   // checks in a row that failed
-	silent int   // of these, the last that had no answer at all
-	why    error // of the last check that failed
+	missed int   // consecutive failed checks
+	silent int   // of these, the last ones that had no answer at all
+	why    error // the last check's
 
 	flights map[*flight]struct{}
 
-	failed  int // answers in a row that failed
-	ejected int // how often in a row it was left out
-	until   time.Time
+	failed  int       // consecutive failed answers
+	ejected int       // consecutive ejections
+	until   time.Time // end of the ejection
 
 	running int
-	work    int64 // bytes that it has to read, and answers' tokens by answerBytes
+	work    int64 // bytes of prompts to prefill, and answerBytes for each token to decode
 	seen    seen
 }
 
@@ -47,9 +47,9 @@ func newMachine(name string, check func(context.Context) error) *machine {
 	return &machine{name: name, check: check, kick: make(chan struct{}, 1)}
 }
 
-// checked takes in what a check said, and reports whether that is news. A machine that fails one
-// gets nothing new. What it has begun goes on: a server that drains or whose port is closed still
-// answers on connections that it has.
+// checked applies the result of a check, and reports whether the state changed. A machine that
+// fails a check gets no new requests. Its active requests continue: a server that drains or has
+// closed its port still answers on open connections.
 func (m *machine) checked(err error) (news bool) {
 	was, gone := m.ready, m.gone()
 	m.ready, m.why = err == nil, err
@@ -57,28 +57,28 @@ func (m *machine) checked(err error) (news bool) {
 	case err == nil || errors.Is(err, errNotReady):
 		m.missed, m.silent = 0, 0
 		return was != m.ready || gone
-	case errors.Is(err, syscall.ECONNREFUSED): // its system lives, and ends connections of its process if that does not
+	case errors.Is(err, syscall.ECONNREFUSED): // the host is up, and would reset the connections of a dead process
 		m.silent = 0
 	default:
 		m.silent++
 	}
 	if m.missed++; m.missed == misses {
-		m.seen = seen{} // it will begin with nothing
+		m.seen = seen{} // it will restart with an empty prefix cache
 	}
 	return was || gone != m.gone()
 }
 
-// gone reports whether a machine has not answered checks for a while. It may hang, or its network
-// may be cut, so that connections to it do not end by themselves.
+// gone reports whether the last checks had no answer. The machine may hang or its network be down,
+// so that connections do not end by themselves.
 func (m *machine) gone() bool { return m.silent >= misses }
 
-// answered takes in how a request went, and reports whether the machine is left out for it.
+// answered applies the outcome of a request, and reports whether it ejects the machine.
 func (m *machine) answered(ok bool, now time.Time, after int, pause time.Duration) (ejected bool) {
 	if ok {
 		m.failed, m.ejected = 0, 0
 		return false
 	}
-	if now.Before(m.until) { // it was asked before that, or since all are left out
+	if now.Before(m.until) { // the request began before the ejection, or all machines are ejected
 		return false
 	}
 	if m.failed++; m.failed < after {

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// answerBytes is what a token of an answer counts as, in bytes of prompts to read: a step of its own
-// for one token, where a prompt's share steps.
+// answerBytes is the work of decoding a token, in bytes of prompts to prefill: a decoded token needs
+// a step of its own, where a prompt's tokens share steps.
 const answerBytes = 16
 
-// pool is machines that do the same, and what is under way there.
+// pool is the machines of one role, with their active requests.
 type pool struct {
 	mu       sync.Mutex
 	machines []*machine
-	next     int // where to begin among equals
+	next     int // round robin among equals
 }
 
-// need is what a request has a machine do.
+// need is the work of a request.
 type need struct {
-	blocks []uint64 // of its prompt; nil: it reads none
-	bytes  int      // of its prompt
-	tokens int      // of its answers
+	blocks []uint64 // hashes of the prompt; nil: nothing to prefill
+	bytes  int      // of the prompt
+	tokens int      // of the answers
 }
 
-// held is a machine that works for a request.
-type held struct {
+// assignment is a machine's work for a request.
+type assignment struct {
 	p    *pool
 	m    *machine
 	work int64
 	once sync.Once
 }
 
-// take chooses the machine that has the least to do if it gets the request as well, but for those
-// that were tried; nil: there is none that is ready. Those that are left out come last.
-func (p *pool) take(n need, tried []*machine, now time.Time) *held {
+// take assigns a request to the ready machine that would have the least work with it, except those
+// already tried; nil: no machine is ready. Ejected machines come last.
+func (p *pool) take(n need, tried []*machine, now time.Time) *assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var best *machine
@@ -55,20 +55,20 @@ func (p *pool) take(n need, tried []*machine, now time.Time) *held {
 		return nil
 	}
 	p.next++
-	h := &held{p: p, m: best, work: n.work(best)}
+	h := &assignment{p: p, m: best, work: n.work(best)}
 	best.running++
 	best.work += h.work
 	best.seen.add(n.blocks)
 	return h
 }
 
-// work is what a machine has to do for it.
+// work returns the work of the request on a machine, with what its prefix cache is expected to hold.
 func (n *need) work(m *machine) int64 {
 	return int64(n.bytes-m.seen.match(n.blocks)) + int64(n.tokens)*answerBytes
 }
 
-// free says that the machine has done it, or will not. It may be called again, and of nil.
-func (h *held) free() {
+// free ends the assignment. It may be called more than once, and on nil.
+func (h *assignment) free() {
 	if h == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (h *held) free() {
 	})
 }
 
-// ready counts those that take requests.
+// ready counts the ready machines.
 func (p *pool) ready() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,24 +9,24 @@ import (
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
-// An answer without max_tokens is taken for one of so many tokens, and one with for no more than
-// mostTokens: clients name far more than they get.
+// The estimate of an answer's tokens is usualTokens without max_tokens, and otherwise max_tokens up
+// to mostTokens: clients ask for far more than they get.
 const (
 	usualTokens = 256
 	mostTokens  = 4096
 )
 
-// request is what a client asks.
+// request is a client's request.
 type request struct {
-	*http.Request                 // whose context is the client's
-	*body                         // nil: it has none
-	ctx           context.Context // that, with the deadline
-	who           string          // a key, or an address
+	*http.Request                 // its context ends when the client disconnects
+	*body                         // nil: none
+	ctx           context.Context // the client's, with the deadline
+	who           string          // tenant or address
 	need          need
-	writes        bool // it is for texts, not for tokens or names
+	writes        bool // it generates text
 }
 
-// read takes a request in.
+// read authenticates a request and reads its body.
 func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Request) (*request, *api.Error) {
 	who, err := r.who(q)
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Reques
 	return out, nil
 }
 
-// who names a request's client: its key, or where there are no keys its host.
+// who returns a request's client: its key's tenant, or without keys its address.
 func (r *Router) who(q *http.Request) (string, *api.Error) {
 	keys := r.keys.Load()
 	if keys == nil {
@@ -53,8 +53,8 @@ func (r *Router) who(q *http.Request) (string, *api.Error) {
 	return keys.Tenant(q)
 }
 
-// guess finds out what a request has a machine do. What is wrong in a request a server says better.
-// The caches of servers keep tenants apart.
+// guess estimates a request's work. It ignores what is invalid: the server reports that. Tenants do
+// not share prefix caches.
 func (r *Router) guess(tenant string, data []byte) need {
 	var fields struct {
 		Prompt   json.RawMessage `json:"prompt"`
@@ -64,7 +64,7 @@ func (r *Router) guess(tenant string, data []byte) need {
 		N        json.RawMessage `json:"n"`
 	}
 	_ = json.Unmarshal(data, &fields)
-	prompt := fields.Prompt // JSON as it was sent: prompts that begin alike are alike there, too
+	prompt := fields.Prompt // raw JSON: prompts with a common prefix have one there, too
 	if fields.Messages != nil {
 		prompt = fields.Messages
 	}

@@ -21,57 +21,56 @@ import (
 	"github.com/krait-ml/krait/serving/internal/budget"
 )
 
-// Options say among whom requests are divided. Zeros are the defaults.
+// Options configure a router. Zeros are the defaults.
 type Options struct {
-	// Servers are those that answer: URLs, or host:port for http.
+	// Servers are the servers that answer requests: URLs, or host:port for http.
 	Servers []string
-	// TLS is how those with https are reached, and where PrefillTLS says so those of Prefill; nil: with the
-	// system's certificates.
+	// TLS is the configuration for servers with https; nil: the system's certificates.
 	TLS *tls.Config
-	// Prefill are machines that read prompts for all of Servers, host:port or unix:PATH, called as
-	// their --prefill calls them.
+	// Prefill are the prefill servers of all Servers, host:port or unix:PATH, spelled as in the
+	// servers' --prefill.
 	Prefill []string
-	// PrefillTLS is how these are reached to see whether they are there; nil: without TLS.
+	// PrefillTLS is the configuration for checks of prefill servers; nil: without TLS.
 	PrefillTLS *tls.Config
-	// Check is how often each machine is checked; 0: every second.
+	// Check is the interval of readiness checks; 0: 1 second.
 	Check time.Duration
-	// CheckTimeout is how long a check may take; 0: 5 seconds.
+	// CheckTimeout bounds a check; 0: 5 seconds.
 	CheckTimeout time.Duration
-	// EjectAfter is after how many failed answers in a row a machine is left out; 0: 3.
+	// EjectAfter is the number of consecutive failures that ejects a machine; 0: 3.
 	EjectAfter int
-	// EjectFor is for how long the first time, and twice as long each time after that; 0: 10 seconds.
+	// EjectFor is the time of the first ejection, which doubles with each further one; 0: 10 seconds.
 	EjectFor time.Duration
-	// Keys are those that clients must have; nil: anybody may ask, and servers say who gets an
-	// answer.
+	// Keys are the keys that the router accepts; nil: it accepts all requests, and servers check keys.
 	Keys *Keys
-	// Keyed sends nothing to servers that answer without a key, for routers that others reach.
+	// Keyed excludes servers that answer without a key, for a router that is not local.
 	Keyed bool
-	// Requests is how many may be under way, at least 2; 0: 1024. A key, or without keys an
-	// address, has half of them at most, and less the more others have.
+	// Requests bounds active requests, at least 2; 0: 1024. A client (key, or address without keys)
+	// gets at most half of them, and less when others are active.
 	Requests int
-	// Body is how many bytes a request may have; 0: 4 MiB.
+	// Body bounds the bytes of a request; 0: 4 MiB.
 	Body int64
-	// Bodies is how many bytes of requests are held at the same time, until their answers begin; 0:
-	// 128 MiB. They are shared as Requests are.
+	// Bodies bounds the bytes of all requests held until their answers begin; 0: 128 MiB. Clients
+	// share it as they share Requests.
 	Bodies int64
-	// SlowStart is how long a client may take to begin its body, which then has to come at 64 KiB a
+	// SlowStart bounds the time until a client's body begins, which must then arrive at 64 KiB per
 	// second; 0: 5 seconds.
 	SlowStart time.Duration
-	// Deadline is how long a request may take, with what servers let it wait; 0: 15 minutes.
+	// Deadline bounds a request, including its time in a server's queue; 0: 15 minutes.
 	Deadline time.Duration
-	// Stall is how long a client may take to take what is sent to it, and how long a machine that
-	// does not answer checks may also leave a request without a byte; 0: 30 seconds.
+	// Stall bounds the time that a client takes to read a part of its answer, and the silence of a
+	// machine that does not answer checks either; 0: 30 seconds.
 	Stall time.Duration
-	// Log is told of each request, and of machines that come and go, but no text; nil: nothing.
+	// Log receives a line per request and per change of a machine's state, without texts; nil: no log.
 	Log *slog.Logger
-	// Local answers only to requests for an IP address, localhost or one of Hosts. Else a site that
-	// a browser shows could let its own name lead here.
+	// Local accepts only requests whose Host is an IP address, localhost or one of Hosts, which
+	// prevents DNS rebinding from a browser.
 	Local bool
-	// Hosts are names that Local lets requests ask for.
+	// Hosts are further host names that Local accepts.
 	Hosts []string
 }
 
-// Router divides requests. It is an [http.Handler]; who listens bounds headers and connections.
+// Router balances requests over servers. It is an [http.Handler]; its [http.Server] bounds headers
+// and connections.
 type Router struct {
 	o       Options
 	seed    maphash.Seed
@@ -79,7 +78,7 @@ type Router struct {
 	servers pool
 	prefill pool
 	urls    map[*machine]string
-	figures *figures
+	metrics *metrics
 	keys    atomic.Pointer[Keys]
 
 	ctx   context.Context // until Close
@@ -87,21 +86,21 @@ type Router struct {
 
 	lobby   *lobby.Lobby  // bodies, until a machine answers
 	waiting *budget.Bytes // those that are complete
-	places  *budget.Bytes // requests under way
-	retries allowance     // of requests that one server answered by status 500
+	active  *budget.Bytes // active requests
+	retries allowance     // of requests that a server answered with status 500
 
 	mu     sync.Mutex
 	drains bool
 }
 
-// Keys are the keys that a router takes, as its servers do.
+// Keys are the keys that a router accepts, each of a tenant.
 type Keys = api.Keys
 
-// SetKeys replaces the keys, for requests that come from now on.
+// SetKeys replaces the keys for new requests.
 func (r *Router) SetKeys(k *Keys) { r.keys.Store(k) }
 
-// New makes a router, and checks each machine once; one that does not answer is no error, and is
-// checked on. Close it after all requests have ended.
+// New returns a router whose machines have been checked once. A machine that is not ready is no
+// error. Close the router after all requests have ended.
 func New(o Options) (*Router, error) {
 	o.Check = cmp.Or(o.Check, time.Second)
 	o.CheckTimeout = cmp.Or(o.CheckTimeout, 5*time.Second)
@@ -115,26 +114,26 @@ func New(o Options) (*Router, error) {
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Check < 0 || o.CheckTimeout < 0 || o.EjectAfter < 0 || o.EjectFor < 0 || o.Requests < 0 || o.Body < 0 || o.Bodies < 0 || o.SlowStart < 0 || o.Deadline < 0 || o.Stall < 0 {
-		return nil, errors.New("route: a limit is below 0")
+		return nil, errors.New("route: limits must not be negative")
 	}
 	if o.Requests < 2 || o.Bodies < 2*(o.Body+uploadBytes+firstPart+partBytes) {
-		return nil, fmt.Errorf("route: Requests is %d and Bodies %d; they must be at least 2 and twice the largest body, as a client has half at most", o.Requests, o.Bodies)
+		return nil, fmt.Errorf("route: Requests is %d and Bodies %d; they must be at least 2 and twice the largest body, since a client gets at most half", o.Requests, o.Bodies)
 	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
-	r.lobby, r.waiting, r.places = lobby.New(o.Bodies), budget.New(o.Bodies), budget.New(int64(o.Requests))
+	r.lobby, r.waiting, r.active = lobby.New(o.Bodies), budget.New(o.Bodies), budget.New(int64(o.Requests))
 	r.retries = allowance{left: mostAgain}
 	r.keys.Store(o.Keys)
 	r.client = &http.Client{
 		Transport: &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 			DialContext: (&net.Dialer{Timeout: o.CheckTimeout}).DialContext, TLSHandshakeTimeout: o.CheckTimeout},
-		// A key goes to the machines that were named, and to nobody they name.
+		// No redirects: clients' keys go to configured servers only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if err := r.add(); err != nil {
 		return nil, err
 	}
 	r.ctx, r.close = context.WithCancel(context.Background())
-	r.figures = newFigures(r)
+	r.metrics = newMetrics(r)
 	var first sync.WaitGroup
 	for _, p := range []*pool{&r.servers, &r.prefill} {
 		for _, m := range p.machines {
@@ -183,7 +182,7 @@ func (r *Router) add() error {
 	return nil
 }
 
-// baseURL is where a server is, without a slash at its end.
+// baseURL returns the URL of a server, without a trailing slash.
 func baseURL(name string) (string, error) {
 	text := name
 	if !strings.Contains(text, "://") {
@@ -196,38 +195,38 @@ func baseURL(name string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Ready counts the servers that take requests, and the machines that read prompts.
+// Ready returns the numbers of ready servers and ready prefill servers.
 func (r *Router) Ready() (servers, prefill int) { return r.servers.ready(), r.prefill.ready() }
 
-// Drain lets nobody begin any more: requests get 503, and /ready says so. Those that were taken go on.
+// Drain rejects new requests with status 503, and fails /ready. Active requests continue.
 func (r *Router) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drains = true
 }
 
-// Close ends the checks.
+// Close stops the checks.
 func (r *Router) Close() {
 	r.close()
 	r.client.CloseIdleConnections()
 }
 
-// enter takes a request on, of a client that has sent all of it.
+// enter makes a request active whose body is complete.
 func (r *Router) enter(q *request) *api.Error {
 	switch {
 	case r.draining():
 		return errDraining()
-	case !r.places.Take(q.who, 1):
-		return coded(http.StatusTooManyRequests, "router_full", "this client has as many requests under way as this router takes of one, or of all")
+	case !r.active.Take(q.who, 1):
+		return coded(http.StatusTooManyRequests, "router_full", "the router has reached its limit of active requests, or this client's share of it; try again later")
 	case !q.wait():
-		r.places.Add(q.who, -1)
+		r.active.Add(q.who, -1)
 		return errBodies()
 	}
 	return nil
 }
 
-// leave ends a request that was taken on.
-func (r *Router) leave(q *request) { r.places.Add(q.who, -1) }
+// leave ends an active request.
+func (r *Router) leave(q *request) { r.active.Add(q.who, -1) }
 
 func (r *Router) draining() bool {
 	r.mu.Lock()
@@ -236,5 +235,5 @@ func (r *Router) draining() bool {
 }
 
 func errDraining() *api.Error {
-	return coded(http.StatusServiceUnavailable, "draining", "the router is being stopped")
+	return coded(http.StatusServiceUnavailable, "draining", "the router is shutting down and takes no new requests")
 }

@@ -3,12 +3,12 @@ package route
 import "hash/maphash"
 
 const (
-	blockBytes = 64      // of a prompt that are remembered as one
-	mostSeen   = 1 << 16 // blocks of a machine, twice: what was sent to it lately
+	blockBytes = 64      // bytes of a prompt per hash
+	mostSeen   = 1 << 16 // blocks of a generation; a machine has two
 )
 
-// blocks are the beginnings of a prompt that end with a whole block, each as a number. The
-// seed is this process's: nobody can make prompts that are taken for each other.
+// blocks returns a hash of each prefix of a prompt that ends with a whole block. The seed is
+// random per process, so that no client can construct collisions.
 func blocks(seed maphash.Seed, tenant, prompt []byte) []uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -22,8 +22,7 @@ func blocks(seed maphash.Seed, tenant, prompt []byte) []uint64 {
 	return list
 }
 
-// seen remembers which beginnings a machine was sent: those of the last mostSeen blocks, and
-// up to as many before.
+// seen remembers the prefixes sent to a machine, in two generations of up to mostSeen blocks.
 type seen struct {
 	now, before map[uint64]struct{}
 }
@@ -38,7 +37,7 @@ func (s *seen) add(list []uint64) {
 	}
 }
 
-// match is how many bytes of a prompt's beginning are remembered.
+// match returns the bytes of the longest remembered prefix of a prompt.
 func (s *seen) match(list []uint64) int {
 	for n, b := range list {
 		_, is := s.now[b]

@@ -259,7 +259,7 @@ func timeline(b *chromium.Browser) {
 	b.Press("0")
 	var at [4]float64
 	b.Eval(`(() => { const r = document.querySelector("main canvas").getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()`, &at)
-	b.Mouse("mouseWheel", at[0]+at[2]/2, at[1]+60)
+	b.WheelUp(at[0]+at[2]/2, at[1]+60)
 	b.Until(`Number(document.querySelector("main canvas").dataset.from) > 0`)
 	b.Press("0", "n", "n", "+", "+", "+", "+")
 	first := b.Text(`document.querySelector("#detail h2").textContent`)

@@ -3,9 +3,7 @@ package timeline
 import (
 	"cmp"
 	"fmt"
-	"html"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/internal/fonts"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/visualize"
+	"github.com/krait-ml/krait/visualize/svg"
 )
 
 // The picture, in points.
@@ -20,6 +19,7 @@ const (
 	width = 1400
 	lane  = 16 // a stream
 	gap   = 8  // between ranks
+	grey  = "#666666"
 )
 
 // colours are by what an event is; those of explain's page.
@@ -28,31 +28,24 @@ var colours = map[string]string{"multiply": "#4c7fd0", "mix": "#3f9d6b", "other"
 var meanings = [][2]string{{"multiply", "products with weights"}, {"mix", "mixes tokens"}, {"other", "other kernels"}, {"collective", "collectives"}, {"relayout", "another layout"}, {"wait", "waits"}}
 
 // SVG draws the first step, and of those that come most often the one of median length:
-// for each rank a row per run, over each other on one scale.
+// for each rank a row per run, one above the other on one scale.
 func SVG(w io.Writer, runs []Run) error {
-	_, err := io.WriteString(w, draw(runs))
-	return err
-}
-
-func draw(runs []Run) string {
-	d := &drawing{runs: runs, ranks: ranksOf(runs), y: 14}
+	d := &drawing{Canvas: svg.Canvas{Size: 11}, runs: runs, ranks: ranksOf(runs), y: 14}
 	for _, r := range runs {
 		d.gutter = max(d.gutter, 28+fonts.Width(rowName(d.ranks, r.Name), 11, false))
 	}
-	var body strings.Builder
-	d.w = &body
 	d.legend()
 	if len(runs) > 0 {
-		for _, i := range tellingSteps(&runs[0]) {
+		for _, i := range typicalSteps(&runs[0]) {
 			d.panel(i)
 		}
 	}
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%.0f" viewBox="0 0 %d %.0f" font-family="Helvetica, Arial, sans-serif" font-size="11" fill="#222"><rect width="100%%" height="100%%" fill="#fff"/>`+"\n", width, d.y, width, d.y) +
-		body.String() + "</svg>\n"
+	_, err := w.Write(d.Document(width, d.y))
+	return err
 }
 
-// tellingSteps are the steps that are drawn.
-func tellingSteps(r *Run) []int {
+// typicalSteps returns the indices of the steps to draw.
+func typicalSteps(r *Run) []int {
 	if len(r.Steps) == 0 {
 		return nil
 	}
@@ -73,8 +66,9 @@ func tellingSteps(r *Run) []int {
 	return []int{0, middle}
 }
 
+// drawing is the picture in the making; y is where the next row begins.
 type drawing struct {
-	w      *strings.Builder
+	svg.Canvas
 	runs   []Run
 	ranks  int
 	gutter float64 // at the left, for the names of rows
@@ -84,15 +78,11 @@ type drawing struct {
 // rowName is at the left of a row.
 func rowName(rank int, run string) string { return fmt.Sprintf("rank %d, %s", rank, run) }
 
-func (d *drawing) text(x, y float64, style, text string) {
-	fmt.Fprintf(d.w, `<text x="%.1f" y="%.1f"%s>%s</text>`+"\n", x, y, style, html.EscapeString(text))
-}
-
 func (d *drawing) legend() {
 	x := 14.0
 	for _, m := range meanings {
-		fmt.Fprintf(d.w, `<rect x="%.1f" y="%.1f" width="10" height="10" rx="2" fill="%s"/>`, x, d.y, colours[m[0]])
-		d.text(x+14, d.y+9, ` fill="#666"`, m[1])
+		d.Rect(x, d.y, 10, 10, colours[m[0]], "", "rx", 2)
+		d.Text(x+14, d.y+9, m[1], "fill", grey)
 		x += 34 + fonts.Width(m[1], 11, false)
 	}
 	d.y += 30
@@ -108,7 +98,7 @@ func (d *drawing) panel(i int) {
 			title += fmt.Sprintf(" %s %s,", r.Name, Seconds(to-from))
 		}
 	}
-	d.text(14, d.y, ` font-size="13" font-weight="bold"`, strings.TrimSuffix(title, ","))
+	d.Text(14, d.y, strings.TrimSuffix(title, ","), "font-size", 13, "font-weight", "bold")
 	d.y += 12
 	x := func(t float64) float64 { return d.gutter + t/max(longest, 1e-12)*(width-d.gutter-14) }
 	top := d.y
@@ -125,33 +115,25 @@ func (d *drawing) panel(i int) {
 	d.y += 24
 }
 
-// axis has a line for each of about ten round times.
+// axis draws a line for each of four to ten round times.
 func (d *drawing) axis(top, bottom, longest float64, x func(float64) float64) {
-	if longest <= 0 {
-		return
-	}
-	step := math.Pow(10, math.Floor(math.Log10(longest/10)))
-	for _, m := range []float64{1, 2, 5, 10} {
-		if longest/(step*m) <= 10 {
-			step *= m
-			break
+	for _, t := range svg.Linear(0, longest).Ticks() {
+		if t > longest {
+			return
 		}
-	}
-	for k := 0; float64(k)*step <= longest; k++ {
-		t := float64(k) * step
-		fmt.Fprintf(d.w, `<path d="M%.1f %.1fV%.1f" stroke="#000" stroke-opacity=".12"/>`, x(t), top, bottom)
-		at, label, style := x(t)+3, Seconds(t), ` fill="#666" font-size="10"`
+		d.Path(fmt.Sprintf("M%.1f %.1fV%.1f", x(t), top, bottom), "#000000", "stroke-opacity", ".12")
+		at, label, anchor := x(t)+3, Seconds(t), "start"
 		if at+fonts.Width(label, 10, false) > width {
-			at, style = x(t)-3, style+` text-anchor="end"`
+			at, anchor = x(t)-3, "end"
 		}
-		d.text(at, top+9, style, label)
+		d.Text(at, top+9, label, "fill", grey, "font-size", 10, "text-anchor", anchor)
 	}
 }
 
 // rows draws the streams of a rank.
 func (d *drawing) rows(s *Step, rank int, name string, x func(float64) float64) {
 	from, _ := s.Bounds()
-	d.text(14, d.y+11, "", name)
+	d.Text(14, d.y+11, name)
 	for _, stream := range streams {
 		var list []exec.Event
 		for _, e := range s.Events {
@@ -162,7 +144,7 @@ func (d *drawing) rows(s *Step, rank int, name string, x func(float64) float64) 
 		if stream == lowering.Comm && len(list) == 0 {
 			continue
 		}
-		fmt.Fprintf(d.w, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="#f6f6f4"/>`+"\n", d.gutter, d.y, width-d.gutter-14, lane-2)
+		d.Rect(d.gutter, d.y, width-d.gutter-14, lane-2, "#f6f6f4", "")
 		d.events(list, from, x)
 		d.y += lane
 	}
@@ -182,9 +164,9 @@ func (d *drawing) events(list []exec.Event, from float64, x func(float64) float6
 			right = x(list[j].End - from)
 			text = fmt.Sprintf("%s and %d more", e.Name, j-i)
 		}
-		fmt.Fprintf(d.w, `<rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"><title>%s</title></rect>`+"\n", left, d.y, max(right-left, 0.15), lane-2, colours[kind], html.EscapeString(text))
+		d.Rect(left, d.y, max(right-left, 0.15), lane-2, colours[kind], text)
 		if label := local(e.Name); j == i+1 && right-left > fonts.Width(label, 10, false)+6 {
-			d.text(left+3, d.y+10.5, ` fill="#fff" font-size="10"`, label)
+			d.Text(left+3, d.y+10.5, label, "fill", "#ffffff", "font-size", 10)
 		}
 		i = j
 	}

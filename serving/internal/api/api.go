@@ -1,5 +1,5 @@
-// Package api has what all servers of OpenAI's HTTP API here share: the shape of errors,
-// identifiers, keys, and who may ask one that only its own machine reaches.
+// Package api has what the server and the router of OpenAI's HTTP API share: errors, identifiers,
+// keys, and the check of a request's Host.
 package api
 
 import (
@@ -16,22 +16,22 @@ import (
 	"time"
 )
 
-// Error is what a client gets in place of an answer, in the shape of OpenAI's API.
+// Error is an error response in the shape of OpenAI's API.
 type Error struct {
 	Status  int           `json:"-"` // of HTTP
 	Message string        `json:"message"`
 	Type    string        `json:"type"`
-	Param   *string       `json:"param"` // the parameter that is wrong; nil: none
+	Param   *string       `json:"param"` // the invalid parameter; nil: none
 	Code    *string       `json:"code"`
-	Retry   time.Duration `json:"-"` // when to ask again; 0: not said
+	Retry   time.Duration `json:"-"` // for the header Retry-After; 0: none
 }
 
-// StatusGone is what logs say where the client has gone; nobody reads it.
+// StatusGone is the status in logs of a request whose client has disconnected. It is not sent.
 const StatusGone = 499
 
 func (e *Error) Error() string { return e.Message }
 
-// Write answers by the error.
+// Write writes the error as the response.
 func (e *Error) Write(w http.ResponseWriter) {
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
@@ -42,14 +42,14 @@ func (e *Error) Write(w http.ResponseWriter) {
 	WriteJSON(w, e.Status, e.Body())
 }
 
-// Body is the error as the API has it, to be written as JSON.
+// Body returns the error as the API's JSON object.
 func (e *Error) Body() any {
 	return struct {
 		Error *Error `json:"error"`
 	}{e}
 }
 
-// WriteJSON answers by JSON.
+// WriteJSON writes v as a JSON response.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -60,8 +60,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(data, '\n'))
 }
 
-// Local reports whether a host, maybe with a port, is an address or localhost, which no name
-// server can lead elsewhere, or one of names.
+// Local reports whether a host, with or without a port, is an IP address, localhost or one of names.
+// Other names could be an attacker's (DNS rebinding).
 func Local(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -71,7 +71,7 @@ func Local(host string, names ...string) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, name) })
 }
 
-// NewID is an identifier that nobody guesses.
+// NewID returns a random identifier.
 func NewID(prefix string) string {
 	var b [12]byte
 	rand.Read(b[:])

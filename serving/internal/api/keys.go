@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Keys are the keys that a server takes, each of a tenant with a name. Only their SHA-256 is known.
+// Keys are the SHA-256 sums of the keys that a server accepts, each with its tenant's name.
 type Keys struct {
 	names []string
 	sums  [][sha256.Size]byte
 }
 
-// ReadKeys reads lines of a tenant's name and the SHA-256 of its key in hexadecimal. Lines that
-// begin with # are comments, and a tenant may have several keys.
+// ReadKeys reads lines of a tenant's name and the SHA-256 of its key in hexadecimal. Lines that begin
+// with # are comments. A tenant may have several keys.
 func ReadKeys(r io.Reader) (*Keys, error) {
 	k := &Keys{}
 	lines := bufio.NewScanner(r)
@@ -38,13 +38,13 @@ func ReadKeys(r io.Reader) (*Keys, error) {
 		return nil, err
 	}
 	if len(k.names) == 0 {
-		return nil, fmt.Errorf("there is no key")
+		return nil, fmt.Errorf("it has no key; add lines of NAME SHA256")
 	}
 	return k, nil
 }
 
-// Tenant returns whose key a request has, and no name where there are no keys. How long it takes
-// does not depend on the key.
+// Tenant returns the tenant of a request's key, or "" if k is nil. Its time does not depend on the
+// key.
 func (k *Keys) Tenant(r *http.Request) (string, *Error) {
 	if k == nil {
 		return "", nil
@@ -60,7 +60,7 @@ func (k *Keys) Tenant(r *http.Request) (string, *Error) {
 	if found < 0 || !strings.EqualFold(scheme, "Bearer") {
 		code := "invalid_api_key"
 		return "", &Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: &code,
-			Message: "this server wants a key that it knows, as Authorization: Bearer KEY"}
+			Message: "missing or unknown API key; send the header Authorization: Bearer KEY"}
 	}
 	return k.names[found], nil
 }

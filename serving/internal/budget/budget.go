@@ -1,23 +1,23 @@
-// Package budget shares bytes of memory among senders of requests.
+// Package budget shares a bound among senders of requests.
 package budget
 
 import "sync"
 
-// Bytes is a number of bytes that senders share. A sender may hold as many as stay free: one alone
-// half of them, two a third each, so that there are some for the next (dynamic thresholds:
-// Choudhury and Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
+// Bytes is a number of bytes that senders share. A sender may hold as many as remain free: one alone
+// half of them, two a third each, which leaves some for the next (dynamic thresholds: Choudhury and
+// Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
 type Bytes struct {
 	most int64
 
 	mu   sync.Mutex
 	held int64
-	by   map[string]int64 // sender; none has 0
+	by   map[string]int64 // by sender; entries are never 0
 }
 
-// New makes a budget of so many bytes.
+// New returns a budget of most bytes.
 func New(most int64) *Bytes { return &Bytes{most: most, by: map[string]int64{}} }
 
-// Take gives a sender n bytes, or reports that its share has no room for them.
+// Take takes n bytes for a sender, and reports whether they fit its share.
 func (b *Bytes) Take(sender string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -28,7 +28,7 @@ func (b *Bytes) Take(sender string, n int64) bool {
 	return true
 }
 
-// Add changes what a sender holds by n bytes that are there already, or that it gives back.
+// Add changes a sender's bytes by n, without a check.
 func (b *Bytes) Add(sender string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,54 +1,8 @@
-// What all views use: the data, elements, figures, names, and what is chosen.
+// What all views use: the data, names, and the selection.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
 const last = data.sections.length - 1; // the section after the layers
 const isLayer = (section) => section > 0 && section < last;
-
-// el makes an element. Texts of the model come in as text nodes, never as markup.
-function el(tag, attributes, ...children) {
-  const e = document.createElement(tag);
-  set(e, attributes);
-  e.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
-  return e;
-}
-
-function svg(tag, attributes, ...children) {
-  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  set(e, attributes);
-  e.append(...children);
-  return e;
-}
-
-function set(e, attributes) {
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
-    else if (value === true) e.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) e.setAttribute(name, value);
-  }
-}
-
-const number = (n) => n.toLocaleString("en-US");
-const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? "" : "s"}`;
-
-function bytes(n) {
-  for (const [size, unit] of [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]]) {
-    if (n >= size) return `${digits(n / size)} ${unit}`;
-  }
-  return `${number(n)} B`;
-}
-
-function seconds(s) {
-  for (const [size, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) {
-    if (s >= size) return `${digits(s / size)} ${unit}`;
-  }
-  return `${digits(s * 1e9)} ns`;
-}
-
-// digits leaves three.
-function digits(x) {
-  return x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2);
-}
 
 const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`;
 

@@ -1,0 +1,10 @@
+// Package splitmix hashes numbers (splitmix64: Steele, Lea and Flood, 2014).
+package splitmix
+
+// Mix returns a number without a visible pattern, a different one for each x.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
