@@ -166,7 +166,7 @@ func (b *benchRun) run(c *cobra.Command) error {
 	for _, b.o.Batch = range b.batches {
 		r, err := bench.MeasureReplicas(c.Context(), b.all, b.o)
 		if err != nil {
-			return explained{err}
+			return driverError{err}
 		}
 		r.Device, r.Math, r.Graphs = b.device.name, b.device.options.Math, b.o.Counter != nil && !b.device.options.NoGraphs
 		r.NoDependent = b.device.options.NoDependent

@@ -63,7 +63,7 @@ On the CPU the default is one prompt of 512 tokens.`,
 			err = cmp.Or(err, out.save(c, &file))
 			switch {
 			case err != nil:
-				return explained{err}
+				return driverError{err}
 			case slices.ContainsFunc(file.Kernels, func(k bench.Kernel) bool { return k.Error != "" }):
 				return errFailed // its line says how
 			}

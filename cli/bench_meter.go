@@ -84,7 +84,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 	for _, f.o.Batch = range f.batches {
 		r, err := bench.Meter(c.Context(), g, f.o)
 		if err != nil {
-			return explained{err}
+			return driverError{err}
 		}
 		r.Model = f.from.title(path, g)
 		printMetered(w, r, p)
@@ -98,7 +98,7 @@ func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
 	for i := range m.Phases {
 		printMeteredPhase(w, &m.Phases[i])
 	}
-	fmt.Fprintf(w, "\ncompiled by the driver at the first time: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
+	fmt.Fprintf(w, "\ncompiled by the driver on first use: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
 }
 
 func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {

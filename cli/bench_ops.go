@@ -64,7 +64,7 @@ func (b *benchRun) ops(c *cobra.Command, dir string) error {
 	for _, b.o.Batch = range b.batches {
 		r, err := bench.MeasureOps(c.Context(), b.m, &rec, links, b.o)
 		if err != nil {
-			return explained{err}
+			return driverError{err}
 		}
 		r.Device, r.Math = b.device.name, b.device.options.Math
 		b.file.Ops = append(b.file.Ops, r)

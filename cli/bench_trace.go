@@ -162,7 +162,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	defer end()
 	run, err := bench.Trace(b.c.Context(), m, b.trace, bench.TraceOptions{Speed: b.speed, Tell: tell})
 	if err != nil {
-		return explained{err}
+		return driverError{err}
 	}
 	*r = bench.Replayed{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),

@@ -128,7 +128,7 @@ func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) 
 
 // run answers lines until there are no more, or the context is done.
 func (t *talk) run(ctx context.Context, in io.Reader) error {
-	next := typedLines(in)
+	next := inputLines(in)
 	for {
 		if t.shown {
 			fmt.Fprint(t.out, "> ")
@@ -157,21 +157,21 @@ func (t *talk) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// typed is a line of the input, or several that belong together.
-type typed struct {
+// inputLine is a line of the input, or several that belong together.
+type inputLine struct {
 	text string
 	err  error // after the line
 }
 
-// longestTyped is how many bytes of a line are read.
-const longestTyped = 1 << 20
+// longestLineRead is how many bytes of a line are read.
+const longestLineRead = 1 << 20
 
-// typedLines reads the input line by line.
-func typedLines(in io.Reader) <-chan typed {
-	next := make(chan typed)
+// inputLines reads the input line by line.
+func inputLines(in io.Reader) <-chan inputLine {
+	next := make(chan inputLine)
 	go func() {
 		s := bufio.NewScanner(in)
-		s.Buffer(nil, longestTyped)
+		s.Buffer(nil, longestLineRead)
 		text := ""
 		for s.Scan() {
 			line := strings.TrimSuffix(s.Text(), "\r")
@@ -179,14 +179,14 @@ func typedLines(in io.Reader) <-chan typed {
 				text += before + "\n"
 				continue
 			}
-			next <- typed{text: text + line}
+			next <- inputLine{text: text + line}
 			text = ""
 		}
 		err := s.Err()
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %d bytes", longestTyped)
+			err = fmt.Errorf("a line of more than %d bytes", longestLineRead)
 		}
-		next <- typed{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
+		next <- inputLine{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
 	}()
 	return next
 }

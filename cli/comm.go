@@ -70,15 +70,15 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	wires := f.kind == "tcp" || f.kind == "nccl"
 	switch {
 	case f.kind != "local" && f.kind != "mpi" && !wires:
-		return fmt.Errorf("--comm %q: there are local, mpi, tcp and nccl", f.kind)
+		return fmt.Errorf("--comm is %q; it must be local, mpi, tcp or nccl", f.kind)
 	case !wires && slices.ContainsFunc(ofWires, c.Flags().Changed):
 		return fmt.Errorf("--%s are for --comm tcp and nccl; --comm %s needs none of them", strings.Join(ofWires, ", --"), f.kind)
 	case f.insecure && f.tokenFile != "":
 		return errors.New("--comm-insecure and --comm-token-file exclude each other: give one of them")
 	case wires && (f.id == "" || f.world == 0 || !c.Flags().Changed("rank")):
-		return fmt.Errorf("--comm %s needs --comm-id, --world and --rank: where rank 0 is found, how many processes there are, and which this one is", f.kind)
+		return fmt.Errorf("--comm %s needs --comm-id, --world and --rank: the address of rank 0, the number of processes, and the rank of this one", f.kind)
 	case f.kind == "nccl" && device == "cpu":
-		return errors.New("--comm nccl is for GPUs: give --device cuda, or take --comm tcp")
+		return errors.New("--comm nccl is for GPUs: give --device cuda, or --comm tcp")
 	case f.timeout < 100*time.Millisecond:
 		return fmt.Errorf("--comm-timeout %v: at least 100ms", f.timeout)
 	}

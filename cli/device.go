@@ -77,21 +77,21 @@ func (f *deviceFlags) open(hardware string) (_ exec.Device, err error) {
 	}
 	d, err := openDevice(f.name, f.options)
 	if err != nil {
-		return nil, explained{err}
+		return nil, driverError{err}
 	}
 	if gpu, ok := d.(*cuda.Device); ok && f.prepare != nil {
 		if err := f.prepare(gpu); err != nil {
-			return nil, explained{err}
+			return nil, driverError{err}
 		}
 	}
 	return d, nil
 }
 
-// explained is an error with what to do about it, where the driver knows.
-type explained struct{ error }
+// driverError adds what to do about an error, if the driver knows.
+type driverError struct{ error }
 
-func (e explained) Error() string { return driver.Explain(e.error) }
-func (e explained) Unwrap() error { return e.error }
+func (e driverError) Error() string { return driver.Explain(e.error) }
+func (e driverError) Unwrap() error { return e.error }
 
 func newDevices() *cobra.Command {
 	var name string

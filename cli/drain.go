@@ -58,7 +58,7 @@ func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse fun
 		return err
 	case <-ctx.Done():
 	}
-	if stop := (stopped{}); errors.As(context.Cause(ctx), &stop) && stop.Signal == os.Interrupt {
+	if stop := (signalError{}); errors.As(context.Cause(ctx), &stop) && stop.Signal == os.Interrupt {
 		d.notice = 0 // Ctrl-C: a user waits at the terminal
 	}
 	log.Info("drain", "at most", d.most, "at least", d.notice)

@@ -38,7 +38,7 @@ func newDraining(t *testing.T, h http.Handler, refuse func(), d drain, config *t
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	s := &draining{urlOf(shown, config), func() { stop(stopped{syscall.SIGTERM}) }, make(chan error, 1)}
+	s := &draining{urlOf(shown, config), func() { stop(signalError{syscall.SIGTERM}) }, make(chan error, 1)}
 	go func() { s.ended <- listenUntil(ctx, l, h, refuse, d, nil) }()
 	t.Cleanup(s.stop)
 	return s
@@ -271,7 +271,7 @@ func TestDrainNotice(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
-	stop(stopped{syscall.SIGINT})
+	stop(signalError{syscall.SIGINT})
 	if err := listenUntil(ctx, l, http.NotFoundHandler(), func() {}, drain{most: time.Hour, notice: time.Hour}, nil); err != nil {
 		t.Error(err)
 	}

@@ -255,23 +255,23 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		seed = &r.o.Seed
 	}
 	return struct {
-		Model        modelFigures `json:"model"`
-		Text         string       `json:"text"`
-		IDs          []int        `json:"ids"`
-		Reason       krait.Reason `json:"reason"`
-		Seed         *uint64      `json:"seed,omitempty"`
-		PromptTokens int          `json:"prompt_tokens"`
-		CachedTokens int          `json:"cached_tokens"`
-		TTFT         float64      `json:"ttft_seconds"`
-		Total        float64      `json:"total_seconds"`
-		Rate         float64      `json:"tokens_per_second"`
-		Prefill      *fetched     `json:"prefill,omitempty"`
-		LogProbs     []tokenProb  `json:"logprobs,omitempty"`
+		Model        modelFigures  `json:"model"`
+		Text         string        `json:"text"`
+		IDs          []int         `json:"ids"`
+		Reason       krait.Reason  `json:"reason"`
+		Seed         *uint64       `json:"seed,omitempty"`
+		PromptTokens int           `json:"prompt_tokens"`
+		CachedTokens int           `json:"cached_tokens"`
+		TTFT         float64       `json:"ttft_seconds"`
+		Total        float64       `json:"total_seconds"`
+		Rate         float64       `json:"tokens_per_second"`
+		Prefill      *remoteReport `json:"prefill,omitempty"`
+		LogProbs     []tokenProb   `json:"logprobs,omitempty"`
 	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), transferOf(g, r.o.Prefill), r.probs(g)}
 }
 
-// fetched says what --prefill did.
-type fetched struct {
+// remoteReport describes the prefill of another server.
+type remoteReport struct {
 	Tokens   int     `json:"tokens"` // that were read there
 	Held     int     `json:"held"`   // of these, whose rows were here
 	Bytes    int64   `json:"bytes"`
@@ -281,13 +281,13 @@ type fetched struct {
 	Fallback string  `json:"fallback,omitempty"` // why this process prefilled the prompt
 }
 
-func transferOf(g *krait.Generation, p krait.Prefiller) *fetched {
+func transferOf(g *krait.Generation, p krait.Prefiller) *remoteReport {
 	if p == nil {
 		return nil
 	}
-	f := &fetched{}
+	f := &remoteReport{}
 	if x := g.Remote; x != nil {
-		*f = fetched{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
+		*f = remoteReport{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
 	}
 	if g.Fallback != nil {
 		f.Fallback = g.Fallback.Error()

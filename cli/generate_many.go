@@ -68,7 +68,7 @@ func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Gen
 }
 
 func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, list []*krait.Generation, to output) error {
-	type generated struct {
+	type generation struct {
 		Prompt string       `json:"prompt"`
 		Text   string       `json:"text"`
 		IDs    []int        `json:"ids"`
@@ -76,14 +76,14 @@ func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, promp
 		TTFT   float64      `json:"ttft_seconds"`
 		Total  float64      `json:"total_seconds"`
 	}
-	var out []generated
+	var out []generation
 	for i, g := range list {
-		out = append(out, generated{prompts[i], g.Text, append([]int{}, g.IDs...), g.Reason, g.TTFT.Seconds(), g.Total.Seconds()})
+		out = append(out, generation{prompts[i], g.Text, append([]int{}, g.IDs...), g.Reason, g.TTFT.Seconds(), g.Total.Seconds()})
 	}
 	report := struct {
 		Model       modelFigures `json:"model"`
 		Replicas    int          `json:"replicas"`
-		Generations []generated  `json:"generations"`
+		Generations []generation `json:"generations"`
 	}{figuresOf(m, device), f.dp, out}
 	return to.print(c, report, func(w io.Writer) {
 		for i, g := range list {

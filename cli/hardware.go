@@ -58,7 +58,7 @@ func slowOnes(flag string, list []string) (map[int]float64, error) {
 		r, err := strconv.Atoi(rank)
 		f, bad := strconv.ParseFloat(factor, 64)
 		if _, twice := out[r]; err != nil || bad != nil || r < 0 || !(f > 0) || twice {
-			return nil, fmt.Errorf("--%s %q: it is a rank, once, and how many times as long it takes, such as 2:1.5", flag, text)
+			return nil, fmt.Errorf("--%s %q: it must be RANK:FACTOR, with each rank once, such as 2:1.5", flag, text)
 		}
 		out[r] = f
 	}

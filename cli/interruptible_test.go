@@ -41,7 +41,7 @@ func TestStopped(t *testing.T) {
 		{"graph", "opt", "--tp", "2", dir}, {"graph", "schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
 	} {
 		ctx, end := context.WithCancelCause(context.Background())
-		end(stopped{os.Interrupt})
+		end(signalError{os.Interrupt})
 		root := newRoot()
 		var out bytes.Buffer
 		root.SetOut(&out)

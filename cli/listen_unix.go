@@ -35,7 +35,7 @@ func listenSocket(path string) (net.Listener, error) {
 		return l, err
 	}
 	if info, e := os.Lstat(path); e != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%s is there, and is no socket: %w", path, err)
+		return nil, fmt.Errorf("%s exists and is not a socket: %w", path, err)
 	}
 	c, e := net.DialTimeout("unix", path, time.Second)
 	if e == nil {

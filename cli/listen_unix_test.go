@@ -83,7 +83,7 @@ func TestListenSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("in place of a file: %v", err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "text" {

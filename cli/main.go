@@ -26,17 +26,17 @@ func Main() {
 				continue
 			}
 			signal.Stop(signals) // the next one ends the process
-			end(stopped{s})
+			end(signalError{s})
 			return
 		}
 	}()
 	os.Exit(run(ctx, end, os.Args[1:]))
 }
 
-// stopped is the cause of a context that a signal ended.
-type stopped struct{ os.Signal }
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ os.Signal }
 
-func (s stopped) Error() string {
+func (s signalError) Error() string {
 	if s.Signal == os.Interrupt {
 		return "interrupted"
 	}
@@ -44,7 +44,7 @@ func (s stopped) Error() string {
 }
 
 // status returns the exit status that shells expect of a process that the signal ended.
-func (s stopped) status() int {
+func (s signalError) status() int {
 	if n, ok := s.Signal.(syscall.Signal); ok {
 		return 128 + int(n)
 	}
@@ -63,7 +63,7 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root.SetOut(out)
 	c := root
 	err := files.Guard(func() (err error) { c, err = root.ExecuteContextC(ctx); return err })
-	var s stopped
+	var s signalError
 	switch {
 	case out.err != nil: // and the command's error is that it was ended
 		err = out.err

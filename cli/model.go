@@ -67,7 +67,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 		return krait.Open(dir, f.options)
 	})
 	if err != nil {
-		return nil, explained{err}
+		return nil, driverError{err}
 	}
 	f.comm.opened = true
 	if !quiet {
@@ -116,7 +116,7 @@ func readIDs(text string) ([]int, error) {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
 		id, err := strconv.Atoi(w)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no token id; --ids takes numbers between blanks", w)
+			return nil, fmt.Errorf("%q is not a token id; --ids takes integers separated by blanks", w)
 		}
 		ids = append(ids, id)
 	}

@@ -127,7 +127,7 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	}
 	residual := a.residual()
 	if residual == nil {
-		return nil, errors.New("nothing that has tokens passes from block to block: there is no residual stream to account for")
+		return nil, errors.New("no value with tokens passes from block to block: --table needs a residual stream")
 	}
 	a.hidden = graph.RowElems(residual.Type.Dims)
 	rows := a.z.Tokens
@@ -341,10 +341,10 @@ func (t *table) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %-40s %-14s %8s %s\n", "residual stream", "", "", x.Residual)
 	}
-	fmt.Fprintln(w, "bytes of the prompts: what a rank sends, in rings, and what the rank keeps that has most. The textbook's\n"+
-		"account knows no scans, and no gather before projections: docs/sharded-activations.md says why there is one")
+	fmt.Fprintln(w, "bytes for the prompts: what a rank sends, in rings, and the most that a rank holds. The textbook's\n"+
+		"account has no scans, and no gather before projections: docs/sharded-activations.md gives the reason")
 	if t.uneven() {
-		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is kept several times;\n"+
+		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is stored several times;\n"+
 			"the textbook divides all by the ranks")
 	}
 }

@@ -48,7 +48,7 @@ func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
 		return nil
 	}
 	if ext := filepath.Ext(p.file); ext != ".json" && ext != ".svg" {
-		return fmt.Errorf("--profile %s: a profile is a .json or a .svg, by its name", p.file)
+		return fmt.Errorf("--profile %s: name it FILE.json or FILE.svg", p.file)
 	}
 	p.device = f.device.name
 	p.measured = timeline.Log{Run: timeline.Run{Name: "measured on " + p.device}, Most: profileEvents}

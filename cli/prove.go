@@ -66,7 +66,7 @@ embedded model.`,
 				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
-					return fmt.Errorf("the rules accept it, but it does not compute what the model does: %w", err)
+					return fmt.Errorf("the rules accept the graph, but it does not compute what the model does: %w", err)
 				}
 			}
 			return out.print(c, cert, func(w io.Writer) { io.WriteString(w, cert.String()) })
@@ -92,7 +92,7 @@ type proof struct{ model, source, partitioned *graph.Graph }
 func proofOf(c *cobra.Command, g *graph.Graph, path, against string, s krait.Sharding) (p proof, err error) {
 	switch {
 	case g.Stage > graph.PartitionedStage:
-		return p, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
+		return p, fmt.Errorf("%s is at stage %s; prove needs the graph before that, at stage %s", path, g.Stage, graph.PartitionedStage)
 	case g.Stage == graph.PartitionedStage && against == "":
 		return p, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
 	case g.Stage == graph.PartitionedStage:

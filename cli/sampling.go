@@ -44,7 +44,7 @@ func (f *samplingFlags) take(c *cobra.Command, o *krait.Generate) (err error) {
 	}
 	if c.Flags().Changed("logprobs") {
 		if f.logProbs < 0 {
-			return fmt.Errorf("--logprobs %d: it is how many of the most probable tokens are printed beside each; 0: none", f.logProbs)
+			return fmt.Errorf("--logprobs is %d; it must be a number of alternatives, or 0", f.logProbs)
 		}
 		o.LogProbs, o.TopLogProbs = true, f.logProbs
 	}
@@ -59,7 +59,7 @@ func readBiases(list []string) (map[int]float64, error) {
 		id, err := strconv.Atoi(name)
 		bias, err2 := strconv.ParseFloat(number, 64)
 		if !found || cmp.Or(err, err2) != nil {
-			return nil, fmt.Errorf("%q: it is a token's id and its bias, such as 50256=-100", text)
+			return nil, fmt.Errorf("%q must be ID=BIAS, such as 50256=-100", text)
 		}
 		if _, twice := out[id]; twice {
 			return nil, fmt.Errorf("%q: token %d has a bias already", text, id)

@@ -85,11 +85,11 @@ func (f *apiFlags) read() error {
 	case f.o.Queue.Tokens < 0:
 		return errors.New("--max-queue-tokens must be at least 1, or 0 for what fits into memory")
 	case f.o.Queue.Rate.Requests < 0 || f.o.Queue.Rate.Tokens < 0:
-		return errors.New("--requests-per-minute and --tokens-per-minute must be at least 1, or 0 for no bound")
+		return errors.New("--requests-per-minute and --tokens-per-minute must be at least 1, or 0 for no limit")
 	case f.o.Deadline <= 0:
 		return fmt.Errorf("--deadline is %v; it must be above 0", f.o.Deadline)
 	case f.context < 0:
-		return errors.New("--context must be at least 1, or 0 for no bound")
+		return errors.New("--context must be at least 1, or 0 for no limit")
 	}
 	err := f.drain.check()
 	if err == nil {

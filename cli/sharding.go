@@ -141,7 +141,7 @@ func (b *byteCount) Set(text string) error {
 		*b = byteCount(n * float64(u.size))
 		return nil
 	}
-	return fmt.Errorf("%q is no number of bytes above 0, such as 512MiB or 4GiB", text)
+	return fmt.Errorf("%q is not a number of bytes above 0, such as 512MiB or 4GiB", text)
 }
 
 // String writes 4GiB.
@@ -167,7 +167,7 @@ func (b *bytesOrNone) Set(text string) error {
 		return nil
 	}
 	if b.byteCount.Set(text) != nil {
-		return fmt.Errorf("%q is no number of bytes, such as 512MiB or 4GiB, nor 0", text)
+		return fmt.Errorf("%q is not a number of bytes, such as 512MiB or 4GiB, or 0", text)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 	case least < 1 || f.work.Chunk < 0:
 		return fmt.Errorf("--batch %d, --prompt %d, --tokens %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
 	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
-		return fmt.Errorf("--dp %d and --dp-efficiency %g: there is at least 1 replica, and more than 0 of it is left", f.replicas.Number, f.replicas.Efficiency)
+		return fmt.Errorf("--dp %d and --dp-efficiency %g: the former must be at least 1, the latter above 0", f.replicas.Number, f.replicas.Efficiency)
 	case f.maxBatch && f.maxPrompt:
 		return errors.New("--max-batch and --max-prompt: each depends on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
@@ -234,7 +234,7 @@ func (f *simulateFlags) workload(m *simulate.Model) (simulate.Workload, error) {
 	case f.maxPrompt && prompt > 0:
 		w.Prompt = prompt
 	case f.maxPrompt && prompt == anyNumber, f.maxBatch && batch == anyNumber:
-		return w, errors.New("no number is too large, and there is no largest that fits; say which with --batch or --prompt")
+		return w, errors.New("any number fits, so there is no largest: give --batch or --prompt")
 	default: // the error says what a single one needs
 		w.Batch, w.Prompt = f.replicas.Number, 1
 		if f.maxPrompt {

@@ -98,7 +98,7 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 func known(t krait.Tokenizer, ids []int) error {
 	for i, id := range ids {
 		if _, ok := t.Piece(id); !ok {
-			return fmt.Errorf("id %d of the text is %d, and no token of the tokenizer", i, id)
+			return fmt.Errorf("id %d of the text is %d, which the tokenizer does not have", i, id)
 		}
 	}
 	return nil
