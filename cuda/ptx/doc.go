@@ -97,7 +97,7 @@
 // errors at Parse, by their names. Launches run one after the other; of one that is said to overlap
 // with the one before ([Launch].Dependent), each thread must execute griddepcontrol.wait before it
 // touches global memory, and before it ends, and may not load by .nc. vprintf and __assertfail end
-// the kernel with Trap. Registers are as many as a kernel wants: whether a block fits a
+// the kernel with Trap. Registers are as many as a kernel uses: whether a block fits a
 // multiprocessor is known where Launch says how many, and what spills only ptxas knows. Caches,
 // prefetches and time have no effect; %clock counts the warp's instructions; %smid and its like do
 // not exist.
