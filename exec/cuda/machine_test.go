@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
@@ -21,14 +22,13 @@ import (
 	host "github.com/krait-ml/krait/kernels"
 	hostkernels "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/text/sampling"
 )
 
 // model is a golden checkpoint, split over ranks.
 type model struct {
-	*models.Checkpoint
+	*checkpoint.Checkpoint
 	schedules []*lowering.Schedule
 }
 
@@ -40,7 +40,7 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 // openAt compiles a model for the devices of these tests: formats are chosen where the device has math of bf16.
 func openAt(t *testing.T, dir string, ranks int, strategy string, on ...*cuda.Device) *model {
 	t.Helper()
-	c, err := models.Open(dir)
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

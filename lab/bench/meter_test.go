@@ -89,8 +89,8 @@ func TestSampled(t *testing.T) {
 	}
 }
 
-// TestMeterLimits: what a step launches and moves does not grow. Who makes it less lowers
-// the limits.
+// TestMeterLimits: the launches and bytes of a step do not grow. Lower the limits after an
+// improvement.
 func TestMeterLimits(t *testing.T) {
 	type limits struct {
 		launches int     // of a layer

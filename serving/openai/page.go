@@ -33,7 +33,7 @@ func (s *Server) state(b *board.State) {
 	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
 	limits := s.queue.Limits()
 	b.MaxWait, b.MaxTokens, b.Draining = limits.Requests, limits.Tokens, s.queue.Closed()
-	for _, r := range s.m.Session().Scheduler().Underway() {
+	for _, r := range s.m.Session().Scheduler().Active() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
 	}
 }

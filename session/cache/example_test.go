@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait"
 )
 
-// A prompt that begins as one before goes on from where that was.
+// A prompt with a cached prefix resumes from its snapshot.
 func Example() {
 	m, err := krait.Embedded(krait.Options{PrefixCache: 1 << 20}) // bytes
 	if err != nil {

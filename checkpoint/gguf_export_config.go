@@ -1,8 +1,10 @@
-package models
+package checkpoint
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/krait-ml/krait/models"
 )
 
 // common are the keys of all architectures.
@@ -16,7 +18,7 @@ func (e *ggufExport) common() {
 	e.int("embedding_length", embeddings.Shape[1])
 	e.int("block_count", e.Model.Layers)
 	e.int("vocab_size", e.Model.Vocab)
-	if act := e.config.OneOf("hidden_act", "silu", activations); act != "silu" {
+	if act := e.config.OneOf("hidden_act", "silu", models.Activations); act != "silu" {
 		e.note("hidden_act is %s; other programs take silu", act)
 	}
 }
@@ -72,7 +74,7 @@ func exportMamba2(e *ggufExport) {
 	groups := c.Int("n_groups", 8, 1)
 	e.ssd("mixer.", groups, c.Int("state_size", 128, 1))
 	e.float("attention.layer_norm_rms_epsilon", c.Positive("layer_norm_epsilon", 1e-5))
-	if c.Int(normGroups, 1, 1) != groups {
+	if c.Int(models.NormGroupsKey, 1, 1) != groups {
 		e.note("the gated norm is over all channels, as Hugging Face's code has it; other programs norm each of the %d groups, as the original code did", groups)
 	}
 	e.limits("time_step_limit")
@@ -127,7 +129,7 @@ func exportFalconH1(e *ggufExport) {
 	size := c.Int("head_dim", hidden/heads, 1)
 	e.int("attention.key_length", size)
 	e.int("attention.value_length", size)
-	theta, _ := c.rotary(100000, 1)
+	theta, _ := c.Rotary(100000, 1)
 	e.float("rope.freq_base", theta)
 	e.ssd("mamba.", c.Int("mamba_n_groups", 1, 1), c.Int("mamba_d_state", 256, 1))
 	e.float("attention.layer_norm_rms_epsilon", c.Positive("rms_norm_eps", 1e-5))
@@ -164,12 +166,12 @@ func exportGranite(e *ggufExport) {
 	turned := c.OneOf("position_embedding_type", "nope", map[string]string{"rope": "rope", "nope": "nope"}) == "rope"
 	e.put(e.arch+".rope.scaling.finetuned", turned)
 	if turned {
-		theta, _ := c.rotary(10000, 1)
+		theta, _ := c.Rotary(10000, 1)
 		e.float("rope.freq_base", theta)
 	}
 	groups := c.Int("mamba_n_groups", 1, 1)
 	e.ssd("mamba.", groups, c.Int("mamba_d_state", 256, 1))
-	if c.Int(normGroups, 1, 1) != groups {
+	if c.Int(models.NormGroupsKey, 1, 1) != groups {
 		e.note("the gated norm is over all channels, as Hugging Face's code has it; other programs norm each of the %d groups", groups)
 	}
 	e.limits("time_step_limit")
@@ -185,7 +187,7 @@ func (e *ggufExport) heads(queries, groups int, under string) {
 func exportNemotron(e *ggufExport) {
 	c := e.config
 	e.heads(c.Int("num_attention_heads", 32, 1), c.Int("num_key_value_heads", 8, 1), "mixer.")
-	head := c.Int(c.either("head_dim", "attention_head_dim"), 128, 1)
+	head := c.Int(c.Either("head_dim", "attention_head_dim"), 128, 1)
 	e.int("attention.key_length", head)
 	e.int("attention.value_length", head)
 	eps := c.Positive("layer_norm_epsilon", 1e-5)
@@ -202,7 +204,7 @@ func exportNemotron(e *ggufExport) {
 		}
 	}
 	e.put(e.arch+".feed_forward_length", inner)
-	if act := c.OneOf("mlp_hidden_act", "relu2", activations); act != activations["relu2"] {
+	if act := c.OneOf("mlp_hidden_act", "relu2", models.Activations); act != models.Activations["relu2"] {
 		e.note("mlp_hidden_act is %s; other programs take relu2", act)
 	}
 	if e.arch == "nemotron_h" {

@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // GGUFAt is the GGUF file that a path means: it itself, or the only one (or the first
@@ -49,7 +50,7 @@ func GGUFAt(path string) (string, error) {
 
 // loadGGUF reads the config that the metadata of a GGUF file describe, and its tensors by
 // the names that Hugging Face gives them.
-func loadGGUF(path string) (*Model, weights, error) {
+func loadGGUF(path string) (*models.Model, weights, error) {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -62,12 +63,12 @@ func loadGGUF(path string) (*Model, weights, error) {
 	return m, w, nil
 }
 
-func readGGUF(f *gguf.File) (*Model, weights, error) {
+func readGGUF(f *gguf.File) (*models.Model, weights, error) {
 	c, a, err := ggufConfigOf(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := Read(c)
+	m, err := models.Read(c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,10 +1,12 @@
-package models
+package checkpoint
 
 import (
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/models"
 )
 
 func ggufMamba(g *ggufConfig) {
@@ -27,11 +29,11 @@ func ggufMamba2(g *ggufConfig) {
 	inner, heads, groups := g.int("ssm.inner_size", 1), g.int("ssm.time_step_rank", 1), g.optional("ssm.group_count", 1)
 	g.Set("model_type", "mamba2")
 	g.Set("layer_norm_epsilon", g.float("attention.layer_norm_rms_epsilon"))
-	g.Set("expand", float64(inner)/g.values["hidden_size"].(float64))
+	g.Set("expand", float64(inner)/g.Value("hidden_size").(float64))
 	g.set("num_heads", heads)
 	g.set("head_dim", g.divided("ssm.inner_size", inner, heads))
 	g.set("n_groups", groups)
-	g.def(normGroups, float64(groups)) // as mamba_ssm and llama.cpp have it
+	g.def(models.NormGroupsKey, float64(groups)) // as mamba_ssm and llama.cpp have it
 	g.set("state_size", g.int("ssm.state_size", 1))
 	g.set("conv_kernel", g.int("ssm.conv_kernel", 1))
 	g.Set("use_bias", g.any("ssm_in.bias"))
@@ -60,7 +62,7 @@ func ggufJamba(g *ggufConfig) {
 	kv := g.layers("attention.head_count_kv")
 	g.set("num_key_value_heads", max(1, g.same("attention.head_count_kv")))
 	g.period("attn_layer", "attention.head_count_kv is not 0", kv)
-	g.Set("mamba_expand", float64(g.int("ssm.inner_size", 1))/g.values["hidden_size"].(float64))
+	g.Set("mamba_expand", float64(g.int("ssm.inner_size", 1))/g.Value("hidden_size").(float64))
 	g.set("mamba_d_state", g.int("ssm.state_size", 1))
 	g.set("mamba_d_conv", g.int("ssm.conv_kernel", 1))
 	g.set("mamba_dt_rank", g.int("ssm.time_step_rank", 1))
@@ -93,8 +95,8 @@ func (g *ggufConfig) period(prefix, what string, layers []int) {
 	if len(at) > 1 {
 		period = at[1] - at[0]
 	}
-	if p, ok := g.values[prefix+"_period"].(float64); ok && g.kept && p >= 1 && p < maxDim {
-		if o, ok := g.values[prefix+"_offset"].(float64); ok && slices.Equal(at, everyOf(len(layers), int(p), int(o))) {
+	if p, ok := g.Value(prefix + "_period").(float64); ok && g.kept && p >= 1 && p < models.MaxDim {
+		if o, ok := g.Value(prefix + "_offset").(float64); ok && slices.Equal(at, everyOf(len(layers), int(p), int(o))) {
 			return
 		}
 	}
@@ -126,7 +128,7 @@ func ggufFalconH1(g *ggufConfig) {
 	g.like("attention.value_length", "attention.key_length")
 	g.like("rope.dimension_count", "attention.key_length")
 	g.set("mamba_d_ssm", inner)
-	g.Set("mamba_expand", float64(inner)/g.values["hidden_size"].(float64))
+	g.Set("mamba_expand", float64(inner)/g.Value("hidden_size").(float64))
 	g.set("mamba_n_heads", heads)
 	g.set("mamba_d_head", g.divided("ssm.inner_size", inner, heads))
 	g.set("mamba_n_groups", g.optional("ssm.group_count", 1))
@@ -178,11 +180,11 @@ func ggufGranite(g *ggufConfig) {
 			g.wrong(g.arch+".rope.dimension_count", fmt.Sprintf("is %d, and heads have %d channels; Krait's family turns all", n, head))
 		}
 	}
-	g.Set("mamba_expand", float64(inner)/g.values["hidden_size"].(float64))
+	g.Set("mamba_expand", float64(inner)/g.Value("hidden_size").(float64))
 	g.set("mamba_n_heads", heads)
 	g.set("mamba_d_head", g.divided("ssm.inner_size", inner, heads))
 	g.set("mamba_n_groups", groups)
-	g.def(normGroups, float64(groups))
+	g.def(models.NormGroupsKey, float64(groups))
 	g.set("mamba_d_state", g.int("ssm.state_size", 1))
 	g.set("mamba_d_conv", g.int("ssm.conv_kernel", 1))
 	g.Set("attention_bias", g.any("attn_q.bias"))
@@ -197,7 +199,7 @@ func ggufGranite(g *ggufConfig) {
 
 // rows is an axis of a tensor in the first block that has it; 0 where none does.
 func (g *ggufConfig) rows(rest string, axis int) int {
-	for i := range int(g.values["num_hidden_layers"].(float64)) {
+	for i := range int(g.Value("num_hidden_layers").(float64)) {
 		if t, ok := g.file.Tensor(fmt.Sprintf("blk.%d.%s", i, rest)); ok && axis < len(t.Shape) {
 			return t.Shape[axis]
 		}
@@ -207,7 +209,7 @@ func (g *ggufConfig) rows(rest string, axis int) int {
 
 func ggufNemotron(g *ggufConfig) {
 	inner, heads := g.int("ssm.inner_size", 1), g.int("ssm.time_step_rank", 1)
-	delete(g.values, "hidden_act")
+	g.Delete("hidden_act")
 	g.Set("model_type", "nemotron_h")
 	eps := "attention.layer_norm_rms_epsilon"
 	if _, ok := g.file.Value(g.arch + "." + eps); !ok {
@@ -228,7 +230,7 @@ func ggufNemotron(g *ggufConfig) {
 			pattern += "-"
 		}
 	}
-	delete(g.values, "layers_block_type")
+	g.Delete("layers_block_type")
 	g.Set("hybrid_override_pattern", pattern)
 	g.set("num_attention_heads", max(1, g.same("attention.head_count")))
 	g.set("num_key_value_heads", max(1, g.same("attention.head_count_kv")))

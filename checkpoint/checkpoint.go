@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"bytes"
@@ -7,16 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/models"
 )
 
 // Checkpoint is a model as files have it: as a graph, and its weights.
 type Checkpoint struct {
-	Model *Model
+	Model *models.Model
 	Graph *graph.Graph
 	// Unused lists tensors of the files that the graph has no use for.
 	Unused  []string
@@ -42,7 +42,7 @@ type weights interface {
 
 // Describe reads the config of a checkpoint and builds its graph; the weights of a folder
 // are looked at for their number format only, and need not be there.
-func Describe(path string) (*Model, *graph.Graph, error) {
+func Describe(path string) (*models.Model, *graph.Graph, error) {
 	m, w, err := load(path, true)
 	if err != nil {
 		return nil, nil, err
@@ -69,7 +69,7 @@ func Open(path string) (*Checkpoint, error) {
 
 // load reads what a checkpoint describes and finds its weights; nil where a folder has none
 // and may do without.
-func load(path string, without bool) (*Model, weights, error) {
+func load(path string, without bool) (*models.Model, weights, error) {
 	file, err := GGUFAt(path)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +96,7 @@ func load(path string, without bool) (*Model, weights, error) {
 	return m, &tensorSet{set}, nil
 }
 
-func readDir(dir string) (*Model, error) {
+func readDir(dir string) (*models.Model, error) {
 	info, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		what := "folder"
@@ -111,20 +111,20 @@ func readDir(dir string) (*Model, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%s is a file; a model is a folder with config.json and model.safetensors, or a .gguf file", dir)
 	}
-	c, err := ReadConfig(dir)
+	c, err := models.ReadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	return Read(c)
+	return models.Read(c)
 }
 
 // FromMemory is Open for a checkpoint whose two files are in memory.
 func FromMemory(name string, config, weights []byte) (*Checkpoint, error) {
-	c, err := ParseConfig(name+"/config.json", config)
+	c, err := models.ParseConfig(name+"/config.json", config)
 	if err != nil {
 		return nil, err
 	}
-	m, err := Read(c)
+	m, err := models.Read(c)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func FromMemory(name string, config, weights []byte) (*Checkpoint, error) {
 	return newCheckpoint(m, &tensorSet{safetensors.SetOf(f)})
 }
 
-func newCheckpoint(m *Model, w weights) (*Checkpoint, error) {
+func newCheckpoint(m *models.Model, w weights) (*Checkpoint, error) {
 	g, err := m.Graph(formats(w))
 	if err == nil {
 		c := &Checkpoint{Model: m, Graph: g, weights: w}
@@ -221,16 +221,16 @@ func (c *Checkpoint) verify() error {
 			}
 		}
 	}
-	for _, twice := range c.Model.copies {
-		if !c.isCopy(twice.again, map[string]bool{twice.first: true}) {
-			a, _ := c.weights.Look(twice.again)
-			errs = append(errs, fmt.Errorf("tensors %s and %s are one parameter of the model, and differ (%s)", twice.first, twice.again, a.From))
+	for _, twice := range c.Model.Copies() {
+		if !c.isCopy(twice[1], map[string]bool{twice[0]: true}) {
+			a, _ := c.weights.Look(twice[1])
+			errs = append(errs, fmt.Errorf("tensors %s and %s are one parameter of the model, and differ (%s)", twice[0], twice[1], a.From))
 		}
 	}
 	for _, name := range c.weights.Names() {
 		switch {
 		case used[name]:
-		case c.Model.besides != "" && strings.HasPrefix(name, c.Model.besides):
+		case c.Model.Skips(name):
 		case c.isCopy(name, used):
 			c.copied[name] = true
 		default:

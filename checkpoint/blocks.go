@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // Safetensors has no type for blocks. A matrix [n k] in 8-bit blocks is a tensor of U8,
@@ -45,30 +46,12 @@ func blocks(t safetensors.Tensor, note, from string) (graph.Array, error) {
 func readShape(note string) (shape []int, ok bool) {
 	for size := range strings.SplitSeq(note, " ") {
 		n, err := strconv.Atoi(size)
-		if err != nil || n < 0 || n > maxDim {
+		if err != nil || n < 0 || n > models.MaxDim {
 			return nil, false
 		}
 		shape = append(shape, n)
 	}
 	return shape, len(shape) > 1
-}
-
-// quantMethod is what quantization_config calls blocks in safetensors, so that others
-// refuse the folder and do not take the bytes for weights.
-const quantMethod = "krait_q8"
-
-// InBlocks says in the config that matrices of the checkpoint are in 8-bit blocks.
-func (c *Config) InBlocks() {
-	c.Set("quantization_config", map[string]any{"quant_method": quantMethod, "bits": 8.0, "block_size": float64(graph.BlockLen)})
-}
-
-// quantized refuses other ways to quantize weights.
-func (c *Config) quantized() {
-	v, _ := c.get("quantization_config")
-	if m, ok := v.(map[string]any); ok && m["quant_method"] == quantMethod {
-		return
-	}
-	c.Refuse("quantization_config")
 }
 
 // Matrices lists the tensors of the checkpoint whose blocks kernels can multiply with,

@@ -11,9 +11,9 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// checkpoint has a tensor of random numbers for every name. Both graphs read
+// randomWeights has a tensor of random numbers for every name. Both graphs read
 // theirs from it, so that a parameter in parts is the parameter of the source.
-type checkpoint struct {
+type randomWeights struct {
 	seed uint64
 	mu   sync.Mutex
 	made map[string]func() graph.Array
@@ -39,7 +39,7 @@ func (s stored) key() string { return fmt.Sprint(s.dtype, s.shape, s.name) }
 
 // array makes the tensor, once. Weights with several axes are scaled so that what
 // they are multiplied with keeps its size.
-func (c *checkpoint) array(s stored) graph.Array {
+func (c *randomWeights) array(s stored) graph.Array {
 	c.mu.Lock()
 	get := c.made[s.key()]
 	if get == nil {
@@ -50,7 +50,7 @@ func (c *checkpoint) array(s stored) graph.Array {
 	return get()
 }
 
-func (c *checkpoint) fill(s stored) graph.Array {
+func (c *randomWeights) fill(s stored) graph.Array {
 	a := graph.Array{DType: s.dtype, Shape: s.shape, From: fmt.Sprintf("tensor %q", s.name)}
 	scale := float32(1)
 	if n := len(s.shape); n > 1 {
@@ -81,7 +81,7 @@ func (c *checkpoint) fill(s stored) graph.Array {
 }
 
 // blocks rounds what the tensor is in f32 to blocks.
-func (c *checkpoint) blocks(s stored) graph.Array {
+func (c *randomWeights) blocks(s stored) graph.Array {
 	s.dtype = graph.F32
 	a, err := c.fill(s).Convert(graph.Q8)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *checkpoint) blocks(s stored) graph.Array {
 }
 
 // load is what a rank holds of a parameter.
-func (c *checkpoint) load(v *graph.Value, ranks, rank int) (kernels.Tensor, error) {
+func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(v.Type, ranks, rank)
 	tensors, err := tensorsOf(v)
 	if err != nil {

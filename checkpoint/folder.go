@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // Folder is a checkpoint as a Hugging Face folder.
@@ -46,15 +47,15 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 		}
 		f.Tensors = append(f.Tensors, x)
 	}
-	config := c.Model.config
-	if _, ok := config.values["architectures"]; !ok && architectures[c.Model.Family] != "" {
+	config := c.Model.Config()
+	if config.Value("architectures") == nil && architectures[c.Model.Family] != "" {
 		config.Set("architectures", []any{architectures[c.Model.Family]})
 	}
-	if q, ok := config.values["quantization_config"].(map[string]any); ok && q["quant_method"] == quantMethod {
-		delete(config.values, "quantization_config")
+	if q, ok := config.Value("quantization_config").(map[string]any); ok && q["quant_method"] == models.QuantMethod {
+		config.Delete("quantization_config")
 	}
-	if groups, ok := config.values[normGroups].(float64); ok && groups > 1 {
-		f.Notes = append(f.Notes, fmt.Sprintf("the gated norm is over %g groups of channels, as config.json says with the key %s, which is Krait's; transformers norms over all channels", groups, normGroups))
+	if groups, ok := config.Value(models.NormGroupsKey).(float64); ok && groups > 1 {
+		f.Notes = append(f.Notes, fmt.Sprintf("the gated norm is over %g groups of channels, as config.json says with the key %s, which is Krait's; transformers norms over all channels", groups, models.NormGroupsKey))
 	}
 	var err error
 	f.Config, err = config.Text()
@@ -74,8 +75,8 @@ func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Ten
 		}
 		return x.Data, err
 	}
-	if name == backboneNames.older {
-		t.Name = backboneNames.prefix + backboneNames.embeddings
+	if name == models.BackboneNames.Older {
+		t.Name = models.BackboneNames.Prefix + models.BackboneNames.Embeddings
 	}
 	if g, ok := c.weights.(*ggufWeights); ok && strings.HasSuffix(name, ".A") {
 		t.Name, t.DType = name+"_log", "F32"

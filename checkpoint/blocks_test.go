@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // inBlocks is a golden checkpoint with some of its matrices in blocks; change may damage
@@ -117,21 +118,21 @@ func TestBlocksConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for method, ok := range map[string]bool{quantMethod: true, "gptq": false} {
-		c, err := ParseConfig("config.json", text)
+	for method, ok := range map[string]bool{models.QuantMethod: true, "gptq": false} {
+		c, err := models.ParseConfig("config.json", text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.InBlocks()
-		c.values["quantization_config"].(map[string]any)["quant_method"] = method
+		c.Value("quantization_config").(map[string]any)["quant_method"] = method
 		again, err := c.Text()
 		if err != nil || !json.Valid(again) {
 			t.Fatal(err)
 		}
-		if c, err = ParseConfig("config.json", again); err != nil {
+		if c, err = models.ParseConfig("config.json", again); err != nil {
 			t.Fatal(err)
 		}
-		m, err := Read(c)
+		m, err := models.Read(c)
 		if (err == nil) != ok || err == nil && len(m.Unknown) > 0 {
 			t.Errorf("%s: %v, %v", method, m, err)
 		}

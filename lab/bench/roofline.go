@@ -11,55 +11,54 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Floor is what the processors of this machine can do at best, measured: whatever a
-// model takes longer is for somebody to explain.
-type Floor struct {
-	ISA     string  // that the loops are written in
-	Threads int     // that ran them at the same time
+// Roofline is the measured peak of this machine's memory and processors.
+type Roofline struct {
+	ISA     string  // of the loops
+	Threads int     // that ran them concurrently
 	Bytes   float64 // read from memory per second
 	FLOPs   float64 // floating-point operations per second, multiplications and additions in f32
 }
 
 const (
-	floorBytes = 512 << 20             // more than any cache
-	floorPiece = 1 << 20               // that a thread reads without being interrupted
-	floorTurns = 1 << 14               // of multiplications, likewise
-	floorTime  = 20 * time.Millisecond // of multiplications
-	floorRuns  = 5                     // of which the best counts
+	rooflineBytes = 512 << 20             // more than any cache
+	rooflinePiece = 1 << 20               // bytes read per call
+	rooflineTurns = 1 << 14               // turns of multiplications per call
+	rooflineTime  = 20 * time.Millisecond // least time of multiplications
+	rooflineRuns  = 5                     // the best counts
 )
 
-// MeasureFloor lets so many threads, or as many as Go uses, read and then multiply.
-func MeasureFloor(threads int) Floor {
+// MeasureRoofline measures reads and then multiplications with a number of threads; 0: GOMAXPROCS.
+func MeasureRoofline(threads int) Roofline {
 	if threads < 1 {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	p := cpu.BestPeak()
-	f := Floor{ISA: p.ISA, Threads: threads}
-	data := make([]byte, floorBytes)
-	each := len(data) / threads / floorPiece * floorPiece
+	f := Roofline{ISA: p.ISA, Threads: threads}
+	data := make([]byte, rooflineBytes)
+	each := len(data) / threads / rooflinePiece * rooflinePiece
 	atOnce(threads, func(i int) {
 		for at := 0; at < each; at += 4 << 10 {
-			data[i*each+at] = 1 // pages that were never written are all the same one
+			data[i*each+at] = 1 // pages never written all map to the same zero page
 		}
 	})
-	for range floorRuns {
+	for range rooflineRuns {
 		took := atOnce(threads, func(i int) {
-			for at := 0; at < each; at += floorPiece {
-				p.Read(data[i*each+at:][:floorPiece])
+			for at := 0; at < each; at += rooflinePiece {
+				p.Read(data[i*each+at:][:rooflinePiece])
 			}
 		})
 		f.Bytes = max(f.Bytes, float64(threads*each)/took.Seconds())
 	}
 	data = nil
 	debug.FreeOSMemory()
-	turns := floorTurns
-	for run := 0; run < floorRuns; {
+	turns := rooflineTurns
+	for run := 0; run < rooflineRuns; {
 		took := atOnce(threads, func(int) {
-			for n := 0; n < turns; n += floorTurns {
-				p.Multiply(floorTurns)
+			for n := 0; n < turns; n += rooflineTurns {
+				p.Multiply(rooflineTurns)
 			}
 		})
-		if took < floorTime {
+		if took < rooflineTime {
 			turns *= 2
 			continue
 		}
@@ -69,7 +68,7 @@ func MeasureFloor(threads int) Floor {
 	return f
 }
 
-// atOnce runs f for 0 to n-1 at the same time, and says how long that took.
+// atOnce runs f for 0 to n-1 concurrently, and returns the time that took.
 func atOnce(n int, f func(i int)) time.Duration {
 	var all sync.WaitGroup
 	start := time.Now()
@@ -81,8 +80,7 @@ func atOnce(n int, f func(i int)) time.Duration {
 	return max(time.Since(start), 1)
 }
 
-// least is the milliseconds that so many bytes and operations take at least; what is
-// not known counts nothing.
+// least returns the roofline time of bytes and operations in milliseconds; unknown rates are 0.
 func least(bytes, flops int64, bandwidth, rate float64) (ms float64) {
 	if bandwidth > 0 {
 		ms = 1e3 * float64(bytes) / bandwidth
@@ -93,7 +91,7 @@ func least(bytes, flops int64, bandwidth, rate float64) (ms float64) {
 	return ms
 }
 
-// flops is the arithmetic of a batch on all ranks.
+// flops returns the floating-point operations of a batch on a rank.
 func flops(schedules []*lowering.Schedule, z graph.Sizes) (n int64) {
 	for i := range schedules[0].Steps {
 		n += schedules[0].Steps[i].Cost.FLOPs.At(z)
@@ -101,8 +99,8 @@ func flops(schedules []*lowering.Schedule, z graph.Sizes) (n int64) {
 	return n
 }
 
-// promptCost is what prompts take at least: the arithmetic of all their chunks, and
-// the weights once for each.
+// promptCost returns lower bounds for prefill: the arithmetic of all chunks, and the weights once per
+// chunk.
 func promptCost(schedules []*lowering.Schedule, o *Options) (bytes, ops int64) {
 	chunk := o.chunk()
 	for at := 0; at < o.Prompt; at += chunk {

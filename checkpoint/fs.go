@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/models"
 )
 
 // reader reads a file of a bounded size.
@@ -31,11 +32,11 @@ func OpenFS(fsys fs.FS) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := ParseConfig(path, data)
+	c, err := models.ParseConfig(path, data)
 	if err != nil {
 		return nil, err
 	}
-	m, err := Read(c)
+	m, err := models.Read(c)
 	if err != nil {
 		return nil, err
 	}

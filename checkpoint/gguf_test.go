@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"bytes"
@@ -259,7 +259,7 @@ func TestGGUFTurned(t *testing.T) {
 	}
 	defer c.Close()
 	_, tensors := ggufOf(t, "granite-hybrid-dense")
-	heads := map[string]int{"q": c.Model.config.Int("num_attention_heads", 0, 1), "k": c.Model.config.Int("num_key_value_heads", 0, 1)}
+	heads := map[string]int{"q": c.Model.Config().Int("num_attention_heads", 0, 1), "k": c.Model.Config().Int("num_key_value_heads", 0, 1)}
 	compared := 0
 	for _, x := range tensors {
 		layer, rest, _ := ggufLayer(x.Name)

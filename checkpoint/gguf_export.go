@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/models"
 )
 
 // Written is a tensor of a file that is made of a checkpoint: what it is called, and what
@@ -41,7 +42,7 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 		arch = "nemotron_h_moe"
 	}
 	a := ggufArchs[arch]
-	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, format: t, config: c.Model.config, out: &GGUF{}, packed: map[string][]string{}}
+	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, format: t, config: c.Model.Config(), out: &GGUF{}, packed: map[string][]string{}}
 	e.put("general.architecture", arch)
 	e.put("general.type", "model")
 	e.put("general.name", name)
@@ -52,7 +53,7 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	e.tensors()
 	text, err := e.config.Text()
 	e.put(ggufKeep, string(text))
-	e.errs = append(e.errs, e.config.errs...)
+	e.errs = append(e.errs, e.config.Err())
 	return e.out, errors.Join(append(e.errs, err)...)
 }
 
@@ -75,7 +76,7 @@ type ggufExport struct {
 	arch   string
 	table  *ggufArch
 	format gguf.Type
-	config *Config
+	config *models.Config
 	out    *GGUF
 	packed map[string][]string                   // tensors of ours that become one, by its name
 	not    []string                              // names of GGUF's that the model does not take, of two for the same
@@ -110,8 +111,8 @@ func (e *ggufExport) has(rest string) bool { return e.shape(rest, 1)[0] > 0 }
 
 // embeddings is what the checkpoint calls them.
 func (e *ggufExport) embeddings() string {
-	if _, ok := e.weights.Look(backboneNames.older); ok {
-		return backboneNames.older
+	if _, ok := e.weights.Look(models.BackboneNames.Older); ok {
+		return models.BackboneNames.Older
 	}
 	return e.table.outer["token_embd.weight"]
 }
@@ -121,6 +122,6 @@ func (e *ggufExport) outer() map[string]string {
 	for theirs, ours := range e.table.outer {
 		out[ours] = theirs
 	}
-	out[backboneNames.older] = "token_embd.weight"
+	out[models.BackboneNames.Older] = "token_embd.weight"
 	return out
 }

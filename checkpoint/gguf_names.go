@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/models"
 )
 
 // ggufArch is an architecture of GGUF: which family it is, by which names and in which
@@ -87,22 +88,22 @@ var (
 )
 
 // outerNames are the tensors around the blocks; a head is lm_head.
-func outerNames(n tensorNames) map[string]string {
-	return map[string]string{"token_embd.weight": n.prefix + n.embeddings, "output_norm.weight": n.prefix + n.norm, "output.weight": "lm_head.weight"}
+func outerNames(n models.TensorNames) map[string]string {
+	return map[string]string{"token_embd.weight": n.Prefix + n.Embeddings, "output_norm.weight": n.Prefix + n.Norm, "output.weight": "lm_head.weight"}
 }
 
 // ggufArchs are the architectures, by general.architecture.
 var ggufArchs = map[string]ggufArch{
 	"mamba": {
-		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba, export: exportMamba,
+		prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufMamba, export: exportMamba,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSelective)),
 	},
 	"mamba2": {
-		prefix: "backbone.", outer: outerNames(backboneNames), config: ggufMamba2, export: exportMamba2,
+		prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufMamba2, export: exportMamba2,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSSD)),
 	},
 	"jamba": {
-		prefix: "model.", outer: outerNames(modelNames), config: ggufJamba, export: exportJamba,
+		prefix: "model.", outer: outerNames(models.ModelNames), config: ggufJamba, export: exportJamba,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"}, {"ffn_gate_inp.weight", "feed_forward.router.weight", "exact"},
 			{"ffn_gate_exps.weight", "feed_forward.experts.#.gate_proj.weight", "experts"}, {"ffn_up_exps.weight", "feed_forward.experts.#.up_proj.weight", "experts"},
@@ -110,13 +111,13 @@ var ggufArchs = map[string]ggufArch{
 		}, under("mamba.", ggufSelective), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
 	"falcon-h1": {
-		prefix: "model.", outer: outerNames(modelNames), config: ggufFalconH1, export: exportFalconH1,
+		prefix: "model.", outer: outerNames(models.ModelNames), config: ggufFalconH1, export: exportFalconH1,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm", "pre_ff_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"},
 		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
 	"granitehybrid": {
-		prefix: "model.", outer: outerNames(graniteNames), config: ggufGranite, export: exportGranite, turns: true,
+		prefix: "model.", outer: outerNames(models.GraniteNames), config: ggufGranite, export: exportGranite, turns: true,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "post_attention_layernorm.weight"},
 			{"ffn_gate.weight", "shared_mlp.gate.weight"}, {"ffn_up.weight", "shared_mlp.up.weight"}, {"ffn_down.weight", "shared_mlp.output_linear.weight"},
@@ -130,7 +131,7 @@ var ggufArchs = map[string]ggufArch{
 }
 
 var nemotronArch = ggufArch{
-	prefix: "backbone.", outer: outerNames(backboneNames), config: ggufNemotron, export: exportNemotron, turns: true,
+	prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufNemotron, export: exportNemotron, turns: true,
 	blocks: ggufBlocks([][3]string{
 		{"attn_norm.weight", "norm.weight"}, {"ffn_up.*", "mixer.up_proj.*"}, {"ffn_down.*", "mixer.down_proj.*"},
 		{"ffn_gate_inp.weight", "mixer.gate.weight", "exact"}, {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},

@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
 )
 
 // converted is an array in a format of GGUF.
@@ -90,7 +91,7 @@ func bytesOf(x []float32) []byte {
 }
 
 // falconFactors are the factors of the config that go into the matrices, for each row.
-func falconFactors(c *Config) func(rest string, rows int) []float64 {
+func falconFactors(c *models.Config) func(rest string, rows int) []float64 {
 	in, out := c.Scale("attention_in_multiplier"), c.Scale("attention_out_multiplier")
 	ssmIn, ssmOut, key := c.Scale("ssm_in_multiplier"), c.Scale("ssm_out_multiplier"), c.Scale("key_multiplier")
 	fields, mlp := c.Scales("ssm_multipliers", 5), c.Scales("mlp_multipliers", 2)

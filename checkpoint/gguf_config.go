@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/models"
 )
 
 // ggufKeep is the key under which krait convert writes the config.json of the folder: for
@@ -19,16 +20,17 @@ const ggufKeep = "krait.config"
 
 // ggufConfig turns metadata into a config.
 type ggufConfig struct {
-	*Config
+	*models.Config
 	file  *gguf.File
 	arch  string
 	table *ggufArch
 	lists map[string][]int
+	errs  []error
 	kept  bool // there is a config.json, in which the metadata overwrite what they know
 }
 
 // ggufConfigOf is the config of a GGUF file, and its architecture.
-func ggufConfigOf(f *gguf.File) (*Config, *ggufArch, error) {
+func ggufConfigOf(f *gguf.File) (*models.Config, *ggufArch, error) {
 	name, err := f.String("general.architecture")
 	if err != nil {
 		return nil, nil, err
@@ -45,11 +47,11 @@ func ggufConfigOf(f *gguf.File) (*Config, *ggufArch, error) {
 	if text == "" {
 		text = "{}"
 	}
-	if g.Config, err = ParseConfig(f.Name(), []byte(text)); err != nil {
+	if g.Config, err = models.ParseConfig(f.Name(), []byte(text)); err != nil {
 		return nil, nil, err
 	}
 	g.read()
-	return g.Config, &a, errors.Join(g.errs...)
+	return g.Config, &a, errors.Join(append(g.errs, g.Err())...)
 }
 
 // read sets the keys that the architectures share, and those of its own.
@@ -65,8 +67,8 @@ func (g *ggufConfig) read() {
 	if n, ok := g.file.Value(g.arch + ".nextn_predict_layers"); ok && g.count(n) > 0 {
 		g.set("num_hidden_layers", max(0, g.int("block_count", 0)-g.count(n))) // what follows predicts more tokens, and plain decoding ignores it
 	}
-	if n := g.values["num_hidden_layers"].(float64); n > maxLayers {
-		g.wrong(g.arch+".block_count", fmt.Sprintf("is %.0f; the most that Krait reads is %d", n, maxLayers))
+	if n := g.Value("num_hidden_layers").(float64); n > models.MaxLayers {
+		g.wrong(g.arch+".block_count", fmt.Sprintf("is %.0f; the most that Krait reads is %d", n, models.MaxLayers))
 		return
 	}
 	g.Set("tie_word_embeddings", !g.has("output.weight"))
@@ -159,11 +161,11 @@ func ggufInt(v any) (int, bool) {
 	case int64:
 		n = v
 	}
-	return int(n), n >= 0 && n <= maxDim
+	return int(n), n >= 0 && n <= models.MaxDim
 }
 
 // mostLayers bounds a list with a number for each layer: there may be more than are read.
-const mostLayers = 2 * maxLayers
+const mostLayers = 2 * models.MaxLayers
 
 // ggufInts is a list of numbers.
 func ggufInts(v any) ([]int, bool) {
@@ -216,7 +218,7 @@ func (g *ggufConfig) layers(key string) []int {
 	if list, ok := g.lists[key]; ok {
 		return list
 	}
-	n := int(g.values["num_hidden_layers"].(float64))
+	n := int(g.Value("num_hidden_layers").(float64))
 	v, _ := g.file.Value(g.arch + "." + key)
 	list, ok := ggufInts(v)
 	switch {
