@@ -82,7 +82,7 @@
 // one: the cache that it may come from does not see it.
 //
 // All this is tracked byte by byte, for the accesses that happen. Simplifications may miss a race,
-// but makes up none: of several blocks that have read a byte only the last is kept, and a later
+// but make up none: of several blocks that have read a byte only the last is kept, and a later
 // write by another block is taken as ordered if it has acquired from all blocks before; of the
 // atomics on a byte only the last is kept; strong loads are not kept, so that a plain write that
 // comes after one is not seen as a race. On the other hand, the order that releases carry does not
