@@ -33,8 +33,8 @@ func (s *Session) Save(slot int, w io.Writer) error {
 	return saved.Write(w, o, out)
 }
 
-// Load restores a slot's sequence from what [Session.Save] wrote, in whatever codecs. An error in the
-// file leaves the sequence unchanged.
+// Load restores a slot's sequence from what [Session.Save] wrote, in whatever codecs. An error in
+// the file leaves the sequence unchanged.
 func (s *Session) Load(slot int, r io.Reader) error {
 	o, err := s.origin()
 	if err != nil {
