@@ -285,6 +285,9 @@ func (o *Options) fuse(g *graph.Graph) {
 	if g.Stage == graph.FusedStage {
 		return
 	}
+	if d, ok := o.Device.(interface{ Target() passes.Target }); ok {
+		o.Sharding.Target = d.Target()
+	}
 	if d, ok := o.Device.(interface{ FewLaunches() bool }); ok && d.FewLaunches() && o.Sharding.Fuse == "" {
 		o.Sharding.Fuse = "launches"
 	}

@@ -59,7 +59,7 @@ func Tensors(arrays map[string]graph.Array) Weights {
 // [Model.Close]. The model's family is one of [models.Families], or a registered one.
 func Open(dir string, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.Open(dir)
+		c, err := checkpoint.Open(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func Open(dir string, o Options) (*Model, error) {
 // are read into memory. The weights must be safetensors. The model's name is its family.
 func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.OpenFS(fsys)
+		c, err := checkpoint.OpenFS(fsys)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 // the King James Bible, a token is a byte.
 func Embedded(o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+		c, err := checkpoint.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +203,7 @@ func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
 }
 
 // sourceOf returns the parts of a checkpoint.
-func sourceOf(c *models.Checkpoint) source {
+func sourceOf(c *checkpoint.Checkpoint) source {
 	s := source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS, intact: c.Intact, close: c.Close}
 	if u := c.Model.Unknown; len(u) > 0 {
 		s.ignored = append(s.ignored, "config.json has keys that Krait does not know, and ignores: "+names(u))

@@ -1,4 +1,7 @@
-// Package checkpoint opens the parts of a model's files: a Hugging Face folder, or a GGUF file.
+// Package checkpoint opens the files of a model: a Hugging Face folder with safetensors or
+// pytorch_model.bin, a folder of the state-spaces code, or a GGUF file. It gives the graph with its
+// weights, the tokenizer and the chat template. A tensor that is missing or of another shape is an
+// error of [Open].
 package checkpoint
 
 import (
@@ -9,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -23,7 +25,7 @@ var ErrNoTokenizer = errors.New("no tokenizer")
 func OpenTokenizer(path string, vocab int) (tokenizer.Tokenizer, error) {
 	t, err := openTokenizer(path)
 	if vocab == 0 && errors.Is(err, ErrNoTokenizer) {
-		if m, _, err := models.Describe(path); err == nil {
+		if m, _, err := Describe(path); err == nil {
 			vocab = m.Vocab
 		}
 	}
@@ -37,7 +39,7 @@ func OpenTokenizerFS(fsys fs.FS, vocab int) (tokenizer.Tokenizer, error) {
 }
 
 func openTokenizer(path string) (tokenizer.Tokenizer, error) {
-	if file, err := models.GGUFAt(path); err != nil {
+	if file, err := GGUFAt(path); err != nil {
 		return nil, err
 	} else if file != "" {
 		return ggufTokenizer(file)
@@ -109,7 +111,7 @@ func ggufFiles(file string) (data, config []byte, err error) {
 // ChatTemplate opens the chat template of a folder or a GGUF file; the error is [chat.ErrNone] if
 // it has none.
 func ChatTemplate(path string) (*chat.Template, error) {
-	file, err := models.GGUFAt(path)
+	file, err := GGUFAt(path)
 	switch {
 	case err != nil:
 		return nil, err

@@ -40,7 +40,7 @@ func newBench() *cobra.Command {
 tokens per second, and the time of a step, which is one token for each sequence.
 Beside them stands what share of the time memory needs at least to move weights and
 state once, at the bandwidth measured in the same run: by a copy within a GPU's
-memory, by a loop that reads on the CPU. There prompts have a floor, too: their
+memory, by a loop that reads on the CPU. There prompts have a roofline, too: their
 arithmetic at the rate of a loop that multiplies and adds f32 in registers. On a GPU it
 also counts what the host launches per step. Every run must give the same
 logits to the last bit; the output tells where one does not.
@@ -179,8 +179,8 @@ func (b *benchRun) close() {
 	}
 }
 
-// measureFloor takes a second; scripts that do not look at the floor are told another.
-var measureFloor = bench.MeasureFloor
+// measureRoofline takes a second; scripts that do not check the roofline get a fixed one.
+var measureRoofline = bench.MeasureRoofline
 
 // open opens the model on a device that is watched.
 func (b *benchRun) open(c *cobra.Command, dir string) error {
@@ -195,7 +195,7 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 		return err
 	}
 	if b.all = append(b.all, b.m); b.o.Counter == nil && len(b.all) == 1 {
-		f := measureFloor(b.options.Workers)
+		f := measureRoofline(b.options.Workers)
 		b.o.Bandwidth, b.o.Rate = f.Bytes, f.FLOPs
 		b.file.Environment.Measured(&f)
 	}
@@ -205,7 +205,7 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 // run measures the batches and prints a line for each.
 func (b *benchRun) run(ctx context.Context, batches []int) error {
 	fmt.Fprintln(b.w, describe(b.m, b.device.name)+beside(len(b.all)))
-	printFloor(b.w, &b.file.Environment)
+	printRoofline(b.w, &b.file.Environment)
 	for _, b.o.Batch = range batches {
 		r, err := bench.MeasureReplicas(ctx, b.all, b.o)
 		if err != nil {
@@ -225,18 +225,18 @@ func (b *benchRun) print(r *bench.Result) {
 		fmt.Fprintf(b.w, "  a step: %.0f launches and %.0f copies, %.4g µs of the host\n", r.Launches, r.Copies, r.Host)
 	}
 	if r.PromptShare > 0 {
-		fmt.Fprintf(b.w, "  the prompts are %.4g GFLOP, which take %.4g ms: %.1f %% of the floor\n", float64(r.FLOPs)/1e9, r.PromptFloor, 100*r.PromptShare)
+		fmt.Fprintf(b.w, "  the prompts are %.4g GFLOP, which take %.4g ms: %.1f %% of the roofline\n", float64(r.FLOPs)/1e9, r.PromptRoofline, 100*r.PromptShare)
 	}
 	if r.Share > 0 {
-		fmt.Fprintf(b.w, "  a step moves %s, which takes %.4g ms: %.1f %% of the floor\n", driver.Bytes(r.Bytes), r.Floor, 100*r.Share)
+		fmt.Fprintf(b.w, "  a step moves %s, which takes %.4g ms: %.1f %% of the roofline\n", driver.Bytes(r.Bytes), r.Roofline, 100*r.Share)
 	}
 	if !*r.Repeats {
 		fmt.Fprintf(b.w, "  NOT REPEATABLE: runs gave different logits\n")
 	}
 }
 
-// printFloor says what memory and processors do at best.
-func printFloor(w io.Writer, e *bench.Environment) {
+// printRoofline says what memory and processors do at best.
+func printRoofline(w io.Writer, e *bench.Environment) {
 	switch {
 	case e.Rate > 0:
 		fmt.Fprintf(w, "%s read at %.1f GB/s and calculate at %.1f GFLOP/s, in %s\n", count(e.Threads, "thread"), e.Bandwidth/1e9, e.Rate/1e9, e.ISA)
@@ -331,10 +331,10 @@ func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Gra
 	if err != nil {
 		return err
 	}
-	f := measureFloor(threads)
+	f := measureRoofline(threads)
 	file.Environment = bench.Here(nil)
 	file.Environment.Measured(&f)
-	printFloor(w, &file.Environment)
+	printRoofline(w, &file.Environment)
 	file.Kernels, err = bench.CPUKernels(ctx, isa, f, g, model, o)
 	return err
 }
@@ -344,7 +344,7 @@ func printKernel(w io.Writer, k bench.Kernel) {
 		fmt.Fprintf(w, "%-16s %-24s %-44s failed: %s\n", k.Phase, k.Op, k.Name, k.Error)
 		return
 	}
-	fmt.Fprintf(w, "%-16s %-24s %-44s %9.4g µs, %10s, floor %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, driver.Bytes(k.Bytes), k.Floor, k.Bound, 100*k.Share, strings.TrimSpace(k.Way+" "+k.Launch))
+	fmt.Fprintf(w, "%-16s %-24s %-44s %9.4g µs, %10s, roofline %9.4g (%s), %5.1f %%  %s\n", k.Phase, k.Op, k.Name, k.Time, driver.Bytes(k.Bytes), k.Roofline, k.Bound, 100*k.Share, strings.TrimSpace(k.Way+" "+k.Launch))
 }
 
 func newBenchReport() *cobra.Command {

@@ -103,7 +103,7 @@ func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
 		fmt.Fprintf(w, "  %s as %s: %d launches and %s each\n", count(l.Count, "layer"), l.First, l.Launches, driver.Bytes(l.Bytes))
 	}
 	fmt.Fprintf(w, "  moves %s, least is %s: %.3f times as much; what operations read and write once is %s\n", driver.Bytes(p.Moved()), driver.Bytes(p.Least), p.Over, driver.Bytes(p.Operands))
-	fmt.Fprintf(w, "  modelled: %.4g ms; least bytes or arithmetic take %.4g ms: %.1f %% of the floor\n", 1e3*p.Modelled, 1e3*p.Floor, 100*p.Share)
+	fmt.Fprintf(w, "  modelled: %.4g ms; least bytes or arithmetic take %.4g ms: %.1f %% of the roofline\n", 1e3*p.Modelled, 1e3*p.Roofline, 100*p.Share)
 	fmt.Fprintf(w, "  %-28s %8s %8s %9s %9s %9s %8s %7s %7s %10s  %s\n", "kernel", "launches", "blocks", "loaded", "stored", "asked", "sectors", "banks", "occ.", "modelled", "bound by")
 	for i := range p.Kernels {
 		k := &p.Kernels[i]

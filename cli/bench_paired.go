@@ -46,10 +46,10 @@ func (p *pairedFlags) run(c *cobra.Command, args []string, f *modelFlags, o *ben
 	}
 	f.options.Slots, f.options.Workers = batches[0], cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))
 	w, file, noisy := lines(c, out), bench.File{Environment: bench.Here(nil)}, busy()
-	floor := measureFloor(f.options.Workers)
-	file.Environment.Measured(&floor)
+	roofline := measureRoofline(f.options.Workers)
+	file.Environment.Measured(&roofline)
 	fmt.Fprintf(w, "%s, %s\n", file.Environment.Machine, cmp.Or(file.Environment.Commit, "commit unknown"))
-	printFloor(w, &file.Environment)
+	printRoofline(w, &file.Environment)
 	if noisy {
 		fmt.Fprintln(w, "NOISY: something else is running; ratios of such a run say little")
 	}
@@ -57,7 +57,7 @@ func (p *pairedFlags) run(c *cobra.Command, args []string, f *modelFlags, o *ben
 		fmt.Fprintf(w, "left out, since %s has no such files: %s\n", bench.PeerName, strings.Join(left, ", "))
 	}
 	file.Pairs, err = bench.Paired(c.Context(), peer, models, bench.PairedOptions{
-		Rounds: p.rounds, Threads: f.options.Workers, Batch: batches[0], Prompt: o.Prompt, Tokens: o.Tokens, Floor: floor,
+		Rounds: p.rounds, Threads: f.options.Workers, Batch: batches[0], Prompt: o.Prompt, Tokens: o.Tokens, Roofline: roofline,
 		Open: func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) },
 		Tell: func(text string) {
 			if !f.quiet {

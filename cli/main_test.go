@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		Main()
 	}
 	testscript.Main(m, map[string]func(){
-		"krait":    toldFloor,
+		"krait":    toldRoofline,
 		"measured": measured,
 	})
 }
@@ -40,11 +40,11 @@ func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
 	return c
 }
 
-// toldFloor is main, where the floor of this machine is measured only if KRAIT_TEST_FLOOR is set.
-func toldFloor() {
+// toldRoofline is main with a fixed roofline, unless KRAIT_TEST_FLOOR is set.
+func toldRoofline() {
 	if os.Getenv("KRAIT_TEST_FLOOR") == "" {
-		measureFloor = func(threads int) bench.Floor {
-			return bench.Floor{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
+		measureRoofline = func(threads int) bench.Roofline {
+			return bench.Roofline{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
 		}
 	}
 	Main()

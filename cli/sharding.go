@@ -52,6 +52,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().StringVar(&s.States, "states", "", "in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32; ssm is f32 or bf16)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "how selective scans run: fused, or unfused, with tensors of tokens × channels × states in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "which neighbours become one operation: exact, where no bit changes, or launches, where that saves launches, too (default: as the device likes, else exact)")
+	c.Flags().Var(formatsFlag{s}, "formats", "bf16: activations as GPUs with --math bf16 keep them (default: as the device does)")
 	c.Flags().BoolVar(&s.Overlap, "overlap", false, "order steps so that what needs no sum between ranks runs while it travels (may take memory)")
 	c.Flags().StringVar(&dump, "dump", "", "write the graph after each pass that changes it to this folder")
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
@@ -156,7 +156,7 @@ func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, er
 		return nil, errors.New("--dtype is for folders and --like; graph text and the embedded model have their formats")
 	}
 	return computed(c, func() (*graph.Graph, error) {
-		m, _, err := models.Describe(path)
+		m, _, err := checkpoint.Describe(path)
 		if err != nil {
 			return nil, err
 		}

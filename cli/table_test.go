@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 )
 
 // transformer is graph text of three blocks of attention and a gated MLP.
@@ -107,7 +107,7 @@ func TestTable(t *testing.T) {
 // TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank
 // keeps the ones that its heads read, by formula and as counted.
 func TestTableOfCoveredHeads(t *testing.T) {
-	_, g, err := models.Describe("../testdata/golden/jamba") // 4 heads, 2 KV heads
+	_, g, err := checkpoint.Describe("../testdata/golden/jamba") // 4 heads, 2 KV heads
 	if err != nil {
 		t.Fatal(err)
 	}

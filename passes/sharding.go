@@ -51,6 +51,9 @@ type Sharding struct {
 	// Check rejects models that the sharding is not for, such as a calibration's: by the model's
 	// graph, and when it is opened by the fingerprint of its weights. Weights is nil before that.
 	Check func(g *graph.Graph, weights func() (string, error)) error
+	// Target is the device that the graph is for, if it decides in which format activations lie;
+	// krait.Open asks Options.Device.
+	Target Target
 
 	place *Strategy // parsed from Place
 }
@@ -58,7 +61,7 @@ type Sharding struct {
 // IsZero reports whether nothing is set.
 func (s Sharding) IsZero() bool {
 	return s.Ranks == 0 && s.Strategy+s.Place+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
-		s.Dump == nil && s.Validate == nil && s.Choose == nil && s.Check == nil
+		s.Dump == nil && s.Validate == nil && s.Choose == nil && s.Check == nil && s.Target == nil
 }
 
 // ReadPlace reads the placement file once for all later uses of the sharding: a named pipe gives
@@ -100,7 +103,7 @@ func (s Sharding) Resolve(g *graph.Graph) (Sharding, error) {
 
 // Options parses the names and files of the sharding.
 func (s Sharding) Options() (Options, error) {
-	o := Options{Ranks: s.Ranks, Overlap: s.Overlap, Dump: s.Dump}
+	o := Options{Ranks: s.Ranks, Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
 	var err error
 	switch {
 	case s.Ranks < 0 || s.Ranks > MaxRanks:

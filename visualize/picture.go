@@ -104,7 +104,7 @@ var legend = []colour{
 	{"kernel", "#ffffff", grey, "other kernels"},
 	{"relayout", "#fff2cc", "#d6b656", "another layout without any exchange"},
 	{"event", "#ffffff", "#c0392b", "dashed arrow: waits for the other stream"},
-	{"state", "#d5e8d4", grey, "with a state: what a prompt can go on from"},
+	{"state", "#d5e8d4", grey, "with a snapshot: a prompt can resume from it"},
 	{"bare", "#ffffff", grey, "attention's cache only"},
 	{"next", "#ffffff", "#c0392b", "what would be evicted next"},
 }

@@ -55,7 +55,7 @@ func TestOps(t *testing.T) {
 		for _, s := range p.Steps {
 			sum += s.Modelled
 			counts[s.Op]++
-			if s.Name == "" || s.Launches < 1 || s.Bytes <= 0 || s.Floor <= 0 || s.Floor > 2*s.Modelled {
+			if s.Name == "" || s.Launches < 1 || s.Bytes <= 0 || s.Roofline <= 0 || s.Roofline > 2*s.Modelled {
 				t.Errorf("%s: %+v", p.Phase, s)
 			}
 		}

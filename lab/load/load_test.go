@@ -243,7 +243,7 @@ func TestOpen(t *testing.T) {
 	s := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		here.Done()
-		here.Wait() // all are under way
+		here.Wait() // all are running
 		stream(w)
 		fmt.Fprintf(w, "data: {\"choices\":[{\"text\":\"x\"}]}\n\ndata: [DONE]\n\n")
 	})

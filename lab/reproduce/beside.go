@@ -10,7 +10,7 @@ type Pair struct {
 	OverOne    string `json:"published_over_one"`
 	OverDP     string `json:"published_over_replicas"`
 	Simulated  string `json:"simulated_over_replicas"`
-	Replicas   string `json:"implied_replicas"`   // what so many replicas do, in those of one
+	Replicas   string `json:"implied_replicas"`   // throughput of that many replicas, in those of one
 	Efficiency string `json:"implied_efficiency"` // of what ideal ones do
 }
 

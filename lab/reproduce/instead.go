@@ -79,7 +79,7 @@ var questions = []question{
 type Answer struct {
 	Machine string   `json:"machine"`
 	If      string   `json:"if"`
-	Gains   []string `json:"gains"` // by model; – where there is no room
+	Gains   []string `json:"gains"` // by model; –: it does not fit
 	FP16    string   `json:"fp16"`  // what sums in fp16 bring Mamba
 	TPOT    string   `json:"tpot"`  // of Mamba on 4 GPUs, 256 tokens and 256 of output
 

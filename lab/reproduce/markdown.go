@@ -127,7 +127,7 @@ func (r *Report) krait(b *strings.Builder) {
 	for _, o := range r.Ours {
 		fmt.Fprintf(b, "| %s | %s | %.2f s | %.1f ms | %.0f | %.2f GB |\n", o.Machine, o.How, o.TTFT, 1000*o.TPOT, o.Throughput, float64(o.Arena)/1e9)
 	}
-	b.WriteString("\nIn chunks of 512 tokens, as Krait reads prompts, activations of a recurrent model do not grow with the prompt, and any length fits.\n")
+	b.WriteString("\nWith Krait's prefill in chunks of 512 tokens, activations of a recurrent model do not grow with the prompt, and any length fits.\n")
 	b.WriteString("\n## Overlap\n\nA step of tokens of Mamba on 4 GPUs, as Krait runs it, without and with `--overlap`: the z half of in_proj runs while the sum of x_proj travels.\n\n")
 	b.WriteString("| machine | batch | TPOT | with overlap | shorter by | activations of a prompt |\n|---|---|---|---|---|---|\n")
 	for _, o := range r.Order {

@@ -77,7 +77,7 @@ func (l *lab) ttft(c *claim) (measured, error) {
 	out, more := measured{span: empty(), open: true}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.out != 16 {
-			return nil // it does not hang on the output
+			return nil // it does not depend on the output
 		}
 		one, many := setup{size: m.size, machine: machine, gpus: 1}, setup{size: m.size, machine: machine, gpus: c.GPUs}
 		most, err := l.maxBatch(one, p)

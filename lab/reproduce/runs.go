@@ -84,7 +84,7 @@ func (l *lab) model(s setup) (*simulate.Model, error) {
 	return m, err
 }
 
-// schedules do not hang on the machine.
+// schedules compiles a setup; they do not depend on the machine.
 func (l *lab) schedules(s setup) ([]*lowering.Schedule, error) {
 	s.machine, s.native, s.instead = "", false, instead{}
 	if list := l.lowered[s]; list != nil {

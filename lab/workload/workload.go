@@ -87,7 +87,7 @@ func Make(o Options) ([]prefix.Request, error) {
 		begins += m.rng.ExpFloat64() / o.Rate
 		m.play(begins, session())
 		if m.next > mostIDs {
-			return nil, errors.New("so many sessions use up all token ids; give fewer, or a vocabulary")
+			return nil, errors.New("the sessions use up all token ids; give fewer, or a vocabulary")
 		}
 	}
 	return m.sorted(), nil

@@ -39,7 +39,7 @@ func newBoard() (*Board, *clock) {
 	return New(Options{Now: c.now, Work: func(op string) string { return map[string]string{"matmul": "multiply", "conv1d": "mix"}[op] }}), c
 }
 
-// batch is one of sequences with so many tokens.
+// batch returns a batch of sequences with these numbers of tokens.
 func batch(tokens ...int) *exec.Work {
 	w, sum := &exec.Work{}, 0
 	for _, n := range tokens {
@@ -50,13 +50,13 @@ func batch(tokens ...int) *exec.Work {
 	return w
 }
 
-// TestStale: a step that outlived a look has no length, whoever looks again when a later one ends.
+// TestStale: a step that outlives the recording has no length, also when a later request sees its end.
 func TestStale(t *testing.T) {
 	b, c := newBoard()
 	state(t, b)
 	b.Batch(batch(1))
 	c.move(watch)
-	b.Record([]exec.Event{{End: 0.001}}) // nobody looks
+	b.Record([]exec.Event{{End: 0.001}}) // not recorded
 	c.move(time.Hour)
 	b.Batch(batch(1))
 	state(t, b)
@@ -67,12 +67,12 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestWatched: what nobody looks at is not kept, and to say so takes no memory; a look lasts.
+// TestWatched: without an open page nothing is recorded or allocated; a request keeps recording on for a while.
 func TestWatched(t *testing.T) {
 	b, c := newBoard()
 	w, events := batch(1, 1, 30), []exec.Event{{Op: "matmul", End: 0.001}}
 	if n := testing.AllocsPerRun(100, func() { b.Batch(w); b.Record(events) }); n != 0 {
-		t.Errorf("while nobody looks a step takes %g allocations", n)
+		t.Errorf("without an open page a step takes %g allocations", n)
 	}
 	if s := state(t, b); s.Totals.Steps != 0 || len(s.Steps) != 0 || s.Lanes != nil || s.Requests == nil {
 		t.Errorf("kept is %+v", s)
@@ -108,7 +108,7 @@ func TestSteps(t *testing.T) {
 	if s.Totals != (Totals{Steps: 2, Prefill: 101, Decode: 3, Busy: 0.0025}) {
 		t.Errorf("in all they are %+v", s.Totals)
 	}
-	for range 3 * keptOf {
+	for range 3 * history {
 		b.Batch(batch(1))
 		b.Record(nil)
 	}

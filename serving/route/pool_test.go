@@ -55,7 +55,7 @@ func TestPool(t *testing.T) {
 				case !able && best == m:
 					t.Fatalf("%s is not ready, or was tried", m.name)
 				case able && best == nil:
-					t.Fatalf("nobody, but for %s", m.name)
+					t.Fatalf("no machine but %s", m.name)
 				}
 				for j, b := range p.machines {
 					if able && b == best && better(i, j) {
@@ -149,7 +149,7 @@ func TestChecked(t *testing.T) {
 	step(nil, true, false)
 }
 
-// TestAnswered: so many failures in a row leave a machine out, twice as long each time up to a bound, and an
+// TestAnswered: consecutive failures eject a machine, twice as long each time up to a bound, and an
 // answer begins anew; what fails while it is left out, as it was begun before, does not count.
 func TestAnswered(t *testing.T) {
 	m, now := newMachine("a", nil), time.Now()

@@ -1,7 +1,7 @@
 // Package explain writes one page about what the compiler did with a model: the graph
 // after every pass, collectives, what ranks run and when, memory, and the proof.
 //
-// The page is one file and asks for nothing else. What it says is data in it (JSON),
+// The page is one file without external parts. It has its data as JSON,
 // which its script shows; texts of models are never markup. Blocks that are equal are
 // there once, and the script writes them for any layer.
 package explain

@@ -75,7 +75,7 @@ func (l *Log) Record(events []exec.Event) {
 // Full reports whether nothing more is kept.
 func (l *Log) Full() bool { return l.Most > 0 && l.kept >= l.Most }
 
-// Shift is the step so many seconds later.
+// Shift returns the step, later by that many seconds.
 func (s Step) Shift(by float64) Step {
 	s.Events = slices.Clone(s.Events)
 	for i := range s.Events {
