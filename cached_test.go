@@ -86,8 +86,8 @@ func (r *recorder) End(slot int, tokens []int, wasted bool) {
 
 // Step asks for logits beside the tokens, and looks at them.
 func (r *recorder) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
-	if b.Choose != nil {
-		b.Want = []string{"logits"}
+	if b.Choices != nil {
+		b.Outputs = []string{"logits"}
 	}
 	return r.requestEngine.Step(ctx, b, func(out *exec.Results) error {
 		row := 0

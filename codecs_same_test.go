@@ -80,7 +80,7 @@ func (m *eachMachine) each(f func(i int) error) error {
 }
 
 func (m *eachMachine) Clear(slot int) error {
-	return m.each(func(i int) error { return m.all[i].Clear(slot) })
+	return m.each(func(i int) error { return m.all[i].ClearSlot(slot) })
 }
 
 func (m *eachMachine) Close() {

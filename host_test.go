@@ -63,7 +63,7 @@ func TestPrefixOptions(t *testing.T) {
 		plain := openModel(t, dir, Options{})
 		least := prefixModel(plain.graph, plain.engine).Bytes(0, true)
 		if least == 0 {
-			least = plain.engine.RowBytes()
+			least = plain.engine.KVBytes()
 		}
 		for bytes, warned := range map[int64]bool{least - 1: true, least: false} {
 			w := fmt.Sprint(openModel(t, dir, Options{PrefixCache: bytes}).Warnings)

@@ -31,6 +31,8 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/group"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -270,12 +272,13 @@ func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 // in place: on the CPU.
 func newEngine(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
 	e := exec.Options{Device: d, Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
-		Record: o.Record, Recording: o.Recording, Batches: o.Batches, Verify: session.CheckPayloads(g)}
-	if o.Processes != nil {
-		e.World = o.Processes.NewGroup()
-	}
+		Record: o.Record, Recording: o.Recording, OnBatch: o.Batches, Verify: session.CheckPayloads(g)}
 	if _, onCPU := d.(*cpu.Device); onCPU {
-		e.Intact = intact
+		e.CheckFiles = intact
+	}
+	if o.Processes != nil {
+		ranks := o.Processes.NewGroup()
+		e.World, e.Device = ranks, &group.Device{Device: d, Group: ranks}
 	}
 	return exec.New(s, tensor, e)
 }
@@ -373,10 +376,10 @@ func (m *Model) ChatTemplate() (*chat.Template, error) {
 }
 
 // State is the name and type of a state of a model.
-type State = exec.State
+type State = state.Spec
 
 // Snapshot is the state of a sequence between steps: [Sequence.Snapshot].
-type Snapshot = exec.Snapshot
+type Snapshot = state.Snapshot
 
 // States lists the states of a sequence between steps. Names and types are those of [Model.Graph],
 // for any number of ranks and any layout.

@@ -79,7 +79,7 @@ func nothingHeld(t testing.TB, what string, m *Model) {
 	}
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		u := m.engine.PageUse()
-		states, free := m.engine.KeptUse()
+		states, free := m.engine.CopyUse()
 		if u.Pages == u.Free && states == free {
 			return
 		}
@@ -180,7 +180,7 @@ func TestPrefillHeld(t *testing.T) {
 		}
 		bytes = append(bytes, g.Fetched.Bytes)
 	}
-	row := to.engine.RowBytes()
+	row := to.engine.KVBytes()
 	if bytes[0]-bytes[1] != 30*row || bytes[0]-bytes[2] != 40*row {
 		t.Errorf("%v bytes traveled; a row has %d", bytes, row)
 	}

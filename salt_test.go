@@ -34,7 +34,7 @@ func TestSalt(t *testing.T) {
 				want[i] = g.IDs
 			}
 			o.PrefixCache = 64 << 20
-			rows, state := plain.engine.RowBytes(), plain.engine.StateBytes()
+			rows, state := plain.engine.KVBytes(), plain.engine.StateBytes()
 			for tier, change := range map[string]func(*Options){
 				"device": func(*Options) {},
 				"host":   func(o *Options) { o.PrefixCache, o.PrefixCacheHost = 75*rows+2*state, 64<<20 }, // a sequence, not two

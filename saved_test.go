@@ -78,7 +78,7 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		{"testdata/golden/zamba2", o, "it is of another model: of jamba with fingerprint"},
 		{"testdata/golden/mamba-a-bf16", o, "it is of another model"},
-		{jamba, Options{}, "it lies otherwise over ranks: 2 ranks by strategy channel, states in f32, and here 1 rank, states in f32"},
+		{jamba, Options{}, "its states are sharded or stored differently: 2 ranks by strategy channel, states in f32, and here 1 rank, states in f32"},
 		{jamba, Options{Sharding: Sharding{Ranks: 3}}, "and here 3 ranks"},
 		{jamba, Options{Sharding: Sharding{Ranks: 2, States: "cache=f16"}}, "and here 2 ranks by strategy channel, states in cache=f16"},
 		{jamba, Options{Context: 2, Sharding: Sharding{Ranks: 2}}, "open the model with more context"},

@@ -91,11 +91,11 @@ func (s *Sequence) Feed(ctx context.Context, tokens []int, w Selection) (*FeedRe
 				q.Rows = append(q.Rows, at-from)
 			}
 		}
-		b := exec.Batch{Sequences: []exec.Sequence{q}, Want: append([]string{}, w.Values...)}
+		b := exec.Batch{Sequences: []exec.Sequence{q}, Outputs: append([]string{}, w.Values...)}
 		if len(q.Rows) > 0 {
-			b.Want = append(b.Want, exec.LogitsOutput)
+			b.Outputs = append(b.Outputs, exec.LogitsOutput)
 		}
-		if err := s.m.session.Step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
+		if err := s.m.session.Step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Outputs) }); err != nil {
 			return nil, err
 		}
 	}
@@ -152,10 +152,10 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	for len(tokens) > 0 {
 		n := min(len(tokens), session.PrefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Want = s.names
+		b.Outputs = s.names
 		read := s.read
 		if n < len(tokens) {
-			b.Sequences[0].Rows, b.Want, read = noRows, noOutputs, ignore
+			b.Sequences[0].Rows, b.Outputs, read = noRows, noOutputs, ignore
 		}
 		if err := s.m.session.Step(ctx, b, read); err != nil {
 			return err
@@ -210,12 +210,12 @@ func (s *Sequence) Load(r io.Reader) error { return s.m.session.Load(s.slot, r) 
 // pages are shared, but for a copy of the last one. It fails if no slot is free.
 func (s *Sequence) Fork() (*Sequence, error) {
 	e := s.m.engine
-	states, err := e.KeepStates(s.slot)
+	states, err := e.CopyState(s.slot)
 	if err != nil {
 		return nil, err
 	}
 	defer states.Free()
-	rows, err := e.KeepRows(s.slot, 0, states.Tokens)
+	rows, err := e.ShareKV(s.slot, 0, states.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.Put(fork.slot, states, rows); err != nil {
+	if err := e.Resume(fork.slot, states, rows); err != nil {
 		return nil, errors.Join(err, fork.Close())
 	}
 	return fork, nil

@@ -78,7 +78,7 @@ func TestKilled(t *testing.T) {
 	const n = 3
 	for try := range 22 {
 		victim, signal, timeout := random.IntN(n), os.Signal(os.Kill), 20*time.Second
-		want := fmt.Sprintf("rank %d has ended without a word", victim)
+		want := fmt.Sprintf("rank %d ended unexpectedly", victim)
 		if try >= 20 {
 			victim, signal, timeout = try%2*2, syscall.SIGSTOP, 2*time.Second
 			want = fmt.Sprintf("rank %d has ", victim)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -76,7 +77,7 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 		return p, err
 	}
 	for first := 0; first < len(schedules); first += share {
-		one := MemoryPlan{Memory: memory, PageTokens: (&exec.Options{PageTokens: o.PageTokens, Context: o.Context}).Page()}
+		one := MemoryPlan{Memory: memory, PageTokens: state.PageTokens(o.PageTokens, o.Context)}
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
 			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
 		}
@@ -129,13 +130,13 @@ func (p *MemoryPlan) addPrefixes(plan *lowering.Plan, o *Options, d exec.Device,
 	if o.PrefixCache == 0 {
 		return
 	}
-	var state, most int64 // of all ranks, and of one
+	var all, most int64 // of all ranks, and of one
 	for i := range plan.Ranks {
-		state, most = state+plan.Ranks[i].State, max(most, plan.Ranks[i].State)
+		all, most = all+plan.Ranks[i].State, max(most, plan.Ranks[i].State)
 	}
-	if state > 0 {
-		mine := float64(most) / float64(state) * float64(share)
-		p.Prefixes = int64(float64(o.PrefixCache)*min(mine, 1)) + int64(share)*(exec.KeptSlab+most*int64(keptStates*slotsOf(o)))
+	if all > 0 {
+		mine := float64(most) / float64(all) * float64(share)
+		p.Prefixes = int64(float64(o.PrefixCache)*min(mine, 1)) + int64(share)*(state.SlabBytes+most*int64(keptStates*slotsOf(o)))
 	}
 	if _, host := d.(*cpu.Device); host {
 		if o.PrefixCacheDir != "" {
@@ -158,7 +159,7 @@ func (p *MemoryPlan) addPaused(plan *lowering.Plan, o *Options, d exec.Device, s
 	if _, host := d.(*cpu.Device); host {
 		p.States *= 1 + snapshotsPerSlot
 	}
-	p.States += int64(share) * (exec.KeptSlab + most)
+	p.States += int64(share) * (state.SlabBytes + most)
 }
 
 // fixed returns the memory that does not depend on the sequences.

@@ -11,15 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
 // Engine is the decode side's engine: see [exec.Engine].
 type Engine interface {
-	Room(tokens, from int) (*exec.KeptStates, *exec.KeptRows, error)
-	View(*exec.KeptStates, *exec.KeptRows) (*exec.View, error)
+	Reserve(tokens, from int) (*state.DeviceState, *state.DeviceKV, error)
+	View(*state.DeviceState, *state.DeviceKV) (*state.View, error)
 }
 
 // ClientOptions configure a client.
@@ -34,7 +34,7 @@ type ClientOptions struct {
 	// Token authenticates the client.
 	Token string
 	// Packing encodes states and KV pages in transit; nil: none.
-	Packing *exec.Packing
+	Packing *state.Codecs
 	// Connections is the number of parallel connections per state; 0: 2.
 	Connections int
 	// Stall is how long a connection may carry nothing while data is expected; 0: 10 s.

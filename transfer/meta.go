@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -27,7 +27,7 @@ type Meta struct {
 	States     string `json:"states"` // formats, for messages
 	Keeps      string `json:"keeps"`  // states of the ranks and their placement: [lowering.Keeps]
 	PageTokens int    `json:"page_tokens"`
-	// Codecs encode states and KV pages in transit, as [exec.Packing] names them; empty: none. The
+	// Codecs encode states and KV pages in transit, as [state.Codecs] names them; empty: none. The
 	// decode side requests them, and the prefill side confirms.
 	Codecs string `json:"codecs,omitempty"`
 }
@@ -38,8 +38,8 @@ func (m *Meta) end() (lowering.End, error) {
 	if err != nil {
 		return lowering.End{}, fmt.Errorf("its states: %w", err)
 	}
-	if m.PageTokens < 1 || m.PageTokens > exec.MaxPageTokens {
-		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, exec.MaxPageTokens)
+	if m.PageTokens < 1 || m.PageTokens > state.MaxPageTokens {
+		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, state.MaxPageTokens)
 	}
 	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
 }

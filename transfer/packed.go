@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/transport"
 )
@@ -12,14 +12,14 @@ import (
 // packedReads collects reads of encoded regions: blocks, each once, which go to host memory and are
 // decoded from there to their place.
 type packedReads struct {
-	packing *exec.Packing
+	packing *state.Codecs
 	from    lowering.End
 	regions []*packedRegion
 }
 
 // packedRegion is the reads of one region.
 type packedRegion struct {
-	*exec.PackedRegion
+	*state.RegionCodec
 	id     transport.Region
 	rank   int
 	pieces []transport.Piece // in bytes of the region before encoding
@@ -32,7 +32,7 @@ type span struct {
 	data     []byte
 }
 
-func newPackedReads(p *exec.Packing, from lowering.End) *packedReads {
+func newPackedReads(p *state.Codecs, from lowering.End) *packedReads {
 	if p == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func newPackedReads(p *exec.Packing, from lowering.End) *packedReads {
 func (r *packedReads) add(p transport.Piece, rank int, states bool) {
 	i := slices.IndexFunc(r.regions, func(x *packedRegion) bool { return x.id == p.Region && x.rank == rank })
 	if i < 0 {
-		i, r.regions = len(r.regions), append(r.regions, &packedRegion{PackedRegion: r.packing.Region(r.from, rank, states), id: p.Region, rank: rank})
+		i, r.regions = len(r.regions), append(r.regions, &packedRegion{RegionCodec: r.packing.Region(r.from, rank, states), id: p.Region, rank: rank})
 	}
 	x := r.regions[i]
 	x.pieces = append(x.pieces, p)
@@ -90,7 +90,7 @@ func (r *packedReads) unpack() error {
 		for i := range x.pieces {
 			p := &x.pieces[i]
 			data := make([]byte, p.Bytes)
-			x.Unpack(data, p.From, x.at)
+			x.Decode(data, p.From, x.at)
 			if err := p.To.Write(data, p.At); err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -218,8 +218,8 @@ func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc)
 // Fetched is the state of a prompt: recurrent states, and KV pages of tokens that were not local.
 // It belongs to the caller, who frees it.
 type Fetched struct {
-	States   *exec.KeptStates
-	Rows     *exec.KeptRows
+	States   *state.DeviceState
+	Rows     *state.DeviceKV
 	Bytes    int64
 	Pieces   int
 	Prefill  time.Duration // from the request to the answer that it is ready
@@ -321,7 +321,7 @@ func (p *pair) ready(ctx context.Context, messages chan any, onProgress func(int
 // bring allocates memory, and reads the parts that the ranks own by one call.
 func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, error) {
 	e := p.client.engine
-	states, rows, err := e.Room(tokens, have)
+	states, rows, err := e.Reserve(tokens, have)
 	if err != nil {
 		return nil, err
 	}
@@ -352,7 +352,7 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, 
 
 // pieces returns the runs of bytes to read with their destinations, and the number of pieces of the
 // transfer, of which some have a run in each row. Encoded ones go to host memory first.
-func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
+func (p *pair) pieces(r ready, v *state.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
 	packed = newPackedReads(p.client.o.Packing, p.moves.From)
 	first := have / p.moves.From.PageTokens
 	for rank := range p.moves.To.Keeps.Ranks {

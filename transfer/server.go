@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
@@ -27,12 +27,12 @@ type Source interface {
 	// gets the number of tokens so far.
 	Prefill(ctx context.Context, salt string, tokens []int, progress func(tokens int)) (*State, error)
 	// Packing parses codecs that a client requests: [exec.Engine.Packing].
-	Packing(text string) (*exec.Packing, error)
+	Packing(text string) (*state.Codecs, error)
 }
 
 // State is the state of a prefilled prompt.
 type State struct {
-	View *exec.View
+	View *state.View
 	Free func() // called once
 }
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -23,7 +23,7 @@ type session struct {
 	*channel
 	id      transport.Session
 	end     lowering.End  // of this side
-	packing *exec.Packing // nil: states are not encoded
+	packing *state.Codecs // nil: states are not encoded
 	live    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -173,7 +173,7 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 }
 
 // regions returns the memory of a state, and its numbers for [ready].
-func (s *session) regions(v *exec.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
+func (s *session) regions(v *state.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
 	regions := map[transport.Region]transport.Memory{}
 	end := &s.end
 	caches := slices.ContainsFunc(end.Keeps.Buffers, func(b lowering.Kept) bool { return b.Cache() })
@@ -198,7 +198,7 @@ func (s *session) regions(v *exec.View, tokens, have int) (numbers [][]uint64, _
 }
 
 // memory returns the memory of a region, or an encoded copy: of a page only the rows to transfer.
-func (s *session) memory(r *exec.Region, rank, region, tokens, have int) (transport.Memory, error) {
+func (s *session) memory(r *state.Region, rank, region, tokens, have int) (transport.Memory, error) {
 	if s.packing == nil {
 		return r, nil
 	}
@@ -211,7 +211,7 @@ func (s *session) memory(r *exec.Region, rank, region, tokens, have int) (transp
 	if err := r.Read(raw, 0); err != nil {
 		return nil, err
 	}
-	packed, err := s.packing.Region(s.end, rank, region == 0).Pack(raw, first, end)
+	packed, err := s.packing.Region(s.end, rank, region == 0).Encode(raw, first, end)
 	return transport.Host(packed), err
 }
 

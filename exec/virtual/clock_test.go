@@ -155,7 +155,7 @@ func TestStraggle(t *testing.T) {
 		want  float64
 	}{
 		{"alone", []string{"k4 sum8 k2"}, 6},
-		{"4 + 2 + 10, 2 + 1 + 6, and 1 that nobody waits for", both(2, "k4 sum8 k2 sum4 k1"), 26},
+		{"4 + 2 + 10, 2 + 1 + 6, and 1 without a waiter", both(2, "k4 sum8 k2 sum4 k1"), 26},
 		{"the later rank, 6 + 3 + 10", []string{"k4 sum8", "k6 sum8"}, 19},
 		{"nothing ran: 10", both(2, "w0 | sum8 r0"), 10},
 	} {

@@ -61,10 +61,10 @@ type programs struct {
 	unrolled map[int][]*program // by the number of pieces that loops run
 }
 
-// mostUnrolled is how many numbers of pieces are kept.
+// mostUnrolled bounds the cache of unrolled programs.
 const mostUnrolled = 4
 
-// unroll lets loops run so many pieces.
+// unroll sets the number of pieces of loops.
 func (c *clock) unroll(pieces int) {
 	p := c.reader
 	list, ok := p.unrolled[pieces]
@@ -89,7 +89,7 @@ func (c *clock) unroll(pieces int) {
 // workKey is a kind of steps on a rank.
 type workKey struct{ kind, rank int }
 
-// read finds out which steps of the first schedule are alike.
+// read finds the kinds of steps of the first schedule.
 func (p *programs) read() {
 	for i := range p.first.Steps {
 		k := -1
@@ -190,7 +190,8 @@ func (u *unroller) event() int {
 	return u.out.events - 1
 }
 
-// work is what step i takes on the schedule's rank. Ranks mostly have the same steps.
+// work returns the index of the work of step i on the schedule's rank. Most ranks have the same
+// steps.
 func (p *programs) work(s *lowering.Schedule, i int) int {
 	st := &s.Steps[i]
 	k := -1
@@ -233,7 +234,7 @@ func newExchange(st *lowering.Step, ranks int) exchange {
 	return x
 }
 
-// travel is how a batch's data of the collective travels.
+// travel costs the collective for a batch.
 func (x *exchange) travel(l *cost.Link, z graph.Sizes) cost.Travel {
 	return l.Best(cost.ExchangeOf(x.op, x.ranks, x.bytes.Float(z), x.sent.Float(z)))
 }

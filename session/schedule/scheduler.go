@@ -19,7 +19,7 @@ type Engine interface {
 	// Save copies the state of a sequence.
 	Save(slot int) (Saved, error)
 	// Step runs a batch, and calls read with its results before another step can replace them, also
-	// if the error is an [exec.Unchosen].
+	// if the error is an [exec.ChoiceError].
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
 }
 
@@ -325,8 +325,8 @@ func (s *Scheduler) fill() {
 		s.fillRows(&p, &q)
 		b.Sequences = append(b.Sequences, q)
 	}
-	if b.Choose, b.Want = s.choose, nil; len(s.choose) == 0 {
-		b.Choose, b.Want = nil, noOutputs
+	if b.Choices, b.Outputs = s.choose, nil; len(s.choose) == 0 {
+		b.Choices, b.Outputs = nil, noOutputs
 	}
 }
 
@@ -369,7 +369,7 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue.took(s.parts, took)
-	lost := failed != nil && exec.AsUnchosen(failed) == nil
+	lost := failed != nil && exec.AsChoiceError(failed) == nil
 	now, row := time.Now(), 0
 	for _, p := range s.parts {
 		if lost {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/transfer"
@@ -36,7 +37,7 @@ func metaOf(s *session.Session) (transfer.Meta, error) {
 	if err != nil {
 		return transfer.Meta{}, err
 	}
-	end, err := s.Engine().End()
+	end, err := s.Engine().TransferEnd()
 	return transfer.Meta{Model: o.Model, Name: o.Name, Ranks: o.Ranks, States: o.States, Keeps: end.Keeps.String(), PageTokens: end.PageTokens}, err
 }
 
@@ -69,16 +70,16 @@ func (s source) Prefill(ctx context.Context, salt string, tokens []int, progress
 }
 
 // Packing parses codecs that a client requests.
-func (s source) Packing(text string) (*exec.Packing, error) { return s.Engine().Packing(text) }
+func (s source) Packing(text string) (*state.Codecs, error) { return s.Engine().Codecs(text) }
 
 // copyState copies a slot's recurrent states and shares its KV pages.
 func (s source) copyState(slot, tokens int) (*transfer.State, error) {
 	e := s.Engine()
-	states, err := e.KeepStates(slot)
+	states, err := e.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := e.KeepRows(slot, 0, tokens)
+	rows, err := e.ShareKV(slot, 0, tokens)
 	if err != nil {
 		states.Free()
 		return nil, err
@@ -202,7 +203,7 @@ func (c *Client) Stats() Stats {
 type fetched struct {
 	*transfer.Fetched
 	s      *session.Session
-	local  []*exec.KeptRows
+	local  []*state.DeviceKV
 	tokens int
 	once   sync.Once
 }
@@ -215,7 +216,7 @@ func (f *fetched) Free() {
 	})
 }
 
-func freeKV(list []*exec.KeptRows) {
+func freeKV(list []*state.DeviceKV) {
 	for _, r := range list {
 		r.Free()
 	}
@@ -229,7 +230,7 @@ func (f *fetched) Begin(slot int) (int, error) {
 		states = nil
 	}
 	f.s.FreePages(0)
-	return f.tokens, f.s.Engine().Put(slot, states, append(f.local, f.Rows)...)
+	return f.tokens, f.s.Engine().Resume(slot, states, append(f.local, f.Rows)...)
 }
 
 // Prefill fetches the state of all tokens of a prompt but the last; see [session.Prefiller].
