@@ -201,7 +201,7 @@ func (c *clock) inSum(st *step) bool {
 	return a != nil && a.Name == "one_shot"
 }
 
-// meet lets a rank take part in a collective, and reports whether that has ended.
+// meet adds a rank to a collective, and reports whether that has ended.
 func (c *clock) meet(r int, st *step, at *float64) bool {
 	m, came := &c.meets[st.meeting], &c.ranks[r].came[st.Stream]
 	if !math.IsNaN(m.end) {
