@@ -9,8 +9,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// measured is what is simulated for a claim: a range of numbers, or a text. Also has what
-// belongs beside it, each with its name.
+// measured is the simulated result for a claim: a range, with further results as texts.
 type measured struct {
 	span
 	also []string
@@ -18,7 +17,7 @@ type measured struct {
 	open bool
 }
 
-// measures simulate what claims are about, by name.
+// measures has the simulations of claims, by name.
 var measures map[string]func(*lab, *claim) (measured, error)
 
 func init() {
@@ -43,8 +42,8 @@ func (c *claim) each(see func(machine string, m *model, p point) error) error {
 	return nil
 }
 
-// gain is the throughput over another one's, each with the largest batch that it has room
-// for. Replicas share nothing, and have that of one GPU times their number.
+// gain compares throughputs, each with the largest batch that fits. Replicas share nothing: their
+// throughput is that of one GPU times their number.
 func (l *lab) gain(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
@@ -58,7 +57,7 @@ func (l *lab) gain(c *claim) (measured, error) {
 	return out, err
 }
 
-// gainAt is the gain over one GPU in percent.
+// gainAt returns the gain over one GPU in percent.
 func (l *lab) gainAt(m *model, machine string, gpus int, p point) (float64, error) {
 	one, err := l.largest(setup{size: m.size, machine: machine, gpus: 1}, p)
 	if err != nil {
@@ -68,11 +67,11 @@ func (l *lab) gainAt(m *model, machine string, gpus int, p point) (float64, erro
 	return 100 * (many.throughput/one.throughput - 1), err
 }
 
-// both are the two ways to define a gain in time, in percent.
+// both returns the two definitions of a gain in time, in percent.
 func both(tp, dp float64) (less, more float64) { return 100 * (1 - tp/dp), 100 * (dp/tp - 1) }
 
-// ttft is how much sooner the first tokens are there than on a replica with the same
-// batch: one sequence, and as many as one GPU has room for.
+// ttft compares the time to first token with that of a replica with the same batch: one sequence, and
+// the largest batch that fits on one GPU.
 func (l *lab) ttft(c *claim) (measured, error) {
 	out, more := measured{span: empty(), open: true}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
@@ -103,7 +102,7 @@ func (l *lab) ttft(c *claim) (measured, error) {
 	return out, err
 }
 
-// tpot is the same of the time per token.
+// tpot compares the time per output token likewise.
 func (l *lab) tpot(c *claim) (measured, error) {
 	out, more := measured{span: empty()}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
@@ -129,8 +128,8 @@ func (l *lab) tpot(c *claim) (measured, error) {
 	return out, err
 }
 
-// longestPrompt is the longest of the prompts that are powers of two, and beside it the
-// longest of all, and Krait's own: fused, also in chunks.
+// longestPrompt returns the longest prompt that is a power of two, and beside it the exact one, and
+// those with Krait's fused scan.
 func (l *lab) longestPrompt(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	m := c.models()[0]
@@ -148,7 +147,7 @@ func (l *lab) longestPrompt(c *claim) (measured, error) {
 	return out, err
 }
 
-// longestRatio is by how much the longest prompt grows from one GPU to four.
+// longestRatio compares the longest prompts of four GPUs and of one.
 func (l *lab) longestRatio(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	for _, machine := range c.on() {
@@ -170,7 +169,7 @@ func (l *lab) longestRatio(c *claim) (measured, error) {
 	return out, nil
 }
 
-// fp16 is the throughput where sums travel in 16 bits over that where they do not.
+// fp16 compares the throughput with payloads in fp16 to that with f32.
 func (l *lab) fp16(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
@@ -187,8 +186,8 @@ func (l *lab) fp16(c *claim) (measured, error) {
 	return out, err
 }
 
-// ablations are the steps of the published one: where the first port's sums are, whether
-// the text is read again for every token, what travels.
+// ablations are the steps of the published ablation: the first port's sharding, no cache, and
+// payloads.
 var ablations = map[string]struct {
 	strategy, quantize string
 	cache              bool
@@ -199,9 +198,9 @@ var ablations = map[string]struct {
 	"sharding+cache+quantized": {"", "fp16", true},
 }
 
-// ablation is the time per token of output, in milliseconds, with the largest batch with
-// which the first step has room for the whole text; without a cache all of the text goes
-// through the model for every token, of which the mean is taken at its ends and middle.
+// ablation returns the time per output token in milliseconds, with the largest batch that fits in the
+// first step. Without a cache the model processes the whole text for every token; the mean is taken at
+// its ends and middle.
 func (l *lab) ablation(c *claim) (measured, error) {
 	out := measured{span: empty(), open: true}
 	m, machine := c.models()[0], c.on()[0]
@@ -234,8 +233,8 @@ func (l *lab) ablation(c *claim) (measured, error) {
 	return out, nil
 }
 
-// busy is the share of the time of a prompt in which a GPU runs something; a collective
-// that waits is a kernel that runs, as tools count.
+// busy returns the share of prefill in which a GPU is busy. A waiting collective counts, as in
+// profilers.
 func (l *lab) busy(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	m := c.models()[0]
@@ -249,7 +248,7 @@ func (l *lab) busy(c *claim) (measured, error) {
 	return out, nil
 }
 
-// memory is the share of a GPU's memory that is in use at most.
+// memory returns the peak share of a GPU's memory.
 func (l *lab) memory(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
@@ -265,7 +264,7 @@ func (l *lab) memory(c *claim) (measured, error) {
 	return out, err
 }
 
-// collectives counts those of a block of the model, and lists what they are after.
+// collectives counts the collectives of a block, and names the values before them.
 func (l *lab) collectives(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	for _, m := range c.models() {
@@ -290,8 +289,8 @@ func (l *lab) collectives(c *claim) (measured, error) {
 	return out, nil
 }
 
-// slower is by how much 4 GPUs are more above as many replicas than 2 are above 2, in
-// points, for those points of the grid where they are least.
+// slower compares the gains of 4 GPUs over 4 replicas with those of 2 over 2, in points, at the point of
+// the grid with the least difference.
 func (l *lab) slower(c *claim) (measured, error) {
 	out := measured{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
