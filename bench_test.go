@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -66,7 +67,7 @@ func BenchmarkDecode(b *testing.B) {
 // BenchmarkPrefill feeds 512 tokens at a time to one sequence.
 func BenchmarkPrefill(b *testing.B) {
 	m := embeddedModel(b)
-	text := readVal(b)[:prefillChunk]
+	text := readVal(b)[:session.PrefillChunk]
 	s, err := m.NewSequence()
 	if err != nil {
 		b.Fatal(err)
@@ -89,7 +90,7 @@ func BenchmarkStreams(b *testing.B) {
 		one.run(b)
 		many.run(b)
 	}
-	l := many.m.requests.Load()
+	l := many.m.Session().Scheduler().Load()
 	b.ReportMetric(float64(l.Tokens)/float64(l.Steps), "rows/step")
 	b.ReportMetric(one.rate(), "tokens/s-1")
 	b.ReportMetric(many.rate(), "tokens/s-16")

@@ -6,38 +6,38 @@ import (
 	"math"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/session"
 )
 
-// Evaluate says how a text is scored.
+// Evaluate sets how a text is scored.
 type Evaluate struct {
-	// Window cuts the tokens into windows that each start from an empty state,
-	// so that the first token of each is not scored; 0: one sequence.
+	// Window is the length of windows that each start from an empty state, so that the first token of
+	// each is not scored; 0: one window.
 	Window int
-	// Progress is told how many tokens of all are done.
+	// Progress gets the number of tokens done, and of all.
 	Progress func(done, all int)
 }
 
-// Evaluation is how well the model predicts a text.
+// Evaluation is how well a model predicts a text.
 type Evaluation struct {
 	Scored  int       // tokens that were predicted
 	Bits    float64   // sum of -log2 p over them
 	Windows []float64 // bits per token of each window
 }
 
-// BitsPerToken is the mean of -log2 p over the scored tokens.
+// BitsPerToken returns the mean of -log2 p over the scored tokens.
 func (e *Evaluation) BitsPerToken() float64 { return e.Bits / float64(e.Scored) }
 
-// Perplexity is the inverse of the geometric mean of p.
+// Perplexity returns the inverse of the geometric mean of p.
 func (e *Evaluation) Perplexity() float64 { return math.Exp2(e.BitsPerToken()) }
 
-// Evaluate scores token ids: how many bits each takes, given those before it in
-// its window.
+// Evaluate scores token ids: the bits of each, given those before it in its window.
 func (m *Model) Evaluate(ctx context.Context, ids []int, o Evaluate) (*Evaluation, error) {
 	if o.Window == 0 {
 		o.Window = len(ids)
 	}
 	if o.Window < 2 || len(ids) < 2 {
-		return nil, fmt.Errorf("%d tokens in windows of %d: at least 2 are needed, the first is not scored", len(ids), o.Window)
+		return nil, fmt.Errorf("%d tokens in windows of %d: at least 2 are needed, since the first is not scored", len(ids), o.Window)
 	}
 	s, err := m.NewSequence()
 	if err != nil {
@@ -47,7 +47,10 @@ func (m *Model) Evaluate(ctx context.Context, ids []int, o Evaluate) (*Evaluatio
 	out := &Evaluation{}
 	for start := 0; start+1 < len(ids); start += o.Window {
 		window := ids[start:min(start+o.Window, len(ids))]
-		bits, err := m.scoreWindow(ctx, s, window, func(done int) {
+		if err := s.Reset(); err != nil {
+			return nil, err
+		}
+		bits, err := s.score(ctx, window, func(done int) {
 			if o.Progress != nil {
 				o.Progress(start+done, len(ids))
 			}
@@ -62,58 +65,42 @@ func (m *Model) Evaluate(ctx context.Context, ids []int, o Evaluate) (*Evaluatio
 	return out, nil
 }
 
-// maxLogits bounds the logits that are held at a time.
+// maxLogits bounds the logits in memory at a time.
 const maxLogits = 1 << 22
 
-// scoreWindow sums the bits of all tokens of a window but the first.
-func (m *Model) scoreWindow(ctx context.Context, s *Sequence, ids []int, done func(int)) (float64, error) {
-	if err := s.Reset(); err != nil {
-		return 0, err
-	}
-	return m.score(ctx, s, ids, done)
+// Score feeds token ids but the last, and returns the sum of -log2 p of all but the first.
+func (s *Sequence) Score(ctx context.Context, ids []int) (bits float64, err error) {
+	return s.score(ctx, ids, func(int) {})
 }
 
-// score goes on from what the sequence has.
-func (m *Model) score(ctx context.Context, s *Sequence, ids []int, done func(int)) (float64, error) {
-	chunk := max(1, min(prefillChunk, maxLogits/m.Vocab()))
-	var bits float64
+func (s *Sequence) score(ctx context.Context, ids []int, progress func(tokens int)) (bits float64, err error) {
+	vocab := s.m.Vocab()
+	chunk := max(1, min(session.PrefillChunk, maxLogits/vocab))
 	for at := 0; at < len(ids)-1; at += chunk {
 		tokens := ids[at:min(at+chunk, len(ids)-1)]
-		every := make([]int, len(tokens))
-		for i := range every {
-			every[i] = i
-		}
-		for _, next := range ids[at+1 : at+len(tokens)+1] {
-			if next < 0 || next >= m.Vocab() {
-				return 0, fmt.Errorf("token id %d is outside of the vocabulary of %d", next, m.Vocab())
+		rows := make([]int, len(tokens))
+		for i := range rows {
+			if rows[i] = i; ids[at+i+1] < 0 || ids[at+i+1] >= vocab {
+				return 0, fmt.Errorf("token id %d is outside of the vocabulary of %d", ids[at+i+1], vocab)
 			}
 		}
-		err := s.every(ctx, tokens, func(i int, logits []float32) { bits += surprise(logits, ids[at+i+1]) })
+		b := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: rows}}}
+		err := s.m.session.Step(ctx, &b, func(r *exec.Results) error {
+			logits, err := r.Output(exec.LogitsOutput)
+			for i := 0; err == nil && i < len(tokens); i++ {
+				bits += surprise(logits.Row(i), ids[at+i+1])
+			}
+			return err
+		})
 		if err != nil {
 			return 0, err
 		}
-		done(at + len(tokens))
+		progress(at + len(tokens))
 	}
 	return bits, nil
 }
 
-// every feeds tokens and shows the logits after each of them.
-func (s *Sequence) every(ctx context.Context, tokens []int, see func(i int, logits []float32)) error {
-	rows := make([]int, len(tokens))
-	for i := range rows {
-		rows[i] = i
-	}
-	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: s.slot, Tokens: tokens, Rows: rows}}}
-	return s.m.step(ctx, &batch, func(r *exec.Results) error {
-		logits, err := r.Output("logits")
-		for i := 0; err == nil && i < len(tokens); i++ {
-			see(i, logits.Row(i))
-		}
-		return err
-	})
-}
-
-// surprise is -log2 of the probability that the logits give to id.
+// surprise returns -log2 of the probability of id.
 func surprise(logits []float32, id int) float64 {
 	top := logits[0]
 	for _, v := range logits {

@@ -83,7 +83,7 @@ func ExampleSequence() {
 	}
 	defer s.Close()
 	prompt := []int{'I', 'n', ' ', 't', 'h'}
-	fed, err := s.Feed(ctx, prompt, krait.Wanted{Logits: []int{1, 4}, Values: []string{"layers.0.h"}})
+	fed, err := s.Feed(ctx, prompt, krait.Selection{Logits: []int{1, 4}, Values: []string{"layers.0.h"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/text/sampling"
 )
 
-// Generate says how to continue a prompt. The zero value is greedy, for 200
-// tokens, until the model ends the text.
+// Generate sets how a prompt is continued. The zero value is greedy, up to 200 tokens or the end of
+// text.
 type Generate struct {
 	MaxTokens int // 0: 200
 
@@ -23,70 +24,72 @@ type Generate struct {
 	TopK              int     // keep the k most probable tokens; 0: all
 	TopP              float64 // keep the most probable tokens up to this probability; 0: all
 	MinP              float64 // keep tokens with at least this share of the highest probability; 0: all
-	RepetitionPenalty float64 // of tokens that were seen, as in transformers; 0 or 1: none
-	PresencePenalty   float64 // taken off the logits of tokens that were generated, as by OpenAI; 0: none
-	FrequencyPenalty  float64 // the same, for each time that they were
+	RepetitionPenalty float64 // divides logits of tokens seen, as in transformers; 0 or 1: none
+	PresencePenalty   float64 // subtracted from logits of tokens generated, as by OpenAI; 0: none
+	FrequencyPenalty  float64 // the same, for each occurrence
 	Seed              uint64  // the same seed gives the same text
 
-	// LogitBias is added to the logits of tokens, by id: from -100, which excludes the token, to
-	// 100, which excludes all others.
+	// LogitBias is added to the logits of tokens, by id: from -100, which excludes the token, to 100,
+	// which excludes all others.
 	LogitBias map[int]float64
-	// Mask is asked before each token which may be chosen: [sampling.Config].
+	// Mask returns the tokens that may be chosen, before each token: [sampling.Config].
 	Mask func() []int32
-	// Accept is told each token that was chosen, by the goroutine that asks Mask, before it asks for the
-	// next; true ends the text behind it ([ReachedEOS]). It may be nil.
+	// Accept gets each token chosen, in the goroutine that calls Mask, before Mask is called again;
+	// true ends the text after the token ([ReachedEOS]). It may be nil.
 	Accept func(id int) (last bool)
 
-	// LogProbs asks for the log-probability of each token, TopLogProbs for those of as many
-	// most probable tokens beside it. They change no text.
+	// LogProbs returns the log-probability of each token, TopLogProbs those of as many most probable
+	// tokens beside it. They change no text.
 	LogProbs    bool
 	TopLogProbs int
 
-	// PromptLogProbs asks for those of the prompt's tokens, too, each given the tokens before it, with as
-	// many most probable ones beside it as TopLogProbs says. The prompt is read here, from its beginning: not by Prefill, and not from what Options.PrefixCache
-	// has of it, which it may come to have. They change no text.
+	// PromptLogProbs returns those of the prompt's tokens, too, each given the tokens before it, with
+	// TopLogProbs others. The whole prompt is prefilled here then: without Prefill and without hits in
+	// the prefix cache, which may admit it. They change no text.
 	PromptLogProbs bool
-	// PromptOnly ends the generation where the prompt is read (ReachedMax), whatever MaxTokens is.
+	// PromptOnly ends the generation after prefill (ReachedMax), whatever MaxTokens is.
 	PromptOnly bool
 
 	Stop      []string // ends before any of these texts
-	IgnoreEOS bool     // go on where the model would end the text
+	IgnoreEOS bool     // continue after the end of text
 
-	// Salt keeps what [Options.PrefixCache] has apart: a prompt goes on from those of the same salt
-	// only, and so learns of no others, neither by time nor by CachedTokens. Empty is a salt, too.
-	// It changes no text. A machine that reads the prompt (Prefill) is told of it, 4096 bytes at most.
+	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that neither
+	// time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too; 4096 bytes at
+	// most.
 	Salt string
 
-	// Tenant is who the generation is for. Slots, time and the memory of caches are shared among
-	// tenants: a generation of one that has more is paused where one of another waits, which
-	// changes no text.
+	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a generation of
+	// a tenant that has more is paused if another waits, which changes no text.
 	Tenant string
 
-	// Prefill has the prompt read elsewhere, but for its last token; nil: it is read here. Where
-	// that fails it is read here, too, and [Generation.Fallback] says why.
-	Prefill *Prefill
-	// OnFallback is told why, before the prompt is read here. It may be nil.
+	// Prefill prefills all tokens of the prompt but the last on another machine; nil: this one does. If
+	// it fails this machine does, too, and [Generation.Fallback] says why.
+	Prefill Prefiller
+	// OnFallback gets the reason before this machine prefills the prompt instead. It may be nil.
 	OnFallback func(why error)
 
-	// OnBegin is called when the prompt is about to be read. It may be nil.
+	// OnBegin is called before the prompt is prefilled. It may be nil.
 	OnBegin func()
-	// OnPrompt is told how much of a long prompt has been read, from 0 on.
+	// OnPrompt gets the number of a long prompt's tokens prefilled, from 0, and of all.
 	OnPrompt func(done, all int)
-	// OnText gets the text as soon as it is certain, whole characters only.
+	// OnText gets text as soon as it is final, in whole characters.
 	OnText func(text string)
-	// OnToken gets each token; it is what there is without a tokenizer.
+	// OnToken gets each token, also without a tokenizer.
 	OnToken func(id int)
 	// OnPromptLogProbs gets [Generation.PromptLogProbs], before the first token. It may be nil.
 	OnPromptLogProbs func([]LogProbs)
-	// OnLogProbs gets those of each token, after OnToken, where LogProbs asks for them.
+	// OnLogProbs gets those of each token, after OnToken, with LogProbs.
 	OnLogProbs func(LogProbs)
 }
 
-// LogProbs are natural logarithms of the probabilities that the model gives to a token, and
-// to the most probable ones: at temperature 1, before biases, penalties and filters.
+// Prefiller prefills prompts on another machine: package transfer/prefill has one.
+type Prefiller = session.Prefiller
+
+// LogProbs are the natural logarithms of the probabilities of a token and of the most probable ones:
+// at temperature 1, before biases, penalties and filters.
 type LogProbs = sampling.LogProbs
 
-// Reason says why a generation ended.
+// Reason is why a generation ended.
 type Reason string
 
 // The reasons.
@@ -96,36 +99,26 @@ const (
 	ReachedMax  Reason = "token limit"
 )
 
-// Generation is a continued prompt, or with an error as much of it as there is.
+// Generation is a continued prompt, with an error as far as it got.
 type Generation struct {
 	Text string // without the prompt; empty without a tokenizer
 	IDs  []int  // without the token that ended the text
-	// LogProbs are those of IDs, where Generate.LogProbs asks for them.
+	// LogProbs are those of IDs, with Generate.LogProbs.
 	LogProbs []LogProbs
-	// PromptLogProbs are those of the prompt's tokens from the second on, where
-	// Generate.PromptLogProbs asks for them.
+	// PromptLogProbs are those of the prompt's tokens from the second on, with
+	// Generate.PromptLogProbs.
 	PromptLogProbs []LogProbs
 	Reason         Reason // empty with an error
 
 	PromptTokens int
-	CachedTokens int           // of these, which Options.PrefixCache had
-	Fetched      *Fetched      // what Generate.Prefill brought; nil: nothing
-	Fallback     error         // why the prompt was read here, and not by Generate.Prefill; nil: it was not asked
-	TTFT         time.Duration // from the call to the first token
+	CachedTokens int                    // of these, hits in the prefix cache
+	Remote       *session.RemotePrefill // of Generate.Prefill; nil: this machine prefilled the prompt
+	Fallback     error                  // why this machine prefilled the prompt and not Generate.Prefill
+	TTFT         time.Duration          // from the call to the first token
 	Total        time.Duration
 }
 
-// Fetched is what came of a prompt that was read elsewhere.
-type Fetched struct {
-	Tokens  int           // that were read there
-	Held    int           // of these, whose rows of caches were here and did not travel
-	Bytes   int64         // that traveled
-	Pieces  int           // that they came in
-	Prefill time.Duration // from the question to the answer that the prompt is read
-	Reading time.Duration // of the bytes
-}
-
-// TokensPerSecond is the rate after the first token, 0 where there was no other.
+// TokensPerSecond returns the rate after the first token, 0 without a second one.
 func (g *Generation) TokensPerSecond() float64 {
 	if len(g.IDs) < 2 || g.Total <= g.TTFT {
 		return 0
@@ -133,12 +126,11 @@ func (g *Generation) TokensPerSecond() float64 {
 	return float64(len(g.IDs)-1) / (g.Total - g.TTFT).Seconds()
 }
 
-// Generate continues a text. An error of a step, and a context that is done, comes with
-// what was generated before.
+// Generate continues a text. An error of a step, or of a context that is done, comes with the text
+// generated before.
 //
-// Generations from several goroutines share steps, as many as there are slots; others wait for
-// theirs, those of one Tenant first come, first served. What each gives is what it would give
-// alone.
+// Generations of several goroutines share steps, one per slot; others are queued, those of a Tenant in
+// order. Each returns what it would return alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	ids, err := m.encode(prompt)
 	if err != nil {
@@ -147,7 +139,7 @@ func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Gener
 	return m.GenerateIDs(ctx, ids, o)
 }
 
-// encode is a prompt as token ids, with those that the tokenizer puts around texts.
+// encode returns a prompt as token ids, with the special tokens that the tokenizer adds.
 func (m *Model) encode(prompt string) ([]int, error) {
 	t, err := m.Tokenizer()
 	if err != nil {
@@ -166,11 +158,10 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	return g.out, g.err
 }
 
-// GenerateChoices continues token ids several times, each as GenerateIDs would, and reads them
-// once. Salt, Tenant and PromptLogProbs must be the same in all, and each has functions of its own,
-// which are called by a goroutine of its own; so is ended, when a choice has ended. The first that
-// fails ends the others, and its error is returned.
-func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Generate, ended func(i int, g *Generation, err error)) error {
+// GenerateChoices continues token ids several times, each as GenerateIDs would, and prefills them once.
+// Salt, Tenant and PromptLogProbs must be the same in all. A goroutine per choice calls its functions,
+// and done when it ends. The first that fails ends the others, and its error is returned.
+func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Generate, done func(i int, g *Generation, err error)) error {
 	all := make([]*generator, len(list))
 	for i, o := range list {
 		var err error
@@ -195,14 +186,14 @@ func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Genera
 				once.Do(func() { err = g.err })
 				stop()
 			}
-			ended(i, g.out, g.err)
+			done(i, g.out, g.err)
 		})
 	}
 	wait.Wait()
 	return err
 }
 
-// generator is a generation under way.
+// generator is an active generation.
 type generator struct {
 	o       *Generate
 	m       *Model
@@ -212,16 +203,16 @@ type generator struct {
 	out     *Generation
 	start   time.Time
 	eos     []int
-	tell    func(Token) (more bool) // nil: nobody asks
+	yield   func(Token) (more bool) // nil: no stream
 	err     error
 
-	complete bool // Accept said so; it is read once no tokens come any more
+	complete bool // Accept returned true; read after the last token
 
-	mu    sync.Mutex // of probs: tokens are chosen by one goroutine and read by another
-	probs []LogProbs // of the tokens chosen that were not read
-	last  LogProbs   // of the token read last
+	mu    sync.Mutex // guards probs: one goroutine chooses tokens, another reads them
+	probs []LogProbs // of tokens chosen but not read
+	last  LogProbs   // of the last token read
 
-	scored []LogProbs // of the prompt's tokens; each is written once, before a token comes
+	scored []LogProbs // of the prompt's tokens; each is written once, before the first token
 }
 
 func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
@@ -247,14 +238,14 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	return &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
 }
 
-// finish writes down how the generation ended.
+// finish sets the end of the generation.
 func (g *generator) finish(reason Reason, err error) {
 	g.out.Reason, g.err = reason, err
 	g.out.Text = g.w.flush()
 	g.out.Total = time.Since(g.start)
 }
 
-// Sampling is how tokens are chosen, for those who choose them from the logits of a sequence.
+// Sampling returns the sampling options, for callers that sample from the logits of a sequence.
 func (o *Generate) Sampling() sampling.Config {
 	return sampling.Config{
 		Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP,
@@ -272,9 +263,9 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	return g.take(streams[0])
 }
 
-// streams are the tokens of generations of a prompt, which is read once. Each must be read.
+// streams returns the tokens of generations of a prompt, which is prefilled once. Each must be read.
 func (m *Model) streams(ctx context.Context, prompt []int, all []*generator) ([]iter.Seq2[schedule.Token, error], error) {
-	if err := m.check(prompt); err != nil {
+	if err := m.session.CheckTokens(prompt); err != nil {
 		return nil, err
 	}
 	list := make([]schedule.Request, len(all))
@@ -282,26 +273,26 @@ func (m *Model) streams(ctx context.Context, prompt []int, all []*generator) ([]
 		g.sampler.Read(prompt...)
 		r := g.request(prompt)
 		switch {
-		case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.strict:
-			return nil, errors.New("PromptLogProbs: they come of a prompt that is read here, and by Prefill, which is Strict, none may be")
+		case g.o.PromptLogProbs && g.o.Prefill != nil && g.o.Prefill.Strict():
+			return nil, errors.New("PromptLogProbs needs the prompt prefilled here, which a strict Prefill forbids: leave one out")
 		case g.o.PromptLogProbs:
 			g.score(&r)
 			r.OnFork = func(i int) { g.scored = all[i].scored }
 		case g.o.Prefill != nil:
-			r.Fetch = func() (schedule.Beginning, error) { return g.fetch(ctx, prompt) }
+			r.Fetch = func() (schedule.Beginning, error) { return g.prefill(ctx, prompt) }
 		}
 		list[i] = r
 	}
-	return m.requests.Streams(ctx, list), nil
+	return m.session.Scheduler().Streams(ctx, list), nil
 }
 
-// take adds tokens to the generation until there is a reason to end.
+// take adds tokens to the generation until it ends.
 func (g *generator) take(tokens iter.Seq2[schedule.Token, error]) (Reason, error) {
 	for token, err := range tokens {
 		if err != nil {
 			return "", err
 		}
-		g.tellScored()
+		g.reportScored()
 		if g.o.PromptOnly {
 			g.out.TTFT = token.At.Sub(g.start)
 			return ReachedMax, nil
@@ -316,30 +307,23 @@ func (g *generator) take(tokens iter.Seq2[schedule.Token, error]) (Reason, error
 	return ReachedMax, nil
 }
 
-// fetch has the prompt read elsewhere, if that can be.
-func (g *generator) fetch(ctx context.Context, prompt []int) (schedule.Beginning, error) {
-	if g.o.Prefill.m != g.m {
-		return nil, errors.New("Prefill is another model's: make it with this one's NewPrefill")
-	}
-	tell := func(int) {}
+// prefill has the prompt prefilled on another machine; a nil result means here.
+func (g *generator) prefill(ctx context.Context, prompt []int) (schedule.Beginning, error) {
+	progress := func(int) {}
 	if all := len(prompt); g.o.OnPrompt != nil {
-		tell = func(read int) { g.o.OnPrompt(read, all) }
+		progress = func(done int) { g.o.OnPrompt(done, all) }
 	}
-	a, why, err := g.o.Prefill.fetch(ctx, g.o.Salt, prompt, tell)
-	if a != nil {
-		g.out.Fetched = &Fetched{a.tokens, a.Rows.From, a.Bytes, a.Pieces, a.Prefill, a.Reading}
+	state, r, err := g.o.Prefill.Prefill(ctx, g.m.session, g.o.Salt, prompt, progress)
+	if state != nil {
+		g.out.Remote = &r
 	}
-	if g.out.Fallback = why; why != nil && g.o.OnFallback != nil {
-		g.o.OnFallback(why)
+	if g.out.Fallback = r.Fallback; r.Fallback != nil && g.o.OnFallback != nil {
+		g.o.OnFallback(r.Fallback)
 	}
-	if a == nil {
-		return nil, err
-	}
-	return a, err
+	return state, err
 }
 
-// request is what the scheduler is asked for. Tokens are chosen where the logits are,
-// which need not travel then.
+// request makes the scheduler's request. Tokens are chosen on the device that has the logits.
 func (g *generator) request(prompt []int) schedule.Request {
 	r := schedule.Request{
 		Prompt:    prompt,
@@ -359,22 +343,22 @@ func (g *generator) request(prompt []int) schedule.Request {
 		},
 	}
 	if g.stops != nil {
-		r.Seen = func() int { return g.stops.whole }
+		r.Final = func() int { return g.stops.final }
 	}
-	if g.o.PromptOnly { // a token is chosen all the same: it is what ends a request
+	if g.o.PromptOnly { // a request ends with a token, which is dropped
 		r.MaxTokens = 1
 		r.Choose = func() exec.Choice { return exec.Choice{} }
 		r.Accept = func(int) bool { return true }
 	}
 	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }
-	if all := len(prompt); g.o.OnPrompt != nil && all > prefillChunk {
+	if all := len(prompt); g.o.OnPrompt != nil && all > session.PrefillChunk {
 		g.o.OnPrompt(0, all)
 		r.OnPrompt = func(read int) { g.o.OnPrompt(read, all) }
 	}
 	return r
 }
 
-// score asks for the log-probabilities of the prompt's tokens. Their goroutines have an element each.
+// score requests the log-probabilities of the prompt's tokens. Each goroutine writes its own elements.
 func (g *generator) score(r *schedule.Request) {
 	prompt, top := r.Prompt, g.o.TopLogProbs
 	g.scored = make([]LogProbs, len(prompt)-1)
@@ -386,8 +370,8 @@ func (g *generator) score(r *schedule.Request) {
 	}
 }
 
-// tellScored gives them to who asked, once they are there: with the first token.
-func (g *generator) tellScored() {
+// reportScored reports them with the first token.
+func (g *generator) reportScored() {
 	if g.scored == nil {
 		return
 	}
@@ -397,7 +381,7 @@ func (g *generator) tellScored() {
 	}
 }
 
-// choose says how the next token is chosen.
+// choose returns how the next token is chosen.
 func (g *generator) choose() exec.Choice {
 	c := exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}
 	if g.sampler.OnHost() {
@@ -406,7 +390,7 @@ func (g *generator) choose() exec.Choice {
 	return c
 }
 
-// pick does what is left of choosing a token, and keeps its log-probabilities for who reads it.
+// pick chooses a token on the host, and queues its log-probabilities for the reader.
 func (g *generator) pick(logits []float32, chosen int32) int32 {
 	id := g.sampler.Pick(logits, chosen)
 	if g.o.LogProbs && id >= 0 {
@@ -417,7 +401,7 @@ func (g *generator) pick(logits []float32, chosen int32) int32 {
 	return id
 }
 
-// picked is the log-probabilities of the next token that is read.
+// picked returns the log-probabilities of the next token read.
 func (g *generator) picked() LogProbs {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -429,7 +413,7 @@ func (g *generator) picked() LogProbs {
 // ends reports whether a token ends the text.
 func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
 
-// add adds a token, and says whether it is the last, and why.
+// add adds a token, and returns why it is the last, if it is.
 func (g *generator) add(token schedule.Token) Reason {
 	out := g.out
 	if out.TTFT == 0 {
@@ -460,13 +444,13 @@ func (g *generator) add(token schedule.Token) Reason {
 	return ""
 }
 
-// report tells who reads the stream of a token, and says whether there is more to tell.
+// report yields a token to the stream, and reports whether its reader wants more.
 func (g *generator) report(id int, end Reason) bool {
-	if g.tell == nil {
+	if g.yield == nil {
 		return true
 	}
 	if end != "" {
 		g.w.flush()
 	}
-	return g.tell(Token{ID: id, Text: g.w.took(), LogProbs: g.last, End: end})
+	return g.yield(Token{ID: id, Text: g.w.take(), LogProbs: g.last, End: end})
 }

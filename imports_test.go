@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"exec/saved":             {"exec"},
 	"exec/internal/operand":  {"graph", "lowering", "kernels"},
 	"exec/cpu":               {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
-	"exec/cuda":              {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
+	"exec/cuda":              {"graph", "lowering", "passes", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
 	"exec/virtual":           {"graph", "lowering", "cost", "kernels", "exec", "exec/comm", "exec/internal/operand"},
 	"exec/devices":           {"kernels/cuda", "cuda/...", "exec/..."},
 	"internal":               {"internal/files"},

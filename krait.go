@@ -1,8 +1,7 @@
 // Package krait runs state-space language models.
 //
-// [Open] reads a Hugging Face folder, [Embedded] the small model that comes
-// with the program. A [Model] generates text, or is stepped token by token
-// through a [Sequence]:
+// [Open] opens a Hugging Face folder, [Embedded] a small model that is part of the program. A [Model]
+// generates text, or a [Sequence] of it is stepped token by token:
 //
 //	m, err := krait.Open(dir, krait.Options{})
 //	if err != nil { … }
@@ -10,179 +9,157 @@
 //	out, err := m.Generate(ctx, "In the beginning", krait.Generate{MaxTokens: 100})
 //	for token, err := range m.Stream(ctx, "In the beginning", krait.Generate{}) { … }
 //
-// Sizes are in tokens and bytes, times in seconds or [time.Duration]; logits are f32, a number
-// per token id. What a user can get wrong is an error that says what, where and what to do, before
-// anything runs if possible; after [Model.Close] it is [ErrClosed]. An error of a step leaves other
-// sequences as they were.
+// Sizes are in tokens and bytes, times in seconds or [time.Duration]; logits are f32, one per token id.
+// An error says what is wrong, where, and what to do, before anything runs if possible; after
+// [Model.Close] it is [ErrClosed]. An error of a step leaves other sequences unchanged.
 //
-// [New] makes a model of a graph of one's own (package graph), [NewEngine] runs graphs that are no
-// language models. Package models takes families of one's own, [graph.RegisterOp] operations:
-// docs/library.md goes from the first line to these.
+// [New] makes a model of a custom graph (package graph), [NewEngine] runs graphs that are no language
+// models. Package models registers families of models, [graph.RegisterOp] operations; docs/library.md
+// shows all of them.
 package krait
 
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
-	"github.com/krait-ml/krait/exec/saved"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/session/cache"
-	"github.com/krait-ml/krait/session/schedule"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/text/chat"
 )
 
-// Options say how a model is opened. The zero value is a good start.
+// Options set how a model is opened. The zero value is a good start.
 type Options struct {
-	// Slots is how many sequences can be under way at the same time; 0 is 8.
+	// Slots is the number of sequences that can be active at the same time; 0: 8.
 	Slots int
-	// MaxTokensPerStep bounds how long generations that share steps wait for each
-	// other's prompts: a step has a token of each that goes on, and as much of the
-	// prompts as there is left. 0 is 512 and one for each slot.
+	// MaxTokensPerStep bounds the tokens of a step, and so how long generations wait for each other's
+	// prompts: a step decodes one token of each active sequence, and fills up with chunks of prompts.
+	// 0: 512, plus one per slot.
 	MaxTokensPerStep int
-	// PromptShare is how much of the time prompts may have at most while other generations go on,
-	// which are slowed down by them to 1/(1-PromptShare) at most; at least 0 and below 1. 0 is no bound, which reads
-	// prompts soonest.
+	// PromptShare bounds the share of time that prefill may take while other generations decode, which
+	// slows them down to 1/(1-PromptShare) at most; at least 0 and below 1. 0: no bound, which prefills
+	// soonest.
 	PromptShare float64
-	// PrefixCache is the size in bytes of the prefix cache in device memory; 0: no cache. Prompts leave
-	// snapshots at multiples of 64 tokens, and hits there change no bit on the CPU;
+	// PrefixCache is the size in bytes of the prefix cache in device memory; 0: none. Prompts leave
+	// snapshots at multiples of PrefixGrain tokens, and hits there change no bit on the CPU;
 	// docs/prefix-cache.md describes the other hits.
 	PrefixCache int64
-	// PrefixPolicy says what goes first when the prefix cache is full, by the names of
-	// krait cache-sim: lru, flop:α, retuned or tuned. Empty is tuned.
+	// PrefixPolicy is the eviction policy of the prefix cache, named as by krait simulate cache: lru,
+	// flop:α, retuned or tuned. Empty: tuned.
 	PrefixPolicy string
-	// PrefixCacheHost is how many bytes of the host's memory hold what the prefix cache
-	// evicts, to be brought back where that is sooner done than computing; 0: none.
+	// PrefixCacheHost is the size in bytes of the prefix cache's host tier: it holds evicted prefixes,
+	// which are loaded again if that is faster than prefill. 0: none.
 	PrefixCacheHost int64
-	// PrefixCacheDir is a folder in which the prefix cache outlives the process: it is
-	// written by Close, and holds as much as PrefixCacheHost, or else PrefixCache, which
-	// is then the host's memory for it, too. Other models may have files there. Only its owner
-	// may use it: an existing folder is closed to others, or is an error if it has other files.
+	// PrefixCacheDir is a folder that Close writes the prefix cache to, and that the next process reads.
+	// It holds PrefixCacheHost bytes, by default PrefixCache, which is then the size of the host tier,
+	// too. Several models can share a folder. Permissions of an existing folder are reduced to its
+	// owner's; it is an error if it has other files.
 	PrefixCacheDir string
-	// grain is how many tokens are between the states that prompts leave in the prefix cache; 0 is
-	// [prefix.Grain], and tests with short prompts take less.
-	grain int
-	// StateCodec is what states and rows of caches are in where they leave the ranks: the
-	// prefix cache in the host's memory and in a folder, what [Sequence.Save] writes, and what
-	// comes from a prefill server. It is a codec, int8, e4m3, e5m2, int4 or scaled16, with a size
-	// of its blocks, int8/64, for all but what convolutions keep, or codecs by kind:
-	// ssm=int8,cache=e4m3,conv=none. Empty: as the ranks hold them, to the last bit.
+	// PrefixGrain is the distance in tokens of the snapshots that prompts leave in the prefix cache;
+	// 0: 64.
+	PrefixGrain int
+	// StateCodec encodes states and KV pages outside of the ranks: in the prefix cache's host tier and
+	// folder, in files of [Sequence.Save], and on their way from a prefill server. It is int8, e4m3,
+	// e5m2, int4 or scaled16, with a block size int8/64, for all but conv states, or codecs by kind:
+	// ssm=int8,cache=e4m3,conv=none. Empty: the bytes that the ranks hold.
 	StateCodec string
-	// Context is how many tokens a sequence may have where there is attention. Its caches
-	// have room for as many of each slot then, from the beginning; 0 lets them grow as
-	// sequences do.
+	// Context is the maximum length in tokens of a sequence, for models with attention. KV pages for
+	// that many tokens of each slot are reserved; 0: KV caches grow with their sequences.
 	Context int
-	// PageTokens is how many tokens a page of attention's caches has rows for: caches
-	// grow by pages, and sequences that begin alike share them. 0 is 128.
+	// PageTokens is the size of a KV page in tokens. Sequences with a common prefix share pages.
+	// 0: 128.
 	PageTokens int
-	// PieceTokens is how many tokens at most go together through what runs by pieces where
-	// ranks have parts of the tokens (strategies sequence and batch); 0 is 512. It changes
-	// no bit on the CPU, and none on CUDA from 256 on, where products have one kernel.
+	// PieceTokens is how many tokens at most go together through parts of the model that ranks split by
+	// tokens (strategies sequence and batch); 0: 512. It changes no bit on the CPU, and none on CUDA
+	// from 256 on, where one kernel computes all products.
 	PieceTokens int
-	// Memory is how many bytes of a device the model may take: on the CPU all of its ranks together, of
-	// GPUs each, and [AllMemory] is what the device says. What is planned to be taken, weights,
-	// states, activations and PrefixCache, must fit, and the rest is for attention's caches:
-	// generations wait until there is room for them, and the prefix cache gives up rows where
-	// they need the pages. Scratch memory is not planned. 0: caches grow as sequences do. See [Model.MemoryPlan].
+	// Memory is the memory budget in bytes: of all ranks on the CPU, of each GPU otherwise, or
+	// session.AllMemory for all that the device has free. Weights, states, activations and PrefixCache
+	// must fit, and the rest is for KV pages: requests wait until there are enough, and the prefix cache
+	// gives up pages that they need. Scratch memory is not counted. 0: no budget. See
+	// [Model.MemoryPlan].
 	Memory int64
-	// Strict makes errors of what otherwise becomes a warning: unknown config
-	// keys and unused tensors.
+	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
 	// Reference runs the plain float64 kernels: slow, for comparison.
 	Reference bool
-	// Workers is how many goroutines share the work of the CPU's kernels, over all
-	// ranks; 0 is GOMAXPROCS.
+	// Workers is the number of goroutines of the CPU's kernels, over all ranks; 0: GOMAXPROCS.
 	Workers int
-	// Keep names values of the graph, such as layers.0.h, that [Sequence.Feed] gives, and
-	// that the results of Engine().Step have, besides the logits.
+	// Keep names values of the graph, such as layers.0.h, that [Sequence.Feed] can return, and that
+	// results of Engine().Step have beside the logits.
 	Keep []string
-	// Device is where the model runs; nil is the CPU. Package exec/devices
-	// has others.
+	// Device runs the model; nil: the CPU. Package exec/devices has others.
 	Device exec.Device
-	// Record is told what ranks did when, after each step; nil: nobody asks, and nothing
-	// is measured. On CUDA steps are launched kernel by kernel then. Batches is told of each
-	// batch before it runs. Package visualize/timeline draws what they say.
+	// Record gets the events of all ranks after each step; nil: none are measured. On CUDA kernels are
+	// launched one by one then. Batches gets each batch before it runs. Package visualize/timeline draws
+	// both.
 	Record exec.Recorder
-	// Recording is asked before each step whether it is to be recorded, where Record is only
-	// sometimes wanted; nil: each is. On the CPU a step that is not costs what it costs without
-	// Record; other devices do not ask.
+	// Recording is asked before each step whether to record it; nil: each is recorded. On the CPU
+	// other steps cost nothing; other devices record all.
 	Recording func() bool
 	Batches   func(*exec.Work)
-	// Progress is told of the bytes of weights that were loaded, of how many.
+	// Progress gets the bytes of weights loaded so far, and of all.
 	Progress func(done, total int64)
-	// Sharding says how many ranks run the model, and how it lies over them.
+	// Sharding sets the number of ranks, and the model's layout over them.
 	Sharding Sharding
-	// Processes run a rank of the model each: all open it with the same options, those of
-	// ranks other than 0 call [Model.Follow], and that of rank 0 has the model. nil: all ranks are in this process.
+	// Processes runs one rank in each of several processes: all open the model with the same options,
+	// ranks other than 0 call [Model.Follow], and rank 0 uses the model. nil: all ranks run in this
+	// process.
 	Processes *comm.Processes
 }
 
-// Model is an opened model. It may be used from several goroutines: generations share
-// steps, and steps of others wait for each other.
+// Sharding describes the model's layout over ranks.
+type Sharding = passes.Sharding
+
+// session returns the options of the model's session. Of several processes rank 0 has the prefix cache.
+func (o *Options) session() session.Options {
+	s := session.Options{Slots: o.Slots, MaxTokensPerStep: o.MaxTokensPerStep, PromptShare: o.PromptShare, Context: o.Context,
+		PageTokens: o.PageTokens, Memory: o.Memory, StateCodec: o.StateCodec, OwnProcesses: o.Processes != nil}
+	if o.Processes == nil || o.Processes.Rank() == 0 {
+		s.PrefixCache, s.PrefixPolicy, s.PrefixGrain = o.PrefixCache, o.PrefixPolicy, o.PrefixGrain
+		s.PrefixCacheHost, s.PrefixCacheDir = o.PrefixCacheHost, o.PrefixCacheDir
+	}
+	return s
+}
+
+// Model is an opened model. Its methods may be called from several goroutines: generations share
+// steps, and steps of other callers wait for each other.
 type Model struct {
 	// Name is the folder's name, or the embedded model's.
 	Name string
-	// Warnings says what in the checkpoint was ignored, and what of the options does nothing.
+	// Warnings lists parts of the checkpoint that were ignored, and options without effect.
 	Warnings []string
 
-	closed     atomic.Bool
 	closing    sync.Once
 	source     source
-	graph      *graph.Graph // what runs
-	mu         sync.Mutex   // of a step and its results
-	results    exec.Results // kept here so that a step allocates nothing
+	graph      *graph.Graph // compiled
 	engine     *exec.Engine
-	requests   *schedule.Scheduler
-	cache      *cache.Cache  // nil: none
-	packing    *exec.Packing // nil: none; Options.StateCodec
-	plan       MemoryPlan
-	origin     func() (saved.Origin, error)
+	session    *session.Session
 	generation models.Generation
-	kept       []string // Options.Keep
+	keep       []string // Options.Keep
 	tokens     Tokenizer
 	noTokens   error                          // why tokens is nil
 	chat       func() (*chat.Template, error) // nil: there is none
 }
 
-// start compiles the model for its ranks, and loads it.
+// start compiles the model for its ranks and loads it.
 func (m *Model) start(o Options) (*Model, error) {
-	err := m.warn(o.Strict)
+	err := m.prepare(&o)
 	if err == nil {
-		err = o.join()
-	}
-	if err == nil {
-		g := m.source.graph
-		for _, name := range o.Keep {
-			v, ok := g.Value(name)
-			if !ok {
-				err = errors.Join(err, fmt.Errorf("the graph of %s has no value %s", m.Name, name))
-				continue
-			}
-			err = errors.Join(err, g.AddOutput(name, v))
-			m.kept = append(m.kept, name)
-		}
-	}
-	if err == nil {
-		o.Sharding, err = o.Sharding.Chosen(m.source.graph)
-	}
-	if err == nil && o.Sharding.Calibration != nil {
-		err = o.Sharding.Calibration.checkWeights(m)
-	}
-	if err == nil {
-		o.fuse(m.source.graph)
-		if m.graph, err = Compile(m.source.graph, o.Sharding); err == nil {
-			m.origin = sync.OnceValues(func() (saved.Origin, error) { return m.fingerprints(o.Sharding) })
+		if m.graph, err = o.Sharding.Compile(m.source.graph); err == nil {
 			err = m.load(o)
 		}
 	}
@@ -193,7 +170,38 @@ func (m *Model) start(o Options) (*Model, error) {
 	return m, nil
 }
 
-// warn lists what was ignored, as an error when strict.
+// prepare checks the options and adds the outputs of Options.Keep to the graph.
+func (m *Model) prepare(o *Options) error {
+	if err := m.warn(o.Strict); err != nil {
+		return err
+	}
+	if err := o.join(); err != nil {
+		return err
+	}
+	g := m.source.graph
+	var err error
+	for _, name := range o.Keep {
+		v, ok := g.Value(name)
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("the graph of %s has no value %s", m.Name, name))
+			continue
+		}
+		err = errors.Join(err, g.AddOutput(name, v))
+		m.keep = append(m.keep, name)
+	}
+	if err == nil {
+		o.Sharding, err = o.Sharding.Resolve(g)
+	}
+	if err == nil && o.Sharding.Check != nil {
+		err = o.Sharding.Check(g, m.fingerprint)
+	}
+	if err == nil {
+		o.fuse(g)
+	}
+	return err
+}
+
+// warn lists ignored parts of the checkpoint, as an error if strict.
 func (m *Model) warn(strict bool) error {
 	m.Warnings = append(m.Warnings, m.source.ignored...)
 	if strict && len(m.Warnings) > 0 {
@@ -202,69 +210,54 @@ func (m *Model) warn(strict bool) error {
 	return nil
 }
 
-// join takes the number of ranks from the processes that run them.
+// join sets the number of ranks to the number of processes.
 func (o *Options) join() error {
 	if o.Processes == nil {
 		return nil
 	}
 	n := o.Processes.Ranks()
 	if o.Sharding.Ranks != 0 && o.Sharding.Ranks != n {
-		return fmt.Errorf("%d ranks are asked for, and %d processes run one each: leave the number of ranks out", o.Sharding.Ranks, n)
+		return fmt.Errorf("%d ranks were requested, but %d processes run one each: leave the number of ranks out", o.Sharding.Ranks, n)
 	}
 	o.Sharding.Ranks = n
 	return nil
 }
 
-// Follow runs this process's rank of a model of which rank 0 is in another, until it is
-// closed there. See [exec.Engine.Follow].
+// Follow runs this process's rank of a model until the process of rank 0 closes it. See
+// [exec.Engine.Follow].
 func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) }
 
-// load makes the engine. The files may have been changed while it read them.
+// load makes the engine and the session. The files may have changed while the engine read them.
 func (m *Model) load(o Options) (err error) {
 	s, err := o.lower(m.graph)
 	if err != nil {
 		return err
 	}
-	if m.engine, err = m.planned(s, o); err != nil {
+	d, err := o.device()
+	if err != nil {
 		return err
 	}
-	if o.Processes != nil && o.Processes.Rank() > 0 { // what is kept of prompts, rank 0 knows
-		o.PrefixCache, o.PrefixPolicy, o.PrefixCacheHost, o.PrefixCacheDir = 0, "", 0, ""
+	plan, err := session.Plan(s, o.session(), d, m.Vocab())
+	if err != nil {
+		return err
+	}
+	if m.engine, err = newEngine(m.graph, s, m.source.weights, m.source.intact, d, o); err != nil {
+		return err
 	}
 	if err = m.source.intact(); err == nil {
-		m.packing, err = m.engine.Packing(o.StateCodec)
-	}
-	if err == nil {
-		err = m.schedule(o)
+		in := session.Model{Name: m.Name, Vocab: m.Vocab(), Graph: m.graph, Strategy: cmp.Or(o.Sharding.Strategy, o.Sharding.Place, "channel"),
+			States: cmp.Or(o.Sharding.States, "f32"), Fingerprint: m.fingerprint}
+		m.session, err = session.New(in, m.engine, plan, o.session())
 	}
 	if err != nil {
 		m.engine.Close()
+		return err
 	}
-	return err
+	m.Warnings = append(m.Warnings, m.session.Warnings()...)
+	return nil
 }
 
-// planned makes the engine of schedules for which there is memory.
-func (m *Model) planned(s []*lowering.Schedule, o Options) (*exec.Engine, error) {
-	d, err := o.device()
-	if err == nil && o.Memory != 0 && min(o.Slots, o.Context, o.PageTokens) >= 0 { // or else the engine says so
-		if err = o.checkMemory(); err == nil {
-			m.plan, err = planMemory(s, &o, d, m.Vocab())
-		}
-		if err != nil {
-			err = fmt.Errorf("memory plan: %w", err)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	e, err := engineOf(m.graph, s, m.source.weights, m.source.intact, o)
-	if err == nil {
-		e.LimitPages(m.plan.pages)
-	}
-	return e, err
-}
-
-// lower makes schedules of a graph that is compiled.
+// lower makes the schedules of a compiled graph.
 func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
 		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
@@ -272,37 +265,34 @@ func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 	return lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
 }
 
-// engineOf makes the engine of a compiled graph's schedules. Intact is asked where weights are read in
+// newEngine makes the engine of a compiled graph's schedules. It calls intact after it read weights in
 // place: on the CPU.
-func engineOf(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, o Options) (*exec.Engine, error) {
-	e := exec.Options{Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording, Batches: o.Batches}
-	if p := payloads(passes.Watched(g)); len(p) > 0 {
-		e.Verify = p.check
-	}
-	var err error
-	if e.Device, err = o.device(); err != nil {
-		return nil, err
-	}
+func newEngine(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
+	e := exec.Options{Device: d, Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
+		Record: o.Record, Recording: o.Recording, Batches: o.Batches, Verify: session.CheckPayloads(g)}
 	if o.Processes != nil {
 		e.World = o.Processes.NewGroup()
 	}
-	if _, onCPU := e.Device.(*cpu.Device); onCPU {
+	if _, onCPU := d.(*cpu.Device); onCPU {
 		e.Intact = intact
 	}
 	return exec.New(s, tensor, e)
 }
 
-// fuse asks the device how far to fuse, where the options do not say.
+// fuse sets how far to fuse by the device, unless the options do.
 func (o *Options) fuse(g *graph.Graph) {
 	if g.Stage == graph.FusedStage {
 		return
+	}
+	if d, ok := o.Device.(interface{ Target() passes.Target }); ok {
+		o.Sharding.Target = d.Target()
 	}
 	if d, ok := o.Device.(interface{ FewLaunches() bool }); ok && d.FewLaunches() && o.Sharding.Fuse == "" {
 		o.Sharding.Fuse = "launches"
 	}
 }
 
-// device is where the model runs, as the options say; the CPU by default.
+// device returns the device with its options; the CPU by default.
 func (o *Options) device() (exec.Device, error) {
 	d, onCPU := o.Device.(*cpu.Device)
 	switch {
@@ -323,55 +313,81 @@ func (o *Options) device() (exec.Device, error) {
 	return &with, nil
 }
 
-// ErrClosed is the error of what is asked of a model after Close.
+// ErrClosed is the error of calls to a model after Close.
 var ErrClosed = exec.ErrClosed
 
-// Close waits for the step under way, ends the model and unmaps its weights. Generations
-// under way and those who wait for a step get [ErrClosed], and so does who asks for one
-// afterwards; a second Close does nothing.
+// Close waits for the running step, closes the model and unmaps its weights. Active and queued
+// generations get [ErrClosed], and so do later calls. A second Close does nothing.
 func (m *Model) Close() (err error) {
 	m.closing.Do(func() {
-		m.closed.Store(true)
-		m.requests.Close()
-		if m.cache != nil {
-			err = m.cache.Close()
-		}
-		m.mu.Lock() // somebody may be reading logits
-		defer m.mu.Unlock()
-		m.engine.Close()
+		err = m.session.Close()
 		err = cmp.Or(err, m.source.close())
 	})
 	return err
 }
 
-// lock takes the model for one step, unless it is closed.
-func (m *Model) lock() error {
-	m.mu.Lock()
-	if m.closed.Load() {
-		m.mu.Unlock()
-		return ErrClosed
-	}
-	return nil
+// Fingerprint identifies the model's graph and weights, all of which it reads.
+func (m *Model) Fingerprint() (print string, err error) {
+	err = m.session.Use(func() error { // Close would unmap the weights
+		print, err = m.fingerprint()
+		return err
+	})
+	return print, err
 }
 
-// State is a state of a model by its name and type.
+func (m *Model) fingerprint() (string, error) {
+	sum := graph.Digest(m.source.graph)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	err := files.Guard(func() error {
+		for _, n := range m.source.graph.Leaves("param") {
+			for _, p := range n.Storage.Pieces {
+				a, err := m.source.weights(p.Tensor)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(sum, p.Tensor, a.DType, a.Shape, crc32.Checksum(a.Data, table))
+			}
+		}
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// Session returns the model's session: its scheduler, prefix cache and memory plan, for servers.
+func (m *Model) Session() *session.Session { return m.session }
+
+// MemoryPlan is the division of a device's memory by [Options.Memory].
+type MemoryPlan = session.MemoryPlan
+
+// MemoryPlan returns the division of the device's memory.
+func (m *Model) MemoryPlan() MemoryPlan { return m.session.MemoryPlan() }
+
+// ChatTemplate returns the checkpoint's chat template, which makes prompts of conversations; the error
+// is [chat.ErrNone] if there is none.
+func (m *Model) ChatTemplate() (*chat.Template, error) {
+	if m.chat == nil {
+		return nil, chat.ErrNone
+	}
+	return m.chat()
+}
+
+// State is the name and type of a state of a model.
 type State = exec.State
 
-// Snapshot is all that a sequence keeps between steps: [Sequence.Snapshot].
+// Snapshot is the state of a sequence between steps: [Sequence.Snapshot].
 type Snapshot = exec.Snapshot
 
-// States lists what a sequence keeps between steps. Names and types are those of
-// [Model.Graph], on however many ranks the model runs and however it lies over them.
+// States lists the states of a sequence between steps. Names and types are those of [Model.Graph],
+// for any number of ranks and any layout.
 func (m *Model) States() []State { return m.engine.States() }
 
-// Family is the checkpoint's model_type; the name of the graph that [New] was given.
+// Family returns the checkpoint's model_type, or the name of the graph given to [New].
 func (m *Model) Family() string { return m.source.family }
 
-// Vocab is the number of token ids.
+// Vocab returns the number of token ids.
 func (m *Model) Vocab() int { return m.source.vocab }
 
-// EOS lists the tokens that end a text, as generation_config.json says, or
-// config.json, or the tokenizer.
+// EOS lists the tokens that end a text, by generation_config.json, config.json, or the tokenizer.
 func (m *Model) EOS() []int {
 	if m.generation.EOS != nil {
 		return m.generation.EOS
@@ -384,31 +400,30 @@ func (m *Model) EOS() []int {
 	return m.source.eos
 }
 
-// Defaults is how the checkpoint's author means texts to be continued:
-// generation_config.json.
+// Defaults returns the sampling options of the checkpoint's generation_config.json.
 func (m *Model) Defaults() Generate {
 	g := m.generation
 	return Generate{Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty}
 }
 
-// Graph is the model as a graph, as its family defines it; of a model of one's own, as
-// [New] was given it, with the outputs that were added.
+// Graph returns the model's graph as its family defines it, or as it was given to [New], with added
+// outputs.
 func (m *Model) Graph() *graph.Graph { return m.source.graph }
 
-// Compiled is the model's graph as it runs: laid over its ranks, and fused.
+// Compiled returns the graph that runs: partitioned and fused.
 func (m *Model) Compiled() *graph.Graph { return m.graph }
 
-// Ranks is the number of ranks that run the model.
+// Ranks returns the number of ranks that run the model.
 func (m *Model) Ranks() int { return m.graph.Ranks }
 
-// Engine runs the model; it takes whole batches. The results of a step are valid until
-// the next, by anyone.
+// Engine returns the engine, which runs whole batches. Results of a step are valid until the next
+// step of any caller.
 func (m *Model) Engine() *exec.Engine { return m.engine }
 
-// Tokenizer is the model's tokenizer, or an error that says why there is none.
+// Tokenizer returns the model's tokenizer, or an error that says why there is none.
 func (m *Model) Tokenizer() (Tokenizer, error) { return m.tokens, m.noTokens }
 
-// Parameters is the number of parameters; what is shared counts once.
+// Parameters returns the number of parameters; shared ones count once.
 func (m *Model) Parameters() int64 {
 	var n int64
 	for _, p := range m.source.graph.Leaves("param") {

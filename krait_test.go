@@ -13,11 +13,22 @@ import (
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/session"
 )
 
 func embeddedModel(t testing.TB, o ...Options) *Model {
 	t.Helper()
 	m, err := Embedded(append(o, Options{})[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func openModel(t *testing.T, dir string, o Options) *Model {
+	t.Helper()
+	m, err := Open(dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +190,7 @@ func TestMixedBatch(t *testing.T) {
 // TestLongPrompt goes through the model in several chunks.
 func TestLongPrompt(t *testing.T) {
 	m := embeddedModel(t)
-	text := readVal(t)[:2*prefillChunk+3]
+	text := readVal(t)[:2*session.PrefillChunk+3]
 	one, _ := m.NewSequence()
 	two, _ := m.NewSequence()
 	all, err := one.Step(context.Background(), text...)
@@ -195,7 +206,7 @@ func TestLongPrompt(t *testing.T) {
 	}
 	var seen []int
 	if _, err := m.GenerateIDs(context.Background(), text, Generate{MaxTokens: 1, OnPrompt: func(done, all int) { seen = append(seen, done, all) }}); err != nil ||
-		!slices.Equal(seen, []int{0, len(text), prefillChunk, len(text), 2 * prefillChunk, len(text), len(text), len(text)}) {
+		!slices.Equal(seen, []int{0, len(text), session.PrefillChunk, len(text), 2 * session.PrefillChunk, len(text), len(text), len(text)}) {
 		t.Errorf("progress of a long prompt: %v, %v", seen, err)
 	}
 	if !slices.Equal(got, want) {

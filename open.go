@@ -7,33 +7,42 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// source is what a model is made of.
+// source has the parts that a model is opened from.
 type source struct {
 	graph   *graph.Graph
 	weights Weights
 	family  string
 	vocab   int
-	eos     []int        // that config.json names; nil: none
-	ignored []string     // what of the checkpoint had no effect, for warnings
-	intact  func() error // whether the files are what they were
+	eos     []int        // of config.json; nil: none
+	ignored []string     // parts of the checkpoint without effect, for warnings
+	intact  func() error // an error if the files changed
 	close   func() error
 }
 
-// Weights finds a parameter by the name of its tensor, which its storage gives: without a
-// storage the parameter's full name, such as layers.0.norm_w. Arrays must stay valid, and
-// as they are, as long as the model is open; they are read in place where they can be.
+// Weights returns a tensor by its name: that of the parameter's storage, by default the parameter's
+// full name, such as layers.0.norm_w. Arrays must stay valid and unchanged while the model is open;
+// they are read in place if possible.
 type Weights func(name string) (graph.Array, error)
 
-// Tensors are weights that are in memory.
+// Tokenizer turns text into token ids and back.
+type Tokenizer = tokenizer.Tokenizer
+
+// ErrNoTokenizer is the error of text for a checkpoint that takes token ids only.
+var ErrNoTokenizer = checkpoint.ErrNoTokenizer
+
+// Tensors returns weights that are in memory.
 func Tensors(arrays map[string]graph.Array) Weights {
 	return func(name string) (graph.Array, error) {
 		a, ok := arrays[name]
@@ -44,52 +53,50 @@ func Tensors(arrays map[string]graph.Array) Weights {
 	}
 }
 
-// Open opens a Hugging Face folder: config.json, the weights as model.safetensors or
-// shards with an index, and a tokenizer where Krait can read it; or a folder whose weights
-// are a pytorch_model.bin, also of the original state-spaces code; or a GGUF file
-// (docs/checkpoints.md). The weights stay in the map of the files; [Model.Close] ends that. The family of the model is one of
-// [models.Families], of which others can register more.
+// Open opens a Hugging Face folder: config.json, weights as model.safetensors or shards with an index,
+// and a tokenizer if Krait can read it; or a folder with a pytorch_model.bin, also of the original
+// state-spaces code; or a GGUF file (docs/checkpoints.md). Weights are memory-mapped until
+// [Model.Close]. The model's family is one of [models.Families], or a registered one.
 func Open(dir string, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.Open(dir)
+		c, err := checkpoint.Open(dir)
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: chatAt(dir)}
+		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: sync.OnceValues(func() (*chat.Template, error) { return checkpoint.ChatTemplate(dir) })}
 		if m.generation, err = models.ReadGeneration(dir); err != nil {
 			c.Close()
 			return nil, err
 		}
-		m.tokens, m.noTokens = OpenTokenizer(dir, c.Model.Vocab)
+		m.tokens, m.noTokens = checkpoint.OpenTokenizer(dir, c.Model.Vocab)
 		return m.start(o)
 	})
 }
 
-// OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or what
-// [io/fs.Sub] makes of a folder in one. Files of the system, as [os.DirFS] has, are mapped;
-// others are read into memory. The weights must be safetensors. The model's name is its family.
+// OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or an [io/fs.Sub]
+// of one. Files of the operating system, as in [os.DirFS], are memory-mapped; others are read into
+// memory. The weights must be safetensors. The model's name is its family.
 func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.OpenFS(fsys)
+		c, err := checkpoint.OpenFS(fsys)
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: c.Model.Family, source: sourceOf(c), chat: chatOf(fsys)}
+		m := &Model{Name: c.Model.Family, source: sourceOf(c), chat: sync.OnceValues(func() (*chat.Template, error) { return chat.Open(fsys) })}
 		if m.generation, err = models.ReadGenerationFS(fsys); err != nil {
 			c.Close()
 			return nil, err
 		}
-		t, err := tokenizer.LoadFS(fsys)
-		m.tokens, m.noTokens = orBytes(t, noTokenizer("the file system", err), c.Model.Vocab)
+		m.tokens, m.noTokens = checkpoint.OpenTokenizerFS(fsys, c.Model.Vocab)
 		return m.start(o)
 	})
 }
 
-// Embedded opens the small Mamba that the program carries: 0.7 million
-// parameters, trained on the King James Bible, a token is a byte.
+// Embedded opens the small Mamba that is part of the program: 0.7 million parameters, trained on the
+// King James Bible, a token is a byte.
 func Embedded(o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
-		c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+		c, err := checkpoint.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
 		if err != nil {
 			return nil, err
 		}
@@ -97,25 +104,25 @@ func Embedded(o Options) (*Model, error) {
 	})
 }
 
-// New makes a model of a graph, with all that [Open] gives: it generates, evaluates, and
-// runs on ranks and devices, and generations share steps and beginnings of prompts.
+// New makes a model of a graph, with the same features as [Open]: it generates, evaluates, runs on
+// ranks and devices, and generations share steps and the prefix cache.
 //
-// Of the graph's inputs the engine fills those that have these names and types: ids
-// i32[t], the tokens; seg i32[s 3], where each sequence of the batch begins, how many
-// tokens it has, and its state's slot; past i32[s], the tokens that it had before; rows
-// i32[o], the tokens whose logits are wanted. The output logits, f32[o v], is wanted, with a row for
-// each of rows and a column for each token of the vocabulary. What chooses a token
-// ([graph.Builder.Tokens]) is added where the graph has it not. The graph is copied.
+// The engine fills the graph's inputs that have these names and types: ids i32[t], the tokens; seg
+// i32[s 3], for each sequence of the batch its first token, its number of tokens and its state's slot;
+// past i32[s], the number of tokens before; rows i32[o], the tokens whose logits are computed. The graph
+// must have the output logits, f32[o v], with a row for each of rows and a column for each token of the
+// vocabulary. Nodes that choose a token ([graph.Builder.Tokens]) are added if the graph has none. The
+// graph is copied.
 //
-// Without a tokenizer, nil, prompts are token ids: [Model.GenerateIDs]. One that has a
-// method EOS() (id int, ok bool) says which token ends a text.
+// If the tokenizer is nil, prompts are token ids: [Model.GenerateIDs]. A tokenizer's method EOS() (id
+// int, ok bool) returns the token that ends a text.
 func New(g *graph.Graph, weights Weights, t Tokenizer, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
 		if g == nil {
 			return nil, errors.New("a model needs a graph: graph.New begins one")
 		}
 		if weights == nil {
-			return nil, errors.New("a model needs weights: krait.Tensors, or a function that finds them")
+			return nil, errors.New("a model needs weights: krait.Tensors, or a function that returns them")
 		}
 		g, vocab, err := generating(g)
 		if err != nil {
@@ -131,7 +138,7 @@ func New(g *graph.Graph, weights Weights, t Tokenizer, o Options) (*Model, error
 	})
 }
 
-// generating is a copy of a graph that chooses tokens, and the size of its vocabulary.
+// generating returns a copy of a graph that chooses tokens, and the size of its vocabulary.
 func generating(g *graph.Graph) (*graph.Graph, int, error) {
 	if err := graph.Check(g); err != nil {
 		return g, 0, err
@@ -163,16 +170,15 @@ func generating(g *graph.Graph) (*graph.Graph, int, error) {
 	return copied, logits.Type.Dims[1].Len(), err
 }
 
-// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an
-// engine that runs it: for graphs with inputs and outputs of their own, which [New] does
-// not take. With [Sharding.CheckPayloads] the engine's steps fail where a payload
-// overflows.
+// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an engine that runs it:
+// for graphs with custom inputs and outputs, which [New] does not take. With [Sharding.CheckPayloads]
+// a step fails if a payload overflows.
 func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error) {
 	if err := o.join(); err != nil {
 		return nil, err
 	}
 	o.fuse(g)
-	compiled, err := Compile(g, o.Sharding)
+	compiled, err := o.Sharding.Compile(g)
 	if err != nil {
 		return nil, err
 	}
@@ -180,10 +186,14 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	return engineOf(compiled, s, weights, nil, o)
+	d, err := o.device()
+	if err != nil {
+		return nil, err
+	}
+	return newEngine(compiled, s, weights, nil, d, o)
 }
 
-// open opens a model; where it cannot be, other processes do not wait for this one.
+// open opens a model; if that fails, other processes do not wait for this one.
 func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
 	m, err := f(o)
 	if err != nil && o.Processes != nil {
@@ -192,8 +202,8 @@ func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
 	return m, err
 }
 
-// sourceOf is the model of a checkpoint.
-func sourceOf(c *models.Checkpoint) source {
+// sourceOf returns the parts of a checkpoint.
+func sourceOf(c *checkpoint.Checkpoint) source {
 	s := source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS, intact: c.Intact, close: c.Close}
 	if u := c.Model.Unknown; len(u) > 0 {
 		s.ignored = append(s.ignored, "config.json has keys that Krait does not know, and ignores: "+names(u))
@@ -204,8 +214,7 @@ func sourceOf(c *models.Checkpoint) source {
 	return s
 }
 
-// names lists the first of what others have named; names that are not plain are
-// quoted, and long ones cut.
+// names lists the first of some names from a file: unprintable ones are quoted, long ones cut.
 func names(list []string) string {
 	const most, longest = 8, 100
 	var out []string

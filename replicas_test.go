@@ -9,10 +9,10 @@ import (
 // TestReplicas: prompts that are distributed among replicas get what they get alone, each
 // with a seed of its own, in their order; one that fails stops all, with its number.
 func TestReplicas(t *testing.T) {
-	r := Replicas{embeddedModel(t, Options{Slots: 2}), embeddedModel(t, Options{Slots: 1, Sharding: Sharding{Ranks: 2}})}
+	r := []*Model{embeddedModel(t, Options{Slots: 2}), embeddedModel(t, Options{Slots: 1, Sharding: Sharding{Ranks: 2}})}
 	prompts := []string{"And the LORD", "In", "Moses", "the king", "a", "Jerusalem", "of the sea"}
 	o := Generate{MaxTokens: 12, Temperature: 0.8, Seed: 5}
-	list, err := r.Generate(context.Background(), prompts, o)
+	list, err := r[0].GenerateBatch(context.Background(), prompts, o, r[1:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,15 +27,12 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%q goes on with %q, alone with %q", p, list[i].Text, want.Text)
 		}
 	}
-	if _, err := (Replicas{}).Generate(context.Background(), prompts, o); err == nil {
-		t.Error("no replica, and no error")
-	}
-	if _, err := r.Generate(context.Background(), []string{"a", "", "b"}, o); err == nil || !strings.Contains(err.Error(), "prompt 2: ") {
+	if _, err := r[0].GenerateBatch(context.Background(), []string{"a", "", "b"}, o, r[1:]...); err == nil || !strings.Contains(err.Error(), "prompt 2: ") {
 		t.Errorf("an empty prompt: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := r.Generate(ctx, prompts, o); err != context.Canceled {
+	if _, err := r[0].GenerateBatch(ctx, prompts, o, r[1:]...); err != context.Canceled {
 		t.Errorf("canceled: %v", err)
 	}
 }

@@ -1,59 +1,55 @@
 package krait
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/session"
 )
 
-// prefillChunk is how many tokens of a prompt go through the model at once: so
-// many that weights are read rarely, so few that activations stay small.
-const prefillChunk = 512
-
-// Sequence is one text under way: its state, and nothing of its tokens. It
-// belongs to one goroutine; several may use sequences of one model.
+// Sequence is the state of one text, without its tokens. It belongs to one goroutine; several may use
+// sequences of one model.
 type Sequence struct {
 	m      *Model
 	slot   int
 	batch  exec.Batch
 	logits []float32                 // after the last token
-	keep   func(*exec.Results) error // copies them
-	want   []string                  // the outputs of Step
+	read   func(*exec.Results) error // copies them
+	names  []string                  // the outputs of Step
 }
 
-// Wanted says what a sequence is asked for of the tokens that it is fed. The zero value
-// is the logits after the last one.
-type Wanted struct {
-	// Logits lists those of the tokens fed, counted from 0 and rising, after which logits are
-	// wanted. Nil is the last one; a list that is empty but not nil is none.
+// Selection selects results of the tokens that a sequence is fed. The zero value is the logits after
+// the last token.
+type Selection struct {
+	// Logits lists the tokens after which logits are returned, by increasing index among the tokens fed.
+	// Nil: the last one; an empty list that is not nil: none.
 	Logits []int
-	// Values names values of [Options.Keep]. Nil is none.
+	// Values names values of [Options.Keep].
 	Values []string
 }
 
-// Fed is what was asked for. It belongs to the caller.
-type Fed struct {
-	Logits [][]float32 // a row per token of Wanted.Logits, a number per token id
-	// Values has those of Wanted.Values, row by row: of a value of tokens, such as layers.0.h, a
-	// row per token fed; of one with a row per wanted row, as Logits; of one with a row per sequence
-	// the last; of any other all of it.
+// FeedResult has the selected results. It belongs to the caller.
+type FeedResult struct {
+	Logits [][]float32 // [Selection.Logits, vocabulary]
+	// Values has the selected values as rows: one per token fed for a value of tokens, such as
+	// layers.0.h; one per row of Logits for a value of rows; the last for a value of sequences; all of
+	// any other.
 	Values map[string][][]float32
 }
 
-// NewSequence begins a sequence with an empty state. It fails when all slots
-// are taken.
+// NewSequence makes a sequence with an empty state. It fails if no slot is free.
 func (m *Model) NewSequence() (*Sequence, error) {
 	slot, err := m.engine.Alloc()
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, want: []string{exec.LogitsOutput}}
-	s.keep = func(r *exec.Results) error {
+	s := &Sequence{m: m, slot: slot, batch: exec.Batch{Sequences: make([]exec.Sequence, 1)}, names: []string{exec.LogitsOutput}}
+	s.read = func(r *exec.Results) error {
 		logits, err := r.Output(exec.LogitsOutput)
 		if err == nil {
 			s.logits = append(s.logits[:0], logits.Row(0)...)
@@ -63,26 +59,8 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	return s, nil
 }
 
-// step runs a batch and lets read see its results before another goroutine's
-// batch can replace them, also where some tokens could not be chosen.
-func (m *Model) step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
-	if err := m.lock(); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	var err error
-	m.results, err = m.engine.Step(ctx, b)
-	for errors.Is(err, exec.ErrNoPages) && m.shrink(b) { // it has changed nothing
-		m.results, err = m.engine.Step(ctx, b)
-	}
-	if err != nil && exec.AsUnchosen(err) == nil {
-		return err
-	}
-	return cmp.Or(err, read(&m.results))
-}
-
-// Step feeds tokens and returns the logits after the last one, a number per
-// token id. They are valid until the sequence's next step.
+// Step feeds tokens and returns the logits after the last one, one per token id. They are valid until
+// the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 	if err := s.feed(ctx, tokens); err != nil {
 		return nil, err
@@ -90,24 +68,23 @@ func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 	return s.logits, nil
 }
 
-// Feed feeds tokens and returns what is wanted of them, as the same step gave it: unlike
-// that of [Model.Engine], it is nobody else's.
-func (s *Sequence) Feed(ctx context.Context, tokens []int, w Wanted) (*Fed, error) {
-	if err := s.m.check(tokens); err != nil {
+// Feed feeds tokens and returns copies of the selected results.
+func (s *Sequence) Feed(ctx context.Context, tokens []int, w Selection) (*FeedResult, error) {
+	if err := s.m.session.CheckTokens(tokens); err != nil {
 		return nil, err
 	}
 	if w.Logits == nil {
 		w.Logits = []int{len(tokens) - 1}
 	}
-	if err := s.m.checkWanted(&w, len(tokens)); err != nil {
+	if err := s.m.checkSelection(&w, len(tokens)); err != nil {
 		return nil, err
 	}
-	out := &Fed{}
+	out := &FeedResult{}
 	if len(w.Values) > 0 {
 		out.Values = map[string][][]float32{}
 	}
-	for from := 0; from < len(tokens); from += prefillChunk {
-		to := min(from+prefillChunk, len(tokens))
+	for from := 0; from < len(tokens); from += session.PrefillChunk {
+		to := min(from+session.PrefillChunk, len(tokens))
 		q := exec.Sequence{Slot: s.slot, Tokens: tokens[from:to], Rows: []int{}}
 		for _, at := range w.Logits {
 			if from <= at && at < to {
@@ -118,37 +95,37 @@ func (s *Sequence) Feed(ctx context.Context, tokens []int, w Wanted) (*Fed, erro
 		if len(q.Rows) > 0 {
 			b.Want = append(b.Want, exec.LogitsOutput)
 		}
-		if err := s.m.step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
+		if err := s.m.session.Step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// checkWanted looks at what is wanted before anything is fed.
-func (m *Model) checkWanted(w *Wanted, tokens int) error {
+// checkSelection checks a selection before anything is fed.
+func (m *Model) checkSelection(w *Selection, tokens int) error {
 	for i, at := range w.Logits {
 		if at < 0 || at >= tokens || i > 0 && at <= w.Logits[i-1] {
-			return fmt.Errorf("logits after tokens %v of %d are wanted; they are counted from 0, and rise", w.Logits, tokens)
+			return fmt.Errorf("logits after tokens %v of %d: indices must increase, from 0", w.Logits, tokens)
 		}
 	}
 	for _, name := range w.Values {
-		if !slices.Contains(m.kept, name) {
-			return fmt.Errorf("the value %s is wanted, and not kept: name it in Options.Keep when the model is opened; it has %q", name, m.kept)
+		if !slices.Contains(m.keep, name) {
+			return fmt.Errorf("the value %s is not in Options.Keep, which has %q: name it there when the model is opened", name, m.keep)
 		}
 	}
 	return nil
 }
 
-// read copies what a step gave to what earlier ones gave.
-func (f *Fed) read(r *exec.Results, want []string) error {
+// read appends the results of a step.
+func (f *FeedResult) read(r *exec.Results, want []string) error {
 	for _, name := range want {
 		t, sym, err := r.OutputOf(name)
 		if err != nil {
 			return err
 		}
 		if t.DType != graph.F32 {
-			return fmt.Errorf("the value %s is %s; those that a step gives are f32", name, t.DType)
+			return fmt.Errorf("the value %s is %s; a step returns f32 values only", name, t.DType)
 		}
 		var rows [][]float32
 		for i := range t.Rows() {
@@ -166,35 +143,21 @@ func (f *Fed) read(r *exec.Results, want []string) error {
 	return nil
 }
 
-// check looks at tokens before they are fed: a bad one must not leave half a prompt
-// behind.
-func (m *Model) check(tokens []int) error {
-	if len(tokens) == 0 {
-		return fmt.Errorf("no tokens: an empty prompt has no next token")
-	}
-	for i, id := range tokens {
-		if id < 0 || id >= m.Vocab() {
-			return fmt.Errorf("token %d is %d; ids of %s go from 0 to %d", i, id, m.Name, m.Vocab()-1)
-		}
-	}
-	return nil
-}
-
-// feed feeds tokens, some at a time, and keeps the logits after the last.
+// feed feeds tokens in chunks, and copies the logits after the last.
 func (s *Sequence) feed(ctx context.Context, tokens []int) error {
-	if err := s.m.check(tokens); err != nil {
+	if err := s.m.session.CheckTokens(tokens); err != nil {
 		return err
 	}
 	b := &s.batch
 	for len(tokens) > 0 {
-		n := min(len(tokens), prefillChunk)
+		n := min(len(tokens), session.PrefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Want = s.want
-		read := s.keep
+		b.Want = s.names
+		read := s.read
 		if n < len(tokens) {
-			b.Sequences[0].Rows, b.Want, read = noRows, nothing, ignore
+			b.Sequences[0].Rows, b.Want, read = noRows, noOutputs, ignore
 		}
-		if err := s.m.step(ctx, b, read); err != nil {
+		if err := s.m.session.Step(ctx, b, read); err != nil {
 			return err
 		}
 		tokens = tokens[n:]
@@ -202,39 +165,46 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	return nil
 }
 
-// What is wanted of the first chunks of a long prompt.
+// A step of a chunk in the middle of a prompt has no results.
 var (
-	noRows  = []int{}
-	nothing = []string{}
-	ignore  = func(*exec.Results) error { return nil }
+	noRows    = []int{}
+	noOutputs = []string{}
+	ignore    = func(*exec.Results) error { return nil }
 )
 
-// Reset takes the sequence back to its beginning.
+// Reset empties the state of the sequence.
 func (s *Sequence) Reset() error { return s.m.engine.Reset(s.slot) }
 
-// Len is the number of tokens that the sequence was given.
+// Len returns the number of tokens that the sequence was fed.
 func (s *Sequence) Len() (int, error) { return s.m.engine.Len(s.slot) }
 
-// State copies a state of the sequence, by a name of [Model.States]: a row, or of a
-// cache a row per token.
+// State copies a state of the sequence, by a name of [Model.States]: one row, or one per token of a KV
+// cache.
 func (s *Sequence) State(name string) ([]float32, error) { return s.m.engine.State(s.slot, name) }
 
-// SetState replaces a state of the sequence; a cache keeps the sequence's length.
+// SetState replaces a state of the sequence; a KV cache must have the sequence's length.
 func (s *Sequence) SetState(name string, values []float32) error {
 	return s.m.engine.SetState(s.slot, name, values)
 }
 
-// Snapshot copies all that the sequence keeps.
+// Snapshot copies the state of the sequence.
 func (s *Sequence) Snapshot() (*Snapshot, error) { return s.m.engine.Snapshot(s.slot) }
 
-// Restore lets the sequence go on from a snapshot of one of the same model, which may
-// have run on other ranks, by another strategy, or on another device. An error about
-// the snapshot leaves the sequence as it was.
+// Restore resumes from a snapshot of a sequence of the same model, which may have run on other ranks, by
+// another strategy, or on another device. A snapshot that does not fit leaves the sequence unchanged.
 func (s *Sequence) Restore(from *Snapshot) error { return s.m.engine.Restore(s.slot, from) }
 
-// Fork is another sequence that has been given the same tokens, from where both go on by
-// themselves. It is copied on the device; attention's caches are shared, and nothing of
-// them is copied but a part of one page. It fails when all slots are taken.
+// Save writes the state of the sequence for [Sequence.Load], as the bytes that the ranks hold or in
+// [Options.StateCodec]. The first call reads the model's weights, since the file has their fingerprint.
+func (s *Sequence) Save(w io.Writer) error { return s.m.session.Save(s.slot, w) }
+
+// Load resumes from a state that [Sequence.Save] wrote, in any codec, by a model of the same graph and
+// weights, number of ranks, strategy and formats of states, on any device. It reads no byte beyond it. A
+// file that does not fit leaves the sequence unchanged. [Sequence.Restore] takes snapshots of any ranks.
+func (s *Sequence) Load(r io.Reader) error { return s.m.session.Load(s.slot, r) }
+
+// Fork returns a new sequence with the same state. Recurrent states are copied on the device; KV pages
+// are shared, but for a copy of the last one. It fails if no slot is free.
 func (s *Sequence) Fork() (*Sequence, error) {
 	e := s.m.engine
 	states, err := e.KeepStates(s.slot)
@@ -257,5 +227,5 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	return fork, nil
 }
 
-// Close gives the sequence's state slot back; after that the sequence is an error.
+// Close frees the sequence's slot. Later calls are errors.
 func (s *Sequence) Close() error { return s.m.engine.Free(s.slot) }

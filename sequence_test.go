@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/krait-ml/krait/session"
 )
 
 // tokensOf draws tokens of a model.
@@ -95,13 +97,13 @@ func equalRows(a, b [][]float32) bool { return slices.EqualFunc(a, b, slices.Equ
 // chunks that a long prompt goes in, while other goroutines step.
 func TestFeed(t *testing.T) {
 	m := openModel(t, "testdata/golden/mamba-a", Options{Slots: 4, Keep: []string{"layers.0.h", "norm_f"}})
-	tokens := tokensOf(m, prefillChunk+40, 4)
-	at := []int{0, 1, prefillChunk - 1, prefillChunk, len(tokens) - 2}
+	tokens := tokensOf(m, session.PrefillChunk+40, 4)
+	at := []int{0, 1, session.PrefillChunk - 1, session.PrefillChunk, len(tokens) - 2}
 	var all sync.WaitGroup
 	all.Go(func() {
 		s := newSequence(t, m)
 		defer s.Close()
-		got, err := s.Feed(t.Context(), tokens, Wanted{Logits: at, Values: []string{"layers.0.h"}})
+		got, err := s.Feed(t.Context(), tokens, Selection{Logits: at, Values: []string{"layers.0.h"}})
 		if err != nil {
 			t.Error(err)
 			return
@@ -109,7 +111,7 @@ func TestFeed(t *testing.T) {
 		one := newSequence(t, m)
 		defer one.Close()
 		for i, id := range tokens {
-			want, err := one.Feed(t.Context(), []int{id}, Wanted{Values: []string{"layers.0.h"}})
+			want, err := one.Feed(t.Context(), []int{id}, Selection{Values: []string{"layers.0.h"}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -137,7 +139,7 @@ func TestFeed(t *testing.T) {
 	all.Wait()
 
 	s := newSequence(t, m)
-	for want, w := range map[string]Wanted{
+	for want, w := range map[string]Selection{
 		"logits after tokens [2] of 2":    {Logits: []int{2}},
 		"logits after tokens [1 1] of 2":  {Logits: []int{1, 1}},
 		"logits after tokens [-1] of 2":   {Logits: []int{-1}},
@@ -151,7 +153,7 @@ func TestFeed(t *testing.T) {
 	if n, _ := s.Len(); n != 0 {
 		t.Errorf("refused questions fed %d tokens", n)
 	}
-	none, err := s.Feed(t.Context(), tokens[:2], Wanted{Logits: []int{}})
+	none, err := s.Feed(t.Context(), tokens[:2], Selection{Logits: []int{}})
 	if err != nil || len(none.Logits) != 0 || none.Values != nil {
 		t.Errorf("nothing is wanted: %v, %v", none, err)
 	}

@@ -5,20 +5,19 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// stopFinder finds stop strings where tokens are chosen, so that a sequence ends at once, and
-// counts the tokens that a reader of the text sees whole. It belongs to one goroutine. A nil one
-// finds nothing.
+// stopFinder finds stop strings in the goroutine that chooses tokens, so that a sequence ends at once,
+// and counts the tokens whose text is final. A nil one finds nothing.
 type stopFinder struct {
 	stream  tokenizer.Stream
 	stop    *sampling.Stop
-	text    int  // bytes that the tokens gave
-	shown   int  // bytes that no stop string can take back
+	text    int  // bytes of the tokens
+	shown   int  // bytes that no stop string can remove
 	tokens  int  // pushed
-	whole   int  // tokens that end within the bytes shown, as of the last push
-	partial bool // the last token gave no text: its character may be incomplete
+	final   int  // tokens that end within the bytes shown, as of the last push
+	partial bool // the last token had no text: its character may be incomplete
 }
 
-// newStopFinder returns nil where there are no stop strings, or no tokenizer.
+// newStopFinder returns nil without stop strings or without a tokenizer.
 func (m *Model) newStopFinder(stops []string) (*stopFinder, error) {
 	if len(stops) == 0 || m.tokens == nil {
 		return nil, nil
@@ -32,23 +31,23 @@ func (f *stopFinder) push(id int) (stopped bool) {
 	if f == nil {
 		return false
 	}
-	begin, follows := f.text, !f.partial // the token's text begins at begin if it follows a whole character
+	begin, follows := f.text, !f.partial // the token's text begins at begin if a whole character precedes it
 	text := f.stream.Push(id)
 	shown, stopped := f.stop.Push(text)
 	f.text, f.shown, f.partial = f.text+len(text), f.shown+len(shown), text == ""
 	f.tokens++
 	switch {
 	case f.shown == f.text && !f.partial && !stopped:
-		f.whole = f.tokens
+		f.final = f.tokens
 	case follows && f.shown >= begin:
-		f.whole = f.tokens - 1
+		f.final = f.tokens - 1
 	}
 	return stopped
 }
 
-// flush ends the text with a token that is not pushed: all that was held back is shown.
+// flush ends the text with a token that is not pushed: all of it is final.
 func (f *stopFinder) flush() {
 	if f != nil {
-		f.whole = f.tokens + 1
+		f.final = f.tokens + 1
 	}
 }

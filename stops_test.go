@@ -23,7 +23,7 @@ func (s pieceStream) Push(id int) string { return s.list[id] }
 func (s pieceStream) Flush() string      { return "" }
 
 // TestStopFinder: over random texts in pieces the finder stops where the writer does, and then
-// knows as many whole tokens as there are, or fewer where it could not know; before, it says of all
+// knows as many final tokens as there are, or fewer where it could not know; before, it says of all
 // tokens, of all but the last, or what it said.
 func TestStopFinder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 30))
@@ -58,22 +58,22 @@ func TestStopFinder(t *testing.T) {
 			if stop != w.push(id) {
 				t.Fatalf("%q: the finder stops: %v, and the writer does not agree", o.Stop, stop)
 			}
-			if f.whole != n && f.whole != n-1 && f.whole != said {
-				t.Fatalf("%q: after %d tokens %d are whole, before %d", o.Stop, n, f.whole, said)
+			if f.final != n && f.final != n-1 && f.final != said {
+				t.Fatalf("%q: after %d tokens %d are final, before %d", o.Stop, n, f.final, said)
 			}
-			said = f.whole
+			said = f.final
 			if !stop {
 				continue
 			}
 			stopped++
-			whole := 0
-			for whole < n && ends[whole] <= w.text.Len() {
-				whole++
+			final := 0
+			for final < n && ends[final] <= w.text.Len() {
+				final++
 			}
-			if f.whole > whole {
-				t.Fatalf("%q: %d tokens are said to be whole of %q, and %d are", o.Stop, f.whole, w.text.String(), whole)
+			if f.final > final {
+				t.Fatalf("%q: %d tokens are said to be final of %q, and %d are", o.Stop, f.final, w.text.String(), final)
 			}
-			if f.whole < whole {
+			if f.final < final {
 				short++
 			}
 			break
@@ -111,7 +111,7 @@ func TestStopLeaves(t *testing.T) {
 			if want := len(prompt) + seen; err != nil || next.CachedTokens != want { // a token is a byte
 				t.Errorf("stop string %q: %d tokens are hit by the next turn, want %d; %v", stop, next.CachedTokens, want, err)
 			}
-			if s := m.PrefixCache(); s.Failures > 0 {
+			if s := m.Session().PrefixCache(); s.Failures > 0 {
 				t.Fatalf("%+v", s)
 			}
 		}

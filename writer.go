@@ -7,18 +7,18 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// writer turns tokens into text as it becomes certain: it holds back half
-// characters, and what may be the beginning of a stop string.
+// writer turns tokens into final text: it holds back incomplete characters and possible beginnings of
+// stop strings.
 type writer struct {
 	stream  tokenizer.Stream // nil without a tokenizer
 	stop    *sampling.Stop
 	stopped bool
 	emit    func(string)
 	text    strings.Builder
-	taken   int // of the text, by took
+	taken   int // bytes of the text, by take
 }
 
-// newWriter fails for stop strings that are empty, or that no tokenizer can find.
+// newWriter fails for empty stop strings, and for any without a tokenizer.
 func (m *Model) newWriter(o *Generate) (*writer, error) {
 	stop, err := sampling.NewStop(o.Stop)
 	if err != nil {
@@ -61,8 +61,8 @@ func (w *writer) out(text string) {
 	}
 }
 
-// took is the text since it was last asked.
-func (w *writer) took() string {
+// take returns the text since the last call.
+func (w *writer) take() string {
 	text := w.text.String()[w.taken:]
 	w.taken += len(text)
 	return text

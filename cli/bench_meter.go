@@ -58,7 +58,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from mo
 	case len(batches) == 0 || slices.Min(batches) < 1:
 		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", batches)
 	}
-	p, err := cost.Find(cmp.Or(m.options.Sharding.Hardware, meterHardware))
+	p, err := cost.Find(cmp.Or(hardwareName(c), meterHardware))
 	if err != nil {
 		return err
 	}

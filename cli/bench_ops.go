@@ -29,7 +29,7 @@ func (f *opsFlags) check(c *cobra.Command) error {
 // run measures the batches, a table each.
 func (f *opsFlags) run(c *cobra.Command, b *benchRun, dir string, batches []int, out string) error {
 	var links *cost.Profile
-	if name := b.options.Sharding.Hardware; name != "" {
+	if name := hardwareName(c); name != "" {
 		var err error
 		if links, err = cost.Find(name); err != nil {
 			return err

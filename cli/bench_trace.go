@@ -149,7 +149,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	}
 	*r = bench.Replayed{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),
-		Speed: b.speed, Slots: f.options.Slots, Cache: f.options.PrefixCache, Runs: append(r.Runs, *run), Stats: m.PrefixCache(),
+		Speed: b.speed, Slots: f.options.Slots, Cache: f.options.PrefixCache, Runs: append(r.Runs, *run), Stats: m.Session().PrefixCache(),
 	}
 	for _, x := range b.trace {
 		r.InputTokens += int64(x.InputLen)

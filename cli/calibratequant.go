@@ -8,6 +8,8 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/lab/calibration"
+	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
 
@@ -40,7 +42,7 @@ Without DIR it uses the embedded model.`,
 				return errors.New("--text FILE is missing: the text to run")
 			case out == "":
 				return errors.New("-o FILE.json is missing: what to write")
-			case f.options.Sharding.Quantize != "":
+			case f.options.Sharding.Payload != "":
 				return errors.New("--quantize: calibration tries all formats itself; leave it out")
 			}
 			dir, err := from.take(c, args)
@@ -75,11 +77,11 @@ func (f *modelFlags) calibrateQuant(c *cobra.Command, dir, path, out string, ids
 	}
 	open := func(quantize string, keep []string) (*krait.Model, error) {
 		with := *quiet
-		with.options.Sharding.Quantize, with.options.Keep = quantize, keep
+		with.options.Sharding.Payload, with.options.Keep = quantize, keep
 		return with.open(c, dir)
 	}
 	tell, done := progress(c.ErrOrStderr(), "calibrate-quant", "runs", f.quiet)
-	found, err := krait.CalibrateIn(c.Context(), f.options.Sharding.Phase, open, tokens, o, tell)
+	found, err := calibration.Run(c.Context(), f.options.Sharding.Phase, open, tokens, o, tell)
 	done()
 	if err != nil {
 		return err
@@ -98,9 +100,9 @@ func (f *modelFlags) calibrateQuant(c *cobra.Command, dir, path, out string, ids
 	return nil
 }
 
-func printCalibration(w io.Writer, found *krait.Calibration) {
+func printCalibration(w io.Writer, found *calibration.Calibration) {
 	fmt.Fprintf(w, "%s, %d ranks: %.4f bits per token over %s, %s bytes of a rank for a token\n", visible(found.Model), found.Ranks, found.Bits, count(found.Tokens, "token"), thousands(found.Bytes))
-	line := func(t *krait.Trial) {
+	line := func(t *calibration.Trial) {
 		if t.Fails != "" {
 			fmt.Fprintf(w, "  %-16s fails: %s\n", t.Payload, t.Fails)
 			return
@@ -146,16 +148,16 @@ func (f *quantFlags) add(c *cobra.Command) {
 // choose lets auto be what a calibration says, and prints why.
 func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	switch {
-	case s.Quantize != krait.Auto && f.budget+f.calibration == "":
+	case s.Payload != passes.Auto && f.budget+f.calibration == "":
 		return nil
-	case s.Quantize != krait.Auto:
+	case s.Payload != passes.Auto:
 		return errors.New("--budget and --calibration are for --quantize auto")
 	case f.calibration == "":
 		return errors.New("--quantize auto: --calibration FILE.json is missing, which krait calibrate-quant writes")
 	case f.budget == "":
 		return errors.New("--quantize auto: --budget is missing: how many more bits per token are allowed, 0.5%")
 	}
-	budget, err := krait.ParseBudget(f.budget)
+	budget, err := calibration.ParseBudget(f.budget)
 	if err != nil {
 		return fmt.Errorf("--%w", err)
 	}
@@ -163,7 +165,7 @@ func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	if err != nil {
 		return err
 	}
-	var found krait.Calibration
+	var found calibration.Calibration
 	if err := json.Unmarshal(data, &found); err != nil {
 		return fmt.Errorf("%s: %w; krait calibrate-quant writes such files", visible(f.calibration), err)
 	}
@@ -174,10 +176,10 @@ func (f *quantFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 		return fmt.Errorf("%s is of %s, and this is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
 	}
 	choice := found.Choose(budget)
-	s.Quantize, s.Calibration = choice.Quantize, &found
+	s.Payload, s.Check = choice.Payload, found.Check
 	w := c.ErrOrStderr()
 	fmt.Fprintf(w, "quantize auto: %s (%s bytes of a rank for a token in place of %s; at most %.3f%% more bits, of %.3f%%)\n",
-		orNone(choice.Quantize), thousands(choice.Bytes), thousands(found.Bytes), 100*choice.Loss, 100*budget)
+		orNone(choice.Payload), thousands(choice.Bytes), thousands(found.Bytes), 100*choice.Loss, 100*budget)
 	for _, why := range choice.Reasons {
 		fmt.Fprintln(w, "  "+why)
 	}

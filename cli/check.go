@@ -36,7 +36,7 @@ docs/check.md describes the file.`,
 			if err != nil {
 				return err
 			}
-			if o.Device, err = device.open(o.Sharding.Hardware); err != nil {
+			if o.Device, err = device.open(hardwareName(c)); err != nil {
 				return err
 			}
 			if o.Processes, err = comm.connect(c, device.name); err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/devices"
@@ -14,7 +13,7 @@ import (
 // completions are the values of flags that shells offer, by the flag's name.
 var completions = map[string]func() []string{
 	"strategy": func() []string {
-		names := []string{krait.Auto}
+		names := []string{passes.Auto}
 		for _, s := range passes.Strategies {
 			names = append(names, s.Name)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/lab/agreement"
 	"github.com/spf13/cobra"
 )
 
@@ -87,8 +88,8 @@ Without DIR it uses the embedded model.`,
 			if !asJSON {
 				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
-			if f.options.Sharding.Quantize != "" {
-				r.Quantize = f.options.Sharding.Quantize
+			if f.options.Sharding.Payload != "" {
+				r.Quantize = f.options.Sharding.Payload
 				if r.Agreement, err = f.agreement(c, m, dir, tokens, o); err != nil {
 					return err
 				}
@@ -119,18 +120,18 @@ Without DIR it uses the embedded model.`,
 
 // evalReport is what eval found out.
 type evalReport struct {
-	Model        modelFigures     `json:"model"`
-	Text         string           `json:"text"`
-	Bytes        int              `json:"bytes,omitempty"` // of the text, where it is text
-	Tokens       int              `json:"tokens"`
-	Windows      int              `json:"windows"`
-	Scored       int              `json:"scored"`
-	BitsPerByte  figure           `json:"bits_per_byte,omitempty"`
-	BitsPerToken figure           `json:"bits_per_token"`
-	Perplexity   figure           `json:"perplexity"`
-	Against      *evalReport      `json:"against,omitempty"` // what the other model gives
-	Quantize     string           `json:"quantize,omitempty"`
-	Agreement    *krait.Agreement `json:"agreement,omitempty"` // with the run that is not quantized
+	Model        modelFigures         `json:"model"`
+	Text         string               `json:"text"`
+	Bytes        int                  `json:"bytes,omitempty"` // of the text, where it is text
+	Tokens       int                  `json:"tokens"`
+	Windows      int                  `json:"windows"`
+	Scored       int                  `json:"scored"`
+	BitsPerByte  figure               `json:"bits_per_byte,omitempty"`
+	BitsPerToken figure               `json:"bits_per_token"`
+	Perplexity   figure               `json:"perplexity"`
+	Against      *evalReport          `json:"against,omitempty"` // what the other model gives
+	Quantize     string               `json:"quantize,omitempty"`
+	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with the run that is not quantized
 }
 
 // read reads the text as tokens, or as ids.
@@ -221,7 +222,7 @@ func (r *evalReport) printAgainst(w io.Writer) {
 }
 
 // agreement compares the model with one whose payloads are not rounded.
-func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*krait.Agreement, error) {
+func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*agreement.Agreement, error) {
 	plain := f.plain()
 	base, err := plain.open(c, dir)
 	if err != nil {
@@ -231,16 +232,16 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	var done func()
 	o.Progress, done = progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
 	defer done()
-	return krait.Agree(c.Context(), m, base, tokens, o)
+	return agreement.Measure(c.Context(), m, base, tokens, o)
 }
 
 // plain are the flags of the model whose payloads are not rounded.
 func (f *modelFlags) plain() *modelFlags {
 	plain := *f
 	plain.quiet = true
-	plain.options.Sharding.Quantize = ""
+	plain.options.Sharding.Payload = ""
 	plain.options.Sharding.CheckPayloads = false
-	plain.options.Sharding.Dump = ""
+	plain.options.Sharding.Dump = nil
 	return &plain
 }
 
@@ -253,7 +254,7 @@ func (f *modelFlags) followEval(c *cobra.Command, dir, against string) error {
 	if against != "" {
 		list = append(list, open(f, against))
 	}
-	if f.options.Sharding.Quantize != "" {
+	if f.options.Sharding.Payload != "" {
 		list = append(list, open(f.plain(), dir))
 	}
 	return f.comm.follow(c.Context(), list...)

@@ -102,7 +102,7 @@ type explaining struct {
 }
 
 func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
-	hw, err := e.hw.device(e.s.Hardware)
+	hw, err := e.hw.device(hardwareName(c))
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +152,12 @@ func nameOf(path string, g *graph.Graph) string {
 
 // stages compiles the graph, and keeps it after each pass that changed it.
 func (e *explaining) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
-	o, err := e.s.Options()
-	if err := cmp.Or(err, e.s.Calibrated(g)); err != nil {
+	s, err := e.s.Resolve(g)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.Options()
+	if err != nil {
 		return nil, err
 	}
 	list := []explain.Stage{{Graph: g}}
@@ -182,7 +186,7 @@ func (e *explaining) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) 
 		return nil
 	}
 	s := e.s
-	s.Dump = ""
+	s.Dump = nil
 	var p proof
 	var err error
 	if p.model, p.source, err = beforePartition(c, g, s); err != nil {
@@ -239,7 +243,7 @@ func (e *explaining) runs(all []*lowering.Schedule, hw *virtual.Device) ([]expla
 // facts are what the page is of, in words.
 func (e *explaining) facts(hw *cost.Profile) []explain.Fact {
 	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
-	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Quantize}, {Name: "states", Text: e.s.States}} {
+	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
 		if f.Text != "" {
 			facts = append(facts, f)
 		}

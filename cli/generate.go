@@ -98,11 +98,13 @@ otherwise: flags override that file.`,
 				return err
 			}
 			defer func() { err = cmp.Or(err, m.Close()) }() // which writes --prefix-cache-dir
-			if o.Prefill, err = elsewhere.open(c, m, f.quiet); err != nil {
+			p, err := elsewhere.open(c, m, f.quiet)
+			if err != nil {
 				return err
 			}
-			if o.Prefill != nil {
-				defer o.Prefill.Close() // before the model
+			if p != nil {
+				defer p.Close() // before the model
+				o.Prefill = p
 			}
 			if err := profile.opened(m); err != nil {
 				return err
@@ -196,10 +198,10 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
-	if x := g.Fetched; x != nil {
-		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Reading))
-		if x.Held > 0 {
-			fmt.Fprintf(info, "; the rows of %d were here", x.Held)
+	if x := g.Remote; x != nil {
+		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
+		if x.Local > 0 {
+			fmt.Fprintf(info, "; the rows of %d were here", x.Local)
 		}
 		fmt.Fprintln(info)
 	}
@@ -270,13 +272,13 @@ type fetched struct {
 	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
 }
 
-func fetchedOf(g *krait.Generation, p *krait.Prefill) *fetched {
+func fetchedOf(g *krait.Generation, p krait.Prefiller) *fetched {
 	if p == nil {
 		return nil
 	}
 	f := &fetched{}
-	if x := g.Fetched; x != nil {
-		*f = fetched{Tokens: x.Tokens, Held: x.Held, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Reading.Seconds()}
+	if x := g.Remote; x != nil {
+		*f = fetched{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
 	}
 	if g.Fallback != nil {
 		f.Fallback = g.Fallback.Error()

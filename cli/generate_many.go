@@ -46,20 +46,20 @@ func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Gen
 		return err
 	}
 	m.options.Slots = min(8, (len(prompts)+f.dp-1)/f.dp)
-	var replicas krait.Replicas
-	defer func() { _ = replicas.Close() }()
+	var replicas []*krait.Model
 	for range f.dp {
 		one, err := m.open(c, dir)
 		if err != nil {
 			return err
 		}
+		defer one.Close()
 		replicas = append(replicas, one)
 	}
 	defaults(c, replicas[0], &o)
 	if !m.quiet && !asJSON {
 		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], m.device.name)+beside(f.dp))
 	}
-	list, err := replicas.Generate(c.Context(), prompts, o)
+	list, err := replicas[0].GenerateBatch(c.Context(), prompts, o, replicas[1:]...)
 	if err != nil {
 		return err
 	}

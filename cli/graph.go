@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
@@ -116,7 +116,7 @@ func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 		return m.Graph(), nil
 	}
 	if filepath.Ext(path) != ".ir" && path != "-" {
-		_, g, err := models.Describe(path)
+		_, g, err := checkpoint.Describe(path)
 		return g, err
 	}
 	text, err := readBounded(c, path, files.Graph)
@@ -146,7 +146,7 @@ func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Grap
 		return nil, err
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
-	case !ok && s != krait.Sharding{}:
+	case !ok && !s.IsZero():
 		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize, --states or --dump give one of them")
 	case !ok:
 		return g, nil

@@ -59,7 +59,7 @@ func (f *simulateFlags) lineUp(g *graph.Graph, d *virtual.Device) (*lineup, erro
 		}
 		for _, s := range passes.Strategies {
 			for _, p := range payloadFormats {
-				out.Lines = append(out.Lines, f.line(g, d, krait.Sharding{Ranks: n, Strategy: s.Name, Quantize: p, States: f.sharding.States}, devices/n))
+				out.Lines = append(out.Lines, f.line(g, d, krait.Sharding{Ranks: n, Strategy: s.Name, Payload: p, States: f.sharding.States}, devices/n))
 				if n == 1 {
 					break
 				}
@@ -73,7 +73,7 @@ func (f *simulateFlags) lineUp(g *graph.Graph, d *virtual.Device) (*lineup, erro
 }
 
 func (f *simulateFlags) line(g *graph.Graph, d *virtual.Device, s krait.Sharding, replicas int) line {
-	l := line{Ranks: s.Ranks, Replicas: replicas, Strategy: s.Strategy, Payload: cmp.Or(s.Quantize, "f32")}
+	l := line{Ranks: s.Ranks, Replicas: replicas, Strategy: s.Strategy, Payload: cmp.Or(s.Payload, "f32")}
 	if err := f.fill(&l, g, d, s); err != nil {
 		l.Error = firstLine(err)
 	}

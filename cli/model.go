@@ -50,7 +50,7 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 // load is open without that.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
 	stderr := c.ErrOrStderr()
-	if f.options.Device, err = f.device.open(f.options.Sharding.Hardware); err != nil {
+	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
 	quiet := f.quiet || f.comm.follows()

@@ -54,7 +54,7 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if s, err = computed(c, func() (krait.Sharding, error) { return s.Chosen(g) }); err != nil {
+	if s, err = computed(c, func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
 		return nil, err
 	}
 	o, err := s.Options()

@@ -69,7 +69,7 @@ Without DIR it is the embedded model's.`,
 				if s.Strategy != "" || s.Place != "" {
 					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
 				}
-				d, err := hw.device(s.Hardware)
+				d, err := hw.device(hardwareName(c))
 				if err != nil {
 					return err
 				}
@@ -179,6 +179,7 @@ type rankReport struct {
 	Activations perStep `json:"activation_bytes"`
 	Kernels     int     `json:"kernels"`
 	Collectives int     `json:"collectives"`
+	PeerNorms   int     `json:"kernels_with_all_reduce,omitempty"`
 }
 
 // perStep is a number of bytes in the step of the prompts, and in one of decoding.
@@ -204,7 +205,7 @@ func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 	steps := func(p graph.Poly) perStep { return perStep{p.At(z.on(n, z.prefill())), p.At(z.on(n, z.decode()))} }
 	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
 	for _, r := range p.Ranks {
-		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives})
+		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives, r.PeerNorms})
 	}
 	for _, line := range foldCollectives(p.Collectives) {
 		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
@@ -228,6 +229,9 @@ func (r *planReport) print(w io.Writer) {
 			thousands(x.Activations.Prompt), thousands(x.Activations.Decode), x.Kernels, x.Collectives)
 	}
 	fmt.Fprintln(w, "bytes; kernels and collectives per step, prompt and decode: activations at their peak")
+	if n := r.Ranks[0].PeerNorms; n > 0 {
+		fmt.Fprintf(w, "%d of the kernels run in the launch of an all_reduce where ranks sum over peer memory\n", n)
+	}
 	if len(r.Collectives) == 0 {
 		return
 	}
@@ -285,7 +289,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := computed(c, func() ([]krait.Compared, error) { return krait.Compare(g, s, d), nil })
+	choices, err := computed(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 	"github.com/spf13/cobra"
 )
 
@@ -16,7 +18,7 @@ const prefillStall = 10 * time.Second
 // prefillFlags say who reads prompts for a command.
 type prefillFlags struct {
 	address, tokenFile string
-	from               krait.PrefillFrom
+	from               prefill.Options
 	tls                tlsFlags
 }
 
@@ -44,7 +46,7 @@ func (f *prefillFlags) read() (err error) {
 
 // open makes what has prompts read, or nil where no flag asks for it, and greets the server, so
 // that what does not fit is an error before anything else. One that cannot be reached is none.
-func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*krait.Prefill, error) {
+func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*prefill.Client, error) {
 	if f.address == "" {
 		for _, name := range []string{"prefill-transport", "prefill-only", "prefill-stall", "token-file", "tls", "tls-ca", "tls-cert", "tls-key"} {
 			if c.Flags().Changed(name) {
@@ -69,11 +71,11 @@ func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*krai
 	if f.from.TLS != nil && f.from.Transport == "ucx" && !quiet {
 		fmt.Fprintln(c.ErrOrStderr(), "warning: UCX does not encrypt the states that it carries")
 	}
-	p, err := m.NewPrefill(f.from)
+	p, err := prefill.New(m.Session(), f.from)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Connect(c.Context()); errors.Is(err, krait.ErrPrefillDiffers) {
+	if err := p.Connect(c.Context()); errors.Is(err, transfer.ErrDiffers) {
 		p.Close()
 		return nil, fmt.Errorf("--prefill %s: %w", f.address, err)
 	}

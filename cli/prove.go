@@ -132,7 +132,7 @@ func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krai
 		return nil, nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
 	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
 		return nil, nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
-	case s.Quantize != "" || source.Stage == graph.UnpackedStage && s.Strategy+s.Place+s.States+s.Dump != "":
+	case s.Payload != "" || source.Stage == graph.UnpackedStage && (s.Strategy+s.Place+s.States != "" || s.Dump != nil):
 		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize, --states or --dump could be for", against)
 	case source.Stage == graph.ModelStage:
 		return beforePartition(c, source, s)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 	_ "github.com/krait-ml/krait/transfer/ucx" // the transport
 	"github.com/spf13/cobra"
 )
@@ -17,7 +19,7 @@ import (
 func newServe() *cobra.Command {
 	var f modelFlags
 	var kept prefixFlags
-	var o krait.PrefillServerOptions
+	var o transfer.ServerOptions
 	var tlsFiles tlsFlags
 	var role, listen, tokenFile string
 	var api apiFlags
@@ -158,8 +160,8 @@ func errOpen(listen, role string) error {
 }
 
 // servePrefill serves until the command is ended.
-func servePrefill(c *cobra.Command, m *krait.Model, o krait.PrefillServerOptions, listen string, config *tls.Config) error {
-	s, err := m.NewPrefillServer(o)
+func servePrefill(c *cobra.Command, m *krait.Model, o transfer.ServerOptions, listen string, config *tls.Config) error {
+	s, err := prefill.NewServer(m.Session(), o)
 	if err != nil {
 		return err
 	}

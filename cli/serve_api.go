@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
@@ -51,7 +52,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	f.drain.add(c)
 	f.hosts.add(c)
 	flags.IntVar(&f.context, "context", 0, "tokens that a sequence may have, where there is attention; 0: as many as come")
-	bytesFlag(c, &f.memory, "memory", krait.AllMemory, "bytes that weights, states, caches and activations may take together, on a GPU of each (default nine tenths of what there is)")
+	bytesFlag(c, &f.memory, "memory", session.AllMemory, "bytes that weights, states, caches and activations may take together, on a GPU of each (default nine tenths of what there is)")
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let messages of chats spell special tokens, as in transformers")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "let a key go on from what others have sent, and so find out what that was")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer/prefill"
 	"github.com/spf13/cobra"
 )
 
@@ -28,9 +29,10 @@ func (f *decodeFlags) add(c *cobra.Command) {
 }
 
 // open makes what has prompts read; close ends it, before the model.
-func (f *decodeFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []*krait.Prefill, close func(), err error) {
+func (f *decodeFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []krait.Prefiller, close func(), err error) {
+	var clients []*prefill.Client
 	close = func() {
-		for _, p := range list {
+		for _, p := range clients {
 			p.Close()
 		}
 	}
@@ -42,7 +44,7 @@ func (f *decodeFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list [
 			close()
 			return nil, nil, err
 		}
-		list = append(list, p)
+		clients, list = append(clients, p), append(list, p)
 	}
 	return list, close, nil
 }

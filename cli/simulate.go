@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
@@ -79,7 +79,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err := f.check(c); err != nil {
 		return err
 	}
-	d, err := f.hardware.device(f.sharding.Hardware)
+	d, err := f.hardware.device(hardwareName(c))
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,10 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.sharding.Calibrated(g); err != nil {
-		return err
+	if check := f.sharding.Check; check != nil && g.Stage == graph.ModelStage {
+		if err := check(g, nil); err != nil {
+			return err
+		}
 	}
 	title := cmp.Or(f.like, g.Name)
 	if f.compare {
@@ -121,9 +123,9 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 		return errors.New("--max-batch and --max-prompt: the one hangs on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
 		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
-	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Quantize != ""):
+	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Payload != ""):
 		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --quantize")
-	case f.sharding.Strategy == krait.Auto && f.sharding.Place != "":
+	case f.sharding.Strategy == passes.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place: give one of them")
 	}
 	return f.replicas.Check()
@@ -154,7 +156,7 @@ func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, er
 		return nil, errors.New("--dtype is for folders and --like; graph text and the embedded model have their formats")
 	}
 	return computed(c, func() (*graph.Graph, error) {
-		m, _, err := models.Describe(path)
+		m, _, err := checkpoint.Describe(path)
 		if err != nil {
 			return nil, err
 		}
@@ -165,10 +167,10 @@ func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, er
 // options are those of the compiler, without a strategy that is chosen by cost.
 func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 	s := f.sharding
-	if s.Ranks = ranks; s.Strategy == krait.Auto {
+	if s.Ranks = ranks; s.Strategy == passes.Auto {
 		s.Strategy = ""
 	}
-	if passes.ByPhase(s.Quantize) {
+	if passes.ByPhase(s.Payload) {
 		s.Phase = cmp.Or(s.Phase, passes.Phases[0])
 	}
 	return s.Options()
@@ -177,9 +179,9 @@ func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 // decoding is the model by which tokens follow, where they have payloads of their own; else nil.
 func (f *simulateFlags) decoding(g *graph.Graph, d *virtual.Device) (*simulate.Model, error) {
 	switch {
-	case !passes.ByPhase(f.sharding.Quantize) || f.sharding.Phase != "":
+	case !passes.ByPhase(f.sharding.Payload) || f.sharding.Phase != "":
 		return nil, nil
-	case f.sharding.Strategy == krait.Auto:
+	case f.sharding.Strategy == passes.Auto:
 		return nil, errors.New("--strategy auto and payloads by phase: choose the strategy first, without them")
 	}
 	of := *f
@@ -234,10 +236,10 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	r := &simulation{Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
 		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
 	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" && decode == nil {
-		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == krait.Auto {
+		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == passes.Auto {
 			return nil, err
 		}
-	} else if f.sharding.Strategy == krait.Auto {
+	} else if f.sharding.Strategy == passes.Auto {
 		return nil, errors.New("the graph is partitioned already; --strategy auto needs one that is not")
 	}
 	if r.Best != nil {
@@ -310,7 +312,7 @@ func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part si
 		one, err := simulate.RunBoth(m, decode, part)
 		return one, m, err
 	}
-	if f.sharding.Strategy != krait.Auto {
+	if f.sharding.Strategy != passes.Auto {
 		one, err := m.Run(part)
 		return one, m, err
 	}

@@ -72,7 +72,7 @@ func bytesOf(n int64) *int64 { return &n }
 // tabled works the account out.
 func tabled(c *cobra.Command, path string, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
-	case s.Strategy != "" || s.Place != "" || s.Quantize != "" || s.States != "":
+	case s.Strategy != "" || s.Place != "" || s.Payload != "" || s.States != "":
 		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --quantize and --states")
 	case s.Ranks < 2:
 		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp", ranks(max(s.Ranks, 1)))

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 )
 
 // transformer is graph text of three blocks of attention and a gated MLP.
@@ -60,7 +60,7 @@ func accounts(t *testing.T, text string, ranks int, z stepSizes) (list []*execut
 	}
 	for _, x := range executions {
 		a := &accountant{z: z.on(ranks, z.prefill()), p: int64(ranks), strategy: x.strategy}
-		if a.g, err = krait.Compile(g, krait.Sharding{Ranks: ranks, Strategy: x.strategy}); err != nil {
+		if a.g, err = (krait.Sharding{Ranks: ranks, Strategy: x.strategy}).Compile(g); err != nil {
 			t.Fatal(err)
 		}
 		if a.schedules, err = lowering.Lower(a.g); err != nil {
@@ -107,7 +107,7 @@ func TestTable(t *testing.T) {
 // TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank
 // keeps the ones that its heads read, by formula and as counted.
 func TestTableOfCoveredHeads(t *testing.T) {
-	_, g, err := models.Describe("../testdata/golden/jamba") // 4 heads, 2 KV heads
+	_, g, err := checkpoint.Describe("../testdata/golden/jamba") // 4 heads, 2 KV heads
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestKeysAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, err = krait.Compile(g, krait.Sharding{Ranks: ranks, Place: file}); err != nil {
+	if g, err = (krait.Sharding{Ranks: ranks, Place: file}).Compile(g); err != nil {
 		t.Fatal(err)
 	}
 	schedules, err := lowering.Lower(g)

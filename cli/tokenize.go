@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/spf13/cobra"
 )
 
@@ -38,7 +39,7 @@ reverse with --decode. DIR is a model's folder or a tokenizer.json.`,
 			if err != nil {
 				return err
 			}
-			t, err := krait.OpenTokenizer(path, 0)
+			t, err := checkpoint.OpenTokenizer(path, 0)
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ type Work struct {
 	// then: where the shares of the operands are not those of a whole operation. Else 1.
 	Share float64
 	// Key and Op are the names under which a profile may have rates that were measured:
-	// the first one says the number format of weights, where there are some.
+	// the first one says the number format of the weights, if any.
 	Key, Op string
 	product bool // by weights, which have a rate by number format
 }
@@ -97,18 +97,23 @@ func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
 }
 
 // Time is how long a launch takes for a batch, overhead included; graphs says that it is
-// one of a captured graph. What was measured of an operation counts as it was; else it is
+// one of a captured graph. An operation's measured time counts as measured; otherwise it is
 // the longer of its operations and its bytes.
 func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
-	overhead := r.p.Overhead.Launch.Value
-	if graphs {
-		overhead = r.p.Overhead.GraphLaunch.Value
-	}
+	overhead := r.Launch(graphs)
 	flops := w.FLOPs.Float(z) * w.Share
 	if rate := r.measured(w, z); rate > 0 && flops > 0 {
 		return flops/rate + overhead
 	}
 	return max(flops/r.rate(w), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
+}
+
+// Launch is the overhead of a launch; graphs says that it is one of a captured graph.
+func (r *Rater) Launch(graphs bool) float64 {
+	if graphs {
+		return r.p.Overhead.GraphLaunch.Value
+	}
+	return r.p.Overhead.Launch.Value
 }
 
 // Moved is the bytes that work reads and writes for a batch.

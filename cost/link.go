@@ -11,7 +11,7 @@ import (
 type Link struct {
 	About       string
 	Algorithms  []Algorithm
-	Unavailable []string // algorithms that there are not, each with the reason
+	Unavailable []string // algorithms the link lacks, each with the reason
 	// Peers is the most bytes of an exchange that goes by one_shot or two_shot, which are kernels that write into the
 	// others' memory: above it a library has it. Profiles without it have no limit.
 	Peers Figure
@@ -53,7 +53,7 @@ func ExchangeOf(op *graph.Op, ranks int, bytes, sent float64) Exchange {
 }
 
 // Travel is how long an exchange takes by an algorithm: latency, which passes whatever
-// else is under way, and the bytes that a rank sends meanwhile.
+// else runs, and the bytes that a rank sends meanwhile.
 type Travel struct {
 	Algorithm *Algorithm
 	Latency   float64

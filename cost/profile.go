@@ -22,7 +22,7 @@ type Profile struct {
 	// its bandwidth and its memory.
 	Shared bool
 	// Multiprocessors is how many the device has that work at the same time, each with the same share of
-	// its rates; 0: nobody knows.
+	// its rates; 0: unknown.
 	Multiprocessors Figure
 	Memory          Memory
 	Compute         map[string]Compute // by number format of products: f32, tf32, bf16, f16
@@ -37,7 +37,7 @@ type Profile struct {
 type Figure struct {
 	Value  float64
 	Source string // where it is from, or why it is assumed
-	// Assumed figures are nobody's measurement, and in no data sheet.
+	// Assumed figures are neither measured nor in a data sheet.
 	Assumed bool
 }
 
@@ -138,7 +138,7 @@ func (p *Profile) Only(algorithms ...string) *Profile {
 	return &q
 }
 
-// Usable is the bytes that a rank has, of so many.
+// Usable is the memory of each rank in bytes; ranks that share a device divide it.
 func (p *Profile) Usable(ranks int) int64 {
 	n := p.Memory.Capacity.Value - p.Memory.Reserve.Value
 	if p.Shared {

@@ -108,7 +108,7 @@ func (s *section) take(key string) (any, bool) {
 	return v, ok
 }
 
-// end refuses the keys that nobody asked for.
+// end rejects the keys that were not read.
 func (s *section) end() {
 	for _, key := range slices.Sorted(maps.Keys(s.fields)) {
 		if !slices.Contains(s.known, key) {
@@ -267,7 +267,7 @@ func (r *reader) profile(s *section) *Profile {
 	return p
 }
 
-// link reads the algorithms, each with the protocols that there are for it.
+// link reads the algorithms, each with its protocols.
 func (s *section) link() Link {
 	l := Link{About: s.text("about")}
 	for _, name := range algorithmNames {

@@ -27,7 +27,7 @@ func (op *Op) Apart() *Apart { return op.apart }
 //
 //	x g w -> y: n(x) = rmsnorm x g; y = matmul n w
 //
-// where n has the shape of x. What it stands for must be rows of the table.
+// where n has the shape of x. All operations on the right must be rows of the table.
 func readApart(op *Op) *Apart {
 	wrong := func(what string) { panic("BUG: what " + op.Name + " stands for: " + what) }
 	head, body, ok := strings.Cut(op.Stands, ": ")

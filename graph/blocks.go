@@ -104,7 +104,7 @@ func blockScale(block []byte) float16.Float16 {
 // scale is the largest magnitude / 127, rounded to the nearest f16, or the next larger
 // one where 127 and a half of that would fall short of the magnitude; numbers are
 // rounded to the nearest, halves away from 0. So each element is off by at most half
-// of its scale. What is not finite, or larger than scales go, is an error.
+// of its scale. A value that is not finite, or beyond the range of scales, is an error.
 func writeBlocks(data []byte, x []float32, cols int) ([]byte, error) {
 	for line := 0; len(x) > 0; line++ {
 		for k := 0; k < cols; k += BlockLen {

@@ -53,7 +53,7 @@ const (
 
 // NewCodec reads a codec: its kind, and after a slash the elements of a block, which
 // are DefaultBlock without: int8, e4m3/64. Where the text names none, ok is false; a
-// block size that there is not is an error.
+// block size that does not exist is an error.
 func NewCodec(text string) (c Codec, ok bool, err error) {
 	name, block, has := strings.Cut(text, "/")
 	c.Block = DefaultBlock

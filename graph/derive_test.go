@@ -224,7 +224,7 @@ func ssd(groups string) string {
 		"B f32[t 6/3] shard(1: G); C f32[t 6/3] shard(1: G); $h f32[s 6 4 3] shard(1: split)", "G", groups)
 }
 
-// chooseLeaves are logits of a vocabulary, and bits in so many words.
+// chooseLeaves are logits of a vocabulary, and bits in a number of words.
 func chooseLeaves(vocab, words string) string {
 	return "x f32[o " + vocab + "]; choice " + ChoiceType().String() + "; s i32[o " + words + "]"
 }

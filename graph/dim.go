@@ -10,7 +10,7 @@ import (
 // Field is a named part of a dimension. Unit is the number of neighbouring
 // elements that one unit has: 1 for channels, the head size for heads. A shard
 // does not cut a unit apart, and ranks own units. A Unit of 0 means that the
-// field has no units (model width, dt rank, state size): nobody owns parts of it,
+// field has no units (model width, dt rank, state size): no rank owns parts of it,
 // though a layout may cut it anywhere.
 type Field struct {
 	Name       string

@@ -59,7 +59,7 @@ func (b *Batch) closest(n, ranks int) int {
 	return best
 }
 
-// EvenShare is [Batch.LargestShare] of sequences that have so many tokens each.
+// EvenShare is [Batch.LargestShare] of sequences that have the same number of tokens each.
 func EvenShare(seqs, tokens, ranks int64) int64 { return (seqs + ranks - 1) / ranks * tokens }
 
 // LargestShare is the most tokens that a rank has when ranks have whole sequences:
@@ -128,7 +128,7 @@ func covering(r Run, size int) Run {
 
 // Local is the type of what a rank holds: t with the sharded axis cut down to
 // the rank's extents, and no layout. Of rows it has the largest share, since which is
-// whose hangs on the batch.
+// whose depends on the batch.
 func (t Type) Local(ranks, rank int) Type {
 	out := Type{DType: t.DType, Dims: append([]Dim(nil), t.Dims...)}
 	if t.Layout.ByBatch() {

@@ -146,7 +146,7 @@ func checkRows(t *rapid.T, b *Batch, rows Type, ranks int) {
 	}
 }
 
-// TestRowsNeedABatch: whoever asks for rows without saying of which batch has a bug.
+// TestRowsNeedABatch: to ask for rows without a batch is a bug.
 func TestRowsNeedABatch(t *testing.T) {
 	defer func() {
 		if p := recover(); p != "BUG: which rows a rank has is asked for without a batch" {

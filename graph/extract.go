@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Extract makes a graph of one block. What the block takes from outside becomes
+// Extract makes a graph of one block. Values that the block takes from outside become
 // its inputs, with the types that it has, but parameters and states stay what they
-// are. What the block gives to others, or the graph to its caller, becomes its
+// are. Values that the block gives to others, or the graph to its caller, become its
 // outputs, which are called as the values. Values keep their names, so that the
 // block keeps its own; an input of another block loses that block's, or has it with
 // _ for dots where the name is taken. Where ranks have some rows of what crosses the border, they get these of a

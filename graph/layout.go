@@ -25,7 +25,7 @@ const (
 	Cover                  // ranks hold the runs of groups that their share of Of units needs; runs may overlap
 
 	// Of the first axis, where its size is a symbol: ranks own disjoint runs of rows, which
-	// hang on the batch.
+	// depend on the batch.
 	Even       // cut anywhere, as even as possible
 	BySequence // of tokens: runs end where sequences end, as close to even as these let them
 )
@@ -56,7 +56,7 @@ func SplitRows(place PlaceKind) Layout {
 	return Layout{Kind: Sharded, Place: []Placement{{Kind: place}}}
 }
 
-// ByBatch reports whether what ranks hold hangs on the batch.
+// ByBatch reports whether what ranks hold depends on the batch.
 func (l Layout) ByBatch() bool { return l.Kind == Sharded && l.Place[0].Kind >= Even }
 
 // Equal reports whether two layouts are the same.

@@ -13,7 +13,7 @@ type memo struct {
 	key   []byte
 }
 
-// infer is [infer], whose results nobody may change. Errors are not remembered, since
+// infer is [infer], whose results must not be changed. Errors are not remembered, since
 // they may name the node.
 func (m *memo) infer(n *Node, ranks int) ([]Type, error) {
 	k := key(m.key[:0])

@@ -85,8 +85,8 @@ var table = []*Op{
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
 
-	// The selective scan in steps that leave what they make in memory, as where there is no
-	// kernel for all of it: what the pass unfuse-scan makes of it. A prefix scan is not in
+	// The selective scan in steps that leave their results in memory, as without
+	// one kernel for all of it: the pass unfuse-scan writes it. A prefix scan is not in
 	// place, since neighbours are read at every level (Blelloch 1990).
 	{Name: "scan_terms", Doc: "exp(dt A) and dt u B, by which h' = decay h + input: u dt A B", Class: Compute,
 		Rule: rule("t! (g q), t! (g q), (g q) n!, t! (g n!) -> t! (g q) n!, t! (g q) n!"), Operands: "aafa", Work: []string{"4 t g q n"}},
@@ -117,7 +117,7 @@ var table = []*Op{
 
 	// Tokens. Steps and their order are those of Hugging Face's generate: repetition
 	// penalty, temperature, top-k, top-p, draw.
-	{Name: "choose", Doc: "a token of each row of logits, drawn as choice says, with the penalty on the tokens seen; below 0 where there is none: logits choice seen", Class: Compute,
+	{Name: "choose", Doc: "a token of each row of logits, drawn as choice says, with the penalty on the tokens seen; below 0 if no token can be chosen: logits choice seen", Class: Compute,
 		Rule: rule("o! v!, o! c!, o! b! -> o!"), Operands: "ffi", Gives: I32, Work: []string{"8 o v"}, check: checkChoose},
 
 	// Fused: what the pass fuse makes of neighbours. Each may be partial where the
@@ -194,8 +194,8 @@ var table = []*Op{
 		Operands: "aaffaafasi", States: []StatePair{{8, 1, SSMState}}, Work: []string{"6 t g q p n", "7 t g q p", "7 t g q"}, check: checkSegments(9)},
 
 	// Layouts.
-	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, From: Partial, To: Replicated, Variadic: true,
-		Attrs: []Attr{{"acc", StringAttr, "", accumulator}}, infer: inferExchange},
+	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels; then=add_rmsnorm: a device may do that norm, which alone takes the sum, in the same launch", Class: Collective, From: Partial, To: Replicated, Variadic: true,
+		Attrs: []Attr{{"acc", StringAttr, "", accumulator}, {"then", StringAttr, "", joinable}}, infer: inferExchange},
 	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true, infer: inferExchange},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis, of each operand; of several, over the same rows of the batch; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Variadic: true,
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}}, infer: inferExchange},

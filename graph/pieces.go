@@ -11,7 +11,7 @@ type Pieces struct {
 // Stretch is N neighbouring elements, or rows, of the whole and of the part.
 type Stretch struct{ Whole, Part, N int }
 
-// PiecesOf works the pieces out from the extents of a type that does not hang on the batch.
+// PiecesOf works the pieces out from the extents of a type that does not depend on the batch.
 func PiecesOf(t Type, ranks, rank int) Pieces { return PiecesIn(nil, t, ranks, rank) }
 
 // PiecesIn works the pieces out from the extents of a type in a batch.

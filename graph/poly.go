@@ -19,7 +19,7 @@ const (
 	Pairs  Sym = 'x' // pairs of a new token and one that it sees: itself and those before it
 
 	// Largest is the tokens of the rank that has most, where ranks have whole sequences. It
-	// is a number of a batch on so many ranks, and no axis of a value.
+	// is a number of a batch on a number of ranks, and no axis of a value.
 	Largest Sym = 'l'
 )
 
@@ -52,7 +52,7 @@ type term struct {
 	powers
 }
 
-// powers are the factors of a term: of each symbol, of its share over so many ranks,
+// powers are the factors of a term: of each symbol, of its share over a number of ranks,
 // rounded up, or of the symbol, or such a share, up to a number.
 type powers struct {
 	exp  [len(symbols)]uint8
@@ -91,7 +91,7 @@ func Var(s Sym) Poly {
 	return Poly{t}
 }
 
-// Share is the polynomial s/ranks, rounded up: the largest of so many even shares.
+// Share is the polynomial s/ranks, rounded up: the largest of even shares.
 func Share(s Sym, ranks int) Poly {
 	p := Var(s)
 	p[0].over[s.index()] = uint16(ranks)

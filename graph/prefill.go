@@ -1,9 +1,9 @@
 package graph
 
-// Prefill is what it takes to read a prompt of L tokens, and what is kept of it.
+// Prefill is the cost of a prompt of L tokens, and the size of the state after it.
 type Prefill struct {
-	// PerToken·L + PerTokenSquared·L² floating-point operations. What a prompt takes
-	// whatever its length, the logits of its last token, is left out.
+	// PerToken·L + PerTokenSquared·L² floating-point operations. The part of any
+	// prompt, the logits of its last token, is left out.
 	PerToken, PerTokenSquared float64
 	CacheBytes                int64 // of attention, per token, over all ranks
 	StateBytes                int64 // of states, over all ranks

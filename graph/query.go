@@ -14,7 +14,7 @@ func LayoutsOf(n *Node, operands []Layout, ranks int) ([]Layout, error) {
 }
 
 // LayoutsFor is [LayoutsOf] for a node of which many layouts are tried: what does
-// not depend on them is worked out once. What it returns is not for several
+// not depend on them is worked out once. The function it returns is not for several
 // goroutines at the same time.
 func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 	m := &Node{Op: n.Op, Attrs: n.Attrs, Args: make([]*Value, len(n.Args))}
@@ -45,7 +45,7 @@ func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 }
 
 // Follow finds the axis of every operand and result that is walked together
-// with an axis of result 0, -1 where there is none. It fails where the axis is
+// with an axis of result 0, or -1. It fails where the axis is
 // not a letter by itself.
 func Follow(n *Node, at int) (operands, results []int, ok bool) {
 	if n.Op.Rule == nil {

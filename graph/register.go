@@ -186,7 +186,7 @@ func (r *Rule) has(l byte) bool {
 	return false
 }
 
-// describe says what is legal, for errors, where nobody has.
+// describe says what is legal, for errors, unless the row says so.
 func (l *Legal) describe() {
 	if l.Any() || l.want != "" {
 		return
@@ -211,10 +211,10 @@ func (l *Legal) describe() {
 // scans.
 var inner = []string{"sumsq", "rms_scale", "rms_rows", "group_sumsq", "group_rms_scale", "scan_terms", "scan_prefix", "scan_output"}
 
-// Unknown is the error of an operation that there is not. It names the five nearest of those that
+// Unknown is the error of an operation that is not in the table. It names the five nearest of those that
 // models are built from.
 func Unknown(name string) error {
-	const most, names = 40, 5 // bytes of what somebody wrote, and operations
+	const most, names = 40, 5 // bytes of the name, and operations
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "") + "…"
 	}

@@ -29,7 +29,7 @@ func mixed(a Attrs) (*Graph, error) {
 	return b.Graph()
 }
 
-// TestRegisterOp: a graph with an operation of somebody's own has types, a cost and a text,
+// TestRegisterOp: a graph with a registered operation has types, a cost and a text,
 // and what the row refuses is refused.
 func TestRegisterOp(t *testing.T) {
 	r := row()
@@ -68,7 +68,7 @@ func TestRegisterOp(t *testing.T) {
 	}
 }
 
-// TestRegisterOpCount: a cost of one's own counts.
+// TestRegisterOpCount: a registered cost counts.
 func TestRegisterOpCount(t *testing.T) {
 	r := row()
 	r.Count = func(n *Node) Cost { return Cost{FLOPs: Const(7)} }

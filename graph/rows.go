@@ -160,7 +160,7 @@ func joins(i int, t, first Type) error {
 	return nil
 }
 
-// joinedLayout is how values side by side lie. What is whole is a whole field beside
+// joinedLayout is how values side by side lie. A whole value is a whole field beside
 // split ones; partial sums are partial together.
 func joinedLayout(args []*Value, last int) (Layout, error) {
 	if l := args[0].Type.Layout; l.Kind == Sharded && l.Axis != last && sameLayout(args) {

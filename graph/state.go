@@ -18,7 +18,7 @@ type StatePair struct {
 // rounded when it is written, to nearest and ties to even, once per step.
 type StateKind string
 
-// The kinds of state. What a convolution keeps are inputs and what a cache has are
+// The kinds of state. A conv state has inputs and a KV cache has
 // keys and values: each is written once. The state of a scan is a sum that is carried
 // on and rounded in every step, over a range that f16 does not have.
 const (

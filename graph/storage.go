@@ -268,7 +268,7 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 }
 
 // partOfRows is the storage of size entries of the second axis. Where all parts of a row
-// are of that size, they are rows of the tensor themselves, so many apart.
+// are of that size, they are rows of the tensor themselves, with that distance.
 func (s *Storage) partOfRows(param string, t Type, start, size int) (*Storage, error) {
 	all := t.Dims[1].Len()
 	if len(s.Pieces) > 1 || s.Pieces[0].Count > 0 || size == 0 || start%size != 0 || all%size != 0 {

@@ -111,7 +111,7 @@ func (b *Builder) UngatedExperts(name, act string, x, weights, up, down *Value, 
 
 // Choose is a token for each row of logits[o v], drawn as choice[o …] says
 // ([ChoiceType]), with the repetition penalty on the tokens of seen[o words]
-// ([SeenType]): i32[o], below 0 where there is none ([BrokenLogits]).
+// ([SeenType]): i32[o], below 0 if no token can be chosen ([BrokenLogits]).
 func (b *Builder) Choose(name string, logits, choice, seen *Value) *Value {
 	return b.one(name, "choose", nil, logits, choice, seen)
 }

@@ -58,7 +58,7 @@ func largest(list map[string]layer) (x layer) {
 	return x
 }
 
-// BlocksOf is how such an engine would keep a rank's share, with rows in pages of so many
+// BlocksOf is how such an engine would keep a rank's share, with rows in pages of a number of
 // tokens. Where the other end has as many ranks, states of a layer move as they are; else by
 // the fields in which they are cut.
 func (e *End) BlocksOf(rank int, same bool) Blocks {
@@ -98,7 +98,7 @@ type Request struct {
 	Descriptors int   `json:"descriptors"`      // that list them
 }
 
-// Request is what a sequence of so many tokens takes, but for blocks whose rows are there
+// Request is the memory of a sequence of a number of tokens, but for blocks whose rows are there
 // already.
 func (b *Blocks) Request(tokens, have int) Request {
 	var r Request

@@ -49,7 +49,7 @@ func breaks(s *Schedule, want []string, seed uint64) string {
 }
 
 // replay runs the steps, picking among the first of each stream, and returns
-// what each but records and waits read; last, what the outputs hold. What a step
+// what each but records and waits read; last, what the outputs hold. Memory that a step
 // writes while it reads it, it may or may not have read.
 func replay(s *Schedule, pick func([]int) int) (read []string, stuck bool) {
 	type line struct {
@@ -282,8 +282,8 @@ func TestCheckRefuses(t *testing.T) {
 		{"compute e = matmul x, side", "compute e = matmul d, side", "e on compute reads d, and does not wait for d on comm"},
 		{"compute f = add d, e", "compute f = add c, e", "f reads c, which d has overwritten"},
 		{"compute b = silu a", "comm b = silu a", "it must be on compute"},
-		{"compute a = matmul x, up\n", "", "b reads a, which nobody has written"},
-		{"compute b = silu a\n", "init b = silu a\n", "b reads a, which nobody has written"},
+		{"compute a = matmul x, up\n", "", "b reads a, which no step has written"},
+		{"compute b = silu a\n", "init b = silu a\n", "b reads a, which no step has written"},
 		{"compute e = matmul x, side", "compute x = matmul x, side", "x writes x, which is in the region input"},
 		{"compute c = matmul b, down", "compute c = matmul b, down for j", "d reads c, which is there for j only"},
 		{"comm d = all_reduce c", "comm d = all_reduce c for j", "d = all_reduce c: it is for some outputs; events and collectives always run"},

@@ -107,7 +107,7 @@ func (k *Keeps) States(rank int) (at []int64, run int64) {
 	return at, roundUp(end)
 }
 
-// Page is where the rows of the rank's caches begin in a page of so many tokens, by buffer,
+// Page is where the rows of the rank's caches begin in a page of a number of tokens, by buffer,
 // and how long the page is.
 func (k *Keeps) Page(rank, tokens int) (at []int64, bytes int64) {
 	at = make([]int64, len(k.Buffers))
@@ -120,7 +120,7 @@ func (k *Keeps) Page(rank, tokens int) (at []int64, bytes int64) {
 	return at, bytes
 }
 
-// Page is where in a page of so many tokens the rows of each buffer that is a cache
+// Page is where in a page of a number of tokens the rows of each buffer that is a cache
 // begin, and how long the page is, in bytes.
 func (s *Schedule) Page(tokens int) (at []int, bytes int64) {
 	at = make([]int, len(s.Buffers))
@@ -196,7 +196,7 @@ func (b *Kept) scattered() int {
 }
 
 // valid checks what [Keeps] promise: rows of sequences, or of their tokens, whose shares
-// hang on the ranks only, and of each state of the model all or different fields.
+// depend on the ranks only, and of each state of the model all or different fields.
 func (k *Keeps) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
 		return fmt.Errorf("%d ranks; 1 to %d are possible", k.Ranks, graph.MaxRanks)

@@ -15,7 +15,7 @@ func LoopEnd(steps []Step, i int) int {
 	return end
 }
 
-// PieceCount is how many pieces loops take for so many tokens: as few as there can be.
+// PieceCount is how many pieces loops take for a number of tokens: the fewest possible.
 func (s *Schedule) PieceCount(tokens int) int {
 	if s.PieceTokens == 0 {
 		return 1
@@ -23,7 +23,7 @@ func (s *Schedule) PieceCount(tokens int) int {
 	return max(1, (tokens+s.PieceTokens-1)/s.PieceTokens)
 }
 
-// Piece is the rows of piece k of so many tokens. They are as even as possible.
+// Piece is the rows of piece k of a number of tokens. They are as even as possible.
 func (s *Schedule) Piece(tokens, k int) graph.Run {
 	return graph.Owned(tokens, s.PieceCount(tokens), k)
 }

@@ -11,7 +11,7 @@ import (
 // check is an error, and so is a value that cannot be laid out in memory.
 func Lower(g *graph.Graph) ([]*Schedule, error) { return LowerFor(g, PieceTokens) }
 
-// LowerFor is Lower with so many tokens in a piece at most; 0: what runs by pieces has no
+// LowerFor is Lower with pieces of at most a number of tokens; 0: pieces have no
 // bound on them.
 func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 	if err := graph.Check(g); err != nil {
@@ -56,7 +56,7 @@ type placing struct {
 	last    []int                // by value id: the last node that uses it
 	inside  []bool               // by value id: only its loop sees it
 	kept    map[*graph.Node]bool // fields that are copied
-	inUnits bool                 // ranks have even shares of the tokens: all rows are so many of these
+	inUnits bool                 // ranks have even shares of the tokens: all rows are multiples of these
 }
 
 func newPlacing(g *graph.Graph, pieceTokens int) *placing {
@@ -85,7 +85,7 @@ func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 }
 
 // lastUses finds for every value the last node that uses it; an output is used
-// at the end. What a loop has from outside it needs until its end.
+// at the end. A loop needs values from outside until its end.
 func (p *placing) lastUses(g *graph.Graph) {
 	end := len(p.nodes) - 1 // of the loop
 	for i, n := range slices.Backward(p.nodes) {

@@ -25,7 +25,7 @@ output A = %A
 `
 
 // TestSchedule: views make no step, constants are computed once, and u takes the
-// memory of z, which nobody else needs, as z does not that of y.
+// memory of z, which no other step needs, as z does not that of y.
 func TestSchedule(t *testing.T) {
 	g, err := graph.Parse(text)
 	if err != nil {

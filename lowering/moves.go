@@ -123,7 +123,7 @@ func (l *mover) fill(there []stretch, buffer int, want graph.Stretch, size int64
 	}
 }
 
-// choose is who sends the row from an element on, and where that ends; or nobody.
+// choose is who sends the row from an element on, and where that ends; or no rank.
 func (l *mover) choose(there []stretch, at, end int) (best *stretch, next int) {
 	next = end
 	for i := range there {

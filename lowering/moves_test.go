@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -25,7 +25,7 @@ type how struct {
 // keepsOf is what a model keeps, compiled so; ok is false where the strategy is not for it.
 func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 	t.Helper()
-	_, g, err := models.Describe(h.dir)
+	_, g, err := checkpoint.Describe(h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 }
 
 // TestReads: between layouts of 200 random pairs, each byte that a rank keeps comes once,
-// to its place, and no other. What a rank keeps is found element by element here, and
+// to its place, and no other. The share of a rank is found element by element here, and
 // whole states are cut so.
 func TestReads(t *testing.T) {
 	const seed, pairs = 16, 200
@@ -58,7 +58,7 @@ func TestReads(t *testing.T) {
 	folders := goldens.Folders(t, "..")
 	each := (pairs + len(folders) - 1) / len(folders)
 	for _, dir := range folders {
-		layouts := layoutsOf(t, r, dir, 6)
+		layouts := layoutsOf(t, r, dir, 4)
 		for range each {
 			a, b := layouts[r.IntN(len(layouts))], layouts[r.IntN(len(layouts))]
 			x := pair{t: t, from: lowering.End{Keeps: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{Keeps: b.keeps, PageTokens: 1 + r.IntN(20)}}

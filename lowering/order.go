@@ -140,7 +140,7 @@ func (o *order) before(a, at stamp) bool { return a.n <= o.known[at.stream][a.st
 // read is of a step that is there for some outputs.
 func (o *order) read(r *Ref, at stamp, serves []int) {
 	b := &o.s.Buffers[r.Buffer]
-	if b.Space < Constant { // nobody writes them, but state, of which each is one step's
+	if b.Space < Constant { // no step writes them, but state, of which each is one step's
 		if !covers(b.For, serves) {
 			o.fail("%s reads %s, which batches may be without", at.name, r.Name)
 		}
@@ -149,7 +149,7 @@ func (o *order) read(r *Ref, at stamp, serves []int) {
 	o.visit(b, func(c *cell) {
 		switch {
 		case c.buffer < 0:
-			o.fail("%s reads %s, which nobody has written", at.name, r.Name)
+			o.fail("%s reads %s, which no step has written", at.name, r.Name)
 		case c.buffer != r.Buffer || o.made[r.Name] && c.value != r.Name:
 			o.fail("%s reads %s, which %s has overwritten", at.name, r.Name, c.wrote.name)
 		case !o.before(c.wrote, at):

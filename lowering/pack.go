@@ -15,7 +15,7 @@ func roundUp(n int64) int64 { return (n + align - 1) / align * align }
 type span struct{ start, end int64 }
 
 // lifetime is a buffer that wants a place: from node born to node died it shares
-// its bytes with nobody.
+// its bytes with no other.
 type lifetime struct {
 	born, died int
 	bytes      int64
@@ -103,7 +103,7 @@ func newPacker(list []lifetime) *packer {
 	return p
 }
 
-// orders are those in which buffers are placed at first. Who comes early lies well,
+// orders are those in which buffers are placed at first. A buffer that comes early lies well,
 // and the others go around it: the large, the large and long-lived, the long-lived,
 // the first-born. Where others are to come between, those that live beside some of them come
 // first, so that what they leave is in one piece.

@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// PieceTokens is how many tokens a piece has at most, where nobody says otherwise. Weights
-// are read again for each piece: with so many tokens that is little beside the products.
+// PieceTokens is how many tokens a piece has at most, by default. Weights
+// are read again for each piece: that is little beside the products of 512 tokens.
 const PieceTokens = 512
 
 // What is gathered along tokens and used row by row need not be there as a whole, nor a
@@ -98,7 +98,7 @@ func rowWise(n *graph.Node) bool {
 	return alongTokens(n, graph.Partial, graph.Sharded)
 }
 
-// after is a gather and what goes on with it, or nil if somebody needs all of its rows.
+// after is a gather and the nodes that use it row by row, or nil if a node needs all of its rows.
 func (l *looper) after(gather *graph.Node) []*graph.Node {
 	return l.grow([]*graph.Node{gather}, setOf(gather), 0)
 }
@@ -219,7 +219,7 @@ func (l *looper) within(n *graph.Node, list []*graph.Node) bool {
 }
 
 // add makes nodes a loop, when its last gather or its scatter is lowered, if all that
-// they need is there then, and nobody needs what they give before.
+// they need is there then, and no node needs their results before.
 func (l *looper) add(nodes []*graph.Node) {
 	if len(nodes) < 2 {
 		return
@@ -260,7 +260,7 @@ func setOf(nodes ...*graph.Node) map[*graph.Node]bool {
 }
 
 // there reports whether a value is there at some time, or can be: parameters, and what
-// hangs on them alone.
+// depends on them alone.
 func (l *looper) there(v *graph.Value, when int) bool {
 	if l.at[v.Def] < when || v.Def.Op.Class == graph.Leaf {
 		return true

@@ -63,7 +63,7 @@ func looped(t *testing.T, text string) []*Schedule {
 }
 
 // TestLoops: what goes row by row with what is gathered, summed and scattered is in loops, and has
-// room for a piece where nobody else sees it; text and schedule are the same.
+// room for a piece if no other node reads it; text and schedule are the same.
 func TestLoops(t *testing.T) {
 	s := looped(t, aBlock)[1]
 	var got []string
@@ -176,7 +176,7 @@ func TestLoopsRefused(t *testing.T) {
 		"z writes z over all, which it reads":      func(s *Schedule) { buffer(s, "all").Offset = buffer(s, "z").Offset - s.Bytes[PerTokenShare] },
 		"all writes all over norm, which it reads": func(s *Schedule) { buffer(s, "all").Offset = buffer(s, "norm").Offset - s.Bytes[PerTokenShare] },
 		"buffer all: bytes -384+64 of 64":          func(s *Schedule) { buffer(s, "all").Offset = -384 },
-		"part reads all, which nobody has written": func(s *Schedule) {
+		"part reads all, which no step has written": func(s *Schedule) {
 			st := &s.Steps[step(s, "part")]
 			st.Args[0], st.Args[1] = s.Steps[step(s, "a")].Args[0], s.Steps[step(s, "a")].Args[1]
 		},

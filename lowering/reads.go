@@ -77,7 +77,7 @@ func NewTransfer(from, to End) (*Transfer, error) {
 	return &Transfer{From: from, To: to, moves: moves, from: from.regions(), to: to.regions()}, nil
 }
 
-// Reads lists what a rank gets of a sequence of so many tokens whose first rows it has
+// Reads lists what a rank gets of a sequence of a number of tokens whose first rows it has
 // already: its states first, then page by page what it has not of its caches.
 func (t *Transfer) Reads(rank, tokens, have int) ([]Read, error) {
 	switch {

@@ -12,7 +12,7 @@ func (l *lowerer) relayout(n *graph.Node) error {
 		l.alias(v, of)
 		return nil
 	}
-	if n.Op.Name == "shard" && !v.Type.Layout.ByBatch() { // else where the part begins hangs on the batch
+	if n.Op.Name == "shard" && !v.Type.Layout.ByBatch() { // else where the part begins depends on the batch
 		runs := v.Type.Extents(nil, l.s.Ranks, l.s.Rank)
 		if len(runs) == 1 {
 			if r, ok := l.part(of, v.Type.Layout.Axis, runs[0].Start); ok {

@@ -97,7 +97,7 @@ func (l *lowerer) exchange(n *graph.Node, on Stream) (Step, error) {
 }
 
 // collected finds memory for result k of a collective: that of the operand when
-// a sum has the same shape and nobody needs the operand any more.
+// a sum has the same shape and no later step needs the operand.
 func (l *lowerer) collected(n *graph.Node, k int, v *graph.Value) error {
 	if !sumsWhole(n.Op) {
 		return l.result(v, false)

@@ -51,7 +51,7 @@ func (u *users) add(v users) {
 	}
 }
 
-// serves is the users as a field For; an input that nobody reads is asked for.
+// serves is the users as a field For; an input without a reader is asked for.
 func (u *users) serves() []int {
 	if u.always {
 		return nil
@@ -76,7 +76,7 @@ func (s *Schedule) findUsers() {
 		for _, r := range st.Results {
 			u.add(need[r.Buffer])
 		}
-		u.always = u.always || u.outputs == nil // a step that nobody needs runs
+		u.always = u.always || u.outputs == nil // a step without readers runs
 		for _, r := range st.Args {
 			need[r.Buffer].add(u)
 		}

@@ -93,7 +93,7 @@ func TestForState(t *testing.T) {
 	}
 }
 
-// TestPlanOfTokens: a plan counts what runs for tokens; all where there are none.
+// TestPlanOfTokens: a plan counts what runs for tokens; all steps without tokens.
 func TestPlanOfTokens(t *testing.T) {
 	s := lower(t, strings.Replace(chooses, "output logits = %logits\n", "%more = silu %last\noutput more = %more\n", 1))
 	if p, err := NewPlan(s); err != nil || p.Ranks[0].Launches != 5 {
@@ -228,7 +228,7 @@ func TestForRefuses(t *testing.T) {
 	for i := range lower(t, chooses)[0].Steps {
 		s := lower(t, chooses)[0]
 		if s.Steps[i].Name == "tokens" {
-			continue // nobody but its output
+			continue // only its output needs it
 		}
 		s.Steps[i].For = []int{0} // the logits alone
 		if err := s.Check(); err == nil {

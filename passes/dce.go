@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// dce takes away what nobody needs: nodes of whose results none is an output, none
+// dce removes dead nodes: those of whose results none is an output, none
 // replaces a state and none is an operand of a node that stays, and the parameters
 // that only they took. Inputs stay, since callers give them with every batch.
 func dce(g *graph.Graph, _ *Options) (*graph.Graph, error) {

@@ -26,10 +26,10 @@ func ParseFuse(text string) (Fuse, error) {
 	return Exactly, fmt.Errorf("fuse %q: it is exact or launches", text)
 }
 
-// fuse makes one operation of neighbours where there is one, as the rows of fused
+// fuse makes one operation of neighbours if the table has one, as the rows of fused
 // operations say which they stand for. It is last: strategies,
 // proofs and drawings speak of the operations apart. It writes a fused operation in the place of the last of the nodes that it
-// stands for: there all its operands exist, and nobody has needed its results. Products take
+// stands for: there all its operands exist, and no node before it needs its results. Products take
 // the norms of what they read when all else is fused: a norm of a sum that is by itself goes with
 // that, which is exact and saves as much.
 func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
@@ -221,9 +221,9 @@ func (m *matching) operands(args []int, of []*graph.Value) bool {
 	return true
 }
 
-// closed: operands come from elsewhere, and of what is between the nodes nobody else
-// takes anything. What stays of them is
-// there after the last one only: whoever takes it comes later.
+// closed: operands come from elsewhere, and no other node uses the values between the nodes.
+// The values that stay are
+// there after the last node only: their users come later.
 func (m *matching) closed(last *graph.Node) bool {
 	for v, x := range m.values {
 		if v < m.p.Operands {

@@ -42,8 +42,8 @@ output x = %%x
 `, b, eps, output)
 }
 
-// TestFuseNorms: the norms of what a scan reads go into it where all of them are alike, nobody
-// else takes what they give, and all channels share B and C.
+// TestFuseNorms: the norms of a scan's operands go into it where all of them are alike, no node
+// else takes their results, and all channels share B and C.
 func TestFuseNorms(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

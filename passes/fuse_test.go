@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 // TestFuseLegal: what the fused operation refuses, and what would lie otherwise,
@@ -76,7 +76,7 @@ func TestFewLaunches(t *testing.T) {
 		if !ok {
 			layer = "layers.1"
 		}
-		c, err := models.Open("../testdata/golden/" + name)
+		c, err := checkpoint.Open("../testdata/golden/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func launchesOf(g *graph.Graph, prefix string) int {
 	return n
 }
 
-// TestFuseMatches: what lies between the operations of a fused one is nobody else's, in
+// TestFuseMatches: values between the operations of a fused one have no other user, in
 // whatever order those that commute have their operands.
 func TestFuseMatches(t *testing.T) {
 	for _, c := range []struct{ nodes, want string }{

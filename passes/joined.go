@@ -24,7 +24,7 @@ func (st *state) joinOrAdd(j graph.Joint, after int, visit func(st *state, at in
 	}
 }
 
-// insert adds a launch after the first so many; what comes after more comes later then.
+// insert adds a launch at a position; later launches move back.
 func (st *state) insert(j graph.Joint, at int) *state {
 	to := st.clone()
 	to.launches = slices.Insert(slices.Clone(st.launches), at, j)
@@ -64,7 +64,7 @@ func within(list, in []graph.Joint) (embedding, bool) {
 	return at, true
 }
 
-// of is what the first so many launches are in the longer list.
+// of maps a number of first launches to the longer list.
 func (e embedding) of(after int) int {
 	if e == nil {
 		return after

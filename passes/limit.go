@@ -10,7 +10,7 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// limit is what the strategy says of how a value may lie. What it says nothing of
+// limit is what the strategy says of how a value may lie. A value that it does not name
 // lies by unit ownership; outputs may be made whole as well, where the strategy lets
 // what they are made of be whole.
 func (s *Strategy) limit(v *graph.Value, uses []*graph.Node, output bool) (class.Limit, error) {

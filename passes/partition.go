@@ -10,8 +10,8 @@ import (
 
 // partition chooses a layout for every value and puts collectives between them:
 // within what the strategy allows, the fewest, then the fewest bytes sent per
-// rank, then the fewest bytes of weights per rank. What a section takes and gives
-// lies in one way, so sections are searched one by one, and equal ones once; what several
+// rank, then the fewest bytes of weights per rank. The inputs and outputs of a section
+// lie in one way, so sections are searched one by one, and equal ones once; what several
 // of them use is placed for all together.
 func partition(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	limit, err := o.limits(g)
@@ -68,7 +68,7 @@ func (c *chooser) choose() error {
 		}
 	}
 	for !class.EachPlacement(shared, choices, maxShared, func(placed map[*graph.Value]graph.Layout) { c.try(shared, placed, once) }) {
-		most := 0 // too many ways: where there are most, take the first
+		most := 0 // too many ways: of the leaf with most, take the first
 		for i := range choices {
 			if len(choices[i]) > len(choices[most]) {
 				most = i
@@ -137,7 +137,7 @@ func (c *chooser) solve(section *class.Section, shared map[*graph.Value]bool) (*
 	return c.found[key], c.failed[key]
 }
 
-// placements says where parameters and states lie; what nobody uses lies first.
+// placements says where parameters and states lie; unused ones lie in the first way.
 func (c *chooser) placements() map[*graph.Value]graph.Layout {
 	placed := map[*graph.Value]graph.Layout{}
 	for _, p := range c.best {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Phases are the reading of prompts, and the tokens after it, by which payloads may differ
+// Phases are prefill and decode, by which payloads may differ
 // where each has schedules of its own.
 var Phases = []string{"prefill", "decode"}
 

@@ -55,7 +55,7 @@ type decision struct {
 	before      *decision
 }
 
-// there is a layout in which a value is there, after the first so many launches.
+// there is a layout in which a value exists after a number of launches.
 type there struct{ layout, after int }
 
 // state is a point of the search.

@@ -70,7 +70,7 @@ type ClientStats struct {
 	Tokens, Held                int64 // of what was fetched, and those whose rows were there
 	Bytes                       int64
 	Pieces                      int64
-	Reading                     time.Duration // bytes, in all
+	Transfer                    time.Duration // bytes, in all
 }
 
 // NewClient makes a client of a model and its engine. It connects when it is first needed, or

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 )
 
 // One model reads prompts, on a rank; another, in another process as a rule, goes on from there, on two.
@@ -16,7 +18,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer reads.Close()
-	server, err := reads.NewPrefillServer(krait.PrefillServerOptions{})
+	server, err := prefill.NewServer(reads.Session(), transfer.ServerOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer writes.Close()
-	from, err := writes.NewPrefill(krait.PrefillFrom{Address: l.Addr().String()})
+	from, err := prefill.New(writes.Session(), prefill.Options{Address: l.Addr().String()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -41,7 +43,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%q: %d tokens were read there\n", out.Text, out.Fetched.Tokens)
+	fmt.Printf("%q: %d tokens were read there\n", out.Text, out.Remote.Tokens)
 	// Output:
 	// " of the children of ": 15 tokens were read there
 }

@@ -216,19 +216,19 @@ func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(nil) }
 }
 
-// Arrived is what came of a prompt: states, and rows of its tokens that were not there. The
+// Fetched is what came of a prompt: states, and rows of its tokens that were not there. The
 // engine has them like what it kept itself: whoever has them frees them.
-type Arrived struct {
-	States  *exec.KeptStates
-	Rows    *exec.KeptRows
-	Bytes   int64
-	Pieces  int
-	Prefill time.Duration // from the question to the answer that it is read
-	Reading time.Duration
+type Fetched struct {
+	States   *exec.KeptStates
+	Rows     *exec.KeptRows
+	Bytes    int64
+	Pieces   int
+	Prefill  time.Duration // from the question to the answer that it is read
+	Transfer time.Duration
 }
 
 // Free gives back what arrived.
-func (a *Arrived) Free() {
+func (a *Fetched) Free() {
 	a.States.Free()
 	a.Rows.Free()
 }
@@ -237,7 +237,7 @@ func (a *Arrived) Free() {
 // came of it. Have is of how many of its tokens the
 // engine has the rows of caches. Tell is told how many tokens were read; it may be nil. After
 // an error nothing is held, here or there.
-func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int, tell func(read int)) (*Arrived, error) {
+func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int, tell func(read int)) (*Fetched, error) {
 	c.count(func(s *ClientStats) { s.Requests++ })
 	a, err := c.fetch(ctx, salt, tokens, have, tell)
 	if err != nil && over(ctx) {
@@ -251,7 +251,7 @@ func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int,
 		}
 		s.Fetched++
 		s.Tokens, s.Held = s.Tokens+int64(len(tokens)), s.Held+int64(have)
-		s.Bytes, s.Pieces, s.Reading = s.Bytes+a.Bytes, s.Pieces+int64(a.Pieces), s.Reading+a.Reading
+		s.Bytes, s.Pieces, s.Transfer = s.Bytes+a.Bytes, s.Pieces+int64(a.Pieces), s.Transfer+a.Transfer
 	})
 	return a, err
 }
@@ -262,7 +262,7 @@ func (c *Client) count(change func(*ClientStats)) {
 	change(&c.stats)
 }
 
-func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int, tell func(int)) (*Arrived, error) {
+func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int, tell func(int)) (*Fetched, error) {
 	p, err := c.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -294,7 +294,7 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 		a.Free()
 		return nil, err
 	}
-	a.Prefill = time.Since(begun) - a.Reading
+	a.Prefill = time.Since(begun) - a.Transfer
 	return a, nil
 }
 
@@ -321,13 +321,13 @@ func (p *pair) ready(ctx context.Context, messages chan any, tell func(int)) (re
 }
 
 // bring makes room, and reads all that the ranks own, by one call.
-func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, error) {
+func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, error) {
 	e := p.client.engine
 	states, rows, err := e.Room(tokens, have)
 	if err != nil {
 		return nil, err
 	}
-	a := &Arrived{States: states, Rows: rows}
+	a := &Fetched{States: states, Rows: rows}
 	begun := time.Now()
 	v, err := e.View(states, rows)
 	var pieces []transport.Piece
@@ -348,7 +348,7 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Arrived, 
 		a.Free()
 		return nil, err
 	}
-	a.Reading = time.Since(begun)
+	a.Transfer = time.Since(begun)
 	return a, nil
 }
 

@@ -25,13 +25,13 @@ import (
 type Source interface {
 	// Prefill reads tokens, which go on from those of the same salt only, and keeps what came of
 	// them. Tell is told how many were read.
-	Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (*Kept, error)
+	Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (*State, error)
 	// Packing reads codecs that a client asks for: [exec.Engine.Packing].
 	Packing(text string) (*exec.Packing, error)
 }
 
-// Kept is what is kept of a prompt.
-type Kept struct {
+// State is the state of a prefilled prompt.
+type State struct {
 	View *exec.View
 	Free func() // called once
 }

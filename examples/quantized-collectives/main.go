@@ -20,6 +20,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/kernels/codec"
+	"github.com/krait-ml/krait/lab/agreement"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -100,7 +101,7 @@ func between(page []byte, mark, text string) ([]byte, error) {
 }
 
 func open(dir string, ranks int, quantize string) (*krait.Model, error) {
-	o := krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Quantize: quantize}}
+	o := krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Payload: quantize}}
 	if dir == "" {
 		return krait.Embedded(o)
 	}
@@ -190,7 +191,7 @@ func (r *row) write(b *strings.Builder, site, format, quantize string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", quantize, err)
 	}
-	a, err := krait.Agree(context.Background(), m, r.base, r.ids, windows)
+	a, err := agreement.Measure(context.Background(), m, r.base, r.ids, windows)
 	if err != nil {
 		return fmt.Errorf("%s: %w", quantize, err)
 	}
@@ -238,7 +239,7 @@ func synthetic(b *strings.Builder, vectors, ranks int) {
 			}
 			got[i] = top(w, rounded(f, sum))
 		}
-		a := krait.AgreementOf(got, want)
+		a := agreement.Of(got, want)
 		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f |\n", f, 100*a.Top1, 100*a.Top5Unordered, 100*a.Top5Ordered)
 	}
 }
@@ -252,7 +253,7 @@ func top(w, x []float32) [5]int {
 			logits[i] += v * row[j]
 		}
 	}
-	return krait.TopFive(logits)
+	return agreement.TopFive(logits)
 }
 
 // rounded is what comes of a row that travels in a format.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/lab/agreement"
 )
 
 // stateCodecs are the rows of the table of states.
@@ -40,7 +41,7 @@ func states(b *strings.Builder, dir string, text []byte, tokens, _ int) error {
 		if text == "" {
 			want, text = got, "none"
 		}
-		a := krait.AgreementOf(got, want)
+		a := agreement.Of(got, want)
 		fmt.Fprintf(b, "| %s | %d | %.2f | %.2f | %.2f | %.6f |\n", text, size, 100*a.Top1, 100*a.Top5Unordered, 100*a.Top5Ordered, bits/perToken/float64(len(got)))
 	}
 	return nil
@@ -93,7 +94,7 @@ func crossed(dir, codec string, ids []int, windows int) (size int64, tops [][5]i
 			if err != nil {
 				return 0, nil, 0, err
 			}
-			tops = append(tops, krait.TopFive(logits))
+			tops = append(tops, agreement.TopFive(logits))
 			bits += surprise(logits, window[i+1])
 		}
 	}

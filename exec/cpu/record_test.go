@@ -4,17 +4,17 @@ import (
 	"context"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // recorded is a model on two ranks, its schedules, and a slot.
 func recorded(t *testing.T, o exec.Options) (*exec.Engine, []*lowering.Schedule, int) {
 	t.Helper()
-	m, err := models.Open("../../testdata/golden/mamba-a")
+	m, err := checkpoint.Open("../../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots makes slots for states that are kept.
+// KeepSlots allocates slots for snapshots.
 func (m *machine) KeepSlots(n int) error {
 	return m.eachRank(func(r *rank) error {
 		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
@@ -19,7 +19,7 @@ func (m *machine) KeepSlots(n int) error {
 	})
 }
 
-// Pages makes pages of caches.
+// Pages allocates KV pages.
 func (m *machine) Pages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
@@ -44,7 +44,7 @@ func (m *machine) eachRank(f func(r *rank) error) error {
 	})
 }
 
-// slab makes pieces of memory until there are n, by one allocation.
+// slab allocates pieces of memory up to n, in one allocation.
 func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	more := n - len(*list)
 	if more <= 0 { // another rank failed when this one made them
@@ -61,7 +61,7 @@ func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	return nil
 }
 
-// stateOf is the states of a slot.
+// stateOf is the address of a slot's states.
 func (r *rank) stateOf(slot int) driver.Ptr {
 	if slot >= r.machine.slots {
 		return r.kept[slot-r.machine.slots]
@@ -71,51 +71,49 @@ func (r *rank) stateOf(slot int) driver.Ptr {
 
 // Clear makes the states of a slot zero.
 func (m *machine) Clear(slot int) error {
-	return m.eachRank(func(r *rank) error {
-		n := r.s.Bytes[lowering.State]
-		if n == 0 {
-			return nil
-		}
-		if err := r.compute.Fill(r.stateOf(slot), 0, n); err != nil {
-			return err
-		}
-		return r.compute.Synchronize()
-	})
+	return m.eachState(func(r *rank, bytes int64) error { return r.compute.Fill(r.stateOf(slot), 0, bytes) })
 }
 
-// Copy copies states.
+// Copy copies the states of a slot to another.
 func (m *machine) Copy(from, to int) error {
+	return m.eachState(func(r *rank, bytes int64) error {
+		return r.compute.Copy(r.stateOf(to), r.stateOf(from), bytes)
+	})
+}
+
+// eachState runs f for the ranks that have states, of that many bytes in a slot, and waits for it.
+func (m *machine) eachState(f func(r *rank, bytes int64) error) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
 		if n == 0 {
 			return nil
 		}
-		if err := r.compute.Copy(r.stateOf(to), r.stateOf(from), n); err != nil {
+		if err := f(r, n); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()
 	})
 }
 
-// Read copies out of states.
+// Read copies bytes of states to the host.
 func (m *machine) Read(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies into states.
+// Write copies bytes from the host into states.
 func (m *machine) Write(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
 
-// ReadPage copies out of a page.
+// ReadPage copies bytes of a KV page to the host.
 func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.pages[page]+driver.Ptr(at))
 }
 
-// WritePage copies into a page.
+// WritePage copies bytes from the host into a KV page.
 func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.pages[page]+driver.Ptr(at), from)
@@ -145,7 +143,7 @@ func (r *rank) copies(f func() error) error {
 	})
 }
 
-// inRows is where a cache has some rows, and how many bytes they take.
+// inRows returns where rows of a cache begin in a page, and their bytes.
 func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
 	size := r.s.Buffers[buffer].Bytes
 	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
@@ -171,37 +169,30 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 	})
 }
 
-// ReadRows copies out of a cache.
+// ReadRows copies rows of a cache to the host.
 func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
 	r := m.rank(rank)
-	return r.copies(func() error {
-		for _, x := range rows {
-			at, n := r.inRows(buffer, x)
-			if n == 0 {
-				continue
-			}
-			if err := r.compute.CopyOut(to[:n], at); err != nil {
-				return err
-			}
-			to = to[n:]
-		}
-		return nil
-	})
+	return r.eachRun(buffer, rows, to, func(at driver.Ptr, part []byte) error { return r.compute.CopyOut(part, at) })
 }
 
-// WriteRows copies into a cache.
+// WriteRows copies rows from the host into a cache.
 func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
 	r := m.rank(rank)
+	return r.eachRun(buffer, rows, from, func(at driver.Ptr, part []byte) error { return r.compute.CopyIn(at, part) })
+}
+
+// eachRun lets f copy each run of rows of a cache, to or from its part of the data.
+func (r *rank) eachRun(buffer int, rows []exec.Rows, data []byte, f func(at driver.Ptr, part []byte) error) error {
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)
 			if n == 0 {
 				continue
 			}
-			if err := r.compute.CopyIn(at, from[:n]); err != nil {
+			if err := f(at, data[:n]); err != nil {
 				return err
 			}
-			from = from[n:]
+			data = data[n:]
 		}
 		return nil
 	})

@@ -27,7 +27,7 @@ type spread struct {
 	all      sync.WaitGroup
 }
 
-// inProcesses opens a model in so many processes.
+// inProcesses opens a model in n processes.
 func (m *model) inProcesses(t *testing.T, n int, device func(rank int) exec.Device) *spread {
 	t.Helper()
 	id := "file:" + filepath.Join(t.TempDir(), "rank0")
@@ -124,7 +124,7 @@ func TestProcessFails(t *testing.T) {
 			}
 			want, err := "rank 2: activations: planted", error(nil)
 			if how == "lost" {
-				want = "was lost, as asked" // which, hangs on the order
+				want = "was lost, as asked" // which one, depends on the order
 			}
 			for i := 0; err == nil; i++ {
 				fails.Store(how == "alloc" && i == 2)

@@ -40,6 +40,7 @@ type clock struct {
 type takes struct {
 	sizes   graph.Sizes
 	seconds []float64     // by work
+	launch  float64       // of them, what a launch costs by itself
 	travels []cost.Travel // by exchange
 }
 
@@ -84,6 +85,7 @@ func (c *clock) batch(z graph.Sizes, graphs bool) {
 
 func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 	t.sizes, t.seconds, t.travels = z, t.seconds[:0], t.travels[:0]
+	t.launch = c.rater.Launch(graphs)
 	for i := range c.works {
 		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
@@ -180,11 +182,24 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 			break
 		}
 		took := c.of(st).seconds[st.work] * c.slow[r]
+		if c.inSum(st) {
+			took -= c.of(st).launch * c.slow[r]
+		}
 		c.tell(r, st, *at, *at+took)
 		*at += took
 		k.busy += took
 	}
 	return true
+}
+
+// inSum reports whether the launch of a collective over peer memory, in one shot, does the step as
+// well.
+func (c *clock) inSum(st *step) bool {
+	if st.with == 0 {
+		return false
+	}
+	a := c.of(st).travels[st.with-1].Algorithm
+	return a != nil && a.Name == "one_shot"
 }
 
 // meet lets a rank take part in a collective, and reports whether that has ended.

@@ -28,6 +28,7 @@ type step struct {
 	exchange int // of a collective: which of the clock's
 	meeting  int // and where it meets the others
 	piece    int // of a loop: which
+	with     int // of a launch: the exchange, counted from 1, whose launch may do it as well; 0: none
 }
 
 // newClock is that of the schedules of all ranks.
@@ -118,7 +119,7 @@ func (p *programs) kindOf(st *lowering.Step) int {
 // program is a rank's, with its loops unrolled.
 func (p *programs) program(s *lowering.Schedule, pieces int) *program {
 	out := &program{schedule: s}
-	u := unroller{p, out, map[int]int{}, map[int]int{}}
+	u := unroller{p, out, map[int]int{}, map[int]int{}, map[int]int{}}
 	for i, end, exchange := 0, 0, 0; i < len(s.Steps); i = end {
 		end = lowering.LoopEnd(s.Steps, i)
 		times := 1
@@ -148,6 +149,7 @@ type unroller struct {
 	// By the schedule's number of an event: which it is since it was recorded last, and
 	// which it will be, where a step that waits is listed before.
 	events, awaited map[int]int
+	with            map[int]int // by step of the schedule; see step.with
 }
 
 func (u *unroller) add(st step, at int) {
@@ -169,13 +171,16 @@ func (u *unroller) add(st step, at int) {
 		}
 		st.event = e
 	case lowering.Collective:
+		if k, ok := u.out.schedule.Then(at); ok {
+			u.with[k] = st.exchange + 1
+		}
 		st.meeting = u.out.meetings
 		u.out.meetings++
 		if st.exchange == len(u.c.exchanges) { // the first rank's, the first time
 			u.c.exchanges = append(u.c.exchanges, newExchange(st.Step, u.out.schedule.Ranks))
 		}
 	default:
-		st.work = u.work(u.out.schedule, at)
+		st.work, st.with = u.work(u.out.schedule, at), u.with[at]
 	}
 	u.out.steps[st.Stream] = append(u.out.steps[st.Stream], st)
 }

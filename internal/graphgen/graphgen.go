@@ -151,7 +151,7 @@ func (d *drawer) with(dim graph.Dim) *graph.Value {
 	return v
 }
 
-// outputs lets values that nobody takes be outputs, the last one always.
+// outputs makes values without users outputs, the last one always.
 func (d *drawer) outputs() {
 	used := map[*graph.Value]bool{}
 	for _, n := range d.g.Nodes {

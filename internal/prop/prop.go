@@ -40,7 +40,7 @@ func named(name string) uint64 {
 	return h.Sum64()
 }
 
-// calls counts the calls of Check by test. Its lock also guards the flag -rapid.seed.
+// calls counts the calls of Check by test. Its lock also guards the flags of rapid.
 var calls = struct {
 	sync.Mutex
 	of map[string]int
@@ -50,14 +50,30 @@ var calls = struct {
 // has called it. The flag -rapid.seed overrides the seed; with KRAIT_TEST_ALL it is new.
 func Check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
+	CheckN(t, 0, property)
+}
+
+// CheckN is Check of n draws, unless the flag -rapid.checks or KRAIT_TEST_ALL says otherwise; 0 is
+// the package's number.
+func CheckN(t *testing.T, n int, property func(*rapid.T)) {
+	t.Helper()
 	if anew() || chosen() {
 		rapid.Check(t, property)
 		return
 	}
 	calls.Lock()
+	was := flag.Lookup("rapid.checks").Value.String()
+	if !counted() && n > 0 {
+		set("rapid.checks", strconv.Itoa(n))
+	}
 	set("rapid.seed", strconv.FormatUint(named(nth(t.Name(), calls.of[t.Name()])), 10))
 	calls.of[t.Name()]++
-	unlock := sync.OnceFunc(calls.Unlock) // at the first draw, when rapid has read the flag
+	unlock := sync.OnceFunc(func() { // at the first draw, when rapid has read the flags
+		if n > 0 {
+			set("rapid.checks", was)
+		}
+		calls.Unlock()
+	})
 	defer unlock()
 	rapid.Check(t, func(r *rapid.T) {
 		unlock()
@@ -76,12 +92,18 @@ var chosen = sync.OnceValue(func() bool { return flag.Lookup("rapid.seed").Value
 // KRAIT_TEST_ALL says otherwise. TestMain calls it.
 func Cases(n int) {
 	flag.Parse()
-	given := goldens.All()
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
-	if !given {
+	if !counted() {
 		set("rapid.checks", strconv.Itoa(n))
 	}
 }
+
+// counted reports whether the command line or the environment says how many cases are drawn, which
+// is read before anything sets a number.
+var counted = sync.OnceValue(func() bool {
+	given := goldens.All()
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	return given
+})
 
 func set(name, value string) {
 	if err := flag.Set(name, value); err != nil {

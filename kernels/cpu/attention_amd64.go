@@ -150,7 +150,7 @@ func (w *looking) rows(x *kernels.Tensor, memory *[]float32, cols int, there boo
 	return to
 }
 
-// ahead asks for so many rows of the next block.
+// ahead prefetches a number of rows of the next block.
 func (w *looking) ahead(x *kernels.Tensor, rows int) {
 	for i := 0; i < rows; {
 		page, at, n := x.Cached(w.seq, w.slot, w.base+keyBlock+i)

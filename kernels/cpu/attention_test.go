@@ -175,7 +175,7 @@ func TestAttentionSpecial(t *testing.T) {
 	})
 }
 
-// inPages puts what caches have of a call's sequences into pages of so many tokens, in
+// inPages puts the KV cache of a call's sequences into pages of a number of tokens, in
 // any order.
 func inPages(c *kernels.Call, tokens int, rng *rand.Rand) *kernels.Call {
 	d := copied(c)

@@ -42,7 +42,7 @@ func toInt4AVX2(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromInt4AVX2(y *float32, x *byte, by *float32, n int)
 
-// toE4M3AVX2 gives n elements times by, to the nearest that there is, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+// toE4M3AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
 //
 //go:noescape
 func toE4M3AVX2(y *byte, x *float32, by *float32, n int)
@@ -52,7 +52,7 @@ func toE4M3AVX2(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromE4M3AVX2(y *float32, x *byte, by *float32, n int)
 
-// toE5M2AVX2 gives n elements times by, to the nearest that there is, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+// toE5M2AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
 //
 //go:noescape
 func toE5M2AVX2(y *byte, x *float32, by *float32, n int)

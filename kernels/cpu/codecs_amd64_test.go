@@ -51,7 +51,7 @@ func TestBlocksOfBytes(t *testing.T) {
 			if set.v.encode(c, got, x); !bytes.Equal(got, want) {
 				t.Fatalf("%s, %s: %d elements are %v, want %v", name, c, len(x), got, want)
 			}
-			if trial%3 == 0 { // codes that nobody writes, and scales
+			if trial%3 == 0 { // codes that no kernel writes, and scales
 				for i := range n {
 					want[i] = byte(r.Uint32())
 				}

@@ -8,7 +8,7 @@ var (
 )
 
 // convolver has the convolutions of width convWidth of an instruction set, for channels
-// that fill vectors of so many lanes; see the generator in gen.
+// that fill vectors of a number of lanes; see the generator in gen.
 type convolver struct {
 	lanes     int
 	sum, silu func(y, x, w, h, b *float32, tokens, channels, ys, xs, ws int)

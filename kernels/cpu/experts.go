@@ -76,8 +76,8 @@ func sigmoidRouter(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// after finds the score that comes after the last, the largest first, with its key. What is
-// no number comes before all, to be seen.
+// after finds the score that comes after the last, the largest first, with its key. A NaN
+// comes before all, so that it shows.
 func after(x, bias []float32, last int, key float64) (best int, most float64) {
 	best, most = -1, math.Inf(-1)
 	for j, v := range x {

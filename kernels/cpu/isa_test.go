@@ -72,7 +72,7 @@ func TestChosenISA(t *testing.T) {
 	}
 }
 
-// TestNoRounding: nobody is advised to choose what the machine does not have.
+// TestNoRounding: no error advises an instruction set that the machine lacks.
 func TestNoRounding(t *testing.T) {
 	for want, err := range map[string]error{
 		"and avx512 is chosen; KRAIT_CPU=amx chooses it":                                             noRounding("avx512", []string{plain, "avx2", "avx512", "amx"}, true),

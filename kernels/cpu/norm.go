@@ -127,7 +127,7 @@ func factor(c *kernels.Call, i int) float64 {
 }
 
 // inverseRMS is a NaN where the sum overflowed, as one that goes between ranks in
-// float32 may: a factor of 0 would be a wrong norm that nobody sees.
+// float32 may: a factor of 0 would be a wrong norm without an error.
 func inverseRMS(sum float64, width int, eps float64) float64 {
 	if math.IsInf(sum, 1) {
 		return math.NaN()

@@ -15,24 +15,24 @@ func packRowsAVX2(to *float32, from *float32, ws int, steps int, apart int, widt
 func packTokensAVX2(to *float32, from *float32, xs int, steps int, apart int)
 
 // panel1AVX2 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape
 func panel1AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
 // panel2AVX2 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape
 func panel2AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
 // panel3AVX2 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape
@@ -56,24 +56,24 @@ func packRowsAVX512(to *float32, from *float32, ws int, steps int, apart int, wi
 func packTokensAVX512(to *float32, from *float32, xs int, steps int, apart int)
 
 // panel1AVX512 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape
 func panel1AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
 // panel2AVX512 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape
 func panel2AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
 // panel3AVX512 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of tokens.
-// To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.
-// For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches
+// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
+// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
 // for the next is four steps ahead.
 //
 //go:noescape

@@ -6,7 +6,7 @@ import "encoding/binary"
 // against it.
 type Peak struct {
 	ISA string
-	// Read reads data, as fast as it goes. What does not fill Turn bytes may be left.
+	// Read reads data, as fast as it goes. A rest of less than Turn bytes may be left.
 	Read func(data []byte)
 	Turn int
 	// Multiply computes n times as many floating-point operations as FLOPs says, in
@@ -64,7 +64,7 @@ func multiplyPlain(n int) {
 	consume(uint64(a + b + c + d + e + f + g + h))
 }
 
-// consume keeps the compiler from leaving out what nobody reads.
+// consume keeps the compiler from leaving out unused results.
 //
 //go:noinline
 func consume(uint64) {}

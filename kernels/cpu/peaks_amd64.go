@@ -10,7 +10,7 @@ func init() {
 	peaks = []Peak{peakOf("avx2", 8, readAVX2, multiplyAVX2), peakOf("avx512", 16, readAVX512, multiplyAVX512)}
 }
 
-// peakOf is the peak of an instruction set with so many numbers in a vector.
+// peakOf is the peak of an instruction set with a number of elements in a vector.
 func peakOf(isa string, lanes int, read func(*byte, int), multiply func(int)) Peak {
 	turn := peakLoads * 4 * lanes
 	return Peak{isa, func(data []byte) { readWhole(read, data, turn) }, turn, multiply, 2 * peakSums * lanes}

@@ -91,7 +91,7 @@ func (s *shortProducts) packTokens(to []float64, x *kernels.Tensor, k, t, n int)
 }
 
 // unit computes the columns of the result from n, for the tokens from t, which are packed
-// where they are several. What is not a whole unit goes a column at a time.
+// where they are several. A part of a unit goes a column at a time.
 func (p *shortProduct[E]) unit(c *kernels.Call, w []E, packed []float64, n, t int) {
 	weight, y := &c.Args[1], &c.Results[0]
 	k, last := weight.Cols, t+p.tokens-1 // the assembly checks no bounds

@@ -8,10 +8,10 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// taken says that somebody has a set, to which nothing can be added any more.
+// taken says that a set was read, to which nothing can be added any more.
 var taken atomic.Bool
 
-// Register gives an operation of somebody's own its kernel for the CPU, for all instruction
+// Register gives a registered operation its kernel for the CPU, for all instruction
 // sets. Tensors of activations are f32, and rows need not lie one after another
 // ([kernels.Tensor.Row] finds them). The kernel computes a row's result from that row alone, in
 // the same order whatever else is in the batch. It is called after [graph.RegisterOp], from an

@@ -2,7 +2,7 @@
 
 package cpu
 
-// decaysAVX2 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. What is below 2^-125, or about that, is 0.
+// decaysAVX2 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.
 //
 //go:noescape
 func decaysAVX2(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)
@@ -29,7 +29,7 @@ func scaleRowsAVX2(y *float32, ys int, x *float32, xs int, by *float32, bs int, 
 //go:noescape
 func divideRowsAVX2(y *float32, ys int, x *float32, xs int, by *float32, bs int, rows int, cols int)
 
-// decaysAVX512 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. What is below 2^-125, or about that, is 0.
+// decaysAVX512 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.
 //
 //go:noescape
 func decaysAVX512(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)

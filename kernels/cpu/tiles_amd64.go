@@ -264,7 +264,7 @@ type tileWeights struct {
 	near                         bool // nothing has fetched the first pair
 }
 
-// lying are weights as they lie in memory. In so many pairs the next one is fetched.
+// lying are weights as they lie in memory. The next one is fetched a number of pairs ahead.
 func (m *tileProduct) lying(from, to, fetching int) tileWeights {
 	w := &m.call.Args[1]
 	ws := 2 * w.Stride
@@ -351,7 +351,7 @@ func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amx
 	}
 }
 
-// multiply calls the assembly. What is called by a variable would let the work escape.
+// multiply calls the assembly. A call by a variable would let the work escape.
 func (m *tileProduct) multiply(tiles int, w *uint16, x *byte, y *float32) (odd uint32) {
 	work := &m.work.palette
 	switch {

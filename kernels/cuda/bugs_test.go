@@ -3,6 +3,7 @@ package cuda
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/choices"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/ulikunitz/xz"
 )
 
 // TestBugs runs copies of kernels with a mistake in each: the interpreter must
@@ -51,11 +53,7 @@ func TestBugs(t *testing.T) {
 		{"stale", ptx.ReadOnly, "silu", func(d *draw) kernels.Call { return siluOf(d, 30) }},
 	} {
 		t.Run(c.bug, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("testdata", "bugs", c.bug+".ptx"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := ptx.Parse(c.bug, string(text))
+			m, err := ptx.Parse(c.bug, plantedBug(t, c.bug))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +69,7 @@ func TestBugs(t *testing.T) {
 				there.Results[0].Ptr = there.Args[0].Ptr // in place
 			}
 			launches := dev.plan(findOp(t, c.op), there)
-			at := len(launches) - 1 // of several, the last that there is a copy of has the bug
+			at := len(launches) - 1 // of several, the last with a copy has the bug
 			has := func(l Launch) bool { _, ok := m.Entry(l.Function); return ok }
 			for at >= 0 && !has(launches[at]) {
 				at--
@@ -90,6 +88,25 @@ func TestBugs(t *testing.T) {
 			dev.run(launches, 0)
 		})
 	}
+}
+
+// plantedBug is the PTX of a kernel with a mistake, which build.sh has made.
+func plantedBug(t *testing.T, name string) string {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "bugs", name+".ptx.xz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	x, err := xz.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestTooLarge: launches that a GPU of the table would refuse, or that are beyond its

@@ -55,9 +55,7 @@ pack() { # a source's modules, each behind a line with its name
 
 build_all() { # to folder
   build "$1/ptx" *.cu
-  if compgen -G 'testdata/bugs/*.cu' >/dev/null; then
-    build "$1/testdata/bugs" testdata/bugs/*.cu
-  fi
+  build "$1/testdata/bugs" testdata/bugs/*.cu
 }
 
 if [ "${UPDATE_COMPILER:-}" = 1 ]; then
@@ -69,12 +67,13 @@ if [ "$version" != "$(cat ptx/COMPILER)" ]; then
   exit 1
 fi
 if [ "${1:-}" != --check ]; then
-  rm -f ptx/*.xz testdata/bugs/*.ptx
+  rm -f ptx/*.xz testdata/bugs/*.xz
   build_all .
   for source in *.cu; do
     pack "${source%.cu}" ptx | xz -9e >"ptx/${source%.cu}.xz"
   done
   rm ptx/*.ptx
+  xz -9e testdata/bugs/*.ptx
   exit
 fi
 fresh=$(mktemp -d)
@@ -88,9 +87,11 @@ for source in *.cu; do
   pack "${source%.cu}" "$fresh/ptx" >"$fresh/packed/${source%.cu}"
 done
 diff -r "$fresh/committed" "$fresh/packed"
-if [ -d "$fresh/testdata" ]; then
-  diff -r --exclude='*.cu' testdata/bugs "$fresh/testdata/bugs"
-fi
+mkdir "$fresh/bugs"
+for file in testdata/bugs/*.xz; do
+  xz -cd "$file" >"$fresh/bugs/$(basename "$file" .xz)"
+done
+diff -r "$fresh/bugs" "$fresh/testdata/bugs"
 arch=sm_90
 build "$fresh/sm_90" *.cu
 diff -r -I '^\.target sm_' "$fresh/ptx" "$fresh/sm_90"

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -162,11 +160,7 @@ func TestCodecBugs(t *testing.T) {
 		l    Launch
 	}{{"block_bound", ptx.OutOfBounds, encode[0]}, {"block_align", ptx.Misaligned, sum[0]}} {
 		dev.run([]Launch{b.l}, 0)
-		text, err := os.ReadFile(filepath.Join("testdata", "bugs", b.bug+".ptx"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := ptx.Parse(b.bug, string(text))
+		m, err := ptx.Parse(b.bug, plantedBug(t, b.bug))
 		if err != nil {
 			t.Fatal(err)
 		}

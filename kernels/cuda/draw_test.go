@@ -22,6 +22,7 @@ type draw struct {
 
 	oneGroup bool // of B and C, which all channels share and every rank has
 	aligned  bool // rows begin at multiples of 16 bytes, if they are that long
+	blank    bool // tensors have no numbers: the call is planned only
 }
 
 const slots = 4
@@ -57,7 +58,7 @@ func (d *draw) kept(op string) graph.DType {
 	return rapid.SampledFrom(findOp(d.T, op).States[0].Kind.Formats()).Draw(d.T, "kept")
 }
 
-// tensor is one that nobody has split, of normal numbers; between its rows there
+// tensor is one that is not split, of normal numbers; between its rows there
 // may be some that belong to others.
 func (d *draw) tensor(t graph.DType, dims ...int) kernels.Tensor {
 	out := shaped(t, dims...)
@@ -108,6 +109,9 @@ func (d *draw) fill(t *kernels.Tensor, f func(float64) float64) {
 		return
 	default:
 		t.U16 = make([]uint16, n)
+	}
+	if d.blank {
+		return
 	}
 	row := make([]float32, t.Cols)
 	for i := range rows {

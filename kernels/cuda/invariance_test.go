@@ -43,7 +43,7 @@ func rowsOf(t kernels.Tensor, lo, hi int) kernels.Tensor {
 }
 
 // tokensOf is a call for tokens lo to hi of the batch, all of sequence s, which
-// has had some before: the whole call where there are no sequences.
+// has had some before: the whole call if it has no sequences.
 func tokensOf(op *graph.Op, c *kernels.Call, lo, hi, s, before int) kernels.Call {
 	token, sequence := perToken(op)
 	out := *c
@@ -105,37 +105,6 @@ func once(t *rapid.T, op *graph.Op, c *kernels.Call, o Options, states map[int]T
 	return results, launches
 }
 
-// TestAlone: rows do not depend on the rest of the batch. Each sequence by itself,
-// or some of the rows, give the same bits.
-func TestAlone(t *testing.T) {
-	for _, op := range graph.Ops() {
-		if op.Class != graph.Compute || op.Name == "select_rows" {
-			continue
-		}
-		t.Run(op.Name, func(t *testing.T) {
-			t.Parallel()
-			checkAgain(t, op.Name, func(t *rapid.T) {
-				d, dev := newDraw(t), newDevice(t)
-				o := Options{Math: Math(d.pick("math", 0, 1))}
-				c := cases[op.Name](d)()
-				all, launches := once(t, op, &c, o, map[int]Tensor{}, dev)
-				lo, hi, s := drawRows(d, op, &c)
-				part := tokensOf(op, &c, lo, hi, s, 0)
-				got, alone := once(t, op, &part, o, map[int]Tensor{}, dev)
-				for i := range all {
-					want := rowsOf(all[i], lo, hi)
-					switch {
-					case order(launches) == order(alone):
-						same(t, fmt.Sprintf("tokens %d to %d", lo, hi), &got[i], &want, 0)
-					case o.Math == F32:
-						same(t, fmt.Sprintf("tokens %d to %d", lo, hi), &got[i], &want, 1e-5)
-					}
-				}
-			})
-		})
-	}
-}
-
 // drawRows draws rows of a call: those of a sequence where it has some.
 func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 	_, sequence := perToken(op)
@@ -151,62 +120,8 @@ func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 	return lo, rapid.IntRange(lo+1, rows).Draw(d.T, "hi"), 0
 }
 
-// TestCut: a prompt gives the same, and leaves the same state, in however many
-// batches it comes; where states in 16 bits are rounded at every cut, what a
-// reference gives that rounds there, too.
-func TestCut(t *testing.T) {
-	for _, name := range []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "attention"} {
-		op := findOp(t, name)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			checkAgain(t, name, func(t *rapid.T) {
-				d, dev := newDraw(t), newDevice(t)
-				next := cases[name](d)
-				d.decode, d.most = false, min(d.most, 2)
-				c := next()
-				if kept := c.Args[op.States[0].Operand].DType; kept != graph.F32 && name != "attention" {
-					cutAndRounded(t, op, &c, dev)
-					return
-				}
-				whole, cut := map[int]Tensor{}, map[int]Tensor{}
-				all, _ := once(t, op, &c, Options{}, whole, dev)
-				share := 0.0
-				if strings.HasPrefix(name, "ssd_scan") || name == "attention" || name == "selective_scan_projected" || strings.HasSuffix(name, "_normed") {
-					share = 1e-5
-				}
-				_, sequence := perToken(op)
-				for i := range c.Args {
-					if !sequence(i) || c.Args[i].Cols != 3 {
-						continue
-					}
-					for s := range c.Args[i].Rows() {
-						start, tokens, _ := c.Args[i].Segment(s)
-						for at := 0; at < tokens; {
-							n := rapid.IntRange(1, tokens-at).Draw(t, "piece")
-							part := tokensOf(op, &c, start+at, start+at+n, s, at)
-							got, _ := once(t, op, &part, Options{}, cut, dev)
-							want := rowsOf(all[0], start+at, start+at+n)
-							same(t, fmt.Sprintf("tokens %d to %d of sequence %d", at, at+n, s), &got[0], &want, share)
-							at += n
-						}
-					}
-				}
-				for _, p := range op.States {
-					if name == "attention" {
-						continue // most of the caches is not written
-					}
-					a, b := clone(&c.Args[p.Operand]), clone(&c.Args[p.Operand])
-					dev.download(whole[p.Operand], &a)
-					dev.download(cut[p.Operand], &b)
-					same(t, "state", &b, &a, share)
-				}
-			})
-		})
-	}
-}
-
 // cutAndRounded gives sequences in pieces, and holds each against the reference, which
-// goes on from the same states: rounded apart, they would go on apart.
+// continues from the same states: rounded apart, they would drift apart.
 func cutAndRounded(t *rapid.T, op *graph.Op, c *kernels.Call, dev *device) {
 	segments := c.Args[slices.IndexFunc(c.Args, func(x kernels.Tensor) bool { return x.DType == graph.I32 && x.Cols == 3 })]
 	state, on := op.States[0], map[int]Tensor{}
@@ -238,7 +153,7 @@ func TestReplay(t *testing.T) {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			checkAgain(t, name, func(t *rapid.T) { checkReplay(t, op) })
+			check(t, name, func(t *rapid.T) { checkReplay(t, op) })
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -18,46 +19,27 @@ var launched = struct {
 	count, dependent map[string]int
 }{count: map[string]int{}, dependent: map[string]int{}}
 
-// slow are the operations, and tests, whose cases cost most in the interpreter, and how often
-// 20 of them are drawn: often enough that each kernel is run. With KRAIT_TEST_ALL it is 100 of
-// them, as CI has it.
+// slow are the operations, and tests, whose cases cost most in the interpreter, and how many are
+// drawn; 30 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
 var slow = map[string]int{
-	"attention": 1, "choose": 1, "experts": 1, "ungated_experts": 1, "add_experts": 1, "add_ungated_experts": 1, "norm_router": 2, "sigmoid_router": 1,
-	"ssd_scan": 1, "ssd_scan_gated": 1, "selective_scan": 2, "selective_scan_gated": 1, "selective_scan_projected": 1,
-	"selective_scan_normed": 1, "selective_scan_unit_normed": 1, "gated_matmul": 2, "norm_gated_matmul": 2,
-	"norm_matmul": 2, "norm_matmul_add": 2, "rotary": 2,
-	"split": 1, "width": 1,
+	"attention": 10, "choose": 10, "experts": 10, "ungated_experts": 10, "add_experts": 10, "add_ungated_experts": 10,
+	"ssd_scan": 10, "ssd_scan_gated": 10, "selective_scan": 16, "selective_scan_gated": 10, "selective_scan_projected": 10,
+	"selective_scan_normed": 10, "selective_scan_unit_normed": 10, "gated_matmul": 16, "norm_gated_matmul": 16,
+	"split": 8, "width": 8, "pieces": 6,
 }
 
-// check draws cases of an operation, 60 but for those that are slow.
+// check draws cases of an operation.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	for range rounds(op) {
-		prop.Check(t, test)
+	n := cmp.Or(slow[op], 30)
+	if onDevice != "" {
+		n = 100
 	}
-}
-
-// checkAgain draws half as many, for tests that compare kernels with themselves: what
-// they compute is held against numbers elsewhere.
-func checkAgain(t *testing.T, op string, test func(*rapid.T)) {
-	t.Helper()
-	for range (rounds(op) + 1) / 2 {
-		prop.Check(t, test)
-	}
-}
-
-func rounds(op string) int {
-	if n, ok := slow[op]; ok {
-		return n
-	}
-	return 3
+	prop.CheckN(t, n, test)
 }
 
 // TestMain: when all tests have run, each kernel has, and as a dependent launch, too.
 func TestMain(m *testing.M) {
-	if onDevice == "" {
-		prop.Cases(20)
-	}
 	debug.SetGCPercent(400) // launches allocate, and little of it stays
 	code := m.Run()
 	given := false

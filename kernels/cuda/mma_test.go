@@ -132,7 +132,7 @@ func TestSplitPlan(t *testing.T) {
 func TestSplitWidth(t *testing.T) {
 	wideSplit(t)
 	op := findOp(t, "matmul")
-	checkAgain(t, "width", func(t *rapid.T) {
+	check(t, "width", func(t *rapid.T) {
 		d := newDraw(t)
 		n, k, rows := d.pick("n", 127, 129, 255, 257), d.pick("k", 8, 104), d.pick("t", 33, 65)
 		c := call(nil, one(d.packed(graph.F32, rows, n)), d.packed(graph.F32, rows, k), d.packed(graph.BF16, n, k))

@@ -89,16 +89,31 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"selective_scan_unit_normed": selectiveUnitNormedCase,
 }
 
-// TestOps runs every operation on the device and in float64, twice in a row so
-// that state is carried.
+// TestOps draws calls of every operation: two steps, so that state is carried, against float64, or
+// one that is also compared with itself ([checkRelations]). Each kernel that the operation launches
+// without options is run: of cases from fixed seeds, those follow that launch one not run before.
 func TestOps(t *testing.T) {
 	for _, op := range graph.Ops() {
-		if op.Class == graph.Compute {
-			t.Run(op.Name, func(t *testing.T) {
-				t.Parallel()
-				check(t, op.Name, func(t *rapid.T) { checkOp(t, op, Options{}) })
-			})
+		if op.Class != graph.Compute {
+			continue
 		}
+		t.Run(op.Name, func(t *testing.T) {
+			t.Parallel()
+			check(t, op.Name, func(t *rapid.T) {
+				if rapid.Bool().Draw(t, "steps") {
+					checkOp(t, op, Options{})
+				} else {
+					checkRelations(t, op)
+				}
+			})
+			for seed := range uint64(fixedSeeds) {
+				fresh := false
+				fixed(t, seed, func(t *rapid.T) { fresh = plansNew(t, op) })
+				if fresh {
+					fixed(t, seed, func(t *rapid.T) { checkOp(t, op, Options{}) })
+				}
+			}
+		})
 	}
 }
 
@@ -213,7 +228,7 @@ func matmulCase(d *draw) func() kernels.Call {
 	switch shape {
 	case 1: // deep
 		n, k = d.pick("n", 1, 4, 5, 9), d.pick("k", 255, 1024, 1033)
-	case 2: // wide: so many columns that a block of few rows has several
+	case 2: // wide: a block of few rows has several columns
 		n, k = gemvCols*gemvBlocks+d.pick("n", -1, 0, 1, 3), d.pick("k", 1, 16, 33)
 	}
 	w := d.tensor(d.format(), n, k)

@@ -82,7 +82,7 @@ func TestScanPieces(t *testing.T) {
 	for _, name := range piecesOps {
 		op := findOp(t, name)
 		test := func(t *rapid.T) { shortSegments(func() { checkPieces(t, op) }) }
-		check(t, name, test)
+		check(t, "pieces", test)
 		for _, kernel := range want[strings.TrimSuffix(name, "_gated")] {
 			until(t, test, fmt.Sprintf(kernel, "f32"), fmt.Sprintf(kernel, "bf16"))
 		}
@@ -135,7 +135,7 @@ func checkPieces(t *rapid.T, op *graph.Op) {
 func TestScanPiecesAlone(t *testing.T) {
 	for _, name := range piecesOps {
 		op := findOp(t, name)
-		checkAgain(t, name, func(r *rapid.T) {
+		check(t, "pieces", func(r *rapid.T) {
 			d, dev := newDraw(r), newDevice(r)
 			c := drawPieces(d, name)()
 			whole, _ := once(r, op, &c, Options{}, map[int]Tensor{}, dev)
@@ -167,7 +167,7 @@ func checkPiecesAlone(t *rapid.T, d *draw, op *graph.Op, c *kernels.Call, dev *d
 func TestScanPiecesCut(t *testing.T) {
 	for _, name := range piecesOps {
 		op := findOp(t, name)
-		checkAgain(t, name, func(t *rapid.T) { shortSegments(func() { checkPiecesCut(t, op) }) })
+		check(t, "pieces", func(t *rapid.T) { shortSegments(func() { checkPiecesCut(t, op) }) })
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Register gives an operation of somebody's own its plain kernel, which is what validation and
+// Register gives a registered operation its plain kernel, which is what validation and
 // other kernels are held against: as the definition reads, by [At] and [Set], whose numbers are
 // float64 whatever the tensors have. The new state of an operation that has one is the memory of
 // the old, with a row per slot. It is called after [graph.RegisterOp], from an init function;

@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/internal/choices"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	cudakernels "github.com/krait-ml/krait/kernels/cuda"
 )
@@ -121,6 +122,9 @@ func TestChooseLimits(t *testing.T) {
 		{262144, kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.7}, 10.6e-6},
 		{262144, kernels.Choice{Temperature: 2, TopP: 0.95, Uniform: 0.7}, 11.6e-6},
 	} {
+		if c.n == 128256 && !goldens.All() {
+			continue // between two others
+		}
 		list, sum := chosen(t, c.n, c.how), 0.0
 		for i := range list {
 			takes, bound := model(profile(t), &list[i], true)

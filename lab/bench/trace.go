@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/internal/splitmix"
+	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/session/schedule"
 )
@@ -53,7 +54,7 @@ type Replayed struct {
 	HitTokens    int64       `json:"hit_tokens"`
 	Runs         []TraceRun  `json:"runs"`
 	// Stats of the prefix cache in the last round.
-	Stats krait.PrefixCacheStats `json:"stats"`
+	Stats cache.Stats `json:"stats"`
 }
 
 // Settle computes the medians.
@@ -234,7 +235,7 @@ func (r *replay) request(ctx context.Context, i int, due time.Time) error {
 		OnCached:  func(tokens int) { r.out.Hits[i] = tokens },
 	}
 	first := true
-	for token, err := range r.m.Requests().Stream(ctx, q) {
+	for token, err := range r.m.Session().Scheduler().Stream(ctx, q) {
 		if err != nil {
 			return err
 		}

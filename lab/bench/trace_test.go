@@ -61,7 +61,7 @@ func TestTrace(t *testing.T) {
 	if err != nil || !slices.Equal(r.Hits, want.Hits) || want.HitTokens == 0 {
 		t.Errorf("hits are %v, in the simulation %v, %v", r.Hits, want.Hits, err)
 	}
-	if s := m.PrefixCache(); s.HitTokens != int64(r.hitTokens()) || s.Requests != len(trace) {
+	if s := m.Session().PrefixCache(); s.HitTokens != int64(r.hitTokens()) || s.Requests != len(trace) {
 		t.Errorf("%+v", s)
 	}
 
@@ -76,7 +76,7 @@ func TestTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := m.Requests().Load(); l.Tokens != int64(fed) || l.Running+l.Waiting > 0 || r.hitTokens() != 0 || told != 40*41/2 {
+		if l := m.Session().Scheduler().Load(); l.Tokens != int64(fed) || l.Running+l.Waiting > 0 || r.hitTokens() != 0 || told != 40*41/2 {
 			t.Errorf("speed %g: %+v, the trace has %d tokens; %d hits, told %d", speed, l, fed, r.hitTokens(), told)
 		}
 		if q := r.TTFT; !(0 < q.P50 && q.P50 <= q.P95 && q.P95 <= q.P99) || r.Output <= 0 || r.Seconds <= 0 {
@@ -104,7 +104,7 @@ func TestTraceFails(t *testing.T) {
 			t.Errorf("cancelled, at speed %g: %v", speed, err)
 		}
 	}
-	if l := m.Requests().Load(); l.Running+l.Waiting > 0 {
+	if l := m.Session().Scheduler().Load(); l.Running+l.Waiting > 0 {
 		t.Errorf("left: %+v", l)
 	}
 }

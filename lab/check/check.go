@@ -15,11 +15,11 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 // Options configure a check.
@@ -158,7 +158,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 		slots = max(slots, p.batch)
 	}
 	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device, Processes: o.Processes}
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ var integers = map[string]map[int]role{
 var sums = map[string]int{"rms_scale": 1, "rms_rows": 1, "group_rms_scale": 1}
 
 // batch has the contents of values that a section is given: random, and the same
-// whoever asks.
+// for every reader.
 type batch struct {
 	seed     uint64
 	roles    map[*graph.Value]role
@@ -95,7 +95,7 @@ func newBatch(seed uint64, source *graph.Graph) *batch {
 	return b
 }
 
-// rolesOf says what the integers of a node are for: of an operation of somebody's own,
+// rolesOf says what the integers of a node are for: of a registered operation,
 // what has the shape of the segments is these, and so on.
 func rolesOf(n *graph.Node) map[int]role {
 	if r, ok := integers[n.Op.Name]; ok {
@@ -138,7 +138,7 @@ func isState(v *graph.Value) bool {
 }
 
 // describe is what a rank holds of a value in this batch if it is of type t,
-// without its memory. What is computed is in float64, integers too.
+// without its memory. All is computed in float64, integers too.
 func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(t, ranks, rank)
 	if x.DType.Float() || v.Def.Op.Class != graph.Leaf {

@@ -12,7 +12,7 @@ import (
 )
 
 // machine runs nodes of one graph, on all its ranks, by the types that the graph
-// has written. What it computes stays until the section is done.
+// has written. Its results stay until the section is done.
 type machine struct {
 	*runner
 	ranks  int
@@ -47,7 +47,7 @@ type skip string
 
 func (s skip) Error() string { return string(s) }
 
-// run computes a section. What it has computed before an error stays.
+// run computes a section. Results before an error stay.
 func (m *machine) run(ctx context.Context, h *half) error {
 	for _, v := range slices.Concat(h.leaves, h.given) {
 		if err := m.guard(v, func() error { return m.give(v) }); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestProvedIsRight: random graphs over all operations, with odd units and groups,
-// laid over 2 to 8 ranks by partition and in ways drawn at random. What the proof
-// accepts is executed and must be right.
+// laid over 2 to 8 ranks by partition and in ways drawn at random. Graphs that the proof
+// accepts are executed and must be right.
 func TestProvedIsRight(t *testing.T) {
 	graphs := 600
 	if goldens.All() {
@@ -22,7 +22,7 @@ func TestProvedIsRight(t *testing.T) {
 	for seed := range uint64(graphs) {
 		ranks := 2 + int(seed%7)
 		model, err := passes.Compile(graphgen.Source(seed, graphgen.Options{Blocks: seed%4 == 0, Square: seed%5 == 0}), passes.Options{Stop: graph.ModelStage})
-		if err != nil { // without what nobody needs, which is not in what is compiled
+		if err != nil { // without dead values, which are not in the compiled graph
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		unpacked, err := passes.Compile(model, passes.Options{Stop: graph.UnpackedStage, Ranks: ranks})

@@ -216,7 +216,7 @@ func blocksOf(g *graph.Graph) []string {
 	return out
 }
 
-// key is the text of both sides of a section. What has the same is the same
+// key is the text of both sides of a section. Sections with the same key are the same
 // computation on other tensors: names are numbers in it, and a value of the
 // partitioned graph has that of the value of the source which it will be compared
 // with.

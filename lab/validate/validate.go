@@ -28,7 +28,7 @@ const tolerance = 1e-9
 type Options struct {
 	Seed     uint64              // of the random numbers; 0: 1
 	Memory   int64               // bytes that the tensors of one block may take at a time; 0: 4 GiB
-	Progress func(done, all int) // distinct blocks; nil: nobody wants to know
+	Progress func(done, all int) // distinct blocks; may be nil
 }
 
 // Run runs each distinct block of a source for one rank, and of what a compiler
@@ -83,7 +83,7 @@ type runner struct {
 	seed              uint64
 	memory            int64
 	batch             *batch
-	checkpoint        *checkpoint // of the current section
+	checkpoint        *randomWeights // of the current section
 	leaves            map[*graph.Value]bool
 	workers           chan struct{} // how many ranks compute at a time
 }
@@ -178,7 +178,7 @@ func (r *runner) part(ctx context.Context, s *section, p *Part) error {
 		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", size(need), size(r.memory)))
 	}
 	if err == nil {
-		r.checkpoint = &checkpoint{seed: r.seed, made: map[string]func() graph.Array{}}
+		r.checkpoint = &randomWeights{seed: r.seed, made: map[string]func() graph.Array{}}
 		err = r.execute(ctx, s, p)
 		r.checkpoint = nil
 	}

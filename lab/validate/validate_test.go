@@ -75,7 +75,7 @@ func TestSkipped(t *testing.T) {
 	const head = "graph \"g\" stage=model ranks=1\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"integers of unclear use", "input %i : i32[t]\ninput %x : f32[t 4]\n%y = select_rows %x %i\n%e = add %y %y\noutput y = %e", "i is i32[t], and what it is used for"},
-		{"integers that nobody reads", "input %x : f32[t 4]\ninput %i : i32[t]\n%y = silu %x\noutput y = %y\noutput i = %i", "i is i32[t], and what it is used for"},
+		{"integers without a reader", "input %x : f32[t 4]\ninput %i : i32[t]\n%y = silu %x\noutput y = %y\noutput i = %i", "i is i32[t], and what it is used for"},
 		{"a symbol inside", "input %x : f32[4 t]\n%y = silu %x\noutput y = %y", "how large t is"},
 		{"a symbol of caches", "input %x : f32[c 4]\n%y = silu %x\noutput y = %y", "how large c is"},
 		{"numbers that overflow", "input %x : f32[t 4]\n%a = times %x {by=1e300}\n%y = mul %a %a\noutput y = %y", "y has +Inf in the source"},
@@ -99,7 +99,7 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// TestStored: parameters in pieces, permuted, and in shapes that nobody says are
+// TestStored: parameters in pieces, permuted, and in shapes that no type says are
 // made, alike on both sides.
 func TestStored(t *testing.T) {
 	const head = "graph \"g\" stage=model ranks=1\ninput %x : f32[t 6/1]\n"

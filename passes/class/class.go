@@ -12,7 +12,7 @@ import (
 // Text states the class.
 const Text = `Unit ownership. A unit (channel, head, hidden unit, vocabulary row) has one owner. ` +
 	`Every weight, state and activation with a unit axis is split along one, or covered where it holds groups that units share; ` +
-	`with one group a cover is whole. Axes without units are whole. A partial sum belongs to nobody yet; a term may join one. A copy that a collective makes may be whole. ` +
+	`with one group a cover is whole. Axes without units are whole. A partial sum has no owner yet; a term may join one. A copy that a collective makes may be whole. ` +
 	`A section is a run of nodes of one block, or of none; what crosses its border is whole, and so are graph outputs. A parameter has one placement for all its uses. ` +
 	`Each launch of a collective counts one; all_reduces in a section of which none needs another's result are one launch. ` +
 	`Least, in this order: collectives; bytes sent per rank, for one token, one sequence, one row ` +

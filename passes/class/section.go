@@ -40,7 +40,7 @@ type Options struct {
 	Ranks  int
 	Border graph.PlaceKind               // how tokens lie in what crosses borders: Whole, Even or BySequence
 	Limit  func(*graph.Value) Limit      // nil: the class as it is
-	Placed map[*graph.Value]graph.Layout // leaves that lie as somebody else decided
+	Placed map[*graph.Value]graph.Layout // leaves whose layout was decided elsewhere
 }
 
 // Sections takes a graph apart, in order.
@@ -133,7 +133,7 @@ func (s *Section) begin(o Options, in map[*graph.Value]*Section, whole map[*grap
 	}
 }
 
-// Placed is the section where leaves lie as somebody else decided, and how those of its own do;
+// Placed is the section with the layouts of some leaves decided elsewhere, and those of its own;
 // as [Sections] gives it with Options.Placed. It shares all else with s.
 func (s *Section) Placed(leaves map[*graph.Value]graph.Layout) *Section {
 	out := *s

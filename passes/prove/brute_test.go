@@ -209,7 +209,7 @@ func (b *brute) operand(n *graph.Node, chosen []copied, then func([]copied)) {
 	b.copy(v, 2, func(c copied) { b.operand(n, append(slices.Clone(chosen), c), then) })
 }
 
-// copy tries every copy of v that there is, and that at most steps conversions
+// copy tries every existing copy of v, and those that at most steps conversions
 // make.
 func (b *brute) copy(v *graph.Value, steps int, then func(copied)) {
 	leaf := v.Def.Op.Name == "param" || v.Def.Op.Name == "state"

@@ -30,8 +30,8 @@ func newBudget(o Options) *budget {
 	return &budget{Options: o, end: time.Now().Add(o.Time)}
 }
 
-// allows reports whether a search may go on that remembers so many states of so
-// many values.
+// allows reports whether a search may continue that remembers a number of states of a
+// number of values.
 func (b *budget) allows(states, values int) bool {
 	const each, perValue = 160, 40 // bytes of a state, measured
 	switch {

@@ -46,8 +46,8 @@ func (st *state) mixed() int {
 	return found
 }
 
-// next is the first launch after the first so many in which values of a kind can
-// travel; 0 if there is none.
+// next is the first launch from depth on in which values of a kind can
+// travel; 0 if none is left.
 func (x *space) next(j graph.Joint, depth int) int {
 	for i, k := range x.kinds[depth:] {
 		if k == j || k == (graph.Joint{}) {

@@ -45,7 +45,7 @@ var brokenRows = []struct {
 	{"what all have is gathered", []string{"%norm_all = all_gather %norm", "%norm_all = all_gather %/h"},
 		"layers.1.norm_all: all_gather: operand 0 is not sharded: there is nothing to gather"},
 	{"an input is declared a share", []string{"input %h : f32[t 6]", "input %h : f32[t 6] shard(0: even)", "  %h_part = shard %/h {axis=0 place=even} : f32[t 6] shard(0: even)\n", "", "%h_part", "%/h"},
-		"h: input: is f32[t 6] shard(0: even); which rows are whose hangs on the batch, and what is there before it cannot lie so"},
+		"h: input: is f32[t 6] shard(0: even); which rank has which rows depends on the batch, so a value that exists before the batch cannot lie so"},
 	{"the residual stream is of another block", []string{"add %/layers.0.h %down_proj_part", "add %/layers.0.down_proj_part %down_proj_part"},
 		"layers.1.h: add: operand 0 is layers.0.down_proj_part; in the source it is layers.0.h"},
 }

@@ -95,7 +95,7 @@ func stuckAt(n *graph.Node) Minimum {
 }
 
 // walk goes through the nodes in order and keeps, for each way in which the
-// live values can be held, the cheapest ways to get there. What is left to do
+// live values can be held, the cheapest ways to get there. The rest of the search
 // depends on nothing else, so the result is exact. It returns the best state,
 // or the node that no state gets past.
 func (x *space) walk() (best *state, stuck *graph.Node) {
@@ -204,7 +204,7 @@ func (st *state) dominates(to *state) bool {
 }
 
 // apply computes node i in one way, after getting its operands to lie so in
-// every way that may pay. What is used for the last time is let go, whole where
+// every way that may pay. A value used for the last time is dropped, whole where
 // it leaves the section.
 func (x *space) apply(st *state, i int, c class.Config) []*state {
 	n := x.Nodes[i]

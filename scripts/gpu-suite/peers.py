@@ -177,7 +177,7 @@ def compiled(decoder):
         try:
             decoder.step()
         finally:
-            decoder.model.forward = own  # prompts are read, and other ways measured, as it is
+            decoder.model.forward = own  # prefill and other ways are measured as it is
 
     for _ in range(4):
         run()
@@ -309,7 +309,7 @@ def rates(side, i, tokens):
 
 
 def pairs(args, ours, theirs):
-    """Krait and another, decoding and reading prompts; the ratio is the median of the rounds' ratios."""
+    """Krait and another, decode and prefill; the ratio is the median of the rounds' ratios."""
     out = []
     for i, work, tokens in ((1, f"decode {ours.batch}", ours.batch), (0, f"prompt {ours.batch}x{args.prompt}", ours.batch * args.prompt)):
         pair = {"by": theirs.name, "math": ours.way.math, "model": os.path.basename(os.path.normpath(args.model)), "work": work,

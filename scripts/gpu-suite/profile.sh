@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Names the hardware profile (cost/profiles) for a GPU by what the driver calls it, or nothing where there is none:
+# Names the hardware profile (cost/profiles) for a GPU by the driver's name for it, or nothing if no profile fits:
 #
 #   ./profile.sh "NVIDIA H100 80GB HBM3"
 #

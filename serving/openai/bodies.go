@@ -145,7 +145,7 @@ func (l *lease) end() {
 
 // admit bounds a request before it reads the body, and stores the body's lease in w.
 func (s *Server) admit(w *response, r *http.Request) error {
-	if err := s.queue.admits(w.tenant, 0); err != nil {
+	if err := s.queue.Check(w.tenant, 0); err != nil {
 		return err
 	}
 	size := r.ContentLength
@@ -201,47 +201,6 @@ func (w *response) leased(data []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	w.Write(data)
-}
-
-// admits returns the error of a request that the queue would reject with tokens as a lower bound of
-// its prompt: it is rejected before it is tokenized.
-func (q *queue) admits(name string, tokens int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	most := q.Tokens
-	if q.room > 0 {
-		most = min(most, q.room)
-	}
-	t := q.tenants[name]
-	if t == nil {
-		t = &tenant{}
-	}
-	switch {
-	case q.closed:
-		return errDraining()
-	case tokens > most:
-		return coded(http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "the prompt has at least %d tokens; this server's limit is %d: send fewer", tokens, most)
-	case !q.shares(t, amounts{texts: 1}, q.most(), func(a *amounts) int { return a.texts }):
-		return q.full("%d queued", max(q.total.texts-q.slots, 0))
-	}
-	trial := tenant{requests: t.requests, tokens: t.tokens} // a copy
-	return trial.takes(q.Rate, tokens, q.now())
-}
-
-// charge counts a request that generates nothing against its tenant's rate, with an estimate of its
-// tokens; correct replaces the estimate.
-func (q *queue) charge(name string, estimate int) (correct func(tokens int), err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t := q.tenant(name)
-	if err := t.takes(q.Rate, estimate, q.now()); err != nil {
-		return nil, err
-	}
-	return func(tokens int) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		t.tokens.give(q.Rate.Tokens, float64(estimate-tokens))
-	}, nil
 }
 
 // leastTokens returns a lower bound of the tokens of a text, by the vocabulary's longest token.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -175,13 +176,13 @@ func TestRefusedUnread(t *testing.T) {
 		t.Fatal(w.Code, w.Body)
 	}
 	ask("ann", 2, 429, "rate_limit_exceeded")
-	tickets, err := s.queue.enter("bob", []demand{{prompt: 1}, {prompt: 1}})
+	tickets, err := s.queue.Enter("bob", []admit.Text{{Prompt: 1}, {Prompt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask("bob", 2, 429, "queue_full")
 	for _, k := range tickets {
-		k.leave(1)
+		k.Leave(1)
 	}
 	s.Drain()
 	ask("ann", 2, 503, "draining")

@@ -180,7 +180,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	if q.most == 0 {
 		q.most, q.clip = s.o.AnswerTokens, true
 	}
-	if err := s.queue.admits(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
+	if err := s.queue.Check(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
 		return err
 	}
 	ids, err := s.render(q.messages, chat.Options{Generate: true, Variables: q.variables})

@@ -39,7 +39,7 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 // completions answers /v1/completions.
 func (s *Server) completions(w *response, r *http.Request) error {
 	q := &completionRequest{params: newParams(s.m)}
-	if err := readBody(w, r, q, completionFields(s.queue.most())); err != nil {
+	if err := readBody(w, r, q, completionFields(s.queue.Max())); err != nil {
 		return err
 	}
 	if err := q.check(s); err != nil {
@@ -53,7 +53,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	q.generate.PromptOnly = q.none
 	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
-	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, (*krait.Prefill).Strict) {
+	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, krait.Prefiller.Strict) {
 		return bad("echo", "with logprobs this server must prefill the prompt, and it uses prefill servers only (--prefill-only)")
 	}
 	if q.most == 0 && !q.none {
@@ -63,7 +63,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	for _, p := range q.prompts {
 		least += p.leastTokens(s)
 	}
-	if err := s.queue.admits(w.tenant, least); err != nil {
+	if err := s.queue.Check(w.tenant, least); err != nil {
 		return err
 	}
 	var prompts [][]int

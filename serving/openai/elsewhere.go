@@ -14,7 +14,7 @@ import (
 const routingTokens = 64
 
 // namedPrefill returns the prefill server that a router chose for a request; nil: this server chooses.
-func (s *Server) namedPrefill(r *http.Request) (*krait.Prefill, error) {
+func (s *Server) namedPrefill(r *http.Request) (krait.Prefiller, error) {
 	name := r.Header.Get("Krait-Prefill")
 	if name == "" {
 		return nil, nil
@@ -30,8 +30,8 @@ func (s *Server) namedPrefill(r *http.Request) (*krait.Prefill, error) {
 // prompts with a common prefix share a server's prefix cache, also when servers come and go (Thaler
 // and Ravishankar, "Using name-based mappings to increase hit rates", 1998). nil: none is reachable,
 // and this server prefills the prompt.
-func (s *Server) choosePrefill(prompt []int) *krait.Prefill {
-	var to *krait.Prefill
+func (s *Server) choosePrefill(prompt []int) krait.Prefiller {
+	var to krait.Prefiller
 	best := uint64(0)
 	for i, p := range s.o.Prefill {
 		if p.Down() {

@@ -15,6 +15,8 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/prefill"
 )
 
 // asked posts a completion as a router does that names a prefill server.
@@ -50,20 +52,20 @@ func TestElsewhere(t *testing.T) {
 	}
 	defer m.Close()
 	var dead [2]atomic.Bool
-	var from []*krait.Prefill
-	var servers []*krait.PrefillServer
+	var from []*prefill.Client
+	var servers []*transfer.Server
 	for i := range 2 {
 		other, err := krait.Embedded(krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: 1 + i}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		s, err := other.NewPrefillServer(krait.PrefillServerOptions{})
+		s, err := prefill.NewServer(other.Session(), transfer.ServerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: func(ctx context.Context) (net.Conn, error) {
+		p, err := prefill.New(m.Session(), prefill.Options{Address: "none", Dial: func(ctx context.Context) (net.Conn, error) {
 			if dead[i].Load() {
 				return nil, errors.New("it is dead")
 			}
@@ -76,7 +78,7 @@ func TestElsewhere(t *testing.T) {
 		from, servers = append(from, p), append(servers, s)
 	}
 	counted := metrics.New()
-	s, err := openai.New(m, openai.Options{Prefill: from, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
+	s, err := openai.New(m, openai.Options{Prefill: []krait.Prefiller{from[0], from[1]}, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +149,7 @@ func TestTenantsElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer reads.Close()
-		s, err := reads.NewPrefillServer(krait.PrefillServerOptions{})
+		s, err := prefill.NewServer(reads.Session(), transfer.ServerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,12 +159,12 @@ func TestTenantsElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		p, err := m.NewPrefill(krait.PrefillFrom{Address: "none", Dial: s.Pipe, Strict: true})
+		p, err := prefill.New(m.Session(), prefill.Options{Address: "none", Dial: s.Pipe, Strict: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		serves, err := openai.New(m, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share, Prefill: []*krait.Prefill{p}})
+		serves, err := openai.New(m, openai.Options{Keys: keysOf(t, "ann", "bob"), ShareCache: share, Prefill: []krait.Prefiller{p}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,9 +172,9 @@ func TestTenantsElsewhere(t *testing.T) {
 		defer h.Close()
 		ask := func(key string, hit bool, tail string) {
 			t.Helper()
-			before := reads.PrefixCache().HitTokens
+			before := reads.Session().PrefixCache().HitTokens
 			status, a := as(t, h, key, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, genesis+genesis+tail))
-			if got := reads.PrefixCache().HitTokens > before; status != 200 || got != hit {
+			if got := reads.Session().PrefixCache().HitTokens > before; status != 200 || got != hit {
 				t.Errorf("share %v, %s%q: %d, a hit: %v; %+v", share, key, tail, status, got, a)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
+	"github.com/krait-ml/krait/session/admit"
 )
 
 // Error is an error response in the shape of OpenAI's API.
@@ -42,6 +43,9 @@ func errorOf(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
+	if e, ok := errors.AsType[*admit.Error](err); ok {
+		return rejected(e)
+	}
 	large, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case ok:
@@ -58,4 +62,25 @@ func errorOf(err error) *Error {
 		return coded(api.StatusGone, "server_error", "cancelled", "the request was cancelled")
 	}
 	return coded(http.StatusInternalServerError, "server_error", "step_failed", "%v", err)
+}
+
+// rejected returns the error of a request that the queue does not admit.
+func rejected(e *admit.Error) *Error {
+	out := &Error{Status: http.StatusTooManyRequests, Message: e.Message, Type: "rate_limit_error", Retry: e.Retry}
+	code := ""
+	switch e.Kind {
+	case admit.Draining:
+		out.Status, out.Type, code = http.StatusServiceUnavailable, "server_error", "draining"
+	case admit.Full:
+		code = "queue_full"
+	case admit.RateExceeded:
+		code = "rate_limit_exceeded"
+	case admit.TooLong:
+		out.Status, out.Type, code = http.StatusBadRequest, "invalid_request_error", "context_length_exceeded"
+	default:
+		out.Status, out.Type = http.StatusBadRequest, "invalid_request_error"
+		return out
+	}
+	out.Code = &code
+	return out
 }

@@ -59,7 +59,7 @@ func TestPausedTexts(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if l := m.Requests().Load(); l.Paused == 0 {
+		if l := m.Session().Scheduler().Load(); l.Paused == 0 {
 			t.Errorf("%s: no text was paused: %+v", dir, l)
 		} else {
 			t.Logf("%s: %+v", dir, l)
@@ -133,7 +133,7 @@ func TestFlood(t *testing.T) {
 			if r := send(t, h, "flood", `{"prompt": "a", "max_tokens": 900000}`); r.StatusCode != 429 {
 				t.Errorf("the flood gets more than there is: %d", r.StatusCode)
 			}
-		} else if m.Requests().Load().Paused == 0 {
+		} else if m.Session().Scheduler().Load().Paused == 0 {
 			t.Errorf("%s: no text was paused", what)
 		}
 		for _, end := range ends {
@@ -181,9 +181,9 @@ func TestChoicesReadOnce(t *testing.T) {
 			body := func(n, seed int) string {
 				return fmt.Sprintf(`{"prompt": %q, "max_tokens": 9, "ignore_eos": true, "n": %d, "seed": %d%s}`, prompt, n, seed, more)
 			}
-			before := m.Requests().Load().Tokens
+			before := m.Session().Scheduler().Load().Tokens
 			a := ask(t, h, "/v1/completions", body(n, 40))
-			fed, want := int(m.Requests().Load().Tokens-before), len(prompt)+n*8
+			fed, want := int(m.Session().Scheduler().Load().Tokens-before), len(prompt)+n*8
 			if o.Sharding.States != "" && more != "" {
 				want = n * (len(prompt) + 8) // a step has rows for no other but those of the prompt
 			}
@@ -200,7 +200,7 @@ func TestChoicesReadOnce(t *testing.T) {
 				}
 			}
 		}
-		if l := m.Requests().Load(); l.Waiting+l.Running > 0 || l.Restarted > 0 {
+		if l := m.Session().Scheduler().Load(); l.Waiting+l.Running > 0 || l.Restarted > 0 {
 			t.Errorf("%+v", l)
 		}
 	}

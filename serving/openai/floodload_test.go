@@ -111,7 +111,7 @@ func TestFloodLoad(t *testing.T) {
 		clients.Wait()
 		end()
 		floods.Wait()
-		took, l := time.Since(begun), m.Requests().Load()
+		took, l := time.Since(begun), m.Session().Scheduler().Load()
 		step := took / time.Duration(l.Steps)
 		t.Logf("flood %v: %d requests in %v, %d steps of %v, %d paused, %d computed again", flood, sent.Load(), took.Round(time.Millisecond), l.Steps, step, l.Paused, l.Restarted)
 		for k, name := range names {

@@ -57,12 +57,12 @@ func (d *deaf) Write(data []byte) (int, error) {
 // TestUnread: a stream that the client does not read ends, long before its tokens do.
 func TestUnread(t *testing.T) {
 	s, _, m := server(t, openai.Options{Queue: openai.Queue{Tokens: 1 << 30}}, 1)
-	before := m.Requests().Load().Tokens
+	before := m.Session().Scheduler().Load().Tokens
 	body := `{"prompt": "a", "max_tokens": 100000, "ignore_eos": true, "stream": true}`
 	r := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	s.ServeHTTP(&deaf{httptest.NewRecorder(), 3}, r)
-	if n := m.Requests().Load().Tokens - before; n > 10_000 {
+	if n := m.Session().Scheduler().Load().Tokens - before; n > 10_000 {
 		t.Errorf("%d tokens that no client read", n)
 	}
 	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })

@@ -18,19 +18,19 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
 	m.Gauge("krait_running", "Texts that have a slot (running).", func() float64 { return float64(s.Load().Running) })
 	m.Gauge("krait_waiting", "Texts that wait for a slot (queued).", func() float64 { return float64(s.Load().Waiting) })
-	m.Counter("krait_preemptions_total", "Preemptions: a text lost its slot to a tenant with fewer slots, and resumes later.", func() float64 { return float64(s.m.Requests().Load().Paused) })
-	m.Counter("krait_recomputed_texts_total", "Texts whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Requests().Load().Restarted) })
+	m.Counter("krait_preemptions_total", "Preemptions: a text lost its slot to a tenant with fewer slots, and resumes later.", func() float64 { return float64(s.m.Session().Scheduler().Load().Paused) })
+	m.Counter("krait_recomputed_texts_total", "Texts whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Session().Scheduler().Load().Restarted) })
 	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued texts.", func() float64 { return float64(s.Load().Tokens) })
 	m.Gauge("krait_body_bytes", "Bytes of requests being read, parsed or tokenized, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
-	if s.m.PrefixCacheBytes() == 0 {
+	if s.m.Session().PrefixCacheBytes() == 0 {
 		return
 	}
-	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache.", func() float64 { return float64(s.m.PrefixCacheBytes()) })
-	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache.", func() float64 { return float64(s.m.PrefixCache().Bytes) })
-	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache.", func() float64 { return float64(s.m.PrefixCache().States) })
-	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.PrefixCache().Requests) })
-	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that found a prefix of the prompt.", func() float64 { return float64(s.m.PrefixCache().Hits) })
-	m.Counter("krait_prefix_cache_evictions_total", "Snapshots evicted from the prefix cache.", func() float64 { return float64(s.m.PrefixCache().Evictions) })
+	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCacheBytes()) })
+	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Bytes) })
+	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
+	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
+	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that found a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
+	m.Counter("krait_prefix_cache_evictions_total", "Snapshots evicted from the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
 }
 
 // count counts an answered request by its route; unknown paths are "other".
@@ -57,7 +57,7 @@ func (s *Server) text(c *choice, took time.Duration) {
 	if c.out != nil {
 		t.Cached, t.Chosen = c.out.CachedTokens, len(c.out.IDs)
 		t.Fallback = c.out.Fallback != nil
-		if x := c.out.Fetched; x != nil {
+		if x := c.out.Remote; x != nil {
 			t.Fetched, t.Traveled, t.Prefill = x.Tokens, x.Bytes, x.Prefill
 		}
 		if c.done {

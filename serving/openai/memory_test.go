@@ -14,6 +14,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/krait-ml/krait/session"
 )
 
 // pageTokens are those of a page in these tests.
@@ -207,7 +208,7 @@ func TestNeverOutOfMemory(t *testing.T) {
 				t.Errorf("prompt %d: %q, alone %q", i, a.Choices[0].Text, want.Text)
 			}
 		}
-		if s := m.PrefixCache(); s.Hits == 0 || s.Evictions == 0 || s.Failures > 0 {
+		if s := m.Session().PrefixCache(); s.Hits == 0 || s.Evictions == 0 || s.Failures > 0 {
 			t.Errorf("the cache has nothing to give up, or something failed: %+v", s)
 		}
 	}
@@ -216,7 +217,7 @@ func TestNeverOutOfMemory(t *testing.T) {
 // TestPlanOfMamba: a model without attention is bounded by its slots, however long texts are; and
 // a bound on tokens that is more than the plan is an error with its reason.
 func TestPlanOfMamba(t *testing.T) {
-	m, err := krait.Embedded(krait.Options{Slots: 1, Memory: krait.AllMemory})
+	m, err := krait.Embedded(krait.Options{Slots: 1, Memory: session.AllMemory})
 	if err != nil {
 		t.Fatal(err)
 	}

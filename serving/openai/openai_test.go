@@ -440,8 +440,8 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if m.PrefixCache().Hits == 0 {
-		t.Errorf("the prefix cache had nothing: %+v", m.PrefixCache())
+	if m.Session().PrefixCache().Hits == 0 {
+		t.Errorf("the prefix cache had nothing: %+v", m.Session().PrefixCache())
 	}
 	cached := 0 // which have a state depends on the order in which they came
 	for i := range 16 {
@@ -493,7 +493,7 @@ func TestCancel(t *testing.T) {
 	s, h, m := server(t, openai.Options{}, 1)
 	hold(t, h)()
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
-	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Requests().Load().Running == 0 })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
 }
 
 // TestFull: at the limit there is 429 with a time to come back; what waits is served, and

@@ -14,7 +14,7 @@ func (s *Server) page(b *board.Board) {
 		return nil
 	}}
 	var cache func() board.Cache
-	if s.m.PrefixCacheBytes() > 0 {
+	if s.m.Session().PrefixCacheBytes() > 0 {
 		cache = s.cache
 	}
 	s.routes["/board"] = route{method: "GET", quiet: true, handle: func(w *response, _ *http.Request) error {
@@ -31,18 +31,19 @@ func (s *Server) state(b *board.State) {
 	b.Model, b.Ranks, b.Slots = s.o.Name, s.m.Ranks(), s.m.Engine().Slots()
 	load := s.Load()
 	b.Waiting, b.Running, b.Tokens = load.Waiting, load.Running, load.Tokens
-	b.MaxWait, b.MaxTokens, b.Draining = s.queue.Requests, s.queue.Tokens, s.queue.isClosed()
-	for _, r := range s.m.Requests().Underway() {
+	limits := s.queue.Limits()
+	b.MaxWait, b.MaxTokens, b.Draining = limits.Requests, limits.Tokens, s.queue.Closed()
+	for _, r := range s.m.Session().Scheduler().Active() {
 		b.Requests = append(b.Requests, board.Request{Slot: r.Slot, Number: r.Number, Prompt: r.Prompt, Read: r.Read, Cached: r.Cached, Chosen: r.Chosen, Most: r.Most})
 	}
 }
 
 // cache describes the contents of the prefix cache.
 func (s *Server) cache() board.Cache {
-	c := s.m.PrefixCache()
-	out := board.Cache{Capacity: s.m.PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,
+	c := s.m.Session().PrefixCache()
+	out := board.Cache{Capacity: s.m.Session().PrefixCacheBytes(), Bytes: c.Bytes, States: c.States, Requests: c.Requests, Hits: c.Hits,
 		PromptTokens: c.PromptTokens, HitTokens: c.HitTokens, Evictions: c.Evictions}
-	for _, n := range s.m.PrefixCacheNodes() {
+	for _, n := range s.m.Session().PrefixCacheNodes() {
 		out.Nodes = append(out.Nodes, board.Node{Parent: n.Parent, From: n.From, To: n.To, State: n.State, Bytes: n.Bytes, Hits: n.Hits, Unused: n.Unused})
 	}
 	return out

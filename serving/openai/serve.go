@@ -15,6 +15,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -48,7 +49,7 @@ type choice struct {
 	o      krait.Generate
 	out    *krait.Generation
 
-	ticket *ticket
+	ticket *admit.Ticket
 	queued time.Duration
 	first  time.Duration    // until the first token came
 	stream tokenizer.Stream // counts characters
@@ -110,14 +111,14 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 
 // choices makes the choices of a request, n for each prompt, with distinct seeds.
 func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
-	if n := len(prompts) * p.choices; n > s.queue.most() {
-		return nil, bad("n", "the request asks for %d texts; at most %d fit this server's queue", n, s.queue.most())
+	if n := len(prompts) * p.choices; n > s.queue.Max() {
+		return nil, bad("n", "the request asks for %d texts; at most %d fit this server's queue", n, s.queue.Max())
 	}
 	var list []*choice
 	for _, ids := range prompts {
 		o := p.generate
 		o.MaxTokens = p.most
-		if room := s.longest(); room > 0 {
+		if room := s.m.Session().Longest(); room > 0 {
 			if left := room - len(ids) + 1; left < 1 || o.MaxTokens > left && !p.clip {
 				e := bad("max_tokens", "the prompt has %d tokens and max_tokens is %d; together they must not exceed %d", len(ids), o.MaxTokens, room)
 				code := "context_length_exceeded"
@@ -140,27 +141,17 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 	return list, nil
 }
 
-// longest bounds the tokens that a sequence may process: its prompt and all generated tokens but the
-// last. 0: no bound.
-func (s *Server) longest() int {
-	n := s.m.Engine().Context()
-	if s.queue.room > 0 && (n == 0 || s.queue.room < n) {
-		n = s.queue.room
-	}
-	return n
-}
-
 // run generates the choices, n for each prompt, and returns when all have ended. The first failure
 // cancels the others.
 func (s *Server) run(ctx context.Context, tenant string, list []*choice, n int, e *events, f form) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var texts []demand
+	var texts []admit.Text
 	for i, c := range list {
 		c.shares = i%n > 0
-		texts = append(texts, demand{len(c.prompt), max(c.o.MaxTokens, 1), c.shares}) // one is chosen in any case
+		texts = append(texts, admit.Text{Prompt: len(c.prompt), Max: max(c.o.MaxTokens, 1), Shares: c.shares}) // one is chosen in any case
 	}
-	tickets, err := s.queue.enter(tenant, texts)
+	tickets, err := s.queue.Enter(tenant, texts)
 	if err != nil {
 		return err
 	}
@@ -227,14 +218,14 @@ func (s *Server) ended(c *choice, took time.Duration) {
 		}
 	}
 	s.text(c, took)
-	c.ticket.leave(used)
+	c.ticket.Leave(used)
 }
 
 // prepare sets the callbacks of a choice.
 func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text string, end *string)) {
 	c.o.OnBegin = func() {
 		c.queued = time.Since(begun)
-		c.ticket.begin()
+		c.ticket.Begin()
 	}
 	c.o.OnToken = func(id int) {
 		if c.id = id; c.first == 0 {
@@ -250,7 +241,7 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		c.o.Prefill = s.choosePrefill(c.prompt)
 	}
 	c.o.OnFallback = func(why error) {
-		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "tenant", c.ticket.t.name, "error", why)
+		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "tenant", c.ticket.Name(), "error", why)
 	}
 	c.o.OnText = func(text string) { send(c, text, nil) }
 }

@@ -16,9 +16,16 @@ import (
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/metrics"
+	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/constrain"
 )
+
+// Queue bounds running and queued requests.
+type Queue = admit.Limits
+
+// Rate bounds a tenant's requests and tokens per minute.
+type Rate = admit.Rate
 
 // Options configure a server. The zero value suits a local machine.
 type Options struct {
@@ -57,8 +64,8 @@ type Options struct {
 	Hosts []string
 	// Prefill are prefill servers. Prompts with a common prefix go to the same one. If a prefill
 	// fails, this server prefills the prompt, unless the Prefill is strict. The server skips those
-	// that are [krait.Prefill.Down].
-	Prefill []*krait.Prefill
+	// that are Down.
+	Prefill []krait.Prefiller
 	// PrefillNames name each of Prefill for the request header Krait-Prefill, by which krait route
 	// chooses one. Empty: the header is rejected.
 	PrefillNames []string
@@ -76,7 +83,7 @@ type Server struct {
 	chat    *chat.Template
 	noChat  error // why the template cannot be used
 	guard   []string
-	queue   *queue
+	queue   *admit.Queue
 	intake  *intake
 	started time.Time
 	routes  map[string]route
@@ -113,16 +120,14 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	if n := len(o.PrefillNames); n > 0 && n != len(o.Prefill) {
 		return nil, fmt.Errorf("openai: PrefillNames has %d names for %d prefill servers", n, len(o.Prefill))
 	}
-	s := &Server{m: m, o: o, queue: newQueue(o.Queue, m.Engine().Slots()), intake: newIntake(o.Bodies, o.Body), started: time.Now()}
-	if p := m.MemoryPlan(); p.Room > 0 {
-		if err := s.queue.bind(p.Room, p.PageTokens); err != nil {
-			return nil, fmt.Errorf("Queue.Tokens: %w; planned are %s", err, p)
-		}
+	queue, err := m.Session().Admission(o.Queue)
+	if err != nil {
+		return nil, fmt.Errorf("Queue.Tokens: %w", err)
 	}
+	s := &Server{m: m, o: o, queue: queue, intake: newIntake(o.Bodies, o.Body), started: time.Now()}
 	s.keys.Store(o.Keys)
 	s.vocabulary = sync.OnceValues(s.newVocabulary)
 	s.longestToken = sync.OnceValue(s.newLongestToken)
-	var err error
 	if s.tokens, err = m.Tokenizer(); err != nil {
 		return nil, err
 	}
@@ -165,7 +170,7 @@ func (s *Server) ChatWarning() string {
 func (s *Server) SetKeys(k *Keys) { s.keys.Store(k) }
 
 // Drain rejects new requests with status 503, and fails /ready. Active requests continue.
-func (s *Server) Drain() { s.queue.close() }
+func (s *Server) Drain() { s.queue.Close() }
 
 // Load is a server's load.
 type Load struct {
@@ -175,8 +180,8 @@ type Load struct {
 
 // Load returns the current load.
 func (s *Server) Load() Load {
-	texts, tokens := s.queue.load()
-	running := min(s.m.Requests().Load().Running, texts)
+	texts, tokens := s.queue.Load()
+	running := min(s.m.Session().Scheduler().Load().Running, texts)
 	return Load{texts - running, running, tokens}
 }
 
@@ -289,7 +294,7 @@ func (s *Server) health(w *response, _ *http.Request) error {
 }
 
 func (s *Server) ready(w *response, _ *http.Request) error {
-	if s.queue.isClosed() {
+	if s.queue.Closed() {
 		return errDraining()
 	}
 	api.WriteJSON(w, http.StatusOK, status{"ready"})

@@ -137,7 +137,7 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 	if q.text != nil {
 		size = len(*q.text)
 	}
-	correct, err := s.queue.charge(w.tenant, s.leastTokens(size))
+	correct, err := s.queue.Charge(w.tenant, s.leastTokens(size))
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 	if q.ids == nil {
 		return bad("tokens", "it is missing")
 	}
-	if _, err := s.queue.charge(w.tenant, len(q.ids)); err != nil {
+	if _, err := s.queue.Charge(w.tenant, len(q.ids)); err != nil {
 		return err
 	}
 	text, wrong := s.decode(q.ids)

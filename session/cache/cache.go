@@ -1,9 +1,8 @@
-// Package cache keeps what an engine computed for the beginnings of prompts, and lets new
-// sequences go on from there. Which beginnings are kept, and what goes when memory is
-// short, are the rules of package prefix; this is their [prefix.Store]: each node has the
-// rows that attention's caches have of its edge's tokens, and maybe the states after them,
-// in the memory of the engine's device. Sequences share the rows and get copies of states, so
-// that they pin nothing.
+// Package cache is the prefix cache of an engine: it keeps KV pages and snapshots of prefixes of
+// prompts, and restores them to new sequences. Package prefix has the rules of admission and eviction;
+// this is its [prefix.Store]. Each node of the tree has the KV pages of its edge's tokens, and possibly a
+// snapshot of the recurrent states after them, in device memory. Sequences share pages and get copies of
+// states, so that they pin nothing.
 package cache
 
 import (
@@ -32,43 +31,43 @@ type Engine interface {
 	LoadRows(*exec.HostRows) (*exec.KeptRows, error)
 }
 
-// Options say what is kept.
+// Options configure a cache.
 type Options struct {
-	Model    prefix.Model // what tokens cost, and the bytes that the engine keeps of them
+	Model    prefix.Model // FLOPs and bytes of tokens
 	Capacity int64        // in bytes
-	Policy   string       // by which nodes are evicted: lru, flop:α, retuned or tuned, which is the default
-	Host     int64        // bytes of the host's memory for what is evicted; 0: it is forgotten
-	Folder   string       // in which what the host's memory has outlives the cache; empty: none
-	Origin   saved.Origin // of what is there
-	// Codecs is what the engine puts states and rows into for the host, and HostModel the bytes
-	// that they take there; empty, and the zero value: they are as on the device.
+	Policy   string       // of eviction: lru, flop:α, retuned or tuned (default)
+	Host     int64        // bytes of the host tier, which holds evicted nodes; 0: none
+	Folder   string       // that Close writes the host tier to; empty: none
+	Origin   saved.Origin // of the states in the folder
+	// Codecs encode states and KV pages on the host, and HostModel has their bytes there; empty, and the
+	// zero value: as on the device.
 	Codecs    string
 	HostModel prefix.Model
 	Now       func() float64
-	// Enough is asked whether the engine has room for the rows of so many tokens more, before some may
-	// come from the host: what is kept gives way until it has. nil: it has.
+	// Enough reports whether the engine has KV pages for that many more tokens. Before a load from the
+	// host nodes are evicted until it does. nil: always.
 	Enough func(tokens int) bool
 }
 
-// Stats count since the cache was made, but for Bytes and States, which are there now.
+// Stats count since the cache was made; Bytes and States are current.
 type Stats struct {
-	Requests, Hits          int   // that were looked up, and that found something
-	PromptTokens, HitTokens int64 // of these, and those that were not computed again
-	Bytes                   int64 // held
-	States                  int   // held
+	Requests, Hits          int   // lookups, and those that found a prefix
+	PromptTokens, HitTokens int64 // of the lookups, and of their hits
+	Bytes                   int64 // on the device
+	States                  int   // on the device
 	Evictions               int
-	Alpha                   float64 // of the score by which nodes are evicted
-	Failures                int     // copies that failed; all is forgotten then
-	Refused                 int     // of nodes that the codecs do not take, since they are not finite
+	Alpha                   float64 // of the eviction score
+	Failures                int     // failed copies; the cache is emptied then
+	Refused                 int     // nodes that codecs cannot encode, since they are not finite
 
-	HostHits                  int   // of Hits, those that the host's memory had
-	HostHitTokens             int64 // of HitTokens, those of these hits
-	HostBytes                 int64 // held
+	HostHits                  int   // of Hits, from the host tier
+	HostHitTokens             int64 // of HitTokens
+	HostBytes                 int64 // in the host tier
 	HostStates, HostEvictions int
-	LinkRate, ComputeRate     float64 // measured: bytes per second of copies, FLOPs per second of prompts
+	LinkRate, ComputeRate     float64 // measured: bytes/s of copies, FLOP/s of prefill
 }
 
-// Cache keeps beginnings of prompts. Its methods may be called from several goroutines.
+// Cache is a prefix cache. Its methods may be called from several goroutines.
 type Cache struct {
 	engine Engine
 	o      Options
@@ -78,25 +77,25 @@ type Cache struct {
 	tree    *prefix.Adaptive
 	nodes   map[int]*node
 	begun   map[int]*sequence // by slot
-	admits  *sequence         // while the tree calls
-	failed  error             // in such a call
+	admits  *sequence         // during Admit of the tree
+	failed  error             // of a store call during Admit
 	stats   Stats
-	evicted int // from trees that were forgotten
+	evicted int // from earlier trees
 	trials  trials
 
-	host          *host   // nil: there is none
-	folder        *folder // nil: there is none
-	link, compute rate    // of copies, in bytes; of prompts, in FLOPs
+	host          *host   // nil: none
+	folder        *folder // nil: none
+	link, compute rate    // of copies, in bytes; of prefill, in FLOPs
 }
 
-// node is what a node of the tree stands for.
+// node is the data of a node of the tree.
 type node struct {
-	rows   *exec.KeptRows // of its edge; nil: they could not be kept, and all is about to be forgotten
+	rows   *exec.KeptRows // of its edge; nil: a copy failed, and the cache is about to be emptied
 	states *exec.KeptStates
-	hits   int // sequences that went on from what is here, or below
+	hits   int // of the node, and of those below
 }
 
-// free gives back what a node has.
+// free releases the data of a node.
 func (n *node) free() {
 	if n.rows != nil {
 		n.rows.Free()
@@ -106,12 +105,12 @@ func (n *node) free() {
 	}
 }
 
-// sequence is one under way: what it keeps of its states until it is admitted.
+// sequence is an active sequence, with its snapshots until it is admitted.
 type sequence struct {
 	slot   int
 	salt   string
 	prompt int // tokens
-	fed    int // tokens that it has
+	fed    int // tokens of its state
 	marks  prefix.Marks
 	kept   []*exec.KeptStates // at marks, and one after the prompt at most
 }
@@ -127,12 +126,12 @@ func New(e Engine, o Options) (*Cache, error) {
 	if c.tree, c.nodes, err = c.empty(); err != nil {
 		return nil, err
 	}
-	if o.Folder != "" { // it holds as much as the host's memory
+	if o.Folder != "" { // of the size of the host tier
 		c.o.Host = cmp.Or(o.Host, o.Capacity)
 	}
 	if c.o.Host != 0 {
 		if c.host, err = newHost(c.o); err != nil {
-			return nil, fmt.Errorf("in the host's memory: %w", err)
+			return nil, fmt.Errorf("host tier: %w", err)
 		}
 	}
 	if o.Folder != "" {
@@ -140,13 +139,13 @@ func New(e Engine, o Options) (*Cache, error) {
 			err = c.folder.read(c.host)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("in the folder: %w", err)
+			return nil, fmt.Errorf("folder: %w", err)
 		}
 	}
 	return c, nil
 }
 
-// Warnings says what of the folder cannot be used.
+// Warnings lists files of the folder that cannot be used.
 func (c *Cache) Warnings() []string {
 	if c.folder == nil {
 		return nil
@@ -154,13 +153,13 @@ func (c *Cache) Warnings() []string {
 	return c.folder.warnings
 }
 
-// empty makes a tree, and what its nodes stand for.
+// empty makes an empty tree and its nodes.
 func (c *Cache) empty() (*prefix.Adaptive, map[int]*node, error) {
 	t, err := prefix.NewAdaptive(c.o.Policy, c.o.Model, c.o.Capacity, store{c})
 	return t, map[int]*node{}, err
 }
 
-// forget empties the cache, which then chooses its α anew.
+// forget empties the cache and resets α.
 func (c *Cache) forget() {
 	c.trials.stop()
 	c.evicted += c.tree.Evictions()
@@ -170,8 +169,8 @@ func (c *Cache) forget() {
 	c.tree, c.nodes, _ = c.empty() // as New did
 }
 
-// Close frees all that is held, after writing it to the folder, if there is one. Sequences
-// that begin later find nothing, and leave nothing.
+// Close writes the cache to the folder, if there is one, and empties it. Later sequences find and leave
+// nothing.
 func (c *Cache) Close() (err error) {
 	c.mu.Lock()
 	if !c.closed {
@@ -190,11 +189,11 @@ func (c *Cache) Close() (err error) {
 	return err
 }
 
-// write brings all to the host's memory, the least recent first, and that to the folder.
+// write copies all nodes to the host tier, the least recent first, and that to the folder.
 func (c *Cache) write() error {
-	for _, x := range c.tree.Held() {
+	for _, x := range c.tree.Entries() {
 		if !x.State && !c.stateless() {
-			continue // its rows come with those of what is below it
+			continue // its pages are part of those of the nodes below
 		}
 		from := evicted{c, c.tree.Path(x.Tokens, x.Tokens.Len())}
 		if err := c.host.take(x.Tokens, x.State, x.Time, from); err != nil {
@@ -204,14 +203,14 @@ func (c *Cache) write() error {
 	return c.folder.write(c.host)
 }
 
-// Stats counts.
+// Stats returns the counts.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now()
 }
 
-// now is what is counted and held now.
+// now returns current counts.
 func (c *Cache) now() Stats {
 	s := c.stats
 	if c.closed {
@@ -232,7 +231,7 @@ func (c *Cache) now() Stats {
 	return s
 }
 
-// tokensOf are ids of who has a salt, as a tree has them.
+// tokensOf converts ids to salted tokens of a tree.
 func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	var b prefix.Builder
 	for _, id := range ids {
@@ -241,9 +240,9 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	return b.Tokens().Salted(salt)
 }
 
-// Begin restores the longest prefix of a prompt that the cache has for its salt: hit tokens need
-// not be fed. Where mark is not 0, [Cache.Keep] must be called when the sequence has had so many
-// tokens. An error leaves a slot that must be freed.
+// Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not be
+// fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an error
+// the slot must be freed.
 func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +260,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	if err == nil && !back && q.fed > 0 {
 		err = c.put(slot, tokens, q.fed)
 	}
-	if err != nil { // half of it may be there
+	if err != nil { // it may be restored in part
 		if !errors.Is(err, exec.ErrNoPages) {
 			c.stats.Failures++
 			c.forget()
@@ -279,9 +278,8 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	return q.fed, q.marks.Next(q.fed), nil
 }
 
-// Rows are those that are kept, for a salt, of the longest beginning of a prompt without its last token, in
-// order, for who brings the rest from elsewhere. Whoever gets them frees them; what is evicted
-// meanwhile stays with them.
+// Rows returns the KV pages of the longest cached prefix, with a salt, of a prompt without its last token,
+// in order. The caller frees them; they stay valid if the cache evicts the prefix.
 func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +295,8 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	return list
 }
 
-// Given is [Cache.Begin] for a sequence that has the first fed tokens of its prompt from elsewhere,
-// or prefills all of them whatever is kept here.
+// Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must prefill all
+// of them.
 func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,8 +312,8 @@ func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	return q.marks.Next(fed)
 }
 
-// put copies what the nodes on the way to a hit have to a slot. Attention only, it may end
-// inside an edge, of which the rest is then laid aside.
+// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end inside
+// an edge, whose pages are split for the call.
 func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	path := c.tree.Path(tokens, hit)
 	rows := make([]*exec.KeptRows, len(path))
@@ -335,11 +333,11 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	return c.engine.Put(slot, last.states, rows...)
 }
 
-// stateless reports whether the model keeps attention's caches only.
+// stateless reports whether the model has a KV cache only.
 func (c *Cache) stateless() bool { return c.o.Model.StateBytes == 0 }
 
-// Keep copies the states of a sequence, and returns its next mark, or 0. After the prompt they
-// replace those of the last such call: [Cache.End] may be given so many tokens only.
+// Keep takes a snapshot of a sequence, and returns its next mark, or 0. A snapshot after the prompt
+// replaces the last one; [Cache.End] may be given that many tokens.
 func (c *Cache) Keep(slot int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,9 +352,9 @@ func (c *Cache) Keep(slot int) (mark int) {
 	return q.marks.Next(s.Tokens)
 }
 
-// keep copies the states of a sequence as they are. Where that fails the sequence is forgotten.
+// keep takes a snapshot of a sequence, or forgets the sequence if that fails.
 func (c *Cache) keep(q *sequence) *exec.KeptStates {
-	q.drop(func(s *exec.KeptStates) bool { return s.Tokens >= q.prompt }) // so that there are few at a time
+	q.drop(func(s *exec.KeptStates) bool { return s.Tokens >= q.prompt }) // to have few at a time
 	s, err := c.engine.KeepStates(q.slot)
 	if err != nil {
 		c.stats.Failures++
@@ -367,7 +365,7 @@ func (c *Cache) keep(q *sequence) *exec.KeptStates {
 	return s
 }
 
-// at returns the states that a sequence kept after so many tokens, or nil.
+// at returns the snapshot after a number of tokens, or nil.
 func (q *sequence) at(tokens int) *exec.KeptStates {
 	for _, s := range q.kept {
 		if s.Tokens == tokens {
@@ -377,7 +375,7 @@ func (q *sequence) at(tokens int) *exec.KeptStates {
 	return nil
 }
 
-// drop frees those of the kept states that f selects.
+// drop frees the snapshots that f selects.
 func (q *sequence) drop(f func(*exec.KeptStates) bool) {
 	q.kept = slices.DeleteFunc(q.kept, func(s *exec.KeptStates) bool {
 		if f(s) {
@@ -388,10 +386,10 @@ func (q *sequence) drop(f func(*exec.KeptStates) bool) {
 	})
 }
 
-// leastMeasured tokens of a prompt in a step are enough to say how fast prompts are read.
+// leastMeasured is the number of prompt tokens in a step from which on prefill speed is measured.
 const leastMeasured = 32
 
-// Ran says that a step of a batch took so many seconds.
+// Ran records the seconds of a step.
 func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -409,14 +407,14 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 	}
 }
 
-// leave forgets a sequence, with what it kept for itself.
+// leave forgets a sequence and its snapshots.
 func (c *Cache) leave(q *sequence) {
 	q.drop(func(*exec.KeptStates) bool { return true })
 	delete(c.begun, q.slot)
 }
 
-// End takes in a sequence that has ended, before its slot is freed: tokens are all that it was fed,
-// or the first of them, after which the last Keep was called. With wasted, nothing of it is kept.
+// End admits a sequence that has ended, before its slot is freed: tokens are all that it was fed, or the
+// first of them, after which Keep was last called. With wasted it is not admitted.
 func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -431,13 +429,13 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	if !c.stateless() && q.at(len(tokens)) == nil {
 		c.keep(q)
 	}
-	if c.begun[slot] != nil { // or else that failed
+	if c.begun[slot] != nil { // keep did not fail
 		c.admit(q, tokensOf(q.salt, tokens))
 		c.leave(q)
 	}
 }
 
-// admit takes in a sequence that has ended.
+// admit adds a sequence that has ended to the tree.
 func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	c.admits, c.failed = q, nil
 	trial := c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.marks)
@@ -450,8 +448,8 @@ func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	}
 }
 
-// Shrink lets go what would be evicted next, until enough says that there is enough memory for what
-// is under way, or nothing is held. It reports whether something was.
+// Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it evicted
+// any.
 func (c *Cache) Shrink(enough func() bool) (some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -465,7 +463,7 @@ func (c *Cache) shrink(enough func() bool) (some bool) {
 	return some
 }
 
-// store is the cache as the tree tells it what happens.
+// store is the cache as the store of its tree.
 type store struct{ *Cache }
 
 func (c store) Evict(n int, tokens prefix.Tokens) {
@@ -493,7 +491,7 @@ func (c store) Mark(n, depth int) {
 		q.kept = slices.Delete(q.kept, i, i+1)
 		return
 	}
-	panic(fmt.Sprintf("BUG: a state after %d tokens is to be kept, and was not taken", depth))
+	panic(fmt.Sprintf("BUG: a snapshot after %d tokens is admitted, and was not taken", depth))
 }
 
 func (c store) Split(upper, n, depth int) {

@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait"
 )
 
-// A prompt that begins as one before goes on from where that was.
+// A prompt with a cached prefix resumes from its snapshot.
 func Example() {
 	m, err := krait.Embedded(krait.Options{PrefixCache: 1 << 20}) // bytes
 	if err != nil {
@@ -24,7 +24,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(next.CachedTokens, "of", next.PromptTokens, "tokens were there;", m.PrefixCache().Hits, "hit")
+	fmt.Println(next.CachedTokens, "of", next.PromptTokens, "tokens were there;", m.Session().PrefixCache().Hits, "hit")
 	// Output:
 	// 38 of 43 tokens were there; 1 hit
 }

@@ -29,13 +29,13 @@ func (c *Cache) HostHeld() (held, counted int64) {
 	return held, c.host.tree.Bytes()
 }
 
-// Under is how many sequences are under way.
+// Under returns the number of active sequences.
 func (c *Cache) Under() int { return len(c.begun) }
 
-// Wait waits for the trial under way.
+// Wait waits for the running trial.
 func (c *Cache) Wait() { c.trials.live.Wait() }
 
-// Trying reports whether a trial is under way.
+// Trying reports whether a trial runs.
 func (c *Cache) Trying() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,19 +22,18 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// folder is where the host's memory outlives the process: a file for each node of its
-// tree, whose name says what it holds, so that what is there already is not written again.
-// Files are as old as what they hold was used last.
+// folder stores the host tier between processes: a file per node of its tree, named by its contents, so
+// that existing files are not written again. Modification times are those of the nodes' last use.
 type folder struct {
 	dir      string
 	origin   saved.Origin
 	codecs   string
-	family   string          // what names of files of this model begin with
-	known    map[string]bool // names of files that were read, and are whole
+	family   string          // prefix of the names of this model's files
+	known    map[string]bool // names of valid files
 	warnings []string
 }
 
-// suffix is what names of files end with.
+// suffix is the extension of the files.
 const suffix = ".prefix"
 
 func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
@@ -48,8 +47,8 @@ func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
 	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
 }
 
-// protect takes from others the right to use a folder, since it tells what prompts were. A folder
-// that is in other use, too, is an error.
+// protect restricts a folder to its owner, since it reveals prompts. A folder with other files is an
+// error.
 func protect(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || !files.Exposed(info) {
@@ -61,45 +60,44 @@ func protect(dir string) error {
 	}
 	for _, e := range entries {
 		if n := e.Name(); !strings.HasSuffix(n, suffix) && !strings.HasSuffix(n, ".tmp") {
-			return fmt.Errorf("%s may be used by others than its owner (%s), and has more than a prefix cache, such as %s: give a folder of its own, or run chmod 700 %[1]s",
+			return fmt.Errorf("%s is accessible to others than its owner (%s) and has files other than a prefix cache, such as %s: give another folder, or run chmod 700 %[1]s",
 				dir, info.Mode(), n)
 		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
-		return fmt.Errorf("%s may be used by others than its owner (%s), and that cannot be changed: %w; give a folder of your own", dir, info.Mode(), err)
+		return fmt.Errorf("%s is accessible to others than its owner (%s), and that cannot be changed: %w; give a folder that you own", dir, info.Mode(), err)
 	}
 	return nil
 }
 
-// name is that of the file of a node.
+// name returns the name of a node's file.
 func (f *folder) name(salt string, ids []int32, from int, state bool) string {
 	sum := sha256.New()
 	if salt != "" {
 		fmt.Fprintf(sum, "%q\n", salt)
 	}
 	fmt.Fprintln(sum, from, state)
-	_ = binary.Write(sum, binary.LittleEndian, ids) // a sum takes all
+	_ = binary.Write(sum, binary.LittleEndian, ids) // a hash never fails
 	return f.family + "-" + hex.EncodeToString(sum.Sum(nil)[:16]) + suffix
 }
 
-// stored is what a file has: rows from a token on, up to the last, and maybe the states there.
+// stored is the contents of a file: KV pages of an edge, and possibly the states after it.
 type stored struct {
 	*saved.Kept
-	last time.Time // when it was used
+	last time.Time // of its use
 }
 
 func (s stored) rows(from, to int) (*exec.HostRows, error) { return cutRows(s.Rows[0], from, to), nil }
 func (s stored) states() (*exec.HostStates, error)         { return s.States, nil }
 
-// read brings what the folder has to the host's memory, what was used last first, as far
-// as there is room.
+// read loads the folder into the host tier, the most recently used files first, up to its capacity.
 func (f *folder) read(h *host) error {
 	list, err := f.list()
 	if err != nil {
 		return err
 	}
 	var found []stored
-	var foreign, others, bad []string
+	var foreign, encoded, bad []string
 	for room := h.o.Host; len(list) > 0 && room > 0; list = list[1:] {
 		name := list[0].Name()
 		k, err := f.open(name)
@@ -107,7 +105,7 @@ func (f *folder) read(h *host) error {
 			foreign = append(foreign, name)
 			continue
 		} else if errors.Is(err, errCodecs) {
-			others = append(others, name)
+			encoded = append(encoded, name)
 			continue
 		} else if err != nil {
 			bad = append(bad, fmt.Sprintf("%s (%v)", name, err))
@@ -116,13 +114,13 @@ func (f *folder) read(h *host) error {
 		found = append(found, stored{k, list[0].ModTime()})
 		room -= h.o.HostModel.Bytes(k.Tokens-k.Rows[0].From, k.States != nil)
 	}
-	f.warn("are of another model, or lie otherwise over ranks, and are left alone", foreign)
-	f.warn(fmt.Sprintf("are in other codecs than %s, and are left alone", cmp.Or(f.codecs, "none")), others)
+	f.warn("are of another model or another layout over ranks, and are ignored", foreign)
+	f.warn(fmt.Sprintf("are in other codecs than %s, and are ignored", cmp.Or(f.codecs, "none")), encoded)
 	f.warn("cannot be used", bad)
 	return f.plant(h, found)
 }
 
-// list lists the folder's files, what was used last first.
+// list lists the folder's files, the most recently used first.
 func (f *folder) list() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(f.dir)
 	var list []fs.FileInfo
@@ -130,7 +128,7 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 		if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), suffix) {
 			continue
 		}
-		if info, err := e.Info(); err == nil { // or else it went meanwhile
+		if info, err := e.Info(); err == nil { // otherwise it was removed meanwhile
 			list = append(list, info)
 		}
 	}
@@ -138,11 +136,10 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 	return list, err
 }
 
-// errCodecs is the error of a file that holds things otherwise than they are held here: to bring
-// them over would round them twice.
+// errCodecs is the error of a file in other codecs: to convert it would round twice.
 var errCodecs = errors.New("it is in other codecs")
 
-// open reads a file, which afterwards only its owner may read and write.
+// open reads a file, and restricts it to its owner.
 func (f *folder) open(name string) (*saved.Kept, error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
@@ -164,7 +161,7 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 		return nil, errCodecs
 	}
 	if len(k.Rows) != 1 || k.Rows[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.Rows[0].From {
-		return nil, errors.New("it is no part of a prefix cache")
+		return nil, errors.New("it is not a file of a prefix cache")
 	}
 	if f.name(k.Salt, k.IDs, k.Rows[0].From, k.States != nil) == name {
 		f.known[name] = true
@@ -172,7 +169,7 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 	return k, nil
 }
 
-// plant makes nodes of what was found: each after those that it goes on from.
+// plant adds files to the host tier, parents before their children.
 func (f *folder) plant(h *host, found []stored) error {
 	slices.SortStableFunc(found, func(a, b stored) int {
 		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.Rows[0].From, b.Rows[0].From))
@@ -190,12 +187,12 @@ func (f *folder) plant(h *host, found []stored) error {
 		}
 	}
 	if orphans > 0 {
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %d files go on from others that are missing, and cannot be used", f.dir, orphans))
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %d files cannot be used, since files of shorter prefixes are missing", f.dir, orphans))
 	}
 	return nil
 }
 
-// warn names files.
+// warn adds a warning that names files.
 func (f *folder) warn(what string, names []string) {
 	const most = 5
 	if len(names) == 0 {
@@ -208,9 +205,9 @@ func (f *folder) warn(what string, names []string) {
 	f.warnings = append(f.warnings, fmt.Sprintf("%s: %s %s", f.dir, text, what))
 }
 
-// write writes what the host's memory has, and removes this model's files of all else.
+// write writes the host tier, and removes this model's other files.
 func (f *folder) write(h *host) error {
-	held := h.tree.Held()
+	held := h.tree.Entries()
 	names := make([]string, len(held))
 	stays := map[string]bool{}
 	for i, x := range held {
@@ -228,7 +225,7 @@ func (f *folder) write(h *host) error {
 		}
 		n := h.nodes[x.Node]
 		if n.refused {
-			continue // what goes on from it is an orphan, unless its states are another's
+			continue // longer prefixes are orphans, unless another node has the same tokens
 		}
 		err := f.put(path, &saved.Kept{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), States: n.states, Rows: []*exec.HostRows{n.rows}})
 		if err = cmp.Or(err, os.Chtimes(path, last, last)); err != nil {
@@ -238,7 +235,7 @@ func (f *folder) write(h *host) error {
 	return nil
 }
 
-// put writes a file, which is whole or not there.
+// put writes a file, completely or not at all.
 func (f *folder) put(path string, k *saved.Kept) error {
 	var b bytes.Buffer
 	if err := saved.Write(&b, f.origin, k); err != nil {
@@ -247,8 +244,7 @@ func (f *folder) put(path string, k *saved.Kept) error {
 	return files.WritePrivate(path, b.Bytes())
 }
 
-// sweep removes this model's files, but for some, and what a process left that was ended
-// while it wrote one.
+// sweep removes this model's files but those that stay, and temporary files of killed processes.
 func (f *folder) sweep(stays map[string]bool) error {
 	entries, err := os.ReadDir(f.dir)
 	for _, e := range entries {
@@ -263,7 +259,7 @@ func (f *folder) sweep(stays map[string]bool) error {
 	return err
 }
 
-// old reports whether nobody has written to a file for an hour.
+// old reports whether a file was last written more than an hour ago.
 func old(e fs.DirEntry) bool {
 	info, err := e.Info()
 	return err == nil && time.Since(info.ModTime()) > time.Hour

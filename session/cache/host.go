@@ -8,29 +8,28 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// host has what the device's memory had to give up, in the host's: a tree of its own, in
-// which the least recent goes first. It has all rows from the first token on, so that it
-// needs nothing of the device's tree; what both have counts in both.
+// host is the host tier: an LRU tree of nodes evicted from the device, in host memory. It has the KV pages
+// from the first token on, so that it does not depend on the device's tree; nodes in both count in both.
 type host struct {
 	o      Options
 	tree   *prefix.Adaptive
 	nodes  map[int]*hostNode
-	from   source // while the tree calls
-	failed error  // in such a call
-	gone   int    // evictions of trees that were forgotten
-	bad    int    // nodes that were refused
+	from   source // during an insertion
+	failed error  // of a store call during an insertion
+	gone   int    // evictions of earlier trees
+	bad    int    // refused nodes
 }
 
-// hostNode is what a node of the tree stands for.
+// hostNode is the data of a node of the tree.
 type hostNode struct {
 	rows   *exec.HostRows // of its edge
 	states *exec.HostStates
-	// refused says that codecs do not take what it has, or a part of its edge, since it is
-	// not finite. It is in the tree until it is evicted, and nothing goes on from it.
+	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not finite. It
+	// stays in the tree until it is evicted, and never hits.
 	refused bool
 }
 
-// source has what is taken in.
+// source returns the data of a node to insert.
 type source interface {
 	rows(from, to int) (*exec.HostRows, error)
 	states() (*exec.HostStates, error)
@@ -51,8 +50,8 @@ func (h *host) forget() (err error) {
 	return err
 }
 
-// take keeps what a source has of tokens. What alone is too much is not taken: it would
-// drive out all else, and then itself.
+// take inserts tokens with the data of a source. A sequence larger than the tier is not inserted: it would
+// evict all others, and then itself.
 func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) error {
 	if h.o.HostModel.Bytes(tokens.Len(), state) > h.o.Host {
 		return nil
@@ -65,12 +64,12 @@ func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) e
 	return h.failed
 }
 
-// refused reports whether one of some nodes is not there in truth.
+// refused reports whether one of some nodes is refused.
 func (h *host) refused(path []int) bool {
 	return slices.ContainsFunc(path, func(n int) bool { return h.nodes[n].refused })
 }
 
-// states are those of how many nodes there are.
+// states returns the number of nodes with states.
 func (h *host) states() (n int) {
 	for _, x := range h.nodes {
 		if x.states != nil {
@@ -80,7 +79,7 @@ func (h *host) states() (n int) {
 	return n
 }
 
-// hostStore is the host tier as its tree tells it what happens.
+// hostStore is the host tier as the store of its tree.
 type hostStore struct{ *host }
 
 func (h hostStore) Evict(int, prefix.Tokens) {}
@@ -95,7 +94,7 @@ func (h hostStore) Add(n, from, to int) {
 	}
 }
 
-// fails notes that something of a node could not be copied.
+// fails records that data of a node could not be copied.
 func (h hostStore) fails(x *hostNode, err error) {
 	if not := (*exec.NotFinite)(nil); !errors.As(err, &not) {
 		h.failed = err
@@ -131,7 +130,7 @@ func (h hostStore) Join(n, child int) {
 
 func (h hostStore) Drop(n int) { delete(h.nodes, n) }
 
-// cutRows are the rows of some of the tokens: a copy, so that the others can go.
+// cutRows copies the rows of some tokens, so that the others can be freed.
 func cutRows(r *exec.HostRows, from, to int) *exec.HostRows {
 	if from == r.From && to == r.To {
 		return r
@@ -144,20 +143,19 @@ func cutRows(r *exec.HostRows, from, to int) *exec.HostRows {
 	return out
 }
 
-// joinRows are rows and those that follow.
+// joinRows concatenates rows.
 func joinRows(r, next *exec.HostRows) *exec.HostRows {
 	if r == nil {
 		return next
 	}
 	out := &exec.HostRows{From: r.From, To: next.To}
-	for k := range min(len(r.Data), len(next.Data)) { // those that could not be copied have none
+	for k := range min(len(r.Data), len(next.Data)) { // failed copies have none
 		out.Data = append(out.Data, slices.Concat(r.Data[k], next.Data[k]))
 	}
 	return out
 }
 
-// evicted is what the device's nodes on a path have, as a source: it is saved only where
-// the host does not have it.
+// evicted is the source of the device's nodes on a path: data is copied only if the host tier lacks it.
 type evicted struct {
 	*Cache
 	path []int
@@ -192,10 +190,9 @@ func (e evicted) states() (s *exec.HostStates, err error) {
 	return s, err
 }
 
-// recall lets a sequence that has found something, or nothing, on the device go on from
-// what the host has of its prompt, if that is more and sooner loaded than computed. It
-// reports whether it does. What is kept is then the state that was loaded, in place of
-// one at a branch before it, and comes back to the device's tree when the sequence ends.
+// recall restores a sequence from the host tier, if that has a longer prefix than the device and loads it
+// faster than prefill. It reports whether it did. The loaded snapshot then replaces one at a branch before
+// it, and returns to the device's tree when the sequence ends.
 func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error) {
 	if c.host == nil {
 		return false, nil
@@ -209,7 +206,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	}
 	begun := c.o.Now()
 	l, err := c.load(tokens, hit, path, had)
-	if errors.Is(err, exec.ErrNoPages) { // nodes' rows take pages of their own: it is computed
+	if errors.Is(err, exec.ErrNoPages) { // it is prefilled instead
 		return false, nil
 	}
 	if err != nil {
@@ -231,8 +228,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	return true, nil
 }
 
-// passed lists the device's nodes of which the first tokens have all, and up to which
-// token these have rows.
+// passed lists the device's nodes that a prefix passes, and the tokens of their pages.
 func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
 	path = c.tree.Walk(tokens.Prefix(hit))
 	if len(path) > 0 {
@@ -241,23 +237,22 @@ func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
 	return path, had
 }
 
-// pays reports whether what the host has of so many tokens is sooner loaded than computed,
-// where hit tokens need not be, and the device has rows of had. As long as nothing was
-// measured it does.
+// pays reports whether the host tier loads the state of tokens faster than prefill computes it beyond a
+// hit, if the device has the pages of had tokens. It does until speeds are measured.
 func (c *Cache) pays(hit, had, tokens int) bool {
 	m := &c.o.Model
 	bytes := c.o.HostModel.Bytes(tokens-had, !c.stateless())
 	return c.compute.amount == 0 || c.link.seconds(float64(bytes)) <= c.compute.seconds(m.FLOPs(tokens)-m.FLOPs(hit))
 }
 
-// loaded is what a sequence goes on from, of which the last rows came from the host.
+// loaded is the state of a prefix, of which the last pages came from the host.
 type loaded struct {
 	states *exec.KeptStates // from the host, or nil
 	rows   []*exec.KeptRows
-	device int // so many of rows are the device tier's
+	device int // the number of rows of the device's tree
 }
 
-// free gives back what came from the host.
+// free releases data from the host.
 func (l *loaded) free() {
 	for _, r := range l.rows[l.device:] {
 		r.Free()
@@ -267,8 +262,7 @@ func (l *loaded) free() {
 	}
 }
 
-// load brings back what the host has of the first hit tokens, where nodes of the device
-// have rows of the first of them.
+// load copies a prefix of hit tokens from the host, beyond the pages that the device's nodes have.
 func (c *Cache) load(tokens prefix.Tokens, hit int, device []int, at int) (*loaded, error) {
 	l := &loaded{device: len(device)}
 	for _, n := range device {
@@ -298,16 +292,16 @@ func (c *Cache) load(tokens prefix.Tokens, hit int, device []int, at int) (*load
 	return l, nil
 }
 
-// rate is how fast something goes, by what was seen last.
+// rate is a speed, by recent measurements.
 type rate struct{ amount, took float64 }
 
-// add takes in that an amount took so many seconds; what was seen long ago fades.
+// add records the seconds of an amount; earlier measurements decay.
 func (r *rate) add(amount, seconds float64) {
-	const stays = 0.9
-	r.amount, r.took = stays*r.amount+amount, stays*r.took+seconds
+	const decay = 0.9
+	r.amount, r.took = decay*r.amount+amount, decay*r.took+seconds
 }
 
-// time adds what f does with so many bytes, if it does not fail.
+// time records the time of f for a number of bytes, unless it fails.
 func (r *rate) time(now func() float64, bytes int64, f func() error) error {
 	begun := now()
 	err := f()
@@ -317,7 +311,7 @@ func (r *rate) time(now func() float64, bytes int64, f func() error) error {
 	return err
 }
 
-// perSecond is the rate; 0 as long as nothing was seen.
+// perSecond returns the rate; 0 before the first measurement.
 func (r *rate) perSecond() float64 {
 	if r.took == 0 {
 		return 0
@@ -325,7 +319,7 @@ func (r *rate) perSecond() float64 {
 	return r.amount / r.took
 }
 
-// seconds is how long an amount takes; 0 as long as nothing was seen.
+// seconds returns the time of an amount; 0 before the first measurement.
 func (r *rate) seconds(amount float64) float64 {
 	if r.amount == 0 {
 		return 0

@@ -7,15 +7,14 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// trials run beside the requests, one at a time.
+// trials run in the background, one at a time.
 type trials struct {
 	live    sync.WaitGroup
-	stopped *atomic.Bool // of the one under way; nil: there is none
-	yield   func()       // before each request that is replayed: what runs a model goes first
+	stopped *atomic.Bool // of the running one; nil: none
+	yield   func()       // called before each replayed request: the model has priority
 }
 
-// try lets a trial choose α, unless one is under way. What it chooses is used from the
-// next request on after it has ended.
+// try starts a trial of α, unless one runs. Its result is used from the next request on after it ends.
 func (c *Cache) try(trial *prefix.Trial) {
 	if c.trials.stopped != nil {
 		return
@@ -29,7 +28,7 @@ func (c *Cache) try(trial *prefix.Trial) {
 		})
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.trials.stopped == stopped { // or else the tree is another now
+		if c.trials.stopped == stopped { // otherwise the tree was replaced
 			c.trials.stopped = nil
 			if ok {
 				tree.Take(alpha)
@@ -38,7 +37,7 @@ func (c *Cache) try(trial *prefix.Trial) {
 	})
 }
 
-// stop ends the trial under way, if there is one, at the next request that it replays.
+// stop ends a running trial at the next request that it replays.
 func (t *trials) stop() {
 	if t.stopped != nil {
 		t.stopped.Store(true)

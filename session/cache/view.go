@@ -1,16 +1,16 @@
 package cache
 
-// Node is a node of the tree as it is now: how much is held, and no token of it.
+// Node describes a node of the tree, without its tokens.
 type Node struct {
-	Parent   int  // its index among [Cache.Nodes]; -1: the root
-	From, To int  // tokens before its edge, and up to its end
-	State    bool // it has one
+	Parent   int  // index in [Cache.Nodes]; -1: the root
+	From, To int  // tokens before and after its edge
+	State    bool // it has a snapshot
 	Bytes    int64
-	Hits     int     // sequences that went on from it, or from what is below it
+	Hits     int     // of it and the nodes below
 	Unused   float64 // seconds since it was last used
 }
 
-// Nodes lists what the device holds, parents before their children where these were made later.
+// Nodes lists the nodes on the device; Parent may follow its children.
 func (c *Cache) Nodes() []Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,5 +25,5 @@ func (c *Cache) Nodes() []Node {
 	return out
 }
 
-// Capacity is how many bytes the device holds at most.
+// Capacity returns the capacity on the device in bytes.
 func (c *Cache) Capacity() int64 { return c.o.Capacity }

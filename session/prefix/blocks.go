@@ -2,11 +2,10 @@ package prefix
 
 import "container/heap"
 
-// Blocks is the baseline of serving engines: for every full block of input and output an
-// entry with the cache of its tokens and a state. The hit is the longest run of present
-// blocks from the beginning that leaves a token to compute. All blocks of a request get
-// its time. The least recent goes first, of equals the one furthest from the beginning:
-// so no block goes before those that follow it.
+// Blocks is the baseline of serving engines: an entry with KV cache and state for every full block of input
+// and output. The hit is the longest run of cached blocks from the start that leaves a token to compute.
+// All blocks of a request get its time. Eviction is LRU, of equals the one furthest from the start: so no
+// block is evicted before its successors.
 type Blocks struct {
 	size      int // tokens of a block
 	bytes     int64
@@ -19,14 +18,14 @@ type Blocks struct {
 
 // block is an entry. Blocks of one hash and parent are a chain.
 type block struct {
-	tokens *Tokens // of which it is block number index
+	tokens *Tokens // its block number is index
 	index  int
 	parent int // number of the block before it
-	number int // from 1, in the order of making
+	number int // from 1, in order of creation
 	hash   uint64
 	next   *block
 	time   float64
-	queued float64 // the time by which it is in the queue, which may be an earlier one
+	queued float64 // its key in the queue, which may be an earlier time
 }
 
 type blockKey struct {
@@ -34,18 +33,18 @@ type blockKey struct {
 	hash   uint64
 }
 
-// NewBlocks is an empty cache of blocks of size tokens, at least 1, for a capacity in bytes.
+// NewBlocks returns an empty cache of blocks of size tokens, at least 1, with a capacity in bytes.
 func NewBlocks(m Model, capacity int64, size int) *Blocks {
 	return &Blocks{size: size, bytes: m.Bytes(size, true), capacity: capacity, blocks: map[blockKey]*block{}}
 }
 
-// Bytes is how many bytes the blocks hold.
+// Bytes returns the bytes of all blocks.
 func (b *Blocks) Bytes() int64 { return int64(len(b.queue)) * b.bytes }
 
-// Evictions is how many blocks went so far.
+// Evictions returns the number of evicted blocks.
 func (b *Blocks) Evictions() int { return b.evictions }
 
-// Serve looks a request up and keeps its blocks. It returns the hit.
+// Serve looks a request up and adds its blocks. It returns the hit.
 func (b *Blocks) Serve(r Request) int {
 	tokens, present, parent := &r.Tokens, 0, 0
 	for i := range tokens.n / b.size {
@@ -65,7 +64,7 @@ func (b *Blocks) Serve(r Request) int {
 	return min(present, max(r.InputLen-1, 0)/b.size) * b.size
 }
 
-// hash is one of the tokens of block i (FNV-1a over ids).
+// hash returns the FNV-1a hash of the ids of block i.
 func (b *Blocks) hash(t Tokens, i int) uint64 {
 	h := uint64(14695981039346656037)
 	from, to := i*b.size, (i+1)*b.size
@@ -79,7 +78,7 @@ func (b *Blocks) hash(t Tokens, i int) uint64 {
 	return h
 }
 
-// find is the block of these tokens, or nil.
+// find returns the block of these tokens, or nil.
 func (b *Blocks) find(key blockKey, t Tokens, i int) *block {
 	x := b.blocks[key]
 	for x != nil && agree(t, *x.tokens, i*b.size, (i+1)*b.size) < (i+1)*b.size {
@@ -96,8 +95,8 @@ func (b *Blocks) add(key blockKey, t *Tokens, i int, now float64) *block {
 	return x
 }
 
-// evict lets the least recent block go. The queue learns of times only here: they do
-// not go back, so what it has is never too late.
+// evict evicts the least recent block. It updates times in the queue, which are never later than the real
+// ones.
 func (b *Blocks) evict() {
 	x := b.queue[0]
 	for ; x.queued != x.time; x = b.queue[0] {
@@ -119,7 +118,7 @@ func (b *Blocks) evict() {
 	}
 }
 
-// blockQueue is a heap, with the block that goes first at its top.
+// blockQueue is a heap with the next block to evict at its top.
 type blockQueue []*block
 
 func (q blockQueue) Len() int      { return len(q) }

@@ -2,8 +2,8 @@ package prefix
 
 import "math"
 
-// Shrink lets the node of the lowest score go, or its state, as if there were less capacity. It
-// reports whether something was held.
+// Shrink evicts the node of the lowest score, or its state, as if the capacity were smaller. It reports
+// whether there was one.
 func (t *Tree) Shrink() bool {
 	if t.bytes == 0 {
 		return false
@@ -12,7 +12,7 @@ func (t *Tree) Shrink() bool {
 	return true
 }
 
-// evict lets the node of the lowest score go, or its state.
+// evict evicts the node of the lowest score, or its state.
 func (t *Tree) evict() {
 	n := t.victim()
 	if n == nil {
@@ -41,7 +41,7 @@ func (t *Tree) evict() {
 	}
 }
 
-// remove takes n out of the list, with what it holds.
+// remove removes n from the list.
 func (t *Tree) remove(n *node) {
 	t.bytes -= n.bytes
 	end := len(t.nodes) - 1
@@ -51,7 +51,7 @@ func (t *Tree) remove(n *node) {
 	t.nodes = t.nodes[:end]
 }
 
-// join lets n's tokens be the beginning of its only child's edge, and n go.
+// join merges n with its only child.
 func (t *Tree) join(n *node) {
 	t.remove(n)
 	for _, child := range n.children {
@@ -62,8 +62,8 @@ func (t *Tree) join(n *node) {
 	}
 }
 
-// victim is the candidate of the lowest score; of the last request's path only where
-// there is no other.
+// victim returns the candidate of the lowest score; one on the last request's path only if there is no
+// other.
 func (t *Tree) victim() *node {
 	times, worths := t.spans()
 	var best *node
@@ -89,7 +89,7 @@ func (n *node) candidate() bool {
 	return n.bytes > 0 && (len(n.children) == 0 || len(n.children) == 1 && n.state)
 }
 
-// spans are those of the nodes' times and worths.
+// spans returns the ranges of the nodes' times and worths.
 func (t *Tree) spans() (times, worths span) {
 	times, worths = span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
 	for _, n := range t.nodes {
@@ -101,7 +101,7 @@ func (t *Tree) spans() (times, worths span) {
 	return times, worths
 }
 
-// score is r + α·f. The conversion keeps the compiler from fusing.
+// score returns r + α·f. The conversion prevents a fused multiply-add.
 func (t *Tree) score(n *node, times, worths span) float64 {
 	return times.of(n.time) + float64(t.alpha*worths.of(n.worth))
 }
@@ -111,12 +111,12 @@ func before(a, b *node) bool {
 	return a.time < b.time || a.time == b.time && a.made < b.made
 }
 
-// span is from the least to the greatest of what it took.
+// span is the range of some numbers.
 type span struct{ min, max float64 }
 
 func (s *span) take(x float64) { s.min, s.max = min(s.min, x), max(s.max, x) }
 
-// of is where x is in the span: 0 at its least, 1 at its greatest, 0 where they are equal.
+// of normalises x: 0 at the minimum, 1 at the maximum, 0 if they are equal.
 func (s span) of(x float64) float64 {
 	if s.min == s.max {
 		return 0

@@ -5,30 +5,29 @@ import (
 	"math"
 )
 
-// Grain is how many tokens are between the states that a prompt can leave in a prefix cache of an
-// engine. Cuts of a prompt at its multiples change no bit of what follows.
+// Grain is the distance in tokens of the snapshots that a prompt can leave in an engine's prefix cache.
+// Cutting a prompt at its multiples changes no bit.
 const Grain = 64
 
-// Model is what a sequence costs: a·L + b·L² FLOPs to prefill L tokens, bytes of
-// attention cache per token, and bytes of the states of all layers; and where it can leave states.
+// Model has the costs of a sequence: a·L + b·L² FLOPs to prefill L tokens, bytes of KV cache per token,
+// and bytes of the recurrent states of all layers; and where it can leave snapshots.
 type Model struct {
 	FLOPsPerToken        float64 `json:"flops_per_token"`         // a
 	FLOPsPerTokenSquared float64 `json:"flops_per_token_squared"` // b
 	CacheBytes           int64   `json:"cache_bytes_per_token"`
 	StateBytes           int64   `json:"state_bytes"` // 0: attention only
-	// Grain is of which tokens inside a prompt states are kept: those at its multiples ([Marks]). 0
-	// and 1 are the published rules.
+	// Grain is the number of tokens at whose multiples a prompt leaves snapshots ([Marks]). 0 and 1 are the
+	// published rules.
 	Grain int `json:"grain,omitempty"`
 }
 
-// mostFLOPs per token is as far from overflow as it takes.
+// mostFLOPs per token cannot overflow.
 const mostFLOPs = 1e100
 
-// MostBytes is the largest capacity. With the limits of [Model.Check], no sum of bytes
-// overflows while a request is admitted.
+// MostBytes is the largest capacity. With the limits of [Model.Check] no sum of bytes overflows.
 const MostBytes = 1 << 62
 
-// Check is an error where the figures are of no model.
+// Check returns an error if the costs are invalid.
 func (m Model) Check() error {
 	for _, x := range []float64{m.FLOPsPerToken, m.FLOPsPerTokenSquared} {
 		if !(x >= 0 && x <= mostFLOPs) {
@@ -39,7 +38,7 @@ func (m Model) Check() error {
 	case m.CacheBytes < 0 || m.StateBytes < 0:
 		return fmt.Errorf("%d cache bytes per token and %d state bytes: neither may be negative", m.CacheBytes, m.StateBytes)
 	case m.CacheBytes == 0 && m.StateBytes == 0:
-		return fmt.Errorf("0 cache bytes per token and 0 state bytes: there is nothing to keep")
+		return fmt.Errorf("0 cache bytes per token and 0 state bytes: there is nothing to cache")
 	case m.CacheBytes > most || m.StateBytes > most:
 		return fmt.Errorf("%d cache bytes per token and %d state bytes: neither may be over %d", m.CacheBytes, m.StateBytes, most)
 	case m.Grain < 0 || m.Grain > MaxTokens:
@@ -48,14 +47,14 @@ func (m Model) Check() error {
 	return nil
 }
 
-// FLOPs is what it takes to prefill so many tokens. The conversions keep the compiler
-// from fusing, so that all machines agree.
+// FLOPs returns the cost of prefilling a number of tokens. The conversions prevent fused multiply-adds, so
+// that all machines agree.
 func (m Model) FLOPs(tokens int) float64 {
 	l := float64(tokens)
 	return float64(m.FLOPsPerToken*l) + float64(m.FLOPsPerTokenSquared*float64(l*l))
 }
 
-// Bytes is what tokens take, and their state if there is one.
+// Bytes returns the bytes of tokens, with a state or without.
 func (m Model) Bytes(tokens int, state bool) int64 {
 	b := int64(tokens) * m.CacheBytes
 	if state {
@@ -64,9 +63,9 @@ func (m Model) Bytes(tokens int, state bool) int64 {
 	return b
 }
 
-// Marks are the depths at which a prompt leaves states while it is prefilled; 0: none.
+// Marks are the depths at which a prompt leaves snapshots during prefill; 0: none.
 type Marks struct {
-	// Branch is where the prompt parts from all that the tree has, beyond the hit.
+	// Branch is where the prompt diverges from the tree, beyond the hit.
 	Branch int
 	// End is the last multiple of the grain that leaves a token to compute, so that the same prompt
 	// is not prefilled again. It is 0 if the hit or Branch is as deep.

@@ -7,33 +7,32 @@ import (
 	"strings"
 )
 
-// Request is a prompt and what came of it. Their times do not go back.
+// Request is a prompt and its output. Times do not decrease.
 type Request struct {
 	At       float64 // in seconds
-	Tokens   Tokens  // input and, after it, output that was fed
+	Tokens   Tokens  // input and output that was fed
 	InputLen int
 }
 
-// Input is the prompt.
+// Input returns the prompt.
 func (r Request) Input() Tokens { return r.Tokens.Prefix(r.InputLen) }
 
-// Policy is a cache of prefixes.
+// Policy is a prefix cache.
 type Policy interface {
-	// Serve looks a request up, keeps what is to be kept of it, and returns how many
-	// tokens of its input need not be computed.
+	// Serve looks a request up, admits it, and returns the tokens of its input that hit.
 	Serve(Request) int
 	Bytes() int64   // in use
 	Evictions() int // so far
 }
 
-// None keeps nothing.
+// None caches nothing.
 type None struct{}
 
 func (None) Serve(Request) int { return 0 }
 func (None) Bytes() int64      { return 0 }
 func (None) Evictions() int    { return 0 }
 
-// Policies are those that are compared where none is named.
+// Policies are compared by default.
 var Policies = []string{"none", "blocks32", "lru", "flop:0.5", "flop:2", "tuned", "retuned"}
 
 // NewPolicy makes a policy by its name: none, blocksN of N tokens, lru, flop:α, tuned or
@@ -43,7 +42,7 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 		return nil, err
 	}
 	if name != "none" && (capacity < 1 || capacity > MostBytes) {
-		return nil, fmt.Errorf("a capacity of %d bytes: it is from 1 to %d; policy none is without a cache", capacity, int64(MostBytes))
+		return nil, fmt.Errorf("a capacity of %d bytes; it must be from 1 to %d, and policy none has no cache", capacity, int64(MostBytes))
 	}
 	switch name {
 	case "none":
@@ -65,35 +64,35 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 	if text, ok := strings.CutPrefix(name, "flop:"); ok {
 		alpha, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(alpha >= 0) || math.IsInf(alpha, 0) {
-			return nil, fmt.Errorf("policy %q: α is a number that is not negative, as in flop:0.5", name)
+			return nil, fmt.Errorf("policy %q: α must be a number and not negative, as in flop:0.5", name)
 		}
 		return NewTree(m, capacity, alpha), nil
 	}
-	return nil, fmt.Errorf("policy %q: it is none, blocks32 (or of another number of tokens), lru, flop:α, tuned or retuned", name)
+	return nil, fmt.Errorf("policy %q: it must be none, blocks32 (or another number of tokens), lru, flop:α, tuned or retuned", name)
 }
 
-// Result is what a policy makes of a trace.
+// Result is the outcome of a policy on a trace.
 type Result struct {
 	Policy      string   `json:"policy"`
-	Hits        []int    `json:"hits"` // per request, tokens that need not be computed
+	Hits        []int    `json:"hits"` // tokens, per request
 	InputTokens int64    `json:"input_tokens"`
 	HitTokens   int64    `json:"hit_tokens"`
 	FLOPsSaved  float64  `json:"flops_saved"`
 	FLOPs       float64  `json:"flops"` // of all prefills, without a cache
 	Evictions   int      `json:"evictions"`
-	Alpha       *float64 `json:"alpha"` // that was chosen; null where none was
+	Alpha       *float64 `json:"alpha"` // null: none was chosen
 }
 
-// Simulation holds a policy against a trace.
+// Simulation runs a policy on a trace.
 type Simulation struct {
 	Policy   string // as [NewPolicy] takes it
 	Model    Model
 	Capacity int64          // in bytes
-	Progress func(done int) // requests; nil: nobody asks
-	After    func(Policy)   // is given the policy when all is served; nil: nobody asks
+	Progress func(done int) // requests; it may be nil
+	After    func(Policy)   // gets the policy at the end; it may be nil
 }
 
-// Replay holds a policy against a trace.
+// Replay runs a policy on a trace.
 func Replay(name string, m Model, capacity int64, trace []Request) (*Result, error) {
 	return Simulation{Policy: name, Model: m, Capacity: capacity}.Run(trace)
 }
@@ -107,7 +106,7 @@ func (s Simulation) Run(trace []Request) (*Result, error) {
 	return s.serve(p, trace), nil
 }
 
-// serve lets a policy serve the requests of a trace.
+// serve serves the requests of a trace.
 func (s Simulation) serve(p Policy, trace []Request) *Result {
 	out := &Result{Policy: s.Policy, Hits: make([]int, len(trace))}
 	for i, r := range trace {

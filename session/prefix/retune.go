@@ -1,36 +1,36 @@
 package prefix
 
-// retuneWindow is how many requests [NewRetuned]'s trees look back over, and retuneBetter
-// by how many percent another α must hit more there, so that α does not follow chance.
+// retuneWindow is the number of requests of a trial of [NewRetuned], and retuneBetter the percent by which
+// another α must hit more there, so that α does not follow noise.
 const (
 	retuneWindow = 500
 	retuneBetter = 2
 )
 
-// tunedAgain goes on choosing α, which is 0 at first: after every 500 requests by these,
-// from the tree as it was before them.
+// tunedAgain chooses α, which is 0 at first, after every 500 requests by replaying these on the tree before
+// them.
 type tunedAgain struct {
 	size    int       // of the window
-	start   *Tree     // as it was before the window
+	start   *Tree     // before the window
 	window  []Request // since start
-	evicted int       // before the window
+	evicted int       // evictions before the window
 }
 
-// NewRetuned is an empty tree that will choose its α now and again.
+// NewRetuned returns an empty tree that chooses its α repeatedly.
 func NewRetuned(m Model, capacity int64) *Adaptive { return newRetuned(m, capacity, retuneWindow) }
 
 func newRetuned(m Model, capacity int64, window int) *Adaptive {
 	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedAgain{size: window}}
 }
 
-func (t *tunedAgain) admits(tree *Tree, _ Request, _ Marks) {
+func (t *tunedAgain) before(tree *Tree, _ Request, _ Marks) {
 	if t.start == nil {
 		t.start, t.evicted = tree.Clone(), tree.evictions
 	}
 }
 
-// admitted tries nothing where nothing was evicted, since all α are equal then.
-func (t *tunedAgain) admitted(tree *Tree, r Request) *Trial {
+// after tries no request if nothing was evicted, since all α are equal then.
+func (t *tunedAgain) after(tree *Tree, r Request) *Trial {
 	if t.window = append(t.window, r); len(t.window) < t.size {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (t *tunedAgain) admitted(tree *Tree, r Request) *Trial {
 	return trial
 }
 
-// taken lets the window that has begun meanwhile be held against what is used now.
-func (t *tunedAgain) taken(tree *Tree) {
+// changed sets the α with which the current window is compared.
+func (t *tunedAgain) changed(tree *Tree) {
 	if t.start != nil {
 		t.start.alpha = tree.alpha
 	}

@@ -5,26 +5,25 @@ import (
 	"slices"
 )
 
-// Store keeps what the nodes of a [Tree] stand for. Nodes have numbers, which are never
-// used again. It is told of what happens while [Tree.Admit] runs.
+// Store holds the data of the nodes of a [Tree]. Nodes have numbers, which are never reused. The tree calls
+// it during [Tree.Admit].
 type Store interface {
-	// Evict says that what a node ends, these tokens from the first on, is to be evicted: its
-	// state with its edge, or by itself. All that leads to it is still there.
+	// Evict precedes the eviction of a node, which ends these tokens: of its state with its edge, or alone.
+	// The nodes on its path are still there.
 	Evict(node int, tokens Tokens)
-	// Add says that a node was made for the tokens of the sequence that is admitted,
-	// from one depth to another.
+	// Add makes a node for the tokens of the admitted sequence from one depth to another.
 	Add(node, from, to int)
-	// Mark says that a node gets the state of that sequence after depth tokens.
+	// Mark gives a node the state of that sequence after depth tokens.
 	Mark(node, depth int)
-	// Split says that the beginning of a node's edge, up to a depth, is upper's, which is new.
+	// Split gives the beginning of a node's edge, up to a depth, to a new node upper.
 	Split(upper, node, depth int)
-	// Join says that a node's edge is the beginning of its child's now, and its state goes.
+	// Join prepends a node's edge to that of its child, and drops its state.
 	Join(node, child int)
-	// Drop says that a node goes with all that it has.
+	// Drop removes a node with its data.
 	Drop(node int)
 }
 
-// NewTreeOf is an empty tree that tells a store.
+// NewTreeOf returns an empty tree with a store.
 func NewTreeOf(m Model, capacity int64, alpha float64, s Store) *Tree {
 	t := NewTree(m, capacity, alpha)
 	t.store = s
@@ -42,7 +41,7 @@ func (t *Tree) Path(tokens Tokens, depth int) []int {
 	return path
 }
 
-// Walk lists the nodes that tokens pass, from the root on.
+// Walk lists the nodes on the path of tokens, from the root.
 func (t *Tree) Walk(tokens Tokens) []int {
 	var path []int
 	for n := t.walk(tokens).node; n != t.root; n = n.parent {
@@ -52,21 +51,20 @@ func (t *Tree) Walk(tokens Tokens) []int {
 	return path
 }
 
-// Matched is how many tokens have been there before.
+// Matched returns the number of tokens that match the tree.
 func (t *Tree) Matched(tokens Tokens) int { return t.walk(tokens).depth }
 
-// Find is [Tree.Lookup], and touches nothing.
+// Find is [Tree.Lookup] without a touch.
 func (t *Tree) Find(input Tokens) (hit int, marks Marks) {
 	_, hit, marks = t.find(input)
 	return hit, marks
 }
 
-// Insert keeps tokens, with the state after them or without, and evicts what is then too
-// much.
+// Insert adds tokens, with the state after them or without, and evicts down to the capacity.
 func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
 	end := t.root
 	if tokens.n > 0 {
-		end = t.keep(tokens, state, now)
+		end = t.ensure(tokens, state, now)
 	}
 	t.requests++
 	for n := end; n != t.root; n = n.parent {
@@ -77,18 +75,18 @@ func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
 	}
 }
 
-// Held is a node as a store has it.
-type Held struct {
+// Entry describes a node for a store.
+type Entry struct {
 	Node   int
 	From   int    // tokens before its edge
-	Tokens Tokens // that it ends, from the first on
+	Tokens Tokens // from the root to its end
 	State  bool   // it has one
 	Time   float64
-	Last   float64 // the latest time of it and what is below it
+	Last   float64 // the latest time of it and the nodes below
 }
 
-// Held lists the nodes, the least recent first.
-func (t *Tree) Held() []Held {
+// Entries lists the nodes, the least recent first.
+func (t *Tree) Entries() []Entry {
 	last := map[*node]float64{}
 	for _, n := range t.nodes {
 		for p := n; p != t.root; p = p.parent {
@@ -97,10 +95,10 @@ func (t *Tree) Held() []Held {
 			}
 		}
 	}
-	list := make([]Held, 0, len(t.nodes))
+	list := make([]Entry, 0, len(t.nodes))
 	for _, n := range t.nodes {
-		list = append(list, Held{n.made, n.parent.depth, n.tokens.Prefix(n.depth), n.state, n.time, last[n]})
+		list = append(list, Entry{n.made, n.parent.depth, n.tokens.Prefix(n.depth), n.state, n.time, last[n]})
 	}
-	slices.SortFunc(list, func(a, b Held) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Node, b.Node)) })
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Node, b.Node)) })
 	return list
 }

@@ -2,29 +2,28 @@ package prefix
 
 import "sort"
 
-// MaxTokens is the most tokens of a sequence.
+// MaxTokens bounds the length of a sequence.
 const MaxTokens = 1 << 24
 
-// Tokens is a sequence of token ids that does not change. Where it is mostly runs of
-// consecutive ids it takes 8 bytes per run, else 4 per token.
+// Tokens is an immutable sequence of token ids. It takes 8 bytes per run of consecutive ids if there are
+// few runs, otherwise 4 per token.
 type Tokens struct {
-	ids  []int32 // of each run the first
-	ends []int32 // of each run the index after its last token; nil: each run is one token
+	ids  []int32 // the first of each run
+	ends []int32 // the index after the last token of each run; nil: runs of one token
 	n    int
 	salt string
 }
 
-// Salted are the tokens of who has a salt: sequences of different salts have no beginning in
-// common, whatever their ids are.
+// Salted returns the tokens with a salt: sequences of different salts have no common prefix.
 func (t Tokens) Salted(salt string) Tokens {
 	t.salt = salt
 	return t
 }
 
-// Salt is whose they are; empty: anybody's.
+// Salt returns the salt.
 func (t Tokens) Salt() string { return t.salt }
 
-// begin is what the first edge of a sequence is found by.
+// begin identifies the first edge of a sequence.
 type begin struct {
 	salt string
 	id   int32
@@ -32,16 +31,16 @@ type begin struct {
 
 func (t Tokens) begin() begin { return begin{t.salt, t.At(0)} }
 
-// Len is the number of tokens.
+// Len returns the number of tokens.
 func (t Tokens) Len() int { return t.n }
 
-// Prefix is the first n tokens; both share their memory.
+// Prefix returns the first n tokens, which share memory.
 func (t Tokens) Prefix(n int) Tokens { return Tokens{t.ids, t.ends, n, t.salt} }
 
-// At is token i.
+// At returns token i.
 func (t Tokens) At(i int) int32 { return t.id(t.run(i), i) }
 
-// run is the index of the run that token i is in.
+// run returns the index of the run of token i.
 func (t Tokens) run(i int) int {
 	if t.ends == nil {
 		return i
@@ -49,7 +48,7 @@ func (t Tokens) run(i int) int {
 	return sort.Search(len(t.ends), func(r int) bool { return int(t.ends[r]) > i })
 }
 
-// id is token i, which is in run r.
+// id returns token i, in run r.
 func (t Tokens) id(r, i int) int32 {
 	switch {
 	case t.ends == nil:
@@ -60,7 +59,7 @@ func (t Tokens) id(r, i int) int32 {
 	return t.ids[r] + int32(i) - t.ends[r-1]
 }
 
-// end is the index after the last token of run r.
+// end returns the index after the last token of run r.
 func (t Tokens) end(r int) int {
 	if t.ends == nil {
 		return r + 1
@@ -68,7 +67,7 @@ func (t Tokens) end(r int) int {
 	return int(t.ends[r])
 }
 
-// agree is the first index in from…to−1 at which a and b differ, or to.
+// agree returns the first index in from…to−1 at which a and b differ, or to.
 func agree(a, b Tokens, from, to int) int {
 	if from >= to {
 		return to
@@ -91,7 +90,7 @@ func agree(a, b Tokens, from, to int) int {
 	return to
 }
 
-// agreeOne is agree where each run is one token. What is the same memory is equal.
+// agreeOne is agree for runs of one token.
 func agreeOne(a, b []int32, from, to int) int {
 	if &a[0] == &b[0] {
 		return to
@@ -111,7 +110,7 @@ type Builder struct {
 	n         int
 }
 
-// Len is the number of tokens so far.
+// Len returns the number of tokens so far.
 func (b *Builder) Len() int { return b.n }
 
 // Append adds n tokens with consecutive ids from first on. The ids must fit an int32,
@@ -124,16 +123,16 @@ func (b *Builder) Append(first int32, n int) {
 		panic("BUG: more tokens than a sequence may have")
 	}
 	last := len(b.ids) - 1
-	goesOn := last >= 0 && Tokens{b.ids, b.ends, b.n, ""}.id(last, b.n) == first
+	extends := last >= 0 && Tokens{b.ids, b.ends, b.n, ""}.id(last, b.n) == first
 	b.n += n
-	if goesOn {
+	if extends {
 		b.ends[last] = int32(b.n)
 		return
 	}
 	b.ids, b.ends = append(b.ids, first), append(b.ends, int32(b.n))
 }
 
-// Tokens is what was appended. The builder is then empty.
+// Tokens returns the appended tokens and empties the builder.
 func (b *Builder) Tokens() Tokens {
 	t := Tokens{b.ids, b.ends, b.n, ""}
 	*b = Builder{b.ids[:0], b.ends[:0], 0}

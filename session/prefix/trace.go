@@ -14,9 +14,9 @@ import (
 // longestLine of a trace, in bytes.
 const longestLine = 256 << 20
 
-// ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output":
-// [...]}, where a number is a token id, and [first, n] n consecutive ones. An error names
-// the line. Empty lines are none.
+// ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output": [...]}, where a
+// number is a token id, and [first, n] are n consecutive ones. Empty lines are skipped. An error names the
+// line.
 func ReadTrace(r io.Reader) ([]Request, error) {
 	var trace []Request
 	var tokens Builder
@@ -30,7 +30,7 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 		}
 		x, err := readRequest(lines.Bytes(), &tokens)
 		if err == nil && len(trace) > 0 && x.At < trace[len(trace)-1].At {
-			err = fmt.Errorf("its time, %g, is before that of line %d, %g; sort the requests by time", x.At, last, trace[len(trace)-1].At)
+			err = fmt.Errorf("its time %g is before that of line %d, %g; sort the requests by time", x.At, last, trace[len(trace)-1].At)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -39,11 +39,11 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("line %d is longer than %d MiB, which is the most that is read", n+1, longestLine>>20)
+		return nil, fmt.Errorf("line %d is longer than %d MiB, the limit", n+1, longestLine>>20)
 	case err != nil:
 		return nil, err
 	case len(trace) == 0:
-		return nil, errors.New("there is no request in it")
+		return nil, errors.New("it has no requests")
 	}
 	return trace, nil
 }
@@ -90,7 +90,7 @@ func readRequest(line []byte, b *Builder) (Request, error) {
 	return r, nil
 }
 
-// takeLists puts [i] in the place of list i of a line: lists are long, and read once.
+// takeLists replaces list i of a line by [i]: lists are long, and parsed once.
 func takeLists(line []byte) (rest []byte, lists [][]byte) {
 	depth, start := 0, 0
 	for i, c := range line {

@@ -1,7 +1,7 @@
 package prefix
 
-// node ends an edge of tokens that begins at its parent. It holds a sequence that goes
-// through it rather than the edge, so that edges are split and joined without copies.
+// node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge, so that
+// edges are split and merged without copies.
 type node struct {
 	tokens   Tokens // its first depth tokens lead from the root to the node
 	depth    int
@@ -9,15 +9,15 @@ type node struct {
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
 	state    bool
 	time     float64
-	made     int     // its number in the order of making
-	index    int     // in Tree.nodes
-	path     int     // the last request whose path it was on
-	bytes    int64   // that it holds
+	made     int // its number, in order of creation
+	index    int // in Tree.nodes
+	path     int // the last request whose path it was on
+	bytes    int64
 	worth    float64 // FLOPs that its edge saves, per byte
 }
 
-// Tree is a radix tree over tokens; the package's documentation has its rules. It may
-// not be used by several goroutines at once.
+// Tree is a radix tree over tokens; the package's documentation has its rules. It is not safe for
+// concurrent use.
 type Tree struct {
 	model     Model
 	capacity  int64 // in bytes
@@ -29,28 +29,28 @@ type Tree struct {
 	made      int
 	requests  int
 	evictions int
-	store     Store // nil: nobody keeps anything
+	store     Store // nil: none
 }
 
-// NewTree is an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
+// NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
 func NewTree(m Model, capacity int64, alpha float64) *Tree {
 	return &Tree{model: m, capacity: capacity, alpha: alpha, root: &node{}, begins: map[begin]*node{}}
 }
 
-// Bytes is how many bytes the nodes hold.
+// Bytes returns the bytes of all nodes.
 func (t *Tree) Bytes() int64 { return t.bytes }
 
-// Evictions is how many nodes or states went so far.
+// Evictions returns the number of evicted nodes and states.
 func (t *Tree) Evictions() int { return t.evictions }
 
-// place is where a walk ended: at a node, or inside the edge of one of its children.
-type place struct {
+// position is where a walk ended: at a node, or inside the edge of one of its children.
+type position struct {
 	node  *node // the last passed, or the root
 	child *node // whose edge the walk ended in, or nil
-	depth int   // tokens that matched
+	depth int   // matching tokens
 }
 
-// child is the one of n's whose edge goes on with tokens, or nil.
+// child returns the child of n whose edge continues with tokens, or nil.
 func (t *Tree) child(n *node, tokens Tokens) *node {
 	if n == t.root {
 		return t.begins[tokens.begin()]
@@ -59,8 +59,8 @@ func (t *Tree) child(n *node, tokens Tokens) *node {
 }
 
 // walk follows tokens from the root while they match.
-func (t *Tree) walk(tokens Tokens) place {
-	at := place{node: t.root}
+func (t *Tree) walk(tokens Tokens) position {
+	at := position{node: t.root}
 	for at.depth < tokens.n {
 		next := t.child(at.node, tokens)
 		if next == nil {
@@ -76,8 +76,8 @@ func (t *Tree) walk(tokens Tokens) place {
 	return at
 }
 
-// Lookup returns how many tokens of the input need not be computed, and the depths at which
-// states are to be kept while the others are. It touches the node that it hits.
+// Lookup returns the number of tokens of the input that hit, and the depths of snapshots during its
+// prefill. It touches the node that it hits.
 func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	used, hit, marks := t.find(input)
 	if used != nil {
@@ -86,7 +86,7 @@ func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	return hit, marks
 }
 
-// find is Lookup that touches nothing: used is the node that a look-up touches, or nil.
+// find is Lookup without a touch: used is the node to touch, or nil.
 func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 	at, most := t.walk(input), max(input.n-1, 0)
 	if t.model.StateBytes == 0 {
@@ -104,18 +104,18 @@ func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 	return used, hit, t.model.marks(at.depth, most, hit)
 }
 
-// Admit keeps a sequence, input and output, with the state at its end and those at the marks that
-// [Tree.Lookup] returned, and evicts what is then too much.
+// Admit adds a sequence, input and output, with states at its end and at the marks of [Tree.Lookup], and
+// evicts down to the capacity.
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 	states := t.model.StateBytes > 0
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
-		t.keep(tokens.Prefix(at), true, now)
+		t.ensure(tokens.Prefix(at), true, now)
 	}
 	t.Insert(tokens, states, now)
 }
 
-// keep makes sure that a node ends the tokens, at the time now.
-func (t *Tree) keep(tokens Tokens, state bool, now float64) *node {
+// ensure returns the node that ends the tokens, which it adds if necessary, with the time now.
+func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 	at := t.walk(tokens)
 	n := at.node
 	if at.child != nil {
@@ -149,7 +149,7 @@ func (t *Tree) split(n *node, depth int, now float64) *node {
 	return upper
 }
 
-// add makes n a node of the tree, and in the place of what was there its parent's child.
+// add makes n a node of the tree and a child of its parent, possibly in place of another.
 func (t *Tree) add(n, parent *node, now float64) {
 	n.time, n.made, n.index = now, t.made, len(t.nodes)
 	t.made++
@@ -171,7 +171,7 @@ func (t *Tree) attach(n, parent *node) {
 	t.measure(n)
 }
 
-// measure counts again what n holds and is worth.
+// measure updates the bytes and the worth of n.
 func (t *Tree) measure(n *node) {
 	t.bytes -= n.bytes
 	n.bytes = t.model.Bytes(n.depth-n.parent.depth, n.state)
@@ -182,33 +182,32 @@ func (t *Tree) measure(n *node) {
 	}
 }
 
-// Serve looks a request up and admits it, all at its time. It returns the hit.
+// Serve looks a request up and admits it at its time. It returns the hit.
 func (t *Tree) Serve(r Request) int {
 	hit, marks := t.Lookup(r.Input(), r.At)
 	t.Admit(r.Tokens, marks, r.At)
 	return hit
 }
 
-// growth is how many bytes a sequence adds before anything is evicted.
+// growth returns the bytes that a sequence adds before eviction.
 func (t *Tree) growth(tokens Tokens, marks Marks) int64 {
 	if tokens.n == 0 {
 		return 0
 	}
 	at := t.walk(tokens)
-	added := t.model.Bytes(tokens.n-at.depth, !at.kept(tokens.n))
+	added := t.model.Bytes(tokens.n-at.depth, !at.hasState(tokens.n))
 	for depth := marks.Next(0); depth > 0; depth = marks.Next(depth) {
-		if !t.walk(tokens.Prefix(depth)).kept(depth) {
+		if !t.walk(tokens.Prefix(depth)).hasState(depth) {
 			added += t.model.StateBytes
 		}
 	}
 	return added
 }
 
-// kept reports whether a walk ended at a node of so many tokens that has a state.
-func (p place) kept(depth int) bool { return p.depth == depth && p.child == nil && p.node.state }
+// hasState reports whether a walk ended at a node of that depth with a state.
+func (p position) hasState(depth int) bool { return p.depth == depth && p.child == nil && p.node.state }
 
-// Clone is a tree that goes on from here by itself; both share tokens, which do not
-// change. It has no store.
+// Clone returns an independent copy without a store. Both share tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
 	c.store = nil

@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// Alphas are what α is chosen among.
+// Alphas are the candidates of α.
 var Alphas = []float64{0, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
-// Adaptive is a [Tree] that may choose its α, by replaying requests. Where a request takes
-// no time, [Adaptive.Serve] does all. Else it is looked up when it begins and admitted
-// when it ends, and who uses the tree runs the trial that this may ask for.
+// Adaptive is a [Tree] that can choose its α by replaying requests. [Adaptive.Serve] serves a request at
+// once. Otherwise the caller looks it up when it begins, admits it when it ends, and runs the trial that
+// Admit may return.
 type Adaptive struct {
 	*Tree
 	tuner  tuner // nil: α is fixed
 	chosen bool
 }
 
-// tuner says when α is to be chosen, and by what.
+// tuner decides when α is chosen, and by which requests.
 type tuner interface {
-	// admits is told of a request before the tree admits it. It was looked up, which its
-	// replay does again: what a look-up touches is then at the same time as before.
-	admits(t *Tree, r Request, marks Marks)
-	// admitted is told that the tree has. What it returns is to be tried; nil: nothing.
-	admitted(t *Tree, r Request) *Trial
-	// taken is told that the tree uses another α from now on.
-	taken(t *Tree)
+	// before is called before the tree admits a request, which was looked up. Its replay repeats the
+	// lookup, which touches nodes at the same time as before.
+	before(t *Tree, r Request, marks Marks)
+	// after is called after that, and returns a trial to run, or nil.
+	after(t *Tree, r Request) *Trial
+	// changed is called when the tree has a new α.
+	changed(t *Tree)
 }
 
-// NewAdaptive is an empty tree that tells a store, by a policy's name: lru, flop:α, tuned
-// or retuned. The store may be nil.
+// NewAdaptive returns an empty tree with a store, by the name of its policy: lru, flop:α, tuned or retuned.
+// The store may be nil.
 func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, error) {
 	p, err := NewPolicy(policy, m, capacity)
 	if err != nil {
@@ -43,32 +43,31 @@ func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, er
 		t.store = s
 		return &Adaptive{Tree: t}, nil
 	}
-	return nil, fmt.Errorf("policy %q keeps no tree; lru, flop:α, tuned and retuned do", policy)
+	return nil, fmt.Errorf("policy %q has no tree; lru, flop:α, tuned and retuned have one", policy)
 }
 
-// Alpha is the α in use; where ok is false it was not chosen, or not yet.
+// Alpha returns α; ok is false if it was not chosen yet, or is fixed.
 func (a *Adaptive) Alpha() (alpha float64, ok bool) { return a.alpha, a.chosen }
 
-// Admit admits a request that was looked up, at its time: see [Tree.Admit]. What it
-// returns is to be tried, if it is not nil.
+// Admit admits a request that was looked up, at its time: see [Tree.Admit]. It returns a trial to run, or
+// nil.
 func (a *Adaptive) Admit(r Request, marks Marks) *Trial {
 	if a.tuner == nil {
 		a.Tree.Admit(r.Tokens, marks, r.At)
 		return nil
 	}
-	a.tuner.admits(a.Tree, r, marks)
+	a.tuner.before(a.Tree, r, marks)
 	a.Tree.Admit(r.Tokens, marks, r.At)
-	return a.tuner.admitted(a.Tree, r)
+	return a.tuner.after(a.Tree, r)
 }
 
-// Take uses the α of a trial from the next request on.
+// Take sets α, from the next request on.
 func (a *Adaptive) Take(alpha float64) {
 	a.alpha, a.chosen = alpha, true
-	a.tuner.taken(a.Tree)
+	a.tuner.changed(a.Tree)
 }
 
-// Serve looks a request up and admits it, all at its time, and tries what is to be tried
-// at once. It returns the hit.
+// Serve looks a request up and admits it at its time, and runs a trial at once. It returns the hit.
 func (a *Adaptive) Serve(r Request) int {
 	hit, marks := a.Lookup(r.Input(), r.At)
 	if trial := a.Admit(r, marks); trial != nil {
@@ -78,17 +77,17 @@ func (a *Adaptive) Serve(r Request) int {
 	return hit
 }
 
-// Trial is a choice of α: requests, and the tree as it was before them. Nothing else has
-// this tree, so that a trial may run beside all else.
+// Trial chooses α: it has requests, and a private copy of the tree before them, so that it can run in the
+// background.
 type Trial struct {
 	from     *Tree
 	requests []Request
-	better   int // by how many percent another α must hit more than the one in use
+	better   int // percent by which another α must hit more than the current one
 }
 
-// Run replays the requests with each of [Alphas]. The one with the most hit tokens, the
-// first of equals, is to be used if it hits enough more than the one in use, which else
-// stays. Before each request stop is asked, if it is not nil; ok is false where it stopped.
+// Run replays the requests with each of [Alphas], and returns the one with the most hit tokens, the first of
+// equals, if it hits enough more than the current one, which it returns otherwise. It calls stop, if that
+// is not nil, before each request; ok is false if it returned true.
 func (t *Trial) Run(stop func() bool) (alpha float64, ok bool) {
 	hits := make([]int, len(Alphas))
 	for i, a := range Alphas {
@@ -108,36 +107,35 @@ func (t *Trial) Run(stop func() bool) (alpha float64, ok bool) {
 	return t.from.alpha, true
 }
 
-// recordFactor times as many requests are recorded as came before the first eviction.
+// recordFactor is the number of recorded requests per request before the first eviction.
 const recordFactor = 5
 
-// tunedOnce chooses α once. It is 0 until the first eviction. The tree as it was before
-// the request that evicted first is kept, and that request and those after it recorded, 5
-// times as many as came before it, at least one, and tried.
+// tunedOnce chooses α once; until then it is 0. It copies the tree before the first request that evicts,
+// records that request and later ones, 5 times as many as came before, at least one, and tries them.
 type tunedOnce struct {
 	seen    int       // requests before the first that evicts
 	start   *Tree     // the tree before it; nil before that, and after the choice
 	record  []Request // since start
-	least   int       // requests of the record, when it was complete
+	least   int       // length of the complete record
 	done    bool
-	guarded bool   // or else α is chosen for good, as published
-	guard   *guard // of an α above 0 that was chosen; nil: there is none
+	guarded bool   // otherwise α stays, as published
+	guard   *guard // of a chosen α above 0; nil: none
 }
 
-// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens
-// that α = 0 would have hit, and goes back to it for good once these are more.
+// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens that α = 0
+// would have hit, and returns to 0 once these are more.
 func NewTuned(m Model, capacity int64) *Adaptive {
 	a := newTunedOnce(m, capacity)
 	a.tuner.(*tunedOnce).guarded = true
 	return a
 }
 
-// newTunedOnce returns an empty tree that chooses its α for good, as published.
+// newTunedOnce returns an empty tree whose α stays once chosen, as published.
 func newTunedOnce(m Model, capacity int64) *Adaptive {
 	return &Adaptive{Tree: NewTree(m, capacity, 0), tuner: &tunedOnce{}}
 }
 
-func (t *tunedOnce) admits(tree *Tree, r Request, marks Marks) {
+func (t *tunedOnce) before(tree *Tree, r Request, marks Marks) {
 	switch {
 	case t.guard != nil:
 		t.guard.serve(tree, r)
@@ -146,7 +144,7 @@ func (t *tunedOnce) admits(tree *Tree, r Request, marks Marks) {
 	}
 }
 
-func (t *tunedOnce) admitted(tree *Tree, r Request) *Trial {
+func (t *tunedOnce) after(tree *Tree, r Request) *Trial {
 	switch {
 	case t.guard != nil && t.guard.lost():
 		tree.alpha, t.guard = 0, nil
@@ -166,21 +164,21 @@ func (t *tunedOnce) admitted(tree *Tree, r Request) *Trial {
 	return trial
 }
 
-func (t *tunedOnce) taken(tree *Tree) {
+func (t *tunedOnce) changed(tree *Tree) {
 	if t.guarded && tree.alpha > 0 {
 		t.guard = &guard{plain: tree.Clone(), least: t.least}
 		t.guard.plain.alpha = 0
 	}
 }
 
-// guard compares the α in use with α = 0, on the same requests since it was chosen.
+// guard compares α with 0 on the requests since it was chosen.
 type guard struct {
-	plain           *Tree // that α = 0 would have
+	plain           *Tree // with α = 0
 	hits, plainHits int   // tokens
 	seen, least     int   // requests: so far, and before the first comparison
 }
 
-// serve replays a request that a tree is about to admit with α = 0, too.
+// serve replays with α = 0 a request that a tree is about to admit.
 func (g *guard) serve(tree *Tree, r Request) {
 	hit, _ := tree.Find(r.Input())
 	g.hits += hit

@@ -69,7 +69,7 @@ func TestMarks(t *testing.T) {
 		q, n := asked{prompt: slices.Repeat([]int{7}, 20), most: 5, last: -1}.request(), 0
 		q.Accept = func(int) bool { n++; return n == c.last }
 		if c.seen != nil {
-			q.Seen = func() int { return c.seen[n-1] }
+			q.Final = func() int { return c.seen[n-1] }
 		}
 		if _, err := collect(s, t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestMarksOfForks(t *testing.T) {
 	}
 	n := 0
 	list[1].Accept = func(int) bool { n++; return n == 2 }
-	list[1].Seen = func() int { return 0 }
+	list[1].Final = func() int { return 0 }
 	for _, stream := range s.Streams(t.Context(), list) {
 		for _, err := range stream {
 			if err != nil {

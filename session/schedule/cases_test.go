@@ -316,12 +316,12 @@ func TestRefuses(t *testing.T) {
 		a   asked
 		ctx context.Context
 	}{
-		"an empty prompt has no next token":                                              {of(1, 0, 5), t.Context()},
-		"at most 0 tokens are to be chosen":                                              {of(1, 1, 0), t.Context()},
-		"a sequence of 9 tokens; the attention caches have room for 8":                   {of(1, 9, 1), t.Context()},
-		"a prompt of 4 tokens and up to 5 that follow; there is room for 7 in all":       {of(1, 4, 5), t.Context()},
-		"a prompt of 1 tokens and up to 8 that follow; there is room for 7 in all: ask ": {of(1, 1, 1<<62), t.Context()},
-		"context canceled": {of(1, 1, 1), cancelled},
+		"an empty prompt has no next token":                                        {of(1, 0, 5), t.Context()},
+		"MaxTokens is 0":                                                           {of(1, 1, 0), t.Context()},
+		"a sequence of 9 tokens; the KV cache has room for 8":                      {of(1, 9, 1), t.Context()},
+		"a prompt of 4 tokens and up to 5 more; the KV cache has room for 7":       {of(1, 4, 5), t.Context()},
+		"a prompt of 1 tokens and up to 8 more; the KV cache has room for 7: ask ": {of(1, 1, 1<<62), t.Context()},
+		"context canceled":                                                         {of(1, 1, 1), cancelled},
 	} {
 		if ids, err := collect(s, c.ctx, c.a.request()); len(ids) > 0 || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v; want %s", ids, err, want)

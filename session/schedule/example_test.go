@@ -28,7 +28,7 @@ func Example() {
 			}
 			greedy := func() exec.Choice { return exec.Choice{} }
 			goOn := func(int) (last bool) { return false }
-			for token, err := range m.Requests().Stream(context.Background(), schedule.Request{Prompt: ids, MaxTokens: 8, Choose: greedy, Accept: goOn}) {
+			for token, err := range m.Session().Scheduler().Stream(context.Background(), schedule.Request{Prompt: ids, MaxTokens: 8, Choose: greedy, Accept: goOn}) {
 				if err != nil {
 					log.Fatal(err)
 				}

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// snapshot is the state of a sequence, for one request that was paused or for forks of a prompt.
+// snapshot is the state of a sequence, for a paused request or for forks of a prompt.
 type snapshot struct {
 	Saved
 	users int // requests
 }
 
-// pause takes the slot of a request. Its state is kept, or where there is no memory for it computed
-// again.
+// pause takes the slot of a request. Its state is saved, or recomputed if there is no memory for it.
 func (s *Scheduler) pause(r *request) {
 	s.done.Paused++
 	if s.queue.snapshots == s.queue.Snapshots {
@@ -20,7 +19,7 @@ func (s *Scheduler) pause(r *request) {
 		return
 	}
 	saved, err := s.engine.Save(r.slot)
-	if err != nil { // there is less memory than planned: expect no more from now on
+	if err != nil { // there is less memory than planned: save no more
 		s.queue.Snapshots = s.queue.snapshots
 		s.restart(r)
 		return
@@ -33,7 +32,7 @@ func (s *Scheduler) pause(r *request) {
 	}
 }
 
-// resume lets a request that was paused, or is a fork, go on in its new slot.
+// resume restores a paused request, or a fork, to its new slot.
 func (s *Scheduler) resume(r *request, was int) {
 	err := r.saved.Restore(r.slot)
 	switch {
@@ -54,7 +53,7 @@ func (s *Scheduler) resume(r *request, was int) {
 	}
 }
 
-// release gives up the state that is kept for a request without a slot.
+// release frees the saved state of a request without a slot.
 func (s *Scheduler) release(r *request) {
 	if r.saved.users--; r.saved.users == 0 {
 		r.saved.Free()
@@ -63,8 +62,8 @@ func (s *Scheduler) release(r *request) {
 	r.saved = nil
 }
 
-// restart takes the slot, if any, and the room of a request, and lets it wait: what was computed
-// for it is computed again, with the same result.
+// restart takes the slot, if any, and the room of a request, and queues it: its state is recomputed
+// later, to the same bits.
 func (s *Scheduler) restart(r *request) {
 	s.done.Restarted++
 	s.remember(r, false)
@@ -80,8 +79,8 @@ func (s *Scheduler) restart(r *request) {
 	s.queue.restart(r)
 }
 
-// fork lets requests go on from the prompt that one has read, each with the token that was chosen
-// for it, or ends them where the step has failed.
+// fork starts the requests that share a request's prompt, each with its chosen token, or ends them if
+// the step failed.
 func (s *Scheduler) fork(r *request, chosen []int32, failed error, now time.Time) {
 	if len(r.forks) == 0 {
 		return

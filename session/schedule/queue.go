@@ -5,47 +5,47 @@ import (
 	"time"
 )
 
-// job is a request as the rules see it.
+// job is the part of a request that policy depends on.
 type job struct {
-	number int  // in the order of arrival
+	number int  // order of arrival
 	prompt int  // tokens of the prompt
-	most   int  // tokens that it may choose
-	fed    int  // tokens that the engine was given, or a cache had
-	cached int  // of the prompt, tokens that were not computed for this request
-	stop   int  // a step ends after so many, where something is kept; 0: nowhere
-	chosen int  // tokens that were chosen
-	waited int  // steps that began before it
-	ran    int  // tokens that it was fed since it has its slot
-	lost   int  // tokens that it had been fed when its state was given up last; they are fed again
-	held   int  // of the room
-	scored bool // logits of the prompt's tokens are wanted
-	begun  bool // it has had a slot, or its prompt was read by another: it holds room
-	// pending says that it has a slot, and the beginning of its prompt is not there yet.
+	most   int  // tokens to generate at most
+	fed    int  // tokens in the state: processed, cached or fetched
+	cached int  // tokens of the prompt that were not computed for this request
+	stop   int  // a chunk ends after this token, for a snapshot; 0: none
+	chosen int  // tokens generated
+	waited int  // steps that started while it was queued
+	ran    int  // tokens processed since it got its slot
+	lost   int  // tokens of the state that was dropped last; they are recomputed
+	held   int  // room
+	scored bool // logits of the prompt's tokens are computed
+	begun  bool // active: it had a slot, or its prompt was prefilled by another; it holds room
+	// pending: it has a slot and waits for Fetch.
 	pending bool
 
 	of     *tenant
-	forks  []*request // those that go on from its prompt, and wait for that to be read
-	leader *request   // whose prompt it waits for, with others
+	forks  []*request // share its prompt, and wait for its prefill
+	leader *request   // prefills the prompt for it
 }
 
-// reads reports whether its prompt is being read.
-func (j *job) reads() bool { return j.fed < j.prompt }
+// prefills reports whether it has prompt tokens to process.
+func (j *job) prefills() bool { return j.fed < j.prompt }
 
-// room is how many tokens its sequence can come to have: the last one is not fed.
+// room returns the maximum length of its sequence: the last token is not fed.
 func (j *job) room() int { return j.prompt + j.most - 1 }
 
-// ends reports whether its next token is chosen once it was fed so many more.
+// ends reports whether a token is chosen after that many more tokens.
 func (j *job) ends(tokens int) bool { return j.fed+tokens == j.prompt+j.chosen }
 
-// part is what a step has of a request.
+// part is the tokens of a request in a step.
 type part struct {
 	*request
 	tokens int
-	row    bool // its next token is chosen after them
+	row    bool // a token is chosen after them
 }
 
-// rows is how many tokens are chosen after the tokens of a part, or looked at: each fork chooses
-// its first after the last one.
+// rows returns the number of choices of a part, of scored tokens and forks, too: each fork chooses its
+// first token after the last of the prompt.
 func (p *part) rows() int {
 	n := 0
 	if p.row {
@@ -60,31 +60,31 @@ func (p *part) rows() int {
 	return n
 }
 
-// scores reports whether logits after the tokens of the prompt that are read next are looked at.
-func (j *job) scores() bool { return j.scored && j.reads() && j.chosen == 0 }
+// scores reports whether logits of the next prompt tokens are computed.
+func (j *job) scores() bool { return j.scored && j.prefills() && j.chosen == 0 }
 
-// queue has the requests that wait and those with slots, each in the order of arrival. It is pure
-// policy: the scheduler reports to it what happens, and does what it decides.
+// queue has the queued and running requests, each in order of arrival. It is pure policy: the scheduler
+// reports slots and step results to it.
 type queue struct {
 	Limits
-	arrived   int
+	count     int // of requests so far
 	tenants   map[string]*tenant
 	clock     int        // see least
-	waiting   []*request // some have begun: they were paused, or are forks
+	waiting   []*request // some are active: paused, or forks
 	running   []*request
 	held      int // of Room
-	snapshots int // states that are kept for requests without slots
+	snapshots int // saved states of requests without slots
 	share     share
 
-	order   []*tenant  // memory of admissible
-	lacking []*request // and of regain
+	order   []*tenant  // scratch of admissible
+	lacking []*request // scratch of regain
 }
 
-// enter takes a request that has arrived, and others that are to go on from its prompt.
+// enter queues a request, and others that share its prompt.
 func (q *queue) enter(r *request, forks ...*request) {
 	for _, x := range append([]*request{r}, forks...) {
-		x.number = q.arrived
-		q.arrived++
+		x.number = q.count
+		q.count++
 		x.of = q.tenant(x.Tenant)
 		x.of.here++
 		x.of.wants += q.taken(&x.job)
@@ -96,7 +96,7 @@ func (q *queue) enter(r *request, forks ...*request) {
 	q.waiting = append(q.waiting, r)
 }
 
-// begin gives a request that waits a slot, and where it is new room.
+// begin gives a queued request a slot, and room if it is new.
 func (q *queue) begin(r *request) {
 	q.waiting = without(q.waiting, r)
 	q.running = inserted(q.running, r)
@@ -105,7 +105,7 @@ func (q *queue) begin(r *request) {
 	r.ran = 0
 }
 
-// start gives a request that is new room.
+// start gives a new request room.
 func (q *queue) start(r *request) {
 	if !r.begun && q.Room > 0 {
 		q.take(r, q.grant(r))
@@ -120,15 +120,14 @@ func (q *queue) pause(r *request) {
 	r.of.running--
 }
 
-// restart takes the room of a request that waits. All of it is to be computed again, cut where it
-// was.
+// restart takes the room of a queued request. Its state will be recomputed, in the same chunks.
 func (q *queue) restart(r *request) {
 	q.hold(r, 0)
 	r.lost = max(r.lost, r.fed)
 	r.begun, r.fed, r.stop, r.waited = false, 0, r.cached, 0
 }
 
-// leave takes a request out, and reports whether it had a slot.
+// leave removes a request, and reports whether it had a slot.
 func (q *queue) leave(r *request) (running bool) {
 	switch running = slices.Contains(q.running, r); {
 	case running:
@@ -148,7 +147,7 @@ func (q *queue) leave(r *request) (running bool) {
 	return running
 }
 
-// lead lets the first of some forks read the prompt itself, for the others, too.
+// lead makes the first of some forks prefill the prompt for the others.
 func (q *queue) lead(forks []*request) {
 	if len(forks) == 0 {
 		return
@@ -161,7 +160,7 @@ func (q *queue) lead(forks []*request) {
 	q.waiting = inserted(q.waiting, r)
 }
 
-// fork takes forks from the one whose prompt was read. They wait for slots.
+// fork queues the forks of a request after its prefill.
 func (q *queue) fork(r *request) (forks []*request) {
 	forks, r.forks = r.forks, nil
 	for _, f := range forks {
@@ -171,8 +170,8 @@ func (q *queue) fork(r *request) (forks []*request) {
 	return forks
 }
 
-// split sees to it that those can go on that are to go on from a prompt whose end is read next:
-// there must be memory for a copy of its state, and room for each. The others read it again.
+// split prepares the forks of a request whose prompt ends in the next step: there must be memory for a
+// copy of its state, and room for each. The other forks prefill the prompt again.
 func (q *queue) split(r *request) {
 	n := 0
 	for ; n < len(r.forks); n++ {
@@ -207,37 +206,36 @@ func without(list []*request, r *request) []*request {
 	return list
 }
 
-// beside is how many tokens of prompts a step has at most beside sequences that are continued, where prompts have a share
-// of the time: these wait for such a step to end, and a product of so many rows is about as fast per row as one of more.
-const beside = 128
+// mixedPrefill bounds the prompt tokens of a step beside decode, with a PromptShare: sequences wait for
+// such a step, and a matmul of 128 rows is about as fast per row as a larger one.
+const mixedPrefill = 128
 
-// next appends what the next step has: a token of each sequence that is continued, and of prompts what
-// they may have beside these.
+// next appends the parts of the next step: a token of each decoding sequence, and chunks of prompts.
 func (q *queue) next(parts []part) []part {
 	left := budget{q.Tokens, q.Rows}
 	for _, r := range q.running {
-		if !r.reads() && !r.pending && !q.stalled(r) {
+		if !r.prefills() && !r.pending && !q.stalled(r) {
 			parts = append(parts, part{r, 1, r.ends(1)})
 			left.tokens--
 		}
 	}
-	if !q.share.reads(len(parts) > 0) {
+	if !q.share.prefills(len(parts) > 0) {
 		return parts
 	}
 	if q.PromptShare > 0 {
 		if len(parts) > 0 {
-			left.tokens = min(left.tokens, max(beside, q.Grain))
+			left.tokens = min(left.tokens, max(mixedPrefill, q.Grain))
 		}
 		return q.shortFirst(parts, left)
 	}
 	for _, r := range q.running {
-		parts = q.read(parts, r, &left)
+		parts = q.prefill(parts, r, &left)
 	}
 	return parts
 }
 
-// shortFirst appends the oldest prompt's part, of half of what is left at least, and before that those of the others,
-// by what is left of them: a short one does not wait until a long one is read, which ends nevertheless.
+// shortFirst appends the other prompts by remaining length, and then the oldest with at least half of
+// the budget: a short prompt does not wait for a long one, which ends nevertheless.
 func (q *queue) shortFirst(parts []part, left budget) []part {
 	i := slices.IndexFunc(q.running, (*request).ready)
 	if i < 0 {
@@ -245,23 +243,22 @@ func (q *queue) shortFirst(parts []part, left budget) []part {
 	}
 	oldest := q.running[i]
 	half := budget{max(left.tokens/2, min(left.tokens, q.Grain)), left.rows}
-	kept := half.of(oldest, q.chunkOf(oldest, half))
-	left.tokens, left.rows = left.tokens-kept.tokens, left.rows-kept.rows
+	reserved := half.of(oldest, q.chunkOf(oldest, half))
+	left.tokens, left.rows = left.tokens-reserved.tokens, left.rows-reserved.rows
 	for r := q.after(oldest, nil); r != nil; r = q.after(oldest, r) {
-		parts = q.read(parts, r, &left)
+		parts = q.prefill(parts, r, &left)
 	}
-	left.tokens, left.rows = left.tokens+kept.tokens, left.rows+kept.rows
-	return q.read(parts, oldest, &left)
+	left.tokens, left.rows = left.tokens+reserved.tokens, left.rows+reserved.rows
+	return q.prefill(parts, oldest, &left)
 }
 
-// ready reports whether a request with a slot has a prompt to read.
-func (r *request) ready() bool { return r.reads() && !r.pending }
+// ready reports whether a running request can prefill.
+func (r *request) ready() bool { return r.prefills() && !r.pending }
 
-// budget is what is left of a step: tokens, and those of prompts whose logits are looked at, or
-// that others choose from.
+// budget is the rest of a step: tokens, and rows of logits of prompts.
 type budget struct{ tokens, rows int }
 
-// of is what a request takes by reading so many tokens.
+// of returns the cost of a chunk.
 func (budget) of(r *request, tokens int) (b budget) {
 	b.tokens = tokens
 	if r.scores() {
@@ -273,8 +270,8 @@ func (budget) of(r *request, tokens int) (b budget) {
 	return b
 }
 
-// read appends a request's next chunk, if there is enough left for one.
-func (q *queue) read(parts []part, r *request, left *budget) []part {
+// prefill appends a request's next chunk, if the budget allows one.
+func (q *queue) prefill(parts []part, r *request, left *budget) []part {
 	if !r.ready() {
 		return parts
 	}
@@ -285,12 +282,12 @@ func (q *queue) read(parts []part, r *request, left *budget) []part {
 	if r.ends(n) {
 		q.split(r)
 	}
-	took := left.of(r, n)
-	left.tokens, left.rows = left.tokens-took.tokens, left.rows-took.rows
+	cost := left.of(r, n)
+	left.tokens, left.rows = left.tokens-cost.tokens, left.rows-cost.rows
 	return append(parts, part{r, n, r.ends(n)})
 }
 
-// choosers is how many requests choose from the last row of a prompt, if several do.
+// choosers returns the number of requests that choose from the last row of a prompt, if several do.
 func (r *request) choosers() int {
 	if len(r.forks) == 0 {
 		return 0
@@ -298,7 +295,7 @@ func (r *request) choosers() int {
 	return 1 + len(r.forks)
 }
 
-// chunkOf is how much of its prompt a request reads next, where so much of a step is left.
+// chunkOf returns the length of the next chunk of a request within a budget.
 func (q *queue) chunkOf(r *request, left budget) int {
 	if r.scores() {
 		left.tokens = min(left.tokens, left.rows-r.choosers())
@@ -310,8 +307,8 @@ func (q *queue) chunkOf(r *request, left budget) int {
 	return n
 }
 
-// after is the prompt of which the least is left to be read, of those that have more left than another or came after
-// it, but for the oldest; nil: there is none.
+// after returns the next request to prefill after the last one, by remaining prompt and arrival, without
+// the oldest; nil: there is none.
 func (q *queue) after(oldest, last *request) (next *request) {
 	before := func(a, b *request) bool {
 		x, y := a.prompt-a.fed, b.prompt-b.fed
@@ -325,8 +322,8 @@ func (q *queue) after(oldest, last *request) (next *request) {
 	return next
 }
 
-// chunk is how much of its prompt a request reads next, where a step has so many tokens
-// left: all up to its end, or to where it must stop, or up to a multiple of the grain.
+// chunk returns the length of the next chunk of a prompt if a step has that many tokens left: up to the
+// prompt's end, to its stop, or to a multiple of the grain.
 func (q *queue) chunk(j *job, left int) int {
 	rest := j.prompt - j.fed
 	if j.fed < j.stop {
@@ -339,26 +336,26 @@ func (q *queue) chunk(j *job, left int) int {
 	return max(n, 0)
 }
 
-// took says how long the step with these parts took.
+// took records the time of a step.
 func (q *queue) took(parts []part, time time.Duration) {
-	read := slices.ContainsFunc(parts, func(p part) bool { return p.reads() })
-	continued := slices.ContainsFunc(parts, func(p part) bool { return !p.reads() })
-	q.share.ran(time, continued, read)
+	prefill := slices.ContainsFunc(parts, func(p part) bool { return p.prefills() })
+	decode := slices.ContainsFunc(parts, func(p part) bool { return !p.prefills() })
+	q.share.ran(time, decode, prefill)
 }
 
-// began says that a step begins: those who wait grow older.
+// began records the start of a step for queued requests.
 func (q *queue) began() {
 	for _, r := range q.waiting {
 		r.waited++
 	}
 }
 
-// promptTokens of a prompt count as one that is decoded: they go through the model together.
+// promptTokens is how many prefill tokens count as one decoded token: they share a pass.
 const promptTokens = 8
 
-// feed says that a step has run: the tokens of its part are fed.
+// feed records the tokens of a part after its step.
 func (p *part) feed() {
-	if p.reads() {
+	if p.prefills() {
 		p.of.served += (p.tokens + promptTokens - 1) / promptTokens
 	} else {
 		p.of.served++
@@ -370,5 +367,5 @@ func (p *part) feed() {
 	}
 }
 
-// complete reports whether a request has all its tokens.
+// complete reports whether a request has all of its tokens.
 func (j *job) complete() bool { return j.chosen == j.most }

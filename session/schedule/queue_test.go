@@ -151,7 +151,7 @@ func (m *model) fair(parts []part) {
 		has[p.request] = p.tokens
 	}
 	for _, r := range m.running {
-		if !r.reads() {
+		if !r.prefills() {
 			if has[r] != 1 {
 				m.t.Fatalf("request %d goes on by %d tokens", r.number, has[r])
 			}
@@ -164,7 +164,7 @@ func (m *model) fair(parts []part) {
 	}
 	oldest := true
 	for _, r := range m.running {
-		if !r.reads() {
+		if !r.prefills() {
 			continue
 		}
 		most := left
@@ -190,7 +190,7 @@ func (m *model) fairToShort(has map[*request]int, left, rows int) {
 	var reading []*request
 	all := left
 	for _, r := range m.running {
-		if r.reads() {
+		if r.prefills() {
 			reading = append(reading, r)
 			left -= has[r]
 			if r.scored {
@@ -338,10 +338,10 @@ func TestLimits(t *testing.T) {
 	for want, l := range map[string]Limits{
 		"at most 38 tokens per step; with 8 slots there must be at least 39: one for each sequence but one, and 32 of a prompt": {Slots: 8, Tokens: 38, Grain: 32},
 		"at most 0 tokens per step; with 1 slots there must be at least 1":                                                      {Slots: 1},
-		"at most 3 tokens of a step whose logits are wanted; there must be 4":                                                   {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
-		"room for 10 tokens in pages of 4":                                                                                      {Slots: 1, Tokens: 5, Room: 10, Page: 4},
-		"there must be a slot":                                                                                                  {Tokens: 5},
-		"nothing may be negative":                                                                                               {Slots: 1, Tokens: 5, Room: -1},
+		"logits of at most 3 prompt tokens per step; there must be at least 4, the grain":                                       {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
+		"room for 10 tokens in pages of 4": {Slots: 1, Tokens: 5, Room: 10, Page: 4},
+		"there must be a slot":             {Tokens: 5},
+		"no limit may be negative":         {Slots: 1, Tokens: 5, Room: -1},
 	} {
 		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", l, err, want)

@@ -12,35 +12,33 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// Request is a prompt that is to be continued, once. Choose and Accept are called by
-// the goroutine that runs the steps: they must be quick, and may keep what they need
-// without locks.
+// Request is a prompt and how to continue it. The goroutine that runs the steps calls Choose, Accept and
+// Final: they must be quick, and need no locks among themselves.
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
 	// Tenant names the sender. Tenants share slots, time and KV pages; requests of one tenant run in
 	// the order of arrival.
 	Tenant string
-	// Salt is whose a cache keeps it as: it finds what has the same salt only.
+	// Salt separates the prefix cache: only prefixes of the same salt hit.
 	Salt string
-	// MaxTokens is how many tokens are chosen at most, at least 1.
+	// MaxTokens bounds the tokens generated; at least 1.
 	MaxTokens int
-	// Choose says how the next token is chosen; once for each.
+	// Choose returns how the next token is chosen; it is called once per token.
 	Choose func() exec.Choice
-	// Score says how the logits after the token of the prompt at an index are looked at, for each
-	// but the last: by its Pick, whose token nobody takes. Then the whole prompt is prefilled, without a prefix hit, and there is no Fetch. nil: only the logits after
-	// the last one are computed.
+	// Score returns a choice for each prompt token but the last: its Pick gets the logits after the
+	// token, and its result is dropped. The whole prompt is prefilled then, without a prefix hit, and
+	// Fetch must be nil. nil: only the logits after the last token are computed.
 	Score func(at int) exec.Choice
-	// Forced are the first tokens after the prompt, in the place of those that are chosen:
-	// for measurements that replay what is known. It may be nil, and is not copied.
+	// Forced replaces the first chosen tokens, for measurements that replay a text. It is not copied.
 	Forced []int
-	// Accept gets each token that was chosen, and reports whether it is the last.
+	// Accept gets each chosen token, and reports whether it is the last.
 	Accept func(id int) (last bool)
-	// Seen returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
+	// Final returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
 	// than all while a stop string may still remove the rest. The cache keeps a snapshot there, and
-	// admits no more of a request that Accept ends. Seen returns the number of all tokens, that number
+	// admits no more of a request that Accept ends. Final returns the number of all tokens, that number
 	// less one, or its last result. nil: all are certain.
-	Seen func() int
+	Final func() int
 	// Fetch returns the state of a prefix of the prompt that was prefilled elsewhere. The goroutine
 	// that reads the tokens calls it once the request has a slot and room. nil: the scheduler
 	// prefills the prompt.
@@ -51,15 +49,15 @@ type Request struct {
 	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled the
 	// prompt, with the index of that request. It may be nil.
 	OnFork func(index int)
-	// OnRead is called when the request has ended well, and its slot, which is about to be
-	// freed, has what came of all tokens but the last that was chosen. It may be nil.
-	OnRead func(slot int) error
-	// OnCached is told how many tokens of the prompt need not be read, since a cache
-	// had them, by whoever reads the tokens. It may be nil.
+	// OnEnd is called when the request ends without an error, before its slot is freed: the slot has the
+	// state after all tokens but the last. It may be nil.
+	OnEnd func(slot int) error
+	// OnCached gets the number of prompt tokens that hit the prefix cache, in the goroutine that reads
+	// the tokens. It may be nil.
 	OnCached func(tokens int)
-	// OnPrompt is told how many tokens of the prompt have been read, after each chunk,
-	// by whoever reads the tokens. It may be nil.
-	OnPrompt func(read int)
+	// OnPrompt gets the number of prompt tokens prefilled, after each chunk, in the goroutine that reads
+	// the tokens. It may be nil.
+	OnPrompt func(tokens int)
 }
 
 // Beginning is the state of a prefix of a prompt that was prefilled elsewhere.
@@ -71,44 +69,44 @@ type Beginning interface {
 	Free()
 }
 
-// Token is a token that was chosen.
+// Token is a generated token.
 type Token struct {
 	ID int
-	At time.Time // when; whoever is slow gets it later
+	At time.Time // when it was chosen
 }
 
-// request is a Request from its arrival to its end.
+// request is an active or queued Request.
 type request struct {
 	job
 	Request
 	*stream
 	ctx    context.Context
-	outer  context.Context // of whoever reads it
+	outer  context.Context // of the reader
 	cancel context.CancelFunc
 	unhook func() bool // from ctx
-	slot   int         // while it is under way, and the last one while it is paused
-	out    []int       // what was chosen
-	full   error       // what it ends with where it gets less than it asks for
+	slot   int         // while it runs, and the last one while it is paused
+	out    []int       // chosen tokens
+	full   error       // its error at the end if it gets fewer tokens than MaxTokens
 	saved  *snapshot   // while it is paused
-	forked bool        // its state is that after the prompt, which another read
-	told   bool        // that it has a slot
+	forked bool        // saved is the state after the prompt, which another prefilled
+	told   bool        // OnBegin was queued
 	index  int         // in the list of Streams
 
-	fetching, fetched bool      // its Fetch is under way, or has returned
-	from              Beginning // and what it brought
+	fetching, fetched bool      // Fetch runs, or has returned
+	from              Beginning // its result
 	failed            error
 }
 
-// Stream runs a request while its tokens are read. It arrives when reading begins, waits
-// until there are a slot and room, and gives them back before reading ends. An error is
-// the last that comes: that of a step that the request was in, that of ctx, or
-// [exec.ErrClosed]. Who stops reading stops the request.
+// Stream runs a request while its tokens are read. The request is queued when reading begins, waits for
+// a slot and room, and frees them before reading ends. The last element may be an error: of a step, of
+// ctx, or [exec.ErrClosed]. Leaving the loop stops the request.
 func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, error] {
 	return s.Streams(ctx, []Request{q})[0]
 }
 
-// Streams is Stream of several requests of the same Prompt, Salt and Tenant. The prompt is prefilled once and forked. The requests arrive when the caller first reads one of
-// them, and the caller must read each.
+// Streams is Stream for several requests of the same Prompt, Salt and Tenant. The prompt is prefilled once
+// and forked. The requests are queued when the caller first reads one of them, and the caller must read
+// each.
 func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Token, error] {
 	enter := sync.OnceValues(func() ([]*request, error) { return s.enter(ctx, list) })
 	out := make([]iter.Seq2[Token, error], len(list))
@@ -128,8 +126,7 @@ func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Tok
 	return out
 }
 
-// read hands on what a request gets, and returns when the request has ended: without
-// more where nobody wants it.
+// read yields the tokens of a request until it ends; more is false if the reader stopped.
 func (s *Scheduler) read(r *request, yield func(Token, error) bool) (more bool, err error) {
 	defer r.wait()
 	defer r.cancel()
@@ -141,8 +138,8 @@ func (s *Scheduler) read(r *request, yield func(Token, error) bool) (more bool, 
 			if err := r.outer.Err(); err != nil {
 				return true, err
 			}
-			if e.tell != nil {
-				e.tell(e.read)
+			if e.call != nil {
+				e.call(e.tokens)
 			} else if !yield(e.Token, nil) {
 				return false, nil
 			}
@@ -150,7 +147,7 @@ func (s *Scheduler) read(r *request, yield func(Token, error) bool) (more bool, 
 	}
 }
 
-// enter lets requests of one prompt arrive, unless one can never run.
+// enter queues requests of one prompt, unless one can never run.
 func (s *Scheduler) enter(ctx context.Context, list []Request) ([]*request, error) {
 	all := make([]*request, len(list))
 	for i, q := range list {
@@ -169,7 +166,7 @@ func (s *Scheduler) enter(ctx context.Context, list []Request) ([]*request, erro
 	forks := s.limits.forks(all[0])
 	for from := 0; from < len(all); from += 1 + forks {
 		to := min(from+1+forks, len(all))
-		if err := s.arrive(all[from], slices.Clone(all[from+1:to])...); err != nil {
+		if err := s.add(all[from], slices.Clone(all[from+1:to])...); err != nil {
 			for _, r := range all[from:] {
 				r.cancel()
 				r.stream.end(err)
@@ -180,7 +177,7 @@ func (s *Scheduler) enter(ctx context.Context, list []Request) ([]*request, erro
 	return all, nil
 }
 
-// forks is how many requests go on from a prompt together: a step has a row for each.
+// forks returns how many requests can share a prefill: a step has a row for each.
 func (l *Limits) forks(r *request) int {
 	n := l.Rows - 1
 	if r.scored {
@@ -192,26 +189,26 @@ func (l *Limits) forks(r *request) int {
 	return max(n, 0)
 }
 
-// admits checks a request, and cuts it to what a sequence may have.
+// admits checks a request, and cuts it to the context.
 func (l *Limits) admits(r *request) error {
 	switch {
 	case r.prompt == 0:
 		return errors.New("no tokens: an empty prompt has no next token")
 	case r.most < 1:
-		return fmt.Errorf("at most %d tokens are to be chosen; it must be at least 1", r.most)
+		return fmt.Errorf("MaxTokens is %d; it must be at least 1", r.most)
 	case r.Score != nil && r.Fetch != nil:
-		return errors.New("the logits of a prompt are wanted that was read elsewhere: only of what is read here there are any")
+		return errors.New("Score and Fetch are both set: logits exist only of prompts that are prefilled here")
 	case l.Context > 0 && r.prompt > l.Context:
 		return l.tooLong(r.prompt)
 	case l.Context > 0 && r.most > l.Context-r.prompt+1:
 		r.most, r.full = l.Context-r.prompt+1, l.tooLong(l.Context+1)
 	}
 	if l.Room > 0 && r.most > l.Room-r.prompt+1 {
-		return fmt.Errorf("a prompt of %d tokens and up to %d that follow; there is room for %d in all: ask for fewer", r.prompt, r.most, l.Room)
+		return fmt.Errorf("a prompt of %d tokens and up to %d more; the KV cache has room for %d: ask for fewer", r.prompt, r.most, l.Room)
 	}
 	return nil
 }
 
 func (l *Limits) tooLong(tokens int) error {
-	return fmt.Errorf("a sequence of %d tokens; the attention caches have room for %d: open the model with more context", tokens, l.Context)
+	return fmt.Errorf("a sequence of %d tokens; the KV cache has room for %d: open the model with more context", tokens, l.Context)
 }

@@ -4,30 +4,27 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/internal/maxmin"
+	"github.com/krait-ml/krait/session/admit"
 )
 
-// Room is held by requests that have begun, in whole pages, with or without a slot: as much as they
-// may come to need, where there is as much. What a tenant holds above its share and has not used,
-// others may take, up to theirs. A request that lacks room for its next token is stalled until
-// there is some. Where all that have begun are stalled, the youngest gives up its room with all
-// that was computed for it, and computes it again later.
+// Active requests, with or without a slot, hold room in whole KV pages: that of their maximum length, if
+// there is enough. Other tenants may take unused room that a tenant holds above its share, up to theirs.
+// A request without room for its next token is stalled until there is some. If all active requests are
+// stalled, the youngest drops its state and room, and recomputes it later.
 
-// pages is the room of so many tokens.
-func (l *Limits) pages(tokens int) int {
-	page := max(l.Page, 1)
-	return (tokens + page - 1) / page * page
-}
+// pages returns the room of tokens in whole pages.
+func (l *Limits) pages(tokens int) int { return admit.Pages(tokens, max(l.Page, 1)) }
 
-// taken is the room that a request may come to need.
+// taken returns the room of a request of maximum length.
 func (l *Limits) taken(j *job) int { return l.pages(j.room()) }
 
-// used is the room that a request needs to be fed all tokens that there are of it.
+// used returns the room of the tokens that a request has so far.
 func (l *Limits) used(j *job) int { return min(l.taken(j), l.pages(j.prompt+j.chosen)) }
 
-// stalled reports whether a request that has begun has no room for its next token.
+// stalled reports whether an active request has no room for its next token.
 func (q *queue) stalled(r *request) bool { return !q.reach(r, q.used(&r.job)) }
 
-// reach sees to it that a request that has begun holds so much room, if it can.
+// reach makes an active request hold at least some room, if possible.
 func (q *queue) reach(r *request, room int) bool {
 	if q.Room == 0 || r.held >= room {
 		return true
@@ -39,7 +36,7 @@ func (q *queue) reach(r *request, room int) bool {
 	return true
 }
 
-// fits reports whether a request that waits has room to begin or to go on.
+// fits reports whether a queued request has room to start or to resume.
 func (q *queue) fits(r *request) bool {
 	if r.begun {
 		return !q.stalled(r)
@@ -47,9 +44,9 @@ func (q *queue) fits(r *request) bool {
 	return q.Room == 0 || q.grant(r) > 0
 }
 
-// grant is the room with which a request begins; 0: it waits. Beside other tenants one that needs
-// more than there is begins with what its prompt needs, within its tenant's share, unless it had to
-// give up its room before.
+// grant returns the room with which a request starts; 0: it waits. Beside other tenants a request that
+// needs more than there is starts with the room of its prompt, within its tenant's share, unless it
+// dropped its room before.
 func (q *queue) grant(r *request) int {
 	all, least := q.taken(&r.job), q.used(&r.job)
 	switch {
@@ -61,7 +58,7 @@ func (q *queue) grant(r *request) int {
 	return 0
 }
 
-// level is the share of the room of a tenant that wants more.
+// level returns the max-min share of the room.
 func (q *queue) level() int {
 	wants := make([]int, 0, len(q.tenants))
 	for _, t := range q.tenants {
@@ -71,7 +68,7 @@ func (q *queue) level() int {
 	return share - share%q.Page
 }
 
-// spare reports whether a tenant can hold so much more.
+// spare reports whether a tenant can hold more room.
 func (q *queue) spare(t *tenant, room int) bool {
 	missing := room - (q.Room - q.held)
 	if missing <= 0 {
@@ -89,7 +86,7 @@ func (q *queue) spare(t *tenant, room int) bool {
 	return missing <= 0
 }
 
-// unused is the room that a tenant's requests hold for what may follow.
+// unused returns the room that a tenant's requests hold for tokens to come.
 func (q *queue) unused(t *tenant) (room int) {
 	for r := range q.begun {
 		if r.of == t {
@@ -99,7 +96,7 @@ func (q *queue) unused(t *tenant) (room int) {
 	return room
 }
 
-// begun visits the requests that hold room, those with slots last; each kind from the youngest.
+// begun visits the active requests, those with slots last; each kind from the youngest.
 func (q *queue) begun(visit func(*request) bool) {
 	for _, list := range [][]*request{q.waiting, q.running} {
 		for _, r := range slices.Backward(list) {
@@ -115,7 +112,7 @@ func (q *queue) begun(visit func(*request) bool) {
 	}
 }
 
-// take lets a request hold so much room, for which there is some to spare.
+// take gives a request room, of which spare says that there is enough.
 func (q *queue) take(r *request, room int) {
 	missing := room - r.held - (q.Room - q.held)
 	if missing > 0 {
@@ -131,14 +128,14 @@ func (q *queue) take(r *request, room int) {
 	q.hold(r, room)
 }
 
-// hold changes what a request holds.
+// hold sets the room of a request.
 func (q *queue) hold(r *request, room int) {
 	q.held += room - r.held
 	r.of.held += room - r.held
 	r.held = room
 }
 
-// regain gives room that nobody holds to those that lack some, the oldest first.
+// regain gives free room to active requests that lack some, the oldest first.
 func (q *queue) regain() {
 	if q.Room == 0 || q.held == q.Room {
 		return
@@ -155,8 +152,8 @@ func (q *queue) regain() {
 	}
 }
 
-// stuck is the request that gives up its room where none that has begun can go on: the youngest
-// that is stalled. nil: there is none, or somebody has yet to come.
+// stuck returns the request that drops its room if no active one can continue: the youngest stalled one.
+// nil: there is none, or a fetch is in progress.
 func (q *queue) stuck() (youngest *request) {
 	for r := range q.begun {
 		if r.pending {

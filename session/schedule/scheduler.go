@@ -13,60 +13,58 @@ import (
 
 // Engine is what a [Scheduler] asks of an engine.
 type Engine interface {
-	// Alloc takes a slot for a new sequence, Free gives it back.
+	// Alloc takes a slot for a new sequence, Free frees it.
 	Alloc() (slot int, err error)
 	Free(slot int) error
-	// Save copies all that the sequence of a slot keeps between steps.
+	// Save copies the state of a sequence.
 	Save(slot int) (Saved, error)
-	// Step runs a batch and lets read see its results before another step can replace
-	// them, also where the error is an [exec.Unchosen].
+	// Step runs a batch, and calls read with its results before another step can replace them, also if
+	// the error is an [exec.Unchosen].
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
 }
 
-// Saved is all that a sequence keeps between steps.
+// Saved is the saved state of a sequence.
 type Saved interface {
-	// Restore lets the new sequence of a slot go on from it, to the last bit. It stays as it is.
+	// Restore copies it to the new sequence of a slot, with the same bits.
 	Restore(slot int) error
 	Free()
 }
 
-// Cache keeps what was computed for beginnings of prompts: see session/cache.
+// Cache is a prefix cache: see session/cache.
 type Cache interface {
-	// Begin lets a new sequence go on from the beginning of its prompt that is kept, of
-	// hit tokens, for its salt. Where mark is not 0, Keep is called when it has had so many.
+	// Begin restores the longest cached prefix of a prompt with its salt, of hit tokens, to a new
+	// sequence. If mark is not 0, Keep is called after that many tokens.
 	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
-	// Given is Begin for a sequence that has the first fed tokens of its prompt from elsewhere, or
-	// is to read all of them.
+	// Given is Begin for a sequence that already has the state of fed tokens, or that must prefill all.
 	Given(slot int, salt string, prompt []int, fed int) (mark int)
-	// Keep keeps the states of a sequence as they are, and returns where it is called next, 0 for
-	// nowhere.
+	// Keep takes a snapshot of a sequence, and returns the next mark, or 0.
 	Keep(slot int) (mark int)
-	// Move tells the cache that a sequence resumed in another slot, Fork that a slot has a sequence
-	// that was forked after its prompt.
+	// Move tells the cache that a sequence resumed in another slot, Fork that the sequence of a slot was
+	// forked after its prompt.
 	Move(from, to int)
 	Fork(slot int, salt string, prompt []int)
-	// End says that the sequence ends, and which tokens it was fed, or the first of them, after
-	// which Keep was last called; wasted, that nothing is to be kept of it.
+	// End ends a sequence. Tokens are all that it was fed, or the first of them, after which Keep was last
+	// called. With wasted nothing is admitted.
 	End(slot int, tokens []int, wasted bool)
 }
 
-// Scheduler runs requests on an engine. Its methods may be called from several
-// goroutines. While there are requests, one goroutine of its own runs the steps.
+// Scheduler runs requests on an engine. Its methods may be called from several goroutines. While there
+// are requests, one goroutine runs the steps.
 type Scheduler struct {
 	engine Engine
 	limits Limits
 	cache  Cache          // may be nil
-	live   sync.WaitGroup // the goroutine that runs the steps, and calls of Fetch
+	live   sync.WaitGroup // the goroutine of the steps, and calls of Fetch
 
-	mu      sync.Mutex // of all below
+	mu      sync.Mutex // guards all below
 	queue   queue
 	running bool
 	closed  bool
 	done    Load
-	parts   []part // of the step under way
+	parts   []part // of the running step
 	abort   context.CancelFunc
 
-	// Of the goroutine that runs the steps.
+	// Used by the goroutine of the steps only.
 	ctx    context.Context // of a step
 	batch  exec.Batch
 	choose []exec.Choice
@@ -74,8 +72,8 @@ type Scheduler struct {
 	keep   func(*exec.Results) error
 }
 
-// New makes a scheduler for an engine that has as many slots as the limits say, or
-// fewer while others have some. The cache may be nil.
+// New makes a scheduler for an engine with the number of slots of the limits, of which other callers may
+// have some. The cache may be nil.
 func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -88,15 +86,15 @@ func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	return s, nil
 }
 
-// Load is what a scheduler has to do, and what it has done.
+// Load counts the requests and steps of a scheduler.
 type Load struct {
-	Waiting, Running int   // requests
-	Steps, Tokens    int64 // that ran, and that they had
-	Paused           int64 // how often a request gave its slot to another tenant's
-	Restarted        int64 // how often one gave up its state, too, and computed it again
+	Waiting, Running int   // requests now
+	Steps, Tokens    int64 // so far
+	Paused           int64 // requests paused for another tenant
+	Restarted        int64 // requests whose state was dropped and recomputed
 }
 
-// Load counts.
+// Load returns the counts.
 func (s *Scheduler) Load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,18 +106,18 @@ func (s *Scheduler) Load() Load {
 	return l
 }
 
-// Close waits for the step and the calls of [Request.Fetch] under way, and ends all requests, and
-// those that come later, with [exec.ErrClosed].
+// Close waits for the running step and calls of [Request.Fetch], and ends all requests, also later ones,
+// with [exec.ErrClosed].
 func (s *Scheduler) Close() {
 	s.mu.Lock()
 	s.closed = true
-	s.wake() // nothing runs where all wait for a Fetch
+	s.wake() // no step runs while all requests wait for a Fetch
 	s.mu.Unlock()
 	s.live.Wait()
 }
 
-// arrive takes a request, and those that go on from its prompt.
-func (s *Scheduler) arrive(r *request, forks ...*request) error {
+// add queues a request, and those that share its prompt.
+func (s *Scheduler) add(r *request, forks ...*request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -130,7 +128,7 @@ func (s *Scheduler) arrive(r *request, forks ...*request) error {
 	return nil
 }
 
-// wake sees to it that somebody runs steps.
+// wake starts the goroutine of the steps unless it runs.
 func (s *Scheduler) wake() {
 	if !s.running {
 		s.running = true
@@ -138,7 +136,7 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// run runs steps until no request is left that can go on.
+// run runs steps until no request can continue.
 func (s *Scheduler) run() {
 	for s.prepare() {
 		begun := time.Now()
@@ -147,13 +145,13 @@ func (s *Scheduler) run() {
 	}
 }
 
-// prepare ends requests that are not wanted, begins those that can, and makes the batch
-// of the next step. It reports whether there is one.
+// prepare ends cancelled requests, starts those that can run, and makes the batch of the next step. It
+// reports whether there is one.
 func (s *Scheduler) prepare() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
-	s.arrivals()
+	s.finishFetches()
 	for {
 		s.queue.regain()
 		s.admit()
@@ -161,7 +159,7 @@ func (s *Scheduler) prepare() bool {
 			break
 		}
 		r := s.queue.stuck()
-		if r == nil { // who waits, waits for a Fetch: the first in an empty house begins, or has failed
+		if r == nil { // all wait for a Fetch
 			s.running = false
 			return false
 		}
@@ -175,7 +173,7 @@ func (s *Scheduler) prepare() bool {
 	return true
 }
 
-// sweep ends requests that were cancelled, and all when the scheduler is closed.
+// sweep ends cancelled requests, and all after Close.
 func (s *Scheduler) sweep() {
 	var out []*request
 	for _, list := range [][]*request{s.queue.waiting, s.queue.running} {
@@ -199,13 +197,13 @@ func (s *Scheduler) sweep() {
 	}
 }
 
-// unwanted reports whether a request is to end now: one whose Fetch is under way ends after it.
+// unwanted reports whether a request must end now; one ends after its Fetch.
 func (s *Scheduler) unwanted(r *request) bool {
 	return !r.fetching && (s.closed || r.ctx.Err() != nil)
 }
 
-// admit gives slots to requests that wait. One that gets no slot, since others than this
-// scheduler's requests have them, waits while there are requests that will give theirs back.
+// admit gives slots to queued requests. If other callers of the engine have the slots, a request waits
+// for running ones to end.
 func (s *Scheduler) admit() {
 	for {
 		r, victim := s.queue.admissible()
@@ -213,7 +211,7 @@ func (s *Scheduler) admit() {
 			return
 		}
 		if victim != nil {
-			s.pause(victim) // which may change who has room
+			s.pause(victim) // this may change who has room
 			continue
 		}
 		slot, err := s.engine.Alloc()
@@ -228,7 +226,7 @@ func (s *Scheduler) admit() {
 	}
 }
 
-// start lets a request run in a slot.
+// start runs a request in a slot.
 func (s *Scheduler) start(r *request, slot int) {
 	was := r.slot
 	r.slot = slot
@@ -241,20 +239,19 @@ func (s *Scheduler) start(r *request, slot int) {
 		r.told = true
 		for _, x := range append([]*request{r}, r.forks...) {
 			if x.OnBegin != nil {
-				x.put(event{tell: func(int) { x.OnBegin() }})
+				x.put(event{call: func(int) { x.OnBegin() }})
 			}
 		}
 	}
 	if r.Fetch != nil && r.chosen == 0 {
 		r.pending = true
-		r.put(event{tell: func(int) { s.fetch(r) }})
+		r.put(event{call: func(int) { s.fetch(r) }})
 		return
 	}
 	s.recall(r)
 }
 
-// fetch brings the beginning of a request's prompt from elsewhere. It is called by who reads the
-// tokens.
+// fetch calls a request's Fetch. It runs in the goroutine that reads the tokens.
 func (s *Scheduler) fetch(r *request) {
 	s.mu.Lock()
 	r.fetching = r.ctx.Err() == nil && r.pending && !s.closed
@@ -272,8 +269,8 @@ func (s *Scheduler) fetch(r *request) {
 	s.wake()
 }
 
-// arrivals lets requests go on whose Fetch has returned.
-func (s *Scheduler) arrivals() {
+// finishFetches continues requests whose Fetch has returned.
+func (s *Scheduler) finishFetches() {
 	for i := len(s.queue.running) - 1; i >= 0; i-- { // one that ends moves those behind it
 		r := s.queue.running[i]
 		if !r.fetched {
@@ -288,11 +285,11 @@ func (s *Scheduler) arrivals() {
 	}
 }
 
-// recall lets a request begin with what it brings, or else with what the cache has of its prompt.
+// recall restores the fetched state of a request, or the longest prefix in the cache.
 func (s *Scheduler) recall(r *request) {
 	var err error
 	switch {
-	case r.chosen > 0: // it is computed again, as it was
+	case r.chosen > 0: // recomputed in the same chunks
 		return
 	case r.from != nil:
 		from := r.from
@@ -305,7 +302,7 @@ func (s *Scheduler) recall(r *request) {
 		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
 	default:
 		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err == nil && r.fed > 0 && r.OnCached != nil {
-			r.put(event{read: r.fed, tell: r.OnCached})
+			r.put(event{tokens: r.fed, call: r.OnCached})
 		}
 	}
 	if r.cached = r.fed; err != nil {
@@ -313,13 +310,13 @@ func (s *Scheduler) recall(r *request) {
 	}
 }
 
-// fill makes the batch of the parts.
+// fill makes the batch of a step.
 func (s *Scheduler) fill() {
 	b := &s.batch
 	b.Sequences, s.choose = b.Sequences[:0], s.choose[:0]
 	for _, p := range s.parts {
 		q := exec.Sequence{Slot: p.slot}
-		if p.reads() {
+		if p.prefills() {
 			q.Tokens = p.Prompt[p.fed : p.fed+p.tokens]
 		} else {
 			q.Tokens = p.out[p.fed-p.prompt:][:1]
@@ -328,11 +325,11 @@ func (s *Scheduler) fill() {
 		b.Sequences = append(b.Sequences, q)
 	}
 	if b.Choose, b.Want = s.choose, nil; len(s.choose) == 0 {
-		b.Choose, b.Want = nil, nothing
+		b.Choose, b.Want = nil, noOutputs
 	}
 }
 
-// fillRows says which logits of a part are wanted, and what for.
+// fillRows sets the rows of a part whose logits are computed, and their choices.
 func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
 	switch {
 	case p.scores():
@@ -358,15 +355,14 @@ func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
 	}
 }
 
-// What is wanted of chunks in the middle of prompts.
+// Chunks in the middle of prompts have no results.
 var (
-	noRows  = []int{}
-	nothing = []string{}
+	noRows    = []int{}
+	noOutputs = []string{}
 )
 
-// settle gives the requests of a step what it gave. Where a step fails, all that were
-// in it end with its error, since their states are lost; where only some tokens could
-// not be chosen, only their requests do.
+// settle gives the requests of a step its results. If the step failed, all of its requests end with the
+// error, since their states are lost; if only some tokens could not be chosen, only their requests do.
 func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -393,15 +389,15 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.parts = s.parts[:0]
 }
 
-// advance takes a request on by its part of a step, whose rows chose some tokens: the last is
-// the next, if there is to be one, but for those of its forks.
+// advance advances a request by its part of a step. Of the tokens chosen for its rows the last ones are
+// its forks', and the one before is its own.
 func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
-	read := p.reads() && p.chosen == 0
+	prefill := p.prefills() && p.chosen == 0
 	p.feed()
-	if read && p.OnPrompt != nil {
-		p.put(event{read: p.fed, tell: p.OnPrompt})
+	if prefill && p.OnPrompt != nil {
+		p.put(event{tokens: p.fed, call: p.OnPrompt})
 	}
-	if read && p.fed == p.stop {
+	if prefill && p.fed == p.stop {
 		p.stop = s.cache.Keep(p.slot)
 	}
 	if !p.row {
@@ -424,14 +420,14 @@ func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 	s.accept(p.request, chosen[mine-1], now)
 }
 
-// accept gives a request the token that was chosen for it, which may be its last.
+// accept gives a request its chosen token, which may be its last.
 func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
 	id, err := kernels.Token(chosen)
 	if err != nil {
 		s.end(r, err)
 		return
 	}
-	if r.chosen <= len(r.Forced) { // which counts this one
+	if r.chosen <= len(r.Forced) { // chosen includes this one
 		id = r.Forced[r.chosen-1]
 	}
 	r.put(event{Token: Token{id, now}})
@@ -446,21 +442,21 @@ func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
 	}
 }
 
-// see lets the cache keep the states after the tokens that are seen whole where the last one may
-// not be, and leaves these alone to it where a request has ended.
+// see takes a snapshot after the final tokens if the last one may still be removed from the text, and
+// drops removed ones if the request has ended.
 func (s *Scheduler) see(r *request, last bool) {
-	if s.cache == nil || r.Seen == nil {
+	if s.cache == nil || r.Final == nil {
 		return
 	}
-	switch seen := r.Seen(); {
+	switch n := r.Final(); {
 	case last:
-		r.out = r.out[:min(seen+1, len(r.out))] // the last one was not fed, or is not seen
-	case seen == r.chosen-1 && !r.complete() && r.saved == nil:
+		r.out = r.out[:min(n+1, len(r.out))] // the last one was not fed, or is removed
+	case n == r.chosen-1 && !r.complete() && r.saved == nil:
 		s.cache.Keep(r.slot)
 	}
 }
 
-// end takes a request out, gives back what it has and then tells who reads it.
+// end removes a request, frees its slot and state, and ends its stream.
 func (s *Scheduler) end(r *request, err error) {
 	r.unhook()
 	r.cancel()
@@ -468,8 +464,8 @@ func (s *Scheduler) end(r *request, err error) {
 		r.from.Free()
 	}
 	if s.queue.leave(r) {
-		if err == nil && r.OnRead != nil {
-			err = r.OnRead(r.slot)
+		if err == nil && r.OnEnd != nil {
+			err = r.OnEnd(r.slot)
 		}
 		s.remember(r, err == nil)
 		if e := s.engine.Free(r.slot); err == nil {
@@ -482,8 +478,7 @@ func (s *Scheduler) end(r *request, err error) {
 	r.stream.end(err)
 }
 
-// remember lets the cache take in a request that is to end: all that it was fed, if that
-// went well.
+// remember ends a request in the cache, which may admit its tokens if it ended well.
 func (s *Scheduler) remember(r *request, well bool) {
 	switch {
 	case s.cache == nil:
@@ -494,8 +489,8 @@ func (s *Scheduler) remember(r *request, well bool) {
 	}
 }
 
-// interrupt stops the step under way where all that are in it were cancelled, and sees to it that
-// those that are in none end.
+// interrupt stops the running step if all of its requests were cancelled, and wakes the scheduler to end
+// those that are in no step.
 func (s *Scheduler) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

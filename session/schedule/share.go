@@ -2,39 +2,39 @@ package schedule
 
 import "time"
 
-// share divides time between sequences that are continued and prompts that are read beside them: while there
-// are both, prompts have at most a part of the time. What a step would have taken without its prompts is what the
-// last one without took, so that such a step runs now and then.
+// share divides time between decode and prefill: while there are both, prefill has at most a share of
+// the time. The time of a step without its prefill is taken to be that of the last step without any, so
+// that such a step runs now and then.
 //
-// It is fair queueing of two classes by the time that each had (Demers, Keshav and Shenker, "Analysis and
-// simulation of a fair queueing algorithm", 1989), with steps as packets.
+// It is fair queueing of two classes by their time (Demers, Keshav and Shenker, "Analysis and simulation
+// of a fair queueing algorithm", 1989), with steps as packets.
 type share struct {
-	most  float64       // of the time, for prompts; 0: all that is left
-	alone time.Duration // of the last step without prompts; 0: there was none
-	owed  float64       // seconds that those that are continued are to have before prompts are read again
-	mixed int           // steps in a row that did both
+	most  float64       // share of prefill; 0: no bound
+	alone time.Duration // of the last step without prefill; 0: there was none
+	owed  float64       // seconds of decode before prefill may run again
+	mixed int           // consecutive steps with both
 }
 
-// mostMixed is how many steps in a row may read prompts: alone is measured anew then, which a step that took long for
-// other reasons may have made.
+// mostMixed bounds the consecutive steps with prefill: alone is measured again then, since a step that
+// was slow for other reasons may have set it.
 const mostMixed = 8
 
-// reads reports whether the next step may read prompts.
-func (s *share) reads(continued bool) bool {
-	return s.most == 0 || !continued || s.alone > 0 && s.owed <= 0 && s.mixed < mostMixed
+// prefills reports whether the next step may prefill, beside decode or without.
+func (s *share) prefills(decode bool) bool {
+	return s.most == 0 || !decode || s.alone > 0 && s.owed <= 0 && s.mixed < mostMixed
 }
 
-// ran takes in how long a step took.
-func (s *share) ran(took time.Duration, continued, read bool) {
+// ran records the time of a step.
+func (s *share) ran(took time.Duration, decode, prefill bool) {
 	if s.most == 0 {
 		return
 	}
 	switch {
-	case !continued: // nobody waits for prompts
+	case !decode:
 		s.owed, s.mixed = 0, 0
-	case !read:
+	case !prefill:
 		s.alone, s.mixed = took, 0
-		s.owed = max(s.owed-took.Seconds(), 0) // time that prompts did not want is not theirs later
+		s.owed = max(s.owed-took.Seconds(), 0) // unused time is not saved up
 	default:
 		s.mixed++
 		alone := min(took, s.alone)

@@ -20,7 +20,7 @@ func TestShare(t *testing.T) {
 		pause := time.Duration(rapid.IntRange(0, 100).Draw(t, "pause")) * time.Millisecond
 		var all, prompts time.Duration
 		for step := 0; all < 100*(alone+chunk)+20*pause; step++ {
-			took, read := alone, s.reads(true)
+			took, read := alone, s.prefills(true)
 			if read {
 				took += chunk
 				prompts += chunk
@@ -48,21 +48,21 @@ func TestShare(t *testing.T) {
 func TestShareAlone(t *testing.T) {
 	var none share
 	for range 20 {
-		if none.ran(time.Second, true, true); !none.reads(true) {
+		if none.ran(time.Second, true, true); !none.prefills(true) {
 			t.Fatal("no share, and prompts wait")
 		}
 	}
 	s := share{most: 0.5}
-	if s.reads(true) || !s.reads(false) {
+	if s.prefills(true) || !s.prefills(false) {
 		t.Error("the first step beside others is to be measured, and only that")
 	}
 	s.ran(time.Millisecond, true, false)
 	s.ran(time.Second, true, true)
-	if s.reads(true) || !s.reads(false) {
+	if s.prefills(true) || !s.prefills(false) {
 		t.Error("after a second of a prompt the others are to have theirs")
 	}
 	s.ran(time.Millisecond, false, true)
-	if !s.reads(true) {
+	if !s.prefills(true) {
 		t.Error("a debt to those who have ended")
 	}
 	for range 1000 {
@@ -70,7 +70,7 @@ func TestShareAlone(t *testing.T) {
 	}
 	s.ran(11*time.Millisecond, true, true)
 	steps := 0
-	for ; !s.reads(true); steps++ {
+	for ; !s.prefills(true); steps++ {
 		s.ran(time.Millisecond, true, false)
 	}
 	if steps != 9 { // 10 ms of the prompt, of which 1 ms went to the others in the same step

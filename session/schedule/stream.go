@@ -2,8 +2,8 @@ package schedule
 
 import "sync"
 
-// stream brings what the steps gave to the one who reads it. It holds all that was not
-// read yet, at most a number per token, so that a slow reader keeps nobody waiting.
+// stream queues the events of a request for its reader, without bound, so that a slow reader does not
+// block the scheduler.
 type stream struct {
 	mu    sync.Mutex
 	more  sync.Cond
@@ -12,11 +12,11 @@ type stream struct {
 	ended bool
 }
 
-// event is a token, or how much of the prompt has been read and who is to be told.
+// event is a token, or a call with the number of prompt tokens prefilled.
 type event struct {
 	Token
-	read int
-	tell func(read int) // nil: a token
+	tokens int
+	call   func(tokens int) // nil: a token
 }
 
 func newStream() *stream {
@@ -32,7 +32,7 @@ func (s *stream) put(e event) {
 	s.more.Signal()
 }
 
-// end says that nothing follows; the error is nil where all is well.
+// end ends the stream, with an error or nil.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	s.err, s.ended = err, true
@@ -40,23 +40,22 @@ func (s *stream) end(err error) {
 	s.more.Signal()
 }
 
-// take waits for what there is and exchanges it for memory that was read; nothing means
-// the end.
-func (s *stream) take(read []event) ([]event, error) {
+// take waits for events, and returns them in exchange for a used list; none means the end.
+func (s *stream) take(used []event) ([]event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.list) == 0 && !s.ended {
 		s.more.Wait()
 	}
 	list := s.list
-	s.list = read[:0]
+	s.list = used[:0]
 	if len(list) == 0 {
 		return nil, s.err
 	}
 	return list, nil
 }
 
-// wait waits for the end.
+// wait waits for the end of the stream.
 func (s *stream) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

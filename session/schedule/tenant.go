@@ -12,8 +12,8 @@ type tenant struct {
 	served  int // tokens that its requests were fed, as a virtual counter
 	here    int // requests: waiting, paused and running
 	running int // requests that have slots
-	wants   int // room that all of its requests may come to need
-	held    int // room that those that have begun hold
+	wants   int // upper bound on the room of its requests
+	held    int // room that its active requests hold
 }
 
 // tenant finds or makes a tenant. An idle tenant is raised to the lowest counter of the active ones,
@@ -61,8 +61,8 @@ func (q *queue) rest(last *tenant) {
 	}
 }
 
-// before orders tenants: by slots held, and then by tokens served (a virtual token counter: Sheng et al., "Fairness in Serving
-// Large Language Models", OSDI 2024).
+// before orders tenants: by slots held, and then by tokens served (a virtual token counter: Sheng et
+// al., "Fairness in Serving Large Language Models", OSDI 2024).
 func (t *tenant) before(o *tenant) int {
 	switch {
 	case t.running != o.running:
@@ -103,8 +103,8 @@ func (q *queue) admissible() (r, victim *request) {
 	return nil, nil
 }
 
-// first is the request of a tenant that begins or goes on next, or nil. Those that have begun hold
-// room, and do not wait for those that lack it.
+// first returns the request of a tenant that starts or resumes next, or nil. Active requests hold room,
+// and do not wait for those that lack it.
 func (q *queue) first(t *tenant) *request {
 	blocked := false
 	for _, r := range q.waiting {
@@ -119,9 +119,9 @@ func (q *queue) first(t *tenant) *request {
 	return nil
 }
 
-// victim is the request that gives its slot to one of a tenant, or nil: one that cannot go on, or
-// one of a tenant that has more slots. Where that is one slot more, they take turns by what they
-// were served. A request keeps its slot for [Limits.Quantum] tokens.
+// victim returns the request that yields its slot to one of a tenant, or nil: a stalled one, or one of a
+// tenant that has more slots. Tenants that differ by one slot take turns by tokens served. A request
+// keeps its slot for [Limits.Quantum] tokens.
 func (q *queue) victim(t *tenant) (best *request) {
 	for _, r := range slices.Backward(q.running) {
 		v := r.of
@@ -142,8 +142,8 @@ func (q *queue) victim(t *tenant) (best *request) {
 	return best
 }
 
-// pausable reports whether a request can give its slot: there is memory for its state, or it has
-// come twice as far as when that was given up last, so that at most half of all work is done again.
+// pausable reports whether a request can yield its slot: there is memory for its state, or it has twice
+// the tokens that it had when its state was last dropped, so that at most half of all work is repeated.
 func (q *queue) pausable(r *request) bool {
 	return q.snapshots < q.Snapshots || r.chosen > 0 && r.fed >= 2*r.lost
 }

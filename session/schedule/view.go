@@ -2,24 +2,24 @@ package schedule
 
 import "github.com/krait-ml/krait/exec"
 
-// Underway is how far a request has come that has a slot.
-type Underway struct {
-	Slot   int // its number
+// Active is the progress of a running request.
+type Active struct {
+	Slot   int // index
 	Number int // of the request, in the order of arrival
 	Prompt int // tokens
-	Read   int // of them, that the engine has or a cache had
-	Cached int // of Read, those that were not computed again
-	Chosen int // tokens so far
-	Most   int // that it may choose
+	Read   int // of them, prefilled or cached
+	Cached int // of Read, hits of the prefix cache
+	Chosen int // tokens generated
+	Most   int // tokens to generate at most
 }
 
-// Underway lists the requests that have slots, the oldest first.
-func (s *Scheduler) Underway() []Underway {
+// Active lists the running requests, the oldest first.
+func (s *Scheduler) Active() []Active {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Underway, 0, len(s.queue.running))
+	out := make([]Active, 0, len(s.queue.running))
 	for _, r := range s.queue.running {
-		out = append(out, Underway{exec.SlotNumber(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
+		out = append(out, Active{exec.SlotNumber(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
 	}
 	return out
 }

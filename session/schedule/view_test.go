@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestUnderway: it says of each request with a slot how far it has come, step by step.
-func TestUnderway(t *testing.T) {
+// TestActive: it says of each request with a slot how far it has come, step by step.
+func TestActive(t *testing.T) {
 	inBubble(t, Limits{Slots: 2, Tokens: 6, Grain: 2}, func(t *testing.T, s *Scheduler, f *fake) {
 		c := gate(f)
 		var all []*reading
@@ -15,13 +15,13 @@ func TestUnderway(t *testing.T) {
 			all = append(all, s.begin(t.Context(), of(100*i, 7, 3).request()))
 			synctest.Wait() // they come one after the other
 		}
-		for _, want := range [][]Underway{
+		for _, want := range [][]Active{
 			{{Slot: 0, Prompt: 7, Most: 3}},
 			{{Slot: 0, Prompt: 7, Most: 3, Read: 4}, {Slot: 1, Number: 1, Prompt: 7, Most: 3}},
 			{{Slot: 0, Prompt: 7, Most: 3, Read: 7, Chosen: 1}, {Slot: 1, Number: 1, Prompt: 7, Most: 3, Read: 2}},
 			{{Slot: 0, Prompt: 7, Most: 3, Read: 7, Chosen: 2}, {Slot: 1, Number: 1, Prompt: 7, Most: 3, Read: 6}},
 		} {
-			if got := s.Underway(); !reflect.DeepEqual(got, want) {
+			if got := s.Active(); !reflect.DeepEqual(got, want) {
 				t.Errorf("under way are %+v, want %+v", got, want)
 			}
 			c <- nil
@@ -32,7 +32,7 @@ func TestUnderway(t *testing.T) {
 			<-r.done
 		}
 		synctest.Wait()
-		if got := s.Underway(); len(got) > 0 {
+		if got := s.Active(); len(got) > 0 {
 			t.Errorf("in the end %+v", got)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 // amx generates the product of weights in bf16 with x in f32: x is taken apart into
 // bf16, once per call, and tiles multiply. Go's scheduler never stops a goroutine in
-// assembly, and the system keeps tiles when it stops a thread, so that nobody else sees
+// assembly, and the system keeps tiles when it stops a thread, so that no other thread sees
 // them between LDTILECFG and TILERELEASE, which are in one function.
 func amx(c *build.Context) {
 	largest(c)
@@ -435,7 +435,7 @@ func label(name string) string {
 	return fmt.Sprintf("%s_%d", name, labels)
 }
 
-// both runs code where there are more than 16 rows.
+// both runs code for more than 16 rows.
 func (m *multiply) both(then func()) {
 	skip := label("no_second")
 	m.CMPQ(m.slot("rows"), U8(16))

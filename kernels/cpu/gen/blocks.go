@@ -228,7 +228,7 @@ func (g *blockGenerator) tile(tokens int) {
 	t.nextGroup()
 }
 
-// tokens are vectors of x, by half of a block: as many as there are registers for, beside
+// tokens are vectors of x, by half of a block: as many as registers allow, beside
 // the sums, three constants and three that weights take, and others in memory.
 func (g *blockGenerator) tokens(t *generator) (x [2][]Op) {
 	left := 32 - 6 - 4*t.tokens

@@ -127,7 +127,7 @@ func smallCodecs(c *build.Context) {
 		}
 	})
 	for _, f := range smalls {
-		each("to"+f.name, to, "gives n elements times by, to the nearest that there is, ties to even, and to the largest at most; n is a multiple of 8, and not 0.", 32, 8, 8, func(x, y Mem, by vector) {
+		each("to"+f.name, to, "sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.", 32, 8, 8, func(x, y Mem, by vector) {
 			v := g.load(x, nil)
 			g.VMULPS(by, v, v)
 			g.roundSmall(f, v)

@@ -51,7 +51,7 @@ var lanewises = []lanewise{
 	}},
 }
 
-// held is how many constants are in registers, where there are 32.
+// held is how many constants are in registers, on machines with 32.
 const held = 10
 
 // elementwise generates them, with one signature.

@@ -85,7 +85,7 @@ func (g *emitter) triple(stride reg.Register) reg.Register {
 	return r
 }
 
-// multiplier is of one function: columns are so many vectors.
+// multiplier is of one function: columns are a number of vectors.
 type multiplier struct {
 	emitter
 	name  string

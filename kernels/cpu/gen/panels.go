@@ -184,8 +184,8 @@ func (g *panel) packTokens() {
 func (g *panel) tile(vectors int) {
 	g.function(fmt.Sprintf("panel%d", vectors), "(w, x, sums *float32, steps, groups, adds, apart int, ahead uintptr, lines, step int)",
 		fmt.Sprintf("sums a pair of lanes of %d vectors of rows, of steps vectors of k, for groups of tokens.", vectors),
-		"To the sums it adds those of so many levels before, which are apart elements apart, and leaves them at the next.",
-		"For each group it fetches four times so many lines of memory, the four step bytes apart, and what it fetches",
+		"It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.",
+		"For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches",
 		"for the next is four steps ahead.")
 	tokens := group // at a time
 	if !g.wide() {

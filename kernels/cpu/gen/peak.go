@@ -11,7 +11,7 @@ import (
 
 const (
 	peakLoads = 8  // vectors that are read in a turn, of all places
-	peakSums  = 12 // multiplications under way: more than any processor begins before the first ends
+	peakSums  = 12 // multiplications in flight: more than any processor begins before the first ends
 )
 
 // peak generates what an instruction set can do best: read memory, and multiply and add

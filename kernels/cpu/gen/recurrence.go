@@ -67,7 +67,7 @@ func (g *weighing) recurrence() {
 				g.VMOVUPS(v, keep, line[r])
 				g.VFMADD231PS(cv, v, keep, sums[r])
 			} else {
-				g.VANDPS(lane, v, v) // 0 times infinity, where there is no element
+				g.VANDPS(lane, v, v) // 0 times infinity, in lanes without an element
 				g.VMASKMOVPS(v, lane, line[r])
 				g.VFMADD231PS(cv, v, sums[r])
 			}

@@ -12,7 +12,7 @@ import (
 const scanChannels = 64 // at most, of one call
 
 // scan generates the recurrence of selective_scan, with the states of a channel in the
-// lanes. What a channel puts out is the sum of as many sums as there are lanes, over
+// lanes. A channel's output is the sum of the lanes' sums, over
 // which halves are added: 0 to 2, 1 to 3, those two, and then the quarters likewise.
 func scan(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {

@@ -87,7 +87,7 @@ func (g *weighing) op(plain, broadcast func(...Op), m Mem, v ...Op) {
 	}
 }
 
-// exp is e to the power of x, of which x takes the place. What is below 2^-125, or
+// exp is e to the power of x, of which x takes the place. Results below 2^-125, or
 // about that, is 0.
 func (g *weighing) exp(x reg.VecVirtual) reg.VecVirtual {
 	g.VMINPS(x, g.load(g.most), x) // in this order NaN stays
@@ -179,7 +179,7 @@ func (g *weighing) power(n, r reg.VecVirtual) reg.VecVirtual {
 func (g *weighing) decays() {
 	name := "decays" + g.set.name
 	g.begin(name, "func(y, s *float32, top, a *float64, m *float32, rows int)",
-		name+" sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. What is below 2^-125, or about that, is 0.")
+		name+" sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.")
 	y, s, top, a, m, rows := g.pointer("y"), g.pointer("s"), g.pointer("top"), g.pointer("a"), g.pointer("m"), g.pointer("rows")
 	size := 4 * g.set.lanes
 	g.Label("next")

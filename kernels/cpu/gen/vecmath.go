@@ -145,7 +145,7 @@ func (g *vec) bits(bits uint32) Op { return g.constant(constant{uint64(bits), 4}
 
 func (g *vec) c(v float32) Op { return g.bits(math.Float32bits(v)) }
 
-// hold puts constants that body asks for into registers, where there are enough: at most
+// hold puts constants that body asks for into registers, if enough are free: at most
 // n, those that it asks for most often.
 func (g *vec) hold(n int, body func(g *vec)) {
 	if !g.wide() {

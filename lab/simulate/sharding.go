@@ -1,0 +1,57 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/passes"
+)
+
+// Auto returns a [passes.Sharding.Choose]: it takes the strategy by which the workload, prompts and
+// output together, takes least time on the hardware: a name of [cost.Names], local, or a file. The
+// zero workload is a prompt of 512 tokens and 64 of output.
+func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options) (string, error) {
+	if w == (Workload{}) {
+		w = Workload{Batch: 1, Prompt: 512, Output: 64}
+	}
+	return func(g *graph.Graph, o passes.Options) (string, error) {
+		if hardware == "" {
+			return "", fmt.Errorf("strategy %s needs a profile of the hardware; there are %s, and %s after krait calibrate", passes.Auto, strings.Join(cost.Names(), ", "), cost.Local)
+		}
+		p, err := cost.Find(hardware)
+		if err != nil || o.Ranks <= 1 {
+			return "", err
+		}
+		c, err := Choose(g, o, &virtual.Device{Profile: p}, w)
+		if err != nil {
+			return "", err
+		}
+		return c.One().Prefill, nil
+	}
+}
+
+// Comparison is the plan and the times of one strategy for a model.
+type Comparison struct {
+	Strategy *passes.Strategy
+	Model    *Model // nil: the strategy does not apply
+	Err      error  // why it does not
+}
+
+// Compare plans a graph by every strategy of package passes, with the ranks and payloads of s. The
+// best one depends on the batch and the hardware.
+func Compare(g *graph.Graph, s passes.Sharding, d *virtual.Device) []Comparison {
+	var out []Comparison
+	for _, strategy := range passes.Strategies {
+		s.Strategy, s.Place = strategy.Name, ""
+		c := Comparison{Strategy: strategy}
+		o, err := s.Options()
+		if c.Err = err; err == nil {
+			c.Model, c.Err = Compile(g, o, d)
+		}
+		out = append(out, c)
+	}
+	return out
+}

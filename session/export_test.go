@@ -1,0 +1,30 @@
+package session
+
+import (
+	"github.com/krait-ml/krait/session/cache"
+	"github.com/krait-ml/krait/session/schedule"
+)
+
+// Stepper is what a session's scheduler runs steps by.
+type Stepper = stepper
+
+// Cache returns the prefix cache; nil: none.
+func (s *Session) Cache() *cache.Cache { return s.cache }
+
+// Through replaces the scheduler's engine and prefix cache. No request may have run.
+func (s *Session) Through(e schedule.Engine, c schedule.Cache, o Options) (err error) {
+	l := s.limits(o)
+	s.scheduler, err = schedule.New(e, l, c)
+	return err
+}
+
+// Grain returns the tokens at multiples of which prompts are cut.
+func (s *Session) Grain(o Options) int { return s.limits(o).Grain }
+
+func (s *Session) limits(o Options) schedule.Limits {
+	l := stepLimits(&o, s.engine.Slots(), roundsStates(s.engine.States()), s.model.Vocab)
+	l.Context, l.PromptShare = s.engine.Context(), o.PromptShare
+	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*s.engine.Slots()
+	l.Room, l.Page = s.plan.Room, s.plan.PageTokens
+	return l
+}
