@@ -247,63 +247,78 @@ func (r *meterRun) vocab() int {
 
 var layerName = regexp.MustCompile(`^[^.]+\.\d+\.`)
 
+// tally collects the launches of a step.
+type tally struct {
+	*MeteredPhase
+	kernels map[string]*MeteredKernel
+	layers  map[string]*MeteredLayer
+	order   []string // of layers
+	steps   meteredSteps
+}
+
 func (r *meterRun) result(p phase, before int) *MeteredPhase {
 	z := p.sizes()
-	z.Rows = int64(p.seqs)
 	out := &MeteredPhase{Phase: p.name, Chain: -before}
-	layers := map[string]*MeteredLayer{}
-	var order []string
-	steps := meteredSteps{}
-	kernels := map[string]*MeteredKernel{}
-	decodes := p.tokens == 1
+	t := &tally{out, map[string]*MeteredKernel{}, map[string]*MeteredLayer{}, nil, meteredSteps{}}
 	for i := range r.meter.Done {
 		d := &r.meter.Done[i]
 		out.Chain = max(out.Chain, d.Chain-before)
-		if !d.Kernel && d.For == "" {
-			continue // copies of inputs and outputs
-		}
-		out.Launches++
-		out.add(&d.Counts)
-		k := kernels[d.Name]
-		if k == nil {
-			k = &MeteredKernel{Kernel: d.Name}
-			kernels[d.Name] = k
-		}
-		k.Launches++
-		k.Blocks += d.Blocks
-		k.Run += d.Run
-		k.add(&d.Counts)
-		if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
-			k.Occupancy = share
-		}
-		took, bound := model(r.Profile, &d.Counts, decodes && !r.NoGraphs)
-		k.Modelled += took
-		k.Bound = bound
-		out.Modelled += took
-		steps.add(d, took)
-		if name := layerName.FindString(d.For); name != "" {
-			if layers[name] == nil {
-				layers[name] = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
-				order = append(order, name)
-			}
-			l := layers[name]
-			l.Launches++
-			l.Bytes += d.Loads.Distinct + d.Stores.Distinct
-			l.Kernels = append(l.Kernels, d.Name)
+		if d.Kernel || d.For != "" { // not a copy of inputs or outputs
+			took, bound := model(r.Profile, &d.Counts, p.tokens == 1 && !r.NoGraphs)
+			t.add(d, took, bound)
 		}
 	}
-	for _, name := range order {
-		out.layer(layers[name])
+	for _, name := range t.order {
+		out.layer(t.layers[name])
 	}
-	for _, k := range kernels {
+	for _, k := range t.kernels {
 		out.Kernels = append(out.Kernels, *k)
 	}
 	slices.SortFunc(out.Kernels, func(a, b MeteredKernel) int {
-		if a.Modelled != b.Modelled {
-			return map[bool]int{true: -1, false: 1}[a.Modelled > b.Modelled]
-		}
-		return strings.Compare(a.Kernel, b.Kernel)
+		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
 	})
+	out.Steps = t.steps.list(r, z)
+	r.bounds(out, &p, z)
+	return out
+}
+
+// add adds a launch, with its modelled time and bottleneck.
+func (t *tally) add(d *sim.Done, took float64, bound string) {
+	t.Launches++
+	t.Traffic.add(&d.Counts)
+	t.Modelled += took
+	t.steps.add(d, took)
+	k := t.kernels[d.Name]
+	if k == nil {
+		k = &MeteredKernel{Kernel: d.Name}
+		t.kernels[d.Name] = k
+	}
+	k.Launches++
+	k.Blocks += d.Blocks
+	k.Run += d.Run
+	k.add(&d.Counts)
+	if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
+		k.Occupancy = share
+	}
+	k.Modelled += took
+	k.Bound = bound
+	name := layerName.FindString(d.For)
+	if name == "" {
+		return
+	}
+	l := t.layers[name]
+	if l == nil {
+		l = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
+		t.layers[name] = l
+		t.order = append(t.order, name)
+	}
+	l.Launches++
+	l.Bytes += d.Loads.Distinct + d.Stores.Distinct
+	l.Kernels = append(l.Kernels, d.Name)
+}
+
+// bounds adds the lower bounds of a step, and its roofline.
+func (r *meterRun) bounds(out *MeteredPhase, p *phase, z graph.Sizes) {
 	list := []*lowering.Schedule{r.schedule}
 	out.FLOPs = flops(list, z)
 	out.Least = stepBytes(list, 1, p.seqs, p.past)
@@ -321,11 +336,9 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 			out.Least += x.Ref.Type.Bytes().At(z)
 		}
 	}
-	out.Steps = steps.list(r, z)
 	out.Over = float64(out.Moved()) / float64(out.Least)
 	out.Roofline = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 	out.Share = out.Roofline / out.Modelled
-	return out
 }
 
 // Limits of a multiprocessor of compute capability 9.0.

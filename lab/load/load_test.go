@@ -372,7 +372,7 @@ func TestBad(t *testing.T) {
 	for want, o := range map[string]load.Options{
 		"no request":                {Server: s, Loads: once},
 		"no load":                   {Server: s, Trace: trace},
-		"the vocabulary is 1":         {Server: s, Trace: trace, Loads: once, Vocab: 1},
+		"the vocabulary is 1":       {Server: s, Trace: trace, Loads: once, Vocab: 1},
 		"chats take texts":          {Server: chat, Trace: trace, Loads: once, Vocab: 9},
 		"-1 tokens":                 {Server: s, Trace: trace, Loads: once, MaxTokens: -1},
 		"-2 at once":                {Server: s, Trace: trace, Loads: []load.Load{{Concurrency: -2}}},

@@ -118,12 +118,12 @@ func TestVocabulary(t *testing.T) {
 func TestBad(t *testing.T) {
 	for want, o := range map[string]Options{
 		`unknown trace "x"; use one of [chat agent fewshot docs]`: {Kind: "x", Sessions: 1},
-		"0 sessions":               {Kind: "chat"},
-		"1000001 sessions":         {Kind: "chat", Sessions: MostSessions + 1},
-		"the vocabulary is 1": {Kind: "chat", Sessions: 1, Vocab: 1},
-		"-1 sessions per second":   {Kind: "chat", Sessions: 1, Rate: -1},
-		"NaN sessions per second":  {Kind: "chat", Sessions: 1, Rate: math.NaN()},
-		"pauses of +Inf seconds":   {Kind: "chat", Sessions: 1, Pause: math.Inf(1)},
+		"0 sessions":              {Kind: "chat"},
+		"1000001 sessions":        {Kind: "chat", Sessions: MostSessions + 1},
+		"the vocabulary is 1":     {Kind: "chat", Sessions: 1, Vocab: 1},
+		"-1 sessions per second":  {Kind: "chat", Sessions: 1, Rate: -1},
+		"NaN sessions per second": {Kind: "chat", Sessions: 1, Rate: math.NaN()},
+		"pauses of +Inf seconds":  {Kind: "chat", Sessions: 1, Pause: math.Inf(1)},
 	} {
 		if _, err := Make(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)
