@@ -72,7 +72,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from mo
 		return err
 	}
 	w := lines(c, out)
-	var list []*bench.Metered
+	var list []*bench.MeterResult
 	for _, n := range batches {
 		r, err := bench.Meter(c.Context(), g, bench.MeterOptions{Batch: n, Prompt: prompt, Profile: p, Math: math,
 			Sharding: m.options.Sharding, NoGraphs: m.device.options.NoGraphs, Whole: f.whole})
@@ -89,7 +89,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from mo
 	return writeJSON(c, out, bench.File{Environment: bench.Environment{Commit: bench.Revision()}, Metered: list})
 }
 
-func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
+func printMetered(w io.Writer, m *bench.MeterResult, p *cost.Profile) {
 	fmt.Fprintf(w, "%s on cuda-sim, math %s: counted; times are modelled for %s, none is measured\n", m.Model, m.Math, p.About)
 	for i := range m.Phases {
 		printMeteredPhase(w, &m.Phases[i])
@@ -97,7 +97,7 @@ func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
 	fmt.Fprintf(w, "\ncompiled by the driver at the first time: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
 }
 
-func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
+func printMeteredPhase(w io.Writer, p *bench.MeterPhase) {
 	fmt.Fprintf(w, "\n%s: %d launches; with copies, a chain of %d\n", p.Phase, p.Launches, p.Chain)
 	for _, l := range p.Layers {
 		fmt.Fprintf(w, "  %s as %s: %d launches and %s each\n", count(l.Count, "layer"), l.First, l.Launches, driver.Bytes(l.Bytes))

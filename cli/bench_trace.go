@@ -104,7 +104,7 @@ func (b *traceBench) measure(rounds int, w io.Writer) error {
 	if b.f.options.PrefixCache > 0 {
 		sides++
 	}
-	b.file.Traces = make([]bench.Replayed, sides)
+	b.file.Traces = make([]bench.TraceResult, sides)
 	for round := range rounds {
 		order := []int{0, 1}[:sides]
 		if round%2 == 0 {
@@ -124,7 +124,7 @@ func (b *traceBench) measure(rounds int, w io.Writer) error {
 }
 
 // once replays the trace on a model that is opened for it: nothing is cached.
-func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
+func (b *traceBench) once(r *bench.TraceResult, cached bool, w io.Writer) error {
 	f, what := *b.f, "with a cache"
 	if !cached {
 		f.options.PrefixCache, f.options.PrefixCacheHost, f.options.PrefixPolicy, what = 0, 0, "", "without"
@@ -137,7 +137,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	defer m.Close()
 	if !b.described {
 		b.described = true
-		b.trace = bench.Mapped(b.trace, m.Vocab())
+		b.trace = bench.MapTrace(b.trace, m.Vocab())
 		fmt.Fprintln(w, describe(m, f.device.name))
 		b.describe(w)
 	}
@@ -147,7 +147,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	if err != nil {
 		return explained{err}
 	}
-	*r = bench.Replayed{
+	*r = bench.TraceResult{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),
 		Speed: b.speed, Slots: f.options.Slots, Cache: f.options.PrefixCache, Runs: append(r.Runs, *run), Stats: m.Session().PrefixCache(),
 	}

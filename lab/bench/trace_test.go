@@ -51,7 +51,7 @@ func openGolden(t *testing.T, o krait.Options) *krait.Model {
 // the same time.
 func TestTrace(t *testing.T) {
 	m := openGolden(t, krait.Options{Slots: 1, PrefixCache: 1 << 40})
-	trace := Mapped(sharing(40, math.MaxInt32), m.Vocab())
+	trace := MapTrace(sharing(40, math.MaxInt32), m.Vocab())
 	r, err := Trace(t.Context(), m, trace, TraceOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -113,11 +113,11 @@ func TestTraceFails(t *testing.T) {
 // tokens, of all of it.
 func TestMapped(t *testing.T) {
 	small := sharing(30, 16)
-	if got := Mapped(small, 16); !reflect.DeepEqual(got, small) {
+	if got := MapTrace(small, 16); !reflect.DeepEqual(got, small) {
 		t.Error("tokens of the vocabulary are others")
 	}
 	large := sharing(30, 1000)
-	got, token, used := Mapped(large, 16), map[int32]int32{}, map[int32]bool{}
+	got, token, used := MapTrace(large, 16), map[int32]int32{}, map[int32]bool{}
 	for i, r := range got {
 		if r.InputLen != large[i].InputLen || r.At != large[i].At || r.Tokens.Len() != large[i].Tokens.Len() {
 			t.Fatalf("request %d is another", i)

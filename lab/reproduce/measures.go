@@ -9,8 +9,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// measured is the simulated result for a claim: a range, with further results as texts.
-type measured struct {
+// measurement is the simulated result for a claim: a range, with further results as texts.
+type measurement struct {
 	span
 	also []string
 	// open says that the range is one of settings that are not published.
@@ -18,10 +18,10 @@ type measured struct {
 }
 
 // measures has the simulations of claims, by name.
-var measures map[string]func(*lab, *claim) (measured, error)
+var measures map[string]func(*lab, *claim) (measurement, error)
 
 func init() {
-	measures = map[string]func(*lab, *claim) (measured, error){
+	measures = map[string]func(*lab, *claim) (measurement, error){
 		"gain": (*lab).gain, "ttft": (*lab).ttft, "tpot": (*lab).tpot, "longest": (*lab).longestPrompt, "ratio": (*lab).longestRatio,
 		"fp16": (*lab).fp16, "ablation": (*lab).ablation, "busy": (*lab).busy, "memory": (*lab).memory, "collectives": (*lab).collectives,
 		"slower": (*lab).slower,
@@ -44,8 +44,8 @@ func (c *claim) each(see func(machine string, m *model, p point) error) error {
 
 // gain compares throughputs, each with the largest batch that fits. Replicas share nothing: their
 // throughput is that of one GPU times their number.
-func (l *lab) gain(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) gain(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		x, err := l.gainAt(m, machine, c.GPUs, p)
 		if c.Over == "DP" {
@@ -72,8 +72,8 @@ func both(tp, dp float64) (less, more float64) { return 100 * (1 - tp/dp), 100 *
 
 // ttft compares the time to first token with that of a replica with the same batch: one sequence, and
 // the largest batch that fits on one GPU.
-func (l *lab) ttft(c *claim) (measured, error) {
-	out, more := measured{span: empty(), open: true}, empty()
+func (l *lab) ttft(c *claim) (measurement, error) {
+	out, more := measurement{span: empty(), open: true}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.out != 16 {
 			return nil // it does not depend on the output
@@ -103,8 +103,8 @@ func (l *lab) ttft(c *claim) (measured, error) {
 }
 
 // tpot compares the time per output token likewise.
-func (l *lab) tpot(c *claim) (measured, error) {
-	out, more := measured{span: empty()}, empty()
+func (l *lab) tpot(c *claim) (measurement, error) {
+	out, more := measurement{span: empty()}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.in != 16 && p.in != m.longest {
 			return nil
@@ -130,8 +130,8 @@ func (l *lab) tpot(c *claim) (measured, error) {
 
 // longestPrompt returns the longest prompt that is a power of two, and beside it the exact one, and
 // those with Krait's fused scan.
-func (l *lab) longestPrompt(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) longestPrompt(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	m := c.models()[0]
 	s := setup{size: m.size, machine: c.on()[0], gpus: c.GPUs}
 	power, exact, err := l.longest(s, 256)
@@ -148,8 +148,8 @@ func (l *lab) longestPrompt(c *claim) (measured, error) {
 }
 
 // longestRatio compares the longest prompts of four GPUs and of one.
-func (l *lab) longestRatio(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) longestRatio(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	for _, machine := range c.on() {
 		for _, m := range c.models() {
 			one, _, err := l.longest(setup{size: m.size, machine: machine, gpus: 1}, 256)
@@ -170,8 +170,8 @@ func (l *lab) longestRatio(c *claim) (measured, error) {
 }
 
 // fp16 compares the throughput with payloads in fp16 to that with f32.
-func (l *lab) fp16(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) fp16(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		s := setup{size: m.size, machine: machine, gpus: c.GPUs}
 		full, err := l.largest(s, p)
@@ -201,8 +201,8 @@ var ablations = map[string]struct {
 // ablation returns the time per output token in milliseconds, with the largest batch that fits in the
 // first step. Without a cache the model processes the whole text for every token; the mean is taken at
 // its ends and middle.
-func (l *lab) ablation(c *claim) (measured, error) {
-	out := measured{span: empty(), open: true}
+func (l *lab) ablation(c *claim) (measurement, error) {
+	out := measurement{span: empty(), open: true}
 	m, machine := c.models()[0], c.on()[0]
 	a, p := ablations[c.Step], point{c.In, c.Out}
 	batch, err := l.maxBatch(setup{size: m.size, machine: machine, gpus: c.GPUs, strategy: "paper-naive"}, point{p.in + p.out - 1, 1})
@@ -235,8 +235,8 @@ func (l *lab) ablation(c *claim) (measured, error) {
 
 // busy returns the share of prefill in which a GPU is busy. A waiting collective counts, as in
 // profilers.
-func (l *lab) busy(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) busy(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	m := c.models()[0]
 	t, err := l.largest(setup{size: m.size, machine: c.on()[0], gpus: c.GPUs}, point{c.In, c.Out})
 	if err != nil {
@@ -249,8 +249,8 @@ func (l *lab) busy(c *claim) (measured, error) {
 }
 
 // memory returns the peak share of a GPU's memory.
-func (l *lab) memory(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) memory(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		s := setup{size: m.size, machine: machine, gpus: c.GPUs}
 		batch, err := l.maxBatch(s, p)
@@ -265,8 +265,8 @@ func (l *lab) memory(c *claim) (measured, error) {
 }
 
 // collectives counts the collectives of a block, and names the values before them.
-func (l *lab) collectives(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) collectives(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	for _, m := range c.models() {
 		list, err := l.schedules(setup{size: m.size, gpus: 4, strategy: c.Step})
 		if err != nil {
@@ -291,8 +291,8 @@ func (l *lab) collectives(c *claim) (measured, error) {
 
 // slower compares the gains of 4 GPUs over 4 replicas with those of 2 over 2, in points, at the point of
 // the grid with the least difference.
-func (l *lab) slower(c *claim) (measured, error) {
-	out := measured{span: empty()}
+func (l *lab) slower(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		four, err := l.gainAt(m, machine, 4, p)
 		if err != nil {
