@@ -89,7 +89,7 @@ func TestTrace(t *testing.T) {
 func TestTraceFails(t *testing.T) {
 	trace := sharing(20, 8)
 	m := openGolden(t, krait.Options{Slots: 2, Context: 12})
-	if _, err := Trace(t.Context(), m, trace, TraceOptions{}); err == nil || !strings.Contains(err.Error(), "request ") || !strings.Contains(err.Error(), "have room for 12") {
+	if _, err := Trace(t.Context(), m, trace, TraceOptions{}); err == nil || !strings.Contains(err.Error(), "request ") || !strings.Contains(err.Error(), "has room for 12") {
 		t.Errorf("a context that is too short: %v", err)
 	}
 	for _, speed := range []float64{-1, math.NaN(), math.Inf(1), 1e-9} {

@@ -292,7 +292,7 @@ func TestFailures(t *testing.T) {
 			w.Header().Set("Location", "/v1/completions")
 			w.WriteHeader(307)
 		}},
-		{load.Told, "step failed", func(w http.ResponseWriter, r *http.Request) {
+		{load.ErrorEvent, "step failed", func(w http.ResponseWriter, r *http.Request) {
 			stream(w)
 			io.WriteString(w, part+"data: {\"error\":{\"message\":\"step failed\"}}\n\n")
 		}},

@@ -105,12 +105,12 @@ func (f *Failure) Error() string { return f.Kind + ": " + f.Message }
 
 // Kinds of failures, beside "status 429" and its like.
 const (
-	Unreached = "connection" // no answer
-	Timeout   = "timeout"    // of the client
-	Told      = "stream"     // an error event in the stream
-	Cut       = "cut"        // the stream ended without its last event
-	Malformed = "malformed"  // not a stream of the API
-	Empty     = "empty"      // no text
+	Unreached  = "connection" // no answer
+	Timeout    = "timeout"    // of the client
+	ErrorEvent = "stream"     // an error event in the stream
+	Cut        = "cut"        // the stream ended without its last event
+	Malformed  = "malformed"  // not a stream of the API
+	Empty      = "empty"      // no text
 )
 
 func refusal(a *http.Response) *Failure {
@@ -224,7 +224,7 @@ func (g *generator) read(ctx context.Context, body io.Reader, most int, out *out
 			return &Failure{Malformed, err.Error()}
 		}
 		if len(e.Error) > 0 && string(e.Error) != "null" {
-			return &Failure{Told, message(data)}
+			return &Failure{ErrorEvent, message(data)}
 		}
 		out.take(&e, now)
 		if out.parts > 2*most+16 {
