@@ -260,3 +260,61 @@ func TestFind(t *testing.T) {
 		}
 	}
 }
+
+// TestLinks checks that relative links of README, CONTRIBUTING and docs lead to files, and their
+// anchors to headings.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	var list []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, files...)
+	}
+	seen := 0
+	for _, file := range list {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, ":") {
+				continue
+			}
+			seen++
+			to := file
+			if target != "" {
+				to = filepath.Join(filepath.Dir(file), target)
+			}
+			page, err := os.ReadFile(to)
+			if info, statErr := os.Stat(to); statErr != nil || err != nil && !info.IsDir() {
+				t.Errorf("%s links to %s, which does not exist", file, m[1])
+			} else if anchor != "" && !anchors(string(page))[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", file, m[1])
+			}
+		}
+	}
+	if seen < 50 {
+		t.Errorf("%d links seen", seen)
+	}
+}
+
+func withoutCode(text string) string {
+	return regexp.MustCompile("(?s)```.*?```|`[^`\n]*`").ReplaceAllString(text, "")
+}
+
+// anchors lists the anchors of a page's headings, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	out := map[string]bool{}
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, s := range strings.Split(text, "\n") {
+		if strings.HasPrefix(s, "#") {
+			s = strings.ToLower(strings.TrimSpace(strings.TrimLeft(s, "#")))
+			out[strings.ReplaceAll(drop.ReplaceAllString(s, ""), " ", "-")] = true
+		}
+	}
+	return out
+}
