@@ -79,8 +79,8 @@ func ggufJamba(g *ggufConfig) {
 	g.period("expert_layer", "there is a ffn_gate_inp.weight", routed)
 }
 
-// period writes which layers are something as the family has it: every so many, from one
-// on. What a config.json says stays where it says the same.
+// period sets PREFIX_period and PREFIX_offset such that layer i is selected if i % period == offset.
+// It leaves equivalent values of the embedded config.json as they are.
 func (g *ggufConfig) period(prefix, what string, layers []int) {
 	var at []int
 	for i, n := range layers {

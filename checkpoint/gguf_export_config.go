@@ -98,7 +98,7 @@ func (e *ggufExport) attention(kv []uint32) {
 	}
 }
 
-// groups is how many heads of keys each layer has: none where there is no attention.
+// groups returns the number of KV heads of each layer; 0 for layers without attention.
 func (e *ggufExport) groups(rest string, heads int) []uint32 {
 	out := make([]uint32, e.Model.Layers)
 	for i := range out {

@@ -164,7 +164,7 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 	layer, rest, ok := ggufLayer(t.Name)
 	n, known := a.blocks[rest]
 	if !ok || !known {
-		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // nobody asks for it, and the user is told
+		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // unused: the user gets a warning
 	}
 	name := fmt.Sprintf("%slayers.%d.%s", a.prefix, layer, n.name)
 	p := ggufPart{Tensor: t, shape: t.Shape, exact: n.how == ggufExact}

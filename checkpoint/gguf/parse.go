@@ -96,7 +96,7 @@ func readStart(data []byte) (tensors, keys int, version uint32, err error) {
 	t, k := binary.LittleEndian.Uint64(data[8:]), binary.LittleEndian.Uint64(data[16:])
 	switch {
 	case version == 1:
-		err = errors.New("version 1 of GGUF, which nobody writes since 2023; convert the model again")
+		err = errors.New("version 1 of GGUF, last written in 2023; convert the model again")
 	case version > 0xffff:
 		err = errors.New("the file is big-endian; Krait reads little-endian files")
 	case version != 2 && version != 3:
@@ -298,7 +298,7 @@ func (r *reader) list(depth int) (any, error) {
 	return nil, fmt.Errorf("a list of the unknown kind %d; GGUF has 0 to 12", kind)
 }
 
-// elements reads n elements, of which each takes at least so many bytes of the file.
+// elements reads n elements of at least least bytes each.
 func elements[T any](r *reader, n uint64, least int, read func() (T, error)) ([]T, error) {
 	if err := r.room(n, least); err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (t Tensor) check() error {
 }
 
 // describe writes a type as "F32 [2 3]". A shape from a hostile header may have
-// millions of entries; nobody reads more than a few.
+// millions of entries; it writes the first few.
 func describe(dtype string, shape []int) string {
 	const most = 16
 	if len(shape) > most {

@@ -58,7 +58,7 @@ func kind(v any) string {
 	return fmt.Sprintf("the number %v", v)
 }
 
-// dtypes are the storages that there are, by the class that the program names.
+// dtypes maps PyTorch's storage classes to dtypes.
 var dtypes = map[global]struct {
 	name string
 	size int64
@@ -75,7 +75,7 @@ const (
 	parameter global = "torch._utils._rebuild_parameter"
 )
 
-// maxStack bounds values that are under way.
+// maxStack bounds the values on the stack.
 const maxStack = 1 << 20
 
 func (m *machine) run() (any, error) {

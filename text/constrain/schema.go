@@ -436,7 +436,7 @@ func (c *compiler) types(at string, r rule, v *value, depth int) error {
 	return nil
 }
 
-// bounds reads a least and a most; most is -1 where there is none.
+// bounds reads a minimum and a maximum; high is -1 if the schema has no maximum.
 func bounds(at string, v *value, least, most string) (low, high int, err error) {
 	high = -1
 	for _, b := range []struct {

@@ -33,9 +33,8 @@ const (
 	ConfigKey = "krait.tokenizer_config"
 )
 
-// FilesFrom are the tokenizer.json and the tokenizer_config.json that the metadata of a
-// GGUF file carry, or else what means the same as their lists; nil where there is no
-// tokenizer.
+// FilesFrom returns the tokenizer.json and the tokenizer_config.json that the metadata of a GGUF
+// file contains, or equivalents made of its lists of tokens; nil if it has no tokenizer.
 func FilesFrom(value func(key string) (any, bool)) (tokenizer, config []byte, err error) {
 	v, err := VocabularyFrom(value)
 	if err != nil {
