@@ -49,7 +49,11 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	e.put("general.file_type", map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[t])
 	e.put("general.quantization_version", uint32(2))
 	e.common()
-	a.export(e)
+	for _, k := range a.keys {
+		if k.write != nil {
+			k.write(e)
+		}
+	}
 	e.tensors()
 	text, err := e.config.Text()
 	e.put(ggufKeep, string(text))
