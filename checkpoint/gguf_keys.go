@@ -439,7 +439,7 @@ func (g *ggufConfig) divided(key string, n, by int) int {
 	return n / by
 }
 
-// period sets PREFIX_period and PREFIX_offset such that layer i is selected if i % period == offset.
+// period sets PREFIX_period and PREFIX_offset such that i % period == offset selects the layers.
 // It leaves equivalent values of the embedded config.json as they are.
 func (g *ggufConfig) period(prefix, what string, layers []int) {
 	var at []int

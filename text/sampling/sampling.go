@@ -51,8 +51,8 @@ type Sampler struct {
 	logProbs  LogProbs
 }
 
-// New makes a sampler for a vocabulary of that size. It is an error when a field of cfg is out of its range;
-// the error names the field, its value and the range.
+// New makes a sampler for a vocabulary of vocab tokens. A field of cfg that is out of its range is
+// an error that names the field, its value and the range.
 func New(cfg Config, vocab int) (*Sampler, error) {
 	if err := cfg.check(vocab); err != nil {
 		return nil, err

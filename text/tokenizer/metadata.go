@@ -2,9 +2,9 @@ package tokenizer
 
 import "fmt"
 
-// VocabularyFrom reads what the metadata of a GGUF file say of the tokenizer; value finds
-// what is under a key, as gguf.File.Value does. Without a tokenizer, or with one that is
-// none or has no tokens, it is nil. A value that is of another kind than the format has is an error.
+// VocabularyFrom reads the tokenizer in the metadata of a GGUF file; value returns the value of a
+// key, as gguf.File.Value does. It returns nil if the model is absent or no_vocab, or the list of
+// tokens is empty. A value of a wrong type is an error.
 func VocabularyFrom(value func(key string) (any, bool)) (*Vocabulary, error) {
 	m := &metadata{value: value}
 	v := &Vocabulary{
