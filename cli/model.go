@@ -79,7 +79,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 // describe is one line about a model.
 func describe(m *krait.Model, device string) string {
 	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
-	if how := m.Engine().Exchanges(); how != "" {
+	if how := m.Engine().Transport(); how != "" {
 		text += "; " + how
 	}
 	return text
@@ -96,7 +96,7 @@ type modelFigures struct {
 }
 
 func figuresOf(m *krait.Model, device string) modelFigures {
-	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Exchanges()}
+	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Transport()}
 }
 
 // thousands writes 732544 as 732,544.

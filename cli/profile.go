@@ -87,7 +87,7 @@ func (p *profileFlags) opened(m *krait.Model) error {
 func (p *profileFlags) batch(w *exec.Work) {
 	p.measured.Batch(w)
 	p.predicted.Batch(w)
-	p.work.Sizes, p.work.Wanted = w.Sizes, append(lowering.Wanted(nil), w.Wanted...)
+	p.work.Sizes, p.work.Outputs = w.Sizes, append(lowering.Wanted(nil), w.Outputs...)
 }
 
 // record takes a step, and what the virtual device makes of the batch, from where it began.
@@ -96,7 +96,7 @@ func (p *profileFlags) record(events []exec.Event) {
 	if p.measured.Record(events); p.clock == nil || full || p.err != nil {
 		return
 	}
-	if _, p.err = p.clock.Run(p.work.Sizes, p.work.Wanted); p.err != nil {
+	if _, p.err = p.clock.Run(p.work.Sizes, p.work.Outputs); p.err != nil {
 		return
 	}
 	last := &p.predicted.Steps[len(p.predicted.Steps)-1]

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -123,8 +123,8 @@ func both(text string) [2]string {
 
 func (f *transferFlags) pages() (out [2]int, err error) {
 	for i, text := range both(f.page) {
-		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > exec.MaxPageTokens {
-			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, exec.MaxPageTokens)
+		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > state.MaxPageTokens {
+			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, state.MaxPageTokens)
 		}
 	}
 	return out, nil

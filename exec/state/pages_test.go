@@ -1,4 +1,4 @@
-package exec_test
+package state_test
 
 import (
 	"context"
@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -43,7 +45,7 @@ func TestLimitPages(t *testing.T) {
 	e := attendsEngine(t, exec.Options{Slots: 3, PageTokens: 4})
 	e.LimitPages(5)
 	step := func(slot, n int) error {
-		_, err := e.Step(t.Context(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, n)}}, Want: []string{}})
+		_, err := e.Step(t.Context(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, n)}}, Outputs: []string{}})
 		return err
 	}
 	var slots []int
@@ -59,7 +61,7 @@ func TestLimitPages(t *testing.T) {
 		fails        bool
 		left         int
 	}{{0, 5, false, 3}, {1, 12, false, 0}, {0, 3, false, 0}, {0, 1, true, 0}, {1, 1, true, 0}} {
-		if err := step(slots[c.slot], c.tokens); errors.Is(err, exec.ErrNoPages) != c.fails || !c.fails && err != nil || e.PagesLeft() != c.left {
+		if err := step(slots[c.slot], c.tokens); errors.Is(err, state.ErrNoPages) != c.fails || !c.fails && err != nil || e.PagesLeft() != c.left {
 			t.Errorf("step %d: %v, %d pages are left, want %d", i, err, e.PagesLeft(), c.left)
 		}
 	}
@@ -104,8 +106,8 @@ func attendsEngine(t testing.TB, o exec.Options) *exec.Engine {
 // after them, as a cache of prefixes has them.
 type prefixNode struct {
 	parent *prefixNode
-	rows   *exec.KeptRows
-	states *exec.KeptStates
+	rows   *state.DeviceKV
+	states *state.DeviceState
 	tokens []int // all from the beginning on
 }
 
@@ -116,7 +118,7 @@ type live struct {
 	base   *prefixNode
 }
 
-// pageModel does random things to sequences and to what is kept of them.
+// pageModel calls a store at random.
 type pageModel struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -136,7 +138,7 @@ func (m *pageModel) must(err error) {
 	}
 }
 
-func (m *pageModel) path(n *prefixNode) (rows []*exec.KeptRows) {
+func (m *pageModel) path(n *prefixNode) (rows []*state.DeviceKV) {
 	for ; n != nil; n = n.parent {
 		rows = append(rows, n.rows)
 	}
@@ -202,21 +204,21 @@ func (m *pageModel) keep() {
 	if q.base != nil {
 		from = len(q.base.tokens)
 	}
-	rows, err := m.e.KeepRows(q.slot, from, len(q.tokens))
+	rows, err := m.e.ShareKV(q.slot, from, len(q.tokens))
 	m.must(err)
-	states, err := m.e.KeepStates(q.slot)
+	states, err := m.e.CopyState(q.slot)
 	m.must(err)
 	q.base = &prefixNode{q.base, rows, states, q.tokens}
 	m.nodes = append(m.nodes, q.base)
 }
 
-// put lets a sequence go on from a node.
+// put lets a sequence resume from a node.
 func (m *pageModel) put(n *prefixNode) {
 	if n.states == nil {
 		return
 	}
 	q := m.pick()
-	m.must(m.e.Put(q.slot, n.states, m.path(n)...))
+	m.must(m.e.Resume(q.slot, n.states, m.path(n)...))
 	q.tokens, q.base = n.tokens, n
 }
 
@@ -252,16 +254,16 @@ func (m *pageModel) drop(n *prefixNode) {
 
 // host brings a node to the host and back.
 func (m *pageModel) host(n *prefixNode) {
-	rows, err := m.e.SaveRows(n.rows)
+	rows, err := m.e.OffloadKV(n.rows)
 	m.must(err)
 	n.rows.Free()
-	n.rows, err = m.e.LoadRows(rows)
+	n.rows, err = m.e.LoadKV(rows)
 	m.must(err)
 	if n.states != nil {
-		states, err := m.e.SaveStates(n.states)
+		states, err := m.e.OffloadState(n.states)
 		m.must(err)
 		n.states.Free()
-		n.states, err = m.e.LoadStates(states)
+		n.states, err = m.e.LoadState(states)
 		m.must(err)
 	}
 }
@@ -319,7 +321,7 @@ func (m *pageModel) do(i int) {
 			map[string]func(*prefixNode){"put": m.put, "split": m.split, "drop": m.drop, "host": m.host}[what](n)
 		}
 	}
-	var rows []*exec.KeptRows
+	var rows []*state.DeviceKV
 	for _, n := range m.nodes {
 		rows = append(rows, n.rows)
 	}
@@ -327,7 +329,7 @@ func (m *pageModel) do(i int) {
 	m.same(m.pick())
 }
 
-// TestPages: whatever is done to sequences and to what is kept of them, in pages of any
+// TestPages: after random calls of a store, in pages of any
 // size, they have what they would have alone, and pages are had by as many as are counted.
 func TestPages(t *testing.T) {
 	for i, tokens := range []int{1, 2, 3, 5, 8, 16, 100} {
@@ -361,7 +363,7 @@ func TestPages(t *testing.T) {
 		if u := m.e.PageUse(); u.Free != u.Pages || u.Tokens != tokens {
 			t.Errorf("pages of %d: all is freed, and the use is %+v", tokens, u)
 		}
-		if n, free := m.e.KeptPlaces(); n != free || n == 0 {
+		if n, free := m.e.CopyUse(); n != free || n == 0 {
 			t.Errorf("pages of %d: all is freed, and of %d slots for states %d are free", tokens, n, free)
 		}
 	}
@@ -388,7 +390,7 @@ func TestPageUse(t *testing.T) {
 		_, err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, n)}}})
 		return err
 	}
-	if u := e.PageUse(); u != (exec.PageUse{Tokens: 8, Pages: 16, Free: 16}) {
+	if u := e.PageUse(); u != (state.PageUse{Tokens: 8, Pages: 16, Free: 16}) {
 		t.Errorf("%+v", u)
 	}
 	var slots [4]int
@@ -399,12 +401,12 @@ func TestPageUse(t *testing.T) {
 	}
 	must(feed(slots[0], 20))
 	used(3)
-	states, err := e.KeepStates(slots[0])
+	states, err := e.CopyState(slots[0])
 	must(err)
-	rows, err := e.KeepRows(slots[0], 0, 20)
+	rows, err := e.ShareKV(slots[0], 0, 20)
 	must(err)
 	for _, slot := range slots[1:] {
-		must(e.Put(slot, states, rows))
+		must(e.Resume(slot, states, rows))
 	}
 	used(3)
 	must(feed(slots[0], 1))
@@ -413,11 +415,11 @@ func TestPageUse(t *testing.T) {
 	used(6)
 	must(feed(slots[1], 5))
 	used(6)
-	wantError(t, feed(slots[1], 1), "a sequence of 31 tokens; the attention caches have room for 30")
+	wantError(t, feed(slots[1], 1), "a sequence of 31 tokens; the KV cache has room for 30")
 	rows.Free()
 	must(feed(slots[2], 1)) // slot 3 has the page still
 	used(7)
-	must(feed(slots[3], 1)) // nobody else has
+	must(feed(slots[3], 1)) // not shared
 	used(7)
 	for _, slot := range slots {
 		must(e.Free(slot))
@@ -430,7 +432,14 @@ func TestPageUse(t *testing.T) {
 // TestPageTokensRefused: sizes of pages that cannot be.
 func TestPageTokensRefused(t *testing.T) {
 	for _, n := range []int{-1, 1<<20 + 1} {
-		_, err := exec.New(nil, nil, exec.Options{PageTokens: n})
+		_, err := state.NewTable(nil, 1, 0, n)
 		wantError(t, err, fmt.Sprintf("pages of %d tokens; 1 to 1048576 are possible", n))
+	}
+}
+
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
 	}
 }
