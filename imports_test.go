@@ -1,102 +1,70 @@
 package krait
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"path"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
+var updateTable = flag.Bool("update", false, "rewrite the table of packages in docs/architecture.md")
+
 const module = "github.com/krait-ml/krait"
 
-// mayImport says which packages of ours a package may import, by the longest
-// path that fits; "*" is any, and a path that ends in /... what is under it, too.
-// Imports follow the data: models -> graph -> passes -> lowering -> exec. Tests may
-// import anything.
-var mayImport = map[string][]string{
-	"graph":                  {},
-	"models":                 {"graph", "checkpoint/gguf", "checkpoint/safetensors", "checkpoint/torchfile", "internal/files"},
-	"passes":                 {"graph", "passes/class", "internal/files"},
-	"passes/class":           {"graph"},
-	"passes/prove":           {"graph", "passes/class", "kernels/codec"}, // for the bounds of blocks
-	"lowering":               {"graph"},
-	"cost":                   {"graph", "lowering", "internal/files"},
-	"lab/simulate":           {"graph", "passes", "lowering", "cost", "exec", "exec/virtual"},
-	"lab/validate":           {"graph", "kernels/..."},
-	"visualize":              {"graph", "lowering", "session/prefix", "internal/fonts"},
-	"visualize/explain":      {"graph", "lowering", "exec", "passes/prove", "visualize"},
-	"visualize/timeline":     {"graph", "lowering", "exec", "visualize", "internal/fonts"},
-	"kernels":                {"graph", "kernels", "kernels/codec"},
-	"kernels/codec":          {"graph"},
-	"cuda":                   {},
-	"cuda/driver":            {"cuda/driver"}, // knows no graph, nor who implements it
-	"cuda/nvidia":            {"cuda/driver"},
-	"cuda/gorgoniacu":        {"cuda/driver"},
-	"cuda/sim":               {"cuda/driver", "cuda/ptx"},
-	"cuda/ptx":               {},
-	"exec":                   {"graph", "lowering", "kernels", "kernels/codec", "exec/comm", "exec/internal/operand", "internal/files"}, // the engine knows no device
-	"exec/comm":              {"graph", "lowering", "kernels", "exec/internal/operand", "internal/spin"},
-	"exec/comm/mpi":          {"exec/comm"},
-	"exec/comm/tcp":          {"exec/comm", "internal/files", "internal/lobby"},
-	"exec/saved":             {"exec"},
-	"exec/internal/operand":  {"graph", "lowering", "kernels"},
-	"exec/cpu":               {"graph", "lowering", "kernels", "kernels/cpu", "exec", "exec/comm", "exec/internal/operand", "internal/files", "internal/memory", "internal/spin"},
-	"exec/cuda":              {"graph", "lowering", "kernels", "kernels/cuda", "cuda/driver", "exec", "exec/comm", "exec/internal/operand", "internal/files"},
-	"exec/virtual":           {"graph", "lowering", "cost", "kernels", "exec", "exec/comm", "exec/internal/operand"},
-	"exec/devices":           {"kernels/cuda", "cuda/...", "exec/..."},
-	"internal":               {"internal/files"},
-	"internal/goldens":       {},
-	"internal/prop":          {"internal/goldens"},
-	"internal/fonts":         {},
-	"internal/lobby":         {},
-	"internal/memory":        {},
-	"internal/spin":          {},
-	"internal/graphgen":      {"graph"},
-	"internal/chromium":      {},
-	"internal/choices":       {"graph", "kernels"},
-	"text/chat":              {"internal/files", "internal/jinja", "text/tokenizer"},
-	"text/sampling":          {"graph", "kernels", "kernels/cpu"},
-	"text/tokenizer":         {"internal/files"},
-	"checkpoint/safetensors": {"internal/files"},
-	"checkpoint/gguf":        {"internal/files"},
-	"checkpoint/torchfile":   {"internal/files"},
-	"internal/torchsave":     {},
-	"session/prefix":         {},
-	"session/cache":          {"exec", "exec/saved", "session/prefix", "internal/files"},
-	"session/schedule":       {"kernels", "exec", "internal/maxmin"},
-	"text/constrain":         {},
-	"serving/openai":         {"", "text/chat", "text/tokenizer", "text/constrain", "internal/lobby", "serving/board", "serving/internal/api", "serving/internal/budget", "internal/maxmin", "serving/metrics"},
-	"serving/metrics":        {"exec", "lowering"},
-	"serving/board":          {"exec", "lowering"},
-	"lab/workload":           {"session/prefix"},
-	"serving/internal":       {},
-	"lab/load":               {"session/prefix", "internal/fonts"}, // like route it knows of servers only what the API says
-	"serving/route":          {"internal/lobby", "serving/internal/api", "serving/internal/budget", "transfer/ping"},
-	"transfer/internal":      {},
-	"transfer/ping":          {"transfer/internal/wire"},
-	"transfer/transport":     {"transfer/internal/wire"},
-	"transfer/ucx":           {"transfer/transport"},
-	"transfer":               {"exec", "lowering", "internal/lobby", "transfer/ping", "transfer/transport", "transfer/internal/wire"}, // and not who calls foreign libraries
-	"interop":                {"*"},
-	"lab/optest":             {"*"}, // as tests may
-	"examples":               {"*"},
-	"cmd":                    {"*"},
-	"cli":                    {"*"},
-	"lab/bench":              {"*"},
-	"lab/calibrate":          {"*"},
-	"lab/check":              {"*"},
-	"lab/reproduce":          {"*"},
-	"checkpoint":             {"*"},
-	".":                      {"*"},
+// storeys lists the folders bottom up. A package belongs to the storey with the longest matching
+// path ("." is the root package). It may import packages of lower storeys, and of its own storey
+// as long as folders do not form a circle. Tests may import anything.
+var storeys = []struct{ name, folders string }{
+	{"internal", "internal"},
+	{"graph", "graph internal/graphgen"},
+	{"kernels", "kernels internal/choices"},
+	{"passes", "passes"},
+	{"lowering", "lowering"},
+	{"cost", "cost"},
+	{"models", "models"},
+	{"cuda", "cuda"},
+	{"text", "text"},
+	{"checkpoint", "checkpoint"},
+	{"exec", "exec"},
+	{"session", "session"},
+	{"transfer", "transfer"},
+	{"visualize", "visualize"},
+	{"krait", "."},
+	{"serving", "serving"},
+	{"lab", "lab"},
+	{"interop", "interop"},
+	{"cli", "cli"},
+	{"programs", "cmd examples tests"},
 }
 
-// onlyIn lists foreign modules that only one folder may import, so that who
-// does not use the folder does not link them.
+// upward lists the imports that run up, "importer > imported", each with its reason.
+var upward = map[string]string{}
+
+// isolated lists packages that may import less than their storey allows, by what they may import.
+var isolated = map[string]string{
+	"cuda/driver":      "cuda/driver", // knows no graph and no implementation
+	"cuda/ptx":         "",
+	"cuda/sim":         "cuda/driver cuda/ptx",
+	"models":           "graph internal",                                        // a family knows no pass and no file format
+	"passes/prove":     "graph passes/class kernels/codec internal",             // the proof shares no code with partition
+	"lab/validate":     "graph kernels internal",                                // nor does execution with the proof
+	"session/prefix":   "internal",                                              // a pure data structure
+	"session/schedule": "exec exec/state kernels internal session/admit",        // any engine that can Alloc, Free and Step
+	"serving/route":    "serving/internal serving/route transfer/ping internal", // knows of servers only what the API says
+	"visualize":        "graph lowering exec passes/prove session/prefix visualize internal",
+}
+
+// onlyIn lists foreign modules that only some folders may import, so that programs that do not
+// use the folder do not link the module.
 var onlyIn = map[string]string{
 	"gorgonia.org/":           "interop/gorgonia examples/gorgonia cuda/gorgoniacu",
 	"github.com/spf13/":       "cli",
@@ -105,77 +73,442 @@ var onlyIn = map[string]string{
 	"github.com/ulikunitz/":   "kernels/cuda",
 }
 
-func TestImports(t *testing.T) {
-	seen := 0
-	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
-			return err
+// notLinked lists packages of ours that a program that imports only the door must not link.
+var notLinked = []string{"visualize", "lab", "cost", "exec/virtual", "serving", "cli"}
+
+// house is the packages of the module: of each folder the first sentence of its doc and its
+// imports of ours ("." is the root).
+type house map[string]*room
+
+type room struct {
+	doc     string
+	imports []string
+}
+
+// TestStoreys checks the direction of imports, and the table in docs/architecture.md, which
+// go test -run TestStoreys . -update rewrites.
+func TestStoreys(t *testing.T) {
+	h := readHouse(t)
+	for _, fault := range h.faults() {
+		t.Error(fault)
+	}
+	if len(upward) > 15 {
+		t.Errorf("%d imports run up; at most 15 may", len(upward))
+	}
+	const page, begin, end = "docs/architecture.md", "<!-- packages: go test -run TestStoreys . -update -->\n", "<!-- end of packages -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	old, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %s…%s", page, begin, end)
+	}
+	table := h.table()
+	if *updateTable {
+		err = os.WriteFile(page, []byte(before+begin+table+end+after), 0o666)
+	} else if old != table {
+		t.Errorf("the table of %s is not up to date; run go test -run TestStoreys . -update", page)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStoreysRefuse checks that faults finds each kind of wrong import.
+func TestStoreysRefuse(t *testing.T) {
+	for _, bad := range []struct{ importer, imported, want string }{
+		{"graph", "models", "runs up"},
+		{"passes", "lowering", "runs up"},
+		{"exec", ".", "runs up"},
+		{"exec/cpu", "session/schedule", "runs up"},
+		{"session/schedule", "serving/openai", "runs up"},
+		{".", "serving/route", "runs up"},
+		{"kernels/cpu", "exec", "runs up"},
+		{"models", "passes", "may import only"},
+		{"passes/prove", "passes", "may import only"},
+		{"session/prefix", "graph", "may import only"},
+		{"cuda/ptx", "cuda/driver", "may import only"},
+		{"lab/validate", "passes", "may import only"},
+		{".", "cost", "must not link"},
+		{"exec", "exec/cpu", "circle"},
+		{"exec/comm", "exec/comm/mpi", "circle"},
+		{"exec/cpu", "exec/devices", "circle"},
+		{"text/tokenizer", "text/chat", "circle"},
+		{"nowhere", "graph", "no storey"},
+	} {
+		h := readHouse(t)
+		r := h[bad.importer]
+		if r == nil {
+			r = &room{}
+			h[bad.importer] = r
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if h[bad.imported] == nil {
+			t.Errorf("there is no %s", bad.imported)
+		}
+		r.imports = append(r.imports, bad.imported)
+		if all := strings.Join(h.faults(), "\n"); !strings.Contains(all, bad.want) {
+			t.Errorf("%s may import %s: %q", bad.importer, bad.imported, all)
+		}
+	}
+}
+
+// TestForeignImports checks that no file imports C, and that folders import foreign modules as
+// onlyIn says.
+func TestForeignImports(t *testing.T) {
+	seen := 0
+	walkImports(t, func(file, dir, imported string) {
+		seen++
+		if imported == "C" {
+			t.Errorf("%s imports C; the program must build without cgo", file)
+		}
+		for prefix, folders := range onlyIn {
+			if strings.HasPrefix(imported, prefix) && !under(dir, folders) {
+				t.Errorf("%s imports %s, which only %s may", file, imported, folders)
+			}
+		}
+	})
+	if seen < 50 {
+		t.Errorf("%d imports seen", seen)
+	}
+}
+
+// TestMeasureHouse prints the figures of the table "before and after" in docs/architecture.md.
+// scripts/measure-house runs it.
+func TestMeasureHouse(t *testing.T) {
+	if os.Getenv("KRAIT_MEASURE_HOUSE") == "" {
+		t.Skip("set KRAIT_MEASURE_HOUSE=1 to print the figures")
+	}
+	h := readHouse(t)
+	edges, up := 0, 0
+	for dir, r := range h {
+		for _, i := range r.imports {
+			edges++
+			if storeyOf(i) > storeyOf(dir) {
+				up++
+			}
+		}
+	}
+	names, lines := door(t)
+	fmt.Printf("packages %d\nimports of ours %d\nimports that run up %d\nexported names of the root %d\nlines of the root %d\n", len(h), edges, up, len(names), lines)
+}
+
+func door(t *testing.T) (names []string, lines int) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	var parsed []*ast.File
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+		f, err := parser.ParseFile(set, name, text, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	p, err := doc.NewFromFiles(set, parsed, module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.Funcs {
+		names = append(names, f.Name)
+	}
+	for _, v := range slices.Concat(p.Consts, p.Vars) {
+		names = append(names, v.Names...)
+	}
+	for _, typ := range p.Types {
+		names = append(names, typ.Name)
+		for _, f := range typ.Funcs {
+			names = append(names, f.Name)
+		}
+		for _, v := range slices.Concat(typ.Consts, typ.Vars) {
+			names = append(names, v.Names...)
+		}
+	}
+	names = slices.DeleteFunc(names, func(s string) bool { return !token.IsExported(s) })
+	slices.Sort(names)
+	return names, lines
+}
+
+func walkImports(t *testing.T, f func(file, dir, imported string)) {
+	t.Helper()
+	walkGo(t, func(file string, parsed *ast.File) {
+		for _, spec := range parsed.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			f(file, filepath.ToSlash(filepath.Dir(file)), imported)
+		}
+	})
+}
+
+// walkGo parses the imports and package docs of all files of the module but tests. Modules of
+// their own (examples/ownmodule, kernels/cpu/gen) and testdata are left out.
+func walkGo(t *testing.T, f func(file string, parsed *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		dir := filepath.ToSlash(filepath.Dir(file))
-		for _, spec := range f.Imports {
-			imported, _ := strconv.Unquote(spec.Path.Value)
-			seen++
-			if imported == "C" {
-				t.Errorf("%s imports C; the program must build without cgo", file)
+		if d.IsDir() {
+			_, mod := os.Stat(filepath.Join(file, "go.mod"))
+			if name := d.Name(); file != "." && (mod == nil || name == "testdata" || strings.HasPrefix(name, ".")) {
+				return fs.SkipDir
 			}
-			for prefix, folders := range onlyIn {
-				if strings.HasPrefix(imported, prefix) && !under(dir, strings.Fields(folders)) {
-					t.Errorf("%s imports %s, which only %s may", file, imported, folders)
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly|parser.ParseComments)
+		if err == nil {
+			f(file, parsed)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readHouse(t *testing.T) house {
+	t.Helper()
+	h := house{}
+	walkGo(t, func(file string, parsed *ast.File) {
+		dir := filepath.ToSlash(filepath.Dir(file))
+		r := h[dir]
+		if r == nil {
+			r = &room{}
+			h[dir] = r
+		}
+		if parsed.Doc != nil && r.doc == "" {
+			r.doc = new(doc.Package).Synopsis(parsed.Doc.Text())
+		}
+		for _, spec := range parsed.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			ours, ok := strings.CutPrefix(imported, module)
+			if !ok {
+				continue
+			}
+			if ours = strings.TrimPrefix(ours, "/"); ours == "" {
+				ours = "."
+			}
+			if !slices.Contains(r.imports, ours) {
+				r.imports = append(r.imports, ours)
+			}
+		}
+	})
+	for _, r := range h {
+		slices.Sort(r.imports)
+	}
+	if len(h) < 50 {
+		t.Fatalf("%d packages seen", len(h))
+	}
+	return h
+}
+
+// storeyOf returns the index of dir's storey, or -1.
+func storeyOf(dir string) int {
+	best, index := -1, -1
+	for i, s := range storeys {
+		for _, f := range strings.Fields(s.folders) {
+			if (dir == f || strings.HasPrefix(dir, f+"/")) && len(f) > best {
+				best, index = len(f), i
+			}
+		}
+	}
+	return index
+}
+
+func under(dir, folders string) bool {
+	return slices.ContainsFunc(strings.Fields(folders), func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
+}
+
+// faults lists the imports that break a rule.
+func (h house) faults() []string {
+	var out []string
+	used := map[string]bool{}
+	for _, dir := range h.dirs() {
+		level := storeyOf(dir)
+		if level < 0 {
+			out = append(out, dir+" is in no storey; add its folder to storeys in imports_test.go")
+		}
+		for _, i := range h[dir].imports {
+			edge := dir + " > " + i
+			if storeyOf(i) > level {
+				used[edge] = true
+				if upward[edge] == "" {
+					out = append(out, edge+" runs up")
 				}
 			}
-			if ours, ok := strings.CutPrefix(imported, module); ok && !allowed(dir, strings.TrimPrefix(ours, "/")) {
-				t.Errorf("%s imports %s: %s may import only %v of ours", file, imported, dir, rule(dir))
+		}
+		for folder, only := range isolated {
+			if dir != folder && !strings.HasPrefix(dir, folder+"/") || longer(dir, folder) {
+				continue
+			}
+			for _, i := range h[dir].imports {
+				if upward[dir+" > "+i] == "" && i != folder && !under(i, only) {
+					out = append(out, fmt.Sprintf("%s imports %s; it may import only %q", dir, i, only))
+				}
 			}
 		}
-		return nil
-	})
-	if err != nil || seen < 50 {
-		t.Errorf("%d imports seen: %v", seen, err)
 	}
-}
-
-// rule is the entry of the longest path that dir is under.
-func rule(dir string) []string {
-	for d := dir; ; d = path.Dir(d) {
-		if r, ok := mayImport[d]; ok {
-			return r
+	for edge := range upward {
+		if !used[edge] {
+			out = append(out, edge+" is listed in upward and does not exist: remove it")
 		}
 	}
-}
-
-func allowed(dir, imported string) bool {
-	for _, r := range rule(dir) {
-		tree, whole := strings.CutSuffix(r, "/...")
-		if r == "*" || imported == r || whole && under(imported, []string{tree}) {
-			return true
+	linked := map[string]bool{}
+	var link func(string)
+	link = func(dir string) {
+		if h[dir] == nil || linked[dir] {
+			return
+		}
+		linked[dir] = true
+		for _, i := range h[dir].imports {
+			link(i)
 		}
 	}
-	return imported == dir
+	link(".")
+	for _, dir := range h.dirs() {
+		if linked[dir] && under(dir, strings.Join(notLinked, " ")) {
+			out = append(out, "the root package must not link "+dir)
+		}
+	}
+	return append(out, h.circles()...)
 }
 
-func under(dir string, folders []string) bool {
-	for _, f := range folders {
-		if dir == f || strings.HasPrefix(dir, f+"/") {
+// longer reports whether isolated has a longer path for dir than folder.
+func longer(dir, folder string) bool {
+	for other := range isolated {
+		if len(other) > len(folder) && (dir == other || strings.HasPrefix(dir, other+"/")) {
 			return true
 		}
 	}
 	return false
 }
 
-// TestImportRules: the rules refuse what they should.
-func TestImportRules(t *testing.T) {
-	for _, bad := range [][2]string{{"graph", "models"}, {"models", "passes"}, {"lowering", "exec"}, {"exec", "models"}, {"kernels/cpu", "exec"}, {"session/prefix", "graph"}, {"session/prefix", "lab/workload"}, {"session/schedule", "exec/cpu"}, {"session/schedule", ""}, {"exec", "session/schedule"},
-		{"visualize", "exec"}, {"text/tokenizer", "graph"}, {"exec", "exec/cpu"}, {"exec", "cuda/driver"}, {"exec/cpu", "exec/cuda"}, {"exec", "exec/comm/tcp"}, {"exec/comm", "exec/comm/mpi"}, {"exec/comm/mpi", "exec"}, {"exec/cuda", "cuda/sim"}, {"cuda/sim", "graph"}, {"passes", "lowering"}, {"models", ""},
-		{"lab/validate", "passes"}, {"lab/validate", "exec"}, {"transfer", "transfer/ucx"}, {"transfer/transport", "exec"}, {"serving/openai", "exec"}, {"session/schedule", "serving/openai"}, {"exec", "transfer"},
-		{"cuda/driver", "cuda/sim"}, {"cuda/ptx", "cuda/driver"}, {"cuda/nvidia", "cuda/ptx"}, {"cuda/sim", "kernels"}} {
-		if allowed(bad[0], bad[1]) {
-			t.Errorf("%s may import %q", bad[0], bad[1])
+func (h house) dirs() []string {
+	var dirs []string
+	for d := range h {
+		dirs = append(dirs, d)
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// circles lists circles between the children of a folder, taken as wholes. The folder's own
+// package is a child too. The top is left out, since storeys order it.
+func (h house) circles() []string {
+	folders := map[string]bool{}
+	for dir := range h {
+		for p := dir; p != "."; p = filepath.ToSlash(filepath.Dir(p)) {
+			folders[p] = true
 		}
 	}
+	var out []string
+	for folder := range folders {
+		child := func(dir string) (string, bool) {
+			if dir == folder {
+				return folder, true
+			}
+			rest, ok := strings.CutPrefix(dir, folder+"/")
+			first, _, _ := strings.Cut(rest, "/")
+			return folder + "/" + first, ok
+		}
+		edges := map[string][]string{}
+		for _, dir := range h.dirs() {
+			from, ok := child(dir)
+			if !ok {
+				continue
+			}
+			for _, i := range h[dir].imports {
+				if to, ok := child(i); ok && to != from {
+					edges[from] = append(edges[from], to)
+				}
+			}
+		}
+		state := map[string]int{} // 1 on the path, 2 done
+		var visit func(string) string
+		visit = func(n string) string {
+			state[n] = 1
+			for _, m := range edges[n] {
+				if state[m] == 1 {
+					return m + " > … > " + n + " > " + m
+				}
+				if state[m] == 0 {
+					if c := visit(m); c != "" {
+						return c
+					}
+				}
+			}
+			state[n] = 2
+			return ""
+		}
+		for n := range edges {
+			if state[n] == 0 {
+				if c := visit(n); c != "" {
+					out = append(out, "circle between folders: "+c)
+					break
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// table returns the rows of docs/architecture.md, top down. Programs are left out.
+func (h house) table() string {
+	var b strings.Builder
+	b.WriteString("| storey | folder | job | imports of ours |\n|---|---|---|---|\n")
+	for level := len(storeys) - 2; level >= 0; level-- {
+		name := storeys[level].name
+		for _, dir := range h.dirs() {
+			if storeyOf(dir) != level {
+				continue
+			}
+			imports := map[string]bool{}
+			for _, i := range h[dir].imports {
+				if i == "." {
+					i = "krait"
+				}
+				if strings.HasPrefix(i, "internal/") {
+					i = "internal"
+				}
+				imports[i] = true
+			}
+			var list []string
+			for i := range imports {
+				list = append(list, i)
+			}
+			slices.Sort(list)
+			text := strings.Join(list, ", ")
+			if level >= storeyOf("lab") {
+				text = "any lower"
+			}
+			job := h[dir].doc
+			for _, prefix := range []string{"Package " + filepath.Base(dir) + " ", "Package krait "} {
+				job = strings.TrimPrefix(job, prefix)
+			}
+			job = strings.ReplaceAll(strings.TrimSuffix(job, "."), "|", "\\|")
+			if dir == "." {
+				dir = "krait"
+			}
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", name, dir, job, text)
+			name = ""
+		}
+	}
+	return b.String()
 }
 
 // TestNoFamilyNames: only models and what is above it know families; citations of

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // TestNew: a model of a graph does what the opened model of the same graph does.
 func TestNew(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
-		c, err := models.Open("testdata/golden/jamba")
+		c, err := checkpoint.Open("testdata/golden/jamba")
 		if err != nil {
 			t.Fatal(err)
 		}

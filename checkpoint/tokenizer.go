@@ -1,4 +1,7 @@
-// Package checkpoint opens the parts of a model's files: a Hugging Face folder, or a GGUF file.
+// Package checkpoint opens the files of a model: a Hugging Face folder with safetensors or
+// pytorch_model.bin, a folder of the state-spaces code, or a GGUF file. It gives the graph with its
+// weights, the tokenizer and the chat template. A tensor that is missing or of another shape is an
+// error of [Open].
 package checkpoint
 
 import (
@@ -9,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -18,12 +20,12 @@ import (
 var ErrNoTokenizer = errors.New("no tokenizer")
 
 // OpenTokenizer opens the tokenizer of a Hugging Face folder, a GGUF file or a tokenizer.json. A
-// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; vocab 0
-// is looked up in the config. Otherwise the error is [ErrNoTokenizer].
+// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; vocab
+// 0 is looked up in the config. Otherwise the error is [ErrNoTokenizer].
 func OpenTokenizer(path string, vocab int) (tokenizer.Tokenizer, error) {
 	t, err := openTokenizer(path)
 	if vocab == 0 && errors.Is(err, ErrNoTokenizer) {
-		if m, _, err := models.Describe(path); err == nil {
+		if m, _, err := Describe(path); err == nil {
 			vocab = m.Vocab
 		}
 	}
@@ -37,7 +39,7 @@ func OpenTokenizerFS(fsys fs.FS, vocab int) (tokenizer.Tokenizer, error) {
 }
 
 func openTokenizer(path string) (tokenizer.Tokenizer, error) {
-	if file, err := models.GGUFAt(path); err != nil {
+	if file, err := GGUFAt(path); err != nil {
 		return nil, err
 	} else if file != "" {
 		return ggufTokenizer(file)
@@ -75,8 +77,8 @@ func orBytes(t tokenizer.Tokenizer, err error, vocab int) (tokenizer.Tokenizer, 
 	return nil, err
 }
 
-// ggufTokenizer makes the tokenizer of a GGUF file: of its tokenizer.json if it has one, otherwise of
-// its lists of tokens and merges.
+// ggufTokenizer makes the tokenizer of a GGUF file: of its tokenizer.json if it has one, otherwise
+// of its lists of tokens and merges.
 func ggufTokenizer(file string) (tokenizer.Tokenizer, error) {
 	data, config, err := ggufFiles(file)
 	if err != nil {
@@ -92,7 +94,8 @@ func ggufTokenizer(file string) (tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// ggufFiles returns the tokenizer.json and tokenizer_config.json that a GGUF file's metadata stands for.
+// ggufFiles returns the tokenizer.json and tokenizer_config.json that a GGUF file's metadata stands
+// for.
 func ggufFiles(file string) (data, config []byte, err error) {
 	f, err := gguf.Open(file)
 	if err != nil {
@@ -105,10 +108,10 @@ func ggufFiles(file string) (data, config []byte, err error) {
 	return data, config, err
 }
 
-// ChatTemplate opens the chat template of a folder or a GGUF file; the error is [chat.ErrNone] if it
-// has none.
+// ChatTemplate opens the chat template of a folder or a GGUF file; the error is [chat.ErrNone] if
+// it has none.
 func ChatTemplate(path string) (*chat.Template, error) {
-	file, err := models.GGUFAt(path)
+	file, err := GGUFAt(path)
 	switch {
 	case err != nil:
 		return nil, err

@@ -35,6 +35,8 @@ type Value struct {
 	Type Type
 	Def  *Node
 	ID   int // dense, in order of definition
+	// Narrow says in which batches a device keeps the value in bf16: see the pass formats.
+	Narrow Narrow
 }
 
 // Output is a value that the caller of the graph gets.
@@ -66,7 +68,7 @@ func (g *Graph) append(n *Node, names []string, types []Type) error {
 		if g.values[name] != nil {
 			return fmt.Errorf("a value named %s exists already", name)
 		}
-		v := &Value{name, types[i], n, len(g.values)}
+		v := &Value{Name: name, Type: types[i], Def: n, ID: len(g.values)}
 		g.values[name] = v
 		n.Results = append(n.Results, v)
 	}

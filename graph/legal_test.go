@@ -61,6 +61,7 @@ var attrCases = map[string]attrCase{
 	"ungated_experts top":            topCase,
 	"ungated_experts act":            actCase,
 	"all_reduce acc":                 {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
+	"all_reduce then":                {[]any{""}, []any{"rmsnorm", "f32"}, "it must be add_rmsnorm"},
 	"reduce_scatter acc":             {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"quantize to":                    typeCase,
 	"dequantize to":                  wideCase,

@@ -194,8 +194,8 @@ var table = []*Op{
 		Operands: "aaffaafasi", States: []StatePair{{8, 1, SSMState}}, Work: []string{"6 t g q p n", "7 t g q p", "7 t g q"}, check: checkSegments(9)},
 
 	// Layouts.
-	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels", Class: Collective, From: Partial, To: Replicated, Variadic: true,
-		Attrs: []Attr{{"acc", StringAttr, "", accumulator}}, infer: inferExchange},
+	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels; then=add_rmsnorm: a device may do that norm, which alone takes the sum, in the same launch", Class: Collective, From: Partial, To: Replicated, Variadic: true,
+		Attrs: []Attr{{"acc", StringAttr, "", accumulator}, {"then", StringAttr, "", joinable}}, infer: inferExchange},
 	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true, infer: inferExchange},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis, of each operand; of several, over the same rows of the batch; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Variadic: true,
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}}, infer: inferExchange},

@@ -231,29 +231,36 @@ func (p *parser) node(s *scanner) error {
 	if n.Attrs, err = op.complete(attrs); err != nil {
 		return fmt.Errorf("%s: %w", op.Name, err)
 	}
-	types, err := p.types(s, n)
+	types, narrow, err := p.types(s, n)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op.Name, err)
 	}
 	if len(names) == 0 || len(names) != len(types) {
 		return fmt.Errorf("%s: %d results named, %d types", op.Name, len(names), len(types))
 	}
-	return p.g.append(n, names, types)
+	if err := p.g.append(n, names, types); err != nil {
+		return err
+	}
+	for i, v := range narrow {
+		n.Results[i].Narrow = v
+	}
+	return nil
 }
 
-// types reads the types after ":", or infers them if none are given.
-func (p *parser) types(s *scanner, n *Node) ([]Type, error) {
+// types reads the types after ":", or infers them if none are given, and in which batches
+// each value is in bf16.
+func (p *parser) types(s *scanner, n *Node) (types []Type, narrow []Narrow, err error) {
 	if !s.eat(":") {
-		return infer(n, p.g.Ranks)
+		types, err = infer(n, p.g.Ranks)
+		return types, nil, err
 	}
-	var types []Type
 	for {
 		t, err := s.typ()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if types = append(types, t); !s.eat(",") {
-			return types, nil
+		if types, narrow = append(types, t), append(narrow, s.narrow()); !s.eat(",") {
+			return types, narrow, nil
 		}
 	}
 }

@@ -67,7 +67,9 @@ func (p *printer) node(n *Node) {
 	types := make([]string, len(n.Results))
 	for i, v := range n.Results {
 		names[i] = p.ref(v)
-		types[i] = v.Type.String()
+		if types[i] = v.Type.String(); v.Narrow != NarrowNever {
+			types[i] += " as " + v.Narrow.String()
+		}
 	}
 	results := strings.Join(names, " ")
 	if n.Op.Class == Leaf {

@@ -74,6 +74,8 @@ func (s *Schedule) checkShape(b *Buffer) error {
 		return fmt.Errorf("%s is in the region %s; only parameters are in blocks", b.Type, b.Space)
 	case b.Space == Input || b.Space < Input && err != nil:
 		return nil // no step makes them, so they may be of any shape
+	case b.Narrow != graph.NarrowNever && (b.Space < PerToken || b.Type.DType != graph.F32):
+		return fmt.Errorf("%s in the region %s is kept as %s; only activations of f32 may be", b.Type, b.Space, b.Narrow)
 	case err != nil:
 		return err
 	}

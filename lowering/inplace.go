@@ -10,7 +10,7 @@ import (
 func (l *lowerer) inPlace(n *graph.Node, v *graph.Value) (Ref, bool) {
 	for _, k := range n.Op.InPlace {
 		r := l.ref[n.Args[k].ID]
-		if l.together(v, &r) && l.s.mayTake(v.Type, &r) && l.end[r.Buffer] <= l.at && l.busy[r.Buffer] <= l.waited && !l.sharedIn(n, r.Buffer) {
+		if l.together(v, &r) && l.s.Buffers[r.Buffer].Narrow == v.Narrow && l.s.mayTake(v.Type, &r) && l.end[r.Buffer] <= l.at && l.busy[r.Buffer] <= l.waited && !l.sharedIn(n, r.Buffer) {
 			return r, true
 		}
 	}

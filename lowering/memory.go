@@ -24,7 +24,7 @@ type memory struct {
 // buffer makes a buffer for v.
 func (l *lowerer) buffer(v *graph.Value, space Space, offset, bytes int64) {
 	l.ref[v.ID] = Ref{Name: v.Name, Type: v.Type, Buffer: len(l.s.Buffers), Stride: graph.RowElems(l.s.Local(v.Type).Dims)}
-	l.s.Buffers = append(l.s.Buffers, Buffer{Name: v.Name, Type: v.Type, Space: space, Offset: offset, Bytes: bytes})
+	l.s.Buffers = append(l.s.Buffers, Buffer{Name: v.Name, Type: v.Type, Narrow: v.Narrow, Space: space, Offset: offset, Bytes: bytes})
 	l.end = append(l.end, l.last[v.ID])
 	l.busy = append(l.busy, 0)
 	l.life = append(l.life, lifetime{l.first[l.at], forever, bytes})

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -25,7 +25,7 @@ type how struct {
 // keepsOf is what a model keeps, compiled so; ok is false where the strategy is not for it.
 func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 	t.Helper()
-	_, g, err := models.Describe(h.dir)
+	_, g, err := checkpoint.Describe(h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,6 +177,7 @@ func (p *parser) buffer(rest string) error {
 		return err
 	}
 	head, typ, _ := strings.Cut(rest, " : ")
+	head, narrow, _ := strings.Cut(head, " as ")
 	name, at, _ := strings.Cut(head, " ")
 	sign := strings.IndexAny(at, "+-") // below 0: in the region before
 	if sign < 0 {
@@ -189,6 +190,9 @@ func (p *parser) buffer(rest string) error {
 	}
 	b := Buffer{Name: name, Space: Space(i), For: serves}
 	if b.Type, b.Storage, b.Part, err = graph.ParseStored(typ); err != nil {
+		return err
+	}
+	if b.Narrow, err = graph.ParseNarrow(narrow); err != nil {
 		return err
 	}
 	if err := scan(at, "%d %d bytes", &b.Offset, &b.Bytes); err != nil {

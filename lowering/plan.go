@@ -24,6 +24,9 @@ type RankPlan struct {
 	Launches    int // kernels
 	Copies      int // steps that only move data
 	Collectives int
+	// PeerNorms counts the kernels that the launch of an all_reduce does as well where ranks sum
+	// over peer memory.
+	PeerNorms int
 }
 
 // CollectivePlan is one collective of a step.
@@ -78,9 +81,12 @@ func (s *Schedule) plan() RankPlan {
 		r.Arena = r.Arena.Plus(s.Count(space).Times(graph.Const(s.Bytes[space])))
 	}
 	wanted := s.chosen()
-	for _, st := range s.Steps {
+	for i, st := range s.Steps {
 		if !wanted.Needs(st.For) {
 			continue
+		}
+		if _, ok := s.Then(i); ok {
+			r.PeerNorms++
 		}
 		switch st.Kind {
 		case Launch:

@@ -24,7 +24,11 @@ func (s *Schedule) String() string {
 		}
 	}
 	for _, buf := range s.Buffers {
-		fmt.Fprintf(&b, "buffer %s %s%+d %d bytes : %s", buf.Name, buf.Space, buf.Offset, buf.Bytes, buf.Type)
+		fmt.Fprintf(&b, "buffer %s %s%+d %d bytes", buf.Name, buf.Space, buf.Offset, buf.Bytes)
+		if buf.Narrow != graph.NarrowNever {
+			fmt.Fprintf(&b, " as %s", buf.Narrow)
+		}
+		fmt.Fprintf(&b, " : %s", buf.Type)
 		if buf.Storage != nil {
 			b.WriteString(buf.Storage.String())
 		}

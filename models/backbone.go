@@ -16,17 +16,19 @@ type backbone struct {
 	layers        int
 	eps           float64
 	tied          bool
-	names         tensorNames
+	names         TensorNames
 	embedScale    float64 // of the embeddings; 1 as a rule
 	logitScale    float64
 }
 
-// tensorNames are what families call the tensors around their blocks.
-type tensorNames struct{ prefix, older, embeddings, norm string }
+// TensorNames are what families call the tensors around their blocks: what all names begin with, an
+// older name of the embeddings, and those of the embeddings and the last norm.
+type TensorNames struct{ Prefix, Older, Embeddings, Norm string }
 
+// The names that most families have.
 var (
-	backboneNames = tensorNames{"backbone.", "backbone.embedding.weight", "embeddings.weight", "norm_f.weight"}
-	modelNames    = tensorNames{"model.", "", "embed_tokens.weight", "final_layernorm.weight"}
+	BackboneNames = TensorNames{"backbone.", "backbone.embedding.weight", "embeddings.weight", "norm_f.weight"}
+	ModelNames    = TensorNames{"model.", "", "embed_tokens.weight", "final_layernorm.weight"}
 )
 
 // block is one layer: what it makes of the residual stream h; e is the stream as
@@ -45,12 +47,12 @@ func (m *backbone) hybrid(b block) *Model {
 }
 
 func (m *backbone) build(p *parts, b block) {
-	root := p.under(m.names.prefix)
+	root := p.under(m.names.Prefix)
 	var older []string
-	if m.names.older != "" {
-		older = append(older, m.names.older)
+	if m.names.Older != "" {
+		older = append(older, m.names.Older)
 	}
-	embeddings := root.matrix(m.names.embeddings, m.vocab, m.hidden, older...)
+	embeddings := root.matrix(m.names.Embeddings, m.vocab, m.hidden, older...)
 	e := p.times("h_scaled", p.Embedding("h", p.ids, embeddings), m.embedScale)
 	h := e
 	for i := range m.layers {
@@ -61,7 +63,7 @@ func (m *backbone) build(p *parts, b block) {
 		h = b(root.in("layers").in(i), i, h, e)
 	}
 	h = p.SelectRows("wanted", h, p.rows)
-	h = p.RMSNorm("norm_f", h, root.small(m.names.norm, m.hidden), m.eps)
+	h = p.RMSNorm("norm_f", h, root.small(m.names.Norm, m.hidden), m.eps)
 	if !m.tied {
 		embeddings = p.under("").matrix("lm_head.weight", m.vocab, m.hidden)
 	}
@@ -99,7 +101,7 @@ func readModel(c *Config, vocab, hidden, layers int, eps float64, tied bool) bac
 		layers:     c.Layers(layers),
 		eps:        c.Positive("rms_norm_eps", eps),
 		tied:       c.Bool("tie_word_embeddings", tied),
-		names:      modelNames,
+		names:      ModelNames,
 		embedScale: 1,
 		logitScale: 1,
 	}

@@ -54,7 +54,7 @@ func (c *Config) readHeadsSSD(m *backbone, inner int) *ssd {
 	mix.width = c.Int("mamba_d_conv", 4, 1)
 	mix.limit = [2]float64{0, math.Inf(1)}
 	mix.convBias = c.Bool("mamba_conv_bias", true)
-	mix.act = c.OneOf("hidden_act", "silu", activations)
+	mix.act = c.OneOf("hidden_act", "silu", Activations)
 	return mix
 }
 
@@ -64,7 +64,7 @@ func (c *Config) readTurned(m *backbone, theta, share float64) (*attention, floa
 	a := c.readHeads("head_dim", m.hidden.Len(), 32, 8)
 	a.in, a.out, a.scale = m.hidden, m.hidden, 1/math.Sqrt(float64(a.head))
 	a.bias = c.Bool("attention_bias", false)
-	a.theta, share = c.rotary(theta, share)
+	a.theta, share = c.Rotary(theta, share)
 	return a, share
 }
 
@@ -72,7 +72,7 @@ func (c *Config) readMLP(m *backbone) mlp {
 	return mlp{
 		hidden:    m.hidden,
 		inner:     graph.Units(c.Int("intermediate_size", 14336, 1), 1),
-		act:       c.OneOf("hidden_act", "silu", activations),
+		act:       c.OneOf("hidden_act", "silu", Activations),
 		bias:      c.Bool("mlp_bias", false),
 		gateScale: 1,
 		outScale:  1,

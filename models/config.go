@@ -109,8 +109,8 @@ func (c *Config) get(key string) (any, bool) {
 	return v, ok && v != nil
 }
 
-// either is the key that is there, or the first where both are or none is.
-func (c *Config) either(key, other string) string {
+// Either is the key that is there, or the first where both are or none is.
+func (c *Config) Either(key, other string) string {
 	c.Without(key, other)
 	if _, ok := c.get(key); ok {
 		return key
@@ -145,18 +145,18 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// maxDim bounds every size in a config, far above any model and far below overflow.
-const maxDim = 1 << 28
+// MaxDim bounds every size in a config, far above any model and far below overflow.
+const MaxDim = 1 << 28
 
 // maxCount bounds what is built one by one, such as experts and heads with matrices;
-// maxLayers layers, each of which takes a millisecond and 50 KB.
+// MaxLayers layers, each of which takes a millisecond and 50 KB.
 const (
 	maxCount  = 1 << 16
-	maxLayers = 1 << 12
+	MaxLayers = 1 << 12
 )
 
 // Int reads a size: an integer of at least lowest.
-func (c *Config) Int(key string, def, lowest int) int { return c.integer(key, def, lowest, maxDim) }
+func (c *Config) Int(key string, def, lowest int) int { return c.integer(key, def, lowest, MaxDim) }
 
 // Count reads how many there are of something that is built one by one.
 func (c *Config) Count(key string, def, lowest int) int {
@@ -165,7 +165,7 @@ func (c *Config) Count(key string, def, lowest int) int {
 
 // Layers reads how many blocks there are.
 func (c *Config) Layers(def int) int {
-	return c.integer("num_hidden_layers", def, 0, maxLayers)
+	return c.integer("num_hidden_layers", def, 0, MaxLayers)
 }
 
 func (c *Config) integer(key string, def, lowest, highest int) int {
@@ -189,7 +189,7 @@ func (c *Config) null(key string) bool {
 
 // expanded is a width times the factor of a key, 2 where it is absent.
 func (c *Config) expanded(key string, width int) int {
-	return int(min(c.Positive(key, 2)*float64(width), maxDim))
+	return int(min(c.Positive(key, 2)*float64(width), MaxDim))
 }
 
 // Rank reads the rank of dt: a number, or "auto" for a sixteenth of the width,
@@ -318,9 +318,9 @@ func (c *Config) Kinds(key string, n int, words ...string) []string {
 	return out
 }
 
-// rotary reads the base of the rotary embedding and the share of a head that is
+// Rotary reads the base of the rotary embedding and the share of a head that is
 // turned, where older and newer writers put them.
-func (c *Config) rotary(theta, share float64) (base, part float64) {
+func (c *Config) Rotary(theta, share float64) (base, part float64) {
 	base, part = c.Positive("rope_theta", theta), c.Positive("partial_rotary_factor", share)
 	for _, key := range []string{"rope_scaling", "rope_parameters"} {
 		v, ok := c.get(key)
@@ -398,7 +398,7 @@ func (c *Config) Tokens(key string) []int {
 	var ids []int
 	for _, x := range list {
 		f, ok := x.(float64)
-		if !ok || f != math.Trunc(f) || f < 0 || f > maxDim {
+		if !ok || f != math.Trunc(f) || f < 0 || f > MaxDim {
 			c.fail(key, v, "a token id or a list of them")
 			return nil
 		}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 const minimal = `{"model_type": "mamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1`
@@ -196,4 +198,13 @@ func FuzzConfig(f *testing.F) {
 			m.Graph(nil) // sizes may be too large, which is an error
 		}
 	})
+}
+
+func graphText(t *testing.T, m *Model) string {
+	t.Helper()
+	g, err := m.Graph(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return graph.Print(g)
 }

@@ -3,12 +3,22 @@ package models
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // Set changes a key, before the config is read.
 func (c *Config) Set(key string, v any) { c.values[key] = v }
+
+// Value is the value of a key as JSON has it; nil without the key.
+func (c *Config) Value(key string) any { return c.values[key] }
+
+// Delete removes a key, before the config is read.
+func (c *Config) Delete(key string) { delete(c.values, key) }
+
+// Err joins the errors of the keys that were read.
+func (c *Config) Err() error { return errors.Join(c.errs...) }
 
 // Cut leaves the first layers of the model, also in what the config says of each
 // layer. A config that does not say how many there are is an error.

@@ -1,10 +1,11 @@
-// Package models reads Hugging Face checkpoints and defines the families as
-// graphs: one file per family, in the terms of its paper, from the keys of
-// config.json. It knows nothing of ranks, layouts or devices.
+// Package models defines families of models as graphs: one file per family, in the terms of its
+// paper, from the keys of config.json. It reads no weights, and knows nothing of ranks, layouts or
+// devices.
 //
-//	c, err := models.Open(dir) // its graph is c.Graph, a tensor c.Tensor("backbone.norm_f.weight")
+//	c, err := models.ReadConfig(dir)
+//	m, err := models.Read(c)
+//	g, err := m.Graph(nil)
 //
-// Keys that are wrong are errors that name file, key and what it must be, all at once; keys that
-// nobody asked for are in [Model.Unknown]. Tensors that are missing or of another shape are errors
-// of Open. [Register] adds a family.
+// A wrong key is an error that names file, key and legal values, all at once; keys that no family
+// reads are in [Model.Unknown]. [Register] adds a family. Package checkpoint finds the weights.
 package models

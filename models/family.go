@@ -71,6 +71,22 @@ func Read(c *Config) (*Model, error) {
 	return m, errors.Join(c.errs...)
 }
 
+// Config is the config that the model was read from.
+func (m *Model) Config() *Config { return m.config }
+
+// Copies lists pairs of tensors that a checkpoint has for one parameter, once a graph was built.
+func (m *Model) Copies() (pairs [][2]string) {
+	for _, c := range m.copies {
+		pairs = append(pairs, [2]string{c.first, c.again})
+	}
+	return pairs
+}
+
+// Skips reports whether a checkpoint may have the tensor although decoding does not use it.
+func (m *Model) Skips(tensor string) bool {
+	return m.besides != "" && strings.HasPrefix(tensor, m.besides)
+}
+
 // Graph builds the model's graph. tensor tells the number format of a tensor of
 // the checkpoint and whether it is there; nil means that all are, in the format
 // of the config.

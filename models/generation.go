@@ -32,10 +32,10 @@ func ReadGeneration(dir string) (Generation, error) {
 
 // ReadGenerationFS is ReadGeneration for the root of a file system.
 func ReadGenerationFS(fsys fs.FS) (Generation, error) {
-	return readGeneration("generation_config.json", inFS(fsys))
+	return readGeneration("generation_config.json", func(path string, limit int64) ([]byte, error) { return files.ReadFS(fsys, path, limit) })
 }
 
-func readGeneration(path string, read reader) (Generation, error) {
+func readGeneration(path string, read func(path string, limit int64) ([]byte, error)) (Generation, error) {
 	var g Generation
 	data, err := read(path, files.Config)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,12 +19,12 @@ type graniteHybrid struct {
 	branch    float64 // times what is added to the stream
 }
 
-// graniteNames are what it calls the tensors around its blocks.
-var graniteNames = tensorNames{"model.", "", "embed_tokens.weight", "norm.weight"}
+// GraniteNames are what it calls the tensors around its blocks.
+var GraniteNames = TensorNames{"model.", "", "embed_tokens.weight", "norm.weight"}
 
 func readGraniteHybrid(c *Config) *Model {
 	m := &graniteHybrid{backbone: readModel(c, 32000, 4096, 32, 1e-6, false)}
-	m.names = graniteNames
+	m.names = GraniteNames
 	hidden := m.hidden.Len()
 	m.embedScale, m.branch = c.Scale("embedding_multiplier"), c.Scale("residual_multiplier")
 	m.logitScale = 1 / c.Positive("logits_scaling", 1)
@@ -55,7 +55,7 @@ func (c *Config) readGraniteAttention(m *backbone) *attention {
 		return a
 	}
 	var part float64
-	if a.theta, part = c.rotary(10000, 1); part != 1 {
+	if a.theta, part = c.Rotary(10000, 1); part != 1 {
 		c.fail("partial_rotary_factor", part, "1")
 	}
 	if a.rotary = a.head; a.head%2 != 0 {

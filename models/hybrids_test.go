@@ -1,12 +1,8 @@
 package models
 
 import (
-	"bytes"
 	"strings"
 	"testing"
-
-	"github.com/krait-ml/krait/checkpoint/safetensors"
-	"github.com/krait-ml/krait/graph"
 )
 
 // hybrids are small configs of the families with attention, open at the end.
@@ -154,100 +150,4 @@ func TestHybridsRefuse(t *testing.T) {
 			t.Errorf("%s %s\ngot  %v\nwant %s", c[0], c[1], err, c[2])
 		}
 	}
-}
-
-// TestSharedBlocks: the parameters of a shared block are found under any layer
-// that uses it; copies must be the same.
-func TestSharedBlocks(t *testing.T) {
-	config := hybrids["zamba"] + `}`
-	const norm = ".shared_transf.input_layernorm.weight"
-	for _, c := range []struct {
-		name string
-		edit func(tensors map[string]safetensors.Tensor)
-		want string
-	}{
-		{"under the first layer", func(map[string]safetensors.Tensor) {}, ""},
-		{"under the last layer", func(m map[string]safetensors.Tensor) { move(m, "layers.1.shared_transf", "layers.3.shared_transf") }, ""},
-		{"under both", func(m map[string]safetensors.Tensor) {
-			again := m["model.layers.1"+norm]
-			again.Data = bytes.Clone(again.Data)
-			m["model.layers.3"+norm] = again
-		}, ""},
-		{"under both, not the same", func(m map[string]safetensors.Tensor) {
-			again := m["model.layers.1"+norm]
-			again.Data = bytes.Clone(again.Data)
-			again.Data[0]++
-			m["model.layers.3"+norm] = again
-		}, "tensors model.layers.1" + norm + " and model.layers.3" + norm + " are one parameter of the model, and differ"},
-		{"nowhere", func(m map[string]safetensors.Tensor) { delete(m, "model.layers.1"+norm) }, "model.layers.1" + norm + " is missing"},
-	} {
-		got, err := Open(checkpoint(t, config, c.edit))
-		if err == nil {
-			defer got.Close()
-		}
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case c.want == "" && len(got.Unused) > 0:
-			t.Errorf("%s: unused %v", c.name, got.Unused)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: %v, want %s", c.name, err, c.want)
-		}
-	}
-}
-
-// TestTensorsOfNemotron: a head for further tokens is no use and no fault; attention has
-// biases where the key says so and the file has them.
-func TestTensorsOfNemotron(t *testing.T) {
-	config := hybrids["nemotron_h"] + `, "attention_bias": true}`
-	for _, biases := range []bool{true, false} {
-		c, err := Open(checkpoint(t, config, func(m map[string]safetensors.Tensor) {
-			m["mtp.layers.0.norm.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{1}, Data: []byte{1, 2, 3, 4}}
-			for name := range m {
-				if strings.HasSuffix(name, "_proj.bias") && !biases {
-					delete(m, name)
-				}
-			}
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if len(c.Unused) > 0 {
-			t.Errorf("unused: %v", c.Unused)
-		}
-		if _, ok := c.Graph.Value("layers.2.attention.k_proj.bias"); ok != biases {
-			t.Errorf("with biases: %v, in the graph: %v", biases, ok)
-		}
-	}
-}
-
-func move(m map[string]safetensors.Tensor, from, to string) {
-	for name, t := range m {
-		if strings.Contains(name, from) {
-			delete(m, name)
-			m[strings.Replace(name, from, to, 1)] = t
-		}
-	}
-}
-
-// tensorsOf are tensors of zeros for all parameters of a graph.
-func tensorsOf(g *graph.Graph) map[string]safetensors.Tensor {
-	out := map[string]safetensors.Tensor{}
-	for _, n := range g.Leaves("param") {
-		shape := n.Storage.Shape
-		if shape == nil {
-			for _, d := range n.Results[0].Type.Dims {
-				shape = append(shape, d.Len())
-			}
-		}
-		size := 4
-		for _, d := range shape {
-			size *= d
-		}
-		for _, p := range n.Storage.Pieces {
-			out[p.Tensor] = safetensors.Tensor{DType: "F32", Shape: shape, Data: make([]byte, size)}
-		}
-	}
-	return out
 }

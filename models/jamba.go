@@ -21,7 +21,7 @@ type jamba struct {
 func readJamba(c *Config) *Model {
 	m := &jamba{backbone: readModel(c, 65536, 4096, 32, 1e-6, false)}
 	hidden := m.hidden.Len()
-	act := c.OneOf("hidden_act", "silu", activations)
+	act := c.OneOf("hidden_act", "silu", Activations)
 	m.mixer = selective{
 		hidden:   m.hidden,
 		inner:    graph.Units(c.expanded("mamba_expand", hidden), 1),

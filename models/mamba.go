@@ -22,7 +22,7 @@ func readMambaKeys(c *Config) (*backbone, *selective) {
 		rank:     c.Rank("time_step_rank", hidden),
 		bias:     c.Bool("use_bias", false),
 		convBias: c.Bool("use_conv_bias", true),
-		act:      c.OneOf("hidden_act", "silu", activations),
+		act:      c.OneOf("hidden_act", "silu", Activations),
 	}
 	c.Without("time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
 		"rescale_prenorm_residual", "use_mambapy", "use_associative_scan")
@@ -39,7 +39,7 @@ func readBackbone(c *Config, hidden, vocab, layers int, tied bool) backbone {
 		layers:     c.Layers(layers),
 		eps:        c.Positive("layer_norm_epsilon", 1e-5),
 		tied:       c.Bool("tie_word_embeddings", tied),
-		names:      backboneNames,
+		names:      BackboneNames,
 		embedScale: 1,
 		logitScale: 1,
 	}

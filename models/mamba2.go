@@ -1,15 +1,15 @@
 package models
 
-// normGroups is Krait's own key: over how many groups of channels the gated norm is.
+// NormGroupsKey is Krait's own key: over how many groups of channels the gated norm is.
 // Hugging Face's code has one norm over all channels, mamba_ssm one for each of n_groups,
 // and so have the files of it and of llama.cpp.
-const normGroups = "gated_norm_groups"
+const NormGroupsKey = "gated_norm_groups"
 
 // readGroupedNorm is the gated norm over all channels, unless the config says over groups.
 func (c *Config) readGroupedNorm(inner int, eps float64) gatedNorm {
-	n := gatedNorm{parts: c.Int(normGroups, 1, 1), eps: eps}
+	n := gatedNorm{parts: c.Int(NormGroupsKey, 1, 1), eps: eps}
 	if inner%n.parts != 0 {
-		c.fail(normGroups, n.parts, "a divisor of the inner width")
+		c.fail(NormGroupsKey, n.parts, "a divisor of the inner width")
 	}
 	return n
 }
@@ -33,7 +33,7 @@ func readMamba2(c *Config) *Model {
 	mix.inBias = c.Bool("use_bias", false)
 	mix.outBias = mix.inBias
 	mix.convBias = c.Bool("use_conv_bias", true)
-	mix.act = c.OneOf("hidden_act", "silu", activations)
+	mix.act = c.OneOf("hidden_act", "silu", Activations)
 	mix.norm = c.readGroupedNorm(heads*head, m.eps)
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait has no other norm of the gated output")

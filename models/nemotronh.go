@@ -26,14 +26,14 @@ type nemotronH struct {
 
 func readNemotronH(c *Config) *Model {
 	m := &nemotronH{backbone: readModel(c, 131072, 4096, 52, 1e-5, false)}
-	m.names = backboneNames
+	m.names = BackboneNames
 	m.eps = c.Positive("layer_norm_epsilon", 1e-5)
 	m.kinds = c.readPattern(&m.layers)
 	m.mixer = c.readNemotronMixer(&m.backbone)
-	m.attention = c.readHeads(c.either("head_dim", "attention_head_dim"), 128*c.Int("num_attention_heads", 32, 1), 32, 8)
+	m.attention = c.readHeads(c.Either("head_dim", "attention_head_dim"), 128*c.Int("num_attention_heads", 32, 1), 32, 8)
 	m.attention.in, m.attention.out, m.attention.scale = m.hidden, m.hidden, 1/math.Sqrt(float64(m.attention.head))
 	m.attention.bias = c.Bool("attention_bias", false)
-	act := c.OneOf("mlp_hidden_act", "relu2", activations)
+	act := c.OneOf("mlp_hidden_act", "relu2", Activations)
 	m.mlp = mlp{hidden: m.hidden, inner: graph.Units(c.Int("intermediate_size", 21504, 1), 1), act: act, bias: c.Bool("mlp_bias", false)}
 	m.readExperts(c)
 	c.Refuse("sliding_window")
@@ -76,7 +76,7 @@ func (c *Config) readPattern(layers *int) (kinds []byte) {
 	switch {
 	case !ok:
 		c.fail(key, nil, "there: it says what each layer is")
-	case len(kinds) == 0 || len(kinds) > maxLayers || slices.Contains(kinds, 0):
+	case len(kinds) == 0 || len(kinds) > MaxLayers || slices.Contains(kinds, 0):
 		c.fail(key, v, "M, *, - and E, or mamba, attention, mlp and moe, one for each layer")
 	case said && *layers != len(kinds):
 		c.fail("num_hidden_layers", *layers, fmt.Sprintf("%d, the layers of %s, or absent", len(kinds), key))
@@ -97,14 +97,14 @@ func (c *Config) readNemotronMixer(m *backbone) *ssd {
 	mix.inBias = c.Bool("use_bias", false)
 	mix.outBias = mix.inBias
 	mix.convBias = c.Bool("use_conv_bias", true)
-	mix.act = c.OneOf("mamba_hidden_act", "silu", activations)
+	mix.act = c.OneOf("mamba_hidden_act", "silu", Activations)
 	mix.norm = gatedNorm{parts: groups, eps: m.eps}
 	return mix
 }
 
 // readExperts: experts are MLPs of their own size, without biases.
 func (m *nemotronH) readExperts(c *Config) {
-	m.experts = mixture{mlp: m.mlp, experts: c.Count(c.either("n_routed_experts", "num_local_experts"), 8, 1), top: c.Int("num_experts_per_tok", 2, 1)}
+	m.experts = mixture{mlp: m.mlp, experts: c.Count(c.Either("n_routed_experts", "num_local_experts"), 8, 1), top: c.Int("num_experts_per_tok", 2, 1)}
 	m.experts.inner = graph.Units(c.Int("moe_intermediate_size", 7688, 1), 1)
 	m.shared = m.mlp
 	m.shared.inner = graph.Units(c.Int("moe_shared_expert_intermediate_size", 7688, 1), 1)

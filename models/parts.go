@@ -180,8 +180,8 @@ func (p *parts) timesTo(name string, by float64, make func(name string) *graph.V
 	return p.Times(name, make(name+"_raw"), by)
 }
 
-// activations maps hidden_act to operations.
-var activations = map[string]string{
+// Activations maps hidden_act to operations.
+var Activations = map[string]string{
 	"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2",
 }
 

@@ -29,7 +29,7 @@ func newSharedBlock(c *Config, m *backbone, a *attention) sharedBlock {
 	}
 	both := graph.Pack(graph.Field{Name: "h", Size: hidden}, graph.Field{Name: "e", Size: hidden})
 	a.in, a.out, a.scale = both, m.hidden, 1/math.Sqrt(float64(a.head)/2)
-	act := c.OneOf("hidden_act", "gelu", activations)
+	act := c.OneOf("hidden_act", "gelu", Activations)
 	return sharedBlock{both: both, eps: m.eps, attention: *a, mlp: mlp{hidden: m.hidden, act: act, gateScale: 1, outScale: 1}}
 }
 

@@ -18,7 +18,7 @@ func (c *Config) stateSpaces() {
 	hidden := c.Int("d_model", 2560, 1)
 	pad := c.Int("pad_vocab_size_multiple", 8, 1)
 	vocab := (c.Int("vocab_size", 50277, 1) + pad - 1) / pad * pad
-	layers := c.integer("n_layer", 64, 0, maxLayers)
+	layers := c.integer("n_layer", 64, 0, MaxLayers)
 	tied, wide := c.Bool("tie_embeddings", true), c.Bool("residual_in_fp32", true)
 	if !c.Bool("rms_norm", true) {
 		c.fail("rms_norm", false, "true: Krait's families have no other norm")
@@ -34,7 +34,7 @@ func (c *Config) stateSpaces() {
 	out["expand"] = expand
 	s.Without("dt_min", "dt_max", "dt_init_floor")
 	if layer == "mamba2" {
-		s.mamba2(out, int(min(expand*float64(hidden), maxDim)))
+		s.mamba2(out, int(min(expand*float64(hidden), MaxDim)))
 	} else {
 		out["state_size"] = float64(s.Int("d_state", 16, 1))
 		out["time_step_rank"] = float64(s.Rank("dt_rank", hidden))
@@ -59,7 +59,7 @@ func (c *Config) mamba2(out map[string]any, inner int) {
 		c.fail("headdim", head, fmt.Sprintf("a divisor of the inner width, %d", inner))
 	}
 	out["head_dim"], out["num_heads"] = float64(head), float64(max(1, inner/head))
-	out["n_groups"], out[normGroups] = float64(groups), float64(groups)
+	out["n_groups"], out[NormGroupsKey] = float64(groups), float64(groups)
 	out["state_size"] = float64(c.Int("d_state", 128, 1))
 	if limit := c.Range("dt_limit"); limit != [2]float64{0, math.Inf(1)} {
 		out["time_step_limit"] = c.values["dt_limit"]

@@ -35,7 +35,7 @@ func readZamba(c *Config) *Model {
 		rank:     c.Rank("mamba_dt_rank", hidden),
 		bias:     c.Bool("mamba_proj_bias", false),
 		convBias: c.Bool("mamba_conv_bias", true),
-		act:      c.OneOf("hidden_mamba_act", "silu", activations),
+		act:      c.OneOf("hidden_mamba_act", "silu", Activations),
 	}
 	m.mixer = mix.build
 	m.kinds = c.zambaKinds(m.layers)

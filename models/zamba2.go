@@ -23,7 +23,7 @@ func readZamba2(c *Config) *Model {
 	a := c.readHeads("", 2*hidden, 32, 0)
 	if c.Bool("use_mem_rope", false) {
 		a.rotary = a.head
-		a.theta, _ = c.rotary(10000, 1)
+		a.theta, _ = c.Rotary(10000, 1)
 		if c.Bool("use_long_context", false) {
 			a.theta *= math.Pow(8, float64(a.head)/float64(a.head-2))
 		}

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 // TestFuseExperts: what stands around experts is one operation with what it can be, of a layer of each family.
@@ -17,7 +17,7 @@ func TestFuseExperts(t *testing.T) {
 		"layers.1. nemotron-h-moe": "sigmoid_router ungated_experts",
 	} {
 		layer, golden, _ := strings.Cut(name, " ")
-		c, err := models.Open("../testdata/golden/" + golden)
+		c, err := checkpoint.Open("../testdata/golden/" + golden)
 		if err != nil {
 			t.Fatal(err)
 		}

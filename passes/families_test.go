@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -17,7 +17,7 @@ import (
 func families(t *testing.T, do func(t *testing.T, g *graph.Graph)) {
 	for _, dir := range goldens.Folders(t, "..") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			_, g, err := models.Describe(dir)
+			_, g, err := checkpoint.Describe(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 // TestFuseLegal: what the fused operation refuses, and what would lie otherwise,
@@ -76,7 +76,7 @@ func TestFewLaunches(t *testing.T) {
 		if !ok {
 			layer = "layers.1"
 		}
-		c, err := models.Open("../testdata/golden/" + name)
+		c, err := checkpoint.Open("../testdata/golden/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ type Options struct {
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
 	Fuse     Fuse      // which neighbours become one operation
 	Overlap  bool      // with the pass overlap, whatever the strategy says
+	Target   Target    // the device, for the pass formats; nil: activations are as their types say
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
 	// which is what runs.
 	Stop graph.Stage
@@ -61,23 +62,27 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partitionBy, Layouts: true},
 	{Name: "merge", Doc: "all_reduces of a block that do not wait for each other -> one launch",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge, Layouts: true},
-	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of what travels, dequantize",
+	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of the payload, dequantize",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize, Layouts: true},
-	{Name: "fuse", Doc: "neighbouring operations whose values in between nobody else takes -> one operation",
+	{Name: "fuse", Doc: "neighbouring operations, whose values in between have no other user -> one operation",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
-	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with what they make in memory: tokens × channels × states",
+	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with results in memory: tokens × channels × states",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
 	{Name: "overlap", Doc: "nodes of a block in any order -> what needs no collective that travels before what does",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
+	{Name: "peers", Doc: "all_reduce and the add_rmsnorm right behind it, which alone takes the sum -> marked as one launch where ranks sum over peer memory",
+		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: peers, Optional: true},
+	{Name: "formats", Doc: "activations that all their kernels take in bf16 -> kept so in batches of many rows",
+		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: formats, Optional: true},
 }
 
 // order holds which pass must come before which, and why.
 var order = []struct{ first, then, why string }{
-	{"dce", "unpack", "a use that nobody needs would keep a packed tensor together"},
-	{"dce", "norm-hoist", "a use that nobody needs would keep a norm where it is"},
-	{"dce", "partition", "what nobody needs would be placed, and could cost a collective"},
-	{"dce", "fuse", "a use that nobody needs would keep neighbours apart"},
-	{"dce", "statetype", "a kind of which there are no states is an error, and what nobody needs is none"},
+	{"dce", "unpack", "a dead use would keep a packed tensor together"},
+	{"dce", "norm-hoist", "a dead use would keep a norm where it is"},
+	{"dce", "partition", "a dead value would get a layout, and could cost a collective"},
+	{"dce", "fuse", "a dead use would keep neighbours apart"},
+	{"dce", "statetype", "a kind without states is an error, and a dead state is none"},
 	{"statetype", "partition", "partition copies types, and counts bytes"},
 	{"unpack", "decompose", "a norm may be of a packed tensor's field"},
 	{"unpack", "partition", "partition places tensors, and a packed one has no single placement"},
@@ -97,6 +102,14 @@ var order = []struct{ first, then, why string }{
 	{"fuse", "overlap", "a fused operation stands in the place of its last"},
 	{"unfuse-scan", "overlap", "steps would not be moved one by one"},
 	{"fuse", "unfuse-scan", "fuse takes no graph that is fused already"},
+	{"fuse", "peers", "fuse makes the add_rmsnorm"},
+	{"overlap", "peers", "overlap moves nodes between the sum and its norm"},
+	{"quantize", "peers", "a sum that travels rounded is not what the norm takes"},
+	{"fuse", "formats", "a value between neighbours that become one operation has no format"},
+	{"unfuse-scan", "formats", "the steps of a scan are other kernels, which take f32"},
+	{"quantize", "formats", "what travels has f32 before it is rounded"},
+	{"overlap", "formats", "formats is decided for the nodes as they run"},
+	{"peers", "formats", "formats is decided for the nodes as they run"},
 	{"quantize", "fuse", "fused graphs are ready to be lowered, and quantize puts nodes between others"},
 }
 
@@ -138,7 +151,7 @@ func passNames(fits func(*Pass) bool) []string {
 }
 
 // Compile runs the passes of the strategy, up to the stage to stop at: the only
-// pipeline that there is. A graph at a later stage than a model's goes on from
+// pipeline. A graph at a later stage than a model's continues from
 // there, and has what the passes before would have done; that it has layouts
 // already and options say otherwise is an error. On one rank nothing is laid over
 // ranks, unless the options say to stop at a stage before the last, to see it.
@@ -167,7 +180,9 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 // passes are those of the strategy, and those that options ask for.
 func (o *Options) passes() []string {
 	return passNames(func(p *Pass) bool {
-		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap
+		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap ||
+			p.Name == "peers" && o.Fuse == ForLaunches && slices.Contains(o.Strategy.Passes, "fuse") ||
+			p.Name == "formats" && o.Target != nil && slices.Contains(o.Strategy.Passes, "fuse")
 	})
 }
 

@@ -60,6 +60,9 @@ func (r *rewriter) node(n *graph.Node, op string, attrs graph.Attrs, names []str
 	}
 	if op == n.Op.Name {
 		m.Note = n.Note
+		for i, v := range n.Results {
+			m.Results[i].Narrow = v.Narrow
+		}
 	}
 	for i, v := range old {
 		r.to[v] = m.Results[i]

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 )
 
 // large are published sizes, with two layers.
@@ -43,7 +43,7 @@ func arenaModels(t *testing.T) map[string]*graph.Graph {
 	}
 	out := map[string]*graph.Graph{}
 	for _, path := range dirs {
-		_, g, err := models.Describe(filepath.Dir(path))
+		_, g, err := checkpoint.Describe(filepath.Dir(path))
 		if err != nil {
 			t.Fatal(err)
 		}

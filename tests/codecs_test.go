@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels/codec"
-	"github.com/krait-ml/krait/models"
 )
 
 // TestCodecs: every golden with every codec at 2, 3 and 8 ranks: what the first out_proj
@@ -38,7 +38,7 @@ func TestCodecs(t *testing.T) {
 
 func runCodec(t *testing.T, dir string, c graph.Codec, ranks int, d exec.Device) {
 	const tokens = 5
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func keptOf(t *testing.T, m *krait.Model, tokens int, names []string) [][][]floa
 // matrixOf reads a parameter of a checkpoint.
 func matrixOf(t *testing.T, dir string, v *graph.Value) []float32 {
 	t.Helper()
-	c, err := models.Open(dir)
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestCodecsOnGPUs(t *testing.T) {
 // TestCodecsAlike: ranks that share a GPU and ranks that have one each give the same bits
 // with codecs, of summands so far apart that the order of their sum counts.
 func TestCodecsAlike(t *testing.T) {
-	c, err := models.Open("../testdata/golden/mamba-a")
+	c, err := checkpoint.Open("../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)
 	}

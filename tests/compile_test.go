@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/visualize"
 )
 
@@ -111,7 +111,7 @@ func TestSharding(t *testing.T) {
 // gives there, on any ranks.
 func TestBlockRuns(t *testing.T) {
 	const in, out = "layers.1.h", "layers.2.h"
-	c, err := models.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
+	c, err := checkpoint.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
 	if err != nil {
 		t.Fatal(err)
 	}

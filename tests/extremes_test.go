@@ -9,18 +9,18 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
-	"github.com/krait-ml/krait/models"
 )
 
 // extreme opens a golden whose tensors of some names are set to one value.
 func extreme(t *testing.T, golden string, values map[string]float32, o krait.Options) *exec.Engine {
 	t.Helper()
-	c, err := models.Open(filepath.Join("../testdata/golden", golden))
+	c, err := checkpoint.Open(filepath.Join("../testdata/golden", golden))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/prop"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -111,7 +111,7 @@ func surprise(logits []float32, id int) float64 {
 // weights opens the tensors of a checkpoint.
 func weights(t *testing.T, dir string) krait.Weights {
 	t.Helper()
-	c, err := models.Open(dir)
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
@@ -16,7 +17,6 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -24,7 +24,7 @@ import (
 // of them, else by another; with KRAIT_TEST_ALL by each.
 func overlapCases(t *testing.T, try func(dir string, i int, g *graph.Graph, s krait.Sharding)) {
 	for i, dir := range goldens.Folders(t, "..") {
-		_, g, err := models.Describe(dir)
+		_, g, err := checkpoint.Describe(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

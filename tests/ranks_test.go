@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
 )
@@ -266,7 +266,7 @@ func tiny(t *testing.T, config string) string {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +382,7 @@ func TestContext(t *testing.T) {
 	if _, err := s.Step(context.Background(), 1, 2, 3); err != nil {
 		t.Fatal(err)
 	}
-	const want = "a sequence of 5 tokens; the attention caches have room for 4: open the model with more context"
+	const want = "a sequence of 5 tokens; the KV cache has room for 4: open the model with more context"
 	if _, err := s.Step(context.Background(), 4, 5); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

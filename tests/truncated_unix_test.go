@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 // copied is a copy of a golden, and its weights.
@@ -126,7 +126,7 @@ func TestTruncatedDuringLoad(t *testing.T) {
 	} {
 		for at := 1; at < 20; at += 6 {
 			dir, path := copied(t, "mamba-a")
-			c, err := models.Open(dir)
+			c, err := checkpoint.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/fonts"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -46,7 +46,7 @@ func TestLabels(t *testing.T) {
 // drawings are some of a golden: their number bounds what Graphviz takes.
 func drawings(t *testing.T, dir string, i int) map[string]string {
 	t.Helper()
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

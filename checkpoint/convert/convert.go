@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -35,7 +35,7 @@ var Types = map[string]gguf.Type{"f32": gguf.F32, "f16": gguf.F16, "bf16": gguf.
 // matrices, a key of Types; empty is that of the checkpoint's embedding. What is written is
 // whole or not there. Progress, if it is not nil, is told the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
-	c, err := models.Open(from)
+	c, err := checkpoint.Open(from)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (w *writer) add(n int) error {
 }
 
 // gguf writes a GGUF file.
-func (w *writer) gguf(c *models.Checkpoint, kind string) (*Made, error) {
+func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	t, ok := Types[kind]
 	if kind == "" {
 		t = like(c)
@@ -156,7 +156,7 @@ func (w *writer) file(write func(f *os.File) error) (err error) {
 }
 
 // like is the format of a checkpoint's embedding.
-func like(c *models.Checkpoint) gguf.Type {
+func like(c *checkpoint.Checkpoint) gguf.Type {
 	for _, n := range c.Graph.Nodes {
 		if n.Op.Name == "embedding" {
 			for _, v := range n.Args {
@@ -205,7 +205,7 @@ func (w *writer) vocabulary(vocab int) (out []gguf.Pair, note string, err error)
 // tokenizer finds the files of the checkpoint's tokenizer, or what its metadata make of
 // them; nil where there is none.
 func (w *writer) tokenizer() (data, config []byte, err error) {
-	file, err := models.GGUFAt(w.from)
+	file, err := checkpoint.GGUFAt(w.from)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -240,7 +240,7 @@ func (w *writer) untokenized(vocab int) string {
 const shardBytes = 5 << 30
 
 // folder writes a Hugging Face folder.
-func (w *writer) folder(c *models.Checkpoint, kind string) (*Made, error) {
+func (w *writer) folder(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	if kind != "" {
 		return nil, fmt.Errorf("--type is the format of a GGUF file; %s does not end in .gguf, and becomes a folder, in which numbers keep their formats", w.to)
 	}
@@ -249,7 +249,7 @@ func (w *writer) folder(c *models.Checkpoint, kind string) (*Made, error) {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}
 	made := &Made{Tensors: len(f.Tensors), Notes: f.Notes}
-	var shards [][]models.Written[safetensors.Tensor]
+	var shards [][]checkpoint.Written[safetensors.Tensor]
 	room := int64(0)
 	for _, x := range f.Tensors {
 		size := sizeOf(x.Tensor)
@@ -291,7 +291,7 @@ func (w *writer) folder(c *models.Checkpoint, kind string) (*Made, error) {
 	return made, out.Finish(f.Config)
 }
 
-func (w *writer) shard(out *folder.Folder, list []models.Written[safetensors.Tensor]) error {
+func (w *writer) shard(out *folder.Folder, list []checkpoint.Written[safetensors.Tensor]) error {
 	var names []string
 	var tensors []safetensors.Tensor
 	for _, x := range list {

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
 func golden(name string) string { return filepath.Join("../../testdata/golden", name) }
@@ -37,8 +37,8 @@ func TestRoundTrip(t *testing.T) {
 			write(t, golden(name), file, "f32")
 			write(t, file, back, "")
 			equal(t, golden(name), back)
-			_, g, err := models.Describe(golden(name))
-			_, h, err2 := models.Describe(back)
+			_, g, err := checkpoint.Describe(golden(name))
+			_, h, err2 := checkpoint.Describe(back)
 			if err != nil || err2 != nil || graph.Print(g) != graph.Print(h) {
 				t.Errorf("%v, %v: the graphs differ", err, err2)
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
@@ -27,7 +28,7 @@ type Made struct {
 // and tokenizer come along. Memory does not grow with the model. Progress, if it is not
 // nil, is told the bytes written.
 func Write(ctx context.Context, from, to string, progress func(done, total int64)) (*Made, error) {
-	c, err := models.Open(from)
+	c, err := checkpoint.Open(from)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ type tensor struct {
 type source = graph.Array
 
 // plan lists the tensors of each new file, larger elements first.
-func plan(c *models.Checkpoint, set *safetensors.Set) (*Made, [][]tensor, error) {
+func plan(c *checkpoint.Checkpoint, set *safetensors.Set) (*Made, [][]tensor, error) {
 	made := &Made{Family: c.Model.Family}
 	var list [][]tensor
 	matrices := c.Matrices()
@@ -124,15 +125,15 @@ func plan(c *models.Checkpoint, set *safetensors.Set) (*Made, [][]tensor, error)
 }
 
 // tensorOf is a tensor of the checkpoint as it becomes; of a matrix the shape is given.
-func tensorOf(c *models.Checkpoint, set *safetensors.Set, name string, shape []int) (tensor, error) {
+func tensorOf(c *checkpoint.Checkpoint, set *safetensors.Set, name string, shape []int) (tensor, error) {
 	was, _ := set.Tensor(name)
-	if set.Note(name, models.BlocksKey(name)) != "" || was.DType == "U8" {
+	if set.Note(name, checkpoint.BlocksKey(name)) != "" || was.DType == "U8" {
 		return tensor{}, fmt.Errorf("tensor %s is in 8-bit blocks already", name)
 	}
 	if shape == nil {
 		return tensor{Tensor: was}, nil
 	}
-	note, bytes := models.BlocksShape(shape)
+	note, bytes := checkpoint.BlocksShape(shape)
 	t := tensor{Tensor: safetensors.Tensor{Name: name, DType: "U8", Shape: bytes}, note: note}
 	var err error
 	if t.from, err = c.Tensor(name); err != nil || t.size() >= int64(len(was.Data)) {

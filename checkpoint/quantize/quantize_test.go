@@ -14,11 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/models"
 	"github.com/x448/float16"
 )
 
@@ -135,7 +135,7 @@ func TestWrite(t *testing.T) {
 	for _, from := range append(goldens.Folders(t, "../.."), large) {
 		to := filepath.Join(t.TempDir(), "q8")
 		compare(t, from, to, write(t, from, to))
-		c, err := models.Open(to)
+		c, err := checkpoint.Open(to)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,10 +7,10 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/models"
 )
 
 // writer makes files of tensors.
@@ -40,7 +40,7 @@ func (w *writer) write(ctx context.Context, f io.WriterAt, tensors []tensor) err
 	for _, t := range tensors {
 		list = append(list, t.Tensor)
 		if t.note != "" {
-			metadata[models.BlocksKey(t.Name)] = t.note
+			metadata[checkpoint.BlocksKey(t.Name)] = t.note
 		}
 	}
 	header, begins, err := safetensors.Header(list, metadata)

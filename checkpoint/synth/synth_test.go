@@ -14,10 +14,10 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/models"
 )
 
 // configs are the configs of all families, as published checkpoints have them.
@@ -156,7 +156,7 @@ func TestShards(t *testing.T) {
 	if len(files) < 2 {
 		t.Errorf("%d files of %d bytes", len(files), made.Bytes)
 	}
-	if _, err := models.Open(dir); err != nil {
+	if _, err := checkpoint.Open(dir); err != nil {
 		t.Error(err)
 	}
 	sensible(t, dir)

@@ -74,7 +74,7 @@ var cudaCodes = []code{
 	{34, "CUDA_ERROR_STUB_LIBRARY", "the libcuda found is a stub, made for linking only", ErrNoDriver, "Take the folder with the stub (…/lib64/stubs) out of LD_LIBRARY_PATH. " + hintDriver},
 	{46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "the device is not available", ErrDeviceLost, hintLost},
 	{100, "CUDA_ERROR_NO_DEVICE", "there is no device", ErrNoDriver, "If there should be one: nvidia-smi shows it; CUDA_VISIBLE_DEVICES must not hide it; a container needs --gpus."},
-	{101, "CUDA_ERROR_INVALID_DEVICE", "there is no such device", nil, "nvidia-smi lists those that there are; CUDA_VISIBLE_DEVICES may hide some."},
+	{101, "CUDA_ERROR_INVALID_DEVICE", "there is no such device", nil, "nvidia-smi lists the devices; CUDA_VISIBLE_DEVICES may hide some."},
 	{200, "CUDA_ERROR_INVALID_IMAGE", "the module is not valid", nil, ""},
 	{201, "CUDA_ERROR_INVALID_CONTEXT", "the context is not current on this thread", nil, hintBind},
 	{209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "the module has no code for this device", nil, "The kernels were not made for a device this old."},

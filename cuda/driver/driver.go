@@ -64,7 +64,7 @@ type Context interface {
 	// Alloc allocates device memory, aligned to 256 bytes or more. It holds
 	// nothing of use.
 	Alloc(bytes int64) (Ptr, error)
-	// Release frees what Alloc gave. No work that uses it may be under way.
+	// Release frees memory of Alloc. No running work may use it.
 	Release(Ptr) error
 	// AllocHost allocates pinned host memory, which copies really read and
 	// write when they run. Go's collector does not know of it.
@@ -179,9 +179,10 @@ type LaunchConfig struct {
 	// Params are the parameters, each at the next offset that its alignment
 	// allows (CU_LAUNCH_PARAM_BUFFER_POINTER).
 	Params []byte
-	// Dependent lets the launch begin before the launch before it in the stream has ended (programmatic dependent
-	// launch): its threads wait for that themselves, by griddepcontrol.wait, before they touch memory and
-	// before they end. Only for devices that can: see DeviceInfo.
+	// Dependent lets the launch begin before the launch before it in the stream has ended
+	// (programmatic dependent launch): its threads wait for that themselves, by
+	// griddepcontrol.wait, before they touch memory and before they end. Only for devices that can:
+	// see DeviceInfo.
 	Dependent bool
 	// For says what the launch is for, to those who count.
 	For string

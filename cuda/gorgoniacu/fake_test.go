@@ -105,7 +105,7 @@ func of[T any](f *fake, handle uintptr) T {
 	return f.objects[handle].(T)
 }
 
-// contextOf is the context of a device, which somebody has open.
+// contextOf is the context of a device, which is open.
 func (f *fake) contextOf(device int) (driver.Context, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -49,8 +49,8 @@ type launchAttribute struct {
 	value [16]uint32
 }
 
-// serialization is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: with 1 the launch may begin when
-// all blocks of the one before have let it, or have ended.
+// serialization is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: with 1 the launch may
+// begin when all blocks of the one before have let it, or have ended.
 const serialization = 6
 
 // open checks that the stream is not closed: handle 0 is the default stream.

@@ -17,7 +17,7 @@ type memOp struct {
 	word    bool   // loads of four bytes into one register, and no sign
 	regBits []int  // widths of the registers
 	narrow  bool   // the address is 32 bits wide
-	fixed   bool   // loads of data that nobody writes in the launch: .nc, ldu
+	fixed   bool   // loads of data that the launch does not write: .nc, ldu
 	strong  bool   // not raced by other strong accesses: volatile, relaxed, acquire, release
 	release bool   // has a fence of its own
 	acquire bool   // loads what others have released
@@ -207,7 +207,7 @@ func (w *warp) noteRead(in *instr, l int, r *region, off, n uint64, strong bool)
 	return true
 }
 
-// noteFixed enters a read of bytes that are said to stay the same, which nobody may
+// noteFixed enters a read of bytes that are said to stay the same, which no thread may
 // write in the launch, before or after.
 func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
 	if r.chunks == nil {

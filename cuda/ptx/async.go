@@ -20,70 +20,65 @@ type asyncState struct {
 }
 
 // decodeAsync decodes cp.async and the waits for it.
-func decodeAsync(b *builder, o *opcode) (instr, error) {
+func decodeAsync(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
 	if !o.take("async") || hasSpace(o, "bulk") || hasSpace(o, "mbarrier") {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
 	switch o.oneOf("commit_group", "wait_group", "wait_all") {
 	case "commit_group":
 		in.exec = commitCopies
-		return in, b.count(0, 0)
+		b.count(0, 0)
+		return in
 	case "wait_group":
-		if err := b.count(1, 1); err != nil {
-			return in, err
-		}
+		b.count(1, 1)
 		if in.imm = b.s.args[0].bits; b.s.args[0].kind != operandInt || in.imm > 1<<16 {
-			return in, b.errorf("wait_group wants a number of groups")
+			panic(b.errorf("wait_group needs a number of groups"))
 		}
 		in.exec = waitCopies
-		return in, nil
+		return in
 	case "wait_all":
 		in.exec = func(w *warp, in *instr, m uint32) {
 			commitCopies(w, in, m)
 			waitCopies(w, in, m)
 		}
-		return in, b.count(0, 0)
+		b.count(0, 0)
+		return in
 	}
 	return decodeCopy(b, o, in)
 }
 
 // decodeCopy decodes cp.async.ca.shared.global [a], [b], size{, source size}.
-func decodeCopy(b *builder, o *opcode, in instr) (instr, error) {
+func decodeCopy(b *builder, o *opcode, in instr) instr {
 	cache := o.oneOf("ca", "cg")
 	to, ok := takeSpace(o)
 	from, ok2 := takeSpace(o)
 	policy := takeHints(o)
 	if !ok || !ok2 || cache == "" || to != spaceShared || from != spaceGlobal {
-		return in, b.errorf("cp.async has no such form")
+		panic(b.errorf("cp.async has no such form"))
 	}
 	args := b.s.args
 	if policy && len(args) > 3 {
 		args = args[:len(args)-1]
 	}
 	if len(args) != 3 && len(args) != 4 {
-		return in, b.errorf("%d operands", len(args))
+		panic(b.errorf("%d operands", len(args)))
 	}
 	size := args[2].bits
 	if args[2].kind != operandInt || size != 16 && (cache != "ca" || size != 4 && size != 8) {
-		return in, b.errorf("cp.async.%s of %d bytes", cache, size)
+		panic(b.errorf("cp.async.%s of %d bytes", cache, size))
 	}
 	source := instr{operands: operands{mem: b.newMemOp(spaceGlobal, size)}}
-	if err := b.accessAddress(&source, args[1]); err != nil {
-		return in, err
-	}
+	b.accessAddress(&source, args[1])
 	in.mem = b.newMemOp(spaceShared, size)
-	if err := b.accessAddress(&in, args[0]); err != nil {
-		return in, err
-	}
+	b.accessAddress(&in, args[0])
 	in.mem.from, in.b, in.imm, in.exec = source.mem, source.a, source.offset, startCopies
 	in.c = b.value(size)
 	if len(args) == 4 {
-		var err error
-		in.c, err = b.src(args[3], tU32)
-		return in, err
+		in.c = b.src(args[3], tU32)
+		return in
 	}
-	return in, nil
+	return in
 }
 
 // startCopies reads the source, and takes the destination's bytes away until

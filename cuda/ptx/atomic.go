@@ -35,7 +35,7 @@ var atomicBits = map[string]atomicFunc{
 }
 
 // decodeAtomic decodes atom and red.
-func decodeAtomic(b *builder, o *opcode) (instr, error) {
+func decodeAtomic(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec, exec: atomic}
 	op := b.newMemOp(spaceGeneric, 0)
 	op.strong = true
@@ -47,18 +47,15 @@ func decodeAtomic(b *builder, o *opcode) (instr, error) {
 	policy := takeHints(o)
 	name := o.oneOf("and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max")
 	o.take("noftz")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	op.size = uint64(t.bytes())
 	op.total = op.size
 	if op.space > spaceShared {
-		return in, b.errorf("an atomic in %s memory", op.space)
+		panic(b.errorf("an atomic in %s memory", op.space))
 	}
 	f := atomicOf(name, t, op.space)
 	if f == nil {
-		return in, b.errorf("%s.%s has no type %s", o.name, name, t)
+		panic(b.errorf("%s.%s has no type %s", o.name, name, t))
 	}
 	args := b.s.args
 	n := 2
@@ -66,29 +63,19 @@ func decodeAtomic(b *builder, o *opcode) (instr, error) {
 		n = 3
 	}
 	if o.name == "atom" {
-		if err := b.policyOperand(policy, n+1); err != nil {
-			return in, err
-		}
-		if in.d, err = b.dst(args[0], t); err != nil {
-			return in, err
-		}
+		b.policyOperand(policy, n+1)
+		in.d = b.dst(args[0], t)
 		args = args[1:]
-	} else if err := b.policyOperand(policy, n); err != nil {
-		return in, err
+	} else {
+		b.policyOperand(policy, n)
 	}
-	if err := b.accessAddress(&in, args[0]); err != nil {
-		return in, err
-	}
-	if in.b, err = b.src(args[1], t); err != nil {
-		return in, err
-	}
+	b.accessAddress(&in, args[0])
+	in.b = b.src(args[1], t)
 	if name == "cas" {
-		if in.c, err = b.src(args[2], t); err != nil {
-			return in, err
-		}
+		in.c = b.src(args[2], t)
 	}
 	op.atomic = f
-	return in, nil
+	return in
 }
 
 // atomicOf returns the operation on a type, or nil.
@@ -184,12 +171,12 @@ func atomic(w *warp, in *instr, m uint32) {
 }
 
 // decodeFence decodes membar and fence.
-func decodeFence(b *builder, o *opcode) (instr, error) {
+func decodeFence(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec, exec: func(*warp, *instr, uint32) {}}
 	o.oneOf("sc", "acq_rel")
 	scope := o.oneOf("cta", "cluster", "gpu", "gl", "sys")
 	if scope == "" {
-		return in, b.errorf("a fence without a scope")
+		panic(b.errorf("a fence without a scope"))
 	}
 	if scope == "gpu" || scope == "gl" || scope == "sys" {
 		in.exec = func(w *warp, in *instr, m uint32) {
@@ -199,5 +186,6 @@ func decodeFence(b *builder, o *opcode) (instr, error) {
 			}
 		}
 	}
-	return in, b.count(0, 0)
+	b.count(0, 0)
+	return in
 }

@@ -3,15 +3,12 @@ package ptx
 import "math/bits"
 
 // decodeShift decodes shl and shr, whose amounts are clamped to the width.
-func decodeShift(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodeShift(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	if t.bits() < 16 || t.kind() != kindBits && (o.name == "shl" || !t.integer()) {
-		return instr{}, b.errorf("%s has no type %s", o.name, t)
+		panic(b.errorf("%s has no type %s", o.name, t))
 	}
-	in, err := b.rowsOf(t, t, tU32)
+	in := b.rowsOf(t, t, tU32)
 	n := t.bits()
 	shift, mask := 64-n, ^uint64(0)>>(64-n)
 	switch {
@@ -34,20 +31,17 @@ func decodeShift(b *builder, o *opcode) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // decodeFunnel decodes shf, the shift of two registers as one.
-func decodeFunnel(b *builder, o *opcode) (instr, error) {
+func decodeFunnel(b *builder, o *opcode) instr {
 	direction, mode := o.oneOf("l", "r"), o.oneOf("wrap", "clamp")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+	t := b.typeOf(o)
 	if direction == "" || mode == "" || t != tB32 {
-		return instr{}, b.errorf("shf has no such form")
+		panic(b.errorf("shf has no such form"))
 	}
-	in, err := b.rowsOf(t, t, t, tU32)
+	in := b.rowsOf(t, t, t, tU32)
 	left, wrap := direction == "l", mode == "wrap"
 	in.row = func(d, a, b, c *row) {
 		for l := range d {
@@ -63,7 +57,7 @@ func decodeFunnel(b *builder, o *opcode) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // A bitOp is an instruction on bit fields and counts.
@@ -89,17 +83,14 @@ var bitOps = map[string]bitOp{
 	"bfe":   {[]typ{tU32, tS32, tU64, tS64}, noType, [3]typ{same, tU32, tU32}, extractBits},
 }
 
-func decodeBits(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodeBits(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	if o.name == "bfi" {
 		return insertBits(b, t)
 	}
 	op := bitOps[o.name]
 	if !t.oneOf(op.types...) {
-		return instr{}, b.errorf("%s has no type %s", o.name, t)
+		panic(b.errorf("%s has no type %s", o.name, t))
 	}
 	f := op.f
 	if o.name == "bfind" && o.take("shiftamt") {
@@ -114,13 +105,13 @@ func decodeBits(b *builder, o *opcode) (instr, error) {
 			args[i] = t
 		}
 	}
-	in, err := b.rowsOf(result, args[:]...)
+	in := b.rowsOf(result, args[:]...)
 	in.row = func(d, a, b, c *row) {
 		for l := range d {
 			d[l] = f(t, a[l], b[l], c[l])
 		}
 	}
-	return in, err
+	return in
 }
 
 // findBit finds the highest bit that is not the sign: its place, or how far
@@ -165,11 +156,11 @@ func extractBits(t typ, a, b, c uint64) uint64 {
 }
 
 // insertBits is bfi d, a, b, pos, length: the low bits of a put into b.
-func insertBits(b *builder, t typ) (instr, error) {
+func insertBits(b *builder, t typ) instr {
 	if !t.oneOf(tB32, tB64) {
-		return instr{}, b.errorf("bfi has no type %s", t)
+		panic(b.errorf("bfi has no type %s", t))
 	}
-	in, err := b.rowsOf(t, t, t, tU32, tU32)
+	in := b.rowsOf(t, t, t, tU32, tU32)
 	in.kind = instrExec
 	n := uint64(t.bits())
 	in.exec = func(w *warp, in *instr, m uint32) {
@@ -180,26 +171,23 @@ func insertBits(b *builder, t typ) (instr, error) {
 			return b&^field | a<<pos&field
 		})
 	}
-	return in, err
+	return in
 }
 
 // decodePermute decodes prmt: bytes picked from two registers.
-func decodePermute(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodePermute(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	mode := o.oneOf("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 	if t != tB32 {
-		return instr{}, b.errorf("prmt has no type %s", t)
+		panic(b.errorf("prmt has no type %s", t))
 	}
-	in, err := b.rowsOf(t, t, t, t)
+	in := b.rowsOf(t, t, t, t)
 	in.row = func(d, a, b, c *row) {
 		for l := range d {
 			d[l] = permute(mode, b[l]<<32|a[l], c[l])
 		}
 	}
-	return in, err
+	return in
 }
 
 // permute picks four of eight bytes. In the general form each nibble of sel
@@ -234,21 +222,15 @@ func permute(mode string, bytes, sel uint64) uint64 {
 }
 
 // decodeLogic decodes lop3: any function of three bits, by its truth table.
-func decodeLogic(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodeLogic(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	if t != tB32 {
-		return instr{}, b.errorf("lop3 has no type %s", t)
+		panic(b.errorf("lop3 has no type %s", t))
 	}
-	in, err := b.rowsOf(t, t, t, t, tB32)
-	if err != nil {
-		return in, err
-	}
+	in := b.rowsOf(t, t, t, t, tB32)
 	table := b.s.args[4]
 	if table.kind != operandInt || table.bits > 255 {
-		return instr{}, b.errorf("lop3's table is no number up to 255")
+		panic(b.errorf("lop3's table is no number up to 255"))
 	}
 	lut := table.bits
 	in.row = func(d, a, b, c *row) {
@@ -256,7 +238,7 @@ func decodeLogic(b *builder, o *opcode) (instr, error) {
 			d[l] = lop3(a[l], b[l], c[l], lut)
 		}
 	}
-	return in, err
+	return in
 }
 
 func lop3(a, b, c, lut uint64) uint64 {
@@ -281,19 +263,19 @@ func lop3(a, b, c, lut uint64) uint64 {
 }
 
 // decodeDot decodes dp4a and dp2a: dot products of bytes.
-func decodeDot(b *builder, o *opcode) (instr, error) {
+func decodeDot(b *builder, o *opcode) instr {
 	half := ""
 	if o.name == "dp2a" {
 		if half = o.oneOf("lo", "hi"); half == "" {
-			return instr{}, b.errorf("dp2a has neither .lo nor .hi")
+			panic(b.errorf("dp2a has neither .lo nor .hi"))
 		}
 	}
 	t, ok := o.typ()
 	u, ok2 := o.typ()
 	if !ok || !ok2 || !t.oneOf(tU32, tS32) || !u.oneOf(tU32, tS32) {
-		return instr{}, b.errorf("%s wants two types of 32 bits", o.name)
+		panic(b.errorf("%s needs two types of 32 bits", o.name))
 	}
-	in, err := b.rowsOf(tB32, tB32, tB32, tB32)
+	in := b.rowsOf(tB32, tB32, tB32, tB32)
 	n, size := 4, 8 // of a's parts
 	if half != "" {
 		n, size = 2, 16
@@ -311,7 +293,7 @@ func decodeDot(b *builder, o *opcode) (instr, error) {
 			d[l] = uint64(uint32(sum))
 		}
 	}
-	return in, err
+	return in
 }
 
 // part is the i-th piece of size bits of v.

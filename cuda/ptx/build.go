@@ -72,28 +72,24 @@ const (
 	maxStackDepth   = 64
 )
 
-func build(m *Module, f *function) (*Entry, error) {
+func build(m *Module, f *function) *Entry {
 	b := &builder{
 		module: m, fixed: map[fixedRow]int32{}, shared: map[*variable]uint64{},
 		entry:   &Entry{module: m, name: f.name, maxntid: f.maxntid, reqntid: f.reqntid, sharedAlign: 16},
 		emitted: emitted{code: make([]instr, 0, len(f.body)+1), rows: 1, preds: 1},
 	}
-	if err := b.push(f.body); err != nil {
-		return nil, err
-	}
+	b.push(f.body)
 	for _, v := range f.params {
 		at := alignUp(b.entry.paramBytes, v.align)
 		b.entry.params = append(b.entry.params, Param{Name: v.name, Offset: at, Size: v.bytes, Align: v.align})
 		b.entry.paramBytes = at + v.bytes
 		b.define(v.name, symbol{kind: symbolAddress, space: spaceParam, bytes: v.bytes, addr: fixedRow{value: uint64(at)}})
 	}
-	if err := b.function(f, nil); err != nil {
-		return nil, err
-	}
+	b.function(f, nil)
 	b.emit(instr{kind: instrExit, line: int32(f.line)})
 	b.patch()
 	if m.instrs += len(b.code); m.instrs > maxModuleInstrs {
-		return nil, fmt.Errorf("%s: more than %d instructions, calls expanded", m.name, maxModuleInstrs)
+		panic(syntaxError{fmt.Errorf("%s: more than %d instructions, calls expanded", m.name, maxModuleInstrs)})
 	}
 	e := b.entry
 	e.code, e.preds, e.rows, e.memOps, e.polls = b.code, int(b.preds), int(b.rows), int(b.memOps), b.polls
@@ -101,16 +97,16 @@ func build(m *Module, f *function) (*Entry, error) {
 	for _, f := range e.fixed {
 		e.fixedRow[f.row] = true
 	}
-	return e, nil
+	return e
 }
 
-func (b *builder) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s: line %d: %s: %s", b.module.name, b.s.line, b.module.source(b.s.line), fmt.Sprintf(format, args...))
+func (b *builder) errorf(format string, args ...any) syntaxError {
+	return syntaxError{fmt.Errorf("%s: line %d: %s: %s", b.module.name, b.s.line, b.module.source(b.s.line), fmt.Sprintf(format, args...))}
 }
 
 // push opens the scope of the statements, which end with its closing brace,
 // and finds its labels.
-func (b *builder) push(body []statement) error {
+func (b *builder) push(body []statement) {
 	sc := &scope{symbols: map[string]symbol{}, labels: map[string]*label{}, tables: map[string][]string{}}
 	depth := 0
 	for i := range body {
@@ -124,7 +120,7 @@ func (b *builder) push(body []statement) error {
 				continue
 			}
 			if sc.labels[s.name] != nil {
-				return fmt.Errorf("%s: line %d: label %s is there twice", b.module.name, s.line, s.name)
+				panic(syntaxError{fmt.Errorf("%s: line %d: label %s is there twice", b.module.name, s.line, s.name)})
 			}
 			sc.labels[s.name] = &label{pc: -1}
 		case statementTargets:
@@ -137,7 +133,6 @@ func (b *builder) push(body []statement) error {
 		}
 	}
 	b.scopes = append(b.scopes, sc)
-	return nil
 }
 
 func (b *builder) pop() { b.scopes = b.scopes[:len(b.scopes)-1] }
@@ -146,36 +141,31 @@ func (b *builder) define(name string, s symbol) { b.scopes[len(b.scopes)-1].symb
 
 // function decodes a body in the scope that is open. ret is where a called
 // function returns to; nil in a kernel.
-func (b *builder) function(f *function, ret *label) error {
+func (b *builder) function(f *function, ret *label) {
 	b.stack = append(b.stack, f)
 	depth := len(b.scopes)
 	for i := range f.body {
 		b.s = &f.body[i]
-		var err error
 		switch b.s.kind {
 		case statementOpen:
-			err = b.push(f.body[i+1:])
+			b.push(f.body[i+1:])
 		case statementClose:
 			b.pop()
 		case statementLabel:
 			b.scopes[len(b.scopes)-1].labels[b.s.name].pc = int32(len(b.code))
 		case statementReg:
-			err = b.registers()
+			b.registers()
 		case statementVar:
-			err = b.declare(b.s.variable)
+			b.declare(b.s.variable)
 		case statementInstr:
-			err = b.instruction(ret)
-		}
-		if err != nil {
-			return err
+			b.instruction(ret)
 		}
 	}
 	b.scopes = b.scopes[:depth]
 	b.stack = b.stack[:len(b.stack)-1]
-	return nil
 }
 
-func (b *builder) registers() error {
+func (b *builder) registers() {
 	sc := b.scopes[len(b.scopes)-1]
 	for _, r := range b.s.regs {
 		if r.count > 0 {
@@ -184,7 +174,6 @@ func (b *builder) registers() error {
 			sc.symbols[r.name] = b.register(b.s.typ)
 		}
 	}
-	return nil
 }
 
 func (b *builder) register(t typ) symbol {
@@ -198,24 +187,23 @@ func (b *builder) register(t typ) symbol {
 
 // declare gives a variable inside a function its place. Parameters of calls
 // are local memory.
-func (b *builder) declare(v *variable) error {
+func (b *builder) declare(v *variable) {
 	if v.extern {
-		return b.errorf("%s has no size", v.name)
+		panic(b.errorf("%s has no size", v.name))
 	}
 	switch v.space {
 	case spaceLocal, spaceParam:
 		at := alignUp(b.entry.local, v.align)
 		b.entry.local = at + v.bytes
 		if b.entry.local > maxLocalBytes {
-			return b.errorf("more than %d bytes of local memory", maxLocalBytes)
+			panic(b.errorf("more than %d bytes of local memory", maxLocalBytes))
 		}
 		b.define(v.name, symbol{kind: symbolAddress, space: spaceLocal, bytes: v.bytes, addr: fixedRow{value: uint64(at)}})
 	case spaceShared:
 		b.define(v.name, b.sharedSymbol(v))
 	default:
-		return b.errorf("a %s variable inside a function", v.space)
+		panic(b.errorf("a %s variable inside a function", v.space))
 	}
-	return nil
 }
 
 // sharedSymbol gives a shared variable its place on first use.
@@ -274,13 +262,13 @@ func (f family) has(name string) bool {
 	return err == nil && n < uint64(f.count)
 }
 
-func (b *builder) label(name string) (*label, error) {
+func (b *builder) label(name string) *label {
 	for i := len(b.scopes) - 1; i >= 0 && b.scopes[i] != nil; i-- {
 		if l := b.scopes[i].labels[name]; l != nil {
-			return l, nil
+			return l
 		}
 	}
-	return nil, b.errorf("there is no label %s", name)
+	panic(b.errorf("there is no label %s", name))
 }
 
 // newMemOp numbers the accesses of a kernel.
@@ -303,47 +291,42 @@ func (b *builder) patch() {
 }
 
 // instruction decodes the current statement.
-func (b *builder) instruction(ret *label) error {
+func (b *builder) instruction(ret *label) {
 	if len(b.code) >= maxEntryInstrs {
-		return b.errorf("kernel %s has more than %d instructions, calls expanded", b.entry.name, maxEntryInstrs)
+		panic(b.errorf("kernel %s has more than %d instructions, calls expanded", b.entry.name, maxEntryInstrs))
 	}
 	o := newOpcode(b.s.name)
 	switch o.name {
 	case "call":
-		return b.call(o)
+		b.call(o)
+		return
 	case "ret":
 		if ret != nil {
 			o.take("uni")
-			return b.finish(o, instr{kind: instrBranch, operands: operands{label: ret}})
+			b.finish(o, instr{kind: instrBranch, operands: operands{label: ret}})
+			return
 		}
 	}
 	decode, ok := decoders[o.name]
 	if !ok {
-		return b.errorf("instruction %s is not modelled", o.name)
+		panic(b.errorf("instruction %s is not modelled", o.name))
 	}
-	in, err := decode(b, o)
-	if err != nil {
-		return err
-	}
-	return b.finish(o, in)
+	in := decode(b, o)
+	b.finish(o, in)
 }
 
 // finish checks that nothing of the instruction is left over, adds the guard
 // and emits.
-func (b *builder) finish(o *opcode, in instr) error {
+func (b *builder) finish(o *opcode, in instr) {
 	if len(o.mods) > 0 {
-		return b.errorf("modifier .%s is not modelled", strings.Join(o.mods, "."))
+		panic(b.errorf("modifier .%s is not modelled", strings.Join(o.mods, ".")))
 	}
 	if b.s.guard != "" {
-		p, err := b.pred(operand{name: b.s.guard, not: b.s.guardNot})
-		if err != nil {
-			return err
-		}
+		p := b.pred(operand{name: b.s.guard, not: b.s.guardNot})
 		in.guard, in.flip = p.index, p.flip
 	}
 	in.line = int32(b.s.line)
 	b.emit(in)
-	return nil
 }
 
 // An opcode is an instruction's name and the modifiers that no one has asked
@@ -400,20 +383,19 @@ func (o *opcode) typ() (typ, bool) {
 }
 
 // typeOf is typ with an error if there is none.
-func (b *builder) typeOf(o *opcode) (typ, error) {
+func (b *builder) typeOf(o *opcode) typ {
 	t, ok := o.typ()
 	if !ok {
-		return t, b.errorf("%s has no type", b.s.name)
+		panic(b.errorf("%s has no type", b.s.name))
 	}
-	return t, nil
+	return t
 }
 
 // count checks the number of operands.
-func (b *builder) count(low, high int) error {
+func (b *builder) count(low, high int) {
 	if n := len(b.s.args); n < low || n > high {
-		return b.errorf("%d operands", n)
+		panic(b.errorf("%d operands", n))
 	}
-	return nil
 }
 
 // width is how an operand's register may differ from the instruction's type.
@@ -425,68 +407,65 @@ const (
 )
 
 // registerOf finds a register operand.
-func (b *builder) registerOf(o operand, bits int, w width) (symbol, error) {
+func (b *builder) registerOf(o operand, bits int, w width) symbol {
 	if o.kind != operandName || o.not || o.bits != 0 {
-		return symbol{}, b.errorf("expected a register of %d bits", bits)
+		panic(b.errorf("expected a register of %d bits", bits))
 	}
 	s, ok := b.lookup(o.name)
 	switch {
 	case !ok:
-		return s, b.errorf("%s is not declared", o.name)
+		panic(b.errorf("%s is not declared", o.name))
 	case s.kind != symbolRegister:
-		return s, b.errorf("%s is no register of %d bits", o.name, bits)
+		panic(b.errorf("%s is no register of %d bits", o.name, bits))
 	case s.typ.bits() != bits && (w == exact || s.typ.bits() < bits):
-		return s, b.errorf("%s has %d bits, not %d", o.name, s.typ.bits(), bits)
+		panic(b.errorf("%s has %d bits, not %d", o.name, s.typ.bits(), bits))
 	}
-	return s, nil
+	return s
 }
 
 // dst finds the row of a register that is written.
-func (b *builder) dst(o operand, t typ) (int32, error) {
+func (b *builder) dst(o operand, t typ) int32 {
 	if o.kind == operandName && o.name == "_" {
-		return 0, nil
+		return 0
 	}
-	s, err := b.registerOf(o, t.bits(), exact)
-	return s.index, err
+	return b.registerOf(o, t.bits(), exact).index
 }
 
 // src finds the row of an operand that is read: a register, a special one, a
 // number or a variable's address.
-func (b *builder) src(o operand, t typ) (int32, error) {
+func (b *builder) src(o operand, t typ) int32 {
 	switch o.kind {
 	case operandInt, operandFloat32, operandFloat64:
 		v, err := immediate(o, t)
 		if err != nil {
-			return 0, b.errorf("%v", err)
+			panic(b.errorf("%v", err))
 		}
-		return b.value(v), nil
+		return b.value(v)
 	case operandName:
 		if n, ok := specials[o.name]; ok {
-			return b.fixedRow(fixedRow{kind: fixedSpecial, value: uint64(n)}), nil
+			return b.fixedRow(fixedRow{kind: fixedSpecial, value: uint64(n)})
 		}
 		if s, ok := b.lookup(o.name); ok && s.kind == symbolAddress && !o.not {
 			s.addr.value += o.bits
-			return b.fixedRow(s.addr), nil
+			return b.fixedRow(s.addr)
 		}
 		if o.name == "WARP_SZ" {
-			return b.value(32), nil
+			return b.value(32)
 		}
 	}
-	s, err := b.registerOf(o, t.bits(), exact)
-	return s.index, err
+	return b.registerOf(o, t.bits(), exact).index
 }
 
 // wideSrc is src for a register that may be wider than the type.
-func (b *builder) wideSrc(o operand, t typ) (int32, error) {
+func (b *builder) wideSrc(o operand, t typ) int32 {
 	if s, ok := b.lookup(o.name); ok && o.kind == operandName && s.kind == symbolRegister {
-		s, err := b.registerOf(o, t.bits(), atLeast)
-		return s.index, err
+		return b.registerOf(o, t.bits(), atLeast).index
 	}
 	return b.src(o, t)
 }
 
 // pred finds a predicate that is read.
-func (b *builder) pred(o operand) (pred, error) {
+func (b *builder) pred(o operand) pred {
 	var flip uint32
 	if o.not {
 		flip = fullMask
@@ -494,23 +473,23 @@ func (b *builder) pred(o operand) (pred, error) {
 	s, ok := b.lookup(o.name)
 	if o.kind != operandName || !ok || s.kind != symbolPred {
 		if o.kind == operandInt { // setp and friends never, but selp and mov may
-			return pred{0, uint32(fullMask * (1 - min(o.bits, 1)))}, nil
+			return pred{0, uint32(fullMask * (1 - min(o.bits, 1)))}
 		}
-		return pred{}, b.errorf("%s is no predicate", o.name)
+		panic(b.errorf("%s is no predicate", o.name))
 	}
-	return pred{s.index, flip}, nil
+	return pred{s.index, flip}
 }
 
 // predDst finds a predicate that is written; -1 for _.
-func (b *builder) predDst(o operand) (int32, error) {
+func (b *builder) predDst(o operand) int32 {
 	if o.kind == operandName && o.name == "_" {
-		return -1, nil
+		return -1
 	}
 	s, ok := b.lookup(o.name)
 	if o.kind != operandName || o.not || !ok || s.kind != symbolPred {
-		return 0, b.errorf("%s is no predicate", o.name)
+		panic(b.errorf("%s is no predicate", o.name))
 	}
-	return s.index, nil
+	return s.index
 }
 
 // value returns the row of a constant.
@@ -553,23 +532,23 @@ func immediate(o operand, t typ) (uint64, error) {
 
 // address decodes [base+offset] and says in which space base lies; generic if
 // that is not known.
-func (b *builder) address(o operand) (base int32, offset uint64, s space, err error) {
+func (b *builder) address(o operand) (base int32, offset uint64, s space) {
 	if o.kind != operandAddress {
-		return 0, 0, 0, b.errorf("expected an address in brackets")
+		panic(b.errorf("expected an address in brackets"))
 	}
 	offset = o.bits
 	inner := o.items[0]
 	if inner.kind == operandInt {
-		return b.value(inner.bits), offset, spaceGeneric, nil
+		return b.value(inner.bits), offset, spaceGeneric
 	}
 	sym, ok := b.lookup(inner.name)
 	switch {
 	case inner.kind != operandName || inner.not || !ok:
-		return 0, 0, 0, b.errorf("%s is no address", inner.name)
+		panic(b.errorf("%s is no address", inner.name))
 	case sym.kind == symbolAddress:
-		return b.fixedRow(sym.addr), offset, sym.space, nil
+		return b.fixedRow(sym.addr), offset, sym.space
 	case sym.kind == symbolRegister && (sym.typ.bits() == 32 || sym.typ.bits() == 64):
-		return sym.index, offset, spaceGeneric, nil
+		return sym.index, offset, spaceGeneric
 	}
-	return 0, 0, 0, b.errorf("%s is no address", inner.name)
+	panic(b.errorf("%s is no address", inner.name))
 }

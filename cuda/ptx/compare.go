@@ -87,10 +87,10 @@ func testLess(a, b *row) uint32 {
 }
 
 // decodeTestOf takes the comparison and the type that setp and set share.
-func (b *builder) decodeTestOf(o *opcode, t typ, relation string) (test, error) {
+func (b *builder) decodeTestOf(o *opcode, t typ, relation string) test {
 	ftz := o.take("ftz")
 	if fast := fastTests[relation+"."+t.String()]; fast != nil {
-		return fast, nil
+		return fast
 	}
 	c, ok := comparisons[relation]
 	n := t.bits()
@@ -107,7 +107,7 @@ func (b *builder) decodeTestOf(o *opcode, t typ, relation string) (test, error) 
 				}
 			}
 			return m
-		}, nil
+		}
 	case kindInt:
 		if !ok || c.s == nil || n < 16 {
 			break
@@ -120,7 +120,7 @@ func (b *builder) decodeTestOf(o *opcode, t typ, relation string) (test, error) 
 				}
 			}
 			return m
-		}, nil
+		}
 	case kindUint, kindBits:
 		if other, ok := unsignedNames[relation]; ok && t.kind() == kindUint {
 			c = comparisons[other]
@@ -135,9 +135,9 @@ func (b *builder) decodeTestOf(o *opcode, t typ, relation string) (test, error) 
 				}
 			}
 			return m
-		}, nil
+		}
 	}
-	return nil, b.errorf("no comparison .%s of type %s", relation, t)
+	panic(b.errorf("no comparison .%s of type %s", relation, t))
 }
 
 // floatReader returns the function that reads a register as a number.
@@ -162,76 +162,56 @@ var boolOps = map[string]func(a, b uint32) uint32{
 }
 
 // decodeSetp decodes setp.cmp{.bool}.type p{|q}, a, b{, c}.
-func decodeSetp(b *builder, o *opcode) (instr, error) {
+func decodeSetp(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec, q: -1}
 	relation := o.oneOf(comparisonNames...)
 	combine := boolOps[o.oneOf("and", "or", "xor")]
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	n := 3
 	if combine != nil {
 		n = 4
 	}
-	if err := b.count(n, n); err != nil {
-		return in, err
-	}
+	b.count(n, n)
 	args := b.s.args
 	dst := []operand{args[0]}
 	if args[0].kind == operandPair {
 		dst = args[0].items
-		if in.q, err = b.predDst(dst[1]); err != nil {
-			return in, err
-		}
+		in.q = b.predDst(dst[1])
 	}
-	if in.p, err = b.predDst(dst[0]); err != nil {
-		return in, err
-	}
+	in.p = b.predDst(dst[0])
 	if t.oneOf(tF16x2, tBF16x2) {
 		return b.setpTwo(o, in, t, relation, combine)
 	}
-	if in.a, in.b, err = b.twoSources(args[1], args[2], t); err != nil {
-		return in, err
-	}
-	f, err := b.decodeTestOf(o, t, relation)
-	if err != nil {
-		return in, err
-	}
+	in.a, in.b = b.twoSources(args[1], args[2], t)
+	f := b.decodeTestOf(o, t, relation)
 	if combine == nil {
 		in.exec = func(w *warp, in *instr, m uint32) {
 			r := f(&w.regs[in.a], &w.regs[in.b])
 			w.setPred(in.p, m, r)
 			w.setPred(in.q, m, ^r)
 		}
-		return in, nil
+		return in
 	}
-	with, err := b.pred(args[3])
+	with := b.pred(args[3])
 	in.exec = func(w *warp, in *instr, m uint32) {
 		r, c := f(&w.regs[in.a], &w.regs[in.b]), with.lanes(w)
 		w.setPred(in.p, m, combine(r, c))
 		w.setPred(in.q, m, combine(^r, c))
 	}
-	return in, err
+	return in
 }
 
 // setpTwo compares the halves of two registers, into p and q.
-func (b *builder) setpTwo(o *opcode, in instr, t typ, relation string, combine func(a, b uint32) uint32) (instr, error) {
+func (b *builder) setpTwo(o *opcode, in instr, t typ, relation string, combine func(a, b uint32) uint32) instr {
 	one := map[typ]typ{tF16x2: tF16, tBF16x2: tBF16}[t]
 	args := b.s.args
-	var err error
-	if in.a, in.b, err = b.twoSources(args[1], args[2], t); err != nil {
-		return in, err
-	}
-	f, err := b.decodeTestOf(o, one, relation)
-	if err != nil {
-		return in, err
-	}
+	in.a, in.b = b.twoSources(args[1], args[2], t)
+	f := b.decodeTestOf(o, one, relation)
 	with := pred{flip: fullMask} // false, which or leaves alone
 	if combine == nil {
 		combine = boolOps["or"]
-	} else if with, err = b.pred(args[3]); err != nil {
-		return in, err
+	} else {
+		with = b.pred(args[3])
 	}
 	in.exec = func(w *warp, in *instr, m uint32) {
 		var hiA, hiB row
@@ -243,15 +223,13 @@ func (b *builder) setpTwo(o *opcode, in instr, t typ, relation string, combine f
 		w.setPred(in.p, m, combine(f(x, y), c))
 		w.setPred(in.q, m, combine(f(&hiA, &hiB), c))
 	}
-	return in, nil
+	return in
 }
 
-func (b *builder) twoSources(x, y operand, t typ) (i, j int32, err error) {
-	if i, err = b.src(x, t); err != nil {
-		return 0, 0, err
-	}
-	j, err = b.src(y, t)
-	return i, j, err
+func (b *builder) twoSources(x, y operand, t typ) (i, j int32) {
+	i = b.src(x, t)
+	j = b.src(y, t)
+	return i, j
 }
 
 // setPred writes a predicate's lanes in m; -1 is none.
@@ -262,39 +240,27 @@ func (w *warp) setPred(p int32, m, v uint32) {
 }
 
 // decodeSet decodes set.cmp{.bool}.dtype.stype d, a, b{, c}: all ones or 1.0.
-func decodeSet(b *builder, o *opcode) (instr, error) {
+func decodeSet(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
 	relation := o.oneOf(comparisonNames...)
 	combine := boolOps[o.oneOf("and", "or", "xor")]
 	d, ok := o.typ()
 	t, ok2 := o.typ()
 	if !ok || !ok2 || !d.oneOf(tU32, tS32, tF32) {
-		return in, b.errorf("set has no such form")
+		panic(b.errorf("set has no such form"))
 	}
 	n := 3
 	if combine != nil {
 		n = 4
 	}
-	if err := b.count(n, n); err != nil {
-		return in, err
-	}
+	b.count(n, n)
 	args := b.s.args
-	var err error
-	if in.d, err = b.dst(args[0], d); err != nil {
-		return in, err
-	}
-	if in.a, in.b, err = b.twoSources(args[1], args[2], t); err != nil {
-		return in, err
-	}
-	f, err := b.decodeTestOf(o, t, relation)
-	if err != nil {
-		return in, err
-	}
+	in.d = b.dst(args[0], d)
+	in.a, in.b = b.twoSources(args[1], args[2], t)
+	f := b.decodeTestOf(o, t, relation)
 	var with pred
 	if combine != nil {
-		if with, err = b.pred(args[3]); err != nil {
-			return in, err
-		}
+		with = b.pred(args[3])
 	}
 	yes := uint64(fullMask)
 	if d == tF32 {
@@ -307,27 +273,18 @@ func decodeSet(b *builder, o *opcode) (instr, error) {
 		}
 		w.each(in, m, func(l int, _, _, _ uint64) uint64 { return yes * uint64(r>>l&1) })
 	}
-	return in, nil
+	return in
 }
 
 // decodeSelect decodes selp d, a, b, p.
-func decodeSelect(b *builder, o *opcode) (instr, error) {
+func decodeSelect(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
-	if err := b.count(4, 4); err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
+	b.count(4, 4)
 	args := b.s.args
-	if in.d, err = b.dst(args[0], t); err != nil {
-		return in, err
-	}
-	if in.a, in.b, err = b.twoSources(args[1], args[2], t); err != nil {
-		return in, err
-	}
-	p, err := b.pred(args[3])
+	in.d = b.dst(args[0], t)
+	in.a, in.b = b.twoSources(args[1], args[2], t)
+	p := b.pred(args[3])
 	in.exec = func(w *warp, in *instr, m uint32) {
 		d, x, y := &w.regs[in.d], &w.regs[in.a], &w.regs[in.b]
 		chosen := p.lanes(w)
@@ -342,18 +299,18 @@ func decodeSelect(b *builder, o *opcode) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // decodeSlct decodes slct d, a, b, c: a if c is not negative.
-func decodeSlct(b *builder, o *opcode) (instr, error) {
+func decodeSlct(b *builder, o *opcode) instr {
 	ftz := o.take("ftz")
 	t, ok := o.typ()
 	u, ok2 := o.typ()
 	if !ok || !ok2 || !u.oneOf(tS32, tF32) {
-		return instr{}, b.errorf("slct has no such form")
+		panic(b.errorf("slct has no such form"))
 	}
-	in, err := b.rowsOf(t, t, t, u)
+	in := b.rowsOf(t, t, t, u)
 	in.row = func(d, a, b, c *row) {
 		for l := range d {
 			first := int32(c[l]) >= 0
@@ -371,7 +328,7 @@ func decodeSlct(b *builder, o *opcode) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // floatTests are the classes of testp.
@@ -385,23 +342,16 @@ var floatTests = map[string]func(x, tiny float64) bool{
 }
 
 // decodeTest decodes testp p, a.
-func decodeTest(b *builder, o *opcode) (instr, error) {
+func decodeTest(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
 	f := floatTests[o.oneOf("finite", "infinite", "number", "notanumber", "normal", "subnormal")]
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	if f == nil || t.kind() != kindFloat {
-		return in, b.errorf("testp has no such form")
+		panic(b.errorf("testp has no such form"))
 	}
-	if err := b.count(2, 2); err != nil {
-		return in, err
-	}
-	if in.p, err = b.predDst(b.s.args[0]); err != nil {
-		return in, err
-	}
-	in.a, err = b.src(b.s.args[1], t)
+	b.count(2, 2)
+	in.p = b.predDst(b.s.args[0])
+	in.a = b.src(b.s.args[1], t)
 	tiny := 0x1p-126
 	if t == tF64 {
 		tiny = 0x1p-1022
@@ -416,11 +366,11 @@ func decodeTest(b *builder, o *opcode) (instr, error) {
 		}
 		w.setPred(in.p, m, r)
 	}
-	return in, err
+	return in
 }
 
 // decodePredLogic decodes and, or, xor and not of predicates.
-func decodePredLogic(b *builder, o *opcode) (instr, error) {
+func decodePredLogic(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
 	n := 3
 	if o.name == "not" {
@@ -428,21 +378,13 @@ func decodePredLogic(b *builder, o *opcode) (instr, error) {
 	}
 	combine := boolOps[o.name]
 	if combine == nil && n == 3 {
-		return in, b.errorf("%s has no type pred", o.name)
+		panic(b.errorf("%s has no type pred", o.name))
 	}
-	if err := b.count(n, n); err != nil {
-		return in, err
-	}
-	var err error
-	if in.p, err = b.predDst(b.s.args[0]); err != nil {
-		return in, err
-	}
+	b.count(n, n)
+	in.p = b.predDst(b.s.args[0])
 	var preds []pred
 	for _, a := range b.s.args[1:] {
-		p, err := b.pred(a)
-		if err != nil {
-			return in, err
-		}
+		p := b.pred(a)
 		preds = append(preds, p)
 	}
 	in.exec = func(w *warp, in *instr, m uint32) {
@@ -452,5 +394,5 @@ func decodePredLogic(b *builder, o *opcode) (instr, error) {
 		}
 		w.setPred(in.p, m, combine(preds[0].lanes(w), preds[1].lanes(w)))
 	}
-	return in, nil
+	return in
 }

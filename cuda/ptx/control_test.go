@@ -83,7 +83,7 @@ func TestDependent(t *testing.T) {
 		e := entry(t, parse(t, kernel(".param .u64 in", body)), "k")
 		for _, threads := range []int{1, 2} {
 			if threads == 1 && strings.Contains(c.text, "@%p1") {
-				continue // nobody is guarded away
+				continue // no thread is guarded away
 			}
 			r := newRig(t)
 			in := r.put([]uint32{5, 7})

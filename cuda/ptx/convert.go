@@ -6,29 +6,24 @@ import (
 )
 
 // decodeConvert decodes cvt.{round}{.ftz}{.sat}.dtype.stype d, a{, b}.
-func decodeConvert(b *builder, o *opcode) (instr, error) {
+func decodeConvert(b *builder, o *opcode) instr {
 	mode := o.oneOf("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi")
 	ftz, sat, relu := o.take("ftz"), o.take("sat"), o.take("relu")
 	d, ok := o.typ()
 	s, ok2 := o.typ()
 	if !ok || !ok2 || d == tPred || s == tPred || s.kind() == kindTF32 {
-		return instr{}, b.errorf("cvt has no such form")
+		panic(b.errorf("cvt has no such form"))
 	}
 	if d.oneOf(tF16x2, tBF16x2) {
 		return convertTwo(b, d, s, mode, relu, sat)
 	}
 	if s.oneOf(tF16x2, tBF16x2) || d.kind() == kindBits || s.kind() == kindBits {
-		return instr{}, b.errorf("cvt from %s to %s is not modelled", s, d)
+		panic(b.errorf("cvt from %s to %s is not modelled", s, d))
 	}
-	in, dBits, err := b.convertRows(d, s)
-	if err != nil {
-		return in, err
-	}
-	if err := b.checkConversion(d, s, mode); err != nil {
-		return in, err
-	}
+	in, dBits := b.convertRows(d, s)
+	b.checkConversion(d, s, mode)
 	if in.row = fastConversions[d.String()+"."+s.String()]; in.row != nil && dBits == d.bits() && !ftz && !sat && !relu && (mode == "" || mode == "rn") {
-		return in, nil
+		return in
 	}
 	f := conversion(d, s, mode, ftz, sat, relu)
 	in.row = func(d, a, _, _ *row) {
@@ -39,26 +34,21 @@ func decodeConvert(b *builder, o *opcode) (instr, error) {
 	if d.signed() && dBits > d.bits() {
 		in.row = extended(in.row, d.bits(), dBits)
 	}
-	return in, nil
+	return in
 }
 
 // convertRows decodes the operands, whose registers may be wider than the
 // types.
-func (b *builder) convertRows(d, s typ) (in instr, dBits int, err error) {
-	if err := b.count(2, 2); err != nil {
-		return in, 0, err
-	}
-	to, err := b.registerOf(b.s.args[0], d.bits(), atLeast)
-	if err != nil {
-		return in, 0, err
-	}
+func (b *builder) convertRows(d, s typ) (in instr, dBits int) {
+	b.count(2, 2)
+	to := b.registerOf(b.s.args[0], d.bits(), atLeast)
 	in.d = to.index
-	in.a, err = b.wideSrc(b.s.args[1], s)
-	return in, to.typ.bits(), err
+	in.a = b.wideSrc(b.s.args[1], s)
+	return in, to.typ.bits()
 }
 
 // checkConversion checks that the rounding mode is one for these types.
-func (b *builder) checkConversion(d, s typ, mode string) error {
+func (b *builder) checkConversion(d, s typ, mode string) {
 	float := func(t typ) bool { return !t.integer() }
 	toInt := mode == "rni" || mode == "rzi" || mode == "rmi" || mode == "rpi"
 	narrows := float(d) && (!float(s) || formats[d].man < formats[s].man || formats[d].exp < formats[s].exp)
@@ -68,9 +58,8 @@ func (b *builder) checkConversion(d, s typ, mode string) error {
 		!float(s) && float(d) && (toInt || mode == ""),
 		float(s) && float(d) && narrows && (toInt || mode == ""),
 		mode == "rna" && d != tTF32:
-		return b.errorf("cvt from %s to %s with rounding %q", s, d, mode)
+		panic(b.errorf("cvt from %s to %s with rounding %q", s, d, mode))
 	}
-	return nil
 }
 
 // extended widens a signed result to its register.
@@ -247,11 +236,11 @@ func floatToInt(d, s typ, x float64) uint64 {
 }
 
 // convertTwo decodes cvt.rn.f16x2.f32 d, a, b: a goes to the upper half.
-func convertTwo(b *builder, d, s typ, mode string, relu, sat bool) (instr, error) {
+func convertTwo(b *builder, d, s typ, mode string, relu, sat bool) instr {
 	if s != tF32 || mode != "rn" && mode != "rz" || sat {
-		return instr{}, b.errorf("cvt from %s to %s with rounding %q", s, d, mode)
+		panic(b.errorf("cvt from %s to %s with rounding %q", s, d, mode))
 	}
-	in, err := b.rowsOf(d, tF32, tF32)
+	in := b.rowsOf(d, tF32, tF32)
 	format, round := formats[d], roundings[mode]
 	one := func(v uint64) uint64 {
 		x := float64(float32of(v))
@@ -265,7 +254,7 @@ func convertTwo(b *builder, d, s typ, mode string, relu, sat bool) (instr, error
 			d[l] = one(a[l])<<16 | one(b[l])
 		}
 	}
-	return in, err
+	return in
 }
 
 // each computes d from a, b and c for the lanes in m.

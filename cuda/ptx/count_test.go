@@ -105,7 +105,7 @@ func TestSamples(t *testing.T) {
 			sampled := some.Run < some.Blocks
 			if some.Run = whole.Run; some != whole {
 				if c.name == "some have nothing to do" && grid[1] > 1 {
-					continue // nobody can tell from four
+					continue // four blocks do not show it
 				}
 				t.Errorf("%s, %v: %+v, whole %+v", c.name, grid, some, whole)
 			}

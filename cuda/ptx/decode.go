@@ -1,7 +1,7 @@
 package ptx
 
 // A decodeFunc decodes the builder's current statement.
-type decodeFunc func(b *builder, o *opcode) (instr, error)
+type decodeFunc func(b *builder, o *opcode) instr
 
 // decoders has one row for every instruction but call and, in called
 // functions, ret.
@@ -49,11 +49,8 @@ var decoders = map[string]decodeFunc{
 }
 
 // decodeArith decodes arithmetic by its type.
-func decodeArith(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodeArith(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	switch t.kind() {
 	case kindPred:
 		return decodePredLogic(b, o)
@@ -67,21 +64,14 @@ func decodeArith(b *builder, o *opcode) (instr, error) {
 
 // rowsOf decodes a destination and operands of the types given, of which those
 // at the end may be noType for none. The first three become a, b and c.
-func (b *builder) rowsOf(d typ, src ...typ) (in instr, err error) {
+func (b *builder) rowsOf(d typ, src ...typ) (in instr) {
 	for len(src) > 0 && src[len(src)-1] == noType {
 		src = src[:len(src)-1]
 	}
-	if err := b.count(1+len(src), 1+len(src)); err != nil {
-		return in, err
-	}
-	if in.d, err = b.dst(b.s.args[0], d); err != nil {
-		return in, err
-	}
+	b.count(1+len(src), 1+len(src))
+	in.d = b.dst(b.s.args[0], d)
 	for i, t := range src {
-		r, err := b.src(b.s.args[i+1], t)
-		if err != nil {
-			return in, err
-		}
+		r := b.src(b.s.args[i+1], t)
 		switch i {
 		case 0:
 			in.a = r
@@ -93,7 +83,7 @@ func (b *builder) rowsOf(d typ, src ...typ) (in instr, err error) {
 			in.rows = append(in.rows, r)
 		}
 	}
-	return in, nil
+	return in
 }
 
 // times returns t n times.

@@ -11,7 +11,7 @@ const (
 	OutOfBounds FaultKind = iota + 1
 	// Misaligned: an address that is no multiple of the access's size.
 	Misaligned
-	// Unwritten: a load of bytes that nobody has written, or that a cp.async
+	// Unwritten: a load of bytes that were never written, or that a cp.async
 	// in flight is about to write.
 	Unwritten
 	// SharedRace: two threads of a block touch a byte of shared memory, one
@@ -42,8 +42,8 @@ const (
 	// memory, or ends, before it has waited for that by griddepcontrol.wait, or loads by .nc
 	// what that one may write.
 	NotAwaited
-	// Waits: the launch waits for another device. What it has written is taken back: it may be run again when
-	// that has gone on. See [Peers].
+	// Waits: the launch waits for another device. Its writes are undone: it may run again when
+	// that device has continued. See [Peers].
 	Waits
 )
 

@@ -135,28 +135,23 @@ func maxF32(d, a, b, _ *row) {
 }
 
 // decodeFloat decodes arithmetic on f32 and f64.
-func decodeFloat(b *builder, o *opcode, t typ) (instr, error) {
+func decodeFloat(b *builder, o *opcode, t typ) instr {
 	if o.name == "abs" || o.name == "neg" || o.name == "copysign" {
 		return decodeSign(b, o, t)
 	}
 	op, ok := floatOps[o.name]
 	if !ok || t == tF64 && op.f64 == nil {
-		return instr{}, b.errorf("%s has no type %s", o.name, t)
+		panic(b.errorf("%s has no type %s", o.name, t))
 	}
 	mode := o.oneOf("rn", "rz", "rm", "rp", "approx", "full")
 	plain := len(o.mods) == 0
-	if err := b.checkFloatMode(o, op, t, mode); err != nil {
-		return instr{}, err
-	}
-	in, err := b.rowsOf(t, times(t, op.args)...)
-	if err != nil {
-		return in, err
-	}
+	b.checkFloatMode(o, op, t, mode)
+	in := b.rowsOf(t, times(t, op.args)...)
 	if in.row = fastFloats[o.name+"."+t.String()]; in.row != nil && plain && (mode == "" || mode == "rn") {
 		if o.name == "fma" {
 			in.few = fewFMA
 		}
-		return in, nil
+		return in
 	}
 	if t == tF64 {
 		in.row = op.rows64(o, roundings[mode])
@@ -167,7 +162,7 @@ func decodeFloat(b *builder, o *opcode, t typ) (instr, error) {
 	case "ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt", "div":
 		in.kind, in.exec = instrExec, runSpecial
 	}
-	return in, nil
+	return in
 }
 
 // runSpecial computes a row by the unit for special functions, of which a multiprocessor has few.
@@ -179,7 +174,7 @@ func runSpecial(w *warp, in *instr, m uint32) {
 }
 
 // checkFloatMode checks that the instruction exists with the mode.
-func (b *builder) checkFloatMode(o *opcode, op floatOp, t typ, mode string) error {
+func (b *builder) checkFloatMode(o *opcode, op floatOp, t typ, mode string) {
 	approxOnly := op.approx32 && t == tF32 || op.approx64 && t == tF64
 	optional := o.name == "add" || o.name == "sub" || o.name == "mul" || op.fixed
 	switch {
@@ -189,11 +184,10 @@ func (b *builder) checkFloatMode(o *opcode, op floatOp, t typ, mode string) erro
 		mode == "full" && (o.name != "div" || t != tF32),
 		mode == "approx" && !approxOnly && !(t == tF32 && (o.name == "div" || o.name == "rcp" || o.name == "sqrt")) && !(t == tF64 && o.name == "rcp"):
 		if mode == "" {
-			return b.errorf("%s.%s wants a rounding mode", o.name, t)
+			panic(b.errorf("%s.%s needs a rounding mode", o.name, t))
 		}
-		return b.errorf("%s.%s has no .%s", o.name, t, mode)
+		panic(b.errorf("%s.%s has no .%s", o.name, t, mode))
 	}
-	return nil
 }
 
 func (op floatOp) rows32(o *opcode, mode rounding) rowFunc {
@@ -291,12 +285,12 @@ func minMax32(o *opcode, f func(a, b, c float32) float32) func(a, b, c float32) 
 
 // decodeSign decodes abs, neg and copysign, which are about one bit and leave
 // a NaN's others as they are.
-func decodeSign(b *builder, o *opcode, t typ) (instr, error) {
+func decodeSign(b *builder, o *opcode, t typ) instr {
 	n := 1
 	if o.name == "copysign" {
 		n = 2
 	}
-	in, err := b.rowsOf(t, times(t, n)...)
+	in := b.rowsOf(t, times(t, n)...)
 	in.row = signRow(o.name, 1<<(t.bits()-1))
 	if t == tF32 && o.name != "copysign" && o.take("ftz") {
 		inner := in.row
@@ -307,7 +301,7 @@ func decodeSign(b *builder, o *opcode, t typ) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 func signRow(name string, sign uint64) rowFunc {

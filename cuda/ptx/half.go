@@ -21,16 +21,16 @@ var halfOps = map[string]halfOp{
 }
 
 // decodeHalf decodes arithmetic on f16 and bf16, one or two to a register.
-func decodeHalf(b *builder, o *opcode, t typ) (instr, error) {
+func decodeHalf(b *builder, o *opcode, t typ) instr {
 	if o.name == "abs" || o.name == "neg" {
 		return decodeHalfSign(b, o, t)
 	}
 	op, ok := halfOps[o.name]
 	if !ok {
-		return instr{}, b.errorf("%s has no type %s", o.name, t)
+		panic(b.errorf("%s has no type %s", o.name, t))
 	}
 	o.first("rn", "approx")
-	in, err := b.rowsOf(t, times(t, op.args)...)
+	in := b.rowsOf(t, times(t, op.args)...)
 	f := halfModifiers(o, t, op.f)
 	read, format := halfReader(t), formats[t]
 	one := func(a, b, c uint64) uint64 {
@@ -48,7 +48,7 @@ func decodeHalf(b *builder, o *opcode, t typ) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // halfReader returns the function that reads the lower half of a register.
@@ -98,8 +98,8 @@ func halfModifiers(o *opcode, t typ, f func(a, b, c float64) float64) func(a, b,
 }
 
 // decodeHalfSign decodes abs and neg, which are about one bit.
-func decodeHalfSign(b *builder, o *opcode, t typ) (instr, error) {
-	in, err := b.rowsOf(t, t)
+func decodeHalfSign(b *builder, o *opcode, t typ) instr {
+	in := b.rowsOf(t, t)
 	sign, exponent := uint64(0x8000), (uint64(1)<<formats[t].exp-1)<<formats[t].man
 	if t.bits() == 32 {
 		sign |= sign << 16
@@ -119,5 +119,5 @@ func decodeHalfSign(b *builder, o *opcode, t typ) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }

@@ -112,7 +112,7 @@ func mulWideS32(d, a, b, _ *row) {
 	}
 }
 
-func decodeInt(b *builder, o *opcode, t typ) (instr, error) {
+func decodeInt(b *builder, o *opcode, t typ) instr {
 	if o.name == "mul" || o.name == "mad" {
 		return decodeMul(b, o, t)
 	}
@@ -121,19 +121,16 @@ func decodeInt(b *builder, o *opcode, t typ) (instr, error) {
 	}
 	op, ok := intOps[o.name]
 	if !ok || t.bits() < 16 || op.bits != (t.kind() == kindBits) {
-		return instr{}, b.errorf("%s has no type %s", o.name, t)
+		panic(b.errorf("%s has no type %s", o.name, t))
 	}
-	in, err := b.rowsOf(t, times(t, op.args)...)
-	if err != nil {
-		return in, err
-	}
+	in := b.rowsOf(t, times(t, op.args)...)
 	switch {
 	case o.name == "div" || o.name == "rem":
 		in.kind, in.exec = instrExec, dividing(op.row(t))
-		return in, nil
+		return in
 	case o.take("sat"):
 		if t != tS32 || o.name != "add" && o.name != "sub" {
-			return in, b.errorf("%s has no type %s with .sat", o.name, t)
+			panic(b.errorf("%s has no type %s with .sat", o.name, t))
 		}
 		sum := op.u
 		op.u, op.s = nil, func(a, b, c int64) int64 {
@@ -144,7 +141,7 @@ func decodeInt(b *builder, o *opcode, t typ) (instr, error) {
 	if fast := fastInts[o.name+"."+t.String()]; fast != nil && op.u != nil {
 		in.row = fast
 	}
-	return in, nil
+	return in
 }
 
 // row applies the instruction to whole rows.
@@ -183,10 +180,10 @@ func dividing(f rowFunc) execFunc {
 }
 
 // decodeMul decodes mul and mad of integers.
-func decodeMul(b *builder, o *opcode, t typ) (instr, error) {
+func decodeMul(b *builder, o *opcode, t typ) instr {
 	mode := o.oneOf("lo", "hi", "wide")
 	if mode == "" || !t.integer() || t.bits() < 16 || mode == "wide" && t.bits() == 64 {
-		return instr{}, b.errorf("%s has no such form", o.name)
+		panic(b.errorf("%s has no such form", o.name))
 	}
 	result := t
 	if mode == "wide" {
@@ -196,14 +193,11 @@ func decodeMul(b *builder, o *opcode, t typ) (instr, error) {
 	if o.name == "mad" {
 		third = result
 	}
-	in, err := b.rowsOf(result, t, t, third)
-	if err != nil {
-		return in, err
-	}
+	in := b.rowsOf(result, t, t, third)
 	if in.row = fastInts[o.name+"."+mode+"."+t.String()]; in.row == nil {
 		in.row = mulRow(mode, t, o.name == "mad")
 	}
-	return in, nil
+	return in
 }
 
 // mulRow multiplies in 128 bits and takes the half that mode says.
@@ -261,21 +255,18 @@ func mulSigned(a, b int64) (hi, lo uint64) {
 }
 
 // decodeCarry decodes addc and subc.
-func decodeCarry(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+func decodeCarry(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
 	return carry(b, o, t, o.take("cc"))
 }
 
 // carry is add.cc, addc, sub.cc and subc. The carry of a subtraction is its
 // borrow.
-func carry(b *builder, o *opcode, t typ, gives bool) (instr, error) {
+func carry(b *builder, o *opcode, t typ, gives bool) instr {
 	if !t.integer() || t.bits() < 32 || o.name != "add" && o.name != "sub" && o.name != "addc" && o.name != "subc" {
-		return instr{}, b.errorf("%s.cc has no type %s", o.name, t)
+		panic(b.errorf("%s.cc has no type %s", o.name, t))
 	}
-	in, err := b.rowsOf(t, t, t)
+	in := b.rowsOf(t, t, t)
 	in.kind = instrExec
 	takes, subtract := len(o.name) == 4, o.name[:3] == "sub"
 	shift := 64 - t.bits()
@@ -301,5 +292,5 @@ func carry(b *builder, o *opcode, t typ, gives bool) (instr, error) {
 			}
 		}
 	}
-	return in, err
+	return in
 }

@@ -23,51 +23,39 @@ func syncWarp(w *warp, _ *instr, m uint32) {
 }
 
 // syncInstr decodes what comes last in a warp-wide instruction: the mask.
-func (b *builder) syncMask(in *instr, o operand) (err error) {
+func (b *builder) syncMask(in *instr, o operand) {
 	in.kind = instrSync
-	in.mask, err = b.src(o, tB32)
-	return err
+	in.mask = b.src(o, tB32)
 }
 
 // pairDst decodes d or d|p.
-func (b *builder) pairDst(in *instr, o operand, t typ) (err error) {
+func (b *builder) pairDst(in *instr, o operand, t typ) {
 	in.p = -1
 	if o.kind == operandPair {
-		if in.p, err = b.predDst(o.items[1]); err != nil {
-			return err
-		}
+		in.p = b.predDst(o.items[1])
 		o = o.items[0]
 	}
-	in.d, err = b.dst(o, t)
-	return err
+	in.d = b.dst(o, t)
 }
 
 // decodeShuffle decodes shfl.sync.mode.b32 d|p, a, b, c, mask.
-func decodeShuffle(b *builder, o *opcode) (instr, error) {
+func decodeShuffle(b *builder, o *opcode) instr {
 	var in instr
 	sync, mode := o.take("sync"), o.oneOf("up", "down", "bfly", "idx")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	if !sync || mode == "" || t != tB32 {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(5, 5); err != nil {
-		return in, err
-	}
+	b.count(5, 5)
 	args := b.s.args
-	if err := b.pairDst(&in, args[0], t); err != nil {
-		return in, err
-	}
+	b.pairDst(&in, args[0], t)
 	for i, to := range []*int32{&in.a, &in.b, &in.c} {
-		if *to, err = b.src(args[i+1], tB32); err != nil {
-			return in, err
-		}
+		*to = b.src(args[i+1], tB32)
 	}
 	from := shuffles[mode]
 	in.exec = func(w *warp, in *instr, m uint32) { shuffle(w, in, m, from) }
-	return in, b.syncMask(&in, args[4])
+	b.syncMask(&in, args[4])
+	return in
 }
 
 func shuffle(w *warp, in *instr, m uint32, source shuffleMode) {
@@ -133,32 +121,21 @@ func (mode shuffleMode) lane(l, b, c int) (int, bool) {
 }
 
 // decodeVote decodes vote.sync.mode p, a, mask.
-func decodeVote(b *builder, o *opcode) (instr, error) {
+func decodeVote(b *builder, o *opcode) instr {
 	in := instr{p: -1}
 	sync, mode := o.take("sync"), o.oneOf("all", "any", "uni", "ballot")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	if !sync || mode == "" || (mode == "ballot") != (t == tB32) || t != tB32 && t != tPred {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(3, 3); err != nil {
-		return in, err
-	}
+	b.count(3, 3)
 	args := b.s.args
 	if mode == "ballot" {
-		in.d, err = b.dst(args[0], t)
+		in.d = b.dst(args[0], t)
 	} else {
-		in.p, err = b.predDst(args[0])
+		in.p = b.predDst(args[0])
 	}
-	if err != nil {
-		return in, err
-	}
-	p, err := b.pred(args[1])
-	if err != nil {
-		return in, err
-	}
+	p := b.pred(args[1])
 	in.exec = func(w *warp, in *instr, m uint32) {
 		v := p.lanes(w) & m
 		if mode == "ballot" {
@@ -168,7 +145,8 @@ func decodeVote(b *builder, o *opcode) (instr, error) {
 		yes := mode == "all" && v == m || mode == "any" && v != 0 || mode == "uni" && (v == 0 || v == m)
 		w.setPred(in.p, m, everyLane(yes))
 	}
-	return in, b.syncMask(&in, args[2])
+	b.syncMask(&in, args[2])
+	return in
 }
 
 func everyLane(yes bool) uint32 {
@@ -179,26 +157,17 @@ func everyLane(yes bool) uint32 {
 }
 
 // decodeMatch decodes match.any.sync and match.all.sync.
-func decodeMatch(b *builder, o *opcode) (instr, error) {
+func decodeMatch(b *builder, o *opcode) instr {
 	var in instr
 	sync, mode := o.take("sync"), o.oneOf("any", "all")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	if !sync || mode == "" || !t.oneOf(tB32, tB64) {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(3, 3); err != nil {
-		return in, err
-	}
+	b.count(3, 3)
 	args := b.s.args
-	if err := b.pairDst(&in, args[0], tB32); err != nil {
-		return in, err
-	}
-	if in.a, err = b.src(args[1], t); err != nil {
-		return in, err
-	}
+	b.pairDst(&in, args[0], tB32)
+	in.a = b.src(args[1], t)
 	in.exec = func(w *warp, in *instr, m uint32) {
 		a := w.regs[in.a]
 		all := uint32(0)
@@ -219,31 +188,23 @@ func decodeMatch(b *builder, o *opcode) (instr, error) {
 		})
 		w.setPred(in.p, m, all)
 	}
-	return in, b.syncMask(&in, args[2])
+	b.syncMask(&in, args[2])
+	return in
 }
 
 // decodeRedux decodes redux.sync.op.type d, a, mask.
-func decodeRedux(b *builder, o *opcode) (instr, error) {
+func decodeRedux(b *builder, o *opcode) instr {
 	var in instr
 	sync, name := o.take("sync"), o.oneOf("add", "min", "max", "and", "or", "xor")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	op := intOps[name]
 	if !sync || name == "" || t.bits() != 32 || op.bits != (t == tB32) || t.kind() > kindInt {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(3, 3); err != nil {
-		return in, err
-	}
+	b.count(3, 3)
 	args := b.s.args
-	if in.d, err = b.dst(args[0], t); err != nil {
-		return in, err
-	}
-	if in.a, err = b.src(args[1], t); err != nil {
-		return in, err
-	}
+	in.d = b.dst(args[0], t)
+	in.a = b.src(args[1], t)
 	combine := op.row(t)
 	in.exec = func(w *warp, in *instr, m uint32) {
 		var sum, next row
@@ -258,39 +219,34 @@ func decodeRedux(b *builder, o *opcode) (instr, error) {
 		}
 		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return sum[0] })
 	}
-	return in, b.syncMask(&in, args[2])
+	b.syncMask(&in, args[2])
+	return in
 }
 
 // decodeActiveMask decodes activemask: the lanes that happen to run together.
-func decodeActiveMask(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
-	in, err := b.rowsOf(t)
+func decodeActiveMask(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
+	in := b.rowsOf(t)
 	in.kind = instrExec
 	in.exec = func(w *warp, in *instr, m uint32) {
 		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return uint64(m) })
 	}
-	return in, err
+	return in
 }
 
 // decodeElect decodes elect.sync d|p, mask: the lowest lane leads.
-func decodeElect(b *builder, o *opcode) (instr, error) {
+func decodeElect(b *builder, o *opcode) instr {
 	var in instr
 	if !o.take("sync") {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(2, 2); err != nil {
-		return in, err
-	}
-	if err := b.pairDst(&in, b.s.args[0], tB32); err != nil {
-		return in, err
-	}
+	b.count(2, 2)
+	b.pairDst(&in, b.s.args[0], tB32)
 	in.exec = func(w *warp, in *instr, m uint32) {
 		leader := lowest(m)
 		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return uint64(leader) })
 		w.setPred(in.p, m, 1<<leader)
 	}
-	return in, b.syncMask(&in, b.s.args[1])
+	b.syncMask(&in, b.s.args[1])
+	return in
 }

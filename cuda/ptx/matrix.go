@@ -8,27 +8,21 @@ func allLanes(o *opcode, in *instr) bool {
 }
 
 // registers32 decodes a vector of 32-bit registers.
-func (b *builder) registers32(o operand, n int, t typ, write bool) ([]int32, error) {
-	items, err := b.vectorItems(o, n)
-	if err != nil {
-		return nil, err
-	}
+func (b *builder) registers32(o operand, n int, t typ, write bool) []int32 {
+	items := b.vectorItems(o, n)
 	rows := make([]int32, n)
 	for i, item := range items {
 		if write {
-			rows[i], err = b.dst(item, t)
+			rows[i] = b.dst(item, t)
 		} else {
-			rows[i], err = b.src(item, t)
-		}
-		if err != nil {
-			return nil, err
+			rows[i] = b.src(item, t)
 		}
 	}
-	return rows, nil
+	return rows
 }
 
 // decodeLoadMatrix decodes ldmatrix.sync.aligned.m8n8.x4{.trans}.shared.b16.
-func decodeLoadMatrix(b *builder, o *opcode) (instr, error) {
+func decodeLoadMatrix(b *builder, o *opcode) instr {
 	in := instr{exec: loadMatrix}
 	ok := allLanes(o, &in) && o.take("m8n8")
 	n := map[string]int{"x1": 1, "x2": 2, "x4": 4}[o.oneOf("x1", "x2", "x4")]
@@ -36,21 +30,15 @@ func decodeLoadMatrix(b *builder, o *opcode) (instr, error) {
 		in.imm = 1
 	}
 	s, inSpace := takeSpace(o)
-	t, err := b.typeOf(o)
-	if err != nil {
-		return in, err
-	}
+	t := b.typeOf(o)
 	if !ok || n == 0 || t != tB16 || inSpace && s != spaceShared {
-		return in, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	if err := b.count(2, 2); err != nil {
-		return in, err
-	}
-	if in.rows, err = b.registers32(b.s.args[0], n, tB32, true); err != nil {
-		return in, err
-	}
+	b.count(2, 2)
+	in.rows = b.registers32(b.s.args[0], n, tB32, true)
 	in.mem = b.newMemOp(s, 16)
-	return in, b.accessAddress(&in, b.s.args[1])
+	b.accessAddress(&in, b.s.args[1])
+	return in
 }
 
 // loadMatrix runs ldmatrix. Lane 8i+r has the address of row r of matrix i;
@@ -110,17 +98,14 @@ func (w *warp) matrixPair(in *instr, l int, rows []uint64, transposed bool) (uin
 }
 
 // decodeMoveMatrix decodes movmatrix.sync.aligned.m8n8.trans.b16 d, a.
-func decodeMoveMatrix(b *builder, o *opcode) (instr, error) {
+func decodeMoveMatrix(b *builder, o *opcode) instr {
 	var sync instr
 	ok := allLanes(o, &sync) && o.take("m8n8") && o.take("trans")
-	t, err := b.typeOf(o)
-	if err != nil {
-		return sync, err
-	}
+	t := b.typeOf(o)
 	if !ok || t != tB16 {
-		return sync, b.errorf("%s is not modelled", b.s.name)
+		panic(b.errorf("%s is not modelled", b.s.name))
 	}
-	in, err := b.rowsOf(tB32, tB32)
+	in := b.rowsOf(tB32, tB32)
 	in.kind, in.mask = sync.kind, sync.mask
 	in.exec = func(w *warp, in *instr, m uint32) {
 		a, d := w.regs[in.a], &w.regs[in.d]
@@ -129,5 +114,5 @@ func decodeMoveMatrix(b *builder, o *opcode) (instr, error) {
 			d[l] = element(l%4*2, l/4) | element(l%4*2+1, l/4)<<16
 		}
 	}
-	return in, err
+	return in
 }

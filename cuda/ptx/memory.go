@@ -21,7 +21,7 @@ type Memory struct {
 	modules     map[*Module]*moduleState
 	tick        uint64 // counts everything that orders accesses; never reset
 	scratch     scratch
-	// Unchecked memory holds zeros where nobody has written, and races in it are not seen:
+	// Unchecked memory holds zeros until it is written, and races in it are not seen:
 	// it costs what is written to, and nothing for what is not.
 	Unchecked bool
 }

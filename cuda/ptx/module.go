@@ -21,11 +21,24 @@ type Module struct {
 	instrs       int // in all entries, calls expanded
 }
 
+// A syntaxError is what the parser and the decoders of kernels panic with where the text is wrong;
+// Parse returns it.
+type syntaxError struct{ error }
+
 // Parse reads PTX and decodes its kernels. name is what errors call it. An
 // instruction, modifier or operand that the interpreter does not have is an
 // error here, never at run.
-func Parse(name, text string) (*Module, error) {
-	m := &Module{
+func Parse(name, text string) (m *Module, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			wrong, ok := r.(syntaxError)
+			if !ok {
+				panic(r)
+			}
+			m, err = nil, wrong.error
+		}
+	}()
+	m = &Module{
 		name: name, lines: strings.Split(text, "\n"),
 		variables: map[string]*variable{}, constOffsets: map[string]int{},
 		functions: map[string]*function{}, entries: map[string]*Entry{},
@@ -34,16 +47,12 @@ func Parse(name, text string) (*Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := (&parser{tokens: tokens, module: m}).parseModule(); err != nil {
-		return nil, err
-	}
+	(&parser{tokens: tokens, module: m}).parseModule()
 	if err := m.checkRelocs(); err != nil {
 		return nil, err
 	}
 	for _, entry := range m.order {
-		if m.entries[entry], err = build(m, m.functions[entry]); err != nil {
-			return nil, err
-		}
+		m.entries[entry] = build(m, m.functions[entry])
 	}
 	return m, nil
 }

@@ -6,14 +6,9 @@ func copyRow(d, a, _, _ *row) { *d = *a }
 
 // decodeMove decodes mov: of a register, a number, an address or a predicate,
 // and between one register and several narrower ones.
-func decodeMove(b *builder, o *opcode) (instr, error) {
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
-	if err := b.count(2, 2); err != nil {
-		return instr{}, err
-	}
+func decodeMove(b *builder, o *opcode) instr {
+	t := b.typeOf(o)
+	b.count(2, 2)
 	dst, src := b.s.args[0], b.s.args[1]
 	if n, ok := clocks[src.name]; ok && src.kind == operandName {
 		return moveClock(b, t, n)
@@ -26,15 +21,14 @@ func decodeMove(b *builder, o *opcode) (instr, error) {
 	case dst.kind == operandVector:
 		return moveUnpack(b, t, dst.items, src)
 	}
-	in, err := b.rowsOf(t, t)
+	in := b.rowsOf(t, t)
 	in.row = copyRow
-	return in, err
+	return in
 }
 
-func moveClock(b *builder, t typ, n int) (instr, error) {
+func moveClock(b *builder, t typ, n int) instr {
 	in := instr{kind: instrExec}
-	var err error
-	in.d, err = b.dst(b.s.args[0], t)
+	in.d = b.dst(b.s.args[0], t)
 	in.exec = func(w *warp, in *instr, m uint32) {
 		v := uint64(w.steps)
 		if n < 64 {
@@ -42,51 +36,39 @@ func moveClock(b *builder, t typ, n int) (instr, error) {
 		}
 		w.each(in, m, func(int, uint64, uint64, uint64) uint64 { return v })
 	}
-	return in, err
+	return in
 }
 
-func movePred(b *builder, dst, src operand) (instr, error) {
+func movePred(b *builder, dst, src operand) instr {
 	in := instr{kind: instrExec}
-	var err error
-	if in.p, err = b.predDst(dst); err != nil {
-		return in, err
-	}
-	p, err := b.pred(src)
+	in.p = b.predDst(dst)
+	p := b.pred(src)
 	in.exec = func(w *warp, in *instr, m uint32) { w.setPred(in.p, m, p.lanes(w)) }
-	return in, err
+	return in
 }
 
 // part returns the type of one of n pieces.
-func (b *builder) piece(t typ, n int) (typ, error) {
+func (b *builder) piece(t typ, n int) typ {
 	if n > 0 && t.bits()%n == 0 {
 		switch t.bits() / n {
 		case 8:
-			return tB8, nil
+			return tB8
 		case 16:
-			return tB16, nil
+			return tB16
 		case 32:
-			return tB32, nil
+			return tB32
 		}
 	}
-	return noType, b.errorf("%d pieces of type %s", n, t)
+	panic(b.errorf("%d pieces of type %s", n, t))
 }
 
 // movePack decodes mov.b64 d, {a, b}: the first piece is the lowest.
-func movePack(b *builder, t typ, dst operand, items []operand) (instr, error) {
+func movePack(b *builder, t typ, dst operand, items []operand) instr {
 	in := instr{kind: instrExec}
-	p, err := b.piece(t, len(items))
-	if err != nil {
-		return in, err
-	}
-	if in.d, err = b.dst(dst, t); err != nil {
-		return in, err
-	}
+	p := b.piece(t, len(items))
+	in.d = b.dst(dst, t)
 	for _, item := range items {
-		r, err := b.src(item, p)
-		if err != nil {
-			return in, err
-		}
-		in.rows = append(in.rows, r)
+		in.rows = append(in.rows, b.src(item, p))
 	}
 	size := p.bits()
 	in.exec = func(w *warp, in *instr, m uint32) {
@@ -98,23 +80,16 @@ func movePack(b *builder, t typ, dst operand, items []operand) (instr, error) {
 			return v
 		})
 	}
-	return in, nil
+	return in
 }
 
-func moveUnpack(b *builder, t typ, items []operand, src operand) (instr, error) {
+func moveUnpack(b *builder, t typ, items []operand, src operand) instr {
 	in := instr{kind: instrExec}
-	p, err := b.piece(t, len(items))
-	if err != nil {
-		return in, err
-	}
+	p := b.piece(t, len(items))
 	for _, item := range items {
-		r, err := b.dst(item, p)
-		if err != nil {
-			return in, err
-		}
-		in.rows = append(in.rows, r)
+		in.rows = append(in.rows, b.dst(item, p))
 	}
-	in.a, err = b.src(src, t)
+	in.a = b.src(src, t)
 	size := p.bits()
 	mask := uint64(1)<<size - 1
 	in.exec = func(w *warp, in *instr, m uint32) {
@@ -127,25 +102,22 @@ func moveUnpack(b *builder, t typ, items []operand, src operand) (instr, error) 
 			}
 		}
 	}
-	return in, err
+	return in
 }
 
 // decodeAddressConversion decodes cvta and cvta.to: between a space's
 // addresses and generic ones.
-func decodeAddressConversion(b *builder, o *opcode) (instr, error) {
+func decodeAddressConversion(b *builder, o *opcode) instr {
 	to := o.take("to")
 	s, ok := takeSpace(o)
-	t, err := b.typeOf(o)
-	if err != nil {
-		return instr{}, err
-	}
+	t := b.typeOf(o)
 	if !ok || t != tU64 {
-		return instr{}, b.errorf("cvta has no such form")
+		panic(b.errorf("cvta has no such form"))
 	}
 	if s == spaceParam && len(b.stack) > 1 {
 		s = spaceLocal // parameters of calls
 	}
-	in, err := b.rowsOf(t, t)
+	in := b.rowsOf(t, t)
 	window := windows[s]
 	if to {
 		window = -window
@@ -155,24 +127,19 @@ func decodeAddressConversion(b *builder, o *opcode) (instr, error) {
 			d[l] = a[l] + window
 		}
 	}
-	return in, err
+	return in
 }
 
 // decodeIsSpace decodes isspacep p, a.
-func decodeIsSpace(b *builder, o *opcode) (instr, error) {
+func decodeIsSpace(b *builder, o *opcode) instr {
 	in := instr{kind: instrExec}
 	s, ok := takeSpace(o)
 	if !ok {
-		return in, b.errorf("isspacep has no such form")
+		panic(b.errorf("isspacep has no such form"))
 	}
-	if err := b.count(2, 2); err != nil {
-		return in, err
-	}
-	var err error
-	if in.p, err = b.predDst(b.s.args[0]); err != nil {
-		return in, err
-	}
-	in.a, err = b.src(b.s.args[1], tB64)
+	b.count(2, 2)
+	in.p = b.predDst(b.s.args[0])
+	in.a = b.src(b.s.args[1], tB64)
 	in.exec = func(w *warp, in *instr, m uint32) {
 		var r uint32
 		for l, addr := range w.regs[in.a] {
@@ -182,7 +149,7 @@ func decodeIsSpace(b *builder, o *opcode) (instr, error) {
 		}
 		w.setPred(in.p, m, r)
 	}
-	return in, err
+	return in
 }
 
 // takeSpace takes the first modifier that names a space.

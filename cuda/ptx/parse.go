@@ -131,16 +131,16 @@ func (p *parser) acceptName(name string) bool {
 	return false
 }
 
-func (p *parser) errorf(line int, format string, args ...any) error {
-	return fmt.Errorf("%s: line %d: %s", p.module.name, line, fmt.Sprintf(format, args...))
+func (p *parser) errorf(line int, format string, args ...any) syntaxError {
+	return syntaxError{fmt.Errorf("%s: line %d: %s", p.module.name, line, fmt.Sprintf(format, args...))}
 }
 
-func (p *parser) expect(kind tokenKind) (token, error) {
+func (p *parser) expect(kind tokenKind) token {
 	t := p.next()
 	if t.kind != kind {
-		return t, p.errorf(t.line, "expected %s, found %s", token{kind: kind, text: "a name"}, t)
+		panic(p.errorf(t.line, "expected %s, found %s", token{kind: kind, text: "a name"}, t))
 	}
-	return t, nil
+	return t
 }
 
 // skipLine drops what is left of a line: directives without a semicolon.
@@ -151,31 +151,30 @@ func (p *parser) skipLine(line int) {
 }
 
 // parseModule reads the module scope.
-func (p *parser) parseModule() error {
+func (p *parser) parseModule() {
 	for !p.is(tokenEnd) {
 		t := p.next()
 		if t.kind == ';' {
 			continue
 		}
 		if t.kind != tokenName {
-			return p.errorf(t.line, "expected a directive, found %s", t)
+			panic(p.errorf(t.line, "expected a directive, found %s", t))
 		}
-		if err := p.directive(t); err != nil {
-			return err
-		}
+		p.directive(t)
 	}
-	return nil
 }
 
-func (p *parser) directive(t token) error {
+func (p *parser) directive(t token) {
 	switch t.text {
 	case ".version", ".target", ".address_size", ".file", ".loc":
 		p.skipLine(t.line)
-		return nil
+		return
 	case ".pragma":
-		return p.skipTo(';')
+		p.skipTo(';')
+		return
 	case ".section":
-		return p.section()
+		p.section()
+		return
 	}
 	extern := false
 	for ; strings.HasPrefix(t.text, "."); t = p.next() {
@@ -184,38 +183,36 @@ func (p *parser) directive(t token) error {
 		case ".extern":
 			extern = true
 		case ".entry", ".func":
-			return p.function(t.text == ".entry", t.line)
+			p.function(t.text == ".entry", t.line)
+			return
 		case ".global", ".const", ".shared":
-			return p.moduleVariable(spaceByName[t.text[1:]], extern)
+			p.moduleVariable(spaceByName[t.text[1:]], extern)
+			return
 		default:
-			return p.errorf(t.line, "directive %s is not understood", t.text)
+			panic(p.errorf(t.line, "directive %s is not understood", t.text))
 		}
 		if t.kind != tokenName {
 			break
 		}
 	}
-	return p.errorf(t.line, "expected a directive, found %s", t)
+	panic(p.errorf(t.line, "expected a directive, found %s", t))
 }
 
-func (p *parser) skipTo(kind tokenKind) error {
+func (p *parser) skipTo(kind tokenKind) {
 	for {
 		t := p.next()
 		if t.kind == kind {
-			return nil
+			return
 		}
 		if t.kind == tokenEnd {
-			return p.errorf(t.line, "expected %s, found the end", token{kind: kind})
+			panic(p.errorf(t.line, "expected %s, found the end", token{kind: kind}))
 		}
 	}
 }
 
 // section skips a debugging section: .section .debug_info { … }.
-func (p *parser) section() error {
-	if _, err := p.expect(tokenName); err != nil {
-		return err
-	}
-	if _, err := p.expect('{'); err != nil {
-		return err
-	}
-	return p.skipTo('}')
+func (p *parser) section() {
+	p.expect(tokenName)
+	p.expect('{')
+	p.skipTo('}')
 }

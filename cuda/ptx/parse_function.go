@@ -5,78 +5,55 @@ import (
 )
 
 // function reads what follows .entry or .func.
-func (p *parser) function(entry bool, line int) error {
+func (p *parser) function(entry bool, line int) {
 	f := &function{entry: entry, line: line}
-	var err error
 	if p.is('(') {
-		if f.results, err = p.formals(); err != nil {
-			return err
-		}
+		f.results = p.formals()
 	}
-	name, err := p.expect(tokenName)
-	if err != nil {
-		return err
-	}
+	name := p.expect(tokenName)
 	f.name = name.text
 	if p.is('(') {
-		if f.params, err = p.formals(); err != nil {
-			return err
-		}
+		f.params = p.formals()
 	}
-	if err := p.attributes(f); err != nil {
-		return err
-	}
+	p.attributes(f)
 	if old := p.module.functions[f.name]; old != nil && old.defined && p.is('{') {
-		return p.errorf(line, "function %s is defined twice", f.name)
+		panic(p.errorf(line, "function %s is defined twice", f.name))
 	}
 	if p.accept(';') {
 		if p.module.functions[f.name] == nil {
 			p.module.functions[f.name] = f
 		}
-		return nil
+		return
 	}
-	if _, err := p.expect('{'); err != nil {
-		return err
-	}
-	if err := p.body(f); err != nil {
-		return err
-	}
+	p.expect('{')
+	p.body(f)
 	f.defined = true
 	p.module.functions[f.name] = f
 	if entry {
 		p.module.order = append(p.module.order, f.name)
 	}
-	return nil
 }
 
 // formals reads "(.param .u64 a, .param .align 8 .b8 b[16])".
-func (p *parser) formals() ([]*variable, error) {
+func (p *parser) formals() []*variable {
 	p.next()
 	var vs []*variable
 	for !p.accept(')') {
 		if len(vs) > 0 {
-			if _, err := p.expect(','); err != nil {
-				return nil, err
-			}
+			p.expect(',')
 		}
 		t := p.next()
 		if t.kind != tokenName || t.text != ".param" {
-			return nil, p.errorf(t.line, "expected .param, found %s", t)
+			panic(p.errorf(t.line, "expected .param, found %s", t))
 		}
-		align, ty, err := p.variableType()
-		if err != nil {
-			return nil, err
-		}
+		align, ty := p.variableType()
 		if p.isName(".ptr") {
 			p.pointerAttributes()
 		}
-		v, err := p.declarator(spaceParam, ty, align)
-		if err != nil {
-			return nil, err
-		}
+		v := p.declarator(spaceParam, ty, align)
 		vs = append(vs, v)
 	}
-	return vs, nil
+	return vs
 }
 
 // pointerAttributes skips ".ptr .global .align 16": promises to ptxas.
@@ -89,61 +66,50 @@ func (p *parser) pointerAttributes() {
 }
 
 // attributes reads the performance directives between head and body.
-func (p *parser) attributes(f *function) error {
+func (p *parser) attributes(f *function) {
 	for p.is(tokenName) {
 		t := p.next()
 		switch t.text {
 		case ".maxntid", ".reqntid":
-			n, err := p.extents()
-			if err != nil {
-				return err
-			}
+			n := p.extents()
 			if t.text == ".maxntid" {
 				f.maxntid = n
 			} else {
 				f.reqntid = n
 			}
 		case ".minnctapersm", ".maxnreg", ".maxnctapersm":
-			if _, err := p.expect(tokenInt); err != nil {
-				return err
-			}
+			p.expect(tokenInt)
 		case ".noreturn":
 		case ".pragma":
-			if err := p.skipTo(';'); err != nil {
-				return err
-			}
+			p.skipTo(';')
 		default:
-			return p.errorf(t.line, "%s is not understood at function %s", t, f.name)
+			panic(p.errorf(t.line, "%s is not understood at function %s", t, f.name))
 		}
 	}
-	return nil
 }
 
-func (p *parser) extents() (n [3]int, err error) {
+func (p *parser) extents() (n [3]int) {
 	n = [3]int{1, 1, 1}
 	for i := range n {
-		t, err := p.expect(tokenInt)
-		if err != nil {
-			return n, err
-		}
+		t := p.expect(tokenInt)
 		if t.bits == 0 || t.bits > 1<<20 {
-			return n, p.errorf(t.line, "%d threads", t.bits)
+			panic(p.errorf(t.line, "%d threads", t.bits))
 		}
 		n[i] = int(t.bits)
 		if !p.accept(',') {
 			break
 		}
 	}
-	return n, nil
+	return n
 }
 
 // body reads statements up to the brace that closes the function.
-func (p *parser) body(f *function) error {
+func (p *parser) body(f *function) {
 	for depth := 1; ; {
 		t := p.peek()
 		switch t.kind {
 		case tokenEnd:
-			return p.errorf(t.line, "function %s does not end", f.name)
+			panic(p.errorf(t.line, "function %s does not end", f.name))
 		case ';':
 			p.next()
 		case '{':
@@ -154,106 +120,94 @@ func (p *parser) body(f *function) error {
 			p.next()
 			depth--
 			if depth == 0 {
-				return nil
+				return
 			}
 			f.body = append(f.body, statement{kind: statementClose, line: t.line})
 		case '@', tokenName:
-			if err := p.statement(f); err != nil {
-				return err
-			}
+			p.statement(f)
 		default:
-			return p.errorf(t.line, "expected an instruction, found %s", t)
+			panic(p.errorf(t.line, "expected an instruction, found %s", t))
 		}
 	}
 }
 
-func (p *parser) statement(f *function) error {
+func (p *parser) statement(f *function) {
 	t := p.peek()
 	switch {
 	case t.kind == '@':
-		return p.instruction(f)
+		p.instruction(f)
+		return
 	case p.tokens[p.pos+1].kind == ':':
 		p.next()
 		p.next()
 		if p.acceptName(".branchtargets") {
-			return p.branchTargets(f, t)
+			p.branchTargets(f, t)
+			return
 		}
 		f.body = append(f.body, statement{kind: statementLabel, line: t.line, name: t.text})
-		return nil
+		return
 	case !strings.HasPrefix(t.text, "."):
-		return p.instruction(f)
+		p.instruction(f)
+		return
 	}
 	p.next()
 	switch t.text {
 	case ".loc", ".file":
 		p.skipLine(t.line)
-		return nil
+		return
 	case ".pragma":
-		return p.skipTo(';')
+		p.skipTo(';')
+		return
 	case ".reg":
-		return p.registers(f, t.line)
+		p.registers(f, t.line)
+		return
 	case ".local", ".shared", ".param", ".const", ".global":
-		vs, err := p.variables(spaceByName[t.text[1:]])
+		vs := p.variables(spaceByName[t.text[1:]])
 		for _, v := range vs {
 			f.body = append(f.body, statement{kind: statementVar, line: t.line, variable: v})
 		}
-		return err
+		return
 	}
-	return p.errorf(t.line, "directive %s is not understood", t.text)
+	panic(p.errorf(t.line, "directive %s is not understood", t.text))
 }
 
-func (p *parser) branchTargets(f *function, label token) error {
+func (p *parser) branchTargets(f *function, label token) {
 	s := statement{kind: statementTargets, line: label.line, name: label.text}
 	for {
-		t, err := p.expect(tokenName)
-		if err != nil {
-			return err
-		}
+		t := p.expect(tokenName)
 		s.targets = append(s.targets, t.text)
 		if p.accept(';') {
 			f.body = append(f.body, s)
-			return nil
+			return
 		}
-		if _, err := p.expect(','); err != nil {
-			return err
-		}
+		p.expect(',')
 	}
 }
 
 // registers reads ".b32 %r<19>, a;".
-func (p *parser) registers(f *function, line int) error {
+func (p *parser) registers(f *function, line int) {
 	t := p.next()
 	ty, ok := typesByName[strings.TrimPrefix(t.text, ".")]
 	if t.kind != tokenName || !ok || ty == tTF32 {
-		return p.errorf(t.line, "registers of type %s", t)
+		panic(p.errorf(t.line, "registers of type %s", t))
 	}
 	s := statement{kind: statementReg, line: line, typ: ty}
 	for {
-		name, err := p.expect(tokenName)
-		if err != nil {
-			return err
-		}
+		name := p.expect(tokenName)
 		decl := regDecl{name: name.text}
 		if p.accept('<') {
-			n, err := p.expect(tokenInt)
-			if err != nil {
-				return err
-			}
-			if _, err := p.expect('>'); err != nil {
-				return err
-			}
+			n := p.expect(tokenInt)
+			p.expect('>')
 			if n.bits == 0 || n.bits > 1<<24 {
-				return p.errorf(n.line, "%d registers", n.bits)
+				panic(p.errorf(n.line, "%d registers", n.bits))
 			}
 			decl.count = int(n.bits)
 		}
 		s.regs = append(s.regs, decl)
 		if p.accept(';') {
 			f.body = append(f.body, s)
-			return nil
+			return
 		}
-		if _, err := p.expect(','); err != nil {
-			return err
-		}
+		p.expect(',')
 	}
 }

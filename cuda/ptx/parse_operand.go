@@ -1,41 +1,29 @@
 package ptx
 
-func (p *parser) instruction(f *function) error {
+func (p *parser) instruction(f *function) {
 	s := statement{kind: statementInstr, line: p.peek().line}
 	if p.accept('@') {
 		s.guardNot = p.accept('!')
-		g, err := p.expect(tokenName)
-		if err != nil {
-			return err
-		}
+		g := p.expect(tokenName)
 		s.guard = g.text
 	}
-	op, err := p.expect(tokenName)
-	if err != nil {
-		return err
-	}
+	op := p.expect(tokenName)
 	s.name = op.text
 	s.line = op.line
 	if !p.is(';') {
 		for {
-			o, err := p.operand()
-			if err != nil {
-				return err
-			}
+			o := p.operand()
 			s.args = append(s.args, o)
 			if !p.accept(',') {
 				break
 			}
 		}
 	}
-	if _, err := p.expect(';'); err != nil {
-		return err
-	}
+	p.expect(';')
 	f.body = append(f.body, s)
-	return nil
 }
 
-func (p *parser) operand() (operand, error) {
+func (p *parser) operand() operand {
 	switch {
 	case p.accept('['):
 		return p.address()
@@ -44,69 +32,56 @@ func (p *parser) operand() (operand, error) {
 	case p.accept('('):
 		return p.items(operandList, ')')
 	}
-	o, err := p.scalar()
-	if err != nil {
-		return o, err
-	}
+	o := p.scalar()
 	if o.kind == operandName && (p.is('+') || p.is('-')) {
-		o.bits, err = p.offset()
-		return o, err
+		o.bits = p.offset()
+		return o
 	}
 	if !p.accept('|') {
-		return o, nil
+		return o
 	}
-	second, err := p.scalar()
-	return operand{kind: operandPair, items: []operand{o, second}}, err
+	second := p.scalar()
+	return operand{kind: operandPair, items: []operand{o, second}}
 }
 
-func (p *parser) items(kind operandKind, end tokenKind) (operand, error) {
+func (p *parser) items(kind operandKind, end tokenKind) operand {
 	o := operand{kind: kind}
 	for !p.accept(end) {
 		if len(o.items) > 0 {
-			if _, err := p.expect(','); err != nil {
-				return o, err
-			}
+			p.expect(',')
 		}
-		item, err := p.scalar()
-		if err != nil {
-			return o, err
-		}
+		item := p.scalar()
 		o.items = append(o.items, item)
 	}
-	return o, nil
+	return o
 }
 
 // address reads "base+offset]", "base]" or "offset]".
-func (p *parser) address() (operand, error) {
-	base, err := p.scalar()
-	if err != nil {
-		return base, err
-	}
+func (p *parser) address() operand {
+	base := p.scalar()
 	o := operand{kind: operandAddress, items: []operand{base}}
 	if p.is('+') || p.is('-') {
-		if o.bits, err = p.offset(); err != nil {
-			return o, err
-		}
+		o.bits = p.offset()
 	}
-	_, err = p.expect(']')
-	return o, err
+	p.expect(']')
+	return o
 }
 
 // offset reads "+16", "-16" or "+-16".
-func (p *parser) offset() (uint64, error) {
+func (p *parser) offset() uint64 {
 	negative := p.next().kind == '-'
 	if p.accept('-') {
 		negative = !negative
 	}
-	n, err := p.expect(tokenInt)
+	n := p.expect(tokenInt)
 	if negative {
-		return -n.bits, err
+		return -n.bits
 	}
-	return n.bits, err
+	return n.bits
 }
 
 // scalar reads a name or a number, with its sign or its !.
-func (p *parser) scalar() (operand, error) {
+func (p *parser) scalar() operand {
 	not := p.accept('!')
 	negative := p.accept('-')
 	t := p.next()
@@ -115,9 +90,9 @@ func (p *parser) scalar() (operand, error) {
 	case tokenName:
 		o.kind, o.name, o.bits = operandName, t.text, 0
 		if negative {
-			return o, p.errorf(t.line, "-%s", t.text)
+			panic(p.errorf(t.line, "-%s", t.text))
 		}
-		return o, nil
+		return o
 	case tokenInt:
 		o.kind = operandInt
 		if negative {
@@ -134,10 +109,10 @@ func (p *parser) scalar() (operand, error) {
 			o.bits ^= 1 << 63
 		}
 	default:
-		return o, p.errorf(t.line, "expected an operand, found %s", t)
+		panic(p.errorf(t.line, "expected an operand, found %s", t))
 	}
 	if not {
-		return o, p.errorf(t.line, "! before a number")
+		panic(p.errorf(t.line, "! before a number"))
 	}
-	return o, nil
+	return o
 }

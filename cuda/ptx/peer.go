@@ -5,15 +5,17 @@ import (
 	"slices"
 )
 
-// Peers is how a launch and other devices order themselves: by st.release.sys and ld.acquire.sys of memory that
-// both reach. Launches run one after the other here, so one that waits for such a store of another device
-// cannot go on before it has ended: where a warp loads the same by strong loads of scope .sys again and again, Run
-// takes back what the launch has written, and ends with a Fault of kind Waits; it can be run again later. So a launch
-// that others wait for in the middle, while it waits for them, never ends.
+// Peers is how a launch and other devices order themselves: by st.release.sys and ld.acquire.sys of
+// memory that both reach. Launches run one after the other here, so one that waits for such a store
+// of another device cannot go on before it has ended: where a warp loads the same by strong loads
+// of scope .sys again and again, Run takes back what the launch has written, and ends with a Fault
+// of kind Waits; it can be run again later. So a launch that others wait for in the middle, while
+// it waits for them, never ends.
 //
 // Strong accesses of scope .sys are in no Meter's Bytes.
 type Peers struct {
-	// Reaches says why the device may not touch the allocation at an address, or nothing; nil: it may touch all.
+	// Reaches says why the device may not touch the allocation at an address, or nothing; nil: it
+	// may touch all.
 	Reaches func(at uint64) string
 
 	Released, Acquired []uint64 // the addresses of st.release.sys, and of ld.acquire.sys

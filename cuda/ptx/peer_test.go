@@ -33,7 +33,7 @@ again:
 	ret;
 }`
 
-// TestWaits: a launch that waits for another device is taken back, byte by byte, also what nobody had written; when the flag is
+// TestWaits: a launch that waits for another device is taken back, byte by byte, also bytes never written before; when the flag is
 // there it runs, and says what it has acquired and released.
 func TestWaits(t *testing.T) {
 	r := newRig(t)

@@ -25,7 +25,7 @@ type cell struct {
 	read  stamp // last plain read; flagged if several warps read since the barrier
 	other stamp // last read by a thread that is not read's; flagged if another block has read
 	sync  stamp // last atomic, or strong write
-	fixed stamp // last read that wants the launch to leave it as it is: ld.global.nc
+	fixed stamp // last read that requires the launch to leave it unchanged: ld.global.nc
 }
 
 // A chunk has the cells of chunkBytes of a region, each of 1<<shift bytes. The
@@ -167,7 +167,7 @@ func (o *order) metAfter(s stamp, thread int) bool {
 	return s < w.met || w.pairs != nil && s < w.pairs[other%32][thread%32]
 }
 
-// read notes a plain read. If it races it returns with what. What the cell
+// read notes a plain read. If it races it returns with what. An access that the cell
 // holds from before since is stale: of another launch, or in shared memory of
 // another block.
 func (o *order) read(c *cell, thread int, since stamp) (stamp, touch) {
@@ -272,7 +272,7 @@ func (o *order) syncWrite(c *cell, thread int, since stamp) (stamp, touch) {
 	return 0, noTouch
 }
 
-// startLaunch begins a launch of blocks of so many threads.
+// startLaunch begins a launch whose blocks have that many threads.
 func (o *order) startLaunch(threads int) {
 	o.launch = o.now
 	o.blocks = o.blocks[:0]

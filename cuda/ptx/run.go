@@ -17,7 +17,7 @@ type Launch struct {
 	MaxShared   int    // bytes of shared memory that a block of the device may have; 0: 227 KiB
 	Capability  [2]int // of the GPU whose tensor cores are modelled; 0: 8.0
 	Dependent   bool   // it may begin before the launch before it has ended, for which its threads wait (griddepcontrol.wait)
-	Meter       *Meter // counts what the launch does; nil: nobody asks
+	Meter       *Meter // counts what the launch does; nil: not counted
 	Peers       *Peers // of a machine with several devices; nil: there are none
 }
 
@@ -54,7 +54,7 @@ type execution struct {
 	limit   int64
 	fault   *Fault
 	before  []before // what a launch that may wait for another device has written over
-	tally   *tally   // nil: nobody counts
+	tally   *tally   // nil: not counted
 	counts
 }
 

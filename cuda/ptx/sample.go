@@ -8,11 +8,11 @@ import (
 
 // Meter counts what a launch does.
 type Meter struct {
-	// Sample interprets some blocks only, where there are many: along each axis of the
+	// Sample interprets only some blocks of a large grid: along each axis of the
 	// grid the first, the last, and two in the middle, or all where blocks are so unlike
 	// that some seem to have nothing to do. Counts of those between are taken to lie on a
 	// line through them, which they do where blocks are alike, or have more to do one after
-	// the other by the same amount. What a launch computes is not to be used then. Launches
+	// the other by the same amount. The results of a launch are invalid then. Launches
 	// with atomics in global memory, by which blocks may find out that they are the last
 	// one, run whole.
 	Sample bool
@@ -116,7 +116,7 @@ func (x *execution) metered(m *Meter) error {
 	return nil
 }
 
-// sampled runs some blocks and counts all. It reports false where blocks hang on each
+// sampled runs some blocks and counts all. It reports false where blocks depend on each
 // other, leaving things as they were, and where the launch is a cheap one.
 func (x *execution) sampled(m *Meter) (done bool, err error) {
 	s := sampler{x: x}
@@ -154,7 +154,7 @@ type sampler struct {
 	total weighted
 }
 
-// run runs the blocks, and reports false where they hang on each other.
+// run runs the blocks, and reports false where they depend on each other.
 func (s *sampler) run() (bool, error) {
 	s.all, s.total = map[[3]int]*tally{}, weighted{}
 	for i := range s.axes[0].at {

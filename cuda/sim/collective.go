@@ -187,7 +187,7 @@ func (g *group) rendezvous(k *call) *rendezvous {
 		g.open[at] = m
 	}
 	if len(m.parts)+1 == len(wanted) {
-		delete(g.open, at) // nobody else comes
+		delete(g.open, at) // no other member comes
 	}
 	return m
 }

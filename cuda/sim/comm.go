@@ -13,7 +13,7 @@ import (
 type group struct {
 	members []*comm // by rank; nil until it has joined
 	joined  int
-	err     error // for which nobody gets on
+	err     error // that all members get
 	open    map[place]*rendezvous
 }
 
@@ -106,7 +106,7 @@ func (g *group) admit(x *comm, ranks int) error {
 	case g.members == nil:
 		g.members = make([]*comm, ranks)
 	case len(g.members) != ranks:
-		return g.fail(driver.NCCL(call, driver.NCCLInvalidArgument).Because("rank %d says that there are %d ranks, another that there are %d", x.rank, ranks, len(g.members)))
+		return g.fail(driver.NCCL(call, driver.NCCLInvalidArgument).Because("rank %d joins a group of %d ranks, and another rank one of %d", x.rank, ranks, len(g.members)))
 	case g.members[x.rank] != nil:
 		return g.fail(driver.NCCL(call, driver.NCCLInvalidArgument).Because("two ranks are rank %d", x.rank))
 	}

@@ -241,8 +241,8 @@ func TestCollectiveOrder(t *testing.T) {
 	t.Logf("%d of 20 seeds found it", found)
 }
 
-// TestPeersWait: whoever allocates, frees or loads, while a collective of another
-// device waits for this one, is told so; once the collective is called or given up,
+// TestPeersWait: a call that allocates, frees or loads while a collective of another
+// device waits for this one gives an error; once the collective is called or given up,
 // he may.
 func TestPeersWait(t *testing.T) {
 	type thread struct {

@@ -21,7 +21,7 @@ type Meter struct {
 	// Noise fills memory that is allocated from now on with numbers of about 1, of
 	// which experts are chosen as of tokens that differ.
 	Noise bool
-	// Done is what has run, in order. Whoever begins anew clears it.
+	// Done lists the work that ran, in order. To start again, clear it.
 	Done []Done
 	// Compiled is the kernels of the modules that were loaded, in order.
 	Compiled []Compiled
@@ -45,7 +45,7 @@ type Done struct {
 	Block     [3]int
 	Shared    int  // bytes of a block, static ones included
 	Dependent bool // launched to begin before the launch before had ended
-	// Registers are those of a thread; 0: nobody knows.
+	// Registers are those of a thread; 0: unknown.
 	Registers int
 	ptx.Counts
 	// Chain is how many of what has run since the machine was made must have run one
@@ -65,7 +65,7 @@ func newMemory(o *Options) *ptx.Memory {
 
 func (m *Meter) dry() bool { return m != nil && m.Dry }
 
-// count runs a task, and enters it if somebody counts.
+// count runs a task, and enters it if a meter is set.
 func (d *Driver) count(o *op) error {
 	m := d.o.Meter
 	if m == nil {
@@ -114,7 +114,8 @@ func moved(bytes int64) ptx.Access {
 	return ptx.Access{Bytes: bytes, Distinct: bytes, Sectors: (bytes + 31) / 32, Least: (bytes + 31) / 32}
 }
 
-// aboutProduct is a product, which reads its operands, and what it adds to, and writes its result once.
+// aboutProduct is a product, which reads its operands, and what it adds to, and writes its result
+// once.
 func aboutProduct(c *driver.GemmCall) about {
 	a := about{Done: Done{Name: "cublasGemmEx"}}
 	loads, stores := int64(c.M*c.K+c.N*c.K)*int64(c.In.Bytes()), int64(c.M*c.N)*int64(c.Out.Bytes())

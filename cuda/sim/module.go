@@ -21,7 +21,7 @@ type module struct {
 	closed bool
 }
 
-// Module parses PTX. What the interpreter does not know is an error here.
+// Module parses PTX. An instruction that the interpreter does not know is an error here.
 func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) {
 	const call = "cuModuleLoadDataEx"
 	if err := c.enterWithPeers(call); err != nil {

@@ -15,7 +15,7 @@ import (
 // Every op has a clock: how many ops of each lane are done before it begins.
 type order struct {
 	lanes int   // numbered so far
-	host  clock // what somebody has waited for; all that is put in later comes after it
+	host  clock // what the host has waited for; all that is put in later comes after it
 	ran   map[*primary]clock
 	last  accessed         // by the last kernel
 	flags map[uint64]clock // by address: what comes before the release there

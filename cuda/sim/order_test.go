@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/cuda/driver/drivertest"
 )
 
-// TestOrdered: work that shares memory must be ordered, by any of the ways that there
-// are. What is not is found with every seed, whatever runs first.
+// TestOrdered: work that shares memory must be ordered, in any of the possible
+// ways. Work that is not ordered is found with every seed, whatever runs first.
 func TestOrdered(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, c := range []struct {

@@ -98,8 +98,8 @@ func (p *program) reach(from int) []bool {
 	return after
 }
 
-// result runs operations one after the other; nil stands for a fault, as what
-// nobody has written may be copied, but neither computed with nor read.
+// result runs operations one after the other; nil stands for a fault, as memory
+// never written may be copied, but neither computed with nor read.
 func (p *program) result(order []int) []uint32 {
 	words, known := make([]uint32, p.words), make([]bool, p.words)
 	for _, i := range order {

@@ -127,7 +127,7 @@ func TestFault(t *testing.T) {
 	w.Want(s, z, 1)
 }
 
-// TestUnwritten: what nobody has written is not read.
+// TestUnwritten: memory that was never written is not read.
 func TestUnwritten(t *testing.T) {
 	for name, do := range map[string]func(v *drivertest.Device, s driver.Stream, x driver.Ptr) error{
 		"kernel": func(v *drivertest.Device, s driver.Stream, x driver.Ptr) error { return v.Add(s, x, x, 1, 1) },
@@ -389,8 +389,8 @@ func TestLaunchRules(t *testing.T) {
 }
 
 // TestWorkspace: products on two streams that share a workspace are found out, be it
-// lent or the handle's own; those with one each, or with an order, are not. What is
-// captured needs one that was lent.
+// lent or the handle's own; those with one each, or with an order, are not. Captured
+// work needs one that was lent.
 func TestWorkspace(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -18,7 +18,7 @@ type task struct {
 	// marker: it marks a place, waits, or is the first half of a product; graphs do
 	// not count it.
 	marker bool
-	about  about // where somebody counts
+	about  about // for meters
 }
 
 // op is a task in a queue.
@@ -86,7 +86,7 @@ type scheduler struct {
 	random   *rand.Rand
 	wake     sync.Cond // signalled when there is progress
 	progress int       // counts it
-	order    *order    // nil: nobody looks
+	order    *order    // nil: not checked
 	lanes    []*lane   // that have ops
 	seed     uint64
 	mood     mood

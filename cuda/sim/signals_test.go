@@ -130,7 +130,7 @@ func TestSignalNeverComes(t *testing.T) {
 }
 
 // TestNoPeerAccess: where a device may not reach another, it is told so, and a kernel that does it all the same fails; so
-// it does where nobody asked.
+// it does where access was never asked for.
 func TestNoPeerAccess(t *testing.T) {
 	none := func(int, int) bool { return false }
 	d := New(Options{Devices: 2, Peers: none})

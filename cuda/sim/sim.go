@@ -1,34 +1,32 @@
-// Package sim implements package driver without a GPU: kernels are interpreted,
-// libraries are simulated, and work is done as unkindly as CUDA's rules allow.
+// Package sim implements package driver without a GPU: kernels are interpreted, libraries are
+// simulated, and work is done as unkindly as CUDA's rules allow.
 //
 // # Order
 //
-// Work put into a stream does not run then, but when something waits for it or
-// asks whether it is done, and in an order that a seeded scheduler chooses
-// among all that streams, events and graphs leave open: it starves a stream
-// here, prefers another there. What misses an event is found by a few seeds.
-// With one goroutine a seed gives the same order every time. With Options.Ordered
-// work that nothing orders, and that shares memory which one of them writes, is an error.
+// Work put into a stream does not run then, but when something waits for it or asks whether it is
+// done, and in an order that a seeded scheduler chooses among all that streams, events and graphs
+// leave open: it starves a stream here, prefers another there. What misses an event is found by a
+// few seeds. With one goroutine a seed gives the same order every time. With Options.Ordered work
+// that nothing orders, and that shares memory which one of them writes, is an error.
 //
-// A kernel may wait for stores by st.release.sys of another device's kernels ([ptx.Peers]): it runs when they are
-// there, and comes after the work that made them.
+// A kernel may wait for stores by st.release.sys of another device's kernels ([ptx.Peers]): it runs
+// when they are there, and comes after the work that made them.
 //
 // # Memory
 //
-// Memory is checked by package ptx: kernels may not leave allocations, nor read
-// what nobody has written; neither may copies to the host, products and
-// collectives, for which a GPU would give garbage. Memory released while work
-// still uses it faults when the work runs. Who allocates, frees or loads waits for
-// what runs on the other devices of a group: where that waits for him in turn, it
-// is an error after a while. Copies read and write pinned memory
-// when they run; released pinned memory is overwritten.
+// Memory is checked by package ptx: kernels may not leave allocations, nor read memory never
+// written; neither may copies to the host, products and collectives, for which a GPU would give
+// garbage. Memory released while work still uses it faults when the work runs. A call that
+// allocates, frees or loads waits for what runs on the other devices of a group: where that waits
+// for it in turn, it is an error after a while. Copies read and write pinned memory when they run;
+// released pinned memory is overwritten.
 //
 // # Rules
 //
-// What CUDA leaves undefined or forgives is an error: a call on a thread
-// without Bind, memory of another device without peer access, objects that are
-// closed. A fault in a kernel loses the device's context, as with CUDA. A wait
-// that nothing can end is an error after a while, and says why.
+// What CUDA leaves undefined or forgives is an error: a call on a thread without Bind, memory of
+// another device without peer access, objects that are closed. A fault in a kernel loses the
+// device's context, as with CUDA. A wait that nothing can end is an error after a while, and says
+// why.
 package sim
 
 import (
@@ -58,7 +56,7 @@ type Options struct {
 	// a Meter. Collectives of NCCL are not looked at.
 	Ordered bool
 
-	// Meter is told what runs; nil: nobody counts. See [Meter].
+	// Meter is told what runs; nil: not counted. See [Meter].
 	Meter *Meter
 
 	// Patience is how long a wait may last in which nothing can run, as for a
@@ -104,7 +102,7 @@ type Driver struct {
 // device is a simulated GPU.
 type device struct {
 	info    driver.DeviceInfo
-	primary *primary // nil while nobody has it open
+	primary *primary // nil while it is not open
 }
 
 // New makes a machine.

@@ -99,7 +99,7 @@ func TestBF16(t *testing.T) {
 			ranks := 2 - (i+k)%2
 			t.Run(fmt.Sprintf("%s/tp=%d/cuBLAS=%v", name, ranks, !o.NoBLAS), func(t *testing.T) {
 				t.Parallel()
-				m := openAt(t, asBF16(t, dir), ranks, "channel")
+				m := openAt(t, asBF16(t, dir), ranks, "channel", &cuda.Device{Driver: sim.New(o), Math: kernels.BF16})
 				nearF32(t, m, o, 65, bf16Share(name))
 				if name == "mamba-a-bf16" {
 					nearF32(t, m, o, 40, bf16Share(name))

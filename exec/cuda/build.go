@@ -14,11 +14,11 @@ type builder struct {
 	*program
 	r    *rank
 	z    graph.Sizes
-	done *call // with the collective before it
+	done *call // the norm that the last collective has done as well
 }
 
-// programs finds or makes the programs of the GPU's ranks. All of them have their
-// memory before any is made: programs hold addresses, of each other's memory as well.
+// programs returns the programs of the GPU's ranks, building those that are missing. Memory for all
+// ranks is reserved first: programs hold addresses, also of each other's memory.
 func (g *gpu) programs(key programKey) ([]*program, error) {
 	known := true
 	for _, r := range g.ranks {
@@ -40,8 +40,8 @@ func (g *gpu) programs(key programKey) ([]*program, error) {
 	return list, nil
 }
 
-// reserve makes the memory of all ranks large enough for a program. If some of it
-// moves, older programs are of no use.
+// reserve grows the memory of all ranks for a program. If some of it moves, older programs are
+// dropped.
 func (g *gpu) reserve(key programKey) error {
 	moved := false
 	for _, r := range g.ranks {
@@ -57,7 +57,7 @@ func (g *gpu) reserve(key programKey) error {
 	return nil
 }
 
-// program finds a rank's program, or makes it, for which there is memory.
+// program returns a rank's program, building it if needed. Its memory is reserved.
 func (r *rank) program(key programKey) (*program, error) {
 	if p := r.programs.find(key); p != nil {
 		return p, nil
@@ -93,7 +93,7 @@ func (r *rank) build(key programKey) (*program, error) {
 	return b.program, nil
 }
 
-// add appends what a step issues.
+// add appends the actions of a step.
 func (b *builder) add(c *call) error {
 	switch c.step.Kind {
 	case lowering.Record, lowering.Wait:
@@ -153,8 +153,9 @@ func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch
 	return err
 }
 
-// depend makes launches dependent that come right after a launch in their stream. What
-// comes after an event, a product of cuBLAS or a collective of NCCL begins when all before it has ended.
+// depend marks launches for programmatic dependent launch (PDL) that come right after another
+// launch in their stream. An action after an event, a product of cuBLAS or a collective of NCCL
+// begins when all before it has ended.
 func (b *builder) depend() {
 	after := map[lowering.Stream]bool{} // a launch is the last in the stream
 	for i := range b.actions {
@@ -165,7 +166,7 @@ func (b *builder) depend() {
 	}
 }
 
-// actions are launches of kernels as actions.
+// actions returns the actions that launch kernels.
 func (r *rank) actions(name string, s lowering.Stream, list []kernels.Launch) ([]action, error) {
 	var out []action
 	for i := range list {

@@ -3,19 +3,19 @@ package cuda
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // BenchmarkProgram is the host's work for a batch of sizes that were not seen before,
 // per launch.
 func BenchmarkProgram(b *testing.B) {
-	c, err := models.Open("../../testdata/golden/mamba-b")
+	c, err := checkpoint.Open("../../testdata/golden/mamba-b")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type call struct {
 	rows          *graph.Run // of the batch's tokens; nil: all
 }
 
-// newCalls works out what is the same for every batch.
+// newCalls makes the calls of steps, as far as they are the same for every batch.
 func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 	var list []*call
 	for i := range steps {
@@ -36,15 +36,15 @@ func newCalls(s *lowering.Schedule, steps []lowering.Step) []*call {
 	return list
 }
 
-// each visits the calls of a program in the order in which it issues them, those of loops
-// for each piece of the batch, with their tensors, where memory is now. These are valid
-// until the next call.
+// each visits the calls of a program in the order of issue, those of loops once for each piece of
+// the batch. Their tensors point into the memory that is reserved now, and are valid until the next
+// call.
 func (r *rank) each(key programKey, visit func(c *call) error) error {
-	r.chooseFormats(key)
+	r.applyFormats(key)
 	return r.eachAsIs(key, visit)
 }
 
-// eachAsIs is each in the formats that were chosen last.
+// eachAsIs is each in the formats that were applied last.
 func (r *rank) eachAsIs(key programKey, visit func(c *call) error) error {
 	all, steps := r.calls, r.s.Steps
 	if key.once {
@@ -71,7 +71,7 @@ func (r *rank) eachAsIs(key programKey, visit func(c *call) error) error {
 	return nil
 }
 
-// visit gives a call its tensors, if the program has it.
+// visit binds the tensors of a call and visits it, if the program includes it.
 func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Run, visit func(c *call) error) error {
 	if !r.runs(key, c.step.For) {
 		return nil
@@ -93,7 +93,7 @@ func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Ru
 	return nil
 }
 
-// parts says, by rank, what it holds of a tensor in the rows of a call.
+// parts returns, by rank, the part of a tensor that it holds in the rows of a call.
 func (c *call) parts(t graph.Type, ranks int) []graph.Pieces {
 	var out []graph.Pieces
 	for i := range ranks {
@@ -106,7 +106,7 @@ func (c *call) parts(t graph.Type, ranks int) []graph.Pieces {
 	return out
 }
 
-// tensor is where a tensor lies for a batch, or some rows of it.
+// tensor binds an operand to memory for a batch, or for some of its rows.
 func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) kernels.Tensor {
 	o.Resize(batch, r.machine.slots, r.machine.tokens())
 	first := o.Offset
@@ -134,7 +134,7 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	return kernels.Tensor{Tensor: t, Ptr: uint64(base) + uint64(first*t.DType.Bytes())}
 }
 
-// kernel is the kernel of a launch.
+// kernel returns the kernel of a launch.
 func (c *call) kernel() kernels.Kernel {
 	k, ok := kernels.Kernels[c.step.Op.Name]
 	if !ok {

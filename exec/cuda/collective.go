@@ -8,11 +8,11 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// collectives are what is done between two layouts: what rank i of those that share a
-// GPU launches, and how NCCL is called where each has its own.
+// collectives says by the layouts before and after how a collective is done: what rank i launches
+// where ranks share a GPU, and how NCCL is called where each has its own.
 var collectives = map[[2]graph.LayoutKind]struct {
 	launches func(x *collective, i int, list []*collective) ([]kernels.Launch, error)
-	stage    func(*stager)
+	stage    func(s *stager, from, to *kernels.Tensor) // of one operand
 }{
 	{graph.Partial, graph.Replicated}: {(*collective).sumForAll, (*stager).reduce},
 	{graph.Sharded, graph.Replicated}: {(*collective).gather, (*stager).gather},
@@ -54,12 +54,14 @@ func (r *rank) collective(c *call) (*collective, error) {
 		return x, nil
 	}
 	s := &stager{x: x, at: r.staging.ptr}
-	f.stage(s)
+	for i := range x.args {
+		f.stage(s, &x.args[i], &x.results[i])
+	}
 	return x, s.err
 }
 
 // onOneGPU issues a collective of ranks that share a GPU: all wait until every
-// rank's operands are there, kernels add or copy them, and all wait until nobody
+// rank's operands are ready, kernels add or copy them, and all wait until no rank
 // reads them any more.
 func onOneGPU(list []*collective) error {
 	work, err := list[0].shared(list)
@@ -99,8 +101,8 @@ func eachWaits(list []*collective, record func(r *rank) error, wait func(r, of *
 	return nil
 }
 
-// shared is what each rank launches in a collective of ranks that share a GPU;
-// it is worked out once, and kept with rank 0's side.
+// shared returns the launches of each rank in a collective of ranks that share a GPU. They are made
+// once and kept with rank 0.
 func (x *collective) shared(list []*collective) ([][]action, error) {
 	if x.work != nil {
 		return x.work, nil
@@ -119,7 +121,7 @@ func (x *collective) shared(list []*collective) ([][]action, error) {
 	return work, nil
 }
 
-// sumForAll: rank 0 sums for all, so that all have the same bits.
+// sumForAll lets rank 0 sum for all, so that all have the same bits.
 func (x *collective) sumForAll(i int, list []*collective) ([]kernels.Launch, error) {
 	if i > 0 {
 		return nil, nil
@@ -127,7 +129,7 @@ func (x *collective) sumForAll(i int, list []*collective) ([]kernels.Launch, err
 	return sumAll(list)
 }
 
-// gather: each rank copies the parts of all.
+// gather lets each rank copy the parts of all.
 func (x *collective) gather(_ int, list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
 	for k := range x.results {
@@ -140,7 +142,7 @@ func (x *collective) gather(_ int, list []*collective) ([]kernels.Launch, error)
 	return out, nil
 }
 
-// sumOwn: each rank sums what it keeps.
+// sumOwn lets each rank sum the part that it keeps.
 func (x *collective) sumOwn(i int, list []*collective) ([]kernels.Launch, error) {
 	var out []kernels.Launch
 	for k := range x.args {
@@ -175,7 +177,7 @@ func sumAll(list []*collective) ([]kernels.Launch, error) {
 	return out, nil
 }
 
-// piece is n columns of t, or n rows, from one on.
+// piece returns n columns of t, or n rows, that begin at from.
 func piece(t kernels.Tensor, rows bool, from, n int) kernels.Tensor {
 	if rows {
 		t.Ptr += uint64(from * t.Stride * t.DType.Bytes())
@@ -187,7 +189,7 @@ func piece(t kernels.Tensor, rows bool, from, n int) kernels.Tensor {
 	return t
 }
 
-// copyPiece copies a piece of one tensor to another place of a second.
+// copyPiece copies a piece of one tensor into another.
 func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.Launch {
 	dst, src := piece(to, rows, at, n), piece(from, rows, part, n)
 	if dst.Rows() == 0 || dst.Cols == 0 {
@@ -196,8 +198,8 @@ func copyPiece(to, from kernels.Tensor, rows bool, at, part, n int) []kernels.La
 	return kernels.Copy(dst, src)
 }
 
-// relayout keeps the rank's part of a whole value, copies a field, or makes the term of a
-// rank that is not the first: zeros.
+// relayout keeps the rank's part of a whole value, copies a field, or clears the term of a rank
+// other than the first.
 func (r *rank) relayout(c *call) []kernels.Launch {
 	from, to := c.on.Args[0], c.on.Results[0]
 	if to.Rows() == 0 || to.Cols == 0 {

@@ -1,13 +1,11 @@
-// Package cuda runs schedules on NVIDIA GPUs, through a driver that may be the
-// real one or a simulated one.
+// Package cuda runs schedules on NVIDIA GPUs, through a driver that may be the real one or a
+// simulated one.
 //
-// Each GPU has one OS thread, which puts the work of its ranks into their
-// streams: two per rank, one for kernels and one for collectives, ordered by the
-// schedule's events. Ranks have a GPU each, joined by NCCL, and for what is small by kernels that
-// write into each other's memory; or all share
-// one, joined by events; then a kernel adds what they have. A batch with one
-// token per sequence is captured once per number of sequences, and replayed as
-// one launch.
+// Each GPU has one OS thread, which puts the work of its ranks into their streams: two per rank,
+// one for kernels and one for collectives, ordered by the schedule's events. Ranks have a GPU each,
+// joined by NCCL, and for small payloads by kernels that write into each other's memory; or all
+// share one, joined by events, and a kernel adds their summands. A batch with one token per
+// sequence is captured once per number of sequences, and replayed as one launch.
 package cuda
 
 import (
@@ -27,37 +25,39 @@ import (
 type Device struct {
 	Driver driver.Driver
 	Math   kernels.Math // of products of many rows
-	// NoGraphs launches every kernel by itself, also where a graph would do.
+	// NoGraphs turns CUDA graphs off: every kernel is launched by itself.
 	NoGraphs bool
-	// NoDependent lets every launch begin when the one before it has ended, also where the driver could begin it sooner.
+	// NoDependent turns programmatic dependent launch (PDL) off.
 	NoDependent bool
-	// PeerBytes is the most that an AllReduce carries which ranks with a GPU each do over each other's memory, where
-	// all of them reach each other's: above it NCCL is taken. 0: [PeerBytes]; below 0: always NCCL. At most [MaxPeerBytes].
+	// PeerBytes is the largest payload of an all-reduce, in bytes, that goes over peer memory where
+	// all GPUs reach each other's; larger ones go by NCCL. 0: [PeerBytes]; below 0: always NCCL. At
+	// most [MaxPeerBytes].
 	PeerBytes int
-	// OneShotBytes is up to which size that is done in one shot; 0: [OneShotBytes].
+	// OneShotBytes is the largest payload of such an all-reduce that is done in one shot, in bytes
+	// sent per rank; 0: [OneShotBytes].
 	OneShotBytes int
-	// NoGEMM leaves products to Krait's kernels, also where cuBLAS is there.
+	// NoGEMM turns cuBLAS off: Krait's kernels compute all products.
 	NoGEMM bool
 }
 
-// String says what computes: processes that run a model together are to have the same.
+// String names the driver and the math. Processes that run a model together must have the same.
 func (d *Device) String() string { return fmt.Sprintf("%s, math %v", d.Driver.Name(), d.Math) }
 
-// FewLaunches asks for graphs that are fused to save launches.
+// FewLaunches reports that graphs should be fused to save launches.
 func (d *Device) FewLaunches() bool { return true }
 
-// Open loads the weights of all ranks: a GPU for each where there are enough,
-// else one for all. Ranks in several processes have one each.
+// Open loads the weights of all ranks: on a GPU each if the machine has enough,
+// otherwise all on one. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	var group *comm.Group
 	if len(local) < world.Ranks() {
 		var ok bool
 		if group, ok = world.(*comm.Group); !ok {
-			return nil, fmt.Errorf("%d of %d ranks are elsewhere; those of package exec/cuda are in one machine, or in processes (comm.Group)", world.Ranks()-len(local), world.Ranks())
+			return nil, fmt.Errorf("%d of %d ranks are elsewhere; on GPUs all ranks must be in this process, or in processes of one machine (comm.Group)", world.Ranks()-len(local), world.Ranks())
 		}
 	}
 	if d.PeerBytes > MaxPeerBytes {
-		return nil, fmt.Errorf("an all_reduce of up to %d MiB over the memory of GPUs (--peer-bytes, or link.peers of --hw): at most %d MiB are possible; larger ones are NCCL's", d.PeerBytes>>20, MaxPeerBytes>>20)
+		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
 	if err := cmp.Or(refuseBlocks(local[0]), refuseOperations(local[0])); err != nil {
 		return nil, err
@@ -74,8 +74,8 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	m.nccl = group != nil || len(local) > 1 && len(devices) >= len(local)
 	gpus, first := 1, 0
 	switch {
-	case group != nil: // each process takes another, unless it sees one alone
-		first = o.Place % len(devices)
+	case group != nil: // each process takes another GPU, unless it sees only one
+		first = o.LocalRank % len(devices)
 	case m.nccl:
 		gpus = len(local)
 		m.peerBytes = d.peerBytes(devices[:gpus])
@@ -100,8 +100,8 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return m, nil
 }
 
-// Memory is nine tenths of what the GPU has that has least: the rest is for programs, scratch memory,
-// and what collectives and cuBLAS keep.
+// Memory returns nine tenths of the memory of the smallest GPU, and how many ranks share it. The
+// rest is for programs, scratch memory, NCCL and cuBLAS.
 func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	devices, err := d.Driver.Devices()
 	if err != nil || len(devices) == 0 { // Open says so
@@ -118,7 +118,7 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	return bytes, ranks // all share the first
 }
 
-// refuseOperations: what others registered may be without a kernel for GPUs.
+// refuseOperations is an error for registered operations without a kernel for GPUs.
 func refuseOperations(s *lowering.Schedule) error {
 	for _, list := range [][]lowering.Step{s.Init, s.Steps} {
 		for i := range list {
@@ -132,7 +132,7 @@ func refuseOperations(s *lowering.Schedule) error {
 	return nil
 }
 
-// refuseBlocks: no kernel reads weights in blocks.
+// refuseBlocks is an error for weights in blocks, which no kernel reads.
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
 		if b.Type.DType == graph.Q8 {
@@ -142,14 +142,14 @@ func refuseBlocks(s *lowering.Schedule) error {
 	return nil
 }
 
-// open loads weights and runs what is run once.
+// open loads the weights and runs the schedule's init steps.
 func (m *machine) open(o exec.Setup) error {
 	if m.nccl {
 		if err := m.join(); err != nil {
 			return err
 		}
 		if err := m.openBoxes(); err != nil {
-			return fmt.Errorf("memory for all_reduce of up to %d KiB between GPUs (--peer-bytes): %w", m.peerBytes>>10, err)
+			return fmt.Errorf("peer memory for payloads of up to %d KiB (lower --peer-bytes): %w", m.peerBytes>>10, err)
 		}
 	}
 	progress := newProgress(m.ranks, o.Progress)

@@ -18,7 +18,7 @@ type gemm struct {
 	workspace   memory // of ours, so that products can be captured
 }
 
-// open makes the handle, where there is cuBLAS; Krait's kernels do without.
+// open makes the handle of cuBLAS; without that library Krait's own kernels compute all products.
 func (g *gemm) open(r *rank) error {
 	if r.machine.device.NoGEMM {
 		return nil
@@ -58,16 +58,16 @@ func (g *gemm) close(on *gpu) error {
 	return errors.Join(g.GEMM.Close(), g.workspace.release(on))
 }
 
-// gemmRows is from how many rows on a product is cuBLAS's.
+// gemmRows is the least number of rows of a product by cuBLAS.
 const gemmRows = 33
 
-// byLibrary reports whether a step's products are cuBLAS's, if they are large enough.
+// byLibrary reports whether cuBLAS computes a step's products, if they are large enough.
 func (r *rank) byLibrary(step *lowering.Step) bool {
 	return r.gemm.GEMM != nil && step.Stream == lowering.Compute
 }
 
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
-// kernels do: for few rows, where there is no cuBLAS, and where numbers are taken apart for
+// kernels do: for few rows, without cuBLAS, and where f32 is split into three bf16 for
 // tensor cores.
 func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	adds := part.Name() == "matmul_add"
@@ -92,8 +92,8 @@ func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	return g
 }
 
-// gemm appends a product; activations in f32 are rounded to the weight's format first, and what
-// is added to it is put where it goes.
+// gemm appends a product; activations in f32 are rounded to the weight's format first, and the
+// operand to add is copied to the result.
 func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
 	if y := part.Results[0]; g.Accumulate && part.Args[2].Ptr != y.Ptr {
 		if err := b.launches(c.step.Name, c.step.Stream, kernels.Copy(y, part.Args[2])); err != nil {
@@ -112,7 +112,7 @@ func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
 	return nil
 }
 
-// mustRound reports whether a product has another format of activations than they lie in.
+// mustRound reports whether the activations of a product must be rounded first.
 func mustRound(x *kernels.Tensor, g *driver.GemmCall) bool {
 	return x.DType == graph.F32 && (g.In == driver.BF16 || g.In == driver.F16)
 }

@@ -19,7 +19,7 @@ type gpu struct {
 	modules map[string]driver.Module
 	funcs   map[string]*function
 	depend  bool // launches may be dependent
-	step    step // under way
+	step    step // the active one
 }
 
 // openGPU opens a device on a thread of its own.
@@ -71,7 +71,8 @@ type function struct {
 	shared uint32
 }
 
-// freeShared is how much shared memory a block of every kernel may have, static and dynamic.
+// freeShared is the shared memory, static and dynamic, that a block may have without asking, in
+// bytes.
 const freeShared = 48 << 10
 
 func newFunction(f driver.Function) (*function, error) {
@@ -79,7 +80,7 @@ func newFunction(f driver.Function) (*function, error) {
 	return &function{f, uint32(max(0, freeShared-info.Shared))}, err
 }
 
-// allow lets the kernel have as much as the largest launch so far wants.
+// allow raises the kernel's limit of dynamic shared memory to the largest launch so far.
 func (f *function) allow(shared uint32) error {
 	if shared <= f.shared {
 		return nil
@@ -91,8 +92,7 @@ func (f *function) allow(shared uint32) error {
 	return nil
 }
 
-// function finds the kernel of a launch, ready for it; it is compiled when it is first
-// asked for.
+// function returns the kernel of a launch. Its module is compiled on first use.
 func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
 	f, err := g.find(l)
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *gpu) function(l *kernels.Launch) (driver.Function, error) {
 	return f.Function, f.allow(l.Shared)
 }
 
-// waits reports whether the kernel itself waits for what was launched before it.
+// waits reports whether the kernel itself waits for the launch before it (griddepcontrol.wait).
 func (g *gpu) waits(l *kernels.Launch) bool { return g.depend && !l.Registered() }
 
 func (g *gpu) find(l *kernels.Launch) (*function, error) {
@@ -158,7 +158,7 @@ type memory struct {
 	bytes int64
 }
 
-// reserve makes the memory at least as large; what it held is lost when it moves.
+// reserve grows the memory to at least that size. Its contents are lost when it moves.
 func (m *memory) reserve(g *gpu, bytes int64) (moved bool, err error) {
 	if bytes <= m.bytes {
 		return false, nil

@@ -33,7 +33,7 @@ const ioAlign = 256
 
 func roundUp(n int) int { return (n + ioAlign - 1) / ioAlign * ioAlign }
 
-// localBytes is the size of what the rank holds of a value for a batch.
+// localBytes is the size of the rank's share of a value for a batch.
 func (r *rank) localBytes(t graph.Type, z graph.Sizes) int {
 	return int(r.s.Local(t).Bytes().At(z))
 }
@@ -63,8 +63,8 @@ func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
 	return r.outputs[i].Tensor
 }
 
-// ioBytes is the memory that inputs and outputs of a batch take, whatever it wants: what
-// moves makes programs of no use.
+// ioBytes is the memory of all inputs and outputs of a batch, also those that it does not ask for:
+// memory that moves invalidates programs.
 func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 	in = r.tableAt(z) + roundUp(r.tableBytes(z))
 	if r.s.Rank > 0 {
@@ -77,7 +77,7 @@ func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 	return in, out
 }
 
-// io lists what goes in and out.
+// io lists the uploads and downloads of the program.
 func (b *builder) io() {
 	r := b.r
 	for i, buf := range r.s.Buffers {
@@ -112,7 +112,7 @@ func (p *program) fill(w *exec.Work) error {
 	for _, f := range p.uploads {
 		to := p.rank.inputsHost.data[f.at : f.at+f.size]
 		if f.name == "" {
-			p.rank.fillTable(to, w.Pages)
+			p.rank.fillTable(to, w.BlockTables)
 			continue
 		}
 		in := w.Input(f.name)
@@ -154,8 +154,8 @@ func (p *program) copyOut() error {
 	return nil
 }
 
-// results are the outputs of a step as the first rank had them; those that were not
-// wanted are without data.
+// results returns the outputs of a step, from the first rank. Outputs that were not asked for have
+// no data.
 func (p *program) results() []kernels.Tensor {
 	list := p.rank.machine.results
 	clear(list)

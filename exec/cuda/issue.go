@@ -12,17 +12,17 @@ import (
 type step struct{ programs []*program }
 
 // captureAfter is how often a program is issued launch by launch before it is
-// captured: what kernels and libraries do once must not be in the graph.
+// captured: one-time work of kernels and libraries must not be in the graph.
 const captureAfter = 1
 
-// due reports whether the step is to be captured now; of what is in a graph nobody can
-// tell when it ran.
+// due reports whether the step is to be captured now; a graph does not
+// tell when its nodes ran.
 func (s *step) due() bool {
 	first := s.programs[0]
 	return first.rank.record == nil && first.graph == nil && first.used >= captureAfter && first.decodes()
 }
 
-// launch issues the step: as the graph, where it was captured, else launch by launch.
+// launch replays the captured graph of the step, or issues it launch by launch.
 func (s *step) launch(ctx context.Context) error {
 	first := s.programs[0]
 	first.used++
@@ -35,7 +35,7 @@ func (s *step) launch(ctx context.Context) error {
 	return first.rank.where(first.graph.Launch(first.rank.compute))
 }
 
-// capture makes a graph of the step, if it is due: all streams hang on rank 0's.
+// capture makes a graph of the step, if it is due: all streams fork from rank 0's.
 func (s *step) capture(ctx context.Context) error {
 	if !s.due() {
 		return nil
@@ -51,14 +51,14 @@ func (s *step) capture(ctx context.Context) error {
 	if err == nil {
 		err = s.join()
 	}
-	g, e := origin.compute.EndCapture() // also after an error: the stream is of no use otherwise
+	g, e := origin.compute.EndCapture() // also after an error: the stream stays in capture otherwise
 	if err == nil {
 		err = origin.where(e)
 	}
 	if err == nil {
 		s.programs[0].graph = g
 	} else if e == nil {
-		_ = g.Close() // err is the one to tell
+		_ = g.Close() // err is returned
 	}
 	return err
 }
@@ -95,8 +95,8 @@ func (s *step) join() error {
 	return nil
 }
 
-// issue puts the work of all ranks into their streams, up to the next collective of
-// one rank after another: what one waits for there must have been put in before.
+// issue puts the work of all ranks into their streams, up to the next collective for one rank after
+// another: a collective waits for work that must have been put in before.
 func (s *step) issue(ctx context.Context) error {
 	if err := s.programs[0].rank.gpu.beginRecord(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *step) issue(ctx context.Context) error {
 	return nil
 }
 
-// collective issues the collective that all ranks have come to.
+// collective issues the collective that all ranks have reached.
 func (s *step) collective(next []int) error {
 	list := make([]*collective, len(s.programs))
 	name := ""
@@ -162,8 +162,8 @@ func (s *step) collective(next []int) error {
 	return nil
 }
 
-// issue puts in actions from one on, up to a collective or the end, and says
-// which is next.
+// issue puts in actions beginning with from, up to a collective or the end, and returns the next
+// one.
 func (p *program) issue(ctx context.Context, from int) (int, error) {
 	for i := from; i < len(p.actions); i++ {
 		a := &p.actions[i]

@@ -38,7 +38,7 @@ func (m *machine) join() error {
 		case err == nil:
 			m.ranks[i].nccl = c
 		case c != nil:
-			_ = c.Abort() // err is the one to tell
+			_ = c.Abort() // err is returned
 		}
 	}
 	if err == nil && m.group != nil {
@@ -47,7 +47,7 @@ func (m *machine) join() error {
 	return err
 }
 
-// uniqueID is what NCCL calls the ranks: rank 0 asks for it, and tells other processes.
+// uniqueID returns NCCL's id of the group: rank 0 creates it and sends it to other processes.
 func (m *machine) uniqueID() (id driver.UniqueID, err error) {
 	if m.group == nil || m.group.Rank() == 0 {
 		if id, err = m.device.Driver.UniqueID(); err != nil || m.group == nil {
@@ -80,7 +80,7 @@ func (m *machine) whenFailed(f func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// phase is each, for the GPUs of all processes: it returns when it is done on all. Where it fails on one, all
+// phase is each for the GPUs of all processes: it returns when all are done. If one fails, all
 // processes end.
 func (m *machine) phase(f func(g *gpu) error) error {
 	err := m.each(f)
@@ -101,14 +101,14 @@ func (m *machine) phase(f func(g *gpu) error) error {
 	return err
 }
 
-// bound ends all processes where the step of this one's GPU does not end: it waits for another.
+// bound ends all processes if the step of this one's GPU does not end because it waits for another.
 func (m *machine) bound() (stop func()) {
 	if m.group == nil {
 		return func() {}
 	}
 	all := m.group.Processes()
 	t := time.AfterFunc(all.Timeout(), func() {
-		all.Fail(fmt.Errorf("its GPU has not ended a step for %v: it hangs, or waits for another, or the timeout is too short for a step of this model", all.Timeout()))
+		all.Fail(fmt.Errorf("its GPU has run one step for %v: it hangs, waits for another rank, or the timeout is too short for a step of this model", all.Timeout()))
 	})
 	return func() { t.Stop() }
 }

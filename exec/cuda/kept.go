@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots makes slots for states that are kept.
-func (m *machine) KeepSlots(n int) error {
+// GrowSlots allocates slots for snapshots.
+func (m *machine) GrowSlots(n int) error {
 	return m.eachRank(func(r *rank) error {
 		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
 		if err != nil {
@@ -19,8 +19,8 @@ func (m *machine) KeepSlots(n int) error {
 	})
 }
 
-// Pages makes pages of caches.
-func (m *machine) Pages(n int) error {
+// GrowPages allocates KV pages.
+func (m *machine) GrowPages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
 			return fmt.Errorf("pages of caches: %w", err)
@@ -44,7 +44,7 @@ func (m *machine) eachRank(f func(r *rank) error) error {
 	})
 }
 
-// slab makes pieces of memory until there are n, by one allocation.
+// slab allocates pieces of memory up to n, in one allocation.
 func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	more := n - len(*list)
 	if more <= 0 { // another rank failed when this one made them
@@ -61,7 +61,7 @@ func (r *rank) slab(list *[]driver.Ptr, n int, bytes int64) error {
 	return nil
 }
 
-// stateOf is the states of a slot.
+// stateOf is the address of a slot's states.
 func (r *rank) stateOf(slot int) driver.Ptr {
 	if slot >= r.machine.slots {
 		return r.kept[slot-r.machine.slots]
@@ -69,53 +69,51 @@ func (r *rank) stateOf(slot int) driver.Ptr {
 	return r.states + driver.Ptr(int64(slot)*r.s.Bytes[lowering.State])
 }
 
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
+// ClearSlot makes the states of a slot zero.
+func (m *machine) ClearSlot(slot int) error {
+	return m.eachState(func(r *rank, bytes int64) error { return r.compute.Fill(r.stateOf(slot), 0, bytes) })
+}
+
+// CopySlot copies the states of a slot to another.
+func (m *machine) CopySlot(from, to int) error {
+	return m.eachState(func(r *rank, bytes int64) error {
+		return r.compute.Copy(r.stateOf(to), r.stateOf(from), bytes)
+	})
+}
+
+// eachState runs f for the ranks that have states, of that many bytes in a slot, and waits for it.
+func (m *machine) eachState(f func(r *rank, bytes int64) error) error {
 	return m.eachRank(func(r *rank) error {
 		n := r.s.Bytes[lowering.State]
 		if n == 0 {
 			return nil
 		}
-		if err := r.compute.Fill(r.stateOf(slot), 0, n); err != nil {
+		if err := f(r, n); err != nil {
 			return err
 		}
 		return r.compute.Synchronize()
 	})
 }
 
-// Copy copies states.
-func (m *machine) Copy(from, to int) error {
-	return m.eachRank(func(r *rank) error {
-		n := r.s.Bytes[lowering.State]
-		if n == 0 {
-			return nil
-		}
-		if err := r.compute.Copy(r.stateOf(to), r.stateOf(from), n); err != nil {
-			return err
-		}
-		return r.compute.Synchronize()
-	})
-}
-
-// Read copies out of states.
-func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+// ReadSlot copies bytes of states to the host.
+func (m *machine) ReadSlot(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies into states.
-func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+// WriteSlot copies bytes from the host into states.
+func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
 
-// ReadPage copies out of a page.
+// ReadPage copies bytes of a KV page to the host.
 func (m *machine) ReadPage(rank int, page int32, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.pages[page]+driver.Ptr(at))
 }
 
-// WritePage copies into a page.
+// WritePage copies bytes from the host into a KV page.
 func (m *machine) WritePage(rank int, page int32, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.pages[page]+driver.Ptr(at), from)
@@ -145,21 +143,21 @@ func (r *rank) copies(f func() error) error {
 	})
 }
 
-// inRows is where a cache has some rows, and how many bytes they take.
-func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
+// inRows returns where rows of a cache begin in a page, and their bytes.
+func (r *rank) inRows(buffer int, x state.PageRows) (at driver.Ptr, n int64) {
 	size := r.s.Buffers[buffer].Bytes
 	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
 }
 
 // CopyRows copies rows of all caches to another page.
-func (m *machine) CopyRows(from exec.Rows, page int32) error {
+func (m *machine) CopyRows(from state.PageRows, page int32) error {
 	return m.eachRank(func(r *rank) error {
 		for i := range r.s.Buffers {
 			if r.s.Buffers[i].Space != lowering.Cache {
 				continue
 			}
 			at, n := r.inRows(i, from)
-			to, _ := r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N})
+			to, _ := r.inRows(i, state.PageRows{Page: page, First: from.First, N: from.N})
 			if n == 0 {
 				continue
 			}
@@ -171,37 +169,30 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 	})
 }
 
-// ReadRows copies out of a cache.
-func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+// ReadRows copies rows of a cache to the host.
+func (m *machine) ReadRows(rank, buffer int, rows []state.PageRows, to []byte) error {
 	r := m.rank(rank)
-	return r.copies(func() error {
-		for _, x := range rows {
-			at, n := r.inRows(buffer, x)
-			if n == 0 {
-				continue
-			}
-			if err := r.compute.CopyOut(to[:n], at); err != nil {
-				return err
-			}
-			to = to[n:]
-		}
-		return nil
-	})
+	return r.eachRun(buffer, rows, to, func(at driver.Ptr, part []byte) error { return r.compute.CopyOut(part, at) })
 }
 
-// WriteRows copies into a cache.
-func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+// WriteRows copies rows from the host into a cache.
+func (m *machine) WriteRows(rank, buffer int, rows []state.PageRows, from []byte) error {
 	r := m.rank(rank)
+	return r.eachRun(buffer, rows, from, func(at driver.Ptr, part []byte) error { return r.compute.CopyIn(at, part) })
+}
+
+// eachRun lets f copy each run of rows of a cache, to or from its part of the data.
+func (r *rank) eachRun(buffer int, rows []state.PageRows, data []byte, f func(at driver.Ptr, part []byte) error) error {
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)
 			if n == 0 {
 				continue
 			}
-			if err := r.compute.CopyIn(at, from[:n]); err != nil {
+			if err := f(at, data[:n]); err != nil {
 				return err
 			}
-			from = from[n:]
+			data = data[n:]
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func newLoader(g *gpu, p *progress) (*loader, error) {
 	return l, nil
 }
 
-// copy puts data on its way to the device.
+// copy starts the copy of data to the device.
 func (l *loader) copy(to driver.Ptr, data []byte) error {
 	for len(data) > 0 {
 		i := l.next
@@ -62,11 +62,11 @@ func (l *loader) copy(to driver.Ptr, data []byte) error {
 	return nil
 }
 
-// wait returns when all is there.
+// wait returns when all copies are done.
 func (l *loader) wait() error { return l.stream.Synchronize() }
 
 func (l *loader) close() {
-	_ = l.stream.Synchronize() // wait has told what went wrong
+	_ = l.stream.Synchronize() // wait has returned the error
 	for i := range l.buffers {
 		if l.buffers[i] != nil {
 			_ = l.gpu.ctx.ReleaseHost(l.buffers[i])

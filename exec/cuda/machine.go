@@ -24,8 +24,8 @@ type machine struct {
 	page      int         // tokens of a page of caches
 	width     int         // pages of a sequence that programs have room for
 	nccl      bool        // ranks have a GPU each, joined by NCCL
-	peerBytes int         // of an AllReduce over the memory of the others, at most; 0: none is done so
-	failed    error       // why they cannot take part in collectives any more
+	peerBytes int         // largest payload of an all-reduce over peer memory; 0: none
+	failed    error       // why the ranks cannot take part in collectives any more
 	group     *comm.Group // the other ranks are in other processes; nil: all are here
 	closed    chan struct{}
 
@@ -41,9 +41,8 @@ func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
 	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, record: o.Record, opened: time.Now(), width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
 }
 
-// each runs f for all GPUs at the same time, and returns the error of the first
-// that failed. Where one fails, the others' collectives are ended, and with them
-// the machine.
+// each runs f for all GPUs at the same time, and returns the first error. If one fails, the
+// collectives of the others are aborted, and the machine is lost.
 func (m *machine) each(f func(g *gpu) error) error {
 	switch {
 	case m.failed != nil:
@@ -52,7 +51,7 @@ func (m *machine) each(f func(g *gpu) error) error {
 		return m.gpus[0].do(func() error { return f(m.gpus[0]) })
 	}
 	if err := m.all(f); err != nil {
-		m.failed = fmt.Errorf("%w; the ranks are not joined any more: close the model and open it again", err)
+		m.failed = fmt.Errorf("%w; the ranks have left their NCCL group: close the model and open it again", err)
 		return err
 	}
 	return nil
@@ -77,11 +76,11 @@ func (m *machine) all(f func(g *gpu) error) error {
 	return first
 }
 
-// abort ends what ranks wait for in collectives.
+// abort ends all waiting in collectives.
 func (m *machine) abort() {
 	for _, r := range m.ranks {
 		if r.nccl != nil {
-			_ = r.nccl.Abort() // the error that led here is the one to tell
+			_ = r.nccl.Abort() // the caller has an error already
 		}
 		r.stopWaiting()
 	}
@@ -105,9 +104,9 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 
 // run lets every GPU issue the programs of its ranks, and waits for them.
 //
-// GPUs that are joined in collectives all run the step, or none: where one stopped in the
-// middle, the others would wait for it. And none begins before all have what they
-// allocate, load or instantiate: that waits for what runs on the others, which may be
+// GPUs that are joined in collectives all run the step, or none: if one stopped in the
+// middle, the others would wait for it. None begins before all have allocated memory, loaded
+// modules and instantiated graphs: such calls wait for the work of the other GPUs, which may be
 // a collective that waits for this one.
 func (m *machine) run(ctx context.Context, key programKey, w *exec.Work) error {
 	if err := ctx.Err(); err != nil && m.group == nil {
@@ -127,7 +126,7 @@ func (m *machine) run(ctx context.Context, key programKey, w *exec.Work) error {
 	defer m.bound()()
 	return m.phase(func(g *gpu) error {
 		err := g.step.launch(ctx)
-		for _, r := range g.ranks { // what was issued runs, whatever happened since
+		for _, r := range g.ranks { // issued work runs, also after an error
 			if e := r.settle(err != nil); err == nil {
 				err = r.where(e)
 			}
@@ -163,9 +162,9 @@ func (m *machine) wantsGraph() bool {
 	return false
 }
 
-// Close gives everything back.
+// Close frees all resources.
 func (m *machine) Close() {
-	// Of a context that is lost nothing can be given back: errors have been told.
+	// Resources of a lost context cannot be freed; its error has been returned.
 	m.failed = nil
 	close(m.closed)
 	_ = m.each(func(g *gpu) error {
@@ -180,8 +179,8 @@ func (m *machine) Close() {
 	}
 }
 
-// Collectives counts by the batches that ran: each collective of the schedule was
-// issued once for each.
+// Collectives counts calls and bytes by the batches that ran: each collective of the schedule runs
+// once per batch.
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount
 	for _, st := range m.ranks[0].s.Steps {
@@ -200,8 +199,8 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 	return out
 }
 
-// Exchanges says how collectives travel.
-func (m *machine) Exchanges() string {
+// Transport says how collectives travel.
+func (m *machine) Transport() string {
 	switch {
 	case m.peerBytes > 0:
 		return fmt.Sprintf("all_reduce of up to %d KiB over the GPUs' memory, the rest by NCCL", m.peerBytes>>10)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
@@ -21,14 +22,13 @@ import (
 	host "github.com/krait-ml/krait/kernels"
 	hostkernels "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/text/sampling"
 )
 
 // model is a golden checkpoint, split over ranks.
 type model struct {
-	*models.Checkpoint
+	*checkpoint.Checkpoint
 	schedules []*lowering.Schedule
 }
 
@@ -37,14 +37,18 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 	return openAt(t, "../../testdata/golden/"+name, ranks, strategy)
 }
 
-func openAt(t *testing.T, dir string, ranks int, strategy string) *model {
+// openAt compiles a model for the devices of these tests: formats are chosen where the device has math of bf16.
+func openAt(t *testing.T, dir string, ranks int, strategy string, on ...*cuda.Device) *model {
 	t.Helper()
-	c, err := models.Open(dir)
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	o := passes.Options{Ranks: ranks, Fuse: passes.ForLaunches}
+	for _, d := range on {
+		o.Target = d.Target()
+	}
 	if ranks > 1 {
 		if o.Strategy, err = passes.FindStrategy(strategy); err != nil {
 			t.Fatal(err)
@@ -358,7 +362,7 @@ func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &exec.Work{Batch: graph.Batch{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}, Wanted: wanted}
+	w := &exec.Work{Batch: graph.Batch{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}, Outputs: wanted}
 	for _, b := range schedules[0].Buffers {
 		if b.Space == lowering.Input {
 			w.Inputs = append(w.Inputs, exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, b.Type.Bytes().At(w.Sizes))})
@@ -405,7 +409,7 @@ func TestMissingWaits(t *testing.T) {
 			}
 		}
 		if !found {
-			t.Errorf("nobody misses %s", st)
+			t.Errorf("no error without %s", st)
 		}
 	}
 	if tried < 4 {
@@ -431,7 +435,7 @@ func oneToken(t *testing.T, m *model, schedules []*lowering.Schedule, o sim.Opti
 	return append([]float32(nil), out[0].F32...)
 }
 
-// TestCancel: a context that ends stops the step where somebody looks at it next:
+// TestCancel: a context that ends stops the step at the next check:
 // before anything, before each launch of each rank, also of those that are captured,
 // and before a graph. GPUs that meet in collectives all run the step or none. The
 // engine goes on.
@@ -439,7 +443,7 @@ func TestCancel(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	var launches []string
 	for _, st := range m.schedules[0].Steps {
-		if st.Kind == lowering.Launch && st.Name != graph.ChosenOutput { // which nobody wants
+		if st.Kind == lowering.Launch && st.Name != graph.ChosenOutput { // which no batch wants
 			launches = append(launches, "stopped before "+st.Name+":")
 		}
 	}
@@ -557,8 +561,8 @@ func TestChoose(t *testing.T) {
 		sampler.Accept(next[1])
 		b := exec.Batch{
 			Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}},
-			Choose:    []exec.Choice{{}, {Choice: sampler.Choice(), Seen: sampler.Seen()}},
-			Want:      []string{"tokens", "logits"},
+			Choices:   []exec.Choice{{}, {Choice: sampler.Choice(), Seen: sampler.Seen()}},
+			Outputs:   []string{"tokens", "logits"},
 		}
 		whole, err := cpu.Step(context.Background(), &b)
 		if err != nil {
@@ -568,19 +572,19 @@ func TestChoose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Want = nil
+		b.Outputs = nil
 		results, err := e.Step(context.Background(), &b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range next {
-			want, err := host.Token(hostkernels.Choose(rows.Row(k), b.Choose[k].Choice, b.Choose[k].Seen))
+			want, err := host.Token(hostkernels.Choose(rows.Row(k), b.Choices[k].Choice, b.Choices[k].Seen))
 			if err != nil || int(whole.Tokens[k]) != want || int(results.Tokens[k]) != want {
 				t.Errorf("step %d: row %d is %d on the CPU and %d on CUDA, want %d (%v)", i, k, whole.Tokens[k], results.Tokens[k], want, err)
 			}
 			next[k] = want
 		}
-		if _, err := results.Output("logits"); err == nil || !strings.Contains(err.Error(), "did not want the output logits") {
+		if _, err := results.Output("logits"); err == nil || !strings.Contains(err.Error(), "left out the output logits") {
 			t.Errorf("logits travelled: %v", err)
 		}
 	}

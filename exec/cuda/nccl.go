@@ -70,7 +70,7 @@ func (x *collective) most(whole *kernels.Tensor) int {
 	return most
 }
 
-// stagingBytes is the memory in which a collective packs what it sends.
+// stagingBytes is the memory in which a collective packs its payload, in bytes.
 func (r *rank) stagingBytes(c *call) int64 {
 	if !r.machine.nccl {
 		return 0
@@ -118,14 +118,8 @@ func (s *stager) call(run ncclFunc, send, recv uint64, count int, d graph.DType)
 // contiguous reports whether rows have no gaps.
 func contiguous(t *kernels.Tensor) bool { return t.Stride == t.Cols || t.Rows() < 2 }
 
-// reduce sums each operand where it is, unless its rows have gaps.
-func (s *stager) reduce() {
-	for i := range s.x.args {
-		s.reduceOne(&s.x.args[i], &s.x.results[i])
-	}
-}
-
-func (s *stager) reduceOne(from, to *kernels.Tensor) {
+// reduce sums an operand where it is, unless its rows have gaps.
+func (s *stager) reduce(from, to *kernels.Tensor) {
 	if elems(from) == 0 {
 		return
 	}
@@ -154,15 +148,9 @@ func (s *stager) packed(base uint64, rank int, whole *kernels.Tensor) []kernels.
 	return out
 }
 
-// gather packs this rank's share of each operand, gathers the padded shares of all, and
-// puts every piece where it belongs.
-func (s *stager) gather() {
-	for i := range s.x.args {
-		s.gatherOne(&s.x.args[i], &s.x.results[i])
-	}
-}
-
-func (s *stager) gatherOne(from, to *kernels.Tensor) {
+// gather packs this rank's share of an operand, gathers the padded shares of all, and
+// copies every piece to its place.
+func (s *stager) gather(from, to *kernels.Tensor) {
 	x := s.x
 	most := x.most(to)
 	switch {
@@ -188,15 +176,9 @@ func (s *stager) gatherOne(from, to *kernels.Tensor) {
 	}
 }
 
-// scatter packs the shares of all of each operand, sums them to their owners, and
+// scatter packs the shares of all ranks of an operand, sums them to their owners, and
 // unpacks this rank's.
-func (s *stager) scatter() {
-	for i := range s.x.args {
-		s.scatterOne(&s.x.args[i], &s.x.results[i])
-	}
-}
-
-func (s *stager) scatterOne(from, to *kernels.Tensor) {
+func (s *stager) scatter(from, to *kernels.Tensor) {
 	x := s.x
 	most := x.most(from)
 	switch {
@@ -233,7 +215,7 @@ func (s *stager) gatherEach(from, to *kernels.Tensor) {
 	for r := range s.x.parts {
 		for _, p := range s.x.parts[r].List {
 			at := piece(*to, true, p.Whole, p.N)
-			send := at.Ptr // of others it is not looked at
+			send := at.Ptr // on other ranks it is not read
 			if r == s.x.rank.s.Rank {
 				send = piece(*from, true, p.Part, p.N).Ptr
 			}
@@ -263,7 +245,7 @@ func (s *stager) scatterEach(from, to *kernels.Tensor) {
 	}
 }
 
-// addUp receives what the other ranks have for these rows, and gives what adds it to its own.
+// addUp receives the other ranks' summands of these rows, and appends the launch that adds them.
 func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
 	var terms []kernels.Tensor
 	for r := range s.x.parts {

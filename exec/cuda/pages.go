@@ -13,14 +13,14 @@ import (
 // Kernels find the pages of caches by a table that comes with the inputs: addresses of
 // width pages for each sequence of the batch.
 
-// firstWidth is for how many tokens of a sequence the first programs have room.
+// firstWidth is the number of tokens per sequence that the first programs have room for.
 const firstWidth = 64
 
-// widen makes room for the pages of a batch's sequences. Programs are made for a number of
-// pages, and so anew when it grows: by doubling.
+// widen makes room for the KV pages of a batch's sequences. Programs are built for a number of
+// pages per sequence, which doubles when it must grow.
 func (m *machine) widen(w *exec.Work) error {
 	need := 0
-	for _, list := range w.Pages {
+	for _, list := range w.BlockTables {
 		need = max(need, len(list))
 	}
 	if need <= m.width {
@@ -32,7 +32,7 @@ func (m *machine) widen(w *exec.Work) error {
 	return m.each(func(g *gpu) error { return g.forget() })
 }
 
-// tokens is how many a sequence may have, as far as programs have room.
+// tokens is the most tokens of a sequence that programs have room for.
 func (m *machine) tokens() int {
 	if n := m.width * m.page; m.limit == 0 || n < m.limit {
 		return n
@@ -59,7 +59,7 @@ func (r *rank) cache(o *operand.Operand, z graph.Sizes) (t kernels.Tensor, table
 	return t, r.inputs.ptr + driver.Ptr(r.tableAt(z))
 }
 
-// fillTable writes the table. Where a sequence has no page there is no address.
+// fillTable writes the block table. Pages that a sequence does not have are null.
 func (r *rank) fillTable(to []byte, pages [][]int32) {
 	clear(to)
 	for i, list := range pages {

@@ -11,27 +11,29 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// PeerBytes is the most that an AllReduce carries which ranks with a GPU each do by kernels of ours, over each
-// other's memory, if nothing else is said: above it NCCL is taken.
+// PeerBytes is by default the largest payload of an all-reduce, in bytes, that kernels of Krait sum
+// over peer memory; larger ones go by NCCL.
 const PeerBytes = 512 << 10
 
-// MaxPeerBytes is the most that may be said: kernels count the bytes of a box in 32 bits.
+// MaxPeerBytes is the upper bound of [Device.PeerBytes]: kernels count the bytes of a mailbox in 32
+// bits.
 const MaxPeerBytes = 1 << 30
 
-// OneShotBytes is how much of that a rank sends at most to all others together where each sends all to all others, if
-// nothing else is said: else each sums a part. It is an assumption; no GPU was at hand.
+// OneShotBytes is by default the most bytes that a rank sends to all others together in one shot,
+// where each sends its whole payload to all. In two shots each sums a part. The value is an
+// assumption: it was not measured on GPUs.
 const OneShotBytes = 256 << 10
 
-// box is a rank's memory that the other ranks write into.
+// box is a rank's mailbox: memory that the other ranks write into.
 type box struct {
 	kernels.Mailbox
 	memory memory
-	stop   driver.Stream // for the copy that ends what waits
+	stop   driver.Stream // for the copy that ends waiting kernels
 	one    []byte        // pinned, what it copies
 }
 
-// peerBytes is up to which size ranks sum over each other's memory, 0 where they do not: they are in other
-// processes, or not all GPUs reach each other.
+// peerBytes is the largest payload that ranks sum over peer memory, in bytes; 0 if they are in
+// other processes, or if not all GPUs reach each other.
 func (d *Device) peerBytes(devices []driver.DeviceInfo) int {
 	most := cmp.Or(d.PeerBytes, PeerBytes)
 	if most < 0 || len(devices) > kernels.MaxPeers {
@@ -47,7 +49,7 @@ func (d *Device) peerBytes(devices []driver.DeviceInfo) int {
 	return (most + 4095) / 4096 * 4096
 }
 
-// openBoxes gives each rank its box, and the addresses of all.
+// openBoxes allocates the mailbox of each rank and writes the addresses of all into it.
 func (m *machine) openBoxes() error {
 	if m.peerBytes == 0 {
 		return nil
@@ -84,7 +86,7 @@ func (r *rank) openBox() error {
 	return nil
 }
 
-// addressBox writes what a box begins with, before anybody sends.
+// addressBox writes the head of a mailbox, before any rank sends.
 func (r *rank) addressBox() error {
 	var table []byte
 	for _, other := range r.machine.ranks {
@@ -112,8 +114,8 @@ func (r *rank) closeBox() []error {
 	return errs
 }
 
-// stopWaiting ends what kernels of the rank wait for, now and from now on, from any goroutine. The copy overtakes them:
-// it is in a stream of its own.
+// stopWaiting ends all waiting of the rank's kernels, now and later; any goroutine may call it. The
+// copy overtakes the kernels, since it is in a stream of its own.
 func (r *rank) stopWaiting() {
 	if r.box.one == nil {
 		return
@@ -121,16 +123,16 @@ func (r *rank) stopWaiting() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends, and with it what is bound to it
+		runtime.LockOSThread() // and never unlocked: the thread ends, and its binding with it
 		if r.gpu.ctx.Bind() == nil {
-			_ = r.box.stop.CopyIn(r.box.memory.ptr+kernels.MailStop, r.box.one) // the error that led here is the one to tell
+			_ = r.box.stop.CopyIn(r.box.memory.ptr+kernels.MailStop, r.box.one) // the caller has an error already
 		}
 	}()
 	<-done
 }
 
-// overPeers is what a collective launches where it is done over the memory of the others: an AllReduce that
-// fits into boxes.
+// overPeers returns the launches of a collective over peer memory: an all-reduce that fits into
+// mailboxes. It reports false for others.
 func (r *rank) overPeers(c *call) (list []kernels.Launch, ours bool, err error) {
 	if !r.sumsOverPeers(c) {
 		return nil, false, nil
@@ -145,32 +147,21 @@ func (r *rank) sumsOverPeers(c *call) bool {
 	return r.machine.peerBytes > 0 && op.From == graph.Partial && op.To == graph.Replicated && r.box.Fits(c.on.Args, c.on.Results)
 }
 
-// normsBehind finds the add_rmsnorms that come right behind an AllReduce, and write one of their results where the sum
-// is, which so nobody reads later: a record and a wait are between. What is launched for both in the AllReduce's place
-// finds all that came before done.
-func (r *rank) normsBehind() map[*call]*call {
+// peerNorms maps each collective that the compiler marked to the step behind it that one launch may
+// do as well: see [lowering.Schedule.Then].
+func (r *rank) peerNorms() map[*call]*call {
 	found := map[*call]*call{}
-	for i := 2; i+3 < len(r.calls); i++ {
-		at := func(k int, kind lowering.Kind, s lowering.Stream) bool {
-			st := r.calls[i+k].step
-			return st.Kind == kind && st.Stream == s && st.Loop == 0 && st.For == nil
-		}
-		c, norm := r.calls[i], r.calls[i+3]
-		if !at(0, lowering.Collective, lowering.Comm) || len(c.results) != 1 || !at(3, lowering.Launch, lowering.Compute) || norm.step.Op.Name != "add_rmsnorm" ||
-			!at(-2, lowering.Record, lowering.Compute) || !at(-1, lowering.Wait, lowering.Comm) || !at(1, lowering.Record, lowering.Comm) || !at(2, lowering.Wait, lowering.Compute) {
-			continue
-		}
-		sum, in := c.step.Results[0], norm.step
-		dead := in.Results[0].Buffer == sum.Buffer || in.Results[1].Buffer == sum.Buffer
-		if dead && (in.Args[0].Name == sum.Name) != (in.Args[1].Name == sum.Name) {
-			found[c] = norm
+	for i, c := range r.calls {
+		if k, ok := r.s.Then(i); ok && c.step.Kind == lowering.Collective {
+			found[c] = r.calls[k]
 		}
 	}
 	return found
 }
 
-// overPeersWithNorm is what an AllReduce over the memory of the others launches with the add_rmsnorm behind it, and that; nil where
-// it does not. Where steps are timed each is by itself.
+// overPeersWithNorm returns the launches of an all-reduce over peer memory that does the
+// add_rmsnorm behind it as well, and that norm; nil if they are apart. While steps are timed, each
+// is by itself.
 func (r *rank) overPeersWithNorm(c *call) ([]kernels.Launch, *call) {
 	norm := r.norms[c]
 	if norm == nil || r.record != nil || !r.sumsOverPeers(c) {

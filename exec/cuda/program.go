@@ -10,8 +10,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// program is what a rank issues for batches of some sizes: every launch with its
-// parameters, worked out once.
+// program is all that a rank issues for batches of some sizes: every launch with its
+// parameters, built once.
 type program struct {
 	rank    *rank
 	key     programKey
@@ -23,16 +23,16 @@ type program struct {
 	used    int          // how often it was issued
 }
 
-// action is one thing that goes into a stream.
+// action is one entry of a stream.
 type action struct {
-	kind   lowering.Kind // Launch also for what relayouts launch
+	kind   lowering.Kind // Launch also for kernels of relayouts
 	stream lowering.Stream
 	event  int
 	step   *lowering.Step
 	name   string // of the step, for errors
 	fn     driver.Function
 	config driver.LaunchConfig
-	waits  bool             // the kernel waits itself for what was launched before
+	waits  bool             // the kernel itself waits for the launch before it
 	gemm   *driver.GemmCall // instead of a launch
 	with   *collective      // of a Collective
 }
@@ -43,17 +43,17 @@ func sized(z graph.Sizes) graph.Sizes {
 }
 
 // programKey tells programs apart: the sizes of the batch, where its sequences end if
-// ranks have whole ones, and the outputs that it wants; or what is run once.
+// ranks have whole ones, and which outputs it asks for; or that it is the init steps.
 type programKey struct {
 	z      graph.Sizes
 	ends   string // as varints
-	wanted string // a byte per output: 1 where it is wanted
+	wanted string // a byte per output: 1 if the batch asks for it
 	once   bool
 }
 
 func keyOf(w *exec.Work, bySequence bool) programKey {
-	wanted := make([]byte, len(w.Wanted))
-	for i, is := range w.Wanted {
+	wanted := make([]byte, len(w.Outputs))
+	for i, is := range w.Outputs {
 		if is {
 			wanted[i] = 1
 		}
@@ -69,7 +69,7 @@ func keyOf(w *exec.Work, bySequence bool) programKey {
 	return key
 }
 
-// batch is what tensors hang on.
+// batch is the batch that the sizes of tensors depend on.
 func (k *programKey) batch() *graph.Batch {
 	b := &graph.Batch{Sizes: k.z}
 	for ends := []byte(k.ends); len(ends) > 0; {
@@ -79,13 +79,13 @@ func (k *programKey) batch() *graph.Batch {
 	return b
 }
 
-// runs reports whether a step, or an input, that serves these outputs is there for the
-// program. Only the first rank gives outputs.
+// runs reports whether the program includes a step or an input that serves these outputs. Only the
+// first rank gives outputs.
 func (r *rank) runs(key programKey, serves []int) bool {
 	return serves == nil || r.s.Rank == 0 && slices.ContainsFunc(serves, func(i int) bool { return key.wanted[i] == 1 })
 }
 
-// decodes reports whether a batch is worth a captured graph: a token per sequence.
+// decodes reports whether every sequence has one token: only such batches are captured.
 func (p *program) decodes() bool {
 	return p.key.z.Seqs > 0 && p.key.z.Tokens == p.key.z.Seqs
 }

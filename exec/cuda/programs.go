@@ -1,11 +1,10 @@
 package cuda
 
-// maxPrograms bounds what is kept of batches of different sizes.
+// maxPrograms bounds the number of programs, one for each size of a batch.
 const maxPrograms = 64
 
-// programs are those of a rank, of which the least recently used goes when there are
-// too many: batches of sizes that come once do not drop those that come again. All
-// ranks use the same keys in the same order, and so drop the same.
+// programs is a rank's LRU cache of programs: sizes that come once do not evict those that come
+// again. All ranks use the same keys in the same order, and so evict the same programs.
 type programs struct {
 	most  int // how many are kept; two at least, the last and the next
 	byKey map[programKey]*program
@@ -14,7 +13,7 @@ type programs struct {
 
 func newPrograms(most int) *programs { return &programs{most: most, byKey: map[programKey]*program{}} }
 
-// find is the program for a key, or nil, and counts as a use.
+// find returns the program for a key, or nil, and counts as a use.
 func (l *programs) find(key programKey) *program {
 	p := l.byKey[key]
 	if p != nil {
@@ -30,8 +29,7 @@ func (l *programs) put(p *program) {
 	l.find(p.key)
 }
 
-// makeRoom drops the program that was not used for the longest time, if there are as many
-// as are kept.
+// makeRoom evicts the least recently used program if the cache is full.
 func (l *programs) makeRoom() error {
 	if len(l.byKey) < l.most {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// rank has its memory and its streams on a GPU that it may share.
+// rank is a rank's memory and streams on a GPU, which it may share with others.
 type rank struct {
 	machine *machine
 	s       *lowering.Schedule
@@ -20,11 +20,11 @@ type rank struct {
 
 	compute, comm driver.Stream
 	events        []driver.Event // of the schedule
-	ready, done   driver.Event   // of the collective under way, where ranks share a GPU
+	ready, done   driver.Event   // of the active collective, where ranks share a GPU
 	nccl          driver.Collectives
 	box           box // where ranks sum over each other's memory
 	gemm          gemm
-	record        *recording // nil: nobody asks when steps run
+	record        *recording // nil: steps are not timed
 
 	memory    []driver.Ptr // by buffer: parameters, constants
 	states    driver.Ptr   // a run per slot
@@ -41,9 +41,9 @@ type rank struct {
 
 	inputsHost, outputsHost pinned
 
-	norms       map[*call]*call   // add_rmsnorms right behind an AllReduce that nobody else reads
+	norms       map[*call]*call   // by all_reduce: the add_rmsnorm that one launch may do with it
 	calls, once []*call           // of a step, and of what is run once
-	inBF16      []bool            // by buffer: of the program at hand, see chooseFormats; nil: none
+	inBF16      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
 	outputs     []operand.Operand // of the schedule
 	programs    *programs
 }
@@ -56,7 +56,7 @@ func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
-	r.norms = r.normsBehind()
+	r.norms = r.peerNorms()
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))
 	}
@@ -133,8 +133,8 @@ func (r *rank) makeStreams() error {
 	return nil
 }
 
-// settle waits for what was issued. At the end of a step compute has waited for
-// all collectives; where it was stopped, it may not have.
+// settle waits for all issued work. At the end of a step compute has waited for
+// all collectives; after a stop it may not have.
 func (r *rank) settle(stopped bool) error {
 	err := r.compute.Synchronize()
 	if stopped {
@@ -143,7 +143,7 @@ func (r *rank) settle(stopped bool) error {
 	return err
 }
 
-// alloc allocates memory; of nothing there is none.
+// alloc allocates memory; 0 bytes are the null pointer.
 func (r *rank) alloc(bytes int64) (driver.Ptr, error) {
 	if bytes == 0 {
 		return 0, nil
@@ -168,8 +168,7 @@ func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, err
 	return l.copy(r.memory[i], a.Data)
 }
 
-// forget drops the programs of all ranks of the GPU, after memory that they name has
-// moved.
+// forget drops the programs of all ranks of the GPU, after memory that they point to has moved.
 func (g *gpu) forget() error {
 	for _, r := range g.ranks {
 		if err := r.programs.clear(); err != nil {
@@ -179,7 +178,7 @@ func (g *gpu) forget() error {
 	return nil
 }
 
-// close gives back everything; it goes on after errors.
+// close frees all resources, also after errors.
 func (r *rank) close() []error {
 	var errs []error
 	failed := func(err error) { errs = append(errs, err) }

@@ -9,8 +9,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// recording is when a rank's steps ran on its GPU: an event of the driver before and
-// after each, in its stream. A step that is recorded is issued launch by launch.
+// recording times a rank's steps on its GPU: an event of the driver before and
+// after each, in its stream. While it is on, steps are issued launch by launch.
 type recording struct {
 	rank  *rank
 	base  time.Duration  // when the GPU began the batch, by the host's clock; of its first rank
@@ -25,7 +25,7 @@ type mark struct {
 	from, to driver.Event
 }
 
-// event is one more, recorded in a stream.
+// event records one more event in a stream.
 func (r *recording) event(s driver.Stream) (driver.Event, error) {
 	if r.used == len(r.made) {
 		e, err := r.rank.gpu.ctx.Event(true)
@@ -50,7 +50,7 @@ func (r *recording) end(st *lowering.Step) (err error) {
 	return err
 }
 
-// events are all that were made.
+// events returns all events that were created.
 func (r *recording) events() []driver.Event {
 	if r == nil {
 		return nil
@@ -106,7 +106,7 @@ func (s *step) marked(next []int, mark func(*recording, *lowering.Step) error) e
 	return nil
 }
 
-// tell hands the events of all ranks to who asked.
+// tell passes the events of all ranks to the recorder.
 func (m *machine) tell(w *exec.Work) error {
 	if m.record == nil {
 		return nil
@@ -126,9 +126,9 @@ func (m *machine) tell(w *exec.Work) error {
 	return nil
 }
 
-// alike moves the events of a rank on another GPU, which begins a batch at another time:
-// so that its first collective ends when that of the first rank does, as far as nobody
-// leaves one before both have come.
+// alike shifts the events of a rank on another GPU, which begins a batch at another time,
+// so that its first collective ends when that of the first rank does, as far as no rank
+// leaves a collective before both have come.
 func alike(first, other []exec.Event) {
 	least, most, by := math.Inf(-1), math.Inf(1), math.NaN()
 	met := map[string]exec.Event{}
@@ -146,7 +146,7 @@ func alike(first, other []exec.Event) {
 		}
 	}
 	if by = max(least, min(most, by)); math.IsNaN(by) {
-		return // there are none
+		return // no collective is in both
 	}
 	for k := range other {
 		other[k].Start += by
@@ -154,7 +154,7 @@ func alike(first, other []exec.Event) {
 	}
 }
 
-// read asks the driver for the times of what was marked.
+// read asks the driver for the times of all marks.
 func (r *recording) read(w *exec.Work) error {
 	m, base := r.rank.machine, r.rank.gpu.ranks[0].record.made[0]
 	at := func(e driver.Event) (float64, error) {

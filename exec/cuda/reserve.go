@@ -16,8 +16,8 @@ type needs struct {
 	gemm            bool  // there are products for cuBLAS
 }
 
-// needs works out what a program needs. It depends on the sizes of tensors, not on
-// where they are.
+// needs returns the memory that a program needs. It depends on the sizes of tensors, not on their
+// addresses.
 func (r *rank) needs(key programKey) needs {
 	var n needs
 	if !key.once {
@@ -46,7 +46,7 @@ func (r *rank) needs(key programKey) needs {
 	return n
 }
 
-// reserve makes the rank's memory large enough, and says whether some of it moved.
+// reserve grows the rank's memory, and reports whether some of it moved.
 func (r *rank) reserve(n needs) (moved bool, err error) {
 	for _, x := range []struct {
 		what string

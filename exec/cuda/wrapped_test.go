@@ -46,11 +46,13 @@ func (c changingContext) Module(text []byte, name string) (driver.Module, error)
 type counting struct {
 	driver.Driver
 	kernels, reduced int64
+	norms            int64 // kernels that sum and norm
 }
 
 func (d *counting) Open(device int) (driver.Context, error) {
 	return changing{d.Driver, func(text string) string {
 		atomic.AddInt64(&d.kernels, int64(strings.Count(text, ".entry")))
+		atomic.AddInt64(&d.norms, int64(strings.Count(text, ".entry mail_add_norm")))
 		return text
 	}}.Open(device)
 }

@@ -23,23 +23,24 @@ type clock struct {
 	slow      []float64 // by rank
 	slowLink  float64
 
-	// Of the batch under way: what all rows take, and the rows of a piece, of which there
-	// are two lengths, the second one longer by one.
+	// Of the current batch: the times of all rows, and of the rows of a piece, which has one of two
+	// lengths, the second longer by one.
 	takes  [3]takes
 	pieces int
 
 	ranks   []rankClock
 	meets   []meeting // of collectives
 	met     float64   // the most seconds of kernels of a rank when all met last
-	flights []flight  // those under way
-	now     float64   // to which they were followed
+	flights []flight  // collectives in transit
+	now     float64   // the time to which they were advanced
 	record  func(exec.Event)
 }
 
-// takes is what steps take for some sizes.
+// takes has the times of steps for some sizes.
 type takes struct {
 	sizes   graph.Sizes
 	seconds []float64     // by work
+	launch  float64       // of them, what a launch costs by itself
 	travels []cost.Travel // by exchange
 }
 
@@ -67,7 +68,7 @@ type flight struct {
 	from    float64 // when they begin to travel
 }
 
-// batch works out what everything takes for a batch.
+// batch computes the times of all steps for a batch.
 func (c *clock) batch(z graph.Sizes, graphs bool) {
 	s := c.reader.first
 	c.unroll(s.PieceCount(int(z.Tokens)))
@@ -84,6 +85,7 @@ func (c *clock) batch(z graph.Sizes, graphs bool) {
 
 func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 	t.sizes, t.seconds, t.travels = z, t.seconds[:0], t.travels[:0]
+	t.launch = c.rater.Launch(graphs)
 	for i := range c.works {
 		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
@@ -93,7 +95,7 @@ func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 	}
 }
 
-// of is what a step takes: all rows, or those of its piece.
+// of returns the times for a step: of all rows, or of those of its piece.
 func (c *clock) of(st *step) *takes {
 	all := &c.takes[0]
 	if st.Loop == 0 {
@@ -103,7 +105,7 @@ func (c *clock) of(st *step) *takes {
 	return &c.takes[1+n-int(c.takes[1].sizes.Tokens)]
 }
 
-// start lets all streams begin at a time.
+// start resets all streams to a time.
 func (c *clock) start(at float64) {
 	for r := range c.ranks {
 		k := &c.ranks[r]
@@ -140,8 +142,7 @@ func (c *clock) run(at float64, runs func(serves []int, rank int) bool) (end flo
 	return max(end, at), nil
 }
 
-// rank lets a rank's streams go on as far as they can, and reports whether they are at
-// their ends.
+// rank runs a rank's streams as far as possible, and reports whether they have ended.
 func (c *clock) rank(r int, runs func([]int, int) bool) (done bool) {
 	for moved := true; moved; {
 		moved, done = false, true
@@ -180,6 +181,9 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 			break
 		}
 		took := c.of(st).seconds[st.work] * c.slow[r]
+		if c.inSum(st) {
+			took -= c.of(st).launch * c.slow[r]
+		}
 		c.tell(r, st, *at, *at+took)
 		*at += took
 		k.busy += took
@@ -187,7 +191,17 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 	return true
 }
 
-// meet lets a rank take part in a collective, and reports whether that has ended.
+// inSum reports whether the launch of a collective over peer memory, in one shot, does the step as
+// well.
+func (c *clock) inSum(st *step) bool {
+	if st.with == 0 {
+		return false
+	}
+	a := c.of(st).travels[st.with-1].Algorithm
+	return a != nil && a.Name == "one_shot"
+}
+
+// meet adds a rank to a collective, and reports whether that has ended.
 func (c *clock) meet(r int, st *step, at *float64) bool {
 	m, came := &c.meets[st.meeting], &c.ranks[r].came[st.Stream]
 	if !math.IsNaN(m.end) {
@@ -207,8 +221,8 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 	return false
 }
 
-// straggle is how long the slowest rank keeps the others waiting, of whose kernels the
-// clock knows averages.
+// straggle is how long the slowest rank keeps the others waiting, as kernels' times vary around the
+// clock's averages.
 func (c *clock) straggle() float64 {
 	if len(c.ranks) == 1 {
 		return 0
@@ -219,9 +233,9 @@ func (c *clock) straggle() float64 {
 	return since * c.link.Straggle.Value
 }
 
-// land follows the collectives that are under way until the first of them ends. Latency
-// passes for each by itself; those whose bytes travel share the link evenly. No other can
-// begin before one ends, since all streams wait.
+// land advances the collectives in transit until the first of them ends. Each has a latency of its
+// own; those past it share the link evenly. No other can begin before one ends, since all streams
+// wait.
 func (c *clock) land() {
 	for {
 		crowd, begins := 0.0, math.Inf(1)
@@ -254,12 +268,12 @@ func (c *clock) land() {
 	}
 }
 
-// follow lets what travels go on to a time.
+// follow advances the collectives in transit to a time.
 func (c *clock) follow(to, crowd float64) {
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
 			f.left -= (to - c.now) * f.bandwidth() / crowd
-			if f.left < 1e-12*f.travel.Sent { // but for rounding it is there
+			if f.left < 1e-12*f.travel.Sent { // a rounding error
 				f.left = 0
 			}
 		}
@@ -269,7 +283,7 @@ func (c *clock) follow(to, crowd float64) {
 
 func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
 
-// tell is for who records: what a rank did, or for how long it stood still.
+// tell records what a rank did, or how long it waited.
 func (c *clock) tell(r int, st *step, from, to float64) {
 	if c.record == nil || st.Kind == lowering.Wait && to <= from {
 		return
@@ -287,7 +301,7 @@ func (c *clock) tell(r int, st *step, from, to float64) {
 	c.record(e)
 }
 
-// travelled is the seconds in which some collective was under way, all ranks being there.
+// travelled is the number of seconds in which some collective was in transit.
 func (c *clock) travelled() (sum float64) {
 	order := slices.SortedFunc(slices.Values(c.meets), func(a, b meeting) int { return cmp.Compare(a.start, b.start) })
 	until := 0.0

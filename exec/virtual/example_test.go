@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // The schedules of two ranks run on hardware that is not there.
 func Example() {
-	_, g, err := models.Describe("../../testdata/golden/mamba2-g1")
+	_, g, err := checkpoint.Describe("../../testdata/golden/mamba2-g1")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Activations may lie in bf16 where products are of bf16 and all that read and write them do it
-// in that format; who launches decides, by asking the kernels.
+// Activations may lie in bf16 with math of bf16 if all kernels that read and write them do so in that
+// format. The pass formats decides, by asking [Target].
 
-// Accepts reports, of a call's operands and then of its results, which activations the kernels
-// read and write in bf16, by the formats that the call has: some are so together or not at all. What
-// is not accepted must be in f32; of fewer in bf16 no more are accepted.
+// Accepts reports, of a call's operands and then of its results, which activations the kernels read
+// and write in bf16, given the formats in the call: some are so together or not at all. All others
+// must be in f32; with fewer in bf16 no more are accepted.
 func (k Kernel) Accepts(c *Call) []bool {
 	n := len(c.Args) + len(c.Results)
 	if c.Options.Math == BF16 && k.parts != nil && k.parts(c) {
@@ -29,7 +29,8 @@ func (k Kernel) Accepts(c *Call) []bool {
 }
 
 // values are a call's operands and results and what is between its parts, which lies at the
-// beginning of the scratch: in bf16 where all parts accept that. And which they accept, nil with math of f32.
+// beginning of the scratch: in bf16 where all parts accept that. And which they accept, nil with
+// math of f32.
 func (k Kernel) values(c *Call) (values []Tensor, accepted []bool) {
 	a, at := k.op.Apart(), c.Scratch
 	values = slices.Concat(c.Args, c.Results)

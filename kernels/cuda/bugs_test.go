@@ -69,7 +69,7 @@ func TestBugs(t *testing.T) {
 				there.Results[0].Ptr = there.Args[0].Ptr // in place
 			}
 			launches := dev.plan(findOp(t, c.op), there)
-			at := len(launches) - 1 // of several, the last that there is a copy of has the bug
+			at := len(launches) - 1 // of several, the last with a copy has the bug
 			has := func(l Launch) bool { _, ok := m.Entry(l.Function); return ok }
 			for at >= 0 && !has(launches[at]) {
 				at--

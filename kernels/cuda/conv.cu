@@ -7,7 +7,7 @@
 
 typedef FORMAT kept;
 
-// A channel's bias; 0 where there is none, and finish does not ask for it.
+// A channel's bias; 0 without one, and finish does not ask for it.
 DEVICE float bias_of(const float *bias, int c) { return bias ? bias[c] : 0; }
 
 DEVICE float finish(float sum, bool biased, float b) { return biased ? math::silu(sum + b) : sum; }

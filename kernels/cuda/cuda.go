@@ -9,8 +9,8 @@
 // one for many; for ssd_scan and attention, between a token by itself and a
 // prompt; for a selective scan, between long segments in pieces and whole ones.
 //
-// Grids depend on numbers of tokens, sequences and rows only. What is in the
-// segment table, in the past and among the ids is read by the kernels, so that a
+// Grids depend on numbers of tokens, sequences and rows only. The kernels read the
+// segment table, past and ids on the device, so that a
 // captured graph of launches serves other batches of the same size.
 package cuda
 
@@ -22,23 +22,22 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Tensor is a tensor in device memory. Of the slices of kernels.Tensor none is
-// used.
+// Tensor is a tensor in device memory. The slices of kernels.Tensor are not used.
 type Tensor struct {
 	kernels.Tensor
-	// Ptr is the address of the first element. Of a cache, which lies in Pages, it is that of
-	// a table: for each sequence of the batch the addresses of as many pages as
-	// the tokens take that it may have, Dims[1]. Those that it does not have are not read.
-	// Pages begin at multiples of 16 bytes; of Pages.Memory and Of nothing is used.
+	// Ptr is the address of the first element. For a KV cache, which lies in Pages, it is the address
+	// of a block table: for each sequence of the batch, the addresses of the pages of Dims[1] tokens.
+	// Pages that a sequence does not have are not read. Pages begin at multiples of 16 bytes;
+	// Pages.Memory and Of are not used.
 	Ptr uint64
 }
 
-// Math says how products of many rows are computed.
+// Math is the arithmetic of products of many rows.
 type Math int
 
 const (
-	// F32 multiplies and adds as in f32, whatever the format of the weights: by those in
-	// bf16 on tensor cores, with activations taken apart into three.
+	// F32 has the accuracy of f32 for weights in any format. By weights in bf16 it uses tensor cores,
+	// with activations split into three bf16.
 	F32 Math = iota
 	// BF16 rounds both operands to bf16 and adds in f32, on tensor cores, where
 	// rows are aligned to 16 bytes. Activations may be in bf16: see [Kernel.Accepts].
@@ -48,13 +47,13 @@ const (
 // Options choose between kernels of an operation.
 type Options struct {
 	Math Math
-	// Library says that products of more than 32 rows are done by cuBLAS, and not by kernels.
+	// Library lets cuBLAS compute products of more than 32 rows.
 	Library bool
-	// Split lets products of many rows by weights in f32 be those of three bf16 for each number, as those by weights in 16
-	// bits are: see [SplitPays].
+	// Split lets products of many rows by weights in f32 run on tensor cores, with each number split
+	// into three bf16, as for weights in 16 bits: see [SplitPays].
 	Split bool
 	// Shared is the most shared memory of a block, in bytes: operations fall back on
-	// kernels that need less. 0: all that any kernel wants.
+	// kernels that need less. 0: as much as any kernel needs.
 	Shared int
 }
 
@@ -65,7 +64,7 @@ type Call struct {
 	Attrs         graph.Attrs
 	Options       Options
 	// Scratch is the address of as many bytes as Kernel.Scratch asks for, aligned
-	// to 256. What is in them does not matter, before or after.
+	// to 256. Their contents do not matter, before or after.
 	Scratch uint64
 
 	module   string // of an operation that was registered
@@ -90,7 +89,7 @@ type Kernel struct {
 	op      *graph.Op
 }
 
-// Launches lists what computes the call, in order. They are the same for all
+// Launches returns the launches that compute the call, in order. They are the same for all
 // calls whose tensors have the same shapes and addresses.
 func (k Kernel) Launches(c *Call) ([]Launch, error) {
 	var all []Launch
@@ -107,7 +106,7 @@ func (k Kernel) Launches(c *Call) ([]Launch, error) {
 	return all, nil
 }
 
-// Scratch is how many bytes of memory the call needs beside its tensors.
+// Scratch returns the bytes of memory that the call needs beside its tensors.
 func (k Kernel) Scratch(c *Call) int64 {
 	var most int64
 	for _, part := range k.Parts(c) {
@@ -120,10 +119,10 @@ func (k Kernel) Scratch(c *Call) int64 {
 	return most
 }
 
-// Set has a kernel for each operation, by name.
+// Set is kernels by the name of their operation.
 type Set map[string]Kernel
 
-// Kernels is the set; each file registers the kernels that it has.
+// Kernels has the kernels of all operations; each file registers its own.
 var Kernels = Set{}
 
 // launch appends a launch, unless there is nothing to do. The first axis of a grid

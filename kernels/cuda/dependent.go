@@ -2,13 +2,12 @@ package cuda
 
 import "strings"
 
-// Dependent makes of a source one whose launches may begin before the launch before in the stream has
-// ended (driver.LaunchConfig.Dependent), on GPUs of compute capability 9.0 or later: as soon as all blocks of that
-// have begun, since each lets the next launch come at once. Every thread first waits until what was
-// launched before has ended, so that the start of a launch is hidden, and nothing else changes. Loads are not by .nc, whose
-// cache may have kept what the launch before has changed.
+// Dependent rewrites PTX for programmatic dependent launch (PDL; driver.LaunchConfig.Dependent) on
+// GPUs of compute capability 9.0 or later: a launch may begin as soon as all blocks of the one before
+// it have begun. Every thread first waits until that has ended, so only the start of a launch is
+// hidden. Loads by .nc become plain ones, since their cache may be stale.
 //
-// [Launch.Registered] kernels are left as they are.
+// Kernels that were registered ([Launch.Registered]) are left as they are.
 func Dependent(source []byte) []byte {
 	return []byte(waiting.Replace(string(source)))
 }

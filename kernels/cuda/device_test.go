@@ -204,7 +204,7 @@ func launchOf(l Launch, seed uint64) ptx.Launch {
 	return out
 }
 
-// alloc gives memory that nobody has written.
+// alloc gives memory that was never written.
 func (d *device) alloc(bytes int) uint64 {
 	d.t.Helper()
 	addr, err := d.mem.Alloc(int64(max(1, bytes)))

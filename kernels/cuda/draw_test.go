@@ -58,7 +58,7 @@ func (d *draw) kept(op string) graph.DType {
 	return rapid.SampledFrom(findOp(d.T, op).States[0].Kind.Formats()).Draw(d.T, "kept")
 }
 
-// tensor is one that nobody has split, of normal numbers; between its rows there
+// tensor is one that is not split, of normal numbers; between its rows there
 // may be some that belong to others.
 func (d *draw) tensor(t graph.DType, dims ...int) kernels.Tensor {
 	out := shaped(t, dims...)

@@ -8,7 +8,7 @@ KERNEL THREADS(128) router(float *y, i64 ys, const float *__restrict__ x, i64 xs
 	route(y + block_x() * ys, x + block_x() * xs, experts, top, norm);
 }
 
-// What sigmoid_router chooses by. What is no number comes first, to be seen.
+// The key that sigmoid_router chooses by. A NaN comes first, to be seen.
 DEVICE float choice_key(float x, float bias) {
 	float key = 1 / (1 + math::exp(-x)) + bias;
 	return key == key ? key : __builtin_inff();
@@ -41,7 +41,7 @@ KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x
 
 // Lists the slots that use each expert, in the order of the tokens. A block of
 // 256 threads has an expert. That a token uses more experts than there is room
-// for is a bug of whoever gave the room.
+// for is a bug of the caller.
 KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ lists, const float *__restrict__ weights, i64 ws, int tokens, int room) {
 	SHARED static int totals[8];
 	int expert = block_x(), count = 0;

@@ -39,11 +39,12 @@ func router(c *Call) error {
 	return nil
 }
 
-// routerBytes is how large a router's weight may be that a block reads for each token, and routerExperts how many
-// experts it may have.
+// routerBytes is how large a router's weight may be that a block reads for each token, and
+// routerExperts how many experts it may have.
 const routerBytes, routerExperts = 128 << 10, 1024
 
-// routerParts: a norm, a product and a router are one launch where tokens are few and the weight is small.
+// routerParts: a norm, a product and a router are one launch where tokens are few and the weight is
+// small.
 func routerParts(c *Call) bool {
 	w := &c.Args[2]
 	return c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
@@ -65,7 +66,7 @@ var expertActs = map[string]int{"silu": 1, "gelu": 2, "gelu_tanh": 3, "relu": 4,
 
 // mixture is a call of experts, its sizes, and where its scratch memory lies.
 type mixture struct {
-	x, p, gate, up, down, y *Tensor // up is nil where there is no gate: the function is of up's product
+	x, p, gate, up, down, y *Tensor // up is nil without a gate: the function is of up's product
 	sum                     *Tensor // what is added; nil: nothing
 
 	tokens, experts, hidden, width, cols int
@@ -95,8 +96,8 @@ var (
 	mixtureBytes = 256 << 20
 )
 
-// mixtureOf plans a call, whose function is of a gate or of up's product. The weights come from a router, which leaves the top of
-// each token; while it costs little, there is room for all.
+// mixtureOf plans a call, whose function is of a gate or of up's product. The weights come from a
+// router, which leaves the top of each token; while it costs little, there is room for all.
 func mixtureOf(c *Call, gated bool) mixture {
 	m := mixture{x: &c.Args[0], p: &c.Args[1], gate: &c.Args[2], y: &c.Results[0]}
 	rest := c.Args[3:]
@@ -162,9 +163,10 @@ func (m *mixture) tensorCores() bool {
 // wide reports whether a weight is as tensor cores want it.
 func (m *mixture) wide(w *Tensor) bool { return aligned(w) && w.Dims[2]%8 == 0 }
 
-// expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x weights gate up down, up where
-// there is a gate, and what is added, where there is something. Of few tokens the kernels find themselves who uses
-// which expert; of many that is listed first. x may be in bf16 where it is rounded anyway.
+// expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x
+// weights gate up down, up if the experts are gated, and an operand to add, if given. For few
+// tokens the kernels find by themselves which token uses which expert; for many that is listed
+// first. x may be in bf16 where it is rounded anyway.
 func expertsKernel(gated bool) Kernel {
 	return Kernel{
 		scratch: func(c *Call) int64 {

@@ -66,7 +66,7 @@ func (d *draw) routed(weights *kernels.Tensor) {
 		for e, row := 0, weights.Row(t); e < len(row); e++ {
 			some := how == 0 && d.rng.IntN(3) == 0 || how == 1 && (e == 0 || e == 1 && t == weights.Rows()/2)
 			if how == 2 && e == len(row)-1 {
-				some = true // all of them use the last, and nobody another
+				some = true // all of them use the last, and no other one
 			}
 			if !some {
 				row[e] = 0

@@ -5,7 +5,7 @@
 // A block multiplies up to M rows with Cols rows of the weight, in pieces of 8
 // neighbours per thread (16 bytes of a short format). With one row, a thread has the
 // weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k, if
-// any do, and fewer columns to a block where there are few of them.
+// any do, and fewer columns to a block for narrow weights.
 //
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
@@ -55,7 +55,7 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 			}
 		}
 	};
-	const int ahead = M == 1 || (M == 2 && sizeof(T) == 2) ? 2 : 1; // steps whose loads are under way
+	const int ahead = M == 1 || (M == 2 && sizeof(T) == 2) ? 2 : 1; // steps whose loads are in flight
 	int j = 8 * thread(), step = 8 * threads();
 	if (vec & loads)
 		for (; j + 8 <= k; j += ahead * step) {

@@ -28,14 +28,14 @@ type gpu struct {
 	driver.Context
 	stream driver.Stream
 	work   chan func()
-	behind bool // a launch that nobody waited for is the last thing in the stream
+	behind bool // a launch that was not waited for is the last thing in the stream
 
 	modules map[string]driver.Module
 	funcs   map[string]driver.Function
 }
 
-// theGPU is opened by the first test that needs it, and by all that are not to be
-// run where there is none: that is an error, not a reason to skip.
+// theGPU is opened by the first test that needs it, and by all that must not
+// run without one: that is an error, not a reason to skip.
 var theGPU = sync.OnceValues(func() (*gpu, error) {
 	var d driver.Driver
 	var err error
@@ -95,7 +95,7 @@ func (g *gpu) launch(l *Launch, depends bool) error {
 	})
 }
 
-// function finds a kernel, which may have all the shared memory that there is.
+// function finds a kernel, which may have all shared memory.
 func (g *gpu) function(l *Launch, depends bool) (driver.Function, error) {
 	name, text := l.Source()
 	if depends {
@@ -143,7 +143,7 @@ type zone struct {
 
 const guardBytes = 1 << 10
 
-// Alloc fills the memory and its guards with NaNs, which show where a kernel reads what nobody has
+// Alloc fills the memory and its guards with NaNs, which show where a kernel reads memory that was never
 // written.
 func (m *gpuMemory) Alloc(bytes int64) (at uint64, err error) {
 	err = m.do(func() error {

@@ -43,7 +43,7 @@ func rowsOf(t kernels.Tensor, lo, hi int) kernels.Tensor {
 }
 
 // tokensOf is a call for tokens lo to hi of the batch, all of sequence s, which
-// has had some before: the whole call where there are no sequences.
+// has had some before: the whole call if it has no sequences.
 func tokensOf(op *graph.Op, c *kernels.Call, lo, hi, s, before int) kernels.Call {
 	token, sequence := perToken(op)
 	out := *c
@@ -121,7 +121,7 @@ func drawRows(d *draw, op *graph.Op, c *kernels.Call) (lo, hi, s int) {
 }
 
 // cutAndRounded gives sequences in pieces, and holds each against the reference, which
-// goes on from the same states: rounded apart, they would go on apart.
+// continues from the same states: rounded apart, they would drift apart.
 func cutAndRounded(t *rapid.T, op *graph.Op, c *kernels.Call, dev *device) {
 	segments := c.Args[slices.IndexFunc(c.Args, func(x kernels.Tensor) bool { return x.DType == graph.I32 && x.Cols == 3 })]
 	state, on := op.States[0], map[int]Tensor{}

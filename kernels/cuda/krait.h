@@ -387,7 +387,7 @@ DEVICE float rate(float a) { return -at_most(-a * log2e, largest); }
 
 } // namespace math
 
-// A NaN where the sum overflowed: a factor of 0 would be a wrong norm that nobody sees.
+// A NaN where the sum overflowed: a factor of 0 would hide a wrong norm.
 DEVICE float inverse_rms(float sum, float width, float eps) {
 	return sum > math::largest ? __builtin_nanf("") : 1 / math::sqrt(sum / width + eps);
 }

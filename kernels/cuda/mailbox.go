@@ -6,14 +6,14 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Mailbox is how ranks with a GPU each sum over memory that all of them reach: each has a box in the memory of
-// its GPU, into which the others write (mailbox.h). Boxes of ranks that sum together have the same Ranks and
-// Bytes.
+// Mailbox sums over peer memory: each rank has a box in the memory of its GPU, into which the
+// other ranks write (mailbox.h). Boxes of ranks that sum together have the same Ranks and Bytes.
 type Mailbox struct {
 	Ranks, Rank int
 	Box         uint64 // the rank's own box
-	Bytes       int    // that a rank may send at a time, a multiple of 4096
-	// OneShot is how many bytes a rank sends at most to all others together where each sends all to all others.
+	Bytes       int    // largest payload, a multiple of 4096
+	// OneShot is the most bytes that a rank sends to all others together in one shot, where each sends
+	// its whole payload to all.
 	OneShot int
 }
 
@@ -23,14 +23,14 @@ const (
 	boxTable, boxHead      = 64, 256
 )
 
-// Size is how many bytes a box takes. Those before [Mailbox.Head] are zero to begin with.
+// Size is the size of a mailbox, in bytes. Those before [Mailbox.Head] must be zero at first.
 func (m *Mailbox) Size() int64 { return int64(m.data()) + 2*int64(m.Ranks)*int64(m.Bytes) }
 
-// Head is how many bytes of a box come before what is sent: the turn, a word that stops all waiting where it is
-// not 0 (at [MailStop]), the addresses of all boxes (at [MailTable]), flags.
+// Head is the size of a box's head, in bytes: the turn, a word that stops all waiting if it is not 0
+// (at [MailStop]), the addresses of all boxes (at [MailTable]), flags. Payloads follow.
 func (m *Mailbox) Head() int64 { return int64(m.data()) }
 
-// Where in a box is what its owner writes.
+// Offsets in a mailbox of the words that its owner writes.
 const (
 	MailStop  = 8
 	MailTable = boxTable
@@ -43,7 +43,8 @@ func (m *Mailbox) data() int { return ceilDiv(boxHead+4*m.Ranks*m.chunks(), 256)
 // letter is an operand's place in what a rank sends.
 type letter struct{ first, at, cols, chunks int }
 
-// letters lays operands one after another, and reports whether they fit. Rows without gaps are as one.
+// letters lays operands one after another, and reports whether they fit. Rows without gaps are as
+// one.
 func (m *Mailbox) letters(args, results []Tensor) (list []letter, fits bool) {
 	var next letter
 	for i := range args {
@@ -65,15 +66,17 @@ func (m *Mailbox) letters(args, results []Tensor) (list []letter, fits bool) {
 	return list, true
 }
 
-// Fits reports whether AllReduce can sum the operands: they are not in blocks, and take no more than Bytes.
+// Fits reports whether AllReduce can sum the operands: they are not in blocks, and take no more
+// than Bytes.
 func (m *Mailbox) Fits(args, results []Tensor) bool {
 	_, fits := m.letters(args, results)
 	return fits && m.Ranks <= MaxPeers
 }
 
-// AllReduce sums each operand over the ranks, rank 0 first, as [PeerSum] does, so that all ranks have the same
-// bits as there. All ranks launch it for operands of the same shapes. In one shot each sends all to all others,
-// and sums what came; in two, each sums a part, and sends that to all. Two ranks do all in one.
+// AllReduce sums each operand over the ranks, rank 0 first, as [PeerSum] does, with the same
+// bits on all ranks. All ranks launch it for operands of the same shapes. In one shot each rank
+// sends its payload to all others and sums what it received; in two shots each sums a part and sends
+// that to all. Two ranks always take one shot.
 func (m *Mailbox) AllReduce(results, args []Tensor, wide bool) ([]Launch, error) {
 	list, fits := m.letters(args, results)
 	if !fits {
@@ -109,8 +112,8 @@ func (m *Mailbox) AllReduce(results, args []Tensor, wide bool) ([]Launch, error)
 	return c.launches, c.err
 }
 
-// AllReduceNorm is AllReduce of x in f32 with an add_rmsnorm behind it, of which s and y are the results: s is a and the sum.
-// It has their bits. It reports false where that is not done in one launch: what does not fit, or takes two shots.
+// AllReduceNorm is AllReduce of x in f32 and the add_rmsnorm behind it, with results s = a + sum and
+// y. It has the bits of both apart. It reports false if x does not fit, or takes two shots.
 func (m *Mailbox) AllReduceNorm(s, y, a, x, w Tensor, eps float64) ([]Launch, bool) {
 	list, fits := m.letters([]Tensor{x}, []Tensor{x})
 	if !fits || x.DType != graph.F32 || y.Cols != x.Cols || y.Rows() != x.Rows() || elements(&x) == 0 || !m.oneShot([]Tensor{x}) ||

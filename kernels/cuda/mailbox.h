@@ -11,13 +11,13 @@
 // A collective of ranks is a turn. A rank puts a chunk into a box, and then its flag there (release.sys);
 // who needs the chunk waits for the flag (acquire.sys). A rank that puts in what is of turn n + 2 has had
 // what all others sent in turn n + 1, which they sent after they had read all of turn n: so two
-// are enough, and nobody waits until others have read.
+// are enough, and no rank waits until others have read.
 const int chunk_elems = 1024, box_table = 64, box_head = 256;
 
 struct Mail {
 	char *box;            // the rank's own
 	int ranks, rank;      // how many, and which is this
-	int chunks;           // that there are flags for, of each rank that sends
+	int chunks;           // with a flag each, of each rank that sends
 	int slot;             // bytes for what a rank sends in a turn, where its chunks begin: data
 	int data;
 	int first, at;        // where the operand begins: its chunk, and byte

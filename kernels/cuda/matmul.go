@@ -19,7 +19,7 @@ var _ = kernels.Register(Kernels, Set{
 
 const (
 	gemvCols           = 4       // columns of a block, where enough blocks have as many
-	gemvBlocks         = 256     // so many are enough
+	gemvBlocks         = 256     // blocks that fill a GPU
 	gemvRows           = 8       // rows of a pass over the weight
 	gatedCols          = 2       // columns of a block, of each of two weights
 	fewRows            = 32      // with more, tiles are faster
@@ -55,9 +55,9 @@ func matmulAdd(c *Call) error {
 	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]})
 }
 
-// productAccepts: a library reads x in bf16 by weights in that format, and then writes y so, unless it is a
-// sum, which goes on to be one. Tiles of our own have f32: for each mixture of formats drivers would
-// compile one more.
+// productAccepts: a library reads x in bf16 by weights in that format, and then writes y so, unless
+// it is a sum, which goes on to be one. Tiles of our own have f32: for each mixture of formats
+// drivers would compile one more.
 func productAccepts(c *Call) []int {
 	p := &product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]}
 	switch {
@@ -100,22 +100,22 @@ func (c *Call) tensorCores(p *product) bool {
 	return c.Options.Math == BF16 && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
-// split reports whether a product of many rows is one of bf16 with the numbers of x, and of w, taken
-// apart: f32's result but for the last bits, at a third of bf16's rate, a fifth by weights in f16, and a sixth by
-// those in f32.
+// split reports whether a product of many rows is one of bf16 with the numbers of x, and of w,
+// taken apart: f32's result but for the last bits, at a third of bf16's rate, a fifth by weights in
+// f16, and a sixth by those in f32.
 func (c *Call) split(p *product) bool {
 	pays := p.w.DType != graph.F32 || c.Options.Split && c.fits(splitShared(p.w.DType))
 	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
-// Splits reports whether a product is done so.
+// Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
 	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
 	return !p.isGemv(product) && p.split(product)
 }
 
-// splitShared is what such a tile takes of dynamic shared memory: as two steps of all pieces, of 24 numbers of
-// 16 bits for each row of x and w, where they are not in static memory.
+// splitShared is what such a tile takes of dynamic shared memory: as two steps of all pieces, of 24
+// numbers of 16 bits for each row of x and w, where they are not in static memory.
 func splitShared(w graph.DType) int {
 	if w != graph.F32 {
 		return 0
@@ -123,7 +123,8 @@ func splitShared(w graph.DType) int {
 	return 2 * 3 * (splitHigh + splitCols) * 24 * 2
 }
 
-// splitTile is how many rows and columns such a product's tiles have. Of all sizes results are the same.
+// splitTile is how many rows and columns such a product's tiles have. Of all sizes results are the
+// same.
 func splitTile(w graph.DType, t, n int) (rows, cols int) {
 	switch {
 	case w == graph.F32:

@@ -23,7 +23,7 @@ template <class T, int rows, int cols> DEVICE void split(float *y, i64 ys, const
 		split<T, rows, cols>(y, ys, x, xs, w, ws, t, n, k, Sum{add, as});                                             \
 	}
 
-// Wide tiles of bf16 where there are blocks enough. The most of three pieces are w's: more rows share them.
+// Wide tiles of bf16 where enough blocks remain. The most of three pieces are w's: more rows share them.
 #define TILES_bf16 SPLIT(bf16, 64, 128, 3) SPLIT(bf16, 64, 256, 2)
 #define TILES_f16 SPLIT(f16, 64, 128, 2)
 #define TILES_f32 SPLIT(f32, 128, 128, 2)

@@ -228,7 +228,7 @@ func matmulCase(d *draw) func() kernels.Call {
 	switch shape {
 	case 1: // deep
 		n, k = d.pick("n", 1, 4, 5, 9), d.pick("k", 255, 1024, 1033)
-	case 2: // wide: so many columns that a block of few rows has several
+	case 2: // wide: a block of few rows has several columns
 		n, k = gemvCols*gemvBlocks+d.pick("n", -1, 0, 1, 3), d.pick("k", 1, 16, 33)
 	}
 	w := d.tensor(d.format(), n, k)

@@ -8,7 +8,7 @@ type Part struct {
 	*Call
 }
 
-// Name is the operation's.
+// Name is the name of the operation.
 func (p *Part) Name() string { return p.op.Name }
 
 func init() {
@@ -19,8 +19,8 @@ func init() {
 }
 
 // Parts are the operations by which a call is done: itself, where a kernel does it, and
-// where a fused operation has none for such sizes, those that it stands for. What is
-// between them lies at the beginning of the scratch.
+// where a fused operation has none for such sizes, those that it stands for. Values
+// between them lie at the beginning of the scratch.
 func (k Kernel) Parts(c *Call) []Part {
 	if k.parts == nil || !k.parts(c) {
 		return []Part{{k, c}}

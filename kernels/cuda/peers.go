@@ -6,11 +6,11 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// MaxPeers is how many ranks PeerSum takes.
+// MaxPeers is the most ranks that PeerSum takes.
 const MaxPeers = 16
 
-// PeerSum adds tensors of several ranks that lie in memory which the device
-// reaches, rank 0 first, and writes the sum to each of the results. Operands have
+// PeerSum returns the launches that add tensors of several ranks in memory that the device
+// reaches, rank 0 first, and write the sum to each of the results. Operands have
 // one shape and stride, and so have results, which may be the operands. With wide
 // they are added in f32; otherwise every sum is rounded to their format, as if it
 // had travelled. Operands in blocks are added in f32, to one result in f32.
@@ -60,7 +60,8 @@ func sumBlocks(y, x *Tensor, from graph.Codec, peers Struct) ([]Launch, error) {
 	return c.launches, c.err
 }
 
-// Raw is what moves t without reading it: of rows in blocks the bytes, by twos, as f16.
+// Raw returns t as a copy moves it, without decoding: rows in blocks are their bytes, in pairs, as
+// f16.
 func Raw(t Tensor) Tensor {
 	if t.DType.InBlocks() {
 		t.Cols, t.Stride, t.DType = t.DType.RowBytes(t.Cols)/2, t.Stride/2, graph.F16

@@ -34,7 +34,7 @@ DEVICE i64 pieces_before(const int *seg, int seq, int size) {
 // For one element of a state, which was h: replaces what each of count pieces adds, apart from one another, by that with
 // which it begins. The last has added nothing, and decay(i) is that over piece i.
 template <class F> DEVICE void begin_pieces(float *p, i64 apart, int count, float h, F decay) {
-	const int ahead = 8; // loads under way
+	const int ahead = 8; // loads in flight
 	for (int at = 0; at < count; at += ahead) {
 		float added[ahead], left[ahead];
 		UNROLL for (int j = 0; j < ahead; j++) {

@@ -20,18 +20,19 @@ var files embed.FS
 // Runs reports whether the kernels run on GPUs of a compute capability: from 8.0 on.
 func Runs(major, minor int) bool { return major >= 8 }
 
-// SplitPays reports whether, on GPUs of a compute capability, six products of bf16 take less time than one in f32,
-// so that weights in f32 are taken apart, too: on those for data centers (8.0, 9.0, 10.0), whose tensor cores
-// multiply bf16 some 15 times as fast as the others do f32. Others' are 2 to 4 times as fast.
+// SplitPays reports whether, on GPUs of a compute capability, six products of bf16 take less time
+// than one in f32, so that weights in f32 are taken apart, too: on those for data centers (8.0,
+// 9.0, 10.0), whose tensor cores multiply bf16 some 15 times as fast as the others do f32. Others'
+// are 2 to 4 times as fast.
 func SplitPays(major, minor int) bool { return minor == 0 && major <= 10 }
 
-// PTX has the modules by name. Krait's are written for compute capability 8.0; drivers
+// PTX returns the modules by name. Krait's are written for compute capability 8.0; drivers
 // compile them for the GPU at hand when they are loaded.
 func PTX() map[string][]byte { return allModules() }
 
-// Source is the PTX to load for a launch, and a name of its own for what is loaded: of
-// Krait's modules the launched kernel alone, since drivers compile all that they are given; a
-// module that was registered is whole. Nil: there is no such kernel.
+// Source returns the PTX to load for a launch, and a unique name for it. From Krait's modules it is
+// the launched kernel alone, since drivers compile all that they are given; a registered module is
+// whole. Nil: the kernel does not exist.
 func (l *Launch) Source() (name string, text []byte) {
 	if text, ok := own[l.Module]; ok {
 		return l.Module, text
@@ -70,7 +71,7 @@ func alone(module []byte, kernel string) []byte {
 	return append(text, module[at:]...)
 }
 
-// embedded is the text of a module of Krait's; nil where there is none of the name.
+// embedded is the text of a module of Krait's; nil if no module has the name.
 func embedded(module string) []byte {
 	source := module
 	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
@@ -82,8 +83,8 @@ func embedded(module string) []byte {
 	return nil
 }
 
-// sources are the files of modules, by the name of what they were compiled from. Each is unpacked when
-// one of its modules is first asked for.
+// sources are the files of modules, by the name of what they were compiled from. Each is unpacked
+// when one of its modules is first asked for.
 var sources = sync.OnceValue(func() map[string]func() map[string][]byte {
 	entries, err := files.ReadDir("ptx")
 	if err != nil {
@@ -102,7 +103,8 @@ var sources = sync.OnceValue(func() map[string]func() map[string][]byte {
 	return all
 })
 
-// unpack reads a file of modules. Before each stands a line with its name, the only comments there are.
+// unpack reads a file of modules. Before each stands a line with its name, the only comments there
+// are.
 func unpack(name string) (map[string][]byte, error) {
 	packed, err := files.ReadFile(name)
 	if err != nil {

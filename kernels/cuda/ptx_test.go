@@ -12,7 +12,7 @@ import (
 )
 
 // TestModules: every source has its module, for the least GPU that they run on, so
-// that there is one set for all.
+// that one set serves all.
 func TestModules(t *testing.T) {
 	for major, want := range map[int]bool{7: false, 8: true, 9: true, 12: true} {
 		if Runs(major, 5) != want {
@@ -95,7 +95,7 @@ func TestSource(t *testing.T) {
 		}
 	}
 	if _, text := (&Launch{Module: "norm", Function: "rmsnor"}).Source(); text != nil {
-		t.Error("a kernel that there is not has PTX")
+		t.Error("a kernel that does not exist has PTX")
 	}
 }
 

@@ -7,14 +7,15 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Own is the kernel of an operation of somebody's own.
+// Own is the kernel of an operation that was registered outside of Krait.
 type Own struct {
 	// PTX is the text of the functions that are launched, for the least GPU that it is to run on.
 	PTX []byte
-	// Launch plans the launches of a call, each by [Call.Add]. Grids depend on shapes only, never on
-	// what is in a tensor, so that a captured graph of launches serves other batches of the same size.
+	// Launch plans the launches of a call, each by [Call.Add]. Grids depend on shapes only, never
+	// on what is in a tensor, so that a captured graph of launches serves other batches of the same
+	// size.
 	Launch func(c *Call) error
-	// Scratch is how many bytes a call needs beside its tensors; nil: none.
+	// Scratch returns the bytes that a call needs beside its tensors; nil: none.
 	Scratch func(c *Call) int64
 }
 

@@ -29,8 +29,8 @@ var registers = sync.OnceValue(func() map[string][4]int {
 	return all
 })
 
-// Registers is how many registers a thread of a kernel takes on a GPU, by that of the
-// table which is the nearest below it; 0: the kernel is not in the table.
+// Registers is the number of registers of a kernel's thread on a GPU, by the nearest capability of
+// the table below it; 0: the kernel is not in the table.
 func Registers(module, kernel string, capability [2]int) int {
 	n, at := registers()[module+"."+kernel], 0
 	for i, c := range registerGPUs {

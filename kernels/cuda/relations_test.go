@@ -124,7 +124,7 @@ func (r *relation) overOperands() (over []int) {
 	return over
 }
 
-// inPlace runs the call with results over operands, and over two where there are two results: the
+// inPlace runs the call with results over operands, and over two for two results: the
 // bits are the same. The interpreter sees reads through a cache that does not see the writes.
 func (r *relation) inPlace(over []int) {
 	at := r.offset()

@@ -39,7 +39,7 @@ EMBEDDING(float, f32)
 EMBEDDING(bf16, bf16)
 EMBEDDING(f16, f16)
 
-// Copies rows in units of 16 bytes or of T; index, where there is one, lists the
+// Copies rows in units of 16 bytes or of T; index, if not null, lists the
 // rows of x.
 template <class T> DEVICE void copy(T *y, i64 ys, const T *x, i64 xs, const int *index, int cols, int vec) {
 	const int each = 16 / sizeof(T);

@@ -104,7 +104,7 @@ func Copy(y, x Tensor) []Launch {
 	return c.launches
 }
 
-// Zero fills a tensor with zeros.
+// Zero returns the launches that fill a tensor with zeros.
 func Zero(y Tensor) []Launch {
 	var c Call
 	size := y.DType.Bytes()
@@ -115,7 +115,7 @@ func Zero(y Tensor) []Launch {
 	return c.launches
 }
 
-// Convert rounds or widens x to the format of y.
+// Convert returns the launches that round or widen x to the format of y.
 func Convert(y, x Tensor) []Launch {
 	c := Call{Args: []Tensor{x}, Results: []Tensor{y}}
 	if err := errors.Join(convert(&c), c.err); err != nil {

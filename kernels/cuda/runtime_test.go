@@ -131,7 +131,7 @@ func TestMixtureMemory(t *testing.T) {
 	}
 	var fault *ptx.Fault
 	if err := dev.launch(launches[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Trap {
-		t.Errorf("three experts where there is room for two: %v", err)
+		t.Errorf("three experts in room for two: %v", err)
 	}
 }
 

@@ -435,7 +435,7 @@ struct Selected {
 
 // The highest key of those listed such that the tokens with it or above it, of the bin
 // where top-k ends, or by their weights, sum to at least goal: by 9 bits at a time, from
-// the lowest key that there is.
+// the lowest possible key.
 DEVICE Selected select(const Listed &l, u64 goal, bool by_weight) {
 	SHARED static u32 lowest, highest;
 	auto amount = [=](const Token &t) { return by_weight ? t.weight : (u64)t.in_k; };

@@ -27,11 +27,11 @@ func choicePiece(rows, n int) int {
 
 func choiceScratch(c *Call) int64 { return int64(c.Args[0].Rows()) * choiceRow }
 
-// choose takes a block per piece of a row, in three launches, always: what rows want is in
-// device memory. Where the highest token is taken, the second writes it, and blocks have nothing
-// else to do. Which tokens top-k keeps, and a token that is not drawn, are exact. Weights of tokens are whole multiples of 2^-40 of the best one's
-// and exact to 2^-20 of it, so that top-p, and where one token's range of random
-// numbers ends, are exact to as much for each token before.
+// choose takes a block per piece of a row, in three launches, always: what rows want is in device
+// memory. Where the highest token is taken, the second writes it, and blocks have nothing else to
+// do. Which tokens top-k keeps, and a token that is not drawn, are exact. Weights of tokens are
+// whole multiples of 2^-40 of the best one's and exact to 2^-20 of it, so that top-p, and where one
+// token's range of random numbers ends, are exact to as much for each token before.
 func choose(c *Call) error {
 	logits, choice, seen, ids := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	n := logits.Cols

@@ -114,7 +114,7 @@ KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restri
 // norms are on. A channel's lanes take eights of them in turn.
 template <class T>
 DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms norms) {
-	const int ahead = 4; // loads under way
+	const int ahead = 4; // loads in flight
 	float sum = 0;
 	int j = 8 * (thread() % 4);
 	if (vec)

@@ -37,7 +37,8 @@ func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], 0) }
 
 func convSilu(c *Call) error { return c.convolve(&c.Args[3], &c.Args[4], c.Args[2].Ptr) }
 
-// convAccepts: x and y, where sequences, which are operand seg, have several tokens and filters the usual width.
+// convAccepts: x and y, where sequences, which are operand seg, have several tokens and filters the
+// usual width.
 func convAccepts(seg int) func(c *Call) []int {
 	return func(c *Call) []int {
 		if c.tokenEach(seg) || c.Args[1].Cols != fastWidth {
@@ -159,8 +160,9 @@ func selectiveNormParts(b, seg int) func(c *Call) bool {
 	return func(c *Call) bool { return c.Args[b].Cols > normedStates || many(c) }
 }
 
-// selectiveAccepts: what comes from the convolution, what gates and what is put out, of whole segments; dt, B and
-// C stay in f32. The operands a and seg are where the rates and the segments are.
+// selectiveAccepts: what comes from the convolution, what gates and what is put out, of whole
+// segments; dt, B and C stay in f32. The operands a and seg are where the rates and the segments
+// are.
 func selectiveAccepts(a, seg int, which ...int) func(c *Call) []int {
 	return func(c *Call) []int {
 		if c.tokenEach(seg) || c.Args[a].Cols > bf16States {
@@ -216,17 +218,18 @@ func (c *Call) selective(o *selectiveArgs) error {
 	return nil
 }
 
-// scanBlocks is how many blocks are enough. By count, pieces take 1.7 times as many instructions as whole
-// segments, so that they gain where blocks of these are on less than 1 / 1.7 of the 132 multiprocessors of
-// large GPUs.
+// scanBlocks is how many blocks are enough. By count, pieces take 1.7 times as many instructions as
+// whole segments, so that they gain where blocks of these are on less than 1 / 1.7 of the 132
+// multiprocessors of large GPUs.
 const scanBlocks = 77
 
-// scanPieces is how many pieces segments must have on average for two more launches to be worth it. Tests
-// make it smaller.
+// scanPieces is how many pieces segments must have on average for two more launches to be worth it.
+// Tests make it smaller.
 var scanPieces = 4
 
-// selectivePieces is how many pieces the segments can have that are scanned beside each other, where
-// whole ones are too few blocks for a GPU; 0: whole ones are. Steps, inputs and B are then read twice.
+// selectivePieces is how many pieces the segments can have that are scanned beside each other,
+// where whole ones are too few blocks for a GPU; 0: whole ones are. Steps, inputs and B are then
+// read twice.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
 	if n > bf16States || n == 0 || t < scanPieces*scanPiece*s {

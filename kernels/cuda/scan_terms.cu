@@ -1,5 +1,5 @@
 // The selective scan in steps that leave what they make in memory: its terms, and their
-// prefix scan. What a step makes is as long as tokens × channels × states.
+// prefix scan. The result of a step has tokens × channels × states elements.
 #include "krait.h"
 
 // exp(dt A) and dt u B. One thread per state of a channel; blocks of 256 threads are

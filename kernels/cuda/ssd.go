@@ -31,8 +31,8 @@ type ssdKernel struct {
 var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", ends: "ssd_scan_ends", tokens: 32, shared: 10240},
 	{function: "ssd_scan_chunks_16", ends: "ssd_scan_ends_16", tokens: 16, shared: 5120}}
 
-// ssdApart and ssdMMAApart are from how many tokens times blocks on C Bᵀ is made before: by count, it then
-// saves as much as a launch costs. Tests make them smaller.
+// ssdApart and ssdMMAApart are from how many tokens times blocks on C Bᵀ is made before: by count,
+// it then saves as much as a launch costs. Tests make them smaller.
 var ssdApart, ssdMMAApart = 24 << 10, 600 << 10
 
 // ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
@@ -60,7 +60,8 @@ func gatedSSD(c *Call) *ssdArgs {
 }
 
 // ssdAccepts: all that comes and goes with tokens, on tensor cores. What becomes a step is rounded
-// with the rest of in_proj's result, of which it is a field; softplus and all that follows is in f32.
+// with the rest of in_proj's result, of which it is a field; softplus and all that follows is in
+// f32.
 func ssdAccepts(state, seg int, which ...int) func(c *Call) []int {
 	return func(c *Call) []int {
 		x, b, cc, kept := c.value(which[0]), c.value(which[2]), c.value(which[3]), &c.Args[state]
@@ -152,21 +153,24 @@ func (c *Call) ssd(o *ssdArgs) error {
 	return nil
 }
 
-// ssdPiece is how many tokens a piece of a segment has, a multiple of a chunk's, or twice as many where these fill a large GPU, of
-// scanFull multiprocessors: the fewer, the more often states are read and written, which are large. Tests change both.
+// ssdPiece is how many tokens a piece of a segment has, a multiple of a chunk's, or twice as many
+// where these fill a large GPU, of scanFull multiprocessors: the fewer, the more often states are
+// read and written, which are large. Tests change both.
 var ssdPiece, scanFull = 256, 132
 
-// ssdMMABlocks is scanBlocks for the scan on tensor cores: by count, pieces take 2.4 times as long there as whole segments would on all of a GPU.
+// ssdMMABlocks is scanBlocks for the scan on tensor cores: by count, pieces take 2.4 times as long
+// there as whole segments would on all of a GPU.
 const ssdMMABlocks = 54
 
-// piecesOf is pieces of segments, of so many tokens, and where their states and decays are.
+// piecesOf is pieces of segments, of a number of tokens each, and where their states and decays
+// are.
 type piecesOf struct {
 	count, tokens  int
 	starts, decays uint64
 }
 
-// ssdPieces are those that are scanned beside each other, where whole segments are too few blocks for a GPU; none:
-// whole ones are. See [Call.selectivePieces].
+// ssdPieces are those that are scanned beside each other, where whole segments are too few blocks
+// for a GPU; none: whole ones are. See [Call.selectivePieces].
 func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 	t, s, dims := c.Results[0].Rows(), c.Args[o.seg].Rows(), &c.Args[o.state].Dims
 	heads, size, n := o.dt.Cols, dims[2], dims[3]
@@ -186,8 +190,9 @@ func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 	return p
 }
 
-// ssdScores makes C Bᵀ of the tokens of chunks where that is done apart, and says where it is and how far
-// apart its rows are: a row is a token's, and has for each group those with the tokens of its chunk.
+// ssdScores makes C Bᵀ of the tokens of chunks where that is done apart, and says where it is and
+// how far apart its rows are: a row is a token's, and has for each group those with the tokens of
+// its chunk.
 func (c *Call) ssdScores(o *ssdArgs, k ssdKernel) (at uint64, apart int64) {
 	if !k.apart {
 		return 0, 0

@@ -16,9 +16,9 @@ struct Decays {
 	float dt[chunk];
 };
 
-// What a block has in shared memory. Rows are so long that 8 of them, 16 bytes of
-// each, lie in all banks. What the next chunk wants comes as soon as this one has read
-// for the last time what it replaces.
+// The shared memory of a block. Rows are padded so that 8 of them, 16 bytes of
+// each, lie in all banks. The next chunk's operands come as soon as this one has read
+// for the last time what they replace.
 template <int Wide> struct Shared {
 	static const int states = 128 * Wide;
 	u16 b[chunk][states + 8], c[chunk][states + 8];

@@ -5,8 +5,8 @@
 
 const int chunk = 64; // tokens
 
-// Fills chunk rows of Cols columns, by 128 threads; what is not there is 0. What is in
-// bf16 already is copied while the threads go on.
+// Fills chunk rows of Cols columns, by 128 threads; elements beyond the end are 0. Rows in
+// bf16 already are copied while the threads go on.
 template <int Cols> DEVICE void fetch(u16 (*to)[Cols + 8], const bf16 *from, i64 apart, int rows, int cols) {
 	const int per_row = Cols / 8, step = 128 / per_row;
 	int r = thread() / per_row, k = thread() % per_row * 8;

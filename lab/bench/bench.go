@@ -1,5 +1,5 @@
-// Package bench measures how fast a model runs, and how near that is to what the
-// memory of its device allows. Every time is a median, unless another quantile is asked for.
+// Package bench measures the speed of models and kernels, and its share of the roofline of their
+// device. Times are medians, unless [Options.Quantile] is set.
 package bench
 
 import (
@@ -17,29 +17,36 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Options say what is measured.
+// Options configure a measurement.
 type Options struct {
 	Batch  int // sequences
-	Prompt int // tokens of each
-	Chunk  int // tokens of each prompt that go through the model at once; 0: all
-	Tokens int // that each sequence goes on for
-	Repeat int // how often, after one run that is not counted
-	// NoCache reads the whole text again for every token, as without states.
+	Prompt int // tokens of each prompt
+	Chunk  int // prefill chunk, in tokens of each sequence; 0: the whole prompt
+	Tokens int // decode steps
+	Repeat int // runs, after a warm-up run
+	// NoCache processes the whole text again for every token, as without states.
 	NoCache bool
-	// Counter counts what goes to the driver; nil on the CPU.
+	// Counter counts calls of the driver; nil on the CPU.
 	Counter *Counter
-	// Bandwidth is that of memory, bytes per second; 0: not known.
+	// Bandwidth of memory, bytes per second; 0: unknown.
 	Bandwidth float64
-	// Rate is what the processors can calculate, floating-point operations per second;
-	// 0: not known.
+	// Rate of the processors, floating-point operations per second; 0: unknown.
 	Rate float64
-	GPUs int // that the ranks are on; 0: none
-	// Quantile of the repeated times is what counts; 0: the median.
+	GPUs int // of the ranks; 0: none
+	// Quantile of the repeated times to report; 0: the median.
 	Quantile float64
-	first    int // the number of the first sequence, of all replicas'
+	first    int // number of the first sequence, among all replicas
 }
 
-// chunk is how many tokens of a prompt go through the model at once.
+// check returns an error for numbers that are too small.
+func (o *Options) check() error {
+	if o.Batch < 1 || o.Prompt < 1 || o.Tokens < 1 || o.Repeat < 1 || o.Chunk < 0 {
+		return fmt.Errorf("batch %d, prompt %d, chunk %d, tokens %d, repeat %d: all must be at least 1, the chunk 0", o.Batch, o.Prompt, o.Chunk, o.Tokens, o.Repeat)
+	}
+	return nil
+}
+
+// chunk returns the tokens of a prefill chunk.
 func (o *Options) chunk() int {
 	if o.Chunk == 0 {
 		return o.Prompt
@@ -49,9 +56,9 @@ func (o *Options) chunk() int {
 
 func (o *Options) quantile() float64 { return cmp.Or(o.Quantile, 0.5) }
 
-// Result is what one model does with one batch.
+// Result is the speed of a model with a batch.
 type Result struct {
-	By          string `json:"by,omitempty"` // whose; empty: Krait's
+	By          string `json:"by,omitempty"` // the program; empty: Krait
 	Model       string `json:"model"`
 	Family      string `json:"family,omitempty"`
 	Parameters  int64  `json:"parameters,omitempty"`
@@ -65,35 +72,34 @@ type Result struct {
 	Chunk       int    `json:"chunk,omitempty"`
 	Tokens      int    `json:"tokens"`
 	NoCache     bool   `json:"no_cache,omitempty"`
-	Replicas    int    `json:"replicas,omitempty"` // that share the batch; 0: one
+	Replicas    int    `json:"replicas,omitempty"` // data parallel; 0: one
 	Repeat      int    `json:"repeat,omitempty"`
 
-	TTFT    float64 `json:"ttft_ms"`              // from the prompts to the first token of each
+	TTFT    float64 `json:"ttft_ms"`              // time to the first token of all sequences
 	Prefill float64 `json:"prefill_tokens_per_s"` // of all sequences
-	Step    float64 `json:"step_ms"`              // a token for each sequence
+	Step    float64 `json:"step_ms"`              // a decode step: one token per sequence
 	Decode  float64 `json:"decode_tokens_per_s"`  // of all sequences
 
-	// Of a step, where there is a driver: what the host launches, how many of
-	// these are whole graphs, copies, and the time that the host does not spend
-	// waiting.
+	// Of a decode step, with a driver: launches by the host, how many of them replay graphs, copies,
+	// and the host's time without waiting.
 	Launches float64 `json:"launches_per_step,omitempty"`
 	Replays  float64 `json:"graphs_per_step,omitempty"`
 	Copies   float64 `json:"copies_per_step,omitempty"`
 	Host     float64 `json:"host_us_per_step,omitempty"`
 
-	Bytes     int64   `json:"bytes_per_step,omitempty"`   // weights and state, of the GPU that has most
+	Bytes     int64   `json:"bytes_per_step,omitempty"`   // weights and states, of the GPU with most
 	Bandwidth float64 `json:"bytes_per_second,omitempty"` // measured
-	Floor     float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
-	Share     float64 `json:"share_of_floor,omitempty"`   // Floor of Step: 1 is as fast as memory
+	Roofline  float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
+	Share     float64 `json:"share_of_floor,omitempty"`   // Roofline of Step: 1 is as fast as memory
 
-	// Of the prompts, on the CPU.
-	FLOPs       int64   `json:"prompt_flops,omitempty"`
-	Rate        float64 `json:"flops_per_second,omitempty"` // measured
-	PromptFloor float64 `json:"prompt_floor_ms,omitempty"`
-	PromptShare float64 `json:"prompt_share_of_floor,omitempty"`
+	// Of prefill, on the CPU.
+	FLOPs          int64   `json:"prompt_flops,omitempty"`
+	Rate           float64 `json:"flops_per_second,omitempty"` // measured
+	PromptRoofline float64 `json:"prompt_floor_ms,omitempty"`
+	PromptShare    float64 `json:"prompt_share_of_floor,omitempty"`
 
 	Logits  string `json:"logits_sha256,omitempty"`   // after the last token
-	Repeats *bool  `json:"repeats_bitwise,omitempty"` // every run gave these logits, and these tokens
+	Repeats *bool  `json:"repeats_bitwise,omitempty"` // all runs had the same logits and tokens
 	Note    string `json:"note,omitempty"`
 }
 
@@ -104,15 +110,15 @@ type run struct {
 	e      *exec.Engine
 	slots  []int
 	prompt [][]int
-	next   []int // the last token of each sequence
+	next   []int // last token of each sequence
 	batch  exec.Batch
 	greedy []exec.Choice
 }
 
-// Measure measures a model that has as many free slots as the batch has sequences.
+// Measure measures a model that has a free slot for each sequence of the batch.
 func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
-	if o.Batch < 1 || o.Prompt < 1 || o.Tokens < 1 || o.Repeat < 1 || o.Chunk < 0 {
-		return nil, fmt.Errorf("batch %d, prompt %d, chunk %d, tokens %d, repeat %d: all must be at least 1, the chunk 0", o.Batch, o.Prompt, o.Chunk, o.Tokens, o.Repeat)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	r, err := newRun(m, o)
 	if err != nil {
@@ -139,11 +145,11 @@ func newRun(m *krait.Model, o Options) (*run, error) {
 
 func (r *run) close() {
 	for _, slot := range r.slots {
-		_ = r.e.Free(slot) // it was taken by newRun
+		_ = r.e.Free(slot) // newRun allocated it
 	}
 }
 
-// tokens are token ids without a pattern; those of each sequence differ.
+// tokens returns pseudorandom token ids, different ones for each sequence.
 func tokens(n, vocab, sequence int) []int {
 	list := make([]int, n)
 	x := uint64(sequence)*0x9e3779b97f4a7c15 + 1
@@ -178,7 +184,7 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 	return r.result(prefill, steps, host, calls, sums), nil
 }
 
-// read takes texts in, all of one length, up to the token of each that comes next.
+// read prefills texts of equal length and chooses their next tokens.
 func (r *run) read(ctx context.Context, texts [][]int) (time.Duration, error) {
 	for _, slot := range r.slots {
 		if err := r.e.Reset(slot); err != nil {
@@ -207,12 +213,11 @@ func (r *run) read(ctx context.Context, texts [][]int) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// decode goes on for some tokens: the time of each step, and what of it the host
-// was not waiting.
+// decode runs the decode steps. It returns the time of each, and the host's part without waiting.
 func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Calls, err error) {
 	texts := slices.Clone(r.prompt)
 	for range r.o.Tokens {
-		r.goOn()
+		r.advance()
 		before := r.o.Counter.Calls()
 		start := time.Now()
 		if r.o.NoCache {
@@ -230,22 +235,22 @@ func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Cal
 		made = r.o.Counter.Calls().Minus(before)
 		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
 	}
-	r.goOn()
+	r.advance()
 	return steps, host, made, nil
 }
 
-// goOn makes a batch of the last token of each sequence.
-func (r *run) goOn() {
+// advance makes a batch of the last token of each sequence.
+func (r *run) advance() {
 	for i, slot := range r.slots {
 		r.batch.Sequences[i] = exec.Sequence{Slot: slot, Tokens: r.next[i : i+1]}
 	}
 }
 
-// step runs the batch; wanted says that it ends in a token for each sequence.
-func (r *run) step(ctx context.Context, wanted bool) error {
-	r.batch.Choose, r.batch.Want = nil, []string{}
-	if wanted {
-		r.batch.Choose, r.batch.Want = r.greedy, nil
+// step runs the batch, with a token chosen for each sequence if choose is set.
+func (r *run) step(ctx context.Context, choose bool) error {
+	r.batch.Choices, r.batch.Outputs = nil, []string{}
+	if choose {
+		r.batch.Choices, r.batch.Outputs = r.greedy, nil
 	}
 	results, err := r.e.Step(ctx, &r.batch)
 	for i, id := range results.Tokens {
@@ -254,10 +259,10 @@ func (r *run) step(ctx context.Context, wanted bool) error {
 	return err
 }
 
-// logits takes one step more and names what came out of it, and with it of all
-// before: a state or a token that differed shows here.
+// logits runs one more step and returns a hash of its logits, which depend on all states and tokens
+// before.
 func (r *run) logits(ctx context.Context) (string, error) {
-	r.batch.Choose, r.batch.Want = nil, nil
+	r.batch.Choices, r.batch.Outputs = nil, nil
 	results, err := r.e.Step(ctx, &r.batch)
 	if err != nil {
 		return "", err
@@ -300,21 +305,21 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 	return out
 }
 
-// judge compares with what memory, and on the CPU arithmetic, allow.
+// judge compares a result with the roofline of memory, and on the CPU of arithmetic.
 func (r *run) judge(out *Result) {
 	o, list := &r.o, r.e.Schedules()
 	past := o.Prompt + o.Tokens/2
 	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), o.Bandwidth, o.Rate
-	if !o.NoCache { // else a step is a prompt's
+	if !o.NoCache { // otherwise a step is a prefill
 		step := phase{seqs: o.Batch, tokens: 1, past: past}
-		out.Floor = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
-		out.Share = out.Floor / out.Step
+		out.Roofline = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
+		out.Share = out.Roofline / out.Step
 	}
 	if o.Rate > 0 {
 		var bytes int64
 		bytes, out.FLOPs = promptCost(list, o)
-		out.PromptFloor = least(bytes, out.FLOPs, o.Bandwidth, o.Rate)
-		out.PromptShare = out.PromptFloor / out.TTFT
+		out.PromptRoofline = least(bytes, out.FLOPs, o.Bandwidth, o.Rate)
+		out.PromptShare = out.PromptRoofline / out.TTFT
 	}
 }
 

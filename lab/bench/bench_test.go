@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/driver/drivertest"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -17,7 +18,6 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/quantile"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
@@ -71,7 +71,7 @@ func TestMeasure(t *testing.T) {
 // TestBytes: a token takes all weights that products read, and the state twice.
 func TestBytes(t *testing.T) {
 	r := measure(t, "mamba-a", krait.Sharding{}, &cuda.Device{Driver: sim.New(sim.Options{})})
-	c, err := models.Open("../../testdata/golden/mamba-a")
+	c, err := checkpoint.Open("../../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestKernels(t *testing.T) {
 			if i%2 == 1 && !goldens.All() {
 				t.Skip("one of two without KRAIT_TEST_ALL")
 			}
-			_, g, err := models.Describe(filepath.Join("../../testdata/golden", name))
+			_, g, err := checkpoint.Describe(filepath.Join("../../testdata/golden", name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestKernels(t *testing.T) {
 			runs := computed(t, g, asOnGPU)
 			runsOnCPU := computed(t, g, passes.Options{})
 			o := KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5, Repeat: 1, wash: 1 << 20}
-			onCPU, err := CPUKernels(context.Background(), "plain", Floor{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
+			onCPU, err := CPUKernels(context.Background(), "plain", Roofline{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestKernels(t *testing.T) {
 				t.Errorf("measured %v, on the CPU %v, where %v and %v run", measured, counted, runs, runsOnCPU)
 			}
 			for _, k := range append(list, onCPU...) {
-				if k.Error != "" || k.Time <= 0 || k.Floor <= 0 || k.Bytes <= 0 || k.Launch == "" {
+				if k.Error != "" || k.Time <= 0 || k.Roofline <= 0 || k.Bytes <= 0 || k.Launch == "" {
 					t.Errorf("%+v", k)
 				}
 			}
@@ -178,10 +178,10 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestFloor: there is one, and what a model takes stands beside it: the arithmetic of
+// TestRoofline: there is one, and what a model takes stands beside it: the arithmetic of
 // prompts whatever the chunks, twice the parameters of products for each token.
-func TestFloor(t *testing.T) {
-	f := MeasureFloor(2)
+func TestRoofline(t *testing.T) {
+	f := MeasureRoofline(2)
 	if f.Bytes <= 0 || f.FLOPs <= 0 || f.Threads != 2 || f.ISA == "" {
 		t.Errorf("%+v", f)
 	}
@@ -203,7 +203,7 @@ func TestFloor(t *testing.T) {
 	if whole.FLOPs != cut.FLOPs || whole.FLOPs < 2*2*7*50000 || whole.FLOPs > 2*2*7*500000 {
 		t.Errorf("prompts are %d operations, cut %d", whole.FLOPs, cut.FLOPs)
 	}
-	if whole.PromptFloor != 1e3*float64(whole.FLOPs)/1e9 || whole.PromptShare != whole.PromptFloor/whole.TTFT || whole.Floor < 1e3*float64(whole.Bytes)/1e9 {
+	if whole.PromptRoofline != 1e3*float64(whole.FLOPs)/1e9 || whole.PromptShare != whole.PromptRoofline/whole.TTFT || whole.Roofline < 1e3*float64(whole.Bytes)/1e9 {
 		t.Errorf("%+v", whole)
 	}
 }
@@ -215,11 +215,11 @@ func TestReport(t *testing.T) {
 	ours := File{Environment{Date: "2026-01-02", GPU: "1 × GPU", Libraries: map[string]string{"Go": "go1"}}, []Result{
 		{Model: "m", Device: "cuda", Math: "f32", Graphs: true, Ranks: 1, Batch: 1, Prompt: 9, Decode: 300, Prefill: 50, Step: 3, TTFT: 20, Share: 0.5, Launches: 1, Host: 8, Repeats: &yes},
 		{Model: "m", Device: "cuda", Math: "bf16", Ranks: 1, Batch: 1, Prompt: 9, Decode: 100, Prefill: 90, Repeats: &no},
-	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil, []Replayed{
+	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil, []TraceResult{
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{8, 16, 32}, Output: 10},
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{4, 4, 8}, Output: 30, Cache: 1 << 20, HitTokens: 50},
-	}, []*Metered{
-		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeteredPhase{{Modelled: 0.002, Floor: 0.0015}, {Modelled: 0.01, Floor: 0.004}}},
+	}, []*MeterResult{
+		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeterPhase{{Modelled: 0.002, Roofline: 0.0015}, {Modelled: 0.01, Roofline: 0.004}}},
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
 	}, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{

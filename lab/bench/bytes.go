@@ -5,10 +5,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// stepBytes is what a step of one token per sequence cannot but move through a
-// GPU's memory: weights once, states in and out, caches of so many tokens in.
-// Activations stay in the cache of the chip. Of several GPUs it is the one with
-// most.
+// stepBytes returns a lower bound on the bytes that a decode step moves through a GPU's memory:
+// weights once, states in and out, KV caches of context tokens in. Activations stay in the chip's
+// cache. Of several GPUs it is the one with most.
 func stepBytes(schedules []*lowering.Schedule, gpus, batch, context int) int64 {
 	sums := make([]int64, gpus)
 	for i, s := range schedules {
@@ -42,8 +41,8 @@ func rankBytes(s *lowering.Schedule, batch, context int64) int64 {
 	return n
 }
 
-// weightBytes is what is read of a parameter: nothing where it is used at load
-// only, a row per token of a table, of experts those that tokens go through.
+// weightBytes returns the bytes read of a parameter: none if it is used at load only, a row per token
+// of an embedding table, and of experts those that the router chooses.
 func weightBytes(s *lowering.Schedule, buffer int, readers []*lowering.Step, batch int64) int64 {
 	t := s.Local(s.Buffers[buffer].Type)
 	all := t.Bytes().At(graph.Sizes{})

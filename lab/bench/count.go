@@ -14,21 +14,21 @@ type Counter struct {
 	kernels, products, collectives, graphs, copies, waited atomic.Int64
 }
 
-// Calls are numbers of calls, and the time that threads waited for the device.
+// Calls counts calls, and the time that threads waited for the device.
 type Calls struct {
 	Kernels, Products, Collectives, Graphs, Copies int64
 	Waited                                         time.Duration
 }
 
-// Launches is all that was launched; a graph is one launch.
+// Launches returns the number of launches; a graph is one launch.
 func (c Calls) Launches() int64 { return c.Kernels + c.Products + c.Collectives + c.Graphs }
 
-// Minus is what was called since d.
+// Minus returns the calls since d.
 func (c Calls) Minus(d Calls) Calls {
 	return Calls{c.Kernels - d.Kernels, c.Products - d.Products, c.Collectives - d.Collectives, c.Graphs - d.Graphs, c.Copies - d.Copies, c.Waited - d.Waited}
 }
 
-// Calls is what was called so far.
+// Calls returns the calls so far.
 func (c *Counter) Calls() Calls {
 	if c == nil {
 		return Calls{}
@@ -36,8 +36,8 @@ func (c *Counter) Calls() Calls {
 	return Calls{c.kernels.Load(), c.products.Load(), c.collectives.Load(), c.graphs.Load(), c.copies.Load(), time.Duration(c.waited.Load())}
 }
 
-// Watch measures the memory of a device that a model of so many ranks is about to
-// be opened on, and lets its calls be counted. It says where that is.
+// Watch measures the memory bandwidth of a device before a model with that many ranks is opened on
+// it, makes the device count calls, and returns the environment.
 func Watch(d *cuda.Device, ranks int, o *Options) (Environment, error) {
 	here := Here(d.Driver)
 	list, err := d.Driver.Devices()
@@ -56,11 +56,10 @@ func Watch(d *cuda.Device, ranks int, o *Options) (Environment, error) {
 	return here, nil
 }
 
-// Count is the driver d with its calls counted.
+// Count returns driver d with its calls counted.
 func Count(d driver.Driver, c *Counter) driver.Driver { return &countedDriver{d, c} }
 
-// What is counted wraps what the driver gave; where it comes back as an argument,
-// the driver gets its own.
+// The counting types wrap the driver's objects, and unwrap them where they are arguments.
 
 type countedDriver struct {
 	driver.Driver

@@ -17,17 +17,17 @@ import (
 
 // cpuBench measures the operations of one model on the CPU.
 type cpuBench struct {
-	isa     string
-	set     kernels.Set
-	workers *cpu.Workers
-	floor   Floor
-	washer  kernels.Kernel // run between runs, so that none finds its data in a cache
-	o       *KernelOptions
+	isa      string
+	set      kernels.Set
+	workers  *cpu.Workers
+	roofline Roofline
+	washer   kernels.Kernel // clears the caches between runs
+	o        *KernelOptions
 }
 
-// CPUKernels is [Kernels] on the CPU, by the kernels of an instruction set and as many
-// workers as the floor was measured with.
-func CPUKernels(ctx context.Context, isa string, f Floor, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
+// CPUKernels is [Kernels] on the CPU, for the kernels of an instruction set, with the number of
+// threads of the roofline.
+func CPUKernels(ctx context.Context, isa string, f Roofline, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
 	set, err := isas.ForISA(isa)
 	if err == nil {
 		g, err = passes.Compile(g, passes.Options{})
@@ -35,10 +35,10 @@ func CPUKernels(ctx context.Context, isa string, f Floor, g *graph.Graph, model 
 	if err != nil {
 		return nil, err
 	}
-	b := &cpuBench{isa: isa, set: set, workers: cpu.NewWorkers(f.Threads), floor: f, o: &o}
+	b := &cpuBench{isa: isa, set: set, workers: cpu.NewWorkers(f.Threads), roofline: f, o: &o}
 	defer b.workers.Close()
-	b.washer = washer(cmp.Or(o.wash, floorBytes/2))
-	list, counts := unlike(g, func(op string) bool { _, ok := set[op]; return ok })
+	b.washer = washer(cmp.Or(o.wash, rooflineBytes/2))
+	list, counts := distinct(g, func(op string) bool { _, ok := set[op]; return ok })
 	var out []Kernel
 	for _, p := range o.phases() {
 		for i, n := range list {
@@ -80,18 +80,18 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 	}
 	k.Launch = b.isa
 	k.Time = 1e3 * ms(max(quantile.Median(list[1:]), 1))
-	k.Floor, k.Bound = 1e3*least(k.Bytes, 0, b.floor.Bytes, 0), "memory"
-	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.floor.FLOPs); arithmetic > k.Floor {
-		k.Floor, k.Bound = arithmetic, "arithmetic"
+	k.Roofline, k.Bound = 1e3*least(k.Bytes, 0, b.roofline.Bytes, 0), "memory"
+	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.roofline.FLOPs); arithmetic > k.Roofline {
+		k.Roofline, k.Bound = arithmetic, "arithmetic"
 	}
-	k.Share = k.Floor / k.Time
+	k.Share = k.Roofline / k.Time
 	return nil
 }
 
-// washCost is enough for all workers to take part.
+// washCost is large enough for all workers to take part.
 var washCost = graph.Cost{FLOPs: graph.Const(1 << 30)}
 
-// washer writes so many bytes.
+// washer returns a kernel that writes that many bytes.
 func washer(bytes int) kernels.Kernel {
 	data := make([]byte, bytes)
 	const unit = 4 << 10
@@ -105,14 +105,14 @@ func washer(bytes int) kernels.Kernel {
 	}
 }
 
-// hostCall makes operands with numbers in them, and results, packed.
+// hostCall returns a call with filled operands and results, packed.
 func hostCall(n *graph.Node, p *phase) *kernels.Call {
 	c := &kernels.Call{Attrs: n.Attrs}
 	for i, v := range n.Args {
 		t := tensorOf(v.Type, p)
 		f := numbersOf(n.Op.Name, i)
 		if n.Op.Name == "choose" && i == 1 {
-			f = zeros // which choose the largest
+			f = zeros // greedy
 		}
 		fillHost(&t, v.Name, p, f)
 		c.Args = append(c.Args, t)
@@ -132,7 +132,7 @@ func hostCall(n *graph.Node, p *phase) *kernels.Call {
 
 func zeros(*rand.Rand) float32 { return 0 }
 
-// fillHost gives a tensor memory, and numbers: a pattern, again and again.
+// fillHost allocates a tensor, and fills it with a repeated pattern.
 func fillHost(t *kernels.Tensor, name string, p *phase, f numbers) {
 	elems := size(t) / int64(t.DType.Bytes())
 	if t.DType == graph.I32 {

@@ -14,18 +14,18 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// File is what a measurement leaves: where it was, and what came out.
+// File is the results of a measurement and its environment.
 type File struct {
-	Environment Environment `json:"environment"`
-	Results     []Result    `json:"results,omitempty"`
-	Kernels     []Kernel    `json:"kernels,omitempty"`
-	Pairs       []Pair      `json:"pairs,omitempty"`
-	Traces      []Replayed  `json:"traces,omitempty"`
-	Metered     []*Metered  `json:"metered,omitempty"` // counted and modelled, on the simulated GPU
-	Ops         []*OpRun    `json:"operations,omitempty"`
+	Environment Environment    `json:"environment"`
+	Results     []Result       `json:"results,omitempty"`
+	Kernels     []Kernel       `json:"kernels,omitempty"`
+	Pairs       []Pair         `json:"pairs,omitempty"`
+	Traces      []TraceResult  `json:"traces,omitempty"`
+	Metered     []*MeterResult `json:"metered,omitempty"` // counted on the simulated GPU, and modelled
+	Ops         []*OpRun       `json:"operations,omitempty"`
 }
 
-// Environment says where numbers come from.
+// Environment describes the machine, the program and the time of a measurement.
 type Environment struct {
 	Date      string            `json:"date"`
 	Commit    string            `json:"commit,omitempty"`
@@ -34,11 +34,11 @@ type Environment struct {
 	Machine   string            `json:"machine,omitempty"`
 	Bandwidth float64           `json:"bytes_per_second,omitempty"` // of memory, measured
 	Rate      float64           `json:"flops_per_second,omitempty"` // of the processors, measured
-	Threads   int               `json:"threads,omitempty"`          // that these two are of
-	ISA       string            `json:"isa,omitempty"`              // that they were measured with
+	Threads   int               `json:"threads,omitempty"`          // of these two measurements
+	ISA       string            `json:"isa,omitempty"`              // of their loops
 }
 
-// Here is this program on this machine; d is nil on the CPU.
+// Here returns the environment of this program on this machine; d is nil on the CPU.
 func Here(d driver.Driver) Environment {
 	e := Environment{
 		Date: time.Now().UTC().Format(time.DateOnly), Commit: Revision(), Libraries: map[string]string{"Go": runtime.Version()},
@@ -58,12 +58,12 @@ func Here(d driver.Driver) Environment {
 	return e
 }
 
-// Measured says what the floor is.
-func (e *Environment) Measured(f *Floor) {
+// Measured stores a roofline.
+func (e *Environment) Measured(f *Roofline) {
 	e.Bandwidth, e.Rate, e.Threads, e.ISA = f.Bytes, f.FLOPs, f.Threads, f.ISA
 }
 
-// processor is the processors' name, after a comma, where the system tells.
+// processor returns the processor's name after a comma, or "" if it is unknown.
 func processor() string {
 	text, _ := os.ReadFile("/proc/cpuinfo") // other systems have none
 	for line := range strings.Lines(string(text)) {
@@ -74,12 +74,10 @@ func processor() string {
 	return ""
 }
 
-// Commit is the revision that the program was built from; scripts that build it
-// set it. Empty: what Go knows.
+// Commit is the revision of the program, set by build scripts. Empty: Go's build information.
 var Commit string
 
-// Revision is the commit that this program was built from, and whether files were
-// changed since; empty where nobody knows.
+// Revision returns the program's commit, with a mark if files were modified, or "" if unknown.
 func Revision() string {
 	if Commit != "" {
 		return Commit
@@ -111,11 +109,11 @@ func (f *File) Save(path string) error {
 	return files.Write(path, append(text, '\n'))
 }
 
-// Read reads files and joins them; the environment is that of the first which has
-// a GPU, with the libraries of all.
+// Read reads and joins files. The environment is that of the first one with a GPU, with the libraries
+// of all.
 func Read(paths []string) (*File, error) {
 	if len(paths) == 0 {
-		return nil, errors.New("there is no file to read")
+		return nil, errors.New("no file given")
 	}
 	out := &File{Environment: Environment{Libraries: map[string]string{}}}
 	for _, path := range paths {
@@ -125,7 +123,7 @@ func Read(paths []string) (*File, error) {
 		}
 		var f File
 		if err := json.Unmarshal(text, &f); err != nil {
-			return nil, fmt.Errorf("%s: no file of krait bench: %w", path, err)
+			return nil, fmt.Errorf("%s: not a result of krait bench: %w", path, err)
 		}
 		out.add(&f)
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/krait-ml/krait/internal/quantile"
 )
 
-// gpu is a device on the calling thread, with what times work on it.
+// gpu is a device bound to the calling thread, with events for timing.
 type gpu struct {
 	driver.Context
 	stream     driver.Stream
 	start, end driver.Event
-	scratch    driver.Ptr // written between runs, so that none finds its data in the chip's cache
+	scratch    driver.Ptr // written between runs, to clear the chip's cache
 	wash       int64
 	warm, runs int
 }
@@ -26,7 +26,7 @@ func onGPU(d driver.Driver, f func(g *gpu) error) error {
 		return err
 	}
 	if len(devices) == 0 {
-		return &driver.Error{Call: "open", Text: "there is no GPU", Kind: driver.ErrNoDriver}
+		return &driver.Error{Call: "open", Text: "no GPU found", Kind: driver.ErrNoDriver}
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -47,7 +47,7 @@ func onGPU(d driver.Driver, f func(g *gpu) error) error {
 	return err
 }
 
-// simulated reports whether times of a driver mean nothing.
+// simulated reports whether a driver's times mean nothing.
 func simulated(d driver.Driver) bool { return d.Name() == "cuda-sim" }
 
 func (g *gpu) open() error {
@@ -67,7 +67,7 @@ func (g *gpu) open() error {
 	return err
 }
 
-// close gives back what open took; errors were told where they happened.
+// close releases what open took.
 func (g *gpu) close() {
 	_ = g.Release(g.scratch)
 	_ = g.start.Close()
@@ -75,7 +75,7 @@ func (g *gpu) close() {
 	_ = g.stream.Close()
 }
 
-// time is the median of how long work takes on the device.
+// time returns the median time of work on the device.
 func (g *gpu) time(work func() error) (time.Duration, error) {
 	var list []time.Duration
 	for i := range g.warm + g.runs {
@@ -109,15 +109,15 @@ func (g *gpu) once(work func() error) (time.Duration, error) {
 	return g.end.Elapsed(g.start)
 }
 
-// Bandwidth measures how many bytes per second the first device of a driver moves
-// when it copies within its memory: those read and those written.
+// Bandwidth measures copies within the memory of a driver's first device, in bytes read and written
+// per second.
 func Bandwidth(d driver.Driver) (bytesPerSecond float64, err error) {
 	err = onGPU(d, func(g *gpu) error {
 		bytesPerSecond, err = g.bandwidth(simulated(d))
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("measuring the bandwidth of memory: %w", err)
+		return 0, fmt.Errorf("measure memory bandwidth: %w", err)
 	}
 	return bytesPerSecond, nil
 }

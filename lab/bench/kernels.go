@@ -13,18 +13,18 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// KernelOptions say with which sizes kernels are measured.
+// KernelOptions configure a measurement of kernels.
 type KernelOptions struct {
-	Decode   []int // sequences that have a token each
-	Batch    int   // of prompts; 0: none
-	Prompt   int   // tokens of each, and what caches hold while decoding
-	Repeat   int   // runs of each on the CPU, after one that is not counted
+	Decode   []int // batch sizes of decode
+	Batch    int   // sequences in prefill; 0: none
+	Prompt   int   // tokens of each prompt, and of KV caches in decode
+	Repeat   int   // runs on the CPU, after a warm-up run
 	Progress func(Kernel)
 
-	wash int // bytes that are written between runs; 0: more than caches have
+	wash int // bytes written between runs; 0: more than caches have
 }
 
-// phases are the batches that they are measured with.
+// phases returns the batches to measure.
 func (o *KernelOptions) phases() []phase {
 	var list []phase
 	for _, n := range o.Decode {
@@ -36,25 +36,25 @@ func (o *KernelOptions) phases() []phase {
 	return list
 }
 
-// Kernel is how long an operation takes on a device, against the time that it
-// needs to move its operands and results once, or to calculate.
+// Kernel is the time of an operation on a device, beside its roofline: the time to move operands and
+// results once, or for the arithmetic.
 type Kernel struct {
-	Model  string  `json:"model"`
-	Phase  string  `json:"phase"`  // "decode 8", "prompt 8x4096"
-	Prompt int     `json:"prompt"` // tokens of each sequence, also before it decodes
-	Op     string  `json:"op"`
-	Name   string  `json:"name"`          // of the first value that is made so
-	Count  int     `json:"count"`         // how many of a step are alike
-	Shapes string  `json:"shapes"`        // of the operands
-	Launch string  `json:"launch"`        // the kernels' names
-	Way    string  `json:"way,omitempty"` // of several in which it can be done: f32, bf16, cuBLAS, greedy, sampled
-	Time   float64 `json:"us"`
-	Bytes  int64   `json:"bytes"`
-	FLOPs  int64   `json:"flops"`
-	Floor  float64 `json:"floor_us"`
-	Bound  string  `json:"bound"` // what the floor is of: memory or arithmetic
-	Share  float64 `json:"share_of_floor"`
-	Error  string  `json:"error,omitempty"`
+	Model    string  `json:"model"`
+	Phase    string  `json:"phase"`  // "decode 8", "prompt 8x4096"
+	Prompt   int     `json:"prompt"` // tokens of each sequence, before decode
+	Op       string  `json:"op"`
+	Name     string  `json:"name"`          // first value of this kind
+	Count    int     `json:"count"`         // operations of this kind in a step
+	Shapes   string  `json:"shapes"`        // of the operands
+	Launch   string  `json:"launch"`        // the kernels' names
+	Way      string  `json:"way,omitempty"` // variant, if there are several: f32, bf16, cuBLAS, greedy, sampled
+	Time     float64 `json:"us"`
+	Bytes    int64   `json:"bytes"`
+	FLOPs    int64   `json:"flops"`
+	Roofline float64 `json:"floor_us"`
+	Bound    string  `json:"bound"` // memory or arithmetic
+	Share    float64 `json:"share_of_floor"`
+	Error    string  `json:"error,omitempty"`
 }
 
 // kernelBench measures the operations of one model in one phase.
@@ -70,11 +70,11 @@ type kernelBench struct {
 	progress func(Kernel)
 }
 
-// phase is the sizes of a batch.
+// phase is a batch of prefill or decode.
 type phase struct {
 	name         string
 	seqs, tokens int // tokens of each sequence
-	past         int // tokens before
+	past         int // tokens of each sequence before
 }
 
 func (p *phase) sizes() graph.Sizes {
@@ -83,11 +83,11 @@ func (p *phase) sizes() graph.Sizes {
 	return graph.Sizes{Tokens: s * n, Seqs: s, Rows: s, Cached: s * (n + past), Pairs: s * (n*past + n*(n+1)/2)}
 }
 
-// asOnGPU is how graphs are compiled that run on a GPU, which likes few launches.
+// asOnGPU are the compile options for GPUs, which prefer few launches.
 var asOnGPU = passes.Options{Fuse: passes.ForLaunches}
 
-// Kernels measures every operation of a model's graph as it runs on a GPU, which is fused for
-// few launches, each shape of it once, on the first device of a driver.
+// Kernels measures each distinct operation of a model's graph, compiled as for a GPU, on the first
+// device of a driver.
 func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
 	g, err := passes.Compile(g, asOnGPU)
 	if err != nil {
@@ -120,7 +120,7 @@ func newKernelBench(v *gpu, small bool) (*kernelBench, error) {
 		return nil, err
 	}
 	if b.gemm, err = v.GEMM(); err != nil {
-		b.gemm = nil // then cuBLAS is not measured
+		b.gemm = nil // cuBLAS is not measured
 		return b, nil
 	}
 	return b, b.gemm.SetStream(v.stream)
@@ -135,10 +135,9 @@ func (b *kernelBench) close() {
 	}
 }
 
-// unlike lists the operations of a graph that there are kernels for, those of the
-// same shapes once, with their numbers. Of experts, random weights would not
-// choose some: they are left out.
-func unlike(g *graph.Graph, has func(op string) bool) (list []*graph.Node, counts []int) {
+// distinct returns the operations of a graph that have kernels, one for each op and shape, with their
+// counts. Experts are left out: with random weights the router would not choose some of them.
+func distinct(g *graph.Graph, has func(op string) bool) (list []*graph.Node, counts []int) {
 	seen := map[string]int{}
 	for _, n := range g.Nodes {
 		if !has(n.Op.Name) || strings.HasSuffix(n.Op.Name, "experts") || n.Op.Name == "neg_exp" {
@@ -164,11 +163,11 @@ func shapes(n *graph.Node) string {
 	return strings.Join(out, ", ")
 }
 
-// measure measures all operations in the phase. One that fails is in the list with
-// its error, unless the device is lost.
+// measure measures all operations in the phase. The result of a failed operation is its error. A lost
+// device ends the measurement.
 func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, error) {
 	var out []Kernel
-	list, counts := unlike(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })
+	list, counts := distinct(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })
 	for i, n := range list {
 		last, ways := "", b.ways(n)
 		for _, way := range ways {
@@ -187,7 +186,7 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 				}
 			}
 			if k.Launch == last && way != sampled && k.Error == "" {
-				continue // these sizes leave no choice
+				continue // both variants use the same kernel here
 			}
 			last = k.Launch
 			if b.progress != nil {
@@ -199,7 +198,7 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 	return out, nil
 }
 
-// way is a way of computing an operation.
+// way is a variant of an operation.
 type way int
 
 const (
@@ -212,10 +211,10 @@ const (
 
 var wayNames = [...]string{"f32", "bf16", "cuBLAS", "greedy", "sampled"}
 
-// weightOf is which operand of a product is its weight.
+// weightOf is the index of a product's weight among its operands.
 var weightOf = map[string]int{"matmul": 1, "matmul_add": 1, "norm_matmul": 2, "norm_matmul_add": 2}
 
-// ways lists those that differ.
+// ways returns the variants that differ.
 func (b *kernelBench) ways(n *graph.Node) []way {
 	_, product := weightOf[n.Op.Name]
 	switch {
@@ -235,7 +234,7 @@ func costOf(n *graph.Node, p *phase) Kernel {
 		Bytes: c.Read.At(z) + c.Write.At(z), FLOPs: c.FLOPs.At(z)}
 }
 
-// one measures an operation in one way.
+// one measures a variant of an operation.
 func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 	m := &memory{gpu: b.gpu}
 	defer m.release()
@@ -263,19 +262,19 @@ func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 	return nil
 }
 
-// judge compares a time with what the device needs at least.
+// judge compares a time with the roofline of the device.
 func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
 	k.Time = 1e3 * ms(took)
-	k.Floor, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
+	k.Roofline, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
 	rate, tensor := peak(b.Device())
 	if w == rounded || w == library || strings.Contains(k.Launch, "mma") {
 		rate = tensor
 	}
-	if rate > 0 && 1e6*float64(k.FLOPs)/rate > k.Floor {
-		k.Floor, k.Bound = 1e6*float64(k.FLOPs)/rate, "arithmetic"
+	if rate > 0 && 1e6*float64(k.FLOPs)/rate > k.Roofline {
+		k.Roofline, k.Bound = 1e6*float64(k.FLOPs)/rate, "arithmetic"
 	}
 	if k.Time > 0 {
-		k.Share = k.Floor / k.Time
+		k.Share = k.Roofline / k.Time
 	}
 }
 
@@ -336,8 +335,7 @@ func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
 	return f, b.allow(f, l)
 }
 
-// allow lets a kernel have the shared memory that a launch wants; one is measured
-// at a time.
+// allow raises a kernel's limit of shared memory for a launch.
 func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
 	if l.Shared <= 48<<10 {
 		return nil
@@ -345,8 +343,8 @@ func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
 	return f.SetMaxShared(int(l.Shared))
 }
 
-// product prepares the product that cuBLAS makes: of operands in the format of
-// the weight, without the norm that may be before it.
+// product prepares a product by cuBLAS, with operands in the weight's format and without a norm
+// before it.
 func (b *kernelBench) product(call *cuda.Call, weight int, m *memory, k *Kernel) (func() error, error) {
 	x, w, y := call.Args[0], &call.Args[weight], &call.Results[0]
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
@@ -361,7 +359,7 @@ func (b *kernelBench) product(call *cuda.Call, weight int, m *memory, k *Kernel)
 		g.A = p
 	}
 	k.Bytes, k.FLOPs = size(&x.Tensor)+size(&w.Tensor)+size(&y.Tensor), 2*int64(g.M)*int64(g.N)*int64(g.K)
-	if g.Accumulate { // in the place of what is added, which grows from run to run
+	if g.Accumulate { // into the addend, which grows from run to run
 		g.C = driver.Ptr(call.Args[weight+1].Ptr)
 		k.Bytes += size(&y.Tensor)
 	}

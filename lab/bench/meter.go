@@ -19,39 +19,39 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// MeterOptions say what is counted, and for which hardware times are modelled.
+// MeterOptions configure [Meter].
 type MeterOptions struct {
-	Batch, Prompt int // sequences, and tokens of each
-	Profile       *cost.Profile
+	Batch, Prompt int           // sequences, and tokens of each
+	Profile       *cost.Profile // hardware to model times for
 	Math          kernels.Math
 	Sharding      krait.Sharding // of one rank
 	NoGraphs      bool
-	NoGEMM        bool // leave products to Krait's kernels where cuBLAS would have them
-	Whole         bool // interpret every block of every launch
+	NoGEMM        bool // use Krait's kernels in place of cuBLAS
+	Whole         bool // interpret every block of every launch, without sampling
 
-	cheap int64 // instructions of launches that are interpreted whole; 0: cheapInstrs
+	cheap int64 // launches with fewer instructions are not sampled; 0: cheapInstrs
 }
 
-// Metered is what the simulated device counted of a model.
-type Metered struct {
-	Model    string         `json:"model"`
-	Hardware string         `json:"hardware"`
-	Batch    int            `json:"batch"`
-	Prompt   int            `json:"prompt"`
-	Math     string         `json:"math"`
-	Phases   []MeteredPhase `json:"phases"`
-	// Compiled is how many kernels the driver compiles for all of this when nothing is in
-	// its cache, Instrs their instructions of PTX, and Compiling the seconds that is modelled to take.
+// MeterResult is the counts of a model on the simulated device.
+type MeterResult struct {
+	Model    string       `json:"model"`
+	Hardware string       `json:"hardware"`
+	Batch    int          `json:"batch"`
+	Prompt   int          `json:"prompt"`
+	Math     string       `json:"math"`
+	Phases   []MeterPhase `json:"phases"`
+	// Compiled is the number of kernels that the driver compiles with an empty cache, Instrs their PTX
+	// instructions, and Compiling the modelled seconds.
 	Compiled  int     `json:"compiled_kernels"`
 	Instrs    int     `json:"compiled_instructions"`
 	Compiling float64 `json:"modelled_compile_seconds"`
 }
 
-// perInstr is the seconds that ptxas took for an instruction of PTX: docs/cuda.md.
+// perInstr is the seconds of ptxas per PTX instruction: docs/cuda.md.
 const perInstr = 1e-4
 
-// compiled counts what was compiled.
-func (m *Metered) compiled(list []sim.Compiled) {
+// compiled adds the counts of compiled kernels.
+func (m *MeterResult) compiled(list []sim.Compiled) {
 	m.Compiled = len(list)
 	for _, k := range list {
 		m.Instrs += k.Instrs
@@ -59,33 +59,32 @@ func (m *Metered) compiled(list []sim.Compiled) {
 	m.Compiling = float64(m.Instrs) * perInstr
 }
 
-// MeteredPhase is a step: prompts, or a token for each sequence.
-type MeteredPhase struct {
+// MeterPhase is a step of prefill or decode.
+type MeterPhase struct {
 	Phase string `json:"phase"`
-	// Launches are all kernels and products of the step, and Chain how many of them, and
-	// of copies, wait for each other at most.
-	Launches int            `json:"launches"`
-	Chain    int            `json:"chain"`
-	Layers   []MeteredLayer `json:"layers"`
+	// Launches counts kernels and products; Chain is the longest chain of launches and copies that
+	// depend on each other.
+	Launches int          `json:"launches"`
+	Chain    int          `json:"chain"`
+	Layers   []MeterLayer `json:"layers"`
 	Traffic
-	// Least is the bytes that the step cannot but move: weights once, states in and
-	// out, caches, ids in and logits or tokens out. Operands is what the operations of the
-	// schedule read and write if each does so once.
-	Least    int64           `json:"least_bytes"`
-	Operands int64           `json:"operand_bytes"`
-	FLOPs    int64           `json:"flops"`
-	Over     float64         `json:"bytes_over_least"`
-	Kernels  []MeteredKernel `json:"kernels"`
-	Steps    []MeteredStep   `json:"steps"`
-	// Modelled is the seconds that the step takes by the profile, and Floor those that Least
-	// or FLOPs take; nothing was measured.
+	// Least is a lower bound on bytes: weights once, states in and out, KV caches, ids in, and logits
+	// or tokens out. Operands is the bytes if each operation reads and writes its operands once.
+	Least    int64         `json:"least_bytes"`
+	Operands int64         `json:"operand_bytes"`
+	FLOPs    int64         `json:"flops"`
+	Over     float64       `json:"bytes_over_least"`
+	Kernels  []MeterKernel `json:"kernels"`
+	Steps    []MeterStep   `json:"steps"`
+	// Modelled is the step's seconds by the profile, and Roofline those of Least or FLOPs. Nothing was
+	// measured.
 	Modelled float64 `json:"modelled_seconds"`
-	Floor    float64 `json:"floor_seconds"`
+	Roofline float64 `json:"floor_seconds"`
 	Share    float64 `json:"modelled_share_of_floor"`
 }
 
-// MeteredLayer is layers that launch the same kernels.
-type MeteredLayer struct {
+// MeterLayer is a group of layers that launch the same kernels.
+type MeterLayer struct {
 	First    string   `json:"first"`
 	Count    int      `json:"count"`
 	Launches int      `json:"launches"`
@@ -93,18 +92,18 @@ type MeteredLayer struct {
 	Kernels  []string `json:"kernels"`
 }
 
-// Traffic is what launches moved.
+// Traffic is the memory traffic and the instructions of launches.
 type Traffic struct {
-	// Loaded and Stored count each byte once per launch, as if caches kept what a launch
-	// reads again, and nothing from one launch to the next.
+	// Loaded and Stored count each byte once per launch: caches hold data within a launch, and lose it
+	// between launches.
 	Loaded int64 `json:"loaded_bytes"`
 	Stored int64 `json:"stored_bytes"`
-	// Asked is the bytes that threads loaded and stored.
+	// Asked is the bytes of all loads and stores of threads.
 	Asked int64 `json:"asked_bytes"`
-	// Sectors of 32 bytes that warps touched, and the fewest that could have held their bytes.
+	// Sectors of 32 bytes that warps touched, and the least number for the same bytes.
 	Sectors      int64 `json:"sectors"`
 	LeastSectors int64 `json:"least_sectors"`
-	// Passes of shared memory's banks, and those without conflicts.
+	// Passes of shared memory, and the least number without bank conflicts.
 	Passes      int64 `json:"shared_passes"`
 	LeastPasses int64 `json:"least_shared_passes"`
 	Instrs      int64 `json:"warp_instructions"`
@@ -125,38 +124,38 @@ func (t *Traffic) add(c *ptx.Counts) {
 	t.TF32 += c.TF32
 }
 
-// Moved is the bytes that a step moves, each launch by itself.
+// Moved returns the bytes loaded and stored.
 func (t *Traffic) Moved() int64 { return t.Loaded + t.Stored }
 
-// MeteredKernel is all launches of a kernel in a step.
-type MeteredKernel struct {
+// MeterKernel is all launches of a kernel in a step.
+type MeterKernel struct {
 	Kernel   string `json:"kernel"`
 	Launches int    `json:"launches"`
 	Blocks   int64  `json:"blocks"` // of all launches
 	Run      int64  `json:"blocks_interpreted"`
-	// Occupancy is the share of a multiprocessor's threads that its registers, its shared
-	// memory and its number of blocks allow: of the launch that has least. 0: not known.
+	// Occupancy is the share of a multiprocessor's threads that registers, shared memory and the number
+	// of blocks allow; the least of all launches. 0: unknown.
 	Occupancy float64 `json:"occupancy"`
 	Traffic
 	Modelled float64 `json:"modelled_seconds"`
-	Bound    string  `json:"bound"` // what takes longest: launch, memory, issue, special functions, tensor, or blocks that are too few, uneven or too unlike
+	Bound    string  `json:"bound"` // launch, memory, issue, special, tensor, or blocks (too few, or uneven)
 }
 
-// Meter counts what a step of prompts and a step of one token each launch and move,
-// for a graph of which no weights are needed.
-func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error) {
+// Meter counts the launches and traffic of a prefill and a decode step on the simulated device. The
+// graph needs no weights.
+func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*MeterResult, error) {
 	if o.Batch < 1 || o.Prompt < 1 {
 		return nil, fmt.Errorf("batch %d, prompt %d: both must be at least 1", o.Batch, o.Prompt)
 	}
 	if o.Sharding.Ranks > 1 {
-		return nil, fmt.Errorf("the meter counts one rank; %d are asked", o.Sharding.Ranks)
+		return nil, fmt.Errorf("%d ranks: the meter counts one rank only", o.Sharding.Ranks)
 	}
 	r, err := newMeterRun(g, o)
 	if err != nil {
 		return nil, err
 	}
 	defer r.engine.Close()
-	out := &Metered{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
+	out := &MeterResult{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
 	for _, p := range []phase{{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}, {fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0}} {
 		x, err := r.phase(ctx, p)
 		if err != nil {
@@ -168,11 +167,11 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error
 	return out, nil
 }
 
-// cheapInstrs is how many instructions of warps a launch may take that is interpreted
-// whole: some choose what later ones do.
+// cheapInstrs bounds the warp instructions of launches that are never sampled: results of some control
+// later launches.
 const cheapInstrs = 1 << 22
 
-// newMeterRun opens a model without weights.
+// newMeterRun opens an engine without weights.
 func newMeterRun(g *graph.Graph, o MeterOptions) (*meterRun, error) {
 	m := &sim.Meter{Dry: true, Sample: !o.Whole, Cheap: cmp.Or(o.cheap, cheapInstrs)}
 	d := &cuda.Device{Driver: sim.New(sim.Options{Memory: 1 << 46, Registers: kernels.Registers, Meter: m, Capability: [2]int{9, 0}}), Math: o.Math, NoGraphs: o.NoGraphs, NoGEMM: o.NoGEMM}
@@ -192,8 +191,8 @@ type meterRun struct {
 	schedule *lowering.Schedule
 }
 
-// phase counts a step: the second of its kind, which runs as a graph where there is one.
-func (r *meterRun) phase(ctx context.Context, p phase) (*MeteredPhase, error) {
+// phase counts the second step of its kind, which replays a graph if graphs are on.
+func (r *meterRun) phase(ctx context.Context, p phase) (*MeterPhase, error) {
 	r.meter.Forget()
 	chain := 0
 	for range 2 {
@@ -208,9 +207,9 @@ func (r *meterRun) phase(ctx context.Context, p phase) (*MeteredPhase, error) {
 	return r.result(p, chain), nil
 }
 
-// step runs a batch of new sequences that have a past, of which nothing is known.
+// step runs a batch of new sequences whose past has undefined contents.
 func (r *meterRun) step(ctx context.Context, p phase) error {
-	b := exec.Batch{Choose: make([]exec.Choice, p.seqs)}
+	b := exec.Batch{Choices: make([]exec.Choice, p.seqs)}
 	vocab := r.vocab()
 	for i := range p.seqs {
 		slot, err := r.engine.Alloc()
@@ -226,13 +225,13 @@ func (r *meterRun) step(ctx context.Context, p phase) error {
 		b.Sequences = append(b.Sequences, exec.Sequence{Slot: slot, Tokens: tokens(p.tokens, vocab, i)})
 	}
 	_, err := r.engine.Step(ctx, &b)
-	if exec.AsUnchosen(err) != nil {
-		return nil // of logits that are none
+	if exec.AsChoiceError(err) != nil {
+		return nil // the logits are no numbers
 	}
 	return err
 }
 
-// vocab is how many tokens there are: the rows of the table.
+// vocab returns the size of the vocabulary: the rows of the embedding table.
 func (r *meterRun) vocab() int {
 	for i := range r.schedule.Steps {
 		if st := &r.schedule.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
@@ -248,63 +247,78 @@ func (r *meterRun) vocab() int {
 
 var layerName = regexp.MustCompile(`^[^.]+\.\d+\.`)
 
-func (r *meterRun) result(p phase, before int) *MeteredPhase {
+// tally collects the launches of a step.
+type tally struct {
+	*MeterPhase
+	kernels map[string]*MeterKernel
+	layers  map[string]*MeterLayer
+	order   []string // of layers
+	steps   meterSteps
+}
+
+func (r *meterRun) result(p phase, before int) *MeterPhase {
 	z := p.sizes()
-	z.Rows = int64(p.seqs)
-	out := &MeteredPhase{Phase: p.name, Chain: -before}
-	layers := map[string]*MeteredLayer{}
-	var order []string
-	steps := meteredSteps{}
-	kernels := map[string]*MeteredKernel{}
-	decodes := p.tokens == 1
+	out := &MeterPhase{Phase: p.name, Chain: -before}
+	t := &tally{out, map[string]*MeterKernel{}, map[string]*MeterLayer{}, nil, meterSteps{}}
 	for i := range r.meter.Done {
 		d := &r.meter.Done[i]
 		out.Chain = max(out.Chain, d.Chain-before)
-		if !d.Kernel && d.For == "" {
-			continue // copies of inputs and outputs
-		}
-		out.Launches++
-		out.add(&d.Counts)
-		k := kernels[d.Name]
-		if k == nil {
-			k = &MeteredKernel{Kernel: d.Name}
-			kernels[d.Name] = k
-		}
-		k.Launches++
-		k.Blocks += d.Blocks
-		k.Run += d.Run
-		k.add(&d.Counts)
-		if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
-			k.Occupancy = share
-		}
-		took, bound := model(r.Profile, &d.Counts, decodes && !r.NoGraphs)
-		k.Modelled += took
-		k.Bound = bound
-		out.Modelled += took
-		steps.add(d, took)
-		if name := layerName.FindString(d.For); name != "" {
-			if layers[name] == nil {
-				layers[name] = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
-				order = append(order, name)
-			}
-			l := layers[name]
-			l.Launches++
-			l.Bytes += d.Loads.Distinct + d.Stores.Distinct
-			l.Kernels = append(l.Kernels, d.Name)
+		if d.Kernel || d.For != "" { // not a copy of inputs or outputs
+			took, bound := model(r.Profile, &d.Counts, p.tokens == 1 && !r.NoGraphs)
+			t.add(d, took, bound)
 		}
 	}
-	for _, name := range order {
-		out.layer(layers[name])
+	for _, name := range t.order {
+		out.layer(t.layers[name])
 	}
-	for _, k := range kernels {
+	for _, k := range t.kernels {
 		out.Kernels = append(out.Kernels, *k)
 	}
-	slices.SortFunc(out.Kernels, func(a, b MeteredKernel) int {
-		if a.Modelled != b.Modelled {
-			return map[bool]int{true: -1, false: 1}[a.Modelled > b.Modelled]
-		}
-		return strings.Compare(a.Kernel, b.Kernel)
+	slices.SortFunc(out.Kernels, func(a, b MeterKernel) int {
+		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
 	})
+	out.Steps = t.steps.list(r, z)
+	r.bounds(out, &p, z)
+	return out
+}
+
+// add adds a launch, with its modelled time and bottleneck.
+func (t *tally) add(d *sim.Done, took float64, bound string) {
+	t.Launches++
+	t.Traffic.add(&d.Counts)
+	t.Modelled += took
+	t.steps.add(d, took)
+	k := t.kernels[d.Name]
+	if k == nil {
+		k = &MeterKernel{Kernel: d.Name}
+		t.kernels[d.Name] = k
+	}
+	k.Launches++
+	k.Blocks += d.Blocks
+	k.Run += d.Run
+	k.add(&d.Counts)
+	if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
+		k.Occupancy = share
+	}
+	k.Modelled += took
+	k.Bound = bound
+	name := layerName.FindString(d.For)
+	if name == "" {
+		return
+	}
+	l := t.layers[name]
+	if l == nil {
+		l = &MeterLayer{First: strings.TrimSuffix(name, "."), Count: 1}
+		t.layers[name] = l
+		t.order = append(t.order, name)
+	}
+	l.Launches++
+	l.Bytes += d.Loads.Distinct + d.Stores.Distinct
+	l.Kernels = append(l.Kernels, d.Name)
+}
+
+// bounds adds the lower bounds of a step, and its roofline.
+func (r *meterRun) bounds(out *MeterPhase, p *phase, z graph.Sizes) {
 	list := []*lowering.Schedule{r.schedule}
 	out.FLOPs = flops(list, z)
 	out.Least = stepBytes(list, 1, p.seqs, p.past)
@@ -322,20 +336,18 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 			out.Least += x.Ref.Type.Bytes().At(z)
 		}
 	}
-	out.Steps = steps.list(r, z)
 	out.Over = float64(out.Moved()) / float64(out.Least)
-	out.Floor = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
-	out.Share = out.Floor / out.Modelled
-	return out
+	out.Roofline = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
+	out.Share = out.Roofline / out.Modelled
 }
 
-// What a multiprocessor of compute capability 9.0 has.
+// Limits of a multiprocessor of compute capability 9.0.
 const (
 	smThreads, smBlocks     = 2048, 32
-	smShared, sharedReserve = 228 << 10, 1 << 10 // of which every block has some for itself
+	smShared, sharedReserve = 228 << 10, 1 << 10 // reserve per block
 )
 
-// occupancy is the share of a multiprocessor's threads that blocks of a launch can have.
+// occupancy returns the share of a multiprocessor's threads that a launch can occupy.
 func occupancy(d *sim.Done) float64 {
 	threads := d.Block[0] * d.Block[1] * d.Block[2]
 	if d.Registers == 0 || threads == 0 {
@@ -345,8 +357,8 @@ func occupancy(d *sim.Done) float64 {
 	return float64(blocks*threads) / smThreads
 }
 
-// layer adds a layer, to those that are alike if there are some.
-func (p *MeteredPhase) layer(l *MeteredLayer) {
+// layer adds a layer to its group.
+func (p *MeterPhase) layer(l *MeterLayer) {
 	for i := range p.Layers {
 		if x := &p.Layers[i]; slices.Equal(x.Kernels, l.Kernels) && x.Bytes == l.Bytes {
 			x.Count++

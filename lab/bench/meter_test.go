@@ -89,8 +89,8 @@ func TestSampled(t *testing.T) {
 	}
 }
 
-// TestMeterLimits: what a step launches and moves does not grow. Who makes it less lowers
-// the limits.
+// TestMeterLimits: the launches and bytes of a step do not grow. Lower the limits after an
+// improvement.
 func TestMeterLimits(t *testing.T) {
 	type limits struct {
 		launches int     // of a layer
@@ -150,7 +150,7 @@ func TestCompiled(t *testing.T) {
 				}
 			}
 			r.engine.Close()
-			var m Metered
+			var m MeterResult
 			m.compiled(r.meter.Compiled)
 			if m.Instrs == 0 || m.Compiling > 2 {
 				t.Errorf("%s, math %s: %d kernels of %d instructions are compiled, %.2f s: %v", filepath.Base(dir), name, m.Compiled, m.Instrs, m.Compiling, r.meter.Compiled)

@@ -5,26 +5,25 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// MeteredStep is a step of the schedule: an operation, and what it launched.
-type MeteredStep struct {
-	Name     string  `json:"name"` // of its first result
+// MeterStep is an operation of the schedule with the counts of its launches.
+type MeterStep struct {
+	Name     string  `json:"name"` // first result
 	Op       string  `json:"op"`
 	Launches int     `json:"launches"`
 	Bytes    int64   `json:"bytes"`
 	Modelled float64 `json:"modelled_seconds"`
-	// Floor is the seconds that its operands and results through memory once take, or its
-	// arithmetic at the rate of bf16.
-	Floor float64 `json:"floor_seconds"`
+	// Roofline is the seconds to move operands and results once, or of the arithmetic in bf16.
+	Roofline float64 `json:"floor_seconds"`
 }
 
-// meteredSteps are steps by name.
-type meteredSteps map[string]*MeteredStep
+// meterSteps has steps by name.
+type meterSteps map[string]*MeterStep
 
-// add enters a launch that is modelled to take so many seconds.
-func (m meteredSteps) add(d *sim.Done, took float64) {
+// add adds a launch and its modelled seconds.
+func (m meterSteps) add(d *sim.Done, took float64) {
 	s := m[d.For]
 	if s == nil {
-		s = &MeteredStep{Name: d.For}
+		s = &MeterStep{Name: d.For}
 		m[d.For] = s
 	}
 	s.Launches++
@@ -32,13 +31,13 @@ func (m meteredSteps) add(d *sim.Done, took float64) {
 	s.Modelled += took
 }
 
-// list gives those of the schedule that launched something, in its order.
-func (m meteredSteps) list(r *meterRun, z graph.Sizes) (list []MeteredStep) {
+// list returns the steps with launches, in the schedule's order.
+func (m meterSteps) list(r *meterRun, z graph.Sizes) (list []MeterStep) {
 	for i := range r.schedule.Steps {
 		st := &r.schedule.Steps[i]
 		if s := m[st.Name]; s != nil && st.Op != nil {
 			s.Op = st.Op.Name
-			s.Floor = max(float64(st.Cost.Read.At(z)+st.Cost.Write.At(z))/bandwidth(r.Profile), float64(st.Cost.FLOPs.At(z))/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
+			s.Roofline = max(float64(st.Cost.Read.At(z)+st.Cost.Write.At(z))/bandwidth(r.Profile), float64(st.Cost.FLOPs.At(z))/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 			list = append(list, *s)
 		}
 	}

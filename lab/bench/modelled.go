@@ -7,30 +7,27 @@ import (
 	"github.com/krait-ml/krait/cuda/ptx"
 )
 
-// bandwidth is the bytes per second that memory gives.
+// bandwidth returns the achieved bytes per second of memory.
 func bandwidth(p *cost.Profile) float64 { return p.Memory.Bandwidth.Value * p.Memory.Achieved.Value }
 
-// rateOf is the operations per second of a format.
+// rateOf returns the achieved operations per second of a format.
 func rateOf(p *cost.Profile, format string) float64 {
 	c := p.Compute[format]
 	return c.Peak.Value * c.Achieved.Value
 }
 
-// What the model takes of GPUs of compute capability 8.0 to 9.0; assumptions, not measured.
+// Assumptions about GPUs of compute capability 8.0 to 9.0, not measured.
 const (
-	// mmaShare is the share of the peak of tensor cores that tiles by mma.sync reach. 0.62 is the
-	// most on 9.0, where wgmma is needed for more; tiles of Krait's have one stage, and a barrier
-	// for each step.
+	// mmaShare is the share of tensor cores' peak that mma.sync tiles reach. On 9.0 at most 0.62 is
+	// possible without wgmma; Krait's tiles have one stage and a barrier per step.
 	mmaShare = 0.45
-	// specialSlots is how many instructions of f32 a multiprocessor could issue in the time of one
-	// by the unit for special functions: 128 lanes a clock and 16.
+	// specialSlots is the f32 instructions in the time of one special function: 128 lanes against 16.
 	specialSlots = 8
-	// ramp is the least seconds from the end of a launch in a graph to the first work of one that
-	// depends on it.
+	// ramp is the least seconds from the end of a launch in a graph to the start of a dependent one.
 	ramp = 2e-6
 )
 
-// model returns the time of a launch by a profile, and what it is spent on.
+// model returns the time of a launch by a profile, and its bottleneck.
 func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound string) {
 	overhead := p.Overhead.Launch.Value
 	if graphs {
@@ -62,8 +59,7 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 	return overhead + most, bound
 }
 
-// tensorRate returns the operations per second of tensor cores: what a library reaches, or tiles by
-// mma.sync.
+// tensorRate returns the operations per second of tensor cores, by a library or by mma.sync tiles.
 func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	if c.Blocks == 0 { // a product of cuBLAS
 		return rateOf(p, format)
@@ -71,9 +67,9 @@ func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	return p.Compute[format].Peak.Value * mmaShare
 }
 
-// shares returns how much of all multiprocessors blocks can use: of all they have, where blocks are
-// fewer than these, and else of their arithmetic, as some have one block more than others. 0
-// multiprocessors: nobody knows.
+// shares returns the shares of the GPU that blocks can use: few of everything, if there are fewer
+// blocks than multiprocessors, and wave of the arithmetic, if the last wave is partial. all is the
+// number of multiprocessors; 0: unknown.
 func shares(blocks int64, all float64) (few, wave float64) {
 	switch n := float64(blocks); {
 	case n == 0 || all == 0:

@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 		}
 		p.Multiprocessors.Value = 0
 		if _, bound := model(p, &c.counts, true); bound == "blocks" {
-			t.Errorf("%s: bound by %s where nobody knows of how many", c.name, bound)
+			t.Errorf("%s: bound by %s for an unknown number of multiprocessors", c.name, bound)
 		}
 	}
 }

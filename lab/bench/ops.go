@@ -16,7 +16,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// OpRun is how long the operations of a model take where they run, one launched after the other.
+// OpRun is the time of a model's operations in its steps, launched one after the other.
 type OpRun struct {
 	Model    string    `json:"model"`
 	Device   string    `json:"device"`
@@ -24,33 +24,33 @@ type OpRun struct {
 	Ranks    int       `json:"ranks"`
 	Batch    int       `json:"batch"`
 	Prompt   int       `json:"prompt"`
-	Hardware string    `json:"hardware,omitempty"` // that collectives are modelled for
+	Hardware string    `json:"hardware,omitempty"` // to model collectives for
 	Phases   []OpPhase `json:"phases"`
 }
 
-// OpPhase is a step of one token for each sequence, or the prompts.
+// OpPhase is a decode or prefill step.
 type OpPhase struct {
-	Phase string   `json:"phase"` // as a [MeteredPhase] is called
+	Phase string   `json:"phase"` // as in [MeterPhase]
 	Ops   []OpTime `json:"operations"`
 }
 
-// OpTime is all of an operation in a step: of several ranks that which takes longest, and of
-// collectives from when the last rank takes part.
+// OpTime is the total of an operation in a step, on the slowest rank. Collectives count from when the
+// last rank arrives.
 type OpTime struct {
 	Op       string  `json:"op"`
-	Count    int     `json:"count"` // of a rank
+	Count    int     `json:"count"` // on a rank
 	Time     float64 `json:"us"`
-	Bytes    int64   `json:"bytes"`                 // payloads of collectives; else what is read and written once
-	Modelled float64 `json:"modelled_us,omitempty"` // of collectives, by the links of a profile
+	Bytes    int64   `json:"bytes"`                 // payload of collectives, else operands and results once
+	Modelled float64 `json:"modelled_us,omitempty"` // collectives only, by the links of a profile
 }
 
-// OpRecorder keeps what ranks did: its Record is for [krait.Options].
+// OpRecorder records the events of ranks; its Record is for [krait.Options].
 type OpRecorder struct{ events []exec.Event }
 
-// Record keeps a step's events.
+// Record records a step's events.
 func (r *OpRecorder) Record(step []exec.Event) { r.events = append(r.events, step...) }
 
-// take gives what was kept, and forgets it.
+// take returns the recorded events, and clears them.
 func (r *OpRecorder) take() []exec.Event {
 	list := r.events
 	r.events = nil
@@ -58,11 +58,10 @@ func (r *OpRecorder) take() []exec.Event {
 }
 
 // MeasureOps measures the operations of a model that was opened with the recorder: medians over
-// the repeated prompts and over all steps. The links of a profile, which may be nil, say what
-// collectives between GPUs are modelled to take.
+// repeated prefills and over all decode steps. Collectives are modelled for p, which may be nil.
 func MeasureOps(ctx context.Context, m *krait.Model, rec *OpRecorder, p *cost.Profile, o Options) (*OpRun, error) {
-	if o.Batch < 1 || o.Prompt < 1 || o.Tokens < 1 || o.Repeat < 1 || o.Chunk < 0 {
-		return nil, fmt.Errorf("batch %d, prompt %d, chunk %d, tokens %d, repeat %d: all must be at least 1, the chunk 0", o.Batch, o.Prompt, o.Chunk, o.Tokens, o.Repeat)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	r, err := newRun(m, o)
 	if err != nil {
@@ -80,7 +79,7 @@ func MeasureOps(ctx context.Context, m *krait.Model, rec *OpRecorder, p *cost.Pr
 		}
 		for range o.Tokens {
 			rec.take()
-			r.goOn()
+			r.advance()
 			if err := r.step(ctx, true); err != nil {
 				return nil, err
 			}
@@ -88,7 +87,7 @@ func MeasureOps(ctx context.Context, m *krait.Model, rec *OpRecorder, p *cost.Pr
 				steps.add(rec.take())
 			}
 		}
-		r.goOn()
+		r.advance()
 	}
 	out := &OpRun{Model: m.Name, Ranks: m.Ranks(), Batch: o.Batch, Prompt: o.Prompt}
 	decode := phase{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}
@@ -105,7 +104,7 @@ func MeasureOps(ctx context.Context, m *krait.Model, rec *OpRecorder, p *cost.Pr
 	return out, nil
 }
 
-// opTimes are the steps that an operation was measured in.
+// opTimes has the samples of each operation, by name.
 type opTimes map[string]*opSamples
 
 type opSamples struct {
@@ -113,7 +112,7 @@ type opSamples struct {
 	list []time.Duration
 }
 
-// add adds a step, or those of the prompts' chunks.
+// add adds a sample: a decode step, or all chunks of a prefill.
 func (t opTimes) add(events []exec.Event) {
 	for op, x := range sumOps(events) {
 		if t[op] == nil {
@@ -134,8 +133,8 @@ func (t opTimes) phase(p *phase) OpPhase {
 	return out
 }
 
-// sumOps sums events by operation: launches by rank, of which the longest counts, and
-// collectives from the last rank that takes part.
+// sumOps sums events by operation: launches of the slowest rank, and collectives from the arrival of
+// the last rank.
 func sumOps(events []exec.Event) map[string]OpTime {
 	type rankOp struct {
 		rank int
@@ -183,7 +182,7 @@ func (t OpTime) plus(e *exec.Event) OpTime {
 	return OpTime{Op: e.Op, Count: t.Count + 1, Time: t.Time + 1e6*(e.End-e.Start), Bytes: t.Bytes + e.Bytes}
 }
 
-// model says what collectives take by the fastest algorithm of a link, one after the other.
+// model adds the modelled times of collectives, by the fastest algorithm of a link.
 func (p *OpPhase) model(s *lowering.Schedule, ranks int, l *cost.Link, z graph.Sizes) {
 	took := map[string]float64{}
 	for i := range s.Steps {

@@ -55,7 +55,7 @@ func TestOps(t *testing.T) {
 		for _, s := range p.Steps {
 			sum += s.Modelled
 			counts[s.Op]++
-			if s.Name == "" || s.Launches < 1 || s.Bytes <= 0 || s.Floor <= 0 || s.Floor > 2*s.Modelled {
+			if s.Name == "" || s.Launches < 1 || s.Bytes <= 0 || s.Roofline <= 0 || s.Roofline > 2*s.Modelled {
 				t.Errorf("%s: %+v", p.Phase, s)
 			}
 		}
@@ -73,7 +73,7 @@ func TestOps(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	Report(&out, &File{Ops: []*OpRun{r}, Metered: []*Metered{m}, Kernels: []Kernel{
+	Report(&out, &File{Ops: []*OpRun{r}, Metered: []*MeterResult{m}, Kernels: []Kernel{
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 40, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 41, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 	}})

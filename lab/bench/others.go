@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// reportTurns writes what was measured in turns with others.
+// reportTurns writes the pairs: with llama.cpp, and with other peers.
 func reportTurns(w io.Writer, list []Pair) {
 	var plain []Pair
 	var rows [][]string
@@ -18,17 +18,17 @@ func reportTurns(w io.Writer, list []Pair) {
 		rows = append(rows, []string{p.Model, p.Work, p.By, p.Peer.String(), p.Math, p.Krait.String(), ratio(p.Ratio, 1)})
 	}
 	if len(plain) > 0 {
-		fmt.Fprint(w, "\n## In turns with a peer\n\nMedians, in brackets the least and the most; the floor is the same for both.\n\n")
+		fmt.Fprint(w, "\n## In turns with a peer\n\nMedians, with the range in brackets; the roofline is the same for both.\n\n")
 		ReportPairs(w, plain)
 	}
 	if len(rows) > 0 {
-		fmt.Fprint(w, "\n## In turns with others\n\nTokens per second: medians over rounds, in brackets the least and the most. The ratio is Krait's to theirs, the median of the rounds': above 1, Krait is faster.\n\n")
+		fmt.Fprint(w, "\n## In turns with others\n\nTokens per second: medians over rounds, with the range in brackets. The ratio is the median of the rounds' ratios: above 1, Krait is faster.\n\n")
 		table(w, 3, "model|work|against|theirs|math|Krait|Krait / theirs", rows)
 		noteOnce(w, list)
 	}
 }
 
-// noteOnce says why Krait could not be measured; notes of others stand with their results.
+// noteOnce writes why Krait could not be measured. Notes of others are with their results.
 func noteOnce(w io.Writer, list []Pair) {
 	said := map[string]bool{}
 	for i := range list {
@@ -41,8 +41,8 @@ func noteOnce(w io.Writer, list []Pair) {
 	}
 }
 
-// reportPeers compares with others on the same model, batch and prompt that were not measured in
-// turns: the best of each.
+// reportPeers compares the best results of others and of Krait with the same model, batch and prompt,
+// where they were not measured in turns.
 func reportPeers(w io.Writer, f *File) {
 	inTurns := map[[2]string]bool{}
 	for i := range f.Pairs {

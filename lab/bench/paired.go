@@ -10,30 +10,30 @@ import (
 	"github.com/krait-ml/krait/internal/quantile"
 )
 
-// PairedOptions say how Krait and a peer are measured in turns.
+// PairedOptions configure a measurement of Krait and a peer in turns.
 type PairedOptions struct {
-	Rounds  int // how often they take turns; who goes first changes
-	Threads int // of both
-	Batch   int // sequences of the batched measurement
-	Prompt  int // tokens of a sequence; each of a batch has an eighth
-	Tokens  int // that it goes on for; each of a batch half as many
-	Floor   Floor
-	Open    func(dir string) (*krait.Model, error) // with Threads workers, and Batch slots
-	Tell    func(text string)                      // what is under way; nil: nobody asks
+	Rounds   int // turns of each; the first alternates
+	Threads  int // of both
+	Batch    int // sequences of the batched measurement
+	Prompt   int // tokens of a sequence; each of a batch has an eighth
+	Tokens   int // decode steps; half as many for a batch
+	Roofline Roofline
+	Open     func(dir string) (*krait.Model, error) // with Threads workers, and Batch slots
+	Tell     func(text string)                      // progress; may be nil
 }
 
-// each is how many tokens a sequence of a batch has, and goes on for.
+// each returns the prompt tokens and decode steps of a sequence in a batch.
 func (o *PairedOptions) each() (prompt, on int) { return max(1, o.Prompt/8), max(1, o.Tokens/2) }
 
-// Pair is what both did with a model: tokens per second.
+// Pair is the tokens per second of both with a model.
 type Pair struct {
 	Model string  `json:"model"`
 	Work  string  `json:"work"` // "decode 1", "prompt 512", "decode 16"
 	Peer  Side    `json:"peer"`
 	Krait Side    `json:"krait"`
 	Ratio float64 `json:"ratio,omitempty"` // of the medians, Krait's to the peer's; 0: one failed
-	// By is whose the peer is, where scripts/gpu-suite/peers.py measured it, and Math how Krait computed
-	// there; Ratio is the median of the rounds' ratios then. Empty: [PeerName].
+	// By names the peer that scripts/gpu-suite/peers.py measured, and Math is Krait's there; Ratio is
+	// then the median of the rounds' ratios. Empty: [PeerName].
 	By   string `json:"by,omitempty"`
 	Math string `json:"math,omitempty"`
 }
@@ -47,10 +47,10 @@ type Side struct {
 	Share  float64   `json:"share_of_floor,omitempty"` // of the median
 	Note   string    `json:"note,omitempty"`           // why a run failed
 
-	floor float64 // tokens per second that memory and arithmetic allow
+	roofline float64 // tokens per second
 }
 
-// works are what is measured, in the order of a model's pairs.
+// The measurements of a model, in the order of its pairs.
 const (
 	decodeOne = iota
 	promptOne
@@ -92,7 +92,7 @@ func Paired(ctx context.Context, p *Peer, models []string, o PairedOptions) ([]P
 	return pairs, nil
 }
 
-// measure lets the peer measure a model.
+// measure measures a model with the peer.
 func (p *Peer) measure(ctx context.Context, model string, list []Pair, o *PairedOptions) {
 	prompt, decode, err := p.one(ctx, model, o)
 	list[promptOne].Peer.add(prompt, err)
@@ -101,7 +101,7 @@ func (p *Peer) measure(ctx context.Context, model string, list []Pair, o *Paired
 	list[decodeMany].Peer.add(decode, err)
 }
 
-// ours measures a model as krait bench does.
+// ours measures a model with Krait, as krait bench does.
 func ours(ctx context.Context, dir string, list []Pair, o *PairedOptions) {
 	m, err := o.Open(dir)
 	if err != nil {
@@ -112,12 +112,12 @@ func ours(ctx context.Context, dir string, list []Pair, o *PairedOptions) {
 	}
 	defer m.Close()
 	each, on := o.each()
-	b := Options{Batch: 1, Prompt: o.Prompt, Chunk: o.Prompt, Tokens: o.Tokens, Repeat: 1, Bandwidth: o.Floor.Bytes, Rate: o.Floor.FLOPs}
+	b := Options{Batch: 1, Prompt: o.Prompt, Chunk: o.Prompt, Tokens: o.Tokens, Repeat: 1, Bandwidth: o.Roofline.Bytes, Rate: o.Roofline.FLOPs}
 	r, err := Measure(ctx, m, b)
 	if r == nil {
 		r = &Result{}
 	} else {
-		list[promptOne].Krait.floor, list[decodeOne].Krait.floor = rate(r.Prompt, r.PromptFloor), rate(1, r.Floor)
+		list[promptOne].Krait.roofline, list[decodeOne].Krait.roofline = rate(r.Prompt, r.PromptRoofline), rate(1, r.Roofline)
 	}
 	list[promptOne].Krait.add(r.Prefill, err)
 	list[decodeOne].Krait.add(r.Decode, err)
@@ -125,12 +125,12 @@ func ours(ctx context.Context, dir string, list []Pair, o *PairedOptions) {
 	if r, err = Measure(ctx, m, b); r == nil {
 		r = &Result{}
 	} else {
-		list[decodeMany].Krait.floor = rate(r.Batch, r.Floor)
+		list[decodeMany].Krait.roofline = rate(r.Batch, r.Roofline)
 	}
 	list[decodeMany].Krait.add(r.Decode, err)
 }
 
-// add takes a measurement down.
+// add adds a measurement.
 func (s *Side) add(v float64, err error) {
 	if err != nil {
 		s.Note = err.Error()
@@ -139,16 +139,16 @@ func (s *Side) add(v float64, err error) {
 	s.Runs = append(s.Runs, v)
 }
 
-// close computes what follows from all runs. Both have the same floor: they read the
-// same weights.
+// close computes the medians and ratios. Both have the same roofline, since they read the same
+// weights.
 func (p *Pair) close() {
 	for _, s := range []*Side{&p.Peer, &p.Krait} {
 		if len(s.Runs) == 0 {
 			continue
 		}
 		s.Median, s.Least, s.Most = quantile.Median(s.Runs), slices.Min(s.Runs), slices.Max(s.Runs)
-		if p.Krait.floor > 0 {
-			s.Share = s.Median / p.Krait.floor
+		if p.Krait.roofline > 0 {
+			s.Share = s.Median / p.Krait.roofline
 		}
 	}
 	if p.Peer.Median > 0 {
@@ -166,7 +166,7 @@ func ReportPairs(w io.Writer, list []Pair) {
 		}
 		rows = append(rows, []string{p.Model, p.Work, p.Peer.String(), percent(p.Peer.Share), p.Krait.String(), percent(p.Krait.Share), times})
 	}
-	table(w, 2, "model|tokens/s|"+PeerName+"|of the floor|Krait|of the floor|Krait / peer", rows)
+	table(w, 2, "model|tokens/s|"+PeerName+"|of the roofline|Krait|of the roofline|Krait / peer", rows)
 	for _, p := range list {
 		if p.Peer.Note != "" {
 			fmt.Fprintf(w, "\n%s, %s, %s: %s\n", p.Model, p.Work, PeerName, p.Peer.Note)

@@ -67,7 +67,7 @@ func TestPaired(t *testing.T) {
 	if err != nil || len(models) != 2 || len(left) != 0 {
 		t.Fatalf("%v, %v, %v", models, left, err)
 	}
-	o := PairedOptions{Rounds: 2, Threads: 2, Batch: 4, Prompt: 16, Tokens: 4, Floor: Floor{Bytes: 1e9, FLOPs: 1e9},
+	o := PairedOptions{Rounds: 2, Threads: 2, Batch: 4, Prompt: 16, Tokens: 4, Roofline: Roofline{Bytes: 1e9, FLOPs: 1e9},
 		Open: func(dir string) (*krait.Model, error) { return krait.Open(dir, krait.Options{Slots: 4, Workers: 2}) }}
 	pairs, err := Paired(context.Background(), p, models, o)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestPaired(t *testing.T) {
 
 // TestPeerErrors: what is missing is named.
 func TestPeerErrors(t *testing.T) {
-	if _, err := OpenPeer(t.TempDir()); err == nil || !strings.Contains(err.Error(), "bin/llama-bench is no program") {
+	if _, err := OpenPeer(t.TempDir()); err == nil || !strings.Contains(err.Error(), "bin/llama-bench is not a program") {
 		t.Error(err)
 	}
 	dir := fakePeer(t, "a-f32")
@@ -114,8 +114,8 @@ func TestPeerErrors(t *testing.T) {
 	for _, c := range []struct {
 		remove, name, want string
 	}{
-		{"", "b-f32", "model b-f32: there is no " + filepath.Join(dir, "hf/b-f32/config.json")},
-		{"gguf/a-f32.gguf", "a-f32", "there is no " + filepath.Join(dir, "gguf/a-f32.gguf")},
+		{"", "b-f32", "model b-f32: " + filepath.Join(dir, "hf/b-f32/config.json") + " is missing"},
+		{"gguf/a-f32.gguf", "a-f32", filepath.Join(dir, "gguf/a-f32.gguf") + " is missing"},
 	} {
 		if c.remove != "" {
 			if err := os.Remove(filepath.Join(dir, c.remove)); err != nil {
@@ -132,7 +132,7 @@ func TestPeerErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "bin/llama-bench"), []byte("#!/bin/sh\necho '{'\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.one(context.Background(), "a-f32", &PairedOptions{}); err == nil || !strings.Contains(err.Error(), "its output cannot be read") {
+	if _, _, err := p.one(context.Background(), "a-f32", &PairedOptions{}); err == nil || !strings.Contains(err.Error(), "cannot parse its output") {
 		t.Error(err)
 	}
 }

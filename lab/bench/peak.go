@@ -2,9 +2,8 @@ package bench
 
 import "github.com/krait-ml/krait/cuda/driver"
 
-// perClock is how many floating-point operations a multiprocessor begins in a
-// clock, by compute capability: in f32, and in bf16 on tensor cores (dense, with
-// sums in f32). From the vendor's white papers.
+// perClock is the floating-point operations of a multiprocessor per clock, by compute capability: in
+// f32, and in bf16 on tensor cores (dense, f32 accumulation). From NVIDIA's white papers.
 var perClock = map[[2]int][2]float64{
 	{8, 0}: {128, 2048},
 	{8, 6}: {256, 1024},
@@ -12,8 +11,7 @@ var perClock = map[[2]int][2]float64{
 	{9, 0}: {256, 4096},
 }
 
-// peak is what a device can calculate per second at its highest clock; 0 where it
-// is not known.
+// peak returns the operations per second of a device at its highest clock; 0: unknown.
 func peak(d driver.DeviceInfo) (f32, bf16 float64) {
 	p := perClock[d.Capability]
 	clocks := float64(d.SMs) * float64(d.ClockKHz) * 1e3

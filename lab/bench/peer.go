@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// Peer is a built llama.cpp with models that Krait has, too: bin/ holds its programs,
-// gguf/NAME-TYPE.gguf a model, hf/NAME-TYPE/ the folder that it was made from.
+// Peer is a folder with a build of llama.cpp and models for both programs: bin/ has its programs,
+// gguf/NAME-TYPE.gguf a model, and hf/NAME-TYPE/ the checkpoint that it was made from.
 type Peer struct{ dir string }
 
-// PeerName is what the peer's results are by.
+// PeerName is the peer's name in results.
 const PeerName = "llama.cpp"
 
 const (
 	single  = "llama-bench"         // measures one sequence
-	batched = "llama-batched-bench" // and this many
+	batched = "llama-batched-bench" // measures a batch
 )
 
 // OpenPeer finds the peer's programs.
@@ -31,16 +31,16 @@ func OpenPeer(dir string) (*Peer, error) {
 	for _, name := range []string{single, batched} {
 		path := filepath.Join(dir, "bin", name)
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return nil, fmt.Errorf("%s is no program: %s is to be a folder with a built llama.cpp in bin/, its models in gguf/ and the same for Krait in hf/", path, dir)
+			return nil, fmt.Errorf("%s is not a program: %s must be a folder with llama.cpp's programs in bin/, its models in gguf/ and the same models for Krait in hf/", path, dir)
 		}
 	}
 	return &Peer{dir}, nil
 }
 
-// Folder is a model as Krait opens it.
+// Folder returns the path of a model for Krait.
 func (p *Peer) Folder(model string) string { return filepath.Join(p.dir, "hf", model) }
 
-// file is a model as the peer opens it, which calls 8-bit blocks q8_0.
+// file returns the path of a model for the peer, which calls q8 q8_0.
 func (p *Peer) file(model string) string {
 	if name, ok := strings.CutSuffix(model, "-q8"); ok {
 		model = name + "-q8_0"
@@ -48,13 +48,13 @@ func (p *Peer) file(model string) string {
 	return filepath.Join(p.dir, "gguf", model+".gguf")
 }
 
-// Models lists the models that both have; where some are named, these, and it is an
-// error if one of the two lacks one. Left is what only Krait has.
+// Models returns the models that both have, or the named ones, which both must have. left are the
+// models that only Krait has.
 func (p *Peer) Models(named []string) (list, left []string, err error) {
 	for _, name := range named {
 		for _, path := range []string{filepath.Join(p.Folder(name), "config.json"), p.file(name)} {
 			if _, err := os.Stat(path); err != nil {
-				return nil, nil, fmt.Errorf("model %s: there is no %s; both Krait and the peer need it", name, path)
+				return nil, nil, fmt.Errorf("model %s: %s is missing; both Krait and the peer need it", name, path)
 			}
 		}
 	}
@@ -74,12 +74,12 @@ func (p *Peer) Models(named []string) (list, left []string, err error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, left, fmt.Errorf("%s has no model for both: there is to be a folder hf/NAME-TYPE and beside it gguf/NAME-TYPE.gguf", p.dir)
+		return nil, left, fmt.Errorf("%s has no model for both: it needs a folder hf/NAME-TYPE and a file gguf/NAME-TYPE.gguf", p.dir)
 	}
 	return list, left, nil
 }
 
-// one measures a sequence: tokens per second of the prompt, and of what follows.
+// one measures one sequence, in tokens per second of prefill and decode.
 func (p *Peer) one(ctx context.Context, model string, o *PairedOptions) (prompt, decode float64, err error) {
 	text, err := p.run(ctx, single, "-m", p.file(model), "-t", strconv.Itoa(o.Threads), "-p", strconv.Itoa(o.Prompt), "-n", strconv.Itoa(o.Tokens), "-r", "1", "-o", "jsonl")
 	if err != nil {
@@ -101,12 +101,12 @@ func (p *Peer) one(ctx context.Context, model string, o *PairedOptions) (prompt,
 		return nil
 	})
 	if err == nil && (prompt <= 0 || decode <= 0) {
-		err = errors.New("its output has no speeds")
+		err = errors.New("no speeds in its output")
 	}
 	return prompt, decode, err
 }
 
-// many measures a batch: the tokens per second of all sequences after their prompts.
+// many measures a batch, in decoded tokens per second of all sequences.
 func (p *Peer) many(ctx context.Context, model string, o *PairedOptions) (decode float64, err error) {
 	each, on := o.each()
 	args := []string{"-m", p.file(model), "-t", strconv.Itoa(o.Threads), "-tb", strconv.Itoa(o.Threads), "-c", strconv.Itoa(o.Batch * (each + on + 8)),
@@ -127,18 +127,18 @@ func (p *Peer) many(ctx context.Context, model string, o *PairedOptions) (decode
 		return err
 	})
 	if err == nil && decode <= 0 {
-		err = errors.New("its output has no speed")
+		err = errors.New("no speed in its output")
 	}
 	return decode, err
 }
 
-// noRepack: llama.cpp v0.5.0 crashes on several sequences of the first Mamba where it lays
-// weights out anew.
+// noRepack reports whether to turn repacking off: with it, llama.cpp v0.5.0 crashes on batches of
+// Mamba-1.
 func (o *PairedOptions) noRepack(model string) bool {
 	return strings.HasPrefix(model, "mamba-") && slices.ContainsFunc([]string{"-f16", "-q8", "-q8_0"}, func(s string) bool { return strings.HasSuffix(model, s) })
 }
 
-// run runs a program and returns its output; its last words are the error.
+// run runs a program and returns its output. An error has the last line of its standard error.
 func (p *Peer) run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, filepath.Join(p.dir, "bin", program), args...)
 	var out, words bytes.Buffer
@@ -153,12 +153,12 @@ func (p *Peer) run(ctx context.Context, program string, args ...string) ([]byte,
 	return out.Bytes(), nil
 }
 
-// eachLine calls f for the lines that are JSON.
+// eachLine calls f for each line of JSON.
 func eachLine(text []byte, f func(line []byte) error) error {
 	for line := range bytes.Lines(text) {
 		if bytes.HasPrefix(line, []byte("{")) {
 			if err := f(line); err != nil {
-				return fmt.Errorf("its output cannot be read: %w", err)
+				return fmt.Errorf("cannot parse its output: %w", err)
 			}
 		}
 	}

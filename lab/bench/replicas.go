@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait"
 )
 
-// MeasureReplicas measures models beside each other, data parallel: each has its part of
-// the batch, and what takes longest counts. They run at the same time, and share what the
-// machine has; nothing else. There is no floor: it would be that of one of them.
+// MeasureReplicas measures data-parallel replicas that run concurrently, each with its part of the
+// batch. The longest times count. There is no roofline, since they share the machine.
 func MeasureReplicas(ctx context.Context, models []*krait.Model, o Options) (*Result, error) {
 	if len(models) == 1 {
 		return Measure(ctx, models[0], o)
@@ -40,10 +39,10 @@ func MeasureReplicas(ctx context.Context, models []*krait.Model, o Options) (*Re
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return joined(parts, o.Batch), nil
+	return join(parts, o.Batch), nil
 }
 
-// Share is how many of a batch's sequences replica i of n has.
+// Share returns the sequences of replica i of n.
 func Share(batch, n, i int) int {
 	share := batch / n
 	if i < batch%n {
@@ -52,8 +51,8 @@ func Share(batch, n, i int) int {
 	return share
 }
 
-// joined is what replicas do together.
-func joined(parts []*Result, batch int) *Result {
+// join returns the result of all replicas together.
+func join(parts []*Result, batch int) *Result {
 	out, same := *parts[0], true
 	h := sha256.New()
 	for _, p := range parts {

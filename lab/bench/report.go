@@ -42,7 +42,7 @@ func or(s, other string) string {
 	return s
 }
 
-// table writes a table; columns after the first few are numbers.
+// table writes a table whose columns after the first texts ones are numbers.
 func table(w io.Writer, texts int, head string, rows [][]string) {
 	columns := strings.Split(head, "|")
 	fmt.Fprintf(w, "| %s |\n|", strings.Join(columns, " | "))
@@ -55,7 +55,7 @@ func table(w io.Writer, texts int, head string, rows [][]string) {
 	}
 }
 
-// how says how a result came to be.
+// how returns the program, device and options of a result.
 func (r *Result) how() string {
 	if r.By != "" {
 		return r.By
@@ -80,12 +80,12 @@ func reportSpeed(w io.Writer, list []Result) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Models\n\nMedians. A step is one token for each sequence; its floor is weights and state through memory once. On the CPU there is one of the prompt, its arithmetic, before it; and a step's is its arithmetic where that takes longer.\n\n")
+	fmt.Fprint(w, "\n## Models\n\nMedians. A step decodes one token per sequence; its roofline is weights and states through memory once. On the CPU the first share is that of prefill, whose roofline is arithmetic; a step's is arithmetic where that is longer.\n\n")
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
 		if r.Note != "" {
-			continue // it is told below
+			continue // written below
 		}
 		share := percent(r.Share)
 		if r.PromptShare > 0 {
@@ -97,10 +97,10 @@ func reportSpeed(w io.Writer, list []Result) {
 		}
 		rows = append(rows, []string{r.Model, r.how(), fmt.Sprint(r.Batch), fmt.Sprint(r.Prompt), number(r.TTFT), number(r.Prefill), number(r.Step), number(r.Decode), share, repeats})
 	}
-	table(w, 2, "model|how|batch|prompt|TTFT, ms|prompt, tokens/s|step, ms|decode, tokens/s|of the floor|bitwise repeatable", rows)
+	table(w, 2, "model|how|batch|prompt|TTFT, ms|prompt, tokens/s|step, ms|decode, tokens/s|of the roofline|bitwise repeatable", rows)
 }
 
-// percent of a share, which may not be known.
+// percent formats a share; 0: unknown.
 func percent(share float64) string {
 	if share == 0 {
 		return "–"
@@ -108,7 +108,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
-// number leaves three digits that count, and all before the point.
+// number formats three significant digits, and all before the point.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -129,7 +129,7 @@ func reportHost(w io.Writer, list []Result) {
 		}
 	}
 	if len(rows) > 0 {
-		fmt.Fprint(w, "\n## What a step costs the host\n\nA captured graph is one launch, and holds its copies. Host time is what is not spent waiting for the device.\n\n")
+		fmt.Fprint(w, "\n## Host time of a step\n\nA captured graph is one launch, copies included. Host time excludes waiting for the device.\n\n")
 		table(w, 2, "model|how|batch|launches|copies|host, µs|step, µs", rows)
 	}
 }

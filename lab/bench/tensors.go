@@ -12,7 +12,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// memory is what a call's tensors lie in.
+// memory is the device memory of a call's tensors.
 type memory struct {
 	*gpu
 	list []driver.Ptr
@@ -30,14 +30,14 @@ func (m *memory) alloc(bytes int64) (driver.Ptr, error) {
 }
 
 func (m *memory) release() {
-	_ = m.stream.Synchronize() // after an error something may be under way
+	_ = m.stream.Synchronize() // after an error a kernel may still run
 	for _, p := range m.list {
 		_ = m.Release(p)
 	}
 }
 
-// call makes operands with numbers in them, and results. Tensors are packed: views
-// of a packed axis, as models have them, would have gaps.
+// call returns a call with filled operands, and results. Tensors are packed, unlike the views of
+// packed axes in models.
 func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 	c := &cuda.Call{Attrs: n.Attrs}
 	for i, v := range n.Args {
@@ -47,7 +47,7 @@ func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 		switch {
 		case v.Type.DType == graph.I32:
 			at, err = m.ints(&t.Tensor, v.Name, p)
-		case v.Type.Ragged() && v.Type.Equal(n.Args[i-1].Type): // values, in the pages of keys
+		case v.Type.Ragged() && v.Type.Equal(n.Args[i-1].Type): // values share the KV pages of keys
 			keys := &c.Args[i-1]
 			t.Pages, t.InPage, at = keys.Pages, pageTokens*t.Stride*t.DType.Bytes(), driver.Ptr(keys.Ptr)
 		case v.Type.Ragged():
@@ -85,10 +85,10 @@ func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 	return c, nil
 }
 
-// pageTokens is what a page of caches has.
+// pageTokens is the tokens of a KV page.
 const pageTokens = 128
 
-// paged makes pages with numbers for keys and as many values, and the table of them.
+// paged allocates KV pages with numbers for keys and values, and their block table.
 func (m *memory) paged(t *cuda.Tensor, f numbers) (table driver.Ptr, err error) {
 	t.Pages = &kernels.Pages{Tokens: pageTokens}
 	pages := t.Dims[0] * ((t.Dims[1] + pageTokens - 1) / pageTokens)
@@ -108,8 +108,8 @@ func (m *memory) paged(t *cuda.Tensor, f numbers) (table driver.Ptr, err error) 
 	return table, m.stream.CopyIn(table, b)
 }
 
-// tensorOf is a tensor of a type, whole and packed. States have a slot per
-// sequence, caches room for what the phase has in them.
+// tensorOf returns a packed tensor of a type. States have a slot per sequence; KV caches have the
+// phase's tokens.
 func tensorOf(typ graph.Type, p *phase) kernels.Tensor {
 	z := p.sizes()
 	t := kernels.Tensor{DType: typ.DType, Cols: 1, Axis: len(typ.Dims) - 1}
@@ -147,21 +147,21 @@ func size(t *kernels.Tensor) int64 {
 	return n
 }
 
-// numbers are what a tensor is filled with.
+// numbers draws the elements of a tensor.
 type numbers func(r *rand.Rand) float32
 
 func plain(r *rand.Rand) float32    { return 2*r.Float32() - 1 }
 func positive(r *rand.Rand) float32 { return 0.001 + 0.1*r.Float32() }
 func negative(r *rand.Rand) float32 { return -1 - 15*r.Float32() }
 
-// ratesOf is which operand of a scan has its rates, and stepsOf which its time steps, where
-// no softplus is before it.
+// ratesOf is the operand of a scan with its rates, and stepsOf that with its time steps, for scans
+// without a softplus.
 var (
 	ratesOf = map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "selective_scan_projected": 4, "ssd_scan_gated": 3}
 	stepsOf = map[string]int{"selective_scan": 1, "ssd_scan": 1}
 )
 
-// numbersOf keeps scans within bounds: time steps are positive, rates negative.
+// numbersOf returns the numbers for an operand. Scans need positive time steps and negative rates.
 func numbersOf(op string, operand int) numbers {
 	if ratesOf[op] == operand && operand > 0 {
 		return negative
@@ -178,7 +178,7 @@ func numbersOf(op string, operand int) numbers {
 	return plain
 }
 
-// choiceRows are rows that say how a token is chosen: the highest logit, or one drawn.
+// choiceRows returns the rows that select greedy or sampled choice.
 func choiceRows(draw bool) numbers {
 	row := make([]float32, graph.ChoiceUniformRest+1)
 	if draw {
@@ -191,10 +191,10 @@ func choiceRows(draw bool) numbers {
 	}
 }
 
-// patternElems is how many numbers are drawn; larger tensors repeat them.
+// patternElems is the number of elements to draw; larger tensors repeat them.
 const patternElems = 1 << 16
 
-// fill gives a tensor numbers.
+// fill allocates a tensor and fills it with numbers.
 func (m *memory) fill(t *cuda.Tensor, f numbers) (driver.Ptr, error) {
 	total := size(&t.Tensor)
 	at, err := m.alloc(total)
@@ -231,7 +231,7 @@ func draw(d graph.DType, n int, f numbers) []byte {
 	return b
 }
 
-// ints gives a tensor what an input of that name has for the batch.
+// ints allocates an integer input of a name, with its values for the batch.
 func (m *memory) ints(t *kernels.Tensor, name string, p *phase) (driver.Ptr, error) {
 	at, err := m.alloc(size(t))
 	if err != nil {
@@ -244,7 +244,7 @@ func (m *memory) ints(t *kernels.Tensor, name string, p *phase) (driver.Ptr, err
 	return at, m.stream.CopyIn(at, b)
 }
 
-// intsOf is what so many rows of an input of that name have for the batch.
+// intsOf returns the rows of an integer input of a name for the batch.
 func intsOf(rows int, name string, p *phase) (list []int32) {
 	for i := range rows {
 		switch name {

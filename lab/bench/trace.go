@@ -21,26 +21,24 @@ import (
 	"github.com/krait-ml/krait/session/schedule"
 )
 
-// TraceOptions say how a trace is replayed on a model.
+// TraceOptions configure the replay of a trace.
 type TraceOptions struct {
-	// Speed is how many times as fast as in the trace requests arrive. 0: each of so
-	// many clients as there are slots has its next request as soon as its last has
-	// ended.
+	// Speed is the factor by which requests arrive faster than in the trace. 0: a closed loop with one
+	// client per slot.
 	Speed float64
-	Tell  func(done, all int) // requests that have ended; nil: nobody asks
+	Tell  func(done, all int) // progress in requests; may be nil
 }
 
-// TraceRun is what a model made of a trace once.
+// TraceRun is one replay of a trace.
 type TraceRun struct {
 	TTFT    Percentiles `json:"ttft_ms"`
 	Seconds float64     `json:"seconds"`      // from the first arrival to the last token
 	Output  float64     `json:"tokens_per_s"` // of output
-	Hits    []int       `json:"hits"`         // per request, tokens that a prefix cache had
+	Hits    []int       `json:"hits"`         // by request, tokens from the prefix cache
 }
 
-// Replayed is what a model made of a trace, by medians over rounds, with a prefix cache or
-// without.
-type Replayed struct {
+// TraceResult is the result of a trace with a model: medians over rounds, with or without a prefix cache.
+type TraceResult struct {
 	Trace        string      `json:"trace"`
 	Model        string      `json:"model"`
 	Device       string      `json:"device"`
@@ -48,19 +46,19 @@ type Replayed struct {
 	Requests     int         `json:"requests"`
 	InputTokens  int64       `json:"input_tokens"`
 	OutputTokens int64       `json:"output_tokens"`
-	Speed        float64     `json:"speed"` // 0: as fast as they end
+	Speed        float64     `json:"speed"` // 0: closed loop
 	Slots        int         `json:"slots"`
 	Cache        int64       `json:"prefix_cache"` // bytes; 0: none
 	TTFT         Percentiles `json:"ttft_ms"`
 	Output       float64     `json:"tokens_per_s"`
 	HitTokens    int64       `json:"hit_tokens"`
 	Runs         []TraceRun  `json:"runs"`
-	// Stats are those of the last round.
+	// Stats of the prefix cache in the last round.
 	Stats cache.Stats `json:"stats"`
 }
 
-// Settle takes the medians.
-func (r *Replayed) Settle() {
+// Settle computes the medians.
+func (r *TraceResult) Settle() {
 	of := func(f func(*TraceRun) float64) float64 {
 		var list []float64
 		for i := range r.Runs {
@@ -82,8 +80,8 @@ func (x *TraceRun) hitTokens() (n int) {
 	return n
 }
 
-// ReportTraces writes a table: of a trace without a cache and with one also the ratios.
-func ReportTraces(w io.Writer, list []Replayed) {
+// ReportTraces writes a table, with ratios for a trace with a cache after the same without.
+func ReportTraces(w io.Writer, list []TraceResult) {
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
@@ -101,7 +99,7 @@ func ReportTraces(w io.Writer, list []Replayed) {
 	table(w, 3, "trace|model|prefix cache|TTFT p50, ms|p95, ms|p99, ms|output, tokens/s|hit tokens|of input|evictions|α", rows)
 }
 
-// Percentiles are by the nearest rank.
+// Percentiles of times, by the nearest rank.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -112,10 +110,9 @@ func percentiles(list []float64) Percentiles {
 	return Percentiles{quantile.Rank(list, 50), quantile.Rank(list, 95), quantile.Rank(list, 99)}
 }
 
-// Mapped are the requests of a trace with tokens of a vocabulary: as they are where all
-// are, and else each id by a token that is drawn for it. What was shared is shared
-// still, and of what was not, a token now and then.
-func Mapped(trace []prefix.Request, vocab int) []prefix.Request {
+// MapTrace returns the requests of a trace with token ids below vocab: unchanged if all are, and
+// otherwise each id hashed. Common prefixes stay common; ids of different texts rarely collide.
+func MapTrace(trace []prefix.Request, vocab int) []prefix.Request {
 	if fit(trace, vocab) {
 		return trace
 	}
@@ -142,8 +139,8 @@ func fit(trace []prefix.Request, vocab int) bool {
 	return true
 }
 
-// Trace replays requests, whose tokens are of the model's vocabulary, on a model that
-// has had none. Their outputs are fed as the trace has them, whatever the model chooses.
+// Trace replays requests with tokens of the model's vocabulary on a fresh model. The outputs are those
+// of the trace, whatever the model chooses.
 func Trace(ctx context.Context, m *krait.Model, trace []prefix.Request, o TraceOptions) (*TraceRun, error) {
 	if err := o.check(trace); err != nil {
 		return nil, err
@@ -175,12 +172,12 @@ func Trace(ctx context.Context, m *krait.Model, trace []prefix.Request, o TraceO
 	return out, nil
 }
 
-// longestTrace is more than anybody waits for, in seconds.
+// longestTrace bounds the time of a replay, in seconds.
 const longestTrace = 1e8
 
 func (o *TraceOptions) check(trace []prefix.Request) error {
 	if !(o.Speed >= 0) || math.IsInf(o.Speed, 0) {
-		return fmt.Errorf("speed %g: it is how many times as fast as in the trace requests arrive, or 0", o.Speed)
+		return fmt.Errorf("speed is %g; it must be a factor above 0, or 0 for a closed loop", o.Speed)
 	}
 	if takes := (trace[len(trace)-1].At - trace[0].At) / o.Speed; o.Speed > 0 && takes > longestTrace {
 		return fmt.Errorf("at speed %g the last request arrives after %.3g seconds: give a higher speed, or 0", o.Speed, takes)
@@ -188,7 +185,7 @@ func (o *TraceOptions) check(trace []prefix.Request) error {
 	return nil
 }
 
-// replay is a trace under way.
+// replay is a running replay.
 type replay struct {
 	m     *krait.Model
 	trace []prefix.Request
@@ -198,7 +195,7 @@ type replay struct {
 	ended atomic.Int64
 }
 
-// arrive lets requests come at their times.
+// arrive starts requests at their times.
 func (r *replay) arrive(ctx context.Context, all *sync.WaitGroup, begun time.Time, run func(int, time.Time)) {
 	for i, x := range r.trace {
 		due := begun.Add(time.Duration((x.At - r.trace[0].At) / r.o.Speed * float64(time.Second)))
@@ -211,7 +208,7 @@ func (r *replay) arrive(ctx context.Context, all *sync.WaitGroup, begun time.Tim
 	}
 }
 
-// clients let requests come as fast as they end.
+// clients runs a closed loop.
 func (r *replay) clients(ctx context.Context, all *sync.WaitGroup, run func(int, time.Time)) {
 	var next atomic.Int64
 	for range r.m.Engine().Slots() {
@@ -223,7 +220,7 @@ func (r *replay) clients(ctx context.Context, all *sync.WaitGroup, run func(int,
 	}
 }
 
-// request runs one to its end.
+// request runs request i, and records its time to first token.
 func (r *replay) request(ctx context.Context, i int, due time.Time) error {
 	x := r.trace[i]
 	ids := make([]int, x.Tokens.Len())
@@ -232,7 +229,7 @@ func (r *replay) request(ctx context.Context, i int, due time.Time) error {
 	}
 	q := schedule.Request{
 		Prompt: ids[:x.InputLen], Forced: ids[x.InputLen:],
-		MaxTokens: len(ids) - x.InputLen + 1, // the last that is chosen is not fed
+		MaxTokens: len(ids) - x.InputLen + 1, // the last one is chosen, but not processed
 		Choose:    func() exec.Choice { return exec.Choice{} },
 		Accept:    func(int) bool { return false },
 		OnCached:  func(tokens int) { r.out.Hits[i] = tokens },

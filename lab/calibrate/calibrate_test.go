@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 // are in collectives.
 func TestRecord(t *testing.T) {
 	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
-	s := &session{measured: newMeasured(bench.Floor{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
+	s := &session{samples: newSamples(bench.Roofline{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}
 	met := func(rank int, from, to float64, bytes int64) exec.Event {
 		return exec.Event{Rank: rank, Kind: lowering.Collective, Name: "sum", Start: from, End: to, Bytes: bytes}
 	}
@@ -85,7 +85,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%+v", ops)
 	}
 	// The last rank comes at 4.5; of 7.25 seconds the ranks are 3 in the sum on average.
-	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[carried][]float64{{2, 8}: {2.5}}) ||
+	if !reflect.DeepEqual(s.gaps, []float64{.5, .5, .5, .25}) || !reflect.DeepEqual(s.travel, map[payload][]float64{{2, 8}: {2.5}}) ||
 		!reflect.DeepEqual(s.waits, map[int][]wait{2: {{4.25, .5}}}) {
 		t.Errorf("%v, %v, %v", s.gaps, s.travel, s.waits)
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/krait-ml/krait/lab/simulate"
 )
 
-// Compared is a model with its times as they were predicted and as they are, in seconds.
-type Compared struct {
+// Comparison is the predicted and the measured times of a model.
+type Comparison struct {
 	Model     string `json:"model"`
 	Ranks     int    `json:"ranks"`
 	Prompt    int    `json:"prompt_tokens"`
 	Predicted Times  `json:"predicted"`
 	Measured  Times  `json:"measured"`
-	Parts     []Part `json:"parts,omitempty"` // of the prompt
+	Parts     []Part `json:"parts,omitempty"` // of prefill
 }
 
 // Times are those of a generation.
@@ -31,21 +31,21 @@ type Times struct {
 	TPOT float64 `json:"tpot_seconds"`
 }
 
-// checked are the models and prompts that predictions are held against.
+// The models and prompts to compare predictions with.
 var (
 	checked = []synth.Options{{Like: "mamba-130m"}, {Like: "mamba2-130m"}}
 	prompts = []int{64, 512}
 )
 
-// Check holds what a profile predicts for models against what they take.
-func Check(ctx context.Context, p *cost.Profile, o Options) ([]Compared, error) {
+// Check compares a profile's predictions with measured times of models.
+func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error) {
 	o.settle()
 	dir, remove, err := o.folder()
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
-	var out []Compared
+	var out []Comparison
 	models := checked
 	if o.models != nil {
 		models = o.models
@@ -67,7 +67,7 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Compared, error) 
 	return out, nil
 }
 
-func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Options) ([]Compared, error) {
+func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Options) ([]Comparison, error) {
 	m, err := krait.Open(dir, krait.Options{Slots: 1, Device: &cpu.Device{Workers: o.Workers}, Sharding: krait.Sharding{Ranks: ranks}})
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 	if err != nil {
 		return nil, err
 	}
-	var out []Compared
+	var out []Comparison
 	for _, prompt := range prompts {
 		const tokens = 16
 		took, err := bench.Measure(ctx, m, bench.Options{Batch: 1, Prompt: prompt, Chunk: 512, Tokens: tokens, Repeat: 5, Quantile: often})
@@ -88,7 +88,7 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Compared{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
+		out = append(out, Comparison{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
 	}
 	for i := range out {
 		if !o.Parts {

@@ -15,28 +15,28 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// measured is what was found out so far.
-type measured struct {
-	floor bench.Floor
-	runs  map[run][]sum
-	gaps  []float64 // seconds between an event and the next one of a rank
-	host  []float64 // seconds of a step beside its events
-	// Collectives, by what they carry: seconds from when the last rank came.
-	travel map[carried][]float64
+// samples collects the measurements.
+type samples struct {
+	roofline bench.Roofline
+	runs     map[run][]sum
+	gaps     []float64 // seconds between an event and the next one of a rank
+	host     []float64 // seconds of a step outside its events
+	// Collectives by ranks and payload: seconds from when the last rank arrived.
+	travel map[payload][]float64
 	waits  map[int][]wait // by ranks, one for each step
 }
 
-// wait is how long ranks wait for the last one at a collective, and how long they ran
-// since the one before, in seconds, averages of a step.
+// wait is the seconds that ranks wait for the last one at a collective, and that they ran since the
+// collective before: averages of a step.
 type wait struct{ ran, waited float64 }
 
-// at is where a rate was measured.
+// at identifies a rate.
 type at struct {
 	op          string
 	ranks, rows int
 }
 
-// run is what is repeated: an operation in a model's step of a batch.
+// run identifies a repeated measurement: an operation in a model's step of a batch.
 type run struct {
 	model int
 	batch batch
@@ -45,19 +45,20 @@ type run struct {
 
 type batch struct{ sequences, tokens int }
 
-// sum is what an operation did in a step, on all ranks.
+// sum is the work and time of an operation in a step, on all ranks.
 type sum struct{ flops, seconds float64 }
 
-type carried struct {
+// payload identifies collectives.
+type payload struct {
 	ranks int
 	bytes int64
 }
 
-func newMeasured(f bench.Floor) *measured {
-	return &measured{floor: f, runs: map[run][]sum{}, travel: map[carried][]float64{}, waits: map[int][]wait{}}
+func newSamples(f bench.Roofline) *samples {
+	return &samples{roofline: f, runs: map[run][]sum{}, travel: map[payload][]float64{}, waits: map[int][]wait{}}
 }
 
-// record takes what is of interest from the events of a step.
+// record adds the events of a step.
 func (s *session) record(step []exec.Event) {
 	if len(step) == 0 {
 		return
@@ -88,7 +89,7 @@ func (s *session) record(step []exec.Event) {
 	}
 }
 
-// launch adds a kernel to what its operation has done in this step.
+// launch adds a kernel to the sums of its operation in this step.
 func (s *session) launch(once map[at]*sum, e *exec.Event) {
 	w, ok := s.works[e.Rank][e.Name]
 	if !ok || w.FLOPs.Float(s.z) == 0 {
@@ -102,7 +103,7 @@ func (s *session) launch(once map[at]*sum, e *exec.Event) {
 	once[k].seconds += e.End - e.Start
 }
 
-// collectives tells waiting for the last rank from what follows it.
+// collectives separates the wait for the last rank from the collective itself.
 func (s *session) collectives(met [][]*exec.Event) {
 	ranks := float64(len(met))
 	var waited, inside float64
@@ -116,7 +117,7 @@ func (s *session) collectives(met [][]*exec.Event) {
 		for _, of := range met {
 			after += of[i].End - last
 		}
-		k := carried{len(met), met[0][i].Bytes}
+		k := payload{len(met), met[0][i].Bytes}
 		s.travel[k] = append(s.travel[k], after/ranks)
 		waited, inside = waited+(here-after)/ranks, inside+here/ranks
 	}
@@ -125,8 +126,8 @@ func (s *session) collectives(met [][]*exec.Event) {
 	}
 }
 
-// ops is what operations did, each step of a model as it usually is.
-func (m *measured) ops() map[at]sum {
+// ops returns the work and usual time of each operation.
+func (m *samples) ops() map[at]sum {
 	out := map[at]sum{}
 	for k, list := range m.runs {
 		seconds := make([]float64, len(list))
@@ -142,9 +143,9 @@ func (m *measured) ops() map[at]sum {
 func byEnd(a, b exec.Event) int   { return cmp.Compare(a.End, b.End) }
 func byStart(a, b exec.Event) int { return cmp.Compare(a.Start, b.Start) }
 
-// profile is all of it, for a machine with so much memory.
-func (m *measured) profile(memory float64) *cost.Profile {
-	source := fmt.Sprintf("krait calibrate, %s, %s, %d threads", time.Now().UTC().Format(time.DateOnly), m.floor.ISA, m.floor.Threads)
+// profile returns the profile of a machine with that much memory.
+func (m *samples) profile(memory float64) *cost.Profile {
+	source := fmt.Sprintf("krait calibrate, %s, %s, %d threads", time.Now().UTC().Format(time.DateOnly), m.roofline.ISA, m.roofline.Threads)
 	is := func(v float64, what string) cost.Figure { return cost.Figure{Value: v, Source: source + ": " + what} }
 	assumed := func(v float64, why string) cost.Figure { return cost.Figure{Value: v, Source: why, Assumed: true} }
 	ops := m.ops()
@@ -153,9 +154,9 @@ func (m *measured) profile(memory float64) *cost.Profile {
 		Shared: true,
 		Memory: cost.Memory{
 			Capacity: is(memory, "what the system says"), Reserve: assumed(0, "weights are in the page cache, and count"),
-			Bandwidth: is(m.floor.Bytes, "a loop that reads"), Achieved: assumed(1, "the bandwidth is what is achieved"),
+			Bandwidth: is(m.roofline.Bytes, "a loop that reads"), Achieved: assumed(1, "the bandwidth is what is achieved"),
 		},
-		Compute: map[string]cost.Compute{"f32": {Peak: is(m.floor.FLOPs, "a loop that multiplies and adds in registers"), Achieved: is(reached(ops, m.floor.FLOPs), "products of 512 rows, of the peak")}},
+		Compute: map[string]cost.Compute{"f32": {Peak: is(m.roofline.FLOPs, "a loop that multiplies and adds in registers"), Achieved: is(reached(ops, m.roofline.FLOPs), "products of 512 rows, of the peak")}},
 		Overhead: cost.Overhead{
 			Launch: is(max(0, usual(m.gaps)), "from a kernel's end to the next one's beginning, first quartile"), GraphLaunch: is(max(0, usual(m.gaps)), "as launch: there are no graphs"),
 			Step: is(max(0, usual(m.host)), "a step beside its kernels, first quartile"),
@@ -183,7 +184,7 @@ func (m *measured) profile(memory float64) *cost.Profile {
 	return p
 }
 
-// reached is what of the peak products of f32 weights do.
+// reached returns the share of the peak that products with f32 weights reach.
 func reached(ops map[at]sum, peak float64) float64 {
 	x, ok := ops[at{"matmul/f32", 1, 512}]
 	if !ok {
@@ -192,24 +193,24 @@ func reached(ops map[at]sum, peak float64) float64 {
 	return min(1, x.flops/x.seconds/peak)
 }
 
-// fit is the latency of a collective where all ranks are there, and the bandwidth of those
-// that carry most, by what a rank reads of the others. Without a collective they are free.
-func (m *measured) fit() (base, bandwidth float64) {
-	keys := slices.SortedFunc(maps.Keys(m.travel), func(a, b carried) int { return cmp.Compare(a.bytes, b.bytes) })
+// fit returns the latency of a collective after all ranks arrived, and the bandwidth of the largest
+// ones in bytes that a rank reads of the others. Without collectives they cost nothing.
+func (m *samples) fit() (base, bandwidth float64) {
+	keys := slices.SortedFunc(maps.Keys(m.travel), func(a, b payload) int { return cmp.Compare(a.bytes, b.bytes) })
 	if len(keys) == 0 {
-		return 0, m.floor.Bytes
+		return 0, m.roofline.Bytes
 	}
 	first, last := keys[0], keys[len(keys)-1]
 	base = max(0, usual(m.travel[first]))
 	if more := usual(m.travel[last]) - base; more > 0 {
 		return base, float64(last.bytes) * float64(last.ranks-1) / more
 	}
-	return base, m.floor.Bytes
+	return base, m.roofline.Bytes
 }
 
-// waiting is what ranks wait for each other, where they are most: at each collective, and per
-// second since the one before. Steps that are among the shortest and the longest tell.
-func (m *measured) waiting() (always, straggle float64) {
+// waiting returns how long the largest number of ranks wait for each other: at each collective, and
+// per second since the one before, by the shortest and the longest steps.
+func (m *samples) waiting() (always, straggle float64) {
 	if len(m.waits) == 0 {
 		return 0, 0
 	}
@@ -222,7 +223,7 @@ func (m *measured) waiting() (always, straggle float64) {
 	return max(0, short.waited-straggle*short.ran), straggle
 }
 
-// middle has the usual values of waits.
+// middle returns the usual values of waits.
 func middle(list []wait) wait {
 	var ran, waited []float64
 	for _, w := range list {
@@ -231,11 +232,10 @@ func middle(list []wait) wait {
 	return wait{usual(ran), usual(waited)}
 }
 
-// often is the quantile of repeated measurements that counts, here and where predictions are
-// held against what models take: what else a machine does comes and goes, and would count by chance.
+// often is the quantile of repeated measurements to use, which excludes most noise of other programs.
 const often = 0.25
 
-// usual is that of a list, 0 of an empty one.
+// usual returns that quantile, and 0 for an empty list.
 func usual(list []float64) float64 {
 	if len(list) == 0 {
 		return 0

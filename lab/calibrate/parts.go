@@ -16,18 +16,17 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Part is what the steps of one kind take of reading a prompt: seconds of a rank, on
-// average over the ranks.
+// Part is the time of one kind of step in prefill, in seconds, averaged over the ranks.
 type Part struct {
 	What      string  `json:"what"` // an operation, with the format of its weights
 	Predicted float64 `json:"predicted_seconds"`
 	Measured  float64 `json:"measured_seconds"`
 }
 
-// rest is the part that no event has: from one to the next.
+// rest is the time between events.
 const rest = "between"
 
-// partsOf measures and predicts a prompt, part by part.
+// partsOf measures and predicts a prefill, part by part.
 func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int, o *Options) ([]Part, error) {
 	var steps [][]exec.Event
 	keep := func(list *[][]exec.Event) exec.Recorder {
@@ -39,7 +38,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 	}
 	defer m.Close()
 	const times = 5
-	s := &session{measured: newMeasured(bench.Floor{}), engine: m.Engine()}
+	s := &session{samples: newSamples(bench.Roofline{}), engine: m.Engine()}
 	if err := s.steps(ctx, 1, prompt, times); err != nil {
 		return nil, err
 	}
@@ -60,7 +59,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 		return parts[k]
 	}
 	took := map[string][]float64{}
-	for _, step := range steps[1:] { // the first one finds memory that was never touched
+	for _, step := range steps[1:] { // the first step touches memory for the first time
 		for k, x := range split(step, keys, ranks) {
 			took[k] = append(took[k], x)
 		}
@@ -81,7 +80,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 	return out, nil
 }
 
-// partKeys are the parts that the names of a schedule's launches belong to.
+// partKeys maps the names of a schedule's launches to their parts.
 func partKeys(s *lowering.Schedule) map[string]string {
 	out := map[string]string{}
 	for name, w := range worksOf(s) {
@@ -90,8 +89,7 @@ func partKeys(s *lowering.Schedule) map[string]string {
 	return out
 }
 
-// split adds up the events of a step, by part, for a rank on average. What a stream
-// waits for is another's.
+// split sums the events of a step by part, averaged over the ranks. Waits do not count.
 func split(step []exec.Event, keys map[string]string, ranks int) map[string]float64 {
 	out := map[string]float64{}
 	for i := range step {

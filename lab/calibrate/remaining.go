@@ -11,22 +11,22 @@ type remaining struct {
 	each  int             // measurements of a round
 	total int             // of all rounds
 	took  []time.Duration // of those that have ended
-	began time.Time       // of the one under way
+	began time.Time       // of the running one
 }
 
 func newRemaining(now func() time.Time, each, rounds int) *remaining {
 	return &remaining{now: now, each: each, total: each * rounds, began: now()}
 }
 
-// next ends a measurement and begins another.
+// next ends a measurement and begins the next.
 func (r *remaining) next() {
 	now := r.now()
 	r.took = append(r.took, now.Sub(r.began))
 	r.began = now
 }
 
-// String says which measurement begins, and how long this one and those after it take: as
-// long as in the first round. In the first round nobody knows.
+// String returns the number of the measurement that begins and, after the first round, the estimated
+// time of all that remain.
 func (r *remaining) String() string {
 	n := len(r.took)
 	text := fmt.Sprintf("%d of %d", n+1, r.total)

@@ -1,5 +1,5 @@
-// Package calibrate measures this machine's CPU for a profile of [cost]: how fast
-// kernels are as models run them, and what steps and collectives cost beside them.
+// Package calibrate measures this machine's CPU for a profile of [cost]: the speed of kernels as models
+// run them, and the overhead of steps and collectives.
 package calibrate
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Options say what is measured.
+// Options configure the measurement.
 type Options struct {
 	Ranks   []int // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
 	Workers int   // goroutines over all ranks; 0: GOMAXPROCS
 	Tell    func(what string)
-	Models  string          // a folder that keeps the models, and has some of an earlier time; empty: they are made and removed
-	Parts   bool            // Check says what each operation takes of a prompt
-	models  []synth.Options // instead of models and checked, for tests, which then take no time to be exact
+	Models  string          // folder to store models in and reuse them from; empty: a temporary one
+	Parts   bool            // Check reports the prefill time of each operation
+	models  []synth.Options // replaces models and checked in tests, which then are quick and inexact
 }
 
 func (o *Options) settle() {
@@ -46,16 +46,16 @@ func (o *Options) settle() {
 	}
 }
 
-// floor is what the machine can do at best.
-func (o *Options) floor() bench.Floor {
+// roofline measures the machine's peak.
+func (o *Options) roofline() bench.Roofline {
 	if o.models != nil {
-		return bench.Floor{ISA: "none", Threads: o.Workers, Bytes: 1e10, FLOPs: 1e11}
+		return bench.Roofline{ISA: "none", Threads: o.Workers, Bytes: 1e10, FLOPs: 1e11}
 	}
-	return bench.MeasureFloor(o.Workers)
+	return bench.MeasureRoofline(o.Workers)
 }
 
-// models are those whose kernels are measured: of every operation some, in sizes between
-// small and large, and with more weights than caches hold.
+// models are measured: they have every operation, in small to large sizes, and more weights than caches
+// hold.
 var models = []synth.Options{
 	{Like: "mamba-370m", Layers: 10, Vocab: 16384, DType: "bf16"},
 	{Like: "mamba2-370m", Layers: 10, Vocab: 16384, DType: "bf16"},
@@ -76,14 +76,14 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	}
 	defer remove()
 	o.Tell("memory and arithmetic")
-	m := newMeasured(o.floor())
+	m := newSamples(o.roofline())
 	list := models
 	if o.models != nil {
 		list = o.models
 	}
 	paths := make([]string, len(list))
 	for i, like := range list {
-		o.Tell(fmt.Sprintf("%s in %s is made", like.Like, like.DType))
+		o.Tell(fmt.Sprintf("making %s in %s", like.Like, like.DType))
 		if paths[i], err = o.write(ctx, dir, fmt.Sprint(i), like); err != nil {
 			return nil, err
 		}
@@ -103,11 +103,10 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	return m.profile(total), nil
 }
 
-// rounds are passes over all models, so that what else the machine did in one of them does
-// not count as what a model takes.
+// rounds are passes over all models, which spreads the noise of other programs.
 const rounds = 2
 
-// folder is where models are, and what removes it.
+// folder returns the folder of models, and a function that removes it if it is temporary.
 func (o *Options) folder() (dir string, remove func(), err error) {
 	if o.Models != "" {
 		return o.Models, func() {}, nil
@@ -116,8 +115,7 @@ func (o *Options) folder() (dir string, remove func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// write makes a model in a folder, unless it is there. A name stands for one model, and one
-// that was not written to its end has another.
+// write makes a model in a folder, unless it exists. It is complete once it has its name.
 func (o *Options) write(ctx context.Context, dir, name string, like synth.Options) (string, error) {
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err == nil {
@@ -133,26 +131,26 @@ func (o *Options) write(ctx context.Context, dir, name string, like synth.Option
 func machineMemory() (float64, error) {
 	n := memory.Total()
 	if n == 0 {
-		return 0, errors.New("it is not known how much memory this machine has, which Linux says; write the profile by hand (docs/simulate.md)")
+		return 0, errors.New("this machine's memory size is unknown (it is read on Linux only); write the profile by hand (docs/simulate.md)")
 	}
 	return float64(n), nil
 }
 
 // session is a model whose steps are measured.
 type session struct {
-	*measured
+	*samples
 	engine *exec.Engine
 	works  []map[string]*cost.Work // by rank, and name of the step
 	number int                     // of the model
-	batch  batch                   // of the step under way
-	z      graph.Sizes             // of the step under way
-	keep   bool                    // what is recorded counts
+	batch  batch                   // of the running step
+	z      graph.Sizes             // of the running step
+	keep   bool                    // record the step
 	took   float64                 // seconds of the step's events, from the first to the last
 }
 
 // model measures a model's steps.
-func (m *measured) model(ctx context.Context, number int, dir string, ranks int, o *Options) error {
-	s := &session{measured: m, number: number}
+func (m *samples) model(ctx context.Context, number int, dir string, ranks int, o *Options) error {
+	s := &session{samples: m, number: number}
 	d := &cpu.Device{Workers: o.Workers}
 	on, err := krait.Open(dir, krait.Options{Slots: 8, Device: d, Sharding: krait.Sharding{Ranks: ranks}, Record: s.record})
 	if err != nil {
@@ -185,9 +183,9 @@ func worksOf(s *lowering.Schedule) map[string]*cost.Work {
 	return out
 }
 
-// steps runs one step that does not count, and some that do.
+// steps runs a warm-up step, and some that are recorded.
 func (s *session) steps(ctx context.Context, sequences, tokens, times int) error {
-	b := exec.Batch{Choose: make([]exec.Choice, sequences)}
+	b := exec.Batch{Choices: make([]exec.Choice, sequences)}
 	for range sequences {
 		slot, err := s.engine.Alloc()
 		if err != nil {

@@ -15,28 +15,28 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/models"
 )
 
-// Options say what to compare and how.
+// Options configure a check.
 type Options struct {
 	Expected  string  // the file; empty: expected.safetensors in the model's folder
 	Tolerance float64 // the largest absolute difference that passes
-	Stated    bool    // take the tolerance that the file's metadata state, where they do
+	Stated    bool    // use the tolerance in the file's metadata, if there is one
 	Chunks    []int   // prompts are also cut into chunks of these sizes
 	Reference bool    // run the float64 kernels
 	Sharding  krait.Sharding
 	Device    exec.Device     // nil: the CPU
-	Processes *comm.Processes // that run a rank each; nil: all are here
-	// Warn is told what of the checkpoint was ignored; nil: nobody is.
+	Processes *comm.Processes // that run a rank each; nil: all ranks run here
+	// Warn is called with what the loader ignored in the checkpoint; may be nil.
 	Warn func(string)
 
-	only  func(prompt, way string) bool // what to run of all; nil: everything
-	steps int                           // to decode at most, and no states after them; 0: all
+	only  func(prompt, way string) bool // selects what to run; nil: everything
+	steps int                           // bound of decode steps, without states after them; 0: none
 }
 
 // Line is the result for one quantity, over all ways of running the prompt.
@@ -103,12 +103,12 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 		}
 	}
 	if compared == 0 {
-		return false, fmt.Errorf("%s: nothing in it could be compared", o.Expected)
+		return false, fmt.Errorf("%s: it has nothing to compare", o.Expected)
 	}
 	return ok, nil
 }
 
-// find says where the reference numbers are.
+// find sets the path of the reference numbers.
 func (o *Options) find(dir string) error {
 	if o.Expected != "" {
 		return nil
@@ -120,7 +120,7 @@ func (o *Options) find(dir string) error {
 	return nil
 }
 
-// Open opens the model as Run does, in a process that follows rank 0's.
+// Open opens the model as Run does, in a follower's process.
 func Open(dir string, o Options) (*krait.Model, error) {
 	if err := o.find(dir); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func Open(dir string, o Options) (*krait.Model, error) {
 	return open(dir, prompts, o)
 }
 
-// state takes the tolerance that the file states, where it is to count.
+// state uses the tolerance of the file, if Stated is set.
 func (o *Options) state(stated string) error {
 	if !o.Stated || stated == "" {
 		return nil
@@ -158,7 +158,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 		slots = max(slots, p.batch)
 	}
 	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device, Processes: o.Processes}
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	return krait.Open(dir, options)
 }
 
-// prompt is what the file has under one name.
+// prompt is the numbers of one prompt in the file.
 type prompt struct {
 	name          string
 	batch, length int
@@ -212,7 +212,7 @@ func readPrompts(f *safetensors.File) ([]*prompt, error) {
 	return prompts, nil
 }
 
-// assign gives a tensor to the prompt with the longest name that it begins with.
+// assign adds a tensor to the prompt with the longest name that is a prefix of its name.
 func assign(prompts []*prompt, f *safetensors.File, name string) error {
 	var p *prompt
 	for _, x := range prompts {

@@ -92,7 +92,7 @@ func TestNaNFails(t *testing.T) {
 }
 
 // TestOtherFiles: any names of prompts, quantities left out, quantities that
-// nobody knows, and no continuation of the file's own.
+// is unknown, and no continuation of the file's own.
 func TestOtherFiles(t *testing.T) {
 	ok, lines, err := runCheck(t, edited(t, func(m map[string]safetensors.Tensor) {
 		all := map[string]safetensors.Tensor{}

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/models"
 )
 
 // cudaTolerances are wider where the reference's own values inside the model are
@@ -72,7 +72,7 @@ func TestCUDA(t *testing.T) {
 // familyOf is the golden's model_type.
 func familyOf(t *testing.T, dir string) string {
 	t.Helper()
-	m, _, err := models.Describe(dir)
+	m, _, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// quantity is one tensor of the file and what of the run it is compared with.
+// quantity is a tensor of the file, with the value or state of the run to compare it with.
 type quantity struct {
 	name  string
 	shape []int
@@ -68,7 +68,7 @@ var names = []struct {
 
 func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") }
 
-// source finds what the quantity is compared with, or says why it is not.
+// source finds the value or state to compare with, or sets why there is none.
 func (q *quantity) source(g *graph.Graph, p *prompt) {
 	q.line = Line{Prompt: p.name, Quantity: q.name}
 	q.value, q.state = "", ""
@@ -190,8 +190,8 @@ func product(list []int) int {
 	return n
 }
 
-// reordered lets the columns of a matmul be where the file has the rows of its
-// weight, which may lie interleaved there.
+// reordered maps the columns of a matmul to the rows of its weight in the file, where they may be
+// interleaved.
 func (q *quantity) reordered(v *graph.Value) {
 	n := v.Def
 	if n.Op.Name == "bias" {
@@ -211,7 +211,7 @@ func (q *quantity) reordered(v *graph.Value) {
 	}
 }
 
-// row compares the row of token i of sequence b.
+// row compares a row: token i of sequence b.
 func (q *quantity) row(way string, b, i int, got []float32) {
 	var at []int
 	for j, v := range got {

@@ -9,18 +9,18 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // hasValue reports whether the first mixer has one of the values.
 func hasValue(t *testing.T, dir string, names ...string) bool {
 	t.Helper()
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestRanks(t *testing.T) {
 }
 
 // TestUnfused: every golden checkpoint with a selective scan passes with its steps apart,
-// on some number of ranks, and on simulated GPUs; the others say that there is none.
+// on some number of ranks, and on simulated GPUs; the others report that it is missing.
 func TestUnfused(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
 		sharding := krait.Sharding{Ranks: 1 + i%3, Scan: "unfused", Overlap: i%2 == 1}
@@ -120,7 +120,7 @@ func TestStates(t *testing.T) {
 // hasState reports whether some state's name ends so.
 func hasState(t *testing.T, dir, name string) bool {
 	t.Helper()
-	_, g, err := models.Describe(dir)
+	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

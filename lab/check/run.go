@@ -9,8 +9,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// way is one way of running a prompt: which sequences go together, and how many
-// tokens at a time.
+// way is one way of running a prompt: the batches of its sequences, and the chunk size.
 type way struct {
 	name   string
 	groups [][]int
@@ -65,7 +64,7 @@ type runner struct {
 	way   way
 	group []int
 	slots []int
-	last  [][]float32 // logits after the last token, by place in the group
+	last  [][]float32 // logits after the last token, by index in the group
 }
 
 func (r *runner) free() {
@@ -120,7 +119,7 @@ func (r *runner) decode(ctx context.Context) error {
 	return r.states(decodeState)
 }
 
-// choice compares a greedy choice with the file's.
+// choice compares a greedily chosen token with the file's.
 func (r *runner) choice(b, i, got int) {
 	want := r.p.next[b][i]
 	for _, q := range r.p.quantities {

@@ -1,5 +1,5 @@
-// Package optest tests operations that somebody registered with [graph.RegisterOp], as Krait's own
-// are tested: what their rows say of them is held against what their kernels do.
+// Package optest tests operations registered with [graph.RegisterOp] as Krait's own are tested: it
+// compares their kernels with what their rows declare.
 //
 //	func TestSoftsign(t *testing.T) { optest.Check(t, "acme_softsign") }
 package optest
@@ -28,16 +28,16 @@ import (
 // Graphs is how many random graphs Check draws.
 const Graphs = 60
 
-// Check draws random graphs with the operation: axes with units and without, packed, of sizes
-// of 1 and of sizes that ranks do not divide, operands that are sums. Each is laid over 2 to 5 ranks, by
-// the compiler and at random; what the proof accepts is run in float64 by the reference
-// kernel, and every value compared with the graph on one rank: that is the row's Rule and Linear.
-// Then it runs on the CPU, whole and split, against the reference kernel, with operands that
-// are kept and with results in their place (InPlace), and each sequence of the batch alone,
-// whose results must be the same to the last bit. A failure names the graph's seed.
+// Check draws random graphs with the operation: axes with and without units, packed axes, sizes of 1
+// and sizes that ranks do not divide, partial sums as operands. The compiler, and a random draw, lay
+// each out over 2 to 5 ranks. A layout that the proof accepts runs in float64 by the reference kernel, and every
+// value must equal that of the graph on one rank: this tests the row's Rule and Linear. Then the graph
+// runs on the CPU, whole and split, against the reference kernel, with results in new buffers and in
+// place (InPlace), and with each sequence alone, whose results must be bitwise equal. A failure names
+// the graph's seed.
 //
-// Activations are random numbers of about 1; kernels are to give finite results for all. F32
-// results may be 1e-4 of the largest one off.
+// Activations are random numbers of about 1, for which kernels must give finite results. F32 results
+// may differ by 1e-4 of the largest one.
 func Check(t testing.TB, op string) {
 	t.Helper()
 	if err := check(t.Context(), op, Graphs); err != nil {
@@ -57,10 +57,10 @@ func check(ctx context.Context, op string, graphs int) error {
 		return fmt.Errorf("only operations with a rule are checked")
 	}
 	if _, ok := reference.Kernels[op]; !ok {
-		return fmt.Errorf("there is no reference kernel: reference.Register adds it")
+		return fmt.Errorf("it has no reference kernel: add one with reference.Register")
 	}
 	if _, ok := kernelscpu.Kernels[op]; !ok {
-		return fmt.Errorf("there is no kernel for the CPU: cpu.Register adds it")
+		return fmt.Errorf("it has no kernel for the CPU: add one with cpu.Register")
 	}
 	var n counts
 	for seed := range uint64(graphs) {
@@ -139,7 +139,7 @@ func executed(ctx context.Context, model, g *graph.Graph, seed uint64) error {
 	return nil
 }
 
-// runs holds the CPU's kernel against the reference kernel, and against itself.
+// runs compares the CPU's kernel with the reference kernel, and with itself in other batches.
 func runs(ctx context.Context, model, split *graph.Graph, row *graph.Op, seed uint64) error {
 	kept, err := keeping(model, row)
 	if err != nil {
@@ -179,8 +179,8 @@ func runs(ctx context.Context, model, split *graph.Graph, row *graph.Op, seed ui
 	return nil
 }
 
-// keeping is a graph whose outputs are also the operands of the operation, so that no result
-// can take their place.
+// keeping returns a graph whose outputs include the operation's operands, so that no result can
+// overwrite them.
 func keeping(model *graph.Graph, row *graph.Op) (*graph.Graph, error) {
 	g, err := graph.Parse(graph.Print(model))
 	if err != nil {
@@ -201,7 +201,7 @@ func keeping(model *graph.Graph, row *graph.Op) (*graph.Graph, error) {
 	return g, nil
 }
 
-// batch is three sequences, and weights and inputs for a graph.
+// batch is three sequences with weights and inputs for a graph.
 type batch struct {
 	lengths []int
 	graph   *graph.Graph
@@ -250,11 +250,11 @@ func newBatch(g *graph.Graph, seed uint64) *batch {
 	return b
 }
 
-// together and alone say which sequences are in which step.
+// together and alone return the sequences of each step.
 func (b *batch) together() [][]int { return [][]int{{0, 1, 2}} }
 func (b *batch) alone() [][]int    { return [][]int{{1}, {0}, {2}} }
 
-// run is the outputs by name and sequence, and the states of each.
+// run returns the outputs and states by name and sequence.
 func (b *batch) run(ctx context.Context, g *graph.Graph, set kernels.Set, steps [][]int) (map[string][]float32, error) {
 	fused, err := passes.Compile(g, passes.Options{Stop: graph.FusedStage, Ranks: g.Ranks})
 	if err != nil {
@@ -277,7 +277,7 @@ func (b *batch) run(ctx context.Context, g *graph.Graph, set kernels.Set, steps 
 		}
 	}
 	out := map[string][]float32{}
-	for range 2 { // the second goes on from the state of the first
+	for range 2 { // the second continues from the state of the first
 		for _, step := range steps {
 			if err := b.step(ctx, e, step, slots, out); err != nil {
 				return nil, err
@@ -296,7 +296,7 @@ func (b *batch) run(ctx context.Context, g *graph.Graph, set kernels.Set, steps 
 	return out, nil
 }
 
-// step runs some sequences together, and adds what they gave.
+// step runs some sequences in one step, and adds their outputs.
 func (b *batch) step(ctx context.Context, e *exec.Engine, step, slots []int, out map[string][]float32) error {
 	q := exec.Batch{Inputs: map[string]graph.Array{}}
 	for _, i := range step {

@@ -120,7 +120,7 @@ func TestCheckFinds(t *testing.T) {
 		"test_other_kernel":  "the CPU's kernel and the reference kernel differ",
 		"test_in_place":      "differ",
 		"test_batch":         "a sequence alone and in a batch differ",
-		"test_bare":          "there is no reference kernel",
+		"test_bare":          "it has no reference kernel",
 		"silo":               "the nearest are silu",
 		"field":              "only operations with a rule",
 	} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestReport runs the evaluation: it is what docs/reproduction says, and it has what does
-// not hang on rates, which is Mamba's longest prompts, and the paper's counts.
+// TestReport runs the evaluation: docs/reproduction is up to date, and what does not depend on
+// rates equals the paper: Mamba's longest prompts, and counts.
 func TestReport(t *testing.T) {
 	r, err := Run(t.Context())
 	if err != nil {

@@ -12,31 +12,31 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// Candidate is a strategy and what a workload takes by it.
+// Candidate is a strategy and its result for a workload.
 type Candidate struct {
 	Strategy string
 	Model    *Model
 	Result   *Result
-	Err      error // why there is no result: it does not apply, or does not fit
+	Err      error // why there is no result: the strategy does not apply, or fit
 }
 
-// Best is the cheapest of some.
+// Best is the best strategy for a phase.
 type Best struct {
 	Strategy string  `json:"strategy"`
 	Seconds  float64 `json:"seconds"`
 	RunnerUp string  `json:"runner_up,omitempty"` // empty: there is no other
-	Margin   float64 `json:"margin,omitempty"`    // by how much of the best's time that is slower
+	Margin   float64 `json:"margin,omitempty"`    // how much slower that is, as a share of the best's time
 }
 
-// Choice is which strategies are best for a workload.
+// Choice is the best strategies for a workload.
 type Choice struct {
 	Candidates []Candidate `json:"-"`
 	Prefill    Best        `json:"prefill"` // by the time to the first tokens
 	Decode     Best        `json:"decode"`  // by the time per token
-	// Plan is what to run: for prompts and for what follows, and the seconds of both. They
-	// differ only where they share weights and states.
+	// Plan is the strategies to run for prefill and decode, and the seconds of both. They differ only if
+	// they can share weights and states.
 	Plan Pair `json:"plan"`
-	// Refused says why the best of each phase are not run together; empty: they are.
+	// Refused is why the plan does not combine the best of each phase; empty: it does.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -47,8 +47,8 @@ type Pair struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Choose simulates a workload by every strategy that comes with Krait, and finds the best.
-// Of equal ones it is the first in the order of [passes.Strategies].
+// Choose simulates a workload with each of [passes.Strategies], and returns the best; of equals, the
+// first.
 func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*Choice, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*C
 	c := &Choice{}
 	for i, s := range passes.Strategies {
 		if i > 0 && max(o.Ranks, g.Ranks) <= 1 {
-			break // on one rank all are the same
+			break // strategies do not differ on one rank
 		}
 		o.Strategy = s
 		x := Candidate{Strategy: s.Name}
@@ -68,7 +68,7 @@ func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*C
 	return c, c.choose(w)
 }
 
-// Compile makes what is simulated of a graph.
+// Compile compiles a graph for simulation.
 func Compile(g *graph.Graph, o passes.Options, d *virtual.Device) (*Model, error) {
 	h, err := passes.Compile(g, o)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Choice) choose(w Workload) error {
 	return nil
 }
 
-// One is the cheapest strategy for both phases.
+// One returns the best single strategy for both phases.
 func (c *Choice) One() Pair {
 	var out Pair
 	for i := range c.Candidates {
@@ -123,12 +123,12 @@ func (c *Choice) One() Pair {
 	return out
 }
 
-// Candidate finds a strategy that was tried.
+// Candidate returns the candidate of a strategy.
 func (c *Choice) Candidate(name string) *Candidate {
 	return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
 }
 
-// Result is that of the plan.
+// Result returns the result of the plan.
 func (c *Choice) Result() *Result {
 	a, b := c.Candidate(c.Plan.Prefill), c.Candidate(c.Plan.Decode)
 	if a == b {
@@ -137,7 +137,7 @@ func (c *Choice) Result() *Result {
 	return together(a.Result, b.Result, b.Model)
 }
 
-// together is what takes the prompts of one and the tokens of another.
+// together returns the result of prefill by one and decode by another.
 func together(a, b *Result, other *Model) *Result {
 	r := *a
 	r.Decode, r.TPOT = b.Decode, b.TPOT
@@ -149,8 +149,8 @@ func together(a, b *Result, other *Model) *Result {
 	return &r
 }
 
-// RunBoth simulates a workload whose prompts one model reads, and whose tokens another goes
-// on to, with the same weights and states.
+// RunBoth simulates a workload with prefill by one model and decode by another, which share weights and
+// states.
 func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	if err := Shared(prompts, tokens); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	return together(a, b, tokens), nil
 }
 
-// refuse says why the best of each phase are not run together.
+// refuse sets why the best of each phase cannot be combined.
 func (c *Choice) refuse(w Workload) {
 	if c.Plan.Prefill == c.Prefill.Strategy && c.Plan.Decode == c.Decode.Strategy {
 		return
@@ -179,7 +179,7 @@ func (c *Choice) refuse(w Workload) {
 	}
 }
 
-// best finds the least of what is asked, and who comes after it.
+// best returns the candidate with the least time, and the runner-up.
 func best(able []*Candidate, of func(*Result) float64) Best {
 	order := slices.Clone(able)
 	slices.SortStableFunc(order, func(a, b *Candidate) int { return cmp.Compare(of(a.Result), of(b.Result)) })
@@ -194,8 +194,7 @@ func best(able []*Candidate, of func(*Result) float64) Best {
 	return out
 }
 
-// pairFits reports whether there is room for the activations of either, and for what each
-// computes of the weights once.
+// pairFits reports whether the activations of either and the constants of both fit into memory.
 func pairFits(a, b *Model, w Workload) bool {
 	if a.device.Unlimited {
 		return true
@@ -210,8 +209,8 @@ func pairFits(a, b *Model, w Workload) bool {
 	return true
 }
 
-// Shared is an error where two ways to run a model cannot share weights and states: where
-// ranks hold other parts of them, or in other formats.
+// Shared returns an error if two models cannot share weights and states, since ranks hold different
+// parts or formats of them.
 func Shared(a, b *Model) error {
 	for r, s := range a.schedules {
 		names, have := holdings(s)
@@ -222,18 +221,18 @@ func Shared(a, b *Model) error {
 				continue
 			}
 			if x.kind == y.kind {
-				return fmt.Errorf("rank %d would read %s in another way for the one than for the other", r, name)
+				return fmt.Errorf("rank %d would load different parts of %s for prefill and decode", r, name)
 			}
-			return fmt.Errorf("rank %d would hold %s as %s for the one and as %s for the other", r, name, cmp.Or(x.kind, "nothing"), cmp.Or(y.kind, "nothing"))
+			return fmt.Errorf("rank %d would hold %s as %s for prefill and as %s for decode", r, name, cmp.Or(x.kind, "nothing"), cmp.Or(y.kind, "nothing"))
 		}
 	}
 	return nil
 }
 
-// holding is a weight or a state as a rank has it.
+// holding is a rank's part of a weight or state.
 type holding struct{ kind, from string }
 
-// holdings are weights and states, in their order and by name.
+// holdings returns a schedule's weights and states, in order and by name.
 func holdings(s *lowering.Schedule) (names []string, of map[string]holding) {
 	of = map[string]holding{}
 	for i := range s.Buffers {

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/lab/simulate"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // What a model would take on GPUs that need not be there.
 func Example() {
-	_, g, err := models.Describe("../../testdata/golden/mamba2-g1")
+	_, g, err := checkpoint.Describe("../../testdata/golden/mamba2-g1")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Need is the bytes that a rank needs for a workload, by the plan of its schedule.
+// Need is the memory of a rank for a workload, by the plan of its schedule.
 type Need struct {
-	Weights     int64 `json:"weight_bytes"` // and what is computed of them once
+	Weights     int64 `json:"weight_bytes"` // with constants computed from them
 	State       int64 `json:"state_bytes"`
 	Cache       int64 `json:"cache_bytes"` // in whole pages
 	Activations int64 `json:"activation_bytes"`
 	Sum         int64 `json:"bytes"`
 }
 
-// NoRoom is the error of a workload that does not fit.
+// NoRoom is the error of a workload that does not fit into memory.
 type NoRoom struct {
 	Rank   int
 	Needs  float64 // bytes
@@ -34,7 +34,7 @@ func (e *NoRoom) Error() string {
 	return fmt.Sprintf("it does not fit: rank %d needs %.0f bytes, %d of them for weights, and %s leaves it %d; %s", e.Rank, e.Needs, e.Weighs, e.On, e.Has, hint)
 }
 
-// Fits is an error where some rank has too little memory for a workload, a [*NoRoom].
+// Fits returns a [*NoRoom] if some rank has too little memory for a workload.
 func (m *Model) Fits(w Workload) error {
 	if m.device.Unlimited {
 		return nil
@@ -49,23 +49,22 @@ func (m *Model) Fits(w Workload) error {
 	return nil
 }
 
-// tokens is how many a sequence has at the end: the last one is not read again.
+// tokens returns the tokens that a sequence processes: all but the last one.
 func (w *Workload) tokens() int64 { return int64(w.Prompt) + int64(w.Output) - 1 }
 
-// steps are those that decide how much memory activations take: a chunk that ends the
-// prompts, so that longer ones never take less, and a token of each.
+// steps returns the steps with the largest activations: the last chunk of the prompts, and a decode
+// step.
 func (m *Model) steps(w Workload) [2]graph.Sizes {
 	return [2]graph.Sizes{m.sizes(w, 0, w.chunk(), true), m.sizes(w, w.Prompt, 1, true)}
 }
 
-// cached is for how many tokens of a sequence caches have room: as an engine has it that
-// was told of as many, whose pages are no longer than that.
+// cached returns the tokens of a sequence's KV cache, in whole pages as the engine allocates them.
 func cached(w Workload) int64 {
 	page := min(pageTokens, w.tokens())
 	return (w.tokens() + page - 1) / page * page
 }
 
-// need is what a rank needs, also where that is more than can be counted.
+// need returns the bytes that a rank needs, also beyond the range of int64.
 func (m *Model) need(w Workload, rank int) float64 {
 	p, arena := &m.Plan.Ranks[rank], 0.0
 	for _, z := range m.steps(w) {
@@ -76,14 +75,14 @@ func (m *Model) need(w Workload, rank int) float64 {
 		return math.Inf(1)
 	}
 	sum := float64(p.Weights+p.Constants) + float64(p.State)*b + float64(p.Cache)*b*float64(cached(w)) + arena
-	if sum < 1<<52 { // so that no byte is lost
+	if sum < 1<<52 { // exact
 		n := m.needOf(w, rank)
 		sum = float64(n.Sum)
 	}
 	return sum
 }
 
-// needs is what each rank needs for a workload that fits.
+// needs returns the memory of each rank for a workload that fits.
 func (m *Model) needs(w Workload) []Need {
 	out := make([]Need, len(m.Plan.Ranks))
 	for r := range out {
@@ -92,7 +91,7 @@ func (m *Model) needs(w Workload) []Need {
 	return out
 }
 
-// needOf is what a rank needs for a workload that fits.
+// needOf returns the memory of a rank for a workload that fits.
 func (m *Model) needOf(w Workload, rank int) Need {
 	p := &m.Plan.Ranks[rank]
 	n := Need{Weights: p.Weights + p.Constants, State: p.State * int64(w.Batch), Cache: p.Cache * int64(w.Batch) * cached(w)}
@@ -103,8 +102,8 @@ func (m *Model) needOf(w Workload, rank int) Need {
 	return n
 }
 
-// with is what a rank needs that also runs a model with other activations, which shares
-// weights and states but for what it computes of the weights once.
+// with returns the memory of a rank that also runs a model with other activations and constants, and
+// the same weights and states.
 func (n Need) with(activations, constants int64) Need {
 	n.Weights += constants
 	n.Activations = max(n.Activations, activations)
@@ -112,25 +111,23 @@ func (n Need) with(activations, constants int64) Need {
 	return n
 }
 
-// AnyNumber is how many fit where no number is too large.
+// AnyNumber is the result of a search without a bound.
 const AnyNumber = math.MaxInt
 
-// most is where searches end.
+// most is the bound of searches.
 const most = 1 << 40
 
-// MaxBatch is the largest batch with which a workload fits, 0 where not even one
-// sequence does.
+// MaxBatch returns the largest batch with which a workload fits; 0: not even one sequence fits.
 func (m *Model) MaxBatch(w Workload) (int, error) {
 	return m.largest(w, func(w *Workload, n int) { w.Batch = n })
 }
 
-// MaxPrompt is the longest prompt, likewise.
+// MaxPrompt returns the longest prompt with which a workload fits.
 func (m *Model) MaxPrompt(w Workload) (int, error) {
 	return m.largest(w, func(w *Workload, n int) { w.Prompt = n })
 }
 
-// largest finds the largest number with which a workload fits, since what it needs only
-// grows with it.
+// largest finds the largest number with which a workload fits. Memory grows with it.
 func (m *Model) largest(w Workload, set func(*Workload, int)) (int, error) {
 	set(&w, 1)
 	if err := w.check(); err != nil {

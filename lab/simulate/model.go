@@ -1,6 +1,6 @@
-// Package simulate says what a deployment of a model would do on hardware that need not
-// be there: times and memory of whole generations, what fits, and which strategy is best.
-// Times are those of exec/virtual, memory is that of the schedules' own plan.
+// Package simulate predicts a deployment of a model on hardware that need not be present: times and
+// memory of whole generations, what fits, and the best strategy. Times are those of exec/virtual, and
+// memory is that of the schedules' plan.
 package simulate
 
 import (
@@ -13,16 +13,15 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Workload is what is asked of a deployment: a batch of sequences of one length, which
-// begin and go on together.
+// Workload is a batch of sequences of equal length, which start together.
 type Workload struct {
 	Batch  int // sequences
 	Prompt int // tokens of each
-	Output int // tokens that each goes on for, the first of which the prompts give
-	Chunk  int // tokens of each prompt that go through the model at once; 0: all
+	Output int // generated tokens of each; prefill gives the first
+	Chunk  int // prefill chunk, in tokens of each prompt; 0: the whole prompt
 }
 
-// check is an error for what nobody can ask for.
+// check returns an error for numbers out of range.
 func (w *Workload) check() error {
 	for _, x := range []struct {
 		what  string
@@ -30,7 +29,7 @@ func (w *Workload) check() error {
 		least int
 	}{{"batch", w.Batch, 1}, {"prompt", w.Prompt, 1}, {"output", w.Output, 1}, {"chunk", w.Chunk, 0}} {
 		if x.n < x.least || x.n > most {
-			return fmt.Errorf("%s %d: %d to %d are possible", x.what, x.n, x.least, int64(most))
+			return fmt.Errorf("%s is %d; it must be from %d to %d", x.what, x.n, x.least, int64(most))
 		}
 	}
 	return nil
@@ -43,7 +42,7 @@ func (w *Workload) chunk() int {
 	return w.Chunk
 }
 
-// Model is a model on its ranks, as it would be deployed.
+// Model is a deployed model on its ranks.
 type Model struct {
 	Plan      *lowering.Plan
 	schedules []*lowering.Schedule
@@ -52,11 +51,10 @@ type Model struct {
 	wanted    lowering.Wanted // of steps that give tokens
 }
 
-// pageTokens is how many tokens a page of attention's caches has, as engines have it.
+// pageTokens is the tokens of a KV page, as in the engine.
 const pageTokens = 128
 
-// New is for the schedules of all ranks. Record is given what ranks do when; nil: nobody
-// asks.
+// New returns a model for the schedules of all ranks. record gets the events of ranks, and may be nil.
 func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder) (*Model, error) {
 	m := &Model{schedules: schedules, device: d}
 	var err error
@@ -64,7 +62,7 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 		return nil, err
 	}
 	free := *d
-	free.Unlimited = true // what fits is looked at before anything runs
+	free.Unlimited = true // Fits checks memory before a run
 	if m.machine, err = virtual.New(schedules, &free, exec.Setup{PageTokens: pageTokens, Record: record}); err != nil {
 		return nil, err
 	}
@@ -74,12 +72,12 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 	return m, nil
 }
 
-// Phase is the reading of the prompts, or the tokens after the first.
+// Phase is prefill, or the decode of the tokens after the first.
 type Phase struct {
 	Seconds float64 `json:"seconds"`
 	Steps   int     `json:"steps"`
-	// Collectives is for how long some collective was under way, and Exposed for how long
-	// no rank's kernels hid them, nor the waiting for each other.
+	// Collectives is the seconds in which a collective runs, and Exposed those in which kernels hide
+	// neither it nor the waits.
 	Collectives float64 `json:"collective_seconds"`
 	Exposed     float64 `json:"exposed_seconds"`
 	// Busy is the share of the time in which the busiest rank's kernels ran.
@@ -95,29 +93,29 @@ func (p *Phase) add(s *virtual.Span, times int) {
 	p.Steps += times
 }
 
-// Result is what a workload takes.
+// Result is the times and memory of a workload.
 type Result struct {
 	Prefill Phase `json:"prefill"`
 	Decode  Phase `json:"decode"`
-	// TTFT is the seconds from the prompts to the first token of each, TPOT those from a
-	// token to the next on average, 0 where there is one only.
+	// TTFT is the seconds to the first token of all sequences, TPOT the mean from one token to the next;
+	// 0 for one token.
 	TTFT float64 `json:"ttft_seconds"`
 	TPOT float64 `json:"tpot_seconds"`
-	// Throughput is the tokens of output per second, of all sequences.
+	// Throughput is the generated tokens of all sequences per second.
 	Throughput float64 `json:"tokens_per_second"`
 	Memory     []Need  `json:"memory"` // by rank
 }
 
-// Seconds is how long all of it takes.
+// Seconds returns the time of the whole workload.
 func (r *Result) Seconds() float64 { return r.Prefill.Seconds + r.Decode.Seconds }
 
-// Run simulates a workload. One that does not fit into memory is an error, a [*NoRoom].
+// Run simulates a workload. The error is a [*NoRoom] if it does not fit into memory.
 func (m *Model) Run(w Workload) (*Result, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
 	if total := float64(w.Prompt) + float64(w.Output); float64(w.Batch)*total*total > 1<<62 {
-		return nil, fmt.Errorf("a batch of %d sequences of %.0f tokens: these are more than can be counted", w.Batch, total)
+		return nil, fmt.Errorf("a batch of %d sequences of %.0f tokens is too large to count", w.Batch, total)
 	}
 	if err := m.Fits(w); err != nil {
 		return nil, err
@@ -150,20 +148,20 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	return r, nil
 }
 
-// Step is the time of one step in which every sequence of a batch has n tokens after some
-// others, the last of which give a token each.
+// Step returns the time of a step in which each sequence of a batch has n tokens after past others,
+// and gets a token.
 func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 	return m.machine.Run(m.sizes(Workload{Batch: batch}, past, n, true), m.wanted)
 }
 
-// sizes are those of a step in which every sequence has n tokens after some others.
+// sizes returns the sizes of a step in which each sequence has n tokens after past others.
 func (m *Model) sizes(w Workload, past, n int, rows bool) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
 	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: graph.EvenShare(b, k, ranks)}
 	if rows {
 		z.Rows = b
 	}
-	if m.attends() { // else steps after any number of tokens are the same
+	if m.attends() { // otherwise steps do not depend on the past
 		z.Cached, z.Pairs = b*(at+k), b*(k*at+k*(k+1)/2)
 	}
 	return z

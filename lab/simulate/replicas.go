@@ -5,23 +5,21 @@ import (
 	"math"
 )
 
-// Replicas are copies of a model beside each other, among which a batch is divided: data
-// parallel.
+// Replicas are data-parallel copies of a model that divide a batch.
 type Replicas struct {
 	Number int // 0: one
-	// Efficiency is what of the replicas' throughput is left when they run beside each
-	// other, and share a host; 0: 1, all of it.
+	// Efficiency is the share of the replicas' throughput that remains when they share a host; 0: 1.
 	Efficiency float64
 }
 
-// Check is an error for replicas that cannot be.
+// Check returns an error for numbers out of range.
 func (p Replicas) Check() error {
 	const most = 1 << 20
 	switch e := p.efficiency(); {
 	case p.Number < 0 || p.Number > most:
-		return fmt.Errorf("%d replicas; 1 to %d are possible", p.Number, most)
+		return fmt.Errorf("%d replicas; there must be 1 to %d", p.Number, most)
 	case !(e > 0 && e <= 1):
-		return fmt.Errorf("replicas of an efficiency of %g; it is more than 0 and at most 1", e)
+		return fmt.Errorf("the replicas' efficiency is %g; it must be above 0 and at most 1", e)
 	}
 	return nil
 }
@@ -35,14 +33,14 @@ func (p Replicas) efficiency() float64 {
 	return p.Efficiency
 }
 
-// Each is the workload of the replica that has most of it.
+// Each returns the workload of the replica with the largest part.
 func (p Replicas) Each(w Workload) Workload {
 	w.Batch = int(math.Ceil(float64(w.Batch) / float64(p.number())))
 	return w
 }
 
-// All is what all replicas do with a workload, by the result of one of them with its
-// part: times are longer, and throughput is less, by what the efficiency leaves.
+// All returns the result of all replicas from that of one with its part. The efficiency makes times
+// longer and throughput lower.
 func (p Replicas) All(w Workload, one *Result) *Result {
 	if p.number() == 1 {
 		return one

@@ -164,12 +164,12 @@ func TestWorkloads(t *testing.T) {
 	d := &virtual.Device{Profile: profile(t, "a6000-pcie")}
 	m := compiled(t, sized(t, synth.Options{Like: "mamba-130m", Layers: 1}), passes.Options{}, d)
 	for want, w := range map[string]simulate.Workload{
-		"batch 0: 1 to":        {Prompt: 1, Output: 1},
-		"prompt 0: 1 to":       {Batch: 1, Output: 1},
-		"output 0: 1 to":       {Batch: 1, Prompt: 1},
-		"chunk -1: 0 to":       {Batch: 1, Prompt: 1, Output: 1, Chunk: -1},
-		"it does not fit":      {Batch: 1 << 40, Prompt: 1 << 9, Output: 1},
-		"more than can be cou": {Batch: 1 << 40, Prompt: 1 << 40, Output: 1},
+		"batch is 0; it must be from 1 to":  {Prompt: 1, Output: 1},
+		"prompt is 0; it must be from 1 to": {Batch: 1, Output: 1},
+		"output is 0; it must be from 1 to": {Batch: 1, Prompt: 1},
+		"chunk is -1; it must be from 0 to": {Batch: 1, Prompt: 1, Output: 1, Chunk: -1},
+		"it does not fit":                   {Batch: 1 << 40, Prompt: 1 << 9, Output: 1},
+		"too large to count":                {Batch: 1 << 40, Prompt: 1 << 40, Output: 1},
 	} {
 		if _, err := m.Run(w); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", w, err, want)
@@ -305,7 +305,7 @@ func TestReplicas(t *testing.T) {
 	if all.TTFT != 2*one.TTFT || all.TPOT != 2*one.TPOT || all.Throughput != 10*8/(2*one.Seconds()) {
 		t.Errorf("%+v of %+v", all, one)
 	}
-	for want, p := range map[string]simulate.Replicas{"-1 replicas": {Number: -1}, "an efficiency of 1.5": {Efficiency: 1.5}, "an efficiency of -1": {Efficiency: -1}} {
+	for want, p := range map[string]simulate.Replicas{"-1 replicas": {Number: -1}, "efficiency is 1.5": {Efficiency: 1.5}, "efficiency is -1": {Efficiency: -1}} {
 		if err := p.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", p, err)
 		}

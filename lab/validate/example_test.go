@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/validate"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // A model and what it becomes on three ranks give the same values.
 func Example() {
-	_, source, err := models.Describe("../../testdata/golden/mamba2-g1")
+	_, source, err := checkpoint.Describe("../../testdata/golden/mamba2-g1")
 	if err != nil {
 		log.Fatal(err)
 	}

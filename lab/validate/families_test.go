@@ -5,16 +5,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 )
 
 // golden is the graph of a folder of testdata/golden.
 func golden(t testing.TB, name string) *graph.Graph {
 	t.Helper()
-	_, g, err := models.Describe("../../testdata/golden/" + name)
+	_, g, err := checkpoint.Describe("../../testdata/golden/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

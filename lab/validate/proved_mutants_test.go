@@ -13,12 +13,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
 )
@@ -65,7 +65,7 @@ type mutantRun struct {
 
 // mutantModel is a family's model, and what it computes on one rank.
 type mutantModel struct {
-	*models.Checkpoint
+	*checkpoint.Checkpoint
 	graph  *graph.Graph // without dead values
 	logits []float32
 }
@@ -109,7 +109,7 @@ func (h *mutantRun) open(dir string) *mutantModel {
 	if h.models[dir] != nil {
 		return h.models[dir]
 	}
-	c, err := models.Open(dir)
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -83,7 +83,7 @@ type runner struct {
 	seed              uint64
 	memory            int64
 	batch             *batch
-	checkpoint        *checkpoint // of the current section
+	checkpoint        *randomWeights // of the current section
 	leaves            map[*graph.Value]bool
 	workers           chan struct{} // how many ranks compute at a time
 }
@@ -178,7 +178,7 @@ func (r *runner) part(ctx context.Context, s *section, p *Part) error {
 		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", size(need), size(r.memory)))
 	}
 	if err == nil {
-		r.checkpoint = &checkpoint{seed: r.seed, made: map[string]func() graph.Array{}}
+		r.checkpoint = &randomWeights{seed: r.seed, made: map[string]func() graph.Array{}}
 		err = r.execute(ctx, s, p)
 		r.checkpoint = nil
 	}

@@ -10,38 +10,38 @@ import (
 )
 
 const (
-	watch    = 3 * time.Second        // how long after a look steps are kept
-	fresh    = 200 * time.Millisecond // how long a State is given to whoever asks
-	freshest = 2 * time.Second        // and the tree in it
-	keptOf   = 512                    // steps that are kept
-	shown    = 160                    // of them, the last
+	watch    = 3 * time.Second        // steps are recorded for this time after a request
+	fresh    = 200 * time.Millisecond // age up to which a State is served again
+	freshest = 2 * time.Second        // age up to which its tree is
+	history  = 512                    // recorded steps
+	shown    = 160                    // the last of them, in a State
 )
 
-// Options say what a board is told of. The zero value is fine.
+// Options configure a board. The zero value has defaults.
 type Options struct {
-	// Work says what kind of work an operation is: multiply, mix or other; nil: all is other.
+	// Work returns the kind of an operation: multiply, mix or other; nil: all are other.
 	Work func(op string) string
-	// Now is the time; nil: [time.Now].
+	// Now is the clock; nil: [time.Now].
 	Now func() time.Time
 }
 
-// Board keeps what was done while somebody looks. Its methods may be called from several
+// Board records what the engine does while a page is open. Its methods may be called from several
 // goroutines.
 type Board struct {
 	o      Options
 	made   time.Time
-	until  atomic.Int64 // nanoseconds after made for which somebody is taken to look
+	until  atomic.Int64 // recording ends this many nanoseconds after made
 	mu     sync.Mutex   // of all below
-	steps  [keptOf]Step
-	count  int64 // steps, while somebody looked
+	steps  [history]Step
+	count  int64 // recorded steps
 	totals Totals
 	lanes  lanes
-	under  *Step         // that runs
-	begun  time.Duration // it
+	active *Step         // the running step
+	begun  time.Duration // when it began
 	memory memory
 }
 
-// New makes a board.
+// New returns a board.
 func New(o Options) *Board {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -54,19 +54,19 @@ func New(o Options) *Board {
 // Step is a step of the engine.
 type Step struct {
 	Took    time.Duration
-	Prompts int // sequences whose prompts it read
-	Prefill int // tokens of these
-	Decode  int // rows: sequences that got a token, and were fed one
+	Prompts int // sequences in prefill
+	Prefill int // tokens of their prompts
+	Decode  int // sequences in decode, one token each
 }
 
-// Watched reports whether somebody has looked lately: it is [krait.Options.Recording].
+// Watched reports whether a page requested a state lately: it is [krait.Options.Recording].
 func (b *Board) Watched() bool { return int64(b.since()) < b.until.Load() }
 
 func (b *Board) since() time.Duration { return b.o.Now().Sub(b.made) }
 
-// step keeps a step that has ended.
+// step records a step that has ended.
 func (b *Board) step(s Step) {
-	b.steps[b.count%keptOf] = s
+	b.steps[b.count%history] = s
 	b.count++
 	b.totals.Steps++
 	b.totals.Prefill += int64(s.Prefill)
@@ -74,8 +74,8 @@ func (b *Board) step(s Step) {
 	b.totals.Busy += s.Took.Seconds()
 }
 
-// Batch is told of a batch before it runs: it is [krait.Options.Batches]. It counts as
-// [exec.Work.Mix] does.
+// Batch records a batch before it runs: it is [krait.Options.Batches]. It counts as [exec.Work.Mix]
+// does.
 func (b *Board) Batch(w *exec.Work) {
 	if !b.Watched() {
 		return
@@ -83,15 +83,15 @@ func (b *Board) Batch(w *exec.Work) {
 	now := b.since()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.under != nil { // nobody says when it ended
-		b.step(*b.under)
+	if b.active != nil { // the device does not report when it ended
+		b.step(*b.active)
 	}
 	s := &Step{}
 	s.Prompts, s.Prefill, s.Decode = w.Mix()
-	b.under, b.begun = s, now
+	b.active, b.begun = s, now
 }
 
-// Record is told what ranks did in the step that has ended: it is [krait.Options.Record].
+// Record records the events of a step that has ended: it is [krait.Options.Record].
 func (b *Board) Record(events []exec.Event) {
 	if !b.Watched() {
 		return
@@ -99,14 +99,14 @@ func (b *Board) Record(events []exec.Event) {
 	now := b.since()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.under; s != nil {
-		s.Took, b.under = now-b.begun, nil
+	if s := b.active; s != nil {
+		s.Took, b.active = now-b.begun, nil
 		b.step(*s)
 	}
 	b.lanes.record(events, now.Seconds())
 }
 
-// memory is what was made for whoever looked last, so that many who look cost what one does.
+// memory caches the last State, so that many open pages cost what one does.
 type memory struct {
 	mu   sync.Mutex
 	at   time.Duration
@@ -118,17 +118,17 @@ type memory struct {
 	}
 }
 
-// JSON is a [State] for somebody who looks. What the board is not told of comes from fill;
-// cache is asked for the prefix cache, less often, and may be nil. However many look, both
-// are asked five times in a second at most.
+// JSON returns a [State] as JSON. fill adds what the board does not record; cache, which may be nil,
+// returns the prefix cache, and is called less often. Both are called at most five times a second,
+// for any number of open pages.
 func (b *Board) JSON(fill func(*State), cache func() Cache) []byte {
 	m := &b.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := b.since()
-	if !b.Watched() { // nobody said how the step ended that ran when the last look had lasted
+	if !b.Watched() { // the end of a step that outlived the recording is unknown
 		b.mu.Lock()
-		b.under = nil
+		b.active = nil
 		b.mu.Unlock()
 	}
 	b.until.Store(int64(now + watch))
@@ -153,14 +153,14 @@ func (b *Board) JSON(fill func(*State), cache func() Cache) []byte {
 	return m.text
 }
 
-// add says what the board was told of.
+// add adds what the board recorded.
 func (b *Board) add(s *State, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.Now = now.Seconds()
 	s.Totals = b.totals
 	for i := max(0, b.count-shown); i < b.count; i++ {
-		x := b.steps[i%keptOf]
+		x := b.steps[i%history]
 		s.Steps = append(s.Steps, [5]int64{i, x.Took.Microseconds(), int64(x.Prompts), int64(x.Prefill), int64(x.Decode)})
 	}
 	s.Lanes = b.lanes.show(now.Seconds())

@@ -11,12 +11,12 @@ import (
 	"github.com/krait-ml/krait/visualize"
 )
 
-// BenchmarkGenerate is 4 texts of 100 tokens without a page, with one at which nobody looks, and
-// with one at which somebody does.
+// BenchmarkGenerate is 4 texts of 100 tokens without a board, with one that is not
+// watched, and with one that is.
 func BenchmarkGenerate(bench *testing.B) {
-	for _, how := range []string{"none", "nobody", "somebody"} {
+	for _, how := range []string{"none", "idle", "watched"} {
 		for _, ranks := range []int{1, 2} {
-			bench.Run(fmt.Sprintf("looks=%s/ranks=%d", how, ranks), func(bench *testing.B) {
+			bench.Run(fmt.Sprintf("board=%s/ranks=%d", how, ranks), func(bench *testing.B) {
 				b := board.New(board.Options{Work: visualize.Work})
 				o := krait.Options{Slots: 4, Sharding: krait.Sharding{Ranks: ranks}}
 				if how != "none" {
@@ -29,7 +29,7 @@ func BenchmarkGenerate(bench *testing.B) {
 				defer m.Close()
 				last := time.Time{}
 				for bench.Loop() {
-					if how == "somebody" && time.Since(last) > 500*time.Millisecond {
+					if how == "watched" && time.Since(last) > 500*time.Millisecond {
 						b.JSON(func(*board.State) {}, nil)
 						last = time.Now()
 					}

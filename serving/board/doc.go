@@ -1,8 +1,8 @@
-// Package board is the page of a server: a chat with its model, and what ranks, batches and
-// the prefix cache do while somebody looks.
+// Package board has the web page of a server: a chat with its model, and a live view of ranks,
+// batches and the prefix cache.
 //
-// [Page] is one HTML text without outside parts, which asks the server's API as any client
-// does, and /board for a [State] twice in a second. A [Board] makes these. Where nobody has
-// asked for a while it keeps nothing, and what it is told of costs a look at the clock.
-// A State has numbers: no text, no token, and no name of who asked.
+// [Page] is one HTML file without external parts. It uses the server's API as any client does, and
+// requests a [State] from /board twice a second. A [Board] makes the states. It records only while
+// a page is open; otherwise its callbacks only read the clock. A State has numbers: no texts, no
+// tokens and no names of clients.
 package board

@@ -92,7 +92,7 @@ func TestKey(t *testing.T) {
 	_, h := serving(t, openai.Options{Keys: keys})
 	b := chromium.Open(t, h.URL+"/", 1200, 800)
 	b.Until(`document.getElementById("ask").open`)
-	if got := b.Text(`document.getElementById("status").textContent + document.getElementById("slots").children.length`); got != "key wanted0" {
+	if got := b.Text(`document.getElementById("status").textContent + document.getElementById("slots").children.length`); got != "key required0" {
 		t.Errorf("without a key it says %s", got)
 	}
 	b.Eval(`document.getElementById("ask-key").focus()`, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Kinds of what a rank does, in the order in which [Lanes] has them.
+// Kinds of work, in the order of [Lanes].
 const (
 	multiply = iota
 	mix
@@ -20,34 +20,34 @@ const (
 const (
 	columns = 200   // of the last second
 	column  = 0.005 // seconds
-	mostOf  = 64    // ranks that are shown
+	mostOf  = 64    // ranks
 )
 
-// Lanes are what ranks did in the last second, in columns of so many seconds: in Ranks, by
-// rank and kind (products with weights, what mixes tokens, other kernels, collectives,
-// waits), the percents of each column.
+// Lanes is the work of ranks in the last second, in columns of time. Ranks has the percentages
+// [rank][kind][column]; kinds are products with weights, kernels that mix tokens, other kernels,
+// collectives and waits.
 type Lanes struct {
 	From   float64               `json:"from"` // when the first column begins
 	Column float64               `json:"column"`
 	Ranks  [][kinds][columns]int `json:"ranks"`
 }
 
-// lanes keep columns in rings.
+// lanes records columns in ring buffers.
 type lanes struct {
 	work    func(op string) string
 	kinds   map[string]int // of operations
-	ahead   float64        // the board's time less the machine's
+	ahead   float64        // the board's clock minus the device's
 	aligned bool
 	ranks   []lane
 }
 
 type lane [columns]struct {
-	number int64 // of the column, from when the board was made
+	number int64 // of the column since the board was made
 	busy   [kinds]float32
 }
 
-// record adds the events of a step that has just ended. The machine's clock began at another
-// time; how much later it is by the board's is least where nothing came between.
+// record adds the events of a step that has just ended. The offset between the clocks is the least
+// one seen, which has the least delay in it.
 func (l *lanes) record(events []exec.Event, now float64) {
 	last := math.Inf(-1)
 	for i := range events {
@@ -97,7 +97,7 @@ func (l *lanes) kind(e *exec.Event) int {
 	return k
 }
 
-// add adds what was done from one time to another, at most a second later.
+// add adds work from one time to another, at most a second later.
 func (l *lane) add(kind int, from, to float64) {
 	for n := int64(from / column); from < to && n >= 0; n++ {
 		end := min(to, float64(n+1)*column)
@@ -110,7 +110,7 @@ func (l *lane) add(kind int, from, to float64) {
 	}
 }
 
-// show is the second that ends now; nil where nothing was ever recorded.
+// show returns the second that ends now; nil: nothing was ever recorded.
 func (l *lanes) show(now float64) *Lanes {
 	if len(l.ranks) == 0 {
 		return nil

@@ -23,8 +23,8 @@ var bundle = sync.OnceValues(func() (text string, header http.Header) {
 	for name, value := range map[string]string{
 		"Content-Type": "text/html; charset=utf-8",
 		"ETag":         `"` + hex.EncodeToString(sum[:12]) + `"`,
-		// What the page may do: run this one script, and ask its own server. Trusted Types
-		// let no text become markup, whatever the script does.
+		// The page may run this one script, and send requests to its own server. Trusted Types keep
+		// the script from turning text into markup.
 		"Content-Security-Policy": "default-src 'none'; script-src " + webpage.Hash(page.Script) + "; style-src " + webpage.Hash(page.Style) +
 			"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 		"X-Content-Type-Options":       "nosniff",
@@ -40,8 +40,8 @@ var bundle = sync.OnceValues(func() (text string, header http.Header) {
 	return text, header
 })
 
-// Page answers with the page, which is the same for all, and needs no key: it asks for one
-// where the server does.
+// Page serves the page, which is the same for all clients and requires no key. It asks for the
+// server's key if there is one.
 func Page(w http.ResponseWriter, r *http.Request) {
 	page, header := bundle()
 	for name, values := range header {

@@ -105,7 +105,7 @@ func chats(b *chromium.Browser) {
 		b.T.Errorf("the answer is %q", got)
 	}
 	foot := b.Text(`document.querySelector("#log .assistant .foot").textContent`)
-	for _, want := range []string{"ended by max tokens", "60 tokens", "prompt of ", "first after "} {
+	for _, want := range []string{"ended by max tokens", "60 tokens", "prompt of ", "first token after "} {
 		if !strings.Contains(foot, want) {
 			b.T.Errorf("%q does not say %s", foot, want)
 		}
@@ -194,7 +194,7 @@ func shows(b *chromium.Browser, s *openai.Server, url string) {
 	b.Until(`document.getElementById("card-running").textContent === "4 of 4" && document.getElementById("card-waiting").textContent === "2"`)
 	b.Until(`document.querySelectorAll("#slots .writes").length === 4`)
 	b.Until(`Number(document.getElementById("card-rate").textContent.replaceAll(",", "")) > 0 && document.getElementById("ranks").dataset.ranks === "2" && Number(document.getElementById("steps").dataset.steps) > 10`)
-	if got := b.Text(`document.getElementById("steps").getAttribute("aria-label")`); !strings.Contains(got, "4 rows decoded") {
+	if got := b.Text(`document.getElementById("steps").getAttribute("aria-label")`); !strings.Contains(got, "4 decode tokens") {
 		b.T.Errorf("of steps it says %s", got)
 	}
 	if got := b.Text(`document.getElementById("ranks").getAttribute("aria-label")`); !strings.Contains(got, "2 ranks") || strings.Contains(got, "busy 0 %, 0 %") {
@@ -330,7 +330,7 @@ func names(b *chromium.Browser) {
 			named[role+" "+name] = true
 		}
 	}
-	for _, want := range []string{"textbox Message", "button Send", "spinbutton Temperature", "spinbutton Top p", "spinbutton Max tokens", "spinbutton Seed", "textbox System prompt", "textbox Key", "combobox Ask as", "log Conversation", "region Chat", "region Board"} {
+	for _, want := range []string{"textbox Message", "button Send", "spinbutton Temperature", "spinbutton Top p", "spinbutton Max tokens", "spinbutton Seed", "textbox System prompt", "textbox Key", "combobox Mode", "log Conversation", "region Chat", "region Board"} {
 		if !named[want] {
 			b.T.Errorf("there is no %s among %d: %v", want, seen, named)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// State is what /board says: numbers of the whole server, whoever asked for what.
+// State is the answer of /board: figures of the whole server, for all clients together.
 type State struct {
 	Model string  `json:"model"`
 	Now   float64 `json:"now"` // seconds since the server was made, as are all times
@@ -14,36 +14,36 @@ type State struct {
 
 	Running   int  `json:"running"` // texts
 	Waiting   int  `json:"waiting"`
-	Tokens    int  `json:"tokens"` // that these may come to have
+	Tokens    int  `json:"tokens"` // upper bound on tokens of these
 	MaxWait   int  `json:"max_waiting"`
 	MaxTokens int  `json:"max_tokens"`
 	Draining  bool `json:"draining"`
 
-	Requests []Request `json:"requests"` // those that have slots
-	Totals   Totals    `json:"totals"`   // while somebody looked
-	// Steps are the last: number, microseconds, prompts that were read, tokens of these, and
-	// rows of one token.
+	Requests []Request `json:"requests"` // with slots
+	Totals   Totals    `json:"totals"`   // while a page was open
+	// Steps are the last steps: number, microseconds, sequences in prefill, their tokens, and
+	// sequences in decode.
 	Steps [][5]int64 `json:"steps"`
-	Lanes *Lanes     `json:"lanes"` // not there: nobody measures what ranks do
-	Cache *Cache     `json:"cache"` // not there: no prefix cache
+	Lanes *Lanes     `json:"lanes"` // null: ranks are not measured
+	Cache *Cache     `json:"cache"` // null: no prefix cache
 }
 
-// Request is how far a text has come.
+// Request is the progress of a text.
 type Request struct {
 	Slot   int `json:"slot"`
 	Number int `json:"number"` // in the order of arrival
 	Prompt int `json:"prompt"` // tokens
-	Read   int `json:"read"`   // of these, by now
-	Cached int `json:"cached"` // of these, by the prefix cache
+	Read   int `json:"read"`   // of these, processed so far
+	Cached int `json:"cached"` // of these, from the prefix cache
 	Chosen int `json:"chosen"`
 	Most   int `json:"most"`
 }
 
-// Totals count.
+// Totals are sums over steps.
 type Totals struct {
 	Steps   int64   `json:"steps"`
-	Prefill int64   `json:"prefill"` // tokens of prompts
-	Decode  int64   `json:"decode"`  // rows of one token
+	Prefill int64   `json:"prefill"` // tokens
+	Decode  int64   `json:"decode"`  // tokens
 	Busy    float64 `json:"busy"`    // seconds in steps
 }
 
@@ -52,20 +52,20 @@ type Cache struct {
 	Capacity     int64  `json:"capacity"`
 	Bytes        int64  `json:"bytes"`
 	States       int    `json:"states"`
-	Requests     int    `json:"requests"` // that were looked up
+	Requests     int    `json:"requests"` // lookups
 	Hits         int    `json:"hits"`
 	PromptTokens int64  `json:"prompt_tokens"` // of these
 	HitTokens    int64  `json:"hit_tokens"`
 	Evictions    int    `json:"evictions"`
 	Nodes        []Node `json:"nodes"` // parents first
-	More         int    `json:"more"`  // nodes that are not shown
+	More         int    `json:"more"`  // nodes left out
 }
 
-// Node is a node of the tree: how long, how large, how often used, and nothing of what it is.
+// Node is the size and use of a node of the tree, without its tokens.
 type Node struct {
 	Parent int     `json:"parent"` // -1: the root
 	From   int     `json:"from"`   // tokens before its edge
-	To     int     `json:"to"`     // and up to its end
+	To     int     `json:"to"`     // tokens up to its end
 	State  bool    `json:"state"`
 	Bytes  int64   `json:"bytes"`
 	Hits   int     `json:"hits"`
@@ -74,7 +74,7 @@ type Node struct {
 
 const mostNodes = 256
 
-// bound leaves the nodes that were used last, with all above them, parents first.
+// bound keeps the most recently used nodes and their ancestors, parents first.
 func (c *Cache) bound() {
 	order := make([]int, len(c.Nodes))
 	for i := range order {

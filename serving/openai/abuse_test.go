@@ -101,7 +101,7 @@ func TestStalledReader(t *testing.T) {
 	const body = `{"prompt": "a", "max_tokens": 10000000, "ignore_eos": true, "stream": true}`
 	fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	until(t, "it begins", func() bool { return m.Session().Scheduler().Load().Tokens > 0 })
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
 }
 

@@ -49,7 +49,7 @@ type repeated string
 func (r repeated) Push(int) string { return string(r) }
 func (r repeated) Flush() string   { return "" }
 
-// counted serves the embedded model to ann and bob, or to all where there are no keys, and counts.
+// counted serves the embedded model to ann and bob, or without keys to all, with metrics.
 func counted(t *testing.T, o Options, keys bool) (*Server, *counter) {
 	t.Helper()
 	m, err := krait.Embedded(krait.Options{Slots: 1})
@@ -89,7 +89,7 @@ func codeOf(w *httptest.ResponseRecorder) string {
 	return a.Error.Code
 }
 
-// TestBodiesAtOnce: of many large bodies at once, so many are taken as half of the bound has room
+// TestBodiesAtOnce: of many large bodies at once, as many are accepted as half of the bound has room
 // for, the others are refused unread; another key has room; and all of it is given back.
 func TestBodiesAtOnce(t *testing.T) {
 	const body, most = 1 << 16, 1 << 19
@@ -246,7 +246,7 @@ func TestDecodedBound(t *testing.T) {
 	}
 }
 
-// TestTurns: bodies wait where there is no room for one more at once; the first of another sender
+// TestTurns: bodies wait while one more does not fit the bound; the first of another sender
 // begins before those of one that has had much, and none passes a larger one before it.
 func TestTurns(t *testing.T) {
 	in := newIntake(160_000, 10_000) // 20,000 bytes at once
@@ -283,7 +283,7 @@ func TestTurns(t *testing.T) {
 		}
 		in.mu.Unlock()
 		if len(under) == 0 {
-			t.Fatal("nobody has a turn")
+			t.Fatal("no lease has a turn")
 		}
 		under[0].end()
 		under = under[1:]

@@ -19,7 +19,7 @@ import (
 	"github.com/krait-ml/krait/transfer/prefill"
 )
 
-// asked posts a completion as a router does that says who is to read its prompt.
+// asked posts a completion as a router does that names a prefill server.
 func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string) {
 	t.Helper()
 	q, err := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(body))
@@ -40,9 +40,9 @@ func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string)
 	return r.StatusCode, string(text)
 }
 
-// TestElsewhere: prompts are read by two machines, those that begin alike by one of them, and
-// go on here with the same text; when one dies, prompts of
-// its share are read here, until that is known, and then by the other.
+// TestElsewhere: two prefill servers share prompts, a common prefix always on the same one, and this
+// server decodes the same text. When one dies, this server prefills its share of prompts until the
+// other takes over.
 func TestElsewhere(t *testing.T) {
 	alone, _ := krait.Embedded(krait.Options{Slots: 2})
 	defer alone.Close()
@@ -106,7 +106,7 @@ func TestElsewhere(t *testing.T) {
 	if a, b := from[0].Stats().Fetched, from[1].Stats().Fetched; a != 2*first.Fetched || b != 2*second.Fetched {
 		t.Errorf("%d and %d prompts, after %d and %d", a, b, first.Fetched, second.Fetched)
 	}
-	for i, name := range []string{"a:1", "b:1"} { // whoever had it
+	for i, name := range []string{"a:1", "b:1"} { // either may have had it
 		was := from[i].Stats().Fetched
 		for k := range 4 {
 			if status, text := asked(t, h, name, fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(k))); status != 200 {
@@ -118,7 +118,7 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	if status, text := asked(t, h, "evil:1", `{"prompt": "x"}`); status != 400 || !strings.Contains(text, "unknown_prefill") {
-		t.Errorf("a machine that nobody knows: %d %s", status, text)
+		t.Errorf("an unknown prefill server: %d %s", status, text)
 	}
 	mine := 0 // a prompt of the second's
 	for was := from[1].Stats().Fetched; from[1].Stats().Fetched == was; mine++ {
@@ -133,15 +133,15 @@ func TestElsewhere(t *testing.T) {
 		return from[0].Stats().Fetched > read
 	})
 	if here := from[1].Stats().Fallbacks; here == 0 || !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_fallbacks_total %d\n", here)) {
-		t.Errorf("%d prompts were read here", here)
+		t.Errorf("this server prefilled %d prompts", here)
 	}
 	if n := from[0].Stats().Fetched + from[1].Stats().Fetched; !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_prefill_seconds_count %d\n", n)) {
 		t.Errorf("metrics do not have %d prompts", n)
 	}
 }
 
-// TestTenantsElsewhere: what one key has sent is no hit for another in the cache of the machine that
-// reads their prompts, unless all are to share.
+// TestTenantsElsewhere: a prefill server's prefix cache has no hits across tenants, unless the cache
+// is shared.
 func TestTenantsElsewhere(t *testing.T) {
 	for _, share := range []bool{false, true} {
 		reads, err := krait.Embedded(krait.Options{Slots: 2, PrefixCache: 64 << 20})

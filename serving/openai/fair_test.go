@@ -26,7 +26,7 @@ var shapes = []string{
 }
 
 // TestPausedTexts: five keys, of which one asks for much more, share few slots, so that texts are
-// paused again and again. Each answer is the one that is given where nobody else asks, to the last
+// paused again and again. Each answer is the one of a lone request, to the last
 // log-probability.
 func TestPausedTexts(t *testing.T) {
 	for dir, cache := range map[string]int64{"": 0, "../../testdata/golden/jamba": 16 << 20} {
@@ -60,7 +60,7 @@ func TestPausedTexts(t *testing.T) {
 		}
 		all.Wait()
 		if l := m.Session().Scheduler().Load(); l.Paused == 0 {
-			t.Errorf("%s: nobody was paused: %+v", dir, l)
+			t.Errorf("%s: no text was paused: %+v", dir, l)
 		} else {
 			t.Logf("%s: %+v", dir, l)
 		}
@@ -90,7 +90,7 @@ func said(text []byte) string {
 			}
 		}
 		if a.Usage != nil {
-			a.Usage.Details.Cached = 0 // it differs where there is a cache
+			a.Usage.Details.Cached = 0 // a cache changes it
 			usage = fmt.Sprintf(", %+v", *a.Usage)
 		}
 	}
@@ -134,12 +134,12 @@ func TestFlood(t *testing.T) {
 				t.Errorf("the flood gets more than there is: %d", r.StatusCode)
 			}
 		} else if m.Session().Scheduler().Load().Paused == 0 {
-			t.Errorf("%s: nobody was paused", what)
+			t.Errorf("%s: no text was paused", what)
 		}
 		for _, end := range ends {
 			end()
 		}
-		until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+		until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 	}
 }
 
@@ -168,7 +168,7 @@ func flood(t *testing.T, h *httptest.Server, key, body string) (end func()) {
 }
 
 // TestChoicesReadOnce: the n texts of a prompt are those that n requests with the seeds get, and
-// the prompt is read once, with and without a prefix cache, log-probabilities and echo, on one rank
+// the prompt is prefilled once, with and without a prefix cache, log-probabilities and echo, on one rank
 // and on several.
 func TestChoicesReadOnce(t *testing.T) {
 	prompt := strings.Repeat(genesis+" ", 12)[:200]

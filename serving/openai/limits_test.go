@@ -17,7 +17,7 @@ import (
 	"github.com/krait-ml/krait/serving/openai"
 )
 
-// TestContext: where a model's caches have room for so many tokens, a prompt and what is to
+// TestContext: if a model's KV cache has room for n tokens, a prompt and what is to
 // come must fit, to the token, and the error says so.
 func TestContext(t *testing.T) {
 	m, err := krait.Open("../../testdata/golden/jamba", krait.Options{Slots: 1, Context: 12})
@@ -49,12 +49,12 @@ type deaf struct {
 
 func (d *deaf) Write(data []byte) (int, error) {
 	if d.left--; d.left < 0 {
-		return 0, errors.New("nobody reads")
+		return 0, errors.New("the client does not read")
 	}
 	return d.ResponseRecorder.Write(data)
 }
 
-// TestUnread: a stream that nobody takes ends, long before its tokens do.
+// TestUnread: a stream that the client does not read ends, long before its tokens do.
 func TestUnread(t *testing.T) {
 	s, _, m := server(t, openai.Options{Queue: openai.Queue{Tokens: 1 << 30}}, 1)
 	before := m.Session().Scheduler().Load().Tokens
@@ -63,9 +63,9 @@ func TestUnread(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	s.ServeHTTP(&deaf{httptest.NewRecorder(), 3}, r)
 	if n := m.Session().Scheduler().Load().Tokens - before; n > 10_000 {
-		t.Errorf("%d tokens for nobody", n)
+		t.Errorf("%d tokens that no client read", n)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }
 
 // TestPauses: over HTTP/2, too, a stream may pause for longer than a write may take.

@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 	began := time.Now()
 	var prompt, cached, chosen, texts int
 	said := genesis
-	for i := range 6 { // each goes on from what the one before said
+	for i := range 6 { // each continues the conversation of the one before
 		asked, err := json.Marshal(said)
 		if err != nil {
 			t.Fatal(err)

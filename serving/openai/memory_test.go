@@ -20,7 +20,7 @@ import (
 // pageTokens are those of a page in these tests.
 const pageTokens = 8
 
-// planned opens a hybrid with attention, with memory for so many pages of its sequences: what else
+// planned opens a hybrid with attention, with memory for this many KV pages: what else
 // the plan counts, the test learns of a plan with plenty.
 func planned(t *testing.T, pages int, o krait.Options) *krait.Model {
 	t.Helper()
@@ -89,7 +89,7 @@ func TestPlannedLimit(t *testing.T) {
 		defer got.Body.Close()
 		held <- got.StatusCode
 	}()
-	until(t, "a text under way", func() bool { return s.Load().Running == 1 })
+	until(t, "a running text", func() bool { return s.Load().Running == 1 })
 	for _, c := range []struct{ tokens, want int }{
 		{9 * pageTokens, 200}, {9*pageTokens + 1, 429}, {pages * pageTokens, 429}, {pages*pageTokens + 1, 400}, {9 * pageTokens, 200},
 	} {
@@ -111,7 +111,7 @@ func TestPlannedLimit(t *testing.T) {
 	if status := <-held; status != 200 {
 		t.Errorf("the text that was held: %d", status)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 	for i := range 2 {
 		if status, text := post(t, h, "/v1/completions", body(pages*pageTokens, "")); status != 200 {
 			t.Errorf("all of it, time %d: %d %s", i, status, text)

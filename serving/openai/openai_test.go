@@ -493,7 +493,7 @@ func TestCancel(t *testing.T) {
 	s, h, m := server(t, openai.Options{}, 1)
 	hold(t, h)()
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} && m.Session().Scheduler().Load().Running == 0 })
 }
 
 // TestFull: at the limit there is 429 with a time to come back; what waits is served, and
@@ -525,7 +525,7 @@ func TestFull(t *testing.T) {
 	if status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 200000}`); status != 400 {
 		t.Errorf("more than fits: %d %s", status, text)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }
 
 // TestDrain: what was taken ends, nothing else begins.
@@ -533,7 +533,7 @@ func TestDrain(t *testing.T) {
 	s, h, _ := server(t, openai.Options{}, 1)
 	got := make(chan answer)
 	go func() { got <- ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 300}`) }()
-	until(t, "one under way", func() bool { return s.Load().Running == 1 })
+	until(t, "one running", func() bool { return s.Load().Running == 1 })
 	s.Drain()
 	for path, body := range map[string]string{"/v1/completions": `{"prompt": "a"}`, "/v1/chat/completions": `{"messages": [{"role": "user", "content": "a"}]}`} {
 		if status, text := post(t, h, path, body); status != 503 {
@@ -557,7 +557,7 @@ func TestDeadline(t *testing.T) {
 	if _, text := post(t, h, "/v1/completions", long); !strings.Contains(text, `"timeout"`) || strings.Contains(text, "[DONE]") {
 		t.Errorf("%.200s", text)
 	}
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }
 
 // TestKeys: only those with a key may ask, and logs have their names, and no prompts.
@@ -607,5 +607,5 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("slow body: %v", r.Status)
 	}
 	ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 1}`)
-	until(t, "nothing under way", func() bool { return s.Load() == openai.Load{} })
+	until(t, "the server idle", func() bool { return s.Load() == openai.Load{} })
 }

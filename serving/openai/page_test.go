@@ -18,8 +18,8 @@ import (
 	"github.com/krait-ml/krait/serving/openai"
 )
 
-// TestBoard: the page is there where it is wanted, what it shows needs a key where there are
-// keys and has no text of anybody, and who looks does not fill the log.
+// TestBoard: the page is served if there is a board, its data requires a key if the server has keys
+// and has no texts, and its polling does not fill the log.
 func TestBoard(t *testing.T) {
 	keys, err := openai.ReadKeys(strings.NewReader(fmt.Sprintf("ann %x\nbob %x\n", sha256.Sum256([]byte("sesame")), sha256.Sum256([]byte("open")))))
 	if err != nil {
@@ -70,7 +70,7 @@ func TestBoard(t *testing.T) {
 			}
 		}
 		if n := strings.Count(log.String(), "path=/board status=200"); n != 0 {
-			t.Errorf("the log says %d times that somebody looks", n)
+			t.Errorf("the log has %d lines of the page's polling", n)
 		}
 		if !strings.Contains(log.String(), "path=/board status=401") {
 			t.Error("the log does not say who may not look")

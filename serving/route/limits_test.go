@@ -48,7 +48,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// answerPings answers as a machine does that reads prompts.
+// answerPings answers as a prefill server does.
 func answerPings(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -65,7 +65,7 @@ func answerPings(l net.Listener) {
 	}
 }
 
-// TestPrefill: of machines that read prompts, one that is there is named to the server, the same for prompts
+// TestPrefill: the router names a ready prefill server to the server, the same for prompts
 // that begin alike.
 func TestPrefill(t *testing.T) {
 	var waiting []net.Listener
@@ -79,7 +79,7 @@ func TestPrefill(t *testing.T) {
 		go answerPings(l)
 		waiting, names = append(waiting, l), append(names, l.Addr().String())
 	}
-	hung, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody answers
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestPrefill(t *testing.T) {
 		}
 	}
 	if list[0].asked.Load() == 0 || list[1].asked.Load() == 0 {
-		t.Error("one server answers all, though none reads prompts")
+		t.Error("one server answers all, without prefill servers")
 	}
 	for i, n := range names {
 		if n == two {

@@ -75,7 +75,7 @@ func TestLeast(t *testing.T) {
 	if _, text := ask(t, h, prompt("short")); !strings.Contains(text, b.name) {
 		t.Errorf("a server that works got a short prompt: %s", text)
 	}
-	go ask(t, h, prompt(long+"and more")) // 1900 bytes to save, by 64 for what is under way
+	go ask(t, h, prompt(long+"and more")) // 1900 bytes to save, by 64 for the running one
 	until(t, "asked", func() bool { return a.asked.Load() == 3 })
 	close(hold)
 	if text := <-ended; text != `"late"` {
@@ -84,7 +84,7 @@ func TestLeast(t *testing.T) {
 	until(t, "free", func() bool { return idle(r) })
 }
 
-// idle reports whether nothing is under way.
+// idle reports whether no request is active.
 func idle(r *route.Router) bool {
 	return !slices.ContainsFunc(r.Machines(), func(m route.Machine) bool { return m.Running != 0 || m.Work != 0 })
 }

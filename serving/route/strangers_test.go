@@ -15,7 +15,7 @@ import (
 	"github.com/krait-ml/krait/serving/route"
 )
 
-// upload begins a request whose body has length bytes, and sends so many of them.
+// upload begins a request whose body has length bytes, and sends the first of them.
 func upload(t *testing.T, h *httptest.Server, length, sent int) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", h.Listener.Addr().String())

@@ -10,7 +10,7 @@ import (
 	"github.com/krait-ml/krait/internal/prop"
 )
 
-// demands are of texts that may come to have so many tokens each.
+// demands returns texts with these upper bounds on tokens.
 func demands(tokens ...int) (list []Text) {
 	for _, n := range tokens {
 		list = append(list, Text{n - 1, 1, false})
@@ -91,7 +91,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesBound: whoever asks for what in whatever order, a tenant gets what is left or its share
+// TestSharesBound: in any order of requests, a tenant gets what is left or its share
 // and no more, and all together have no more than 1 + 1/2 + … as much as there is.
 func TestSharesBound(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {

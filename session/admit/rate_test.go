@@ -130,6 +130,6 @@ func TestRetryAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := q.Enter("a", demands(1)); retry(err) != time.Second {
-		t.Errorf("nobody has left yet: %v", err)
+		t.Errorf("before any text has ended: %v", err)
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/lowering"
-	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
 	"github.com/krait-ml/krait/visualize/explain"
@@ -92,7 +92,7 @@ func runs(t testing.TB, in *explain.Input, batch, prompt int64) {
 
 func golden(t testing.TB, name string) *graph.Graph {
 	t.Helper()
-	_, g, err := models.Describe(filepath.Join("..", "..", "testdata", "golden", name))
+	_, g, err := checkpoint.Describe(filepath.Join("..", "..", "testdata", "golden", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/krait-ml/krait/visualize/timeline"
 )
 
-// step is a batch of two ranks from a time on, so many times as long as it could be.
+// step returns a batch of two ranks from a time on, with its durations times a factor.
 func step(name string, at, slow float64) timeline.Step {
 	s := timeline.Step{Name: name}
 	for rank := range 2 {

@@ -121,8 +121,8 @@ func launches(v *Device) {
 	}
 }
 
-// dependent: launches that may begin before the ones before have ended read what these wrote, one by one and
-// in a graph.
+// dependent: launches that may begin before the ones before have ended read what these wrote, one
+// by one and in a graph.
 func dependent(v *Device) {
 	if !v.Device().DependentLaunch {
 		v.Skip("launches do not overlap on this device")

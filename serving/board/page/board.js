@@ -1,15 +1,15 @@
-// The board: what the server says of itself twice in a second, while somebody looks.
+// The board: the server's state, requested twice a second while the board is visible.
 
 const board = { paused: false, timer: 0, last: null, rates: [], asking: false };
 const history = 120; // points of the line of tokens per second
 
-const cards = [["rate", "tokens per second"], ["running", "texts under way"], ["waiting", "waiting"], ["step", "a step"], ["busy", "of the time in steps"], ["hits", "of prompts cached"]];
+const cards = [["rate", "tokens per second"], ["running", "running texts"], ["waiting", "queued"], ["step", "per step"], ["busy", "of the time in steps"], ["hits", "of prompt tokens cached"]];
 
 function startBoard() {
   byId("cards").append(...cards.map(([id, text]) => el("div", { class: "card" }, el("b", { id: `card-${id}` }, "–"), el("span", {}, text))));
   byId("card-rate").parentNode.append(svg("svg", { id: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", { points: "" })));
-  legend("slots-legend", [["cached", "prompt, from the cache"], ["prefill", "prompt, read"], ["decode", "written"]]);
-  legend("steps-legend", [["prefill", "tokens of prompts"], ["decode", "rows that are decoded"]]);
+  legend("slots-legend", [["cached", "prompt, from the prefix cache"], ["prefill", "prompt, prefilled"], ["decode", "generated"]]);
+  legend("steps-legend", [["prefill", "prefill tokens"], ["decode", "decode tokens"]]);
   legend("ranks-legend", rankKinds);
   byId("pause").addEventListener("click", () => pause(!board.paused));
   document.addEventListener("visibilitychange", look);
@@ -20,13 +20,13 @@ function startBoard() {
 function pause(on) {
   board.paused = on;
   byId("pause").setAttribute("aria-pressed", String(on));
-  say(byId("pause"), on ? "Go on" : "Pause");
+  say(byId("pause"), on ? "Resume" : "Pause");
   look();
 }
 
 const seen = () => document.visibilityState === "visible" && !board.paused && byId("board").offsetParent !== null;
 
-// look asks again and again, as long as the board is seen.
+// look polls the state while the board is visible.
 async function look() {
   clearTimeout(board.timer);
   if (!seen() || board.asking) return;
@@ -55,7 +55,7 @@ function show(state) {
   draw(state);
 }
 
-// over sums what was counted in the last second or two.
+// over returns a rate per second over the last states.
 function over(rates, name) {
   const list = rates.slice(-3), time = list.reduce((s, r) => s + r.took, 0);
   return time ? list.reduce((s, r) => s + r[name], 0) / time : 0;
@@ -70,7 +70,7 @@ function draw(s) {
   say(byId("card-busy"), percent(Math.min(1, busy)));
   say(byId("card-hits"), s.cache && s.cache.prompt_tokens ? percent(s.cache.hit_tokens / s.cache.prompt_tokens) : "–");
   spark();
-  say(byId("queue"), `${count(s.waiting, "text")} of at most ${number(s.max_waiting)} wait; all may come to have ${number(s.tokens)} of ${number(s.max_tokens)} tokens`);
+  say(byId("queue"), `${number(s.waiting)} of at most ${number(s.max_waiting)} texts queued; running and queued texts may take ${number(s.tokens)} of ${number(s.max_tokens)} tokens`);
   drawSlots(s);
   drawSteps(s.steps || [], s.slots);
   drawRanks(s.lanes);
@@ -84,7 +84,7 @@ function spark() {
   document.querySelector("#spark polyline").setAttribute("points", list.map((r, i) => `${120 - (list.length - 1 - i) * 120 / Math.max(40, list.length)},${23 - r / most * 21}`).join(" "));
 }
 
-// drawSlots has a line for each slot, which stays the same element.
+// drawSlots updates a line per slot.
 function drawSlots(s) {
   const box = byId("slots"), shown = Math.min(s.slots, 64), has = new Map((s.requests || []).map((r) => [r.slot, r]));
   while (box.children.length > shown) box.lastChild.remove();
@@ -98,6 +98,6 @@ function drawSlots(s) {
     cached.style.width = `${r ? 100 * r.cached / all : 0}%`;
     read.style.width = `${r ? 100 * (r.read - r.cached) / all : 0}%`;
     written.style.width = `${r ? 100 * r.chosen / all : 0}%`;
-    say(line.lastChild, !r ? "free" : reads ? `reads ${number(r.read)} of ${number(r.prompt)}` : `writes ${number(r.chosen)} of ${number(r.most)}`);
+    say(line.lastChild, !r ? "free" : reads ? `prefill ${number(r.read)} of ${number(r.prompt)}` : `decode ${number(r.chosen)} of ${number(r.most)}`);
   }
 }

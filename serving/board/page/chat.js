@@ -1,6 +1,6 @@
-// The conversation: what was said, and the answer that comes.
+// The conversation: messages, and the answer in progress.
 
-const chat = { messages: [], under: null }; // under way: { stop, … }
+const chat = { messages: [], active: null }; // active: the AbortController of the answer in progress
 
 function startChat() {
   byId("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
@@ -22,7 +22,7 @@ function grow() {
 
 function greet() {
   if (chat.messages.length) return;
-  byId("log").replaceChildren(el("div", { class: "empty" }, el("p", {}, "Nothing was said yet."), el("p", { class: "muted" }, "What you write goes to this server, and to nobody else. The board shows what becomes of it.")));
+  byId("log").replaceChildren(el("div", { class: "empty" }, el("p", {}, "No messages yet."), el("p", { class: "muted" }, "Messages go to this server only. The board shows how it processes them.")));
 }
 
 function clear() {
@@ -32,10 +32,10 @@ function clear() {
   byId("prompt").focus();
 }
 
-function stop() { if (chat.under) chat.under.abort(); }
+function stop() { if (chat.active) chat.active.abort(); }
 
 function busy(control) {
-  chat.under = control;
+  chat.active = control;
   byId("stop").hidden = !control;
   byId("send").hidden = !!control;
 }
@@ -51,7 +51,7 @@ function bubble(role, text) {
 
 function send() {
   const text = byId("prompt").value;
-  if (!text.trim() || chat.under) return;
+  if (!text.trim() || chat.active) return;
   byId("prompt").value = "";
   grow();
   if (!chat.messages.length) byId("log").replaceChildren();
@@ -60,16 +60,16 @@ function send() {
   answer();
 }
 
-// again drops the last answer, and asks for another.
+// again replaces the last answer by a new one.
 function again() {
-  if (chat.under) return;
+  if (chat.active) return;
   while (chat.messages.length && chat.messages[chat.messages.length - 1].role === "assistant") chat.messages.pop();
   const log = byId("log");
   while (log.lastChild && !log.lastChild.classList.contains("user")) log.lastChild.remove();
   if (chat.messages.length) answer();
 }
 
-// answer asks for what follows the conversation, and shows it as it comes.
+// answer requests the next message, and shows it as it streams.
 async function answer() {
   const control = new AbortController(), messages = chat.messages, shown = bubble("assistant", "");
   const node = document.createTextNode(""); // the answer is appended to it, and is a text whatever it says
@@ -89,16 +89,16 @@ async function answer() {
     }
   } catch (e) {
     if (control.signal.aborted) got.finish = "stopped";
-    else got.error = e.message === "Failed to fetch" ? "the server does not answer" : e.message;
+    else got.error = e.message === "Failed to fetch" ? "the server does not respond" : e.message;
   }
-  if (chat.under === control) busy(null);
+  if (chat.active === control) busy(null);
   if (chat.messages === messages && got.text) messages.push({ role: "assistant", content: got.text });
   shown.box.removeAttribute("aria-busy");
   finish(shown, got, begun);
   follow(false);
 }
 
-// take takes an event in.
+// take adds an event to the answer.
 function take(part, got, node) {
   if (part.error) { got.error = String(part.error.message); return; }
   if (part.usage) got.usage = part.usage;
@@ -116,10 +116,10 @@ function take(part, got, node) {
   if (c.finish_reason) got.finish = c.finish_reason;
 }
 
-// finish says below an answer how it came about.
+// finish shows the figures of an answer below it.
 function finish(shown, got, begun) {
   if (got.error) shown.body.append(el("p", { class: "error", role: "alert" }, got.error));
-  else if (!got.text) shown.body.append(el("p", { class: "muted" }, got.finish === "stopped" ? "Stopped before the first word." : "The model says nothing."));
+  else if (!got.text) shown.body.append(el("p", { class: "muted" }, got.finish === "stopped" ? "Stopped before the first token." : "The answer is empty."));
   const facts = [];
   const why = { stopped: "stopped", length: "ended by max tokens" }[got.finish];
   if (why) facts.push(why);
@@ -129,7 +129,7 @@ function finish(shown, got, begun) {
     facts.push(`prompt of ${number(got.usage.prompt_tokens)}${cached ? `, ${number(cached)} cached` : ""}`);
     if (got.last > got.first && got.usage.completion_tokens > 1) facts.push(`${digits((got.usage.completion_tokens - 1) / (got.last - got.first) * 1000)} tokens/s`);
   }
-  if (got.first) facts.push(`first after ${seconds((got.first - begun) / 1000)}`);
+  if (got.first) facts.push(`first token after ${seconds((got.first - begun) / 1000)}`);
   shown.foot.replaceChildren(el("span", {}, facts.join(" · ")),
     got.text && el("button", { type: "button", class: "link", onclick: (e) => copy(e.target, got.text) }, "Copy") || "",
     el("button", { type: "button", class: "link again", onclick: again }, "Again"));
@@ -143,7 +143,7 @@ async function copy(button, text) {
 
 const atEnd = () => { const l = byId("log"); return l.scrollHeight - l.scrollTop - l.clientHeight < 60; };
 
-// follow keeps the end in sight.
+// follow scrolls to the end.
 function follow(always) {
   const l = byId("log");
   if (always || atEnd()) l.scrollTop = l.scrollHeight;

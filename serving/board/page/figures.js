@@ -1,8 +1,8 @@
-// Drawings of the board. Each says in words, too, what it shows.
+// Drawings of the board. Each has its content as text, too.
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// canvas prepares a canvas of some height, and gives its context and width.
+// canvas clears a canvas, and returns its context, width and element.
 function canvas(id, height) {
   const c = byId(id), scale = devicePixelRatio || 1, width = c.clientWidth || 600;
   c.style.height = `${height}px`;
@@ -22,8 +22,8 @@ function legend(id, list) {
   byId(id).replaceChildren(...list.map(([name, text]) => el("span", {}, el("i", { class: `c-${name}` }), text)));
 }
 
-// drawSteps draws a bar for each of the last steps, the newest at the right: tokens of prompts
-// above, and rows that are decoded below, each to a scale of its own.
+// drawSteps draws a bar for each of the last steps, the newest at the right: prefill tokens above,
+// decode tokens below, on separate scales.
 function drawSteps(steps, slots) {
   const upper = 64, lower = 44, gap = 10, [to, width, c] = canvas("steps", upper + gap + lower);
   const left = 34, each = Math.max(3, Math.min(9, (width - left) / 100)), fits = Math.floor((width - left) / each);
@@ -45,7 +45,7 @@ function drawSteps(steps, slots) {
   row(3, "prefill", 0, upper, Math.max(32, ...list.map((s) => s[3])));
   row(4, "decode", upper + gap, lower, Math.max(1, slots, ...list.map((s) => s[4])));
   const last = list[list.length - 1];
-  const text = last ? `the last of ${number(last[0] + 1)}: ${count(last[4], "row")} decoded, ${count(last[3], "token")} of ${count(last[2], "prompt")}, ${seconds(last[1] / 1e6)}` : "none yet";
+  const text = last ? `step ${number(last[0] + 1)}: ${count(last[4], "decode token")}, ${count(last[3], "prefill token")} of ${count(last[2], "prompt")}, ${seconds(last[1] / 1e6)}` : "none yet";
   say(byId("steps-text"), text);
   c.setAttribute("aria-label", `Tokens of the last ${list.length} steps; ${text}`);
   c.dataset.steps = list.length;
@@ -53,15 +53,15 @@ function drawSteps(steps, slots) {
 
 const rankKinds = [["multiply", "products with weights"], ["mix", "mixes tokens"], ["other", "other kernels"], ["comm", "collectives"], ["wait", "waits"]];
 
-// drawRanks draws a row for each rank: how much of each moment went to what.
+// drawRanks draws a row for each rank: the share of each kind of work over time.
 function drawRanks(lanes) {
   const n = lanes ? lanes.ranks.length : 0, rowHeight = n > 4 ? 22 : 34, gap = 6, [to, width, c] = canvas("ranks", Math.max(1, n) * (rowHeight + gap));
   const left = 34, right = 44, busy = [];
   if (!lanes) {
     say(byId("ranks-text"), "");
     to.fillStyle = colour("muted");
-    to.fillText("Nothing was measured yet.", 0, 10);
-    c.setAttribute("aria-label", "Nothing was measured yet");
+    to.fillText("No measurements yet.", 0, 10);
+    c.setAttribute("aria-label", "No measurements yet");
     return;
   }
   lanes.ranks.forEach((kinds, rank) => {
@@ -108,31 +108,30 @@ function place(nodes) {
   return { rows, leaves: next };
 }
 
-// drawTree draws the cache from the root at the left: widths are tokens, by their root so that
-// short ones stay visible; colours say how often a node was gone on from, and an edge at the
-// right, that it has a state.
+// drawTree draws the prefix cache with its root at the left. Widths are square roots of tokens, so
+// that short nodes stay visible; the colour shows hits, and an edge at the right a snapshot.
 function drawTree(cache) {
   const box = byId("tree");
   if (!cache) {
     say(byId("tree-text"), "");
-    box.replaceChildren(el("p", { class: "muted" }, "There is none: --prefix-cache gives it memory."));
+    box.replaceChildren(el("p", { class: "muted" }, "Off. Start the server with --prefix-cache BYTES."));
     return;
   }
   const share = cache.prompt_tokens ? cache.hit_tokens / cache.prompt_tokens : 0;
-  say(byId("tree-text"), `${bytes(cache.bytes)} of ${bytes(cache.capacity)} · ${count(cache.hits, "hit")} of ${count(cache.requests, "request")} · ${percent(share)} of their tokens`);
+  say(byId("tree-text"), `${bytes(cache.bytes)} of ${bytes(cache.capacity)} · ${count(cache.hits, "hit")} of ${count(cache.requests, "request")} · ${percent(share)} of prompt tokens`);
   if (!cache.nodes.length) { box.replaceChildren(el("p", { class: "muted" }, "It is empty.")); return; }
   const { rows, leaves } = place(cache.nodes), each = leaves > 24 ? 9 : leaves > 10 ? 14 : 20, height = leaves * each;
   const width = Math.max(200, box.clientWidth), most = Math.max(...cache.nodes.map((n) => n.to)), hits = Math.max(1, ...cache.nodes.map((n) => n.hits));
   const x = (t) => Math.sqrt(t / most) * (width - 2);
   const all = cache.nodes.map((n, i) => {
     const [from, to] = rows[i], w = Math.max(x(n.to) - x(n.from), 2);
-    const about = `${number(n.from)} to ${number(n.to)} tokens, ${bytes(n.bytes)}${n.state ? " with a state" : ""}; ${count(n.hits, "hit")}; unused for ${seconds(n.unused)}`;
+    const about = `${number(n.from)} to ${number(n.to)} tokens, ${bytes(n.bytes)}${n.state ? " with a snapshot" : ""}; ${count(n.hits, "hit")}; unused for ${seconds(n.unused)}`;
     const parts = [svg("title", {}), svg("rect", { x: x(n.from) + 0.5, y: from * each + 0.5, width: w - 1, height: (to - from) * each - 1, rx: 2, class: `node h${n.hits ? Math.min(4, 1 + Math.floor(3 * n.hits / hits)) : 0}` })];
     parts[0].textContent = about;
     if (n.state) parts.push(svg("rect", { x: x(n.from) + w - 3.5, y: from * each + 2, width: 2.5, height: (to - from) * each - 4, class: "state" }));
     if (w > 58 && each >= 14) { const t = svg("text", { x: x(n.from) + 6, y: (from + to) / 2 * each, class: "length" }); t.textContent = number(n.to); parts.push(t); }
     return svg("g", {}, ...parts);
   });
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `The tree of the prefix cache: ${count(cache.nodes.length, "node")}${cache.more ? `, and ${cache.more} that are not shown` : ""}, up to ${number(most)} tokens long` }, ...all);
-  box.replaceChildren(el("div", { class: "scroll" }, picture), el("p", { class: "muted" }, `From the root at the left; the longest has ${count(most, "token")}.${cache.more ? ` ${count(cache.more, "node")} that were not used lately are not shown.` : ""} Numbers only: nobody sees here what another wrote.`));
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `Tree of the prefix cache: ${count(cache.nodes.length, "node")}${cache.more ? `, ${cache.more} more not shown` : ""}, up to ${number(most)} tokens long` }, ...all);
+  box.replaceChildren(el("div", { class: "scroll" }, picture), el("p", { class: "muted" }, `The root is at the left; the longest path has ${count(most, "token")}.${cache.more ? ` ${count(cache.more, "least recently used node")} not shown.` : ""} The board has numbers only, no texts.`));
 }

@@ -1,4 +1,4 @@
-// What requests are asked with. Empty is what the server takes.
+// Parameters of requests. An empty field leaves the server's default.
 
 const fields = [
   { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05 },
@@ -7,24 +7,24 @@ const fields = [
   { name: "seed", label: "Seed", min: 0, max: 2 ** 53 - 1, step: 1 },
 ];
 
-const settings = { as: "chat", system: "", ...kept.read("settings") };
+const settings = { as: "chat", system: "", ...stored.read("settings") };
 
 function startSettings() {
-  const change = (name, value) => { settings[name] = value; kept.write("settings", settings); };
+  const change = (name, value) => { settings[name] = value; stored.write("settings", settings); };
   const mode = el("select", { id: "as", onchange: (e) => { change("as", e.target.value); showMode(); } },
-    el("option", { value: "chat" }, "Chat"), el("option", { value: "text" }, "Text to go on from"));
+    el("option", { value: "chat" }, "Chat"), el("option", { value: "text" }, "Text to continue"));
   mode.value = settings.as === "text" ? "text" : "chat";
   const system = el("textarea", { id: "system", rows: 2, oninput: (e) => change("system", e.target.value) });
   system.value = String(settings.system || "");
   const inputs = fields.map((f) => {
-    const input = el("input", { id: f.name, type: "number", min: f.min, max: f.max, step: f.step, placeholder: "server's", inputmode: "decimal", "aria-describedby": `${f.name}-bad`,
+    const input = el("input", { id: f.name, type: "number", min: f.min, max: f.max, step: f.step, placeholder: "default", inputmode: "decimal", "aria-describedby": `${f.name}-bad`,
       oninput: (e) => { const ok = e.target.checkValidity(); e.target.setAttribute("aria-invalid", String(!ok)); if (ok) change(f.name, e.target.value === "" ? null : Number(e.target.value)); } });
     if (typeof settings[f.name] === "number") input.value = settings[f.name];
     return el("label", {}, f.label, input);
   });
-  const secret = el("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", placeholder: "if wanted", onchange: (e) => { key.set(e.target.value); hello(); } });
+  const secret = el("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", placeholder: "if required", onchange: (e) => { key.set(e.target.value); hello(); } });
   secret.value = key.value;
-  byId("settings").append(el("label", {}, "Ask as", mode), ...inputs, el("label", {}, "Key", secret), el("label", { class: "wide", id: "system-row" }, "System prompt", system));
+  byId("settings").append(el("label", {}, "Mode", mode), ...inputs, el("label", {}, "Key", secret), el("label", { class: "wide", id: "system-row" }, "System prompt", system));
   byId("toggle").addEventListener("click", () => openSettings(byId("settings").hidden));
   showMode();
 }
@@ -37,10 +37,10 @@ function openSettings(on) {
 
 function showMode() {
   byId("system-row").hidden = settings.as === "text";
-  byId("prompt").placeholder = settings.as === "text" ? "A text that the model goes on with" : "Ask the model something";
+  byId("prompt").placeholder = settings.as === "text" ? "Text that the model continues" : "Ask the model something";
 }
 
-// request is the address and the body for a conversation.
+// request returns the path and the body of a request for a conversation.
 function request(messages) {
   const body = { stream: true, stream_options: { include_usage: true } };
   for (const f of fields) if (typeof settings[f.name] === "number") body[f.name] = settings[f.name];

@@ -1,6 +1,6 @@
-// The frame: views, keys of the keyboard, light and dark, and the key of the server.
+// The frame: views, keyboard shortcuts, light and dark, and the API key.
 
-const keysOf = [["Enter", "send"], ["Shift Enter", "a new line"], ["Esc", "stop the answer; leave a field"], ["/", "to the message"], ["s", "settings"], ["n", "a new conversation"], ["1 2", "chat, board"], ["p", "board: stand still, or go on"], ["t", "light or dark"]];
+const keysOf = [["Enter", "send"], ["Shift Enter", "a new line"], ["Esc", "stop the answer; leave a field"], ["/", "focus the message"], ["s", "settings"], ["n", "a new conversation"], ["1 2", "chat, board"], ["p", "board: pause or resume"], ["t", "light or dark"]];
 
 const dark = () => document.documentElement.classList.contains("dark");
 
@@ -16,7 +16,7 @@ function view(name) {
     byId(`tab-${v}`).setAttribute("aria-selected", String(v === name));
     byId(`tab-${v}`).tabIndex = v === name ? 0 : -1;
   }
-  if (name === "chat" && chat.under) follow(true);
+  if (name === "chat" && chat.active) follow(true);
   if (board.last) draw(board.last);
   look();
 }
@@ -24,7 +24,7 @@ function view(name) {
 function onKey(e) {
   if (e.ctrlKey || e.metaKey || e.altKey || byId("help").open || byId("ask").open) return;
   if (e.key === "Escape") {
-    if (chat.under) stop();
+    if (chat.active) stop();
     else if (e.target.closest("input, select, textarea")) e.target.blur();
     return;
   }
@@ -47,18 +47,18 @@ function onKey(e) {
 function status(text) {
   const s = byId("status");
   say(s, text);
-  s.className = `badge ${{ ready: "ok", draining: "change", "no answer": "cut", "key wanted": "change" }[text] || ""}`;
+  s.className = `badge ${{ ready: "ok", draining: "change", "no answer": "cut", "key required": "change" }[text] || ""}`;
 }
 
-// wantKey asks for the server's key, once at a time.
+// wantKey opens the dialog for the API key, unless it is open.
 function wantKey(why) {
-  status("key wanted");
+  status("key required");
   if (byId("ask").open) return;
   if (key.value) say(byId("ask-why"), why);
   byId("ask").showModal();
 }
 
-// hello asks who is there.
+// hello requests the model's name.
 async function hello() {
   try {
     const reply = await ask("/v1/models");

@@ -1,6 +1,7 @@
-// Server-sent events, as an answer's body brings them.
+// Server-sent events of a streamed answer.
 
-// events gives the data of each event, as JSON, up to [DONE]. A body that ends before is an error.
+// events yields the data of each event, parsed as JSON, up to [DONE]. A stream that ends earlier is
+// an error.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -48,7 +48,7 @@ func TestBack(t *testing.T) {
 		}
 		b.Add("a", -120)
 		if b.Held() != 0 {
-			t.Fatalf("%d bytes are held by nobody", b.Held())
+			t.Fatalf("%d bytes are still held", b.Held())
 		}
 	}
 }

@@ -1,0 +1,137 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/krait-ml/krait/checkpoint/safetensors"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/models"
+)
+
+// Folder is a checkpoint as a Hugging Face folder.
+type Folder struct {
+	Config  []byte
+	Tensors []Written[safetensors.Tensor]
+	Notes   []string
+}
+
+// architectures are what transformers calls the families.
+var architectures = map[string]string{
+	"mamba": "MambaForCausalLM", "mamba2": "Mamba2ForCausalLM", "falcon_mamba": "FalconMambaForCausalLM", "jamba": "JambaForCausalLM", "falcon_h1": "FalconH1ForCausalLM",
+	"granitemoehybrid": "GraniteMoeHybridForCausalLM", "nemotron_h": "NemotronHForCausalLM", "bamba": "BambaForCausalLM", "zamba": "ZambaForCausalLM", "zamba2": "Zamba2ForCausalLM",
+}
+
+// Folder makes a Hugging Face folder of the checkpoint: names and config are those of
+// transformers. Numbers stay in their formats; blocks become f32, which they are exactly,
+// and A of a GGUF file becomes A_log.
+func (c *Checkpoint) Folder() (*Folder, error) {
+	f := &Folder{}
+	for _, name := range c.weights.Names() {
+		a, _ := c.weights.Look(name)
+		if c.Copied(name) {
+			continue
+		}
+		if a.DType == graph.NoDType {
+			f.Notes = append(f.Notes, fmt.Sprintf("tensor %s has no float format, and is left out", name))
+			continue
+		}
+		x := c.written(name, a)
+		if up, ok := halfOf(name); ok {
+			x = c.joined(name, up, a)
+		} else if gate, ok := strings.CutSuffix(name, ".up.weight"); ok {
+			if _, there := c.weights.Look(gate + ".gate.weight"); there {
+				continue
+			}
+		}
+		f.Tensors = append(f.Tensors, x)
+	}
+	config := c.Model.Config()
+	if config.Value("architectures") == nil && architectures[c.Model.Family] != "" {
+		config.Set("architectures", []any{architectures[c.Model.Family]})
+	}
+	if q, ok := config.Value("quantization_config").(map[string]any); ok && q["quant_method"] == models.QuantMethod {
+		config.Delete("quantization_config")
+	}
+	if groups, ok := config.Value(models.NormGroupsKey).(float64); ok && groups > 1 {
+		f.Notes = append(f.Notes, fmt.Sprintf("the gated norm is over %g groups of channels, as config.json says with the key %s, which is Krait's; transformers norms over all channels", groups, models.NormGroupsKey))
+	}
+	var err error
+	f.Config, err = config.Text()
+	return f, err
+}
+
+func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {
+	to := a.DType
+	if to == graph.Q8 {
+		to = graph.F32
+	}
+	t := safetensors.Tensor{Name: name, DType: strings.ToUpper(to.String()), Shape: a.Shape}
+	make := func() ([]byte, error) {
+		x, err := c.Tensor(name)
+		if err == nil {
+			x, err = x.Convert(to)
+		}
+		return x.Data, err
+	}
+	if name == models.BackboneNames.Older {
+		t.Name = models.BackboneNames.Prefix + models.BackboneNames.Embeddings
+	}
+	if g, ok := c.weights.(*ggufWeights); ok && strings.HasSuffix(name, ".A") {
+		t.Name, t.DType = name+"_log", "F32"
+		make = func() ([]byte, error) {
+			x, err := c.Tensor(name)
+			if err != nil {
+				return nil, err
+			}
+			values := x.Float32s()
+			if kept := keptRates(g.file, name, values); kept != nil {
+				return bytesOf(kept), nil
+			}
+			return bytesOf(logs(values)), nil
+		}
+	}
+	return Written[safetensors.Tensor]{t, make}
+}
+
+// halfOf is the matrix that follows one which a GGUF file has of its own, and the family
+// packed with it.
+func halfOf(name string) (up string, ok bool) {
+	under, ok := strings.CutSuffix(name, ".gate.weight")
+	return under + ".up.weight", ok && (strings.HasSuffix(under, "shared_mlp") || strings.HasSuffix(under, "block_sparse_moe"))
+}
+
+// joined packs two matrices, or as many pairs of them, into one; in f32 where their formats
+// differ.
+func (c *Checkpoint) joined(gate, up string, a graph.Array) Written[safetensors.Tensor] {
+	if b, _ := c.weights.Look(up); b.DType != a.DType {
+		a.DType = graph.F32
+	}
+	x, y := c.written(gate, a), c.written(up, a)
+	x.Tensor.Name = strings.TrimSuffix(gate, "gate.weight") + "input_linear.weight"
+	x.Tensor.Shape = slices.Clone(a.Shape)
+	x.Tensor.Shape[len(a.Shape)-2] *= 2
+	first := x.Make
+	x.Make = func() ([]byte, error) {
+		p, err := first()
+		if err != nil {
+			return nil, err
+		}
+		q, err := y.Make()
+		if err != nil {
+			return nil, err
+		}
+		pairs := 1
+		if len(a.Shape) > 2 {
+			pairs = a.Shape[0]
+		}
+		var out []byte
+		line := len(p) / max(1, pairs)
+		for i := range pairs {
+			out = append(append(out, p[i*line:][:line]...), q[i*line:][:line]...)
+		}
+		return out, nil
+	}
+	return x
+}

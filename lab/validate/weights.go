@@ -1,0 +1,199 @@
+package validate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// randomWeights has a tensor of random numbers for every name. Both graphs read
+// theirs from it, so that a parameter in parts is the parameter of the source.
+type randomWeights struct {
+	seed uint64
+	mu   sync.Mutex
+	made map[string]func() graph.Array
+}
+
+// stored is a tensor of the file, as a parameter reads it.
+type stored struct {
+	name  string
+	dtype graph.DType
+	shape []int
+}
+
+// bytes is the size of the tensor; more than there is room for anywhere is as much.
+func (s stored) bytes() int64 {
+	n := float64(max(s.dtype.Bytes(), 2)) // blocks are less, but of a few columns
+	for _, d := range s.shape {
+		n *= float64(d)
+	}
+	return int64(min(n, 1<<50))
+}
+
+func (s stored) key() string { return fmt.Sprint(s.dtype, s.shape, s.name) }
+
+// array makes the tensor, once. Weights with several axes are scaled so that what
+// they are multiplied with keeps its size.
+func (c *randomWeights) array(s stored) graph.Array {
+	c.mu.Lock()
+	get := c.made[s.key()]
+	if get == nil {
+		get = sync.OnceValue(func() graph.Array { return c.fill(s) })
+		c.made[s.key()] = get
+	}
+	c.mu.Unlock()
+	return get()
+}
+
+func (c *randomWeights) fill(s stored) graph.Array {
+	a := graph.Array{DType: s.dtype, Shape: s.shape, From: fmt.Sprintf("tensor %q", s.name)}
+	scale := float32(1)
+	if n := len(s.shape); n > 1 {
+		scale = float32(1 / math.Sqrt(float64(max(1, s.shape[n-1]))))
+	}
+	random, n := newStream(c.seed, "tensor "+s.name), a.Elems()
+	if s.dtype == graph.F32 {
+		data := make([]float32, n)
+		inParts(n, func(lo, hi int) { random.fill(data[lo:hi], lo, scale) })
+		a.Data = bytesOf(data)
+		return a
+	}
+	if s.dtype == graph.Q8 {
+		return c.blocks(s)
+	}
+	data := make([]uint16, n)
+	inParts(n, func(lo, hi int) {
+		to := kernels.Tensor{DType: s.dtype, U16: data}
+		var some [1024]float32
+		for ; lo < hi; lo += len(some) {
+			part := some[:min(len(some), hi-lo)]
+			random.fill(part, lo, scale)
+			to.Write(lo, part)
+		}
+	})
+	a.Data = bytesOf(data)
+	return a
+}
+
+// blocks rounds what the tensor is in f32 to blocks.
+func (c *randomWeights) blocks(s stored) graph.Array {
+	s.dtype = graph.F32
+	a, err := c.fill(s).Convert(graph.Q8)
+	if err != nil {
+		panic("BUG: " + err.Error()) // the numbers are finite
+	}
+	return a
+}
+
+// load is what a rank holds of a parameter.
+func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, error) {
+	x := kernels.Describe(v.Type, ranks, rank)
+	tensors, err := tensorsOf(v)
+	if err != nil {
+		return x, err
+	}
+	a, err := v.Def.Storage.Load(v.Name, v.Type, ranks, rank, func(name string) (graph.Array, error) {
+		for _, s := range tensors {
+			if s.name == name {
+				return c.array(s), nil
+			}
+		}
+		return graph.Array{}, fmt.Errorf("BUG: no tensor %q", name)
+	})
+	if err != nil {
+		return x, err
+	}
+	switch x.DType {
+	case graph.F32:
+		x.F32 = numbers[float32](a.Data)
+	case graph.Q8:
+		x.Q8 = a.Data
+	default:
+		x.U16 = numbers[uint16](a.Data)
+	}
+	return x, nil
+}
+
+// tensorsOf lists the tensors that a parameter is read from, in the parameter's
+// number format, so that nothing is rounded twice.
+func tensorsOf(v *graph.Value) ([]stored, error) {
+	if d := v.Type.DType; d != graph.F32 && d != graph.BF16 && d != graph.F16 && d != graph.Q8 {
+		return nil, skip(fmt.Sprintf("parameter %s is %s; there are random ones in f32, bf16, f16 and q8", v.Name, v.Type))
+	}
+	s := v.Def.Storage
+	if s == nil {
+		s = graph.Stored(v.Name)
+	}
+	if len(s.Pieces) == 0 {
+		return nil, errors.New("a storage without pieces")
+	}
+	var out []stored
+	for _, p := range s.Pieces {
+		shape, err := shapeOf(s, p.Tensor, v.Type)
+		if err != nil {
+			return nil, skip(fmt.Sprintf("parameter %s: %v", v.Name, err))
+		}
+		out = append(out, stored{p.Tensor, v.Type.DType, shape})
+	}
+	return out, nil
+}
+
+// shapeOf is the shape that a tensor of the file has. Where the storage does not
+// say how many rows there are, it has those that are read.
+func shapeOf(s *graph.Storage, tensor string, t graph.Type) ([]int, error) {
+	if s.Shape != nil {
+		return s.Shape, nil
+	}
+	var shape []int
+	for _, d := range t.Dims {
+		shape = append(shape, d.Len())
+	}
+	rows := 0
+	for _, p := range s.Pieces {
+		if p.Tensor == tensor && p.Count > 0 {
+			rows = max(rows, p.Start+p.Step*(p.Count-1)+1)
+		}
+	}
+	switch {
+	case rows > 0 && len(shape) > 0:
+		shape[0] = rows
+	case len(s.Pieces) > 1 && (len(shape) == 0 || shape[0]%len(s.Pieces) != 0):
+		return nil, fmt.Errorf("the rows of tensor %q of several are not known", tensor)
+	case len(s.Pieces) > 1:
+		shape[0] /= len(s.Pieces)
+	}
+	if s.Perm == nil {
+		return shape, nil
+	}
+	if len(s.Perm) != len(shape) {
+		return nil, fmt.Errorf("perm %v of %d axes", s.Perm, len(shape))
+	}
+	inFile := make([]int, len(shape))
+	for i, axis := range s.Perm {
+		inFile[axis] = shape[i]
+	}
+	return inFile, nil
+}
+
+// bytesOf looks at numbers as the bytes that they are; the machine is little-endian.
+func bytesOf[T float32 | uint16](x []T) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
+}
+
+// numbers is the inverse of bytesOf.
+func numbers[T float32 | uint16](b []byte) []T {
+	var zero T
+	n := len(b) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
