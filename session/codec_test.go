@@ -26,7 +26,7 @@ func TestPrefixCacheCodec(t *testing.T) {
 		t.Fatal(len(files), cached)
 	}
 	codecs := m.Session().Codecs()
-	states, row := codecs.StateBytes(), codecs.RowBytes()
+	states, row := codecs.StateBytes(), codecs.KVBytes()
 	for path, data := range files {
 		if want := states + 50*row + 3000; int64(len(data)) > want || !bytes.HasPrefix(data, []byte("krait-2\n")) {
 			t.Errorf("%s has %d bytes, more than %d, or begins with %q", path, len(data), want, data[:8])

@@ -65,7 +65,7 @@ func TestPrefixOptions(t *testing.T) {
 		plain := openModel(t, dir, krait.Options{})
 		least := prefixModel(plain).Bytes(0, true)
 		if least == 0 {
-			least = plain.Engine().RowBytes()
+			least = plain.Engine().KVBytes()
 		}
 		for bytes, warned := range map[int64]bool{least - 1: true, least: false} {
 			w := fmt.Sprint(openModel(t, dir, krait.Options{PrefixCache: bytes}).Warnings)

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/session"
@@ -77,7 +78,7 @@ func TestMemoryPlan(t *testing.T) {
 				sum.States *= 1 + snapshotsPerSlot
 			}
 			most := slices.MaxFunc(plan.Ranks, func(a, b lowering.RankPlan) int { return cmp.Compare(a.State, b.State) })
-			sum.States += int64(c.share) * (exec.KeptSlab + most.State)
+			sum.States += int64(c.share) * (state.SlabBytes + most.State)
 			if o.Device == nil {
 				sum.Page += requestBytes * int64(p.PageTokens)
 			}
