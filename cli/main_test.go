@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/lab/bench"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/krait-ml/krait/lab/bench"
 )
 
 // asKrait lets the program of the tests be krait, for tests that start it themselves.

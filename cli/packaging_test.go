@@ -17,10 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/serving/openai"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/openai"
 )
 
 // packaged reads a file of packaging.

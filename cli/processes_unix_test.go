@@ -77,6 +77,9 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	const n = 3
 	for try := range 22 {
+		if !goldens.All() && try > 3 && try != 20 {
+			continue // four at any moment, and one that is stopped
+		}
 		victim, signal, timeout := random.IntN(n), os.Signal(os.Kill), 20*time.Second
 		want := fmt.Sprintf("rank %d ended unexpectedly", victim)
 		if try >= 20 {

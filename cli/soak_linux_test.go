@@ -266,7 +266,7 @@ func gauge(t *testing.T, url, name string) float64 {
 func TestSoak(t *testing.T) {
 	most, err := time.ParseDuration(os.Getenv("KRAIT_TEST_SOAK"))
 	if err != nil {
-		most = 2 * time.Second
+		t.Skip("it takes as long as KRAIT_TEST_SOAK says: CI runs it for a minute")
 	}
 	s := newSoaked(t)
 	list := s.questions(t, rand.New(rand.NewPCG(1, 2)))
