@@ -436,4 +436,4 @@ func (u *uncleared) Open(local []*lowering.Schedule, world comm.World, o exec.Se
 	return unclearedMachine{m}, err
 }
 
-func (unclearedMachine) Clear(int) error { return nil }
+func (unclearedMachine) ClearSlot(int) error { return nil }

@@ -80,7 +80,7 @@ func (m *eachMachine) each(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-func (m *eachMachine) Clear(slot int) error {
+func (m *eachMachine) ClearSlot(slot int) error {
 	return m.each(func(i int) error { return m.all[i].ClearSlot(slot) })
 }
 

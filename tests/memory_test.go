@@ -121,7 +121,7 @@ func TestMemoryPlan(t *testing.T) {
 		if err == nil {
 			m.Close()
 		}
-		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a page", 1: "does not fit", -2: "less than nothing"} {
+		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a KV page", 1: "does not fit", -2: "must not be negative"} {
 			if o.Memory = memory; o.Context > 0 && memory > (p.Weights+p.States+p.Prefixes+p.Activations) {
 				want = "a context of"
 			}
