@@ -178,7 +178,7 @@ func TestMemoryRoom(t *testing.T) {
 	if u := m.Engine().PageUse(); u.Pages > pages+movedPages*o.Slots {
 		t.Errorf("%+v", u)
 	}
-	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "there is room for 48 in all") {
+	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "the KV cache has room for 48") {
 		t.Error(err)
 	}
 	s := sequence(t, m)

@@ -385,7 +385,7 @@ func TestStateCodecRefuses(t *testing.T) {
 	}
 	backwards := &state.HostKV{From: 2, To: 1}
 	for _, f := range []func(*state.HostKV) (*state.HostKV, error){packingOf(t, m, "int8").EncodeKV, packingOf(t, m, "int8").DecodeKV} {
-		if _, err := f(backwards); err == nil || err.Error() != "rows of tokens 2 to 1" {
+		if _, err := f(backwards); err == nil || err.Error() != "a KV cache of tokens 2 to 1" {
 			t.Error(err)
 		}
 	}
