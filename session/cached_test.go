@@ -249,9 +249,9 @@ func (f *faulty) now(rank int) bool {
 	return f.after < 0
 }
 
-// inFlight runs generations in an order, as many at a time as there are slots. Of some the context ends: before they
-// begin, at any moment, or at one of their tokens. Each gives what it gives alone without
-// a cache, or the beginning of it, and failed counts those that were in a step that did.
+// inFlight runs generations in an order, as many at a time as there are slots. Of some the context
+// ends: before they begin, at any moment, or at one of their tokens. Each gives what it gives alone
+// without a cache, or the beginning of it, and failed counts those that were in a step that did.
 func inFlight(t *testing.T, m *krait.Model, list []call, want [][]int, order []int, seed uint64) (failed, stopped int) {
 	next := make(chan int, len(order))
 	for _, k := range order {

@@ -50,7 +50,8 @@ func TestPrefixCacheCodec(t *testing.T) {
 	}
 }
 
-// TestPrefixCacheNotFinite: a state that no codec takes is not brought to the host, and all else is.
+// TestPrefixCacheNotFinite: a state that no codec takes is not brought to the host, and all else
+// is.
 func TestPrefixCacheNotFinite(t *testing.T) {
 	dir := "../testdata/golden/jamba"
 	m := openModel(t, dir, krait.Options{Slots: 2, StateCodec: "int8"})

@@ -32,8 +32,8 @@ func (s *Session) Save(slot int, w io.Writer) error {
 	return statefile.Write(w, o, x)
 }
 
-// Load restores a slot's sequence from a file of [Session.Save], in whatever codecs. An error in the
-// file leaves the sequence unchanged.
+// Load restores a slot's sequence from a file of [Session.Save], in whatever codecs. An error in
+// the file leaves the sequence unchanged.
 func (s *Session) Load(slot int, r io.Reader) error {
 	o, err := s.origin()
 	if err != nil {

@@ -49,7 +49,7 @@ func TestPrefixCacheHost(t *testing.T) {
 }
 
 // TestPrefixOptions: options about a prefix cache that there is not are errors, and one
-// that keeps nothing is a warning.
+// that holds nothing is a warning.
 func TestPrefixOptions(t *testing.T) {
 	for want, o := range map[string]krait.Options{
 		"PrefixPolicy is set without PrefixCache":            {PrefixPolicy: "lru"},

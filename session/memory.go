@@ -310,7 +310,7 @@ func (s *Session) evictFor(b *exec.Batch) bool {
 	return s.engine.PagesLeft() > before
 }
 
-// hasPages reports whether there are pages for so many more tokens, and for copies.
+// hasPages reports whether there are pages for that many more tokens, and for copies.
 func (s *Session) hasPages(tokens int) bool {
 	return s.plan.Page == 0 || s.engine.PagesLeft() >= (tokens+s.plan.PageTokens-1)/s.plan.PageTokens+movedPages
 }

@@ -31,7 +31,7 @@ type RemotePrefill struct {
 	Fallback error // why this machine prefills the prompt instead; nil: it does not
 }
 
-// FreePages evicts prefixes from the cache until the device has pages for so many more tokens, or
+// FreePages evicts prefixes from the cache until the device has pages for that many more tokens, or
 // the cache is empty.
 func (s *Session) FreePages(tokens int) {
 	if s.cache != nil {

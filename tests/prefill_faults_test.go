@@ -281,7 +281,7 @@ func TestPrefillLeaseDuringRead(t *testing.T) {
 	prompt := randomIDs(9, m.Vocab())
 	want := greedy(t, to, prompt, nil).IDs
 	g := greedy(t, to, prompt, p)
-	if !slices.Equal(g.IDs, want) || g.Fallback == nil || !strings.Contains(g.Fallback.Error(), "lease has ended before all of it was read") {
+	if !slices.Equal(g.IDs, want) || g.Fallback == nil || !strings.Contains(g.Fallback.Error(), "lease has ended before all of it was transferred") {
 		t.Errorf("%v, %v", g.IDs, g.Fallback)
 	}
 	nothingHeld(t, "the prefill side", m)

@@ -1,4 +1,4 @@
-// Gpu runs a model on a GPU, or on a simulated one where there is none.
+// Gpu runs a model on a GPU, or on the simulated device without one.
 package main
 
 import (

@@ -21,7 +21,7 @@ import (
 
 func main() {
 	sessions := flag.Int("sessions", 200, "sessions of a trace; of kinds with one request each ten times as many")
-	flops := flag.Float64("flops", 5e14, "FLOP/s at which prompts are read (4 A100 at 40 % of their 312e12)")
+	flops := flag.Float64("flops", 5e14, "FLOP/s of prefill (4 A100 at 40 % of their 312e12)")
 	queue := flag.Bool("queue", false, "let prompts wait for each other, first come first served")
 	flag.Parse()
 	if err := run(os.Stdout, *sessions, server{*flops, *queue}); err != nil {
@@ -118,7 +118,7 @@ type outcome struct {
 	ttft [len(policies)]float64 // P95, in seconds
 }
 
-// server reads prompts.
+// server prefills prompts.
 type server struct {
 	flops float64 // per second
 	queue bool    // one prompt at a time, in the order of arrival

@@ -200,8 +200,8 @@ func (r *row) write(b *strings.Builder, site, format, quantize string) error {
 }
 
 // synthetic writes the table of a head of 50,000 tokens, of which 5 at a time are close: the
-// rows of a group differ by a hundredth. What it multiplies with is a sum of the ranks'
-// summands, which travelled: rounded before, and after.
+// rows of a group differ by a hundredth. Its input is a sum of the ranks' summands, rounded before
+// and after the sum.
 func synthetic(b *strings.Builder, vectors, ranks int) {
 	const vocabulary, width, close = 50_000, 64, 0.01
 	rng := rand.New(rand.NewPCG(50_000, 20))

@@ -13,17 +13,17 @@ import (
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-// mostUnderWay is how many parts a sender sends at once.
-const mostUnderWay = 16
+// mostInFlight bounds the parts that a sender sends at once.
+const mostInFlight = 16
 
-// tag tells the parts of an answer from all others.
+// tag identifies the parts of an answer.
 func tag(number uint32, part int) uint64 { return uint64(number)<<32 | uint64(part) }
 
 // sender sends to one receiver.
 type sender struct{ w *worker }
 
-// NewSender makes the sender for a receiver with an address. Nothing may stay away for as long
-// as stall.
+// NewSender makes the sender for the address of a receiver. A send fails without progress for the
+// time of stall.
 func NewSender(address []byte, stall time.Duration) (transport.Sender, error) {
 	if len(address) <= hostBytes {
 		return nil, fmt.Errorf("a UCX address of %d bytes", len(address))
@@ -66,13 +66,13 @@ func (s *sender) Send(ctx context.Context, number uint32, parts []transport.Part
 		err = s.w.wait(ctx, 0)
 	}
 	if err != nil {
-		s.w.close() // nothing may look at the memory any more
+		s.w.close() // no transfer may read the memory after this
 	}
 	runtime.KeepAlive(parts)
 	return sums, err
 }
 
-// all begins to send the parts, and computes their checksums meanwhile.
+// all starts to send the parts, and computes their checksums meanwhile.
 func (s *sender) all(ctx context.Context, number uint32, parts []transport.Part, sums []uint32) error {
 	for i, p := range parts {
 		data := p.Direct(p.At, p.Bytes)
@@ -86,7 +86,7 @@ func (s *sender) all(ctx context.Context, number uint32, parts []transport.Part,
 			return err
 		}
 		sums[i] = transport.Checksum(data)
-		if err := s.w.wait(ctx, mostUnderWay-1); err != nil {
+		if err := s.w.wait(ctx, mostInFlight-1); err != nil {
 			return err
 		}
 	}
@@ -95,10 +95,10 @@ func (s *sender) all(ctx context.Context, number uint32, parts []transport.Part,
 
 func (s *sender) Close() { s.w.close() }
 
-// Receiver takes what a sender sends.
+// Receiver receives from a sender.
 type Receiver struct{ w *worker }
 
-// NewReceiver makes one.
+// NewReceiver makes a receiver.
 func NewReceiver(stall time.Duration) (*Receiver, error) {
 	w, err := newWorker(receiving, stall)
 	if err != nil {
@@ -107,10 +107,10 @@ func NewReceiver(stall time.Duration) (*Receiver, error) {
 	return &Receiver{w}, nil
 }
 
-// Address is what a sender is made with.
+// Address returns the address for a sender.
 func (r *Receiver) Address() ([]byte, error) { return r.w.address() }
 
-// Receive takes parts.
+// Receive receives parts.
 func (r *Receiver) Receive(ctx context.Context, number uint32, parts []transport.Part, ask func() error) ([]uint32, error) {
 	if r.w.handle == 0 {
 		return nil, errClosed
@@ -153,5 +153,5 @@ func (r *Receiver) all(number uint32, parts []transport.Part, sums []uint32) err
 	return nil
 }
 
-// Close ends what is under way.
+// Close ends active transfers.
 func (r *Receiver) Close() { r.w.close() }

@@ -77,7 +77,7 @@ const (
 // endpoints that UCX frees when they fail; messages are to name them by what is looked up, and
 // not by addresses. A rendezvous is for one host only, where no connection of UCX can
 // fail. Its sender does have addresses for names, since UCX cannot destroy it otherwise with
-// one under way, but frees nothing before its end, and has memory whose names do not come
+// one in flight, but frees nothing before its end, and has memory whose names do not come
 // again (sysv), as those of posix do. To other hosts go messages that have no answer, so that
 // receivers make no endpoints.
 var settings = [uses][][2]string{
@@ -194,8 +194,8 @@ func (l *library) newContext(use int) error {
 	return l.try(initVersion, major, minor, uintptr(unsafe.Pointer(&p)), config, uintptr(unsafe.Pointer(&l.contexts[use])))
 }
 
-// call calls a function. Pointers to Go memory are to be converted in the argument list itself,
-// which keeps what they point to where it is.
+// call calls a function. Pointers to Go memory must be converted in the argument list itself, which
+// keeps the memory in place.
 //
 //go:uintptrescapes
 func (l *library) call(f int, args ...uintptr) uintptr {
@@ -215,7 +215,7 @@ func (l *library) try(f int, args ...uintptr) error {
 const (
 	ok         = 0
 	inProgress = 1
-	mostErrors = 100 // pointers above the last so many numbers are statuses
+	mostErrors = 100 // the highest pointer values are statuses
 )
 
 // failure is the error of a status.

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// worker is what makes progress. It belongs to one goroutine at a time.
+// worker makes progress on transfers. It belongs to one goroutine at a time.
 type worker struct {
 	*library
 	use      int
@@ -24,7 +24,7 @@ type worker struct {
 	moved    time.Time // when the last one was done
 }
 
-// message is one under way.
+// message is a message in flight.
 type message struct {
 	request uintptr
 	data    []byte
@@ -119,7 +119,7 @@ func (w *worker) begun(f int, r uintptr, data []byte, done func() error) error {
 	return nil
 }
 
-// wait waits until no more than some messages are under way. Whoever finds nothing to do soon
+// wait waits until at most some messages are in flight. If it finds nothing to do, it soon
 // leaves the processor to the other side, which may have the same ones.
 func (w *worker) wait(ctx context.Context, most int) error {
 	const patience, pause = 50, 50 * time.Microsecond
@@ -168,8 +168,8 @@ func (w *worker) sweep() (first error) {
 	return first
 }
 
-// close ends all that is under way, and the worker. As nobody makes progress afterwards, nothing
-// is read or written. A receiver that is in the middle of a rendezvous with one who is gone
+// close ends all messages and the worker. Without progress afterwards no memory is read or
+// written. A receiver that is in the middle of a rendezvous with one who is gone
 // cannot take that back, and UCX does not destroy it then: its worker stays, without a use.
 func (w *worker) close() {
 	if w.handle == 0 {
