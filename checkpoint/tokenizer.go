@@ -20,8 +20,8 @@ import (
 var ErrNoTokenizer = errors.New("no tokenizer")
 
 // OpenTokenizer opens the tokenizer of a Hugging Face folder, a GGUF file or a tokenizer.json. A
-// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; vocab 0
-// is looked up in the config. Otherwise the error is [ErrNoTokenizer].
+// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; vocab
+// 0 is looked up in the config. Otherwise the error is [ErrNoTokenizer].
 func OpenTokenizer(path string, vocab int) (tokenizer.Tokenizer, error) {
 	t, err := openTokenizer(path)
 	if vocab == 0 && errors.Is(err, ErrNoTokenizer) {
@@ -77,8 +77,8 @@ func orBytes(t tokenizer.Tokenizer, err error, vocab int) (tokenizer.Tokenizer, 
 	return nil, err
 }
 
-// ggufTokenizer makes the tokenizer of a GGUF file: of its tokenizer.json if it has one, otherwise of
-// its lists of tokens and merges.
+// ggufTokenizer makes the tokenizer of a GGUF file: of its tokenizer.json if it has one, otherwise
+// of its lists of tokens and merges.
 func ggufTokenizer(file string) (tokenizer.Tokenizer, error) {
 	data, config, err := ggufFiles(file)
 	if err != nil {
@@ -94,7 +94,8 @@ func ggufTokenizer(file string) (tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// ggufFiles returns the tokenizer.json and tokenizer_config.json that a GGUF file's metadata stands for.
+// ggufFiles returns the tokenizer.json and tokenizer_config.json that a GGUF file's metadata stands
+// for.
 func ggufFiles(file string) (data, config []byte, err error) {
 	f, err := gguf.Open(file)
 	if err != nil {
@@ -107,8 +108,8 @@ func ggufFiles(file string) (data, config []byte, err error) {
 	return data, config, err
 }
 
-// ChatTemplate opens the chat template of a folder or a GGUF file; the error is [chat.ErrNone] if it
-// has none.
+// ChatTemplate opens the chat template of a folder or a GGUF file; the error is [chat.ErrNone] if
+// it has none.
 func ChatTemplate(path string) (*chat.Template, error) {
 	file, err := GGUFAt(path)
 	switch {

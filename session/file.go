@@ -16,46 +16,47 @@ func (s *Session) Save(slot int, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	k, err := s.engine.Export(slot)
+	x, err := s.engine.Export(slot)
 	if err != nil {
 		return err
 	}
-	k.Codecs = s.codecs.String()
-	if p := s.codecs; p != nil {
-		if k.State, err = p.EncodeState(k.State); err == nil {
-			k.KV[0], err = p.EncodeKV(k.KV[0])
+	x.Codecs = s.codecs.String()
+	if c := s.codecs; c != nil {
+		if x.State, err = c.EncodeState(x.State); err == nil {
+			x.KV[0], err = c.EncodeKV(x.KV[0])
 		}
 		if err != nil {
 			return fmt.Errorf("the sequence cannot be saved: %w", err)
 		}
 	}
-	return statefile.Write(w, o, k)
+	return statefile.Write(w, o, x)
 }
 
-// Load restores a slot's sequence from what [Session.Save] wrote, in whatever codecs. An error in the
+// Load restores a slot's sequence from a file of [Session.Save], in whatever codecs. An error in the
 // file leaves the sequence unchanged.
 func (s *Session) Load(slot int, r io.Reader) error {
 	o, err := s.origin()
 	if err != nil {
 		return err
 	}
-	k, err := statefile.Read(r, o)
+	x, err := statefile.Read(r, o)
 	if err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
-	if k.State == nil || len(k.KV) != 1 {
-		return fmt.Errorf("the sequence cannot be loaded: the file has %d runs of tokens and is not a saved sequence", len(k.KV))
+	if x.State == nil || len(x.KV) != 1 {
+		return fmt.Errorf("the sequence cannot be loaded: the file has %d runs of tokens and is not a saved sequence", len(x.KV))
 	}
-	p, err := s.engine.Codecs(k.Codecs)
-	if err == nil && p != nil {
-		if k.State, err = p.DecodeState(k.State); err == nil {
-			k.KV[0], err = p.DecodeKV(k.KV[0])
+	c, err := s.engine.Codecs(x.Codecs)
+	if err == nil && c != nil {
+		if x.State, err = c.DecodeState(x.State); err == nil {
+			x.KV[0], err = c.DecodeKV(x.KV[0])
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
-	return s.engine.Import(slot, k)
+	x.Codecs = ""
+	return s.engine.Import(slot, x)
 }
 
 // Origin identifies the model, its weights and its layout, for states outside of this process. The

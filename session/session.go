@@ -74,8 +74,8 @@ type Session struct {
 // rarely, and activations stay small.
 const PrefillChunk = 512
 
-// chunkGrain is what prompts are cut at multiples of if they share steps: a multiple of the chunks of
-// scans on all devices, so that a cut changes no bit.
+// chunkGrain is what prompts are cut at multiples of if they share steps: a multiple of the chunks
+// of scans on all devices, so that a cut changes no bit.
 const chunkGrain = 32
 
 // New makes a session of an engine, whose pages it limits to the plan.
@@ -128,8 +128,8 @@ func (s *Session) Codecs() *state.Codecs { return s.codecs }
 // Warnings lists options without effect, and files of the prefix cache that cannot be used.
 func (s *Session) Warnings() []string { return s.warnings }
 
-// Admission makes the queue that admits requests to the session, within the slots and the KV pages of
-// its memory plan.
+// Admission makes the queue that admits requests to the session, within the slots and the KV pages
+// of its memory plan.
 func (s *Session) Admission(l admit.Limits) (*admit.Queue, error) {
 	q, err := admit.New(l, s.engine.Slots(), s.plan.Room, s.plan.PageTokens)
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *Session) Longest() int {
 	return n
 }
 
-// Close waits for the running step and closes the engine. Active and queued requests, and later ones,
-// get [exec.ErrClosed]. A second Close does nothing.
+// Close waits for the running step and closes the engine. Active and queued requests, and later
+// ones, get [exec.ErrClosed]. A second Close does nothing.
 func (s *Session) Close() (err error) {
 	s.closing.Do(func() {
 		s.closed.Store(true)
@@ -204,12 +204,12 @@ func (s *Session) CheckTokens(tokens []int) error {
 // snapshotsPerSlot bounds the snapshots of paused requests.
 const snapshotsPerSlot = 2
 
-// quantum is how many tokens a request runs for before it can be paused. Copying a state takes about
-// a hundredth of a step, so that few are enough.
+// quantum is how many tokens a request runs for before it can be paused. Copying a state takes
+// about a hundredth of a step, so that few are enough.
 const quantum = 4
 
-// scoredBytes bounds the logits of prompts' tokens that a step computes, unless a chunk of the smallest
-// size has more.
+// scoredBytes bounds the logits of prompts' tokens that a step computes, unless a chunk of the
+// smallest size has more.
 const scoredBytes = 64 << 20
 
 // stepLimits returns the size of steps. With rounded states all chunks have one length, so that a
@@ -225,8 +225,8 @@ func stepLimits(o *Options, slots int, rounded bool, vocab int) schedule.Limits 
 	return l
 }
 
-// roundsStates reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
-// rounds it. A KV cache is not such a state, since attention reads its stored form.
+// roundsStates reports whether a state is stored in 16 bits but computed in f32: each cut of a
+// prompt rounds it. A KV cache is not such a state, since attention reads its stored form.
 func roundsStates(states []state.Spec) bool {
 	for _, s := range states {
 		if s.Type.DType != graph.F32 && !s.Type.Ragged() {
@@ -321,8 +321,8 @@ func (s *Session) PrefixCacheNodes() []cache.Node {
 	return s.cache.Nodes()
 }
 
-// CachedKV returns the KV pages that the prefix cache has for a salt of the longest prefix of a prompt
-// without its last token. The caller frees them.
+// CachedKV returns the KV pages that the prefix cache has for a salt of the longest prefix of a
+// prompt without its last token. The caller frees them.
 func (s *Session) CachedKV(salt string, prompt []int) []*state.DeviceKV {
 	if s.cache == nil {
 		return nil

@@ -121,7 +121,7 @@ func TestMemoryPlan(t *testing.T) {
 		if err == nil {
 			m.Close()
 		}
-		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a page", 1: "does not fit", -2: "less than nothing"} {
+		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a KV page", 1: "does not fit", -2: "must not be negative"} {
 			if o.Memory = memory; o.Context > 0 && memory > (p.Weights+p.States+p.Prefixes+p.Activations) {
 				want = "a context of"
 			}
@@ -178,7 +178,7 @@ func TestMemoryRoom(t *testing.T) {
 	if u := m.Engine().PageUse(); u.Pages > pages+movedPages*o.Slots {
 		t.Errorf("%+v", u)
 	}
-	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "there is room for 48 in all") {
+	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "the KV cache has room for 48") {
 		t.Error(err)
 	}
 	s := sequence(t, m)

@@ -308,7 +308,7 @@ func TestProcessesDiffer(t *testing.T) {
 				*dir = "../testdata/none"
 			}
 		}, "../testdata/none"},
-		{"ranks", func(rank int, _ *string, o *krait.Options) { o.Sharding.Ranks = 3 + rank/2 }, "4 ranks are asked for, and 3 processes run one each"},
+		{"ranks", func(rank int, _ *string, o *krait.Options) { o.Sharding.Ranks = 3 + rank/2 }, "4 ranks were requested, but 3 processes run one each"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ func (m *machine) GrowSlots(n int) error {
 	})
 }
 
-// Pages allocates KV pages.
+// GrowPages allocates KV pages.
 func (m *machine) GrowPages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
@@ -74,7 +74,7 @@ func (m *machine) ClearSlot(slot int) error {
 	return m.eachState(func(r *rank, bytes int64) error { return r.compute.Fill(r.stateOf(slot), 0, bytes) })
 }
 
-// Copy copies the states of a slot to another.
+// CopySlot copies the states of a slot to another.
 func (m *machine) CopySlot(from, to int) error {
 	return m.eachState(func(r *rank, bytes int64) error {
 		return r.compute.Copy(r.stateOf(to), r.stateOf(from), bytes)
@@ -95,13 +95,13 @@ func (m *machine) eachState(f func(r *rank, bytes int64) error) error {
 	})
 }
 
-// Read copies bytes of states to the host.
+// ReadSlot copies bytes of states to the host.
 func (m *machine) ReadSlot(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies bytes from the host into states.
+// WriteSlot copies bytes from the host into states.
 func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)

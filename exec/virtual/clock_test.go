@@ -32,7 +32,7 @@ func plain(latency float64) *cost.Profile {
 // gather8 an all_gather, scatter8 a reduce_scatter. What follows | is on the comm stream.
 func hand(t testing.TB, text string, rank, ranks int) *lowering.Schedule {
 	t.Helper()
-	s := &lowering.Schedule{Name: "hand", Rank: rank, Ranks: ranks}
+	s := &lowering.Schedule{Name: "hand", Rank: rank, Ranks: ranks, Buffers: make([]lowering.Buffer, 1)}
 	compute, comm, _ := strings.Cut(text, "|")
 	for stream, words := range []string{compute, comm} {
 		for _, word := range strings.Fields(words) {

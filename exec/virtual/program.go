@@ -94,18 +94,18 @@ func (p *programs) read() {
 	for i := range p.first.Steps {
 		k := -1
 		if st := &p.first.Steps[i]; st.Kind == lowering.Launch || st.Kind == lowering.Relayout {
-			k = p.kindOf(st)
+			k = p.kindOf(p.first, st)
 		}
 		p.kind = append(p.kind, k)
 	}
 }
 
-func (p *programs) kindOf(st *lowering.Step) int {
+func (p *programs) kindOf(s *lowering.Schedule, st *lowering.Step) int {
 	var b strings.Builder
 	fmt.Fprint(&b, st.Op.Name, st.Attrs)
 	for _, refs := range [][]lowering.Ref{st.Args, st.Results} {
 		for i := range refs {
-			fmt.Fprint(&b, " ", refs[i].Type)
+			fmt.Fprint(&b, " ", refs[i].Type, s.Buffers[refs[i].Buffer].Narrow)
 		}
 	}
 	k, ok := p.kinds[b.String()]
@@ -199,7 +199,7 @@ func (p *programs) work(s *lowering.Schedule, i int) int {
 		k = p.kind[i]
 	}
 	if k < 0 {
-		k = p.kindOf(st)
+		k = p.kindOf(s, st)
 	}
 	key := workKey{k, s.Rank}
 	w, ok := p.known[key]

@@ -1,8 +1,8 @@
 // Package cache is the prefix cache of an engine: it keeps KV pages and snapshots of prefixes of
-// prompts, and restores them to new sequences. Package prefix has the rules of admission and eviction;
-// this is its [prefix.Store]. Each node of the tree has the KV pages of its edge's tokens, and possibly a
-// snapshot of the recurrent states after them, in device memory. Sequences share pages and get copies of
-// states, so that they pin nothing.
+// prompts, and restores them to new sequences. Package prefix has the rules of admission and
+// eviction; this is its [prefix.Store]. Each node of the tree has the KV pages of its edge's
+// tokens, and possibly a snapshot of the recurrent states after them, in device memory. Sequences
+// share pages and get copies of states, so that they pin nothing.
 package cache
 
 import (
@@ -40,13 +40,13 @@ type Options struct {
 	Host     int64            // bytes of the host tier, which holds evicted nodes; 0: none
 	Folder   string           // that Close writes the host tier to; empty: none
 	Origin   statefile.Origin // of the states in the folder
-	// Codecs encode states and KV pages on the host, and HostModel has their bytes there; empty, and the
-	// zero value: as on the device.
+	// Codecs encode states and KV pages on the host, and HostModel has their bytes there; empty,
+	// and the zero value: as on the device.
 	Codecs    string
 	HostModel prefix.Model
 	Now       func() float64
-	// Enough reports whether the engine has KV pages for that many more tokens. Before a load from the
-	// host nodes are evicted until it does. nil: always.
+	// Enough reports whether the engine has KV pages for that many more tokens. Before a load from
+	// the host nodes are evicted until it does. nil: always.
 	Enough func(tokens int) bool
 }
 
@@ -170,8 +170,8 @@ func (c *Cache) forget() {
 	c.tree, c.nodes, _ = c.empty() // as New did
 }
 
-// Close writes the cache to the folder, if there is one, and empties it. Later sequences find and leave
-// nothing.
+// Close writes the cache to the folder, if there is one, and empties it. Later sequences find and
+// leave nothing.
 func (c *Cache) Close() (err error) {
 	c.mu.Lock()
 	if !c.closed {
@@ -241,9 +241,9 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	return b.Tokens().Salted(salt)
 }
 
-// Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not be
-// fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an error
-// the slot must be freed.
+// Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not
+// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an
+// error the slot must be freed.
 func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,8 +279,8 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	return q.fed, q.marks.Next(q.fed), nil
 }
 
-// Rows returns the KV pages of the longest cached prefix, with a salt, of a prompt without its last token,
-// in order. The caller frees them; they stay valid if the cache evicts the prefix.
+// Rows returns the KV pages of the longest cached prefix, with a salt, of a prompt without its last
+// token, in order. The caller frees them; they stay valid if the cache evicts the prefix.
 func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,8 +296,8 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 	return list
 }
 
-// Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must prefill all
-// of them.
+// Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must
+// prefill all of them.
 func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,8 +313,8 @@ func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	return q.marks.Next(fed)
 }
 
-// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end inside
-// an edge, whose pages are split for the call.
+// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end
+// inside an edge, whose pages are split for the call.
 func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	path := c.tree.Path(tokens, hit)
 	rows := make([]*state.DeviceKV, len(path))
@@ -414,8 +414,8 @@ func (c *Cache) leave(q *sequence) {
 	delete(c.begun, q.slot)
 }
 
-// End admits a sequence that has ended, before its slot is freed: tokens are all that it was fed, or the
-// first of them, after which Keep was last called. With wasted it is not admitted.
+// End admits a sequence that has ended, before its slot is freed: tokens are all that it was fed,
+// or the first of them, after which Keep was last called. With wasted it is not admitted.
 func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -449,8 +449,8 @@ func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	}
 }
 
-// Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it evicted
-// any.
+// Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it
+// evicted any.
 func (c *Cache) Shrink(enough func() bool) (some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

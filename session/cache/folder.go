@@ -22,8 +22,9 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// folder stores the host tier between processes: a file per node of its tree, named by its contents, so
-// that existing files are not written again. Modification times are those of the nodes' last use.
+// folder stores the host tier between processes: a file per node of its tree, named by its
+// contents, so that existing files are not written again. Modification times are those of the
+// nodes' last use.
 type folder struct {
 	dir      string
 	origin   statefile.Origin
@@ -47,8 +48,8 @@ func newFolder(dir string, o statefile.Origin, codecs string) (*folder, error) {
 	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
 }
 
-// protect restricts a folder to its owner, since it reveals prompts. A folder with other files is an
-// error.
+// protect restricts a folder to its owner, since it reveals prompts. A folder with other files is
+// an error.
 func protect(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || !files.Exposed(info) {

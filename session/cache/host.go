@@ -8,8 +8,9 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// host is the host tier: an LRU tree of nodes evicted from the device, in host memory. It has the KV pages
-// from the first token on, so that it does not depend on the device's tree; nodes in both count in both.
+// host is the host tier: an LRU tree of nodes evicted from the device, in host memory. It has the
+// KV pages from the first token on, so that it does not depend on the device's tree; nodes in both
+// count in both.
 type host struct {
 	o      Options
 	tree   *prefix.Adaptive
@@ -24,8 +25,8 @@ type host struct {
 type hostNode struct {
 	rows   *state.HostKV // of its edge
 	states *state.HostState
-	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not finite. It
-	// stays in the tree until it is evicted, and never hits.
+	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not
+	// finite. It stays in the tree until it is evicted, and never hits.
 	refused bool
 }
 
@@ -50,8 +51,8 @@ func (h *host) forget() (err error) {
 	return err
 }
 
-// take inserts tokens with the data of a source. A sequence larger than the tier is not inserted: it would
-// evict all others, and then itself.
+// take inserts tokens with the data of a source. A sequence larger than the tier is not inserted:
+// it would evict all others, and then itself.
 func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) error {
 	if h.o.HostModel.Bytes(tokens.Len(), state) > h.o.Host {
 		return nil
@@ -155,7 +156,8 @@ func joinRows(r, next *state.HostKV) *state.HostKV {
 	return out
 }
 
-// evicted is the source of the device's nodes on a path: data is copied only if the host tier lacks it.
+// evicted is the source of the device's nodes on a path: data is copied only if the host tier lacks
+// it.
 type evicted struct {
 	*Cache
 	path []int
@@ -190,9 +192,9 @@ func (e evicted) states() (s *state.HostState, err error) {
 	return s, err
 }
 
-// recall restores a sequence from the host tier, if that has a longer prefix than the device and loads it
-// faster than prefill. It reports whether it did. The loaded snapshot then replaces one at a branch before
-// it, and returns to the device's tree when the sequence ends.
+// recall restores a sequence from the host tier, if that has a longer prefix than the device and
+// loads it faster than prefill. It reports whether it did. The loaded snapshot then replaces one at
+// a branch before it, and returns to the device's tree when the sequence ends.
 func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error) {
 	if c.host == nil {
 		return false, nil
@@ -237,8 +239,8 @@ func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
 	return path, had
 }
 
-// pays reports whether the host tier loads the state of tokens faster than prefill computes it beyond a
-// hit, if the device has the pages of had tokens. It does until speeds are measured.
+// pays reports whether the host tier loads the state of tokens faster than prefill computes it
+// beyond a hit, if the device has the pages of had tokens. It does until speeds are measured.
 func (c *Cache) pays(hit, had, tokens int) bool {
 	m := &c.o.Model
 	bytes := c.o.HostModel.Bytes(tokens-had, !c.stateless())

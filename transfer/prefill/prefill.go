@@ -20,9 +20,9 @@ import (
 	"github.com/krait-ml/krait/transfer"
 )
 
-// NewServer makes a server that prefills prompts on a session's engine. [transfer.Server.Serve] takes
-// connections from a listener, with TLS or without. Close the server before the model. The model's
-// weights are read once, for a fingerprint.
+// NewServer makes a server that prefills prompts on a session's engine. [transfer.Server.Serve]
+// takes connections from a listener, with TLS or without. Close the server before the model. The
+// model's weights are read once, for a fingerprint.
 func NewServer(s *session.Session, o transfer.ServerOptions) (*transfer.Server, error) {
 	meta, err := metaOf(s)
 	if err != nil {
@@ -44,8 +44,8 @@ func metaOf(s *session.Session) (transfer.Meta, error) {
 // source prefills prompts in steps shared by all requests.
 type source struct{ *session.Session }
 
-// Prefill prefills tokens and copies their state. The request also chooses one token, which is dropped:
-// a request ends with a token.
+// Prefill prefills tokens and copies their state. The request also chooses one token, which is
+// dropped: a request ends with a token.
 func (s source) Prefill(ctx context.Context, salt string, tokens []int, progress func(tokens int)) (state *transfer.State, err error) {
 	if err := s.CheckTokens(tokens); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ type Options struct {
 	Strict bool
 }
 
-// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller]; a nil
-// one prefills nothing.
+// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller]; a
+// nil one prefills nothing.
 type Client struct {
 	s      *session.Session
 	client *transfer.Client
@@ -138,8 +138,8 @@ type Stats struct {
 	Fallbacks int // prompts that this machine prefilled since the server could not
 }
 
-// New makes a client of a server that runs the same model, on any number of ranks and by any strategy.
-// Close it before the model. It connects when it is first used, or by [Client.Connect].
+// New makes a client of a server that runs the same model, on any number of ranks and by any
+// strategy. Close it before the model. It connects when it is first used, or by [Client.Connect].
 func New(s *session.Session, o Options) (*Client, error) {
 	meta, err := metaOf(s)
 	if err != nil {
@@ -198,8 +198,8 @@ func (c *Client) Stats() Stats {
 	return Stats{c.client.Stats(), c.fallbacks}
 }
 
-// fetched is the state of a prompt's prefix from the server, and the KV pages before it that the local
-// prefix cache had.
+// fetched is the state of a prompt's prefix from the server, and the KV pages before it that the
+// local prefix cache had.
 type fetched struct {
 	*transfer.Fetched
 	s      *session.Session

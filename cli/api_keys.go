@@ -6,9 +6,15 @@ import (
 	"os"
 
 	"github.com/krait-ml/krait/serving/openai"
+	"github.com/spf13/cobra"
 )
 
-// readKeys reads the file of --api-keys; no file is no keys.
+// keysFlag adds --api-keys.
+func keysFlag(c *cobra.Command, file *string) {
+	c.Flags().StringVar(file, "api-keys", "", "file of API keys; each line is a name and the key's SHA-256")
+}
+
+// readKeys reads the file of --api-keys; without a file there are no keys.
 func readKeys(path string) (*openai.Keys, error) {
 	if path == "" {
 		return nil, nil
@@ -25,7 +31,7 @@ func readKeys(path string) (*openai.Keys, error) {
 	return keys, nil
 }
 
-// reloadKeys reads the keys again and sets them; where the file is wrong the old ones stay.
+// reloadKeys reads the keys again and sets them; if the file is wrong the old keys stay.
 func reloadKeys(path string, set func(*openai.Keys), log *slog.Logger) {
 	if path == "" {
 		log.Info("SIGHUP changes nothing without --api-keys")

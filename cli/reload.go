@@ -6,9 +6,8 @@ import (
 	"syscall"
 )
 
-// onHangup calls reload on each SIGHUP, which does not end the process any more, until stop is
-// called.
-func onHangup(reload func()) (stop func()) {
+// onSIGHUP calls reload on each SIGHUP, which no longer ends the process, until stop is called.
+func onSIGHUP(reload func()) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	done := make(chan struct{})

@@ -33,7 +33,7 @@ type sweepLine struct {
 	title     string
 }
 
-func (f *cacheSimFlags) runSweep(c *cobra.Command, path string) error {
+func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 	r := &sweepReport{Trace: path, Policies: []sweepLine{{Policy: "blocks32", title: "blocks32"}}}
 	for _, alpha := range prefix.Alphas {
 		r.Policies = append(r.Policies, sweepLine{Policy: "flop:" + short(alpha), title: "α = " + short(alpha)})
@@ -59,21 +59,18 @@ func (f *cacheSimFlags) runSweep(c *cobra.Command, path string) error {
 		r.InputTokens += int64(x.InputLen)
 	}
 	tell, end := progress(c.ErrOrStderr(), "sweep", "requests", false)
-	_, err = computed(c, func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
+	_, err = interruptible(c, func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
 	end()
 	if err != nil {
 		return err
 	}
-	if f.output != "" {
-		if err := write(c, f.output, r.chart()); err != nil {
+	if f.out.file != "" {
+		if err := write(c, f.out.file, r.chart()); err != nil {
 			return err
 		}
 	}
-	if f.json {
-		return writeJSON(c, "", r)
-	}
-	r.print(c.OutOrStdout())
-	return nil
+	table := output{json: f.out.json}
+	return table.print(c, r, r.print)
 }
 
 // measure replays the trace with each capacity and policy, on all cores.

@@ -12,28 +12,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newSchedule() *cobra.Command {
+func newGraphSchedule() *cobra.Command {
 	var s krait.Sharding
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var f format
 	var p picture
 	var rank, layer int
 	c := &cobra.Command{
 		Use:   "schedule [flags] [DIR | FILE.ir]",
 		Short: "Print or draw what a rank runs",
-		Long: `Schedule lowers a model and prints what one rank runs: buffers with their place in
-memory, and steps on the compute and the communication stream with the events that
-order them. A FILE.ir is graph text at any stage, on which the passes run that are
-left.
+		Long: `Schedule lowers a model and prints the schedule of one rank: buffers with their offsets, and
+steps on the compute and the communication stream with the events that order them. A FILE.ir
+is graph text at any stage; the passes that remain run on it.
 
-As dot or svg it draws kernels and collectives in their order, and dashed where one
-stream waits for the other. Layers that run the same are drawn once; with --detail
-block, the kernels between two events are a box.
-
-Without DIR it is the embedded model's.`,
-		Example: `  krait schedule --tp 4 --rank 1
-  krait schedule --tp 2 --layer 0 -o schedule.svg
-  krait schedule --tp 8 --detail block -o schedule.svg`,
+As dot or svg it draws kernels and collectives in order, with dashed lines for waits between
+streams. Equal layers are drawn once; with --detail block, the kernels between two events are
+one box. Without DIR it uses the embedded model.`,
+		Example: `  krait graph schedule --tp 4 --rank 1
+  krait graph schedule --tp 2 --layer 0 -o schedule.svg
+  krait graph schedule --tp 8 --detail block -o schedule.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.settle(); err != nil {
@@ -43,11 +40,11 @@ Without DIR it is the embedded model's.`,
 			if err != nil {
 				return err
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			all, err := lowered(c, path, s)
+			all, err := lowered(c, g, s)
 			if err != nil {
 				return err
 			}
@@ -66,8 +63,8 @@ Without DIR it is the embedded model's.`,
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().IntVar(&rank, "rank", 0, "which rank")
-	c.Flags().IntVar(&layer, "layer", 0, "draw only this block")
+	c.Flags().IntVar(&rank, "rank", 0, "rank to print")
+	c.Flags().IntVar(&layer, "layer", 0, "draw only this layer")
 	from.add(c)
 	f.add(c)
 	p.add(c)

@@ -15,6 +15,7 @@ type cacheModelFlags struct {
 	figures      prefix.Model
 	cache, state bytesOrNone
 	dir, states  string
+	like         string
 	grain        int
 }
 
@@ -23,13 +24,14 @@ var figureFlags = []string{"flops-per-token", "flops-per-token-squared", "cache-
 
 func (f *cacheModelFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.Float64Var(&f.figures.FLOPsPerToken, figureFlags[0], 0, "FLOPs to read a token, a of a·L + b·L²")
-	flags.Float64Var(&f.figures.FLOPsPerTokenSquared, figureFlags[1], 0, "FLOPs of attention, b of a·L + b·L²")
-	flags.Var(&f.cache, figureFlags[2], "bytes of attention cache per token")
-	flags.Var(&f.state, figureFlags[3], "bytes of the states of all layers (0: attention only)")
+	flags.Float64Var(&f.figures.FLOPsPerToken, figureFlags[0], 0, "prefill FLOPs per token, a of a·L + b·L²")
+	flags.Float64Var(&f.figures.FLOPsPerTokenSquared, figureFlags[1], 0, "prefill FLOPs of attention, b of a·L + b·L²")
+	flags.Var(&f.cache, figureFlags[2], "bytes of KV cache per token")
+	flags.Var(&f.state, figureFlags[3], "bytes of the states of all layers; 0: attention only")
 	flags.IntVar(&f.grain, "grain", prefix.Grain, "tokens between the states that a prompt can leave; 1: any token")
-	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir of a model, whose graph has these four figures")
-	flags.StringVar(&f.states, "states", "", "with --model, in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir whose graph gives these four figures")
+	flags.StringVar(&f.like, "like", "", "published size to use instead of a model (krait synth --help lists them)")
+	flags.StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 }
 
 // check is an error where the figures are missing, or given twice.
@@ -38,13 +40,16 @@ func (f *cacheModelFlags) check(c *cobra.Command) error {
 	if f.grain < 1 || f.grain > prefix.MaxTokens {
 		return fmt.Errorf("--grain is %d; it must be from 1 to %d", f.grain, prefix.MaxTokens)
 	}
-	if given("model") {
+	if given("model") && f.like != "" {
+		return errors.New("--like and --model exclude each other: give one of them")
+	}
+	if given("model") || f.like != "" {
 		for _, name := range figureFlags {
 			if given(name) {
-				return errors.New("--model has the figure of --" + name + "; give one of them")
+				return errors.New("the model's graph gives the figure of --" + name + "; leave out the flag or the model")
 			}
 		}
-		if f.dir == "" {
+		if f.dir == "" && f.like == "" {
 			return errors.New(`--model is "", which is no folder`)
 		}
 		return nil
@@ -60,13 +65,14 @@ func (f *cacheModelFlags) check(c *cobra.Command) error {
 
 // read gives the figures.
 func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
-	if f.dir == "" {
+	if f.dir == "" && f.like == "" {
 		m := f.figures
 		m.Grain = f.grain
 		m.CacheBytes, m.StateBytes = int64(f.cache.byteCount), int64(f.state.byteCount)
 		return m, nil
 	}
-	g, err := readGraph(c, f.dir)
+	from := graphArg{modelArg: modelArg{kind: "DIR or FILE.ir", flag: f.dir}, like: f.like}
+	g, _, err := from.read(c, nil)
 	if err == nil && f.states != "" {
 		if g.Stage > graph.UnpackedStage {
 			return prefix.Model{}, errors.New("the graph is partitioned already, and its states have their formats; leave out --states")

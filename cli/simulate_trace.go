@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTrace() *cobra.Command {
+func newSimulateTrace() *cobra.Command {
 	var o workload.Options
-	var output string
+	var file string
 	var kinds strings.Builder
 	for _, k := range workload.Kinds {
 		indented := strings.TrimSuffix(wrapText(k.Doc, 72, 11), "\n")
@@ -21,29 +21,29 @@ func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace [flags] KIND",
 		Short: "Make a trace of requests",
-		Long: `Trace makes a trace of requests, a line each, for krait cache-sim. The kinds are:
+		Long: `Trace makes a trace of requests, one per line, for krait simulate cache, krait bench trace
+and krait load. The kinds are:
 
 ` + kinds.String() + `
-What is in it is made up: lengths are drawn evenly or from lognormal distributions,
-sessions begin at random at --rate per second, and go on after a pause of --pause
-seconds, both on average. The same flags give the same trace. Token ids stand for
-texts: what two requests share is the same ids, and all else differs; with --vocab they
-are drawn below it.`,
-		Example: `  krait trace chat --sessions 200 --seed 1 -o chat.jsonl
-  krait trace docs --sessions 5000 | krait cache-sim - --capacity 16GiB --model ~/models/bamba-9b`,
+Traces are synthetic: lengths have uniform or lognormal distributions, --rate sessions begin
+per second, and their requests follow after --pause seconds, both on average. The same flags
+give the same trace. Token ids stand for text: shared prefixes have the same ids, and all other
+ids differ; with --vocab they are drawn below it.`,
+		Example: `  krait simulate trace chat --sessions 200 --seed 1 -o chat.jsonl
+  krait simulate trace docs --sessions 5000 | krait simulate cache - --capacity 16GiB --model ~/models/bamba-9b`,
 		Args:      takes(1, 1, "one KIND: "+strings.Join(workload.Names(), ", ")),
 		ValidArgs: workload.Names(),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Kind = args[0]
 			switch {
 			case !(o.Rate > 0):
-				return fmt.Errorf("--rate %g: it is above 0", o.Rate)
+				return fmt.Errorf("--rate is %g; it must be above 0", o.Rate)
 			case !c.Flags().Changed("pause"):
 				o.Pause = -1
 			case !(o.Pause >= 0):
-				return fmt.Errorf("--pause %g: it is not negative", o.Pause)
+				return fmt.Errorf("--pause is %g; it must not be negative", o.Pause)
 			}
-			text, err := computed(c, func() ([]byte, error) {
+			text, err := interruptible(c, func() ([]byte, error) {
 				trace, err := workload.Make(o)
 				if err != nil {
 					return nil, err
@@ -55,16 +55,16 @@ are drawn below it.`,
 			if err != nil {
 				return err
 			}
-			return write(c, output, text)
+			return write(c, file, text)
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&o.Sessions, "sessions", 100, "conversations, trajectories or, of kinds with one request each, requests")
-	flags.Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same trace")
-	flags.Float64Var(&o.Rate, "rate", 1, "sessions that begin per second, on average")
-	flags.Float64Var(&o.Pause, "pause", 0, "seconds between the requests of a session, on average (default: 30 for chat, 5 for agent)")
+	flags.IntVar(&o.Sessions, "sessions", 100, "conversations or trajectories; for other kinds requests")
+	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
+	flags.Float64Var(&o.Rate, "rate", 1, "mean sessions that begin per second")
+	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")
 	flags.IntVar(&o.Vocab, "vocab", 0, "draw token ids below this; 0: any, as runs of consecutive ids")
-	flags.StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	fileFlag(c, &file)
 	return c
 }
 

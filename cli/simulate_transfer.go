@@ -16,41 +16,37 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newTransfer() *cobra.Command {
+func newSimulateTransfer() *cobra.Command {
 	var f transferFlags
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var layer int
-	var asJSON bool
+	var out output
 	c := &cobra.Command{
 		Use:   "transfer [flags] [DIR | FILE.ir]",
-		Short: "List what moves when another machine goes on with a sequence",
-		Long: `Transfer lists what moves when a model on --to ranks goes on with a sequence that one on
---from ranks has read: for each rank the pieces that it reads, from which rank, where they
-lie there and where they go. Nothing moves that a rank does not keep, and nothing twice.
-Of a folder only config.json is needed.
+		Short: "List what moves when another machine continues a sequence",
+		Long: `Transfer lists what moves when a model on --to ranks continues a sequence from a model on --from
+ranks: for each receiving rank the pieces, the sending rank, and the offsets at both ends.
+Nothing moves that a rank does not need, and nothing twice. Of a folder only config.json is
+needed.
 
-States of a sequence are one run of memory per rank, at whose bytes pieces begin; rows of
-attention's caches lie in pages of --page tokens, page 0 those of the first. Where a rank gets
-a part of each row, a piece is so many stretches, one for each row. Of --tokens tokens, the
-rows of the first --have are there already.
+The states of a sequence are one run of memory per rank, in which pieces have offsets; KV rows
+are in pages of --page tokens, page 0 first. If a rank gets a part of each row, a piece is a
+number of stretches, one per row. The rows of the first --have of --tokens tokens are there
+already. --strategy and --page hold for both machines, or for each as FROM:TO.
 
---strategy, --page: one for both machines, or two with a colon between them.
-
-Below the lists are the bytes between any two ranks; what it would be if ranks sent all of
-their pages and states of the sequence; and what, if they kept them in blocks of one
-size, as engines do that list blocks and not what is in them.
-
-Without DIR it is the embedded model's.`,
-		Example: `  krait transfer ~/models/zamba2-1.2b --from 1 --to 4 --tokens 4096
-  krait transfer ~/models/bamba-9b --from 2 --to 3 --page 16:48 --states conv=bf16,cache=bf16
-  krait transfer --from 4 --to 4 --strategy channel:hoisted --json`,
+Below the lists are the bytes between any two ranks; the total if ranks sent all their pages and
+states of the sequence; and the total in blocks of one size, as engines transfer that do not
+know what their blocks hold. Without DIR it uses the embedded model.`,
+		Example: `  krait simulate transfer ~/models/zamba2-1.2b --from 1 --to 4 --tokens 4096
+  krait simulate transfer ~/models/bamba-9b --from 2 --to 3 --page 16:48 --states conv=bf16,cache=bf16
+  krait simulate transfer --from 4 --to 4 --strategy channel:hoisted --json`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			r, err := f.report(c, path)
+			r, err := f.report(c, g)
 			if err != nil {
 				return err
 			}
@@ -59,15 +55,11 @@ Without DIR it is the embedded model's.`,
 					return fmt.Errorf("--layer %d: %w", layer, err)
 				}
 			}
-			if asJSON {
-				return writeJSON(c, "", r)
-			}
-			r.print(c.OutOrStdout())
-			return nil
+			return out.print(c, r, r.print)
 		},
 	}
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	f.add(c)
 	c.Flags().IntVar(&layer, "layer", 0, "list the pieces of this layer only")
 	return c
@@ -81,28 +73,24 @@ type transferFlags struct {
 }
 
 func (f *transferFlags) add(c *cobra.Command) {
-	c.Flags().IntVar(&f.from, "from", 1, "ranks that share the model where the sequence is")
-	c.Flags().IntVar(&f.to, "to", 1, "ranks that share it where it goes")
-	c.Flags().StringVar(&f.strategy, "strategy", "channel", "how the model lies over the ranks, FROM:TO or one for both")
-	c.Flags().StringVar(&f.page, "page", "128", "tokens that a page of attention's caches has rows for, FROM:TO or one for both")
-	c.Flags().StringVar(&f.states, "states", "", "in which formats both keep states, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	c.Flags().IntVar(&f.from, "from", 1, "ranks of the sender")
+	c.Flags().IntVar(&f.to, "to", 1, "ranks of the receiver")
+	c.Flags().StringVar(&f.strategy, "strategy", "channel", "sharding strategy, FROM:TO or one for both")
+	c.Flags().StringVar(&f.page, "page", "128", "tokens per KV page, FROM:TO or one for both")
+	c.Flags().StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 	c.Flags().IntVar(&f.tokens, "tokens", 512, "tokens of the sequence")
-	c.Flags().IntVar(&f.have, "have", 0, "tokens at its beginning whose rows are there already")
+	c.Flags().IntVar(&f.have, "have", 0, "tokens at the beginning whose KV rows the receiver has")
 }
 
 // mostPieces is more than anyone reads.
 const mostPieces = 1 << 20
 
 // report lists what moves.
-func (f *transferFlags) report(c *cobra.Command, path string) (*transferReport, error) {
+func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferReport, error) {
 	if f.tokens < 1 || f.have < 0 || f.have > f.tokens {
-		return nil, fmt.Errorf("--tokens %d and --have %d: a sequence has tokens, and at most as many are there", f.tokens, f.have)
+		return nil, fmt.Errorf("--tokens %d and --have %d: a sequence has at least 1 token, and --have is at most --tokens", f.tokens, f.have)
 	}
 	pages, err := f.pages()
-	if err != nil {
-		return nil, err
-	}
-	g, err := readGraph(c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +109,7 @@ func (f *transferFlags) report(c *cobra.Command, path string) (*transferReport, 
 	if n := f.tokens/pages[0] + f.tokens/pages[1] + 2; n > mostPieces/(len(out.To.end.Keeps.Buffers)*max(f.from, f.to)+1) {
 		return nil, fmt.Errorf("--tokens %d in pages of %d and %d: that may be more than %s pieces; give fewer tokens or larger pages", f.tokens, pages[0], pages[1], thousands(mostPieces))
 	}
-	return computed(c, func() (*transferReport, error) { return out, out.fill() })
+	return interruptible(c, func() (*transferReport, error) { return out, out.fill() })
 }
 
 // both is what is said of both machines, once or with a colon between them.
@@ -148,7 +136,7 @@ func endOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, page int) (loweri
 	if err != nil {
 		return lowering.End{}, err
 	}
-	k, err := computed(c, func() (*lowering.Keeps, error) {
+	k, err := interruptible(c, func() (*lowering.Keeps, error) {
 		all, err := lowering.Lower(compiled)
 		if err != nil {
 			return nil, err

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestComputed: nobody waits for what is computed when the command is stopped.
-func TestComputed(t *testing.T) {
+// TestInterruptible: a stopped command does not wait for the work.
+func TestInterruptible(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cobra.Command{}
 	c.SetContext(ctx)
-	if n, err := computed(c, func() (int, error) { return 3, nil }); n != 3 || err != nil {
+	if n, err := interruptible(c, func() (int, error) { return 3, nil }); n != 3 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	begun, forever := make(chan bool), make(chan bool)
@@ -23,7 +23,7 @@ func TestComputed(t *testing.T) {
 		<-begun
 		cancel()
 	}()
-	_, err := computed(c, func() (int, error) {
+	_, err := interruptible(c, func() (int, error) {
 		close(begun)
 		<-forever
 		return 3, nil
@@ -38,10 +38,10 @@ func TestStopped(t *testing.T) {
 	dir := "../testdata/golden/mamba-a"
 	for _, args := range [][]string{
 		{"plan", dir}, {"plan", "--compare", "--tp", "2", dir}, {"graph", "--tp", "2", dir}, {"graph", "--format", "dot", dir}, {"prove", "--tp", "2", dir},
-		{"opt", "--tp", "2", dir}, {"schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
+		{"graph", "opt", "--tp", "2", dir}, {"graph", "schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
 	} {
 		ctx, end := context.WithCancelCause(context.Background())
-		end(stopped{os.Interrupt})
+		end(signalError{os.Interrupt})
 		root := newRoot()
 		var out bytes.Buffer
 		root.SetOut(&out)

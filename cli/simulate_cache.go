@@ -14,31 +14,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// cacheSimFlags say what is held against a trace.
-type cacheSimFlags struct {
+// cacheFlags say what is held against a trace.
+type cacheFlags struct {
 	policy     string
 	capacity   bytesOrNone
 	model      cacheModelFlags
 	requests   int
 	sweep, dot bool
-	output     string
-	json       bool
+	out        output
 }
 
-func newCacheSim() *cobra.Command {
-	var f cacheSimFlags
+func newSimulateCache() *cobra.Command {
+	var f cacheFlags
 	c := &cobra.Command{
-		Use:   "cache-sim [flags] TRACE",
-		Short: "Say what a prefix cache would make of a trace of requests",
-		Long: `Cache-sim replays a trace and counts the tokens of prompts that a prefix cache of
---capacity bytes would save a model from reading, by policy:
+		Use:   "cache [flags] TRACE",
+		Short: "Predict the hit rate of a prefix cache for a trace",
+		Long: `Cache replays a trace and counts the prompt tokens that hit a prefix cache of --capacity
+bytes, by eviction policy:
 
   none      no cache
   blocks32  a state for each full block of 32 tokens, as serving engines do; or of
             another number of tokens
-  lru       a radix tree with at most three states per request; the oldest goes first
-  flop:α    the same, and what goes first has a low sum of its time and α times the
-            FLOPs that it saves per byte
+  lru       a radix tree with at most three states per request; evicts the oldest
+  flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
+            saved per byte
   tuned     the same, with the α that does best on requests after the first eviction,
             and 0 again once that would have hit more since
   retuned   the same, with the α that does best on the last 500 requests, again and
@@ -47,29 +46,28 @@ func newCacheSim() *cobra.Command {
 
 TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, in the
 order of time, where a number is a token id and [first, n] is n consecutive ids; - is
-standard input. krait trace makes some.
+standard input. krait simulate trace makes some.
 
-The model is what it costs: reading L tokens takes flops-per-token·L +
-flops-per-token-squared·L² FLOPs, each token cache-bytes of attention cache, and a state
-state-bytes, 0 for attention only. --model takes these from a model's graph; of a folder
-only config.json is needed. Bytes may be written as 4e9 or 3.5GiB. docs/prefix-cache.md
-has the rules.
+A model is its costs: prefill of L tokens takes flops-per-token·L + flops-per-token-squared·L²
+FLOPs, each token has cache-bytes of KV cache, and a state has state-bytes, 0 for attention
+only. --model takes these from a model's graph, and --like from a published size; of a folder
+only config.json is needed. Bytes may be written as 4e9 or 3.5GiB. docs/prefix-cache.md has the
+rules.
 
---grain is at multiples of how many tokens a prompt leaves states. The default is that of
-a model's prefix cache, whose hits this counts. With 1 the rules are as published: states
-where prompts part, at any token, and none at a prompt's end; tuned differs from the
-published rule all the same where it goes back to α = 0.
+A prompt leaves states at multiples of --grain tokens. The default is that of Krait's prefix
+cache. With 1 the rules are as published: states where prompts diverge, at any token, and none
+at a prompt's end; tuned still differs from the published rule when it returns to α = 0.
 
---sweep shows what the capacity and α are worth: the share of prompts that is reused for
-six capacities, the largest of which is --capacity, and every α, and with -o as a chart.
---dot draws the tree of one policy as it is after the last request.
+--sweep prints the share of prompt tokens reused for six capacities, of which --capacity is the
+largest, and every α; -o writes a chart. --dot draws the tree of one policy after the last
+request.
 
-With --json one policy is an object, and all are the results of one.`,
-		Example: `  krait cache-sim chat.jsonl --capacity 4e9 --model ~/models/bamba-9b --states conv=bf16,cache=bf16
-  krait cache-sim chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
-  krait cache-sim chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB
-  krait cache-sim chat.jsonl --sweep --capacity 64GiB --model ~/models/bamba-9b -o sweep.svg
-  krait cache-sim chat.jsonl --dot --policy lru --requests 12 --capacity 1GiB --model ~/models/bamba-9b -o tree.svg`,
+With --json one policy is an object; several are a list in "results".`,
+		Example: `  krait simulate cache chat.jsonl --capacity 4e9 --model ~/models/bamba-9b --states conv=bf16,cache=bf16
+  krait simulate cache chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
+  krait simulate cache chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB
+  krait simulate cache chat.jsonl --sweep --capacity 64GiB --model ~/models/bamba-9b -o sweep.svg
+  krait simulate cache chat.jsonl --dot --policy lru --requests 12 --capacity 1GiB --model ~/models/bamba-9b -o tree.svg`,
 		Args: takes(1, 1, "one TRACE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.check(c, args[0]); err != nil {
@@ -85,30 +83,25 @@ With --json one policy is an object, and all are the results of one.`,
 			if err != nil {
 				return err
 			}
-			if !f.json {
-				r.print(c.OutOrStdout())
-				return nil
+			if f.policy != "all" && f.out.json {
+				return writeJSON(c, f.out.file, r.Results[0])
 			}
-			if f.policy != "all" {
-				return writeJSON(c, "", r.Results[0])
-			}
-			return writeJSON(c, "", r)
+			return f.out.print(c, r, r.print)
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.policy, "policy", "all", "none, blocks32, lru, flop:α, tuned, retuned or all")
-	flags.Var(&f.capacity, "capacity", "bytes of the cache")
+	flags.StringVar(&f.policy, "policy", "all", "eviction: none, blocks32, lru, flop:α, tuned, retuned or all")
+	flags.Var(&f.capacity, "capacity", "bytes of the cache (required)")
 	f.model.add(c)
-	flags.IntVar(&f.requests, "requests", 0, "only the first requests of the trace; 0: all")
-	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α, as a table, and with -o FILE.svg as a chart")
-	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text")
-	flags.StringVarP(&f.output, "output", "o", "", "with --sweep the chart, FILE.svg; with --dot the tree, FILE.dot or FILE.svg, which needs Graphviz")
-	jsonFlag(c, &f.json)
+	flags.IntVar(&f.requests, "requests", 0, "replay only the first requests; 0: all")
+	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α; -o FILE.svg draws a chart")
+	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text; -o FILE.svg draws")
+	f.out.add(c)
 	return c
 }
 
 // check is an error for flags that do not go together, or are wrong, before anything is read.
-func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
+func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	one := f.policy != "all"
 	switch {
 	case f.sweep && f.dot:
@@ -117,18 +110,18 @@ func (f *cacheSimFlags) check(c *cobra.Command, path string) error {
 		return errors.New("--sweep compares policies; leave out --policy")
 	case f.dot && !one:
 		return errors.New("--dot draws the tree of one policy; add --policy lru, flop:α, tuned or retuned")
-	case f.dot && f.json:
+	case f.dot && f.out.json:
 		return errors.New("--dot draws and --json prints figures; give one of them")
-	case f.output != "" && !f.sweep && !f.dot:
-		return errors.New("-o is for --sweep or --dot; give one of them")
-	case f.sweep && f.output != "" && filepath.Ext(f.output) != ".svg":
-		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.output)
+	case f.sweep && f.out.file != "" && filepath.Ext(f.out.file) != ".svg":
+		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.out.file)
+	case !f.sweep && !f.dot && (filepath.Ext(f.out.file) == ".svg" || filepath.Ext(f.out.file) == ".dot"):
+		return fmt.Errorf("-o %s: only --sweep and --dot draw; give one of them", f.out.file)
 	case f.requests < 0:
-		return fmt.Errorf("--requests %d: it is not negative", f.requests)
+		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
 	case path == "-" && f.model.dir == "-":
 		return errors.New("TRACE and --model are both -, and there is one standard input")
 	case f.policy != "none" && !c.Flags().Changed("capacity"):
-		return errors.New("there is no --capacity: give the bytes of the cache, as in --capacity 4GiB")
+		return errors.New("--capacity is missing: give the bytes of the cache, as in --capacity 4GiB")
 	}
 	return f.model.check(c)
 }
@@ -141,7 +134,7 @@ type cacheReport struct {
 	Results  []*prefix.Result `json:"results"`
 }
 
-func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
+func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 	policies := prefix.Policies
 	if f.policy != "all" {
 		policies = []string{f.policy}
@@ -151,14 +144,14 @@ func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error)
 		return nil, err
 	}
 	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
-	tell, end := progress(c.ErrOrStderr(), "cache-sim", "requests", false)
+	tell, end := progress(c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
 		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
 		if tell != nil {
 			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
 		}
-		result, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+		result, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +161,7 @@ func (f *cacheSimFlags) run(c *cobra.Command, path string) (*cacheReport, error)
 }
 
 // read reads the model and, if the policies are some, the trace.
-func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
+func (f *cacheFlags) read(c *cobra.Command, path string, policies []string) (m prefix.Model, trace []prefix.Request, err error) {
 	if m, err = f.model.read(c); err != nil {
 		return m, nil, err
 	}
@@ -177,7 +170,7 @@ func (f *cacheSimFlags) read(c *cobra.Command, path string, policies []string) (
 			return m, nil, err
 		}
 	}
-	trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
 	if f.requests > 0 && f.requests < len(trace) {
 		trace = trace[:f.requests]
 	}
@@ -207,7 +200,7 @@ func (r *cacheReport) print(w io.Writer) {
 	fmt.Fprintf(w, "cache of %s bytes; %s bytes per token, %s per state, a grain of %s\n", thousands(r.Capacity), thousands(r.Model.CacheBytes),
 		thousands(r.Model.StateBytes), count(r.Model.Grain, "token"))
 	if r.Capacity < r.Model.StateBytes {
-		fmt.Fprintln(w, "a state is larger than the cache: nothing can be kept")
+		fmt.Fprintln(w, "a state is larger than the cache: nothing fits")
 	}
 	fmt.Fprintf(w, "\n%-10s  %14s  %8s  %11s  %8s  %10s  %5s\n", "policy", "hit tokens", "of input", "FLOPs saved", "of all", "evictions", "α")
 	for _, x := range r.Results {
@@ -220,12 +213,12 @@ func (r *cacheReport) print(w io.Writer) {
 	}
 }
 
-// mostDrawn nodes are drawn: Graphviz takes long for more, and nobody reads them.
+// mostDrawn bounds the nodes of a drawing: Graphviz is slow for more.
 const mostDrawn = 100
 
 // draw draws the tree of the policy after the last request.
-func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
-	out := format{output: f.output}
+func (f *cacheFlags) draw(c *cobra.Command, path string) error {
+	out := format{output: f.out.file}
 	if err := out.settle(); err != nil {
 		return err
 	}
@@ -243,7 +236,7 @@ func (f *cacheSimFlags) draw(c *cobra.Command, path string) error {
 			nodes, drawn = t.Nodes(), true
 		}
 	}}
-	r, err := computed(c, func() (*prefix.Result, error) { return s.Run(trace) })
+	r, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
 	switch {
 	case err != nil:
 		return err

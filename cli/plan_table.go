@@ -69,17 +69,13 @@ func (f amount) plus(g amount) amount {
 
 func bytesOf(n int64) *int64 { return &n }
 
-// tabled works the account out.
-func tabled(c *cobra.Command, path string, s krait.Sharding, z stepSizes) (*table, error) {
+// accountOf computes the account.
+func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
 	case s.Strategy != "" || s.Place != "" || s.Payload != "" || s.States != "":
-		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --quantize and --states")
+		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --payload and --states")
 	case s.Ranks < 2:
 		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp", ranks(max(s.Ranks, 1)))
-	}
-	g, err := readGraph(c, path)
-	if err != nil {
-		return nil, err
 	}
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --table needs one that is not")
@@ -88,10 +84,11 @@ func tabled(c *cobra.Command, path string, s krait.Sharding, z stepSizes) (*tabl
 	for _, x := range executions {
 		s.Strategy = x.strategy
 		a := &accountant{z: z.on(s.Ranks, z.prefill()), p: int64(s.Ranks), strategy: x.strategy}
+		var err error
 		if a.g, err = compileTo(c, graph.NoStage, g, s); err != nil {
 			return nil, err
 		}
-		if a.schedules, err = computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
+		if a.schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
 			return nil, err
 		}
 		r, err := a.report(x.name, z)
@@ -130,7 +127,7 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	}
 	residual := a.residual()
 	if residual == nil {
-		return nil, errors.New("nothing that has tokens passes from block to block: there is no residual stream to account for")
+		return nil, errors.New("no value with tokens passes from block to block: --table needs a residual stream")
 	}
 	a.hidden = graph.RowElems(residual.Type.Dims)
 	rows := a.z.Tokens
@@ -247,7 +244,7 @@ func (a *accountant) coreFollows(nodes []*graph.Node) bool {
 	return false
 }
 
-// ring is what a rank sends of elements per token, in so many phases.
+// ring is what a rank sends of elements per token, in a number of phases.
 func (a *accountant) ring(phases, width int) int64 {
 	return int64(phases) * (a.p - 1) * a.z.Tokens * int64(width*graph.F32.Bytes()) / a.p
 }
@@ -313,14 +310,6 @@ func (a *accountant) kvHeads(n *graph.Node) (all, most int64) {
 	return int64(groups), most
 }
 
-func (t *table) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", t)
-	}
-	t.print(c.OutOrStdout())
-	return nil
-}
-
 // uneven reports whether some rank keeps more of a KV cache than an even share of it.
 func (t *table) uneven() bool {
 	return slices.ContainsFunc(t.Executions, func(x executionReport) bool {
@@ -352,10 +341,10 @@ func (t *table) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %-40s %-14s %8s %s\n", "residual stream", "", "", x.Residual)
 	}
-	fmt.Fprintln(w, "bytes of the prompts: what a rank sends, in rings, and what the rank keeps that has most. The textbook's\n"+
-		"account knows no scans, and no gather before projections: docs/sharded-activations.md says why there is one")
+	fmt.Fprintln(w, "bytes for the prompts: what a rank sends, in rings, and the most that a rank holds. The textbook's\n"+
+		"account has no scans, and no gather before projections: docs/sharded-activations.md gives the reason")
 	if t.uneven() {
-		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is kept several times;\n"+
+		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is stored several times;\n"+
 			"the textbook divides all by the ranks")
 	}
 }

@@ -10,23 +10,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newOpt() *cobra.Command {
+func newGraphOpt() *cobra.Command {
 	var s krait.Sharding
 	from := modelArg{kind: "FILE.ir or DIR", needed: true}
-	var list, output string
+	var list, file string
 	c := &cobra.Command{
 		Use:   "opt [flags] FILE.ir",
 		Short: "Run passes on graph text",
-		Long: `Opt reads a graph as text (- is standard input), runs passes, and prints the graph that comes out: the
-passes of --passes, or those that compile the graph to what runs. A block can so be
-studied without a model: krait graph --layer prints one to start from. Every pass is
-checked after it ran.
+		Long: `Opt reads a graph as text (- is standard input), runs the passes of --passes, or all that
+remain of the pipeline, and prints the result. krait graph --layer prints a single layer to
+start from. The graph is checked after every pass. The passes are:
 
 ` + passTable(),
 		Example: `  krait graph > model.ir
-  krait opt --passes unpack,partition --tp 4 model.ir
-  krait graph --layer 0 | krait opt --tp 4 -
-  krait opt --passes partition --tp 4 --strategy naive --dump steps model.ir`,
+  krait graph opt --passes unpack,partition --tp 4 model.ir
+  krait graph --layer 0 | krait graph opt --tp 4 -
+  krait graph opt --passes partition --tp 4 --strategy naive --dump steps model.ir`,
 		Args: takes(0, 1, "one FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			path, err := from.take(c, args)
@@ -37,12 +36,13 @@ checked after it ran.
 			if err != nil {
 				return err
 			}
-			return write(c, output, []byte(graph.Print(out)))
+			return write(c, file, []byte(graph.Print(out)))
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().StringVar(&list, "passes", "", "passes, in order, with commas (default: those that compile it)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	c.Flags().StringVar(&list, "passes", "", "passes to run in order, separated by commas (default: all that remain)")
+	fileFlag(c, &file)
+	basic(c, "dump", "place")
 	from.add(c)
 	return c
 }
@@ -54,14 +54,14 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if s, err = computed(c, func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
+	if s, err = interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
 		return nil, err
 	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
-	out, err := computed(c, func() (*graph.Graph, error) {
+	out, err := interruptible(c, func() (*graph.Graph, error) {
 		if list == "" {
 			return passes.Compile(g, o)
 		}
@@ -77,7 +77,8 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 func passTable() string {
 	var b strings.Builder
 	for _, p := range passes.Table {
-		fmt.Fprintf(&b, "  %-10s %s\n", p.Name, p.Doc)
+		doc := strings.TrimLeft(wrapText(p.Doc, 80, 14), " ")
+		fmt.Fprintf(&b, "  %-11s %s", p.Name, doc)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }

@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/passes"
-	"github.com/spf13/cobra"
 )
 
-// lineup compares deployments on as many devices.
-type lineup struct {
+// deployments compares deployments on the same number of devices.
+type deployments struct {
 	Model    string `json:"model"`
 	Hardware string `json:"hardware"`
 	Devices  int    `json:"devices"`
@@ -45,14 +45,14 @@ type line struct {
 // payloadFormats are those in which sums may travel; the first is as they are.
 var payloadFormats = []string{"", "fp16"}
 
-// lineUp simulates all that as many devices can be, from replicas of one rank each to
+// deployments simulates all deployments on the devices, from replicas of one rank each to
 // one model on all of them.
-func (f *simulateFlags) lineUp(g *graph.Graph, d *virtual.Device) (*lineup, error) {
+func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device) (*deployments, error) {
 	devices := max(1, f.sharding.Ranks, g.Ranks) * f.replicas.Number
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
-	out := &lineup{Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
+	out := &deployments{Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
 	for n := 1; n <= min(devices, passes.MaxRanks); n++ {
 		if devices%n != 0 {
 			continue
@@ -116,11 +116,7 @@ func (f *simulateFlags) fill(l *line, g *graph.Graph, d *virtual.Device, s krait
 	return nil
 }
 
-func (r *lineup) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", r)
-	}
-	w := c.OutOrStdout()
+func (r *deployments) print(w io.Writer) {
 	fmt.Fprintf(w, "%s on %s: %s\n%s of %s, and %s of output each\n\n", r.Model, count(r.Devices, "device"), r.about, count(r.Batch, "sequence"), count(r.Prompt, "token"), count(r.Output, "token"))
 	fmt.Fprintf(w, "%3s %3s  %-12s  %-7s  %10s  %10s  %10s  %11s  %11s  %15s  %9s  %9s\n", "tp", "dp", "strategy", "payload", "TTFT", "TPOT", "tokens/s", "collectives", "not hidden", "bytes a rank", "max batch", "max prompt")
 	for _, x := range r.Lines {
@@ -132,6 +128,5 @@ func (r *lineup) write(c *cobra.Command, asJSON bool) error {
 		fmt.Fprintf(w, "%10s  %10s  %10.1f  %11s  %11s  %15s  %9s  %9s\n", round(seconds(x.TTFT)), round(seconds(x.TPOT)), x.Throughput,
 			round(seconds(x.Collectives)), round(seconds(x.Exposed)), thousands(x.Bytes), orAny(x.MaxBatch), orAny(x.MaxPrompt))
 	}
-	fmt.Fprintln(w, "collectives: seconds of the whole generation in which one was under way, and those that no kernels hid")
-	return nil
+	fmt.Fprintln(w, "collectives: seconds of the generation in which one was active; not hidden: seconds that no kernel overlapped")
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// computed is what f gives, unless the command is stopped first: f looks at no context
-// and writes nothing, so that nobody need wait for it. The process ends then.
-func computed[T any](c *cobra.Command, f func() (T, error)) (out T, err error) {
+// interruptible returns the result of f, or an error if the command is stopped first. It is for work
+// that takes no context and writes nothing: the process ends without waiting for it.
+func interruptible[T any](c *cobra.Command, f func() (T, error)) (out T, err error) {
 	if err := c.Context().Err(); err != nil {
 		return out, err
 	}
