@@ -163,9 +163,9 @@ func TestChooseRefuses(t *testing.T) {
 	wantError(t, err, "the graph has no output tokens; where it is built, b.Output(\"tokens\", b.Choose(…)) makes one of its logits")
 }
 
-// TestUnchosen: of two sequences the one whose logits are broken ends, and the other has
+// TestChoiceError: of two sequences the one whose logits are broken ends, and the other has
 // its token and goes on.
-func TestUnchosen(t *testing.T) {
+func TestChoiceError(t *testing.T) {
 	e := chooser(t, true)
 	slots := []int{0, alloc(t, &stepper{Engine: e})}
 	for bad := range 2 {
