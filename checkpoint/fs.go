@@ -10,13 +10,6 @@ import (
 	"github.com/krait-ml/krait/models"
 )
 
-// reader reads a file of a bounded size.
-type reader = func(path string, limit int64) ([]byte, error)
-
-func inFS(fsys fs.FS) reader {
-	return func(path string, limit int64) ([]byte, error) { return files.ReadFS(fsys, path, limit) }
-}
-
 // OpenFS is [Open] for the root of a file system: config.json and weights in safetensors.
 // What cannot be mapped is read into memory. Weights in other formats, GGUF and PyTorch's, are
 // opened by path only.

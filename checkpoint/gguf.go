@@ -167,9 +167,9 @@ func (p ggufPart) make(d graph.DType) ([]byte, error) {
 	return data, nil
 }
 
-// turn reorders the rows of the query or key projection of so many heads: llama.cpp
-// rotates channels 2i and 2i+1 of a head together, Hugging Face i and i + half. Back is
-// from the former to the latter.
+// turn reorders the rows of a query or key projection: llama.cpp rotates channels 2i and 2i+1 of
+// a head together, Hugging Face i and i + half. If back is set, it converts llama.cpp's order to
+// Hugging Face's.
 func turn(data []byte, rows, heads int, back bool) []byte {
 	out := make([]byte, len(data))
 	line, half := len(data)/rows, rows/heads/2

@@ -86,7 +86,11 @@ func (g *ggufConfig) read() {
 		}
 	}
 	if len(g.errs) == 0 {
-		g.table.config(g)
+		for _, k := range g.table.keys {
+			if k.read != nil {
+				k.read(g)
+			}
+		}
 	}
 }
 

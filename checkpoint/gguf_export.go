@@ -29,10 +29,10 @@ type GGUF struct {
 // does not give it back to the bit.
 const ggufKeepRates = "krait.A_log."
 
-// GGUF makes a GGUF file of the checkpoint as llama.cpp's converter does. Matrices are in
-// the format t: F32, F16, BF16 or Q8_0, F16 where a row is no whole number of blocks; what
-// has one axis, convolutions, A, D and routers are in F32. What the format has no key for
-// is in a key of Krait's own, so that Krait runs the same model.
+// GGUF converts the checkpoint to a GGUF file as llama.cpp's converter does. Matrices have format
+// t (F32, F16, BF16 or Q8_0; F16 instead of Q8_0 if a row is not a whole number of blocks).
+// Vectors, convolutions, A, D and routers are F32. The key krait.config keeps the config.json for
+// settings without a GGUF key.
 func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	arch, ok := ggufFamilies[c.Model.Family]
 	if !ok {
@@ -49,7 +49,11 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	e.put("general.file_type", map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[t])
 	e.put("general.quantization_version", uint32(2))
 	e.common()
-	a.export(e)
+	for _, k := range a.keys {
+		if k.write != nil {
+			k.write(e)
+		}
+	}
 	e.tensors()
 	text, err := e.config.Text()
 	e.put(ggufKeep, string(text))

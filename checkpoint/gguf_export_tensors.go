@@ -97,7 +97,7 @@ func layerOf(name string) (layer int, rest string, ok bool) {
 	return layer, rest, ok && err == nil && strings.HasPrefix(name, "layers.")
 }
 
-// expertIn is the number of an expert in a name; empty where there is none.
+// expertIn returns the expert's number in a tensor's name, or "".
 func expertIn(name string) string {
 	_, rest, ok := strings.Cut(name, "experts.")
 	number, _, _ := strings.Cut(rest, ".")

@@ -16,8 +16,7 @@ type ggufArch struct {
 	prefix string              // of the family's tensors: backbone. or model.
 	outer  map[string]string   // tensors around the blocks
 	blocks map[string]ggufName // of a block, by what follows blk.N.
-	config func(c *ggufConfig)
-	export func(e *ggufExport) // the inverse
+	keys   []ggufKey
 
 	turns bool // the rows of queries and keys stand in llama.cpp's order of the rotary embedding
 
@@ -95,15 +94,15 @@ func outerNames(n models.TensorNames) map[string]string {
 // ggufArchs are the architectures, by general.architecture.
 var ggufArchs = map[string]ggufArch{
 	"mamba": {
-		prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufMamba, export: exportMamba,
+		prefix: "backbone.", outer: outerNames(models.BackboneNames), keys: ggufMamba,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSelective)),
 	},
 	"mamba2": {
-		prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufMamba2, export: exportMamba2,
+		prefix: "backbone.", outer: outerNames(models.BackboneNames), keys: ggufMamba2,
 		blocks: ggufBlocks([][3]string{{"attn_norm.weight", "norm.weight"}}, under("mixer.", ggufSSD)),
 	},
 	"jamba": {
-		prefix: "model.", outer: outerNames(models.ModelNames), config: ggufJamba, export: exportJamba,
+		prefix: "model.", outer: outerNames(models.ModelNames), keys: ggufJamba,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"}, {"ffn_gate_inp.weight", "feed_forward.router.weight", "exact"},
 			{"ffn_gate_exps.weight", "feed_forward.experts.#.gate_proj.weight", "experts"}, {"ffn_up_exps.weight", "feed_forward.experts.#.up_proj.weight", "experts"},
@@ -111,13 +110,13 @@ var ggufArchs = map[string]ggufArch{
 		}, under("mamba.", ggufSelective), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
 	"falcon-h1": {
-		prefix: "model.", outer: outerNames(models.ModelNames), config: ggufFalconH1, export: exportFalconH1,
+		prefix: "model.", outer: outerNames(models.ModelNames), keys: ggufFalconH1,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm", "pre_ff_layernorm.weight"}, {"ffn_norm.weight", "pre_ff_layernorm.weight"},
 		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention), under("feed_forward.", ggufMLP)),
 	},
 	"granitehybrid": {
-		prefix: "model.", outer: outerNames(models.GraniteNames), config: ggufGranite, export: exportGranite, turns: true,
+		prefix: "model.", outer: outerNames(models.GraniteNames), keys: ggufGranite, turns: true,
 		blocks: ggufBlocks([][3]string{
 			{"attn_norm.weight", "input_layernorm.weight"}, {"ffn_norm.weight", "post_attention_layernorm.weight"},
 			{"ffn_gate.weight", "shared_mlp.gate.weight"}, {"ffn_up.weight", "shared_mlp.up.weight"}, {"ffn_down.weight", "shared_mlp.output_linear.weight"},
@@ -131,7 +130,7 @@ var ggufArchs = map[string]ggufArch{
 }
 
 var nemotronArch = ggufArch{
-	prefix: "backbone.", outer: outerNames(models.BackboneNames), config: ggufNemotron, export: exportNemotron, turns: true,
+	prefix: "backbone.", outer: outerNames(models.BackboneNames), keys: ggufNemotron, turns: true,
 	blocks: ggufBlocks([][3]string{
 		{"attn_norm.weight", "norm.weight"}, {"ffn_up.*", "mixer.up_proj.*"}, {"ffn_down.*", "mixer.down_proj.*"},
 		{"ffn_gate_inp.weight", "mixer.gate.weight", "exact"}, {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
@@ -164,7 +163,7 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 	layer, rest, ok := ggufLayer(t.Name)
 	n, known := a.blocks[rest]
 	if !ok || !known {
-		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // nobody asks for it, and the user is told
+		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // unused: the user gets a warning
 	}
 	name := fmt.Sprintf("%slayers.%d.%s", a.prefix, layer, n.name)
 	p := ggufPart{Tensor: t, shape: t.Shape, exact: n.how == ggufExact}

@@ -430,3 +430,30 @@ func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string]
 	}
 	return out
 }
+
+// TestGGUFKeys: a key that a row both writes and reads is the one of llama.cpp: two wrong
+// directions would cancel out in a round trip.
+func TestGGUFKeys(t *testing.T) {
+	for _, c := range []struct{ golden, arch, keys string }{
+		{"mamba-a", "mamba", "ssm.inner_size=intermediate_size ssm.state_size=state_size ssm.time_step_rank=time_step_rank"},
+		{"mamba2-g4", "mamba2", "ssm.time_step_rank=num_heads ssm.group_count=n_groups ssm.state_size=state_size attention.layer_norm_rms_epsilon=layer_norm_epsilon"},
+		{"jamba", "jamba", "feed_forward_length=intermediate_size attention.head_count=num_attention_heads ssm.time_step_rank=mamba_dt_rank"},
+		{"falcon-h1", "falcon-h1", "attention.head_count=num_attention_heads attention.head_count_kv=num_key_value_heads feed_forward_length=intermediate_size ssm.inner_size=mamba_d_ssm"},
+		{"granite-hybrid", "granitehybrid", "attention.scale=attention_multiplier embedding_scale=embedding_multiplier residual_scale=residual_multiplier logit_scale=logits_scaling ssm.state_size=mamba_d_state"},
+		{"nemotron-h", "nemotron_h", "attention.key_length=head_dim ssm.time_step_rank=mamba_num_heads ssm.group_count=n_groups ssm.state_size=ssm_state_size"},
+	} {
+		m, _, err := Describe(filepath.Join("../testdata/golden", c.golden))
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata, _ := ggufOf(t, c.golden)
+		for pair := range strings.FieldsSeq(c.keys) {
+			key, config, _ := strings.Cut(pair, "=")
+			i := slices.IndexFunc(metadata, func(p gguf.Pair) bool { return p.Key == c.arch+"."+key })
+			want, ok := m.Config().Value(config).(float64)
+			if i < 0 || !ok || fmt.Sprint(metadata[i].Value) != fmt.Sprint(float32(want)) {
+				t.Errorf("%s: %s is not %s %v of the config", c.golden, key, config, want)
+			}
+		}
+	}
+}

@@ -93,7 +93,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 	return f.out.save(c, &file)
 }
 
-func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
+func printMetered(w io.Writer, m *bench.MeterResult, p *cost.Profile) {
 	fmt.Fprintf(w, "%s on cuda-sim, math %s: counted; times are modelled for %s\n", m.Model, m.Math, p.About)
 	for i := range m.Phases {
 		printMeteredPhase(w, &m.Phases[i])
@@ -101,7 +101,7 @@ func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
 	fmt.Fprintf(w, "\ncompiled by the driver on first use: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
 }
 
-func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
+func printMeteredPhase(w io.Writer, p *bench.MeterPhase) {
 	fmt.Fprintf(w, "\n%s: %d launches; with copies, a chain of %d\n", p.Phase, p.Launches, p.Chain)
 	for _, l := range p.Layers {
 		fmt.Fprintf(w, "  %s as %s: %d launches and %s each\n", count(l.Count, "layer"), l.First, l.Launches, driver.Bytes(l.Bytes))

@@ -121,7 +121,7 @@ func (b *traceBench) measure(w io.Writer) error {
 	if b.options.PrefixCache > 0 {
 		sides++
 	}
-	b.file.Traces = make([]bench.Replayed, sides)
+	b.file.Traces = make([]bench.TraceResult, sides)
 	for round := range b.rounds {
 		order := []int{0, 1}[:sides]
 		if round%2 == 0 {
@@ -141,7 +141,7 @@ func (b *traceBench) measure(w io.Writer) error {
 }
 
 // once replays the trace on a model that is opened for it, with an empty cache.
-func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
+func (b *traceBench) once(r *bench.TraceResult, cached bool, w io.Writer) error {
 	f, what := b.modelFlags, "with a cache"
 	if !cached {
 		f.options.PrefixCache, f.options.PrefixCacheHost, f.options.PrefixPolicy, what = 0, 0, "", "without"
@@ -154,7 +154,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	defer m.Close()
 	if !b.described {
 		b.described = true
-		b.trace = bench.Mapped(b.trace, m.Vocab())
+		b.trace = bench.MapTrace(b.trace, m.Vocab())
 		fmt.Fprintln(w, describe(m, f.device.name))
 		b.describe(w)
 	}
@@ -164,7 +164,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	if err != nil {
 		return driverError{err}
 	}
-	*r = bench.Replayed{
+	*r = bench.TraceResult{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),
 		Speed: b.speed, Slots: f.options.Slots, Cache: f.options.PrefixCache, Runs: append(r.Runs, *run), Stats: m.Session().PrefixCache(),
 	}

@@ -52,11 +52,7 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 			if err != nil {
 				return err
 			}
-			var report func(done, total int64)
-			tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
-			if tell != nil {
-				report = func(done, total int64) { tell(int(done), int(total)) }
-			}
+			report, end := weightProgress(c, quiet)
 			info, err := convertTo(c, src, dst, kind, report)
 			end()
 			if err != nil || quiet {

@@ -55,10 +55,8 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 		return nil, err
 	}
 	quiet := f.quiet || f.comm.follows()
-	tell, end := progress(stderr, "weights", "bytes", quiet)
-	if tell != nil {
-		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
-	}
+	var end func()
+	f.options.Progress, end = weightProgress(c, quiet)
 	defer end()
 	m, err = interruptible(c, func() (*krait.Model, error) {
 		if dir == "" {

@@ -6,11 +6,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
-// progress is a line on a terminal, and nothing in a pipe: tell is nil there. The
-// line is gone after end, which may be called more than once.
+// progress shows a line on a terminal; tell is nil otherwise. end, which may be called more than once,
+// removes the line.
 func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int), end func()) {
 	f, ok := w.(*os.File)
 	if !ok || quiet || !term.IsTerminal(int(f.Fd())) {
@@ -20,17 +21,26 @@ func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all i
 	return m.tell, m.end
 }
 
-// meter shows how far something is, and how fast it goes of late.
+// weightProgress is progress over bytes of weights.
+func weightProgress(c *cobra.Command, quiet bool) (report func(done, total int64), end func()) {
+	tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
+	if tell != nil {
+		report = func(done, total int64) { tell(int(done), int(total)) }
+	}
+	return report, end
+}
+
+// meter shows progress and the recent rate.
 type meter struct {
 	w          io.Writer
 	what, unit string
 	now        func() time.Time
-	marks      []mark // of the last time, oldest first
+	marks      []mark // recent, oldest first
 	shown      time.Time
 	drawn      bool
 }
 
-// mark says how much was done at a time.
+// mark is the progress at a time.
 type mark struct {
 	at   time.Time
 	done int
@@ -38,7 +48,7 @@ type mark struct {
 
 const (
 	redraw = 100 * time.Millisecond
-	recent = 5 * time.Second // over which a rate is taken
+	recent = 5 * time.Second // period of the rate
 )
 
 func (m *meter) tell(done, all int) {

@@ -31,10 +31,8 @@ The same seed gives the same bytes.
 			if err := f.read(c); err != nil {
 				return err
 			}
-			tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
-			if tell != nil {
-				f.Progress = func(done, total int64) { tell(int(done), int(total)) }
-			}
+			var end func()
+			f.Progress, end = weightProgress(c, quiet)
 			made, err := synth.Write(c.Context(), args[0], f.Options)
 			end()
 			if err != nil || quiet {

@@ -16,8 +16,8 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// Config is a config.json. A family reads its keys through the typed getters,
-// which collect what is wrong; what nobody asked for is unknown.
+// Config is a config.json. A family reads its keys through the typed getters, which collect
+// errors. Keys that no getter has read are unknown.
 type Config struct {
 	Path   string
 	values map[string]any
@@ -453,7 +453,7 @@ func (c *Config) ModelType() string {
 	return s
 }
 
-// Unknown lists the keys that nobody asked for, sorted.
+// Unknown lists the keys that no getter has read, sorted.
 func (c *Config) Unknown() []string {
 	return slices.DeleteFunc(c.keys(), func(k string) bool { return c.asked[k] })
 }

@@ -23,7 +23,7 @@ var register = sync.OnceFunc(func() {
 	})
 })
 
-// A family of one's own: a table, a gate, and a head.
+// A program registers a family: a table, a gate, and a head.
 func ExampleRegister() {
 	register()
 	c, err := models.ParseConfig("config.json", []byte(`{"model_type": "acme_gate", "vocab_size": 32, "hidden_sise": 4}`))

@@ -11,7 +11,7 @@ import (
 
 // Register adds a family: read is called for checkpoints whose config.json has that model_type.
 // It reads the keys through the getters of [Config], which collect what is wrong with them, and
-// returns what [Define] makes. A key that nobody asks for is a warning: [Config.Without]
+// returns what [Define] makes. A key that no getter reads is a warning: [Config.Without]
 // names those that change nothing, [Config.Refuse] those that are not supported.
 //
 //	models.Register("acme", func(c *models.Config) *models.Model {

@@ -6,25 +6,25 @@ import (
 	"github.com/emicklei/dot"
 )
 
-// frame is a cluster and how deep it is: the model, or a kind of block.
+// frame is a cluster with the levels of its nodes: the model, or a kind of block.
 type frame struct {
 	*dot.Graph
 	nodes []dot.Node
 	level map[string]int // by id: of the nodes, from 0; arrows lead to higher ones
 }
 
-// put counts a node of the frame in.
+// put adds a node to the frame.
 func (f *frame) put(n dot.Node) dot.Node {
 	f.nodes = append(f.nodes, n)
 	return n
 }
 
-// link counts an arrow in. Those that lead to a node come before those from it.
+// link adds an arrow. Arrows to a node are added before arrows from it.
 func (f *frame) link(from, to dot.Node) {
 	f.level[to.ID()] = max(f.level[to.ID()], f.level[from.ID()]+1)
 }
 
-// at lists the nodes of a level.
+// at returns the nodes of a level.
 func (f *frame) at(level int) []dot.Node {
 	var out []dot.Node
 	for _, n := range f.nodes {
@@ -35,7 +35,7 @@ func (f *frame) at(level int) []dot.Node {
 	return out
 }
 
-// depth is how many nodes are below each other.
+// depth returns the number of levels.
 func (f *frame) depth() int {
 	most := 0
 	for _, n := range f.nodes {
@@ -44,7 +44,7 @@ func (f *frame) depth() int {
 	return most
 }
 
-// widest is how many nodes are beside each other, but for those that nothing leads to.
+// widest returns the most nodes on a level, except those without incoming arrows.
 func (f *frame) widest() int {
 	most := 1
 	count := map[int]int{}
@@ -57,11 +57,11 @@ func (f *frame) widest() int {
 	return most
 }
 
-// A picture has at most widthMax nodes beside each other, if it can be so without more
-// than depthMax below each other: that is 3,000 by 3,500 points.
+// A picture has at most widthMax nodes on a level if its depth stays within depthMax: that is 3,000
+// by 3,500 points.
 const widthMax, depthMax = 12, 38
 
-// stack puts frames below others: Graphviz would put all side by side.
+// stack places frames below others: Graphviz would place all side by side.
 func (p *picture) stack() {
 	p.frames = slices.DeleteFunc(p.frames, func(f *frame) bool { return len(f.nodes) == 0 })
 	deepest := 0
@@ -83,8 +83,8 @@ func (p *picture) stack() {
 	}
 }
 
-// columnsOf puts each frame into the first column in which it has room, and says how
-// many nodes are beside each other then.
+// columnsOf assigns each frame to the first column that has room, and returns the resulting width in
+// nodes.
 func columnsOf(frames []*frame, most int) (columns [][]*frame, width int) {
 	var depths, widths []int
 next:

@@ -1,7 +1,7 @@
-// Package visualize draws graphs and schedules. It reads them and changes nothing.
+// Package visualize draws graphs and schedules, which it does not change.
 //
-// A picture has a column for the model, in which the layers are a strip, and one for
-// each kind of block: blocks that do the same are drawn once, wherever they are.
+// A picture has a column for the model, in which layers are a strip, and one for each kind of block:
+// equal blocks are drawn once.
 package visualize
 
 import (
@@ -13,39 +13,39 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Detail says how much of a block is drawn.
+// Detail is the level of detail of blocks.
 type Detail uint8
 
 // The details.
 const (
 	Ops    Detail = iota // every operation
 	Blocks               // parts of blocks (mixer, attention, mlp), and collectives
-	Model                // blocks as boxes, with what they take
+	Model                // blocks as boxes, with their inputs
 )
 
 var details = [...]string{"op", "block", "model"}
 
-// String is the name of the detail.
+// String returns the name of the detail.
 func (d Detail) String() string { return details[d] }
 
-// ParseDetail reads the name of a detail: op, block or model.
+// ParseDetail returns the detail of a name: op, block or model.
 func ParseDetail(name string) (Detail, error) {
 	for i, n := range details {
 		if n == name {
 			return Detail(i), nil
 		}
 	}
-	return 0, fmt.Errorf("detail %q: it is model, block or op", name)
+	return 0, fmt.Errorf("detail is %q; it must be model, block or op", name)
 }
 
-// Options say what is drawn.
+// Options select what to draw.
 type Options struct {
-	Block    string // only this block and what it takes and gives; empty: all
+	Block    string // draw only this block, its inputs and outputs; empty: all
 	Detail   Detail
-	Unfolded bool // draw every block in its place
+	Unfolded bool // draw every block, also equal ones
 }
 
-// Dot draws a graph in the language of Graphviz. The same graph gives the same text.
+// Dot writes a graph as Graphviz text. The same graph gives the same text.
 func Dot(w io.Writer, g *graph.Graph, o Options) error {
 	return writeln(w, drawGraph(g, o))
 }
@@ -82,16 +82,16 @@ func drawGraph(g *graph.Graph, o Options) string {
 	return d.text(title)
 }
 
-// drawing is of a graph.
+// drawing is the picture of a graph.
 type drawing struct {
 	*picture
 	g      *graph.Graph
 	detail Detail
 	users  map[*graph.Value][]*graph.Node
-	typed  map[*graph.Value]bool // their types are in the picture
+	typed  map[*graph.Value]bool // the picture has their types
 }
 
-// folded draws the model with its layers as strips, and each kind of block.
+// folded draws the model with its layers as strips, and each kind of block once.
 func (d *drawing) folded() {
 	blocks := graphBlocks(d.g)
 	kinds, of := kindsOf(d.g.Blocks(), blocks)
@@ -136,7 +136,7 @@ func blocksOf(nodes []*graph.Node) []string {
 	return names
 }
 
-// unfolded draws every block where it is.
+// unfolded draws every block.
 func (d *drawing) unfolded() {
 	model := d.cluster("", plain("the model"))
 	s := d.sheet(model, nil)
@@ -150,7 +150,7 @@ func (d *drawing) unfolded() {
 	s.edges()
 }
 
-// kind draws one block of those that are the same.
+// kind draws one of several equal blocks.
 func (d *drawing) kind(k *kind, title dot.HTML, blocks map[string]*block) {
 	s := d.sheet(d.cluster(k.blocks[0], title), k)
 	if k.colour != "" {
@@ -164,7 +164,7 @@ func (d *drawing) kind(k *kind, title dot.HTML, blocks map[string]*block) {
 	s.exits()
 }
 
-// part is what a node is drawn in, together with its neighbours; "" is by itself.
+// part returns the box that a node shares with its neighbours; "": a box of its own.
 func (d *drawing) part(n *graph.Node) string {
 	b := n.Block()
 	switch {
@@ -182,8 +182,8 @@ func (d *drawing) part(n *graph.Node) string {
 	return b + "." + scope
 }
 
-// runs cuts the nodes that are drawn into runs of one part. Nodes are in an order in
-// which they can run, so no run can need what comes of it outside.
+// runs groups the nodes to draw into runs of one part. Nodes are in topological order, so no run
+// depends on its own results through other nodes.
 func runs(nodes []*graph.Node, part func(*graph.Node) string) [][]*graph.Node {
 	var out [][]*graph.Node
 	last := ""

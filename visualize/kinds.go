@@ -8,26 +8,25 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// block is what kinds are told apart by.
+// block is the content of a block, which defines its kind.
 type block struct {
 	nodes []*graph.Node // without leaves
 	key   string
 	ops   []string
 }
 
-// kind is a set of blocks that do the same.
+// kind is a set of equal blocks.
 type kind struct {
 	letter  string
 	colour  string
 	blocks  []string
-	differs string // how it is not like the first kind of its letter; empty: it is the first
+	differs string // how it differs from the first kind of its letter; empty: it is the first
 }
 
-// kindColours are of letters in the strip and frames of blocks; others begin again.
+// kindColours are the colours of kinds, in strips and frames; further kinds repeat them.
 var kindColours = []string{"#8dd3c7", "#bebada", "#ffed6f", "#fccde5", "#b3de69", "#e5d8bd", "#cab2d6", "#d9d9d9"}
 
-// kindsOf sorts blocks by what they do, in order of appearance, and gives each
-// block's kind.
+// kindsOf groups blocks into kinds, in order of appearance, and returns the kind of each block.
 func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[string]int) {
 	of, at := map[string]int{}, map[string]int{}
 	for _, name := range names {
@@ -57,8 +56,8 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 	return kinds, of
 }
 
-// Letter is M for a block whose operations keep a recurrent state, A for one with a cache of
-// attention, H for both, B for others.
+// Letter returns M for a block with a recurrent state, A for one with a KV cache, H for both, and B
+// for others.
 func Letter(ops []string) string {
 	keeps := map[graph.StateKind]bool{}
 	for _, name := range ops {
@@ -79,7 +78,7 @@ func Letter(ops []string) string {
 	return "B"
 }
 
-// number tells kinds of one letter apart.
+// number numbers kinds of one letter.
 func number(kinds []kind) {
 	count, next := map[string]int{}, map[string]int{}
 	for _, k := range kinds {
@@ -96,7 +95,7 @@ func number(kinds []kind) {
 	}
 }
 
-// who says which blocks are of the kind.
+// who names the blocks of the kind.
 func (k *kind) who() string {
 	if n := len(k.blocks); n > 1 {
 		return fmt.Sprintf("%s and %d more like it", k.blocks[0], n-1)
@@ -106,17 +105,17 @@ func (k *kind) who() string {
 
 const badgeWidth = 36 // of three letters
 
-// badge is the letter in the colour of the kind. All badges are of one size.
+// badge is the letter in the colour of the kind. All badges have one size.
 func (k *kind) badge() string {
 	return fmt.Sprintf(`<td bgcolor="%s" border="1" fixedsize="true" width="%d" height="24" cellpadding="0"><font point-size="12"><b>%s</b></font></td>`, k.colour, badgeWidth, k.letter)
 }
 
-// title is a badge and what it stands for.
+// title is a badge with its explanation.
 func (k *kind) title() dot.HTML {
 	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="2"><tr>%s<td>%s</td></tr></table>`, k.badge(), k.about().html()))
 }
 
-// about says which blocks are of the kind, and how they differ from others of its letter.
+// about names the blocks of the kind, and how they differ from others of its letter.
 func (k *kind) about() *label {
 	l := oneLine(k.who(), "", 14, false)
 	for _, part := range wrapped(k.differs, 40) {
@@ -125,7 +124,7 @@ func (k *kind) about() *label {
 	return l
 }
 
-// graphBlocks looks at every block of a graph.
+// graphBlocks returns the blocks of a graph.
 func graphBlocks(g *graph.Graph) map[string]*block {
 	blocks, keys := map[string]*block{}, map[string]*keyer{}
 	for _, n := range g.Nodes {
@@ -148,13 +147,12 @@ func graphBlocks(g *graph.Graph) map[string]*block {
 	return blocks
 }
 
-// keyer writes what a block does. It is coarser than [graph.BlockKey]: whether a
-// parameter is the block's own or another's does not matter, nor do numbers in names,
-// which blocks that share parameters count by.
+// keyer writes a key of a block's content. It is coarser than [graph.BlockKey]: it ignores whether
+// a parameter is shared, and numbers in names.
 type keyer struct {
 	strings.Builder
 	block   string
-	numbers map[*graph.Value]int // of what is not a parameter or a state
+	numbers map[*graph.Value]int // of values other than parameters and states
 }
 
 func (k *keyer) node(n *graph.Node) {
@@ -184,7 +182,7 @@ func (k *keyer) number(v *graph.Value) int {
 	return i
 }
 
-// unnumbered is a name in its block, with # for numbers.
+// unnumbered returns a name in its block, with # for numbers.
 func unnumbered(name string) string {
 	parts := strings.Split(strings.TrimPrefix(name, graph.BlockOf(name)+"."), ".")
 	for i, p := range parts {

@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// partLabel sums up a box of several nodes.
+// partLabel returns the label of a box of several nodes.
 func (s *sheet) partLabel(b box) {
 	first := b.nodes[0]
 	var l label
@@ -23,7 +23,7 @@ func (s *sheet) partLabel(b box) {
 	b.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// sum says what nodes do and what that takes.
+// sum summarizes operations and cost of nodes.
 func (d *drawing) sum(l *label, nodes []*graph.Node) {
 	for _, line := range wrapped(tally(nodes), 44) {
 		l.line(line, "", 10, false)
@@ -36,14 +36,14 @@ func (d *drawing) sum(l *label, nodes []*graph.Node) {
 	}
 }
 
-// summary is what a block does and takes.
+// summary is the label of a block.
 func (d *drawing) summary(nodes []*graph.Node) *label {
 	var l label
 	d.sum(&l, nodes)
 	return &l
 }
 
-// tally counts operations: matmul ×3, silu.
+// tally writes counts of operations: matmul ×3, silu.
 func tally(nodes []*graph.Node) string {
 	var names []string
 	for _, n := range nodes {
@@ -71,12 +71,12 @@ func counted(names []string) string {
 	return strings.Join(order, ", ")
 }
 
-// rank puts what mixes tokens first, then products.
+// rank sorts operations: those that mix tokens first, then products.
 func rank(op string) int {
 	return slices.Index([]string{"mix", "multiply", "other"}, Work(op))
 }
 
-// carried lists collectives with their payloads.
+// carried returns collectives with their payloads.
 func carried(nodes []*graph.Node) []string {
 	var out []string
 	for _, n := range nodes {
@@ -87,7 +87,7 @@ func carried(nodes []*graph.Node) []string {
 	return out
 }
 
-// taken says what weights and states take of a rank.
+// taken returns the bytes of weights and states on a rank.
 func (d *drawing) taken(nodes []*graph.Node) []string {
 	var weights int64
 	var states graph.Poly
@@ -133,7 +133,7 @@ func bytesText(n int64) string {
 	return fmt.Sprint(n, " bytes")
 }
 
-// leaving lists the values that others take.
+// leaving returns the values that other nodes use.
 func (s *sheet) leaving(b box) []*graph.Value {
 	inside := map[*graph.Node]bool{}
 	for _, n := range b.nodes {
@@ -150,7 +150,7 @@ func (s *sheet) leaving(b box) []*graph.Value {
 	return out
 }
 
-// partFill is of what is split, else of what is partial; on one rank of what mixes tokens.
+// partFill returns the colour of a box: split before partial; on one rank, mixing tokens first.
 func (s *sheet) partFill(nodes []*graph.Node) colour {
 	weight := func(n *graph.Node) int {
 		if s.g.Ranks == 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/krait-ml/krait/visualize/svg"
 )
 
-// picture is Graphviz text in the making. Ids of nodes and clusters count up, since
-// Graphviz lays out what comes first more to the left.
+// picture builds Graphviz text. Ids of nodes and clusters increase, since Graphviz lays out earlier
+// ones further to the left.
 type picture struct {
 	dot      *dot.Graph
 	frames   []*frame
@@ -23,7 +23,7 @@ type picture struct {
 
 func newPicture() *picture {
 	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}}
-	// Curves leave their frame where nothing is beside it; polylines do not.
+	// Curves can leave their frame; polylines do not.
 	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "nodesep", "0.2", "ranksep", "0.3")
 	p.dot.NodeInitializer(func(n dot.Node) {
 		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").
@@ -33,7 +33,7 @@ func newPicture() *picture {
 	return p
 }
 
-// fontName has what stands in for Helvetica where it is not installed.
+// fontName lists substitutes for Helvetica.
 const fontName = "Helvetica,Arial,sans-serif"
 
 func (p *picture) next() string {
@@ -41,7 +41,7 @@ func (p *picture) next() string {
 	return fmt.Sprintf("%06d", p.count)
 }
 
-// cluster is the frame of a name; its title is HTML.
+// cluster returns the frame of a name, with an HTML title.
 func (p *picture) cluster(name string, title dot.HTML) *frame {
 	f := p.clusters[name]
 	if f == nil {
@@ -61,7 +61,7 @@ func attrs(g *dot.Graph, pairs ...string) {
 	}
 }
 
-// frameless is a name outside of what is drawn.
+// frameless adds a name without a box.
 func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
 	return at.put(at.Node(p.next())).Attr("label", label).Attr("shape", "plaintext").Attr("style", "").Attr("margin", "0.03,0.02")
 }
@@ -90,8 +90,8 @@ const grey = "#666666"
 // colour is an entry of the legend.
 type colour struct{ name, fill, line, text string }
 
-// legend has all colours but those of kinds, which strips and titles explain. Colours
-// of layouts are of boxes and arrows; on one rank boxes have those of work.
+// legend has all colours except those of kinds, which strips and titles explain. Boxes and arrows
+// have the colours of layouts; on one rank boxes have those of work.
 var legend = []colour{
 	{"input", "#eeeeee", "#999999", "input"},
 	{"whole", "#ffffff", grey, "whole on every rank"},
@@ -109,7 +109,7 @@ var legend = []colour{
 	{"next", "#ffffff", "#c0392b", "what would be evicted next"},
 }
 
-// colour is an entry that the picture uses.
+// colour returns an entry of the legend, and marks it as used.
 func (p *picture) colour(name string) colour {
 	p.met[name] = true
 	for _, c := range legend {
@@ -125,8 +125,8 @@ var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph
 // heavy are products with weights.
 var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply"}
 
-// Work says what kind of work an operation is: multiply, mix (what keeps a state), or other.
-// Kinds of work are told apart on one rank, and those but other have bold letters.
+// Work returns the kind of an operation: multiply (a product with weights), mix (an operation with a
+// state), or other.
 func Work(op string) string {
 	if row, ok := graph.Lookup(op); ok && len(row.States) > 0 {
 		return "mix"
@@ -137,9 +137,9 @@ func Work(op string) string {
 	return "other"
 }
 
-// label is lines of text in HTML, a row each, as wide as the widest is in any font: Graphviz
-// measures those of its machine, and viewers have others. Lines begin at the left: Graphviz
-// centers what it measured, and a wider line would leave its box.
+// label is lines of text in HTML, a row each, with the greatest width in any font: Graphviz measures
+// with its machine's fonts, and viewers have others. Lines are left-aligned, since Graphviz would
+// center a line by its measured width, and a wider one would leave its box.
 type label struct {
 	rows  []string
 	width float64
@@ -169,17 +169,17 @@ func (l *label) html() dot.HTML {
 	return dot.HTML(b.String() + "</table>")
 }
 
-// wide is a width in whole points, no less.
+// wide rounds a width up to whole points.
 func wide(points float64) int { return int(math.Ceil(points)) }
 
-// plain is a label of one line.
+// plain returns a label of one line.
 func plain(text string) dot.HTML {
 	var l label
 	l.line(text, "", 11, false)
 	return l.html()
 }
 
-// wrapped breaks a text into lines of about a width, at blanks.
+// wrapped breaks a text at blanks into lines of about a width.
 func wrapped(text string, width int) []string {
 	var lines []string
 	line := ""

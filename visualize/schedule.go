@@ -10,9 +10,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Schedule draws what a rank runs: kernels and collectives in the order of their
-// streams, with dashed arrows where one stream waits for the other. Layers that run
-// the same are drawn once. Of detail [Blocks], kernels between two events are a box.
+// Schedule draws a rank's schedule: kernels and collectives in the order of their streams, with
+// dashed arrows for waits between streams. Equal layers are drawn once. With detail [Blocks], the
+// kernels between two events are a box.
 func Schedule(w io.Writer, s *lowering.Schedule, o Options) error {
 	return writeln(w, drawSchedule(s, o))
 }
@@ -30,7 +30,7 @@ func drawSchedule(s *lowering.Schedule, o Options) string {
 	return d.text(fmt.Sprintf("%s, what rank %d of %d runs", s.Name, s.Rank, s.Ranks))
 }
 
-// timeline is a drawing of a schedule.
+// timeline is the picture of a schedule.
 type timeline struct {
 	*picture
 	s      *lowering.Schedule
@@ -38,7 +38,7 @@ type timeline struct {
 	detail Detail
 }
 
-// folded draws the model with its layers as strips, and each kind of layer.
+// folded draws the model with its layers as strips, and each kind of layer once.
 func (d *timeline) folded() {
 	blocks, names := d.blocks()
 	kinds, of := kindsOf(names, blocks)
@@ -73,7 +73,7 @@ func (d *timeline) folded() {
 	d.stack()
 }
 
-// only leaves out what is not of a block.
+// only removes everything outside a block.
 func only(block string) func(*task) string {
 	return func(t *task) string {
 		if t.block == block {
@@ -83,7 +83,7 @@ func only(block string) func(*task) string {
 	}
 }
 
-// column draws boxes and what orders them. Of strips it is told the label.
+// column draws boxes and the arrows that order them. strips has the labels of strips.
 func (d *timeline) column(at *frame, boxes [][]*task, strip func([]*task) dot.HTML) {
 	node := map[*task]dot.Node{}
 	for _, b := range boxes {
@@ -123,7 +123,7 @@ func (d *timeline) column(at *frame, boxes [][]*task, strip func([]*task) dot.HT
 	}
 }
 
-// label shows a task, or several as a sum.
+// label returns the label of a task, or of several as a summary.
 func (d *timeline) label(n dot.Node, b []*task) {
 	t := b[0]
 	var l label
@@ -158,7 +158,7 @@ func (d *timeline) label(n dot.Node, b []*task) {
 	n.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// local is a name in its block.
+// local returns a name in its block.
 func local(block, name string) string { return strings.TrimPrefix(name, block+".") }
 
 func opsOf(tasks []*task) []string {
@@ -171,7 +171,7 @@ func opsOf(tasks []*task) []string {
 	return names
 }
 
-// summary is what a rank runs of a block.
+// summary summarizes a rank's work for a block.
 func (d *timeline) summary(block string) *label {
 	var l label
 	var all []*task
@@ -193,7 +193,7 @@ func (d *timeline) summary(block string) *label {
 	return &l
 }
 
-// exchanged is the payload of a collective, in bytes.
+// exchanged returns the payload of a collective, in bytes.
 func exchanged(t *task) string {
 	_, bytes := graph.Payload(t.ArgTypes()...)
 	return bytes.String()

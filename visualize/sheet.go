@@ -12,13 +12,13 @@ import (
 type sheet struct {
 	*drawing
 	at    *frame
-	kind  *kind // of which it shows a block; nil: it shows the model
+	kind  *kind // the kind of block; nil: the model
 	boxes []box
 	in    map[*graph.Value]dot.Node
 	drawn map[string]bool // arrows
 
-	shared map[*graph.Value]bool   // the same in all blocks of the kind
-	before map[*graph.Value]string // how it is called in the layer before, which gives it in all of them
+	shared map[*graph.Value]bool   // equal in all blocks of the kind
+	before map[*graph.Value]string // name in the layer before, for values of the layer before in all blocks
 }
 
 type box struct {
@@ -31,7 +31,7 @@ func (d *drawing) sheet(at *frame, k *kind) *sheet {
 		shared: map[*graph.Value]bool{}, before: map[*graph.Value]string{}}
 }
 
-// look compares what the blocks of the kind take from outside.
+// look compares the inputs of the kind's blocks.
 func (s *sheet) look(blocks map[string]*block) {
 	place := map[string]int{}
 	for i, b := range s.g.Blocks() {
@@ -57,8 +57,8 @@ func (s *sheet) look(blocks map[string]*block) {
 	}
 }
 
-// quiet operands are lines in the box of who takes them: parameters, states, what blocks take
-// of the batch, and inputs that only go along with a computed value, as sampling's do.
+// quiet reports whether an operand is a line in the box of its user rather than a node: parameters,
+// states, inputs of the batch, and inputs that accompany a computed value, as those of sampling do.
 func (d *drawing) quiet(v *graph.Value, user *graph.Node) bool {
 	switch v.Def.Op.Name {
 	case "param", "state":
@@ -74,7 +74,7 @@ func (d *drawing) isOutput(v *graph.Value) bool {
 	return slices.ContainsFunc(d.g.Outputs, func(o graph.Output) bool { return o.Value == v })
 }
 
-// short is a name in the scope that it is read in.
+// short returns a name relative to its scope.
 func short(name string, n *graph.Node) string {
 	name = strings.TrimPrefix(name, n.Block()+".")
 	if scope := strings.TrimPrefix(n.Results[0].Scope(), n.Block()+"."); scope != "" {
@@ -86,11 +86,10 @@ func short(name string, n *graph.Node) string {
 	return name
 }
 
-// lineMax is about the widest line of a box, in letters.
+// lineMax is about the greatest width of a line, in letters.
 const lineMax = 36
 
-// typeLine adds a value with its type, the first time that the picture has it. The
-// layout of what is long has its own line.
+// typeLine adds a value, with its type the first time. A long type has its layout on a separate line.
 func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
 	layout := ""
 	if !s.typed[v] {
@@ -109,7 +108,7 @@ func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
 	}
 }
 
-// folded breaks a long type behind its fields.
+// folded breaks a long type after its fields.
 func folded(text string) []string {
 	var lines []string
 	for len(text) > lineMax {
@@ -122,7 +121,7 @@ func folded(text string) []string {
 	return append(lines, text)
 }
 
-// lineOf is the colour of a value in text and arrows.
+// lineOf returns the colour of a value in text and arrows.
 func (s *sheet) lineOf(v *graph.Value) string {
 	if s.g.Ranks == 1 {
 		return grey
@@ -130,7 +129,7 @@ func (s *sheet) lineOf(v *graph.Value) string {
 	return s.colour(layoutColours[v.Type.Layout.Kind]).line
 }
 
-// add makes a box of nodes, without a label.
+// add adds a box of nodes, without a label.
 func (s *sheet) add(nodes []*graph.Node) box {
 	b := box{s.at.put(s.at.Node(s.next())), nodes}
 	s.boxes = append(s.boxes, b)
@@ -155,7 +154,7 @@ func (s *sheet) box(nodes []*graph.Node) {
 	}
 }
 
-// operation shows an operation, its result and what is given to it quietly.
+// operation labels an operation: its result and its quiet operands.
 func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	var l label
 	l.line(n.Op.Name, "", 11, Work(n.Op.Name) != "other")
@@ -178,7 +177,7 @@ func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// quietLines lists parameters, states and what is of the batch.
+// quietLines adds lines for parameters, states and inputs of the batch.
 func (s *sheet) quietLines(l *label, n *graph.Node) {
 	for _, v := range n.Args {
 		if !s.quiet(v, n) {
@@ -197,7 +196,7 @@ func (s *sheet) quietLines(l *label, n *graph.Node) {
 	}
 }
 
-// fill is by layout, on one rank by the work that it is.
+// fill returns the colour by layout, or on one rank by the kind of work.
 func (s *sheet) fill(n *graph.Node) colour {
 	switch {
 	case n.Op.Class == graph.Relayout:
@@ -208,7 +207,7 @@ func (s *sheet) fill(n *graph.Node) colour {
 	return s.colour(Work(n.Op.Name))
 }
 
-// collective shows what is exchanged, and why.
+// collective labels a collective: its payload and its reason.
 func (s *sheet) collective(box dot.Node, n *graph.Node) {
 	var l label
 	l.line(n.Op.Name, "", 13, true)
@@ -225,7 +224,7 @@ func (s *sheet) collective(box dot.Node, n *graph.Node) {
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line).Attr("penwidth", "2").Attr("style", "filled")
 }
 
-// payload is what a collective carries, in bytes.
+// payload returns the payload of a collective, in bytes.
 func payload(n *graph.Node) graph.Poly {
 	var sum graph.Poly
 	for _, v := range n.Args {
@@ -235,7 +234,7 @@ func payload(n *graph.Node) graph.Poly {
 	return sum
 }
 
-// edges draws an arrow for every value and box that takes it.
+// edges draws an arrow for every value and box that uses it.
 func (s *sheet) edges() {
 	for _, b := range s.boxes {
 		for _, n := range b.nodes {
@@ -276,8 +275,7 @@ func (s *sheet) arrow(from, to dot.Node, v *graph.Value) {
 	}
 }
 
-// outside draws what comes from elsewhere: once, but what all blocks of a kind share
-// at each of its users.
+// outside draws inputs of the frame: once, but those that all blocks of a kind share at each user.
 func (s *sheet) outside(v *graph.Value, user *graph.Node) dot.Node {
 	var l label
 	name := v.Name
@@ -301,7 +299,7 @@ func (s *sheet) outside(v *graph.Value, user *graph.Node) dot.Node {
 	return n
 }
 
-// exits draws where the values go that leave the block.
+// exits draws arrows for the values that leave the block.
 func (s *sheet) exits() {
 	for _, b := range s.boxes {
 		for _, n := range b.nodes {

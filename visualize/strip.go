@@ -8,14 +8,14 @@ import (
 	"github.com/emicklei/dot"
 )
 
-// repeat is a pattern of layers, and how often it comes.
+// repeat is a pattern of layers, with its number of repetitions.
 type repeat struct{ first, len, times int }
 
 // patternMax is the most layers that a row of a strip shows.
 const patternMax = 16
 
-// repeats writes a sequence with the fewest letters and rows, where a row costs as
-// much as three letters.
+// repeats splits a sequence into patterns with the fewest letters and rows, where a row costs three
+// letters.
 func repeats(s []int) []repeat {
 	const row = 3
 	type way struct {
@@ -23,7 +23,7 @@ func repeats(s []int) []repeat {
 		repeat
 	}
 	best := make([]way, len(s)+1)
-	same := make([][]int, patternMax+1) // by period and place: how many letters come again after one
+	same := make([][]int, patternMax+1) // by period and index: number of letters that repeat after one period
 	for p := range same {
 		same[p] = make([]int, len(s)+1)
 	}
@@ -49,8 +49,8 @@ func repeats(s []int) []repeat {
 	return out
 }
 
-// strip is a table of layers: a row per pattern, with a letter per layer in cells of one size.
-// Below it is a row for each kind that notes say something of.
+// strip returns a table of layers: a row per pattern, with a letter per layer in cells of one size,
+// and a row per kind that has a note.
 func strip(names []string, kinds []kind, of map[string]int, notes map[int]*label) dot.HTML {
 	sequence := make([]int, len(names))
 	for i, name := range names {
@@ -85,7 +85,7 @@ func strip(names []string, kinds []kind, of map[string]int, notes map[int]*label
 	return dot.HTML(b.String() + "</table>")
 }
 
-// stripRow is a table of its own. All are of one width: Graphviz would stretch the narrower.
+// stripRow is a table per row. All have one width, since Graphviz would stretch narrower ones.
 type stripRow struct {
 	badges []string
 	times  *label // nil: none
@@ -113,10 +113,10 @@ func (r *stripRow) write(b *strings.Builder, width int) {
 	b.WriteString("</tr></table></td></tr>")
 }
 
-// outer is the width of a label's table in a cell of a row.
+// outer returns the width of a label's table in a cell.
 func (l *label) outer() int { return wide(l.width) + 2*labelPadding + 2*rowPadding }
 
-// oneLine is a label of one line.
+// oneLine returns a label of one line.
 func oneLine(text, colour string, size int, bold bool) *label {
 	l := &label{}
 	l.line(text, colour, size, bold)

@@ -8,16 +8,16 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// task is a step that works, and what its stream waits for just before.
+// task is a step other than a wait, with the tasks that its stream waits for just before.
 type task struct {
 	lowering.Step
 	block  string
 	before *task   // on its stream
-	waits  []*task // of the other
+	waits  []*task // of the other stream
 	marked bool    // an event follows
 }
 
-// tasksOf ties events to the steps around them.
+// tasksOf attaches events to the steps around them.
 func tasksOf(s *lowering.Schedule) []*task {
 	last, recorded, waiting := map[lowering.Stream]*task{}, map[int]*task{}, map[lowering.Stream][]*task{}
 	var out []*task
@@ -40,7 +40,7 @@ func tasksOf(s *lowering.Schedule) []*task {
 	return out
 }
 
-// blocks looks at the tasks of every block.
+// blocks returns the tasks of every block.
 func (d *timeline) blocks() (map[string]*block, []string) {
 	blocks, at := map[string]*block{}, map[*task]string{}
 	var names []string
@@ -61,7 +61,7 @@ func (d *timeline) blocks() (map[string]*block, []string) {
 	return blocks, names
 }
 
-// key is what a task does, whatever the block.
+// key returns a key of a task's work that does not depend on its block.
 func (d *timeline) key(t *task, at map[*task]string) string {
 	var k strings.Builder
 	fmt.Fprint(&k, t.Stream, t.Op.Name, t.Attrs)
@@ -83,12 +83,12 @@ func (d *timeline) key(t *task, at map[*task]string) string {
 	return k.String() + "\n"
 }
 
-// boxes puts tasks in boxes: those of layers as long as nothing else comes, others
-// by themselves or, with less detail, up to the next event. Those that are "" are left
-// out. In the order of the schedule no box needs what comes of it outside.
+// boxes groups tasks into boxes: consecutive tasks of a layer, and others alone or, with less detail,
+// up to the next event. Tasks with "" are left out. In the schedule's order no box depends on its own
+// results through another.
 func (d *timeline) boxes(of func(*task) string) [][]*task {
 	var out [][]*task
-	open := map[lowering.Stream]int{} // box of the stream that may go on, from 1
+	open := map[lowering.Stream]int{} // box of the stream that may grow, from 1
 	layers := 0
 	for _, t := range d.tasks {
 		switch of(t) {

@@ -9,9 +9,9 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// Tree draws the nodes of a prefix cache's tree, as [prefix.Tree.Nodes] lists them: the
-// tokens of each edge, and in the boxes the length of the prefix that ends there, what is
-// held, and when it was last used. The candidate of the lowest score has a red frame.
+// Tree draws the nodes of a prefix cache, as [prefix.Tree.Nodes] returns them: the tokens of each
+// edge, and in boxes the length of the prefix, its snapshot, and its last use. The candidate with the
+// lowest score, which is evicted next, has a red frame.
 func Tree(w io.Writer, nodes []prefix.Node, title string) error {
 	return writeln(w, drawTree(nodes, title))
 }
@@ -41,7 +41,7 @@ func drawTree(nodes []prefix.Node, title string) string {
 	return p.text(title)
 }
 
-// lowest is the candidate of the lowest score: of equals the older, then the one made first.
+// lowest returns the candidate with the lowest score: of equals the older, then the one made first.
 func lowest(nodes []prefix.Node) int {
 	best := -1
 	for i, n := range nodes {

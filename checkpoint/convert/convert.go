@@ -24,16 +24,16 @@ type Made struct {
 	Family  string
 	Tensors int
 	Bytes   int64    // of the tensors
-	Notes   []string // what is not as it was, for somebody
+	Notes   []string // differences from the source, for the user
 }
 
 // Types are the formats of matrices in GGUF files, by name.
 var Types = map[string]gguf.Type{"f32": gguf.F32, "f16": gguf.F16, "bf16": gguf.BF16, "q8_0": gguf.Q8_0}
 
-// Write writes the checkpoint at from to the path to, which must not be there: a GGUF file
-// where it ends in .gguf, else a Hugging Face folder. Kind is the format of a GGUF file's
-// matrices, a key of Types; empty is that of the checkpoint's embedding. What is written is
-// whole or not there. Progress, if it is not nil, is told the bytes written.
+// Write converts the checkpoint at from into the new path to: a GGUF file if the path ends in
+// .gguf, otherwise a Hugging Face folder. Kind is the format of a GGUF file's matrices, a key of
+// Types; by default that of the checkpoint's embedding. The output is complete or absent. Write
+// calls progress, if it is not nil, with the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
 	c, err := checkpoint.Open(from)
 	if err != nil {
@@ -62,8 +62,8 @@ type writer struct {
 	intact      func() error
 }
 
-// add says that so many bytes more are written; an error where nobody wants them, or
-// where the files from which they are were changed.
+// add counts n more bytes as written. It returns an error if the context is done or the source
+// files have changed.
 func (w *writer) add(n int) error {
 	if w.done += int64(n); w.tell != nil {
 		w.tell(w.done, w.total)
@@ -202,8 +202,8 @@ func (w *writer) vocabulary(vocab int) (out []gguf.Pair, note string, err error)
 	return out, note, nil
 }
 
-// tokenizer finds the files of the checkpoint's tokenizer, or what its metadata make of
-// them; nil where there is none.
+// tokenizer returns the tokenizer files of the checkpoint, or those that its GGUF metadata stands
+// for; nil if it has no tokenizer.
 func (w *writer) tokenizer() (data, config []byte, err error) {
 	file, err := checkpoint.GGUFAt(w.from)
 	if err != nil {

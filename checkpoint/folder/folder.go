@@ -26,10 +26,9 @@ type temporary struct {
 	tensors []string
 }
 
-// New makes the folder, and looks whether there is room for total bytes of weights;
-// advice is what else can be done where there is not. A folder that is not empty is an
-// error, unless there is a flag by which the checkpoint there is replaced, and it is
-// given.
+// New creates the folder and checks that the disk has room for total bytes of weights; advice is
+// added to the error if it has not. A folder that is not empty is an error unless forced; flag is
+// the flag that forces it, which the error names; empty: a folder is never replaced.
 func New(dir string, total int64, advice, flag string, forced bool) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), advice: advice, total: total}
 	if err := f.begin(flag, forced); err != nil {
@@ -142,6 +141,6 @@ func (f *Folder) End() {
 		_ = os.Remove(file.path) // it may have been renamed
 	}
 	if f.made {
-		_ = os.Remove(f.dir) // fails where there is something in it
+		_ = os.Remove(f.dir) // fails if it is not empty
 	}
 }

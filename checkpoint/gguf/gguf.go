@@ -87,7 +87,7 @@ func value[T any](f *File, key, want string) (T, error) {
 	v, ok := f.values[key]
 	t, is := v.(T)
 	if ok && !is {
-		return t, fmt.Errorf("%s: %s is %s; it must be %s", f.name, quote(key), kindOf(v), want)
+		return t, fmt.Errorf("%s: %s is %s; it must be %s", f.name, files.Quote(key), kindOf(v), want)
 	}
 	return t, nil
 }
@@ -126,13 +126,4 @@ func kindOf(v any) string {
 		return "a text"
 	}
 	return fmt.Sprint(v)
-}
-
-// quote quotes a name of a file for an error text, cut to a readable length.
-func quote(s string) string {
-	const most = 200
-	if len(s) > most {
-		return fmt.Sprintf("%q...", s[:most])
-	}
-	return fmt.Sprintf("%q", s)
 }

@@ -112,7 +112,7 @@ func (f *File) add(path string, number, count uint16) error {
 	}
 	for _, name := range p.names {
 		if other, ok := f.owner[name]; ok {
-			return fmt.Errorf("tensor %s is in two parts, %s and %s", quote(name), other, path)
+			return fmt.Errorf("tensor %s is in two parts, %s and %s", files.Quote(name), other, path)
 		}
 		f.tensors[name], f.owner[name] = p.tensors[name], path
 		f.names = append(f.names, name)

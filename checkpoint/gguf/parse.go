@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // What a file may have, far above what is written anywhere: counts in the header are
@@ -58,7 +60,7 @@ func parse(data []byte) (*File, error) {
 	for i := range keys {
 		key, v, err := r.pair()
 		if err == nil && f.values[key] != nil {
-			err = fmt.Errorf("the key %s comes twice", quote(key))
+			err = fmt.Errorf("the key %s comes twice", files.Quote(key))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("metadata %d of %d: %w", i+1, keys, err)
@@ -82,11 +84,10 @@ func parse(data []byte) (*File, error) {
 
 // readStart reads the 24 bytes that every file begins with.
 func readStart(data []byte) (tensors, keys int, version uint32, err error) {
+	if err := files.CheckDownload(data); err != nil {
+		return 0, 0, 0, err
+	}
 	switch {
-	case len(data) == 0:
-		return 0, 0, 0, errors.New("the file is empty; download it again")
-	case bytes.HasPrefix(data, []byte("version https://git-lfs")):
-		return 0, 0, 0, errors.New("this is a Git LFS pointer, not the weights; run git lfs pull")
 	case !bytes.HasPrefix(data, []byte("GGUF")):
 		return 0, 0, 0, errors.New("the file does not begin with GGUF: it is another format, or damaged")
 	case len(data) < 24:
@@ -96,7 +97,7 @@ func readStart(data []byte) (tensors, keys int, version uint32, err error) {
 	t, k := binary.LittleEndian.Uint64(data[8:]), binary.LittleEndian.Uint64(data[16:])
 	switch {
 	case version == 1:
-		err = errors.New("version 1 of GGUF, which nobody writes since 2023; convert the model again")
+		err = errors.New("version 1 of GGUF, last written in 2023; convert the model again")
 	case version > 0xffff:
 		err = errors.New("the file is big-endian; Krait reads little-endian files")
 	case version != 2 && version != 3:
@@ -135,10 +136,10 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 		room := uint64(max(0, len(data)-start))
 		switch {
 		case p.begin%uint64(align) != 0:
-			return fmt.Errorf("tensor %s begins at byte %d of the data, which is no multiple of the alignment %d", quote(p.Name), p.begin, align)
+			return fmt.Errorf("tensor %s begins at byte %d of the data, which is no multiple of the alignment %d", files.Quote(p.Name), p.begin, align)
 		case p.begin > room || uint64(p.size) > room-p.begin:
 			return fmt.Errorf("tensor %s (%s %v) has bytes %d to %d of the data, of which the file has %d: it is truncated; download it again",
-				quote(p.Name), p.Type, p.Shape, p.begin, p.begin+uint64(p.size), room)
+				files.Quote(p.Name), p.Type, p.Shape, p.begin, p.begin+uint64(p.size), room)
 		}
 	}
 	slices.SortStableFunc(places, func(a, b place) int {
@@ -147,10 +148,10 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 	end, last := uint64(0), ""
 	for _, p := range places {
 		if _, ok := f.tensors[p.Name]; ok {
-			return fmt.Errorf("there are two tensors %s", quote(p.Name))
+			return fmt.Errorf("there are two tensors %s", files.Quote(p.Name))
 		}
 		if p.begin < end {
-			return fmt.Errorf("tensor %s begins at byte %d of the data, inside tensor %s, which ends at %d: tensors must not overlap", quote(p.Name), p.begin, quote(last), end)
+			return fmt.Errorf("tensor %s begins at byte %d of the data, inside tensor %s, which ends at %d: tensors must not overlap", files.Quote(p.Name), p.begin, files.Quote(last), end)
 		}
 		if end, last = p.begin+uint64(p.size), p.Name; p.size == 0 {
 			p.Data = []byte{}
@@ -197,7 +198,7 @@ func (r *reader) place() (p place, err error) {
 		p.size, err = p.Type.Size(p.Shape)
 	}
 	if err != nil {
-		return p, fmt.Errorf("%s: %w", quote(p.Name), err)
+		return p, fmt.Errorf("%s: %w", files.Quote(p.Name), err)
 	}
 	return p, nil
 }
@@ -212,7 +213,7 @@ func (r *reader) pair() (key string, v any, err error) {
 		v, err = r.value(kind, 0)
 	}
 	if err != nil {
-		return key, nil, fmt.Errorf("%s: %w", quote(key), err)
+		return key, nil, fmt.Errorf("%s: %w", files.Quote(key), err)
 	}
 	return key, v, nil
 }
@@ -298,7 +299,7 @@ func (r *reader) list(depth int) (any, error) {
 	return nil, fmt.Errorf("a list of the unknown kind %d; GGUF has 0 to 12", kind)
 }
 
-// elements reads n elements, of which each takes at least so many bytes of the file.
+// elements reads n elements of at least least bytes each.
 func elements[T any](r *reader, n uint64, least int, read func() (T, error)) ([]T, error) {
 	if err := r.room(n, least); err != nil {
 		return nil, err

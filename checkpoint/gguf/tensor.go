@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/x448/float16"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Tensor is one named array of a file.
@@ -36,10 +38,10 @@ func (t Type) Readable() bool {
 // names the format and those that are.
 func (t Tensor) Float32s() ([]float32, error) {
 	if size, err := t.Type.Size(t.Shape); err != nil || size != len(t.Data) {
-		return nil, fmt.Errorf("tensor %s: %s %v does not have %d bytes", quote(t.Name), t.Type, t.Shape, len(t.Data))
+		return nil, fmt.Errorf("tensor %s: %s %v does not have %d bytes", files.Quote(t.Name), t.Type, t.Shape, len(t.Data))
 	}
 	if !t.Type.Readable() {
-		return nil, fmt.Errorf("tensor %s has the format %s; Krait reads F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K", quote(t.Name), t.Type)
+		return nil, fmt.Errorf("tensor %s has the format %s; Krait reads F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K", files.Quote(t.Name), t.Type)
 	}
 	out := make([]float32, t.Elems())
 	l := layouts[t.Type]

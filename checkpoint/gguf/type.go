@@ -25,14 +25,14 @@ const (
 	BF16 Type = 30
 )
 
-// layout is how elements lie: so many of them in a block of so many bytes.
+// layout is a number format: the elements and bytes of a block.
 type layout struct {
 	name         string
 	elems, bytes int
 }
 
-// layouts are the types that there are, also those that are not read: their sizes must
-// be known to tell whether a file is whole.
+// layouts lists all types of GGUF, also those that Krait cannot read: their sizes tell whether a
+// file is complete.
 var layouts = map[Type]layout{
 	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, BF16: {"BF16", 1, 2}, F64: {"F64", 1, 8},
 	24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8},
@@ -52,8 +52,8 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// Size is the bytes of a tensor of a shape; an error where there is none, as the blocks
-// of a format do not fit its last axis.
+// Size returns the bytes of a tensor of a shape. It is an error if the last axis is not a whole
+// number of blocks.
 func (t Type) Size(shape []int) (int, error) {
 	l, ok := layouts[t]
 	if !ok {

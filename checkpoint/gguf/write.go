@@ -6,6 +6,8 @@ import (
 	"io"
 	"reflect"
 	"slices"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Pair is a key of the metadata and its value, of a type as [File.Value] returns.
@@ -34,7 +36,7 @@ func Write(w io.Writer, metadata []Pair, tensors []Tensor) error {
 	for i, t := range tensors {
 		size, _ := t.Type.Size(t.Shape) // Header looked
 		if size != len(t.Data) {
-			return fmt.Errorf("tensor %s: %s %v needs %d bytes, its data has %d", quote(t.Name), t.Type, t.Shape, size, len(t.Data))
+			return fmt.Errorf("tensor %s: %s %v needs %d bytes, its data has %d", files.Quote(t.Name), t.Type, t.Shape, size, len(t.Data))
 		}
 		if _, err := w.Write(append(make([]byte, begins[i]-at, int(begins[i]-at)+size), t.Data...)); err != nil {
 			return err
@@ -59,19 +61,19 @@ func Header(metadata []Pair, tensors []Tensor) (header []byte, begins []int64, e
 	seen := map[string]bool{}
 	for _, p := range metadata {
 		if seen[p.Key] {
-			return nil, nil, fmt.Errorf("the key %s comes twice", quote(p.Key))
+			return nil, nil, fmt.Errorf("the key %s comes twice", files.Quote(p.Key))
 		}
 		seen[p.Key] = true
 		b = appendText(b, p.Key)
 		if b, err = appendValue(b, p.Value); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", quote(p.Key), err)
+			return nil, nil, fmt.Errorf("%s: %w", files.Quote(p.Key), err)
 		}
 	}
 	clear(seen)
 	end := int64(0)
 	for _, t := range tensors {
 		if seen[t.Name] {
-			return nil, nil, fmt.Errorf("there are two tensors %s", quote(t.Name))
+			return nil, nil, fmt.Errorf("there are two tensors %s", files.Quote(t.Name))
 		}
 		seen[t.Name] = true
 		size, err := t.Type.Size(t.Shape)
@@ -79,7 +81,7 @@ func Header(metadata []Pair, tensors []Tensor) (header []byte, begins []int64, e
 			err = fmt.Errorf("%d axes; ggml has %d", len(t.Shape), maxAxes)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+			return nil, nil, fmt.Errorf("tensor %s: %w", files.Quote(t.Name), err)
 		}
 		b = appendText(b, t.Name)
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(t.Shape)))

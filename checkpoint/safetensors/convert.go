@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Float64s converts a tensor of F64, F32, F16 or BF16, which is exact. Other
@@ -23,7 +25,7 @@ func (t Tensor) Float64s() ([]float64, error) {
 	case "BF16": // the upper half of an F32
 		return convert(t.Data, 2, func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) }), nil
 	}
-	return nil, fmt.Errorf("tensor %s: dtype %s is not F64, F32, F16 or BF16", quote(t.Name), t.DType)
+	return nil, fmt.Errorf("tensor %s: dtype %s is not F64, F32, F16 or BF16", files.Quote(t.Name), t.DType)
 }
 
 // Int64s converts a tensor of signed or unsigned integers. Other dtypes, a U64
@@ -46,7 +48,7 @@ func (t Tensor) Int64s() ([]int64, error) {
 		list := convert(t.Data, 8, func(b []byte) int64 { return int64(le.Uint64(b)) })
 		for i, n := range list {
 			if n < 0 {
-				return nil, fmt.Errorf("tensor %s: element %d is %d, over the range of int64", quote(t.Name), i, uint64(n))
+				return nil, fmt.Errorf("tensor %s: element %d is %d, over the range of int64", files.Quote(t.Name), i, uint64(n))
 			}
 		}
 		return list, nil
@@ -57,7 +59,7 @@ func (t Tensor) Int64s() ([]int64, error) {
 	case "U8":
 		return convert(t.Data, 1, func(b []byte) int64 { return int64(b[0]) }), nil
 	}
-	return nil, fmt.Errorf("tensor %s: dtype %s is not an integer", quote(t.Name), t.DType)
+	return nil, fmt.Errorf("tensor %s: dtype %s is not an integer", files.Quote(t.Name), t.DType)
 }
 
 // convert reads elements of size bytes.

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // dtypeBits gives the size of one element. Types below a byte are packed.
@@ -25,7 +27,7 @@ func byteSize(dtype string, shape []int) (int, error) {
 	bits, ok := dtypeBits[dtype]
 	if !ok {
 		known := strings.Join(slices.Sorted(maps.Keys(dtypeBits)), " ")
-		return 0, fmt.Errorf("unknown dtype %s; known are %s", quote(dtype), known)
+		return 0, fmt.Errorf("unknown dtype %s; known are %s", files.Quote(dtype), known)
 	}
 	size, empty := int64(bits), false // in bits
 	for _, n := range shape {
@@ -59,26 +61,17 @@ func (t Tensor) check() error {
 		err = fmt.Errorf("%s needs %d bytes, its data has %d", describe(t.DType, t.Shape), size, len(t.Data))
 	}
 	if err != nil {
-		return fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+		return fmt.Errorf("tensor %s: %w", files.Quote(t.Name), err)
 	}
 	return nil
 }
 
 // describe writes a type as "F32 [2 3]". A shape from a hostile header may have
-// millions of entries; nobody reads more than a few.
+// millions of entries; it writes the first few.
 func describe(dtype string, shape []int) string {
 	const most = 16
 	if len(shape) > most {
 		return fmt.Sprintf("%s %v and %d more dimensions", dtype, shape[:most], len(shape)-most)
 	}
 	return fmt.Sprintf("%s %v", dtype, shape)
-}
-
-// quote quotes a name of a file for an error text, cut to a readable length.
-func quote(s string) string {
-	const most = 200
-	if len(s) > most {
-		return fmt.Sprintf("%q...", s[:most])
-	}
-	return fmt.Sprintf("%q", s)
 }

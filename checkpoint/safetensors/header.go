@@ -8,6 +8,8 @@ import (
 	"io"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // metadataKey is the one key of a header that is not a tensor.
@@ -31,7 +33,7 @@ func readHeader(header []byte) (entries []entry, metadata map[string]string, err
 		}
 		e, err := r.entry(key)
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(key), err)
+			return fmt.Errorf("tensor %s: %w", files.Quote(key), err)
 		}
 		if entries = append(entries, e); len(entries) > maxTensors {
 			return fmt.Errorf("more than %d tensors, which is the most that Krait reads from one file", maxTensors)
@@ -111,7 +113,7 @@ func (r *reader) object(field func(key string) error) error {
 			return err
 		}
 		if seen[key] {
-			return fmt.Errorf("%s appears twice", quote(key))
+			return fmt.Errorf("%s appears twice", files.Quote(key))
 		}
 		seen[key] = true
 		if err := field(key); err != nil {
@@ -148,7 +150,7 @@ func (r *reader) ints(most int) ([]int, error) {
 		}
 		n, err := strconv.Atoi(num.String())
 		if err != nil {
-			return nil, fmt.Errorf("%s is not a whole number in the range of int", quote(num.String()))
+			return nil, fmt.Errorf("%s is not a whole number in the range of int", files.Quote(num.String()))
 		}
 		if list = append(list, n); len(list) > most {
 			return nil, fmt.Errorf("more than %d numbers", most)
@@ -205,7 +207,7 @@ func (r *reader) located(err error) error {
 func (r *reader) unexpected(want string, found json.Token) error {
 	text := "null"
 	if found != nil {
-		text = quote(fmt.Sprint(found))
+		text = files.Quote(fmt.Sprint(found))
 	}
 	return fmt.Errorf("expected %s at byte %d of the JSON, found %s", want, r.InputOffset(), text)
 }
@@ -215,5 +217,5 @@ func within(key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", quote(key), err)
+	return fmt.Errorf("%s: %w", files.Quote(key), err)
 }

@@ -44,7 +44,7 @@ func parseIndex(data []byte) (weightMap map[string]string, err error) {
 	for name, shard := range weightMap {
 		local := filepath.Clean(filepath.FromSlash(shard))
 		if shard == "" || local == "." || !filepath.IsLocal(local) {
-			return nil, fmt.Errorf("weight_map places tensor %s in %s, which is not a path inside the model's directory", quote(name), quote(shard))
+			return nil, fmt.Errorf("weight_map places tensor %s in %s, which is not a path inside the model's directory", files.Quote(name), files.Quote(shard))
 		}
 		weightMap[name] = local
 	}

@@ -1,12 +1,13 @@
 package safetensors
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // maxHeader is the format's limit on the size of the header, in bytes. The others are
@@ -57,11 +58,10 @@ func parse(data []byte) (*File, error) {
 // split cuts a file into its header and its tensor data.
 func split(data []byte) (header, body []byte, err error) {
 	const prefix = 8 // the header's length
+	if err := files.CheckDownload(data); err != nil {
+		return nil, nil, err
+	}
 	switch {
-	case len(data) == 0:
-		return nil, nil, errors.New("the file is empty; download it again")
-	case bytes.HasPrefix(data, []byte("version https://git-lfs")):
-		return nil, nil, errors.New("this is a Git LFS pointer, not the weights; run git lfs pull")
 	case len(data) < prefix:
 		return nil, nil, fmt.Errorf("the file has %d bytes, the header length alone takes %d: it is truncated or not safetensors", len(data), prefix)
 	}
@@ -82,7 +82,7 @@ func split(data []byte) (header, body []byte, err error) {
 func checkLayout(entries []entry, dataSize int) error {
 	for _, e := range entries {
 		if err := e.check(dataSize); err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(e.name), err)
+			return fmt.Errorf("tensor %s: %w", files.Quote(e.name), err)
 		}
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
@@ -93,10 +93,10 @@ func checkLayout(entries []entry, dataSize int) error {
 		switch {
 		case e.begin < end:
 			return fmt.Errorf("tensor %s begins at byte %d of the data, inside tensor %s, which ends at %d: tensors must not overlap",
-				quote(e.name), e.begin, quote(last), end)
+				files.Quote(e.name), e.begin, files.Quote(last), end)
 		case e.begin > end:
 			return fmt.Errorf("bytes %d to %d of the data, before tensor %s, belong to no tensor: the format forbids holes",
-				end, e.begin, quote(e.name))
+				end, e.begin, files.Quote(e.name))
 		}
 		end, last = e.end, e.name
 	}

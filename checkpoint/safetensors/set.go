@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // The names of the weights in a Hugging Face model folder.
@@ -20,9 +22,9 @@ const (
 // Set is the tensors of one model, from one file or from several shards. It is
 // safe for concurrent use with the same care about Close as File.
 type Set struct {
-	files []*File
-	owner map[string]*File // of each tensor
-	names []string
+	opened []*File
+	owner  map[string]*File // of each tensor
+	names  []string
 }
 
 // SetOf makes a set of the tensors of one file, such as a model in memory.
@@ -106,14 +108,14 @@ func (s *Set) Note(name, key string) string {
 }
 
 // Files returns the files, in order.
-func (s *Set) Files() []*File { return slices.Clone(s.files) }
+func (s *Set) Files() []*File { return slices.Clone(s.opened) }
 
 // Names returns the names of all tensors, sorted.
 func (s *Set) Names() []string { return slices.Clone(s.names) }
 
 // Intact is File.Intact of all files.
 func (s *Set) Intact() error {
-	for _, f := range s.files {
+	for _, f := range s.opened {
 		if err := f.Intact(); err != nil {
 			return err
 		}
@@ -125,18 +127,18 @@ func (s *Set) Intact() error {
 func (s *Set) Close() error {
 	s.owner, s.names = nil, nil
 	var errs []error
-	for _, f := range s.files {
+	for _, f := range s.opened {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }
 
-func newSet(files []*File) (*Set, error) {
-	s := &Set{files: files, owner: map[string]*File{}}
-	for _, f := range files {
+func newSet(opened []*File) (*Set, error) {
+	s := &Set{opened: opened, owner: map[string]*File{}}
+	for _, f := range opened {
 		for _, name := range f.names {
 			if other, ok := s.owner[name]; ok {
-				return nil, fmt.Errorf("tensor %s is in two shards, %s and %s", quote(name), other.name, f.name)
+				return nil, fmt.Errorf("tensor %s is in two shards, %s and %s", files.Quote(name), other.name, f.name)
 			}
 			s.owner[name] = f
 			s.names = append(s.names, name)
@@ -148,10 +150,10 @@ func newSet(files []*File) (*Set, error) {
 
 // openShards opens the shards of an index and compares them with it.
 func openShards(dir, index string, weightMap map[string]string, open func(shard string) (*File, error)) (_ *Set, err error) {
-	var files []*File
+	var opened []*File
 	defer func() {
 		if err != nil {
-			for _, f := range files {
+			for _, f := range opened {
 				f.Close()
 			}
 		}
@@ -160,22 +162,22 @@ func openShards(dir, index string, weightMap map[string]string, open func(shard 
 	for _, shard := range slices.Compact(shards) {
 		f, err := open(shard)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s names the shard %s, which is missing; download it: %w", index, quote(shard), err)
+			return nil, fmt.Errorf("%s names the shard %s, which is missing; download it: %w", index, files.Quote(shard), err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, f)
+		opened = append(opened, f)
 	}
-	s, err := newSet(files)
+	s, err := newSet(opened)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(weightMap)) {
 		if want, found := filepath.Join(dir, weightMap[name]), s.FileOf(name); found == "" {
-			return nil, fmt.Errorf("%s expects tensor %s in %s, but no shard holds it", index, quote(name), want)
+			return nil, fmt.Errorf("%s expects tensor %s in %s, but no shard holds it", index, files.Quote(name), want)
 		} else if found != want {
-			return nil, fmt.Errorf("%s expects tensor %s in %s, but it is in %s", index, quote(name), want, found)
+			return nil, fmt.Errorf("%s expects tensor %s in %s, but it is in %s", index, files.Quote(name), want, found)
 		}
 	}
 	return s, nil

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Write writes a safetensors file. The same tensors and metadata give the same
@@ -103,7 +105,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) (header []byte, 
 	if len(metadata) > 0 {
 		for key, value := range metadata {
 			if !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return nil, nil, fmt.Errorf("metadata %s: not valid UTF-8", quote(key))
+				return nil, nil, fmt.Errorf("metadata %s: not valid UTF-8", files.Quote(key))
 			}
 		}
 		fields = append(fields, field{metadataKey, metadata})
@@ -116,7 +118,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) (header []byte, 
 		}
 		size, err := byteSize(t.DType, t.Shape)
 		if err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+			return nil, nil, fmt.Errorf("tensor %s: %w", files.Quote(t.Name), err)
 		}
 		end := begin + size
 		begins = append(begins, int64(begin))
@@ -145,9 +147,9 @@ func checkName(name string, seen map[string]bool) error {
 	case name == metadataKey:
 		return fmt.Errorf("a tensor must not be named %s", metadataKey)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("tensor %s: the name is not valid UTF-8", quote(name))
+		return fmt.Errorf("tensor %s: the name is not valid UTF-8", files.Quote(name))
 	case seen[name]:
-		return fmt.Errorf("two tensors are named %s", quote(name))
+		return fmt.Errorf("two tensors are named %s", files.Quote(name))
 	}
 	seen[name] = true
 	return nil

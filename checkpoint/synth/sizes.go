@@ -76,8 +76,8 @@ func zamba2(hidden, layers int, hybrid []int) map[string]any {
 		"num_hidden_layers": layers, "layers_block_type": kinds, "hybrid_layer_ids": ids}
 }
 
-// nemotron is a model of that width, attention heads and width of MLPs, whose layers a
-// pattern says, with so many heads of a size and states in its mixers.
+// nemotron returns the keys of a size: hidden width, attention heads, MLP width, pattern of layers,
+// and heads, head size and states of the mixers.
 func nemotron(hidden, heads, inner int, pattern string, mixerHeads, head, states int) map[string]any {
 	return map[string]any{"hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": inner, "hybrid_override_pattern": pattern,
 		"num_hidden_layers": len(pattern), "mamba_num_heads": mixerHeads, "mamba_head_dim": head, "ssm_state_size": states}

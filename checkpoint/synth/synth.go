@@ -24,7 +24,7 @@ type Options struct {
 	Seed   uint64 // the same seed gives the same bytes
 
 	Force    bool                    // write into a folder that has something in it
-	Progress func(done, total int64) // of bytes; nil: nobody asks
+	Progress func(done, total int64) // of bytes; may be nil
 
 	shard int64 // bytes of a file at most; 0: shardBytes
 }

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // Bounds of what is read, far above what is written anywhere.
@@ -20,11 +22,10 @@ const (
 
 // parse reads the archive: its program, and the storages that this names.
 func parse(data []byte) (map[string]Tensor, error) {
+	if err := files.CheckDownload(data); err != nil {
+		return nil, err
+	}
 	switch {
-	case len(data) == 0:
-		return nil, errors.New("the file is empty; download it again")
-	case bytes.HasPrefix(data, []byte("version https://git-lfs")):
-		return nil, errors.New("this is a Git LFS pointer, not the weights; run git lfs pull")
 	case bytes.HasPrefix(data, []byte{0x80, 2, 0x8a, 10, 0x6c, 0xfc}):
 		return nil, errors.New("the file is in the form that PyTorch wrote before version 1.6, which Krait does not read; load and save it with a newer PyTorch")
 	case !bytes.HasPrefix(data, []byte("PK")):
@@ -40,7 +41,7 @@ func parse(data []byte) (map[string]Tensor, error) {
 	a := &archive{data: data, files: map[string]*zip.File{}, used: map[string][2]int64{}}
 	for _, f := range z.File {
 		if _, ok := a.files[f.Name]; ok {
-			return nil, fmt.Errorf("the archive has two files %s", quote(f.Name))
+			return nil, fmt.Errorf("the archive has two files %s", files.Quote(f.Name))
 		}
 		a.files[f.Name] = f
 		if root, ok := strings.CutSuffix(f.Name, "data.pkl"); ok && (root == "" || strings.Count(root, "/") == 1) {
@@ -55,7 +56,7 @@ func parse(data []byte) (map[string]Tensor, error) {
 	}
 	order, ok, err := a.entry("byteorder")
 	if err == nil && ok && string(order) != "little" {
-		err = fmt.Errorf("the bytes of numbers are in the order %s; Krait reads little-endian files", quote(string(order)))
+		err = fmt.Errorf("the bytes of numbers are in the order %s; Krait reads little-endian files", files.Quote(string(order)))
 	}
 	if err != nil {
 		return nil, err
@@ -89,11 +90,11 @@ func (a *archive) entry(name string) (data []byte, ok bool, err error) {
 	size := f.UncompressedSize64
 	switch {
 	case err != nil:
-		return nil, true, fmt.Errorf("%s of the archive: %w", quote(name), err)
+		return nil, true, fmt.Errorf("%s of the archive: %w", files.Quote(name), err)
 	case f.Method != zip.Store || size != f.CompressedSize64:
-		return nil, true, fmt.Errorf("%s of the archive is compressed, which torch.save does not do", quote(name))
+		return nil, true, fmt.Errorf("%s of the archive is compressed, which torch.save does not do", files.Quote(name))
 	case at < 0 || at > int64(len(a.data)) || size > uint64(int64(len(a.data))-at):
-		return nil, true, fmt.Errorf("%s of the archive has %d bytes from byte %d on, and the file ends at %d: it is truncated; download it again", quote(name), size, at, len(a.data))
+		return nil, true, fmt.Errorf("%s of the archive has %d bytes from byte %d on, and the file ends at %d: it is truncated; download it again", files.Quote(name), size, at, len(a.data))
 	}
 	a.used[name] = [2]int64{at, at + int64(size)}
 	return a.data[at : at+int64(size) : at+int64(size)], true, nil
@@ -124,7 +125,7 @@ func (a *archive) apart() error {
 	})
 	for i := 1; i < len(names); i++ {
 		if before, x := a.used[names[i-1]], a.used[names[i]]; x[0] < before[1] {
-			return fmt.Errorf("%s and %s of the archive overlap", quote(names[i-1]), quote(names[i]))
+			return fmt.Errorf("%s and %s of the archive overlap", files.Quote(names[i-1]), files.Quote(names[i]))
 		}
 	}
 	return nil
@@ -136,7 +137,7 @@ const maxDeep = 8
 // collect takes the tensors of a dict, by the names that lead to them.
 func collect(out map[string]Tensor, prefix string, d *dict, deep int, seen map[*dict]bool) error {
 	if seen[d] || deep > maxDeep {
-		return fmt.Errorf("the dict %s is in two places, or more than %d deep in others", quote(prefix), maxDeep)
+		return fmt.Errorf("the dict %s is in two places, or more than %d deep in others", files.Quote(prefix), maxDeep)
 	}
 	seen[d] = true
 	for _, p := range d.pairs {
@@ -151,7 +152,7 @@ func collect(out map[string]Tensor, prefix string, d *dict, deep int, seen map[*
 				return fmt.Errorf("more than %d tensors", maxTensors)
 			}
 			if _, ok := out[t.Name]; ok {
-				return fmt.Errorf("there are two tensors %s", quote(t.Name))
+				return fmt.Errorf("there are two tensors %s", files.Quote(t.Name))
 			}
 			out[t.Name] = t
 		case *dict:
@@ -160,7 +161,7 @@ func collect(out map[string]Tensor, prefix string, d *dict, deep int, seen map[*
 			}
 		case nil: // as empty slots of a state dict are
 		default:
-			return fmt.Errorf("%s is %s, not a tensor", quote(prefix+key), kind(v))
+			return fmt.Errorf("%s is %s, not a tensor", files.Quote(prefix+key), kind(v))
 		}
 	}
 	return nil
@@ -170,7 +171,7 @@ func collect(out map[string]Tensor, prefix string, d *dict, deep int, seen map[*
 func (a *archive) storage(key string) ([]byte, error) {
 	data, ok, err := a.entry("data/" + key)
 	if err == nil && !ok {
-		err = fmt.Errorf("the archive has no data/%s, which a tensor is in", quote(key))
+		err = fmt.Errorf("the archive has no data/%s, which a tensor is in", files.Quote(key))
 	}
 	return data, err
 }

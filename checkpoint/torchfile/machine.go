@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/files"
 )
 
 // machine runs a program of Python's pickle, protocols 2 to 5, as far as state dicts go.
@@ -51,14 +53,14 @@ func kind(v any) string {
 	case global:
 		return string(v)
 	case string:
-		return "the text " + quote(v)
+		return "the text " + files.Quote(v)
 	case nil:
 		return "None"
 	}
 	return fmt.Sprintf("the number %v", v)
 }
 
-// dtypes are the storages that there are, by the class that the program names.
+// dtypes maps PyTorch's storage classes to dtypes.
 var dtypes = map[global]struct {
 	name string
 	size int64
@@ -75,7 +77,7 @@ const (
 	parameter global = "torch._utils._rebuild_parameter"
 )
 
-// maxStack bounds values that are under way.
+// maxStack bounds the values on the stack.
 const maxStack = 1 << 20
 
 func (m *machine) run() (any, error) {
@@ -362,7 +364,7 @@ func last(v []any, n int) any {
 func (m *machine) name(module, name string) error {
 	g := global(module + "." + name)
 	if _, ok := dtypes[g]; !ok && g != ordered && g != rebuild && g != parameter {
-		return fmt.Errorf("the program names %s, which the state dict of a model does not take: refused", quote(string(g)))
+		return fmt.Errorf("the program names %s, which the state dict of a model does not take: refused", files.Quote(string(g)))
 	}
 	return m.push(g, nil)
 }
@@ -382,7 +384,7 @@ func (m *machine) load(id any) (any, error) {
 	}
 	data, err := m.storage(key)
 	if err == nil && int64(len(data)) != n*d.size {
-		err = fmt.Errorf("storage %s has %d bytes; %d elements of %s have %d", quote(key), len(data), n, d.name, n*d.size)
+		err = fmt.Errorf("storage %s has %d bytes; %d elements of %s have %d", files.Quote(key), len(data), n, d.name, n*d.size)
 	}
 	return &stored{d.name, n, data}, err
 }

@@ -111,13 +111,4 @@ func (f *File) Close() error {
 	return m.Close()
 }
 
-// quote quotes a name of a file for an error text, cut to a readable length.
-func quote(s string) string {
-	const most = 100
-	if len(s) > most {
-		return fmt.Sprintf("%q...", s[:most])
-	}
-	return fmt.Sprintf("%q", s)
-}
-
 var errShort = errors.New("its program ends too early")

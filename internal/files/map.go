@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Map is a file in memory, where there are maps, and else what was read of it. The file
-// stays open, to look at it.
+// Map is a memory-mapped file, or its contents on systems without mmap. The file stays open, so
+// that [Map.Intact] can check it.
 type Map struct {
 	Data  []byte // not to be modified; a view that Close ends
 	file  *os.File

@@ -61,7 +61,7 @@ func readPipe(path string, limit int64, most time.Duration) ([]byte, error) {
 		err  error
 	}
 	done := make(chan result, 1)
-	go func() { // for good, where nobody ever writes: to open waits for that
+	go func() { // blocks for good if no process opens the pipe for writing
 		f, err := os.Open(path)
 		if err != nil {
 			done <- result{nil, err}

@@ -53,7 +53,7 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
-// TestWritePrivate: nobody but the owner may read the file, whoever could before.
+// TestWritePrivate: only the owner may read the file, even if others could before.
 func TestWritePrivate(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no such modes")

@@ -1,8 +1,8 @@
-// Package fonts bounds how wide text is drawn, whatever sans-serif font a viewer has.
+// Package fonts bounds the width of text in any common sans-serif font.
 package fonts
 
-// The advances from the blank to the tilde, in thousandths of the size: of Helvetica, which Arial
-// and Liberation Sans have too, or of DejaVu Sans, whichever is wider.
+// The advance widths from the blank to the tilde, in thousandths of the size: of Helvetica (also Arial
+// and Liberation Sans) or DejaVu Sans, whichever is wider.
 var regular = [...]int{
 	318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 	636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 556,
@@ -21,7 +21,7 @@ var bold = [...]int{
 	716, 716, 493, 595, 478, 712, 652, 924, 645, 652, 582, 712, 365, 712, 838,
 }
 
-// Width is at least how wide a line of text is, in the unit of the font's size.
+// Width returns an upper bound on the width of a line of text, in the unit of size.
 func Width(text string, size float64, isBold bool) float64 {
 	table := regular[:]
 	if isBold {

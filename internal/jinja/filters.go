@@ -11,7 +11,7 @@ import (
 // filter changes a value.
 type filter func(s *state, v any, a call) (any, error)
 
-// filters are those that there are. It is filled at the start, since some look up others.
+// filters maps names to filters. init fills it, since some filters look up others.
 var filters map[string]filter
 
 func init() {

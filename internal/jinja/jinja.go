@@ -81,7 +81,7 @@ func (t *Template) Render(vars map[string]any, l Limits) (string, error) {
 	return s.out.String(), nil
 }
 
-// state is a rendering under way.
+// state is the state of one rendering.
 type state struct {
 	out    *strings.Builder
 	vars   *scope
@@ -160,7 +160,8 @@ func (s *state) makes(n int) error {
 	return s.reads(n)
 }
 
-// write writes text. What a block captures counts as memory, and as output where it comes out.
+// write appends text to the output. Text that a block captures counts as memory, and as output
+// once it is printed.
 func (s *state) write(text string) error {
 	if s.out.Len()+len(text) > s.limits.Output {
 		return errOutput

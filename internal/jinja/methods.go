@@ -71,7 +71,7 @@ var dictMethods = map[string]func(*state, *Dict, call) (any, error){
 		list, err := s.pairs(d)
 		return list, errors.Join(err, a.want(""))
 	},
-	"copy":       func(_ *state, d *Dict, a call) (any, error) { return d, a.want("") }, // which nobody can change
+	"copy":       func(_ *state, d *Dict, a call) (any, error) { return d, a.want("") }, // dicts are immutable
 	"pop":        changing[*Dict]("pop"),
 	"popitem":    changing[*Dict]("popitem"),
 	"update":     changing[*Dict]("update"),

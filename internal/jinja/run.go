@@ -304,7 +304,7 @@ func (d *macroDef) pass(s *state, a call) error {
 		}
 	}
 	if len(rest) > 0 && !d.varargs {
-		return fmt.Errorf("%d arguments, where there are at most %d", len(a.args), len(d.params))
+		return fmt.Errorf("%d arguments; it takes at most %d", len(a.args), len(d.params))
 	}
 	if len(others.keys) > 0 && !d.kwargs {
 		return fmt.Errorf("there is no argument %q", others.keys[0])

@@ -10,7 +10,7 @@ import (
 // test asks something about a value.
 type test func(s *state, v any, a call) (bool, error)
 
-// tests are those that there are.
+// tests maps names to tests ("x is NAME").
 var tests map[string]test
 
 func init() {

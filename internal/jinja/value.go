@@ -71,7 +71,7 @@ type tuple []any
 // namespace is the only thing that a template can change.
 type namespace struct{ *Dict }
 
-// undefined is a variable or a field that there is not.
+// undefined is the value of a missing variable or field.
 type undefined struct{ what string }
 
 func (u undefined) err() error { return fmt.Errorf("%s is undefined", u.what) }
@@ -96,7 +96,7 @@ type namedArg struct {
 // take sets the arguments by position or by name; those that are not given stay as they are.
 func (a call) take(to map[string]*any, names ...string) error {
 	if len(a.args) > len(names) {
-		return fmt.Errorf("%d arguments, where there are at most %d", len(a.args), len(names))
+		return fmt.Errorf("%d arguments; it takes at most %d", len(a.args), len(names))
 	}
 	for i, v := range a.args {
 		*to[names[i]] = v

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 // TestShare holds shares against what they are to be: all is given, or all wants are, and no share
 // could be larger but by a smaller one's loss.
 func TestShare(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		wants := rapid.SliceOfN(rapid.IntRange(0, 50), 1, 8).Draw(t, "wants")
 		capacity := rapid.IntRange(0, 120).Draw(t, "capacity")
 		share, given, all := Share(capacity, wants), 0, 0

@@ -52,7 +52,7 @@ func (m matrix) colsFrom(j, n int) matrix {
 	return matrixOf(m.rows, n, func(i, k int) float64 { return m.at(i, j+k) })
 }
 
-// beside joins matrices of so many rows, given by their elements, row by row.
+// beside concatenates matrices of rows rows along the columns.
 func beside(rows int, parts ...[]float64) []float64 {
 	var all []float64
 	for i := range rows {

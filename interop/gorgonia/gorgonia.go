@@ -4,8 +4,8 @@
 //
 // gorgonia.org/tensor panics when a program starts with a Go newer than the one
 // its dependency go4.org/unsafe/assume-no-moving-gc knows. Krait requires a
-// version that ends this, v0.0.0-20231121144256-b99613f794b6, and whoever
-// requires Krait gets at least that one.
+// version that ends this, v0.0.0-20231121144256-b99613f794b6, and a
+// module that requires Krait gets at least that one.
 //
 // Some faults of gorgonia give wrong numbers without an error:
 //   - MatMul and MatVecMul of gorgonia.org/tensor v0.9.24 ignore the stride of a

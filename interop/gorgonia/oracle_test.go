@@ -414,7 +414,7 @@ func byRMS(x, sum *G.Node, width int) *G.Node {
 	return G.Must(G.BroadcastHadamardDiv(x, rms, nil, []byte{1}))
 }
 
-// sumOver draws sums of so many squares.
+// sumOver draws values of the size of a sum of width squares.
 func (c *opCase) sumOver(width int) func(int, int) float64 {
 	return func(int, int) float64 { return float64(width) * c.rng.ExpFloat64() }
 }

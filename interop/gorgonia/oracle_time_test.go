@@ -7,7 +7,7 @@ import (
 	G "gorgonia.org/gorgonia"
 )
 
-// conv1d is a sum over taps: the inputs so many tokens back, times a weight per
+// conv1d is a sum over taps: the input k tokens back times a weight per
 // channel. Shifting the inputs is done here, as Gorgonia confuses slices.
 func conv1d(c *opCase) [][]float64 {
 	x, weight := c.filter()
@@ -137,7 +137,7 @@ func scanTerms(c *opCase) [][]float64 {
 	}
 }
 
-// scanPrefix goes on from token to token of each sequence.
+// scanPrefix runs the recurrence token by token over each sequence.
 func scanPrefix(c *opCase) [][]float64 {
 	d, n := c.few("d"), c.few("n")
 	decay, input := c.perState(d, n, func(int, int) float64 { return c.rng.Float64() }), c.perState(d, n, c.normal)

@@ -215,11 +215,11 @@ func TestReport(t *testing.T) {
 	ours := File{Environment{Date: "2026-01-02", GPU: "1 × GPU", Libraries: map[string]string{"Go": "go1"}}, []Result{
 		{Model: "m", Device: "cuda", Math: "f32", Graphs: true, Ranks: 1, Batch: 1, Prompt: 9, Decode: 300, Prefill: 50, Step: 3, TTFT: 20, Share: 0.5, Launches: 1, Host: 8, Repeats: &yes},
 		{Model: "m", Device: "cuda", Math: "bf16", Ranks: 1, Batch: 1, Prompt: 9, Decode: 100, Prefill: 90, Repeats: &no},
-	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil, []Replayed{
+	}, []Kernel{{Model: "m", Op: "matmul", Shapes: "f32[x:1|z:1]", Share: 0.9}}, nil, []TraceResult{
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{8, 16, 32}, Output: 10},
 		{Trace: "t", Model: "m", InputTokens: 200, TTFT: Percentiles{4, 4, 8}, Output: 30, Cache: 1 << 20, HitTokens: 50},
-	}, []*Metered{
-		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeteredPhase{{Modelled: 0.002, Roofline: 0.0015}, {Modelled: 0.01, Roofline: 0.004}}},
+	}, []*MeterResult{
+		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeterPhase{{Modelled: 0.002, Roofline: 0.0015}, {Modelled: 0.01, Roofline: 0.004}}},
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
 	}, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{

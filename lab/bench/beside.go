@@ -9,7 +9,7 @@ import (
 )
 
 // metered returns the counts of a model with a batch of prompts, or nil.
-func (f *File) metered(model, math string, batch, prompt int) *Metered {
+func (f *File) metered(model, math string, batch, prompt int) *MeterResult {
 	for _, m := range f.Metered {
 		if m.Model == model && m.Math == cmp.Or(math, "f32") && m.Batch == batch && m.Prompt == prompt && len(m.Phases) > 0 {
 			return m
@@ -19,7 +19,7 @@ func (f *File) metered(model, math string, batch, prompt int) *Metered {
 }
 
 // phase returns the counts of a step, or nil.
-func (m *Metered) phase(name string) *MeteredPhase {
+func (m *MeterResult) phase(name string) *MeterPhase {
 	if m == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (m *Metered) phase(name string) *MeteredPhase {
 }
 
 // op sums the modelled and roofline times of an operation, in microseconds.
-func (p *MeteredPhase) op(op string) (modelled, roofline float64) {
+func (p *MeterPhase) op(op string) (modelled, roofline float64) {
 	if p == nil {
 		return 0, 0
 	}
@@ -54,7 +54,7 @@ func (f *File) modelledKernel(k *Kernel) float64 {
 			continue
 		}
 		if p := m.phase(k.Phase); p != nil {
-			if i := slices.IndexFunc(p.Steps, func(s MeteredStep) bool { return s.Name == k.Name && s.Op == k.Op }); i >= 0 {
+			if i := slices.IndexFunc(p.Steps, func(s MeterStep) bool { return s.Name == k.Name && s.Op == k.Op }); i >= 0 {
 				return 1e6 * p.Steps[i].Modelled
 			}
 		}
@@ -89,7 +89,7 @@ func reportModelled(w io.Writer, f *File) {
 func reportOps(w io.Writer, f *File) {
 	var rows [][]string
 	for _, r := range f.Ops {
-		var m *Metered
+		var m *MeterResult
 		if r.Ranks <= 1 && r.Device != "cpu" {
 			m = f.metered(r.Model, r.Math, r.Batch, r.Prompt)
 		}

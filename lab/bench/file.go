@@ -16,13 +16,13 @@ import (
 
 // File is the results of a measurement and its environment.
 type File struct {
-	Environment Environment `json:"environment"`
-	Results     []Result    `json:"results,omitempty"`
-	Kernels     []Kernel    `json:"kernels,omitempty"`
-	Pairs       []Pair      `json:"pairs,omitempty"`
-	Traces      []Replayed  `json:"traces,omitempty"`
-	Metered     []*Metered  `json:"metered,omitempty"` // counted on the simulated GPU, and modelled
-	Ops         []*OpRun    `json:"operations,omitempty"`
+	Environment Environment    `json:"environment"`
+	Results     []Result       `json:"results,omitempty"`
+	Kernels     []Kernel       `json:"kernels,omitempty"`
+	Pairs       []Pair         `json:"pairs,omitempty"`
+	Traces      []TraceResult  `json:"traces,omitempty"`
+	Metered     []*MeterResult `json:"metered,omitempty"` // counted on the simulated GPU, and modelled
+	Ops         []*OpRun       `json:"operations,omitempty"`
 }
 
 // Environment describes the machine, the program and the time of a measurement.

@@ -32,14 +32,14 @@ type MeterOptions struct {
 	cheap int64 // launches with fewer instructions are not sampled; 0: cheapInstrs
 }
 
-// Metered is the counts of a model on the simulated device.
-type Metered struct {
-	Model    string         `json:"model"`
-	Hardware string         `json:"hardware"`
-	Batch    int            `json:"batch"`
-	Prompt   int            `json:"prompt"`
-	Math     string         `json:"math"`
-	Phases   []MeteredPhase `json:"phases"`
+// MeterResult is the counts of a model on the simulated device.
+type MeterResult struct {
+	Model    string       `json:"model"`
+	Hardware string       `json:"hardware"`
+	Batch    int          `json:"batch"`
+	Prompt   int          `json:"prompt"`
+	Math     string       `json:"math"`
+	Phases   []MeterPhase `json:"phases"`
 	// Compiled is the number of kernels that the driver compiles with an empty cache, Instrs their PTX
 	// instructions, and Compiling the modelled seconds.
 	Compiled  int     `json:"compiled_kernels"`
@@ -51,7 +51,7 @@ type Metered struct {
 const perInstr = 1e-4
 
 // compiled adds the counts of compiled kernels.
-func (m *Metered) compiled(list []sim.Compiled) {
+func (m *MeterResult) compiled(list []sim.Compiled) {
 	m.Compiled = len(list)
 	for _, k := range list {
 		m.Instrs += k.Instrs
@@ -59,23 +59,23 @@ func (m *Metered) compiled(list []sim.Compiled) {
 	m.Compiling = float64(m.Instrs) * perInstr
 }
 
-// MeteredPhase is a step of prefill or decode.
-type MeteredPhase struct {
+// MeterPhase is a step of prefill or decode.
+type MeterPhase struct {
 	Phase string `json:"phase"`
 	// Launches counts kernels and products; Chain is the longest chain of launches and copies that
 	// depend on each other.
-	Launches int            `json:"launches"`
-	Chain    int            `json:"chain"`
-	Layers   []MeteredLayer `json:"layers"`
+	Launches int          `json:"launches"`
+	Chain    int          `json:"chain"`
+	Layers   []MeterLayer `json:"layers"`
 	Traffic
 	// Least is a lower bound on bytes: weights once, states in and out, KV caches, ids in, and logits
 	// or tokens out. Operands is the bytes if each operation reads and writes its operands once.
-	Least    int64           `json:"least_bytes"`
-	Operands int64           `json:"operand_bytes"`
-	FLOPs    int64           `json:"flops"`
-	Over     float64         `json:"bytes_over_least"`
-	Kernels  []MeteredKernel `json:"kernels"`
-	Steps    []MeteredStep   `json:"steps"`
+	Least    int64         `json:"least_bytes"`
+	Operands int64         `json:"operand_bytes"`
+	FLOPs    int64         `json:"flops"`
+	Over     float64       `json:"bytes_over_least"`
+	Kernels  []MeterKernel `json:"kernels"`
+	Steps    []MeterStep   `json:"steps"`
 	// Modelled is the step's seconds by the profile, and Roofline those of Least or FLOPs. Nothing was
 	// measured.
 	Modelled float64 `json:"modelled_seconds"`
@@ -83,8 +83,8 @@ type MeteredPhase struct {
 	Share    float64 `json:"modelled_share_of_floor"`
 }
 
-// MeteredLayer is a group of layers that launch the same kernels.
-type MeteredLayer struct {
+// MeterLayer is a group of layers that launch the same kernels.
+type MeterLayer struct {
 	First    string   `json:"first"`
 	Count    int      `json:"count"`
 	Launches int      `json:"launches"`
@@ -127,8 +127,8 @@ func (t *Traffic) add(c *ptx.Counts) {
 // Moved returns the bytes loaded and stored.
 func (t *Traffic) Moved() int64 { return t.Loaded + t.Stored }
 
-// MeteredKernel is all launches of a kernel in a step.
-type MeteredKernel struct {
+// MeterKernel is all launches of a kernel in a step.
+type MeterKernel struct {
 	Kernel   string `json:"kernel"`
 	Launches int    `json:"launches"`
 	Blocks   int64  `json:"blocks"` // of all launches
@@ -143,7 +143,7 @@ type MeteredKernel struct {
 
 // Meter counts the launches and traffic of a prefill and a decode step on the simulated device. The
 // graph needs no weights.
-func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error) {
+func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*MeterResult, error) {
 	if o.Batch < 1 || o.Prompt < 1 {
 		return nil, fmt.Errorf("batch %d, prompt %d: both must be at least 1", o.Batch, o.Prompt)
 	}
@@ -155,7 +155,7 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*Metered, error
 		return nil, err
 	}
 	defer r.engine.Close()
-	out := &Metered{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
+	out := &MeterResult{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
 	for _, p := range []phase{{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}, {fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0}} {
 		x, err := r.phase(ctx, p)
 		if err != nil {
@@ -192,7 +192,7 @@ type meterRun struct {
 }
 
 // phase counts the second step of its kind, which replays a graph if graphs are on.
-func (r *meterRun) phase(ctx context.Context, p phase) (*MeteredPhase, error) {
+func (r *meterRun) phase(ctx context.Context, p phase) (*MeterPhase, error) {
 	r.meter.Forget()
 	chain := 0
 	for range 2 {
@@ -247,63 +247,78 @@ func (r *meterRun) vocab() int {
 
 var layerName = regexp.MustCompile(`^[^.]+\.\d+\.`)
 
-func (r *meterRun) result(p phase, before int) *MeteredPhase {
+// tally collects the launches of a step.
+type tally struct {
+	*MeterPhase
+	kernels map[string]*MeterKernel
+	layers  map[string]*MeterLayer
+	order   []string // of layers
+	steps   meterSteps
+}
+
+func (r *meterRun) result(p phase, before int) *MeterPhase {
 	z := p.sizes()
-	z.Rows = int64(p.seqs)
-	out := &MeteredPhase{Phase: p.name, Chain: -before}
-	layers := map[string]*MeteredLayer{}
-	var order []string
-	steps := meteredSteps{}
-	kernels := map[string]*MeteredKernel{}
-	decodes := p.tokens == 1
+	out := &MeterPhase{Phase: p.name, Chain: -before}
+	t := &tally{out, map[string]*MeterKernel{}, map[string]*MeterLayer{}, nil, meterSteps{}}
 	for i := range r.meter.Done {
 		d := &r.meter.Done[i]
 		out.Chain = max(out.Chain, d.Chain-before)
-		if !d.Kernel && d.For == "" {
-			continue // copies of inputs and outputs
-		}
-		out.Launches++
-		out.add(&d.Counts)
-		k := kernels[d.Name]
-		if k == nil {
-			k = &MeteredKernel{Kernel: d.Name}
-			kernels[d.Name] = k
-		}
-		k.Launches++
-		k.Blocks += d.Blocks
-		k.Run += d.Run
-		k.add(&d.Counts)
-		if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
-			k.Occupancy = share
-		}
-		took, bound := model(r.Profile, &d.Counts, decodes && !r.NoGraphs)
-		k.Modelled += took
-		k.Bound = bound
-		out.Modelled += took
-		steps.add(d, took)
-		if name := layerName.FindString(d.For); name != "" {
-			if layers[name] == nil {
-				layers[name] = &MeteredLayer{First: strings.TrimSuffix(name, "."), Count: 1}
-				order = append(order, name)
-			}
-			l := layers[name]
-			l.Launches++
-			l.Bytes += d.Loads.Distinct + d.Stores.Distinct
-			l.Kernels = append(l.Kernels, d.Name)
+		if d.Kernel || d.For != "" { // not a copy of inputs or outputs
+			took, bound := model(r.Profile, &d.Counts, p.tokens == 1 && !r.NoGraphs)
+			t.add(d, took, bound)
 		}
 	}
-	for _, name := range order {
-		out.layer(layers[name])
+	for _, name := range t.order {
+		out.layer(t.layers[name])
 	}
-	for _, k := range kernels {
+	for _, k := range t.kernels {
 		out.Kernels = append(out.Kernels, *k)
 	}
-	slices.SortFunc(out.Kernels, func(a, b MeteredKernel) int {
-		if a.Modelled != b.Modelled {
-			return map[bool]int{true: -1, false: 1}[a.Modelled > b.Modelled]
-		}
-		return strings.Compare(a.Kernel, b.Kernel)
+	slices.SortFunc(out.Kernels, func(a, b MeterKernel) int {
+		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
 	})
+	out.Steps = t.steps.list(r, z)
+	r.bounds(out, &p, z)
+	return out
+}
+
+// add adds a launch, with its modelled time and bottleneck.
+func (t *tally) add(d *sim.Done, took float64, bound string) {
+	t.Launches++
+	t.Traffic.add(&d.Counts)
+	t.Modelled += took
+	t.steps.add(d, took)
+	k := t.kernels[d.Name]
+	if k == nil {
+		k = &MeterKernel{Kernel: d.Name}
+		t.kernels[d.Name] = k
+	}
+	k.Launches++
+	k.Blocks += d.Blocks
+	k.Run += d.Run
+	k.add(&d.Counts)
+	if share := occupancy(d); k.Launches == 1 || share < k.Occupancy {
+		k.Occupancy = share
+	}
+	k.Modelled += took
+	k.Bound = bound
+	name := layerName.FindString(d.For)
+	if name == "" {
+		return
+	}
+	l := t.layers[name]
+	if l == nil {
+		l = &MeterLayer{First: strings.TrimSuffix(name, "."), Count: 1}
+		t.layers[name] = l
+		t.order = append(t.order, name)
+	}
+	l.Launches++
+	l.Bytes += d.Loads.Distinct + d.Stores.Distinct
+	l.Kernels = append(l.Kernels, d.Name)
+}
+
+// bounds adds the lower bounds of a step, and its roofline.
+func (r *meterRun) bounds(out *MeterPhase, p *phase, z graph.Sizes) {
 	list := []*lowering.Schedule{r.schedule}
 	out.FLOPs = flops(list, z)
 	out.Least = stepBytes(list, 1, p.seqs, p.past)
@@ -321,11 +336,9 @@ func (r *meterRun) result(p phase, before int) *MeteredPhase {
 			out.Least += x.Ref.Type.Bytes().At(z)
 		}
 	}
-	out.Steps = steps.list(r, z)
 	out.Over = float64(out.Moved()) / float64(out.Least)
 	out.Roofline = max(float64(out.Least)/bandwidth(r.Profile), float64(out.FLOPs)/max(rateOf(r.Profile, "f32"), rateOf(r.Profile, "bf16")))
 	out.Share = out.Roofline / out.Modelled
-	return out
 }
 
 // Limits of a multiprocessor of compute capability 9.0.
@@ -345,7 +358,7 @@ func occupancy(d *sim.Done) float64 {
 }
 
 // layer adds a layer to its group.
-func (p *MeteredPhase) layer(l *MeteredLayer) {
+func (p *MeterPhase) layer(l *MeterLayer) {
 	for i := range p.Layers {
 		if x := &p.Layers[i]; slices.Equal(x.Kernels, l.Kernels) && x.Bytes == l.Bytes {
 			x.Count++

@@ -150,7 +150,7 @@ func TestCompiled(t *testing.T) {
 				}
 			}
 			r.engine.Close()
-			var m Metered
+			var m MeterResult
 			m.compiled(r.meter.Compiled)
 			if m.Instrs == 0 || m.Compiling > 2 {
 				t.Errorf("%s, math %s: %d kernels of %d instructions are compiled, %.2f s: %v", filepath.Base(dir), name, m.Compiled, m.Instrs, m.Compiling, r.meter.Compiled)

@@ -5,8 +5,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// MeteredStep is an operation of the schedule with the counts of its launches.
-type MeteredStep struct {
+// MeterStep is an operation of the schedule with the counts of its launches.
+type MeterStep struct {
 	Name     string  `json:"name"` // first result
 	Op       string  `json:"op"`
 	Launches int     `json:"launches"`
@@ -16,14 +16,14 @@ type MeteredStep struct {
 	Roofline float64 `json:"floor_seconds"`
 }
 
-// meteredSteps has steps by name.
-type meteredSteps map[string]*MeteredStep
+// meterSteps has steps by name.
+type meterSteps map[string]*MeterStep
 
 // add adds a launch and its modelled seconds.
-func (m meteredSteps) add(d *sim.Done, took float64) {
+func (m meterSteps) add(d *sim.Done, took float64) {
 	s := m[d.For]
 	if s == nil {
-		s = &MeteredStep{Name: d.For}
+		s = &MeterStep{Name: d.For}
 		m[d.For] = s
 	}
 	s.Launches++
@@ -32,7 +32,7 @@ func (m meteredSteps) add(d *sim.Done, took float64) {
 }
 
 // list returns the steps with launches, in the schedule's order.
-func (m meteredSteps) list(r *meterRun, z graph.Sizes) (list []MeteredStep) {
+func (m meterSteps) list(r *meterRun, z graph.Sizes) (list []MeterStep) {
 	for i := range r.schedule.Steps {
 		st := &r.schedule.Steps[i]
 		if s := m[st.Name]; s != nil && st.Op != nil {

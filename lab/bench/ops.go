@@ -30,7 +30,7 @@ type OpRun struct {
 
 // OpPhase is a decode or prefill step.
 type OpPhase struct {
-	Phase string   `json:"phase"` // as in [MeteredPhase]
+	Phase string   `json:"phase"` // as in [MeterPhase]
 	Ops   []OpTime `json:"operations"`
 }
 

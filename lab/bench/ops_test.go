@@ -73,7 +73,7 @@ func TestOps(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	Report(&out, &File{Ops: []*OpRun{r}, Metered: []*Metered{m}, Kernels: []Kernel{
+	Report(&out, &File{Ops: []*OpRun{r}, Metered: []*MeterResult{m}, Kernels: []Kernel{
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 40, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 		{Model: "mamba-a", Phase: "decode 2", Prompt: 41, Op: "choose", Name: "tokens", Way: "greedy", Time: 1e6},
 	}})

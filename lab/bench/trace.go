@@ -37,8 +37,8 @@ type TraceRun struct {
 	Hits    []int       `json:"hits"`         // by request, tokens from the prefix cache
 }
 
-// Replayed is the result of a trace with a model: medians over rounds, with or without a prefix cache.
-type Replayed struct {
+// TraceResult is the result of a trace with a model: medians over rounds, with or without a prefix cache.
+type TraceResult struct {
 	Trace        string      `json:"trace"`
 	Model        string      `json:"model"`
 	Device       string      `json:"device"`
@@ -58,7 +58,7 @@ type Replayed struct {
 }
 
 // Settle computes the medians.
-func (r *Replayed) Settle() {
+func (r *TraceResult) Settle() {
 	of := func(f func(*TraceRun) float64) float64 {
 		var list []float64
 		for i := range r.Runs {
@@ -81,7 +81,7 @@ func (x *TraceRun) hitTokens() (n int) {
 }
 
 // ReportTraces writes a table, with ratios for a trace with a cache after the same without.
-func ReportTraces(w io.Writer, list []Replayed) {
+func ReportTraces(w io.Writer, list []TraceResult) {
 	var rows [][]string
 	for i := range list {
 		r := &list[i]
@@ -110,9 +110,9 @@ func percentiles(list []float64) Percentiles {
 	return Percentiles{quantile.Rank(list, 50), quantile.Rank(list, 95), quantile.Rank(list, 99)}
 }
 
-// Mapped returns the requests of a trace with token ids below vocab: unchanged if all are, and
+// MapTrace returns the requests of a trace with token ids below vocab: unchanged if all are, and
 // otherwise each id hashed. Common prefixes stay common; ids of different texts rarely collide.
-func Mapped(trace []prefix.Request, vocab int) []prefix.Request {
+func MapTrace(trace []prefix.Request, vocab int) []prefix.Request {
 	if fit(trace, vocab) {
 		return trace
 	}

@@ -51,7 +51,7 @@ func openGolden(t *testing.T, o krait.Options) *krait.Model {
 // the same time.
 func TestTrace(t *testing.T) {
 	m := openGolden(t, krait.Options{Slots: 1, PrefixCache: 1 << 40})
-	trace := Mapped(sharing(40, math.MaxInt32), m.Vocab())
+	trace := MapTrace(sharing(40, math.MaxInt32), m.Vocab())
 	r, err := Trace(t.Context(), m, trace, TraceOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestTrace(t *testing.T) {
 func TestTraceFails(t *testing.T) {
 	trace := sharing(20, 8)
 	m := openGolden(t, krait.Options{Slots: 2, Context: 12})
-	if _, err := Trace(t.Context(), m, trace, TraceOptions{}); err == nil || !strings.Contains(err.Error(), "request ") || !strings.Contains(err.Error(), "have room for 12") {
+	if _, err := Trace(t.Context(), m, trace, TraceOptions{}); err == nil || !strings.Contains(err.Error(), "request ") || !strings.Contains(err.Error(), "has room for 12") {
 		t.Errorf("a context that is too short: %v", err)
 	}
 	for _, speed := range []float64{-1, math.NaN(), math.Inf(1), 1e-9} {
@@ -113,11 +113,11 @@ func TestTraceFails(t *testing.T) {
 // tokens, of all of it.
 func TestMapped(t *testing.T) {
 	small := sharing(30, 16)
-	if got := Mapped(small, 16); !reflect.DeepEqual(got, small) {
+	if got := MapTrace(small, 16); !reflect.DeepEqual(got, small) {
 		t.Error("tokens of the vocabulary are others")
 	}
 	large := sharing(30, 1000)
-	got, token, used := Mapped(large, 16), map[int32]int32{}, map[int32]bool{}
+	got, token, used := MapTrace(large, 16), map[int32]int32{}, map[int32]bool{}
 	for i, r := range got {
 		if r.InputLen != large[i].InputLen || r.At != large[i].At || r.Tokens.Len() != large[i].Tokens.Len() {
 			t.Fatalf("request %d is another", i)

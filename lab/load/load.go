@@ -1,12 +1,12 @@
-// Package load puts load on a server of OpenAI's HTTP API, and measures what its clients get.
+// Package load puts load on a server of OpenAI's HTTP API, and measures it as its clients see it.
 //
-// In a closed loop a number of clients ask one after the other. In an open loop requests come
-// whether or not the server has answered those before: at random, at a mean rate (a Poisson
-// process), or when a trace says. Their times then count from when they were due.
+// In a closed loop, each of a number of clients sends its next request when the last one has ended. In
+// an open loop, requests arrive at a mean rate (a Poisson process) or at the times of a trace, and
+// their latencies count from these times.
 //
-// What is asked follows from the options and the seed. Token ids of a trace stand for texts, as
-// in package workload: they become words that were made up, or ids of a vocabulary, other ones
-// for each load of a sweep, so that none finds what the one before has left in a prefix cache.
+// Requests depend only on the options and the seed. Token ids of a trace, as of package workload,
+// become made-up words or ids of a vocabulary, different ones for each load of a sweep, so that a load
+// has no prefix cache hits from the one before.
 package load
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// Load is how requests come: of the two at most one is above 0.
+// Load is the arrival of requests: a closed or an open loop. At most one field is above 0.
 type Load struct {
 	Concurrency int     `json:"concurrency,omitempty"` // clients of a closed loop
-	Rate        float64 `json:"rate,omitempty"`        // requests per second; if neither is given, requests come when the trace says
+	Rate        float64 `json:"rate,omitempty"`        // requests per second; if both are 0, requests arrive as in the trace
 }
 
-// Name is how tables call the load.
+// Name returns the load's name in tables.
 func (l Load) Name() string {
 	switch {
 	case l.Concurrency > 0:
@@ -40,25 +40,25 @@ func (l Load) Name() string {
 	return "as traced"
 }
 
-// Options say what is asked of whom. Server, Trace and Loads must be given.
+// Options configure a run. Server, Trace and Loads are required.
 type Options struct {
 	Server    Server
-	Trace     []prefix.Request // each load asks all of it
+	Trace     []prefix.Request // requests of each load
 	Loads     []Load           // one after the other
-	Vocab     int              // 0: prompts are texts; else token ids below it, for completions only
-	MaxTokens int              // of an answer; 0: as many as the trace has
-	IgnoreEOS bool             // ask for ignore_eos, which servers of language models have, and OpenAI's has not
+	Vocab     int              // prompts are token ids below it, for completions only; 0: texts
+	MaxTokens int              // of an answer; 0: as in the trace
+	IgnoreEOS bool             // send ignore_eos, an extension of OpenAI's API
 	Timeout   time.Duration    // of a request; 0: none
-	Seed      uint64           // of times and texts
+	Seed      uint64           // for times and texts
 	Ranks     int              // of the server, for throughput per rank; 0: unknown
 	Progress  func(done, all int)
 	Clock     Clock // nil: the system's
 }
 
-// Clock tells the time.
+// Clock is a source of time.
 type Clock interface {
 	Now() time.Time
-	Sleep(context.Context, time.Duration) error // the context's error if that is done first
+	Sleep(context.Context, time.Duration) error // returns the context's error if that ends first
 }
 
 type systemClock struct{}
@@ -76,8 +76,7 @@ func (systemClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Uniform is a trace of n requests of as many tokens each, which share nothing. Numbers that
-// are not positive, or of which together there are more than token ids, are an error.
+// Uniform returns a trace of n requests with equal numbers of tokens and no common prefixes.
 func Uniform(n, prompt, output int) ([]prefix.Request, error) {
 	const most = 1 << 30
 	if n < 1 || prompt < 1 || output < 1 || n > most || prompt > most || output > most || int64(n)*int64(prompt+1) > most || prompt+output > prefix.MaxTokens {
@@ -96,13 +95,13 @@ func Uniform(n, prompt, output int) ([]prefix.Request, error) {
 func (o *Options) check() error {
 	switch {
 	case len(o.Trace) == 0:
-		return errors.New("there is no request to make")
+		return errors.New("the trace has no requests")
 	case len(o.Loads) == 0:
-		return errors.New("there is no load")
+		return errors.New("no load is given")
 	case o.Vocab < 0 || o.Vocab == 1:
-		return fmt.Errorf("a vocabulary of %d tokens: it has at least 2, or is 0 for texts", o.Vocab)
+		return fmt.Errorf("the vocabulary is %d; it must be at least 2, or 0 for texts", o.Vocab)
 	case o.Vocab > 0 && o.Server.Chat:
-		return errors.New("chats take texts, and no token ids")
+		return errors.New("chats take texts, not token ids")
 	case o.MaxTokens < 0 || o.Timeout < 0 || o.Ranks < 0:
 		return fmt.Errorf("%d tokens, a timeout of %v and %d ranks: none may be negative", o.MaxTokens, o.Timeout, o.Ranks)
 	}
@@ -114,8 +113,8 @@ func (o *Options) check() error {
 	return o.Server.check()
 }
 
-// Run puts the loads on the server, one after the other. Requests that fail are counted in the
-// report; an error is of the options, or of the context.
+// Run puts the loads on the server, one after the other. The report counts failed requests; an error
+// is due to the options or the context.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	var done atomic.Int64
 	for i, l := range o.Loads {
 		g := &generator{Options: &o, salt: splitmix.Mix(o.Seed + uint64(i)<<32), client: o.Server.client(transport)}
-		g.told = func() {
+		g.ended = func() {
 			if n := int(done.Add(1)); o.Progress != nil {
 				o.Progress(n, len(o.Loads)*len(o.Trace))
 			}
@@ -154,10 +153,10 @@ type generator struct {
 	*Options
 	salt   uint64
 	client *http.Client
-	told   func() // of a request that ended
+	ended  func() // called when a request has ended
 }
 
-// closed lets n clients take a request each, until there are no more.
+// closed runs a closed loop with n clients.
 func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
 	outcomes := make([]outcome, len(g.Trace))
 	var next atomic.Int64
@@ -173,8 +172,8 @@ func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
 	return outcomes, ctx.Err()
 }
 
-// due is when requests come, from the first's on: as the trace says, or after steps that are
-// exponentially distributed.
+// due returns the arrival times of requests after the first: those of the trace, or with exponentially
+// distributed gaps.
 func (g *generator) due(rate float64) []time.Duration {
 	rng := rand.New(rand.NewPCG(g.Seed, 0))
 	due := make([]time.Duration, len(g.Trace))
@@ -190,7 +189,7 @@ func (g *generator) due(rate float64) []time.Duration {
 	return due
 }
 
-// open makes requests when they are due.
+// open runs an open loop.
 func (g *generator) open(ctx context.Context, due []time.Duration) ([]outcome, error) {
 	outcomes := make([]outcome, len(due))
 	begin := g.Clock.Now()
@@ -209,9 +208,9 @@ func (g *generator) open(ctx context.Context, due []time.Duration) ([]outcome, e
 	return outcomes, ctx.Err()
 }
 
-// ask makes request i, whose time counts from sent on.
+// ask sends request i, whose latency counts from sent.
 func (g *generator) ask(ctx context.Context, i int, sent time.Time) outcome {
-	defer g.told()
+	defer g.ended()
 	if g.Timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, g.Timeout)

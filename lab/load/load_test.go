@@ -292,7 +292,7 @@ func TestFailures(t *testing.T) {
 			w.Header().Set("Location", "/v1/completions")
 			w.WriteHeader(307)
 		}},
-		{load.Told, "step failed", func(w http.ResponseWriter, r *http.Request) {
+		{load.ErrorEvent, "step failed", func(w http.ResponseWriter, r *http.Request) {
 			stream(w)
 			io.WriteString(w, part+"data: {\"error\":{\"message\":\"step failed\"}}\n\n")
 		}},
@@ -315,7 +315,7 @@ func TestFailures(t *testing.T) {
 		}},
 		{load.Malformed, "parts for 2 tokens", func(w http.ResponseWriter, r *http.Request) { stream(w); io.WriteString(w, strings.Repeat(part, 99)) }},
 		{load.Empty, "no text", func(w http.ResponseWriter, r *http.Request) { stream(w); io.WriteString(w, "data: [DONE]\n\n") }},
-		{load.Timeout, "longer than the client waits", func(w http.ResponseWriter, r *http.Request) {
+		{load.Timeout, "exceeded the client's timeout", func(w http.ResponseWriter, r *http.Request) {
 			stream(w)
 			w.(http.Flusher).Flush()
 			<-hold
@@ -372,7 +372,7 @@ func TestBad(t *testing.T) {
 	for want, o := range map[string]load.Options{
 		"no request":                {Server: s, Loads: once},
 		"no load":                   {Server: s, Trace: trace},
-		"a vocabulary of 1":         {Server: s, Trace: trace, Loads: once, Vocab: 1},
+		"the vocabulary is 1":       {Server: s, Trace: trace, Loads: once, Vocab: 1},
 		"chats take texts":          {Server: chat, Trace: trace, Loads: once, Vocab: 9},
 		"-1 tokens":                 {Server: s, Trace: trace, Loads: once, MaxTokens: -1},
 		"-2 at once":                {Server: s, Trace: trace, Loads: []load.Load{{Concurrency: -2}}},
@@ -380,7 +380,7 @@ func TestBad(t *testing.T) {
 		"1 at once and 1":           {Server: s, Trace: trace, Loads: []load.Load{{1, 1}}},
 		`the server is "ftp://x/"`:  {Server: load.Server{URL: "ftp://x/"}, Trace: trace, Loads: once},
 		`the server is "localhost"`: {Server: load.Server{URL: "localhost"}, Trace: trace, Loads: once},
-		"more than a line":          {Server: load.Server{URL: s.URL, Key: "a\nb"}, Trace: trace, Loads: once},
+		"must be one line":          {Server: load.Server{URL: s.URL, Key: "a\nb"}, Trace: trace, Loads: once},
 	} {
 		if _, err := load.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// prompt is what stands for the first n tokens: ids below vocab, or a text if that is 0.
+// prompt returns token ids below vocab for the first n tokens, or a text if vocab is 0.
 func prompt(tokens prefix.Tokens, n, vocab int, salt uint64) any {
 	if vocab > 0 {
 		ids := make([]int, n)
@@ -26,7 +26,7 @@ func prompt(tokens prefix.Tokens, n, vocab int, salt uint64) any {
 	return b.String()
 }
 
-// word is one of 10,000 of two syllables.
+// word returns one of 10,000 words of two syllables.
 func word(h uint64) string {
 	const consonants, vowels = "bcdfghjklmnpqrstvwxz", "aeiou"
 	w := make([]byte, 0, 4)

@@ -7,7 +7,7 @@ import (
 	"github.com/krait-ml/krait/internal/quantile"
 )
 
-// Report is what clients got.
+// Report is the results of a run.
 type Report struct {
 	URL      string   `json:"url"`
 	Model    string   `json:"model"`
@@ -18,29 +18,29 @@ type Report struct {
 	Loads    []Result `json:"loads"`
 }
 
-// Result is what clients got under one load. Tokens and times are of requests that ended well.
+// Result is the result of one load. Tokens and times are those of successful requests.
 type Result struct {
 	Load
 	OK       int               `json:"ok"`
 	Errors   map[string]int    `json:"errors"`   // by kind
-	Messages map[string]string `json:"messages"` // of each kind, the first request's
+	Messages map[string]string `json:"messages"` // the first of each kind
 	Seconds  float64           `json:"seconds"`  // from the first request to the last's end
 	Prompt   int               `json:"prompt_tokens"`
 	Cached   int               `json:"cached_tokens"`
 	Tokens   int               `json:"completion_tokens"`
-	Parts    int               `json:"uncounted"` // requests of which the server did not say the tokens: they have as many as parts
+	Parts    int               `json:"uncounted"` // requests without usage, whose parts count as tokens
 	TTFT     *Times            `json:"ttft_seconds"`
-	TPOT     *Times            `json:"tpot_seconds"` // of a request after its first token, by the tokens after it
-	Gaps     *Times            `json:"gap_seconds"`  // of all requests, from one part to the next
+	TPOT     *Times            `json:"tpot_seconds"` // per request: time after the first token divided by the tokens after it
+	Gaps     *Times            `json:"gap_seconds"`  // between parts, of all requests
 	Latency  *Times            `json:"latency_seconds"`
 
 	RequestsPerSecond float64  `json:"requests_per_second"`
 	TokensPerSecond   float64  `json:"tokens_per_second"`
 	PerRank           float64  `json:"tokens_per_second_per_rank,omitempty"` // 0: the ranks are unknown
-	PerUser           *float64 `json:"tokens_per_second_per_user"`           // 1 by the median TPOT; nil: there is none
+	PerUser           *float64 `json:"tokens_per_second_per_user"`           // 1 divided by the median TPOT; nil: unknown
 }
 
-// Failed is how many requests failed.
+// Failed returns the number of failed requests.
 func (r *Result) Failed() (n int) {
 	for _, k := range r.Errors {
 		n += k
@@ -48,8 +48,7 @@ func (r *Result) Failed() (n int) {
 	return n
 }
 
-// Times are percentiles, each a time that was measured: the least that as many percent do not
-// exceed.
+// Times are percentiles by the nearest rank.
 type Times struct {
 	P50  float64 `json:"p50"`
 	P95  float64 `json:"p95"`
@@ -58,7 +57,7 @@ type Times struct {
 	Mean float64 `json:"mean"`
 }
 
-// percentiles are nil if there are no times.
+// percentiles returns nil for no times.
 func percentiles(x []float64) *Times {
 	if len(x) == 0 {
 		return nil
@@ -96,7 +95,7 @@ func sum(l Load, outcomes []outcome, ranks int) Result {
 		ttft = append(ttft, x.first.Sub(x.sent).Seconds())
 		latency = append(latency, x.last.Sub(x.sent).Seconds())
 		gaps = append(gaps, x.gaps...)
-		if x.parts > 1 && x.tokens > 1 { // one part says nothing of the tokens in it
+		if x.parts > 1 && x.tokens > 1 { // one part has no gaps
 			tpot = append(tpot, x.last.Sub(x.first).Seconds()/float64(x.tokens-1))
 		}
 	}

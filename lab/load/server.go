@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Server is whom to ask.
+// Server is a server of the API.
 type Server struct {
-	URL   string // to which /completions is appended, as http://127.0.0.1:8080/v1
+	URL   string // base URL, such as http://127.0.0.1:8080/v1
 	Key   string // empty: none
 	Model string
-	Chat  bool // ask for chats, not for completions
+	Chat  bool // use chat completions
 }
 
 const (
 	longestEvent = 1 << 20 // bytes of a line of a stream
-	longestError = 1 << 16 // bytes of an answer that is none
+	longestError = 1 << 16 // bytes of an error response
 )
 
 func (s Server) check() error {
@@ -33,19 +33,19 @@ func (s Server) check() error {
 	case err != nil:
 		return err
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("the server is %q: give an address such as http://127.0.0.1:8080/v1", s.URL)
+		return fmt.Errorf("the server is %q; it must be a URL such as http://127.0.0.1:8080/v1", s.URL)
 	case strings.ContainsAny(s.Key, "\r\n\x00"):
-		return errors.New("the key has more than a line")
+		return errors.New("the key must be one line")
 	}
 	return nil
 }
 
-// client follows no redirection: keys and prompts are for the server that was named.
+// client follows no redirects, so that keys and prompts go to the named server only.
 func (s Server) client(t http.RoundTripper) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// request is one with the key, of a body if there is one.
+// request returns a request with the key, and a body unless that is nil.
 func (s Server) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(s.URL, "/")+path, bytes.NewReader(body))
 	if err != nil {
@@ -60,13 +60,13 @@ func (s Server) request(ctx context.Context, method, path string, body []byte) (
 	return r, nil
 }
 
-// Model is what a server says of a model that it lists.
+// Model is an entry of a server's list of models.
 type Model struct {
 	ID    string
-	Ranks int // 0: the server does not say
+	Ranks int // 0: unknown
 }
 
-// FindModel is the model of the server's name, or the first that the server lists.
+// FindModel returns the server's model of the name in s.Model, or its first model.
 func (s Server) FindModel(ctx context.Context) (m Model, err error) {
 	if err := s.check(); err != nil {
 		return m, err
@@ -105,12 +105,12 @@ func (f *Failure) Error() string { return f.Kind + ": " + f.Message }
 
 // Kinds of failures, beside "status 429" and its like.
 const (
-	Unreached = "connection" // it failed before there was an answer
-	Timeout   = "timeout"    // of the client
-	Told      = "stream"     // an error event
-	Cut       = "cut"        // the stream ended without its last event
-	Malformed = "malformed"  // no stream of the API's
-	Empty     = "empty"      // it ended well, and there was no text
+	Unreached  = "connection" // no answer
+	Timeout    = "timeout"    // of the client
+	ErrorEvent = "stream"     // an error event in the stream
+	Cut        = "cut"        // the stream ended without its last event
+	Malformed  = "malformed"  // not a stream of the API
+	Empty      = "empty"      // no text
 )
 
 func refusal(a *http.Response) *Failure {
@@ -118,7 +118,7 @@ func refusal(a *http.Response) *Failure {
 	return &Failure{fmt.Sprintf("status %d", a.StatusCode), message(text)}
 }
 
-// message is the error's in the API's shape, or the text itself.
+// message returns the message of an error response, or the text itself.
 func message(text []byte) string {
 	var e struct{ Error struct{ Message string } }
 	if json.Unmarshal(text, &e) == nil && e.Error.Message != "" {
@@ -127,17 +127,17 @@ func message(text []byte) string {
 	return strings.TrimSpace(string(text))
 }
 
-// outcome is what became of a request.
+// outcome is the outcome of a request.
 type outcome struct {
-	sent, first, last, ended time.Time // of first and last, those of parts with text
-	gaps                     []float64 // seconds from one such part to the next
+	sent, first, last, ended time.Time // first and last are those of parts with text
+	gaps                     []float64 // seconds between such parts
 	parts                    int
 	prompt, cached, tokens   int
-	counted                  bool // the server said how many tokens
+	counted                  bool // the server reported usage
 	err                      *Failure
 }
 
-// exchange makes request i, and reads the stream.
+// exchange sends request i and reads its stream.
 func (g *generator) exchange(ctx context.Context, i int, out *outcome) *Failure {
 	body, most := g.body(i)
 	path := "/completions"
@@ -157,12 +157,12 @@ func (g *generator) exchange(ctx context.Context, i int, out *outcome) *Failure 
 		return refusal(a)
 	}
 	if kind := a.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return &Failure{Malformed, fmt.Sprintf("the answer is %q, and no stream of events", kind)}
+		return &Failure{Malformed, fmt.Sprintf("the answer is %q, not an event stream", kind)}
 	}
 	return g.read(ctx, a.Body, most, out)
 }
 
-// body is request i's, and how many tokens it asks for.
+// body returns the body of request i, and its max_tokens.
 func (g *generator) body(i int) (body []byte, most int) {
 	t := g.Trace[i]
 	most = g.MaxTokens
@@ -186,7 +186,7 @@ func (g *generator) body(i int) (body []byte, most int) {
 	return body, most
 }
 
-// event is a part of a stream, of completions or of chats.
+// event is a part of a stream of completions or chats.
 type event struct {
 	Choices []struct {
 		Text  string
@@ -205,14 +205,14 @@ type event struct {
 	Error json.RawMessage
 }
 
-// read reads events to the last. The clock is asked once for each.
+// read reads the events of a stream, and the clock once for each.
 func (g *generator) read(ctx context.Context, body io.Reader, most int, out *outcome) *Failure {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, longestEvent)
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
 		if !ok {
-			continue // comments, names of events, and the empty lines between them
+			continue // comments, event names and empty lines
 		}
 		now := g.Clock.Now()
 		data = bytes.TrimSpace(data)
@@ -224,7 +224,7 @@ func (g *generator) read(ctx context.Context, body io.Reader, most int, out *out
 			return &Failure{Malformed, err.Error()}
 		}
 		if len(e.Error) > 0 && string(e.Error) != "null" {
-			return &Failure{Told, message(data)}
+			return &Failure{ErrorEvent, message(data)}
 		}
 		out.take(&e, now)
 		if out.parts > 2*most+16 {
@@ -259,21 +259,21 @@ func (out *outcome) take(e *event, now time.Time) {
 	}
 }
 
-// settle looks at a stream that ended well.
+// settle checks a complete stream.
 func (out *outcome) settle() *Failure {
 	if !out.counted {
 		out.tokens = out.parts
 	}
 	if out.parts == 0 {
-		return &Failure{Empty, "there was no text"}
+		return &Failure{Empty, "the answer has no text"}
 	}
 	return nil
 }
 
-// failed is the failure of a kind, if it was not the client that gave up.
+// failed returns a failure, which is a timeout if the client's deadline has passed.
 func failed(ctx context.Context, kind string, err error) *Failure {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &Failure{Timeout, "it took longer than the client waits"}
+		return &Failure{Timeout, "the request exceeded the client's timeout"}
 	}
 	return &Failure{kind, err.Error()}
 }

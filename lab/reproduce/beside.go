@@ -2,8 +2,8 @@ package reproduce
 
 import "fmt"
 
-// Pair is tensor parallelism over replicas, as published, as simulated, and what the
-// published columns say of replicas.
+// Pair compares tensor parallelism with replicas: published, simulated, and as the published columns
+// imply.
 type Pair struct {
 	Machine    string `json:"machine"`
 	GPUs       int    `json:"gpus"`
@@ -11,11 +11,11 @@ type Pair struct {
 	OverDP     string `json:"published_over_replicas"`
 	Simulated  string `json:"simulated_over_replicas"`
 	Replicas   string `json:"implied_replicas"`   // throughput of that many replicas, in those of one
-	Efficiency string `json:"implied_efficiency"` // of what ideal ones do
+	Efficiency string `json:"implied_efficiency"` // share of ideal replicas' throughput
 }
 
-// pairs divides the published columns: TP/1x by TP/DP is DP/1x. Which gains belong
-// together is not published, so that the ends are paired in all ways.
+// pairs divides the published columns: TP/1x by TP/DP is DP/1x. The paper does not say which gains
+// correspond, so the ends are combined in all ways.
 func (r *Report) pairs() (list []Pair) {
 	for _, m := range machines {
 		for _, gpus := range []int{2, 4} {
@@ -44,8 +44,8 @@ func (r *Report) pairs() (list []Pair) {
 	return list
 }
 
-// Own is what Krait does instead on the same hardware, for Mamba on 4 GPUs, 256 sequences
-// of 256 tokens and as many of output.
+// Own is Krait's result on the same hardware, for Mamba on 4 GPUs, 256 sequences of 256 tokens and as
+// many of output.
 type Own struct {
 	Machine    string  `json:"machine"`
 	How        string  `json:"how"`
@@ -83,18 +83,18 @@ func (l *lab) own() (list []Own, err error) {
 	return list, nil
 }
 
-// Order is a step of tokens in the old order and in that of the pass overlap.
+// Order is a decode step without and with the pass overlap.
 type Order struct {
 	Machine string  `json:"machine"`
 	Batch   int     `json:"batch"`
 	Before  float64 `json:"before_seconds"`
 	After   float64 `json:"after_seconds"`
-	// Bytes of activations that a prompt of 256 tokens takes.
+	// Bytes of activations of a prompt of 256 tokens.
 	ArenaBefore int64 `json:"before_bytes"`
 	ArenaAfter  int64 `json:"after_bytes"`
 }
 
-// order is what overlap brings Mamba on 4 GPUs.
+// order simulates the gain of overlap for Mamba on 4 GPUs.
 func (l *lab) order() (list []Order, err error) {
 	for _, m := range machines {
 		for _, batch := range []int{1, 32, 256} {

@@ -56,7 +56,7 @@ func chart(title string, lines []*Line, log bool) []byte {
 	return c.Document(left+width+40, height)
 }
 
-// label is a claim's without the name of its section, which the title says.
+// label returns a claim's name without its section, which the title has.
 func label(x *Line) string {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(x.Claim, "+"), ".")
 	c := x.claim

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// claim is a figure of the paper, and what is simulated beside it.
+// claim is a figure of the paper, with how it is simulated.
 type claim struct {
-	Leaf      string    // its place in the list of claims; what the list lacked begins with +
+	Leaf      string    // path in the list of claims; + marks additions to that list
 	Where     string    // in the paper
 	Published []float64 // a number, or the ends of a range; none: no number is given
-	Says      string    // what is published, where that is no number
+	Says      string    // the published text, if it is no number
 	Unit      string    // %, tokens, ms
-	Measure   string    // how it is simulated; empty: it is not
+	Measure   string    // name of the simulation; empty: none
 	Machine   string    // A6000 or A100; empty: both
 	Models    []string
 	GPUs      int
@@ -49,7 +49,7 @@ func readClaims() ([]claim, error) {
 
 func (c *claim) span() span { return span{slices.Min(c.Published), slices.Max(c.Published)} }
 
-// models are those that the claim is about; all, where it names none.
+// models returns the claim's models; all if it names none.
 func (c *claim) models() (list []*model) {
 	for i := range evaluated {
 		if m := &evaluated[i]; c.Models == nil || slices.Contains(c.Models, m.name) {
@@ -59,7 +59,7 @@ func (c *claim) models() (list []*model) {
 	return list
 }
 
-// on are the profiles of the claim's machines.
+// on returns the profiles of the claim's machines.
 func (c *claim) on() (list []string) {
 	for _, m := range machines {
 		if c.Machine == "" || c.Machine == m.name {
@@ -69,7 +69,7 @@ func (c *claim) on() (list []string) {
 	return list
 }
 
-// points are those of a model's grid that the claim is about.
+// points returns the claim's points of a model's grid.
 func (c *claim) points(m *model) []point {
 	return slices.DeleteFunc(m.grid(), func(p point) bool { return c.In != 0 && p.in != c.In || c.Out != 0 && p.out != c.Out })
 }

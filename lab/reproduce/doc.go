@@ -1,4 +1,4 @@
-// Package reproduce runs the evaluation of "Tensor parallelism for SSMs" on hardware that
-// need not be there, and lays what comes out beside what was published. Nothing is fitted:
-// hardware is that of the profiles, memory and steps are those of Krait's schedules.
+// Package reproduce simulates the evaluation of "Tensor parallelism for SSMs", and compares the results
+// with the published ones. Nothing is fitted: hardware follows the profiles, memory and steps Krait's
+// schedules.
 package reproduce

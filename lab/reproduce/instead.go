@@ -11,17 +11,17 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 )
 
-// instead is what is taken in place of what profiles have; zeros leave it.
+// instead replaces figures of the profiles; zeros keep them.
 type instead struct {
-	kernels float64 // how many times as long kernels take
+	kernels float64 // factor of the time of kernels
 	launch  float64 // seconds of a launch
-	link    string  // the profile whose link carries sums
-	free    bool    // sums take no time
+	link    string  // profile of the link
+	free    bool    // collectives take no time
 }
 
-// device is a machine with it.
+// device returns a machine with these figures.
 func (x instead) device(machine string, gpus int) (*virtual.Device, error) {
-	p, err := cost.Find(machine) // read anew each time
+	p, err := cost.Find(machine) // a new copy each time
 	if err != nil {
 		return nil, err
 	}
@@ -50,16 +50,16 @@ func (x instead) device(machine string, gpus int) (*virtual.Device, error) {
 	return d, nil
 }
 
-// question is what gains over one GPU would be if something were otherwise.
+// question asks for the gains over one GPU under another assumption.
 type question struct {
 	If string
 	instead
 	batch int    // of all runs; 0: the largest of each
-	same  bool   // 4 GPUs have the batch that one has room for
+	same  bool   // 4 GPUs have the largest batch of one
 	only  string // a machine; empty: both
 }
 
-// questions are asked of both machines alike.
+// questions apply to both machines.
 var questions = []question{
 	{If: "nothing: as simulated above"},
 	{If: "sums took no time", instead: instead{free: true}},
@@ -80,7 +80,7 @@ type Answer struct {
 	Machine string   `json:"machine"`
 	If      string   `json:"if"`
 	Gains   []string `json:"gains"` // by model; –: it does not fit
-	FP16    string   `json:"fp16"`  // what sums in fp16 bring Mamba
+	FP16    string   `json:"fp16"`  // gain of Mamba with payloads in fp16
 	TPOT    string   `json:"tpot"`  // of Mamba on 4 GPUs, 256 tokens and 256 of output
 
 	gains []span
@@ -145,7 +145,7 @@ func (l *lab) answer(a *Answer, q *question, m *model, machine string) error {
 	return nil
 }
 
-// ask runs with the batch of a question; with none, where one GPU has no room for it.
+// ask runs with the batch of a question. The batch of the result is 0 if it does not fit on one GPU.
 func (l *lab) ask(q *question, s setup, p point) (times, error) {
 	if q.batch == 0 && !q.same {
 		return l.largest(s, p)
@@ -159,13 +159,13 @@ func (l *lab) ask(q *question, s setup, p point) (times, error) {
 	return l.run(s, p, cmp.Or(q.batch, batch))
 }
 
-// corners are the points of a model's grid with the shortest and longest prompts and outputs.
+// corners returns the points with the shortest and longest prompts and outputs.
 func (m *model) corners() []point {
 	inner := func(n int) bool { return n != 16 && n != m.longest }
 	return slices.DeleteFunc(m.grid(), func(p point) bool { return inner(p.in) || inner(p.out) })
 }
 
-// explain writes the answers, below what is published.
+// explain writes the answers, below the published figures.
 func (r *Report) explain(b *strings.Builder) {
 	b.WriteString("\n### What would explain the gains of 4 GPUs over one\n\n| machine | if | Mamba | Mamba-2 | Falcon-Mamba | Zamba | Mamba by sums in fp16 | Mamba's TPOT at 256 and 256 |\n|---|---|---|---|---|---|---|---|\n")
 	machine := ""
@@ -181,7 +181,7 @@ func (r *Report) explain(b *strings.Builder) {
 	b.WriteString(explained)
 }
 
-// published is the figure of a claim, as text.
+// published returns the published figure of a claim.
 func (r *Report) published(claim string) string {
 	i := slices.IndexFunc(r.Lines, func(x Line) bool { return x.Claim == claim })
 	if i < 0 {

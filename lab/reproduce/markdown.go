@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// sections are the parts of the report, by how claims begin.
+// sections are the sections of the report, by the first words of their claims.
 var sections = []struct {
 	title, begins, picture string
 	log                    bool
@@ -37,7 +37,7 @@ var contradictions string
 //go:embed explained.md
 var explained string
 
-// Write writes the report into a folder, which it makes: README.md and its pictures.
+// Write writes README.md and its pictures into a folder, which it creates.
 func (r *Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Report) Write(dir string) error {
 	return files.Write(filepath.Join(dir, "README.md"), []byte(b.String()))
 }
 
-// section has the lines whose claims begin with one of some words.
+// section returns the lines whose claims begin with one of some words.
 func (r *Report) section(begins string) (list []*Line) {
 	for i := range r.Lines {
 		claim := strings.TrimPrefix(r.Lines[i].Claim, "+")
@@ -76,7 +76,7 @@ func (r *Report) section(begins string) (list []*Line) {
 	return list
 }
 
-// summary counts what came out.
+// summary counts the simulated figures that match.
 func (r *Report) summary(b *strings.Builder) {
 	figures, inside, near := 0, 0, 0
 	for i := range r.Lines {
@@ -95,7 +95,7 @@ func (r *Report) summary(b *strings.Builder) {
 	fmt.Fprintf(b, "\nOf %d figures that are simulated, %d come out, and %d more within 15 points.\n", figures, inside, near)
 }
 
-// table writes lines, with numbers for reasons, which follow.
+// table writes lines with numbered reasons, which follow the table.
 func table(b *strings.Builder, lines []*Line) {
 	b.WriteString("| claim | where | published | simulated | difference | reason |\n|---|---|---|---|---|---|\n")
 	var reasons []string

@@ -9,20 +9,19 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// measured is what is simulated for a claim: a range of numbers, or a text. Also has what
-// belongs beside it, each with its name.
-type measured struct {
+// measurement is the simulated result for a claim: a range, with further results as texts.
+type measurement struct {
 	span
 	also []string
 	// open says that the range is one of settings that are not published.
 	open bool
 }
 
-// measures simulate what claims are about, by name.
-var measures map[string]func(*lab, *claim) (measured, error)
+// measures has the simulations of claims, by name.
+var measures map[string]func(*lab, *claim) (measurement, error)
 
 func init() {
-	measures = map[string]func(*lab, *claim) (measured, error){
+	measures = map[string]func(*lab, *claim) (measurement, error){
 		"gain": (*lab).gain, "ttft": (*lab).ttft, "tpot": (*lab).tpot, "longest": (*lab).longestPrompt, "ratio": (*lab).longestRatio,
 		"fp16": (*lab).fp16, "ablation": (*lab).ablation, "busy": (*lab).busy, "memory": (*lab).memory, "collectives": (*lab).collectives,
 		"slower": (*lab).slower,
@@ -43,10 +42,10 @@ func (c *claim) each(see func(machine string, m *model, p point) error) error {
 	return nil
 }
 
-// gain is the throughput over another one's, each with the largest batch that it has room
-// for. Replicas share nothing, and have that of one GPU times their number.
-func (l *lab) gain(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// gain compares throughputs, each with the largest batch that fits. Replicas share nothing: their
+// throughput is that of one GPU times their number.
+func (l *lab) gain(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		x, err := l.gainAt(m, machine, c.GPUs, p)
 		if c.Over == "DP" {
@@ -58,7 +57,7 @@ func (l *lab) gain(c *claim) (measured, error) {
 	return out, err
 }
 
-// gainAt is the gain over one GPU in percent.
+// gainAt returns the gain over one GPU in percent.
 func (l *lab) gainAt(m *model, machine string, gpus int, p point) (float64, error) {
 	one, err := l.largest(setup{size: m.size, machine: machine, gpus: 1}, p)
 	if err != nil {
@@ -68,13 +67,13 @@ func (l *lab) gainAt(m *model, machine string, gpus int, p point) (float64, erro
 	return 100 * (many.throughput/one.throughput - 1), err
 }
 
-// both are the two ways to define a gain in time, in percent.
+// both returns the two definitions of a gain in time, in percent.
 func both(tp, dp float64) (less, more float64) { return 100 * (1 - tp/dp), 100 * (dp/tp - 1) }
 
-// ttft is how much sooner the first tokens are there than on a replica with the same
-// batch: one sequence, and as many as one GPU has room for.
-func (l *lab) ttft(c *claim) (measured, error) {
-	out, more := measured{span: empty(), open: true}, empty()
+// ttft compares the time to first token with that of a replica with the same batch: one sequence, and
+// the largest batch that fits on one GPU.
+func (l *lab) ttft(c *claim) (measurement, error) {
+	out, more := measurement{span: empty(), open: true}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.out != 16 {
 			return nil // it does not depend on the output
@@ -103,9 +102,9 @@ func (l *lab) ttft(c *claim) (measured, error) {
 	return out, err
 }
 
-// tpot is the same of the time per token.
-func (l *lab) tpot(c *claim) (measured, error) {
-	out, more := measured{span: empty()}, empty()
+// tpot compares the time per output token likewise.
+func (l *lab) tpot(c *claim) (measurement, error) {
+	out, more := measurement{span: empty()}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.in != 16 && p.in != m.longest {
 			return nil
@@ -129,10 +128,10 @@ func (l *lab) tpot(c *claim) (measured, error) {
 	return out, err
 }
 
-// longestPrompt is the longest of the prompts that are powers of two, and beside it the
-// longest of all, and Krait's own: fused, also in chunks.
-func (l *lab) longestPrompt(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// longestPrompt returns the longest prompt that is a power of two, and beside it the exact one, and
+// those with Krait's fused scan.
+func (l *lab) longestPrompt(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	m := c.models()[0]
 	s := setup{size: m.size, machine: c.on()[0], gpus: c.GPUs}
 	power, exact, err := l.longest(s, 256)
@@ -148,9 +147,9 @@ func (l *lab) longestPrompt(c *claim) (measured, error) {
 	return out, err
 }
 
-// longestRatio is by how much the longest prompt grows from one GPU to four.
-func (l *lab) longestRatio(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// longestRatio compares the longest prompts of four GPUs and of one.
+func (l *lab) longestRatio(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	for _, machine := range c.on() {
 		for _, m := range c.models() {
 			one, _, err := l.longest(setup{size: m.size, machine: machine, gpus: 1}, 256)
@@ -170,9 +169,9 @@ func (l *lab) longestRatio(c *claim) (measured, error) {
 	return out, nil
 }
 
-// fp16 is the throughput where sums travel in 16 bits over that where they do not.
-func (l *lab) fp16(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// fp16 compares the throughput with payloads in fp16 to that with f32.
+func (l *lab) fp16(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		s := setup{size: m.size, machine: machine, gpus: c.GPUs}
 		full, err := l.largest(s, p)
@@ -187,8 +186,8 @@ func (l *lab) fp16(c *claim) (measured, error) {
 	return out, err
 }
 
-// ablations are the steps of the published one: where the first port's sums are, whether
-// the text is read again for every token, what travels.
+// ablations are the steps of the published ablation: the first port's sharding, no cache, and
+// payloads.
 var ablations = map[string]struct {
 	strategy, quantize string
 	cache              bool
@@ -199,11 +198,11 @@ var ablations = map[string]struct {
 	"sharding+cache+quantized": {"", "fp16", true},
 }
 
-// ablation is the time per token of output, in milliseconds, with the largest batch with
-// which the first step has room for the whole text; without a cache all of the text goes
-// through the model for every token, of which the mean is taken at its ends and middle.
-func (l *lab) ablation(c *claim) (measured, error) {
-	out := measured{span: empty(), open: true}
+// ablation returns the time per output token in milliseconds, with the largest batch that fits in the
+// first step. Without a cache the model processes the whole text for every token; the mean is taken at
+// its ends and middle.
+func (l *lab) ablation(c *claim) (measurement, error) {
+	out := measurement{span: empty(), open: true}
 	m, machine := c.models()[0], c.on()[0]
 	a, p := ablations[c.Step], point{c.In, c.Out}
 	batch, err := l.maxBatch(setup{size: m.size, machine: machine, gpus: c.GPUs, strategy: "paper-naive"}, point{p.in + p.out - 1, 1})
@@ -234,10 +233,10 @@ func (l *lab) ablation(c *claim) (measured, error) {
 	return out, nil
 }
 
-// busy is the share of the time of a prompt in which a GPU runs something; a collective
-// that waits is a kernel that runs, as tools count.
-func (l *lab) busy(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// busy returns the share of prefill in which a GPU is busy. A waiting collective counts, as in
+// profilers.
+func (l *lab) busy(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	m := c.models()[0]
 	t, err := l.largest(setup{size: m.size, machine: c.on()[0], gpus: c.GPUs}, point{c.In, c.Out})
 	if err != nil {
@@ -249,9 +248,9 @@ func (l *lab) busy(c *claim) (measured, error) {
 	return out, nil
 }
 
-// memory is the share of a GPU's memory that is in use at most.
-func (l *lab) memory(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// memory returns the peak share of a GPU's memory.
+func (l *lab) memory(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		s := setup{size: m.size, machine: machine, gpus: c.GPUs}
 		batch, err := l.maxBatch(s, p)
@@ -265,9 +264,9 @@ func (l *lab) memory(c *claim) (measured, error) {
 	return out, err
 }
 
-// collectives counts those of a block of the model, and lists what they are after.
-func (l *lab) collectives(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// collectives counts the collectives of a block, and names the values before them.
+func (l *lab) collectives(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	for _, m := range c.models() {
 		list, err := l.schedules(setup{size: m.size, gpus: 4, strategy: c.Step})
 		if err != nil {
@@ -290,10 +289,10 @@ func (l *lab) collectives(c *claim) (measured, error) {
 	return out, nil
 }
 
-// slower is by how much 4 GPUs are more above as many replicas than 2 are above 2, in
-// points, for those points of the grid where they are least.
-func (l *lab) slower(c *claim) (measured, error) {
-	out := measured{span: empty()}
+// slower compares the gains of 4 GPUs over 4 replicas with those of 2 over 2, in points, at the point of
+// the grid with the least difference.
+func (l *lab) slower(c *claim) (measurement, error) {
+	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		four, err := l.gainAt(m, machine, 4, p)
 		if err != nil {

@@ -6,13 +6,13 @@ import (
 	"io"
 )
 
-// Line is a claim with what came out.
+// Line is a claim with its simulated result.
 type Line struct {
 	Claim      string   `json:"claim"`
 	Where      string   `json:"where"`
 	Published  string   `json:"published"`
 	Simulated  string   `json:"simulated,omitempty"`
-	Difference string   `json:"difference,omitempty"` // how far what is simulated reaches beyond the published range
+	Difference string   `json:"difference,omitempty"` // how far the simulated range exceeds the published one
 	Reason     string   `json:"reason"`
 	Beside     []string `json:"beside,omitempty"`
 

@@ -15,8 +15,8 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// model is one of those that were evaluated. Their sizes are not published: the largest
-// of a family are taken, and those of 7 billion parameters where these are cited.
+// model is an evaluated model. Sizes are not published: the largest of a family is used, and 7 billion
+// parameters where that is cited.
 type model struct {
 	name, size string
 	longest    int // tokens of prompts and outputs in the grid
@@ -30,22 +30,22 @@ var evaluated = []model{
 	{"Zamba", "zamba-7b", 1024, true},
 }
 
-// machines are those of the paper, by the profiles that stand for them.
+// machines are the paper's machines, with their profiles.
 var machines = []struct{ name, profile string }{{"A6000", "a6000-pcie"}, {"A100", "a100-nvlink"}}
 
-// setup is a way to run a model.
+// setup is a configuration of a run.
 type setup struct {
 	size, machine string
 	gpus          int
 	strategy      string // empty: channel
 	quantize      string
-	fused         bool // Krait's own scan; else that of the paper's runs
+	fused         bool // Krait's fused scan, not the paper's unfused one
 	overlap       bool
-	native        bool // steps of one token as captured graphs, and sums by any algorithm
+	native        bool // decode as captured graphs, and any algorithm of collectives
 	instead
 }
 
-// lab has what was compiled.
+// lab caches what it compiled.
 type lab struct {
 	sync.Mutex
 	lowered map[setup][]*lowering.Schedule
@@ -57,9 +57,8 @@ func newLab() *lab {
 	return &lab{lowered: map[setup][]*lowering.Schedule{}, models: map[setup]*simulate.Model{}, graphs: map[string]*graph.Graph{}}
 }
 
-// model compiles in f32, as the paper's runs were: sums between ranks by rings and trees,
-// as NCCL has them, and kernels launched one by one, as from Python; native setups are as
-// Krait runs.
+// model compiles a setup in f32, as in the paper: collectives by NCCL's rings and trees, and kernels
+// launched one by one, as from Python. Native setups run as Krait does.
 func (l *lab) model(s setup) (*simulate.Model, error) {
 	l.Lock()
 	defer l.Unlock()
@@ -133,10 +132,10 @@ func scans(size string) bool {
 	return false
 }
 
-// point is one of the grid: tokens of each prompt, and of each output.
+// point is a point of the grid: tokens of each prompt and of each output.
 type point struct{ in, out int }
 
-// times are those of a batch.
+// times are the results of a batch.
 type times struct {
 	batch      int
 	ttft, tpot float64 // seconds
@@ -144,9 +143,9 @@ type times struct {
 	prefill    virtual.Span
 }
 
-// run gives the times of a batch, whole prompts at once. The time per token is that of
-// the first, the middle and the last step by Simpson's rule, which is exact where steps
-// are the same and where attention's work grows evenly with the tokens before.
+// run returns the times of a batch with unchunked prefill. TPOT is the mean of the first, the middle and
+// the last step by Simpson's rule, which is exact for constant steps and for attention that grows
+// linearly with the past.
 func (l *lab) run(s setup, p point, batch int) (times, error) {
 	m, err := l.model(s)
 	if err != nil {
@@ -170,7 +169,7 @@ func (l *lab) run(s setup, p point, batch int) (times, error) {
 	return t, err
 }
 
-// simpson is the mean of what is between two numbers, by Simpson's rule.
+// simpson returns the mean of a function between two numbers, by Simpson's rule.
 func simpson(from, to int, of func(int) (float64, error)) (mean float64, err error) {
 	for i, weight := range []float64{1. / 6, 4. / 6, 1. / 6} {
 		x, err := of(from + i*(to-from)/2)
@@ -182,7 +181,7 @@ func simpson(from, to int, of func(int) (float64, error)) (mean float64, err err
 	return mean, nil
 }
 
-// largest is the run with the largest batch that memory has room for.
+// largest runs with the largest batch that fits into memory.
 func (l *lab) largest(s setup, p point) (times, error) {
 	batch, err := l.maxBatch(s, p)
 	if err != nil {
@@ -203,8 +202,8 @@ func (l *lab) maxBatch(s setup, p point) (int, error) {
 	return n, err
 }
 
-// longest is the longest prompt, of those twice as long as another, with which a batch
-// fits, and of all; 0 where no prompt does.
+// longest returns the longest prompt with which a batch fits, among powers of two and exactly; 0: no
+// prompt fits.
 func (l *lab) longest(s setup, batch int) (power, exact int, err error) {
 	m, err := l.model(s)
 	if err != nil {
@@ -220,7 +219,7 @@ func (l *lab) longest(s setup, batch int) (power, exact int, err error) {
 	return min(power, exact), exact, nil
 }
 
-// grid are the points of a model: powers of two from 16 on.
+// grid returns the points of a model: powers of two from 16 on.
 func (m *model) grid() (points []point) {
 	for in := 16; in <= m.longest; in *= 2 {
 		for out := 16; out <= m.longest; out *= 2 {
@@ -230,7 +229,7 @@ func (m *model) grid() (points []point) {
 	return points
 }
 
-// need is what the fullest GPU holds for a workload, by the plan.
+// need returns the planned memory of the fullest GPU for a workload.
 func (l *lab) need(s setup, p point, batch int) (simulate.Need, error) {
 	m, err := l.model(s)
 	if err != nil {
@@ -248,8 +247,8 @@ func (l *lab) arena(s setup, p point, batch int) (int64, error) {
 	return n.Activations, err
 }
 
-// memoryShare is the percentage of a GPU's memory that a workload takes, the runtime's
-// reserve included.
+// memoryShare returns the percentage of a GPU's memory that a workload takes, with the runtime's
+// reserve.
 func (l *lab) memoryShare(s setup, p point, batch int) (float64, error) {
 	profile, err := cost.Find(s.machine)
 	if err != nil {

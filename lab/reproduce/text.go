@@ -2,7 +2,7 @@ package reproduce
 
 import "fmt"
 
-// rangeText is 12…34 %, or one number where the ends are the same.
+// rangeText writes a range such as 12…34 %, or one number if the ends are equal.
 func rangeText(s span, unit string) string {
 	if s.lo > s.hi {
 		return "–"

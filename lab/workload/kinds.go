@@ -2,7 +2,7 @@ package workload
 
 import "math"
 
-// Of each kind, what sessions share is drawn first; then a session at a time.
+// Each kind draws first the texts that sessions share, and then one session per call.
 
 func beginChat(m *maker) func() []turn {
 	systems := m.several(4, 200, 1200)
@@ -30,7 +30,7 @@ func beginAgent(m *maker) func() []turn {
 	}
 }
 
-// Of the tasks, number k is asked about in proportion to 1/k, nearly.
+// The probability of task k is roughly proportional to 1/k.
 func beginFewshot(m *maker) func() []turn {
 	tasks := m.several(12, 1000, 6000)
 	return func() []turn {

@@ -1,10 +1,9 @@
-// Package workload makes traces of requests, to hold caches and schedulers against. They
-// are made up: lengths and times are drawn from simple distributions, which the kinds
-// document, and the same options give the same trace. Sessions begin at random, at a
-// mean rate (a Poisson process); what they do is as their kind says.
+// Package workload makes synthetic traces of requests for tests of caches and schedulers. Lengths and
+// times are drawn from simple distributions, which the kinds document; the same options give the same
+// trace. Sessions begin as a Poisson process.
 //
-// A text that is new begins with a token that no other text begins with, unless there is
-// a vocabulary: tokens are then drawn from it one by one.
+// A new text begins with a token that no other text begins with, unless a vocabulary is given: its
+// tokens are then drawn one by one.
 package workload
 
 import (
@@ -17,20 +16,20 @@ import (
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// Options say which trace is made.
+// Options configure a trace.
 type Options struct {
 	Kind     string  // of [Kinds]
 	Sessions int     // 1 to [MostSessions]
-	Seed     uint64  // the same seed gives the same trace
+	Seed     uint64  // of random numbers
 	Rate     float64 // sessions that begin per second, on average; 0: 1
-	Pause    float64 // seconds between requests of a session, on average; below 0: as the kind has it
-	Vocab    int     // token ids are below it; 0: all are used, and new text is a run of consecutive ones
+	Pause    float64 // mean seconds between requests of a session; below 0: the kind's default
+	Vocab    int     // token ids are below it; 0: no bound, and a new text is a run of consecutive ids
 }
 
 // MostSessions of a trace.
 const MostSessions = 1_000_000
 
-// mostIDs is how many token ids new texts may have used up when a session begins.
+// mostIDs bounds the token ids used when a session begins.
 var mostIDs = math.MaxInt32 - prefix.MaxTokens
 
 // Kind is a kind of trace.
@@ -58,19 +57,19 @@ func Names() []string {
 	return names
 }
 
-// turn is what a session adds to what was said before, and what comes of it.
+// turn is the input that a session adds, and the output.
 type turn struct{ asked, answered prefix.Tokens }
 
-// Make makes a trace, in the order of time. Options that make none are an error.
+// Make returns a trace in order of time.
 func Make(o Options) ([]prefix.Request, error) {
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == o.Kind })
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("there is no trace %q: there are %v", o.Kind, Names())
+		return nil, fmt.Errorf("unknown trace %q; use one of %v", o.Kind, Names())
 	case o.Sessions < 1 || o.Sessions > MostSessions:
-		return nil, fmt.Errorf("%d sessions: there are 1 to %d", o.Sessions, MostSessions)
+		return nil, fmt.Errorf("%d sessions; there must be 1 to %d", o.Sessions, MostSessions)
 	case o.Vocab < 0 || o.Vocab == 1 || o.Vocab > math.MaxInt32:
-		return nil, fmt.Errorf("a vocabulary of %d tokens: it has 2 to %d, or is 0 for no limit", o.Vocab, math.MaxInt32)
+		return nil, fmt.Errorf("the vocabulary is %d; it must be 2 to %d, or 0 for no bound", o.Vocab, math.MaxInt32)
 	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
 		return nil, fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
 	}
@@ -97,11 +96,11 @@ func Make(o Options) ([]prefix.Request, error) {
 type maker struct {
 	Options
 	rng   *rand.Rand
-	next  int // token id that no text has
+	next  int // next unused token id
 	trace []prefix.Request
 }
 
-// play adds the requests of a session: each is all that was said before, and more.
+// play adds the requests of a session, each of which contains all turns before.
 func (m *maker) play(at float64, turns []turn) {
 	var said prefix.Tokens
 	var b prefix.Builder
@@ -118,7 +117,7 @@ func (m *maker) play(at float64, turns []turn) {
 	}
 }
 
-// sorted is the trace in the order of time, in microseconds of which no two are the same.
+// sorted returns the trace in order of time, with distinct times in microseconds.
 func (m *maker) sorted() []prefix.Request {
 	slices.SortStableFunc(m.trace, func(a, b prefix.Request) int {
 		switch {
@@ -137,7 +136,7 @@ func (m *maker) sorted() []prefix.Request {
 	return m.trace
 }
 
-// text is a new one of n tokens.
+// text returns a new text of n tokens.
 func (m *maker) text(n int) prefix.Tokens {
 	var b prefix.Builder
 	if m.Vocab == 0 {
@@ -151,19 +150,19 @@ func (m *maker) text(n int) prefix.Tokens {
 	return b.Tokens()
 }
 
-// between is a new text of least to most tokens, all lengths as likely.
+// between returns a new text of least to most tokens, uniformly distributed.
 func (m *maker) between(least, most int) prefix.Tokens {
 	return m.text(least + m.rng.IntN(most-least+1))
 }
 
-// about is a new text whose length is lognormal: of a median, half the lengths between
-// 1/e^(0.67·spread) and e^(0.67·spread) times that, and none over most.
+// about returns a new text with a lognormal length: half the lengths are within a factor of
+// e^(0.67·spread) of the median, and none exceeds most.
 func (m *maker) about(median, spread float64, most int) prefix.Tokens {
 	n := int(math.Round(median * math.Exp(spread*m.rng.NormFloat64())))
 	return m.text(min(max(n, 1), most))
 }
 
-// several are n new texts of least to most tokens.
+// several returns n new texts of least to most tokens.
 func (m *maker) several(n, least, most int) (texts []prefix.Tokens) {
 	for range n {
 		texts = append(texts, m.between(least, most))
@@ -173,7 +172,7 @@ func (m *maker) several(n, least, most int) (texts []prefix.Tokens) {
 
 func (m *maker) one(texts []prefix.Tokens) prefix.Tokens { return texts[m.rng.IntN(len(texts))] }
 
-// after is a text that goes on with another.
+// after returns a text followed by another.
 func after(a, b prefix.Tokens) prefix.Tokens {
 	var both prefix.Builder
 	both.AppendTokens(a)

@@ -117,13 +117,13 @@ func TestVocabulary(t *testing.T) {
 // TestBad: what is wrong is said.
 func TestBad(t *testing.T) {
 	for want, o := range map[string]Options{
-		`there is no trace "x": there are [chat agent fewshot docs]`: {Kind: "x", Sessions: 1},
-		"0 sessions":               {Kind: "chat"},
-		"1000001 sessions":         {Kind: "chat", Sessions: MostSessions + 1},
-		"a vocabulary of 1 tokens": {Kind: "chat", Sessions: 1, Vocab: 1},
-		"-1 sessions per second":   {Kind: "chat", Sessions: 1, Rate: -1},
-		"NaN sessions per second":  {Kind: "chat", Sessions: 1, Rate: math.NaN()},
-		"pauses of +Inf seconds":   {Kind: "chat", Sessions: 1, Pause: math.Inf(1)},
+		`unknown trace "x"; use one of [chat agent fewshot docs]`: {Kind: "x", Sessions: 1},
+		"0 sessions":              {Kind: "chat"},
+		"1000001 sessions":        {Kind: "chat", Sessions: MostSessions + 1},
+		"the vocabulary is 1":     {Kind: "chat", Sessions: 1, Vocab: 1},
+		"-1 sessions per second":  {Kind: "chat", Sessions: 1, Rate: -1},
+		"NaN sessions per second": {Kind: "chat", Sessions: 1, Rate: math.NaN()},
+		"pauses of +Inf seconds":  {Kind: "chat", Sessions: 1, Pause: math.Inf(1)},
 	} {
 		if _, err := Make(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)

@@ -45,19 +45,8 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	if err := q.check(s); err != nil {
 		return err
 	}
-	switch {
-	case q.prompts == nil:
-		return bad("prompt", "it is missing")
-	case q.none && !q.echo:
-		return bad("max_tokens", "it is 0, which is allowed with echo only")
-	}
-	q.generate.PromptOnly = q.none
-	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
-	if q.generate.PromptLogProbs && slices.ContainsFunc(s.o.Prefill, krait.Prefiller.Strict) {
-		return bad("echo", "with logprobs this server must prefill the prompt, and it uses prefill servers only (--prefill-only)")
-	}
-	if q.most == 0 && !q.none {
-		q.most, q.clip = 16, true
+	if err := q.settle(s.o.Prefill); err != nil {
+		return err
 	}
 	least := 0
 	for _, p := range q.prompts {
@@ -69,7 +58,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	var prompts [][]int
 	echoes := make([]string, len(q.prompts))
 	for i, p := range q.prompts {
-		if err := r.Context().Err(); err != nil { // the client has gone
+		if err := r.Context().Err(); err != nil { // the client has disconnected
 			return err
 		}
 		ids, err := s.encode(p)
@@ -89,6 +78,25 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	q.prompts = nil
 	w.lease.end()
 	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
+}
+
+// settle checks parameters that depend on each other, and sets what follows from them.
+func (q *completionRequest) settle(prefill []krait.Prefiller) error {
+	switch {
+	case q.prompts == nil:
+		return bad("prompt", "it is missing")
+	case q.none && !q.echo:
+		return bad("max_tokens", "it is 0, which is allowed with echo only")
+	}
+	q.generate.PromptOnly = q.none
+	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
+	if q.generate.PromptLogProbs && slices.ContainsFunc(prefill, krait.Prefiller.Strict) {
+		return bad("echo", "with logprobs this server must prefill the prompt, and it uses prefill servers only (--prefill-only)")
+	}
+	if q.most == 0 && !q.none {
+		q.most, q.clip = 16, true
+	}
+	return nil
 }
 
 // maxEchoed bounds the log-probabilities of prompt tokens in an answer, which take about 100 bytes

@@ -111,14 +111,8 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	o.Deadline = cmp.Or(o.Deadline, 10*time.Minute)
 	o.Stall = cmp.Or(o.Stall, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.AnswerTokens < 0 || o.Body < 0 || o.Bodies < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0 {
-		return nil, errors.New("openai: limits must not be negative")
-	}
-	if o.Bodies < 2*o.Body {
-		return nil, fmt.Errorf("openai: Bodies is %d; it must be at least %d, twice Body", o.Bodies, 2*o.Body)
-	}
-	if n := len(o.PrefillNames); n > 0 && n != len(o.Prefill) {
-		return nil, fmt.Errorf("openai: PrefillNames has %d names for %d prefill servers", n, len(o.Prefill))
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	queue, err := m.Session().Admission(o.Queue)
 	if err != nil {
@@ -153,6 +147,19 @@ func New(m *krait.Model, o Options) (*Server, error) {
 		s.measure(o.Metrics)
 	}
 	return s, nil
+}
+
+// check returns an error for options out of range, after defaults are set.
+func (o *Options) check() error {
+	switch {
+	case o.AnswerTokens < 0 || o.Body < 0 || o.Bodies < 0 || o.Deadline < 0 || o.Stall < 0 || o.Queue.Requests < 0 || o.Queue.Tokens < 0 || o.Queue.Rate.Requests < 0 || o.Queue.Rate.Tokens < 0:
+		return errors.New("openai: limits must not be negative")
+	case o.Bodies < 2*o.Body:
+		return fmt.Errorf("openai: Bodies is %d; it must be at least %d, twice Body", o.Bodies, 2*o.Body)
+	case len(o.PrefillNames) > 0 && len(o.PrefillNames) != len(o.Prefill):
+		return fmt.Errorf("openai: PrefillNames has %d names for %d prefill servers", len(o.PrefillNames), len(o.Prefill))
+	}
+	return nil
 }
 
 // ChatWarning returns a warning about the model's chat template, or "".

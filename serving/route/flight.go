@@ -64,11 +64,11 @@ func (h heard) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// A request that one server answers with status 500 may be retried on another, within a budget:
-// mostAgain in a burst, and one more for every earning requests (a retry budget).
+// The retry budget of requests that a server answers with status 500:
+// retryBurst at once, and one more every requestsPerRetry requests.
 const (
-	mostAgain = 32
-	earning   = 10
+	retryBurst       = 32
+	requestsPerRetry = 10
 )
 
 // allowance is a retry budget.
@@ -82,8 +82,8 @@ type allowance struct {
 func (a *allowance) earn() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.earned++; a.earned == earning {
-		a.earned, a.left = 0, min(a.left+1, mostAgain)
+	if a.earned++; a.earned == requestsPerRetry {
+		a.earned, a.left = 0, min(a.left+1, retryBurst)
 	}
 }
 

@@ -40,7 +40,7 @@ type machine struct {
 
 	running int
 	work    int64 // bytes of prompts to prefill, and answerBytes for each token to decode
-	seen    seen
+	seen    prefixes
 }
 
 func newMachine(name string, check func(context.Context) error) *machine {
@@ -63,7 +63,7 @@ func (m *machine) checked(err error) (news bool) {
 		m.silent++
 	}
 	if m.missed++; m.missed == misses {
-		m.seen = seen{} // it will restart with an empty prefix cache
+		m.seen = prefixes{} // it will restart with an empty prefix cache
 	}
 	return was || gone != m.gone()
 }

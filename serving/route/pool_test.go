@@ -85,7 +85,7 @@ func TestPool(t *testing.T) {
 func TestSeen(t *testing.T) {
 	seed := maphash.MakeSeed()
 	of := func(tenant, text string) []uint64 { return blocks(seed, []byte(tenant), []byte(text)) }
-	var s seen
+	var s prefixes
 	a := strings.Repeat("a", 3*blockBytes+5)
 	s.add(of("x", a))
 	for _, c := range []struct {
@@ -99,15 +99,15 @@ func TestSeen(t *testing.T) {
 			t.Errorf("%s %.10q: %d bytes, want %d", c.tenant, c.text, got, c.want)
 		}
 	}
-	for i := range 5 * mostSeen {
+	for i := range 5 * mostBlocks {
 		s.add([]uint64{uint64(i)})
-		if len(s.now)+len(s.before) > 2*mostSeen {
+		if len(s.now)+len(s.before) > 2*mostBlocks {
 			t.Fatalf("%d blocks are kept", len(s.now)+len(s.before))
 		}
 	}
-	for i := range mostSeen {
-		if s.match([]uint64{uint64(5*mostSeen - 1 - i)}) == 0 {
-			t.Fatalf("of the last %d one is forgotten: %d", mostSeen, i)
+	for i := range mostBlocks {
+		if s.match([]uint64{uint64(5*mostBlocks - 1 - i)}) == 0 {
+			t.Fatalf("of the last %d one is forgotten: %d", mostBlocks, i)
 		}
 	}
 	if s.match(of("x", a)) != 0 {

@@ -121,7 +121,7 @@ func New(o Options) (*Router, error) {
 	}
 	r := &Router{o: o, seed: maphash.MakeSeed(), urls: map[*machine]string{}}
 	r.lobby, r.waiting, r.active = lobby.New(o.Bodies), budget.New(o.Bodies), budget.New(int64(o.Requests))
-	r.retries = allowance{left: mostAgain}
+	r.retries = allowance{left: retryBurst}
 	r.keys.Store(o.Keys)
 	r.client = &http.Client{
 		Transport: &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,

@@ -4,8 +4,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/krait-ml/krait/internal/maxmin"
 	"pgregory.net/rapid"
+
+	"github.com/krait-ml/krait/internal/maxmin"
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 // demands returns texts with these upper bounds on tokens.
@@ -92,7 +94,7 @@ func TestShares(t *testing.T) {
 // TestSharesBound: in any order of requests, a tenant gets what is left or its share
 // and no more, and all together have no more than 1 + 1/2 + … as much as there is.
 func TestSharesBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		const most = 60
 		q := mustNew(Limits{Requests: 1 << 20, Tokens: most}, 1)
 		var all []*Ticket

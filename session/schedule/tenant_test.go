@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/krait-ml/krait/internal/prop"
 )
 
 // house is a queue with what a scheduler does for it.
@@ -157,7 +159,7 @@ func (h *house) fair() {
 // is ever passed, slots are shared evenly among those who want them, none stays free, and all
 // requests end.
 func TestTenants(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	prop.Check(t, func(t *rapid.T) {
 		l := Limits{Slots: rapid.IntRange(1, 5).Draw(t, "slots"), Grain: 4, Quantum: rapid.IntRange(1, 5).Draw(t, "quantum"),
 			Snapshots: rapid.IntRange(0, 6).Draw(t, "snapshots"), Patience: rapid.IntRange(0, 3).Draw(t, "patience")}
 		l.Tokens = l.Slots + 12

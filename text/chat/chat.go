@@ -72,9 +72,9 @@ const usual = "default" // the template for chats, among several
 // most is how many bytes a configuration may have.
 const most = 16 << 20
 
-// Open reads the template of a Hugging Face folder: chat_template.jinja, or the key
-// chat_template of tokenizer_config.json, which is a text or a list of named ones. It is
-// [ErrNone] where there is neither.
+// Open reads the template of a Hugging Face folder: chat_template.jinja, or the key chat_template
+// of tokenizer_config.json, a text or a list of named ones. The error is [ErrNone] if the folder
+// has neither.
 func Open(fsys fs.FS) (*Template, error) {
 	const name = "tokenizer_config.json"
 	t := empty()
@@ -102,7 +102,7 @@ func Open(fsys fs.FS) (*Template, error) {
 	return t, nil
 }
 
-// Parse reads the template of a tokenizer_config.json. It is [ErrNone] where there is none.
+// Parse reads the template of a tokenizer_config.json. The error is [ErrNone] if it has none.
 func Parse(config []byte) (*Template, error) {
 	t := empty()
 	if err := t.configure(config); err != nil {

@@ -74,7 +74,7 @@ func write(t *testing.T, g *constrain.Grammar, v *constrain.Vocabulary, r *rand.
 	return ""
 }
 
-// TestSchemas: whatever is generated under a schema is JSON that fulfils it, by a validator of others.
+// TestSchemas: a text generated under a schema is JSON that an independent validator accepts.
 func TestSchemas(t *testing.T) {
 	schemas := []string{
 		`true`, `{}`, `{"type": "object"}`, `{"type": "array"}`, `{"type": "string"}`, `{"type": "number"}`, `{"type": "integer"}`, `{"type": ["null", "boolean"]}`,

@@ -10,5 +10,5 @@
 // into a dead end: a state counts only where the end can be reached from it within the bound of
 // depth, and the vocabulary has every ASCII character as a token. Work and memory are bounded: a
 // set has at most maxConfigs elements, a matcher at most maxSets sets, and the walk for a token
-// at most maxWork steps. What goes beyond is not generated, which leaves a valid text valid.
+// at most maxWork steps. Tokens beyond these bounds are not generated; the text stays valid.
 package constrain

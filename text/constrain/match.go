@@ -30,7 +30,7 @@ type set struct {
 
 const dead = -1
 
-// Matcher is a text under way. It is not safe for concurrent use.
+// Matcher tracks one text as it is generated. It is not safe for concurrent use.
 type Matcher struct {
 	g   *Grammar
 	v   *Vocabulary
@@ -93,7 +93,7 @@ func (m *Matcher) Accept(id int) (last bool) {
 	return s.final && len(s.configs) == 0
 }
 
-// shrink forgets all sets but the current one where there are many.
+// shrink drops all sets but the current one once they reach a limit.
 func (m *Matcher) shrink() {
 	if len(m.sets) < maxSets && m.masks < maxMasks && len(m.frames) < 16*maxSets {
 		return

@@ -30,9 +30,9 @@ const (
 	maxAlternatives = 128 // of anyOf, and properties of an object: less than maxConfigs
 )
 
-// Compile makes the grammar of a JSON schema. Objects have the properties that it names, in its order,
-// and others only where it names none. A keyword that is not in [Keywords] or
-// [Annotations] is an error that says where it is, as is a schema that no text of bounded depth fulfils.
+// Compile makes the grammar of a JSON schema. Objects have the properties that it names, in its
+// order, and others only if it names none. A keyword that is not in [Keywords] or [Annotations] is
+// an error with its place, as is a schema that no text of bounded depth fulfils.
 func Compile(schema []byte) (*Grammar, error) {
 	c := &compiler{defs: map[string]*value{}, rules: map[*value]int32{}, places: map[int32]string{}}
 	c.newRule()
@@ -436,7 +436,7 @@ func (c *compiler) types(at string, r rule, v *value, depth int) error {
 	return nil
 }
 
-// bounds reads a least and a most; most is -1 where there is none.
+// bounds reads a minimum and a maximum; high is -1 if the schema has no maximum.
 func bounds(at string, v *value, least, most string) (low, high int, err error) {
 	high = -1
 	for _, b := range []struct {

@@ -16,8 +16,8 @@ type node struct {
 	b              byte
 }
 
-// NewVocabulary has the tokens from 0 to size-1; those without bytes, such as special ones, are never
-// allowed. It is an error where an ASCII character is no token, without which texts could get stuck.
+// NewVocabulary returns a vocabulary of tokens 0 to size-1. Tokens without bytes, such as special
+// ones, are never allowed. Every ASCII character must be a token: otherwise a text could get stuck.
 func NewVocabulary(size int, bytes func(id int) []byte) (*Vocabulary, error) {
 	v := &Vocabulary{bytes: make([][]byte, size), words: (size + 31) / 32, nodes: make([]node, 1)}
 	last := map[int64]int32{} // the child of a node by a byte

@@ -44,8 +44,8 @@ type Config struct {
 	// chooses: it must be quick.
 	Mask func() []int32
 
-	// LogProbs asks for the log-probability of each token chosen, and TopLogProbs for
-	// those of so many most probable tokens, too. They change no choice.
+	// LogProbs asks for the log-probability of each chosen token; TopLogProbs is how many of
+	// the most probable tokens get theirs too. Neither changes which token is chosen.
 	LogProbs    bool
 	TopLogProbs int
 

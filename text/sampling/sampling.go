@@ -45,14 +45,14 @@ type Sampler struct {
 	cfg       Config
 	rng       *rand.Rand
 	seen      []int32     // a bit per token of the vocabulary: those read and accepted
-	counts    map[int]int // how often each token was accepted; nil: nobody asks
+	counts    map[int]int // how often each token was accepted; nil if no penalty needs it
 	exclusive bool        // a token has a bias that leaves no other
 	next      kernels.Choice
 	logProbs  LogProbs
 }
 
-// New makes a sampler for a vocabulary of that size. It is an error when a field of cfg is out of its range;
-// the error names the field, its value and the range.
+// New makes a sampler for a vocabulary of vocab tokens. A field of cfg that is out of its range is
+// an error that names the field, its value and the range.
 func New(cfg Config, vocab int) (*Sampler, error) {
 	if err := cfg.check(vocab); err != nil {
 		return nil, err
@@ -99,8 +99,7 @@ func (s *Sampler) Choice() kernels.Choice {
 // Seen has the bit of every token that was read or accepted, as choose reads it.
 func (s *Sampler) Seen() []int32 { return s.seen }
 
-// OnHost reports whether there is something for [Sampler.Pick] to do: where there is
-// not, nobody need see the logits.
+// OnHost reports whether [Sampler.Pick] needs the logits on the host.
 func (s *Sampler) OnHost() bool { return s.cfg.adjusts() || s.cfg.LogProbs }
 
 // Pick is what is left to do on the host after the device has chosen a token by the last

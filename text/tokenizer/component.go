@@ -9,7 +9,7 @@ import (
 )
 
 // A component reads one stage of the pipeline: a JSON object that a "type"
-// names, or a Sequence of such. What it makes of each is a T.
+// names, or a Sequence of such objects. Each becomes a T.
 type component[T any] struct {
 	field    string // the key of the elements of a Sequence
 	sequence func(o *object, parts []T) T
@@ -36,7 +36,7 @@ const (
 	maxDecoderProgram = 100
 )
 
-// grows says that a part may make a text so many times as long.
+// grows records that a part may make a text up to times as long.
 func (o *object) grows(times int) {
 	most := maxGrowth
 	if o.chain.decodes {

@@ -111,7 +111,7 @@ func (r *rewriter) flush() {
 	r.next.flush()
 }
 
-// joinBySpace is what is done where there is no decoder.
+// joinBySpace is the decoder of a file that has none.
 var joinBySpace = eachToken(func(i int, token string) string {
 	if i > 0 {
 		return " " + token

@@ -22,7 +22,7 @@ func Example() {
 	// [4 0 2] <nil>
 }
 
-// Bytes are tokens where there is no file.
+// Without a file, bytes are tokens.
 func ExampleBytes() {
 	var t tokenizer.Tokenizer = tokenizer.Bytes{}
 	ids, err := t.Encode("né", true)

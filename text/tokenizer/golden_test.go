@@ -26,7 +26,7 @@ type goldenCase struct {
 	Decoded     string
 	DecodedSkip string `json:"decoded_skip"`
 
-	// Optional cases hang on the version of Unicode.
+	// Optional cases depend on the version of Unicode.
 	Optional bool
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // An object is a JSON object being read. Its methods take one field each and
-// record the first error; done reports it, or the fields that nobody took,
-// for an option we do not know would be a silent difference.
+// record the first error; done reports it, or the fields that no method took,
+// since ignoring an unknown option would silently change the tokens.
 type object struct {
 	where  string // the place in the file, for errors
 	fields map[string]json.RawMessage

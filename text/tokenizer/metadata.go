@@ -2,9 +2,9 @@ package tokenizer
 
 import "fmt"
 
-// VocabularyFrom reads what the metadata of a GGUF file say of the tokenizer; value finds
-// what is under a key, as gguf.File.Value does. Without a tokenizer, or with one that is
-// none or has no tokens, it is nil. A value that is of another kind than the format has is an error.
+// VocabularyFrom reads the tokenizer in the metadata of a GGUF file; value returns the value of a
+// key, as gguf.File.Value does. It returns nil if the model is absent or no_vocab, or the list of
+// tokens is empty. A value of a wrong type is an error.
 func VocabularyFrom(value func(key string) (any, bool)) (*Vocabulary, error) {
 	m := &metadata{value: value}
 	v := &Vocabulary{
@@ -33,9 +33,8 @@ const (
 	ConfigKey = "krait.tokenizer_config"
 )
 
-// FilesFrom are the tokenizer.json and the tokenizer_config.json that the metadata of a
-// GGUF file carry, or else what means the same as their lists; nil where there is no
-// tokenizer.
+// FilesFrom returns the tokenizer.json and the tokenizer_config.json that the metadata of a GGUF
+// file contains, or equivalents made of its lists of tokens; nil if it has no tokenizer.
 func FilesFrom(value func(key string) (any, bool)) (tokenizer, config []byte, err error) {
 	v, err := VocabularyFrom(value)
 	if err != nil {

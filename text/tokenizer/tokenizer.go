@@ -10,8 +10,8 @@
 //	ids, err := t.Encode("In the beginning", true)
 //	text := t.Decode(ids, true)
 //
-// Ids are from 0 on; texts are UTF-8, and what is not becomes U+FFFD. Text that comes token by token
-// is decoded by a [Stream].
+// Ids begin at 0. Texts are UTF-8; invalid bytes become U+FFFD. A [Stream] decodes a text token by
+// token.
 package tokenizer
 
 // A Tokenizer turns text into ids and back.

@@ -88,8 +88,8 @@ func (v *Vocabulary) Pipeline() (*Pipeline, error) {
 	return ParseConfigured(data, config)
 }
 
-// ParseConfigured reads the contents of a tokenizer.json and of a tokenizer_config.json;
-// nil where there is none.
+// ParseConfigured reads the contents of a tokenizer.json and of a tokenizer_config.json; config is
+// nil if there is no such file.
 func ParseConfigured(data, config []byte) (*Pipeline, error) {
 	p, err := parse(data)
 	if err == nil && config != nil {
@@ -310,7 +310,7 @@ func (v *Vocabulary) spaces() fields {
 	return fields{"normalizer": fields{"type": "Sequence", "normalizers": normalizers}, "pre_tokenizer": nil, "decoder": fields{"type": "Sequence", "decoders": decoders}}
 }
 
-// Fill adds tokens that nobody uses, until there are as many as the model's vocabulary has.
+// Fill appends unused tokens up to the size of the model's vocabulary.
 func (v *Vocabulary) Fill(vocab int) {
 	for id := len(v.Tokens); id < vocab; id++ {
 		v.Tokens = append(v.Tokens, fmt.Sprintf("[PAD%d]", id))

@@ -8,8 +8,8 @@ import (
 )
 
 // VocabularyOf is the inverse of [Vocabulary.JSON], for what a Vocabulary can say: config
-// is the tokenizer_config.json, or nil. What it cannot is an error: other models, and
-// other ways to cut a text. Normalizing forms are lost, as llama.cpp has none.
+// is the tokenizer_config.json, or nil. Other models and other pre-tokenizers are
+// errors. Normalizing forms are lost, as llama.cpp has none.
 func VocabularyOf(tokenizer, config []byte) (*Vocabulary, error) {
 	p, err := ParseConfigured(tokenizer, config)
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// diff is what changed between two stages. Sections that changed in the same way share
-// their rows.
+// diff is the changes between two stages. Sections with equal changes share rows.
 type diff struct {
 	Pairs   [][]row `json:"pairs"`
 	Of      []int   `json:"of"` // by section
@@ -34,7 +33,7 @@ const (
 	changed
 	removed
 	added
-	movedFrom // it comes elsewhere on the right
+	movedFrom // it is elsewhere on the right
 	movedTo
 )
 
@@ -43,7 +42,7 @@ func (r row) MarshalJSON() ([]byte, error) {
 	return json.Marshal([3]int{int(r.what), r.left, r.right})
 }
 
-// compare finds the rows of each section.
+// compare computes the rows of each section.
 func compare(a, b *sections) *diff {
 	d := &diff{}
 	aligned, seen := map[[4]int][]row{}, map[string]int{}
@@ -78,8 +77,7 @@ func compare(a, b *sections) *diff {
 	return d
 }
 
-// align lays two lists of nodes beside each other: nodes are the same by their names,
-// of which as many as possible stay in order.
+// align matches two lists of nodes by name, with a longest common subsequence in order.
 func align(a, b []*graph.Node) []row {
 	keep := common(a, b)
 	onRight, onLeft := at(b), at(a)
@@ -118,11 +116,11 @@ func align(a, b []*graph.Node) []row {
 	return rows
 }
 
-// common is a longest list of pairs of equal names that are in order on both sides.
-// A graph has a name once, so that it is a longest rising sequence of places in b.
+// common returns a longest common subsequence of names, as pairs of indices. Names are unique, so it is
+// a longest increasing sequence of indices in b.
 func common(a, b []*graph.Node) [][2]int {
 	place := at(b)
-	var ends [][2]int // by length: the pair that ends a sequence of it at the least place
+	var ends [][2]int // by length: the last pair of such a sequence with the least index
 	before := map[[2]int][2]int{}
 	for i, n := range a {
 		j, ok := place[n.Name()]
@@ -156,7 +154,7 @@ func at(nodes []*graph.Node) map[string]int {
 	return out
 }
 
-// equal compares all that the page shows of nodes.
+// equal compares nodes as the page shows them.
 func equal(a, b *graph.Node) bool {
 	var v, w writer
 	x, _ := json.Marshal(v.node(a))

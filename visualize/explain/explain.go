@@ -1,9 +1,8 @@
-// Package explain writes one page about what the compiler did with a model: the graph
-// after every pass, collectives, what ranks run and when, memory, and the proof.
+// Package explain writes a page that explains a compiled model: the graph after every pass,
+// collectives, timelines of ranks, memory, and the proof.
 //
-// The page is one file without external parts. It has its data as JSON,
-// which its script shows; texts of models are never markup. Blocks that are equal are
-// there once, and the script writes them for any layer.
+// The page is one file without external parts. Its script shows data in it (JSON); texts of models
+// are never markup. Equal blocks are stored once, and the script writes them for any layer.
 package explain
 
 import (
@@ -17,13 +16,13 @@ import (
 	"github.com/krait-ml/krait/passes/prove"
 )
 
-// Input is what a page is about.
+// Input is the content of a page.
 type Input struct {
 	Model    string  // its name
-	Strategy string  // how it lies over ranks
+	Strategy string  // of sharding
 	Facts    []Fact  // more lines of the overview, in order
-	Stages   []Stage // the model's graph, and it after each pass that changed it
-	// Certificate is of the partitioned graph; without one, Unproved says why.
+	Stages   []Stage // the model's graph, and the graph after each pass that changed it
+	// Certificate of the partitioned graph; nil: Unproved is the reason.
 	Certificate *prove.Certificate
 	Unproved    string
 	Schedules   []*lowering.Schedule // of all ranks
@@ -39,19 +38,19 @@ type Fact struct {
 // Stage is a graph, and the pass that made it.
 type Stage struct {
 	Pass string // empty: the model as its family defines it
-	Doc  string // what the pass does, in a line
+	Doc  string // of the pass, one line
 	*graph.Graph
 }
 
-// Run is one step of a batch: a prompt, a token.
+// Run is a step: prefill or decode.
 type Run struct {
 	Name  string // prompt, decode
-	About string // what the batch is, in words
+	About string // description of the batch
 	Sizes graph.Sizes
-	// Events say when each rank was at each of its steps, on a clock of their own;
-	// none: the page shows only their order.
+	// Events are the times of each rank's steps, on a common clock; none: the page shows only their
+	// order.
 	Events []exec.Event
-	Clock  string // where the events come from: a profile's name, or a measurement
+	Clock  string // source of the events: a profile, or a measurement
 }
 
 // document is all data of a page.
@@ -75,7 +74,7 @@ type document struct {
 	Executed    bool               `json:"executed"`
 }
 
-// opInfo is what a row of the table of operations says.
+// opInfo is a row of the table of operations.
 type opInfo struct {
 	Doc   string `json:"doc"`
 	Class string `json:"class"`
@@ -85,10 +84,10 @@ type opInfo struct {
 
 var classes = map[graph.Class]string{graph.Leaf: "leaf", graph.View: "view", graph.Compute: "compute", graph.Collective: "collective", graph.Relayout: "relayout"}
 
-// assemble collects what the page shows.
+// assemble collects the data of the page.
 func assemble(in *Input) (*document, error) {
 	if len(in.Stages) == 0 || len(in.Schedules) == 0 {
-		return nil, errors.New("a page needs a graph, and the schedules of all ranks")
+		return nil, errors.New("explain: Stages and Schedules must not be empty")
 	}
 	plan, err := lowering.NewPlan(in.Schedules)
 	if err != nil {
@@ -120,8 +119,7 @@ func assemble(in *Input) (*document, error) {
 	return d, nil
 }
 
-// clean makes any text fit to be shown: what cannot be seen, or turns what is around
-// it, is replaced.
+// clean replaces invisible characters, and those that change the direction of text.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && (unicode.In(r, unicode.C, unicode.Zl, unicode.Zp)) {

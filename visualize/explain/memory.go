@@ -7,9 +7,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// memory is what a rank has, and how its arena is used.
+// memory is a rank's memory, and the use of its arena.
 type memory struct {
-	Same      int      `json:"same"` // an earlier rank with the same; -1: none
+	Same      int      `json:"same"` // an earlier rank with equal memory; -1: none
 	Weights   int64    `json:"weights"`
 	Constants int64    `json:"constants"`
 	State     int64    `json:"state"`             // per sequence
@@ -24,13 +24,13 @@ type buffer struct {
 	Region int    `json:"g"`
 	Offset int64  `json:"o"` // bytes, for a count of one
 	Bytes  int64  `json:"b"`
-	First  int    `json:"f"` // the first step that touches it, and the last
+	First  int    `json:"f"` // first step that uses it
 	Last   int    `json:"t"`
-	// Also lists the other values that lie there: results that took their operand's place.
+	// Also has other values at the same offset: results computed in place.
 	Also []string `json:"a,omitempty"`
 }
 
-// regionNames are what the regions of the arena repeat for.
+// regionNames are the dimensions that the arena's regions repeat over.
 var regionNames = []string{"token", "sequence", "wanted row", "token of a share", "sequence of a share", "row of a share", "token of the largest share", "token of a piece", "token of a share of a piece", "batch"}
 
 func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
@@ -38,7 +38,7 @@ func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
 		m.Regions = append(m.Regions, s.Bytes[space])
 	}
-	for space := lowering.PerToken; space <= lowering.Fixed; space++ { // pieces go on where it ends
+	for space := lowering.PerToken; space <= lowering.Fixed; space++ { // pieces follow
 		if before := space.Before(); before != space {
 			m.Regions[before-lowering.PerToken] += s.Bytes[space]
 			m.Regions[space-lowering.PerToken] = 0
@@ -73,13 +73,13 @@ func memoryOf(s *lowering.Schedule, p *lowering.RankPlan) memory {
 		touch(st.Results, steps)
 		steps++
 	}
-	for _, o := range s.Outputs { // the caller reads them afterwards
+	for _, o := range s.Outputs { // live until the end
 		touch([]lowering.Ref{o.Ref}, max(0, steps-1))
 	}
 	return m
 }
 
-// foldMemory says of ranks that have the same as an earlier one which that is.
+// foldMemory replaces the memory of a rank that equals an earlier one's by its number.
 func foldMemory(list []memory) {
 	for i := range list {
 		same := slices.IndexFunc(list[:i], func(m memory) bool { return reflect.DeepEqual(m, list[i]) })

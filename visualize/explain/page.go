@@ -15,13 +15,13 @@ import (
 //go:embed page
 var files embed.FS
 
-// Page is the page, as HTML.
+// Page writes the page as HTML.
 func Page(w io.Writer, in *Input) error {
 	d, err := assemble(in)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(d) // which escapes what would end the element
+	data, err := json.Marshal(d) // escapes < and >, so that it cannot end the element
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func search(b *chromium.Browser, in *explain.Input) {
 	}
 	b.Press("/")
 	b.Write("no such thing")
-	if got := b.Text(`document.getElementById("found").innerText`); !strings.Contains(got, "Nothing") {
+	if got := b.Text(`document.getElementById("found").innerText`); !strings.Contains(got, "No match") {
 		b.T.Errorf("of nothing is said %q", got)
 	}
 	b.Press("Escape")
@@ -352,7 +352,7 @@ func TestPageOneRank(t *testing.T) {
 		in.Runs[i].Events, in.Runs[i].Clock = nil, ""
 	}
 	b, address := opened(t, in, 1200, 800)
-	for view, want := range map[string]string{"1": "1 rank", "2": "fuse", "3": "exchanges nothing", "4": "no clock", "5": "activations", "6": "Not proved"} {
+	for view, want := range map[string]string{"1": "1 rank", "2": "fuse", "3": "needs no collectives", "4": "no clock", "5": "activations", "6": "Not proved"} {
 		b.Press(view)
 		if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, want) {
 			t.Errorf("view %s does not say %q:\n%s", view, want, text)

@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// step is a step that works; all ranks have the same.
+// step is a step other than a wait. All ranks have the same steps.
 type step struct {
 	Name    string   `json:"n"`
 	Op      string   `json:"o"`
@@ -20,36 +20,36 @@ type step struct {
 	Type    string   `json:"t"`           // of the first result, on rank 0
 	After   []int    `json:"a,omitempty"` // steps of the other stream that it waits for
 	FLOPs   string   `json:"f,omitempty"`
-	For     []string `json:"w,omitempty"` // outputs without which it is left out
+	For     []string `json:"w,omitempty"` // outputs that need it; without them it is skipped
 }
 
-// run is a batch: when each rank was at each step.
+// run is a batch, with the times of each rank's steps.
 type run struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
 	Clock string   `json:"clock"`
 	Ranks []timing `json:"ranks"`
-	// End is when the last rank was done, Exposed how long the first was at
-	// collectives that no kernel of its ran beside; seconds.
+	// End is when the last rank ended; Exposed is the first rank's time in collectives that its
+	// kernels do not hide. Seconds.
 	End     float64 `json:"end"`
 	Exposed float64 `json:"exposed"`
-	Comm    float64 `json:"comm"`   // it was at collectives at all
-	Counts  []int64 `json:"counts"` // how often each region of the arena repeats
-	// Sequences have states, and Cached tokens rows in caches.
+	Comm    float64 `json:"comm"`   // the first rank's time in collectives
+	Counts  []int64 `json:"counts"` // repetitions of each region of the arena
+	// Numbers of sequences, and of their tokens in KV caches.
 	Sequences int64 `json:"sequences"`
 	Cached    int64 `json:"cached"`
 	sizes     graph.Sizes
 }
 
-// timing is what a rank did: parallel lists, in nanoseconds.
+// timing is the times of a rank's steps: parallel lists, in nanoseconds.
 type timing struct {
-	Same  int     `json:"same"` // an earlier rank that did the same at the same times; -1: none
+	Same  int     `json:"same"` // an earlier rank with equal times; -1: none
 	Steps []int   `json:"i,omitempty"`
 	Start []int64 `json:"t,omitempty"`
 	Took  []int64 `json:"d,omitempty"`
 }
 
-// steps lists what a rank runs.
+// steps returns the steps of a rank.
 func (d *document) steps(s *lowering.Schedule) {
 	section := map[string]int{}
 	for i, name := range d.Sections {
@@ -92,7 +92,7 @@ func (d *document) steps(s *lowering.Schedule) {
 	}
 }
 
-// run lays the events of a run out by rank.
+// run groups the events of a run by rank.
 func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
 		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
@@ -117,7 +117,7 @@ func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 		}
 		at, known := index[e.Name]
 		if !known || e.Rank < 0 || e.Rank >= len(r.Ranks) || !(e.End >= e.Start) {
-			return nil, fmt.Errorf("event %d of the run %s is of no step that rank %d has: %s from %g to %g", i, in.Name, e.Rank, e.Name, e.Start, e.End)
+			return nil, fmt.Errorf("event %d of run %s belongs to no step of rank %d: %s from %g to %g", i, in.Name, e.Rank, e.Name, e.Start, e.End)
 		}
 		t := &r.Ranks[e.Rank]
 		t.Steps = append(t.Steps, at)
@@ -144,7 +144,7 @@ func equalTimes(a, b *timing) bool {
 	return slices.Equal(a.Steps, b.Steps) && slices.Equal(a.Start, b.Start) && slices.Equal(a.Took, b.Took)
 }
 
-// exposed adds up what the first rank was at collectives, and what of it nothing hid.
+// exposed sums the first rank's time in collectives, and the part that kernels do not hide.
 func (r *run) exposed(events []exec.Event) {
 	kernels := kernelsOf(events)
 	for _, e := range events {
@@ -155,7 +155,7 @@ func (r *run) exposed(events []exec.Event) {
 	}
 }
 
-// kernelsOf are what the first rank ran beside collectives.
+// kernelsOf returns the first rank's events other than collectives.
 func kernelsOf(events []exec.Event) (kernels []exec.Event) {
 	for _, e := range events {
 		if e.Rank == 0 && e.Kind != lowering.Wait && e.Kind != lowering.Collective {
@@ -165,7 +165,7 @@ func kernelsOf(events []exec.Event) (kernels []exec.Event) {
 	return kernels
 }
 
-// hidden is how long kernels, of which none runs beside another, ran during an event.
+// hidden returns how long kernels, which do not overlap each other, ran during an event.
 func hidden(c exec.Event, kernels []exec.Event) float64 {
 	var sum float64
 	for _, k := range kernels {
@@ -174,7 +174,7 @@ func hidden(c exec.Event, kernels []exec.Event) float64 {
 	return sum
 }
 
-// collective is one launch of a step.
+// collective is a collective of a step.
 type collective struct {
 	Name     string   `json:"n"`
 	Kind     string   `json:"k"`
@@ -185,11 +185,11 @@ type collective struct {
 	Reason   string   `json:"r"`
 	Bytes    []int64  `json:"p"`           // of the payload, by run
 	Sent     []int64  `json:"s"`           // by a rank, in a ring
-	Took     []int64  `json:"d,omitempty"` // nanoseconds, of the rank that took longest, by run; none without events
-	Hidden   []int64  `json:"h,omitempty"` // of the first rank's, beside kernels
+	Took     []int64  `json:"d,omitempty"` // nanoseconds of the slowest rank, by run; none without events
+	Hidden   []int64  `json:"h,omitempty"` // of the first rank's time, hidden by kernels
 }
 
-// collectives lists those of a step, with the reason that partition noted.
+// collectives returns the collectives of a step, with partition's reasons for them.
 func (d *document) collectives(in *Input, plan *lowering.Plan) {
 	notes := map[string]string{}
 	for i := range in.Stages {
@@ -230,7 +230,7 @@ func (d *document) collectives(in *Input, plan *lowering.Plan) {
 	}
 }
 
-// times says how long collectives took.
+// times adds the times of collectives.
 func (d *document) times(in *Input, at map[string]int) {
 	for i := range d.Collectives {
 		d.Collectives[i].Took, d.Collectives[i].Hidden = make([]int64, len(in.Runs)), make([]int64, len(in.Runs))

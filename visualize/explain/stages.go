@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/visualize"
 )
 
-// stage is a graph as the page has it. A section is the nodes before the layers, those
-// of a layer, or those after them; sections of a kind have the same nodes, but for what
-// slots say, of which there are a few variants.
+// stage is a graph on the page. A section is the nodes before the layers, of a layer, or after them.
+// Sections of a kind have equal nodes, except for slots, of which there are a few variants.
 type stage struct {
 	Pass    string   `json:"pass"`
 	Doc     string   `json:"doc"`
@@ -31,7 +30,7 @@ type kind struct {
 	Letter   string     `json:"letter"`
 }
 
-// node is a node; numbers in place of names and texts are slots.
+// node is a node of the page. Numbers in place of names and texts are slots.
 type node struct {
 	Op      string     `json:"o"`
 	Results []result   `json:"r"`
@@ -42,8 +41,7 @@ type node struct {
 	Cost    *[3]string `json:"c,omitempty"` // FLOPs, bytes read, bytes written
 }
 
-// result is a name, or a slot for one that is of another layer; a type without its
-// layout, and that.
+// result is a name (or a slot for one of another layer), a type without its layout, and the layout.
 type result struct {
 	name              any
 	typ, layout, kind string
@@ -56,7 +54,7 @@ func (r result) MarshalJSON() ([]byte, error) {
 
 var layoutNames = map[graph.LayoutKind]string{graph.Replicated: "", graph.Sharded: "split", graph.Partial: "partial"}
 
-// stages lists the graphs, and what changed from one to the next.
+// stages returns the graphs, with the changes from one to the next.
 func (d *document) stages(list []Stage) {
 	d.Sections = []string{"before the layers"}
 	names := map[string]int{}
@@ -82,7 +80,7 @@ func (d *document) stages(list []Stage) {
 	}
 }
 
-// sections are the nodes of a graph, section by section.
+// sections has the nodes of a graph by section.
 type sections struct {
 	g     *graph.Graph
 	nodes [][]*graph.Node
@@ -91,7 +89,7 @@ type sections struct {
 
 func (d *document) sections(g *graph.Graph, names map[string]int) *sections {
 	s := &sections{g: g, nodes: make([][]*graph.Node, len(d.Sections))}
-	last := 0 // of the nodes of layers
+	last := 0 // last node of a layer
 	for i, n := range g.Nodes {
 		if n.Block() != "" {
 			last = i
@@ -118,7 +116,7 @@ func infoOf(op *graph.Op) opInfo {
 	return info
 }
 
-// fold writes each kind of section once.
+// fold stores each kind of section once.
 func (s *sections) fold(d *document) stage {
 	var out stage
 	kinds := map[string]int{}
@@ -134,7 +132,7 @@ func (s *sections) fold(d *document) stage {
 			k.Nodes, ops = append(k.Nodes, w.node(n)), append(ops, n.Op.Name)
 		}
 		k.Letter = visualize.Letter(ops)
-		text, _ := json.Marshal(k.Nodes) // strings and numbers
+		text, _ := json.Marshal(k.Nodes) // strings and numbers only: it cannot fail
 		key := strconv.Itoa(min(i, 1)) + string(text)
 		at, ok := kinds[key]
 		if !ok {
@@ -157,8 +155,7 @@ func (s *sections) fold(d *document) stage {
 	return out
 }
 
-// writer writes the nodes of a section; what other sections of the kind may have
-// otherwise goes to slots.
+// writer writes the nodes of a section. Texts that may differ in sections of the kind become slots.
 type writer struct {
 	block string
 	slots []string
@@ -202,8 +199,8 @@ func (w *writer) node(n *graph.Node) node {
 	return out
 }
 
-// own is a name in its section, unless it is one of another, or has a number that others
-// of the kind may count otherwise.
+// own returns a name in its section, unless it belongs to another one, or has a number that differs
+// in sections of the kind.
 func (w *writer) own(name string) (any, bool) {
 	if w.block == "" {
 		return name, true
@@ -221,8 +218,8 @@ func sigil(v *graph.Value) string {
 	return "%"
 }
 
-// slot remembers a text of the section, in which numbers of layers count from its own:
-// they are between two characters that no text has.
+// slot stores a text of the section, with layer numbers relative to its own, between two characters
+// that no text has.
 func (w *writer) slot(text string) int {
 	text = clean(text)
 	if w.block != "" {

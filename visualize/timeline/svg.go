@@ -17,18 +17,18 @@ import (
 // The picture, in points.
 const (
 	width = 1400
-	lane  = 16 // a stream
+	lane  = 16 // height of a stream
 	gap   = 8  // between ranks
 	grey  = "#666666"
 )
 
-// colours are by what an event is; those of explain's page.
+// colours are those of explain's page.
 var colours = map[string]string{"multiply": "#4c7fd0", "mix": "#3f9d6b", "other": "#a3a8b3", "collective": "#e07b1f", "relayout": "#c9a227", "wait": "#ececec"}
 
 var meanings = [][2]string{{"multiply", "products with weights"}, {"mix", "mixes tokens"}, {"other", "other kernels"}, {"collective", "collectives"}, {"relayout", "another layout"}, {"wait", "waits"}}
 
-// SVG draws the first step, and of those that come most often the one of median length:
-// for each rank a row per run, one above the other on one scale.
+// SVG draws the first step, and the median one of the most frequent kind: for each rank a row per run,
+// on one scale.
 func SVG(w io.Writer, runs []Run) error {
 	d := &drawing{Canvas: svg.Canvas{Size: 11}, runs: runs, ranks: ranksOf(runs), y: 14}
 	for _, r := range runs {
@@ -66,16 +66,16 @@ func typicalSteps(r *Run) []int {
 	return []int{0, middle}
 }
 
-// drawing is the picture in the making; y is where the next row begins.
+// drawing builds the picture; y is the top of the next row.
 type drawing struct {
 	svg.Canvas
 	runs   []Run
 	ranks  int
-	gutter float64 // at the left, for the names of rows
+	gutter float64 // width of the names of rows
 	y      float64
 }
 
-// rowName is at the left of a row.
+// rowName returns the name of a row.
 func rowName(rank int, run string) string { return fmt.Sprintf("rank %d, %s", rank, run) }
 
 func (d *drawing) legend() {
@@ -150,7 +150,7 @@ func (d *drawing) rows(s *Step, rank int, name string, x func(float64) float64) 
 	}
 }
 
-// events draws those of a stream. Neighbours that are too narrow to be told apart are one.
+// events draws the events of a stream. Neighbours too narrow to distinguish are merged.
 func (d *drawing) events(list []exec.Event, from float64, x func(float64) float64) {
 	const narrow = 0.6
 	for i := 0; i < len(list); {

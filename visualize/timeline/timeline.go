@@ -1,7 +1,6 @@
-// Package timeline draws what ranks did when: runs that were measured on a device, and
-// those that the virtual device predicts, in one form. A [Log] collects the events of a
-// run; [Trace] writes them for Perfetto (ui.perfetto.dev, chrome://tracing), [SVG] draws
-// the steps that say most.
+// Package timeline draws the events of ranks over time, both of runs measured on a device and of runs
+// predicted by the virtual device. A [Log] collects the events of a run; [Trace] writes them for
+// Perfetto (ui.perfetto.dev, chrome://tracing), and [SVG] draws typical steps.
 package timeline
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Run is what ranks did, step after step.
+// Run is the events of ranks, step by step.
 type Run struct {
 	Name  string // measured on cpu; predicted for a100-nvlink
 	Steps []Step
@@ -21,11 +20,11 @@ type Run struct {
 
 // Step is a batch.
 type Step struct {
-	Name   string // what the batch was: 512 tokens
+	Name   string // the batch, such as 512 tokens
 	Events []exec.Event
 }
 
-// Bounds are when the first event of a step began, and when the last one ended; seconds.
+// Bounds returns when the first event of a step began and the last one ended, in seconds.
 func (s *Step) Bounds() (from, to float64) {
 	for i, e := range s.Events {
 		if i == 0 || e.Start < from {
@@ -36,7 +35,7 @@ func (s *Step) Bounds() (from, to float64) {
 	return from, to
 }
 
-// NameOf says what a batch is.
+// NameOf describes a batch.
 func NameOf(z graph.Sizes) string {
 	switch {
 	case z.Tokens == z.Seqs && z.Seqs == 1:
@@ -49,17 +48,17 @@ func NameOf(z graph.Sizes) string {
 	return fmt.Sprintf("%d tokens of %d sequences", z.Tokens, z.Seqs)
 }
 
-// Log collects a run: its Batch and Record are what [exec.Options] take, and Record what a
-// virtual device takes.
+// Log collects a run: Batch and Record are callbacks for [exec.Options], and Record also for a virtual
+// device.
 type Log struct {
 	Run
-	Most int // events that are kept: steps after them are only counted
-	Left int // how many steps those were
+	Most int // bound of events: further steps are only counted
+	Left int // number of these steps
 	kept int
 	name string
 }
 
-// Batch is told of a batch before it runs.
+// Batch notes a batch before it runs.
 func (l *Log) Batch(w *exec.Work) { l.name = NameOf(w.Sizes) }
 
 // Record is an [exec.Recorder].
@@ -72,7 +71,7 @@ func (l *Log) Record(events []exec.Event) {
 	l.Steps = append(l.Steps, Step{l.name, slices.Clone(events)})
 }
 
-// Full reports whether nothing more is kept.
+// Full reports whether the log has Most events.
 func (l *Log) Full() bool { return l.Most > 0 && l.kept >= l.Most }
 
 // Shift returns the step, later by that many seconds.
@@ -85,7 +84,7 @@ func (s Step) Shift(by float64) Step {
 	return s
 }
 
-// ranksOf is one more than the highest rank of runs.
+// ranksOf returns the number of ranks of runs.
 func ranksOf(runs []Run) int {
 	n := 0
 	for _, r := range runs {

@@ -10,9 +10,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Trace writes runs in the JSON that Chrome's tracing and Perfetto read. A rank is a
-// process, of each run one, next to each other; its threads are the streams, and one for
-// the batches. Times are in microseconds.
+// Trace writes runs as JSON for Perfetto and chrome://tracing. Each rank of a run is a process, with a
+// thread per stream and one for batches. Times are in microseconds.
 func Trace(out io.Writer, runs []Run) error {
 	w := &tracer{out: bufio.NewWriter(out)}
 	w.text(`{"displayTimeUnit":"ns","traceEvents":[`)
@@ -34,7 +33,7 @@ type tracer struct {
 	err   error
 }
 
-// entry is an event of the format: a name for something (M), or a stretch of time (X).
+// entry is an event of the format: metadata such as a name (M), or an interval (X).
 type entry struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`

@@ -1,4 +1,4 @@
-// What was proved of the partitioned graph.
+// The proof of the partitioned graph.
 
 views.proof = {
   title: "Proof",
@@ -10,7 +10,7 @@ views.proof = {
     }
     const m = c.minimum, known = !m.none && !m.unknown;
     main.append(
-      el("div", { class: "head" }, el("h2", {}, "Proved"), el("p", {}, "The layouts of all nodes follow from the rules of the operations, every value of the source is computed once, and every partial sum is reduced before anything that needs it whole. The proof's own search says how few collectives there could be.")),
+      el("div", { class: "head" }, el("h2", {}, "Proved"), el("p", {}, "The layouts of all nodes follow from the rules of the operations, every value of the source is computed once, and every partial sum is reduced before anything that needs it whole. The proof's search gives a lower bound of collectives.")),
       el("div", { class: "cards" }, card(number(c.nodes), "nodes whose layouts were derived again"), card(count(c.collectives, "collective"), known ? `the minimum is ${m.collectives}` : m.unknown || m.none),
         card(`${number(c.sent_bytes_one_token)} B`, `sent by a rank for one token${known ? `; the minimum is ${number(m.sent_bytes_one_token)}` : ""}`), card(c.exact ? "exact" : "rounded", "what travels between ranks"),
         card(data.executed ? "executed" : "not executed", data.executed ? "and compared in float64" : "krait prove runs it, too")),

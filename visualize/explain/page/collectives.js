@@ -1,11 +1,11 @@
-// Each collective of a step: why it is there, what it carries, how long it takes.
+// The collectives of a step: reason, payload and time.
 
 views.collectives = {
   title: "Collectives",
   show(main) {
     const c = data.collectives;
     main.append(el("div", { class: "head" }, el("h2", {}, count(c.length, "collective") + " in a step"),
-      el("p", {}, data.ranks === 1 ? "One rank exchanges nothing." : "Each makes whole, or adds up, what ranks hold apart. Equal ones of several layers are one line, which opens. Payload is each operand whole and once; sent is what one rank passes on in a ring.")));
+      el("p", {}, data.ranks === 1 ? "One rank needs no collectives." : "Collectives gather shards or reduce partial sums. Equal ones of several layers are one line, which opens. The payload counts each operand once; sent is the bytes that one rank sends in a ring.")));
     if (!c.length) return {};
     const timed = c[0].d;
     const head = el("tr", {}, el("th", {}, "collective"), el("th", { class: "wide" }, "why"), el("th", { class: "n wide" }, "elements"),

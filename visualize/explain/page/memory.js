@@ -1,4 +1,4 @@
-// What a rank's memory holds, and how the arena is used step by step.
+// A rank's memory, and its arena over time.
 
 views.memory = {
   title: "Memory",
@@ -7,7 +7,7 @@ views.memory = {
     const own = data.memory[state.rank], m = own.same < 0 ? own : data.memory[own.same];
     const names = data.memory.map((m, i) => `rank ${i}`);
     main.append(el("div", { class: "head" }, el("h2", {}, "Memory over time"),
-      el("p", {}, "The arena holds what is computed and not yet read for the last time. Each rectangle is a value: from the step that writes it to the last that reads it, at its place. A place is used again as soon as it may be. Sizes are those of the plan, to the byte.")));
+      el("p", {}, "The arena holds values from the step that writes them to the last that reads them. Each rectangle is a value at its offset. Offsets are reused as soon as possible. Sizes are exact, from the plan.")));
     if (!run) return {};
     const alike = data.memory.every((m, i) => i === 0 || m.same === 0);
     main.append(el("div", { class: "bar" }, choices("Run", data.runs.map((r) => r.name), state.run, (i) => go({ run: i })),

@@ -65,9 +65,9 @@ function drawPass(body) {
     el("div", { class: "head" }, el("h2", {}, stage.pass ? `${stage.pass}` : "the model"), counts(stage),
       el("span", { class: "badge" }, `stage ${stage.stage}`), el("p", {}, stage.doc || "The graph as its family defines it, before any pass.")));
   const layersChosen = last > 1 && el("span", { class: "row" }, el("label", { for: "layer" }, "Layer shown"),
-    el("button", { type: "button", title: "[", "aria-label": "The layer before", onclick: () => otherLayer(-1) }, "‹"),
+    el("button", { type: "button", title: "[", "aria-label": "Previous layer", onclick: () => otherLayer(-1) }, "‹"),
     el("input", { id: "layer", type: "number", min: layerOf(1), max: layerOf(last - 1), value: layerOf(Math.max(1, state.layer)), onchange: (e) => chooseLayer(e.target.value) }),
-    el("button", { type: "button", title: "]", "aria-label": "The next layer", onclick: () => otherLayer(1) }, "›"));
+    el("button", { type: "button", title: "]", "aria-label": "Next layer", onclick: () => otherLayer(1) }, "›"));
   body.append(el("div", { class: "bar" }, choices("Form", ["Text", "Drawing"], state.drawing ? 1 : 0, (i) => go({ drawing: i === 1 })), layersChosen,
     el("label", {}, el("input", { type: "checkbox", id: "brief", checked: state.brief, onchange: (e) => go({ brief: e.target.checked }) }), "Changes only"),
     last > 2 && el("button", { type: "button", id: "foldall", title: "f", onclick: foldAll }, "Fold or unfold equal layers")));

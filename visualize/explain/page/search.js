@@ -41,7 +41,7 @@ function startSearch() {
     at = Math.min(at, Math.max(0, hits.length - 1));
     found.hidden = !query.value.trim();
     found.replaceChildren(...hits.map((e, i) => hit(e, i === at, query.value, () => take(i))),
-      el("div", { class: "none" }, !hits.length ? "Nothing has that name." : all.length > hits.length ? `${number(all.length - hits.length)} more: say more of the name` : count(all.length, "match").replace(/matchs$/, "matches")));
+      el("div", { class: "none" }, !hits.length ? "No match." : all.length > hits.length ? `${number(all.length - hits.length)} more: refine the search` : count(all.length, "match").replace(/matchs$/, "matches")));
     const chosen = found.children[at];
     if (chosen) chosen.scrollIntoView({ block: "nearest" });
   };
@@ -110,7 +110,7 @@ function aboutNode(name) {
   if (at !== undefined) links.push(el("button", { type: "button", onclick: () => go({ tab: "timeline", node: name }) }, "timeline"));
   if (bufferOf.has(name)) links.push(el("button", { type: "button", onclick: () => go({ tab: "memory", node: name }) }, "memory"));
   if (collectiveIndex.has(name)) links.push(el("button", { type: "button", onclick: () => { go({ tab: "collectives", node: data.collectives[collectiveIndex.get(name)].n }); scrollToChosen(); } }, "collective"));
-  out.push(el("h3", {}, "Show it in"), el("div", { class: "links" }, links));
+  out.push(el("h3", {}, "Show in"), el("div", { class: "links" }, links));
   return out;
 }
 

@@ -2,8 +2,8 @@
 
 const order = ["overview", "passes", "collectives", "timeline", "memory", "proof"];
 
-const keysOf = [["/", "search"], ["1 to 6", "the views"], ["j k", "passes: the next, the one before"], ["[ ]", "passes: the layer before, the next"], ["f", "fold or unfold: equal layers, equal ranks"],
-  ["c", "passes: changes only"], ["d", "passes: text or drawing"], ["+ − 0", "timeline, memory: zoom in, out, show all"], ["← →", "timeline, memory: move"], ["n p", "timeline: the next step, the one before"], ["t", "light or dark"], ["Esc", "close"]];
+const keysOf = [["/", "search"], ["1 to 6", "views"], ["j k", "passes: next, previous"], ["[ ]", "passes: previous, next layer"], ["f", "fold or unfold: equal layers, equal ranks"],
+  ["c", "passes: changes only"], ["d", "passes: text or drawing"], ["+ − 0", "timeline, memory: zoom in, out, show all"], ["← →", "timeline, memory: move"], ["n p", "timeline: next, previous step"], ["t", "light or dark"], ["Esc", "close"]];
 
 function dark() { return document.documentElement.classList.contains("dark"); }
 

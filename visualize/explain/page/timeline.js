@@ -1,4 +1,4 @@
-// What each rank runs, and when: a row for kernels and one for collectives.
+// The steps of each rank over time: a row for kernels and one for collectives.
 
 const gutter = 118, rankGap = 16, axis = 42, overview = 22;
 let laneHeight = 24, commHeight = 16;
@@ -145,15 +145,15 @@ function rankRows(run) {
 views.timeline = {
   title: "Timeline",
   show(main) {
-    if (!data.runs.length) { main.append(el("p", {}, "There is no run.")); return {}; }
+    if (!data.runs.length) { main.append(el("p", {}, "No runs.")); return {}; }
     const run = data.runs[state.run];
     const { rows, height } = rankRows(run);
     let view;
     main.append(
-      el("div", { class: "head" }, el("h2", {}, `What ranks run: ${run.name}`), el("span", { class: "badge" }, run.clock || "no clock: steps in their order"),
+      el("div", { class: "head" }, el("h2", {}, `Timeline: ${run.name}`), el("span", { class: "badge" }, run.clock || "no clock: steps in their order"),
         el("p", {}, `${run.about}. Wheel or + and − zoom, dragging or arrow keys move, a click says what a step is; n and p go from step to step.`)),
       el("div", { class: "bar" }, choices("Run", data.runs.map((r) => r.name), state.run, (i) => go({ run: i })),
-        data.ranks > 1 && el("button", { type: "button", id: "allranks", "aria-pressed": String(state.allRanks), title: "f", onclick: () => go({ allRanks: !state.allRanks }) }, "Each rank by itself"),
+        data.ranks > 1 && el("button", { type: "button", id: "allranks", "aria-pressed": String(state.allRanks), title: "f", onclick: () => go({ allRanks: !state.allRanks }) }, "Each rank separately"),
         zoomButtons(() => view)));
     const box = el("div", { class: "canvas" });
     main.append(el("section", { class: "panel" }, box, legend(workLegend)), timelineSums(run));

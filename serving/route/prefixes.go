@@ -4,7 +4,7 @@ import "hash/maphash"
 
 const (
 	blockBytes = 64      // bytes of a prompt per hash
-	mostSeen   = 1 << 16 // blocks of a generation; a machine has two
+	mostBlocks = 1 << 16 // blocks of a generation; a machine has two
 )
 
 // blocks returns a hash of each prefix of a prompt that ends with a whole block. The seed is
@@ -22,14 +22,14 @@ func blocks(seed maphash.Seed, tenant, prompt []byte) []uint64 {
 	return list
 }
 
-// seen remembers the prefixes sent to a machine, in two generations of up to mostSeen blocks.
-type seen struct {
+// prefixes remembers the prefixes sent to a machine, in two generations of up to mostBlocks blocks.
+type prefixes struct {
 	now, before map[uint64]struct{}
 }
 
 // add remembers a prompt.
-func (s *seen) add(list []uint64) {
-	if len(s.now)+len(list) > mostSeen || s.now == nil {
+func (s *prefixes) add(list []uint64) {
+	if len(s.now)+len(list) > mostBlocks || s.now == nil {
 		s.before, s.now = s.now, map[uint64]struct{}{}
 	}
 	for _, b := range list {
@@ -38,7 +38,7 @@ func (s *seen) add(list []uint64) {
 }
 
 // match returns the bytes of the longest remembered prefix of a prompt.
-func (s *seen) match(list []uint64) int {
+func (s *prefixes) match(list []uint64) int {
 	for n, b := range list {
 		_, is := s.now[b]
 		if _, was := s.before[b]; !is && !was {
