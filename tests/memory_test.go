@@ -185,7 +185,7 @@ func TestMemoryRoom(t *testing.T) {
 	if _, err := s.Step(t.Context(), tokensOf(alone, 60, 1)...); err != nil { // the cache gives way
 		t.Error(err)
 	}
-	if _, err := s.Step(t.Context(), tokensOf(alone, 60, 2)...); err == nil || !strings.Contains(err.Error(), "memory is full") {
+	if _, err := s.Step(t.Context(), tokensOf(alone, 60, 2)...); err == nil || !strings.Contains(err.Error(), "the KV cache is full") {
 		t.Error(err)
 	}
 	if _, err := s.Step(t.Context(), 1); err != nil {
