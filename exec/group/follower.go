@@ -21,7 +21,6 @@ type follower struct {
 	exec.Machine // of this rank
 	group        *comm.Group
 	checkFiles   func() error
-	commands     *decoder
 	work         exec.Work
 	following    atomic.Bool   // Follow was called
 	done         chan struct{} // closed when Follow has returned
@@ -29,7 +28,7 @@ type follower struct {
 
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {
 	inputs, err := exec.Inputs(schedules)
-	return &follower{Machine: own, group: g, checkFiles: checkFiles, commands: newDecoder(),
+	return &follower{Machine: own, group: g, checkFiles: checkFiles,
 		work: exec.Work{Inputs: inputs, Outputs: make(lowering.Wanted, len(schedules[0].Outputs))}, done: make(chan struct{})}, err
 }
 
@@ -70,6 +69,7 @@ func (f *follower) Close() {
 // serve runs commands.
 func (f *follower) serve() error {
 	var reply []byte
+	var c command
 	for {
 		message, err := f.group.Receive(0, false)
 		if err != nil {
@@ -78,11 +78,11 @@ func (f *follower) serve() error {
 		var data []byte
 		step := len(message) > 0 && message[0] == 0
 		if !step {
-			if data, err = f.commands.decode(message); err != nil {
+			if data, err = c.decode(message); err != nil {
 				f.group.Processes().Fail(err)
 				return err
 			}
-			if f.commands.Call == callClose {
+			if c.Call == callClose {
 				return nil
 			}
 		}
@@ -91,7 +91,7 @@ func (f *follower) serve() error {
 			if step {
 				return f.step(message)
 			}
-			reply, err = f.run(&f.commands.command, data, reply)
+			reply, err = f.run(&c, data, reply)
 			return err
 		})
 		if err != nil {

@@ -7,8 +7,8 @@
 package group
 
 import (
-	"bytes"
-	"encoding/gob"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -112,47 +112,31 @@ var errMessage = errors.New("a message of another process is not understood: it 
 
 // encoder encodes the commands for one rank.
 type encoder struct {
-	message bytes.Buffer
-	gob     *gob.Encoder
+	message []byte
 	numbers []int64 // of a step
 }
 
-func newEncoder() *encoder {
-	e := &encoder{}
-	e.gob = gob.NewEncoder(&e.message)
-	return e
-}
-
-// encode returns a message, valid until the next.
+// encode returns a message, valid until the next: the length of the command as JSON, that, and data.
 func (e *encoder) encode(c *command, data []byte) []byte {
-	e.message.Reset()
-	if err := e.gob.Encode(c); err != nil {
+	text, err := json.Marshal(c)
+	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	e.message.Write(data)
-	return e.message.Bytes()
+	e.message = binary.AppendUvarint(e.message[:0], uint64(len(text)))
+	e.message = append(append(e.message, text...), data...)
+	return e.message
 }
 
-// decoder decodes the commands of rank 0.
-type decoder struct {
-	command
-	message bytes.Buffer
-	gob     *gob.Decoder
-}
-
-func newDecoder() *decoder {
-	d := &decoder{}
-	d.gob = gob.NewDecoder(&d.message)
-	return d
-}
-
-// decode decodes a message, and returns the bytes after the command.
-func (d *decoder) decode(message []byte) (data []byte, err error) {
-	d.command = command{}
-	d.message.Reset()
-	d.message.Write(message)
-	if err := d.gob.Decode(&d.command); err != nil {
+// decode decodes a message of rank 0, and returns the bytes after the command.
+func (c *command) decode(message []byte) (data []byte, err error) {
+	*c = command{}
+	n, size := binary.Uvarint(message)
+	if size <= 0 || n > uint64(len(message)-size) {
+		return nil, errMessage
+	}
+	text := message[size:][:n]
+	if err := json.Unmarshal(text, c); err != nil {
 		return nil, fmt.Errorf("%w (%w)", errMessage, err)
 	}
-	return d.message.Bytes(), nil
+	return message[size+int(n):], nil
 }

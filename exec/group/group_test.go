@@ -35,7 +35,7 @@ func empty() *exec.Work {
 // TestStepMessage: a step is decoded as it was encoded, whatever was decoded before, and a
 // truncated or longer message is an error.
 func TestStepMessage(t *testing.T) {
-	e, got := newEncoder(), empty()
+	e, got := &encoder{}, empty()
 	for _, n := range []int{3, 1, 4} {
 		message := bytes.Clone(e.encodeStep(decodes(n)))
 		if err := decodeStep(message, got); err != nil || !reflect.DeepEqual(got, decodes(n)) {
@@ -55,7 +55,7 @@ func TestStepMessage(t *testing.T) {
 // TestCommands: commands are decoded as they were encoded, with the bytes after them, and begin
 // with no zero byte.
 func TestCommands(t *testing.T) {
-	e, d := newEncoder(), newDecoder()
+	e, d := &encoder{}, &command{}
 	for i, c := range []command{
 		{Call: callWriteRows, Index: 2, Rows: []state.PageRows{{Page: 1, First: 2, N: 3}, {Page: 4}}},
 		{Call: callReadSlot, Index: 1, At: 64, Bytes: 9},
@@ -64,18 +64,18 @@ func TestCommands(t *testing.T) {
 		data := bytes.Repeat([]byte{5}, i)
 		message := e.encode(&c, data)
 		got, err := d.decode(message)
-		if err != nil || !bytes.Equal(got, data) || !reflect.DeepEqual(d.command, c) || message[0] == 0 {
-			t.Fatalf("%+v and %v, %v, want %+v and %v", d.command, got, err, c, data)
+		if err != nil || !bytes.Equal(got, data) || !reflect.DeepEqual(*d, c) || message[0] == 0 {
+			t.Fatalf("%+v and %v, %v, want %+v and %v", *d, got, err, c, data)
 		}
 	}
-	if _, err := newDecoder().decode([]byte("no command")); err == nil {
+	if _, err := d.decode([]byte("no command")); err == nil {
 		t.Error("a broken message is decoded")
 	}
 }
 
 // BenchmarkMessage encodes and decodes a batch of 8 decodes.
 func BenchmarkMessage(b *testing.B) {
-	e, from, to := newEncoder(), decodes(8), empty()
+	e, from, to := &encoder{}, decodes(8), empty()
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := decodeStep(e.encodeStep(from), to); err != nil {

@@ -22,7 +22,7 @@ type leader struct {
 func newLeader(own exec.Machine, g *comm.Group) *leader {
 	l := &leader{Machine: own, group: g}
 	for range g.Ranks() {
-		l.encoders = append(l.encoders, newEncoder())
+		l.encoders = append(l.encoders, &encoder{})
 	}
 	return l
 }
