@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -146,10 +146,10 @@ func BenchmarkKeep(b *testing.B) {
 		*list = append(*list, time.Since(begun))
 	}
 	for b.Loop() {
-		var states *exec.KeptStates
+		var states *state.DeviceState
 		timed(&step, func() error { _, err := s.Step(b.Context(), 65); return err })
-		timed(&kept, func() (err error) { states, err = m.engine.KeepStates(s.slot); return err })
-		timed(&put, func() error { return m.engine.Put(s.slot, states) })
+		timed(&kept, func() (err error) { states, err = m.engine.CopyState(s.slot); return err })
+		timed(&put, func() error { return m.engine.Resume(s.slot, states) })
 		states.Free()
 	}
 	for name, list := range map[string][]time.Duration{"keep-µs": kept, "put-µs": put, "token-µs": step} {

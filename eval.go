@@ -11,8 +11,8 @@ import (
 
 // Evaluate sets how a text is scored.
 type Evaluate struct {
-	// Window is the length of windows that each start from an empty state, so that the first token of
-	// each is not scored; 0: one window.
+	// Window is the length of windows that each start from an empty state, so that the first token
+	// of each is not scored; 0: one window.
 	Window int
 	// Progress gets the number of tokens done, and of all.
 	Progress func(done, all int)

@@ -29,8 +29,8 @@ type Generate struct {
 	FrequencyPenalty  float64 // the same, for each occurrence
 	Seed              uint64  // the same seed gives the same text
 
-	// LogitBias is added to the logits of tokens, by id: from -100, which excludes the token, to 100,
-	// which excludes all others.
+	// LogitBias is added to the logits of tokens, by id: from -100, which excludes the token, to
+	// 100, which excludes all others.
 	LogitBias map[int]float64
 	// Mask returns the tokens that may be chosen, before each token: [sampling.Config].
 	Mask func() []int32
@@ -38,14 +38,14 @@ type Generate struct {
 	// true ends the text after the token ([ReachedEOS]). It may be nil.
 	Accept func(id int) (last bool)
 
-	// LogProbs returns the log-probability of each token, TopLogProbs those of as many most probable
-	// tokens beside it. They change no text.
+	// LogProbs returns the log-probability of each token, TopLogProbs those of as many most
+	// probable tokens beside it. They change no text.
 	LogProbs    bool
 	TopLogProbs int
 
-	// PromptLogProbs returns those of the prompt's tokens, too, each given the tokens before it, with
-	// TopLogProbs others. The whole prompt is prefilled here then: without Prefill and without hits in
-	// the prefix cache, which may admit it. They change no text.
+	// PromptLogProbs returns those of the prompt's tokens, too, each given the tokens before it,
+	// with TopLogProbs others. The whole prompt is prefilled here then: without Prefill and without
+	// hits in the prefix cache, which may admit it. They change no text.
 	PromptLogProbs bool
 	// PromptOnly ends the generation after prefill (ReachedMax), whatever MaxTokens is.
 	PromptOnly bool
@@ -53,17 +53,17 @@ type Generate struct {
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // continue after the end of text
 
-	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that neither
-	// time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too; 4096 bytes at
-	// most.
+	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that
+	// neither time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too;
+	// 4096 bytes at most.
 	Salt string
 
-	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a generation of
-	// a tenant that has more is paused if another waits, which changes no text.
+	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a
+	// generation of a tenant that has more is paused if another waits, which changes no text.
 	Tenant string
 
-	// Prefill prefills all tokens of the prompt but the last on another machine; nil: this one does. If
-	// it fails this machine does, too, and [Generation.Fallback] says why.
+	// Prefill prefills all tokens of the prompt but the last on another machine; nil: this one
+	// does. If it fails this machine does, too, and [Generation.Fallback] says why.
 	Prefill Prefiller
 	// OnFallback gets the reason before this machine prefills the prompt instead. It may be nil.
 	OnFallback func(why error)
@@ -85,8 +85,8 @@ type Generate struct {
 // Prefiller prefills prompts on another machine: package transfer/prefill has one.
 type Prefiller = session.Prefiller
 
-// LogProbs are the natural logarithms of the probabilities of a token and of the most probable ones:
-// at temperature 1, before biases, penalties and filters.
+// LogProbs are the natural logarithms of the probabilities of a token and of the most probable
+// ones: at temperature 1, before biases, penalties and filters.
 type LogProbs = sampling.LogProbs
 
 // Reason is why a generation ended.
@@ -129,8 +129,8 @@ func (g *Generation) TokensPerSecond() float64 {
 // Generate continues a text. An error of a step, or of a context that is done, comes with the text
 // generated before.
 //
-// Generations of several goroutines share steps, one per slot; others are queued, those of a Tenant in
-// order. Each returns what it would return alone.
+// Generations of several goroutines share steps, one per slot; others are queued, those of a Tenant
+// in order. Each returns what it would return alone.
 func (m *Model) Generate(ctx context.Context, prompt string, o Generate) (*Generation, error) {
 	ids, err := m.encode(prompt)
 	if err != nil {
@@ -158,9 +158,10 @@ func (m *Model) GenerateIDs(ctx context.Context, prompt []int, o Generate) (*Gen
 	return g.out, g.err
 }
 
-// GenerateChoices continues token ids several times, each as GenerateIDs would, and prefills them once.
-// Salt, Tenant and PromptLogProbs must be the same in all. A goroutine per choice calls its functions,
-// and done when it ends. The first that fails ends the others, and its error is returned.
+// GenerateChoices continues token ids several times, each as GenerateIDs would, and prefills them
+// once. Salt, Tenant and PromptLogProbs must be the same in all. A goroutine per choice calls its
+// functions, and done when it ends. The first that fails ends the others, and its error is
+// returned.
 func (m *Model) GenerateChoices(ctx context.Context, prompt []int, list []Generate, done func(i int, g *Generation, err error)) error {
 	all := make([]*generator, len(list))
 	for i, o := range list {
@@ -263,7 +264,8 @@ func (g *generator) run(ctx context.Context, prompt []int) (Reason, error) {
 	return g.take(streams[0])
 }
 
-// streams returns the tokens of generations of a prompt, which is prefilled once. Each must be read.
+// streams returns the tokens of generations of a prompt, which is prefilled once. Each must be
+// read.
 func (m *Model) streams(ctx context.Context, prompt []int, all []*generator) ([]iter.Seq2[schedule.Token, error], error) {
 	if err := m.session.CheckTokens(prompt); err != nil {
 		return nil, err
@@ -358,7 +360,8 @@ func (g *generator) request(prompt []int) schedule.Request {
 	return r
 }
 
-// score requests the log-probabilities of the prompt's tokens. Each goroutine writes its own elements.
+// score requests the log-probabilities of the prompt's tokens. Each goroutine writes its own
+// elements.
 func (g *generator) score(r *schedule.Request) {
 	prompt, top := r.Prompt, g.o.TopLogProbs
 	g.scored = make([]LogProbs, len(prompt)-1)

@@ -1,7 +1,7 @@
 // Package krait runs state-space language models.
 //
-// [Open] opens a Hugging Face folder, [Embedded] a small model that is part of the program. A [Model]
-// generates text, or a [Sequence] of it is stepped token by token:
+// [Open] opens a Hugging Face folder, [Embedded] a small model that is part of the program. A
+// [Model] generates text, or a [Sequence] of it is stepped token by token:
 //
 //	m, err := krait.Open(dir, krait.Options{})
 //	if err != nil { … }
@@ -9,13 +9,13 @@
 //	out, err := m.Generate(ctx, "In the beginning", krait.Generate{MaxTokens: 100})
 //	for token, err := range m.Stream(ctx, "In the beginning", krait.Generate{}) { … }
 //
-// Sizes are in tokens and bytes, times in seconds or [time.Duration]; logits are f32, one per token id.
-// An error says what is wrong, where, and what to do, before anything runs if possible; after
+// Sizes are in tokens and bytes, times in seconds or [time.Duration]; logits are f32, one per token
+// id. An error says what is wrong, where, and what to do, before anything runs if possible; after
 // [Model.Close] it is [ErrClosed]. An error of a step leaves other sequences unchanged.
 //
-// [New] makes a model of a custom graph (package graph), [NewEngine] runs graphs that are no language
-// models. Package models registers families of models, [graph.RegisterOp] operations; docs/library.md
-// shows all of them.
+// [New] makes a model of a custom graph (package graph), [NewEngine] runs graphs that are no
+// language models. Package models registers families of models, [graph.RegisterOp] operations;
+// docs/library.md shows all of them.
 package krait
 
 import (
@@ -31,6 +31,8 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/group"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -45,52 +47,52 @@ import (
 type Options struct {
 	// Slots is the number of sequences that can be active at the same time; 0: 8.
 	Slots int
-	// MaxTokensPerStep bounds the tokens of a step, and so how long generations wait for each other's
-	// prompts: a step decodes one token of each active sequence, and fills up with chunks of prompts.
-	// 0: 512, plus one per slot.
+	// MaxTokensPerStep bounds the tokens of a step, and so how long generations wait for each
+	// other's prompts: a step decodes one token of each active sequence, and fills up with chunks
+	// of prompts. 0: 512, plus one per slot.
 	MaxTokensPerStep int
-	// PromptShare bounds the share of time that prefill may take while other generations decode, which
-	// slows them down to 1/(1-PromptShare) at most; at least 0 and below 1. 0: no bound, which prefills
-	// soonest.
+	// PromptShare bounds the share of time that prefill may take while other generations decode,
+	// which slows them down to 1/(1-PromptShare) at most; at least 0 and below 1. 0: no bound,
+	// which prefills soonest.
 	PromptShare float64
 	// PrefixCache is the size in bytes of the prefix cache in device memory; 0: none. Prompts leave
 	// snapshots at multiples of PrefixGrain tokens, and hits there change no bit on the CPU;
 	// docs/prefix-cache.md describes the other hits.
 	PrefixCache int64
-	// PrefixPolicy is the eviction policy of the prefix cache, named as by krait simulate cache: lru,
-	// flop:α, retuned or tuned. Empty: tuned.
+	// PrefixPolicy is the eviction policy of the prefix cache, named as by krait simulate cache:
+	// lru, flop:α, retuned or tuned. Empty: tuned.
 	PrefixPolicy string
-	// PrefixCacheHost is the size in bytes of the prefix cache's host tier: it holds evicted prefixes,
-	// which are loaded again if that is faster than prefill. 0: none.
+	// PrefixCacheHost is the size in bytes of the prefix cache's host tier: it holds evicted
+	// prefixes, which are loaded again if that is faster than prefill. 0: none.
 	PrefixCacheHost int64
-	// PrefixCacheDir is a folder that Close writes the prefix cache to, and that the next process reads.
-	// It holds PrefixCacheHost bytes, by default PrefixCache, which is then the size of the host tier,
-	// too. Several models can share a folder. Permissions of an existing folder are reduced to its
-	// owner's; it is an error if it has other files.
+	// PrefixCacheDir is a folder that Close writes the prefix cache to, and that the next process
+	// reads. It holds PrefixCacheHost bytes, by default PrefixCache, which is then the size of the
+	// host tier, too. Several models can share a folder. Permissions of an existing folder are
+	// reduced to its owner's; it is an error if it has other files.
 	PrefixCacheDir string
-	// PrefixGrain is the distance in tokens of the snapshots that prompts leave in the prefix cache;
-	// 0: 64.
+	// PrefixGrain is the distance in tokens of the snapshots that prompts leave in the prefix
+	// cache; 0: 64.
 	PrefixGrain int
-	// StateCodec encodes states and KV pages outside of the ranks: in the prefix cache's host tier and
-	// folder, in files of [Sequence.Save], and on their way from a prefill server. It is int8, e4m3,
-	// e5m2, int4 or scaled16, with a block size int8/64, for all but conv states, or codecs by kind:
-	// ssm=int8,cache=e4m3,conv=none. Empty: the bytes that the ranks hold.
+	// StateCodec encodes states and KV pages outside of the ranks: in the prefix cache's host tier
+	// and folder, in files of [Sequence.Save], and on their way from a prefill server. It is int8,
+	// e4m3, e5m2, int4 or scaled16, with a block size int8/64, for all but conv states, or codecs
+	// by kind: ssm=int8,cache=e4m3,conv=none. Empty: the bytes that the ranks hold.
 	StateCodec string
-	// Context is the maximum length in tokens of a sequence, for models with attention. KV pages for
-	// that many tokens of each slot are reserved; 0: KV caches grow with their sequences.
+	// Context is the maximum length in tokens of a sequence, for models with attention. KV pages
+	// for that many tokens of each slot are reserved; 0: KV caches grow with their sequences.
 	Context int
 	// PageTokens is the size of a KV page in tokens. Sequences with a common prefix share pages.
 	// 0: 128.
 	PageTokens int
-	// PieceTokens is how many tokens at most go together through parts of the model that ranks split by
-	// tokens (strategies sequence and batch); 0: 512. It changes no bit on the CPU, and none on CUDA
-	// from 256 on, where one kernel computes all products.
+	// PieceTokens is how many tokens at most go together through parts of the model that ranks
+	// split by tokens (strategies sequence and batch); 0: 512. It changes no bit on the CPU, and
+	// none on CUDA from 256 on, where one kernel computes all products.
 	PieceTokens int
 	// Memory is the memory budget in bytes: of all ranks on the CPU, of each GPU otherwise, or
-	// session.AllMemory for all that the device has free. Weights, states, activations and PrefixCache
-	// must fit, and the rest is for KV pages: requests wait until there are enough, and the prefix cache
-	// gives up pages that they need. Scratch memory is not counted. 0: no budget. See
-	// [Model.MemoryPlan].
+	// session.AllMemory for all that the device has free. Weights, states, activations and
+	// PrefixCache must fit, and the rest is for KV pages: requests wait until there are enough, and
+	// the prefix cache gives up pages that they need. Scratch memory is not counted. 0: no budget.
+	// See [Model.MemoryPlan].
 	Memory int64
 	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
@@ -103,9 +105,9 @@ type Options struct {
 	Keep []string
 	// Device runs the model; nil: the CPU. Package exec/devices has others.
 	Device exec.Device
-	// Record gets the events of all ranks after each step; nil: none are measured. On CUDA kernels are
-	// launched one by one then. Batches gets each batch before it runs. Package visualize/timeline draws
-	// both.
+	// Record gets the events of all ranks after each step; nil: none are measured. On CUDA kernels
+	// are launched one by one then. Batches gets each batch before it runs. Package
+	// visualize/timeline draws both.
 	Record exec.Recorder
 	// Recording is asked before each step whether to record it; nil: each is recorded. On the CPU
 	// other steps cost nothing; other devices record all.
@@ -115,16 +117,17 @@ type Options struct {
 	Progress func(done, total int64)
 	// Sharding sets the number of ranks, and the model's layout over them.
 	Sharding Sharding
-	// Processes runs one rank in each of several processes: all open the model with the same options,
-	// ranks other than 0 call [Model.Follow], and rank 0 uses the model. nil: all ranks run in this
-	// process.
+	// Processes runs one rank in each of several processes: all open the model with the same
+	// options, ranks other than 0 call [Model.Follow], and rank 0 uses the model. nil: all ranks
+	// run in this process.
 	Processes *comm.Processes
 }
 
 // Sharding describes the model's layout over ranks.
 type Sharding = passes.Sharding
 
-// session returns the options of the model's session. Of several processes rank 0 has the prefix cache.
+// session returns the options of the model's session. Of several processes rank 0 has the prefix
+// cache.
 func (o *Options) session() session.Options {
 	s := session.Options{Slots: o.Slots, MaxTokensPerStep: o.MaxTokensPerStep, PromptShare: o.PromptShare, Context: o.Context,
 		PageTokens: o.PageTokens, Memory: o.Memory, StateCodec: o.StateCodec, OwnProcesses: o.Processes != nil}
@@ -265,16 +268,17 @@ func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 	return lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
 }
 
-// newEngine makes the engine of a compiled graph's schedules. It calls intact after it read weights in
-// place: on the CPU.
+// newEngine makes the engine of a compiled graph's schedules. It calls intact after it read weights
+// in place: on the CPU.
 func newEngine(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
 	e := exec.Options{Device: d, Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
-		Record: o.Record, Recording: o.Recording, Batches: o.Batches, Verify: session.CheckPayloads(g)}
-	if o.Processes != nil {
-		e.World = o.Processes.NewGroup()
-	}
+		Record: o.Record, Recording: o.Recording, OnBatch: o.Batches, Verify: session.CheckPayloads(g)}
 	if _, onCPU := d.(*cpu.Device); onCPU {
-		e.Intact = intact
+		e.CheckFiles = intact
+	}
+	if o.Processes != nil {
+		ranks := o.Processes.NewGroup()
+		e.World, e.Device = ranks, &group.Device{Device: d, Group: ranks}
 	}
 	return exec.New(s, tensor, e)
 }
@@ -362,8 +366,8 @@ type MemoryPlan = session.MemoryPlan
 // MemoryPlan returns the division of the device's memory.
 func (m *Model) MemoryPlan() MemoryPlan { return m.session.MemoryPlan() }
 
-// ChatTemplate returns the checkpoint's chat template, which makes prompts of conversations; the error
-// is [chat.ErrNone] if there is none.
+// ChatTemplate returns the checkpoint's chat template, which makes prompts of conversations; the
+// error is [chat.ErrNone] if there is none.
 func (m *Model) ChatTemplate() (*chat.Template, error) {
 	if m.chat == nil {
 		return nil, chat.ErrNone
@@ -372,10 +376,10 @@ func (m *Model) ChatTemplate() (*chat.Template, error) {
 }
 
 // State is the name and type of a state of a model.
-type State = exec.State
+type State = state.Spec
 
 // Snapshot is the state of a sequence between steps: [Sequence.Snapshot].
-type Snapshot = exec.Snapshot
+type Snapshot = state.Snapshot
 
 // States lists the states of a sequence between steps. Names and types are those of [Model.Graph],
 // for any number of ranks and any layout.

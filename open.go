@@ -53,9 +53,9 @@ func Tensors(arrays map[string]graph.Array) Weights {
 	}
 }
 
-// Open opens a Hugging Face folder: config.json, weights as model.safetensors or shards with an index,
-// and a tokenizer if Krait can read it; or a folder with a pytorch_model.bin, also of the original
-// state-spaces code; or a GGUF file (docs/checkpoints.md). Weights are memory-mapped until
+// Open opens a Hugging Face folder: config.json, weights as model.safetensors or shards with an
+// index, and a tokenizer if Krait can read it; or a folder with a pytorch_model.bin, also of the
+// original state-spaces code; or a GGUF file (docs/checkpoints.md). Weights are memory-mapped until
 // [Model.Close]. The model's family is one of [models.Families], or a registered one.
 func Open(dir string, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
@@ -73,9 +73,9 @@ func Open(dir string, o Options) (*Model, error) {
 	})
 }
 
-// OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or an [io/fs.Sub]
-// of one. Files of the operating system, as in [os.DirFS], are memory-mapped; others are read into
-// memory. The weights must be safetensors. The model's name is its family.
+// OpenFS is [Open] for the root of a file system, such as an [embed.FS], an archive, or an
+// [io/fs.Sub] of one. Files of the operating system, as in [os.DirFS], are memory-mapped; others
+// are read into memory. The weights must be safetensors. The model's name is its family.
 func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
 		c, err := checkpoint.OpenFS(fsys)
@@ -92,8 +92,8 @@ func OpenFS(fsys fs.FS, o Options) (*Model, error) {
 	})
 }
 
-// Embedded opens the small Mamba that is part of the program: 0.7 million parameters, trained on the
-// King James Bible, a token is a byte.
+// Embedded opens the small Mamba that is part of the program: 0.7 million parameters, trained on
+// the King James Bible, a token is a byte.
 func Embedded(o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
 		c, err := checkpoint.FromMemory(embedded.Name, embedded.Config, embedded.Weights)
@@ -108,14 +108,14 @@ func Embedded(o Options) (*Model, error) {
 // ranks and devices, and generations share steps and the prefix cache.
 //
 // The engine fills the graph's inputs that have these names and types: ids i32[t], the tokens; seg
-// i32[s 3], for each sequence of the batch its first token, its number of tokens and its state's slot;
-// past i32[s], the number of tokens before; rows i32[o], the tokens whose logits are computed. The graph
-// must have the output logits, f32[o v], with a row for each of rows and a column for each token of the
-// vocabulary. Nodes that choose a token ([graph.Builder.Tokens]) are added if the graph has none. The
-// graph is copied.
+// i32[s 3], for each sequence of the batch its first token, its number of tokens and its state's
+// slot; past i32[s], the number of tokens before; rows i32[o], the tokens whose logits are
+// computed. The graph must have the output logits, f32[o v], with a row for each of rows and a
+// column for each token of the vocabulary. Nodes that choose a token ([graph.Builder.Tokens]) are
+// added if the graph has none. The graph is copied.
 //
-// If the tokenizer is nil, prompts are token ids: [Model.GenerateIDs]. A tokenizer's method EOS() (id
-// int, ok bool) returns the token that ends a text.
+// If the tokenizer is nil, prompts are token ids: [Model.GenerateIDs]. A tokenizer's method EOS()
+// (id int, ok bool) returns the token that ends a text.
 func New(g *graph.Graph, weights Weights, t Tokenizer, o Options) (*Model, error) {
 	return o.open(func(o Options) (*Model, error) {
 		if g == nil {
@@ -170,9 +170,9 @@ func generating(g *graph.Graph) (*graph.Graph, int, error) {
 	return copied, logits.Type.Dims[1].Len(), err
 }
 
-// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an engine that runs it:
-// for graphs with custom inputs and outputs, which [New] does not take. With [Sharding.CheckPayloads]
-// a step fails if a payload overflows.
+// NewEngine compiles a graph for the ranks of its sharding, lowers it and makes an engine that runs
+// it: for graphs with custom inputs and outputs, which [New] does not take. With
+// [Sharding.CheckPayloads] a step fails if a payload overflows.
 func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error) {
 	if err := o.join(); err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/krait-ml/krait/session"
 )
 
-// Sequence is the state of one text, without its tokens. It belongs to one goroutine; several may use
-// sequences of one model.
+// Sequence is the state of one text, without its tokens. It belongs to one goroutine; several may
+// use sequences of one model.
 type Sequence struct {
 	m      *Model
 	slot   int
@@ -23,11 +23,11 @@ type Sequence struct {
 	names  []string                  // the outputs of Step
 }
 
-// Selection selects results of the tokens that a sequence is fed. The zero value is the logits after
-// the last token.
+// Selection selects results of the tokens that a sequence is fed. The zero value is the logits
+// after the last token.
 type Selection struct {
-	// Logits lists the tokens after which logits are returned, by increasing index among the tokens fed.
-	// Nil: the last one; an empty list that is not nil: none.
+	// Logits lists the tokens after which logits are returned, by increasing index among the tokens
+	// fed. Nil: the last one; an empty list that is not nil: none.
 	Logits []int
 	// Values names values of [Options.Keep].
 	Values []string
@@ -37,8 +37,8 @@ type Selection struct {
 type FeedResult struct {
 	Logits [][]float32 // [Selection.Logits, vocabulary]
 	// Values has the selected values as rows: one per token fed for a value of tokens, such as
-	// layers.0.h; one per row of Logits for a value of rows; the last for a value of sequences; all of
-	// any other.
+	// layers.0.h; one per row of Logits for a value of rows; the last for a value of sequences; all
+	// of any other.
 	Values map[string][][]float32
 }
 
@@ -59,8 +59,8 @@ func (m *Model) NewSequence() (*Sequence, error) {
 	return s, nil
 }
 
-// Step feeds tokens and returns the logits after the last one, one per token id. They are valid until
-// the sequence's next step.
+// Step feeds tokens and returns the logits after the last one, one per token id. They are valid
+// until the sequence's next step.
 func (s *Sequence) Step(ctx context.Context, tokens ...int) ([]float32, error) {
 	if err := s.feed(ctx, tokens); err != nil {
 		return nil, err
@@ -91,11 +91,11 @@ func (s *Sequence) Feed(ctx context.Context, tokens []int, w Selection) (*FeedRe
 				q.Rows = append(q.Rows, at-from)
 			}
 		}
-		b := exec.Batch{Sequences: []exec.Sequence{q}, Want: append([]string{}, w.Values...)}
+		b := exec.Batch{Sequences: []exec.Sequence{q}, Outputs: append([]string{}, w.Values...)}
 		if len(q.Rows) > 0 {
-			b.Want = append(b.Want, exec.LogitsOutput)
+			b.Outputs = append(b.Outputs, exec.LogitsOutput)
 		}
-		if err := s.m.session.Step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Want) }); err != nil {
+		if err := s.m.session.Step(ctx, &b, func(r *exec.Results) error { return out.read(r, b.Outputs) }); err != nil {
 			return nil, err
 		}
 	}
@@ -152,10 +152,10 @@ func (s *Sequence) feed(ctx context.Context, tokens []int) error {
 	for len(tokens) > 0 {
 		n := min(len(tokens), session.PrefillChunk)
 		b.Sequences[0] = exec.Sequence{Slot: s.slot, Tokens: tokens[:n]}
-		b.Want = s.names
+		b.Outputs = s.names
 		read := s.read
 		if n < len(tokens) {
-			b.Sequences[0].Rows, b.Want, read = noRows, noOutputs, ignore
+			b.Sequences[0].Rows, b.Outputs, read = noRows, noOutputs, ignore
 		}
 		if err := s.m.session.Step(ctx, b, read); err != nil {
 			return err
@@ -178,8 +178,8 @@ func (s *Sequence) Reset() error { return s.m.engine.Reset(s.slot) }
 // Len returns the number of tokens that the sequence was fed.
 func (s *Sequence) Len() (int, error) { return s.m.engine.Len(s.slot) }
 
-// State copies a state of the sequence, by a name of [Model.States]: one row, or one per token of a KV
-// cache.
+// State copies a state of the sequence, by a name of [Model.States]: one row, or one per token of a
+// KV cache.
 func (s *Sequence) State(name string) ([]float32, error) { return s.m.engine.State(s.slot, name) }
 
 // SetState replaces a state of the sequence; a KV cache must have the sequence's length.
@@ -190,29 +190,32 @@ func (s *Sequence) SetState(name string, values []float32) error {
 // Snapshot copies the state of the sequence.
 func (s *Sequence) Snapshot() (*Snapshot, error) { return s.m.engine.Snapshot(s.slot) }
 
-// Restore resumes from a snapshot of a sequence of the same model, which may have run on other ranks, by
-// another strategy, or on another device. A snapshot that does not fit leaves the sequence unchanged.
+// Restore resumes from a snapshot of a sequence of the same model, which may have run on other
+// ranks, by another strategy, or on another device. A snapshot that does not fit leaves the
+// sequence unchanged.
 func (s *Sequence) Restore(from *Snapshot) error { return s.m.engine.Restore(s.slot, from) }
 
 // Save writes the state of the sequence for [Sequence.Load], as the bytes that the ranks hold or in
-// [Options.StateCodec]. The first call reads the model's weights, since the file has their fingerprint.
+// [Options.StateCodec]. The first call reads the model's weights, since the file has their
+// fingerprint.
 func (s *Sequence) Save(w io.Writer) error { return s.m.session.Save(s.slot, w) }
 
-// Load resumes from a state that [Sequence.Save] wrote, in any codec, by a model of the same graph and
-// weights, number of ranks, strategy and formats of states, on any device. It reads no byte beyond it. A
-// file that does not fit leaves the sequence unchanged. [Sequence.Restore] takes snapshots of any ranks.
+// Load resumes from a state that [Sequence.Save] wrote, in any codec, by a model of the same graph
+// and weights, number of ranks, strategy and formats of states, on any device. It reads no byte
+// beyond it. A file that does not fit leaves the sequence unchanged. [Sequence.Restore] takes
+// snapshots of any ranks.
 func (s *Sequence) Load(r io.Reader) error { return s.m.session.Load(s.slot, r) }
 
-// Fork returns a new sequence with the same state. Recurrent states are copied on the device; KV pages
-// are shared, but for a copy of the last one. It fails if no slot is free.
+// Fork returns a new sequence with the same state. Recurrent states are copied on the device; KV
+// pages are shared, but for a copy of the last one. It fails if no slot is free.
 func (s *Sequence) Fork() (*Sequence, error) {
 	e := s.m.engine
-	states, err := e.KeepStates(s.slot)
+	states, err := e.CopyState(s.slot)
 	if err != nil {
 		return nil, err
 	}
 	defer states.Free()
-	rows, err := e.KeepRows(s.slot, 0, states.Tokens)
+	rows, err := e.ShareKV(s.slot, 0, states.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +224,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.Put(fork.slot, states, rows); err != nil {
+	if err := e.Resume(fork.slot, states, rows); err != nil {
 		return nil, errors.Join(err, fork.Close())
 	}
 	return fork, nil

@@ -140,11 +140,11 @@ func TestFeed(t *testing.T) {
 
 	s := newSequence(t, m)
 	for want, w := range map[string]Selection{
-		"logits after tokens [2] of 2":    {Logits: []int{2}},
-		"logits after tokens [1 1] of 2":  {Logits: []int{1, 1}},
-		"logits after tokens [-1] of 2":   {Logits: []int{-1}},
-		"the value layers.1.h is wanted":  {Values: []string{"layers.1.h"}},
-		"the value tokens is wanted, and": {Values: []string{"tokens"}},
+		"logits after tokens [2] of 2":                {Logits: []int{2}},
+		"logits after tokens [1 1] of 2":              {Logits: []int{1, 1}},
+		"logits after tokens [-1] of 2":               {Logits: []int{-1}},
+		"the value layers.1.h is not in Options.Keep": {Values: []string{"layers.1.h"}},
+		"the value tokens is not in Options.Keep":     {Values: []string{"tokens"}},
 	} {
 		if _, err := s.Feed(t.Context(), tokens[:2], w); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)

@@ -5,8 +5,8 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// stopFinder finds stop strings in the goroutine that chooses tokens, so that a sequence ends at once,
-// and counts the tokens whose text is final. A nil one finds nothing.
+// stopFinder finds stop strings in the goroutine that chooses tokens, so that a sequence ends at
+// once, and counts the tokens whose text is final. A nil one finds nothing.
 type stopFinder struct {
 	stream  tokenizer.Stream
 	stop    *sampling.Stop

@@ -11,20 +11,20 @@ import (
 // Token is one token of a generation.
 type Token struct {
 	ID int
-	// Text is the text that became final with the token: whole characters only, and no possible beginning
-	// of a stop string. It may be empty, or that of several tokens. Joined, the texts of a stream are
-	// [Generation.Text].
+	// Text is the text that became final with the token: whole characters only, and no possible
+	// beginning of a stop string. It may be empty, or that of several tokens. Joined, the texts of
+	// a stream are [Generation.Text].
 	Text string
 	// LogProbs are the token's, with [Generate.LogProbs].
 	LogProbs LogProbs
-	// End is why the text ends with this token; empty: it does not. The end-of-text token comes, too
-	// (ReachedEOS), with the rest of the text.
+	// End is why the text ends with this token; empty: it does not. The end-of-text token comes,
+	// too (ReachedEOS), with the rest of the text.
 	End Reason
 }
 
-// Stream continues a text as [Model.Generate] does, and yields tokens as they are generated. Leaving the
-// loop stops the generation and frees its slot. An error, also that of a context that is done, is the
-// last element, with the text that was held back.
+// Stream continues a text as [Model.Generate] does, and yields tokens as they are generated.
+// Leaving the loop stops the generation and frees its slot. An error, also that of a context that
+// is done, is the last element, with the text that was held back.
 //
 //	for token, err := range m.Stream(ctx, "In the beginning", krait.Generate{}) {
 //		if err != nil { … }
@@ -63,10 +63,10 @@ func (m *Model) stream(ctx context.Context, prompt []int, o Generate, yield func
 	}
 }
 
-// GenerateBatch continues texts that share steps, and returns the generations in their order. Each gets
-// the text that it would get alone, with the seed of o plus its index. Functions of o are not called. If
-// one fails the others are stopped: generations so far come with the error. Replicas are more models of
-// the same weights: each text runs on the first with a free slot.
+// GenerateBatch continues texts that share steps, and returns the generations in their order. Each
+// gets the text that it would get alone, with the seed of o plus its index. Functions of o are not
+// called. If one fails the others are stopped: generations so far come with the error. Replicas are
+// more models of the same weights: each text runs on the first with a free slot.
 func (m *Model) GenerateBatch(ctx context.Context, prompts []string, o Generate, replicas ...*Model) ([]*Generation, error) {
 	o.OnPrompt, o.OnText, o.OnToken, o.OnLogProbs, o.Accept = nil, nil, nil, nil, nil
 	ctx, cancel := context.WithCancelCause(ctx)

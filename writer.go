@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// writer turns tokens into final text: it holds back incomplete characters and possible beginnings of
-// stop strings.
+// writer turns tokens into final text: it holds back incomplete characters and possible beginnings
+// of stop strings.
 type writer struct {
 	stream  tokenizer.Stream // nil without a tokenizer
 	stop    *sampling.Stop

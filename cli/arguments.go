@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/graph"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -21,14 +25,17 @@ type modelArg struct {
 }
 
 func (m *modelArg) add(c *cobra.Command) {
-	usage := m.kind + ", instead of the argument"
+	usage := m.kind + ", in place of the argument"
 	if !m.needed {
-		usage += " (default: the embedded model)"
+		usage += " (default: embedded model)"
 	}
 	c.Flags().StringVarP(&m.flag, "model", "m", "", usage)
 }
 
-// take is the model's path, of no or one argument; "" is the embedded model.
+// errNoModel is the error of a command that has no default model.
+var errNoModel = errors.New("needs a model")
+
+// take returns the model's path, of no or one argument; "" is the embedded model.
 func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 	path, given := m.flag, c.Flags().Changed("model")
 	if len(args) > 0 {
@@ -41,10 +48,70 @@ func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 	case given && path == "":
 		return "", errors.New(`the model is "", which is no folder; leave it out for the embedded model`)
 	case !given && m.needed:
-		return "", fmt.Errorf("%s needs a model: %s, as an argument or as --model", name(c), m.kind)
+		return "", fmt.Errorf("%s %w: %s, as an argument or as --model", name(c), errNoModel, m.kind)
 	}
 	return path, nil
 }
+
+// graphArg is the graph of a command that needs no weights: of a model, of graph text, or with
+// --like of a published size.
+type graphArg struct {
+	modelArg
+	like, dtype string
+}
+
+func newGraphArg() graphArg { return graphArg{modelArg: modelArg{kind: "DIR or FILE.ir"}} }
+
+func (a *graphArg) add(c *cobra.Command) {
+	a.modelArg.add(c)
+	c.Flags().StringVar(&a.like, "like", "", "published size to use instead of a model (krait synth --help lists them)")
+}
+
+// addDType adds the flag of commands that may change the format of the weights.
+func (a *graphArg) addDType(c *cobra.Command) {
+	c.Flags().StringVar(&a.dtype, "dtype", "", "weight format: f32, bf16 or f16 (default: the model's)")
+}
+
+// read returns the graph, and what the model is called: its path, or the published size.
+func (a *graphArg) read(c *cobra.Command, args []string) (g *graph.Graph, name string, err error) {
+	if a.like != "" {
+		if len(args) > 0 || c.Flags().Changed("model") {
+			return nil, "", errors.New("--like and a model exclude each other: give one of them")
+		}
+		g, err = interruptible(c, func() (*graph.Graph, error) {
+			return synth.Graph(synth.Options{Like: a.like, DType: cmp.Or(a.dtype, "bf16")})
+		})
+		return g, a.like, err
+	}
+	path, err := a.take(c, args)
+	if err == nil && a.dtype != "" {
+		g, err = a.cast(c, path)
+	} else if err == nil {
+		g, err = readGraph(c, path)
+	}
+	return g, path, err
+}
+
+// cast returns a folder's graph with weights in the format of --dtype.
+func (a *graphArg) cast(c *cobra.Command, path string) (*graph.Graph, error) {
+	d, ok := graph.ParseDType(a.dtype)
+	if !ok || d != graph.F32 && d != graph.BF16 && d != graph.F16 {
+		return nil, fmt.Errorf("--dtype is %q; it must be f32, bf16 or f16", a.dtype)
+	}
+	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
+		return nil, errors.New("--dtype is for folders and --like; the embedded model and graph text have fixed formats")
+	}
+	return interruptible(c, func() (*graph.Graph, error) {
+		m, _, err := checkpoint.Describe(path)
+		if err != nil {
+			return nil, err
+		}
+		return m.Graph(func(string) (graph.DType, bool) { return d, true })
+	})
+}
+
+// title is what reports call the model.
+func (a *graphArg) title(path string, g *graph.Graph) string { return cmp.Or(a.like, nameOf(path, g)) }
 
 // notPath rejects a lone argument that is a path, and so a model without a prompt. Where
 // --model is given, the argument can only be the prompt.
@@ -76,33 +143,6 @@ func looksLikePath(text string) bool {
 	return strings.ContainsRune(text, '/') || strings.ContainsRune(text, filepath.Separator)
 }
 
-// strictHelp makes krait help fail for a command that there is not.
-func strictHelp(root *cobra.Command) {
-	help, _, err := root.Find([]string{"help"})
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	show := help.Run
-	help.Run = nil
-	help.RunE = func(c *cobra.Command, args []string) error {
-		of, rest, _ := root.Find(args)
-		if len(rest) > 0 && of.HasSubCommands() {
-			return unknownCommand(of, rest[0])
-		}
-		show(c, args)
-		return nil
-	}
-}
-
-// unknownCommand names the commands that a name is close to.
-func unknownCommand(of *cobra.Command, name string) error {
-	of.SuggestionsMinimumDistance = 2
-	if list := of.SuggestionsFor(name); len(list) > 0 {
-		return fmt.Errorf("unknown command %q for %q; is %s meant?", name, of.CommandPath(), strings.Join(list, ", or "))
-	}
-	return fmt.Errorf("unknown command %q for %q; %s lists those that there are", name, of.CommandPath(), strings.Replace(of.CommandPath(), "krait", "krait help", 1))
-}
-
 // takes lets a command have least to most arguments, which the form names.
 func takes(least, most int, form string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
@@ -127,7 +167,7 @@ func explainFlag(c *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedName() == "" || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	// cobra compares names of commands; to it, flags are such.
+	// Only cobra compares names, and only of commands.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -137,5 +177,5 @@ func explainFlag(c *cobra.Command, err error) error {
 	if list := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(list) > 0 {
 		return fmt.Errorf("%w; is --%s meant?", err, strings.Join(list, ", or --"))
 	}
-	return fmt.Errorf("%w; %s --help lists those that there are", err, c.CommandPath())
+	return fmt.Errorf("%w; %s --help-all lists all flags", err, c.CommandPath())
 }

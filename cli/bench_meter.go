@@ -15,86 +15,90 @@ import (
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
-// meterFlags are those of what is counted in place of being measured.
-type meterFlags struct {
-	on, whole   bool
-	like, dtype string
-}
-
-// meterHardware is what times are modelled for where nothing is said.
+// meterHardware is the default hardware profile of modelled times.
 const meterHardware = "h100-nvlink"
 
-func (f *meterFlags) add(c *cobra.Command) {
-	c.Flags().BoolVar(&f.on, "meter", false, "count what kernels launch and move, on the simulated GPU, in place of measuring; no weights are needed")
-	c.Flags().StringVar(&f.like, "like", "", "with --meter: a published size instead of DIR, as krait synth has them")
-	c.Flags().StringVar(&f.dtype, "dtype", "", "with --meter: format of the weights: f32, bf16 or f16 (default: as the model has them)")
-	c.Flags().BoolVar(&f.whole, "whole", false, "with --meter: interpret all blocks of all launches: for small models")
-	c.Flags().Lookup("hw").Usage += "; with --meter what times are modelled for (default " + meterHardware + ")"
+// meterFlags are the flags of krait bench meter.
+type meterFlags struct {
+	from    graphArg
+	batches []int
+	device  string
+	math    string
+	o       bench.MeterOptions
+	out     measurements
 }
 
-// check refuses what goes with another.
-func (f *meterFlags) check(c *cobra.Command) error {
-	for _, name := range []string{"like", "dtype", "whole"} {
-		if !f.on && c.Flags().Changed(name) {
-			return fmt.Errorf("--%s is for --meter", name)
-		}
+func newBenchMeter() *cobra.Command {
+	f := meterFlags{from: newGraphArg()}
+	c := &cobra.Command{
+		Use:   "meter [flags] [DIR | FILE.ir]",
+		Short: "Count launches and bytes on the simulated GPU",
+		Long: `Meter measures nothing. It runs the kernels of a prefill and a decode step on the simulated
+GPU and counts launches and bytes moved, kernel by kernel, against the lower bound, and models
+times for --hw (docs/cuda.md). It needs no weights: a folder with config.json is enough, or
+--like with a published size.`,
+		Example: `  krait bench meter --like mamba-2.8b --batch 1 --prompt 2048
+  krait bench meter ~/models/jamba --hw a100-nvlink --math bf16 -o meter.json`,
+		Args: takes(0, 1, "one DIR or FILE.ir"),
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
-	for _, name := range []string{"paired", "trace", "dp", "profile", "no-cache", "comm", "tp"} {
-		if f.on && c.Flags().Changed(name) {
-			return fmt.Errorf("--meter counts steps of one rank; leave out --%s", name)
-		}
-	}
-	return nil
+	f.from.add(c)
+	f.from.addDType(c)
+	shardingFlags(c, &f.o.Sharding)
+	ofHardware(c, meterHardware)
+	c.Flags().StringVar(&f.device, "device", "cuda-sim", "device: cuda-sim")
+	c.Flags().Lookup("device").Hidden = true
+	c.Flags().StringVar(&f.math, "math", "f32", "math of products: f32 or bf16")
+	c.Flags().IntSliceVar(&f.batches, "batch", []int{1, 8}, "sequences per batch; a list is counted one by one")
+	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")
+	c.Flags().BoolVar(&f.o.NoGraphs, "no-graphs", false, "launch every kernel by itself, without CUDA graphs")
+	c.Flags().BoolVar(&f.o.Whole, "whole", false, "interpret all blocks of all launches, for small models")
+	f.out.add(c)
+	return c
 }
 
-func (f *meterFlags) run(c *cobra.Command, args []string, m *modelFlags, from modelArg, batches []int, prompt int, out string) error {
-	maths := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}
-	math, ok := maths[m.device.options.Math]
+func (f *meterFlags) run(c *cobra.Command, args []string) error {
+	maths := map[string]kernels.Math{"f32": kernels.F32, "bf16": kernels.BF16}
+	math, ok := maths[f.math]
 	switch {
-	case m.device.name != "cuda-sim":
-		return errors.New("--meter counts on the simulated GPU: give --device cuda-sim")
+	case f.device != "cuda-sim":
+		return errors.New("bench meter counts on the simulated GPU: give --device cuda-sim, or leave out --device")
+	case c.Flags().Changed("tp"):
+		return errors.New("bench meter counts steps of one rank; leave out --tp")
 	case !ok:
-		return fmt.Errorf("--math %q: there are f32 and bf16", m.device.options.Math)
-	case len(batches) == 0 || slices.Min(batches) < 1:
-		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", batches)
+		return fmt.Errorf("--math is %q; it must be f32 or bf16", f.math)
+	case len(f.batches) == 0 || slices.Min(f.batches) < 1:
+		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", f.batches)
 	}
 	p, err := cost.Find(cmp.Or(hardwareName(c), meterHardware))
 	if err != nil {
 		return err
 	}
-	s := simulateFlags{from: from, like: f.like, dtype: f.dtype}
-	g, err := s.graph(c, args)
+	g, path, err := f.from.read(c, args)
 	if err != nil {
 		return err
 	}
-	path, err := from.take(c, args)
-	if err != nil {
-		return err
-	}
-	w := lines(c, out)
-	var list []*bench.Metered
-	for _, n := range batches {
-		r, err := bench.Meter(c.Context(), g, bench.MeterOptions{Batch: n, Prompt: prompt, Profile: p, Math: math,
-			Sharding: m.options.Sharding, NoGraphs: m.device.options.NoGraphs, Whole: f.whole})
+	w := f.out.lines(c)
+	file := bench.File{Environment: bench.Environment{Commit: bench.Revision()}}
+	f.o.Profile, f.o.Math = p, math
+	for _, f.o.Batch = range f.batches {
+		r, err := bench.Meter(c.Context(), g, f.o)
 		if err != nil {
-			return explained{err}
+			return driverError{err}
 		}
-		r.Model = cmp.Or(f.like, nameOf(path, g))
+		r.Model = f.from.title(path, g)
 		printMetered(w, r, p)
-		list = append(list, r)
+		file.Metered = append(file.Metered, r)
 	}
-	if out == "" {
-		return nil
-	}
-	return writeJSON(c, out, bench.File{Environment: bench.Environment{Commit: bench.Revision()}, Metered: list})
+	return f.out.save(c, &file)
 }
 
 func printMetered(w io.Writer, m *bench.Metered, p *cost.Profile) {
-	fmt.Fprintf(w, "%s on cuda-sim, math %s: counted; times are modelled for %s, none is measured\n", m.Model, m.Math, p.About)
+	fmt.Fprintf(w, "%s on cuda-sim, math %s: counted; times are modelled for %s\n", m.Model, m.Math, p.About)
 	for i := range m.Phases {
 		printMeteredPhase(w, &m.Phases[i])
 	}
-	fmt.Fprintf(w, "\ncompiled by the driver at the first time: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
+	fmt.Fprintf(w, "\ncompiled by the driver on first use: %d kernels of %d instructions, modelled %.1f s\n", m.Compiled, m.Instrs, m.Compiling)
 }
 
 func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
@@ -112,7 +116,7 @@ func printMeteredPhase(w io.Writer, p *bench.MeteredPhase) {
 	}
 }
 
-// share is a share in percent; nothing is known of 0.
+// share writes a share in percent; 0 stands for an unknown one.
 func share(v float64) string {
 	if v == 0 {
 		return "–"
@@ -120,7 +124,7 @@ func share(v float64) string {
 	return fmt.Sprintf("%.0f %%", 100*v)
 }
 
-// times is how many times as many there are as there could be.
+// times writes the ratio of a count to its lower bound.
 func times(n, least int64) string {
 	if least == 0 {
 		return "–"

@@ -1,33 +1,51 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/spf13/cobra"
 )
 
-// opsFlags are those of operations that are measured in place of whole steps.
-type opsFlags struct{ on bool }
-
-func (f *opsFlags) add(c *cobra.Command) {
-	c.Flags().BoolVar(&f.on, "ops", false, "measure the operations of a step where they run, in place of steps (on CUDA, kernels are launched one by one then); with --hw collectives between GPUs stand beside what its links are modelled to take")
-}
-
-// check refuses what goes with another.
-func (f *opsFlags) check(c *cobra.Command) error {
-	for _, name := range []string{"meter", "paired", "trace", "dp", "profile", "no-cache", "comm"} {
-		if f.on && c.Flags().Changed(name) {
-			return fmt.Errorf("--ops measures operations of one model in this process; leave out --%s", name)
-		}
+func newBenchOps() *cobra.Command {
+	b := benchRun{modelFlags: &modelFlags{}}
+	from := modelArg{kind: "DIR"}
+	c := &cobra.Command{
+		Use:   "ops [flags] [DIR]",
+		Short: "Measure each operation within a step",
+		Long: `Ops measures each operation of a step where it runs. On a GPU kernels are launched one by
+one for that. With --hw and a GPU for each rank, collectives are printed beside the time that
+the links of that hardware profile are modelled to take.`,
+		Example: `  krait bench ops ~/models/mamba-2.8b-hf --batch 1
+  krait bench ops ~/models/mamba-2.8b-hf --device cuda --tp 2 --hw h100-nvlink -o ops.json`,
+		Args: takes(0, 1, "one DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, err := from.take(c, args)
+			if err != nil {
+				return err
+			}
+			if b.comm.kind != "local" {
+				return errors.New("bench ops measures ranks of this process; leave out --comm")
+			}
+			if err := b.check(); err != nil {
+				return err
+			}
+			b.options.Slots = slices.Max(b.batches)
+			return b.ops(c, dir)
+		},
 	}
-	return nil
+	b.add(c)
+	basic(c, "hw")
+	from.add(c)
+	return c
 }
 
-// run measures the batches, a table each.
-func (f *opsFlags) run(c *cobra.Command, b *benchRun, dir string, batches []int, out string) error {
+// ops measures the batches and prints a table for each.
+func (b *benchRun) ops(c *cobra.Command, dir string) error {
 	var links *cost.Profile
 	if name := hardwareName(c); name != "" {
 		var err error
@@ -41,17 +59,18 @@ func (f *opsFlags) run(c *cobra.Command, b *benchRun, dir string, batches []int,
 	if err := b.open(c, dir); err != nil {
 		return err
 	}
-	fmt.Fprintln(b.w, describe(b.m, b.device.name))
-	for _, b.o.Batch = range batches {
+	w := b.out.lines(c)
+	fmt.Fprintln(w, describe(b.m, b.device.name))
+	for _, b.o.Batch = range b.batches {
 		r, err := bench.MeasureOps(c.Context(), b.m, &rec, links, b.o)
 		if err != nil {
-			return explained{err}
+			return driverError{err}
 		}
 		r.Device, r.Math = b.device.name, b.device.options.Math
 		b.file.Ops = append(b.file.Ops, r)
-		printOps(b.w, r)
+		printOps(w, r)
 	}
-	return save(c, out, &b.file)
+	return b.out.save(c, &b.file)
 }
 
 func printOps(w io.Writer, r *bench.OpRun) {

@@ -14,66 +14,87 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pairedFlags are the flags of krait bench --paired.
+// pairedFlags are the flags of krait bench paired.
 type pairedFlags struct {
-	dir    string
-	rounds int
-	only   []string
+	modelFlags
+	o    bench.PairedOptions
+	only []string
+	out  measurements
 }
 
-func (p *pairedFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.dir, "paired", "", "measure in turns with the peer in this folder")
-	c.Flags().IntVar(&p.rounds, "rounds", 3, "with --paired, how often they take turns; with --trace 1 where not given")
-	c.Flags().StringSliceVar(&p.only, "only", nil, "with --paired, models, as NAME-TYPE (default: all that both have)")
+func newBenchPaired() *cobra.Command {
+	var f pairedFlags
+	c := &cobra.Command{
+		Use:   "paired [flags] PEER",
+		Short: "Measure in turns with llama.cpp",
+		Long: `Paired measures llama.cpp and Krait on the same models, in turns, and prints ratios of
+medians: Krait's tokens per second to the peer's. PEER is a folder with llama.cpp's programs
+in bin/ (llama-bench, llama-batched-bench), its models as gguf/NAME-TYPE.gguf, and the folders
+that they were converted from as hf/NAME-TYPE. Sequences of a batch have an eighth of the
+prompt and half of the tokens. Ratios mean little while other work runs on the machine.`,
+		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16`,
+		Args:    takes(1, 1, "one PEER, a folder"),
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case f.modelFlags.device.name != "cpu":
+				return errors.New("bench paired runs on the CPU: leave out --device")
+			case f.comm.kind != "local":
+				return errors.New("bench paired opens several models in turns, with all ranks in this process: leave out --comm")
+			case f.o.Batch < 1:
+				return fmt.Errorf("--batch is %d; it must be at least 1", f.o.Batch)
+			}
+			return f.run(c, args[0])
+		},
+	}
+	f.modelFlags.add(c)
+	c.Flags().IntVar(&f.o.Rounds, "rounds", 3, "turns of each side")
+	c.Flags().StringSliceVar(&f.only, "only", nil, "models to measure, as NAME-TYPE (default: all that both have)")
+	c.Flags().IntVar(&f.o.Batch, "batch", 16, "sequences of the batch")
+	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")
+	c.Flags().IntVarP(&f.o.Tokens, "tokens", "n", 64, "tokens to generate per sequence")
+	f.out.add(c)
+	return c
 }
 
 // run measures in turns and prints a table.
-func (p *pairedFlags) run(c *cobra.Command, args []string, f *modelFlags, o *bench.Options, batches []int, out string) error {
-	if len(args) > 0 || c.Flags().Changed("model") || f.device.name != "cpu" {
-		return errors.New("--paired measures the models in its own folder on the CPU: name some of them by --only, and leave out others and --device")
-	}
-	unless(c, "batch", func() { batches = []int{16} })
-	if len(batches) != 1 || batches[0] < 1 {
-		return fmt.Errorf("--batch %v: --paired takes one batch, of at least 1 sequence", batches)
-	}
-	peer, err := bench.OpenPeer(p.dir)
+func (f *pairedFlags) run(c *cobra.Command, dir string) error {
+	peer, err := bench.OpenPeer(dir)
 	if err != nil {
 		return err
 	}
-	models, left, err := peer.Models(p.only)
+	models, left, err := peer.Models(f.only)
 	if err != nil {
 		return err
 	}
-	f.options.Slots, f.options.Workers = batches[0], cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))
-	w, file, noisy := lines(c, out), bench.File{Environment: bench.Here(nil)}, busy()
+	f.options.Slots, f.options.Workers = f.o.Batch, cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))
+	w, file, noisy := f.out.lines(c), bench.File{Environment: bench.Here(nil)}, busy()
 	roofline := measureRoofline(f.options.Workers)
 	file.Environment.Measured(&roofline)
 	fmt.Fprintf(w, "%s, %s\n", file.Environment.Machine, cmp.Or(file.Environment.Commit, "commit unknown"))
 	printRoofline(w, &file.Environment)
 	if noisy {
-		fmt.Fprintln(w, "NOISY: something else is running; ratios of such a run say little")
+		fmt.Fprintln(w, "NOISY: other programs are running; ratios of this run mean little")
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(w, "left out, since %s has no such files: %s\n", bench.PeerName, strings.Join(left, ", "))
+		fmt.Fprintf(w, "left out, as %s has no file for them: %s\n", bench.PeerName, strings.Join(left, ", "))
 	}
-	file.Pairs, err = bench.Paired(c.Context(), peer, models, bench.PairedOptions{
-		Rounds: p.rounds, Threads: f.options.Workers, Batch: batches[0], Prompt: o.Prompt, Tokens: o.Tokens, Roofline: roofline,
-		Open: func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) },
-		Tell: func(text string) {
-			if !f.quiet {
-				fmt.Fprintln(c.ErrOrStderr(), text)
-			}
-		},
-	})
+	f.o.Threads, f.o.Roofline = f.options.Workers, roofline
+	f.o.Open = func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) }
+	f.o.Tell = func(text string) {
+		if !f.quiet {
+			fmt.Fprintln(c.ErrOrStderr(), text)
+		}
+	}
+	file.Pairs, err = bench.Paired(c.Context(), peer, models, f.o)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	bench.ReportPairs(w, file.Pairs)
-	return save(c, out, &file)
+	return f.out.save(c, &file)
 }
 
-// busy reports whether the system says that others run.
+// busy reports whether the load average says that other programs run.
 func busy() bool {
 	text, _ := os.ReadFile("/proc/loadavg") // other systems have none
 	load, _, _ := strings.Cut(string(text), " ")

@@ -13,99 +13,116 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// traceFlags are the flags of krait bench --trace.
+// traceFlags are the flags of krait bench trace.
 type traceFlags struct {
+	modelFlags
 	path     string
 	speed    float64
-	kept     prefixFlags
+	cache    prefixFlags
 	requests int
+	batch    int
+	rounds   int
+	out      measurements
 }
 
-func (t *traceFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&t.path, "trace", "", "replay the requests of this file, as krait cache-sim reads them")
-	c.Flags().Float64Var(&t.speed, "speed", 1, "with --trace, how many times as fast as in the trace requests arrive; 0: as soon as others end")
-	t.kept.add(c)
-	c.Flags().IntVar(&t.requests, "requests", 0, "with --trace, only its first requests; 0: all")
-}
-
-// check is an error for flags that do not go together.
-func (t *traceFlags) check(c *cobra.Command, rounds int) error {
-	given := c.Flags().Changed
-	if !given("trace") {
-		for _, name := range []string{"speed", "prefix-cache", "prefix-cache-host", "prefix-cache-dir", "prefix-policy", "requests"} {
-			if given(name) {
-				return fmt.Errorf("--%s is about a trace, and there is no --trace", name)
+func newBenchTrace() *cobra.Command {
+	var f traceFlags
+	from := modelArg{kind: "DIR"}
+	c := &cobra.Command{
+		Use:   "trace [flags] [DIR] TRACE",
+		Short: "Replay a trace of requests, with and without a prefix cache",
+		Long: `Trace replays requests in the format of krait simulate cache, which krait simulate trace
+makes, and measures the time from a request's arrival to its first token, and output tokens
+per second. --batch requests run at the same time; others queue. Random tokens replace ids
+outside the vocabulary, and outputs are fed as the trace has them. With --prefix-cache the
+trace runs with the cache and without it, --rounds times, in turns.`,
+		Example: `  krait simulate trace chat --sessions 20 -o chat.jsonl
+  krait bench trace chat.jsonl --speed 0 --batch 1 --prefix-cache 64MiB --rounds 5`,
+		Args: takes(1, 2, "a TRACE, after DIR if one is given"),
+		RunE: func(c *cobra.Command, args []string) error {
+			// The trace of the old form, bench --trace FILE DIR, is last, too.
+			f.path = args[len(args)-1]
+			dir, err := from.take(c, args[:len(args)-1])
+			if err != nil {
+				return err
 			}
-		}
-		return nil
+			return f.run(c, dir)
+		},
 	}
-	for _, name := range []string{"prompt", "chunk", "tokens", "repeat"} {
-		if given(name) {
-			return fmt.Errorf("--trace says what is asked, and --%s does, too: leave one of them out", name)
-		}
-	}
+	f.modelFlags.add(c)
+	from.add(c)
+	f.cache.add(c)
+	c.Flags().Float64Var(&f.speed, "speed", 1, "arrival rate relative to the trace's; 0: each as soon as one ends")
+	c.Flags().IntVar(&f.requests, "requests", 0, "replay only the first requests; 0: all")
+	c.Flags().IntVar(&f.batch, "batch", 8, "requests that run at the same time")
+	c.Flags().IntVar(&f.rounds, "rounds", 1, "replays with and without the prefix cache")
+	f.out.add(c)
+	return c
+}
+
+// check returns an error for a flag that is out of range.
+func (f *traceFlags) check() error {
 	switch {
-	case given("paired"):
-		return errors.New("--paired and --trace: give one of them")
-	case given("prefix-cache-dir"):
-		return errors.New("--prefix-cache-dir would give each round what the one before has left: leave it out")
-	case t.requests < 0:
-		return fmt.Errorf("--requests %d: it is not negative", t.requests)
-	case !(t.speed >= 0):
-		return fmt.Errorf("--speed %g: it is above 0, or 0", t.speed)
-	case rounds < 1:
-		return fmt.Errorf("--rounds %d: there is at least one", rounds)
+	case f.comm.kind != "local":
+		return errors.New("bench trace opens several models in turns, with all ranks in this process: leave out --comm")
+	case f.cache.dir != "":
+		return errors.New("--prefix-cache-dir would let a round find the cache of the one before: leave it out")
+	case f.requests < 0:
+		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
+	case !(f.speed >= 0):
+		return fmt.Errorf("--speed is %g; it must not be negative", f.speed)
+	case f.rounds < 1:
+		return fmt.Errorf("--rounds is %d; it must be at least 1", f.rounds)
+	case f.batch < 1:
+		return fmt.Errorf("--batch is %d; it must be at least 1", f.batch)
 	}
 	return nil
 }
 
-// traceBench is a trace under measurement.
+// traceBench is the replay of a trace.
 type traceBench struct {
 	*traceFlags
 	c     *cobra.Command
-	f     *modelFlags
 	dir   string
 	trace []prefix.Request
 	file  bench.File
 
-	described bool // the trace, and mapped
+	described bool // the trace is printed, and its ids are mapped to the vocabulary
 }
 
 // run replays the trace and prints a table.
-func (t *traceFlags) run(c *cobra.Command, f *modelFlags, dir string, batches []int, rounds int, out string) error {
-	unless(c, "batch", func() { batches = []int{8} })
-	unless(c, "rounds", func() { rounds = 1 })
-	if len(batches) != 1 || batches[0] < 1 {
-		return fmt.Errorf("--batch %v: with --trace it is one number, of requests at the same time, at least 1", batches)
+func (f *traceFlags) run(c *cobra.Command, dir string) error {
+	if err := f.check(); err != nil {
+		return err
 	}
-	trace, err := computed(c, func() ([]prefix.Request, error) { return readTrace(c, t.path) })
+	trace, err := interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.path) })
 	if err != nil {
 		return err
 	}
-	if t.requests > 0 {
-		trace = trace[:min(t.requests, len(trace))]
+	if f.requests > 0 {
+		trace = trace[:min(f.requests, len(trace))]
 	}
-	f.options.Slots = batches[0]
-	if err := cmp.Or(t.kept.checkCodec(false), t.kept.options(f)); err != nil {
+	f.options.Slots = f.batch
+	if err := cmp.Or(f.cache.checkCodec(false), f.cache.options(&f.modelFlags)); err != nil {
 		return err
 	}
-	b := &traceBench{traceFlags: t, c: c, f: f, dir: dir, trace: trace}
-	if err := b.measure(rounds, lines(c, out)); err != nil {
+	b := &traceBench{traceFlags: f, c: c, dir: dir, trace: trace}
+	if err := b.measure(f.out.lines(c)); err != nil {
 		return err
 	}
-	return save(c, out, &b.file)
+	return f.out.save(c, &b.file)
 }
 
-// measure lets the model with a cache and the one without take turns; who goes first
-// changes. With one it goes first, so that what is wrong with it is said at once.
-func (b *traceBench) measure(rounds int, w io.Writer) error {
+// measure replays the trace with a cache and without one, in turns. The order changes from round
+// to round; the first replay has the cache, so that its errors come at once.
+func (b *traceBench) measure(w io.Writer) error {
 	b.file.Environment = bench.Here(nil)
 	sides := 1
-	if b.f.options.PrefixCache > 0 {
+	if b.options.PrefixCache > 0 {
 		sides++
 	}
 	b.file.Traces = make([]bench.Replayed, sides)
-	for round := range rounds {
+	for round := range b.rounds {
 		order := []int{0, 1}[:sides]
 		if round%2 == 0 {
 			slices.Reverse(order)
@@ -123,13 +140,13 @@ func (b *traceBench) measure(rounds int, w io.Writer) error {
 	return nil
 }
 
-// once replays the trace on a model that is opened for it: nothing is cached.
+// once replays the trace on a model that is opened for it, with an empty cache.
 func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
-	f, what := *b.f, "with a cache"
+	f, what := b.modelFlags, "with a cache"
 	if !cached {
 		f.options.PrefixCache, f.options.PrefixCacheHost, f.options.PrefixPolicy, what = 0, 0, "", "without"
 	}
-	f.quiet = f.quiet || len(r.Runs) > 0 // it has been warned
+	f.quiet = f.quiet || len(r.Runs) > 0 // warnings are printed once
 	m, err := f.open(b.c, b.dir)
 	if err != nil {
 		return err
@@ -141,11 +158,11 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 		fmt.Fprintln(w, describe(m, f.device.name))
 		b.describe(w)
 	}
-	tell, end := progress(b.c.ErrOrStderr(), what, "requests", b.f.quiet)
+	tell, end := progress(b.c.ErrOrStderr(), what, "requests", b.quiet)
 	defer end()
 	run, err := bench.Trace(b.c.Context(), m, b.trace, bench.TraceOptions{Speed: b.speed, Tell: tell})
 	if err != nil {
-		return explained{err}
+		return driverError{err}
 	}
 	*r = bench.Replayed{
 		Trace: filepath.Base(b.path), Model: m.Name, Device: f.device.name, Ranks: m.Ranks(), Requests: len(b.trace),
@@ -158,7 +175,7 @@ func (b *traceBench) once(r *bench.Replayed, cached bool, w io.Writer) error {
 	return nil
 }
 
-// describe says what is replayed, and how.
+// describe prints the size of the trace and how it is replayed.
 func (b *traceBench) describe(w io.Writer) {
 	var input, output int64
 	for _, x := range b.trace {
@@ -170,5 +187,5 @@ func (b *traceBench) describe(w io.Writer) {
 		at = fmt.Sprintf("over %.4g s", (b.trace[len(b.trace)-1].At-b.trace[0].At)/b.speed)
 	}
 	fmt.Fprintf(w, "%s: %s, %s of input, %s of output; %s, up to %s at the same time\n", visible(filepath.Base(b.path)),
-		count(len(b.trace), "request"), count(int(input), "token"), thousands(output), at, thousands(int64(b.f.options.Slots)))
+		count(len(b.trace), "request"), count(int(input), "token"), thousands(output), at, thousands(int64(b.options.Slots)))
 }

@@ -5,15 +5,18 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/torchsave"
 )
 
@@ -208,7 +211,11 @@ func (h hostile) tokenizer(normalizer, preTokenizer, unit string, n int) {
 // TestBounds: hostile input takes little CPU time and memory until its error. The
 // system ends a command that takes far more, so that the test itself is bounded.
 func TestBounds(t *testing.T) {
-	for name, c := range hostiles {
+	for i, name := range slices.Sorted(maps.Keys(hostiles)) {
+		if !goldens.All() && i%4 != 0 {
+			continue
+		}
+		c := hostiles[name]
 		t.Run(name, func(t *testing.T) {
 			h := hostile{t, t.TempDir()}
 			c.make(h)

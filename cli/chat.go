@@ -27,15 +27,15 @@ func newChat() *cobra.Command {
 	var guard bool
 	c := &cobra.Command{
 		Use:   "chat [flags] [DIR]",
-		Short: "Talk with a model",
-		Long: `Chat answers the lines of standard input, one after the other, and keeps the
-model's state between them: a turn costs its own tokens only. A line that ends with
-\ goes on with the next. Ctrl-C stops an answer, and at the prompt ends the program.
+		Short: "Chat with a model",
+		Long: `Chat answers lines of standard input and keeps the sequence's state between turns, so that a
+turn prefills its own tokens only. A line that ends with \ continues on the next. Ctrl-C stops
+an answer; at the prompt it ends the program.
 
 Lines that begin with / are commands; /help lists them, and // begins a line with /.
 
-The prompt is made by the checkpoint's chat template. Without one, a warning says
-so, and lines begin with who says them: User: and Assistant:.`,
+The checkpoint's chat template makes the prompt. Without one, a warning says so, and lines
+begin with User: and Assistant:.`,
 		Example: `  krait chat ~/models/falcon-mamba-7b-instruct
   krait chat --system "Answer in one sentence." --temperature 0.7 ~/models/zamba2
   printf 'Hello\n/save talk\n' | krait chat -q ~/models/zamba2`,
@@ -77,11 +77,12 @@ so, and lines begin with who says them: User: and Assistant:.`,
 	addStateCodec(c, &f.options.StateCodec)
 	from.add(c)
 	sampled.add(c, &o)
-	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "end an answer after this many tokens")
-	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end an answer before this text (may be given several times)")
-	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the answer")
-	c.Flags().StringVarP(&system, "system", "s", "", "what the system's message says")
-	c.Flags().BoolVar(&guard, "guard", false, "keep what is typed from becoming special tokens")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "longest answer in tokens")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end an answer before this text (repeatable)")
+	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
+	c.Flags().StringVarP(&system, "system", "s", "", "system message")
+	c.Flags().BoolVar(&guard, "guard", false, "keep typed text from spelling special tokens")
+	expert(c, "comm", "states")
 	return c
 }
 
@@ -105,7 +106,7 @@ func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) 
 	}
 	t.template, err = m.ChatTemplate()
 	if errors.Is(err, chat.ErrNone) {
-		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template, and may not know how to talk: lines begin with User: and Assistant:")
+		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template, and may not be trained for chats: lines begin with User: and Assistant:")
 		t.template, err = chat.Plain(), nil
 		t.o.Stop = append([]string{"\nUser:"}, t.o.Stop...)
 	}
@@ -127,7 +128,7 @@ func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) 
 
 // run answers lines until there are no more, or the context is done.
 func (t *talk) run(ctx context.Context, in io.Reader) error {
-	next := typedLines(in)
+	next := inputLines(in)
 	for {
 		if t.shown {
 			fmt.Fprint(t.out, "> ")
@@ -156,21 +157,21 @@ func (t *talk) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// typed is a line of the input, or several that belong together.
-type typed struct {
+// inputLine is a line of the input, or several that belong together.
+type inputLine struct {
 	text string
 	err  error // after the line
 }
 
-// longestTyped is how many bytes of a line are read.
-const longestTyped = 1 << 20
+// longestLineRead is how many bytes of a line are read.
+const longestLineRead = 1 << 20
 
-// typedLines reads the input line by line.
-func typedLines(in io.Reader) <-chan typed {
-	next := make(chan typed)
+// inputLines reads the input line by line.
+func inputLines(in io.Reader) <-chan inputLine {
+	next := make(chan inputLine)
 	go func() {
 		s := bufio.NewScanner(in)
-		s.Buffer(nil, longestTyped)
+		s.Buffer(nil, longestLineRead)
 		text := ""
 		for s.Scan() {
 			line := strings.TrimSuffix(s.Text(), "\r")
@@ -178,19 +179,19 @@ func typedLines(in io.Reader) <-chan typed {
 				text += before + "\n"
 				continue
 			}
-			next <- typed{text: text + line}
+			next <- inputLine{text: text + line}
 			text = ""
 		}
 		err := s.Err()
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %d bytes", longestTyped)
+			err = fmt.Errorf("a line of more than %d bytes", longestLineRead)
 		}
-		next <- typed{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
+		next <- inputLine{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
 	}()
 	return next
 }
 
-// line does what a line says. What is wrong with it is said, and the talk goes on.
+// line runs a line. Errors are printed, and the chat continues.
 func (t *talk) line(ctx context.Context, text string) error {
 	if rest, ok := strings.CutPrefix(text, "/"); ok && !strings.HasPrefix(rest, "/") {
 		err := t.command(rest)
@@ -208,7 +209,7 @@ func (t *talk) line(ctx context.Context, text string) error {
 	return t.answer(ctx, text)
 }
 
-// answer answers what the user says. Only an error that ends the talk comes back.
+// answer answers the user. It returns only errors that end the chat.
 func (t *talk) answer(ctx context.Context, text string) error {
 	answering, stop := context.WithCancel(ctx)
 	defer stop()
@@ -221,7 +222,7 @@ func (t *talk) answer(ctx context.Context, text string) error {
 		begun = begun || text != ""
 		io.WriteString(t.out, text)
 	})
-	t.o.Seed++ // so that to ask again is to be answered in another way
+	t.o.Seed++ // so that the same question gets another answer
 	if out != nil {
 		fmt.Fprintln(t.out)
 	}
@@ -240,7 +241,7 @@ func (t *talk) answer(ctx context.Context, text string) error {
 	return nil
 }
 
-// interrupts is what an interrupt does instead of ending the program; false: it does that.
+// interrupts is called on Ctrl-C; if it returns false the program ends.
 var interrupts atomic.Pointer[func() bool]
 
 // onInterrupt sets it until the function that it returns is called.

@@ -20,13 +20,13 @@ import (
 var errQuit = errors.New("quit")
 
 const chatHelp = `/help            this list
-/system TEXT     begin anew with TEXT as the system's message; without TEXT, with none
-/reset           begin anew, with the same system's message
+/system TEXT     start over with TEXT as the system's message; without TEXT, with none
+/reset           start over, with the same system's message
 /undo            take back the last turn
 /set NAME=VALUE  temperature, top-k, top-p, min-p, repetition-penalty, presence-penalty,
                  frequency-penalty, seed or max-tokens; without NAME, show them
 /save FILE       write the conversation and the model's state
-/load FILE       go on with what /save wrote
+/load FILE       continue what /save wrote
 /quit            end, as does the end of the input
 //TEXT           say /TEXT`
 
@@ -129,26 +129,26 @@ func (t *talk) set(text string) error {
 	return nil
 }
 
-// savedTalk is the first line of what /save writes; the state follows it.
-type savedTalk struct {
-	Krait    string         `json:"krait"` // savedMark
-	Messages []savedMessage `json:"messages"`
-	Turns    []int          `json:"turns"` // how many messages there were before each
-	Fed      []int          `json:"fed"`
-	Known    string         `json:"known"`
+// chatFile is the first line of what /save writes; the state follows it.
+type chatFile struct {
+	Krait    string        `json:"krait"` // chatFormat
+	Messages []chatMessage `json:"messages"`
+	Turns    []int         `json:"turns"` // how many messages there were before each
+	Fed      []int         `json:"fed"`
+	Known    string        `json:"known"`
 }
 
-type savedMessage struct {
+type chatMessage struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-const savedMark, longestSaved = "chat 1", 64 << 20
+const chatFormat, longestChat = "chat 1", 64 << 20
 
 func (t *talk) save(path string) error {
-	s := savedTalk{Krait: savedMark, Fed: t.fed, Known: t.known, Messages: []savedMessage{}, Turns: []int{}}
+	s := chatFile{Krait: chatFormat, Fed: t.fed, Known: t.known, Messages: []chatMessage{}, Turns: []int{}}
 	for _, m := range t.messages {
-		s.Messages = append(s.Messages, savedMessage{m.Role, m.Content})
+		s.Messages = append(s.Messages, chatMessage{m.Role, m.Content})
 	}
 	for _, x := range t.turns {
 		s.Turns = append(s.Turns, x.messages)
@@ -202,7 +202,7 @@ func (t *talk) load(path string) error {
 	}
 	if err != nil {
 		t.forget()
-		fmt.Fprintln(t.info, "warning: the conversation is read again:", printable(err.Error()))
+		fmt.Fprintln(t.info, "warning: the conversation is prefilled again:", printable(err.Error()))
 		return nil
 	}
 	t.fed, t.known = s.Fed, s.Known
@@ -214,7 +214,7 @@ func (t *talk) load(path string) error {
 }
 
 // readTalk reads the first line, and checks it.
-func readTalk(in *bufio.Reader) (*savedTalk, error) {
+func readTalk(in *bufio.Reader) (*chatFile, error) {
 	var head []byte
 	for {
 		part, err := in.ReadSlice('\n')
@@ -222,18 +222,18 @@ func readTalk(in *bufio.Reader) (*savedTalk, error) {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longestSaved {
-			return nil, errors.New("it is no conversation that /save wrote")
+		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longestChat {
+			return nil, errors.New("it is not a file that /save wrote")
 		}
 	}
-	var s savedTalk
-	if err := json.Unmarshal(head, &s); err != nil || s.Krait != savedMark {
-		return nil, errors.New("it is no conversation that /save wrote")
+	var s chatFile
+	if err := json.Unmarshal(head, &s); err != nil || s.Krait != chatFormat {
+		return nil, errors.New("it is not a file that /save wrote")
 	}
 	before := -1
 	for _, n := range s.Turns {
 		if n <= before || n >= len(s.Messages) {
-			return nil, errors.New("it is damaged: turns are not where messages are")
+			return nil, errors.New("the file is damaged: its turns do not match its messages")
 		}
 		before = n
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
-// conversation is a chat under way. The sequence's state stays between turns, so that a turn
+// conversation is an active chat. The sequence's state stays between turns, so that a turn
 // reads its own tokens only; where the template renders earlier turns in another way than
-// before, it goes on from the latest mark that is still right.
+// before, it continues from the latest mark that still matches.
 type conversation struct {
 	m        *krait.Model
 	template *chat.Template
@@ -42,8 +42,8 @@ type bookmark struct {
 // mostMarks bounds how many states are kept: two for each turn.
 const mostMarks = 32
 
-// answered is what came of a turn.
-type answered struct {
+// reply describes an answer.
+type reply struct {
 	text   string
 	reason krait.Reason
 	read   int // tokens of the prompt that were read for it
@@ -57,7 +57,7 @@ var errStopped = errors.New("stopped")
 
 // ask adds what the user says and writes the answer to emit. Where an error comes before the
 // answer begins, the conversation is what it was.
-func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, emit func(string)) (*answered, error) {
+func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, emit func(string)) (*reply, error) {
 	begun := turn{messages: len(c.messages)}
 	messages := append(slices.Clip(c.messages), chat.Message{Role: "user", Content: text})
 	prompt, err := c.template.Render(messages, chat.Options{Generate: true, Guard: c.guard})
@@ -69,7 +69,7 @@ func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, e
 		return nil, err
 	}
 	if len(ids) == 0 {
-		return nil, errors.New("the chat template makes a prompt of no tokens of these messages")
+		return nil, errors.New("the chat template renders these messages to an empty prompt")
 	}
 	sampler, err := sampling.New(o.Sampling(), c.m.Vocab())
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, e
 	if err := c.mark(); err != nil {
 		return nil, err
 	}
-	out := &answered{read: len(rest), prompt: len(ids)}
+	out := &reply{read: len(rest), prompt: len(ids)}
 	logits, err := c.read(ctx, rest)
 	if err != nil {
 		return nil, errors.Join(err, c.undoTo(begun))
@@ -241,7 +241,7 @@ type answer struct {
 	stop    *sampling.Stop
 	stream  tokenizer.Stream
 	emit    func(string)
-	out     *answered
+	out     *reply
 }
 
 // run chooses tokens until there is a reason to end, or the user stops it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -14,19 +15,16 @@ func newCheck() *cobra.Command {
 	var o check.Options
 	var device deviceFlags
 	var comm commFlags
-	var asJSON bool
+	var out output
 	from := modelArg{kind: "DIR", needed: true}
 	c := &cobra.Command{
 		Use:   "check [flags] DIR",
-		Short: "Compare a checkpoint with stored reference numbers",
-		Long: `Check runs a checkpoint on the prompts of a file of reference numbers and
-compares what the file has: logits, hidden states, states, the greedy
-continuation and the logits of cached decoding. Every prompt is run as a batch,
-each sequence alone, and in chunks. It prints a line per quantity with the
-largest absolute difference over all of these and where it is, and exits with 1
-when one is over the tolerance.
-
-docs/check.md describes the file.`,
+		Short: "Compare a checkpoint with reference numbers",
+		Long: `Check runs a checkpoint on the prompts of a file of reference numbers and compares what the
+file has: logits, hidden states, SSM states, the greedy continuation and the logits of cached
+decoding. Every prompt runs as a batch, each sequence alone, and in chunks. It prints a line
+per quantity with the largest absolute difference over all of these and its index, and exits
+with status 1 if a difference exceeds the tolerance. docs/check.md describes the file.`,
 		Example: `  krait check testdata/golden/mamba-a
   krait check --tp 4 testdata/golden/falcon-mamba
   krait check --expected numbers.safetensors --tolerance 3e-4 ~/models/mamba-130m-hf`,
@@ -48,17 +46,20 @@ docs/check.md describes the file.`,
 			}
 			o.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
 			p := &checkReport{w: c.OutOrStdout()}
-			if asJSON {
+			var text bytes.Buffer
+			if out.json {
 				p.w = io.Discard
+			} else if out.file != "" {
+				p.w = &text
 			}
 			ok, err := check.Run(c.Context(), dir, o, p.line)
 			comm.opened = ok || err == nil
 			if err != nil {
-				return explained{err}
+				return driverError{err}
 			}
 			p.end()
-			if asJSON {
-				err = writeJSON(c, "", p)
+			if out.json || out.file != "" {
+				err = out.print(c, p, func(w io.Writer) { w.Write(text.Bytes()) })
 			}
 			if err == nil && !ok {
 				return errFailed
@@ -66,11 +67,11 @@ docs/check.md describes the file.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&o.Expected, "expected", "", "the file (default: DIR/expected.safetensors)")
-	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes; left out, what the file states counts")
-	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also run prompts in chunks of these many tokens")
+	c.Flags().StringVar(&o.Expected, "expected", "", "file of reference numbers (default: DIR/expected.safetensors)")
+	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes, unless the file states one")
+	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also prefill in chunks of this many tokens")
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	device.add(c)
 	comm.add(c)
 	shardingFlags(c, &o.Sharding)

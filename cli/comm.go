@@ -30,13 +30,15 @@ type commFlags struct {
 }
 
 func (f *commFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "comm", "local", "where the ranks are: local (this process), or one in each of several processes that run the same command: mpi (as mpirun starts them), tcp, or nccl (tcp, for GPUs)")
-	c.Flags().StringVar(&f.id, "comm-id", "", "with tcp and nccl, where rank 0 is found: tcp:HOST:PORT, or file:PATH of a file that all can read")
-	c.Flags().IntVar(&f.rank, "rank", 0, "with tcp and nccl, the rank of this process")
-	c.Flags().IntVar(&f.world, "world", 0, "with tcp and nccl, how many processes there are")
-	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "with tcp and nccl, file with a secret that all processes must know")
-	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "with tcp and nccl, let whoever reaches --comm-id join without a secret")
-	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one of them is silent, or keeps others waiting in a step, for so long")
+	c.Flags().StringVar(&f.kind, "comm", "local", "where ranks run: local, or one per process: mpi, tcp, nccl (tcp for GPUs)")
+	c.Flags().StringVar(&f.id, "comm-id", "", "tcp and nccl: address of rank 0, tcp:HOST:PORT or file:PATH (a shared file)")
+	c.Flags().IntVar(&f.rank, "rank", 0, "tcp and nccl: rank of this process")
+	c.Flags().IntVar(&f.world, "world", 0, "tcp and nccl: number of processes")
+	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "tcp and nccl: file with a secret that all processes share")
+	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "tcp and nccl: let processes join without a secret")
+	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or blocks a step this long")
+	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi.")
+	expert(c, "comm-id", "rank", "world", "comm-token-file", "comm-insecure", "comm-timeout")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error { return f.end(c, run(c, args)) }
 }
@@ -68,15 +70,15 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	wires := f.kind == "tcp" || f.kind == "nccl"
 	switch {
 	case f.kind != "local" && f.kind != "mpi" && !wires:
-		return fmt.Errorf("--comm %q: there are local, mpi, tcp and nccl", f.kind)
+		return fmt.Errorf("--comm is %q; it must be local, mpi, tcp or nccl", f.kind)
 	case !wires && slices.ContainsFunc(ofWires, c.Flags().Changed):
 		return fmt.Errorf("--%s are for --comm tcp and nccl; --comm %s needs none of them", strings.Join(ofWires, ", --"), f.kind)
 	case f.insecure && f.tokenFile != "":
 		return errors.New("--comm-insecure and --comm-token-file exclude each other: give one of them")
 	case wires && (f.id == "" || f.world == 0 || !c.Flags().Changed("rank")):
-		return fmt.Errorf("--comm %s needs --comm-id, --world and --rank: where rank 0 is found, how many processes there are, and which this one is", f.kind)
+		return fmt.Errorf("--comm %s needs --comm-id, --world and --rank: the address of rank 0, the number of processes, and the rank of this one", f.kind)
 	case f.kind == "nccl" && device == "cpu":
-		return errors.New("--comm nccl is for GPUs: give --device cuda, or take --comm tcp")
+		return errors.New("--comm nccl is for GPUs: give --device cuda, or --comm tcp")
 	case f.timeout < 100*time.Millisecond:
 		return fmt.Errorf("--comm-timeout %v: at least 100ms", f.timeout)
 	}
@@ -103,7 +105,7 @@ func (f *commFlags) link(c *cobra.Command) (comm.Link, error) {
 		}})
 }
 
-// end leaves the other processes. What they were told already is not told again.
+// end leaves the other processes, with the error unless they know it.
 func (f *commFlags) end(c *cobra.Command, err error) error {
 	p := f.processes
 	if p == nil {

@@ -32,14 +32,14 @@ var completions = map[string]func() []string{
 	"like":              synth.Sizes,
 	"device":            func() []string { return devices.Names },
 	"math":              func() []string { return []string{"f32", "bf16"} },
+	"type":              func() []string { return []string{"q8", "f32", "f16", "bf16", "q8_0"} },
 	"dtype":             func() []string { return []string{"f32", "bf16", "f16"} },
 	"format":            func() []string { return []string{"text", "dot", "svg"} },
 	"detail":            func() []string { return []string{"model", "block", "op"} },
 	"stage":             func() []string { return []string{"model", "unpacked", "partitioned", "fused"} },
-	"role":              func() []string { return []string{"both", "prefill", "decode"} },
 	"prefill-transport": func() []string { return []string{"tcp", "ucx"} },
 	"policy":            func() []string { return append([]string{"all"}, prefix.Policies...) },
-	"quantize":          func() []string { return []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "auto"} },
+	"payload":           func() []string { return []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "auto"} },
 	"phase":             func() []string { return []string{"prefill", "decode"} },
 	"states":            func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
 }
@@ -53,7 +53,7 @@ func completeFlags(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		var complete cobra.CompletionFunc
 		switch values, ok := completions[f.Name]; {
-		case f.Name == "model" && c.Name() == "load": // a server's name for it, and no folder
+		case f.Name == "model" && c.Name() == "load": // a server's name of a model
 			complete = cobra.NoFileCompletions
 		case ok:
 			complete = cobra.FixedCompletions(values(), cobra.ShellCompDirectiveNoFileComp)

@@ -3,14 +3,17 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/convert"
+	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/spf13/cobra"
 )
 
 func newConvert() *cobra.Command {
-	var kind string
+	var kind, dst string
 	var quiet bool
+	from := modelArg{kind: "SRC", needed: true}
 	c := &cobra.Command{
 		Use:   "convert [flags] SRC DST",
 		Short: "Write a checkpoint in another format",
@@ -19,37 +22,83 @@ Hugging Face folder. SRC is all that Krait opens: a folder of Hugging Face with
 safetensors or a pytorch_model.bin, a folder of the original state-spaces code, or a
 GGUF file.
 
-In a GGUF file matrices have the format of --type; norms, convolutions, A and D are in
-f32, as llama.cpp's converter writes them. What the format has no key for is kept in
-one of Krait's, so that Krait runs the same model; what other programs make otherwise
-is said. DST is whole or not there, and what is there already is not touched.
-docs/checkpoints.md says what becomes of names and numbers.`,
+In a GGUF file matrices have the format of --type (f32, f16, bf16 or q8_0); norms,
+convolutions, A and D are in f32, as llama.cpp's converter writes them. Values without a
+GGUF key get a key of Krait's, so that Krait runs the same model; notes say what other
+programs read differently. DST is written whole or not at all, and never overwritten.
+docs/checkpoints.md maps names and numbers.
+
+--type q8 writes a folder whose matrices are in blocks of 32 numbers of 8 bits and an f16
+scale (34 bytes, as Q8_0 of GGUF), a tied embedding too. An element is off by at most half
+of its block's scale, a 254th of the largest magnitude there. Norms, convolutions, A, D,
+time steps, biases, routers, embeddings used only for lookup, and matrices that blocks do
+not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md).`,
 		Example: `  krait convert ~/models/mamba-130m-hf mamba-130m.gguf --type q8_0
+  krait convert ~/models/mamba-130m-hf mamba-130m-q8 --type q8
   krait convert mamba-130m.gguf mamba-130m
   krait convert ~/models/mamba2-130m ~/models/mamba2-130m-hf`,
-		Args: cobra.ArbitraryArgs,
+		Args: takes(0, 2, "SRC, a checkpoint, and DST, the folder or file.gguf to make"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return errors.New("convert takes two arguments: SRC, the checkpoint, and DST, the folder or file.gguf to make")
+			if dst == "" && len(args) > 0 {
+				dst, args = args[len(args)-1], args[:len(args)-1]
+			}
+			src, err := from.take(c, args)
+			switch {
+			case err == nil && dst == "":
+				err = errors.New("DST is missing: the folder or file.gguf to make")
+			case errors.Is(err, errNoModel):
+				err = errors.New("convert needs SRC, a checkpoint, and DST, the folder or file.gguf to make")
+			}
+			if err != nil {
+				return err
 			}
 			var report func(done, total int64)
 			tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
 			if tell != nil {
 				report = func(done, total int64) { tell(int(done), int(total)) }
 			}
-			made, err := convert.Write(c.Context(), args[0], args[1], kind, report)
+			info, err := convertTo(c, src, dst, kind, report)
 			end()
 			if err != nil || quiet {
 				return err
 			}
-			for _, note := range made.Notes {
+			for _, note := range info.notes {
 				fmt.Fprintf(c.ErrOrStderr(), "krait: note: %s\n", visible(note))
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s (%s, %d tensors): %s bytes\n", visible(args[1]), made.Family, made.Tensors, thousands(made.Bytes))
+			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", visible(dst), info.summary)
 			return nil
 		},
 	}
-	c.Flags().StringVar(&kind, "type", "", "format of the matrices in a GGUF file: f32, f16, bf16 or q8_0 (default: that of SRC's embedding)")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing")
+	from.add(c)
+	c.Flags().StringVar(&kind, "type", "", "matrix format: q8; in GGUF f32, f16, bf16 or q8_0 (default: as SRC's embedding)")
+	c.Flags().StringVarP(&dst, "output", "o", "", "folder or file.gguf to make, in place of DST")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
+}
+
+// conversion describes a checkpoint that was written.
+type conversion struct {
+	notes   []string
+	summary string
+}
+
+func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total int64)) (conversion, error) {
+	if kind == "q8" {
+		if strings.HasSuffix(dst, ".gguf") {
+			return conversion{}, fmt.Errorf("--type q8 makes a folder, and %s is a GGUF file: give --type q8_0", dst)
+		}
+		q, err := quantize.Write(c.Context(), src, dst, report)
+		if err != nil {
+			return conversion{}, err
+		}
+		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
+	}
+	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s becomes a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
+	}
+	m, err := convert.Write(c.Context(), src, dst, kind, report)
+	if err != nil {
+		return conversion{}, err
+	}
+	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes", m.Family, m.Tensors, thousands(m.Bytes))}, nil
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+const deviceHelp = "cpu, cuda, cuda-sim (simulated; cuda-sim:4 for four GPUs) or gorgonia-cu"
+
 // deviceFlags are the flags of every command that runs a model.
 type deviceFlags struct {
 	name    string
@@ -27,21 +29,25 @@ type deviceFlags struct {
 }
 
 func (f *deviceFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "device", "cpu", devices.Help)
-	c.Flags().StringVar(&f.options.Math, "math", "f32", "math of products (alias --precision): f32, or bf16 (GPUs, CPUs with AMX)")
+	c.Flags().StringVar(&f.name, "device", "cpu", deviceHelp)
+	c.Flags().StringVar(&f.options.Math, "math", "f32", "math of products: f32, or bf16 (GPUs, and CPUs with AMX)")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "precision" {
 			name = "math"
 		}
 		return pflag.NormalizedName(name)
 	})
-	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU, launch every kernel by itself")
-	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of compute capability 9.0 or later, let every kernel begin when the one before it has ended")
-	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "on GPUs that reach each other's memory, how many bytes at most an all_reduce carries over it, in steps of 4KiB, and above by NCCL; 0: all by NCCL (default: what the profile of --hw says, else 512KiB)")
+	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU: launch every kernel by itself, without CUDA graphs")
+	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of capability 9.0+: start each kernel when the one before ends")
+	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory, NCCL above; 0: none (default 512KiB)")
+	detail(c, "math", "--precision is an alias.")
+	detail(c, "device", "cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
+	detail(c, "peer-bytes", "all-reduces up to this size, in steps of 4KiB, go over memory that GPUs reach of each other; --hw may give the default.")
+	expert(c, "no-graphs", "no-dependent-launch", "peer-bytes")
 }
 
-// peerBytes is up to how many bytes an all_reduce goes over the memory of GPUs: as the flag says, or else as the
-// profile does that --hw names, if it does.
+// peerBytes returns the largest all-reduce over peer memory, in bytes: of the flag, or else of the
+// hardware profile of --hw, if one is given.
 func (f *deviceFlags) peerBytes(hardware string) (int, error) {
 	switch {
 	case f.given.Changed && f.peers.byteCount == 0:
@@ -61,45 +67,44 @@ func (f *deviceFlags) peerBytes(hardware string) (int, error) {
 	return 0, nil
 }
 
-// openDevice is another in tests of ranks that fail.
+// openDevice is replaced in tests of failing ranks.
 var openDevice = devices.Open
 
-// open opens the device, for ranks on the hardware of a profile, if one is named.
+// open opens the device, for ranks on the hardware profile of that name, if any.
 func (f *deviceFlags) open(hardware string) (_ exec.Device, err error) {
 	if f.options.PeerBytes, err = f.peerBytes(hardware); err != nil {
 		return nil, err
 	}
 	d, err := openDevice(f.name, f.options)
 	if err != nil {
-		return nil, explained{err}
+		return nil, driverError{err}
 	}
 	if gpu, ok := d.(*cuda.Device); ok && f.prepare != nil {
 		if err := f.prepare(gpu); err != nil {
-			return nil, explained{err}
+			return nil, driverError{err}
 		}
 	}
 	return d, nil
 }
 
-// explained is an error with what to do about it, where the driver knows.
-type explained struct{ error }
+// driverError adds what to do about an error, if the driver knows.
+type driverError struct{ error }
 
-func (e explained) Error() string { return driver.Explain(e.error) }
-func (e explained) Unwrap() error { return e.error }
+func (e driverError) Error() string { return driver.Explain(e.error) }
+func (e driverError) Unwrap() error { return e.error }
 
 func newDevices() *cobra.Command {
 	var name string
-	var asJSON bool
+	var out output
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List GPUs, the links between them, and the libraries",
-		Long: `Devices lists what --device cuda would use: each GPU, how it reaches the others,
-and the driver, cuBLAS and NCCL with their versions. Where CUDA cannot be used it
-says why, and what to do; the status is 1 then if --device asks for it.
+		Long: `Devices lists what --device cuda would use: each GPU, its links to the others, and the
+driver, cuBLAS and NCCL with their versions. If CUDA cannot be used it says why and what to
+do; with --device the exit status is then 1.
 
-Krait needs the NVIDIA driver (for CUDA 12 or later) and nothing else: cuBLAS
-makes prompts faster, NCCL lets ranks have a GPU each. KRAIT_CUDA_PATH names a
-folder to look for these two in first.`,
+Krait needs the NVIDIA driver only (for CUDA 12 or later): cuBLAS speeds up prefill, NCCL
+connects ranks on several GPUs. KRAIT_CUDA_PATH names a folder to search for both first.`,
 		Example: `  krait devices
   krait devices --device cuda-sim:2`,
 		Args: takes(0, 0, ""),
@@ -108,19 +113,15 @@ folder to look for these two in first.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(c, "", list)
-			} else {
-				list.print(c.OutOrStdout())
-			}
+			err = out.print(c, list, list.print)
 			if err == nil && list.Error != "" && c.Flags().Changed("device") {
 				return errFailed
 			}
 			return err
 		},
 	}
-	c.Flags().StringVar(&name, "device", "cuda", devices.Help)
-	jsonFlag(c, &asJSON)
+	c.Flags().StringVar(&name, "device", "cuda", deviceHelp)
+	out.add(c)
 	return c
 }
 

@@ -16,16 +16,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// drain says how a server ends.
+// drain are the limits of a server's end.
 type drain struct {
-	most   time.Duration // requests may go on for so long
-	notice time.Duration // the port stays open at least so long after SIGTERM, so that load balancers see 503
+	most   time.Duration // active requests continue at most this long
+	notice time.Duration // the port stays open at least this long, so that load balancers see 503
 }
 
 func (d *drain) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.DurationVar(&d.most, "drain", 30*time.Second, "time that requests under way may go on after SIGTERM")
-	flags.DurationVar(&d.notice, "drain-notice", 2*time.Second, "least time from SIGTERM, when /ready turns 503, to closing the port")
+	flags.DurationVar(&d.most, "drain", 30*time.Second, "longest time of active requests after SIGTERM")
+	flags.DurationVar(&d.notice, "drain-notice", 2*time.Second, "least time from SIGTERM (/ready is 503) to closing the port")
 }
 
 // check returns an error if a limit is out of range.
@@ -40,13 +40,12 @@ func (d *drain) check() error {
 }
 
 // listenUntil serves h until ctx ends, and then drains: refuse makes h answer new work with 503,
-// and the port stays open until the requests under way have ended and load balancers had time to
-// see it.
+// and the port stays open until active requests have ended and load balancers had time to see it.
 func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse func(), d drain, log *slog.Logger) error {
 	all, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	count := &underway{Handler: h, idle: make(chan struct{})}
+	count := &activeRequests{Handler: h, idle: make(chan struct{})}
 	s := &http.Server{
 		Handler: count, BaseContext: func(net.Listener) context.Context { return all },
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
@@ -59,8 +58,8 @@ func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse fun
 		return err
 	case <-ctx.Done():
 	}
-	if stop := (stopped{}); errors.As(context.Cause(ctx), &stop) && stop.Signal == os.Interrupt {
-		d.notice = 0 // somebody at a terminal waits
+	if stop := (signalError{}); errors.As(context.Cause(ctx), &stop) && stop.Signal == os.Interrupt {
+		d.notice = 0 // Ctrl-C: a user waits at the terminal
 	}
 	log.Info("drain", "at most", d.most, "at least", d.notice)
 	refuse()
@@ -73,7 +72,7 @@ func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse fun
 		<-notice
 	case <-late:
 		cancel(krait.ErrClosed) // requests end within a step
-		err = fmt.Errorf("requests that were under way after %v of draining were ended", d.most)
+		err = fmt.Errorf("requests that were still active after %v of draining were ended", d.most)
 	}
 	bounded, end := context.WithTimeout(context.Background(), 5*time.Second)
 	defer end()
@@ -83,8 +82,8 @@ func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse fun
 	return err
 }
 
-// underway counts the requests that began before the drain.
-type underway struct {
+// activeRequests counts the requests that began before the drain.
+type activeRequests struct {
 	http.Handler
 	idle chan struct{} // closed once they have ended
 
@@ -93,8 +92,8 @@ type underway struct {
 	drains bool
 }
 
-// ServeHTTP counts a request. During the drain it asks clients to connect again: to another server.
-func (u *underway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP counts a request. During the drain it makes clients reconnect, to another server.
+func (u *activeRequests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	counts := !u.drains
 	if counts {
@@ -109,7 +108,7 @@ func (u *underway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.Handler.ServeHTTP(w, r)
 }
 
-func (u *underway) end() {
+func (u *activeRequests) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.n--; u.n == 0 && u.drains {
@@ -118,7 +117,7 @@ func (u *underway) end() {
 }
 
 // drain counts no request from now on.
-func (u *underway) drain() {
+func (u *activeRequests) drain() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.drains = true; u.n == 0 {

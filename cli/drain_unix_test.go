@@ -38,7 +38,7 @@ func newDraining(t *testing.T, h http.Handler, refuse func(), d drain, config *t
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	s := &draining{urlOf(shown, config), func() { stop(stopped{syscall.SIGTERM}) }, make(chan error, 1)}
+	s := &draining{urlOf(shown, config), func() { stop(signalError{syscall.SIGTERM}) }, make(chan error, 1)}
 	go func() { s.ended <- listenUntil(ctx, l, h, refuse, d, nil) }()
 	t.Cleanup(s.stop)
 	return s
@@ -172,7 +172,7 @@ func TestDrainBehindRouter(t *testing.T) {
 	}
 }
 
-// TestDrainConnections: over HTTP/1 and HTTP/2, a request under way goes on while others on the
+// TestDrainConnections: over HTTP/1 and HTTP/2, an active request continues while others on the
 // same connections are refused, and idle connections do not hold up the end.
 func TestDrainConnections(t *testing.T) {
 	dir := t.TempDir()
@@ -230,7 +230,7 @@ func TestDrainConnections(t *testing.T) {
 		close(goOn)
 		want := map[bool]string{false: "1begun ended<nil>", true: "2begun ended<nil>"}[http2]
 		if text := <-long; text != want {
-			t.Errorf("HTTP/2 %t: a request under way gets %s", http2, text)
+			t.Errorf("HTTP/2 %t: an active request gets %s", http2, text)
 		}
 		if err := <-s.ended; err != nil {
 			t.Errorf("HTTP/2 %t: %v", http2, err)
@@ -238,7 +238,7 @@ func TestDrainConnections(t *testing.T) {
 	}
 }
 
-// TestDrainLate: requests under way are ended when --drain is over.
+// TestDrainLate: active requests are ended when --drain is over.
 func TestDrainLate(t *testing.T) {
 	began, why := make(chan struct{}), make(chan error, 1)
 	s := newDraining(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -271,7 +271,7 @@ func TestDrainNotice(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
-	stop(stopped{syscall.SIGINT})
+	stop(signalError{syscall.SIGINT})
 	if err := listenUntil(ctx, l, http.NotFoundHandler(), func() {}, drain{most: time.Hour, notice: time.Hour}, nil); err != nil {
 		t.Error(err)
 	}

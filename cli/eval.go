@@ -15,36 +15,37 @@ func newEval() *cobra.Command {
 	var o krait.Evaluate
 	from := modelArg{kind: "DIR"}
 	var path, against string
-	var ids, asJSON bool
+	var ids bool
+	var out output
 	var limit int
 	c := &cobra.Command{
 		Use:   "eval [flags] [DIR]",
 		Short: "Measure how well a model predicts a text",
-		Long: `Eval scores a text: the mean of -log2 p over its tokens, as bits per byte and as
-perplexity per token. The text is cut into windows that each start from an empty
-state, and whose first token is not scored; --window 0 makes it one sequence.
+		Long: `Eval scores a text: the mean of -log2 p over its tokens, as bits per byte and as perplexity
+per token. The text is cut into windows that start from an empty state and whose first token
+is not scored; --window 0 makes it one window.
 
-With --quantize it also runs the model without, and prints how well both agree:
-  top-1            how often they put the same token first
-  top-5 ordered    how often the five most likely tokens are the same, in the same
-                   order: the published measure
-  top-5 places     how many of the five places hold the same token, as a mean share
-  top-5 same set   how often the five are the same, in any order
-  top-5 unordered  how many of the five both have, as a mean share
+With --payload it also runs the model with exact payloads, and prints how well both agree:
+  top-1            share of tokens with the same most probable prediction
+  top-5 ordered    share with the same five predictions in the same order, the
+                   published measure
+  top-5 places     mean share of the five places with the same prediction
+  top-5 same set   share with the same five predictions in any order
+  top-5 unordered  mean share of the five predictions that both have
 
-With --against DIR2 it also scores the text with another model, such as the one of
-which krait quantize-weights made DIR, and prints how many more bits DIR takes.
+With --against DIR2 it also scores the text with another model, such as the source of
+krait convert --type q8, and prints how many more bits DIR takes.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
-  krait eval --text testdata/val.txt --tp 4 --quantize fp16
+  krait eval --text testdata/val.txt --tp 4 --payload fp16
   krait eval --text testdata/val.txt --window 0 --limit 4096
   krait eval ~/models/mamba-130m-q8 --against ~/models/mamba-130m-hf --text text.txt
   krait eval ~/models/mamba-130m-hf --text ids.txt --ids --window 2048`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if path == "" {
-				return errors.New("--text FILE is missing: the text to score")
+				return errors.New("--text FILE is missing: the text file to score")
 			}
 			if limit < 0 || o.Window < 0 {
 				return fmt.Errorf("--window %d and --limit %d: neither may be negative", o.Window, limit)
@@ -85,7 +86,8 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			r.score(e)
-			if !asJSON {
+			now := !out.json && out.file == "" // before a comparison, which takes as long again
+			if now {
 				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
 			if f.options.Sharding.Payload != "" {
@@ -99,26 +101,27 @@ Without DIR it uses the embedded model.`,
 					return err
 				}
 			}
-			if asJSON {
-				return writeJSON(c, "", r)
-			}
-			r.printAgainst(c.OutOrStdout())
-			r.printAgreement(c.OutOrStdout())
-			return nil
+			return out.print(c, r, func(w io.Writer) {
+				if !now {
+					r.print(w, describe(m, f.device.name))
+				}
+				r.printAgainst(w)
+				r.printAgreement(w)
+			})
 		},
 	}
 	f.add(c)
 	from.add(c)
-	jsonFlag(c, &asJSON)
-	c.Flags().StringVar(&path, "text", "", "the text to score; - is standard input")
-	c.Flags().StringVar(&against, "against", "", "a model to compare with: DIR2")
+	out.add(c)
+	c.Flags().StringVar(&path, "text", "", "text file to score (required); - is standard input")
+	c.Flags().StringVar(&against, "against", "", "second model to compare with: DIR2")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
-	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one")
+	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one window")
 	c.Flags().IntVar(&limit, "limit", 0, "score only the first tokens of the text; 0: all")
 	return c
 }
 
-// evalReport is what eval found out.
+// evalReport is the result of eval.
 type evalReport struct {
 	Model        modelFigures         `json:"model"`
 	Text         string               `json:"text"`
@@ -129,9 +132,9 @@ type evalReport struct {
 	BitsPerByte  figure               `json:"bits_per_byte,omitempty"`
 	BitsPerToken figure               `json:"bits_per_token"`
 	Perplexity   figure               `json:"perplexity"`
-	Against      *evalReport          `json:"against,omitempty"` // what the other model gives
+	Against      *evalReport          `json:"against,omitempty"` // of the other model
 	Quantize     string               `json:"quantize,omitempty"`
-	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with the run that is not quantized
+	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with exact payloads
 }
 
 // read reads the text as tokens, or as ids.
@@ -162,8 +165,8 @@ func (r *evalReport) read(c *cobra.Command, m *krait.Model, ids bool, limit int)
 	return tokens, nil
 }
 
-// score has bits per byte where bytes are known. What is scored of the text is all
-// but the first token of each window.
+// score sets the scores; bits per byte need the text's bytes. All tokens but the first of each
+// window are scored.
 func (r *evalReport) score(e *krait.Evaluation) {
 	r.Windows, r.Scored = len(e.Windows), e.Scored
 	if r.Bytes > 0 {
@@ -187,7 +190,7 @@ func (r *evalReport) printAgreement(w io.Writer) {
 	if a == nil {
 		return
 	}
-	fmt.Fprintf(w, "agreement with the run that is not quantized (%s), over %s\n", r.Quantize, count(a.Tokens, "token"))
+	fmt.Fprintf(w, "agreement with exact payloads (%s), over %s\n", r.Quantize, count(a.Tokens, "token"))
 	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
 	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
 	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
@@ -221,7 +224,7 @@ func (r *evalReport) printAgainst(w io.Writer) {
 	fmt.Fprintf(w, "against %s: bits per %s %.6f, %+.6f here\n", visible(r.Against.Model.Name), unit, there, here-there)
 }
 
-// agreement compares the model with one whose payloads are not rounded.
+// agreement compares the model with one that has exact payloads.
 func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*agreement.Agreement, error) {
 	plain := f.plain()
 	base, err := plain.open(c, dir)
@@ -235,7 +238,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	return agreement.Measure(c.Context(), m, base, tokens, o)
 }
 
-// plain are the flags of the model whose payloads are not rounded.
+// plain returns the flags of the model with exact payloads.
 func (f *modelFlags) plain() *modelFlags {
 	plain := *f
 	plain.quiet = true

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/virtual"
@@ -26,21 +25,18 @@ import (
 )
 
 func newExplain() *cobra.Command {
-	e := explaining{search: prove.Options{Memory: 1 << 30}}
-	var output string
-	from := modelArg{kind: "DIR or FILE.ir"}
+	e := explainFlags{from: newGraphArg(), search: prove.Options{Memory: 1 << 30}}
+	var file string
 	c := &cobra.Command{
 		Use:   "explain [flags] [DIR | FILE.ir]",
-		Short: "Write a page about all that the compiler did",
-		Long: `Explain compiles a model and writes one page of HTML about it: the graph after every
-pass beside the one before, with what changed marked; each collective with its reason,
-its bytes and its time; what each rank runs, on a timeline; memory step by step; and
-the proof. The page is one file, needs no network, and is used by mouse or keyboard
-(? lists the keys). Of a folder only config.json is needed.
+		Short: "Write a page about what the compiler did",
+		Long: `Explain compiles a model and writes an HTML page: the graph after every pass beside the one
+before, with changes marked; each collective with its reason, bytes and time; each rank's
+schedule on a timeline; memory by step; and the proof. The page is one file, needs no network,
+and works with mouse or keyboard (? lists the keys). Of a folder only config.json is needed.
 
-Times are those of the virtual device on the hardware of --hw, for a step that reads
---batch prompts of --prompt tokens, and for one that then takes a token in each.
---like is a model of a published size. Without DIR it is the embedded model's.`,
+Times are predicted for --hw, for a step that prefills --batch prompts of --prompt tokens, and
+for a decode step after it. Without DIR it uses the embedded model.`,
 		Example: `  krait explain --tp 4 -o report.html
   krait explain --like mamba-2.8b --tp 8 --batch 16 --hw h100-nvlink -o report.html
   krait explain testdata/golden/jamba --tp 2 --strategy sequence -o jamba.html`,
@@ -52,36 +48,28 @@ Times are those of the virtual device on the hardware of --hw, for a step that r
 			if e.search.Time < 0 {
 				return errors.New("--search-time may not be negative")
 			}
-			if e.like != "" && (len(args) > 0 || c.Flags().Changed("model")) {
-				return errors.New("--like and a model: give one of them")
+			if file == "" && onTerminal(c) {
+				return errors.New("the page is HTML, and standard output is a terminal: give a file, -o report.html")
 			}
-			path, err := from.take(c, args)
+			page, err := e.page(c, args)
 			if err != nil {
 				return err
 			}
-			if output == "" && onTerminal(c) {
-				return errors.New("a page of HTML is nothing for a terminal; give a file: -o report.html")
-			}
-			page, err := e.page(c, path)
-			if err != nil {
-				return err
-			}
-			return write(c, output, page)
+			return write(c, file, page)
 		},
 	}
 	shardingFlags(c, &e.s)
-	from.add(c)
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
-	c.Flags().StringVar(&e.like, "like", "", "a published size instead of DIR, as krait synth has them")
+	e.from.add(c)
+	fileFlag(c, &file)
 	e.hw.add(c)
 	c.Flags().Int64Var(&e.z.Batch, "batch", 1, "sequences")
 	c.Flags().Int64Var(&e.z.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&e.execute, "execute", false, "also run each block in float64 and compare, as krait prove does")
-	c.Flags().DurationVar(&e.search.Time, "search-time", 30*time.Second, "how long the proof looks for the minimum of collectives")
+	c.Flags().DurationVar(&e.search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
 	return c
 }
 
-// onTerminal reports whether somebody sees standard output as it is.
+// onTerminal reports whether standard output is a terminal.
 func onTerminal(c *cobra.Command) bool {
 	w := c.OutOrStdout()
 	if checked, ok := w.(*checkedWriter); ok {
@@ -91,27 +79,27 @@ func onTerminal(c *cobra.Command) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// explaining is a page in the making.
-type explaining struct {
+// explainFlags are the flags of krait explain.
+type explainFlags struct {
 	s       krait.Sharding
 	z       stepSizes
 	hw      hardwareFlags
-	like    string
+	from    graphArg
 	execute bool
 	search  prove.Options
 }
 
-func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
+func (e *explainFlags) page(c *cobra.Command, args []string) ([]byte, error) {
 	hw, err := e.hw.device(hardwareName(c))
 	if err != nil {
 		return nil, err
 	}
 	hw.Unlimited = true
-	g, err := e.graph(c, path)
+	g, path, err := e.from.read(c, args)
 	if err != nil {
 		return nil, err
 	}
-	in := &explain.Input{Model: cmp.Or(e.like, nameOf(path, g)), Strategy: cmp.Or(e.s.Place, e.s.Strategy, "channel")}
+	in := &explain.Input{Model: e.from.title(path, g), Strategy: cmp.Or(e.s.Place, e.s.Strategy, "channel")}
 	if in.Stages, err = e.stages(c, g); err != nil {
 		return nil, err
 	}
@@ -119,24 +107,17 @@ func (e *explaining) page(c *cobra.Command, path string) ([]byte, error) {
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+	if in.Schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in); err != nil {
 		return nil, err
 	}
-	if in.Runs, err = computed(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
+	if in.Runs, err = interruptible(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
 		return nil, err
 	}
 	in.Facts = e.facts(hw.Profile)
-	return drawn(c, func(w io.Writer) error { return explain.Page(w, in) })
-}
-
-func (e *explaining) graph(c *cobra.Command, path string) (*graph.Graph, error) {
-	if e.like == "" {
-		return readGraph(c, path)
-	}
-	return computed(c, func() (*graph.Graph, error) { return synth.Graph(synth.Options{Like: e.like}) })
+	return drawing(c, func(w io.Writer) error { return explain.Page(w, in) })
 }
 
 // nameOf is what a model is called: by its folder, or as its graph says.
@@ -151,7 +132,7 @@ func nameOf(path string, g *graph.Graph) string {
 }
 
 // stages compiles the graph, and keeps it after each pass that changed it.
-func (e *explaining) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
+func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
 	s, err := e.s.Resolve(g)
 	if err != nil {
 		return nil, err
@@ -170,19 +151,18 @@ func (e *explaining) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, 
 		}
 		return nil
 	}
-	_, err = computed(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	_, err = interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
 	return list, err
 }
 
-// proof certifies what partition and the passes after it made, or says why there is no
-// proof.
-func (e *explaining) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) error {
+// proof adds the certificate of the partitioned graph, or the reason that it has none.
+func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) error {
 	switch {
 	case g.Stage >= graph.PartitionedStage:
 		in.Unproved = "The graph came partitioned. krait prove --against SOURCE proves it against the graph that it came from."
 		return nil
 	case max(e.s.Ranks, g.Ranks) == 1:
-		in.Unproved = "On one rank nothing is laid out, and there is nothing to prove. With --tp there is."
+		in.Unproved = "One rank needs no proof. Give --tp for one."
 		return nil
 	}
 	s := e.s
@@ -195,7 +175,7 @@ func (e *explaining) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) 
 	if p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s); err != nil {
 		return err
 	}
-	in.Certificate, err = computed(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
+	in.Certificate, err = interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
 	if err == nil && e.execute {
 		in.Certificate.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, validate.Options{})
 	}
@@ -204,7 +184,7 @@ func (e *explaining) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) 
 
 // runs are the step of the prompts, and one in which each sequence takes a token, on the
 // virtual device.
-func (e *explaining) runs(all []*lowering.Schedule, hw *virtual.Device) ([]explain.Run, error) {
+func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]explain.Run, error) {
 	plan, err := lowering.NewPlan(all)
 	if err != nil {
 		return nil, err
@@ -241,7 +221,7 @@ func (e *explaining) runs(all []*lowering.Schedule, hw *virtual.Device) ([]expla
 }
 
 // facts are what the page is of, in words.
-func (e *explaining) facts(hw *cost.Profile) []explain.Fact {
+func (e *explainFlags) facts(hw *cost.Profile) []explain.Fact {
 	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
 	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
 		if f.Text != "" {

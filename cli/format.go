@@ -16,33 +16,32 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg, which needs Graphviz (default: as the output file's name says, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the name of -o, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 
-// endings are how names of files end, by format; none is of pictures that Krait
-// does not draw.
+// endings are the extensions of each format; none is for formats that Krait does not draw.
 var endings = map[string]string{
 	".svg": "svg", ".dot": "dot", ".gv": "dot", ".ir": "text", ".txt": "text",
 	".png": "none", ".pdf": "none", ".jpg": "none", ".jpeg": "none", ".gif": "none", ".webp": "none", ".ps": "none",
 }
 
-// picture is what is drawn.
+// picture says how much is drawn.
 type picture struct {
 	detail   string
 	unfolded bool
 }
 
 func (p *picture) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.detail, "detail", "", "draw a model, its kinds of block, or every op (default op)")
-	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block in its place, also those that are the same")
+	c.Flags().StringVar(&p.detail, "detail", "", "what to draw: model, block (one of each kind) or op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block, also repeated ones")
 }
 
-// options is what the flags say, which text has no use for.
+// options returns the options of a drawing.
 func (p *picture) options(f format) (o visualize.Options, err error) {
 	switch {
 	case f.name == "text" && (p.detail != "" || p.unfolded):
-		return o, errors.New("--detail and --unfolded are of drawings, and text has all; add --format dot or svg, or -o FILE.svg")
+		return o, errors.New("--detail and --unfolded are for drawings: add --format dot or svg, or -o FILE.svg")
 	case p.detail != "":
 		if o.Detail, err = visualize.ParseDetail(p.detail); err != nil {
 			return o, fmt.Errorf("--%w", err)
@@ -52,13 +51,12 @@ func (p *picture) options(f format) (o visualize.Options, err error) {
 	return o, nil
 }
 
-// settle holds the format against the output's name, from which it is taken where
-// it is not given.
+// settle checks the format against the name of the output, which gives it by default.
 func (f *format) settle() error {
 	named, ok := endings[filepath.Ext(f.output)]
 	switch {
 	case f.name != "" && f.name != "text" && f.name != "dot" && f.name != "svg":
-		return fmt.Errorf("--format %q: it is text, dot or svg", f.name)
+		return fmt.Errorf("--format is %q; it must be text, dot or svg", f.name)
 	case named == "none":
 		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
 	case ok && f.name != "" && named != f.name:
@@ -71,17 +69,17 @@ func (f *format) settle() error {
 	return nil
 }
 
-// write writes the text itself, the drawing as Graphviz text, or as a picture.
+// write writes the text, or the drawing as Graphviz text or SVG.
 func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer) error) error {
 	var out []byte
 	var err error
 	switch f.name {
 	case "text":
-		out, err = computed(c, func() ([]byte, error) { return []byte(text()), nil })
+		out, err = interruptible(c, func() ([]byte, error) { return []byte(text()), nil })
 	case "dot":
-		out, err = drawn(c, dot)
+		out, err = drawing(c, dot)
 	case "svg":
-		if out, err = drawn(c, dot); err == nil {
+		if out, err = drawing(c, dot); err == nil {
 			out, err = svg(c, out)
 		}
 	}
@@ -92,8 +90,8 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 }
 
 // drawn is what f writes.
-func drawn(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
-	return computed(c, func() ([]byte, error) {
+func drawing(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
+	return interruptible(c, func() ([]byte, error) {
 		var out bytes.Buffer
 		err := f(&out)
 		return out.Bytes(), err
@@ -104,7 +102,7 @@ func drawn(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
 func svg(c *cobra.Command, text []byte) ([]byte, error) {
 	path, err := exec.LookPath("dot")
 	if err != nil {
-		return nil, errors.New("svg is drawn by the program dot of Graphviz, which is not installed; install graphviz, or use --format dot")
+		return nil, errors.New("svg needs the program dot of Graphviz, which is not installed: install graphviz, or use --format dot")
 	}
 	run := exec.CommandContext(c.Context(), path, "-Tsvg")
 	run.Stdin = bytes.NewReader(text)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -21,27 +22,26 @@ func newGenerate() *cobra.Command {
 	var sampled samplingFlags
 	var o krait.Generate
 	from := modelArg{kind: "DIR"}
-	var ids, asJSON bool
+	var ids bool
+	var to output
 	var many manyFlags
 	var chunk int
 	c := &cobra.Command{
 		Use:   "generate [flags] [DIR] PROMPT",
-		Short: "Continue a text",
-		Long: `Generate continues a prompt and streams the text to standard output. What else
-one wants to know (model, seed, prompt tokens, time to the first token, tokens
-per second) goes to standard error; --json prints all of it at the end, on
-standard output. A PROMPT of - is read from standard input.
+		Short: "Continue a prompt",
+		Long: `Generate continues a prompt and streams the text to standard output. The model, the seed, the
+number of prompt tokens, TTFT and tokens per second go to standard error; --json prints all of
+it at the end, on standard output.
 
-A single argument is the PROMPT. One that names an existing file or folder, or looks like a
-path (a / or .gguf, no blanks), is an error: the PROMPT is missing. Give such a PROMPT
-after a DIR, with --model, or as - on standard input.
+A single argument is the PROMPT; - reads it from standard input. A PROMPT that names an
+existing file or folder, or looks like a path (a / or .gguf, no blanks), is an error: give such
+a PROMPT after a DIR, with --model, or on standard input.
 
-With --prefill ADDR the prompt is read by a krait serve --role prefill, and what came
-of it fetched; where that fails, a warning says so, and the prompt is read here.
+With --prefill ADDR a krait serve prefill prefills the prompt, and this process fetches the
+state; if that fails, a warning says so, and this process prefills it.
 
-Without DIR it uses the embedded model, trained on the King James Bible. Without
---temperature it is greedy, unless the folder's generation_config.json says
-otherwise: flags override that file.`,
+Without DIR it uses the embedded model, trained on the King James Bible. Sampling is greedy by
+default, or as the folder's generation_config.json says; flags override that file.`,
 		Example: `  krait generate "In the beginning"
   krait generate --temperature 0.8 --seed 7 --max-tokens 300 "And the LORD said"
   krait generate --temperature 1 --min-p 0.05 --logprobs 3 -n 5 "And the LORD said"
@@ -61,7 +61,7 @@ otherwise: flags override that file.`,
 				if err != nil {
 					return err
 				}
-				return many.run(c, dir, &f, o, asJSON)
+				return many.run(c, dir, &f, o, to)
 			}
 			if len(args) == 0 {
 				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
@@ -113,8 +113,8 @@ otherwise: flags override that file.`,
 			if o.Temperature > 0 && !c.Flags().Changed("seed") {
 				o.Seed = uint64(rand.Uint32()) // short enough to be typed
 			}
-			r := generateRun{modelFlags: &f, m: m, ids: ids, asJSON: asJSON, o: o}
-			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || asJSON))
+			r := generateRun{modelFlags: &f, m: m, ids: ids, to: to, o: o}
+			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || to.json))
 		},
 	}
 	f.add(c)
@@ -122,24 +122,25 @@ otherwise: flags override that file.`,
 	elsewhere.add(c)
 	profile.add(c)
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	to.add(c)
 	many.add(c)
-	c.Flags().IntVar(&chunk, "chunk", 512, "tokens of the prompt that go through the model at once; 0: all")
+	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
-	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "stop after this many tokens")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "longest output in tokens")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
-	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (may be given several times)")
-	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on where the model would end the text")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (repeatable)")
+	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
+	expert(c, "chunk", "dp", "ignore-eos", "states")
 	return c
 }
 
-// chunk bounds how many tokens of prompts a step has; 0: it does not.
+// chunk limits the prompt tokens of a step; 0: no limit.
 func (f *modelFlags) chunk(c *cobra.Command, n int) error {
-	const least, all = 32, 1 << 30 // least: what scans compute together, which no cut divides
+	const least, all = 32, 1 << 30 // least: tokens that scans compute together
 	switch {
 	case n < 0 || 0 < n && n < least:
-		return fmt.Errorf("--chunk %d: at least %d tokens of a prompt go through the model at once; 0: all", n, least)
+		return fmt.Errorf("--chunk is %d; it must be at least %d tokens, or 0 for all", n, least)
 	case n == 0:
 		f.options.MaxTokensPerStep = all
 	case c.Flags().Changed("chunk"):
@@ -151,9 +152,10 @@ func (f *modelFlags) chunk(c *cobra.Command, n int) error {
 // generateRun is a prompt that is continued.
 type generateRun struct {
 	*modelFlags
-	m           *krait.Model
-	ids, asJSON bool
-	o           krait.Generate
+	m   *krait.Model
+	ids bool
+	to  output
+	o   krait.Generate
 }
 
 func (r *generateRun) run(c *cobra.Command, prompt string) error {
@@ -164,8 +166,12 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.quiet {
 		info = io.Discard
 	}
-	if r.asJSON {
+	var text bytes.Buffer
+	switch {
+	case r.to.json:
 		out, info = io.Discard, io.Discard
+	case r.to.file != "" && r.to.file != "-":
+		out = &text
 	}
 	fmt.Fprintln(info, "model  ", describe(r.m, r.device.name))
 	if r.o.Temperature > 0 {
@@ -173,7 +179,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	}
 	if !r.quiet {
 		r.o.OnFallback = func(why error) {
-			fmt.Fprintln(c.ErrOrStderr(), "warning: the prompt is read here:", printable(why.Error()))
+			fmt.Fprintln(c.ErrOrStderr(), "warning: prefill in this process:", printable(why.Error()))
 		}
 	}
 	var read func()
@@ -189,8 +195,8 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		}
 		return err
 	}
-	if r.asJSON {
-		return writeJSON(c, "", r.figures(g))
+	if r.to.json {
+		return writeJSON(c, r.to.file, r.figures(g))
 	}
 	fmt.Fprintln(out)
 	r.printProbs(out, g)
@@ -199,13 +205,16 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
 	if x := g.Remote; x != nil {
-		fmt.Fprintf(info, "prefill %s read elsewhere in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
+		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
 		if x.Local > 0 {
-			fmt.Fprintf(info, "; the rows of %d were here", x.Local)
+			fmt.Fprintf(info, "; KV rows of %d were here", x.Local)
 		}
 		fmt.Fprintln(info)
 	}
 	fmt.Fprintf(info, "output  %s, %.1f tokens/s, ended by %s\n", count(len(g.IDs), "token"), g.TokensPerSecond(), g.Reason)
+	if text.Len() > 0 {
+		return write(c, r.to.file, text.Bytes())
+	}
 	return nil
 }
 
@@ -246,39 +255,39 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		seed = &r.o.Seed
 	}
 	return struct {
-		Model        modelFigures `json:"model"`
-		Text         string       `json:"text"`
-		IDs          []int        `json:"ids"`
-		Reason       krait.Reason `json:"reason"`
-		Seed         *uint64      `json:"seed,omitempty"`
-		PromptTokens int          `json:"prompt_tokens"`
-		CachedTokens int          `json:"cached_tokens"`
-		TTFT         float64      `json:"ttft_seconds"`
-		Total        float64      `json:"total_seconds"`
-		Rate         float64      `json:"tokens_per_second"`
-		Prefill      *fetched     `json:"prefill,omitempty"`
-		LogProbs     []tokenProb  `json:"logprobs,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), fetchedOf(g, r.o.Prefill), r.probs(g)}
+		Model        modelFigures  `json:"model"`
+		Text         string        `json:"text"`
+		IDs          []int         `json:"ids"`
+		Reason       krait.Reason  `json:"reason"`
+		Seed         *uint64       `json:"seed,omitempty"`
+		PromptTokens int           `json:"prompt_tokens"`
+		CachedTokens int           `json:"cached_tokens"`
+		TTFT         float64       `json:"ttft_seconds"`
+		Total        float64       `json:"total_seconds"`
+		Rate         float64       `json:"tokens_per_second"`
+		Prefill      *remoteReport `json:"prefill,omitempty"`
+		LogProbs     []tokenProb   `json:"logprobs,omitempty"`
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), transferOf(g, r.o.Prefill), r.probs(g)}
 }
 
-// fetched says what --prefill did.
-type fetched struct {
+// remoteReport describes the prefill of another server.
+type remoteReport struct {
 	Tokens   int     `json:"tokens"` // that were read there
 	Held     int     `json:"held"`   // of these, whose rows were here
 	Bytes    int64   `json:"bytes"`
 	Pieces   int     `json:"pieces"`
 	Prefill  float64 `json:"prefill_seconds"`
 	Reading  float64 `json:"transfer_seconds"`
-	Fallback string  `json:"fallback,omitempty"` // why the prompt was read here
+	Fallback string  `json:"fallback,omitempty"` // why this process prefilled the prompt
 }
 
-func fetchedOf(g *krait.Generation, p krait.Prefiller) *fetched {
+func transferOf(g *krait.Generation, p krait.Prefiller) *remoteReport {
 	if p == nil {
 		return nil
 	}
-	f := &fetched{}
+	f := &remoteReport{}
 	if x := g.Remote; x != nil {
-		*f = fetched{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
+		*f = remoteReport{Tokens: x.Tokens, Held: x.Local, Bytes: x.Bytes, Pieces: x.Pieces, Prefill: x.Prefill.Seconds(), Reading: x.Transfer.Seconds()}
 	}
 	if g.Fallback != nil {
 		f.Fallback = g.Fallback.Error()

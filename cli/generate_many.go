@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/krait-ml/krait"
@@ -15,8 +16,8 @@ type manyFlags struct {
 }
 
 func (f *manyFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "prompts", "", "continue each line of this file instead of PROMPT; - is standard input")
-	c.Flags().IntVar(&f.dp, "dp", 1, "replicas among which --prompts are distributed, data parallel, and the machine's cores")
+	c.Flags().StringVar(&f.file, "prompts", "", "file with a prompt per line, in place of PROMPT; - is standard input")
+	c.Flags().IntVar(&f.dp, "dp", 1, "data-parallel replicas that share --prompts and the cores")
 }
 
 // check refuses flags that mean nothing for many prompts, or for one.
@@ -36,13 +37,13 @@ func (f *manyFlags) check(c *cobra.Command) error {
 }
 
 // run continues the lines of the file, and prints them in their order.
-func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Generate, asJSON bool) (err error) {
+func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Generate, to output) (err error) {
 	text, err := readText(c, f.file)
 	if err != nil {
 		return err
 	}
 	prompts := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	if err := replicated(f.dp, m); err != nil {
+	if err := setReplicas(f.dp, m); err != nil {
 		return err
 	}
 	m.options.Slots = min(8, (len(prompts)+f.dp-1)/f.dp)
@@ -56,24 +57,18 @@ func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Gen
 		replicas = append(replicas, one)
 	}
 	defaults(c, replicas[0], &o)
-	if !m.quiet && !asJSON {
+	if !m.quiet && !to.json {
 		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], m.device.name)+beside(f.dp))
 	}
 	list, err := replicas[0].GenerateBatch(c.Context(), prompts, o, replicas[1:]...)
 	if err != nil {
 		return err
 	}
-	return f.print(c, replicas[0], m.device.name, prompts, list, asJSON)
+	return f.print(c, replicas[0], m.device.name, prompts, list, to)
 }
 
-func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, list []*krait.Generation, asJSON bool) error {
-	if !asJSON {
-		for i, g := range list {
-			fmt.Fprintf(c.OutOrStdout(), "%s%s\n\n", prompts[i], g.Text)
-		}
-		return nil
-	}
-	type generated struct {
+func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, list []*krait.Generation, to output) error {
+	type generation struct {
 		Prompt string       `json:"prompt"`
 		Text   string       `json:"text"`
 		IDs    []int        `json:"ids"`
@@ -81,13 +76,18 @@ func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, promp
 		TTFT   float64      `json:"ttft_seconds"`
 		Total  float64      `json:"total_seconds"`
 	}
-	var out []generated
+	var out []generation
 	for i, g := range list {
-		out = append(out, generated{prompts[i], g.Text, append([]int{}, g.IDs...), g.Reason, g.TTFT.Seconds(), g.Total.Seconds()})
+		out = append(out, generation{prompts[i], g.Text, append([]int{}, g.IDs...), g.Reason, g.TTFT.Seconds(), g.Total.Seconds()})
 	}
-	return writeJSON(c, "", struct {
+	report := struct {
 		Model       modelFigures `json:"model"`
 		Replicas    int          `json:"replicas"`
-		Generations []generated  `json:"generations"`
-	}{figuresOf(m, device), f.dp, out})
+		Generations []generation `json:"generations"`
+	}{figuresOf(m, device), f.dp, out}
+	return to.print(c, report, func(w io.Writer) {
+		for i, g := range list {
+			fmt.Fprintf(w, "%s%s\n\n", prompts[i], g.Text)
+		}
+	})
 }

@@ -21,27 +21,27 @@ func newGraph() *cobra.Command {
 	var s krait.Sharding
 	var f format
 	var stage string
-	from := modelArg{kind: "DIR or FILE.ir"}
+	from := newGraphArg()
 	var p picture
 	var layer int
 	var cost, asJSON bool
 	c := &cobra.Command{
 		Use:   "graph [flags] [DIR | FILE.ir]",
 		Short: "Print or draw a model's graph",
-		Long: `Graph prints the graph of a model as text, or draws it. Of a folder only
-config.json is needed. A FILE.ir is graph text, which is parsed and checked; so is
-standard input, for -. Without either it is the embedded model's. The output is the
-same on every run.
+		Long: `Graph prints the graph of a model as text, or draws it. Of a folder only config.json is
+needed. A FILE.ir is graph text, which is parsed and checked; - is standard input. Without
+DIR it uses the embedded model. The output is the same on every run.
 
 --stage compiles the graph up to a stage: model is the graph as its family defines it,
-unpacked has packed tensors taken apart, partitioned has layouts and collectives, and
-fused is what runs. On one rank nothing is laid over ranks in what runs; the stages
-before show what would be. --layer prints a block as a graph of its own. All that is
-printed is graph text again, which other commands take as FILE.ir.
+unpacked has packed tensors split, partitioned has layouts and collectives, and fused is what
+runs. On one rank fused has no layouts. --layer prints a layer as a graph of its own. All
+output is graph text again, which other commands take as FILE.ir.
 
-A drawing has a column for the model, in which the layers are a strip of letters (M keeps a
-recurrent state, A a KV cache, H both, B neither), and one for each kind of layer: layers
-that do the same are drawn once. --detail says how much is drawn.`,
+A drawing has a column for the model, in which the layers are a strip of letters (M has an SSM
+state, A a KV cache, H both, B neither), and one for each kind of layer: equal layers are drawn
+once. --detail sets how much is drawn.
+
+graph opt runs single passes; graph schedule prints what a rank runs.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph ~/models/jamba --tp 8 --detail block -o jamba.svg
@@ -57,14 +57,13 @@ that do the same are drawn once. --detail says how much is drawn.`,
 				return err
 			}
 			if (cost || asJSON) && f.name != "text" || asJSON && !cost {
-				return errors.New("--cost is a table, as text or --json: it goes with no other --format, and --json with nothing else")
+				return errors.New("--cost prints a table, as text or --json: leave out --format, and give --json with --cost only")
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			g, err := atStage(c, path, stage, s)
-			if err != nil {
+			if g, err = atStage(c, g, stage, s); err != nil {
 				return err
 			}
 			block := ""
@@ -91,19 +90,20 @@ that do the same are drawn once. --detail says how much is drawn.`,
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as it is, with --tp partitioned)")
+	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as read; with --tp partitioned)")
 	from.add(c)
 	f.add(c)
-	jsonFlag(c, &asJSON)
-	c.Flags().IntVar(&layer, "layer", 0, "only this block")
+	c.Flags().BoolVar(&asJSON, "json", false, "with --cost: print the costs as JSON")
+	c.Flags().IntVar(&layer, "layer", 0, "print or draw only this layer")
 	p.add(c)
-	c.Flags().BoolVar(&cost, "cost", false, "print what each node costs, in t tokens, s sequences, o rows")
+	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node, in t tokens, s sequences, o rows")
+	c.AddCommand(newGraphOpt(), newGraphSchedule())
 	return c
 }
 
 // readGraph builds a model's graph, or parses and checks graph text.
 func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
-	return computed(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
+	return interruptible(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
 }
 
 func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
@@ -135,29 +135,27 @@ func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {
 
 // atStage gives a graph at the stage of that name; without a name as it is, or
 // partitioned if ranks are given.
-func atStage(c *cobra.Command, path, name string, s krait.Sharding) (*graph.Graph, error) {
+func atStage(c *cobra.Command, g *graph.Graph, name string, s krait.Sharding) (*graph.Graph, error) {
 	stage, ok := graph.ParseStage(name)
 	if name != "" && !ok {
-		return nil, fmt.Errorf("--stage %q: it is model, unpacked, partitioned or fused", name)
+		return nil, fmt.Errorf("--stage is %q; it must be model, unpacked, partitioned or fused", name)
 	}
-	g, err := readGraph(c, path)
 	switch {
-	case err != nil:
-		return nil, err
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
 	case !ok && !s.IsZero():
-		return nil, errors.New("no pass is run without --tp or --stage; with --strategy, --place, --quantize, --states or --dump give one of them")
+		return nil, errors.New("no pass runs without --tp or --stage; --strategy, --place, --payload, --states and --dump need one of them")
 	case !ok:
 		return g, nil
 	}
-	if g, err = compileTo(c, stage, g, s); err == nil && g.Stage != stage {
+	g, err := compileTo(c, stage, g, s)
+	if err == nil && g.Stage != stage {
 		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
 	}
 	return g, err
 }
 
-// costs are what the nodes of a graph cost, and their sum.
+// costs lists the costs of the nodes of a graph, and their sum.
 type costs struct {
 	Nodes []nodeCost `json:"nodes"`
 	Sum   nodeCost   `json:"sum"`
@@ -172,7 +170,7 @@ type nodeCost struct {
 	Write string `json:"bytes_written"`
 }
 
-// costsOf looks at every node that computes, of a block or of all.
+// costsOf returns the costs of compute nodes, of a block or of all.
 func costsOf(g *graph.Graph, block string) costs {
 	line := func(name, op string, c graph.Cost) nodeCost {
 		return nodeCost{name, op, c.FLOPs.String(), c.Read.String(), c.Write.String()}

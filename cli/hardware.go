@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// defaultHardware is what is simulated where nothing is said.
+// defaultHardware is the hardware profile that commands simulate by default.
 const defaultHardware = "a100-nvlink"
 
-// hardwareFlags say on which hardware, that need not be there.
+// hardwareFlags describe simulated hardware.
 type hardwareFlags struct {
 	math                 string
 	noGraphs             bool
@@ -23,17 +23,18 @@ type hardwareFlags struct {
 
 // add adds them to those of a sharding, of which --hw is one.
 func (f *hardwareFlags) add(c *cobra.Command) {
-	ofHardware(c, "")
-	c.Flags().StringVar(&f.math, "math", "", "number format of products, of those that the hardware has: f32, tf32, bf16, f16 (default f32)")
-	c.Flags().BoolVar(&f.noGraphs, "no-graphs", false, "launch kernels one by one where a captured graph would do")
-	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "a rank whose kernels take longer, by how much: 2:1.5")
-	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "a rank that takes longer to send, likewise")
+	ofHardware(c, defaultHardware)
+	c.Flags().StringVar(&f.math, "math", "", "math of products: f32, tf32, bf16 or f16, as the hardware has (default f32)")
+	c.Flags().BoolVar(&f.noGraphs, "no-graphs", false, "launch kernels one by one, without CUDA graphs")
+	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "RANK:FACTOR, a rank whose kernels take longer, such as 2:1.5")
+	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "RANK:FACTOR, a rank whose sends take longer, such as 2:1.5")
 }
 
-// ofHardware lets a command have hardware whatever its strategy.
-func ofHardware(c *cobra.Command, with string) {
+// ofHardware makes --hw the hardware of a command, with a default, whatever the strategy.
+func ofHardware(c *cobra.Command, name string) {
 	flag := c.Flags().Lookup("hw")
-	flag.Usage = with + strings.TrimPrefix(flag.Usage, "with --strategy auto: ") + " (default " + defaultHardware + ")"
+	flag.Usage = "hardware profile, or a file (default " + name + ")"
+	basic(c, "hw")
 }
 
 // device is the hardware of a name as a device.
@@ -57,7 +58,7 @@ func slowOnes(flag string, list []string) (map[int]float64, error) {
 		r, err := strconv.Atoi(rank)
 		f, bad := strconv.ParseFloat(factor, 64)
 		if _, twice := out[r]; err != nil || bad != nil || r < 0 || !(f > 0) || twice {
-			return nil, fmt.Errorf("--%s %q: it is a rank, once, and how many times as long it takes, such as 2:1.5", flag, text)
+			return nil, fmt.Errorf("--%s %q: it must be RANK:FACTOR, with each rank once, such as 2:1.5", flag, text)
 		}
 		out[r] = f
 	}

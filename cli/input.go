@@ -27,7 +27,7 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		data := make([]byte, len(p)) // not p: nobody waits for a read that is given up
+		data := make([]byte, len(p)) // not p: the read may end after the caller has given up
 		n, err := s.r.Read(data)
 		done <- result{data[:n], err}
 	}()

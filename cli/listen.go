@@ -2,13 +2,43 @@ package cli
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
+
+// addressFlags say where a server listens: --listen, or --host and --port.
+type addressFlags struct {
+	listen, host string
+	port         int
+}
+
+func (f *addressFlags) add(c *cobra.Command, port int) {
+	flags := c.Flags()
+	flags.StringVar(&f.listen, "listen", "", fmt.Sprintf("address: host:port, or unix:PATH (default 127.0.0.1:%d)", port))
+	flags.StringVar(&f.host, "host", "127.0.0.1", "host name or IP address to listen at")
+	flags.IntVar(&f.port, "port", port, "TCP port to listen at; 0: any free port")
+}
+
+// check sets the address.
+func (f *addressFlags) check(c *cobra.Command) error {
+	given := c.Flags().Changed
+	switch {
+	case !given("listen"):
+		if f.port < 0 || f.port > 65535 {
+			return fmt.Errorf("--port is %d; it must be from 0 to 65535", f.port)
+		}
+		f.listen = net.JoinHostPort(f.host, strconv.Itoa(f.port))
+	case given("host") || given("port"):
+		return errors.New("--listen excludes --host and --port: give one or the other")
+	}
+	return nil
+}
 
 // listenAt listens at an address, by TLS if there is a configuration, and returns it with the port
 // that was chosen.
@@ -39,7 +69,7 @@ func splitAddress(text string) (network, address string) {
 	return "tcp", text
 }
 
-// urlOf is an address that [listenAt] showed, for those who ask by HTTP.
+// urlOf is an address that [listenAt] showed, for HTTP clients.
 func urlOf(shown string, config *tls.Config) string {
 	switch {
 	case strings.HasPrefix(shown, "unix:"):
@@ -60,8 +90,7 @@ func tryListen(flag, address string) (net.Addr, error) {
 	return l.Addr(), l.Close()
 }
 
-// isOpen reports whether other machines reach an address. A container publishes the addresses of
-// which that is so.
+// isOpen reports whether other machines reach an address; containers publish such addresses only.
 func isOpen(a net.Addr) bool {
 	t, ok := a.(*net.TCPAddr)
 	return ok && !t.IP.IsLoopback()
@@ -73,11 +102,11 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) add(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.names, "hosts", nil, "host names to answer to, beside IP addresses and localhost; *: any")
+	c.Flags().StringSliceVar(&f.names, "hosts", nil, "host names to serve, beside IP addresses and localhost; *: any")
 }
 
-// checked reports whether requests for other names are refused: a site could let its own name lead
-// here, and ask as a page of this server. Where clients show a key or a certificate it could not.
+// checked reports whether requests for other host names are rejected. Otherwise a web site could
+// resolve its own name to this address (DNS rebinding); with keys or client certificates it cannot.
 func (f *hostFlags) checked(a net.Addr, safe bool) bool {
 	_, tcp := a.(*net.TCPAddr)
 	return tcp && !slices.Contains(f.names, "*") && (len(f.names) > 0 || !safe)

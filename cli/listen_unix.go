@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// listenSocket listens at a socket of the file system. One that a killed process left, on which
-// nobody answers, is replaced. The folder is locked meanwhile: of several that start at once, one
+// listenSocket listens at a socket of the file system. A stale one, which a killed process
+// left, is replaced. The folder is locked meanwhile: of several processes that start at once, one
 // replaces it, and the others find it answered.
 func listenSocket(path string) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(path))
@@ -35,7 +35,7 @@ func listenSocket(path string) (net.Listener, error) {
 		return l, err
 	}
 	if info, e := os.Lstat(path); e != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%s is there, and is no socket: %w", path, err)
+		return nil, fmt.Errorf("%s exists and is not a socket: %w", path, err)
 	}
 	c, e := net.DialTimeout("unix", path, time.Second)
 	if e == nil {
@@ -43,7 +43,7 @@ func listenSocket(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("another process listens at %s: %w", path, err)
 	}
 	if !errors.Is(e, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w, and whether somebody listens at %s is unknown: %w", err, path, e)
+		return nil, fmt.Errorf("%w, and it is unknown whether a process listens at %s: %w", err, path, e)
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, err

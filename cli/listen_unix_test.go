@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// stale leaves a socket on which nobody answers.
+// stale leaves a socket of a process that is gone.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -31,7 +31,7 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-// TestListenSocket: a socket that nobody answers on is replaced, one that somebody does is not, nor
+// TestListenSocket: a stale socket is replaced, one with a listener is not, nor
 // is a file; of several that start at once one listens.
 func TestListenSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
@@ -83,7 +83,7 @@ func TestListenSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("in place of a file: %v", err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "text" {
@@ -108,16 +108,16 @@ func TestServeRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"serve --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --role prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it, and could ask without a key: give --api-keys"},
+		{"serve prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
+		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --api-keys"},
 		{"serve --listen :0 nowhere", "other machines reach it"},
-		{"serve --role prefill --listen 0.0.0.0:0 nowhere", "other machines reach it, and could ask without a key: give --token-file"},
+		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --token-file"},
 		{"serve --listen 0.0.0.0:0 --insecure nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --tls-cert none --tls-key none nowhere", "--tls-cert and --tls-key: open none"},
 		{"serve --listen 127.0.0.1:0 --api-keys none nowhere", "--api-keys: open none"},
-		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
-		{"serve --listen 127.0.0.1:0 --role decode --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
 		{"route --listen 0.0.0.0:0 --decode " + keyless.URL, "answers without a key"},
 		{"route --listen 0.0.0.0:0 --api-keys " + keys + " --admin " + taken.Addr().String() + " --decode " + keyless.URL, "--admin: listen"},
 	} {

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keyVariable is the environment's key of a server, as OpenAI's clients have it.
+// keyVariable is the environment variable with a server's key, as for OpenAI's clients.
 const keyVariable = "OPENAI_API_KEY"
 
-// loadFlags say what is asked of a server.
+// loadFlags are the flags of krait load.
 type loadFlags struct {
 	o           load.Options
 	keyFile     string
@@ -29,40 +29,37 @@ type loadFlags struct {
 	requests    int
 	prompt      int
 	svg         string
-	json        bool
+	out         output
 }
 
 func newLoad() *cobra.Command {
 	var f loadFlags
 	c := &cobra.Command{
 		Use:   "load [flags]",
-		Short: "Put load on a server, and measure what its clients get",
-		Long: `Load asks a server of OpenAI's HTTP API for streamed completions, or with --chat for
-chats, and prints what its clients get: the time to the first token (TTFT), the time
-per token after it (TPOT), the time from one part of a stream to the next, throughput,
-and errors by kind.
+		Short: "Put load on a server, and measure latency and throughput",
+		Long: `Load sends streamed completions, or with --chat chat completions, to a server of OpenAI's HTTP
+API and prints what clients measure: time to first token (TTFT), time per output token (TPOT),
+time between chunks of a stream, throughput, and errors by kind.
 
-With --concurrency, so many clients ask one after the other. With --rate, requests come
-at random, so many per second on average (a Poisson process), whether or not those
-before were answered; their times count from when they were due. Each may be a list,
-which is gone through. With --trace and neither, requests come when the trace says.
+With --concurrency that many clients send one request after the other (closed loop). With
+--rate requests arrive at random, that many per second on average (Poisson), whether or not
+earlier ones have ended; latencies count from the scheduled arrival. Each may be a list, which
+is run one by one. With --trace and neither, requests arrive as the trace says.
 
-Without --trace, --requests are made of --prompt-tokens each, which share nothing.
---trace FILE takes prompts, and lengths of answers, from a trace as of krait trace; - is
-standard input. Token ids there stand for texts: each becomes a word that was made up,
-which is several tokens of most models, or with --vocab an id below it (completions
-only). What requests share, prompts share. Loads of a sweep get other words, so that
-none finds what the one before left in a prefix cache; --seed gives others, too, and
-other times.
+Without --trace, --requests prompts of --prompt-tokens each share no prefix. --trace FILE takes
+prompts and lengths of answers from a trace (krait simulate trace makes some); - is standard
+input. Each token id of a trace becomes a made-up word, which is several tokens of most models,
+or with --vocab an id below it (completions only); shared prefixes stay shared. Each load of a
+sweep gets other words, so that the prefix cache of the load before has no hits; --seed changes
+words and arrivals.
 
-The model is the first that the server lists, unless --model says which. The key is in
---key-file or in ` + keyVariable + `. Percentiles are of requests that ended well. --svg draws
-throughput per rank over tokens per second per user, which is 1 by the median TPOT. krait
-serve says how many ranks it has; of other servers --ranks does, or throughput is not divided.
-If no request succeeds, the status is 1.`,
+The API key is in --key-file or in ` + keyVariable + `. Percentiles are of successful requests.
+--svg draws throughput per rank over tokens per second and user, 1 / median TPOT. krait serve
+reports its ranks; for other servers give --ranks, or throughput is not divided. The exit status
+is 1 if no request succeeds.`,
 		Example: `  krait load --concurrency 1,2,4,8,16 --svg sweep.svg
   krait load --url http://10.0.0.7:8000/v1 --key-file key --chat --rate 2 --requests 200 --json
-  krait trace chat --sessions 50 --rate 2 | krait load --trace - --max-tokens 100
+  krait simulate trace chat --sessions 50 --rate 2 | krait load --trace - --max-tokens 100
   krait load --vocab 50000 --prompt-tokens 4096 --max-tokens 1 --rate 0.5`,
 		Args: takes(0, 0, "no arguments"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -80,23 +77,23 @@ If no request succeeds, the status is 1.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.o.Server.URL, "url", "http://127.0.0.1:8080/v1", "address of the API; without a path, /v1 is added")
-	flags.StringVar(&f.keyFile, "key-file", "", "file with the server's key (default: "+keyVariable+" of the environment, if it is there)")
-	flags.StringVarP(&f.o.Server.Model, "model", "m", "", "what the server calls the model (default: the first that it lists)")
-	flags.BoolVar(&f.o.Server.Chat, "chat", false, "ask for chats, not for completions")
-	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "clients that ask one after the other; several: one load after another (default 1,2,4,8 without --rate and --trace)")
-	flags.Float64SliceVar(&f.rates, "rate", nil, "requests per second, on average, at random; several: one load after another")
-	flags.StringVar(&f.trace, "trace", "", "take requests from this file; - is standard input")
-	flags.IntVar(&f.requests, "requests", 32, "of each load; with --trace at most, and all of it where this is not given")
-	flags.IntVar(&f.prompt, "prompt-tokens", 64, "words, or with --vocab tokens, of a prompt")
-	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "most tokens of an answer; with --trace as it says where this is not given")
-	flags.IntVar(&f.o.Vocab, "vocab", 0, "send prompts as token ids below this; 0: as texts")
-	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "ask for answers of --max-tokens, by ignore_eos, which not every server knows")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Minute, "how long a request may take; 0: as long as it likes")
-	flags.Uint64Var(&f.o.Seed, "seed", 0, "of times and prompts: the same seed asks for the same")
-	flags.IntVar(&f.o.Ranks, "ranks", 0, "ranks of the server, for throughput per rank (default: what it says)")
-	flags.StringVar(&f.svg, "svg", "", "draw throughput per rank over tokens per second per user, to this file")
-	jsonFlag(c, &f.json)
+	flags.StringVar(&f.o.Server.URL, "url", "http://127.0.0.1:8080/v1", "address of the API; /v1 is added if it has no path")
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the server's key (default: $"+keyVariable+")")
+	flags.StringVarP(&f.o.Server.Model, "model", "m", "", "model name to request (default: the first that the server lists)")
+	flags.BoolVar(&f.o.Server.Chat, "chat", false, "request chat completions")
+	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients; a list is run one by one (default 1,2,4,8)")
+	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second, Poisson; a list is run one by one")
+	flags.StringVar(&f.trace, "trace", "", "trace with the requests to send; - is standard input")
+	flags.IntVar(&f.requests, "requests", 32, "requests per load; with --trace at most (default with --trace: all)")
+	flags.IntVar(&f.prompt, "prompt-tokens", 64, "words of a prompt; with --vocab tokens")
+	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "longest answer in tokens (default with --trace: as the trace says)")
+	flags.IntVar(&f.o.Vocab, "vocab", 0, "send prompts as token ids below this; 0: as text")
+	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "send ignore_eos, for answers of exactly --max-tokens")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Minute, "timeout of a request; 0: none")
+	flags.Uint64Var(&f.o.Seed, "seed", 0, "seed of arrival times and prompts")
+	flags.IntVar(&f.o.Ranks, "ranks", 0, "server's ranks, for throughput per rank (default: as the server says)")
+	flags.StringVar(&f.svg, "svg", "", "draw throughput per rank over tokens per second and user to this file")
+	f.out.add(c)
 	return c
 }
 
@@ -104,13 +101,13 @@ If no request succeeds, the status is 1.`,
 func (f *loadFlags) read(c *cobra.Command) (err error) {
 	for _, n := range f.concurrency {
 		if n < 1 {
-			return fmt.Errorf("--concurrency %d: it is at least 1", n)
+			return fmt.Errorf("--concurrency is %d; it must be at least 1", n)
 		}
 		f.o.Loads = append(f.o.Loads, load.Load{Concurrency: n})
 	}
 	for _, r := range f.rates {
 		if !(r > 0) {
-			return fmt.Errorf("--rate %g: it is above 0", r)
+			return fmt.Errorf("--rate is %g; it must be above 0", r)
 		}
 		f.o.Loads = append(f.o.Loads, load.Load{Rate: r})
 	}
@@ -121,16 +118,16 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	case f.trace != "" && given("prompt-tokens"):
 		return errors.New("--trace has the lengths of prompts; leave out --prompt-tokens")
 	case f.requests < 1:
-		return fmt.Errorf("--requests %d: it is at least 1", f.requests)
+		return fmt.Errorf("--requests is %d; it must be at least 1", f.requests)
 	case f.o.MaxTokens < 1:
-		return fmt.Errorf("--max-tokens %d: it is at least 1", f.o.MaxTokens)
+		return fmt.Errorf("--max-tokens is %d; it must be at least 1", f.o.MaxTokens)
 	case f.o.Ranks < 1 && given("ranks"):
-		return fmt.Errorf("--ranks %d: it is at least 1", f.o.Ranks)
+		return fmt.Errorf("--ranks is %d; it must be at least 1", f.o.Ranks)
 	case f.o.Server.Chat && f.o.Vocab != 0:
 		return errors.New("--vocab sends token ids, and chats take texts; leave out one of --vocab and --chat")
 	case f.svg != "" && f.svg != "-" && filepath.Ext(f.svg) != ".svg":
 		return fmt.Errorf("--svg %s: name it FILE.svg", f.svg)
-	case f.svg == "-" && f.json:
+	case f.svg == "-" && f.out.json:
 		return errors.New("--svg - and --json are both for standard output; name a file")
 	case len(f.o.Loads) == 0 && f.trace != "":
 		f.o.Loads = []load.Load{{}}
@@ -154,7 +151,7 @@ func (f *loadFlags) find(c *cobra.Command) error {
 	m, err := f.o.Server.FindModel(c.Context())
 	if f.o.Server.Model == "" {
 		if err != nil {
-			return fmt.Errorf("which models there are: %w", err)
+			return fmt.Errorf("list models: %w", err)
 		}
 		f.o.Server.Model = m.ID
 	}
@@ -187,7 +184,7 @@ func (f *loadFlags) readTrace(c *cobra.Command) (err error) {
 		f.o.Trace, err = load.Uniform(f.requests, f.prompt, f.o.MaxTokens)
 		return err
 	}
-	f.o.Trace, err = computed(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
+	f.o.Trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
 	if c.Flags().Changed("requests") && f.requests < len(f.o.Trace) {
 		f.o.Trace = f.o.Trace[:f.requests]
 	}
@@ -204,13 +201,10 @@ func (f *loadFlags) write(c *cobra.Command, r *load.Report) error {
 		}
 	}
 	ok := slices.ContainsFunc(r.Loads, func(x load.Result) bool { return x.OK > 0 })
-	switch {
-	case f.json:
-		if err := writeJSON(c, "", r); err != nil {
+	if f.out.json || f.out.file != "" || f.svg != "-" {
+		if err := f.out.print(c, r, func(w io.Writer) { printLoad(w, r) }); err != nil {
 			return err
 		}
-	case f.svg != "-":
-		printLoad(c.OutOrStdout(), r)
 	}
 	if !ok {
 		fmt.Fprintln(c.ErrOrStderr(), "krait: no request succeeded")
@@ -224,8 +218,8 @@ func printLoad(w io.Writer, r *load.Report) {
 	if r.Chat {
 		kind = "chats"
 	}
-	fmt.Fprintf(w, "%s: %s of %s, %s per load; times in ms, of requests that ended well\n\n", visible(r.URL), kind, visible(r.Model), count(r.Requests, "request"))
-	fmt.Fprintf(w, "%-16s %6s %6s  %-26s  %-23s  %-23s  %8s %8s %8s\n", "", "", "", "TTFT", "TPOT", "from part to part", "tokens/s", "per rank", "per user")
+	fmt.Fprintf(w, "%s: %s of %s, %s per load; times in ms, of successful requests\n\n", visible(r.URL), kind, visible(r.Model), count(r.Requests, "request"))
+	fmt.Fprintf(w, "%-16s %6s %6s  %-26s  %-23s  %-23s  %8s %8s %8s\n", "", "", "", "TTFT", "TPOT", "between chunks", "tokens/s", "per rank", "per user")
 	fmt.Fprintf(w, "%-16s %6s %6s  %8s %8s %8s  %7s %7s %7s  %7s %7s %7s\n", "load", "ok", "failed", "p50", "p95", "p99", "p50", "p95", "p99", "p50", "p95", "p99")
 	for i := range r.Loads {
 		x := &r.Loads[i]
@@ -249,7 +243,7 @@ func printLoad(w io.Writer, r *load.Report) {
 			fmt.Fprintln(w, printable(fmt.Sprintf("%s: %s failed, %s: %s", x.Name(), count(x.Errors[k], "request"), k, strings.ReplaceAll(x.Messages[k], "\n", " "))))
 		}
 		if x.Parts > 0 {
-			fmt.Fprintf(w, "%s: of %s the server did not say the tokens; they are taken for as many as parts\n", x.Name(), count(x.Parts, "request"))
+			fmt.Fprintf(w, "%s: %s without token counts from the server: each chunk counts as a token\n", x.Name(), count(x.Parts, "request"))
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestLoad(t *testing.T) {
 	if err == nil || !strings.Contains(text, "2 at once: 3 requests failed, status 401: ") || errs != "krait: no request succeeded\n" {
 		t.Errorf("%v %s %s", err, errs, text)
 	}
-	if _, errs, err = try("", "--concurrency", "2"); err == nil || !strings.Contains(errs, "which models there are: ") || !strings.Contains(errs, "status 401") {
+	if _, errs, err = try("", "--concurrency", "2"); err == nil || !strings.Contains(errs, "list models: ") || !strings.Contains(errs, "status 401") {
 		t.Errorf("%v %s", err, errs)
 	}
 }

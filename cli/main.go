@@ -1,4 +1,5 @@
-// Package cli is the command line of krait: flags, help and printing.
+// Package cli is the command line of krait: flags, help and printing. A program that registers
+// model families or operations of its own calls [Main] to get all commands with them.
 package cli
 
 import (
@@ -25,25 +26,25 @@ func Main() {
 				continue
 			}
 			signal.Stop(signals) // the next one ends the process
-			end(stopped{s})
+			end(signalError{s})
 			return
 		}
 	}()
 	os.Exit(run(ctx, end, os.Args[1:]))
 }
 
-// stopped is why a command ends that a signal stops.
-type stopped struct{ os.Signal }
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ os.Signal }
 
-func (s stopped) Error() string {
+func (s signalError) Error() string {
 	if s.Signal == os.Interrupt {
 		return "interrupted"
 	}
 	return s.Signal.String()
 }
 
-// status is what shells expect of a process that the signal ended.
-func (s stopped) status() int {
+// status returns the exit status that shells expect of a process that the signal ended.
+func (s signalError) status() int {
 	if n, ok := s.Signal.(syscall.Signal); ok {
 		return 128 + int(n)
 	}
@@ -53,12 +54,16 @@ func (s stopped) status() int {
 // run is Main without the process: it returns the exit status.
 func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root := newRoot()
+	args, notes := renamed(args)
 	root.SetArgs(args)
+	for _, note := range notes {
+		fmt.Fprintln(root.ErrOrStderr(), "krait:", note)
+	}
 	out := &checkedWriter{w: root.OutOrStdout(), failed: end}
 	root.SetOut(out)
 	c := root
 	err := files.Guard(func() (err error) { c, err = root.ExecuteContextC(ctx); return err })
-	var s stopped
+	var s signalError
 	switch {
 	case out.err != nil: // and the command's error is that it was ended
 		err = out.err
@@ -78,51 +83,43 @@ func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	return 1
 }
 
-// errFailed ends a command whose output has said already what failed.
+// errFailed ends a command whose output says already what failed.
 var errFailed = errors.New("failed")
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "krait",
-		Short: "Run, check and draw state-space language models",
-		Long: `Krait runs state-space language models (Mamba and its kin) from Hugging Face
-folders. Without a model, commands use the small trained one that the program
-carries. A folder may be given as an argument or as --model; a file named - is
-standard input or output.`,
+		Short: "Compile, run and serve state-space language models",
+		Long: `Krait compiles, runs and serves state-space language models from Hugging Face
+folders and GGUF files. By default, commands use a small embedded model.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version(),
+		Version:       versionOf().String(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(
-		newBench(),
-		newCacheSim(),
-		newCalibrate(),
-		newCalibrateQuant(),
-		newChat(),
-		newCheck(),
-		newDevices(),
-		newEval(),
-		newExplain(),
-		newGenerate(),
-		newGraph(),
-		newLoad(),
-		newOpt(),
-		newPlan(),
-		newProve(),
-		newConvert(),
-		newQuantizeWeights(),
-		newReproduce(),
-		newRoute(),
-		newSchedule(),
-		newServe(),
-		newSimulate(),
-		newSynth(),
-		newTokenize(),
-		newTrace(),
-		newTransfer(),
-	)
+	root.SetUsageFunc(usage)
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	add("run", "Run:", newGenerate(), newChat(), newEval(), newTokenize())
+	add("compile", "Compile:", newGraph(), newProve(), newPlan(), newExplain())
+	add("measure", "Measure:", newBench(), newCheck(), newLoad(), newReproduce(), newSimulate(), newCalibrate())
+	add("serve", "Serve:", newServe(), newRoute(), newDevices())
+	add("models", "Models:", newConvert(), newSynth())
+	add("other", "Other:", newVersion())
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
+	root.PersistentFlags().Bool("help-all", false, "show all flags of the command")
+	root.PersistentFlags().Lookup("help-all").Hidden = true
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Short = "Print a completion script for a shell"
+	}
 	strictHelp(root)
 	completeFlags(root)
 	return root

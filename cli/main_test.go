@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/lab/bench"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/krait-ml/krait/lab/bench"
 )
 
 // asKrait lets the program of the tests be krait, for tests that start it themselves.
@@ -23,13 +24,13 @@ func TestMain(m *testing.M) {
 		Main()
 	}
 	testscript.Main(m, map[string]func(){
-		"krait":    toldRoofline,
-		"measured": measured,
+		"krait":    fixedRoofline,
+		"measured": highWater,
 	})
 }
 
-// kraitDoes is a command of this program.
-func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
+// kraitCommand is a command of this program.
+func kraitCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -40,8 +41,8 @@ func kraitDoes(t *testing.T, args ...string) *exec.Cmd {
 	return c
 }
 
-// toldRoofline is main with a fixed roofline, unless KRAIT_TEST_FLOOR is set.
-func toldRoofline() {
+// fixedRoofline is main, with a fixed roofline unless KRAIT_TEST_FLOOR is set.
+func fixedRoofline() {
 	if os.Getenv("KRAIT_TEST_FLOOR") == "" {
 		measureRoofline = func(threads int) bench.Roofline {
 			return bench.Roofline{ISA: "plain", Threads: max(1, threads), Bytes: 1e9, FLOPs: 1e9}
@@ -52,7 +53,7 @@ func toldRoofline() {
 
 // measured is main, and says at the end what memory it took: who waits for a process
 // is told of that of its own, too, from which it was forked.
-func measured() {
+func highWater() {
 	ctx, end := context.WithCancelCause(context.Background())
 	status := run(ctx, end, os.Args[1:])
 	if data, err := os.ReadFile("/proc/self/status"); err == nil {
@@ -87,18 +88,6 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
-}
-
-// TestEveryCommandHasHelp: a command says what it does, with an example.
-func TestEveryCommandHasHelp(t *testing.T) {
-	for _, c := range newRoot().Commands() {
-		if c.Name() == "help" || c.Name() == "completion" {
-			continue
-		}
-		if c.Short == "" || c.Long == "" || c.Example == "" || c.Args == nil {
-			t.Errorf("krait %s has no complete help", c.Name())
-		}
-	}
 }
 
 // TestSVG: with Graphviz there is a picture, without it an error that names it.

@@ -18,7 +18,7 @@ type modelFlags struct {
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
-	c.Flags().BoolVar(&f.options.Strict, "strict", false, "make errors of unknown config keys and unused tensors")
+	c.Flags().BoolVar(&f.options.Strict, "strict", false, "fail on unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
 	f.device.add(c)
@@ -27,10 +27,11 @@ func (f *modelFlags) add(c *cobra.Command) {
 	shardingFlags(c, &f.options.Sharding)
 	runningFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
+	expert(c, "strict", "reference")
 }
 
-// open opens dir, or the embedded model when dir is empty, and prints warnings. In a process
-// that is not rank 0's it follows that until the model is closed there.
+// open opens dir, or the embedded model if dir is empty, and prints warnings. In a process of
+// another rank than 0 it follows rank 0 until the model is closed there.
 func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
 	if err := f.connect(c); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 	return err
 }
 
-// load is open without that.
+// load is open without the other processes.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
 	stderr := c.ErrOrStderr()
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
@@ -59,14 +60,14 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 		f.options.Progress = func(done, total int64) { tell(int(done), int(total)) }
 	}
 	defer end()
-	m, err = computed(c, func() (*krait.Model, error) {
+	m, err = interruptible(c, func() (*krait.Model, error) {
 		if dir == "" {
 			return krait.Embedded(f.options)
 		}
 		return krait.Open(dir, f.options)
 	})
 	if err != nil {
-		return nil, explained{err}
+		return nil, driverError{err}
 	}
 	f.comm.opened = true
 	if !quiet {
@@ -80,13 +81,13 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 // describe is one line about a model.
 func describe(m *krait.Model, device string) string {
 	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
-	if how := m.Engine().Exchanges(); how != "" {
+	if how := m.Engine().Transport(); how != "" {
 		text += "; " + how
 	}
 	return text
 }
 
-// modelFigures is the same as JSON.
+// modelFigures describes a model as JSON.
 type modelFigures struct {
 	Name       string `json:"name"`
 	Family     string `json:"family"`
@@ -97,7 +98,7 @@ type modelFigures struct {
 }
 
 func figuresOf(m *krait.Model, device string) modelFigures {
-	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Exchanges()}
+	return modelFigures{m.Name, m.Family(), m.Parameters(), m.Ranks(), device, m.Engine().Transport()}
 }
 
 // thousands writes 732544 as 732,544.
@@ -115,7 +116,7 @@ func readIDs(text string) ([]int, error) {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
 		id, err := strconv.Atoi(w)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no token id; --ids takes numbers between blanks", w)
+			return nil, fmt.Errorf("%q is not a token id; --ids takes integers separated by blanks", w)
 		}
 		ids = append(ids, id)
 	}

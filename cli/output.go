@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// checkedWriter remembers the first error of what it writes to, and ends the
-// command: who prints need not look.
+// checkedWriter remembers the first error of the writer below, and ends the command, so that
+// callers that print need not check.
 type checkedWriter struct {
 	w      io.Writer
 	failed func(error)
@@ -35,7 +35,7 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// write writes to a file, or to standard output where there is none, or -.
+// write writes to a file, or to standard output if path is empty or -.
 func write(c *cobra.Command, path string, text []byte) error {
 	if path == "" || path == "-" {
 		_, err := c.OutOrStdout().Write(text)
@@ -44,7 +44,33 @@ func write(c *cobra.Command, path string, text []byte) error {
 	return files.Write(path, text)
 }
 
-// writeJSON writes what --json is to give.
+// output says how a command gives its result, and where: --json and -o FILE.
+type output struct {
+	json bool
+	file string
+}
+
+func (o *output) add(c *cobra.Command) {
+	c.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
+	fileFlag(c, &o.file)
+}
+
+// fileFlag adds -o FILE.
+func fileFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVarP(to, "output", "o", "", "write to this file; - is standard output")
+}
+
+// print writes a result as JSON if --json is given, and otherwise as text.
+func (o *output) print(c *cobra.Command, v any, text func(io.Writer)) error {
+	if o.json {
+		return writeJSON(c, o.file, v)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return write(c, o.file, b.Bytes())
+}
+
+// writeJSON writes a value as indented JSON.
 func writeJSON(c *cobra.Command, path string, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -54,11 +80,6 @@ func writeJSON(c *cobra.Command, path string, v any) error {
 		return err
 	}
 	return write(c, path, text.Bytes())
-}
-
-// jsonFlag is --json of commands that print figures.
-func jsonFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "json", false, "print the figures as JSON")
 }
 
 // figure is a number that is null in JSON where it is none.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,10 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/serving/openai"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/openai"
 )
 
 // packaged reads a file of packaging.
@@ -37,6 +37,7 @@ func packaged(t *testing.T, name string) string {
 // takesArguments is an error where krait does not take arguments: its commands, their flags, the values
 // of these, and how many folders.
 func takesArguments(args []string) error {
+	args, _ = renamed(args)
 	c, rest, err := newRoot().Find(args)
 	if err != nil {
 		return err
@@ -50,15 +51,19 @@ func takesArguments(args []string) error {
 	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
 		return err
 	}
-	if role := c.Flags().Lookup("role"); role != nil {
-		return cmp.Or(ofRole(c, role.Value.String()), keyed(c))
+	if strings.HasPrefix(c.CommandPath(), "krait serve") {
+		return keyed(c)
 	}
 	return nil
 }
 
 // keyed is an error where a server that other machines reach is told of no keys.
 func keyed(c *cobra.Command) error {
-	at, err := net.ResolveTCPAddr("tcp", c.Flag("listen").Value.String())
+	address := c.Flag("listen").Value.String()
+	if address == "" {
+		address = net.JoinHostPort(c.Flag("host").Value.String(), c.Flag("port").Value.String())
+	}
+	at, err := net.ResolveTCPAddr("tcp", address)
 	if err == nil && isOpen(at) && !c.Flags().Changed("api-keys") && !c.Flags().Changed("token-file") {
 		return fmt.Errorf("it listens at %s without keys", at)
 	}
@@ -67,14 +72,14 @@ func keyed(c *cobra.Command) error {
 
 // TestTakesArguments: what the tests below hold arguments against refuses what is wrong.
 func TestTakesArguments(t *testing.T) {
-	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --listen=0.0.0.0:80", "serve --role=prefill --api-keys=k"} {
+	for _, wrong := range []string{"", "serves", "serve --listens=:80", "serve --drain=soon", "serve --slots", "serve a b", "serve --listen=0.0.0.0:80", "serve prefill --api-keys=k"} {
 		if takesArguments(strings.Fields(wrong)) == nil {
 			t.Errorf("krait %s is taken", wrong)
 		}
 	}
 }
 
-// TestDockerfile: the image is one static program that nobody of importance runs, and is told
+// TestDockerfile: the image is one static program that an unprivileged user runs, and is told
 // what it understands.
 func TestDockerfile(t *testing.T) {
 	type line struct{ what, rest string }
@@ -163,7 +168,7 @@ func TestStatic(t *testing.T) {
 }
 
 // TestUnit: systemd's unit tells krait what it understands, gives it more time than it takes to
-// drain, and is right for systemd-analyze, where there is one.
+// drain, and is right for systemd-analyze, if that is installed.
 func TestUnit(t *testing.T) {
 	unit := packaged(t, "krait.service")
 	exe, args, _ := strings.Cut(regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)[1], " ")
@@ -397,7 +402,7 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 		paths = append(paths, m.MountPath)
 	}
 	if len(volumes) > 0 {
-		t.Errorf("%s: volumes that nobody mounts: %v", name, volumes)
+		t.Errorf("%s: volumes that no container mounts: %v", name, volumes)
 	}
 	for _, a := range c.Args { // files lie where something is mounted
 		if _, v, _ := strings.Cut(a, "="); strings.HasPrefix(a, "/") || strings.HasPrefix(v, "/") {

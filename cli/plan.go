@@ -18,29 +18,28 @@ import (
 func newPlan() *cobra.Command {
 	var s krait.Sharding
 	var batch, prompt int
-	var compare, account, asJSON bool
-	from := modelArg{kind: "DIR or FILE.ir"}
+	var compare, account bool
+	var out output
+	from := newGraphArg()
 	hw := hardwareFlags{}
 	c := &cobra.Command{
 		Use:   "plan [flags] [DIR | FILE.ir]",
-		Short: "Say what a model takes on its ranks, without running it",
-		Long: `Plan lowers a model and answers from the schedules: for each rank the bytes of
-weights, state and activations, for each collective what it carries, and how many
-kernels a token takes. A FILE.ir is graph text at any stage, on which the passes run
-that are left. The cache is that of attention, for the prompts and one
-token more. Activations are given for a prompt of --prompt tokens in
-each of --batch sequences, all in one step, and for decoding one token in each.
+		Short: "Print memory, collectives and kernels of a model",
+		Long: `Plan lowers a model and prints, from the schedules: bytes of weights, state, KV cache and
+activations of each rank, the payload of each collective, and kernels per token. A FILE.ir is
+graph text at any stage; the passes that remain run on it. The KV cache is that of the prompts
+and one more token. Activations are those of a prefill of --batch prompts of --prompt tokens in
+one step, and of a decode step.
 
---compare plans by every strategy instead, and says how long a step takes on the hardware
-of --hw, and for how much of that its collectives are under way: few launches pay while
-tokens are few, few bytes when they are many. krait simulate says more.
+--compare plans with every strategy, and predicts the time of a step on --hw and how much of it
+a collective is active: few launches are best for few tokens, few bytes for many. krait simulate
+predicts more.
 
---table prints the account of sharded activations instead: for each sublayer of a block
-the collective and the bytes that a rank sends for the prompts, by formula, as counted, and
-as the textbook has it; the residual stream and the cache of a rank. It does so where all
-ranks have the residual stream, and where they share its tokens.
+--table prints the account of sharded activations: for each sublayer the collective and the
+bytes that a rank sends for the prompts, by formula, as counted, and as the textbook has it, with
+the residual stream and the KV cache of a rank; for replicated and for sharded activations.
 
-Without DIR it is the embedded model's.`,
+Without DIR it uses the embedded model.`,
 		Example: `  krait plan --tp 4
   krait plan --tp 4 --table --batch 8 --prompt 2048
   krait plan --tp 4 --compare --hw a6000-pcie
@@ -50,37 +49,37 @@ Without DIR it is the embedded model's.`,
 			if batch < 1 || prompt < 1 {
 				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
 			}
-			path, err := from.take(c, args)
+			g, _, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
 			z := stepSizes{Batch: int64(batch), Prompt: int64(prompt)}
 			if account {
 				if compare {
-					return errors.New("--table and --compare are two answers; leave out one")
+					return errors.New("--table and --compare exclude each other: leave out one")
 				}
-				t, err := tabled(c, path, s, z)
+				t, err := accountOf(c, g, s, z)
 				if err != nil {
 					return err
 				}
-				return t.write(c, asJSON)
+				return out.print(c, t, t.print)
 			}
 			if compare {
 				if s.Strategy != "" || s.Place != "" {
-					return errors.New("--compare plans by every strategy; leave out --strategy and --place")
+					return errors.New("--compare plans with every strategy; leave out --strategy and --place")
 				}
 				d, err := hw.device(hardwareName(c))
 				if err != nil {
 					return err
 				}
 				d.Unlimited = true
-				r, err := compared(c, path, s, d, z)
+				r, err := comparisonOf(c, g, s, d, z)
 				if err != nil {
 					return err
 				}
-				return r.write(c, asJSON)
+				return out.print(c, r, r.print)
 			}
-			all, err := lowered(c, path, s)
+			all, err := lowered(c, g, s)
 			if err != nil {
 				return err
 			}
@@ -88,36 +87,36 @@ Without DIR it is the embedded model's.`,
 			if err != nil {
 				return err
 			}
-			r, err := planned(all[0].Name, p, z)
+			r, err := planOf(all[0].Name, p, z)
 			if err != nil {
 				return err
 			}
-			return r.write(c, asJSON)
+			return out.print(c, r, r.print)
 		},
 	}
 	from.add(c)
-	jsonFlag(c, &asJSON)
+	out.add(c)
 	shardingFlags(c, &s)
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
-	c.Flags().BoolVar(&compare, "compare", false, "compare the strategies")
-	c.Flags().BoolVar(&account, "table", false, "print what sharded activations send and keep")
-	ofHardware(c, "with --compare or --strategy auto: ")
+	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
+	c.Flags().BoolVar(&account, "table", false, "print the account of sharded activations")
+	ofHardware(c, defaultHardware)
 	return c
 }
 
 // lowered makes the schedules of a model or of graph text, as they run.
-func lowered(c *cobra.Command, path string, s krait.Sharding) ([]*lowering.Schedule, error) {
-	g, err := compile(c, path, s, graph.NoStage)
+func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Schedule, error) {
+	g, err := compileTo(c, graph.NoStage, g, s)
 	if err != nil {
 		return nil, err
 	}
-	return computed(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
+	return interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
 
-// stepSizes are the steps that are planned: all prompts in one, then a token each.
+// stepSizes are the sizes of a plan: a prefill of all prompts in one step, then decode.
 type stepSizes struct {
 	Batch  int64 `json:"batch"`
 	Prompt int64 `json:"prompt_tokens"`
@@ -141,7 +140,7 @@ func (z stepSizes) String() string {
 	return fmt.Sprintf("%s, %s of %s, then one token each", count(int(z.Batch), "sequence"), plural(int(z.Batch), "prompt"), count(int(z.Prompt), "token"))
 }
 
-// mostBytes is more than there are anywhere, and as far from overflow as it takes.
+// mostBytes is larger than any memory, and safe from overflow.
 const mostBytes = 1 << 62
 
 // fits is an error where a number of a plan would not fit.
@@ -163,7 +162,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 	return nil
 }
 
-// planReport is what a model takes.
+// planReport is the plan of a model.
 type planReport struct {
 	Model string `json:"model"`
 	stepSizes
@@ -197,7 +196,7 @@ type collectiveReport struct {
 	Payload  perStep `json:"payload_bytes"`
 }
 
-func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
@@ -211,14 +210,6 @@ func planned(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
 	}
 	return out, nil
-}
-
-func (r *planReport) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", r)
-	}
-	r.print(c.OutOrStdout())
-	return nil
 }
 
 func (r *planReport) print(w io.Writer) {
@@ -253,7 +244,7 @@ func (c collectiveReport) title() string {
 	return fmt.Sprintf("%s (×%d)", c.Name, c.Times)
 }
 
-// comparison is what each strategy takes.
+// comparison has the plan of each strategy.
 type comparison struct {
 	Model string `json:"model"`
 	Ranks int    `json:"ranks"`
@@ -271,7 +262,7 @@ type choiceReport struct {
 	Weights     int64       `json:"weight_bytes"`     // of the rank that has most
 	Activations perStep     `json:"activation_bytes"` // likewise, at their peak
 	Time        stepSeconds `json:"seconds"`
-	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective under way
+	Travel      stepSeconds `json:"collective_seconds"` // of them, with a collective active
 }
 
 type stepSeconds struct {
@@ -279,17 +270,13 @@ type stepSeconds struct {
 	Decode float64 `json:"decode"`
 }
 
-// compared plans by every strategy.
-func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
-	g, err := readGraph(c, path)
-	if err != nil {
-		return nil, err
-	}
+// comparisonOf plans with every strategy.
+func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := computed(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
+	choices, err := interruptible(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +287,7 @@ func compared(c *cobra.Command, path string, s krait.Sharding, d *virtual.Device
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planned(g.Name, c.Model.Plan, z)
+		p, err := planOf(g.Name, c.Model.Plan, z)
 		if err != nil {
 			return nil, err
 		}
@@ -328,14 +315,10 @@ func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
 	return err
 }
 
-func (r *comparison) write(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c, "", r)
-	}
-	w := c.OutOrStdout()
+func (r *comparison) print(w io.Writer) {
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
 	fmt.Fprintf(w, "%s\n\n", r.about)
-	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prompt", "sent, decode", "weights", "activations", "prompt", "of it", "decode", "of it")
+	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prefill", "sent, decode", "weights", "activations", "prefill", "of it", "decode", "of it")
 	for _, x := range r.Strategies {
 		if x.Error != "" {
 			fmt.Fprintf(w, "%-12s  does not apply: %v\n", x.Strategy, x.Error)
@@ -344,8 +327,7 @@ func (r *comparison) write(c *cobra.Command, asJSON bool) error {
 		fmt.Fprintf(w, "%-12s  %11d  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", x.Strategy, x.Collectives, thousands(x.Sent.Prompt), thousands(x.Sent.Decode),
 			thousands(x.Weights), thousands(x.Activations.Prompt), round(seconds(x.Time.Prompt)), round(seconds(x.Travel.Prompt)), round(seconds(x.Time.Decode)), round(seconds(x.Travel.Decode)))
 	}
-	fmt.Fprintln(w, "bytes a rank sends in rings; weights of the rank that has most, and its activations for the prompts; time of a step, and for how much of it a collective is under way")
-	return nil
+	fmt.Fprintln(w, "bytes that a rank sends in rings; largest weights of a rank, and largest activations of the prefill; time of a step, and of it the time in which a collective is active")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -15,7 +15,7 @@ import (
 
 const prefillStall = 10 * time.Second
 
-// prefillFlags say who reads prompts for a command.
+// prefillFlags name the prefill server of a command.
 type prefillFlags struct {
 	address, tokenFile string
 	from               prefill.Options
@@ -24,15 +24,16 @@ type prefillFlags struct {
 
 func (f *prefillFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.address, "prefill", "", "have the prompt read by a krait serve --role prefill at this address: host:port, or unix:PATH")
-	flags.StringVar(&f.from.Transport, "prefill-transport", "tcp", "how states come from there: tcp, or ucx (RDMA, shared memory)")
-	flags.BoolVar(&f.from.Strict, "prefill-only", false, "fail where the prompt would be read here after all")
-	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "longest silence of a transfer; a ping has a quarter of it to be answered")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that --prefill wants")
-	flags.BoolVar(&f.tls.on, "tls", false, "reach --prefill by TLS, with the system's certificates")
-	flags.StringVar(&f.tls.ca, "tls-ca", "", "the same, with the certificates in this file, PEM")
-	flags.StringVar(&f.tls.cert, "tls-cert", "", "file with a certificate of one's own, which the server may want, PEM")
-	flags.StringVar(&f.tls.key, "tls-key", "", "file with its key, PEM")
+	flags.StringVar(&f.address, "prefill", "", "prefill server (krait serve prefill): host:port or unix:PATH")
+	flags.StringVar(&f.from.Transport, "prefill-transport", "tcp", "transport of states: tcp, or ucx (RDMA, shared memory)")
+	flags.BoolVar(&f.from.Strict, "prefill-only", false, "fail if the prompt would fall back to prefill in this process")
+	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "longest silence of a transfer; a quarter of it for a ping")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the prefill server")
+	flags.BoolVar(&f.tls.on, "tls", false, "connect to the prefill server by TLS, with the system's CAs")
+	flags.StringVar(&f.tls.ca, "tls-ca", "", "PEM file with the CA of the prefill server; implies --tls")
+	flags.StringVar(&f.tls.cert, "tls-cert", "", "PEM file with the client certificate")
+	flags.StringVar(&f.tls.key, "tls-key", "", "PEM file with the key of --tls-cert")
+	expert(c, "prefill-transport", "prefill-only", "prefill-stall", "token-file", "tls", "tls-ca", "tls-cert", "tls-key")
 }
 
 // read reads the files that flags name.
@@ -44,19 +45,19 @@ func (f *prefillFlags) read() (err error) {
 	return err
 }
 
-// open makes what has prompts read, or nil where no flag asks for it, and greets the server, so
-// that what does not fit is an error before anything else. One that cannot be reached is none.
+// open connects to the prefill server, or returns nil if no flag names one. A server with another
+// model is an error; one that cannot be reached is not.
 func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*prefill.Client, error) {
 	if f.address == "" {
 		for _, name := range []string{"prefill-transport", "prefill-only", "prefill-stall", "token-file", "tls", "tls-ca", "tls-cert", "tls-key"} {
 			if c.Flags().Changed(name) {
-				return nil, fmt.Errorf("--%s is about --prefill, which is not given", name)
+				return nil, fmt.Errorf("--%s needs --prefill", name)
 			}
 		}
 		return nil, nil
 	}
 	if f.from.Stall <= 0 {
-		return nil, errors.New("--prefill-stall must be longer than nothing")
+		return nil, errors.New("--prefill-stall must be above 0")
 	}
 	if err := f.read(); err != nil {
 		return nil, err
@@ -64,12 +65,12 @@ func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*pref
 	network, address := splitAddress(f.address)
 	switch f.from.Address = address; {
 	case network == "unix" && f.from.TLS != nil:
-		return nil, errors.New("--prefill unix:PATH needs no TLS; leave the flags for it out")
+		return nil, errors.New("--prefill unix:PATH needs no TLS; leave out --tls, --tls-ca, --tls-cert and --tls-key")
 	case network == "unix":
 		f.from.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) }
 	}
 	if f.from.TLS != nil && f.from.Transport == "ucx" && !quiet {
-		fmt.Fprintln(c.ErrOrStderr(), "warning: UCX does not encrypt the states that it carries")
+		fmt.Fprintln(c.ErrOrStderr(), "warning: UCX does not encrypt the states")
 	}
 	p, err := prefill.New(m.Session(), f.from)
 	if err != nil {

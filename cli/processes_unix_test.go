@@ -30,7 +30,7 @@ func generating(t *testing.T, n int, timeout time.Duration) ([]*exec.Cmd, []*byt
 	cmds, errs := make([]*exec.Cmd, n), make([]*bytes.Buffer, n)
 	first := make(chan error, 1)
 	for r := range n {
-		c := kraitDoes(t, "generate", "--ids", "--ignore-eos", "-n", "1000000", "--comm", "tcp", "--comm-id", id, "--comm-timeout", timeout.String(),
+		c := kraitCommand(t, "generate", "--ids", "--ignore-eos", "-n", "1000000", "--comm", "tcp", "--comm-id", id, "--comm-timeout", timeout.String(),
 			"--world", fmt.Sprint(n), "--rank", fmt.Sprint(r), "1 2 3")
 		errs[r] = &bytes.Buffer{}
 		c.Stderr = errs[r]
@@ -77,8 +77,11 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	const n = 3
 	for try := range 22 {
+		if !goldens.All() && try > 3 && try != 20 {
+			continue // four at any moment, and one that is stopped
+		}
 		victim, signal, timeout := random.IntN(n), os.Signal(os.Kill), 20*time.Second
-		want := fmt.Sprintf("rank %d has ended without a word", victim)
+		want := fmt.Sprintf("rank %d ended unexpectedly", victim)
 		if try >= 20 {
 			victim, signal, timeout = try%2*2, syscall.SIGSTOP, 2*time.Second
 			want = fmt.Sprintf("rank %d has ", victim)
@@ -134,7 +137,7 @@ func TestSignals(t *testing.T) {
 func TestPick(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	how := []string{"generate", "-q", "--temperature", "1", "--seed", "4", "--min-p", "0.05", "--logprobs", "3", "--logit-bias", "32=-2", "-n", "8", "And the LORD said"}
-	want, err := kraitDoes(t, append(how, "--tp", "3")...).Output()
+	want, err := kraitCommand(t, append(how, "--tp", "3")...).Output()
 	if err != nil || len(want) == 0 {
 		t.Fatalf("%q, %v", want, err)
 	}
@@ -142,7 +145,7 @@ func TestPick(t *testing.T) {
 	var cmds []*exec.Cmd
 	var got, said bytes.Buffer
 	for r := range 3 {
-		c := kraitDoes(t, append(how, "--comm", "tcp", "--comm-id", id, "--world", "3", "--rank", fmt.Sprint(r))...)
+		c := kraitCommand(t, append(how, "--comm", "tcp", "--comm-id", id, "--world", "3", "--rank", fmt.Sprint(r))...)
 		if r == 0 {
 			c.Stdout, c.Stderr = &got, &said
 		}
@@ -188,11 +191,11 @@ func TestMPI(t *testing.T) {
 func compareMPI(t *testing.T, launcher []string, dir string, n int) {
 	t.Helper()
 	t.Setenv("GOMAXPROCS", "1")
-	want, err := kraitDoes(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
+	want, err := kraitCommand(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := kraitDoes(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
+	c := kraitCommand(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
 	mpi := exec.Command(launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)
 	mpi.Env = c.Env
 	var said bytes.Buffer

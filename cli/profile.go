@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// profileFlags are those of commands that run a model and can say what ranks did when.
+// profileFlags are the flags of commands that can write a timeline.
 type profileFlags struct {
 	file, hw  string
 	device    string
@@ -24,7 +24,7 @@ type profileFlags struct {
 	clock     *virtual.Machine // nil: nothing is predicted
 	why       string           // nothing is
 	err       error            // of a prediction
-	work      exec.Work        // the batch under way
+	work      exec.Work        // the active batch
 }
 
 // profileEvents is how many measured events a profile keeps: with what is predicted
@@ -32,12 +32,14 @@ type profileFlags struct {
 const profileEvents = 400_000
 
 func (p *profileFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.file, "profile", "", "write what ranks did when to this file: .json for Perfetto, or .svg (on CUDA, kernels are launched one by one then)")
-	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: beside it what the virtual device predicts, on the hardware of this profile, as krait simulate has it (default: on the CPU local, where krait calibrate has made it)")
+	c.Flags().StringVar(&p.file, "profile", "", "write a timeline of ranks and kernels: FILE.json (Perfetto) or FILE.svg")
+	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: hardware profile to predict for (default on CPUs: local)")
+	detail(c, "profile", "on CUDA, kernels are launched one by one then.")
+	detail(c, "profile-hw", "adds the timeline that the virtual device predicts; krait calibrate makes local.")
+	expert(c, "profile", "profile-hw")
 }
 
-// begin lets a model that is to be opened tell what it does. What a prediction is for is
-// looked at before anything runs.
+// begin records the steps of a model that is opened next. It checks the flags before anything runs.
 func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
 	if p.file == "" {
 		if p.hw != "" {
@@ -46,7 +48,7 @@ func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
 		return nil
 	}
 	if ext := filepath.Ext(p.file); ext != ".json" && ext != ".svg" {
-		return fmt.Errorf("--profile %s: a profile is a .json or a .svg, by its name", p.file)
+		return fmt.Errorf("--profile %s: name it FILE.json or FILE.svg", p.file)
 	}
 	p.device = f.device.name
 	p.measured = timeline.Log{Run: timeline.Run{Name: "measured on " + p.device}, Most: profileEvents}
@@ -81,11 +83,11 @@ func (p *profileFlags) opened(m *krait.Model) error {
 	return err
 }
 
-// batch keeps what the batch under way is.
+// batch records the active batch.
 func (p *profileFlags) batch(w *exec.Work) {
 	p.measured.Batch(w)
 	p.predicted.Batch(w)
-	p.work.Sizes, p.work.Wanted = w.Sizes, append(lowering.Wanted(nil), w.Wanted...)
+	p.work.Sizes, p.work.Outputs = w.Sizes, append(lowering.Wanted(nil), w.Outputs...)
 }
 
 // record takes a step, and what the virtual device makes of the batch, from where it began.
@@ -94,7 +96,7 @@ func (p *profileFlags) record(events []exec.Event) {
 	if p.measured.Record(events); p.clock == nil || full || p.err != nil {
 		return
 	}
-	if _, p.err = p.clock.Run(p.work.Sizes, p.work.Wanted); p.err != nil {
+	if _, p.err = p.clock.Run(p.work.Sizes, p.work.Outputs); p.err != nil {
 		return
 	}
 	last := &p.predicted.Steps[len(p.predicted.Steps)-1]

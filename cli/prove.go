@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -16,29 +17,29 @@ func newProve() *cobra.Command {
 	var s krait.Sharding
 	var search prove.Options
 	var execute validate.Options
-	var asJSON, noExecute, quiet bool
-	var against, output string
-	from := modelArg{kind: "DIR or FILE.ir"}
+	var noExecute, quiet bool
+	var against string
+	var out output
+	from := newGraphArg()
 	c := &cobra.Command{
 		Use:   "prove [flags] [DIR | FILE.ir]",
-		Short: "Prove that a partitioned model is right, and how few collectives it needs",
+		Short: "Prove that a sharded model is right, with the fewest collectives",
 		Long: `Prove compiles a model for --tp ranks and checks the result in two ways.
 
-By rules: every layout is derived again from the rules of the operations, every
-partial sum is traced to the collective that reduces it, and a search of its own
-finds the fewest collectives that the stated class of placements allows. By
-execution: each distinct block of the model and of the result is run in float64, at
-its real dimensions, on random weights, inputs and states, on all ranks, and every
-value that both have is compared. Neither looks at what the other does.
+By rules: it derives every layout again from the rules of the operations, traces every partial
+sum to the collective that reduces it, and searches for the fewest collectives that the stated
+class of placements allows. By execution: it runs each distinct block of the model and of the
+result in float64 at its real dimensions, on random weights, inputs and states, on all ranks,
+and compares every value that both have. Neither check uses the other.
 
-It prints a certificate: for each block, each collective, what made its value a
-partial sum, who needs it whole, the bytes that it carries, and how close the
-executed values were. Payloads are rounded (--quantize) in a second run only.
+It prints a certificate: for each block, each collective, the source of its partial sum, its
+consumers, its bytes, and how close the executed values are. Rounded payloads (--payload) run
+separately.
 
-A FILE.ir at stage model or unpacked is compiled like a model. One that is partitioned
-already is proved against the graph that it came from, --against SOURCE: graph text at
-stage unpacked, as partition took it, or a model's, on which the passes before partition
-are run as --strategy says. Without DIR it is the embedded model.`,
+A FILE.ir at stage model or unpacked is compiled like a model. A partitioned one is proved
+against its source, --against SOURCE: graph text at stage unpacked, the input of partition, or a
+model, on which the passes before partition run as --strategy says. Without DIR it uses the
+embedded model.`,
 		Example: `  krait prove --tp 4
   krait prove ~/models/falcon-mamba-7b --tp 8 --json -o certificate.json
   krait graph --tp 4 --stage partitioned DIR > partitioned.ir
@@ -48,15 +49,15 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 			if search.Time < 0 || search.Memory < 0 || execute.Memory < 0 {
 				return errors.New("--search-time, --search-memory and --execute-memory: none may be negative")
 			}
-			path, err := from.take(c, args)
+			g, path, err := from.read(c, args)
 			if err != nil {
 				return err
 			}
-			p, err := proofOf(c, path, against, s)
+			p, err := proofOf(c, g, path, against, s)
 			if err != nil {
 				return err
 			}
-			cert, err := computed(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
+			cert, err := interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
 			if err != nil {
 				return err
 			}
@@ -65,26 +66,22 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
-					return fmt.Errorf("the rules accept it, but it does not compute what the model does: %w", err)
+					return fmt.Errorf("the rules accept the graph, but it does not compute what the model does: %w", err)
 				}
 			}
-			if asJSON {
-				return writeJSON(c, output, cert)
-			}
-			return write(c, output, []byte(cert.String()))
+			return out.print(c, cert, func(w io.Writer) { io.WriteString(w, cert.String()) })
 		},
 	}
 	shardingFlags(c, &s)
 	from.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print the certificate as JSON")
-	c.Flags().StringVar(&against, "against", "", "the graph that FILE.ir was before it was partitioned, at stage model or unpacked")
-	c.Flags().StringVarP(&output, "output", "o", "", "write to this file; - is standard output")
+	out.add(c)
+	c.Flags().StringVar(&against, "against", "", "graph that a partitioned FILE.ir came from, at stage model or unpacked")
 	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
-	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "of the random numbers that are executed")
-	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "what the tensors of a block may take; larger blocks are not executed, and that is said")
-	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "how long to search for the minimum; past it, it is not established")
-	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "what the search may remember")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random numbers to execute")
+	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "bytes of a block to execute; larger blocks are skipped and listed")
+	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
+	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "memory limit of the search")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
 	return c
 }
 
@@ -92,13 +89,10 @@ are run as --strategy says. Without DIR it is the embedded model.`,
 type proof struct{ model, source, partitioned *graph.Graph }
 
 // proofOf compiles a model, or reads a partitioned graph and what it came from.
-func proofOf(c *cobra.Command, path, against string, s krait.Sharding) (p proof, err error) {
-	g, err := readGraph(c, path)
+func proofOf(c *cobra.Command, g *graph.Graph, path, against string, s krait.Sharding) (p proof, err error) {
 	switch {
-	case err != nil:
-		return p, err
 	case g.Stage > graph.PartitionedStage:
-		return p, fmt.Errorf("%s is at stage %s; what is proved is the graph before, at stage %s", path, g.Stage, graph.PartitionedStage)
+		return p, fmt.Errorf("%s is at stage %s; prove needs the graph before that, at stage %s", path, g.Stage, graph.PartitionedStage)
 	case g.Stage == graph.PartitionedStage && against == "":
 		return p, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
 	case g.Stage == graph.PartitionedStage:
@@ -114,7 +108,7 @@ func proofOf(c *cobra.Command, path, against string, s krait.Sharding) (p proof,
 	return p, err
 }
 
-// beforePartition is a graph without what nobody needs, and as partition takes it.
+// beforePartition returns a graph without dead code, and the input of partition.
 func beforePartition(c *cobra.Command, g *graph.Graph, s krait.Sharding) (model, source *graph.Graph, err error) {
 	if model, err = compileTo(c, g.Stage, g, krait.Sharding{Ranks: s.Ranks}); err == nil {
 		source, err = compileTo(c, graph.UnpackedStage, g, s)
@@ -133,7 +127,7 @@ func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krai
 	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
 		return nil, nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
 	case s.Payload != "" || source.Stage == graph.UnpackedStage && (s.Strategy+s.Place+s.States != "" || s.Dump != nil):
-		return nil, nil, fmt.Errorf("--against %s: no pass is run that --strategy, --place, --quantize, --states or --dump could be for", against)
+		return nil, nil, fmt.Errorf("--against %s: no pass runs that --strategy, --place, --payload, --states or --dump could affect", against)
 	case source.Stage == graph.ModelStage:
 		return beforePartition(c, source, s)
 	}

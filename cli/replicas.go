@@ -6,7 +6,7 @@ import (
 )
 
 // replicated refuses replicas where they cannot be, and gives each its part of the cores.
-func replicated(dp int, f *modelFlags) error {
+func setReplicas(dp int, f *modelFlags) error {
 	const most = 64
 	switch {
 	case dp < 1 || dp > most:

@@ -12,18 +12,17 @@ func newReproduce() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "reproduce [flags]",
-		Short: "Run the published evaluation on simulated hardware, and compare",
-		Long: `Reproduce runs the evaluation of "Tensor parallelism for SSMs" on the virtual device: a
-line for each published figure, with what is simulated, the difference and its reason.
-Throughput is batch × output / (TTFT + (output - 1) × TPOT), with the largest batch that
-each method has room for; gains are over one GPU and over replicas on as many GPUs.
+		Short: "Reproduce the published evaluation on simulated hardware",
+		Long: `Reproduce runs the evaluation of "Tensor parallelism for SSMs" on the virtual device and prints
+a line for each published figure: the simulated value, the difference and its reason.
+Throughput is batch × output / (TTFT + (output - 1) × TPOT), with the largest batch that fits
+for each method; gains are over one GPU and over replicas on the same number of GPUs.
 
-Runs are as the paper's were: f32, whole prompts at once, selective scans in steps that
-leave their tensors in memory, sums by NCCL's algorithms, kernels launched one by one.
-Nothing is fitted: hardware is that of the profiles (docs/simulate.md).
+Runs are as in the paper: f32, whole prompts at once, unfused selective scans, NCCL's
+algorithms, and kernels launched one by one. Nothing is fitted: hardware is that of the
+profiles (docs/simulate.md).
 
---output writes the report as Markdown with pictures into a folder: that of
-docs/reproduction is made so.`,
+-o DIR writes the report as Markdown with pictures, as in docs/reproduction.`,
 		Example: `  krait reproduce
   krait reproduce -o docs/reproduction`,
 		Args: takes(0, 0, "no argument"),
@@ -45,7 +44,7 @@ docs/reproduction is made so.`,
 			return nil
 		},
 	}
-	jsonFlag(c, &asJSON)
-	c.Flags().StringVarP(&dir, "output", "o", "", "write the report into this folder, as Markdown and pictures")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	c.Flags().StringVarP(&dir, "output", "o", "", "folder to write the report to, as Markdown and pictures")
 	return c
 }

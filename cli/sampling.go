@@ -22,17 +22,19 @@ func (f *samplingFlags) add(c *cobra.Command, o *krait.Generate) {
 	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
 	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
 	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
-	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from the tokens with at least this share of the highest probability; 0: all")
-	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens that were seen less likely; 1: do not")
-	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "take this off the logits of tokens that were generated")
-	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "take this off them for each time that they were")
-	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS: add to a token's logit; -100 excludes it, 100 all others (may be given several times)")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "of the random numbers: the same seed gives the same text (default: at random, and printed)")
+	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from tokens with this share of the highest probability; 0: all")
+	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "divide logits of tokens in prompt and output by this; 1: no penalty")
+	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of generated tokens")
+	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this for each time that a token was generated")
+	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS: add to a logit; -100 excludes, 100 forces the token (repeatable)")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of sampling; the same seed gives the same text (default: random)")
+	detail(c, "seed", "a random seed is printed.")
+	expert(c, "min-p", "repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias")
 }
 
 // addLogProbs adds the flag of commands that can print them.
 func (f *samplingFlags) addLogProbs(c *cobra.Command) {
-	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print the log-probability of each token, and those of so many most probable ones")
+	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print log-probabilities, and this many alternatives of each token")
 }
 
 // take sets what the flags say.
@@ -42,7 +44,7 @@ func (f *samplingFlags) take(c *cobra.Command, o *krait.Generate) (err error) {
 	}
 	if c.Flags().Changed("logprobs") {
 		if f.logProbs < 0 {
-			return fmt.Errorf("--logprobs %d: it is how many of the most probable tokens are printed beside each; 0: none", f.logProbs)
+			return fmt.Errorf("--logprobs is %d; it must be a number of alternatives, or 0", f.logProbs)
 		}
 		o.LogProbs, o.TopLogProbs = true, f.logProbs
 	}
@@ -57,7 +59,7 @@ func readBiases(list []string) (map[int]float64, error) {
 		id, err := strconv.Atoi(name)
 		bias, err2 := strconv.ParseFloat(number, 64)
 		if !found || cmp.Or(err, err2) != nil {
-			return nil, fmt.Errorf("%q: it is a token's id and its bias, such as 50256=-100", text)
+			return nil, fmt.Errorf("%q must be ID=BIAS, such as 50256=-100", text)
 		}
 		if _, twice := out[id]; twice {
 			return nil, fmt.Errorf("%q: token %d has a bias already", text, id)

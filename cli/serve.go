@@ -16,147 +16,201 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Roles of a server.
+const (
+	roleBoth    = "both"    // prefill and decode: krait serve
+	rolePrefill = "prefill" // prefill for other processes: krait serve prefill
+	roleDecode  = "decode"  // decode, with prefill by other processes: krait serve decode
+)
+
+// serveFlags are the flags of the commands that serve a model.
+type serveFlags struct {
+	modelFlags
+	role     string
+	from     modelArg
+	cache    prefixFlags
+	address  addressFlags
+	tls      tlsFlags
+	insecure bool
+
+	api       apiFlags               // but for prefill
+	transfer  transfer.ServerOptions // of prefill
+	tokenFile string
+	remote    remoteFlags // of decode
+}
+
 func newServe() *cobra.Command {
-	var f modelFlags
-	var kept prefixFlags
-	var o transfer.ServerOptions
-	var tlsFiles tlsFlags
-	var role, listen, tokenFile string
-	var api apiFlags
-	var elsewhere decodeFlags
-	var insecure bool
-	from := modelArg{kind: "DIR"}
-	c := &cobra.Command{
+	f := &serveFlags{role: roleBoth}
+	c := f.command(&cobra.Command{
 		Use:   "serve [flags] [DIR]",
-		Short: "Serve a model to clients of OpenAI's API, or prompts to other processes",
-		Long: `Serve opens a model and answers clients of OpenAI's HTTP API: completions and
-chats, streamed or whole, many at the same time (docs/serving.md). It waits at
-127.0.0.1:8080 unless --listen says otherwise; the address is printed when it is
-ready, and may end in :0 for any free port.
+		Short: "Serve a model over OpenAI's HTTP API",
+		Long: `Serve answers clients of OpenAI's HTTP API: completions and chats, streamed or whole,
+batched continuously (docs/serving.md). It listens at 127.0.0.1:8080 by default and prints
+the address when it is ready; port 0 is any free port.
 
-SIGTERM drains: /ready and new requests get 503, requests under way go on for --drain at
-most, and the port stays open until they have ended, for --drain-notice at least, so that
-load balancers see it. Ctrl-C does the same without --drain-notice. A second signal ends
-the process at once.
+SIGTERM drains: /ready and new requests get 503, active requests continue for at most
+--drain, and the port stays open until they end, and for at least --drain-notice, so that
+load balancers see the 503. Ctrl-C does the same without --drain-notice. A second signal
+ends the process at once.
 
-An address that other machines reach, also one that a container publishes, needs --api-keys
-or --tls-client-ca (certificates that clients must have); --insecure does without. Add
---tls-cert and --tls-key where others can listen. Without keys, requests must be for an IP
-address, localhost or one of --hosts. SIGHUP reads the keys again.
+An address that other machines reach, which includes one that a container publishes, needs
+--api-keys or --tls-client-ca, or --insecure. Add --tls-cert and --tls-key on networks that
+others can read. Without keys, requests must address an IP address, localhost or one of
+--hosts. SIGHUP reloads the keys.
 
-With --role prefill it reads prompts for others instead, krait generate --prefill ADDR
-and krait serve --role decode --prefill ADDR,ADDR, which go on from the states and
-rows of caches that came of them, with as many ranks as they like;
-docs/disaggregation.md walks through a request. What was kept of a prompt waits for
---lease to be fetched, and is freed then, or as soon as it was, or the other side is
-gone. It waits at 127.0.0.1:7070 unless told, and has a --token-file in place of keys.
-UCX does not encrypt what it carries.
-
-With --role decode prompts that begin alike go to the same of --prefill. One that it
-cannot read is read here; while it is not reached the others get its prompts.`,
+serve prefill and serve decode split a deployment into prefill and decode servers
+(docs/disaggregation.md).`,
 		Example: `  krait serve ~/models/zamba2 --tp 2 --prefix-cache 2GiB
-  krait serve ~/models/zamba2 --listen :8443 --api-keys keys --tls-cert s.pem --tls-key s.key
-  krait serve --role prefill --tp 2 --listen 127.0.0.1:7070
-  krait serve --role decode --prefill 127.0.0.1:7070,127.0.0.1:7071`,
-		Args: takes(0, 1, "one DIR"),
-		RunE: func(c *cobra.Command, args []string) (err error) {
-			dir, err := from.take(c, args)
-			if err != nil {
-				return err
-			}
-			switch {
-			case role != "both" && role != "prefill" && role != "decode":
-				return fmt.Errorf("--role %s; there are both, which is the default, prefill and decode", role)
-			case o.Lease <= 0 || o.Stall <= 0:
-				return errors.New("--lease and --stall must be longer than nothing")
-			}
-			if err := cmp.Or(ofRole(c, role), elsewhere.check(role)); err != nil {
-				return err
-			}
-			if !c.Flags().Changed("listen") {
-				listen = map[string]string{"both": "127.0.0.1:8080", "decode": "127.0.0.1:8080", "prefill": "127.0.0.1:7070"}[role]
-			}
-			if err := api.read(); err != nil {
-				return err
-			}
-			f.options.Context = api.context
-			if role != "prefill" {
-				f.options.Memory = api.memory
-			}
-			if o.Token, err = readToken("--token-file", tokenFile); err != nil {
-				return err
-			}
-			config, err := tlsFiles.server()
-			if err != nil {
-				return err
-			}
-			at, err := tryListen("--listen", listen)
-			if err != nil {
-				return err
-			}
-			if isOpen(at) && api.o.Keys == nil && o.Token == "" && tlsFiles.ca == "" && !insecure {
-				return errOpen(listen, role)
-			}
-			defer onHangup(func() {})() // and not only when it serves
-			if err := cmp.Or(kept.checkCodec(role == "decode"), kept.options(&f)); err != nil {
-				return err
-			}
-			if role != "prefill" {
-				api.watch(&f)
-			}
-			if phase := f.options.Sharding.Phase; role != "both" && phase != "" && phase != role {
-				return fmt.Errorf("--phase %s, and --role %s: leave --phase out", phase, role)
-			}
-			if role != "both" {
-				f.options.Sharding.Phase = role
-			}
-			m, err := f.open(c, dir)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			if role != "prefill" {
-				list, end, err := elsewhere.open(c, m, f.quiet)
-				if err != nil {
-					return err
-				}
-				defer end() // before the model
-				api.o.Prefill, api.o.PrefillNames = list, elsewhere.addresses
-				return serveAPI(c, &f, m, &api, listen, config)
-			}
-			if !f.quiet {
-				o.Log = logger(c)
-				fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
-			}
-			return servePrefill(c, m, o, listen, config)
-		},
-	}
-	f.add(c)
-	kept.add(c)
-	api.add(c)
-	elsewhere.add(c)
-	from.add(c)
-	c.Flags().StringVar(&role, "role", "both", "what is served: both, prompts and answers; prefill, prompts for others; or decode, answers to prompts that --prefill reads")
-	c.Flags().StringVar(&listen, "listen", "", "address to wait at: host:port, or unix:PATH (default 127.0.0.1:8080, and 7070 of --role prefill)")
-	c.Flags().DurationVar(&o.Lease, "lease", 30*time.Second, "prefill: how long what was kept of a prompt waits to be fetched")
-	c.Flags().DurationVar(&o.Stall, "stall", 10*time.Second, "prefill: how long the other side may take for its next step")
-	c.Flags().IntVar(&f.options.Slots, "slots", 8, "requests, or prompts, that are run at the same time")
-	c.Flags().Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "how much of the time prompts may have while texts are written, which slows these to 1/(1-SHARE) at most; 0: all that they want")
-	c.Flags().BoolVar(&insecure, "insecure", false, "let other machines ask without a key, a token or a certificate")
-	c.Flags().StringVar(&tokenFile, "token-file", "", "prefill: file with a token that others must know")
-	c.Flags().StringVar(&tlsFiles.cert, "tls-cert", "", "file with the server's certificate, PEM")
-	c.Flags().StringVar(&tlsFiles.key, "tls-key", "", "file with its key, PEM")
-	c.Flags().StringVar(&tlsFiles.ca, "tls-client-ca", "", "file with certificates that must have signed those of the others, PEM")
+  krait serve ~/models/zamba2 --port 8443 --host 0.0.0.0 --api-keys keys --tls-cert s.pem --tls-key s.key
+  krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
+	})
+	f.api.add(c)
+	c.AddCommand(newServePrefill(), newServeDecode())
 	return c
 }
 
-// errOpen refuses an address that other machines reach, where nothing says who may ask.
+func newServePrefill() *cobra.Command {
+	f := &serveFlags{role: rolePrefill}
+	c := f.command(&cobra.Command{
+		Use:   "prefill [flags] [DIR]",
+		Short: "Prefill prompts for decode servers",
+		Long: `Prefill runs prompts for other processes: krait serve decode and krait generate --prefill.
+They fetch the sequence's state and KV pages and continue with any number of ranks. A finished
+prompt's state is held until the decode server fetches it, its connection closes, or --lease
+expires. It listens at 127.0.0.1:7070 by default, and has a --token-file in place of keys.
+UCX does not encrypt the states. docs/disaggregation.md follows a request.`,
+		Example: `  krait serve prefill ~/models/zamba2 --tp 2 --listen 127.0.0.1:7070`,
+	})
+	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a prompt's state is held for the decode server")
+	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "longest silence of a decode server during a transfer")
+	c.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the token that decode servers must send")
+	return c
+}
+
+func newServeDecode() *cobra.Command {
+	f := &serveFlags{role: roleDecode}
+	c := f.command(&cobra.Command{
+		Use:   "decode [flags] --prefill ADDR,ADDR [DIR]",
+		Short: "Serve OpenAI's API, with prefill by other servers",
+		Long: `Decode is krait serve with prefill by other processes, krait serve prefill. Prompts with a
+common beginning go to the same prefill server. This process prefills a prompt itself if the
+prefill server cannot; while a server is unreachable, the others get its prompts. All flags of
+krait serve apply.`,
+		Example: `  krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
+	})
+	f.api.add(c)
+	f.remote.add(c)
+	return c
+}
+
+// command adds what all roles have.
+func (f *serveFlags) command(c *cobra.Command) *cobra.Command {
+	f.from = modelArg{kind: "DIR"}
+	c.Args = takes(0, 1, "one DIR")
+	c.RunE = func(c *cobra.Command, args []string) error { return f.run(c, args) }
+	f.modelFlags.add(c)
+	f.cache.add(c)
+	f.from.add(c)
+	port := 8080
+	if f.role == rolePrefill {
+		port = 7070
+	}
+	f.address.add(c, port)
+	flags := c.Flags()
+	flags.IntVar(&f.options.Slots, "slots", 8, "sequences that run at the same time")
+	flags.Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "largest share of step time for prefill during decode; 0: no limit")
+	flags.BoolVar(&f.insecure, "insecure", false, "let other machines connect without key, token or certificate")
+	flags.StringVar(&f.tls.cert, "tls-cert", "", "PEM file with the server's certificate")
+	flags.StringVar(&f.tls.key, "tls-key", "", "PEM file with the key of --tls-cert")
+	flags.StringVar(&f.tls.ca, "tls-client-ca", "", "PEM file with the CA that client certificates must be signed by")
+	expert(c, "prompt-share", "tls-client-ca", "prefix-cache-host", "prefix-cache-dir", "prefix-policy", "state-codec", "threads", "states", "strategy", "math", "comm")
+	return c
+}
+
+// check reads the files that flags name, and returns an error if flags are wrong together.
+func (f *serveFlags) check(c *cobra.Command) (err error) {
+	if f.role == rolePrefill {
+		if f.transfer.Lease <= 0 || f.transfer.Stall <= 0 {
+			return errors.New("--lease and --stall must be above 0")
+		}
+		if f.transfer.Token, err = readToken("--token-file", f.tokenFile); err != nil {
+			return err
+		}
+	} else if err := f.api.read(); err != nil {
+		return err
+	}
+	if f.role == roleDecode {
+		if err := f.remote.check(); err != nil {
+			return err
+		}
+	}
+	if err := f.address.check(c); err != nil {
+		return err
+	}
+	at, err := tryListen("--listen", f.address.listen)
+	if err != nil {
+		return err
+	}
+	if isOpen(at) && f.api.o.Keys == nil && f.transfer.Token == "" && f.tls.ca == "" && !f.insecure {
+		return errOpen(f.address.listen, f.role)
+	}
+	if phase := f.options.Sharding.Phase; f.role != roleBoth && phase != "" && phase != f.role {
+		return fmt.Errorf("--phase %s contradicts serve %s: leave --phase out", phase, f.role)
+	}
+	return nil
+}
+
+func (f *serveFlags) run(c *cobra.Command, args []string) error {
+	dir, err := f.from.take(c, args)
+	if err != nil {
+		return err
+	}
+	if err := f.check(c); err != nil {
+		return err
+	}
+	config, err := f.tls.server()
+	if err != nil {
+		return err
+	}
+	defer onSIGHUP(func() {})() // also while the model loads
+	if err := cmp.Or(f.cache.checkCodec(f.role == roleDecode), f.cache.options(&f.modelFlags)); err != nil {
+		return err
+	}
+	if f.role != rolePrefill {
+		f.options.Context, f.options.Memory = f.api.context, f.api.memory
+		f.api.watch(&f.modelFlags)
+	}
+	if f.role != roleBoth {
+		f.options.Sharding.Phase = f.role
+	}
+	m, err := f.open(c, dir)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if f.role == rolePrefill {
+		if !f.quiet {
+			f.transfer.Log = logger(c)
+			fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
+		}
+		return servePrefill(c, m, f.transfer, f.address.listen, config)
+	}
+	list, end, err := f.remote.open(c, m, f.quiet)
+	if err != nil {
+		return err
+	}
+	defer end() // before the model
+	f.api.o.Prefill, f.api.o.PrefillNames = list, f.remote.addresses
+	return serveAPI(c, &f.modelFlags, m, &f.api, f.address.listen, config)
+}
+
+// errOpen refuses an address that other machines reach and nothing protects.
 func errOpen(listen, role string) error {
 	keys := "--api-keys"
-	if role == "prefill" {
+	if role == rolePrefill {
 		keys = "--token-file"
 	}
-	return fmt.Errorf("--listen %s: other machines reach it, and could ask without a key: give %s or --tls-client-ca, or --insecure to answer anyone", listen, keys)
+	return fmt.Errorf("--listen %s: other machines reach it and could connect without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
 }
 
 // servePrefill serves until the command is ended.

@@ -9,27 +9,35 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// decodeFlags say who reads prompts for a server.
-type decodeFlags struct {
+// remoteFlags name the prefill servers of a decode server.
+type remoteFlags struct {
 	addresses []string
-	by        prefillFlags // but for its address
+	by        prefillFlags // without the address
 }
 
-func (f *decodeFlags) add(c *cobra.Command) {
+func (f *remoteFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringSliceVar(&f.addresses, "prefill", nil, "decode: addresses of krait serve --role prefill, host:port or unix:PATH, with a comma between them")
-	flags.StringVar(&f.by.from.Transport, "prefill-transport", "tcp", "decode: how states come from there: tcp, or ucx (RDMA, shared memory)")
-	flags.BoolVar(&f.by.from.Strict, "prefill-only", false, "decode: fail where a prompt would be read here after all")
-	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "decode: longest silence of a transfer; a ping has a quarter of it for its answer")
-	flags.StringVar(&f.by.tokenFile, "prefill-token-file", "", "decode: file with the token that those of --prefill want")
-	flags.BoolVar(&f.by.tls.on, "prefill-tls", false, "decode: reach them by TLS, with the system's certificates")
-	flags.StringVar(&f.by.tls.ca, "prefill-tls-ca", "", "decode: the same, with the certificates in this file, PEM")
-	flags.StringVar(&f.by.tls.cert, "prefill-tls-cert", "", "decode: file with a certificate of one's own, which they may want, PEM")
-	flags.StringVar(&f.by.tls.key, "prefill-tls-key", "", "decode: file with its key, PEM")
+	flags.StringSliceVar(&f.addresses, "prefill", nil, "prefill servers: host:port or unix:PATH, separated by commas")
+	flags.StringVar(&f.by.from.Transport, "prefill-transport", "tcp", "transport of states: tcp, or ucx (RDMA, shared memory)")
+	flags.BoolVar(&f.by.from.Strict, "prefill-only", false, "fail requests that would fall back to prefill in this process")
+	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "longest silence of a transfer; a quarter of it for a ping")
+	flags.StringVar(&f.by.tokenFile, "prefill-token-file", "", "file with the token of the prefill servers")
+	prefillTLSFlags(c, &f.by.tls)
+	expert(c, "prefill-transport", "prefill-only", "prefill-stall", "answer-tokens", "context", "deadline")
 }
 
-// open makes what has prompts read; close ends it, before the model.
-func (f *decodeFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []krait.Prefiller, close func(), err error) {
+// prefillTLSFlags say how a command connects to prefill servers by TLS.
+func prefillTLSFlags(c *cobra.Command, t *tlsFlags) {
+	flags := c.Flags()
+	flags.BoolVar(&t.on, "prefill-tls", false, "connect to prefill servers by TLS, with the system's CAs")
+	flags.StringVar(&t.ca, "prefill-tls-ca", "", "PEM file with the CA of the prefill servers; implies --prefill-tls")
+	flags.StringVar(&t.cert, "prefill-tls-cert", "", "PEM file with the client certificate for prefill servers")
+	flags.StringVar(&t.key, "prefill-tls-key", "", "PEM file with the key of --prefill-tls-cert")
+	expert(c, "prefill-tls", "prefill-tls-ca", "prefill-tls-cert", "prefill-tls-key")
+}
+
+// open connects to the prefill servers; close ends that, before the model.
+func (f *remoteFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list []krait.Prefiller, close func(), err error) {
 	var clients []*prefill.Client
 	close = func() {
 		for _, p := range clients {
@@ -49,17 +57,14 @@ func (f *decodeFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (list [
 	return list, close, nil
 }
 
-// check looks at the flags of a role.
-func (f *decodeFlags) check(role string) error {
-	if role != "decode" {
-		return nil
-	}
+// check returns an error if the addresses are wrong, and reads the files of the flags.
+func (f *remoteFlags) check() error {
 	if len(f.addresses) == 0 {
-		return errors.New("--role decode needs --prefill ADDR, who reads its prompts")
+		return errors.New("serve decode needs --prefill ADDR, its prefill servers")
 	}
 	for i, a := range f.addresses {
 		if a == "" {
-			return errors.New("--prefill has an address that is empty")
+			return errors.New("--prefill has an empty address")
 		}
 		for _, b := range f.addresses[:i] {
 			if a == b {

@@ -15,13 +15,13 @@ import (
 func TestServeMemory(t *testing.T) {
 	const jamba = "../testdata/golden/jamba"
 	for _, c := range []struct{ args, want string }{
-		{"--memory 1MiB", "the weights alone take 2.9 MiB, and a device has 1.0 MiB, which is too little for any slots and caches; give at least 9.9 MiB for 8 slots, or 8-bit weights (krait quantize-weights)\n"},
+		{"--memory 1MiB", "the weights alone take 2.9 MiB, and a device has 1.0 MiB, which is too little for any slots and caches; give at least 9.9 MiB for 8 slots, or 8-bit weights (krait convert --type q8)\n"},
 		{"--memory 4MiB", "does not fit: a device has 4.0 MiB for 8 slots: weights of 2.9 MiB, states of 3.8 MiB, activations of 3.1 MiB; give at least 9.9 MiB for 8 slots, or fewer slots\n"},
 		{"--memory 1MiB --slots 1 --device cuda-sim", "the weights alone take 2.9 MiB, and a device has 1.0 MiB, which is too little for any slots and caches; give at least 7.3 MiB for 1 slot, or more ranks, each on a GPU of its own\n"},
-		{"--memory much", `"much" is no number of bytes`},
-		{"--role prefill --memory 1GiB", "--memory does nothing with --role prefill"},
+		{"--memory much", `"much" is not a number of bytes`},
+		{"prefill --memory 1GiB", "unknown flag: --memory"},
 		{"--max-queue-tokens -1", "must be at least 1, or 0"},
-		{jamba + " --memory 16MiB --max-queue-tokens 40000", "--max-queue-tokens 40000 is more than there is memory for"},
+		{jamba + " --memory 16MiB --max-queue-tokens 40000", "--max-queue-tokens 40000 is more than memory holds"},
 		{jamba + " --memory 16MiB --context 5000", "a context of 5000 tokens in each of 8 slots takes 320 pages"},
 		{jamba + " --memory 16MiB --slots 500", "500 slots"},
 	} {

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shardingFlags are the flags of every command that lays a model over ranks.
+// shardingFlags adds the flags of commands that shard a model.
 func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
-	var quant quantFlags
+	var payload payloadFlags
 	var dump string
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
@@ -28,7 +28,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
 			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
 		}
-		if err := cmp.Or(phaseUsed(c, s), quant.choose(c, s)); err != nil {
+		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
 		}
 		if hw := hardwareName(c); s.Strategy == passes.Auto || hw != "" {
@@ -42,34 +42,46 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		}
 		return s.ReadPlace()
 	}
-	quant.add(c)
-	c.Flags().IntVar(&s.Ranks, "tp", 0, "ranks that share the model, tensor parallel (default 1, or as many as graph text is for)")
-	c.Flags().StringVar(&s.Strategy, "strategy", "", "how it lies over the ranks: "+strings.Join(names, ", ")+", or auto: the cheapest on --hw (default channel)")
-	c.Flags().String("hw", "", "with --strategy auto: the hardware, "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (measured by krait calibrate), or a file")
-	c.Flags().StringVar(&s.Place, "place", "", "a placement file instead of a strategy; a named pipe, such as <(command), must end within 10 seconds")
-	c.Flags().StringVar(&s.Payload, "quantize", "", "what sums travel in: fp16, bf16, scaled16, int8, e4m3, e5m2 or int4, with the size of a block int8/64, for summands and sums int4:int8, or by site x_proj=none,out_proj=fp16:acc32; out_proj.rs where scattered, in_proj.ag what is gathered; int8@decode for one phase; auto: by --calibration and --budget")
-	c.Flags().StringVar(&s.Phase, "phase", "", "which phase's payloads, of a --quantize with some for prefill and some for decode (default: by what the process does)")
-	c.Flags().StringVar(&s.States, "states", "", "in which formats states are kept, by kind: conv=bf16,cache=f16,ssm=bf16 (default f32; ssm is f32 or bf16)")
-	c.Flags().StringVar(&s.Scan, "scan", "", "how selective scans run: fused, or unfused, with tensors of tokens × channels × states in memory (default fused)")
-	c.Flags().StringVar(&s.Fuse, "fuse", "", "which neighbours become one operation: exact, where no bit changes, or launches, where that saves launches, too (default: as the device likes, else exact)")
-	c.Flags().Var(formatsFlag{s}, "formats", "bf16: activations as GPUs with --math bf16 keep them (default: as the device does)")
-	c.Flags().BoolVar(&s.Overlap, "overlap", false, "order steps so that what needs no sum between ranks runs while it travels (may take memory)")
-	c.Flags().StringVar(&dump, "dump", "", "write the graph after each pass that changes it to this folder")
+	payload.add(c)
+	c.Flags().IntVar(&s.Ranks, "tp", 0, "tensor-parallel ranks (default 1, or as graph text says)")
+	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
+	c.Flags().String("hw", "", "hardware profile of --strategy auto, or a file")
+	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
+	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
+	c.Flags().StringVar(&s.Phase, "phase", "", "phase whose payloads apply, of a --payload by phase: prefill or decode")
+	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with tensors in memory (default fused)")
+	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches (fewest launches) (default: by device, or exact)")
+	c.Flags().Var(formatsFlag{s}, "formats", "bf16: activations as GPUs with --math bf16 keep them (default: by device)")
+	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may take memory)")
+	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to, after each pass that changes it")
+	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
+	detail(c, "hw", "one of "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (which krait calibrate measures), or a file.")
+	detail(c, "place", "a named pipe, such as <(command), must end within 10 seconds.")
+	detail(c, "payload", `fp16, bf16, scaled16, int8, e4m3, e5m2 or int4; with a block size as int8/64; for partial sums
+and sums as int4:int8; by site as x_proj=none,out_proj=fp16:acc32, where out_proj.rs is the
+reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto chooses by
+--calibration and --budget.`)
+	detail(c, "phase", "default: the phase that the process runs.")
+	detail(c, "states", "ssm is f32 or bf16.")
+	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
+	detail(c, "fuse", "exact changes no bit; launches also fuses where that saves launches only.")
+	expert(c, "budget", "calibration", "hw", "place", "phase", "scan", "fuse", "formats", "overlap", "dump")
 }
 
 // hardwareName returns --hw.
 func hardwareName(c *cobra.Command) string { return c.Flags().Lookup("hw").Value.String() }
 
-// phaseAlone marks the --phase of commands that look at it whatever travels.
+// phaseAlone annotates the --phase of commands that use it with any payload.
 const phaseAlone = "alone"
 
-// phaseUsed is an error where --phase would change nothing. What auto stands for is of one phase.
+// phaseUsed returns an error if --phase changes nothing. The payload that auto chooses has one phase.
 func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	flag := c.Flags().Lookup("phase")
 	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
 		return nil
 	}
-	return fmt.Errorf("--phase %s: no payload of --quantize is for one phase, so nothing would change: leave it out, or say what is for a phase, such as --quantize int8@decode", s.Phase)
+	return fmt.Errorf("--phase %s: --payload has no format for one phase, so --phase changes nothing: leave it out, or give a phase, such as --payload int8@decode", s.Phase)
 }
 
 // compile compiles a model's graph, or graph text, up to a stage; NoStage is what runs.
@@ -82,7 +94,7 @@ func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) 
 }
 
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
-	s, err := computed(c, func() (krait.Sharding, error) { return s.Resolve(g) })
+	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +103,18 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 		return nil, err
 	}
 	o.Stop = stop
-	return computed(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	return interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
 }
 
-// runningFlags are the flags of every command that runs a model over ranks.
+// runningFlags adds the flags of commands that run a model on ranks.
 func runningFlags(c *cobra.Command, s *krait.Sharding) {
-	c.Flags().Bool("validate", false, "first run each block in float64 on random numbers, and compare the ranks with one (as krait prove does)")
-	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail where a payload leaves the range of fp16, or is not finite in a codec, and name it (takes memory and time)")
+	c.Flags().Bool("validate", false, "first run each block in float64 and compare ranks, as krait prove does")
+	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail if a payload overflows its format; names the collective (slow)")
+	detail(c, "check-payloads", "a payload fails that leaves the range of fp16 or is not finite in a codec.")
+	expert(c, "validate", "check-payloads")
 }
 
-// bytesFlag takes a number of bytes, with KiB, MiB or GiB behind it or nothing.
+// bytesFlag adds a flag for a number of bytes, with the suffix KiB, MiB or GiB, or none.
 func bytesFlag(c *cobra.Command, to *int64, name string, value int64, usage string) {
 	*to = value
 	c.Flags().Var((*byteCount)(to), name, usage)
@@ -127,7 +141,7 @@ func (b *byteCount) Set(text string) error {
 		*b = byteCount(n * float64(u.size))
 		return nil
 	}
-	return fmt.Errorf("%q is no number of bytes above 0, such as 512MiB or 4GiB", text)
+	return fmt.Errorf("%q is not a number of bytes above 0, such as 512MiB or 4GiB", text)
 }
 
 // String writes 4GiB.
@@ -143,7 +157,7 @@ func (b *byteCount) String() string {
 // Type is what help calls the value.
 func (*byteCount) Type() string { return "bytes" }
 
-// bytesOrNone is a number of bytes that may be 0, and is where it is not given.
+// bytesOrNone is a number of bytes that may be 0, its default.
 type bytesOrNone struct{ byteCount }
 
 // Set reads 4GiB, or 0.
@@ -153,7 +167,7 @@ func (b *bytesOrNone) Set(text string) error {
 		return nil
 	}
 	if b.byteCount.Set(text) != nil {
-		return fmt.Errorf("%q is no number of bytes, such as 512MiB or 4GiB, nor 0", text)
+		return fmt.Errorf("%q is not a number of bytes, such as 512MiB or 4GiB, or 0", text)
 	}
 	return nil
 }

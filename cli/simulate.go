@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/checkpoint"
-	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
@@ -19,37 +16,37 @@ import (
 
 // simulateFlags say what is simulated.
 type simulateFlags struct {
-	from                modelArg
-	like, dtype         string
+	from                graphArg
 	sharding            krait.Sharding
 	hardware            hardwareFlags
 	work                simulate.Workload
 	replicas            simulate.Replicas
 	maxBatch, maxPrompt bool
-	compare, asJSON     bool
+	compare             bool
+	out                 output
 }
 
 func newSimulate() *cobra.Command {
-	f := simulateFlags{from: modelArg{kind: "DIR or FILE.ir"}}
+	f := simulateFlags{from: newGraphArg()}
 	c := &cobra.Command{
 		Use:   "simulate [flags] [DIR | FILE.ir]",
-		Short: "Say what a deployment would do on hardware that need not be there",
-		Long: `Simulate runs the schedules of all ranks on a device that keeps time and no data, and
-answers what a deployment would do: the time to the first tokens (TTFT), the time from
-a token to the next (TPOT), tokens per second, memory per rank, the largest batch and
-the longest prompt that fit, and which strategy is best for prompts and for what follows.
-No weights are needed: a folder with config.json will do, or --like with a published size.
+		Short: "Predict latency, throughput and memory on hardware",
+		Long: `Simulate runs the schedules of all ranks on a virtual device that keeps time and no data, and
+predicts a deployment: time to first token (TTFT), time per output token (TPOT), tokens per
+second, memory per rank, the largest batch and the longest prompt that fit, and the best
+strategies for prefill and decode. It needs no weights: a folder with config.json is enough, or
+--like with a published size.
 
-Times are those of a profile of the hardware, whose figures docs/simulate.md explains.
-Memory is that of the schedules' own plan, and what the profile leaves to programs.
+Times come from a hardware profile (docs/simulate.md explains its figures), memory from the
+schedules and from what the profile leaves to programs.
 
---strategy auto takes the cheapest strategy for prompts and for tokens; they differ only
-where they share weights and states. --max-batch and --max-prompt take the largest that
-fits instead of what --batch and --prompt say. --compare lays strategies, ranks and
-replicas on as many devices as --tp and --dp take together, and payloads, side by side.
+--strategy auto takes the fastest strategies for prefill and decode; they may differ if they
+share weights and states. --max-batch and --max-prompt take the largest that fits in place of
+--batch and --prompt. --compare tabulates strategies, ranks, replicas and payloads on the number
+of devices of --tp and --dp.
 
-Without DIR it is the embedded model.`,
-		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --output 256
+Without DIR it uses the embedded model.`,
+		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --tokens 256
   krait simulate ~/models/jamba --hw h100-nvlink --tp 8 --math bf16 --compare
   krait simulate --like mamba2-2.7b --tp 4 --strategy auto --max-batch
   krait simulate --like mamba-2.8b --tp 4 --slow-rank 2:1.5`,
@@ -57,20 +54,21 @@ Without DIR it is the embedded model.`,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	f.from.add(c)
-	jsonFlag(c, &f.asJSON)
+	f.from.addDType(c)
+	f.out.add(c)
 	shardingFlags(c, &f.sharding)
 	f.hardware.add(c)
-	c.Flags().StringVar(&f.like, "like", "", "a published size instead of DIR, as krait synth has them")
-	c.Flags().StringVar(&f.dtype, "dtype", "", "format of the weights: f32, bf16 or f16 (default: as the model has them)")
 	c.Flags().IntVar(&f.work.Batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&f.work.Prompt, "prompt", 512, "tokens of each prompt")
-	c.Flags().IntVar(&f.work.Output, "output", 64, "tokens that each sequence goes on for")
-	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "tokens of each prompt that go through the model at once; 0: all")
-	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "replicas that share the batch, data parallel, each on --tp ranks")
-	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "what is left of the replicas' throughput beside each other")
-	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "take the largest batch that fits")
-	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "take the longest prompt that fits")
+	c.Flags().IntVarP(&f.work.Output, "tokens", "n", 64, "tokens to generate per sequence")
+	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
+	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "data-parallel replicas that share the batch, each on --tp ranks")
+	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "share of the replicas' throughput that is left side by side")
+	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
+	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
+	expert(c, "dp-efficiency", "slow-rank", "slow-link")
+	c.AddCommand(newSimulateCache(), newSimulateTrace(), newSimulateTransfer())
 	return c
 }
 
@@ -83,7 +81,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := f.graph(c, args)
+	g, _, err := f.from.read(c, args)
 	if err != nil {
 		return err
 	}
@@ -92,76 +90,40 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	title := cmp.Or(f.like, g.Name)
+	title := cmp.Or(f.from.like, g.Name)
 	if f.compare {
-		r, err := computed(c, func() (*lineup, error) { return f.lineUp(g, d) })
+		r, err := interruptible(c, func() (*deployments, error) { return f.deployments(g, d) })
 		if err != nil {
 			return err
 		}
 		r.Model = title
-		return r.write(c, f.asJSON)
+		return f.out.print(c, r, r.print)
 	}
-	r, err := computed(c, func() (*simulation, error) { return f.simulate(g, d) })
+	r, err := interruptible(c, func() (*simulation, error) { return f.simulate(g, d) })
 	if err != nil {
 		return err
 	}
-	if r.Model = title; f.asJSON {
-		return writeJSON(c, "", r)
-	}
-	r.print(c.OutOrStdout())
-	return nil
+	r.Model = title
+	return f.out.print(c, r, r.print)
 }
 
 func (f *simulateFlags) check(c *cobra.Command) error {
 	least := min(f.work.Batch, f.work.Prompt, f.work.Output)
 	switch {
 	case least < 1 || f.work.Chunk < 0:
-		return fmt.Errorf("--batch %d, --prompt %d, --output %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
+		return fmt.Errorf("--batch %d, --prompt %d, --tokens %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
 	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
-		return fmt.Errorf("--dp %d and --dp-efficiency %g: there is at least 1 replica, and more than 0 of it is left", f.replicas.Number, f.replicas.Efficiency)
+		return fmt.Errorf("--dp %d and --dp-efficiency %g: the former must be at least 1, the latter above 0", f.replicas.Number, f.replicas.Efficiency)
 	case f.maxBatch && f.maxPrompt:
-		return errors.New("--max-batch and --max-prompt: the one hangs on the other; give one of them")
+		return errors.New("--max-batch and --max-prompt: each depends on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
 		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
 	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Payload != ""):
-		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --quantize")
+		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --payload")
 	case f.sharding.Strategy == passes.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place: give one of them")
 	}
 	return f.replicas.Check()
-}
-
-// graph reads the model's graph, with weights in the format that is asked for.
-func (f *simulateFlags) graph(c *cobra.Command, args []string) (*graph.Graph, error) {
-	if f.like != "" {
-		if len(args) > 0 || c.Flags().Changed("model") {
-			return nil, errors.New("--like and a model: give one of them")
-		}
-		return computed(c, func() (*graph.Graph, error) {
-			return synth.Graph(synth.Options{Like: f.like, DType: cmp.Or(f.dtype, "bf16")})
-		})
-	}
-	path, err := f.from.take(c, args)
-	if err != nil {
-		return nil, err
-	}
-	if f.dtype == "" {
-		return readGraph(c, path)
-	}
-	d, ok := graph.ParseDType(f.dtype)
-	if !ok || d != graph.F32 && d != graph.BF16 && d != graph.F16 {
-		return nil, fmt.Errorf("--dtype %q: there are f32, bf16 and f16", f.dtype)
-	}
-	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
-		return nil, errors.New("--dtype is for folders and --like; graph text and the embedded model have their formats")
-	}
-	return computed(c, func() (*graph.Graph, error) {
-		m, _, err := checkpoint.Describe(path)
-		if err != nil {
-			return nil, err
-		}
-		return m.Graph(func(string) (graph.DType, bool) { return d, true })
-	})
 }
 
 // options are those of the compiler, without a strategy that is chosen by cost.
@@ -272,7 +234,7 @@ func (f *simulateFlags) workload(m *simulate.Model) (simulate.Workload, error) {
 	case f.maxPrompt && prompt > 0:
 		w.Prompt = prompt
 	case f.maxPrompt && prompt == anyNumber, f.maxBatch && batch == anyNumber:
-		return w, errors.New("no number is too large, and there is no largest that fits; say which with --batch or --prompt")
+		return w, errors.New("any number fits, so there is no largest: give --batch or --prompt")
 	default: // the error says what a single one needs
 		w.Batch, w.Prompt = f.replicas.Number, 1
 		if f.maxPrompt {

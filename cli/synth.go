@@ -16,14 +16,13 @@ func newSynth() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "synth [flags] DIR",
 		Short: "Make a checkpoint with random weights",
-		Long: `Synth makes a folder with config.json and random weights of a sensible scale, of
-any size and any family: to test, and to measure speed, without a download. What
-the model says means nothing; a text generated from it is noise. The same seed
-gives the same bytes.
+		Long: `Synth makes a folder with config.json and random weights of a sensible scale, of any
+size and any family, to test and measure without a download. Generated text is noise.
+The same seed gives the same bytes.
 
 --like takes the dimensions of a published size:
 ` + wrap(synth.Sizes(), 78) + `
---config takes those of any config.json.`,
+--config takes the dimensions of any config.json.`,
 		Example: `  krait synth --like mamba-130m random/mamba-130m
   krait synth --like falcon-mamba-7b --layers 4 --dtype f16 random/short
   krait synth --config testdata/golden/jamba/config.json --dtype f32 random/jamba`,
@@ -46,9 +45,9 @@ gives the same bytes.
 		},
 	}
 	f.add(c)
-	c.Flags().StringVar(&f.DType, "dtype", "bf16", "format of the weights: f32, bf16 or f16")
-	c.Flags().Uint64Var(&f.Seed, "seed", 0, "of the random numbers: the same seed gives the same bytes")
-	c.Flags().BoolVar(&f.Force, "force", false, "write into a folder that is not empty, over the checkpoint there")
+	c.Flags().StringVar(&f.DType, "dtype", "bf16", "weight format: f32, bf16 or f16")
+	c.Flags().Uint64Var(&f.Seed, "seed", 0, "seed of the weights; the same seed gives the same bytes")
+	c.Flags().BoolVar(&f.Force, "force", false, "overwrite the checkpoint in a folder that is not empty")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing")
 	return c
 }
@@ -57,10 +56,10 @@ gives the same bytes.
 type synthFlags struct{ synth.Options }
 
 func (f *synthFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.Like, "like", "", "a published size")
-	c.Flags().StringVar(&f.From, "config", "", "a config.json, instead; - is standard input")
+	c.Flags().StringVar(&f.Like, "like", "", "published size to take dimensions from")
+	c.Flags().StringVar(&f.From, "config", "", "config.json to take dimensions from; - is standard input")
 	c.Flags().IntVar(&f.Layers, "layers", 0, "keep this many layers (default: all)")
-	c.Flags().IntVar(&f.Vocab, "vocab", 0, "token ids (default: as the config says)")
+	c.Flags().IntVar(&f.Vocab, "vocab", 0, "vocabulary size (default: as the config says)")
 }
 
 func (f *synthFlags) read(c *cobra.Command) error {

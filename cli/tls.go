@@ -14,11 +14,11 @@ type tlsFlags struct {
 	on            bool // of a client: with the system's certificates
 }
 
-// server is the configuration of who waits; nil: without TLS.
+// server returns the configuration of a server; nil: without TLS.
 func (f *tlsFlags) server() (*tls.Config, error) {
 	if f.cert == "" && f.key == "" {
 		if f.ca != "" {
-			return nil, errors.New("--tls-client-ca, and no certificate of the server: add --tls-cert and --tls-key")
+			return nil, errors.New("--tls-client-ca needs a certificate of the server: add --tls-cert and --tls-key")
 		}
 		return nil, nil
 	}
@@ -31,7 +31,7 @@ func (f *tlsFlags) server() (*tls.Config, error) {
 	return c, err
 }
 
-// client is the configuration of who calls; nil: without TLS.
+// client returns the configuration of a client; nil: without TLS.
 func (f *tlsFlags) client() (*tls.Config, error) {
 	if !f.on && f.ca == "" && f.cert == "" && f.key == "" {
 		return nil, nil
@@ -44,7 +44,7 @@ func (f *tlsFlags) client() (*tls.Config, error) {
 	return c, err
 }
 
-// own has the own certificate, if there is one.
+// own returns a configuration with the own certificate, if any.
 func (f *tlsFlags) own() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS13}
 	switch {

@@ -26,10 +26,10 @@ func newTokenize() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize [flags] DIR",
 		Short: "Turn text into token ids, or back",
-		Long: `Tokenize reads text on standard input and prints its token ids, as the Hugging
-Face library gives them. With --decode it reads ids and prints text. With --jsonl
-each line is a case of its own: {"text": "..."} in and {"ids": [...]} out, and the
-reverse with --decode. DIR is a model's folder or a tokenizer.json.`,
+		Long: `Tokenize reads text on standard input and prints its token ids, as Hugging Face tokenizers
+does. With --decode it reads ids and prints text. With --jsonl each line is a case:
+{"text": "..."} in and {"ids": [...]} out, and the reverse with --decode. DIR is a model's
+folder or a tokenizer.json.`,
 		Example: `  echo -n "In the beginning" | krait tokenize ~/models/mamba-130m-hf
   echo "688 253 5068" | krait tokenize --decode ~/models/mamba-130m-hf
   krait tokenize --jsonl tokenizer.json < texts.jsonl > ids.jsonl`,
@@ -55,11 +55,11 @@ reverse with --decode. DIR is a model's folder or a tokenizer.json.`,
 		},
 	}
 	from.add(c)
-	c.Flags().BoolVar(&f.decode, "decode", false, "turn ids into text")
-	c.Flags().BoolVar(&f.pieces, "pieces", false, "print the tokens as the vocabulary spells them, a line each")
+	c.Flags().BoolVar(&f.decode, "decode", false, "read ids, print text")
+	c.Flags().BoolVar(&f.pieces, "pieces", false, "print each token as the vocabulary spells it, one per line")
 	c.Flags().BoolVar(&f.special, "special", true, "add the special tokens that the tokenizer puts around a text")
 	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "leave special tokens out of decoded text")
-	c.Flags().BoolVar(&f.jsonl, "jsonl", false, "a case per line, as JSON")
+	c.Flags().BoolVar(&f.jsonl, "jsonl", false, "read and write a JSON object per line")
 	return c
 }
 
@@ -98,7 +98,7 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 func known(t krait.Tokenizer, ids []int) error {
 	for i, id := range ids {
 		if _, ok := t.Piece(id); !ok {
-			return fmt.Errorf("id %d of the text is %d, and no token of the tokenizer", i, id)
+			return fmt.Errorf("id %d of the text is %d, which the tokenizer does not have", i, id)
 		}
 	}
 	return nil

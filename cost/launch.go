@@ -17,6 +17,8 @@ type Work struct {
 	// the first one says the number format of the weights, if any.
 	Key, Op string
 	product bool // by weights, which have a rate by number format
+	// By [graph.Narrow]: the bytes that activations in bf16 save, in batches in which they are.
+	narrow [graph.NarrowAlways + 1]graph.Poly
 }
 
 // WorkOf is the work of a step on the schedule's rank.
@@ -43,6 +45,17 @@ func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 		c, w.Share = st.Cost, share(st, s)
 	}
 	w.FLOPs, w.Bytes = c.FLOPs, c.Read.Plus(c.Write)
+	for _, refs := range [...][]lowering.Ref{st.Args, st.Results} {
+		for _, r := range refs {
+			t := r.Type
+			if w.Share == 1 {
+				t = s.Local(t)
+			}
+			if n := s.Buffers[r.Buffer].Narrow; n != graph.NarrowNever {
+				w.narrow[n] = w.narrow[n].Plus(t.Elems().Times(graph.Const(2)))
+			}
+		}
+	}
 	return w
 }
 
@@ -117,7 +130,15 @@ func (r *Rater) Launch(graphs bool) float64 {
 }
 
 // Moved is the bytes that work reads and writes for a batch.
-func (w *Work) Moved(z graph.Sizes) float64 { return w.Bytes.Float(z) * w.Share }
+func (w *Work) Moved(z graph.Sizes) float64 {
+	bytes, rows := w.Bytes.Float(z), int64(w.Rows.Float(z))
+	for n := graph.NarrowPrompts; n <= graph.NarrowAlways; n++ {
+		if n.In(rows, z) {
+			bytes -= w.narrow[n].Float(z)
+		}
+	}
+	return bytes * w.Share
+}
 
 // measured is the rate that was measured of some work, its bytes included; 0: none was.
 func (r *Rater) measured(w *Work, z graph.Sizes) float64 {

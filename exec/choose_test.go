@@ -68,9 +68,9 @@ func TestPick(t *testing.T) {
 		pick  func([]float32, int32) int32
 		want  int32
 	}{{rowOf(33), nil, 33}, {rowOf(33), last, 39}, {rowOf(33), none, graph.NoToken}, {rowOf(33, nan), last, graph.BrokenLogits}} {
-		c.batch.Choose = []exec.Choice{{Pick: c.pick}}
+		c.batch.Choices = []exec.Choice{{Pick: c.pick}}
 		r, err := e.Step(context.Background(), c.batch)
-		if u := exec.AsUnchosen(err); r.Tokens[0] != c.want || (u != nil) != (c.want < 0) {
+		if u := exec.AsChoiceError(err); r.Tokens[0] != c.want || (u != nil) != (c.want < 0) {
 			t.Errorf("token %d, %v; want %d", r.Tokens[0], err, c.want)
 		}
 		if c.want < 0 {
@@ -95,7 +95,7 @@ func TestWant(t *testing.T) {
 		{greedy, []string{"tokens", "logits"}, true, true}, {nil, []string{"logits"}, true, false}, {nil, nil, true, false},
 	} {
 		b := rowOf(33)
-		b.Choose, b.Want = c.choose, c.want
+		b.Choices, b.Outputs = c.choose, c.want
 		r, err := e.Step(context.Background(), b)
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
@@ -121,7 +121,7 @@ func TestChoose(t *testing.T) {
 		want int32
 	}{{nil, 33}, {seen, 0}, {nil, 33}} {
 		b := rowOf(33, 0.9)
-		b.Choose = []exec.Choice{{Choice: kernels.Choice{Penalty: 2}, Seen: c.seen}}
+		b.Choices = []exec.Choice{{Choice: kernels.Choice{Penalty: 2}, Seen: c.seen}}
 		r, err := e.Step(context.Background(), b)
 		if err != nil || r.Tokens[0] != c.want {
 			t.Errorf("seen %v: token %v, want %d (%v)", c.seen, r.Tokens, c.want, err)
@@ -134,13 +134,13 @@ func TestChoose(t *testing.T) {
 func TestChooseRefuses(t *testing.T) {
 	e := chooser(t, true)
 	for want, c := range map[string]func(b *exec.Batch){
-		"2 choices for 1 wanted rows":                   func(b *exec.Batch) { b.Choose = make([]exec.Choice, 2) },
-		"0 choices for 1 wanted rows":                   func(b *exec.Batch) { b.Choose = []exec.Choice{} },
-		"choice 0: no token can be chosen so":           func(b *exec.Batch) { b.Choose = []exec.Choice{{Choice: kernels.Choice{TopP: 1.5}}} },
-		"choice 0: no token can be":                     func(b *exec.Batch) { b.Choose = []exec.Choice{{Choice: kernels.Choice{Temperature: math.NaN()}}} },
-		"choice 0 has 3 words of tokens that were seen": func(b *exec.Batch) { b.Choose = []exec.Choice{{Seen: make([]int32, 3)}} },
-		"the graph has no output surprise":              func(b *exec.Batch) { b.Want = []string{"surprise"} },
-		"input choice is not given":                     func(b *exec.Batch) { b.Want = []string{"tokens"} },
+		"2 choices for 1 rows":                 func(b *exec.Batch) { b.Choices = make([]exec.Choice, 2) },
+		"0 choices for 1 rows":                 func(b *exec.Batch) { b.Choices = []exec.Choice{} },
+		"choice 0: no token can be chosen so":  func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{TopP: 1.5}}} },
+		"choice 0: no token can be":            func(b *exec.Batch) { b.Choices = []exec.Choice{{Choice: kernels.Choice{Temperature: math.NaN()}}} },
+		"choice 0 has 3 words in Seen":         func(b *exec.Batch) { b.Choices = []exec.Choice{{Seen: make([]int32, 3)}} },
+		"the graph has no output surprise":     func(b *exec.Batch) { b.Outputs = []string{"surprise"} },
+		"input choice is missing in the batch": func(b *exec.Batch) { b.Outputs = []string{"tokens"} },
 	} {
 		b := rowOf(1)
 		c(b)
@@ -151,14 +151,14 @@ func TestChooseRefuses(t *testing.T) {
 		}
 	}
 	b := rowOf(1, float32(math.NaN()))
-	b.Choose = []exec.Choice{{}}
+	b.Choices = []exec.Choice{{}}
 	_, err := e.Step(context.Background(), b)
 	wantError(t, err, "row 0: a logit is NaN or +Inf")
 	_, err = e.Step(context.Background(), rowOf(1))
 	wantError(t, err, "left in the middle of a step")
 
 	b = rowOf(1)
-	b.Choose = []exec.Choice{{}}
+	b.Choices = []exec.Choice{{}}
 	_, err = chooser(t, false).Step(context.Background(), b)
 	wantError(t, err, "the graph has no output tokens; where it is built, b.Output(\"tokens\", b.Choose(…)) makes one of its logits")
 }
@@ -173,9 +173,9 @@ func TestUnchosen(t *testing.T) {
 		x[40*bad] = float32(math.Inf(1))
 		x[40*(1-bad)+7] = 1
 		b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slots[0], Len: 1}, {Slot: slots[1], Len: 1}},
-			Inputs: map[string]graph.Array{"x": graph.ArrayOf(x, 2, 40)}, Choose: make([]exec.Choice, 2)}
+			Inputs: map[string]graph.Array{"x": graph.ArrayOf(x, 2, 40)}, Choices: make([]exec.Choice, 2)}
 		r, err := e.Step(context.Background(), b)
-		if u := exec.AsUnchosen(fmt.Errorf("with more to say: %w", err)); u == nil || !slices.Equal(u.Rows, []int{bad}) {
+		if u := exec.AsChoiceError(fmt.Errorf("with more to say: %w", err)); u == nil || !slices.Equal(u.Rows, []int{bad}) {
 			t.Fatalf("row %d: %v", bad, err)
 		}
 		if r.Tokens[1-bad] != 7 || r.Tokens[bad] >= 0 {
@@ -190,7 +190,7 @@ func TestUnchosen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if u := exec.AsUnchosen(context.Canceled); u != nil {
+	if u := exec.AsChoiceError(context.Canceled); u != nil {
 		t.Error(u)
 	}
 }
@@ -198,7 +198,7 @@ func TestUnchosen(t *testing.T) {
 // TestChooseAllocatesNothing: in a steady state a step that chooses does not.
 func TestChooseAllocatesNothing(t *testing.T) {
 	e, b := chooser(t, true), rowOf(33)
-	b.Choose = []exec.Choice{{Choice: kernels.Choice{Temperature: 0.7, TopP: 0.9, Uniform: 0.5}}}
+	b.Choices = []exec.Choice{{Choice: kernels.Choice{Temperature: 0.7, TopP: 0.9, Uniform: 0.5}}}
 	step := func() {
 		if _, err := e.Step(context.Background(), b); err != nil {
 			t.Fatal(err)

@@ -2,149 +2,163 @@ package exec
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Device is where ranks run: exec/cpu, exec/cuda, or what another package brings.
+// Device runs ranks: exec/cpu, exec/cuda, or another package's.
 type Device interface {
-	// Open makes a machine for the schedules of this process's ranks, in the order of
-	// their ranks, and loads their weights. They take part in collectives through the
-	// world, or by links of the device's own.
+	// Open makes a machine for the schedules of this process's ranks, in the order of their ranks,
+	// and loads their weights. They take part in collectives through the world, or by links of the
+	// device's own.
 	Open(local []*lowering.Schedule, world comm.World, o Setup) (Machine, error)
 }
 
-// Setup says what a machine has room for, and where its weights are.
+// Setup configures a machine.
 type Setup struct {
-	// Tensor finds a tensor of the checkpoint, whose memory stays valid as long as
-	// the machine is used. Nil: nobody is interested in results, and devices that can do
-	// without (cuda, virtual) have memory for weights with nothing in it.
+	// Tensor finds a tensor of the checkpoint, whose memory stays valid as long as the machine is
+	// used. nil: results do not matter, and devices that can (cuda, virtual) allocate weights
+	// without loading them.
 	Tensor func(name string) (graph.Array, error)
-	// Slots is how many sequences have states.
+	// Slots is the number of sequences that have state.
 	Slots int
-	// Context is how many tokens a sequence has at most, 0: any number, and PageTokens
-	// how many a page of attention caches has.
+	// Context is the most tokens of a sequence, 0: no limit, and PageTokens the tokens of a KV
+	// page.
 	Context, PageTokens int
-	// Beside is how many processes of the world are on this host, this one included, and
-	// Place how many of them have lower ranks; 0: all ranks are in this process.
-	Beside, Place int
-	// Follows says that outputs are given by rank 0, in another process.
-	Follows bool
-	// Progress is told of the bytes of weights that were loaded; nil: nobody asks.
+	// LocalRanks is the number of processes of the world on this host, this one included, and
+	// LocalRank how many of them have lower ranks; 0: all ranks are in this process.
+	LocalRanks, LocalRank int
+	// Follower says that rank 0, in another process, has the outputs.
+	Follower bool
+	// Progress is called with the bytes of weights that were loaded; nil: not called.
 	Progress func(done, total int64)
-	// Record is told what ranks did when; nil: nobody asks, and nothing is measured.
+	// Record is called with what ranks did when; nil: nothing is measured.
 	Record Recorder
-	// Recording is asked before each step whether it is to be recorded; nil: each is. A device
-	// may record all the same.
+	// Recording is called before each step: whether to record it; nil: always. A device may record
+	// nevertheless.
 	Recording func() bool
+	// CheckFiles is that of [Options], for the processes of followers.
+	CheckFiles func() error
 }
 
-// Sized is a [Device] that knows how much memory there is.
+// Sized is a [Device] that knows the size of its memory.
 type Sized interface {
-	// Memory is how many bytes so many ranks may take of the memory of one of the devices that
-	// they run on, the least; 0: it is not known. Share is how many of the ranks share one: all,
-	// or one.
+	// Memory is the number of bytes that a number of ranks may take of one of the devices that they
+	// run on, of the smallest; 0: unknown. Share is how many of the ranks share a device: all, or
+	// one.
 	Memory(ranks int) (bytes int64, share int)
 }
 
-// Machine holds ranks: their weights, their states, their arenas. An [Engine] calls
-// it from one goroutine at a time.
+// Machine holds ranks: their weights, states and arenas. An [Engine] calls it from one goroutine at
+// a time.
 type Machine interface {
-	// Step runs a batch and returns the outputs, in the order of the schedules, in
-	// host memory that is valid until the next step; those that are not wanted are
-	// without data. An error leaves the machine fit
-	// for other steps.
+	state.Memory
+	// Step runs a batch and returns the outputs, in the order of the schedules, in host memory that
+	// is valid until the next step; outputs that the batch leaves out have no data. After an error
+	// the machine can run other steps.
 	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
-
-	// KeepSlots makes slots until there are so many in all, those of Setup included.
-	// Steps see only these; the others have states that are kept. None moves.
-	KeepSlots(n int) error
-	// Clear makes the states of a slot zero, and Copy copies them to another slot.
-	Clear(slot int) error
-	Copy(from, to int) error
-	// Read and Write copy bytes of the states that a rank has in a slot, from a byte on.
-	Read(rank, slot int, at int64, to []byte) error
-	Write(rank, slot int, at int64, from []byte) error
-
-	// Pages makes pages of caches until there are so many in all, each on every rank,
-	// for the rows of all its caches. None moves, and nothing is read of one that was
-	// not written.
-	Pages(n int) error
-	// CopyRows copies rows of all caches to the same places of another page.
-	CopyRows(from Rows, page int32) error
-	// ReadRows and WriteRows copy what a rank's cache has in some rows, in their order.
-	ReadRows(rank, buffer int, rows []Rows, to []byte) error
-	WriteRows(rank, buffer int, rows []Rows, from []byte) error
-	// ReadPage and WritePage copy bytes of the page that a rank has, from a byte on.
-	ReadPage(rank int, page int32, at int64, to []byte) error
-	WritePage(rank int, page int32, at int64, from []byte) error
-
-	// Collectives lists what the collectives did since ResetCounts.
+	// Collectives counts the collectives since ResetCounts.
 	Collectives() []CollectiveCount
 	ResetCounts()
-	// Exchanges says in words how collectives travel, where there are several ways.
-	Exchanges() string
+	// Transport describes how collectives travel, if the device has several ways.
+	Transport() string
 	Close()
 }
 
-// Rows are some that follow each other in a page.
-type Rows struct {
-	Page     int32
-	First, N int
+// Follower is the [Machine] of a process that runs what rank 0 runs, in another process.
+type Follower interface {
+	Machine
+	Rank() int
+	Follow(ctx context.Context) error
 }
 
 // Work is a batch as devices see it.
 type Work struct {
 	graph.Batch
 	Inputs []Input
-	// Pages are those of each sequence, in order: row i of page k is of token
-	// k·PageTokens + i.
-	Pages [][]int32
-	// Wanted says which outputs are wanted. Steps and inputs that serve others alone
-	// (lowering.Step.For) are left out, and outputs are those of the first local rank,
-	// so that other ranks leave out whatever serves outputs.
-	Wanted lowering.Wanted
+	// BlockTables are the KV pages of each sequence: row i of page k is of token k·PageTokens + i.
+	BlockTables [][]int32
+	// Outputs says which outputs to compute. Steps and inputs that only others need
+	// (lowering.Step.For) are left out. Outputs are those of the first local rank, so other ranks
+	// leave out whatever only outputs need.
+	Outputs lowering.Wanted
 }
 
-// Mix counts sequences that are fed several tokens, which are prompts, their tokens, and
-// sequences of one token, which are mostly those that go on.
-func (w *Work) Mix() (prompts, read, continued int) {
+// Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of
+// one token, which are mostly decodes.
+func (w *Work) Mix() (prefills, tokens, decodes int) {
 	from := 0
 	for _, end := range w.Ends {
 		if n := end - from; n == 1 {
-			continued++
+			decodes++
 		} else {
-			prompts++
-			read += n
+			prefills++
+			tokens += n
 		}
 		from = end
 	}
-	return prompts, read, continued
+	return prefills, tokens, decodes
 }
 
-// Runs reports whether a step, or an input, that serves these outputs is there for a
-// batch: on the rank that gives the outputs, or on another.
-func (w *Work) Runs(serves []int, gives bool) bool {
-	return serves == nil || gives && w.Wanted.Needs(serves)
+// Runs reports whether a batch needs a step, or an input, that serves some outputs: on the rank
+// that returns the outputs, or on another.
+func (w *Work) Runs(serves []int, returns bool) bool {
+	return serves == nil || returns && w.Outputs.Needs(serves)
 }
 
-// Input is an input of the graph, on the host. The data is that of all ranks, and
-// stays as it is until the step has ended.
+// Input is an input of the graph, on the host. Its data is the same for all ranks, and is not
+// changed before the step has ended.
 type Input struct {
 	Name string
 	Type graph.Type
 	Data []byte
+	For  []int // the outputs that need it; nil: all ranks do
 }
 
-// Input finds an input that the schedules name.
-func (w *Work) Input(name string) *Input {
+// Inputs lists the inputs of the schedules of all ranks, without data.
+func Inputs(schedules []*lowering.Schedule) ([]Input, error) {
+	var w Work
+	for _, s := range schedules {
+		for _, b := range s.Buffers {
+			if b.Space != lowering.Input {
+				continue
+			}
+			in := w.find(b.Name)
+			if in == nil {
+				w.Inputs = append(w.Inputs, Input{Name: b.Name, Type: b.Type, For: b.For})
+				continue
+			}
+			if !in.Type.Equal(b.Type) {
+				return nil, fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, s.Rank, in.Type)
+			}
+			if b.For == nil {
+				in.For = nil
+			}
+		}
+	}
+	return w.Inputs, nil
+}
+
+// find returns an input by its name, or nil.
+func (w *Work) find(name string) *Input {
 	for i := range w.Inputs {
 		if w.Inputs[i].Name == name {
 			return &w.Inputs[i]
 		}
 	}
-	panic("BUG: the batch has no input " + name)
+	return nil
+}
+
+// Input returns an input that the schedules name.
+func (w *Work) Input(name string) *Input {
+	in := w.find(name)
+	if in == nil {
+		panic("BUG: the batch has no input " + name)
+	}
+	return in
 }

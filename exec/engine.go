@@ -1,93 +1,71 @@
-// Package exec runs schedules. An [Engine] holds one rank per schedule, each
-// with its share of the weights and of the state of its sequences, and runs one
-// batch at a time: any mix of prefill and decode.
+// Package exec runs schedules. An [Engine] holds one rank per schedule, each with its shard of the
+// weights and of the state of sequences, and runs one batch at a time: any mix of prefill and
+// decode.
 //
-//	slot, err := e.Alloc() // a sequence's state
+//	slot, err := e.Alloc() // a sequence
 //	r, err := e.Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}})
 //	logits, err := r.Output("logits") // f32[o v], valid until the next step
 //
-// A batch that is wrong is an error before anything runs, and leaves everything as it was; after one
-// in the middle of a step, its sequences must be reset or freed, and other sequences are as they
-// were. Sizes are in tokens and bytes.
+// A wrong batch is an error before anything runs, and changes nothing. After an error in the middle
+// of a step, its sequences must be reset or freed; other sequences are unchanged.
 package exec
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/internal/gate"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Options say how an engine runs. Without a device there is none.
+// Options configure an engine. Device is required.
 type Options struct {
-	Device  Device
-	Slots   int // sequences that can have state at the same time; 0: 8
-	Context int // tokens that a sequence may have where there is attention; 0: any number
-	// PageTokens is how many tokens a page of attention's caches has rows for; 0: 128.
-	PageTokens int
-	Progress   func(done, total int64) // of bytes of weights that a device loads; nil: nobody asks
-	Record     Recorder                // of what ranks did when; nil: nobody asks, and nothing is measured
-	Recording  func() bool             // is asked before each step whether it is to be recorded, where the device can leave it out; nil: each is
-	Batches    func(*Work)             // is told of each batch before it runs, as devices see it; nil: nobody asks
-	// Verify looks at the results of each step; its error fails the step.
-	// All outputs come to the host then. nil: nobody looks.
+	Device     Device
+	Slots      int                     // sequences that can have state at the same time; 0: 8
+	Context    int                     // tokens of a sequence of a model with attention; 0: no limit
+	PageTokens int                     // tokens of a KV page; 0: 128
+	Progress   func(done, total int64) // is called with the bytes of weights that a device has loaded; nil: not called
+	Record     Recorder                // is called with the events of each step; nil: nothing is measured
+	Recording  func() bool             // is called before each step: whether to record it, where the device can skip it; nil: always
+	OnBatch    func(*Work)             // is called with each batch before it runs; nil: not called
+	// Verify checks the results of each step; its error fails the step. All outputs are copied to
+	// the host then. nil: no check.
 	Verify func(Results) error
-	// World joins the ranks; nil: all are in this process. Of a *[comm.Group], each process
-	// runs one: the engine is that of rank 0, and of others only Follow can be called.
+	// World joins the ranks; nil: all are in this process. For ranks in several processes, see
+	// exec/group.
 	World comm.World
-	// Intact is asked after each step whether the checkpoint is what it was; its error
-	// fails the step. It is for devices that read weights where the checkpoint has
-	// them. nil: nobody asks.
-	Intact func() error
+	// CheckFiles is called after each step to check that the checkpoint has not changed; its error
+	// fails the step. It is for devices that read weights from mapped files. nil: no check.
+	CheckFiles func() error
 }
 
-// ErrClosed is the error of what is asked of an engine that was closed.
-var ErrClosed = errors.New("the model is closed")
+// ErrClosed is the error of calls of a closed engine.
+var ErrClosed = gate.ErrClosed
 
-// Engine runs the schedules of all ranks of a graph. Its methods may be called
-// from several goroutines; they wait for each other.
+// Engine runs the schedules of all ranks of a graph. Its methods may be called from several
+// goroutines; they wait for each other.
 type Engine struct {
-	mu        sync.Mutex
-	closed    atomic.Bool // before mu is free for Close, so that those who wait for it fail
-	closing   sync.Once
-	schedules []*lowering.Schedule
-	machine   Machine
-	slots     slots
-	limit     int // of the tokens of a sequence that are cached; 0: none
-	pages     *pool
-	kept      *pool // of slots for states that are kept
-	verify    func(Results) error
-	intact    func() error
-	batches   func(*Work)
-	states    []state
-	work      Work          // of the step, kept so that it allocates nothing
-	sources   []source      // of its inputs
-	group     *comm.Group   // nil: all ranks are here
-	following atomic.Bool   // Follow was called
-	followed  chan struct{} // closed when it has returned
+	*state.Store // slots, KV pages, snapshots
+	table        *state.Table
+	gate         gate.Gate
+	schedules    []*lowering.Schedule
+	machine      Machine
+	verify       func(Results) error
+	checkFiles   func() error
+	onBatch      func(*Work)
+	work         Work     // of the step, reused so that a step allocates nothing
+	sources      []source // of its inputs
 }
 
-// New makes an engine for the schedules of all ranks, in their order, and loads
-// its weights: tensor finds a tensor of the checkpoint, whose memory must stay
-// valid as long as the engine is used.
+// New makes an engine for the schedules of all ranks, in their order, and loads its weights: tensor
+// finds a tensor of the checkpoint, whose memory must stay valid until Close.
 func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, error), o Options) (*Engine, error) {
-	if o.Slots == 0 {
-		o.Slots = 8
-	}
-	if o.Slots > maxSlots {
-		return nil, fmt.Errorf("%d slots; at most %d are possible", o.Slots, maxSlots)
-	}
-	if o.Slots < 1 || o.Context < 0 {
-		return nil, fmt.Errorf("%d slots and a context of %d: neither may be negative", o.Slots, o.Context)
-	}
-	if o.PageTokens < 0 || o.PageTokens > MaxPageTokens {
-		return nil, fmt.Errorf("pages of %d tokens; 1 to %d are possible, and 0 is %d", o.PageTokens, MaxPageTokens, defaultPageTokens)
-	}
 	if o.Device == nil {
 		return nil, errors.New("no device to run on: exec.Options.Device is one, such as &cpu.Device{} of exec/cpu")
 	}
@@ -101,75 +79,89 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if world.Ranks() != len(schedules) {
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
-	e := &Engine{schedules: schedules, slots: newSlots(o.Slots), limit: o.Context, verify: o.Verify, intact: o.Intact, batches: o.Batches}
-	err := e.findInputs()
+	o.Slots = cmp.Or(o.Slots, 8)
+	table, err := state.NewTable(schedules, o.Slots, o.Context, o.PageTokens)
 	if err != nil {
 		return nil, err
 	}
-	e.work.Wanted = make(lowering.Wanted, len(schedules[0].Outputs))
-	if e.states, err = findStates(schedules); err != nil {
+	e := &Engine{table: table, schedules: schedules, verify: o.Verify, checkFiles: o.CheckFiles, onBatch: o.OnBatch}
+	e.Store = state.NewStore(table, &e.gate)
+	if err := e.findInputs(); err != nil {
 		return nil, err
 	}
-	e.pages, e.kept = newPool(&o), &pool{}
-	setup := Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: e.pages.tokens, Progress: o.Progress, Record: o.Record, Recording: o.Recording}
-	if e.group, _ = world.(*comm.Group); e.group != nil {
-		err = e.enter(&o, setup)
-	} else {
-		e.machine, err = open(o.Device, schedules, world, setup)
-	}
+	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: table.PageTokens(),
+		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles})
 	if err != nil {
 		return nil, err
 	}
-	if e.follows() {
+	if f, ok := e.machine.(Follower); ok {
+		e.gate.Refusal = fmt.Errorf("this process runs rank %d and follows rank 0, where the engine is called", f.Rank())
 		return e, nil
 	}
-	if err := e.reserveContext(); err != nil {
+	if err := table.Open(e.machine); err != nil {
 		e.machine.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// open opens a device for some ranks.
-func open(d Device, local []*lowering.Schedule, world comm.World, setup Setup) (m Machine, err error) {
+// Open opens a device, and turns a fault in a mapped file into an error.
+func Open(d Device, schedules []*lowering.Schedule, world comm.World, o Setup) (m Machine, err error) {
 	err = files.Guard(func() error {
-		m, err = d.Open(local, world, setup)
+		m, err = d.Open(schedules, world, o)
 		return err
 	})
 	return m, err
 }
 
-// follows reports whether another process says what this one does.
-func (e *Engine) follows() bool { return e.group != nil && e.group.Rank() > 0 }
-
-// Close waits for the step under way and gives back what the engine holds, results
-// of the last step included. Whoever waits for a step, or asks for anything
-// afterwards, gets [ErrClosed]; a second Close does nothing.
-func (e *Engine) Close() {
-	e.closing.Do(func() {
-		e.closed.Store(true)
-		if e.follows() {
-			e.leave()
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.machine.Close()
-	})
-}
-
-// lock takes the engine for one caller, unless it is closed.
-func (e *Engine) lock() error {
-	e.mu.Lock()
-	if e.closed.Load() {
-		e.mu.Unlock()
+// Follow runs what rank 0 runs, in a process of another rank (see exec/group), until the engine of
+// rank 0 is closed. Other errors end all processes.
+func (e *Engine) Follow(ctx context.Context) error {
+	f, ok := e.machine.(Follower)
+	switch {
+	case !ok:
+		return errors.New("the engine has no rank 0 in another process to follow")
+	case e.gate.Closed():
 		return ErrClosed
 	}
-	if e.follows() {
-		e.mu.Unlock()
-		return fmt.Errorf("this process runs rank %d and follows rank 0, where the engine is asked", e.group.Rank())
-	}
-	return nil
+	return f.Follow(ctx)
 }
 
-// Schedules are what the engine runs, one per rank.
+// Close waits for the running step and frees what the engine holds, results of the last step
+// included. Waiting and later calls return [ErrClosed]; a second Close does nothing.
+func (e *Engine) Close() { e.gate.Close(e.machine.Close) }
+
+// Schedules are those that the engine runs, one per rank.
 func (e *Engine) Schedules() []*lowering.Schedule { return e.schedules }
+
+// CollectiveCount is what one collective of the schedule has done.
+type CollectiveCount struct {
+	Name  string // of its first result
+	Kind  string // the operation: all_reduce, …
+	Calls int
+	// Elems and Bytes are the payload of all calls: each operand whole and once.
+	Elems, Bytes int64
+}
+
+// Collectives counts the collectives since New or [Engine.ResetCounts], in the order of the
+// schedule.
+func (e *Engine) Collectives() []CollectiveCount {
+	e.gate.LockAlways()
+	defer e.gate.Unlock()
+	return e.machine.Collectives()
+}
+
+// ResetCounts lets [Engine.Collectives] count from 0 again.
+func (e *Engine) ResetCounts() {
+	e.gate.LockAlways()
+	defer e.gate.Unlock()
+	e.machine.ResetCounts()
+}
+
+// Transport describes how the collectives of this process's ranks travel, where the device has
+// several ways; otherwise it is empty.
+func (e *Engine) Transport() string {
+	e.gate.LockAlways()
+	defer e.gate.Unlock()
+	return e.machine.Transport()
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
@@ -81,10 +82,10 @@ func TestStepRefuses(t *testing.T) {
 		"the batch is empty":                                {},
 		"sequence 0 has no tokens":                          {{Slot: slot}},
 		"there is no state slot 9; there are 2":             {{Slot: 9, Tokens: []int{1}}},
-		"state slot 1 is not taken":                         {{Slot: 1, Tokens: []int{1}}},
+		"state slot 1 is not allocated":                     {{Slot: 1, Tokens: []int{1}}},
 		"sequences 0 and 1 share state slot 0":              {{Slot: slot, Tokens: []int{1}}, {Slot: slot, Tokens: []int{1}}},
-		"row 1 is wanted of 1 tokens":                       {{Slot: slot, Tokens: []int{1}, Rows: []int{1}}},
-		"row -1 is wanted of 1 tokens":                      {{Slot: slot, Tokens: []int{1}, Rows: []int{-1}}},
+		"row 1 of 1 tokens":                                 {{Slot: slot, Tokens: []int{1}, Rows: []int{1}}},
+		"row -1 of 1 tokens":                                {{Slot: slot, Tokens: []int{1}, Rows: []int{-1}}},
 		"sequence 0: token 2 is 5; ids go from 0 to 4":      {{Slot: slot, Tokens: []int{0, 1, 5}}},
 		"sequence 0: token 0 is -1; ids go from 0 to 4":     {{Slot: slot, Tokens: []int{-1}}},
 		"the graph reads token ids and none are given":      {{Slot: slot, Len: 3}},
@@ -124,7 +125,7 @@ func TestSlots(t *testing.T) {
 	if err := e.Free(a); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, e.Free(a), "is not taken")
+	wantError(t, e.Free(a), "it was freed")
 	wantError(t, e.Free(7), "there is no state slot 7")
 	wantError(t, e.Free(-1), "there is no state slot")
 	c := alloc(t, e)
@@ -146,7 +147,7 @@ func TestSlots(t *testing.T) {
 	wantError(t, err, "it was freed")
 	_, err = e.Snapshot(a)
 	wantError(t, err, "it was freed")
-	for _, err := range []error{e.Free(a), e.Reset(a), e.SetLen(a, 3), e.SetState(a, "past", before), e.Restore(a, &exec.Snapshot{}),
+	for _, err := range []error{e.Free(a), e.Reset(a), e.SetLen(a, 3), e.SetState(a, "past", before), e.Restore(a, &state.Snapshot{}),
 		e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: a, Tokens: []int{1, 2}}}})} {
 		wantError(t, err, "it was freed")
 	}
@@ -248,11 +249,11 @@ func TestInputsAreChecked(t *testing.T) {
 	defer e.Close()
 	sequences := []exec.Sequence{{Slot: alloc(t, e), Len: 2}}
 	for want, inputs := range map[string]map[string]graph.Array{
-		"input x is not given":                              nil,
-		"input x has shape [3 2] and 24 bytes":              {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
-		"input x has shape [4], the graph wants f32[t 2]":   {"x": graph.ArrayOf(make([]float32, 4), 4)},
-		"input x has shape [4 1], the graph wants f32[t 2]": {"x": graph.ArrayOf(make([]float32, 4), 4, 1)},
-		"input x is i32, the graph wants f32":               {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
+		"input x is missing in the batch":                     nil,
+		"input x has shape [3 2] and 24 bytes":                {"x": graph.ArrayOf(make([]float32, 6), 3, 2)},
+		"input x has shape [4], the graph expects f32[t 2]":   {"x": graph.ArrayOf(make([]float32, 4), 4)},
+		"input x has shape [4 1], the graph expects f32[t 2]": {"x": graph.ArrayOf(make([]float32, 4), 4, 1)},
+		"input x is i32, the graph expects f32":               {"x": {DType: graph.I32, Shape: []int{2, 2}, Data: make([]byte, 16)}},
 	} {
 		wantError(t, e.Step(context.Background(), &exec.Batch{Sequences: sequences, Inputs: inputs}), want)
 	}
@@ -268,11 +269,11 @@ func (d slowDevice) Open([]*lowering.Schedule, comm.World, exec.Setup) (exec.Mac
 type slowMachine struct {
 	exec.Machine // of what is not asked for
 	*testing.T
-	steps  atomic.Int32 // under way
+	steps  atomic.Int32 // running
 	closed bool
 }
 
-func (m *slowMachine) Clear(int) error { return nil }
+func (m *slowMachine) ClearSlot(int) error { return nil }
 
 func (m *slowMachine) Step(context.Context, *exec.Work) ([]kernels.Tensor, error) {
 	m.steps.Add(1)
@@ -290,7 +291,7 @@ func (m *slowMachine) Close() {
 	m.closed = true
 }
 
-// TestCloseWhileStepping: Close waits for the step under way and ends 16 goroutines that step;
+// TestCloseWhileStepping: Close waits for the running step and ends 16 goroutines that step;
 // nothing works afterwards, and closing again does nothing.
 func TestCloseWhileStepping(t *testing.T) {
 	for range 20 {

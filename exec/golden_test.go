@@ -21,7 +21,7 @@ import (
 )
 
 // goldenOp is a case of testdata/golden/ops: one operation, computed in float64
-// by code that nobody here wrote.
+// by code of other projects.
 type goldenOp struct {
 	Op        string
 	Softplus  bool      `json:"delta_softplus"`

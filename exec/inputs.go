@@ -2,79 +2,60 @@ package exec
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// source is where a batch's input comes from.
+// source fills an input of a batch.
 type source struct {
-	fill   func(b *Batch, in *Input, limit int) error
-	limit  int   // ids must be below it, unless it is 0
-	serves []int // the outputs that it is there for; nil: always
+	fill  func(b *Batch, in *Input, limit int) error
+	limit int // ids must be below it, unless it is 0
 }
 
-// The inputs that every batch has are made from its sequences.
+// fills has the inputs that are made from a batch's sequences.
 var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fillSegments, "rows": fillRows, "past": fillPast,
 	graph.ChoiceInput: fillChoice, graph.SeenInput: fillSeen}
 
-// findInputs lists the inputs, and the bounds that tables set on ids.
-func (e *Engine) findInputs() error {
-	for _, sch := range e.schedules {
-		for _, b := range sch.Buffers {
-			if b.Space != lowering.Input {
-				continue
-			}
-			if i := e.inputNamed(b.Name); i >= 0 {
-				if t := e.work.Inputs[i].Type; !t.Equal(b.Type) {
-					return fmt.Errorf("input %s is %s on rank %d and %s on another", b.Name, b.Type, sch.Rank, t)
-				}
-				if b.For == nil {
-					e.sources[i].serves = nil
-				}
-				continue
-			}
-			fill := fills[b.Name]
-			if fill == nil {
-				fill = given
-			}
-			e.work.Inputs = append(e.work.Inputs, Input{Name: b.Name, Type: b.Type})
-			e.sources = append(e.sources, source{fill: fill, serves: b.For})
+// findInputs lists the inputs, and the bounds that embedding tables set on ids.
+func (e *Engine) findInputs() (err error) {
+	e.work.Outputs = make(lowering.Wanted, len(e.schedules[0].Outputs))
+	if e.work.Inputs, err = Inputs(e.schedules); err != nil {
+		return err
+	}
+	for i := range e.work.Inputs {
+		fill := fills[e.work.Inputs[i].Name]
+		if fill == nil {
+			fill = fillGiven
 		}
-		e.boundIDs(sch)
+		e.sources = append(e.sources, source{fill: fill})
+	}
+	for _, s := range e.schedules {
+		for i := range s.Steps {
+			if st := &s.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
+				e.limitIDs(st.Args[0].Name, st.Args[1].Type.Dims[0].Len())
+			}
+		}
 	}
 	return nil
 }
 
-// boundIDs keeps the ids that look up rows of a table below their number.
-func (e *Engine) boundIDs(s *lowering.Schedule) {
-	for i := range s.Steps {
-		st := &s.Steps[i]
-		if st.Op == nil || st.Op.Name != "embedding" {
-			continue
-		}
-		if k := e.inputNamed(st.Args[0].Name); k >= 0 {
-			if rows := st.Args[1].Type.Dims[0].Len(); e.sources[k].limit == 0 || rows < e.sources[k].limit {
-				e.sources[k].limit = rows
-			}
+// limitIDs keeps the ids of an input below the number of rows of a table.
+func (e *Engine) limitIDs(input string, rows int) {
+	for i := range e.sources {
+		if from := &e.sources[i]; e.work.Inputs[i].Name == input && (from.limit == 0 || rows < from.limit) {
+			from.limit = rows
 		}
 	}
 }
 
-// inputNamed is the place of an input in the list, or -1.
-func (e *Engine) inputNamed(name string) int {
-	return slices.IndexFunc(e.work.Inputs, func(in Input) bool { return in.Name == name })
-}
-
-// fill fills the inputs; their memory only grows, so that decoding allocates
-// nothing.
+// fill fills the inputs. Their memory only grows, so decoding allocates nothing.
 func (e *Engine) fill(b *Batch, z graph.Batch) error {
 	e.work.Batch = z
 	for i := range e.work.Inputs {
 		in, from := &e.work.Inputs[i], &e.sources[i]
-		if !e.work.Runs(from.serves, true) {
+		if !e.work.Runs(in.For, true) {
 			continue
 		}
 		n := int64(in.Type.DType.Bytes())
@@ -96,26 +77,26 @@ func (e *Engine) fill(b *Batch, z graph.Batch) error {
 	return nil
 }
 
-// given copies an input of the caller.
-func given(b *Batch, in *Input, _ int) error {
+// fillGiven copies an input from the batch's Inputs.
+func fillGiven(b *Batch, in *Input, _ int) error {
 	name, d, data := in.Name, in.Type.DType, in.Data
 	a, ok := b.Inputs[name]
 	switch {
 	case !ok:
-		return fmt.Errorf("input %s is not given", name)
+		return fmt.Errorf("input %s is missing in the batch", name)
 	case a.DType != d:
-		return fmt.Errorf("input %s is %s, the graph wants %s", name, a.DType, d)
+		return fmt.Errorf("input %s is %s, the graph expects %s", name, a.DType, d)
 	case len(a.Data) != len(data):
-		return fmt.Errorf("input %s has shape %v and %d bytes, the graph wants %d for this batch", name, a.Shape, len(a.Data), len(data))
+		return fmt.Errorf("input %s has shape %v and %d bytes, the graph expects %d for this batch", name, a.Shape, len(a.Data), len(data))
 	case !in.fits(a.Shape):
-		return fmt.Errorf("input %s has shape %v, the graph wants %s", name, a.Shape, in.Type)
+		return fmt.Errorf("input %s has shape %v, the graph expects %s", name, a.Shape, in.Type)
 	}
 	copy(data, a.Data)
 	return nil
 }
 
-// fits compares a shape with the type's; the number of bytes tells the symbols. A
-// single row may be given without its first axis.
+// fits compares a shape with the type's fixed sizes; the number of bytes checks the others. A
+// single row may come without its first axis.
 func (in *Input) fits(shape []int) bool {
 	dims := in.Type.Dims
 	if len(shape) == len(dims)-1 && dims[0].Sym != 0 {

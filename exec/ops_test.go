@@ -29,7 +29,7 @@ var sizes = []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 31, 63, 64, 65, 67}
 // TestOps runs every operation of the table through a schedule, with the fast
 // kernels and the float64 ones, over batches of random shape, twice in a row so
 // that state is carried, and each sequence again by itself. Where states are kept in
-// 16 bits, numbers that are as good as the same may be rounded apart: all go on from
+// 16 bits, nearly equal numbers may be rounded apart: all resume from
 // those of the float64 kernels then, so that results are held to the same tolerance.
 func TestOps(t *testing.T) {
 	for _, op := range graph.Ops() {
@@ -93,7 +93,7 @@ func checkOp(t *rapid.T, op *graph.Op) {
 		c.checkAlone(t, alone, &b, output(t, fast))
 		for _, n := range c.graph.Leaves("state") {
 			for slot := range slots {
-				got, want, one := state(t, fast, slot, n.Name()), state(t, plain, slot, n.Name()), state(t, alone, slot, n.Name())
+				got, want, one := stateOf(t, fast, slot, n.Name()), stateOf(t, plain, slot, n.Name()), stateOf(t, alone, slot, n.Name())
 				sameKept(t, n.Name(), n.Results[0].Type.DType, got, want, 1e-5)
 				same(t, n.Name()+" alone", got, one, 0)
 				for _, e := range []*stepper{fast, alone} {
@@ -465,7 +465,7 @@ func output(t *rapid.T, e *stepper) []float32 {
 	return all
 }
 
-func state(t *rapid.T, e *stepper, slot int, name string) []float32 {
+func stateOf(t *rapid.T, e *stepper, slot int, name string) []float32 {
 	s, err := e.State(slot, name)
 	if err != nil {
 		t.Fatal(err)

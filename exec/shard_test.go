@@ -272,7 +272,7 @@ func (c *opCase) compare(t *rapid.T, build func(ranks int) *graph.Graph) {
 			same(t, fmt.Sprintf("result of engine %d", i), output(t, e), output(t, engines[0]), share)
 			for _, n := range c.graph.Leaves("state") {
 				for slot := range slots {
-					same(t, n.Name(), state(t, e, slot, n.Name()), state(t, engines[0], slot, n.Name()), 0)
+					same(t, n.Name(), stateOf(t, e, slot, n.Name()), stateOf(t, engines[0], slot, n.Name()), 0)
 				}
 			}
 		}

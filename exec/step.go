@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/krait-ml/krait/graph"
@@ -9,17 +10,15 @@ import (
 
 // Sequence is one sequence's part of a batch.
 type Sequence struct {
-	Slot   int   // its state: a handle from Alloc
+	Slot   int   // handle from Alloc
 	Tokens []int // the new tokens
-	// Len is the number of new tokens where the graph does not read ids.
-	Len int
-	// Rows lists the tokens, counted from the first new one, whose rows are
-	// wanted (the logits after that token). Nil means the last one; an empty
-	// list that is not nil means none.
+	Len    int   // number of new tokens where the graph does not read ids
+	// Rows selects the new tokens, from 0, whose rows to return (the logits after that token). nil:
+	// the last one; an empty list that is not nil: none.
 	Rows []int
 
 	index int // of the slot
-	past  int // tokens before, from the slot
+	past  int // tokens before the new ones
 }
 
 func (q *Sequence) len() int {
@@ -36,29 +35,29 @@ func (q *Sequence) rows() int {
 	return len(q.Rows)
 }
 
-// Batch is what one step runs.
+// Batch is the input of one step.
 type Batch struct {
 	Sequences []Sequence
-	// Inputs gives the graph's inputs other than ids, seg and rows, which are
-	// made from the sequences.
+	// Inputs has the graph's inputs other than ids, seg, past and rows, which are made from the
+	// sequences.
 	Inputs map[string]graph.Array
-	// Choose says how a token is chosen from the logits of each wanted row, for
+	// Choices configure how a token is chosen from the logits of each selected row, for
 	// Results.Tokens.
-	Choose []Choice
-	// Want names the outputs that the results are to have; what only serves others is
-	// not computed. Nil: the tokens where there is Choose, and else all but them; an
-	// empty list that is not nil: none.
-	Want []string
+	Choices []Choice
+	// Outputs names the outputs that the results have; steps that only others need do not run. nil:
+	// the tokens if it has Choices, otherwise all but tokens; an empty list that is not nil:
+	// none.
+	Outputs []string
 }
 
-// Step runs a batch. An error before the first launch leaves everything as it was;
-// after one in the middle, the sequences of the batch must be freed or reset, but for
-// an [Unchosen], which says of which.
+// Step runs a batch. An error before the first launch changes nothing; after one in the middle, the
+// sequences of the batch must be freed or reset, except after a [ChoiceError], which names the rows
+// whose sequences must be.
 func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
-	if err := e.lock(); err != nil {
+	if err := e.gate.Lock(); err != nil {
 		return Results{}, err
 	}
-	defer e.mu.Unlock()
+	defer e.gate.Unlock()
 	if err := e.prepare(b); err != nil {
 		return Results{}, err
 	}
@@ -66,10 +65,10 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 		return Results{}, err
 	}
 	out, err := e.run(ctx, b)
-	some := AsUnchosen(err)
+	some := AsChoiceError(err)
 	if err != nil && some == nil {
 		for _, q := range b.Sequences {
-			e.slots.state[q.index] = broken
+			e.table.Break(q.index)
 		}
 		return Results{}, err
 	}
@@ -77,48 +76,69 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 	return out, err
 }
 
-// advance makes sequences longer by what they had in a step, but for those whose token
-// could not be chosen.
-func (e *Engine) advance(b *Batch, without *Unchosen) {
+// advance adds the tokens of a step to its sequences, and breaks those without a chosen token.
+func (e *Engine) advance(b *Batch, without *ChoiceError) {
 	row := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		if without.any(row, q.rows()) {
-			e.slots.state[q.index] = broken
+			e.table.Break(q.index)
 		} else {
-			e.slots.tokens[q.index] += q.len()
+			e.table.Advance(q.index, q.len())
 		}
 		row += q.rows()
 	}
 }
 
-// prepare checks a batch, makes room for it, and fills the inputs.
+// prepare checks a batch, allocates its KV pages, and fills the inputs.
 func (e *Engine) prepare(b *Batch) error {
-	z, err := e.admit(b)
+	z, err := e.count(b)
 	if err != nil {
 		return err
 	}
-	if err := e.admitChoices(b, z.Rows); err != nil {
+	if err := e.checkChoices(b, z.Rows); err != nil {
 		return err
 	}
-	if err := e.want(b); err != nil {
+	if err := e.selectOutputs(b); err != nil {
 		return err
 	}
-	if err := e.page(b); err != nil {
+	if err := e.allocPages(b); err != nil {
 		return err
 	}
 	return e.fill(b, z)
 }
 
-// admit checks the batch and counts it.
-func (e *Engine) admit(b *Batch) (z graph.Batch, err error) {
-	z.Ends = e.work.Ends[:0]
-	if len(b.Sequences) == 0 {
-		return z, fmt.Errorf("the batch is empty")
+// allocPages gives the sequences of a batch block tables with writable pages for their new tokens.
+func (e *Engine) allocPages(b *Batch) error {
+	e.work.BlockTables = e.work.BlockTables[:0]
+	if !e.table.HasCache() {
+		return nil
+	}
+	for i := range b.Sequences {
+		if q := &b.Sequences[i]; e.table.CheckContext(q.past+q.len()) != nil {
+			return e.table.CheckContext(q.past + q.len())
+		}
 	}
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		if q.index, err = e.slots.whole(q.Slot); err != nil {
+		pages, err := e.table.BlockTable(q.index, q.past, q.past+q.len())
+		if err != nil {
+			return err
+		}
+		e.work.BlockTables = append(e.work.BlockTables, pages)
+	}
+	return nil
+}
+
+// count checks the batch, and sums its sizes.
+func (e *Engine) count(b *Batch) (z graph.Batch, err error) {
+	z.Ends = e.work.Ends[:0]
+	if len(b.Sequences) == 0 {
+		return z, errors.New("the batch is empty")
+	}
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		if q.index, q.past, err = e.table.Find(q.Slot); err != nil {
 			return z, fmt.Errorf("sequence %d: %w", i, err)
 		}
 		for j := range i {
@@ -131,10 +151,9 @@ func (e *Engine) admit(b *Batch) (z graph.Batch, err error) {
 		}
 		for _, r := range q.Rows {
 			if r < 0 || r >= q.len() {
-				return z, fmt.Errorf("sequence %d: row %d is wanted of %d tokens", i, r, q.len())
+				return z, fmt.Errorf("sequence %d: row %d of %d tokens", i, r, q.len())
 			}
 		}
-		q.past = e.slots.tokens[q.index]
 		n, past := int64(q.len()), int64(q.past)
 		z.Seqs++
 		z.Tokens += n

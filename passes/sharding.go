@@ -35,9 +35,9 @@ type Sharding struct {
 	// Overlap orders steps so that work that needs no collective runs while one is in flight, on
 	// devices with a stream for that. It changes no bit, and may take more memory.
 	Overlap bool
-	// CheckPayloads makes a step fail if a payload of fp16 or of a codec is not finite, with an error
-	// that names it. The batch's sequences must be reset then. It takes memory and time: each sum is
-	// kept until the step ends.
+	// CheckPayloads makes a step fail if a payload of fp16 or of a codec is not finite, with an
+	// error that names it. The batch's sequences must be reset then. It takes memory and time: each
+	// sum is kept until the step ends.
 	CheckPayloads bool
 
 	// Dump receives the graph after each pass that changed it; visualize.DumpTo writes folders.
@@ -48,8 +48,8 @@ type Sharding struct {
 	// Choose returns the strategy that Auto stands for; package lab/simulate has one that takes the
 	// cheapest on given hardware.
 	Choose func(g *graph.Graph, o Options) (strategy string, err error)
-	// Check rejects models that the sharding is not for, such as a calibration's: by the model's graph,
-	// and when it is opened by the fingerprint of its weights. Weights is nil before that.
+	// Check rejects models that the sharding is not for, such as a calibration's: by the model's
+	// graph, and when it is opened by the fingerprint of its weights. Weights is nil before that.
 	Check func(g *graph.Graph, weights func() (string, error)) error
 	// Target is the device that the graph is for, if it decides in which format activations lie;
 	// krait.Open asks Options.Device.

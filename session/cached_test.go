@@ -87,8 +87,8 @@ func (r *recorder) End(slot int, tokens []int, wasted bool) {
 
 // Step asks for logits beside the tokens, and looks at them.
 func (r *recorder) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
-	if b.Choose != nil {
-		b.Want = []string{"logits"}
+	if b.Choices != nil {
+		b.Outputs = []string{"logits"}
 	}
 	return r.Stepper.Step(ctx, b, func(out *exec.Results) error {
 		row := 0
@@ -436,4 +436,4 @@ func (u *uncleared) Open(local []*lowering.Schedule, world comm.World, o exec.Se
 	return unclearedMachine{m}, err
 }
 
-func (unclearedMachine) Clear(int) error { return nil }
+func (unclearedMachine) ClearSlot(int) error { return nil }

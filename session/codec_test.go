@@ -26,7 +26,7 @@ func TestPrefixCacheCodec(t *testing.T) {
 		t.Fatal(len(files), cached)
 	}
 	codecs := m.Session().Codecs()
-	states, row := codecs.StateBytes(), codecs.RowBytes()
+	states, row := codecs.StateBytes(), codecs.KVBytes()
 	for path, data := range files {
 		if want := states + 50*row + 3000; int64(len(data)) > want || !bytes.HasPrefix(data, []byte("krait-2\n")) {
 			t.Errorf("%s has %d bytes, more than %d, or begins with %q", path, len(data), want, data[:8])
@@ -36,7 +36,7 @@ func TestPrefixCacheCodec(t *testing.T) {
 	if _, cached, m = ran(t, dir, o, list); cached[0] == 0 || len(m.Warnings) > 0 {
 		t.Errorf("%v are cached, %q", cached, m.Warnings)
 	}
-	for codec, want := range map[string]string{"": "are in other codecs than none, and are left alone", "int4": "are in other codecs than ssm=int4/32,cache=int4/32, and are left alone"} {
+	for codec, want := range map[string]string{"": "are in other codecs than none, and are ignored", "int4": "are in other codecs than ssm=int4/32,cache=int4/32, and are ignored"} {
 		o.StateCodec = codec
 		if _, cached, m = ran(t, dir, o, list); cached[0] != 0 || len(m.Warnings) != 1 || !strings.Contains(m.Warnings[0], want) {
 			t.Errorf("%q: %v are cached, %q", codec, cached, m.Warnings)
@@ -76,7 +76,7 @@ func TestPrefixCacheNotFinite(t *testing.T) {
 		if bad {
 			name := ""
 			for _, st := range m.States() {
-				if strings.HasSuffix(st.Name, "ssm_state") {
+				if strings.HasSuffix(st.Name, ".ssm") {
 					name = st.Name
 				}
 			}

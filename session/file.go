@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -17,55 +16,55 @@ func (s *Session) Save(slot int, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	k, err := s.engine.Export(slot)
+	x, err := s.engine.Export(slot)
 	if err != nil {
 		return err
 	}
-	out := &saved.Kept{Tokens: k.Tokens, Codecs: s.codecs.String(), States: k.States, Rows: []*exec.HostRows{k.Rows}}
-	if p := s.codecs; p != nil {
-		if out.States, err = p.PackStates(k.States); err == nil {
-			out.Rows[0], err = p.PackRows(k.Rows)
+	x.Codecs = s.codecs.String()
+	if c := s.codecs; c != nil {
+		if x.State, err = c.EncodeState(x.State); err == nil {
+			x.KV[0], err = c.EncodeKV(x.KV[0])
 		}
 		if err != nil {
 			return fmt.Errorf("the sequence cannot be saved: %w", err)
 		}
 	}
-	return saved.Write(w, o, out)
+	return statefile.Write(w, o, x)
 }
 
-// Load restores a slot's sequence from what [Session.Save] wrote, in whatever codecs. An error in the
+// Load restores a slot's sequence from a file of [Session.Save], in whatever codecs. An error in the
 // file leaves the sequence unchanged.
 func (s *Session) Load(slot int, r io.Reader) error {
 	o, err := s.origin()
 	if err != nil {
 		return err
 	}
-	k, err := saved.Read(r, o)
+	x, err := statefile.Read(r, o)
 	if err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
-	if k.States == nil || len(k.Rows) != 1 {
-		return fmt.Errorf("the sequence cannot be loaded: the file has %d runs of tokens and is not a saved sequence", len(k.Rows))
+	if x.State == nil || len(x.KV) != 1 {
+		return fmt.Errorf("the sequence cannot be loaded: the file has %d runs of tokens and is not a saved sequence", len(x.KV))
 	}
-	x := &exec.Exported{Tokens: k.Tokens, States: k.States, Rows: k.Rows[0]}
-	p, err := s.engine.Packing(k.Codecs)
-	if err == nil && p != nil {
-		if x.States, err = p.UnpackStates(x.States); err == nil {
-			x.Rows, err = p.UnpackRows(x.Rows)
+	c, err := s.engine.Codecs(x.Codecs)
+	if err == nil && c != nil {
+		if x.State, err = c.DecodeState(x.State); err == nil {
+			x.KV[0], err = c.DecodeKV(x.KV[0])
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("the sequence cannot be loaded: %w", err)
 	}
+	x.Codecs = ""
 	return s.engine.Import(slot, x)
 }
 
 // Origin identifies the model, its weights and its layout, for states outside of this process. The
 // first call reads the weights.
-func (s *Session) Origin() (saved.Origin, error) { return s.origin() }
+func (s *Session) Origin() (statefile.Origin, error) { return s.origin() }
 
 // newOrigin fingerprints the model and the placement and formats of its states.
-func newOrigin(m Model, schedules []*lowering.Schedule) (saved.Origin, error) {
+func newOrigin(m Model, schedules []*lowering.Schedule) (statefile.Origin, error) {
 	weights, err := m.Fingerprint()
 	ranks := fmt.Sprintf("%d ranks by strategy %s", m.Graph.Ranks, m.Strategy)
 	if m.Graph.Ranks == 1 {
@@ -81,5 +80,5 @@ func newOrigin(m Model, schedules []*lowering.Schedule) (saved.Origin, error) {
 			}
 		}
 	}
-	return saved.Origin{Model: weights, Name: m.Name, Layout: hex.EncodeToString(sum.Sum(nil)), Ranks: ranks, States: m.States}, err
+	return statefile.Origin{Model: weights, Name: m.Name, Layout: hex.EncodeToString(sum.Sum(nil)), Ranks: ranks, States: m.States}, err
 }

@@ -177,7 +177,7 @@ func TestPrefixCacheDirPrivate(t *testing.T) {
 	os.WriteFile(filepath.Join(o.PrefixCacheDir, "notes.txt"), []byte("mine"), 0o644)
 	os.Chmod(o.PrefixCacheDir, 0o755)
 	_, err := krait.Open("../testdata/golden/mamba-a", o)
-	if err == nil || !strings.Contains(err.Error(), "may be used by others than its owner (drwxr-xr-x), and has more than a prefix cache, such as notes.txt") {
+	if err == nil || !strings.Contains(err.Error(), "is accessible to others than its owner (drwxr-xr-x) and has files other than a prefix cache, such as notes.txt") {
 		t.Error(err)
 	}
 	if info, err := os.Stat(o.PrefixCacheDir); err != nil || info.Mode().Perm() != 0o755 {
@@ -203,7 +203,7 @@ func TestPrefixCacheDirForeign(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(o.PrefixCacheDir, "*-*"))
 	o.Sharding.Ranks = 2
 	_, cached, m := ran(t, "../testdata/golden/mamba-a", o, on)
-	if slices.Max(cached) > 0 || len(m.Warnings) != 1 || !strings.Contains(m.Warnings[0], "are of another model, or lie otherwise over ranks, and are left alone") ||
+	if slices.Max(cached) > 0 || len(m.Warnings) != 1 || !strings.Contains(m.Warnings[0], "are of another model or another layout over ranks, and are ignored") ||
 		!strings.Contains(m.Warnings[0], filepath.Base(files[0])) {
 		t.Errorf("%v cached, %q", cached, m.Warnings)
 	}

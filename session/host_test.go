@@ -52,10 +52,10 @@ func TestPrefixCacheHost(t *testing.T) {
 // that keeps nothing is a warning.
 func TestPrefixOptions(t *testing.T) {
 	for want, o := range map[string]krait.Options{
-		"PrefixPolicy is given, and there is no PrefixCache":            {PrefixPolicy: "lru"},
-		"PrefixCacheHost is given, and there is no PrefixCache":         {PrefixCacheHost: 1},
-		"PrefixCache: policy \"lfu\": it is none":                       {PrefixCache: 1, PrefixPolicy: "lfu"},
-		"PrefixCache: in the host's memory: a capacity of -1 bytes: it": {PrefixCache: 1, PrefixCacheHost: -1},
+		"PrefixPolicy is set without PrefixCache":            {PrefixPolicy: "lru"},
+		"PrefixCacheHost is set without PrefixCache":         {PrefixCacheHost: 1},
+		"PrefixCache: policy \"lfu\": it must be none":       {PrefixCache: 1, PrefixPolicy: "lfu"},
+		"PrefixCache: host tier: a capacity of -1 bytes; it": {PrefixCache: 1, PrefixCacheHost: -1},
 	} {
 		if _, err := krait.Embedded(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
@@ -65,11 +65,11 @@ func TestPrefixOptions(t *testing.T) {
 		plain := openModel(t, dir, krait.Options{})
 		least := prefixModel(plain).Bytes(0, true)
 		if least == 0 {
-			least = plain.Engine().RowBytes()
+			least = plain.Engine().KVBytes()
 		}
 		for bytes, warned := range map[int64]bool{least - 1: true, least: false} {
 			w := fmt.Sprint(openModel(t, dir, krait.Options{PrefixCache: bytes}).Warnings)
-			if strings.Contains(w, "keeps nothing") != warned {
+			if strings.Contains(w, "holds nothing") != warned {
 				t.Errorf("%s with %d bytes: %s", dir, bytes, w)
 			}
 		}

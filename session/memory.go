@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -16,8 +17,9 @@ import (
 // AllMemory is an [Options.Memory]: all that the device reports as available.
 const AllMemory = -1
 
-// MemoryPlan divides the memory of a device, by the plans of the schedules, with all slots taken and
-// steps of the largest size; of several devices, of the one that has least left. Sizes are in bytes.
+// MemoryPlan divides the memory of a device, by the plans of the schedules, with all slots taken
+// and steps of the largest size; of several devices, of the one that has least left. Sizes are in
+// bytes.
 type MemoryPlan struct {
 	Memory      int64 // the budget; 0: there is no plan
 	Weights     int64 // and values computed from them once
@@ -26,27 +28,27 @@ type MemoryPlan struct {
 	Activations int64 // of the largest step
 	Page        int64 // of a KV page, on the CPU with its requests' token ids; 0: no attention
 	PageTokens  int
-	// Room is how many tokens all active sequences may have together, each in whole KV pages; 0: any
-	// number.
+	// Room is how many tokens all active sequences may have together, each in whole KV pages; 0:
+	// any number.
 	Room int
 
 	pages int // limit: those of Room, and copies in progress
 }
 
-// movedPages is how many pages of a sequence exist twice for a moment: the last page of a cached prefix
-// while it is copied, here and where a prompt was prefilled elsewhere.
+// movedPages is how many pages of a sequence exist twice for a moment: the last page of a cached
+// prefix while it is copied, here and where a prompt was prefilled elsewhere.
 const movedPages = 2
 
-// requestBytes bounds a request's bytes per token: its id in the prompt, or an event that the reader
-// has not taken.
+// requestBytes bounds a request's bytes per token: its id in the prompt, or an event that the
+// reader has not taken.
 const requestBytes = 128
 
-// keptStates is how many states of a sequence exist beside those in the prefix cache: at its two marks,
-// and after its prompt.
+// keptStates is how many states of a sequence exist beside those in the prefix cache: at its two
+// marks, and after its prompt.
 const keptStates = 3
 
-// Plan divides Options.Memory among the schedules of a model, or returns an error that says what does
-// not fit. Without Memory there is no plan.
+// Plan divides Options.Memory among the schedules of a model, or returns an error that says what
+// does not fit. Without Memory there is no plan.
 func Plan(schedules []*lowering.Schedule, o Options, d exec.Device, vocab int) (MemoryPlan, error) {
 	if o.Memory == 0 || min(o.Slots, o.Context, o.PageTokens) < 0 { // the engine rejects negative ones
 		return MemoryPlan{}, nil
@@ -75,7 +77,7 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 		return p, err
 	}
 	for first := 0; first < len(schedules); first += share {
-		one := MemoryPlan{Memory: memory, PageTokens: (&exec.Options{PageTokens: o.PageTokens, Context: o.Context}).Page()}
+		one := MemoryPlan{Memory: memory, PageTokens: state.PageTokens(o.PageTokens, o.Context)}
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
 			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
 		}
@@ -128,13 +130,13 @@ func (p *MemoryPlan) addPrefixes(plan *lowering.Plan, o *Options, d exec.Device,
 	if o.PrefixCache == 0 {
 		return
 	}
-	var state, most int64 // of all ranks, and of one
+	var all, most int64 // of all ranks, and of one
 	for i := range plan.Ranks {
-		state, most = state+plan.Ranks[i].State, max(most, plan.Ranks[i].State)
+		all, most = all+plan.Ranks[i].State, max(most, plan.Ranks[i].State)
 	}
-	if state > 0 {
-		mine := float64(most) / float64(state) * float64(share)
-		p.Prefixes = int64(float64(o.PrefixCache)*min(mine, 1)) + int64(share)*(exec.KeptSlab+most*int64(keptStates*slotsOf(o)))
+	if all > 0 {
+		mine := float64(most) / float64(all) * float64(share)
+		p.Prefixes = int64(float64(o.PrefixCache)*min(mine, 1)) + int64(share)*(state.SlabBytes+most*int64(keptStates*slotsOf(o)))
 	}
 	if _, host := d.(*cpu.Device); host {
 		if o.PrefixCacheDir != "" {
@@ -157,14 +159,14 @@ func (p *MemoryPlan) addPaused(plan *lowering.Plan, o *Options, d exec.Device, s
 	if _, host := d.(*cpu.Device); host {
 		p.States *= 1 + snapshotsPerSlot
 	}
-	p.States += int64(share) * (exec.KeptSlab + most)
+	p.States += int64(share) * (state.SlabBytes + most)
 }
 
 // fixed returns the memory that does not depend on the sequences.
 func (p *MemoryPlan) fixed() int64 { return p.Weights + p.States + p.Prefixes + p.Activations }
 
-// tighter reports whether the plan leaves fewer pages than another. Some ranks may have no attention
-// layers.
+// tighter reports whether the plan leaves fewer pages than another. Some ranks may have no
+// attention layers.
 func (p *MemoryPlan) tighter(q *MemoryPlan) bool {
 	switch {
 	case p.Page > 0 && q.Page > 0:
@@ -202,8 +204,8 @@ func (p *MemoryPlan) divide(o *Options, host bool) error {
 	return nil
 }
 
-// tooLarge returns the error of a plan that does not fit, with what would help. Ranks on the host share
-// its memory, so that more of them do not.
+// tooLarge returns the error of a plan that does not fit, with what would help. Ranks on the host
+// share its memory, so that more of them do not.
 func (p *MemoryPlan) tooLarge(slots int, host bool) error {
 	text := fmt.Sprintf("it does not fit: a device has %s for %s: %s", sizeOf(p.Memory), countOf(slots, "slot"), p.parts())
 	var help []string
@@ -293,8 +295,8 @@ func isRounded(s *lowering.Schedule) bool {
 	return false
 }
 
-// evictFor evicts prefixes so that a batch gets the pages it may need, and reports whether that freed
-// any.
+// evictFor evicts prefixes so that a batch gets the pages it may need, and reports whether that
+// freed any.
 func (s *Session) evictFor(b *exec.Batch) bool {
 	if s.cache == nil {
 		return false

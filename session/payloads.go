@@ -10,9 +10,9 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// CheckPayloads returns a check of a step's results for a compiled graph, or nil if the graph watches
-// no payloads: it fails if a sum that travels as fp16 or in a codec is not finite. The error names the
-// first such sum, since values computed from it are not finite either.
+// CheckPayloads returns a check of a step's results for a compiled graph, or nil if the graph
+// watches no payloads: it fails if a sum that travels as fp16 or in a codec is not finite. The
+// error names the first such sum, since values computed from it are not finite either.
 func CheckPayloads(g *graph.Graph) func(exec.Results) error {
 	watched := passes.Watched(g)
 	if len(watched) == 0 {

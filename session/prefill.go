@@ -10,9 +10,9 @@ import (
 // Prefiller prefills prompts on another machine. Package transfer/prefill has one.
 type Prefiller interface {
 	// Prefill returns the state of all tokens of a prompt but the last, prefilled elsewhere and
-	// transferred to the session's engine. If it is nil, this machine prefills the prompt; its Fallback
-	// may say why. Progress gets the number of tokens prefilled; it may be nil. An error ends the
-	// request.
+	// transferred to the session's engine. If it is nil, this machine prefills the prompt; its
+	// Fallback may say why. Progress gets the number of tokens prefilled; it may be nil. An error
+	// ends the request.
 	Prefill(ctx context.Context, s *Session, salt string, prompt []int, progress func(tokens int)) (state schedule.Beginning, r RemotePrefill, err error)
 	// Strict reports whether requests fail where this machine would prefill the prompt instead.
 	Strict() bool
@@ -31,8 +31,8 @@ type RemotePrefill struct {
 	Fallback error // why this machine prefills the prompt instead; nil: it does not
 }
 
-// FreePages evicts prefixes from the cache until the device has pages for so many more tokens, or the
-// cache is empty.
+// FreePages evicts prefixes from the cache until the device has pages for so many more tokens, or
+// the cache is empty.
 func (s *Session) FreePages(tokens int) {
 	if s.cache != nil {
 		s.cache.Shrink(func() bool { return s.hasPages(tokens) })

@@ -150,7 +150,7 @@ func TestRequestsOfContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const short = "a sequence of 21 tokens; the attention caches have room for 20: open the model with more context"
+	const short = "a sequence of 21 tokens; the KV cache has room for 20: open the model with more context"
 	var all sync.WaitGroup
 	for i := range 6 {
 		all.Go(func() {

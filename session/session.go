@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/session/cache"
@@ -59,8 +60,8 @@ type Session struct {
 	plan      MemoryPlan
 	scheduler *schedule.Scheduler
 	cache     *cache.Cache  // nil: no prefix cache
-	codecs    *exec.Packing // nil: states leave the ranks as they are
-	origin    func() (saved.Origin, error)
+	codecs    *state.Codecs // nil: states leave the ranks as they are
+	origin    func() (statefile.Origin, error)
 	warnings  []string
 
 	closing sync.Once
@@ -73,14 +74,14 @@ type Session struct {
 // rarely, and activations stay small.
 const PrefillChunk = 512
 
-// chunkGrain is what prompts are cut at multiples of if they share steps: a multiple of the chunks of
-// scans on all devices, so that a cut changes no bit.
+// chunkGrain is what prompts are cut at multiples of if they share steps: a multiple of the chunks
+// of scans on all devices, so that a cut changes no bit.
 const chunkGrain = 32
 
 // New makes a session of an engine, whose pages it limits to the plan.
 func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) {
 	s := &Session{model: m, engine: e, plan: plan}
-	s.origin = sync.OnceValues(func() (o saved.Origin, err error) {
+	s.origin = sync.OnceValues(func() (o statefile.Origin, err error) {
 		err = s.Use(func() error { // Close would unmap the weights
 			o, err = newOrigin(m, e.Schedules())
 			return err
@@ -89,7 +90,7 @@ func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) 
 	})
 	e.LimitPages(plan.pages)
 	var err error
-	if s.codecs, err = e.Packing(o.StateCodec); err != nil {
+	if s.codecs, err = e.Codecs(o.StateCodec); err != nil {
 		return nil, err
 	}
 	if err := o.checkPrefixCache(); err != nil {
@@ -122,13 +123,13 @@ func (s *Session) Scheduler() *schedule.Scheduler { return s.scheduler }
 func (s *Session) MemoryPlan() MemoryPlan { return s.plan }
 
 // Codecs returns the codecs of states outside of the ranks; nil: none.
-func (s *Session) Codecs() *exec.Packing { return s.codecs }
+func (s *Session) Codecs() *state.Codecs { return s.codecs }
 
 // Warnings lists options without effect, and files of the prefix cache that cannot be used.
 func (s *Session) Warnings() []string { return s.warnings }
 
-// Admission makes the queue that admits requests to the session, within the slots and the KV pages of
-// its memory plan.
+// Admission makes the queue that admits requests to the session, within the slots and the KV pages
+// of its memory plan.
 func (s *Session) Admission(l admit.Limits) (*admit.Queue, error) {
 	q, err := admit.New(l, s.engine.Slots(), s.plan.Room, s.plan.PageTokens)
 	if err != nil {
@@ -146,8 +147,8 @@ func (s *Session) Longest() int {
 	return n
 }
 
-// Close waits for the running step and closes the engine. Active and queued requests, and later ones,
-// get [exec.ErrClosed]. A second Close does nothing.
+// Close waits for the running step and closes the engine. Active and queued requests, and later
+// ones, get [exec.ErrClosed]. A second Close does nothing.
 func (s *Session) Close() (err error) {
 	s.closing.Do(func() {
 		s.closed.Store(true)
@@ -177,10 +178,10 @@ func (s *Session) Use(f func() error) error {
 func (s *Session) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	return s.Use(func() (err error) {
 		s.results, err = s.engine.Step(ctx, b)
-		for errors.Is(err, exec.ErrNoPages) && s.evictFor(b) { // the step changed nothing
+		for errors.Is(err, state.ErrNoPages) && s.evictFor(b) { // the step changed nothing
 			s.results, err = s.engine.Step(ctx, b)
 		}
-		if err != nil && exec.AsUnchosen(err) == nil {
+		if err != nil && exec.AsChoiceError(err) == nil {
 			return err
 		}
 		return cmp.Or(err, read(&s.results))
@@ -203,12 +204,12 @@ func (s *Session) CheckTokens(tokens []int) error {
 // snapshotsPerSlot bounds the snapshots of paused requests.
 const snapshotsPerSlot = 2
 
-// quantum is how many tokens a request runs for before it can be paused. Copying a state takes about
-// a hundredth of a step, so that few are enough.
+// quantum is how many tokens a request runs for before it can be paused. Copying a state takes
+// about a hundredth of a step, so that few are enough.
 const quantum = 4
 
-// scoredBytes bounds the logits of prompts' tokens that a step computes, unless a chunk of the smallest
-// size has more.
+// scoredBytes bounds the logits of prompts' tokens that a step computes, unless a chunk of the
+// smallest size has more.
 const scoredBytes = 64 << 20
 
 // stepLimits returns the size of steps. With rounded states all chunks have one length, so that a
@@ -224,9 +225,9 @@ func stepLimits(o *Options, slots int, rounded bool, vocab int) schedule.Limits 
 	return l
 }
 
-// roundsStates reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
-// rounds it. A KV cache is not such a state, since attention reads its stored form.
-func roundsStates(states []exec.State) bool {
+// roundsStates reports whether a state is stored in 16 bits but computed in f32: each cut of a
+// prompt rounds it. A KV cache is not such a state, since attention reads its stored form.
+func roundsStates(states []state.Spec) bool {
 	for _, s := range states {
 		if s.Type.DType != graph.F32 && !s.Type.Ragged() {
 			return true
@@ -238,7 +239,7 @@ func roundsStates(states []exec.State) bool {
 // newCache makes the prefix cache.
 func (s *Session) newCache(o Options) (err error) {
 	begin := time.Now()
-	var origin saved.Origin
+	var origin statefile.Origin
 	if o.PrefixCacheDir != "" {
 		if origin, err = s.origin(); err != nil {
 			return err
@@ -246,10 +247,10 @@ func (s *Session) newCache(o Options) (err error) {
 	}
 	p := s.model.Graph.Prefill()
 	model := prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared,
-		CacheBytes: s.engine.RowBytes(), StateBytes: s.engine.StateBytes(), Grain: cmp.Or(o.PrefixGrain, prefix.Grain)}
+		CacheBytes: s.engine.KVBytes(), StateBytes: s.engine.StateBytes(), Grain: cmp.Or(o.PrefixGrain, prefix.Grain)}
 	onHost, engine := model, cache.Engine(s.engine)
 	if c := s.codecs; c != nil {
-		onHost.CacheBytes, onHost.StateBytes = c.RowBytes(), c.StateBytes()
+		onHost.CacheBytes, onHost.StateBytes = c.KVBytes(), c.StateBytes()
 		engine = encoder{s.engine, c}
 	}
 	s.cache, err = cache.New(engine, cache.Options{
@@ -320,9 +321,9 @@ func (s *Session) PrefixCacheNodes() []cache.Node {
 	return s.cache.Nodes()
 }
 
-// CachedKV returns the KV pages that the prefix cache has for a salt of the longest prefix of a prompt
-// without its last token. The caller frees them.
-func (s *Session) CachedKV(salt string, prompt []int) []*exec.KeptRows {
+// CachedKV returns the KV pages that the prefix cache has for a salt of the longest prefix of a
+// prompt without its last token. The caller frees them.
+func (s *Session) CachedKV(salt string, prompt []int) []*state.DeviceKV {
 	if s.cache == nil {
 		return nil
 	}
@@ -332,39 +333,39 @@ func (s *Session) CachedKV(salt string, prompt []int) []*exec.KeptRows {
 // encoder is an engine whose states are encoded in host memory.
 type encoder struct {
 	*exec.Engine
-	codecs *exec.Packing
+	codecs *state.Codecs
 }
 
-func (e encoder) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
-	h, err := e.Engine.SaveStates(s)
+func (e encoder) OffloadState(s *state.DeviceState) (*state.HostState, error) {
+	h, err := e.Engine.OffloadState(s)
 	if err != nil {
 		return nil, err
 	}
-	return e.codecs.PackStates(h)
+	return e.codecs.EncodeState(h)
 }
 
-func (e encoder) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
-	h, err := e.Engine.SaveRows(r)
+func (e encoder) OffloadKV(r *state.DeviceKV) (*state.HostKV, error) {
+	h, err := e.Engine.OffloadKV(r)
 	if err != nil {
 		return nil, err
 	}
-	return e.codecs.PackRows(h)
+	return e.codecs.EncodeKV(h)
 }
 
-func (e encoder) LoadStates(h *exec.HostStates) (*exec.KeptStates, error) {
-	h, err := e.codecs.UnpackStates(h)
+func (e encoder) LoadState(h *state.HostState) (*state.DeviceState, error) {
+	h, err := e.codecs.DecodeState(h)
 	if err != nil {
 		return nil, err
 	}
-	return e.Engine.LoadStates(h)
+	return e.Engine.LoadState(h)
 }
 
-func (e encoder) LoadRows(h *exec.HostRows) (*exec.KeptRows, error) {
-	h, err := e.codecs.UnpackRows(h)
+func (e encoder) LoadKV(h *state.HostKV) (*state.DeviceKV, error) {
+	h, err := e.codecs.DecodeKV(h)
 	if err != nil {
 		return nil, err
 	}
-	return e.Engine.LoadRows(h)
+	return e.Engine.LoadKV(h)
 }
 
 // stepper is the session as its scheduler uses it.
@@ -383,16 +384,16 @@ func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Result
 
 // Save copies recurrent states to the host, unencoded. KV pages stay on the device.
 func (s stepper) Save(slot int) (schedule.Saved, error) {
-	states, err := s.engine.KeepStates(slot)
+	states, err := s.engine.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
 	defer states.Free()
-	host, err := s.engine.SaveStates(states)
+	host, err := s.engine.OffloadState(states)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.engine.KeepRows(slot, 0, states.Tokens)
+	rows, err := s.engine.ShareKV(slot, 0, states.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -402,17 +403,17 @@ func (s stepper) Save(slot int) (schedule.Saved, error) {
 // pausedState is the state of a request without a slot.
 type pausedState struct {
 	engine *exec.Engine
-	states *exec.HostStates
-	rows   *exec.KeptRows
+	states *state.HostState
+	rows   *state.DeviceKV
 }
 
 func (p *pausedState) Restore(slot int) error {
-	states, err := p.engine.LoadStates(p.states)
+	states, err := p.engine.LoadState(p.states)
 	if err != nil {
 		return err
 	}
 	defer states.Free()
-	return p.engine.Put(slot, states, p.rows)
+	return p.engine.Resume(slot, states, p.rows)
 }
 
 func (p *pausedState) Free() { p.rows.Free() }

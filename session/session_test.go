@@ -76,7 +76,7 @@ func chunked(m *krait.Model) bool {
 // prefixModel returns the costs of a model's prefixes.
 func prefixModel(m *krait.Model) prefix.Model {
 	p, e := m.Compiled().Prefill(), m.Engine()
-	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.RowBytes(), StateBytes: e.StateBytes(), Grain: prefix.Grain}
+	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: e.KVBytes(), StateBytes: e.StateBytes(), Grain: prefix.Grain}
 }
 
 // stepOptions returns the options that say how many tokens a step has.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 )
 
 // TestKept: a sequence goes on from what was kept of another, states and rows in parts, to
@@ -20,32 +21,32 @@ func TestKept(t *testing.T) {
 			e, ids := m.Engine(), randomIDs(70, m.Vocab())
 			one, two := sequence(t, m), sequence(t, m)
 			stepped(t, one, ids...)
-			states, err := e.KeepStates(one.slot)
+			states, err := e.CopyState(one.slot)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var rows []*exec.KeptRows
+			var rows []*state.DeviceKV
 			for _, cut := range [][2]int{{0, 0}, {0, 33}, {33, 34}, {34, 70}} {
-				r, err := e.KeepRows(one.slot, cut[0], cut[1])
+				r, err := e.ShareKV(one.slot, cut[0], cut[1])
 				if err != nil {
 					t.Fatal(err)
 				}
 				rows = append(rows, r)
 			}
 			a, b := rows[3].Split(50)
-			parts := []*exec.KeptRows{rows[0], rows[1].Join(rows[2]), a, b}
+			parts := []*state.DeviceKV{rows[0], rows[1].Join(rows[2]), a, b}
 			held := states.Bytes()
 			for _, r := range parts {
 				held += r.Bytes()
 			}
-			if want := e.StateBytes() + 70*e.RowBytes(); held != want {
+			if want := e.StateBytes() + 70*e.KVBytes(); held != want {
 				t.Errorf("%s on %d ranks: %d bytes are kept, want %d", name, ranks, held, want)
 			}
 			want := snapshot(t, one)
 			stepped(t, one, 5, 6, 7) // changes nothing of what was kept
 			stepped(t, two, ids[:9]...)
 			for range 2 {
-				if err := e.Put(two.slot, states, parts...); err != nil {
+				if err := e.Resume(two.slot, states, parts...); err != nil {
 					t.Fatal(err)
 				}
 				sameSnapshot(t, name, snapshot(t, two), want)
@@ -119,31 +120,31 @@ func TestPrefixCacheLaws(t *testing.T) {
 }
 
 // throughHost brings what is kept to the host, gives it back, and brings it again.
-func throughHost(t *testing.T, e *exec.Engine, states *exec.KeptStates, parts []*exec.KeptRows) (*exec.KeptStates, []*exec.KeptRows) {
+func throughHost(t *testing.T, e *exec.Engine, states *state.DeviceState, parts []*state.DeviceKV) (*state.DeviceState, []*state.DeviceKV) {
 	t.Helper()
-	host, err := e.SaveStates(states)
+	host, err := e.OffloadState(states)
 	if err != nil {
 		t.Fatal(err)
 	}
 	states.Free()
-	if states, err = e.LoadStates(host); err != nil {
+	if states, err = e.LoadState(host); err != nil {
 		t.Fatal(err)
 	}
-	var out []*exec.KeptRows
+	var out []*state.DeviceKV
 	for _, r := range parts {
-		host, err := e.SaveRows(r)
+		host, err := e.OffloadKV(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Free()
-		if r, err = e.LoadRows(host); err != nil {
+		if r, err = e.LoadKV(host); err != nil {
 			t.Fatal(err)
 		}
 		out = append(out, r)
 	}
 	for i := range host.Data {
 		host.Data[i] = host.Data[i][1:]
-		if _, err := e.LoadStates(host); err == nil {
+		if _, err := e.LoadState(host); err == nil {
 			t.Error("states of a byte less are loaded")
 		}
 	}

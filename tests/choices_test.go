@@ -35,6 +35,9 @@ func TestChoices(t *testing.T) {
 			from = prefillBy(t, m, prefill.Options{Address: address, Strict: true})
 		}
 		prompt := tokensOf(m, 40, 3)
+		if name == "GPU" {
+			prompt = prompt[:9]
+		}
 		var list []krait.Generate
 		for i := range 4 {
 			list = append(list, krait.Generate{MaxTokens: 3 + i, Temperature: 1, Seed: uint64(i), IgnoreEOS: true, LogProbs: true, Salt: "s", Prefill: from})

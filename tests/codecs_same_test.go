@@ -80,8 +80,8 @@ func (m *eachMachine) each(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-func (m *eachMachine) Clear(slot int) error {
-	return m.each(func(i int) error { return m.all[i].Clear(slot) })
+func (m *eachMachine) ClearSlot(slot int) error {
+	return m.each(func(i int) error { return m.all[i].ClearSlot(slot) })
 }
 
 func (m *eachMachine) Close() {

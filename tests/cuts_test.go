@@ -95,7 +95,10 @@ func TestCutsCUDA(t *testing.T) {
 			m := openModel(t, "../testdata/golden/"+c.model, krait.Options{Slots: 3, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
 			f := feeding{m: m, ids: randomIDs(104, m.Vocab())}
 			f.begin(t)
-			for _, cut := range c.cuts {
+			for i, cut := range c.cuts {
+				if !goldens.All() && i == 1 { // the same bits, the same kernels as another
+					continue
+				}
 				f.check(t, cut.name, cut.sizes, cut.company, cut.same)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 )
 
 // extreme opens a golden whose tensors of some names are set to one value.
@@ -65,21 +66,18 @@ func prefilled(t *testing.T, e *exec.Engine, ids []int) (out []float32) {
 // devices give what the float64 kernels do.
 func TestExtremeRates(t *testing.T) {
 	ids := randomIDs(37, 60) // chunks of both devices, and what is left of one
-	for _, golden := range []string{"mamba2-g1", "mamba-a"} {
-		for _, v := range []map[string]float32{
-			{"A_log": 89}, {"A_log": 1e30}, {"A_log": 88.6, "dt_bias": -200, "dt_proj.bias": -200}, {"A_log": 200, "dt_bias": -200, "dt_proj.bias": -200},
-		} {
-			want := prefilled(t, extreme(t, golden, v, krait.Options{Reference: true}), ids)
-			for what, o := range map[string]krait.Options{
-				"cpu": {}, "2 ranks": {Sharding: krait.Sharding{Ranks: 2}},
-				"cuda": {Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}},
-			} {
-				for i, got := range prefilled(t, extreme(t, golden, v, o), ids) {
-					if d := math.Abs(float64(got - want[i])); !(d <= 1e-4) {
-						t.Errorf("%s, %v, %s: logit %d is %g, want %g", golden, v, what, i, got, want[i])
-						break
-					}
-				}
+	models := []string{"mamba2-g1", "mamba-a"}
+	values := []map[string]float32{
+		{"A_log": 89}, {"A_log": 1e30}, {"A_log": 88.6, "dt_bias": -200, "dt_proj.bias": -200}, {"A_log": 200, "dt_bias": -200, "dt_proj.bias": -200},
+	}
+	devices := []krait.Options{{}, {Sharding: krait.Sharding{Ranks: 2}}, {Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}}}
+	for _, c := range covering.Cases(t, len(models), len(values), len(devices)) {
+		golden, v := models[c[0]], values[c[1]]
+		want := prefilled(t, extreme(t, golden, v, krait.Options{Reference: true}), ids)
+		for i, got := range prefilled(t, extreme(t, golden, v, devices[c[2]]), ids) {
+			if d := math.Abs(float64(got - want[i])); !(d <= 1e-4) {
+				t.Errorf("%s, %v, device %d: logit %d is %g, want %g", golden, v, c[2], i, got, want[i])
+				break
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/session"
@@ -77,7 +78,7 @@ func TestMemoryPlan(t *testing.T) {
 				sum.States *= 1 + snapshotsPerSlot
 			}
 			most := slices.MaxFunc(plan.Ranks, func(a, b lowering.RankPlan) int { return cmp.Compare(a.State, b.State) })
-			sum.States += int64(c.share) * (exec.KeptSlab + most.State)
+			sum.States += int64(c.share) * (state.SlabBytes + most.State)
 			if o.Device == nil {
 				sum.Page += requestBytes * int64(p.PageTokens)
 			}
@@ -120,7 +121,7 @@ func TestMemoryPlan(t *testing.T) {
 		if err == nil {
 			m.Close()
 		}
-		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a page", 1: "does not fit", -2: "less than nothing"} {
+		for memory, want := range map[int64]string{(p.Weights + p.States + p.Prefixes + p.Activations) - 1: "does not fit", (p.Weights + p.States + p.Prefixes + p.Activations) + p.Page: "no room for a KV page", 1: "does not fit", -2: "must not be negative"} {
 			if o.Memory = memory; o.Context > 0 && memory > (p.Weights+p.States+p.Prefixes+p.Activations) {
 				want = "a context of"
 			}
@@ -177,7 +178,7 @@ func TestMemoryRoom(t *testing.T) {
 	if u := m.Engine().PageUse(); u.Pages > pages+movedPages*o.Slots {
 		t.Errorf("%+v", u)
 	}
-	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "there is room for 48 in all") {
+	if _, err := m.GenerateIDs(t.Context(), tokensOf(alone, 40, 1), krait.Generate{MaxTokens: 10}); err == nil || !strings.Contains(err.Error(), "the KV cache has room for 48") {
 		t.Error(err)
 	}
 	s := sequence(t, m)

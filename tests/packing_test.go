@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels/codec"
@@ -25,9 +25,9 @@ import (
 var stateCodecs = []string{"int8", "e4m3/64", "e5m2/16", "int4/128", "scaled16", "conv=int8/16,ssm=int4,cache=e4m3/2048"}
 
 // packingOf reads codecs.
-func packingOf(t *testing.T, m *krait.Model, text string) *exec.Packing {
+func packingOf(t *testing.T, m *krait.Model, text string) *state.Codecs {
 	t.Helper()
-	p, err := m.Engine().Packing(text)
+	p, err := m.Engine().Codecs(text)
 	if err != nil || p == nil {
 		t.Fatal(text, p, err)
 	}
@@ -111,15 +111,14 @@ func TestStateCodecs(t *testing.T) {
 				stepped(t, one, ids...)
 				p := m.Session().Codecs()
 				states, row := packedBytes(m, o.StateCodec, kinds)
-				if p.StateBytes() != states || p.RowBytes() != row {
-					t.Fatalf("%s: %d and %d bytes, want %d and %d", text, p.StateBytes(), p.RowBytes(), states, row)
+				if p.StateBytes() != states || p.KVBytes() != row {
+					t.Fatalf("%s: %d and %d bytes, want %d and %d", text, p.StateBytes(), p.KVBytes(), states, row)
 				}
 				back := packedAndBack(t, m, one, states+13*row)
 				within(t, text, snapshot(t, one), snapshot(t, back), o.StateCodec, kinds, m)
 				bare := o
 				bare.StateCodec = ""
 				throughFile(t, m, openModel(t, dir, bare), one, snapshot(t, back))
-				throughSnapshot(t, dir, m, one, o.StateCodec, kinds)
 				throughTransfer(t, dir, m, ids, o, states+13*row)
 			}
 		})
@@ -140,8 +139,8 @@ func packedAndBack(t *testing.T, m *krait.Model, one *seq, bytes int64) *seq {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := m.Session().Codecs().PackStates(x.States)
-	r, err2 := m.Session().Codecs().PackRows(x.Rows)
+	s, err := m.Session().Codecs().EncodeState(x.State)
+	r, err2 := m.Session().Codecs().EncodeKV(x.KV[0])
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +151,10 @@ func packedAndBack(t *testing.T, m *krait.Model, one *seq, bytes int64) *seq {
 	if total != bytes {
 		t.Errorf("%d bytes are packed, not %d", total, bytes)
 	}
-	if x.States, err = m.Session().Codecs().UnpackStates(s); err != nil {
+	if x.State, err = m.Session().Codecs().DecodeState(s); err != nil {
 		t.Fatal(err)
 	}
-	if x.Rows, err = m.Session().Codecs().UnpackRows(r); err != nil {
+	if x.KV[0], err = m.Session().Codecs().DecodeKV(r); err != nil {
 		t.Fatal(err)
 	}
 	back := sequence(t, m)
@@ -212,41 +211,6 @@ func throughFile(t *testing.T, m, plain *krait.Model, one *seq, want *krait.Snap
 	sameSnapshot(t, m.Name, snapshot(t, two), want)
 }
 
-// throughSnapshot packs the snapshot of a sequence, and lets one on other ranks go on from it.
-func throughSnapshot(t *testing.T, dir string, m *krait.Model, one *seq, text string, kinds map[string]graph.StateKind) {
-	t.Helper()
-	want := snapshot(t, one)
-	s, err := m.Session().Codecs().PackSnapshot(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range s.States { // the formula, of whole rows
-		cols := 0
-		for _, st := range m.States() {
-			if st.Name == name {
-				cols = graph.RowElems(st.Type.Dims)
-			}
-		}
-		n := int64(4 * len(want.States[name]))
-		if c, ok := codecOf(text, kinds[name]); ok {
-			n = int64(len(want.States[name]) / cols * ((cols + c.Block - 1) / c.Block * (c.Block*c.Bits()/8 + 2)))
-		}
-		if int64(len(data)) != n {
-			t.Errorf("%s takes %d bytes in a snapshot, want %d", name, len(data), n)
-		}
-	}
-	other := openModel(t, dir, krait.Options{Sharding: krait.Sharding{Ranks: 4 - len(m.Engine().Schedules())}})
-	got, err := packingOf(t, other, text).UnpackSnapshot(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := sequence(t, other)
-	if err := two.Restore(got); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "a snapshot", want, snapshot(t, two), text, kinds, other)
-}
-
 // throughTransfer reads a prompt on the ranks of m, and goes on from it on others: what arrives is what
 // comes back on m, to the last bit, and as many bytes came as the formula says where both have
 // as many ranks.
@@ -295,11 +259,11 @@ func TestPackedBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packed, err := p.PackStates(x.States)
+		packed, err := p.EncodeState(x.State)
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := p.UnpackStates(packed)
+		back, err := p.DecodeState(packed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +274,7 @@ func TestPackedBlocks(t *testing.T) {
 				if b.Space != lowering.State {
 					continue
 				}
-				want := graph.Array{DType: b.Type.DType, Shape: []int{int(b.Bytes / 4)}, Data: x.States.Data[rank][b.Offset:][:b.Bytes]}.Float32s()
+				want := graph.Array{DType: b.Type.DType, Shape: []int{int(b.Bytes / 4)}, Data: x.State.Data[rank][b.Offset:][:b.Bytes]}.Float32s()
 				got := graph.Array{DType: b.Type.DType, Shape: []int{int(b.Bytes / 4)}, Data: back.Data[rank][b.Offset:][:b.Bytes]}.Float32s()
 				bounds := make([]float64, len(want))
 				if c, ok := codecOf(text, kinds[name]); ok {
@@ -393,35 +357,35 @@ func TestStateCodecF16(t *testing.T) {
 func TestStateCodecRefuses(t *testing.T) {
 	jamba := "../testdata/golden/jamba"
 	for text, want := range map[string]string{
-		"int3":                   `state codec "int3": there is no codec "int3"; there are [int8 int4 e4m3 e5m2 scaled16]`,
-		"bf16":                   `there is no codec "bf16"`,
+		"int3":                   `state codec "int3": unknown codec "int3"; the codecs are [int8 int4 e4m3 e5m2 scaled16]`,
+		"bf16":                   `unknown codec "bf16"`,
 		"int8/33":                "a block has a power of two of elements",
-		"rnn=int8":               `there is no kind "rnn" of states; there are [conv ssm cache]`,
-		"ssm=int8,ssm=int4":      "ssm is there twice",
-		"int8,e4m3":              "there are two codecs without a kind",
-		"ssm=int8,int4,ssm=int8": "ssm is there twice",
-		"ssm":                    `there is no codec "ssm"`,
+		"rnn=int8":               `unknown kind "rnn" of states; the kinds are [conv ssm cache]`,
+		"ssm=int8,ssm=int4":      "kind ssm is given twice",
+		"int8,e4m3":              "two codecs without a kind",
+		"ssm=int8,int4,ssm=int8": "kind ssm is given twice",
+		"ssm":                    `unknown codec "ssm"`,
 	} {
 		if _, err := krait.Open(jamba, krait.Options{StateCodec: text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := krait.Open("../testdata/golden/mamba-a", krait.Options{StateCodec: "cache=int8"}); err == nil || !strings.Contains(err.Error(), "the model keeps nothing of kind cache; it has conv, ssm") {
+	if _, err := krait.Open("../testdata/golden/mamba-a", krait.Options{StateCodec: "cache=int8"}); err == nil || !strings.Contains(err.Error(), "the model has no state of kind cache; it has conv, ssm") {
 		t.Error(err)
 	}
 	m := openModel(t, jamba, krait.Options{})
 	for text, want := range map[string]string{"": "", "none": "", "int8": "ssm=int8/32,cache=int8/32", "int8/64,ssm=none": "cache=int8/64", "ssm=none,int8/64": "cache=int8/64", "ssm=int8,int4": "ssm=int8/32,cache=int4/32", "e4m3,conv=int4/16": "conv=int4/16,ssm=e4m3/32,cache=e4m3/32"} {
-		p, err := m.Engine().Packing(text)
+		p, err := m.Engine().Codecs(text)
 		if err != nil || p.String() != want {
 			t.Errorf("%q: %q, %v", text, p, err)
 		}
 	}
-	if _, err := m.Engine().Packing(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "has 1048576 bytes; at most 256 are possible") {
+	if _, err := m.Engine().Codecs(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "has 1048576 bytes; at most 256 are possible") {
 		t.Errorf("of a text that is too long: %.300v", err)
 	}
-	backwards := &exec.HostRows{From: 2, To: 1}
-	for _, f := range []func(*exec.HostRows) (*exec.HostRows, error){packingOf(t, m, "int8").PackRows, packingOf(t, m, "int8").UnpackRows} {
-		if _, err := f(backwards); err == nil || err.Error() != "rows of tokens 2 to 1" {
+	backwards := &state.HostKV{From: 2, To: 1}
+	for _, f := range []func(*state.HostKV) (*state.HostKV, error){packingOf(t, m, "int8").EncodeKV, packingOf(t, m, "int8").DecodeKV} {
+		if _, err := f(backwards); err == nil || err.Error() != "a KV cache of tokens 2 to 1" {
 			t.Error(err)
 		}
 	}
@@ -435,14 +399,14 @@ func TestStateCodecRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for codecs, want := range map[string]string{"ssm=int3": `there is no codec "int3"`, "ssm=int8/32": "packed states has 0", "": ""} {
+	for codecs, want := range map[string]string{"ssm=int3": `unknown codec "int3"`, "ssm=int8/32": "compressed states has 0", "": ""} {
 		var b bytes.Buffer
-		if err := saved.Write(&b, o, &saved.Kept{Tokens: 2, Codecs: codecs, States: x.States, Rows: []*exec.HostRows{x.Rows}}); err != nil {
+		if err := statefile.Write(&b, o, &state.Export{Tokens: 2, Codecs: codecs, State: x.State, KV: x.KV}); err != nil {
 			t.Fatal(err)
 		}
 		err := sequence(t, m).Load(&b)
 		if codecs == "ssm=int8/32" {
-			want = "of packed states has"
+			want = "of compressed states has"
 		}
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v", codecs, err)

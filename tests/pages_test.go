@@ -6,8 +6,8 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/sim"
-	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
@@ -71,18 +71,18 @@ func runPages(t *testing.T, m *krait.Model, ids []int) (out paged) {
 	step(0, ids[:13]...)
 	step(0, ids[13:]...)
 	e := m.Engine()
-	states, err := e.KeepStates(seqs[0].slot)
+	states, err := e.CopyState(seqs[0].slot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := e.KeepRows(seqs[0].slot, 0, len(ids))
+	rows, err := e.ShareKV(seqs[0].slot, 0, len(ids))
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest := rows.Split(len(ids) / 2)
-	states, parts := throughHost(t, e, states, []*exec.KeptRows{rest})
+	states, parts := throughHost(t, e, states, []*state.DeviceKV{rest})
 	for _, s := range seqs[1:] {
-		if err := e.Put(s.slot, states, before, parts[0]); err != nil {
+		if err := e.Resume(s.slot, states, before, parts[0]); err != nil {
 			t.Fatal(err)
 		}
 	}

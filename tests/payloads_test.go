@@ -149,7 +149,7 @@ func TestCheckPayloads(t *testing.T) {
 				}
 			}
 			m := open(1e6, "fp16", true)
-			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after travelling as fp16, which ends at 65504; let it travel as scaled16 (quantize fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
+			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after travelling as fp16, which ends at 65504; let it travel as scaled16 (payload fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
 			s, err := m.NewSequence()
 			if err != nil {
 				t.Fatal(err)

@@ -180,7 +180,7 @@ func TestPrefillDiffers(t *testing.T) {
 		t.Error("the right token is refused")
 	}
 	other := openModel(t, dir+"mamba-b", krait.Options{})
-	if _, err := other.GenerateIDs(t.Context(), []int{1, 2}, krait.Generate{Prefill: p}); err == nil || !strings.Contains(err.Error(), "another model's") {
+	if _, err := other.GenerateIDs(t.Context(), []int{1, 2}, krait.Generate{Prefill: p}); err == nil || !strings.Contains(err.Error(), "belongs to another model") {
 		t.Error(err)
 	}
 }

@@ -82,7 +82,7 @@ func nothingHeld(t testing.TB, what string, m *krait.Model) {
 	}
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		u := m.Engine().PageUse()
-		states, free := m.Engine().KeptUse()
+		states, free := m.Engine().CopyUse()
 		if u.Pages == u.Free && states == free {
 			return
 		}
@@ -183,7 +183,7 @@ func TestPrefillHeld(t *testing.T) {
 		}
 		bytes = append(bytes, g.Remote.Bytes)
 	}
-	row := to.Engine().RowBytes()
+	row := to.Engine().KVBytes()
 	if bytes[0]-bytes[1] != 30*row || bytes[0]-bytes[2] != 40*row {
 		t.Errorf("%v bytes traveled; a row has %d", bytes, row)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/comm/tcp"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
@@ -169,17 +170,17 @@ func TestProcessesGenerate(t *testing.T) {
 	if !sameBits(stepped(t, b, 1, 2, 3), stepped(t, a, 1, 2, 3)) {
 		t.Error("a sequence goes on otherwise in processes")
 	}
-	states, err := m.Engine().KeepStates(b.slot)
+	states, err := m.Engine().CopyState(b.slot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := m.Engine().KeepRows(b.slot, 0, states.Tokens)
+	rows, err := m.Engine().ShareKV(b.slot, 0, states.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, parts := throughHost(t, m.Engine(), states, []*exec.KeptRows{rows})
+	states, parts := throughHost(t, m.Engine(), states, []*state.DeviceKV{rows})
 	c := sequence(t, m)
-	if err := m.Engine().Put(c.slot, states, parts...); err != nil {
+	if err := m.Engine().Resume(c.slot, states, parts...); err != nil {
 		t.Fatal(err)
 	}
 	sameSnapshot(t, "through the host", snapshot(t, c), snapshot(t, a))
@@ -189,14 +190,14 @@ func TestProcessesGenerate(t *testing.T) {
 // sameRegions compares the bytes of what two engines keep of sequences, and writes them anew.
 func sameRegions(t *testing.T, a, b *exec.Engine, slotA, slotB int) {
 	t.Helper()
-	var views [2]*exec.View
+	var views [2]*state.View
 	for i, e := range []*exec.Engine{a, b} {
 		slot := []int{slotA, slotB}[i]
-		states, err := e.KeepStates(slot)
+		states, err := e.CopyState(slot)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := e.KeepRows(slot, 0, states.Tokens)
+		rows, err := e.ShareKV(slot, 0, states.Tokens)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +308,7 @@ func TestProcessesDiffer(t *testing.T) {
 				*dir = "../testdata/none"
 			}
 		}, "../testdata/none"},
-		{"ranks", func(rank int, _ *string, o *krait.Options) { o.Sharding.Ranks = 3 + rank/2 }, "4 ranks are asked for, and 3 processes run one each"},
+		{"ranks", func(rank int, _ *string, o *krait.Options) { o.Sharding.Ranks = 3 + rank/2 }, "4 ranks were requested, but 3 processes run one each"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -382,7 +382,7 @@ func TestContext(t *testing.T) {
 	if _, err := s.Step(context.Background(), 1, 2, 3); err != nil {
 		t.Fatal(err)
 	}
-	const want = "a sequence of 5 tokens; the attention caches have room for 4: open the model with more context"
+	const want = "a sequence of 5 tokens; the KV cache has room for 4: open the model with more context"
 	if _, err := s.Step(context.Background(), 4, 5); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

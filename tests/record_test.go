@@ -33,7 +33,7 @@ func TestRecord(t *testing.T) {
 			var works []exec.Work
 			m, err := krait.Open("../testdata/golden/mamba-a", krait.Options{Slots: 2, Device: device, Sharding: krait.Sharding{Ranks: 2},
 				Record:  func(e []exec.Event) { steps = append(steps, slices.Clone(e)) },
-				Batches: func(w *exec.Work) { works = append(works, exec.Work{Batch: w.Batch, Wanted: slices.Clone(w.Wanted)}) }})
+				Batches: func(w *exec.Work) { works = append(works, exec.Work{Batch: w.Batch, Outputs: slices.Clone(w.Outputs)}) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func follows(s *lowering.Schedule, rank int, events []exec.Event, w *exec.Work) 
 			continue
 		}
 		e, ran := at[st.Name]
-		runs := st.For == nil || rank == 0 && w.Wanted.Needs(st.For)
+		runs := st.For == nil || rank == 0 && w.Outputs.Needs(st.For)
 		if ran != runs {
 			return fmt.Errorf("rank %d: %s is told of: %t, and it runs: %t", rank, st.Name, ran, runs)
 		}

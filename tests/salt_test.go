@@ -38,7 +38,7 @@ func TestSalt(t *testing.T) {
 				want[i] = g.IDs
 			}
 			o.PrefixCache = 64 << 20
-			rows, state := plain.Engine().RowBytes(), plain.Engine().StateBytes()
+			rows, state := plain.Engine().KVBytes(), plain.Engine().StateBytes()
 			for tier, change := range map[string]func(*krait.Options){
 				"device": func(*krait.Options) {},
 				"host":   func(o *krait.Options) { o.PrefixCache, o.PrefixCacheHost = 75*rows+2*state, 64<<20 }, // a sequence, not two

@@ -79,7 +79,7 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		{"../testdata/golden/zamba2", o, "it is of another model: of jamba with fingerprint"},
 		{"../testdata/golden/mamba-a-bf16", o, "it is of another model"},
-		{jamba, krait.Options{}, "it lies otherwise over ranks: 2 ranks by strategy channel, states in f32, and here 1 rank, states in f32"},
+		{jamba, krait.Options{}, "its states are sharded or stored differently: 2 ranks by strategy channel, states in f32, and here 1 rank, states in f32"},
 		{jamba, krait.Options{Sharding: krait.Sharding{Ranks: 3}}, "and here 3 ranks"},
 		{jamba, krait.Options{Sharding: krait.Sharding{Ranks: 2, States: "cache=f16"}}, "and here 2 ranks by strategy channel, states in cache=f16"},
 		{jamba, krait.Options{Context: 2, Sharding: krait.Sharding{Ranks: 2}}, "open the model with more context"},

@@ -130,7 +130,7 @@ func countBatches(t *testing.T, m *krait.Model) []exec.CollectiveCount {
 	}
 	e.ResetCounts()
 	for _, n := range steps {
-		b := exec.Batch{Choose: make([]exec.Choice, 2)}
+		b := exec.Batch{Choices: make([]exec.Choice, 2)}
 		for i, slot := range slots {
 			b.Sequences = append(b.Sequences, exec.Sequence{Slot: slot, Tokens: make([]int, n[i])})
 		}
@@ -171,7 +171,7 @@ func TestSimulatedAsRun(t *testing.T) {
 		}
 		defer m.Close()
 		e, last := m.Engine(), 0.0
-		b := exec.Batch{Choose: make([]exec.Choice, 3)}
+		b := exec.Batch{Choices: make([]exec.Choice, 3)}
 		for range 3 {
 			slot, err := e.Alloc()
 			if err != nil {
@@ -187,8 +187,8 @@ func TestSimulatedAsRun(t *testing.T) {
 					b.Sequences[i].Rows = []int{}
 				}
 			}
-			if b.Choose, b.Want = make([]exec.Choice, 3), nil; n == 4 {
-				b.Choose, b.Want = nil, []string{}
+			if b.Choices, b.Outputs = make([]exec.Choice, 3), nil; n == 4 {
+				b.Choices, b.Outputs = nil, []string{}
 			}
 			if _, err := e.Step(context.Background(), &b); err != nil {
 				t.Fatal(err)

@@ -168,7 +168,7 @@ func TestStatesOutOfRange(t *testing.T) {
 		}
 		large.States[conv][5] = -65520
 		for i, err := range []error{s.SetState(conv, large.States[conv]), s.Restore(large)} {
-			if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "state layers.0.mixer.conv is kept in f16, which ends at 65504; element 5 is -65520") {
+			if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "state layers.0.mixer.conv is stored in f16, which ends at 65504; element 5 is -65520") {
 				t.Errorf("%s, call %d: %v", format, i, err)
 			}
 		}

@@ -12,19 +12,20 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 )
 
 // kept keeps a sequence, and shows it.
-func kept(t *testing.T, s *seq, from, to int) *exec.View {
+func kept(t *testing.T, s *seq, from, to int) *state.View {
 	t.Helper()
 	e := s.m.Engine()
-	states, err := e.KeepStates(s.slot)
+	states, err := e.CopyState(s.slot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := e.KeepRows(s.slot, from, to)
+	rows, err := e.ShareKV(s.slot, from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +47,11 @@ func bring(t *testing.T, to, from *seq, have int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := from.m.Engine().End()
+	there, err := from.m.Engine().TransferEnd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := to.m.Engine().End()
+	here, err := to.m.Engine().TransferEnd()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func bring(t *testing.T, to, from *seq, have int) {
 		t.Fatal(err)
 	}
 	e := to.m.Engine()
-	states, rows, err := e.Room(tokens, have)
+	states, rows, err := e.Reserve(tokens, have)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,22 +94,22 @@ func bring(t *testing.T, to, from *seq, have int) {
 			})
 		}
 	}
-	all := []*exec.KeptRows{rows}
+	all := []*state.DeviceKV{rows}
 	if have > 0 {
-		first, err := e.KeepRows(to.slot, 0, have)
+		first, err := e.ShareKV(to.slot, 0, have)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer first.Free()
-		all = []*exec.KeptRows{first, rows}
+		all = []*state.DeviceKV{first, rows}
 	}
-	if err := e.Put(to.slot, states, all...); err != nil {
+	if err := e.Resume(to.slot, states, all...); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // move copies bytes between regions, by the memory itself where it can.
-func move(to, from *exec.Region, at, first, n int64) error {
+func move(to, from *state.Region, at, first, n int64) error {
 	data := from.Direct(first, n)
 	if data == nil {
 		data = make([]byte, n)
@@ -215,13 +216,13 @@ func TestRoom(t *testing.T) {
 		m := openModel(t, "../testdata/golden/jamba", krait.Options{Slots: 2, Context: 40, PageTokens: x.page, Sharding: x.sharding, Device: x.device()})
 		e, s := m.Engine(), sequence(t, m)
 		stepped(t, s, randomIDs(11, m.Vocab())...)
-		kept, err := e.KeepStates(s.slot) // in a place that room will have
+		kept, err := e.CopyState(s.slot) // in a place that room will have
 		if err != nil {
 			t.Fatal(err)
 		}
 		kept.Free()
 		before := e.PageUse()
-		states, rows, err := e.Room(10, 5)
+		states, rows, err := e.Reserve(10, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +269,7 @@ func TestRoom(t *testing.T) {
 		}
 		viewRefuses(t, s)
 		for _, bad := range [][2]int{{41, 0}, {3, 4}, {3, -1}} {
-			if _, _, err := e.Room(bad[0], bad[1]); err == nil {
+			if _, _, err := e.Reserve(bad[0], bad[1]); err == nil {
 				t.Errorf("there is room for %d tokens from %d on", bad[0], bad[1])
 			}
 		}
@@ -279,16 +280,16 @@ func TestRoom(t *testing.T) {
 func viewRefuses(t *testing.T, s *seq) {
 	t.Helper()
 	e := s.m.Engine()
-	whole, err := e.KeepRows(s.slot, 0, 11)
+	whole, err := e.ShareKV(s.slot, 0, 11)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest := whole.Split(6)
-	host, err := e.SaveRows(rest)
+	host, err := e.OffloadKV(rest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := e.LoadRows(host) // in pages that have not what is before
+	own, err := e.LoadKV(host) // in pages that have not what is before
 	if err != nil {
 		t.Fatal(err)
 	}

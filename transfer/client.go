@@ -11,41 +11,42 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-// Engine is what a client asks of the decode side's engine: see [exec.Engine].
+// Engine is the decode side's engine: see [exec.Engine].
 type Engine interface {
-	Room(tokens, from int) (*exec.KeptStates, *exec.KeptRows, error)
-	View(*exec.KeptStates, *exec.KeptRows) (*exec.View, error)
+	Reserve(tokens, from int) (*state.DeviceState, *state.DeviceKV, error)
+	View(*state.DeviceState, *state.DeviceKV) (*state.View, error)
 }
 
-// ClientOptions say how a client reaches a server.
+// ClientOptions configure a client.
 type ClientOptions struct {
-	// Dial makes a connection to the server, over TCP or TLS: for control, and for data.
+	// Dial makes a connection to the server, over TCP or TLS, for control or data.
 	Dial func(context.Context) (net.Conn, error)
-	// By is the transport for data: tcp, what was registered, such as ucx, or local, for a server of the same process.
+	// By is the transport for data: tcp, a registered one such as ucx, or local for a server of the
+	// same process.
 	By string
 	// Local is that server.
 	Local *Server
-	// Token is what the server wants to know.
+	// Token authenticates the client.
 	Token string
-	// Packing is what states and rows travel in; nil: as ranks hold them.
-	Packing *exec.Packing
-	// Connections is over how many a state is read at the same time; 0: 2.
+	// Packing encodes states and KV pages in transit; nil: none.
+	Packing *state.Codecs
+	// Connections is the number of parallel connections per state; 0: 2.
 	Connections int
-	// Stall is how long a connection may carry nothing while something is to come on it; 0: 10 s.
+	// Stall is how long a connection may carry nothing while data is expected; 0: 10 s.
 	Stall time.Duration
-	// Silence is how long a server may leave a greeting or a ping without an answer; it is taken
-	// for hung then. 0: a quarter of Stall.
+	// Silence is how long a server may leave a handshake or a ping unanswered before it counts as
+	// hung. 0: a quarter of Stall.
 	Silence time.Duration
-	// Retry is how long after a failure a server is tried again; 0: 2 s.
+	// Retry is the time between attempts to connect after a failure; 0: 2 s.
 	Retry time.Duration
 }
 
-// Client has prompts read elsewhere. Its methods may be called from several goroutines.
+// Client has prompts prefilled by a server. Its methods may be called from several goroutines.
 type Client struct {
 	meta   Meta
 	engine Engine
@@ -56,8 +57,8 @@ type Client struct {
 	live  sync.WaitGroup
 
 	mu     sync.Mutex
-	pair   *pair // nil: there is no connection
-	failed error // why not, while it is tried again
+	pair   *pair // nil: no connection
+	failed error // why not, during retries
 	closed bool
 	stats  ClientStats
 
@@ -67,18 +68,18 @@ type Client struct {
 // ClientStats count since the client was made.
 type ClientStats struct {
 	Requests, Fetched, Failures int
-	Tokens, Held                int64 // of what was fetched, and those whose rows were there
+	Tokens, Held                int64 // fetched, and those of them whose KV pages were local
 	Bytes                       int64
 	Pieces                      int64
-	Transfer                    time.Duration // bytes, in all
+	Transfer                    time.Duration // total
 }
 
-// NewClient makes a client of a model and its engine. It connects when it is first needed, or
-// by [Client.Connect].
+// NewClient makes a client for a model and its engine. It connects on first use, or by
+// [Client.Connect].
 func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
 	switch o.By = cmp.Or(o.By, "tcp"); {
 	case o.By == "local" && o.Local == nil:
-		return nil, errors.New("the transport local, and no server of this process")
+		return nil, errors.New("transport local needs a server of this process")
 	case o.By == "local":
 		if o.Dial == nil {
 			o.Dial = o.Local.Pipe
@@ -97,14 +98,14 @@ func NewClient(meta Meta, e Engine, o ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-// Connect greets the server, unless that was done. An error that is [ErrDiffers] stays.
+// Connect connects to the server, unless it is connected. An [ErrDiffers] is permanent.
 func (c *Client) Connect(ctx context.Context) error {
 	_, err := c.connected(ctx)
 	return err
 }
 
-// connected is the pair, which is made if there is none. A server that has failed is tried again
-// in the background, and until then costs nobody anything.
+// connected returns the pair, which it makes if there is none. A failed server is retried in the
+// background; until then requests fail at once.
 func (c *Client) connected(ctx context.Context) (*pair, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,17 +131,17 @@ func (c *Client) connected(ctx context.Context) (*pair, error) {
 	return p, err
 }
 
-// fail notes why there is no connection, and lets it be tried again, unless that is of no use.
+// fail records a failure, and starts retries unless they are useless.
 func (c *Client) fail(err error) {
 	c.failed = err
 	c.down.Store(true)
 	if !c.closed && !errors.Is(err, ErrDiffers) {
-		c.live.Go(c.again)
+		c.live.Go(c.retry)
 	}
 }
 
-// again greets a server that has failed until it answers.
-func (c *Client) again() {
+// retry connects to a failed server until it answers.
+func (c *Client) retry() {
 	for {
 		select {
 		case <-c.ctx.Done():
@@ -169,7 +170,7 @@ func (c *Client) again() {
 	}
 }
 
-// hung ends a pair whose server does not answer.
+// hung drops a pair whose server does not answer.
 func (c *Client) hung(p *pair, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,18 +180,18 @@ func (c *Client) hung(p *pair, err error) {
 	}
 }
 
-// Down reports whether the server could not be reached or does not answer, which is tried again
-// in the background: requests to it fail at once.
+// Down reports whether the server cannot be reached or does not answer. Requests fail at once until
+// a retry in the background succeeds.
 func (c *Client) Down() bool { return c.down.Load() }
 
-// over reports whether a context has ended, or is about to: a dialer may be first to notice.
+// over reports whether a context has ended or its deadline has passed, which a dialer may notice
+// first.
 func over(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// dial makes a connection, on which this client may ask: for data of a session, or else as one that
-// knows the token.
+// dial makes an authenticated connection: for data of a session, or with the token.
 func (c *Client) dial(ctx context.Context, session transport.Session) (*channel, error) {
 	dialing, cancel := context.WithTimeout(ctx, c.o.Silence)
 	defer cancel()
@@ -211,7 +212,7 @@ func (c *Client) dial(ctx context.Context, session transport.Session) (*channel,
 	return ch, nil
 }
 
-// greet makes a pair.
+// greet connects and does the handshake.
 func (c *Client) greet(ctx context.Context) (*pair, error) {
 	ch, err := c.dial(ctx, transport.Session{})
 	if err != nil {
@@ -221,7 +222,7 @@ func (c *Client) greet(ctx context.Context) (*pair, error) {
 	if err == nil {
 		p := &pair{client: c, channel: ch, session: w.Session, waiting: map[uint64]chan any{}, gone: make(chan struct{})}
 		if p.moves, err = moves(&w.Meta, &c.meta); err == nil && w.Meta.Codecs != c.meta.Codecs {
-			err = fmt.Errorf("%w: states are asked for in %q, and would come in %.40q", ErrDiffers, c.meta.Codecs, w.Meta.Codecs)
+			err = fmt.Errorf("%w: the client requested states in %q, and the server offers %.40q", ErrDiffers, c.meta.Codecs, w.Meta.Codecs)
 		}
 		if err == nil {
 			ch.trust(mostControl)
@@ -236,11 +237,11 @@ func (c *Client) greet(ctx context.Context) (*pair, error) {
 	return nil, err
 }
 
-// ask says something on a new connection, and returns the answer that it is to have.
+// ask sends a message on a new connection, and returns the answer of the expected kind.
 func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want wire.Kind, within time.Duration) (answer T, err error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer func() {
-		if !stop() && err == nil { // it is closed, or about to be: nobody is to ask anything there
+		if !stop() && err == nil { // it is closed, or about to be
 			err = context.Cause(ctx)
 		}
 	}()
@@ -254,7 +255,7 @@ func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want 
 	case kind == want:
 		return parse[T](text)
 	case kind != kindRefuse:
-		return answer, fmt.Errorf("the prefill side answers by a message of kind %d", kind)
+		return answer, fmt.Errorf("the prefill side answers with a message of kind %d", kind)
 	}
 	r, err := parse[refuse](text)
 	if err != nil {
@@ -266,7 +267,7 @@ func ask[T any](ctx context.Context, c *channel, k wire.Kind, message any, want 
 	return answer, err
 }
 
-// reader makes what reads the memory of the other side.
+// reader makes the reader of the other side's memory.
 func (c *Client) reader(p *pair) transport.Reader {
 	switch c.o.By {
 	case "local":
@@ -317,7 +318,7 @@ func (c *Client) dialData(ctx context.Context, session transport.Session, d data
 	return ch.Conn, nil
 }
 
-// Close ends what is under way.
+// Close closes the connections and fails active requests.
 func (c *Client) Close() {
 	c.close()
 	c.mu.Lock()
@@ -329,7 +330,7 @@ func (c *Client) Close() {
 	c.live.Wait()
 }
 
-// Stats counts.
+// Stats returns the counts.
 func (c *Client) Stats() ClientStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

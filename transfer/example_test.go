@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/transfer/prefill"
 )
 
-// One model reads prompts, on a rank; another, in another process as a rule, goes on from there, on two.
+// One model prefills prompts on one rank; another, usually in another process, decodes on two.
 func Example() {
 	reads, err := krait.Embedded(krait.Options{})
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 
 // Kinds of messages. The first of each connection is a knock, or a [ping.Question].
 const (
-	kindHello    wire.Kind = 1 + iota // decode: who I am
-	kindWelcome                       // prefill: who I am
-	kindRefuse                        // prefill: why nothing comes of it
-	kindPrefill                       // decode: read this prompt
-	kindProgress                      // prefill: so much is read
-	kindReady                         // prefill: what is lent
-	kindFailed                        // prefill: why a request comes to nothing
-	kindRelease                       // decode: it was read
-	kindReleased                      // prefill: whether it was lent up to now
-	kindCancel                        // decode: the request is not wanted any more
+	kindHello    wire.Kind = 1 + iota // decode: its Meta
+	kindWelcome                       // prefill: its Meta
+	kindRefuse                        // prefill: why the connection is refused
+	kindPrefill                       // decode: prefill this prompt
+	kindProgress                      // prefill: tokens so far
+	kindReady                         // prefill: the state is lent
+	kindFailed                        // prefill: why a request failed
+	kindRelease                       // decode: the state was read
+	kindReleased                      // prefill: whether the lease lasted until now
+	kindCancel                        // decode: cancel the request
 	kindData                          // decode: a connection for data
-	kindAccepted                      // prefill: ask
-	kindKnock                         // decode: why I may ask
-	kindAdmitted                      // prefill: go on
+	kindAccepted                      // prefill: requests may follow
+	kindKnock                         // decode: credentials
+	kindAdmitted                      // prefill: credentials are valid
 )
 
-// knock shows that a client may ask: by the token, or on a connection for data by its session.
+// knock authenticates a client: by the token, or on a connection for data by its session.
 type knock struct {
 	Protocol int               `json:"protocol"`
 	Token    string            `json:"token,omitempty"` // its SHA-256, in hexadecimal
@@ -51,14 +51,14 @@ type welcome struct {
 
 type refuse struct {
 	Why     string `json:"why"`
-	Differs bool   `json:"differs"` // so that to try again is of no use
+	Differs bool   `json:"differs"` // a retry is useless
 }
 
 type prefill struct {
 	Request uint64 `json:"request"`
 	Tokens  []int  `json:"tokens"`
-	Have    int    `json:"have"` // tokens whose rows of caches are not wanted
-	// Salt is whose a cache keeps the prompt as. It need not be text: JSON would make some salts one.
+	Have    int    `json:"have"` // tokens whose KV pages are not needed
+	// Salt of the prefix cache. It need not be valid UTF-8, which JSON strings would change.
 	Salt []byte `json:"salt,omitempty"`
 }
 
@@ -70,9 +70,8 @@ type progress struct {
 type ready struct {
 	Request uint64           `json:"request"`
 	Ticket  transport.Ticket `json:"ticket"`
-	// Regions are the numbers of the memory that is lent: for each rank that of the states,
-	// and those of the pages from the one of token have on; 0 where there is none, else the
-	// number plus 1.
+	// Regions are the numbers of the lent memory, plus 1: for each rank that of the states, and
+	// those of the KV pages from the one of token have on; 0: none.
 	Regions [][]uint64 `json:"regions"`
 	Lease   int64      `json:"lease_ms"`
 }
@@ -89,7 +88,7 @@ type release struct {
 
 type released struct {
 	Request uint64 `json:"request"`
-	Lasted  bool   `json:"lasted"` // up to now
+	Lasted  bool   `json:"lasted"` // until now
 }
 
 type cancelled struct {
@@ -102,9 +101,9 @@ type data struct {
 }
 
 const (
-	mostKnock   = 4 << 10  // bytes of a message from a stranger
-	mostHello   = 1 << 20  // bytes of one from who may ask
-	mostControl = 64 << 20 // bytes of a message: a prompt
+	mostKnock   = 4 << 10  // bytes of a message before authentication
+	mostHello   = 1 << 20  // bytes of one after it
+	mostControl = 64 << 20 // bytes of any other message, such as a prompt
 	mostTokens  = 1 << 22  // of a prompt
 	mostSalt    = 4 << 10  // bytes
 )
@@ -122,7 +121,7 @@ func newChannel(c net.Conn, stall time.Duration) *channel {
 	return &channel{Conn: c, stall: stall, w: wire.NewWriter(c), r: wire.NewReader(c, mostKnock)}
 }
 
-// trust takes messages of at most so many bytes from now on.
+// trust raises the limit of a message's bytes.
 func (c *channel) trust(most int) { c.r = wire.NewReader(c.Conn, most) }
 
 // say sends a message, or closes the connection.
@@ -146,7 +145,7 @@ func (c *channel) send(k wire.Kind, payload ...[]byte) error {
 	return nil
 }
 
-// hear reads a message of any kind.
+// hear receives a message of any kind.
 func (c *channel) hear() (wire.Kind, []byte, error) {
 	h, err := c.r.Next()
 	if err != nil {
@@ -156,24 +155,24 @@ func (c *channel) hear() (wire.Kind, []byte, error) {
 	return h.Kind, text, err
 }
 
-// hearFor is hear for what has to come soon.
+// hearFor is hear with a time limit.
 func (c *channel) hearFor(limit time.Duration) (wire.Kind, []byte, error) {
 	c.SetReadDeadline(time.Now().Add(limit))
 	defer c.SetReadDeadline(time.Time{})
 	return c.hear()
 }
 
-// parse reads the text of a message, which may come from anyone.
+// parse parses a message, which is not trusted.
 func parse[T any](text []byte) (m T, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err = d.Decode(&m); err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something follows it")
+			err = errors.New("data follows it")
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("a message of %d bytes that is no %T: %w", len(text), m, err)
+		err = fmt.Errorf("a message of %d bytes is not a %T: %w", len(text), m, err)
 	}
 	return m, err
 }

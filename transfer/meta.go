@@ -1,67 +1,67 @@
-// Package transfer splits requests between machines: one reads a prompt, another goes on from
-// the states and rows of caches that came of it. A [Server] has a [Source] read prompts, and
-// lends what it kept; a [Client] asks for it, reads exactly what its ranks own, straight to its
-// place, and gives the rest back.
+// Package transfer disaggregates prefill and decode: one machine prefills a prompt, another resumes
+// from its recurrent states and KV pages. A [Server] prefills by its [Source] and lends the state;
+// a [Client] requests it, reads exactly the parts that its ranks own, straight to their place, and
+// releases it.
 //
-// The protocol is in docs/disaggregation.md. Control goes over one connection; data over
-// others, or by UCX, or by memory where both sides are one process.
+// The protocol is in docs/disaggregation.md. Control uses one connection; data uses others, or UCX,
+// or memory if both sides are one process.
 package transfer
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Protocol is the version of what is said. Sides of different ones refuse each other.
+// Protocol is the version of the protocol. Sides of different versions refuse each other.
 const Protocol = 4
 
-// Meta is what the sides say of themselves, once.
+// Meta describes the model of a side, in the handshake.
 type Meta struct {
 	Protocol   int    `json:"protocol"`
-	Model      string `json:"model"`  // a fingerprint of graph and weights
-	Name       string `json:"name"`   // of the model, for people
-	Ranks      string `json:"ranks"`  // how many, and by which strategy, for people
-	States     string `json:"states"` // formats, for people
-	Keeps      string `json:"keeps"`  // what the ranks keep, and where: [lowering.Keeps]
+	Model      string `json:"model"`  // fingerprint of graph and weights
+	Name       string `json:"name"`   // of the model, for messages
+	Ranks      string `json:"ranks"`  // number and strategy, for messages
+	States     string `json:"states"` // formats, for messages
+	Keeps      string `json:"keeps"`  // states of the ranks and their placement: [lowering.Keeps]
 	PageTokens int    `json:"page_tokens"`
-	// Codecs is what states and rows travel in, as [exec.Packing] names it; empty: as ranks hold
-	// them. The decode side asks for it, and the prefill side says it again.
+	// Codecs encode states and KV pages in transit, as [state.Codecs] names them; empty: none. The
+	// decode side requests them, and the prefill side confirms.
 	Codecs string `json:"codecs,omitempty"`
 }
 
-// end reads what a side keeps, which may come from anyone.
+// end parses the states of a side. The input is not trusted.
 func (m *Meta) end() (lowering.End, error) {
 	k, err := lowering.ParseKeeps(m.Keeps)
 	if err != nil {
-		return lowering.End{}, fmt.Errorf("what it keeps: %w", err)
+		return lowering.End{}, fmt.Errorf("its states: %w", err)
 	}
-	if m.PageTokens < 1 || m.PageTokens > exec.MaxPageTokens {
-		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, exec.MaxPageTokens)
+	if m.PageTokens < 1 || m.PageTokens > state.MaxPageTokens {
+		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, state.MaxPageTokens)
 	}
 	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
 }
 
-// ErrDiffers is the error of sides that do not fit each other. To try again is of no use.
+// ErrDiffers is the error of sides that do not fit each other. A retry is useless.
 var ErrDiffers = errors.New("prefill and decode do not fit")
 
 func differ(what, prefill, decode string) error {
 	return fmt.Errorf("%w: %s is %s at the prefill side, and %s at the decode side", ErrDiffers, what, prefill, decode)
 }
 
-// speaks checks that both sides have the same version of the protocol.
-func speaks(prefill, decode int) error {
+// checkProtocol checks that both sides have the same version of the protocol.
+func checkProtocol(prefill, decode int) error {
 	if prefill != decode {
 		return differ("the protocol's version", fmt.Sprint(prefill), fmt.Sprint(decode))
 	}
 	return nil
 }
 
-// moves checks that a sequence can go from one side to the other, and says what moves.
+// moves returns the transfer of a sequence from one side to the other, or why it is not possible.
 func moves(prefill, decode *Meta) (*lowering.Transfer, error) {
-	if err := speaks(prefill.Protocol, decode.Protocol); err != nil {
+	if err := checkProtocol(prefill.Protocol, decode.Protocol); err != nil {
 		return nil, err
 	}
 	if prefill.Model != decode.Model {
@@ -82,7 +82,7 @@ func moves(prefill, decode *Meta) (*lowering.Transfer, error) {
 	return x, nil
 }
 
-// short is a model for people.
+// short describes a model in messages.
 func short(name, fingerprint string) string {
 	return fmt.Sprintf("%.60q (graph and weights %.12s)", name, fingerprint)
 }

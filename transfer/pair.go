@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -24,13 +24,13 @@ type pair struct {
 	moves   *lowering.Transfer
 	reader  transport.Reader
 	*channel
-	heard atomic.Int64 // when a message came, in nanoseconds since 1970
+	heard atomic.Int64 // time of the last message, in nanoseconds since 1970
 
 	mu      sync.Mutex
 	last    uint64 // request
 	waiting map[uint64]chan any
-	err     error         // why it is gone
-	gone    chan struct{} // closed when it is
+	err     error         // why the pair ended
+	gone    chan struct{} // closed at its end
 }
 
 func (p *pair) alive() bool {
@@ -48,7 +48,7 @@ func (p *pair) close() {
 	p.reader.Close()
 }
 
-// listen hands messages to the requests that they are for, until the connection ends.
+// listen dispatches messages to their requests, until the connection ends.
 func (p *pair) listen() {
 	var err error
 	for err == nil {
@@ -58,7 +58,7 @@ func (p *pair) listen() {
 	close(p.gone)
 }
 
-// fail ends the pair. The first error counts.
+// fail ends the pair. The first error is reported.
 func (p *pair) fail(err error) {
 	p.mu.Lock()
 	p.err = cmp.Or(p.err, err)
@@ -66,14 +66,14 @@ func (p *pair) fail(err error) {
 	p.channel.Close()
 }
 
-// why is the error of a pair that is gone.
+// why returns the error of a pair that has ended.
 func (p *pair) why() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// say sends a message. Where that fails, the error is why the pair has ended, if it has.
+// say sends a message. If that fails, the error is why the pair ended, if it did.
 func (p *pair) say(k wire.Kind, message any) error {
 	err := p.channel.say(k, message)
 	if err != nil {
@@ -82,12 +82,11 @@ func (p *pair) say(k wire.Kind, message any) error {
 	return err
 }
 
-// pings is how many times a pair asks for a sign of life within the silence that it bears.
+// pings is the number of ticks within the allowed silence.
 const pings = 5
 
-// watch asks the prefill side again and again whether it lives, and ends the pair where a question
-// stays without any answer. It counts ticks and not time, which also passes while this process
-// itself stands still.
+// watch pings the prefill side, and ends the pair if a ping is not answered. It counts ticks and
+// not time, which also passes while this process is stopped.
 func (p *pair) watch() {
 	silence := p.client.o.Silence
 	tick := time.NewTicker(max(silence/pings, time.Millisecond))
@@ -101,7 +100,7 @@ func (p *pair) watch() {
 		}
 		if missed == 0 || !time.Unix(0, p.heard.Load()).Before(asked) {
 			missed, asked = 0, time.Now()
-			go p.send(ping.Question) // a write may wait for a side that hangs
+			go p.send(ping.Question) // a write may block
 		}
 		if missed == pings {
 			err := fmt.Errorf("the prefill side is silent for %s", silence)
@@ -113,7 +112,7 @@ func (p *pair) watch() {
 	}
 }
 
-// next hands on a message.
+// next dispatches a message.
 func (p *pair) next() error {
 	kind, text, err := p.hear()
 	if err != nil {
@@ -139,7 +138,7 @@ func (p *pair) next() error {
 		m, e := parse[released](text)
 		request, message, err = m.Request, m, e
 	default:
-		err = fmt.Errorf("a message of kind %d, which no prefill side sends", kind)
+		err = fmt.Errorf("an unexpected message of kind %d from the prefill side", kind)
 	}
 	if err != nil {
 		return err
@@ -148,7 +147,7 @@ func (p *pair) next() error {
 	to := p.waiting[request]
 	p.mu.Unlock()
 	if to == nil {
-		if m, late := message.(ready); late { // nobody wants it any more
+		if m, late := message.(ready); late { // it was cancelled
 			return p.say(kindRelease, release{m.Request, m.Ticket})
 		}
 		return nil
@@ -160,11 +159,11 @@ func (p *pair) next() error {
 		if _, more := message.(progress); more {
 			return nil
 		}
-		return errors.New("more messages than were asked for")
+		return errors.New("more messages than expected")
 	}
 }
 
-// begin is a new request, and where its messages come.
+// begin returns a new request and the channel of its messages.
 func (p *pair) begin() (uint64, chan any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +173,7 @@ func (p *pair) begin() (uint64, chan any) {
 	return p.last, c
 }
 
-// end takes no more messages of a request. What was lent meanwhile is given back.
+// end drops further messages of a request, and releases a state that was lent meanwhile.
 func (p *pair) end(request uint64, c chan any) {
 	p.mu.Lock()
 	delete(p.waiting, request)
@@ -191,7 +190,7 @@ func (p *pair) end(request uint64, c chan any) {
 	}
 }
 
-// wait is the next message of a request.
+// wait returns the next message of a request.
 func (p *pair) wait(ctx context.Context, c chan any) (any, error) {
 	select {
 	case m := <-c:
@@ -203,7 +202,7 @@ func (p *pair) wait(ctx context.Context, c chan any) (any, error) {
 	}
 }
 
-// during is a context that ends with the pair, too.
+// during returns a context that also ends with the pair.
 func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -216,30 +215,29 @@ func (p *pair) during(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(nil) }
 }
 
-// Fetched is what came of a prompt: states, and rows of its tokens that were not there. The
-// engine has them like what it kept itself: whoever has them frees them.
+// Fetched is the state of a prompt: recurrent states, and KV pages of tokens that were not local.
+// It belongs to the caller, who frees it.
 type Fetched struct {
-	States   *exec.KeptStates
-	Rows     *exec.KeptRows
+	States   *state.DeviceState
+	Rows     *state.DeviceKV
 	Bytes    int64
 	Pieces   int
-	Prefill  time.Duration // from the question to the answer that it is read
+	Prefill  time.Duration // from the request to the answer that it is ready
 	Transfer time.Duration
 }
 
-// Free gives back what arrived.
+// Free releases the state.
 func (a *Fetched) Free() {
 	a.States.Free()
 	a.Rows.Free()
 }
 
-// Fetch has a prompt read, which goes on there from those of the same salt only, and brings what
-// came of it. Have is of how many of its tokens the
-// engine has the rows of caches. Tell is told how many tokens were read; it may be nil. After
-// an error nothing is held, here or there.
-func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int, tell func(read int)) (*Fetched, error) {
+// Fetch has a prompt prefilled, with a salt of the server's prefix cache, and transfers its state.
+// Have is the number of its tokens whose KV pages are local. Progress gets the number of tokens
+// prefilled; it may be nil. After an error no state is held on either side.
+func (c *Client) Fetch(ctx context.Context, salt string, tokens []int, have int, progress func(tokens int)) (*Fetched, error) {
 	c.count(func(s *ClientStats) { s.Requests++ })
-	a, err := c.fetch(ctx, salt, tokens, have, tell)
+	a, err := c.fetch(ctx, salt, tokens, have, progress)
 	if err != nil && over(ctx) {
 		<-ctx.Done()
 		err = context.Cause(ctx)
@@ -262,7 +260,7 @@ func (c *Client) count(change func(*ClientStats)) {
 	change(&c.stats)
 }
 
-func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int, tell func(int)) (*Fetched, error) {
+func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int, onProgress func(int)) (*Fetched, error) {
 	p, err := c.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -273,7 +271,7 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 	if err := p.say(kindPrefill, prefill{request, tokens, have, []byte(salt)}); err != nil {
 		return nil, err
 	}
-	r, err := p.ready(ctx, messages, tell)
+	r, err := p.ready(ctx, messages, onProgress)
 	if err != nil {
 		if ctx.Err() != nil {
 			p.say(kindCancel, cancelled{request})
@@ -288,7 +286,7 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 	case failed != nil:
 		err = failed
 	case !lasted:
-		err = fmt.Errorf("%w before all of it was read: give the prefill side a longer --lease", transport.ErrEnded)
+		err = fmt.Errorf("%w before all of it was transferred: give the prefill side a longer --lease", transport.ErrEnded)
 	}
 	if err != nil {
 		a.Free()
@@ -298,8 +296,8 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 	return a, nil
 }
 
-// ready waits until a prompt is read.
-func (p *pair) ready(ctx context.Context, messages chan any, tell func(int)) (ready, error) {
+// ready waits until a prompt is prefilled.
+func (p *pair) ready(ctx context.Context, messages chan any, onProgress func(int)) (ready, error) {
 	for {
 		m, err := p.wait(ctx, messages)
 		if err != nil {
@@ -309,21 +307,21 @@ func (p *pair) ready(ctx context.Context, messages chan any, tell func(int)) (re
 		case ready:
 			return m, nil
 		case failed:
-			return ready{}, fmt.Errorf("the prefill side could not read the prompt: %s", clean(m.Why))
+			return ready{}, fmt.Errorf("the prefill side could not prefill the prompt: %s", clean(m.Why))
 		case progress:
-			if tell != nil {
-				tell(m.Read)
+			if onProgress != nil {
+				onProgress(m.Read)
 			}
 		default:
-			return ready{}, fmt.Errorf("the prefill side answers by %T", m)
+			return ready{}, fmt.Errorf("the prefill side answers with %T", m)
 		}
 	}
 }
 
-// bring makes room, and reads all that the ranks own, by one call.
+// bring allocates memory, and reads the parts that the ranks own by one call.
 func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, error) {
 	e := p.client.engine
-	states, rows, err := e.Room(tokens, have)
+	states, rows, err := e.Reserve(tokens, have)
 	if err != nil {
 		return nil, err
 	}
@@ -352,10 +350,9 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, 
 	return a, nil
 }
 
-// pieces says where everything lies that the ranks own, and where it goes: a stretch after
-// another, and how many pieces these are, of which some have a stretch in each row. What is
-// packed goes to memory of the host first.
-func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
+// pieces returns the runs of bytes to read with their destinations, and the number of pieces of the
+// transfer, of which some have a run in each row. Encoded ones go to host memory first.
+func (p *pair) pieces(r ready, v *state.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
 	packed = newPackedReads(p.client.o.Packing, p.moves.From)
 	first := have / p.moves.From.PageTokens
 	for rank := range p.moves.To.Keeps.Ranks {
@@ -390,18 +387,18 @@ func (p *pair) pieces(r ready, v *exec.View, tokens, have int) (list []transport
 	return list, n, packed, nil
 }
 
-// region is the number of a region of the prefill side; its first page is number first.
+// region returns the number of a region of the prefill side, whose first page is number first.
 func (r *ready) region(rank, region, first int) (transport.Region, error) {
 	if region > 0 {
 		region -= first
 	}
 	if rank >= len(r.Regions) || region < 0 || region >= len(r.Regions[rank]) || r.Regions[rank][region] == 0 {
-		return 0, fmt.Errorf("the prefill side lends no region %d of its rank %d", region, rank)
+		return 0, fmt.Errorf("the prefill side does not lend region %d of its rank %d", region, rank)
 	}
 	return transport.Region(r.Regions[rank][region] - 1), nil
 }
 
-// release gives back what was lent, and says whether it was lent up to now.
+// release releases a lent state, and reports whether the lease lasted until now.
 func (p *pair) release(ctx context.Context, request uint64, t transport.Ticket, messages chan any) (lasted bool, err error) {
 	if err := p.say(kindRelease, release{request, t}); err != nil {
 		return false, err
@@ -414,14 +411,14 @@ func (p *pair) release(ctx context.Context, request uint64, t transport.Ticket, 
 		switch m := m.(type) {
 		case released:
 			return m.Lasted, nil
-		case progress: // said before the prompt was read
+		case progress: // late
 		default:
-			return false, fmt.Errorf("the prefill side answers by %T", m)
+			return false, fmt.Errorf("the prefill side answers with %T", m)
 		}
 	}
 }
 
-// clean is a text of the other side, for people.
+// clean returns a text of the other side for messages.
 func clean(text string) string {
 	const most = 500
 	return strings.ToValidUTF8(text[:min(len(text), most)], "?")

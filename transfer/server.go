@@ -15,47 +15,48 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-// Source reads prompts.
+// Source prefills prompts.
 type Source interface {
-	// Prefill reads tokens, which go on from those of the same salt only, and keeps what came of
-	// them. Tell is told how many were read.
-	Prefill(ctx context.Context, salt string, tokens []int, tell func(read int)) (*State, error)
-	// Packing reads codecs that a client asks for: [exec.Engine.Packing].
-	Packing(text string) (*exec.Packing, error)
+	// Prefill prefills tokens, with a salt of the prefix cache, and returns their state. Progress
+	// gets the number of tokens so far.
+	Prefill(ctx context.Context, salt string, tokens []int, progress func(tokens int)) (*State, error)
+	// Packing parses codecs that a client requests: [exec.Engine.Packing].
+	Packing(text string) (*state.Codecs, error)
 }
 
 // State is the state of a prefilled prompt.
 type State struct {
-	View *exec.View
+	View *state.View
 	Free func() // called once
 }
 
-// ServerOptions say how a server serves.
+// ServerOptions configure a server.
 type ServerOptions struct {
-	// Token is what clients must know; empty: anything will do.
+	// Token is required of clients; empty: none is.
 	Token string
-	// Lease is for how long what was kept waits to be read; 0: 30 s.
+	// Lease is how long a state is held until the client has read it; 0: 30 s.
 	Lease time.Duration
-	// Stall is how long the other side may take for the next of what it has to do; 0: 10 s.
+	// Stall is how long the other side may take for its next message or read; 0: 10 s.
 	Stall time.Duration
-	// Greet is how long a connection may take until its knock; 0: 5 s.
+	// Greet is how long a connection may take to authenticate; 0: 5 s.
 	Greet time.Duration
-	// MaxRequests is how many prompts of a client are read or lent at the same time; 0: 64.
+	// MaxRequests bounds the prompts of a client that are prefilled or lent at the same time; 0:
+	// 64.
 	MaxRequests int
-	// MaxConnections is how many connections of clients there are; 0: 256. Others, up to 64, are
-	// about to show that they are clients.
+	// MaxConnections bounds the authenticated connections; 0: 256. Up to 64 others may be
+	// authenticating.
 	MaxConnections int
-	// Log is told what happens, a line at a time; nil: nobody asks.
+	// Log gets a line per event; it may be nil.
 	Log func(format string, args ...any)
 }
 
-// Server lets clients have prompts read. Its methods may be called from several goroutines.
+// Server prefills prompts for clients. Its methods may be called from several goroutines.
 type Server struct {
 	meta    Meta
 	source  Source
@@ -64,32 +65,32 @@ type Server struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	live    sync.WaitGroup
-	lobby   *lobby.Lobby // connections that have not shown that they are clients'
-	known   atomic.Int64 // connections that have
+	lobby   *lobby.Lobby // connections before authentication
+	known   atomic.Int64 // connections after it
 	notices lobby.Notices
 
 	mu        sync.Mutex
 	closed    bool
 	conns     map[net.Conn]bool
 	listeners map[net.Listener]bool
-	sessions  map[transport.Session]string // who they are
+	sessions  map[transport.Session]string // remote addresses
 	stats     ServerStats
 }
 
-// ServerStats count since the server was made, but for Sessions and Lent, which are there now.
+// ServerStats count since the server was made; Sessions and Lent are current.
 type ServerStats struct {
 	Sessions, Lent              int
-	Requests                    int   // that were asked for
-	Tokens                      int64 // that they had
-	Released, Expired, Failures int   // how they ended
+	Requests                    int   // received
+	Tokens                      int64 // of them
+	Released, Expired, Failures int   // ends of requests
 }
 
 const (
-	mostStrangers = 64               // connections; more evict the oldest of the address that has most
-	quiet         = 10 * time.Second // between two lines of the log about strangers
+	mostStrangers = 64               // connections before authentication; more evict the oldest of the address that has most
+	quiet         = 10 * time.Second // between two log lines about them
 )
 
-// NewServer makes a server of a model.
+// NewServer makes a server for a model.
 func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	o.Lease, o.Stall = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Stall, 10*time.Second)
 	o.MaxRequests, o.MaxConnections = cmp.Or(o.MaxRequests, 64), cmp.Or(o.MaxConnections, 256)
@@ -104,8 +105,8 @@ func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	return s
 }
 
-// Serve takes connections until the server is closed, which closes the listener and is no error,
-// or the listener is.
+// Serve accepts connections until the server is closed, which closes the listener and is not an
+// error, or the listener fails.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.closed {
@@ -135,7 +136,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// take lets a connection be served.
+// take serves a connection.
 func (s *Server) take(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,22 +152,21 @@ func (s *Server) take(c net.Conn) {
 			delete(s.conns, c)
 			s.mu.Unlock()
 		}()
-		// A client that closes and said nothing looks whether the server is there, as Kubernetes
-		// does.
+		// A connection closed without a message is a liveness probe, as of Kubernetes.
 		if err := s.handle(c); err != nil && err != io.EOF && s.ctx.Err() == nil {
 			s.o.Log("%s: %v", c.RemoteAddr(), err)
 		}
 	})
 }
 
-// Pipe is a connection to the server of the same process.
+// Pipe returns a connection to a server of the same process.
 func (s *Server) Pipe(context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	s.take(there)
 	return here, nil
 }
 
-// Close ends all connections and what is lent, and waits for that.
+// Close closes all connections, releases lent states, and waits for that.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -181,7 +181,7 @@ func (s *Server) Close() {
 	s.live.Wait()
 }
 
-// Stats counts.
+// Stats returns the counts.
 func (s *Server) Stats() ServerStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Server) handle(conn net.Conn) error {
 	}
 	if n := s.known.Add(1); n > int64(s.o.MaxConnections) {
 		s.known.Add(-1)
-		return refused(c, fmt.Errorf("there are %d connections already", n-1), false)
+		return refused(c, fmt.Errorf("there are %d authenticated connections already", n-1), false)
 	}
 	defer s.known.Add(-1)
 	switch control := k.Session == (transport.Session{}); {
@@ -226,10 +226,10 @@ func (s *Server) handle(conn net.Conn) error {
 	case kind == kindData && !control:
 		return s.answer(c, text, k.Session, place)
 	}
-	return fmt.Errorf("after its knock it sends a message of kind %d", kind)
+	return fmt.Errorf("its message after authentication is of kind %d", kind)
 }
 
-// sentAway is an error of a stranger, now and then: a flood is not to fill the log.
+// sentAway limits the rate of errors before authentication: a flood must not fill the log.
 func (s *Server) sentAway(err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -238,11 +238,10 @@ func (s *Server) sentAway(err error) error {
 	if !due {
 		return nil
 	}
-	return fmt.Errorf("%w (strangers since the last such line: %d)", err, n)
+	return fmt.Errorf("%w (unauthenticated connections since the last such line: %d)", err, n)
 }
 
-// greet lets a stranger show that it may ask, which must be soon. The knock is nil where it only
-// asked whether the server lives.
+// greet authenticates a connection within a time limit. The knock is nil if it was only a ping.
 func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
 	conn.SetDeadline(time.Now().Add(s.o.Greet))
 	if t, ok := conn.(*tls.Conn); ok {
@@ -258,13 +257,13 @@ func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
 	case kind == ping.Question:
 		return c, nil, c.send(ping.Answer)
 	case kind != kindKnock:
-		return nil, nil, fmt.Errorf("it begins with a message of kind %d", kind)
+		return nil, nil, fmt.Errorf("its first message is of kind %d", kind)
 	}
 	k, err := parse[knock](text)
 	if err != nil {
 		return nil, nil, refused(c, err, false)
 	}
-	if err := speaks(Protocol, k.Protocol); err != nil {
+	if err := checkProtocol(Protocol, k.Protocol); err != nil {
 		return nil, nil, refused(c, err, true)
 	}
 	if err := s.may(&k); err != nil {
@@ -275,7 +274,7 @@ func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
 	return c, &k, c.say(kindAdmitted, struct{}{})
 }
 
-// may reports why a client may not ask.
+// may returns an error if the credentials are not valid.
 func (s *Server) may(k *knock) error {
 	if k.Session == (transport.Session{}) {
 		if s.o.Token != "" && subtle.ConstantTimeCompare([]byte(k.Token), []byte(tokenSum(s.o.Token))) == 0 {
@@ -291,8 +290,8 @@ func (s *Server) may(k *knock) error {
 	return nil
 }
 
-// shake makes a connection secure. Where that fails, what the other side has sent already is
-// taken, or else the system would end the connection before why is read there.
+// shake does the TLS handshake. If it fails, data already sent by the other side is read, since
+// otherwise the system would reset the connection before the alert is read there.
 func (s *Server) shake(t *tls.Conn) error {
 	err := t.HandshakeContext(s.ctx)
 	if err != nil {
@@ -303,7 +302,7 @@ func (s *Server) shake(t *tls.Conn) error {
 	return err
 }
 
-// begin begins a session, unless the sides do not fit.
+// begin starts a session, unless the sides do not fit.
 func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	h, err := parse[hello](text)
 	if err != nil {
@@ -344,8 +343,8 @@ func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 
 var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")
 
-// tokenSum is what a client shows of a token: as long for each, so that a stranger's message is
-// short.
+// tokenSum is the hash of a token that a client sends: it has a fixed length, so that messages
+// before authentication are short.
 func tokenSum(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -358,7 +357,7 @@ func refused(c *channel, why error, differs bool) error {
 
 func printable(text string) string { return fmt.Sprintf("%.60q", text) }
 
-// answer lets a session read on another connection.
+// answer serves reads of a session on a connection for data.
 func (s *Server) answer(c *channel, text []byte, by transport.Session, place *lobby.Guest) error {
 	d, err := parse[data](text)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -23,11 +23,11 @@ type session struct {
 	*channel
 	id      transport.Session
 	end     lowering.End  // of this side
-	packing *exec.Packing // nil: what is lent is as the ranks have it
+	packing *state.Codecs // nil: states are not encoded
 	live    sync.WaitGroup
 
 	mu      sync.Mutex
-	running map[uint64]context.CancelFunc // requests that are read
+	running map[uint64]context.CancelFunc // of requests being prefilled
 	lent    int
 }
 
@@ -50,7 +50,7 @@ func (s *session) serve() error {
 	}
 }
 
-// ended is no error where a connection was closed between messages.
+// ended drops the error of a connection closed between messages.
 func ended(err error) error {
 	if err == io.EOF || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
 		return nil
@@ -58,7 +58,7 @@ func ended(err error) error {
 	return err
 }
 
-// take does what a message says. An error ends the session.
+// take handles a message. An error ends the session.
 func (s *session) take(ctx context.Context, kind wire.Kind, text []byte) error {
 	switch kind {
 	case ping.Question:
@@ -91,10 +91,10 @@ func (s *session) take(ctx context.Context, kind wire.Kind, text []byte) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("a message of kind %d, which no decode side sends", kind)
+	return fmt.Errorf("an unexpected message of kind %d from the decode side", kind)
 }
 
-// begin lets a prompt be read.
+// begin starts the prefill of a prompt.
 func (s *session) begin(ctx context.Context, p prefill) error {
 	s.count(func(c *ServerStats) { c.Requests++; c.Tokens += int64(len(p.Tokens)) })
 	s.mu.Lock()
@@ -102,15 +102,15 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	var why error
 	switch {
 	case len(p.Tokens) == 0 || len(p.Tokens) > mostTokens:
-		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are read", len(p.Tokens), mostTokens)
+		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are possible", len(p.Tokens), mostTokens)
 	case len(p.Salt) > mostSalt:
-		why = fmt.Errorf("a salt of %d bytes; it may have %d", len(p.Salt), mostSalt)
+		why = fmt.Errorf("a salt of %d bytes; at most %d are possible", len(p.Salt), mostSalt)
 	case p.Have < 0 || p.Have > len(p.Tokens):
-		why = fmt.Errorf("rows of %d of %d tokens are not wanted", p.Have, len(p.Tokens))
+		why = fmt.Errorf("have is %d of %d tokens", p.Have, len(p.Tokens))
 	case s.running[p.Request] != nil:
-		return fmt.Errorf("request %d is there twice", p.Request)
+		return fmt.Errorf("request %d exists already", p.Request)
 	case len(s.running)+s.lent >= s.o.MaxRequests:
-		why = fmt.Errorf("%d prompts are read or lent already", s.o.MaxRequests)
+		why = fmt.Errorf("%d prompts are being prefilled or lent already", s.o.MaxRequests)
 	}
 	if why != nil {
 		return s.say(kindFailed, failed{p.Request, why.Error()})
@@ -131,11 +131,11 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	return nil
 }
 
-// prefill reads a prompt, and lends what came of it.
+// prefill prefills a prompt, and lends its state.
 func (s *session) prefill(ctx context.Context, p prefill) error {
 	begun := time.Now()
 	quiet := s.beat(ctx, p.Request)
-	k, err := s.source.Prefill(ctx, string(p.Salt), p.Tokens, quiet.tell)
+	k, err := s.source.Prefill(ctx, string(p.Salt), p.Tokens, quiet.set)
 	quiet.end()
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 		k.Free()
 		k.Free = func() {}
 	}
-	if ctx.Err() != nil { // nobody waits for it
+	if ctx.Err() != nil { // it was cancelled
 		k.Free()
 		return ctx.Err()
 	}
@@ -164,7 +164,7 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 		s.mu.Unlock()
 		if !time.Now().Before(ends) {
 			s.count(func(c *ServerStats) { c.Expired++ })
-			s.o.Log("%s: request %d: the lease ended before it was read", s.RemoteAddr(), p.Request)
+			s.o.Log("%s: request %d: the lease ended before the state was read", s.RemoteAddr(), p.Request)
 		}
 	})
 	s.o.Log("%s: request %d: %d tokens in %s", s.RemoteAddr(), p.Request, len(p.Tokens), time.Since(begun).Round(time.Millisecond))
@@ -172,8 +172,8 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 	return nil
 }
 
-// regions are the memory of what was kept, and its numbers as [ready] has them.
-func (s *session) regions(v *exec.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
+// regions returns the memory of a state, and its numbers for [ready].
+func (s *session) regions(v *state.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
 	regions := map[transport.Region]transport.Memory{}
 	end := &s.end
 	caches := slices.ContainsFunc(end.Keeps.Buffers, func(b lowering.Kept) bool { return b.Cache() })
@@ -197,9 +197,8 @@ func (s *session) regions(v *exec.View, tokens, have int) (numbers [][]uint64, _
 	return numbers, regions, err
 }
 
-// memory is that of a region, or a packed copy: of a page without the rows that are not
-// wanted, or are nobody's.
-func (s *session) memory(r *exec.Region, rank, region, tokens, have int) (transport.Memory, error) {
+// memory returns the memory of a region, or an encoded copy: of a page only the rows to transfer.
+func (s *session) memory(r *state.Region, rank, region, tokens, have int) (transport.Memory, error) {
 	if s.packing == nil {
 		return r, nil
 	}
@@ -212,11 +211,11 @@ func (s *session) memory(r *exec.Region, rank, region, tokens, have int) (transp
 	if err := r.Read(raw, 0); err != nil {
 		return nil, err
 	}
-	packed, err := s.packing.Region(s.end, rank, region == 0).Pack(raw, first, end)
+	packed, err := s.packing.Region(s.end, rank, region == 0).Encode(raw, first, end)
 	return transport.Host(packed), err
 }
 
-// beat tells a client that its prompt is being read, so that it knows that this side lives.
+// beat reports the progress of a prefill to the client, also as a sign of life.
 type beat struct {
 	mu   sync.Mutex
 	read int
@@ -247,7 +246,7 @@ func (s *session) beat(ctx context.Context, request uint64) *beat {
 	return b
 }
 
-func (b *beat) tell(read int) {
+func (b *beat) set(read int) {
 	b.mu.Lock()
 	b.read = read
 	b.mu.Unlock()

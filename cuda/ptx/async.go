@@ -33,7 +33,7 @@ func decodeAsync(b *builder, o *opcode) instr {
 	case "wait_group":
 		b.count(1, 1)
 		if in.imm = b.s.args[0].bits; b.s.args[0].kind != operandInt || in.imm > 1<<16 {
-			panic(b.errorf("wait_group wants a number of groups"))
+			panic(b.errorf("wait_group needs a number of groups"))
 		}
 		in.exec = waitCopies
 		return in

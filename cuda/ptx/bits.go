@@ -273,7 +273,7 @@ func decodeDot(b *builder, o *opcode) instr {
 	t, ok := o.typ()
 	u, ok2 := o.typ()
 	if !ok || !ok2 || !t.oneOf(tU32, tS32) || !u.oneOf(tU32, tS32) {
-		panic(b.errorf("%s wants two types of 32 bits", o.name))
+		panic(b.errorf("%s needs two types of 32 bits", o.name))
 	}
 	in := b.rowsOf(tB32, tB32, tB32, tB32)
 	n, size := 4, 8 // of a's parts

@@ -186,3 +186,24 @@ func TestConvertWide(t *testing.T) {
 		return uint64(sext(referenceConvert(tS16, tF32, roundZero, false, x), 16)) & mask(32)
 	})
 }
+
+// value is the number that v is in the format.
+func (f format) value(v uint64) float64 {
+	m, e := v&(1<<f.man-1), int(v>>f.man&(1<<f.exp-1))
+	negative := v>>(f.exp+f.man)&1 != 0
+	var x float64
+	switch {
+	case e == 1<<f.exp-1 && m != 0:
+		return math.NaN()
+	case e == 1<<f.exp-1:
+		x = math.Inf(1)
+	case e == 0:
+		x = math.Ldexp(float64(m), 2-1<<(f.exp-1)-f.man)
+	default:
+		x = math.Ldexp(float64(m|1<<f.man), e+1-1<<(f.exp-1)-f.man)
+	}
+	if negative {
+		return math.Copysign(x, -1)
+	}
+	return x
+}

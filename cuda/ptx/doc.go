@@ -82,7 +82,7 @@
 // one: the cache that it may come from does not see it.
 //
 // All this is tracked byte by byte, for the accesses that happen. Simplifications may miss a race,
-// but makes up none: of several blocks that have read a byte only the last is kept, and a later
+// but make up none: of several blocks that have read a byte only the last is kept, and a later
 // write by another block is taken as ordered if it has acquired from all blocks before; of the
 // atomics on a byte only the last is kept; strong loads are not kept, so that a plain write that
 // comes after one is not seen as a race. On the other hand, the order that releases carry does not
@@ -97,7 +97,7 @@
 // errors at Parse, by their names. Launches run one after the other; of one that is said to overlap
 // with the one before ([Launch].Dependent), each thread must execute griddepcontrol.wait before it
 // touches global memory, and before it ends, and may not load by .nc. vprintf and __assertfail end
-// the kernel with Trap. Registers are as many as a kernel wants: whether a block fits a
+// the kernel with Trap. Registers are as many as a kernel uses: whether a block fits a
 // multiprocessor is known where Launch says how many, and what spills only ptxas knows. Caches,
 // prefetches and time have no effect; %clock counts the warp's instructions; %smid and its like do
 // not exist.

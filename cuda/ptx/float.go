@@ -184,7 +184,7 @@ func (b *builder) checkFloatMode(o *opcode, op floatOp, t typ, mode string) {
 		mode == "full" && (o.name != "div" || t != tF32),
 		mode == "approx" && !approxOnly && !(t == tF32 && (o.name == "div" || o.name == "rcp" || o.name == "sqrt")) && !(t == tF64 && o.name == "rcp"):
 		if mode == "" {
-			panic(b.errorf("%s.%s wants a rounding mode", o.name, t))
+			panic(b.errorf("%s.%s needs a rounding mode", o.name, t))
 		}
 		panic(b.errorf("%s.%s has no .%s", o.name, t, mode))
 	}

@@ -25,7 +25,7 @@ type cell struct {
 	read  stamp // last plain read; flagged if several warps read since the barrier
 	other stamp // last read by a thread that is not read's; flagged if another block has read
 	sync  stamp // last atomic, or strong write
-	fixed stamp // last read that wants the launch to leave it as it is: ld.global.nc
+	fixed stamp // last read that requires the launch to leave it unchanged: ld.global.nc
 }
 
 // A chunk has the cells of chunkBytes of a region, each of 1<<shift bytes. The

@@ -114,27 +114,6 @@ func (f format) round(x float64, mode rounding) uint64 {
 	return f.pack(b>>63 != 0, m, e-1075, mode)
 }
 
-// value is the number that v is in the format.
-func (f format) value(v uint64) float64 {
-	m, e := v&(1<<f.man-1), int(v>>f.man&(1<<f.exp-1))
-	negative := v>>(f.exp+f.man)&1 != 0
-	var x float64
-	switch {
-	case e == 1<<f.exp-1 && m != 0:
-		return math.NaN()
-	case e == 1<<f.exp-1:
-		x = math.Inf(1)
-	case e == 0:
-		x = math.Ldexp(float64(m), 2-1<<(f.exp-1)-f.man)
-	default:
-		x = math.Ldexp(float64(m|1<<f.man), e+1-1<<(f.exp-1)-f.man)
-	}
-	if negative {
-		return math.Copysign(x, -1)
-	}
-	return x
-}
-
 // sumToOdd is p+c, with the last bit set if it is not exact: what rounds in
 // this way first can be rounded again to fewer bits without harm.
 func sumToOdd(p, c float64) float64 {

@@ -61,7 +61,7 @@ func crossed(dir, codec string, ids []int, windows int) (size int64, tops [][5]i
 		return 0, nil, 0, err
 	}
 	defer m.Close()
-	p, err := m.Engine().Packing(codec)
+	p, err := m.Engine().Codecs(codec)
 	if err != nil {
 		return 0, nil, 0, err
 	}

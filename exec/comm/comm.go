@@ -1,6 +1,6 @@
-// Package comm is how the ranks of a model take part in collectives, wherever they
-// run. A [World] joins them; [Local] is that of ranks which share memory. Devices
-// with links of their own, such as GPUs, use those for what is in their memory.
+// Package comm runs collectives between the ranks of a model. A [World] joins them: [Local] for
+// ranks that share memory, a [Group] for ranks in several processes. Devices with links of their
+// own, such as GPUs, use those for collectives of their memory.
 package comm
 
 import (
@@ -11,26 +11,24 @@ import (
 
 // World joins the ranks of a model.
 type World interface {
-	// Ranks is how many there are, in all processes.
+	// Ranks is the number of ranks, in all processes.
 	Ranks() int
-	// Join gives a rank its way to the others. Each joins once, in the process that
-	// runs it.
+	// Join returns the Comm of a rank. Each rank joins once, in the process that runs it.
 	Join(rank int) (Comm, error)
 }
 
-// Comm is one rank's way to the others. Its methods are called by the goroutine that
-// runs the rank, except for Stop.
+// Comm runs collectives for one rank. The goroutine that runs the rank calls its methods, except
+// Stop.
 type Comm interface {
-	// Begin begins a step, of which all ranks run the same ones. Why the last was
-	// stopped is forgotten.
+	// Begin begins a step, and clears the error of the last. All ranks run the same steps.
 	Begin()
-	// Run takes part in a collective. All ranks run the same in the same order. It
-	// returns when the rank's results are there and its operands may be written
-	// again, or with the error for which the step was stopped.
+	// Run takes part in a collective. All ranks run the same collectives in the same order. It
+	// returns when the rank's results are complete and its operands may be overwritten, or with the
+	// error for which the step was stopped.
 	Run(c *Collective) error
-	// Stop ends the step on all ranks. Of several errors the first counts.
+	// Stop ends the step on all ranks. The first of several errors counts.
 	Stop(err error)
-	// Stopped reports whether somebody has stopped the step.
+	// Stopped reports whether the step was stopped.
 	Stopped() bool
 	// Err is why the step was stopped, nil if it was not.
 	Err() error
@@ -40,17 +38,17 @@ type Comm interface {
 type Collective struct {
 	Op            *graph.Op
 	Args, Results []kernels.Tensor
-	// Parts says, by rank, what it holds of the whole of the sharded side. Several
-	// operands are parts of the same rows.
+	// Parts are the pieces of the sharded side that each rank has. Several operands are sharded
+	// alike.
 	Parts []graph.Pieces
-	// F32 says that sums are kept in f32, whatever travels.
+	// F32 accumulates sums in f32, whatever the payload's format.
 	F32 bool
 
-	rows graph.Type // of which ranks have some, as the batch says
+	rows graph.Type // the sharded type, if its sharding depends on the batch
 }
 
-// Of is the rank's side of a step of its schedule, with the tensors of a call that
-// is filled in for every batch.
+// Of returns the rank's side of a step of its schedule, with the tensors of a call that is filled
+// in for every batch.
 func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	x := Collective{Op: st.Op, Args: c.Args, Results: c.Results, F32: st.Attrs.Text("acc") == "f32"}
 	sharded := st.Results[0].Type
@@ -67,12 +65,12 @@ func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	return x
 }
 
-// Bind says what ranks hold in a batch, where that hangs on it.
+// Bind sets the parts for a batch, if they depend on it.
 func (c *Collective) Bind(b *graph.Batch) {
 	c.bind(func(rank int) graph.Pieces { return graph.PiecesIn(b, c.rows, len(c.Parts), rank) })
 }
 
-// BindPiece is Bind for some rows of the batch, of which alone the tensors are.
+// BindPiece is Bind for a piece of the batch's rows.
 func (c *Collective) BindPiece(b *graph.Batch, rows graph.Run) {
 	c.bind(func(rank int) graph.Pieces { return graph.PiecesWithin(b, c.rows, len(c.Parts), rank, rows) })
 }

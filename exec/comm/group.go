@@ -11,23 +11,22 @@ import (
 	"github.com/krait-ml/krait/internal/spin"
 )
 
-// Group is the world of a model whose ranks are in several processes, one in each:
-// rank 0 says what all do, the others follow it. Besides collectives it carries words
-// between their engines.
+// Group is the world of a model whose ranks are in several processes, one in each. Besides
+// collectives it carries messages between their engines (see exec/group).
 type Group struct {
 	p      *Processes
 	number uint16
-	pieces []inbox // of collectives, by who sent them
+	pieces []inbox // of collectives, by sender
 	words  []inbox
 	joined atomic.Bool
 	comm   remote
-	spins  [2]*spin.Waiter // of who waits for pieces, and for words
+	spins  [2]*spin.Waiter // for pieces, and for words
 
-	stopped atomic.Int64 // the last step that was; steps count from 1
+	stopped atomic.Int64 // the last step that was stopped; steps count from 1
 	mu      sync.Mutex
-	err     error // why
+	err     error // of that step
 
-	on    atomic.Int64 // the rank, and 1, for which the step waits; 0: for none
+	on    atomic.Int64 // 1 + the rank that the step waits for; 0: none
 	since atomic.Int64
 	sent  atomic.Int64
 }
@@ -35,23 +34,23 @@ type Group struct {
 func newGroup(p *Processes, number int) *Group {
 	n := p.Ranks()
 	g := &Group{p: p, number: uint16(number), pieces: make([]inbox, n), words: make([]inbox, n)}
-	for i := range g.spins { // who waits looks only where a processor is left to take in what comes
+	for i := range g.spins { // spin only if a processor is left to receive
 		g.spins[i] = spin.New(2*n > runtime.GOMAXPROCS(0))
 	}
 	g.comm = remote{Group: g, rank: p.Rank(), ranks: n, came: make([]Message, n)}
 	return g
 }
 
-// Ranks is how many ranks there are.
+// Ranks is the number of ranks.
 func (g *Group) Ranks() int { return g.p.Ranks() }
 
-// Rank is the one that this process runs.
+// Rank is the rank of this process.
 func (g *Group) Rank() int { return g.p.Rank() }
 
-// Processes are those that the group joins.
+// Processes are the processes of the group.
 func (g *Group) Processes() *Processes { return g.p }
 
-// Join gives the rank of this process its way to the others.
+// Join returns the Comm of this process's rank.
 func (g *Group) Join(rank int) (Comm, error) {
 	switch {
 	case rank != g.Rank():
@@ -62,14 +61,14 @@ func (g *Group) Join(rank int) (Comm, error) {
 	return &g.comm, nil
 }
 
-// Sent is how many bytes of collectives this process has sent.
+// Sent is the number of bytes of collectives that this process has sent.
 func (g *Group) Sent() int64 { return g.sent.Load() }
 
-// inbox has what came from a rank, in order.
+// inbox queues the messages of a rank.
 type inbox struct {
 	mu   sync.Mutex
 	list []Message
-	some atomic.Int32 // its length, for who looks
+	some atomic.Int32 // its length
 }
 
 func (b *inbox) put(m Message) {
@@ -79,7 +78,7 @@ func (b *inbox) put(m Message) {
 	b.some.Add(1)
 }
 
-// take is the first, or nil.
+// take removes the first message, or returns nil.
 func (b *inbox) take() Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +91,7 @@ func (b *inbox) take() Message {
 	return m
 }
 
-// take takes in what a rank has sent.
+// take dispatches a message of a rank.
 func (g *Group) take(from int, m Message) {
 	switch m.kind() {
 	case piece:
@@ -107,14 +106,14 @@ func (g *Group) take(from int, m Message) {
 	}
 }
 
-// wake lets who waits look.
+// wake unblocks waiting goroutines so they recheck their conditions.
 func (g *Group) wake() {
 	for _, s := range g.spins {
 		s.Wake()
 	}
 }
 
-// stop ends a step, with the first error that there is.
+// stop ends a step, unless it has ended. The first error counts.
 func (g *Group) stop(step int64, err error) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,15 +126,15 @@ func (g *Group) stop(step int64, err error) (first bool) {
 	return true
 }
 
-// Send sends a word to a rank.
+// Send sends a message to a rank's engine.
 func (g *Group) Send(to int, text []byte) {
 	m := newMessage(word, g.number, len(text))
 	copy(m.carried(), text)
 	g.p.link.Send(to, m)
 }
 
-// Receive waits for a word from a rank. Bounded: it is one that comes in a step, or at
-// once, so that who does not send it within the timeout hangs.
+// Receive waits for a message of a rank's engine. If bounded, the rank must send it within the
+// timeout.
 func (g *Group) Receive(from int, bounded bool) ([]byte, error) {
 	m, err := g.await(&g.words[from], 1, from, bounded, nil)
 	if err != nil {
@@ -144,7 +143,7 @@ func (g *Group) Receive(from int, bounded bool) ([]byte, error) {
 	return m.carried(), nil
 }
 
-// Meet returns when all processes have called it.
+// Meet is a barrier of all processes.
 func (g *Group) Meet() error {
 	for r := range g.Ranks() {
 		if r != g.Rank() {
@@ -158,16 +157,17 @@ func (g *Group) Meet() error {
 		if text, err := g.Receive(r, true); err != nil {
 			return err
 		} else if len(text) > 0 {
-			panic(fmt.Sprintf("BUG: rank %d says %q where all meet", r, text))
+			panic(fmt.Sprintf("BUG: rank %d sent %q in a barrier", r, text))
 		}
 	}
 	return nil
 }
 
-// await waits for a message from a rank, for the end of all, or until over says so, which is no error.
+// await waits for a message of a rank, for an error of the processes, or for over to report true,
+// where both results are nil.
 func (g *Group) await(box *inbox, who, from int, bounded bool, over func() bool) (Message, error) {
 	for {
-		if err := g.p.Err(); err != nil { // what came since is about that
+		if err := g.p.Err(); err != nil { // later messages do not matter
 			return nil, err
 		}
 		if m := box.take(); m != nil {
@@ -177,7 +177,7 @@ func (g *Group) await(box *inbox, who, from int, bounded bool, over func() bool)
 		case over != nil && over():
 			return nil, nil
 		case g.p.left[from].Load() && box.some.Load() == 0:
-			e := fmt.Errorf("rank %d has left, and is waited for", from)
+			e := fmt.Errorf("rank %d has left, and others wait for it", from)
 			g.p.fail(e, e)
 			continue
 		}

@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// Link carries messages between processes, which are numbered by their ranks. Packages
-// tcp and mpi have one each; what processes say to each other is above it, and the same.
+// Link carries messages between processes, which are numbered by their ranks. Packages tcp and mpi
+// have one each.
 type Link interface {
-	// Rank is that of this process, of so many.
+	// Rank is the rank of this process, below Ranks.
 	Rank() int
 	Ranks() int
-	// Start begins to receive. Deliver is called with what comes, of each sender in the
-	// order in which it sent, by one goroutine per sender at most; what it is given is its own. Lost is called when nothing
-	// comes from a rank any more, with the reason.
+	// Start begins to receive. It calls deliver with each message, in the order of its sender and
+	// by at most one goroutine per sender; deliver owns the message. It calls lost with the reason
+	// when a rank's connection has ended.
 	Start(deliver func(from int, m Message), lost func(rank int, err error))
-	// Send sends a message, and does not wait for it. The message is the link's from then on.
+	// Send queues a message, which the link owns from then on.
 	Send(to int, m Message)
-	// Close sends what there is to be sent and ends the link, when the others do where that is
-	// how it ends; within so long where all has failed.
+	// Close sends queued messages and ends the link, with the other processes if the link ends
+	// together; within a duration if the processes have failed.
 	Close(within time.Duration, failed bool) error
 }
 
-// Message is a header and what it carries:
+// Message is a header and a payload:
 //
-//	0  its length, with the header
-//	4  what it is
-//	6  of which group
-//	8  of which step, or who waits for whom
-//	16 its number in the step
+//	0  length, with the header
+//	4  kind
+//	6  group
+//	8  step; of a heartbeat 1 + the rank that the sender waits for
+//	16 phase of the step
 type Message []byte
 
-// Header is the length of a message that carries nothing.
+// Header is the length of a message without a payload.
 const Header = 24
 
-// MaxMessage is the length that no message has.
+// MaxMessage bounds the length of messages.
 const MaxMessage = 1 << 31
 
-// NewMessage makes a message that carries so many bytes, for who reads one from a wire.
+// NewMessage makes a message with a payload of some bytes.
 func NewMessage(carries int) Message {
 	n := Header + carries
 	class := bits.Len(uint(n - 1))
@@ -57,10 +57,10 @@ func NewMessage(carries int) Message {
 	return m
 }
 
-// spare are messages that were read or sent, by the logarithm of their capacity.
+// spare has recycled messages, by the logarithm of their capacity.
 var spare [28]sync.Pool
 
-// Recycle lets the memory of a message be used for others.
+// Recycle gives the memory of a message to later ones.
 func Recycle(m Message) {
 	if class := bits.Len(uint(cap(m) - 1)); class < len(spare) && cap(m) == 1<<class {
 		b := []byte(m)
@@ -68,16 +68,16 @@ func Recycle(m Message) {
 	}
 }
 
-// kind says what a message is.
+// kind is the kind of a message.
 type kind uint8
 
 const (
-	beat  kind = iota + 1 // who sends it lives; step: for whom it waits
-	fatal                 // everything ends, with an error
-	bye                   // who sends it leaves, and all is well
-	stop                  // a step ends, with an error
+	beat  kind = iota + 1 // heartbeat
+	fatal                 // error that ends all processes
+	bye                   // the sender leaves without an error
+	stop                  // error that ends a step
 	piece                 // part of a collective
-	word                  // between engines, in order
+	word                  // message between engines
 )
 
 func newMessage(k kind, group uint16, carries int) Message {

@@ -9,7 +9,7 @@ import (
 	"github.com/krait-ml/krait/internal/spin"
 )
 
-// Local is the world of so many ranks that share memory.
+// Local is the world of ranks that share memory.
 func Local(ranks int) World {
 	r := &rendezvous{posted: make([]*Collective, ranks), waiters: make([]*spin.Waiter, ranks)}
 	for i := range r.waiters {
@@ -23,18 +23,18 @@ func Local(ranks int) World {
 type rendezvous struct {
 	mu      sync.Mutex
 	joined  []bool         // by rank
-	waiters []*spin.Waiter // all have arrived, or one has stopped
+	waiters []*spin.Waiter // wait until all have arrived, or one has stopped
 	posted  []*Collective
-	arrived int          // at the rendezvous under way
-	step    int64        // which they are in
-	round   atomic.Int64 // counts those that are over
+	arrived int          // at the current rendezvous
+	step    int64        // the current one
+	round   atomic.Int64 // number of completed rendezvous
 	stopped atomic.Int64 // the last step that was stopped; steps count from 1
-	err     error        // why
+	err     error        // of that step
 }
 
 func (r *rendezvous) Ranks() int { return len(r.posted) }
 
-// Join gives a rank its comm.
+// Join returns the Comm of a rank.
 func (r *rendezvous) Join(rank int) (Comm, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *rendezvous) wakeAll() {
 	}
 }
 
-// Stop lets all who wait go, with the first error.
+// Stop unblocks waiting ranks, with the first error.
 func (c *shared) Stop(err error) {
 	r := c.rendezvous
 	r.mu.Lock()
@@ -105,8 +105,8 @@ func (c *shared) Stop(err error) {
 	}
 }
 
-// Stopped reports whether the step was stopped. A later one that was says so, too: the
-// others would not be there if they still waited for this rank.
+// Stopped reports whether the step, or a later one, was stopped: the others would not be in a later
+// one if they still waited for this rank.
 func (c *shared) Stopped() bool { return c.rendezvous.stopped.Load() >= c.step.Load() }
 
 // Err is the first error of the step.

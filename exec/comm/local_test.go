@@ -9,7 +9,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// TestJoin: each rank joins once, and only those that there are.
+// TestJoin: each rank joins once, and ranks out of range do not.
 func TestJoin(t *testing.T) {
 	w := Local(2)
 	if w.Ranks() != 2 {

@@ -17,7 +17,7 @@ type memoryLink struct {
 	ready   chan struct{}
 	once    sync.Once
 	dead    chan struct{} // nothing comes or goes any more
-	frozen  chan struct{} // likewise, and nobody is told
+	frozen  chan struct{} // likewise, without an error
 	sent    int           // bytes
 	mu      sync.Mutex
 }
@@ -89,7 +89,7 @@ func (l *memoryLink) Close(time.Duration, bool) error {
 	return nil
 }
 
-// processes are so many in one.
+// processes makes Processes in one process.
 func processes(t *testing.T, n int, timeout time.Duration) ([]*Processes, []*memoryLink) {
 	t.Helper()
 	links := memoryLinks(n)
@@ -102,8 +102,8 @@ func processes(t *testing.T, n int, timeout time.Duration) ([]*Processes, []*mem
 	return list, links
 }
 
-// worlds are ways for ranks to be together: sharing memory, and in processes. What is
-// given is each rank's world.
+// worlds are of ranks that share memory, and of ranks in processes;
+// each function returns a world per rank.
 var worlds = map[string]func(t *testing.T, ranks int) []World{
 	"shared": func(_ *testing.T, ranks int) []World {
 		w := Local(ranks)

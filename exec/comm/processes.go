@@ -10,33 +10,32 @@ import (
 	"time"
 )
 
-// Options say how processes watch each other.
+// Options configure how processes watch each other.
 type Options struct {
-	// Timeout is how long a process may be silent, or keep others waiting in a step,
-	// until all end; 0: 30 s.
+	// Timeout ends all processes when one is silent, or keeps others waiting in a step, longer;
+	// 0: 30 s.
 	Timeout time.Duration
 }
 
-// DefaultTimeout is what [Options.Timeout] is where it is not given.
+// DefaultTimeout is the default of [Options.Timeout].
 const DefaultTimeout = 30 * time.Second
 
-// beats is how many signs of life a process gives within the timeout.
+// beats is the number of heartbeats that a process sends within the timeout.
 const beats = 16
 
-// Processes are the processes that run the ranks of models together, one each, and
-// watch each other: where one ends, fails or is silent, all end, with an error that names
-// it.
+// Processes are the processes that run the ranks of models, one each, and watch each other: if one
+// ends, fails or is silent, all end, with an error that names it.
 type Processes struct {
 	link    Link
 	timeout time.Duration
-	heard   []atomic.Int64 // when something came from a rank, in nanoseconds
-	waits   []atomic.Int64 // for whom a rank waits, as its last sign of life said: a rank and 1
-	left    []atomic.Bool  // it said so
+	heard   []atomic.Int64 // time of the last message of a rank, in nanoseconds
+	waits   []atomic.Int64 // 1 + the rank for which a rank waits, from its last heartbeat
+	left    []atomic.Bool  // by rank
 
 	mu     sync.Mutex
-	groups []*Group // by number; nil where only others have begun it
+	groups []*Group // by number
 	opened int
-	err    error         // why everything has ended
+	err    error         // for which all have ended
 	failed chan struct{} // closed then
 	closed chan struct{}
 	ends   sync.Once
@@ -44,7 +43,7 @@ type Processes struct {
 	live   sync.WaitGroup
 }
 
-// Connect joins this process to those that the link leads to.
+// Connect joins this process to those of the link.
 func Connect(link Link, o Options) *Processes {
 	n := link.Ranks()
 	p := &Processes{link: link, timeout: cmp.Or(o.Timeout, DefaultTimeout), failed: make(chan struct{}), closed: make(chan struct{})}
@@ -55,16 +54,16 @@ func Connect(link Link, o Options) *Processes {
 	return p
 }
 
-// Rank is that of this process, and Ranks how many there are.
+// Rank is the rank of this process.
 func (p *Processes) Rank() int { return p.link.Rank() }
 
-// Ranks is how many processes there are.
+// Ranks is the number of processes.
 func (p *Processes) Ranks() int { return p.link.Ranks() }
 
-// Timeout is how long others are waited for.
+// Timeout is the timeout of the options.
 func (p *Processes) Timeout() time.Duration { return p.timeout }
 
-// Err is why all has ended, nil while it has not.
+// Err is the error for which all have ended, or nil.
 func (p *Processes) Err() error {
 	select {
 	case <-p.failed:
@@ -74,10 +73,10 @@ func (p *Processes) Err() error {
 	}
 }
 
-// Failed is closed when all ends with an error.
+// Failed is closed when all end with an error.
 func (p *Processes) Failed() <-chan struct{} { return p.failed }
 
-// Fail ends all processes with an error of this one. Of several errors the first counts.
+// Fail ends all processes with an error of this one. The first of several errors counts.
 func (p *Processes) Fail(err error) {
 	told := err
 	if me := fmt.Sprintf("rank %d: ", p.Rank()); !strings.HasPrefix(err.Error(), me) {
@@ -86,17 +85,17 @@ func (p *Processes) Fail(err error) {
 	p.fail(told, err)
 }
 
-// End ends all processes with an error that is of all.
+// End ends all processes with an error of all.
 func (p *Processes) End(err error) { p.fail(err, err) }
 
-// Close leaves the others: with an error, they all end.
+// Close leaves the others. With an error, they end too.
 func (p *Processes) Close(err error) error {
 	p.ends.Do(func() {
 		if err != nil {
 			p.Fail(err)
 		}
 		close(p.closed)
-		p.live.Wait() // nothing follows the word that it leaves
+		p.live.Wait() // so that nothing follows its bye
 		failed := p.Err() != nil
 		if !failed {
 			p.toAll(func() Message { return newMessage(bye, 0, 0) })
@@ -106,7 +105,7 @@ func (p *Processes) Close(err error) error {
 	return p.end
 }
 
-// fail ends everything: others are told the one error, this process has the other.
+// fail ends all processes: the others with the first error, this one with the second.
 func (p *Processes) fail(told, own error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,24 +129,24 @@ func (p *Processes) toAll(make func() Message) {
 	}
 }
 
-// lose is told by the link of a rank that is gone.
+// lose handles the end of a rank's connection.
 func (p *Processes) lose(rank int, err error) {
 	select {
-	case <-p.closed: // links end as they like
+	case <-p.closed: // connections end in any order
 		return
 	default:
 	}
 	if p.left[rank].Load() {
 		for _, g := range p.list() {
-			g.wake() // who waits for it will not be served
+			g.wake() // its messages will not come
 		}
 		return
 	}
-	e := fmt.Errorf("rank %d has ended without a word: %w", rank, err)
+	e := fmt.Errorf("rank %d ended unexpectedly: %w", rank, err)
 	p.fail(e, e)
 }
 
-// deliver takes a message in.
+// deliver handles a message.
 func (p *Processes) deliver(from int, m Message) {
 	p.heard[from].Store(time.Now().UnixNano())
 	switch m.kind() {
@@ -160,19 +159,19 @@ func (p *Processes) deliver(from int, m Message) {
 		}
 	case fatal:
 		e := errors.New(string(m.carried()))
-		p.fail(e, e) // others may hear of it from here before they hear that this one has ended
+		p.fail(e, e) // others may learn it here before they lose that rank
 	case stop, piece, word:
 		p.group(int(m.group())).take(from, m)
 		return
 	default:
-		e := fmt.Errorf("rank %d sent a message of kind %d, which there is not: it runs another version", from, m.kind())
+		e := fmt.Errorf("rank %d sent a message of unknown kind %d: it runs another version", from, m.kind())
 		p.fail(e, e)
 	}
 	Recycle(m)
 }
 
-// NewGroup is the world of a model of which each process runs a rank. All processes make
-// theirs in the same order.
+// NewGroup makes the world of a model of which each process runs a rank. All processes make their
+// groups in the same order.
 func (p *Processes) NewGroup() *Group {
 	p.mu.Lock()
 	number := p.opened
@@ -181,7 +180,7 @@ func (p *Processes) NewGroup() *Group {
 	return p.group(number)
 }
 
-// group finds one by its number: others may begin before this process does.
+// group finds a group by its number; other processes may begin it first.
 func (p *Processes) group(number int) *Group {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +196,7 @@ func (p *Processes) list() []*Group {
 	return p.groups[:len(p.groups):len(p.groups)]
 }
 
-// watch gives signs of life, and looks for those of others.
+// watch sends heartbeats, and checks those of the others.
 func (p *Processes) watch() {
 	interval := max(p.timeout/beats, time.Millisecond)
 	tick := time.NewTicker(interval)
@@ -212,7 +211,7 @@ func (p *Processes) watch() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if now.Sub(last) > p.timeout/2 { // this process stood still, not the others
+		if now.Sub(last) > p.timeout/2 { // this process was stopped, not the others
 			p.forgive(now)
 		}
 		last = now
@@ -225,7 +224,7 @@ func (p *Processes) watch() {
 	}
 }
 
-// forgive lets all times begin anew.
+// forgive resets all times.
 func (p *Processes) forgive(now time.Time) {
 	for r := range p.heard {
 		p.heard[r].Store(now.UnixNano())
@@ -235,7 +234,7 @@ func (p *Processes) forgive(now time.Time) {
 	}
 }
 
-// waitsFor is the rank, and 1, for which this one has waited so long in a step.
+// waitsFor is 1 + the rank for which this one has waited longer than long in a step; 0: none.
 func (p *Processes) waitsFor(now time.Time, long time.Duration) int64 {
 	for _, g := range p.list() {
 		if on := g.on.Load(); on > 0 && now.UnixNano()-g.since.Load() > int64(long) {
@@ -245,7 +244,7 @@ func (p *Processes) waitsFor(now time.Time, long time.Duration) int64 {
 	return 0
 }
 
-// look ends everything where a rank has been silent, or kept this one waiting.
+// look ends all processes if a rank was silent, or kept this one waiting.
 func (p *Processes) look(now time.Time, long time.Duration) {
 	var silent []int
 	for r := range p.heard {
@@ -261,12 +260,12 @@ func (p *Processes) look(now time.Time, long time.Duration) {
 		p.fail(e, e)
 	}
 	if on := p.waitsFor(now, long); on > 0 {
-		e := fmt.Errorf("rank %d has not come on in a step for %v, and others wait for it: it hangs, or the timeout is too short for a step of this model", p.blame(on), p.timeout)
+		e := fmt.Errorf("rank %d has not made progress in a step for %v, and others wait for it: it hangs, or the timeout is too short for a step of this model", p.blame(on), p.timeout)
 		p.fail(e, e)
 	}
 }
 
-// blame is who is waited for in the end: the one for which this one waits may wait itself.
+// blame follows the chain of waiting ranks to its end.
 func (p *Processes) blame(on int64) int64 {
 	for range p.heard {
 		next := p.waits[on-1].Load()

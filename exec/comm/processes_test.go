@@ -21,7 +21,7 @@ func each(list []*Processes, f func(r int, p *Processes)) {
 	all.Wait()
 }
 
-// sumOf is an all_reduce of so many elements.
+// sumOf is an all-reduce of some elements.
 func sumOf(n int) *Collective {
 	x := &Collective{Op: op("all_reduce"), Args: []kernels.Tensor{tensorOf(graph.F32, 1, n, make([]float32, n))}}
 	x.Results = x.Args
@@ -92,12 +92,12 @@ func TestGone(t *testing.T) {
 		want string
 		fast bool
 	}{
-		{"dies", func(_ *Processes, l *memoryLink) { l.Close(0, true) }, "rank 1 has ended without a word: it is dead", true},
+		{"dies", func(_ *Processes, l *memoryLink) { l.Close(0, true) }, "rank 1 ended unexpectedly: it is dead", true},
 		{"fails", func(p *Processes, _ *memoryLink) { p.Fail(errors.New("its disk is full")) }, "rank 1: its disk is full", true},
-		{"leaves", func(p *Processes, _ *memoryLink) { p.Close(nil) }, "rank 1 has left, and is waited for", true},
+		{"leaves", func(p *Processes, _ *memoryLink) { p.Close(nil) }, "rank 1 has left, and others wait for it", true},
 		{"closes with an error", func(p *Processes, _ *memoryLink) { p.Close(errors.New("terminated")) }, "rank 1: terminated", true},
 		{"freezes", func(_ *Processes, l *memoryLink) { close(l.frozen) }, "rank 1 has ", false},
-		{"hangs", func(*Processes, *memoryLink) {}, "rank 1 has not come on in a step for 1s", false},
+		{"hangs", func(*Processes, *memoryLink) {}, "rank 1 has not made progress in a step for 1s", false},
 	} {
 		for _, where := range []string{"step", "words"} {
 			if where == "words" && c.name == "hangs" {

@@ -9,16 +9,15 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// remote is the comm of a rank that has a process for itself: what others need of its
-// operands goes to them in a message each, and they put together what came. Sums are made
-// by one rank for each element, in the order of the ranks, so that all have the bits that
-// ranks which share memory have.
+// remote is the Comm of a rank in a process of its own: it sends each other rank the stretches of
+// its operands that this needs. One rank sums each element, in the order of the ranks, so that all
+// have the same bits as ranks that share memory.
 type remote struct {
 	*Group
 	rank, ranks int
-	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
+	step        atomic.Int64 // current; atomic, since another goroutine may stop it
 	phase       uint32       // exchanges of the step so far
-	came        []Message    // by rank, of the phase under way
+	came        []Message    // by rank, of the current phase
 	summer
 }
 
@@ -72,7 +71,7 @@ func (c *remote) Run(x *Collective) error {
 	return f(c, x)
 }
 
-// byMessages are what a rank does in a collective, by the layouts before and after.
+// byMessages has the collectives, by the layouts before and after.
 var byMessages = map[[2]graph.LayoutKind]func(*remote, *Collective) error{
 	{graph.Partial, graph.Replicated}: (*remote).sumForAll,
 	{graph.Sharded, graph.Replicated}: (*remote).gather,
@@ -126,7 +125,7 @@ func (c *remote) gather(x *Collective) error {
 	return nil
 }
 
-// inWhole is what a rank holds of whole tensors, where it is in these.
+// inWhole visits a rank's pieces in whole tensors.
 func inWhole(list []kernels.Tensor, parts graph.Pieces) walk {
 	return func(visit func(t *kernels.Tensor, at, n int)) {
 		for i := range list {
@@ -136,7 +135,7 @@ func inWhole(list []kernels.Tensor, parts graph.Pieces) walk {
 	}
 }
 
-// inPart is the same, where it is in what the rank holds.
+// inPart visits a rank's pieces in its shards.
 func inPart(list, whole []kernels.Tensor, parts graph.Pieces) walk {
 	return func(visit func(t *kernels.Tensor, at, n int)) {
 		for i := range list {
@@ -146,7 +145,7 @@ func inPart(list, whole []kernels.Tensor, parts graph.Pieces) walk {
 	}
 }
 
-// walk visits stretches of tensors, in the order in which they travel.
+// walk visits stretches of tensors, in their order in a message.
 type walk func(visit func(t *kernels.Tensor, at, n int))
 
 // part is a rank's even share of the elements of each tensor.
@@ -159,13 +158,13 @@ func part(list []kernels.Tensor, ranks, rank int) walk {
 	}
 }
 
-// wire is a message that is filled or read, stretch by stretch.
+// wire writes or reads a message, stretch by stretch.
 type wire struct {
 	data []byte
 	at   int
 }
 
-// next is memory for n elements of the format.
+// next is the memory of the next n elements.
 func (w *wire) next(d graph.DType, n int) kernels.Tensor {
 	size := d.Bytes()
 	w.at = (w.at + size - 1) / size * size
@@ -177,7 +176,7 @@ func (w *wire) next(d graph.DType, n int) kernels.Tensor {
 	return operand.Floats(d, b)
 }
 
-// bytes is what stretches take in a message.
+// bytes is the size of the stretches in a message.
 func (f walk) bytes() int {
 	at := 0
 	f(func(t *kernels.Tensor, _, n int) {
@@ -187,8 +186,8 @@ func (f walk) bytes() int {
 	return at
 }
 
-// exchange sends to each rank what it is to have, and waits for what this one wants of each.
-// A message that would carry nothing is not sent.
+// exchange sends each rank its stretches, and waits for those of this rank. It sends no empty
+// message.
 func (c *remote) exchange(give, want func(rank int) walk) error {
 	c.phase++
 	for r := range c.ranks {
@@ -224,8 +223,7 @@ func (c *remote) give(to int, f walk) {
 	c.p.link.Send(to, m)
 }
 
-// want waits for what a rank sends in this phase. What is left of steps that were stopped is
-// thrown away.
+// want waits for a rank's message of this phase. It drops messages of stopped steps.
 func (c *remote) want(from, n int) error {
 	for {
 		m, err := c.await(&c.pieces[from], 0, from, true, c.Stopped)
@@ -248,8 +246,7 @@ func (c *remote) want(from, n int) error {
 	}
 }
 
-// add sums what came and what this rank has of the same stretches, and writes the sums of one
-// after another to those of a walk with as many.
+// add sums the received stretches and this rank's, and writes the sums to those of another walk.
 func (c *remote) add(x *Collective, mine, to walk) {
 	var places []place
 	to(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
@@ -285,7 +282,7 @@ type place struct {
 	at int
 }
 
-// unpack puts what came from a rank where it belongs.
+// unpack copies the received stretches of a rank to their tensors.
 func (c *remote) unpack(r int, f walk) {
 	if c.came[r] == nil {
 		return
@@ -298,7 +295,7 @@ func (c *remote) unpack(r int, f walk) {
 	c.done(r)
 }
 
-// done gives back the memory of what came from a rank.
+// done recycles the message of a rank.
 func (c *remote) done(r int) {
 	if c.came[r] != nil {
 		Recycle(c.came[r])

@@ -7,19 +7,19 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// shared is the comm of a rank whose memory the others can reach: what a rank
-// posts stays as it is until all have arrived a second time.
+// shared is the Comm of a rank whose memory the others can reach: a rank's operands stay unchanged
+// until all have arrived a second time.
 type shared struct {
 	*rendezvous
 	rank, ranks int
-	step        atomic.Int64 // under way; atomic, since who cancels may stop it from outside
-	round       int64        // that the rank waits for the end of
-	over        func() bool  // it is, or the step was stopped
+	step        atomic.Int64 // current; atomic, since another goroutine may stop it
+	round       int64        // whose end the rank waits for
+	over        func() bool  // it has ended, or the step was stopped
 	summer
 }
 
-// Run posts the rank's side and waits for the others; all may then read what is
-// posted, until they have arrived a second time.
+// Run posts the rank's side and waits for the others; all may then read it, until they have arrived
+// a second time.
 func (c *shared) Run(x *Collective) error {
 	c.posted[c.rank] = x
 	if err := c.wait(); err != nil {
@@ -33,8 +33,7 @@ func (c *shared) Run(x *Collective) error {
 	return c.wait()
 }
 
-// collectives are what a rank does between the two rendezvous, by the layouts before
-// and after.
+// collectives has the work of a rank between the two rendezvous, by the layouts before and after.
 var collectives = map[[2]graph.LayoutKind]func(*shared, *Collective){
 	{graph.Partial, graph.Replicated}: (*shared).sumForAll,
 	{graph.Sharded, graph.Replicated}: (*shared).gather,

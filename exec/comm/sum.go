@@ -5,11 +5,12 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// summer adds what ranks have, some elements at a time: as many as are blocks of any codec.
+// summer sums over ranks, a block of elements at a time that is a multiple of any codec's.
 type summer struct{ acc, term [graph.MaxBlock]float32 }
 
-// sum adds n elements of all ranks, rank 0 first: of says where those of a rank begin,
-// and put gets sums, with how many there were before. They are added in the format in which they travel, or in f32.
+// sum adds n elements of all ranks, rank 0 first: of returns where those of a rank begin, and put
+// gets sums after done earlier ones. Sums are rounded to the payload's format after each rank, or
+// stay f32.
 func (s *summer) sum(ranks, n int, f32 bool, of func(rank int) (t *kernels.Tensor, at int), put func(done int, sum []float32)) {
 	for done := 0; done < n; done += len(s.acc) {
 		a := s.acc[:min(len(s.acc), n-done)]

@@ -12,7 +12,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// bind lets o be what it means for the current batch.
+// bind sizes o for the current batch, and finds its memory.
 func (r *rank) bind(o *operand.Operand) {
 	o.Resize(&r.batch, r.slots, 0)
 	r.find(o, o.Offset)
@@ -91,8 +91,7 @@ func (st *step) bind(operand func(*operand.Operand)) {
 	}
 }
 
-// bindScratch gives all kernels that want scratch memory the same, which only grows:
-// one runs at a time.
+// bindScratch gives all kernels the same scratch memory, which only grows: one runs at a time.
 func (r *rank) bindScratch(steps []step) {
 	need := 0
 	for i := range steps {
@@ -108,8 +107,8 @@ func (r *rank) bindScratch(steps []step) {
 	}
 }
 
-// like reports whether steps bound for one batch serve another: caches are bound
-// whole, and how much of them is used decides only what is worth how many workers.
+// like reports whether steps bound for one batch serve another. KV caches are bound whole; their
+// length only decides the number of workers.
 func like(a, b graph.Sizes) bool {
 	return a.Tokens == b.Tokens && a.Seqs == b.Seqs && a.Rows == b.Rows && bits.Len64(uint64(a.Cached)) == bits.Len64(uint64(b.Cached))
 }
@@ -122,7 +121,7 @@ func (r *rank) prepare(w *exec.Work) {
 			r.take(in, w.Input(in.name))
 		}
 	}
-	r.pages.Of = w.Pages
+	r.pages.Of = w.BlockTables
 	if r.bound && like(r.batch.Sizes, w.Sizes) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
 		return
 	}
@@ -134,7 +133,7 @@ func (r *rank) prepare(w *exec.Work) {
 	r.bindAll(r.steps)
 }
 
-// bytesOf is the memory of a buffer for the current batch.
+// bytesOf returns the memory of a buffer for the current batch.
 func (r *rank) bytesOf(id int) []byte {
 	b := &r.s.Buffers[id]
 	switch {

@@ -1,21 +1,21 @@
 package cpu
 
-// Work is measured in operations and words read. A worker does from one to some tens of
-// such a thing in a nanosecond, by its kernels.
+// Work is counted in operations and words read. A worker does from one to some tens of these in a
+// nanosecond.
 const (
 	parallelWork = 1 << 15 // is worth other workers
 	chunkWork    = 1 << 14 // is worth a chunk of its own
 	maxRounds    = 4
 )
 
-// cut is how units are cut into chunks: in rounds of as many as there are workers. Each
-// round takes half of what is left, the last all of it: who is late for the
-// first makes the others wait for a small one at most.
+// cut divides units into chunks, in rounds of one chunk per worker. Each round takes half of the
+// rest, the last all of it: a worker that is late for the first makes the others wait for a small
+// chunk at most.
 type cut struct {
 	units, workers, rounds int
 }
 
-// cutOf cuts units of so much work in all.
+// cutOf cuts units with the given work in all.
 func cutOf(units, workers int, work int64) cut {
 	if units == 0 {
 		return cut{}

@@ -23,10 +23,10 @@ type Device struct {
 	// Rounding lets products of weights in bf16 round activations to bf16, which AMX
 	// does with a third of the products; without $KRAIT_CPU=amx a model cannot be opened then.
 	Rounding bool
-	Workers  int // goroutines that share the kernels' work, over the ranks of this process; 0: GOMAXPROCS, shared with those of the world's processes that are on this host
+	Workers  int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
 }
 
-// String says what computes: processes that run a model together are to have the same.
+// String names the kernels: processes that run a model together must have the same.
 func (d *Device) String() string {
 	if d.Kernels != nil {
 		return "cpu with kernels of its own"
@@ -41,14 +41,14 @@ func (d *Device) String() string {
 	return "cpu with " + isa
 }
 
-// Memory is nine tenths of the host's, or of what the process may take of it, for all ranks: the rest is
-// for scratch memory of kernels, requests and the system.
+// Memory is nine tenths of the host's, or of what the process may take of it, for all ranks: the
+// rest is for scratch memory of kernels, requests and the system.
 func (d *Device) Memory(ranks int) (bytes int64, share int) { return memory.Limit() / 10 * 9, ranks }
 
-// maxWorkers is more than there are processors in a machine.
+// maxWorkers bounds the number of workers.
 const maxWorkers = 1 << 12
 
-// Open makes the ranks; their weights stay where the checkpoint has them.
+// Open makes the ranks. It copies no weights: they stay mapped.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
 	switch {
@@ -68,9 +68,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)
 	}
 	if workers == 0 {
-		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.Beside))
+		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.LocalRanks))
 	}
-	m := &machine{beside: max(1, o.Beside), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
+	m := &machine{beside: max(1, o.LocalRanks), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
 	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
@@ -79,7 +79,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.Rank); err != nil {
 			return nil, err
 		}
-		r.gives, r.origin = i == 0 && !o.Follows, m.origin
+		r.gives, r.origin = i == 0 && !o.Follower, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

@@ -12,7 +12,7 @@ import (
 // holds of it.
 type input struct {
 	name   string
-	serves []int // the outputs that it is there for; nil: always
+	serves []int // the outputs that need it; nil: all ranks do
 	buffer int
 	part   *graph.Pieces // nil: all of it
 	cols   int           // elements of a row of the whole

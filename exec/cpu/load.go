@@ -10,13 +10,12 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// loadChunk is how many bytes of weights are asked for at once.
+// loadChunk is the number of bytes of weights that are read at once.
 const loadChunk = 8 << 20
 
-// load touches the weights of all ranks, which lie in the map of a file: those that are
-// not in memory are read now, in parallel and in order, and not by the first
-// batch, a page at a time. What is more than the machine has memory would
-// only push itself out again, and is left.
+// load touches the weights of all ranks in their mapped file, so that they are read now, in
+// parallel and in order, and not a page at a time by the first batch. It leaves weights that do not
+// fit in memory.
 func (m *machine) load(workers int, tell func(done, total int64)) error {
 	var list [][]byte
 	total := int64(0)
@@ -43,12 +42,12 @@ func (m *machine) load(workers int, tell func(done, total int64)) error {
 	return l.err
 }
 
-// loader is weights on their way into memory.
+// loader reads weights into memory.
 type loader struct {
 	list  [][]byte
 	next  atomic.Int64
 	total int64
-	tell  func(done, total int64) // nil: nobody asks
+	tell  func(done, total int64) // nil: not called
 
 	mu   sync.Mutex
 	done int64

@@ -22,15 +22,14 @@ type machine struct {
 	recording
 	beside int // processes that share this host with it, and itself
 
-	work   work         // under way
-	turn   atomic.Int64 // counts works, so that ranks see a new one; less than 0: there will be none
+	work   work         // current
+	turn   atomic.Int64 // counts works, so that ranks see a new one; below 0: the machine is closed
 	open   atomic.Int64 // ranks that are not done with it
 	caller *spin.Waiter
 	done   func() bool // what the caller waits for
 }
 
-// work is what all ranks run at the same time: a batch, or where that is nil what is
-// run once.
+// work is what all ranks run at the same time: a batch, or if that is nil the steps that run once.
 type work struct {
 	ctx   context.Context
 	batch *exec.Work
@@ -96,7 +95,7 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	m.outputs = m.outputs[:0]
 	r := m.ranks[0]
 	for i := range r.outputs {
-		if w.Wanted[i] {
+		if w.Outputs[i] {
 			r.bind(&r.outputs[i])
 			m.outputs = append(m.outputs, r.outputs[i].Tensor)
 		} else {
@@ -126,9 +125,10 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 	return out
 }
 
-// ResetCounts lets Collectives count from 0 again.
-func (m *machine) Exchanges() string { return "" } // over the memory that all have
+// Transport is empty: the ranks share memory.
+func (m *machine) Transport() string { return "" }
 
+// ResetCounts lets Collectives count from 0 again.
 func (m *machine) ResetCounts() {
 	for _, r := range m.ranks {
 		for i := range r.steps {

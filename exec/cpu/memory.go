@@ -1,12 +1,12 @@
 package cpu
 
 import (
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots makes slots for states that are kept.
-func (m *machine) KeepSlots(n int) error {
+// GrowSlots makes spare slots, for copies of states.
+func (m *machine) GrowSlots(n int) error {
 	for _, r := range m.ranks {
 		size, more := r.s.Bytes[lowering.State], int64(n-r.slots-len(r.kept))
 		slab := roomy(size * more)
@@ -17,7 +17,7 @@ func (m *machine) KeepSlots(n int) error {
 	return nil
 }
 
-// stateOf is the states of a slot.
+// stateOf returns the recurrent states of a slot.
 func (r *rank) stateOf(slot int) []byte {
 	if slot >= r.slots {
 		return r.kept[slot-r.slots]
@@ -29,36 +29,36 @@ func (r *rank) stateOf(slot int) []byte {
 // rank finds a rank of this process by its number.
 func (m *machine) rank(number int) *rank { return m.ranks[number-m.ranks[0].s.Rank] }
 
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
+// ClearSlot makes the states of a slot zero.
+func (m *machine) ClearSlot(slot int) error {
 	for _, r := range m.ranks {
 		clear(r.stateOf(slot))
 	}
 	return nil
 }
 
-// Copy copies states.
-func (m *machine) Copy(from, to int) error {
+// CopySlot copies states.
+func (m *machine) CopySlot(from, to int) error {
 	for _, r := range m.ranks {
 		copy(r.stateOf(to), r.stateOf(from))
 	}
 	return nil
 }
 
-// Read copies out of states.
-func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+// ReadSlot copies out of states.
+func (m *machine) ReadSlot(rank, slot int, at int64, to []byte) error {
 	copy(to, m.rank(rank).stateOf(slot)[at:])
 	return nil
 }
 
-// Write copies into states.
-func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+// WriteSlot copies into states.
+func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	copy(m.rank(rank).stateOf(slot)[at:], from)
 	return nil
 }
 
-// Pages makes pages of caches.
-func (m *machine) Pages(n int) error {
+// GrowPages makes KV pages.
+func (m *machine) GrowPages(n int) error {
 	for _, r := range m.ranks {
 		more := int64(n - len(r.pages.Memory))
 		slab := roomy(r.pageBytes * more)
@@ -70,11 +70,11 @@ func (m *machine) Pages(n int) error {
 }
 
 // CopyRows copies rows of all caches to another page.
-func (m *machine) CopyRows(from exec.Rows, page int32) error {
+func (m *machine) CopyRows(from state.PageRows, page int32) error {
 	for _, r := range m.ranks {
 		for i := range r.s.Buffers {
 			if r.s.Buffers[i].Space == lowering.Cache {
-				copy(r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N}), r.inRows(i, from))
+				copy(r.inRows(i, state.PageRows{Page: page, First: from.First, N: from.N}), r.inRows(i, from))
 			}
 		}
 	}
@@ -82,13 +82,13 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 }
 
 // inRows are the bytes that a cache has in some rows.
-func (r *rank) inRows(buffer int, x exec.Rows) []byte {
+func (r *rank) inRows(buffer int, x state.PageRows) []byte {
 	n := int(r.s.Buffers[buffer].Bytes)
 	return r.pages.Memory[x.Page][r.inPage[buffer]+x.First*n:][:x.N*n]
 }
 
 // ReadRows copies out of a cache.
-func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+func (m *machine) ReadRows(rank, buffer int, rows []state.PageRows, to []byte) error {
 	for _, x := range rows {
 		to = to[copy(to, m.rank(rank).inRows(buffer, x)):]
 	}
@@ -96,7 +96,7 @@ func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error 
 }
 
 // WriteRows copies into a cache.
-func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+func (m *machine) WriteRows(rank, buffer int, rows []state.PageRows, from []byte) error {
 	for _, x := range rows {
 		from = from[copy(m.rank(rank).inRows(buffer, x), from):]
 	}

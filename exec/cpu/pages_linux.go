@@ -6,17 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugePage is what a processor can map at once, of which few are enough for all
-// that a step reads and writes.
+// hugePage is the size of a huge page.
 const hugePage = 2 << 20
 
-// roomy makes memory that the system is asked to put into huge pages. Where it does
-// not, nothing is lost.
+// roomy allocates memory, and asks the system for huge pages.
 func roomy(n int64) []byte {
 	if n < hugePage {
 		return make([]byte, n)
 	}
-	data := make([]byte, n+hugePage) // what is before the first of them is never touched
+	data := make([]byte, n+hugePage) // memory before the first page is never touched
 	data = data[-uintptr(unsafe.Pointer(&data[0]))&(hugePage-1):][:n]
 	if whole := inside(data, hugePage); len(whole) > 0 {
 		_ = unix.Madvise(whole, unix.MADV_HUGEPAGE)
@@ -24,8 +22,8 @@ func roomy(n int64) []byte {
 	return data
 }
 
-// prefetch asks for the pages of a map: all at once is faster than one by one, and
-// systems that do not know how leave it to the reads that follow.
+// prefetch reads the pages of a map at once, which is faster than one by one. Where the system
+// cannot, the reads that follow do.
 func prefetch(data []byte) {
 	if whole := inside(data, unix.Getpagesize()); len(whole) > 0 {
 		_ = unix.Madvise(whole, unix.MADV_POPULATE_READ)

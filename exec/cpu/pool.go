@@ -20,11 +20,11 @@ type pool struct {
 	closed  atomic.Bool
 	job     job
 
-	wanted, finished func() bool // what helpers and the caller wait for
+	wanted, finished func() bool // the conditions of helpers and of the caller
 }
 
-// job is the launch under way. Whoever takes a chunk may read it until the chunk is
-// done: the caller changes it only when all are.
+// job is the current launch. A worker may read it from taking a chunk until the chunk is done: the
+// caller changes it only when all are.
 type job struct {
 	kernel *kernels.Kernel
 	call   *kernels.Call
@@ -32,7 +32,7 @@ type job struct {
 	failed atomic.Pointer[error]
 
 	_    cacheLine
-	left atomic.Int64 // chunks that nobody has taken; less than 0: none
+	left atomic.Int64 // chunks to take; below 0: none
 	_    cacheLine
 	open atomic.Int64 // chunks that are not done
 	_    cacheLine
@@ -42,8 +42,8 @@ type job struct {
 // fetch two lines of 64 bytes at a time.
 type cacheLine [128]byte
 
-// newPool makes a pool of so many workers, with the caller. Crowded says that there are
-// more of them, in all pools, than processors.
+// newPool makes a pool of workers, the caller included. crowded: all pools have more workers than
+// the process has processors.
 func newPool(workers int, crowded bool, live *sync.WaitGroup) *pool {
 	p := &pool{caller: spin.New(crowded)}
 	p.wanted = func() bool { return p.job.left.Load() > 0 || p.closed.Load() }
@@ -69,8 +69,8 @@ func (p *pool) close() {
 	}
 }
 
-// launch runs a kernel, which is so much work, and first what must be done before it:
-// about as much work as it leaves bytes.
+// launch runs a kernel with the given work, and its Before kernel first, whose work is estimated by
+// its bytes of scratch memory.
 func (p *pool) launch(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	if k.Before != nil {
 		if err := p.run(k.Before, c, int64(k.Scratch(c))); err != nil {
@@ -80,7 +80,7 @@ func (p *pool) launch(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	return p.run(k, c, work)
 }
 
-// run runs all units of the kernel, which are so much work.
+// run runs all units of the kernel, with the given work.
 func (p *pool) run(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	units := safeUnits(k, c)
 	cut := cutOf(units, 1+len(p.helpers), work)
@@ -107,8 +107,7 @@ func (p *pool) run(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	return nil
 }
 
-// safeUnits: an empty result has no units, and kernels need not mind, but where a state is
-// to be made beside it.
+// safeUnits is the number of units, 0 where all results are empty, so that kernels need not check.
 func safeUnits(k *kernels.Kernel, c *kernels.Call) int {
 	if !slices.ContainsFunc(c.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return 0

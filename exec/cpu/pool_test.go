@@ -25,7 +25,7 @@ func withPool(workers int, crowded bool, f func(p *pool)) {
 	f(p)
 }
 
-// callOf is a call with a result of so many rows.
+// callOf is a call with a result of some rows.
 func callOf(rows int) *kernels.Call {
 	c := &kernels.Call{Results: make([]kernels.Tensor, 1)}
 	c.Results[0].Dims[0] = rows

@@ -98,7 +98,7 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 		if from.Kind == lowering.Launch {
 			k, ok := set[from.Op.Name]
 			if !ok {
-				return nil, fmt.Errorf("%s: there is no kernel for %s among those that were chosen (kernels/cpu.Register adds one, of one's own)", from.Name, from.Op.Name)
+				return nil, fmt.Errorf("%s: there is no kernel for %s among those that were chosen (kernels/cpu.Register adds one)", from.Name, from.Op.Name)
 			}
 			st.kernel = k
 		} else {

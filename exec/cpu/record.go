@@ -6,16 +6,16 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// recording is what ranks did when, for who asks; events of a rank are in its own list
-// until the step has ended.
+// recording records what ranks did when. The events of a rank are in its own list until the step
+// ends.
 type recording struct {
-	to     exec.Recorder // nil: nobody
-	asked  func() bool   // whether a step is to be; nil: each is
+	to     exec.Recorder // nil: not called
+	asked  func() bool   // whether to record a step; nil: always
 	origin time.Time
 	all    []exec.Event
 }
 
-// record says to the ranks, which stand still, whether the step that follows is to be recorded.
+// record tells the idle ranks whether to record the next step.
 func (m *machine) record() {
 	on := m.recording.to != nil && (m.asked == nil || m.asked())
 	for _, r := range m.ranks {
@@ -23,7 +23,7 @@ func (m *machine) record() {
 	}
 }
 
-// timed is do, and writes down when it began and ended, for who wants to know.
+// timed is do, and records it where the step is recorded.
 func (r *rank) timed(st *step) error {
 	if !r.recorded {
 		return r.do(st)
@@ -37,7 +37,7 @@ func (r *rank) timed(st *step) error {
 	return err
 }
 
-// tell hands over the events of a step that has ended.
+// tell passes the events of a completed step to the recorder.
 func (m *machine) tell() {
 	if !m.ranks[0].recorded {
 		return

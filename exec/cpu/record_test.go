@@ -45,7 +45,7 @@ func recorded(t *testing.T, o exec.Options) (*exec.Engine, []*lowering.Schedule,
 func TestRecord(t *testing.T) {
 	var got []exec.Event
 	e, list, slot := recorded(t, exec.Options{Record: func(step []exec.Event) { got = append(got, step...) }})
-	b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}, Choose: []exec.Choice{{}}}
+	b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}}}, Choices: []exec.Choice{{}}}
 	if _, err := e.Step(context.Background(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRecording: only steps are recorded of which somebody says so before them.
+// TestRecording: only steps are recorded for which Recording returned true.
 func TestRecording(t *testing.T) {
 	told, asked, on := 0, 0, false
 	e, _, slot := recorded(t, exec.Options{Record: func(step []exec.Event) { told += len(step) }, Recording: func() bool { asked++; return on }})

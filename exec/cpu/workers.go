@@ -8,13 +8,13 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Workers run kernels as a rank of a machine does, for those who measure them.
+// Workers run kernels as a rank of a machine does, for measurements.
 type Workers struct {
 	pool *pool
 	live sync.WaitGroup
 }
 
-// NewWorkers starts so many, with the caller; 0: as many as Go uses processors.
+// NewWorkers starts n workers, the caller included; 0: GOMAXPROCS.
 func NewWorkers(n int) *Workers {
 	w := &Workers{}
 	if n < 1 {
@@ -24,8 +24,8 @@ func NewWorkers(n int) *Workers {
 	return w
 }
 
-// Run runs a launch that costs so much for a batch; its scratch memory is made where it
-// has too little. A panic of a kernel is an error, but where the caller runs all of it.
+// Run runs a launch with a cost for a batch, and grows its scratch memory. A panic of a kernel is
+// an error, except where the caller runs all of it.
 func (w *Workers) Run(k *kernels.Kernel, c *kernels.Call, cost graph.Cost, z graph.Sizes) error {
 	if k.Scratch != nil {
 		if n := k.Scratch(c); n > len(c.Scratch) {
@@ -35,7 +35,7 @@ func (w *Workers) Run(k *kernels.Kernel, c *kernels.Call, cost graph.Cost, z gra
 	return w.pool.launch(k, c, workOf(cost, z))
 }
 
-// Close ends them.
+// Close stops the workers.
 func (w *Workers) Close() {
 	w.pool.close()
 	w.live.Wait()

@@ -44,7 +44,7 @@ func TestRanksOfTwoMachines(t *testing.T) {
 				if stop && i == 1 {
 					cancel()
 				}
-				if err := machines[i].Clear(0); err != nil {
+				if err := machines[i].ClearSlot(0); err != nil {
 					t.Error(err)
 				}
 				got[i], errs[i] = machines[i].Step(ctx, work)

@@ -75,7 +75,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	gpus, first := 1, 0
 	switch {
 	case group != nil: // each process takes another GPU, unless it sees only one
-		first = o.Place % len(devices)
+		first = o.LocalRank % len(devices)
 	case m.nccl:
 		gpus = len(local)
 		m.peerBytes = d.peerBytes(devices[:gpus])

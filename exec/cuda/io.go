@@ -112,7 +112,7 @@ func (p *program) fill(w *exec.Work) error {
 	for _, f := range p.uploads {
 		to := p.rank.inputsHost.data[f.at : f.at+f.size]
 		if f.name == "" {
-			p.rank.fillTable(to, w.Pages)
+			p.rank.fillTable(to, w.BlockTables)
 			continue
 		}
 		in := w.Input(f.name)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// KeepSlots allocates slots for snapshots.
-func (m *machine) KeepSlots(n int) error {
+// GrowSlots allocates slots for snapshots.
+func (m *machine) GrowSlots(n int) error {
 	return m.eachRank(func(r *rank) error {
 		err := r.slab(&r.kept, n-m.slots, r.s.Bytes[lowering.State])
 		if err != nil {
@@ -19,8 +19,8 @@ func (m *machine) KeepSlots(n int) error {
 	})
 }
 
-// Pages allocates KV pages.
-func (m *machine) Pages(n int) error {
+// GrowPages allocates KV pages.
+func (m *machine) GrowPages(n int) error {
 	return m.eachRank(func(r *rank) error {
 		if err := r.slab(&r.pages, n, r.pageBytes); err != nil {
 			return fmt.Errorf("pages of caches: %w", err)
@@ -69,13 +69,13 @@ func (r *rank) stateOf(slot int) driver.Ptr {
 	return r.states + driver.Ptr(int64(slot)*r.s.Bytes[lowering.State])
 }
 
-// Clear makes the states of a slot zero.
-func (m *machine) Clear(slot int) error {
+// ClearSlot makes the states of a slot zero.
+func (m *machine) ClearSlot(slot int) error {
 	return m.eachState(func(r *rank, bytes int64) error { return r.compute.Fill(r.stateOf(slot), 0, bytes) })
 }
 
-// Copy copies the states of a slot to another.
-func (m *machine) Copy(from, to int) error {
+// CopySlot copies the states of a slot to another.
+func (m *machine) CopySlot(from, to int) error {
 	return m.eachState(func(r *rank, bytes int64) error {
 		return r.compute.Copy(r.stateOf(to), r.stateOf(from), bytes)
 	})
@@ -95,14 +95,14 @@ func (m *machine) eachState(f func(r *rank, bytes int64) error) error {
 	})
 }
 
-// Read copies bytes of states to the host.
-func (m *machine) Read(rank, slot int, at int64, to []byte) error {
+// ReadSlot copies bytes of states to the host.
+func (m *machine) ReadSlot(rank, slot int, at int64, to []byte) error {
 	r := m.rank(rank)
 	return r.copyOut(to, r.stateOf(slot)+driver.Ptr(at))
 }
 
-// Write copies bytes from the host into states.
-func (m *machine) Write(rank, slot int, at int64, from []byte) error {
+// WriteSlot copies bytes from the host into states.
+func (m *machine) WriteSlot(rank, slot int, at int64, from []byte) error {
 	r := m.rank(rank)
 	return r.copyIn(r.stateOf(slot)+driver.Ptr(at), from)
 }
@@ -144,20 +144,20 @@ func (r *rank) copies(f func() error) error {
 }
 
 // inRows returns where rows of a cache begin in a page, and their bytes.
-func (r *rank) inRows(buffer int, x exec.Rows) (at driver.Ptr, n int64) {
+func (r *rank) inRows(buffer int, x state.PageRows) (at driver.Ptr, n int64) {
 	size := r.s.Buffers[buffer].Bytes
 	return r.pages[x.Page] + driver.Ptr(int64(r.inPage[buffer])+int64(x.First)*size), int64(x.N) * size
 }
 
 // CopyRows copies rows of all caches to another page.
-func (m *machine) CopyRows(from exec.Rows, page int32) error {
+func (m *machine) CopyRows(from state.PageRows, page int32) error {
 	return m.eachRank(func(r *rank) error {
 		for i := range r.s.Buffers {
 			if r.s.Buffers[i].Space != lowering.Cache {
 				continue
 			}
 			at, n := r.inRows(i, from)
-			to, _ := r.inRows(i, exec.Rows{Page: page, First: from.First, N: from.N})
+			to, _ := r.inRows(i, state.PageRows{Page: page, First: from.First, N: from.N})
 			if n == 0 {
 				continue
 			}
@@ -170,19 +170,19 @@ func (m *machine) CopyRows(from exec.Rows, page int32) error {
 }
 
 // ReadRows copies rows of a cache to the host.
-func (m *machine) ReadRows(rank, buffer int, rows []exec.Rows, to []byte) error {
+func (m *machine) ReadRows(rank, buffer int, rows []state.PageRows, to []byte) error {
 	r := m.rank(rank)
 	return r.eachRun(buffer, rows, to, func(at driver.Ptr, part []byte) error { return r.compute.CopyOut(part, at) })
 }
 
 // WriteRows copies rows from the host into a cache.
-func (m *machine) WriteRows(rank, buffer int, rows []exec.Rows, from []byte) error {
+func (m *machine) WriteRows(rank, buffer int, rows []state.PageRows, from []byte) error {
 	r := m.rank(rank)
 	return r.eachRun(buffer, rows, from, func(at driver.Ptr, part []byte) error { return r.compute.CopyIn(at, part) })
 }
 
 // eachRun lets f copy each run of rows of a cache, to or from its part of the data.
-func (r *rank) eachRun(buffer int, rows []exec.Rows, data []byte, f func(at driver.Ptr, part []byte) error) error {
+func (r *rank) eachRun(buffer int, rows []state.PageRows, data []byte, f func(at driver.Ptr, part []byte) error) error {
 	return r.copies(func() error {
 		for _, x := range rows {
 			at, n := r.inRows(buffer, x)

@@ -199,8 +199,8 @@ func (m *machine) Collectives() []exec.CollectiveCount {
 	return out
 }
 
-// Exchanges says how collectives travel.
-func (m *machine) Exchanges() string {
+// Transport says how collectives travel.
+func (m *machine) Transport() string {
 	switch {
 	case m.peerBytes > 0:
 		return fmt.Sprintf("all_reduce of up to %d KiB over the GPUs' memory, the rest by NCCL", m.peerBytes>>10)

@@ -362,7 +362,7 @@ func bare(t *testing.T, schedules []*lowering.Schedule, m *model, d exec.Device,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &exec.Work{Batch: graph.Batch{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}, Wanted: wanted}
+	w := &exec.Work{Batch: graph.Batch{Sizes: graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}}, Outputs: wanted}
 	for _, b := range schedules[0].Buffers {
 		if b.Space == lowering.Input {
 			w.Inputs = append(w.Inputs, exec.Input{Name: b.Name, Type: b.Type, Data: make([]byte, b.Type.Bytes().At(w.Sizes))})
@@ -561,8 +561,8 @@ func TestChoose(t *testing.T) {
 		sampler.Accept(next[1])
 		b := exec.Batch{
 			Sequences: []exec.Sequence{{Slot: 0, Tokens: []int{next[0]}}, {Slot: 1, Tokens: []int{next[1]}}},
-			Choose:    []exec.Choice{{}, {Choice: sampler.Choice(), Seen: sampler.Seen()}},
-			Want:      []string{"tokens", "logits"},
+			Choices:   []exec.Choice{{}, {Choice: sampler.Choice(), Seen: sampler.Seen()}},
+			Outputs:   []string{"tokens", "logits"},
 		}
 		whole, err := cpu.Step(context.Background(), &b)
 		if err != nil {
@@ -572,19 +572,19 @@ func TestChoose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Want = nil
+		b.Outputs = nil
 		results, err := e.Step(context.Background(), &b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range next {
-			want, err := host.Token(hostkernels.Choose(rows.Row(k), b.Choose[k].Choice, b.Choose[k].Seen))
+			want, err := host.Token(hostkernels.Choose(rows.Row(k), b.Choices[k].Choice, b.Choices[k].Seen))
 			if err != nil || int(whole.Tokens[k]) != want || int(results.Tokens[k]) != want {
 				t.Errorf("step %d: row %d is %d on the CPU and %d on CUDA, want %d (%v)", i, k, whole.Tokens[k], results.Tokens[k], want, err)
 			}
 			next[k] = want
 		}
-		if _, err := results.Output("logits"); err == nil || !strings.Contains(err.Error(), "did not want the output logits") {
+		if _, err := results.Output("logits"); err == nil || !strings.Contains(err.Error(), "left out the output logits") {
 			t.Errorf("logits travelled: %v", err)
 		}
 	}

@@ -20,7 +20,7 @@ const firstWidth = 64
 // pages per sequence, which doubles when it must grow.
 func (m *machine) widen(w *exec.Work) error {
 	need := 0
-	for _, list := range w.Pages {
+	for _, list := range w.BlockTables {
 		need = max(need, len(list))
 	}
 	if need <= m.width {

@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/comm/tcp"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/exec/group"
 )
 
 // spread are the engines of a model in processes, which are one here and share a driver: that of
@@ -38,7 +39,8 @@ func (m *model) inProcesses(t *testing.T, n int, device func(rank int) exec.Devi
 			return nil, err
 		}
 		s.list[r] = comm.Connect(link, comm.Options{Timeout: time.Minute})
-		return exec.New(m.schedules, m.Tensor, exec.Options{Device: device(r), Slots: 3, World: s.list[r].NewGroup()})
+		g := s.list[r].NewGroup()
+		return exec.New(m.schedules, m.Tensor, exec.Options{Device: &group.Device{Device: device(r), Group: g}, Slots: 3, World: g})
 	}
 	for r := 1; r < n; r++ {
 		s.all.Go(func() {

@@ -52,8 +52,8 @@ type programKey struct {
 }
 
 func keyOf(w *exec.Work, bySequence bool) programKey {
-	wanted := make([]byte, len(w.Wanted))
-	for i, is := range w.Wanted {
+	wanted := make([]byte, len(w.Outputs))
+	for i, is := range w.Outputs {
 		if is {
 			wanted[i] = 1
 		}

@@ -1,5 +1,5 @@
 // Package devices opens devices by name: cpu, cuda, cuda-sim and, in a program that
-// is built with the tag gorgonia_cu, gorgonia-cu. Who imports it links the bindings of
+// is built with the tag gorgonia_cu, gorgonia-cu. Importing it links the bindings of
 // the CUDA driver, and with them the C library's loader: on Linux the program then
 // needs glibc, unless it is built with the tag nocuda or static.
 package devices
@@ -18,25 +18,24 @@ import (
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
-// Names are the devices that there may be.
+// Names lists the devices.
 var Names = []string{"cpu", "cuda", "cuda-sim", "gorgonia-cu"}
 
-// Help says what names there are.
+// Help describes the names.
 const Help = "cpu, cuda, cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 for four), or gorgonia-cu: through gorgonia.org/cu, if it is built in"
 
-// Options say how a device computes.
+// Options configure a device.
 type Options struct {
 	// Math is how products are computed: f32 (also for an empty one), or bf16, which
 	// rounds activations: on a GPU products of many rows, on tensor cores, on the CPU
 	// products with weights in bf16, by AMX.
 	Math string
-	// NoGraphs launches kernels one by one where a captured graph would do, on a GPU.
+	// NoGraphs launches kernels one by one instead of a captured graph, on a GPU.
 	NoGraphs bool
-	// NoDependent lets launches begin only when those before them have ended, on a GPU that could begin them sooner
-	// (programmatic dependent launch).
+	// NoDependent turns programmatic dependent launch off, on GPUs that have it.
 	NoDependent bool
-	// PeerBytes is the most that an AllReduce carries which goes over the memory of GPUs that reach each other's; above it
-	// NCCL has it. 0: 512 KiB; below 0: NCCL has all.
+	// PeerBytes is the largest all-reduce, in bytes, that runs over peer memory; NCCL runs larger
+	// ones. 0: 512 KiB; below 0: NCCL runs all.
 	PeerBytes int
 }
 
@@ -44,7 +43,7 @@ type Options struct {
 func Open(name string, o Options) (exec.Device, error) {
 	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}[o.Math]
 	if !ok {
-		return nil, fmt.Errorf("math %q: there are f32 and bf16", o.Math)
+		return nil, fmt.Errorf("unknown math %q; it is f32 or bf16", o.Math)
 	}
 	if name == "" || name == "cpu" {
 		if o.NoGraphs {
@@ -77,7 +76,7 @@ func Driver(name string) (driver.Driver, error) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case kind != "cuda-sim":
-		return nil, fmt.Errorf("there is no device %q; there are %s", name, Help)
+		return nil, fmt.Errorf("unknown device %q; the devices are %s", name, Help)
 	case !several:
 		n = 1
 	case err != nil || n < 1 || n > 16:

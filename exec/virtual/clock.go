@@ -23,20 +23,20 @@ type clock struct {
 	slow      []float64 // by rank
 	slowLink  float64
 
-	// Of the batch under way: what all rows take, and the rows of a piece, of which there
-	// are two lengths, the second one longer by one.
+	// Of the current batch: the times of all rows, and of the rows of a piece, which has one of two
+	// lengths, the second longer by one.
 	takes  [3]takes
 	pieces int
 
 	ranks   []rankClock
 	meets   []meeting // of collectives
 	met     float64   // the most seconds of kernels of a rank when all met last
-	flights []flight  // those under way
-	now     float64   // to which they were followed
+	flights []flight  // collectives in transit
+	now     float64   // the time to which they were advanced
 	record  func(exec.Event)
 }
 
-// takes is what steps take for some sizes.
+// takes has the times of steps for some sizes.
 type takes struct {
 	sizes   graph.Sizes
 	seconds []float64     // by work
@@ -68,7 +68,7 @@ type flight struct {
 	from    float64 // when they begin to travel
 }
 
-// batch works out what everything takes for a batch.
+// batch computes the times of all steps for a batch.
 func (c *clock) batch(z graph.Sizes, graphs bool) {
 	s := c.reader.first
 	c.unroll(s.PieceCount(int(z.Tokens)))
@@ -95,7 +95,7 @@ func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 	}
 }
 
-// of is what a step takes: all rows, or those of its piece.
+// of returns the times for a step: of all rows, or of those of its piece.
 func (c *clock) of(st *step) *takes {
 	all := &c.takes[0]
 	if st.Loop == 0 {
@@ -105,7 +105,7 @@ func (c *clock) of(st *step) *takes {
 	return &c.takes[1+n-int(c.takes[1].sizes.Tokens)]
 }
 
-// start lets all streams begin at a time.
+// start resets all streams to a time.
 func (c *clock) start(at float64) {
 	for r := range c.ranks {
 		k := &c.ranks[r]
@@ -142,8 +142,7 @@ func (c *clock) run(at float64, runs func(serves []int, rank int) bool) (end flo
 	return max(end, at), nil
 }
 
-// rank lets a rank's streams go on as far as they can, and reports whether they are at
-// their ends.
+// rank runs a rank's streams as far as possible, and reports whether they have ended.
 func (c *clock) rank(r int, runs func([]int, int) bool) (done bool) {
 	for moved := true; moved; {
 		moved, done = false, true
@@ -202,7 +201,7 @@ func (c *clock) inSum(st *step) bool {
 	return a != nil && a.Name == "one_shot"
 }
 
-// meet lets a rank take part in a collective, and reports whether that has ended.
+// meet adds a rank to a collective, and reports whether that has ended.
 func (c *clock) meet(r int, st *step, at *float64) bool {
 	m, came := &c.meets[st.meeting], &c.ranks[r].came[st.Stream]
 	if !math.IsNaN(m.end) {
@@ -222,8 +221,8 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 	return false
 }
 
-// straggle is how long the slowest rank keeps the others waiting, of whose kernels the
-// clock knows averages.
+// straggle is how long the slowest rank keeps the others waiting, as kernels' times vary around the
+// clock's averages.
 func (c *clock) straggle() float64 {
 	if len(c.ranks) == 1 {
 		return 0
@@ -234,9 +233,9 @@ func (c *clock) straggle() float64 {
 	return since * c.link.Straggle.Value
 }
 
-// land follows the collectives that are under way until the first of them ends. Latency
-// passes for each by itself; those whose bytes travel share the link evenly. No other can
-// begin before one ends, since all streams wait.
+// land advances the collectives in transit until the first of them ends. Each has a latency of its
+// own; those past it share the link evenly. No other can begin before one ends, since all streams
+// wait.
 func (c *clock) land() {
 	for {
 		crowd, begins := 0.0, math.Inf(1)
@@ -269,12 +268,12 @@ func (c *clock) land() {
 	}
 }
 
-// follow lets what travels go on to a time.
+// follow advances the collectives in transit to a time.
 func (c *clock) follow(to, crowd float64) {
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
 			f.left -= (to - c.now) * f.bandwidth() / crowd
-			if f.left < 1e-12*f.travel.Sent { // but for rounding it is there
+			if f.left < 1e-12*f.travel.Sent { // a rounding error
 				f.left = 0
 			}
 		}
@@ -284,7 +283,7 @@ func (c *clock) follow(to, crowd float64) {
 
 func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
 
-// tell is for who records: what a rank did, or for how long it stood still.
+// tell records what a rank did, or how long it waited.
 func (c *clock) tell(r int, st *step, from, to float64) {
 	if c.record == nil || st.Kind == lowering.Wait && to <= from {
 		return
@@ -302,7 +301,7 @@ func (c *clock) tell(r int, st *step, from, to float64) {
 	c.record(e)
 }
 
-// travelled is the seconds in which some collective was under way, all ranks being there.
+// travelled is the number of seconds in which some collective was in transit.
 func (c *clock) travelled() (sum float64) {
 	order := slices.SortedFunc(slices.Values(c.meets), func(a, b meeting) int { return cmp.Compare(a.start, b.start) })
 	until := 0.0

@@ -32,7 +32,7 @@ func plain(latency float64) *cost.Profile {
 // gather8 an all_gather, scatter8 a reduce_scatter. What follows | is on the comm stream.
 func hand(t testing.TB, text string, rank, ranks int) *lowering.Schedule {
 	t.Helper()
-	s := &lowering.Schedule{Name: "hand", Rank: rank, Ranks: ranks}
+	s := &lowering.Schedule{Name: "hand", Rank: rank, Ranks: ranks, Buffers: make([]lowering.Buffer, 1)}
 	compute, comm, _ := strings.Cut(text, "|")
 	for stream, words := range []string{compute, comm} {
 		for _, word := range strings.Fields(words) {
@@ -155,7 +155,7 @@ func TestStraggle(t *testing.T) {
 		want  float64
 	}{
 		{"alone", []string{"k4 sum8 k2"}, 6},
-		{"4 + 2 + 10, 2 + 1 + 6, and 1 that nobody waits for", both(2, "k4 sum8 k2 sum4 k1"), 26},
+		{"4 + 2 + 10, 2 + 1 + 6, and 1 without a waiter", both(2, "k4 sum8 k2 sum4 k1"), 26},
 		{"the later rank, 6 + 3 + 10", []string{"k4 sum8", "k6 sum8"}, 19},
 		{"nothing ran: 10", both(2, "w0 | sum8 r0"), 10},
 	} {

@@ -1,7 +1,6 @@
-// Package virtual is a device that keeps time and no data: it runs the schedules of all
-// ranks as they stand, and works out when each step begins and ends on the hardware of a
-// profile. What overlaps, who waits for whom, and what a slow rank costs come out of the
-// streams and events of the schedules.
+// Package virtual is a device that simulates time and has no data: it runs the schedules of all
+// ranks, and computes when each step begins and ends on the hardware of a profile. Overlap, waiting
+// and the cost of a slow rank follow from the streams and events of the schedules.
 package virtual
 
 import (
@@ -14,17 +13,17 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Device is hardware that need not be there, for [exec.Options] and [New].
+// Device simulates the time of hardware, for [exec.Options] and [New].
 type Device struct {
 	Profile *cost.Profile
 	Math    string // the number format of products, of [cost.Profile.Formats]; empty: f32
 	// NoGraphs launches kernels one by one also where a captured graph would do, which
 	// is in steps of one token for each sequence.
 	NoGraphs bool
-	// SlowRanks and SlowLinks say how many times as long as others a rank takes for its
-	// kernels, and to send.
+	// SlowRanks and SlowLinks are factors of the time that a rank takes for its kernels, and to
+	// send.
 	SlowRanks, SlowLinks map[int]float64
-	// Unlimited lets a model have more memory than the profile.
+	// Unlimited ignores the memory size of the profile.
 	Unlimited bool
 }
 
@@ -37,7 +36,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return d.open(local, o)
 }
 
-// Memory is that of the profile, unless a model may have more.
+// Memory is that of the profile, unless it is ignored.
 func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	if d.Unlimited {
 		return 0, 1
@@ -45,9 +44,8 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	return d.Profile.Usable(ranks), 1
 }
 
-// New makes a machine for the schedules of all ranks, whose user knows the sizes of
-// batches: [Machine.Run]. Whether tensors lie where they should is not looked at, as an
-// engine does.
+// New makes a machine for the schedules of all ranks, for [Machine.Run]. It does not check the
+// offsets of tensors, as an engine does.
 func New(schedules []*lowering.Schedule, d *Device, o exec.Setup) (*Machine, error) {
 	for i, s := range schedules {
 		if s.Rank != i || s.Ranks != len(schedules) {

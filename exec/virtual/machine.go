@@ -34,12 +34,12 @@ type Machine struct {
 // Span is a step on the clock, in seconds.
 type Span struct {
 	Start, End float64
-	// Host is what of it the host takes before anything runs.
+	// Host is the part in which the host works before anything runs.
 	Host float64
-	// Busy is how long each rank's kernels ran. What is left of the span is time in which
-	// its compute stream stood still.
+	// Busy is how long each rank's kernels ran. Its compute stream was idle for the rest of the
+	// span.
 	Busy []float64
-	// Travelled is for how long some collective was under way, all ranks being there.
+	// Travelled is how long some collective was in transit, all ranks being ready.
 	Travelled float64
 }
 
@@ -54,12 +54,12 @@ func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	if _, err := m.Run(w.Sizes, w.Wanted); err != nil {
+	if _, err := m.Run(w.Sizes, w.Outputs); err != nil {
 		return nil, err
 	}
-	out := make([]kernels.Tensor, len(w.Wanted))
+	out := make([]kernels.Tensor, len(w.Outputs))
 	s := m.clock.programs[0].schedule
-	for i, want := range w.Wanted {
+	for i, want := range w.Outputs {
 		if want {
 			out[i] = zeros(s, s.Outputs[i].Ref, &w.Batch)
 		}
@@ -102,7 +102,7 @@ func (m *Machine) Run(z graph.Sizes, wanted lowering.Wanted) (Span, error) {
 	return m.last, nil
 }
 
-// again repeats the last step where this one is the same, and nobody records.
+// again repeats the last step if this one is the same, and is not recorded.
 func (m *Machine) again(z graph.Sizes, wanted lowering.Wanted) bool {
 	if m.record != nil || m.last.Busy == nil || z != m.sizes || !slices.Equal(wanted, m.wanted) {
 		return false
@@ -135,7 +135,7 @@ func (m *Machine) run(z graph.Sizes, wanted lowering.Wanted) error {
 	return nil
 }
 
-// tell hands the events of a step to who records them, rank by rank.
+// tell passes the events of a step to the recorder, rank by rank.
 func (m *Machine) tell() {
 	if m.record == nil {
 		return
@@ -144,7 +144,7 @@ func (m *Machine) tell() {
 	m.record(m.events)
 }
 
-// Last is the step that was taken last.
+// Last is the last step.
 func (m *Machine) Last() Span { return m.last }
 
 func (m *Machine) count(z graph.Sizes) {
@@ -159,9 +159,10 @@ func (m *Machine) count(z graph.Sizes) {
 // Collectives counts what the collectives carried since Open or ResetCounts.
 func (m *Machine) Collectives() []exec.CollectiveCount { return slices.Clone(m.ran) }
 
-// ResetCounts lets Collectives count from 0 again.
-func (m *Machine) Exchanges() string { return "" } // each as its link's fastest algorithm does
+// Transport is empty: each collective takes its link's fastest algorithm.
+func (m *Machine) Transport() string { return "" }
 
+// ResetCounts lets Collectives count from 0 again.
 func (m *Machine) ResetCounts() {
 	for i, p := range m.plan.Collectives {
 		m.ran[i] = exec.CollectiveCount{Name: p.Name, Kind: p.Kind}

@@ -3,12 +3,12 @@ package virtual
 import (
 	"fmt"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Memory is the bytes that a rank has at most, of the runtime's and its own.
+// Memory is the bytes that a rank has taken.
 type Memory struct {
 	Weights, State, Cache, Arena int64 // constants are with the weights
 }
@@ -16,8 +16,8 @@ type Memory struct {
 // Sum is all of it.
 func (m *Memory) Sum() int64 { return m.Weights + m.State + m.Cache + m.Arena }
 
-// Memory is what a rank has taken, as devices take it: the arena is that of the largest
-// step, caches are in whole pages.
+// Memory is the memory of a rank, as devices allocate it: the arena of the largest step, and KV
+// caches in whole pages.
 func (m *Machine) Memory(rank int) Memory {
 	s := m.clock.programs[rank].schedule
 	_, page := s.Page(int(m.pageTokens))
@@ -25,7 +25,7 @@ func (m *Machine) Memory(rank int) Memory {
 	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State] * (m.slots + m.kept), page * m.pages, m.arena[rank]}
 }
 
-// fits is an error where a rank has no memory for what it holds and a batch.
+// fits checks that a rank has memory for its contents and a batch.
 func (m *Machine) fits(z *graph.Sizes) error {
 	if m.d.Unlimited {
 		return nil
@@ -45,15 +45,15 @@ func (m *Machine) fits(z *graph.Sizes) error {
 	return nil
 }
 
-// KeepSlots makes slots for states that are kept.
-func (m *Machine) KeepSlots(n int) error {
+// GrowSlots makes spare slots, for copies of states.
+func (m *Machine) GrowSlots(n int) error {
 	before := m.kept
 	m.kept = int64(n) - m.slots
 	return m.undo(func() { m.kept = before })
 }
 
-// Pages makes pages of caches.
-func (m *Machine) Pages(n int) error {
+// GrowPages makes KV pages.
+func (m *Machine) GrowPages(n int) error {
 	before := m.pages
 	m.pages = int64(n)
 	return m.undo(func() { m.pages = before })
@@ -67,22 +67,20 @@ func (m *Machine) undo(back func()) error {
 	return err
 }
 
-// Clear does nothing: there is no data, and it takes no time.
-func (m *Machine) Clear(int) error { return nil }
+// ClearSlot does nothing: there is no data, and it takes no time.
+func (m *Machine) ClearSlot(int) error { return nil }
 
-// Copy does nothing.
-func (m *Machine) Copy(int, int) error { return nil }
+// CopySlot does nothing.
+func (m *Machine) CopySlot(int, int) error { return nil }
 
-// Reading gives zeros, and what is written is forgotten.
-
-// Read gives zeros.
-func (m *Machine) Read(_, _ int, _ int64, to []byte) error {
+// ReadSlot gives zeros.
+func (m *Machine) ReadSlot(_, _ int, _ int64, to []byte) error {
 	clear(to)
 	return nil
 }
 
 // ReadRows gives zeros.
-func (m *Machine) ReadRows(_, _ int, _ []exec.Rows, to []byte) error {
+func (m *Machine) ReadRows(_, _ int, _ []state.PageRows, to []byte) error {
 	clear(to)
 	return nil
 }
@@ -93,14 +91,14 @@ func (m *Machine) ReadPage(_ int, _ int32, _ int64, to []byte) error {
 	return nil
 }
 
-// Write does nothing.
-func (m *Machine) Write(int, int, int64, []byte) error { return nil }
+// WriteSlot does nothing.
+func (m *Machine) WriteSlot(int, int, int64, []byte) error { return nil }
 
 // WriteRows does nothing.
-func (m *Machine) WriteRows(int, int, []exec.Rows, []byte) error { return nil }
+func (m *Machine) WriteRows(int, int, []state.PageRows, []byte) error { return nil }
 
 // WritePage does nothing.
 func (m *Machine) WritePage(int, int32, int64, []byte) error { return nil }
 
 // CopyRows does nothing.
-func (m *Machine) CopyRows(exec.Rows, int32) error { return nil }
+func (m *Machine) CopyRows(state.PageRows, int32) error { return nil }

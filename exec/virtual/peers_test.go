@@ -55,3 +55,49 @@ output n = %n
 		}
 	}
 }
+
+// TestNarrow: a value in bf16 takes half of the time that its bytes take, in batches with many rows, with prompts if it is so
+// in prompts only.
+func TestNarrow(t *testing.T) {
+	bytes := func(z graph.Sizes) (all int64) {
+		g, err := graph.Parse(`graph "g" stage=fused ranks=1
+input %h : f32[t 4]
+param @w : bf16[8 4]
+param @v : bf16[4 8]
+%n = gelu %h : f32[t 4] as bf16
+%a = matmul %n @w : f32[t 8] as bf16 in prompts
+%b = matmul %a @v
+output b = %b
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := lowering.Lower(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := (&Device{Profile: plain(1)}).open(list, exec.Setup{Slots: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.clock.record = func(e exec.Event) { all += e.Bytes }
+		m.clock.batch(z, false)
+		if _, err := m.clock.run(0, func([]int, int) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const weights = 2 * 2 * 8 * 4
+	for _, c := range []struct {
+		z   graph.Sizes
+		row int64 // bytes: h and b once, n and a twice
+	}{
+		{graph.Sizes{Tokens: 32, Seqs: 1}, 4 * (4 + 2*4 + 2*8 + 4)},
+		{graph.Sizes{Tokens: 64, Seqs: 64}, 4 * (4 + 4 + 2*8 + 4)},
+		{graph.Sizes{Tokens: 64, Seqs: 1}, 4 * (4 + 4 + 8 + 4)},
+	} {
+		if got, want := bytes(c.z), c.z.Tokens*c.row+weights; got != want {
+			t.Errorf("%+v: %d bytes are moved, want %d", c.z, got, want)
+		}
+	}
+}

@@ -61,10 +61,10 @@ type programs struct {
 	unrolled map[int][]*program // by the number of pieces that loops run
 }
 
-// mostUnrolled is how many numbers of pieces are kept.
+// mostUnrolled bounds the cache of unrolled programs.
 const mostUnrolled = 4
 
-// unroll lets loops run so many pieces.
+// unroll sets the number of pieces of loops.
 func (c *clock) unroll(pieces int) {
 	p := c.reader
 	list, ok := p.unrolled[pieces]
@@ -89,23 +89,23 @@ func (c *clock) unroll(pieces int) {
 // workKey is a kind of steps on a rank.
 type workKey struct{ kind, rank int }
 
-// read finds out which steps of the first schedule are alike.
+// read finds the kinds of steps of the first schedule.
 func (p *programs) read() {
 	for i := range p.first.Steps {
 		k := -1
 		if st := &p.first.Steps[i]; st.Kind == lowering.Launch || st.Kind == lowering.Relayout {
-			k = p.kindOf(st)
+			k = p.kindOf(p.first, st)
 		}
 		p.kind = append(p.kind, k)
 	}
 }
 
-func (p *programs) kindOf(st *lowering.Step) int {
+func (p *programs) kindOf(s *lowering.Schedule, st *lowering.Step) int {
 	var b strings.Builder
 	fmt.Fprint(&b, st.Op.Name, st.Attrs)
 	for _, refs := range [][]lowering.Ref{st.Args, st.Results} {
 		for i := range refs {
-			fmt.Fprint(&b, " ", refs[i].Type)
+			fmt.Fprint(&b, " ", refs[i].Type, s.Buffers[refs[i].Buffer].Narrow)
 		}
 	}
 	k, ok := p.kinds[b.String()]
@@ -190,7 +190,8 @@ func (u *unroller) event() int {
 	return u.out.events - 1
 }
 
-// work is what step i takes on the schedule's rank. Ranks mostly have the same steps.
+// work returns the index of the work of step i on the schedule's rank. Most ranks have the same
+// steps.
 func (p *programs) work(s *lowering.Schedule, i int) int {
 	st := &s.Steps[i]
 	k := -1
@@ -198,7 +199,7 @@ func (p *programs) work(s *lowering.Schedule, i int) int {
 		k = p.kind[i]
 	}
 	if k < 0 {
-		k = p.kindOf(st)
+		k = p.kindOf(s, st)
 	}
 	key := workKey{k, s.Rank}
 	w, ok := p.known[key]
@@ -233,7 +234,7 @@ func newExchange(st *lowering.Step, ranks int) exchange {
 	return x
 }
 
-// travel is how a batch's data of the collective travels.
+// travel costs the collective for a batch.
 func (x *exchange) travel(l *cost.Link, z graph.Sizes) cost.Travel {
 	return l.Best(cost.ExchangeOf(x.op, x.ranks, x.bytes.Float(z), x.sent.Float(z)))
 }

@@ -1,8 +1,8 @@
-// Package lobby bounds what strangers hold of a server before they have shown who they are or
-// what they want: connections, or bytes of bodies.
+// Package lobby bounds the resources that unauthenticated clients hold of a server: connections, or
+// bytes of bodies.
 //
-// A stranger never waits for a place. When there is none, the address that holds most loses its
-// largest holding, and of equals its oldest. So a flood from one address evicts only itself.
+// A client never waits. When the limit is reached, the address that holds most loses its largest
+// holding, and of equals its oldest. So a flood from one address evicts only itself.
 package lobby
 
 import (
@@ -20,10 +20,10 @@ type Lobby struct {
 	held    int64
 	entered uint64 // guests so far
 	guests  map[*Guest]struct{}
-	totals  map[string]int64 // what can be evicted, by who holds it
+	totals  map[string]int64 // what can be evicted, by address
 }
 
-// Guest is one holding of a stranger.
+// Guest is one holding of a client.
 type Guest struct {
 	l       *Lobby
 	who     string
@@ -34,14 +34,14 @@ type Guest struct {
 	out     bool
 }
 
-// New makes a lobby whose guests hold at most so much together.
+// New makes a lobby whose guests hold at most most together.
 func New(most int64) *Lobby {
 	return &Lobby{most: most, guests: map[*Guest]struct{}{}, totals: map[string]int64{}}
 }
 
-// Enter lets somebody hold so much, and evicts others where that is too much; nil: the newcomer
-// would be the first to go. Evict is called at most once, before [Guest.Leave] returns. It must
-// not block, nor call the lobby.
+// Enter adds a guest with a holding, and evicts others to stay within the limit; nil: the newcomer
+// would be the first to be evicted. Evict is called at most once, before [Guest.Leave] returns. It
+// must not block, nor call the lobby.
 func (l *Lobby) Enter(who string, holds int64, evict func()) *Guest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *Lobby) grow(g *Guest, more int64) bool {
 	return true
 }
 
-// victim is the guest that is to be evicted next. One at least has not settled: who grows.
+// victim is the guest to evict next. The one that grows has not settled, so there is one.
 func (l *Lobby) victim() (worst *Guest) {
 	for g := range l.guests {
 		if !g.settled && (worst == nil || l.worse(g, worst)) {
@@ -148,8 +148,8 @@ func (l *Lobby) add(who string, n int64) {
 	}
 }
 
-// Who names the host of an address, such as that of a connection: an IPv4 address, or the first
-// 64 bits of one of IPv6, of which a host usually has all that follow.
+// Who returns the host of a connection's address: an IPv4 address, or the /64 network of an IPv6
+// address, which a host usually has to itself.
 func Who(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -169,14 +169,14 @@ func Who(address string) string {
 	return ip.String()
 }
 
-// Notices lets a flood of strangers be logged once in a while.
+// Notices limits log lines about a flood.
 type Notices struct {
 	mu    sync.Mutex
 	last  time.Time
 	count int
 }
 
-// Due counts a stranger. If the last notice is at least so long ago, it reports how many came
+// Due counts an event. If the last notice is at least every ago, it returns the number of events
 // since, and true.
 func (n *Notices) Due(every time.Duration) (count int, due bool) {
 	n.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Limit is how many bytes of memory this process may take: what the machine has, or what its control
-// groups allow, as those of a container or of a unit, if that is less; 0: it is not known.
+// Limit is the memory in bytes that this process may take: that of the machine, or the limit of its
+// control groups, such as a container's, if that is less; 0: unknown.
 func Limit() int64 {
 	all := Total()
 	if n := groupLimit("/sys/fs/cgroup", "/proc/self/cgroup"); n > 0 && (all == 0 || n < all) {
@@ -17,9 +17,9 @@ func Limit() int64 {
 	return all
 }
 
-// groupLimit is the least that the control groups of a process allow, which a file lists, and
-// those above them; 0: nothing is said. Groups are those of version 2, or of version 1's
-// controller memory (cgroups(7)).
+// groupLimit is the least limit of the control groups of a process, which a file lists, and those
+// above them; 0: none. Groups are those of version 2, or of version 1's controller memory
+// (cgroups(7)).
 func groupLimit(root, list string) (least int64) {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -50,7 +50,7 @@ func groupLimit(root, list string) (least int64) {
 	return least
 }
 
-// limitIn reads a limit; 0: there is none, or the file is not there.
+// limitIn reads a limit; 0: none, or no file.
 func limitIn(file string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

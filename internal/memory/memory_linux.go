@@ -1,9 +1,9 @@
-// Package memory says how much the machine has.
+// Package memory returns the memory size of the machine and of its control groups.
 package memory
 
 import "golang.org/x/sys/unix"
 
-// Total is how many bytes of memory the machine has; 0: it is not known.
+// Total is the memory of the machine in bytes; 0: unknown.
 func Total() int64 {
 	var s unix.Sysinfo_t
 	if err := unix.Sysinfo(&s); err != nil {

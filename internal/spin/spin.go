@@ -1,6 +1,5 @@
-// Package spin lets goroutines that work on the same thing wait for each other: for a
-// while they look, which takes a fraction of a microsecond to see what comes, and then
-// they sleep, which takes no processor.
+// Package spin lets goroutines wait for each other: they spin for a while, which sees an event
+// within a fraction of a microsecond, and then sleep, which takes no processor.
 package spin
 
 import (
@@ -10,8 +9,8 @@ import (
 )
 
 const (
-	patience = time.Millisecond      // of looking, before a goroutine sleeps: to be woken can take a tenth of it
-	polite   = 10 * time.Microsecond // of it, before goroutines that want to run are let run
+	patience = time.Millisecond      // of spinning, before a goroutine sleeps; waking it can take a tenth of this
+	polite   = 10 * time.Microsecond // of spinning, between two calls of Gosched
 	looks    = 16                    // between two looks at the clock
 )
 
@@ -20,29 +19,28 @@ const (
 type Waiter struct {
 	crowded bool
 	asleep  atomic.Bool
-	wake    chan struct{} // has room for the one token that there can be
+	wake    chan struct{} // has room for one token
 }
 
-// New makes a Waiter. Where there are more goroutines that want to run than
-// processors, what it waits for cannot come while it looks: crowded says so, and then
-// it sleeps at once.
+// New makes a Waiter. If crowded, more goroutines want to run than there are processors, so
+// spinning would delay the event, and the waiter sleeps at once.
 func New(crowded bool) *Waiter {
 	return &Waiter{crowded: crowded, wake: make(chan struct{}, 1)}
 }
 
-// Wait returns when ready does. Ready is called by the waiting goroutine, often; it
-// reads what others write by atomics, before they call Wake.
+// Wait returns when ready returns true. The waiting goroutine calls it often; it reads atomics that
+// others write before they call Wake.
 func (w *Waiter) Wait(ready func() bool) {
 	for !w.look(ready) {
 		w.asleep.Store(true)
 		if ready() && w.asleep.CompareAndSwap(true, false) {
 			return
 		}
-		<-w.wake // from who took asleep back
+		<-w.wake // from the one that reset asleep
 	}
 }
 
-// look reports whether ready came while it was worth looking.
+// look spins until ready returns true, and gives up after a while.
 func (w *Waiter) look(ready func() bool) bool {
 	if ready() {
 		return true
@@ -69,8 +67,8 @@ func (w *Waiter) look(ready func() bool) bool {
 	}
 }
 
-// Wake lets the goroutine look whether what it waits for is there. Where it does not
-// sleep, that takes a nanosecond.
+// Wake lets the waiting goroutine recheck its condition. If it does not sleep, that takes a
+// nanosecond.
 func (w *Waiter) Wake() {
 	if w.asleep.Load() && w.asleep.CompareAndSwap(true, false) {
 		w.wake <- struct{}{}

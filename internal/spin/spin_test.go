@@ -37,7 +37,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestOneProcessor: who looks lets those run whom it waits for.
+// TestOneProcessor: a spinning goroutine lets others run.
 func TestOneProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var done atomic.Bool
@@ -49,7 +49,7 @@ func TestOneProcessor(t *testing.T) {
 	w.Wait(done.Load)
 }
 
-// TestWake: to wake one that nobody waits at is nothing, however often.
+// TestWake: Wake without a waiter does nothing, however often.
 func TestWake(t *testing.T) {
 	w := New(false)
 	for range 3 {

@@ -19,7 +19,7 @@ func TestTargetAligned(t *testing.T) {
 		{"a:8|b:8", "a", 1, true},
 		{"a:8|b:8", "b", 1, true},
 		{"a:4|b:16|c:4", "b", 1, false}, // begins at byte 8
-		{"a:8|b:4", "a", 1, false},   // rows are 24 bytes apart
+		{"a:8|b:4", "a", 1, false},      // rows are 24 bytes apart
 		{"a:8|b:16", "b", 1, true},
 		{"a:8/1|b:8/1", "b", 2, false}, // 4 columns each
 		{"a:16/1|b:16/1", "b", 2, true},

@@ -122,8 +122,8 @@ func (a *Agreement) add(x, y [5]int) {
 	}
 }
 
-// Of compares lists of the five most probable tokens of two models after the same tokens. All shares
-// of empty lists are 0.
+// Of compares lists of the five most probable tokens of two models after the same tokens. All
+// shares of empty lists are 0.
 func Of(a, b [][5]int) Agreement {
 	var sum Agreement
 	for i := range a {

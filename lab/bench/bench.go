@@ -248,9 +248,9 @@ func (r *run) advance() {
 
 // step runs the batch, with a token chosen for each sequence if choose is set.
 func (r *run) step(ctx context.Context, choose bool) error {
-	r.batch.Choose, r.batch.Want = nil, []string{}
+	r.batch.Choices, r.batch.Outputs = nil, []string{}
 	if choose {
-		r.batch.Choose, r.batch.Want = r.greedy, nil
+		r.batch.Choices, r.batch.Outputs = r.greedy, nil
 	}
 	results, err := r.e.Step(ctx, &r.batch)
 	for i, id := range results.Tokens {
@@ -262,7 +262,7 @@ func (r *run) step(ctx context.Context, choose bool) error {
 // logits runs one more step and returns a hash of its logits, which depend on all states and tokens
 // before.
 func (r *run) logits(ctx context.Context) (string, error) {
-	r.batch.Choose, r.batch.Want = nil, nil
+	r.batch.Choices, r.batch.Outputs = nil, nil
 	results, err := r.e.Step(ctx, &r.batch)
 	if err != nil {
 		return "", err

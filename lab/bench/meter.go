@@ -209,7 +209,7 @@ func (r *meterRun) phase(ctx context.Context, p phase) (*MeteredPhase, error) {
 
 // step runs a batch of new sequences whose past has undefined contents.
 func (r *meterRun) step(ctx context.Context, p phase) error {
-	b := exec.Batch{Choose: make([]exec.Choice, p.seqs)}
+	b := exec.Batch{Choices: make([]exec.Choice, p.seqs)}
 	vocab := r.vocab()
 	for i := range p.seqs {
 		slot, err := r.engine.Alloc()
@@ -225,7 +225,7 @@ func (r *meterRun) step(ctx context.Context, p phase) error {
 		b.Sequences = append(b.Sequences, exec.Sequence{Slot: slot, Tokens: tokens(p.tokens, vocab, i)})
 	}
 	_, err := r.engine.Step(ctx, &b)
-	if exec.AsUnchosen(err) != nil {
+	if exec.AsChoiceError(err) != nil {
 		return nil // the logits are no numbers
 	}
 	return err

@@ -185,7 +185,7 @@ func worksOf(s *lowering.Schedule) map[string]*cost.Work {
 
 // steps runs a warm-up step, and some that are recorded.
 func (s *session) steps(ctx context.Context, sequences, tokens, times int) error {
-	b := exec.Batch{Choose: make([]exec.Choice, sequences)}
+	b := exec.Batch{Choices: make([]exec.Choice, sequences)}
 	for range sequences {
 		slot, err := s.engine.Alloc()
 		if err != nil {

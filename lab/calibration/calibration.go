@@ -70,9 +70,10 @@ type Trial struct {
 var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4"}
 
 // Run evaluates token ids by a model with f32 payloads, and then with each format at each site. The
-// function open opens the model with a payload setting, and values for Options.Keep. A phase, prefill
-// or decode, rounds the payloads of that phase only: another model with f32 payloads runs the other
-// phase, and takes over each sequence's state in the middle of a window. Progress may be nil.
+// function open opens the model with a payload setting, and values for Options.Keep. A phase,
+// prefill or decode, rounds the payloads of that phase only: another model with f32 payloads runs
+// the other phase, and takes over each sequence's state in the middle of a window. Progress may be
+// nil.
 func Run(ctx context.Context, phase string, open func(payload string, keep []string) (*krait.Model, error), ids []int, o krait.Evaluate, progress func(done, all int)) (c *Calibration, err error) {
 	if phase != "" && !slices.Contains(passes.Phases, phase) {
 		return nil, fmt.Errorf("phase %q; there are %s", phase, strings.Join(passes.Phases, " and "))
@@ -278,8 +279,8 @@ func (c *calibrator) try(payload, setting string) Trial {
 	return t
 }
 
-// lossOf returns the relative growth of a text's bits per token, and the standard error of that mean
-// over windows.
+// lossOf returns the relative growth of a text's bits per token, and the standard error of that
+// mean over windows.
 func lossOf(base, e *krait.Evaluation) (loss, err float64) {
 	loss = e.Bits/base.Bits - 1
 	n := float64(len(e.Windows))
@@ -439,10 +440,10 @@ func (c *Calibration) options(s *Site) []option {
 	return front
 }
 
-// Choose returns the payloads, by site and direction, that together send the fewest bytes with a loss
-// within the budget, a share of the bits per token. Losses of single trials are assumed to add, each
-// raised by two standard errors. A format for all sites that is within the budget as measured, and
-// sends less, is taken instead.
+// Choose returns the payloads, by site and direction, that together send the fewest bytes with a
+// loss within the budget, a share of the bits per token. Losses of single trials are assumed to
+// add, each raised by two standard errors. A format for all sites that is within the budget as
+// measured, and sends less, is taken instead.
 func (c *Calibration) Choose(budget float64) Choice {
 	best := Choice{Bytes: c.Bytes}
 	type partial struct {

@@ -147,7 +147,7 @@ type combination struct {
 }
 
 // covering are the combinations for golden i: the first strategy on every number of
-// ranks; every other on one of them, another for each golden. Chunks are nothing to
+// ranks; half of the others on one of them, others for each golden. Chunks are nothing to
 // ranks: all of them on one rank will do, and one on each other number.
 func covering(i int, strategies []string) (list []combination) {
 	counts, chunks := []int{2, 3, 4, 8}, []int{1, 3, 16}
@@ -164,13 +164,15 @@ func covering(i int, strategies []string) (list []combination) {
 		list = append(list, combination{ranks, strategies[0], chunks[(i+k)%3 : (i+k)%3+1]})
 	}
 	for k, s := range strategies[1:] {
-		list = append(list, combination{counts[(i+k)%4], s, chunks[(i+k)%3 : (i+k)%3+1]})
+		if (i+k)%2 == 0 { // half of the strategies; KRAIT_TEST_ALL has all
+			list = append(list, combination{counts[(i+k)/2%4], s, chunks[(i+k)%3 : (i+k)%3+1]})
+		}
 	}
 	return list
 }
 
-// TestCovering: every strategy is tried with every golden, and on every number of
-// ranks; the first with both.
+// TestCovering: every strategy is tried on every number of ranks, half of them with each golden; the
+// first with both.
 func TestCovering(t *testing.T) {
 	ranks := map[string]bool{}
 	for i, dir := range goldens.Folders(t, "../..") {
@@ -186,7 +188,7 @@ func TestCovering(t *testing.T) {
 				first[c.ranks] = true
 			}
 		}
-		if len(tried) != len(names) || len(first) != 5 || len(cut) != 3 {
+		if len(tried) < len(names)/2 || len(first) != 5 || len(cut) != 3 {
 			t.Errorf("%s: strategies %v, ranks of the first %v, chunks %v", dir, tried, first, cut)
 		}
 	}

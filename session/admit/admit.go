@@ -1,5 +1,5 @@
-// Package admit admits requests within bounds of texts, tokens, KV pages and rates, fairly among tenants.
-// The scheduler decides which of the admitted texts runs next.
+// Package admit admits requests within bounds of texts, tokens, KV pages and rates, fairly among
+// tenants. The scheduler decides which of the admitted texts runs next.
 package admit
 
 import (
@@ -27,8 +27,8 @@ type Limits struct {
 //
 // One tenant alone may use a bound entirely. With several, each tenant may use its max-min share
 // (package maxmin), even if others already hold more than theirs. With n tenants the total can
-// therefore reach 1 + 1/2 + … + 1/n times a bound. That costs only the memory of queued prompts: the
-// scheduler keeps to the memory plan.
+// therefore reach 1 + 1/2 + … + 1/n times a bound. That costs only the memory of queued prompts:
+// the scheduler keeps to the memory plan.
 type Queue struct {
 	limits Limits
 	given  int // Limits.Tokens before defaults
@@ -85,8 +85,8 @@ type Ticket struct {
 	left  bool
 }
 
-// New makes a queue for a number of slots, and a KV cache of room tokens in pages, by the memory plan;
-// room 0: no such bound.
+// New makes a queue for a number of slots, and a KV cache of room tokens in pages, by the memory
+// plan; room 0: no such bound.
 func New(limits Limits, slots, room, page int) (*Queue, error) {
 	given := limits.Tokens
 	if limits.Requests == 0 {
@@ -124,8 +124,8 @@ func (q *Queue) amounts(x Text) amounts {
 // counts reports whether Tokens is a bound of its own beside the KV cache.
 func (q *Queue) counts() bool { return q.room == 0 || q.given > 0 }
 
-// Enter returns a ticket for each text of a tenant's request, or admits none of them: the error is an
-// [Error].
+// Enter returns a ticket for each text of a tenant's request, or admits none of them: the error is
+// an [Error].
 func (q *Queue) Enter(name string, texts []Text) ([]*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

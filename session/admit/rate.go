@@ -9,8 +9,8 @@ import (
 // to one minute of its rate as burst.
 type Rate struct {
 	Requests int
-	// Tokens counts prompts and max_tokens. Tokens that were not generated are returned when the text
-	// ends.
+	// Tokens counts prompts and max_tokens. Tokens that were not generated are returned when the
+	// text ends.
 	Tokens int
 }
 
@@ -39,8 +39,8 @@ func (b *bucket) until(most, n int) time.Duration {
 	return time.Duration(max(float64(n)-b.left, 0) / float64(most) * float64(time.Minute))
 }
 
-// takes counts a request and its tokens against the tenant's rate, or returns an error that says when
-// to retry.
+// takes counts a request and its tokens against the tenant's rate, or returns an error that says
+// when to retry.
 func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 	if r.Tokens > 0 && tokens > r.Tokens {
 		return tooLarge("prompt and max_tokens are %d tokens; the limit per key is %d per minute: ask for fewer", tokens, r.Tokens)

@@ -1,8 +1,8 @@
 // Package cache is the prefix cache of an engine: it keeps KV pages and snapshots of prefixes of
-// prompts, and restores them to new sequences. Package prefix has the rules of admission and eviction;
-// this is its [prefix.Store]. Each node of the tree has the KV pages of its edge's tokens, and possibly a
-// snapshot of the recurrent states after them, in device memory. Sequences share pages and get copies of
-// states, so that they pin nothing.
+// prompts, and restores them to new sequences. Package prefix has the rules of admission and
+// eviction; this is its [prefix.Store]. Each node of the tree has the KV pages of its edge's
+// tokens, and possibly a snapshot of the recurrent states after them, in device memory. Sequences
+// share pages and get copies of states, so that they pin nothing.
 package cache
 
 import (
@@ -14,38 +14,39 @@ import (
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
 // Engine is what a cache asks of an engine: see [exec.Engine].
 type Engine interface {
-	KeepStates(slot int) (*exec.KeptStates, error)
-	KeepRows(slot, from, to int) (*exec.KeptRows, error)
-	Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error
+	CopyState(slot int) (*state.DeviceState, error)
+	ShareKV(slot, from, to int) (*state.DeviceKV, error)
+	Resume(slot int, s *state.DeviceState, rows ...*state.DeviceKV) error
 	Reset(slot int) error
 
-	SaveStates(*exec.KeptStates) (*exec.HostStates, error)
-	SaveRows(*exec.KeptRows) (*exec.HostRows, error)
-	LoadStates(*exec.HostStates) (*exec.KeptStates, error)
-	LoadRows(*exec.HostRows) (*exec.KeptRows, error)
+	OffloadState(*state.DeviceState) (*state.HostState, error)
+	OffloadKV(*state.DeviceKV) (*state.HostKV, error)
+	LoadState(*state.HostState) (*state.DeviceState, error)
+	LoadKV(*state.HostKV) (*state.DeviceKV, error)
 }
 
 // Options configure a cache.
 type Options struct {
-	Model    prefix.Model // FLOPs and bytes of tokens
-	Capacity int64        // in bytes
-	Policy   string       // of eviction: lru, flop:α, retuned or tuned (default)
-	Host     int64        // bytes of the host tier, which holds evicted nodes; 0: none
-	Folder   string       // that Close writes the host tier to; empty: none
-	Origin   saved.Origin // of the states in the folder
-	// Codecs encode states and KV pages on the host, and HostModel has their bytes there; empty, and the
-	// zero value: as on the device.
+	Model    prefix.Model     // FLOPs and bytes of tokens
+	Capacity int64            // in bytes
+	Policy   string           // of eviction: lru, flop:α, retuned or tuned (default)
+	Host     int64            // bytes of the host tier, which holds evicted nodes; 0: none
+	Folder   string           // that Close writes the host tier to; empty: none
+	Origin   statefile.Origin // of the states in the folder
+	// Codecs encode states and KV pages on the host, and HostModel has their bytes there; empty,
+	// and the zero value: as on the device.
 	Codecs    string
 	HostModel prefix.Model
 	Now       func() float64
-	// Enough reports whether the engine has KV pages for that many more tokens. Before a load from the
-	// host nodes are evicted until it does. nil: always.
+	// Enough reports whether the engine has KV pages for that many more tokens. Before a load from
+	// the host nodes are evicted until it does. nil: always.
 	Enough func(tokens int) bool
 }
 
@@ -90,8 +91,8 @@ type Cache struct {
 
 // node is the data of a node of the tree.
 type node struct {
-	rows   *exec.KeptRows // of its edge; nil: a copy failed, and the cache is about to be emptied
-	states *exec.KeptStates
+	rows   *state.DeviceKV // of its edge; nil: a copy failed, and the cache is about to be emptied
+	states *state.DeviceState
 	hits   int // of the node, and of those below
 }
 
@@ -112,7 +113,7 @@ type sequence struct {
 	prompt int // tokens
 	fed    int // tokens of its state
 	marks  prefix.Marks
-	kept   []*exec.KeptStates // at marks, and one after the prompt at most
+	kept   []*state.DeviceState // at marks, and one after the prompt at most
 }
 
 // New makes an empty cache.
@@ -169,8 +170,8 @@ func (c *Cache) forget() {
 	c.tree, c.nodes, _ = c.empty() // as New did
 }
 
-// Close writes the cache to the folder, if there is one, and empties it. Later sequences find and leave
-// nothing.
+// Close writes the cache to the folder, if there is one, and empties it. Later sequences find and
+// leave nothing.
 func (c *Cache) Close() (err error) {
 	c.mu.Lock()
 	if !c.closed {
@@ -240,9 +241,9 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 	return b.Tokens().Salted(salt)
 }
 
-// Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not be
-// fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an error
-// the slot must be freed.
+// Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not
+// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an
+// error the slot must be freed.
 func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +262,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 		err = c.put(slot, tokens, q.fed)
 	}
 	if err != nil { // it may be restored in part
-		if !errors.Is(err, exec.ErrNoPages) {
+		if !errors.Is(err, state.ErrNoPages) {
 			c.stats.Failures++
 			c.forget()
 		}
@@ -278,9 +279,9 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	return q.fed, q.marks.Next(q.fed), nil
 }
 
-// Rows returns the KV pages of the longest cached prefix, with a salt, of a prompt without its last token,
-// in order. The caller frees them; they stay valid if the cache evicts the prefix.
-func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
+// Rows returns the KV pages of the longest cached prefix, with a salt, of a prompt without its last
+// token, in order. The caller frees them; they stay valid if the cache evicts the prefix.
+func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(prompt) < 2 || len(prompt) > prefix.MaxTokens || c.closed || c.o.Model.CacheBytes == 0 {
@@ -290,13 +291,13 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*exec.KeptRows) {
 	depth := c.tree.Matched(tokens)
 	for _, n := range c.tree.Path(tokens, depth) {
 		rows := c.nodes[n].rows
-		list = append(list, rows.Share(min(rows.To, depth)))
+		list = append(list, rows.Prefix(min(rows.To, depth)))
 	}
 	return list
 }
 
-// Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must prefill all
-// of them.
+// Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must
+// prefill all of them.
 func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,11 +313,11 @@ func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	return q.marks.Next(fed)
 }
 
-// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end inside
-// an edge, whose pages are split for the call.
+// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end
+// inside an edge, whose pages are split for the call.
 func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 	path := c.tree.Path(tokens, hit)
-	rows := make([]*exec.KeptRows, len(path))
+	rows := make([]*state.DeviceKV, len(path))
 	for i, n := range path {
 		rows[i] = c.nodes[n].rows
 		c.nodes[n].hits++
@@ -328,9 +329,9 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 			rows[len(rows)-1] = before
 			defer func() { last.rows = before.Join(rest) }()
 		}
-		return c.engine.Put(slot, nil, rows...)
+		return c.engine.Resume(slot, nil, rows...)
 	}
-	return c.engine.Put(slot, last.states, rows...)
+	return c.engine.Resume(slot, last.states, rows...)
 }
 
 // stateless reports whether the model has a KV cache only.
@@ -353,9 +354,9 @@ func (c *Cache) Keep(slot int) (mark int) {
 }
 
 // keep takes a snapshot of a sequence, or forgets the sequence if that fails.
-func (c *Cache) keep(q *sequence) *exec.KeptStates {
-	q.drop(func(s *exec.KeptStates) bool { return s.Tokens >= q.prompt }) // to have few at a time
-	s, err := c.engine.KeepStates(q.slot)
+func (c *Cache) keep(q *sequence) *state.DeviceState {
+	q.drop(func(s *state.DeviceState) bool { return s.Tokens >= q.prompt }) // to have few at a time
+	s, err := c.engine.CopyState(q.slot)
 	if err != nil {
 		c.stats.Failures++
 		c.leave(q)
@@ -366,7 +367,7 @@ func (c *Cache) keep(q *sequence) *exec.KeptStates {
 }
 
 // at returns the snapshot after a number of tokens, or nil.
-func (q *sequence) at(tokens int) *exec.KeptStates {
+func (q *sequence) at(tokens int) *state.DeviceState {
 	for _, s := range q.kept {
 		if s.Tokens == tokens {
 			return s
@@ -376,8 +377,8 @@ func (q *sequence) at(tokens int) *exec.KeptStates {
 }
 
 // drop frees the snapshots that f selects.
-func (q *sequence) drop(f func(*exec.KeptStates) bool) {
-	q.kept = slices.DeleteFunc(q.kept, func(s *exec.KeptStates) bool {
+func (q *sequence) drop(f func(*state.DeviceState) bool) {
+	q.kept = slices.DeleteFunc(q.kept, func(s *state.DeviceState) bool {
 		if f(s) {
 			s.Free()
 			return true
@@ -409,12 +410,12 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 
 // leave forgets a sequence and its snapshots.
 func (c *Cache) leave(q *sequence) {
-	q.drop(func(*exec.KeptStates) bool { return true })
+	q.drop(func(*state.DeviceState) bool { return true })
 	delete(c.begun, q.slot)
 }
 
-// End admits a sequence that has ended, before its slot is freed: tokens are all that it was fed, or the
-// first of them, after which Keep was last called. With wasted it is not admitted.
+// End admits a sequence that has ended, before its slot is freed: tokens are all that it was fed,
+// or the first of them, after which Keep was last called. With wasted it is not admitted.
 func (c *Cache) End(slot int, tokens []int, wasted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -448,8 +449,8 @@ func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	}
 }
 
-// Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it evicted
-// any.
+// Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it
+// evicted any.
 func (c *Cache) Shrink(enough func() bool) (some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -477,7 +478,7 @@ func (c store) Evict(n int, tokens prefix.Tokens) {
 }
 
 func (c store) Add(n, from, to int) {
-	rows, err := c.engine.KeepRows(c.admits.slot, from, to)
+	rows, err := c.engine.ShareKV(c.admits.slot, from, to)
 	if err != nil {
 		c.failed, rows = err, nil
 	}
@@ -486,7 +487,7 @@ func (c store) Add(n, from, to int) {
 
 func (c store) Mark(n, depth int) {
 	q := c.admits
-	if i := slices.IndexFunc(q.kept, func(s *exec.KeptStates) bool { return s.Tokens == depth }); i >= 0 {
+	if i := slices.IndexFunc(q.kept, func(s *state.DeviceState) bool { return s.Tokens == depth }); i >= 0 {
 		c.nodes[n].states = q.kept[i]
 		q.kept = slices.Delete(q.kept, i, i+1)
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
@@ -24,7 +25,7 @@ type bench struct {
 	now   float64
 	grain int
 	host  int64 // bytes
-	alone map[string]*exec.Snapshot
+	alone map[string]*state.Snapshot
 }
 
 func newBench(t *testing.T, ranks int) *bench {
@@ -34,7 +35,7 @@ func newBench(t *testing.T, ranks int) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return &bench{t: t, e: m.Engine(), alone: map[string]*exec.Snapshot{}}
+	return &bench{t: t, e: m.Engine(), alone: map[string]*state.Snapshot{}}
 }
 
 // with makes the cache, of so many states and rows, and as much in the host's memory as
@@ -43,8 +44,8 @@ func (b *bench) with(e cache.Engine, states, rows int64, policy string, host int
 	var err error
 	b.host = host * b.e.StateBytes()
 	b.cache, err = cache.New(e, cache.Options{
-		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.RowBytes(), StateBytes: b.e.StateBytes(), Grain: b.grain},
-		Capacity: states*b.e.StateBytes() + rows*b.e.RowBytes(), Policy: policy, Host: host * b.e.StateBytes(),
+		Model:    prefix.Model{FLOPsPerToken: 10, FLOPsPerTokenSquared: 1, CacheBytes: b.e.KVBytes(), StateBytes: b.e.StateBytes(), Grain: b.grain},
+		Capacity: states*b.e.StateBytes() + rows*b.e.KVBytes(), Policy: policy, Host: host * b.e.StateBytes(),
 		Now: func() float64 { b.now++; return b.now },
 	})
 	if err != nil {
@@ -64,7 +65,7 @@ func (b *bench) feed(slot int, ids []int) {
 	if len(ids) == 0 {
 		return
 	}
-	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids, Rows: []int{}}}, Want: []string{}}
+	batch := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids, Rows: []int{}}}, Outputs: []string{}}
 	if _, err := b.e.Step(context.Background(), &batch); err != nil {
 		b.t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func (b *bench) check(slot int, ids []int) {
 	}
 }
 
-func (b *bench) snapshot(slot int) *exec.Snapshot {
+func (b *bench) snapshot(slot int) *state.Snapshot {
 	s, err := b.e.Snapshot(slot)
 	if err != nil {
 		b.t.Fatal(err)
@@ -207,19 +208,19 @@ func TestCache(t *testing.T) {
 // keeping is an engine that knows which states it gave.
 type keeping struct {
 	*exec.Engine
-	states []*exec.KeptStates
+	states []*state.DeviceState
 }
 
-func (k *keeping) KeepStates(slot int) (*exec.KeptStates, error) {
-	s, err := k.Engine.KeepStates(slot)
+func (k *keeping) CopyState(slot int) (*state.DeviceState, error) {
+	s, err := k.Engine.CopyState(slot)
 	if err == nil {
 		k.states = append(k.states, s)
 	}
 	return s, err
 }
 
-func (k *keeping) LoadStates(h *exec.HostStates) (*exec.KeptStates, error) {
-	s, err := k.Engine.LoadStates(h)
+func (k *keeping) LoadState(h *state.HostState) (*state.DeviceState, error) {
+	s, err := k.Engine.LoadState(h)
 	if err == nil {
 		k.states = append(k.states, s)
 	}
@@ -246,54 +247,54 @@ var errPlanted = errors.New("planted")
 
 func (f *failing) fails() bool { f.left--; return f.left < 0 }
 
-func (f *failing) KeepStates(slot int) (*exec.KeptStates, error) {
+func (f *failing) CopyState(slot int) (*state.DeviceState, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.KeepStates(slot)
+	return f.Engine.CopyState(slot)
 }
 
-func (f *failing) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
+func (f *failing) ShareKV(slot, from, to int) (*state.DeviceKV, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.KeepRows(slot, from, to)
+	return f.Engine.ShareKV(slot, from, to)
 }
 
-func (f *failing) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
-	err := f.Engine.Put(slot, s, rows...)
+func (f *failing) Resume(slot int, s *state.DeviceState, rows ...*state.DeviceKV) error {
+	err := f.Engine.Resume(slot, s, rows...)
 	if f.fails() {
 		return errPlanted
 	}
 	return err
 }
 
-func (f *failing) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
+func (f *failing) OffloadState(s *state.DeviceState) (*state.HostState, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.SaveStates(s)
+	return f.Engine.OffloadState(s)
 }
 
-func (f *failing) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
+func (f *failing) OffloadKV(r *state.DeviceKV) (*state.HostKV, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.SaveRows(r)
+	return f.Engine.OffloadKV(r)
 }
 
-func (f *failing) LoadStates(s *exec.HostStates) (*exec.KeptStates, error) {
+func (f *failing) LoadState(s *state.HostState) (*state.DeviceState, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.LoadStates(s)
+	return f.Engine.LoadState(s)
 }
 
-func (f *failing) LoadRows(r *exec.HostRows) (*exec.KeptRows, error) {
+func (f *failing) LoadKV(r *state.HostKV) (*state.DeviceKV, error) {
 	if f.fails() {
 		return nil, errPlanted
 	}
-	return f.Engine.LoadRows(r)
+	return f.Engine.LoadKV(r)
 }
 
 // TestCacheFails lets each copy fail in turn: the sequence ends well, what is left in the
@@ -318,8 +319,8 @@ type planting struct {
 	*exec.Engine
 	what   string
 	n      int
-	states *exec.HostStates // that were kept last
-	rows   *exec.HostRows
+	states *state.HostState // that were kept last
+	rows   *state.HostKV
 }
 
 const (
@@ -331,13 +332,13 @@ const (
 	freedTwice  = "states that are freed twice"
 )
 
-func (p *planting) KeepStates(slot int) (*exec.KeptStates, error) {
-	s, err := p.Engine.KeepStates(slot)
+func (p *planting) CopyState(slot int) (*state.DeviceState, error) {
+	s, err := p.Engine.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
 	last := p.states
-	if p.states, err = p.Engine.SaveStates(s); err != nil {
+	if p.states, err = p.Engine.OffloadState(s); err != nil {
 		return nil, err
 	}
 	if p.n++; p.n%3 != 0 {
@@ -351,18 +352,18 @@ func (p *planting) KeepStates(slot int) (*exec.KeptStates, error) {
 		}
 	case staleStates:
 		s.Free()
-		return p.Engine.LoadStates(&exec.HostStates{Tokens: p.states.Tokens, Data: last.Data})
+		return p.Engine.LoadState(&state.HostState{Tokens: p.states.Tokens, Data: last.Data})
 	}
 	return s, nil
 }
 
-func (p *planting) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
-	r, err := p.Engine.KeepRows(slot, from, to)
+func (p *planting) ShareKV(slot, from, to int) (*state.DeviceKV, error) {
+	r, err := p.Engine.ShareKV(slot, from, to)
 	if err != nil {
 		return nil, err
 	}
 	last := p.rows
-	if p.rows, err = p.Engine.SaveRows(r); err != nil {
+	if p.rows, err = p.Engine.OffloadKV(r); err != nil {
 		return nil, err
 	}
 	switch {
@@ -370,11 +371,11 @@ func (p *planting) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
 		r.Free()
 	case p.what == staleRows && last != nil && last.To-last.From >= to-from:
 		r.Free()
-		stale := &exec.HostRows{From: from, To: to}
+		stale := &state.HostKV{From: from, To: to}
 		for i, d := range last.Data {
 			stale.Data = append(stale.Data, d[:len(p.rows.Data[i])])
 		}
-		return p.Engine.LoadRows(stale)
+		return p.Engine.LoadKV(stale)
 	}
 	return r, nil
 }

@@ -16,17 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
-	"github.com/krait-ml/krait/exec/saved"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// folder stores the host tier between processes: a file per node of its tree, named by its contents, so
-// that existing files are not written again. Modification times are those of the nodes' last use.
+// folder stores the host tier between processes: a file per node of its tree, named by its
+// contents, so that existing files are not written again. Modification times are those of the
+// nodes' last use.
 type folder struct {
 	dir      string
-	origin   saved.Origin
+	origin   statefile.Origin
 	codecs   string
 	family   string          // prefix of the names of this model's files
 	known    map[string]bool // names of valid files
@@ -36,7 +37,7 @@ type folder struct {
 // suffix is the extension of the files.
 const suffix = ".prefix"
 
-func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
+func newFolder(dir string, o statefile.Origin, codecs string) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -47,8 +48,8 @@ func newFolder(dir string, o saved.Origin, codecs string) (*folder, error) {
 	return &folder{dir: dir, origin: o, codecs: codecs, family: hex.EncodeToString(sum[:6]), known: map[string]bool{}}, nil
 }
 
-// protect restricts a folder to its owner, since it reveals prompts. A folder with other files is an
-// error.
+// protect restricts a folder to its owner, since it reveals prompts. A folder with other files is
+// an error.
 func protect(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || !files.Exposed(info) {
@@ -83,12 +84,12 @@ func (f *folder) name(salt string, ids []int32, from int, state bool) string {
 
 // stored is the contents of a file: KV pages of an edge, and possibly the states after it.
 type stored struct {
-	*saved.Kept
+	*state.Export
 	last time.Time // of its use
 }
 
-func (s stored) rows(from, to int) (*exec.HostRows, error) { return cutRows(s.Rows[0], from, to), nil }
-func (s stored) states() (*exec.HostStates, error)         { return s.States, nil }
+func (s stored) rows(from, to int) (*state.HostKV, error) { return cutRows(s.KV[0], from, to), nil }
+func (s stored) states() (*state.HostState, error)        { return s.State, nil }
 
 // read loads the folder into the host tier, the most recently used files first, up to its capacity.
 func (f *folder) read(h *host) error {
@@ -101,7 +102,7 @@ func (f *folder) read(h *host) error {
 	for room := h.o.Host; len(list) > 0 && room > 0; list = list[1:] {
 		name := list[0].Name()
 		k, err := f.open(name)
-		if other := (*saved.Foreign)(nil); errors.As(err, &other) {
+		if other := (*statefile.OriginError)(nil); errors.As(err, &other) {
 			foreign = append(foreign, name)
 			continue
 		} else if errors.Is(err, errCodecs) {
@@ -112,7 +113,7 @@ func (f *folder) read(h *host) error {
 			continue
 		}
 		found = append(found, stored{k, list[0].ModTime()})
-		room -= h.o.HostModel.Bytes(k.Tokens-k.Rows[0].From, k.States != nil)
+		room -= h.o.HostModel.Bytes(k.Tokens-k.KV[0].From, k.State != nil)
 	}
 	f.warn("are of another model or another layout over ranks, and are ignored", foreign)
 	f.warn(fmt.Sprintf("are in other codecs than %s, and are ignored", cmp.Or(f.codecs, "none")), encoded)
@@ -140,7 +141,7 @@ func (f *folder) list() ([]fs.FileInfo, error) {
 var errCodecs = errors.New("it is in other codecs")
 
 // open reads a file, and restricts it to its owner.
-func (f *folder) open(name string) (*saved.Kept, error) {
+func (f *folder) open(name string) (*state.Export, error) {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
 		return nil, err
@@ -153,17 +154,17 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := saved.Read(bufio.NewReaderSize(file, 1<<16), f.origin)
+	k, err := statefile.Read(bufio.NewReaderSize(file, 1<<16), f.origin)
 	if err != nil {
 		return nil, err
 	}
 	if k.Codecs != f.codecs {
 		return nil, errCodecs
 	}
-	if len(k.Rows) != 1 || k.Rows[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.Rows[0].From {
+	if len(k.KV) != 1 || k.KV[0].To != k.Tokens || len(k.IDs) != k.Tokens || k.Tokens == k.KV[0].From {
 		return nil, errors.New("it is not a file of a prefix cache")
 	}
-	if f.name(k.Salt, k.IDs, k.Rows[0].From, k.States != nil) == name {
+	if f.name(k.Salt, k.IDs, k.KV[0].From, k.State != nil) == name {
 		f.known[name] = true
 	}
 	return k, nil
@@ -172,17 +173,17 @@ func (f *folder) open(name string) (*saved.Kept, error) {
 // plant adds files to the host tier, parents before their children.
 func (f *folder) plant(h *host, found []stored) error {
 	slices.SortStableFunc(found, func(a, b stored) int {
-		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.Rows[0].From, b.Rows[0].From))
+		return cmp.Or(cmp.Compare(a.Salt, b.Salt), slices.Compare(a.IDs, b.IDs), cmp.Compare(a.KV[0].From, b.KV[0].From))
 	})
 	orphans := 0
 	now := h.o.Now()
 	for _, s := range found {
 		tokens := tokensOf(s.Salt, s.IDs)
-		if h.tree.Matched(tokens.Prefix(s.Rows[0].From)) < s.Rows[0].From {
+		if h.tree.Matched(tokens.Prefix(s.KV[0].From)) < s.KV[0].From {
 			orphans++
 			continue
 		}
-		if err := h.take(tokens, s.States != nil, now-time.Since(s.last).Seconds(), s); err != nil {
+		if err := h.take(tokens, s.State != nil, now-time.Since(s.last).Seconds(), s); err != nil {
 			return err
 		}
 	}
@@ -227,7 +228,7 @@ func (f *folder) write(h *host) error {
 		if n.refused {
 			continue // longer prefixes are orphans, unless another node has the same tokens
 		}
-		err := f.put(path, &saved.Kept{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), States: n.states, Rows: []*exec.HostRows{n.rows}})
+		err := f.put(path, &state.Export{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), State: n.states, KV: []*state.HostKV{n.rows}})
 		if err = cmp.Or(err, os.Chtimes(path, last, last)); err != nil {
 			return err
 		}
@@ -236,9 +237,9 @@ func (f *folder) write(h *host) error {
 }
 
 // put writes a file, completely or not at all.
-func (f *folder) put(path string, k *saved.Kept) error {
+func (f *folder) put(path string, k *state.Export) error {
 	var b bytes.Buffer
-	if err := saved.Write(&b, f.origin, k); err != nil {
+	if err := statefile.Write(&b, f.origin, k); err != nil {
 		return err
 	}
 	return files.WritePrivate(path, b.Bytes())

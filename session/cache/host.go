@@ -4,12 +4,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
-// host is the host tier: an LRU tree of nodes evicted from the device, in host memory. It has the KV pages
-// from the first token on, so that it does not depend on the device's tree; nodes in both count in both.
+// host is the host tier: an LRU tree of nodes evicted from the device, in host memory. It has the
+// KV pages from the first token on, so that it does not depend on the device's tree; nodes in both
+// count in both.
 type host struct {
 	o      Options
 	tree   *prefix.Adaptive
@@ -22,17 +23,17 @@ type host struct {
 
 // hostNode is the data of a node of the tree.
 type hostNode struct {
-	rows   *exec.HostRows // of its edge
-	states *exec.HostStates
-	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not finite. It
-	// stays in the tree until it is evicted, and never hits.
+	rows   *state.HostKV // of its edge
+	states *state.HostState
+	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not
+	// finite. It stays in the tree until it is evicted, and never hits.
 	refused bool
 }
 
 // source returns the data of a node to insert.
 type source interface {
-	rows(from, to int) (*exec.HostRows, error)
-	states() (*exec.HostStates, error)
+	rows(from, to int) (*state.HostKV, error)
+	states() (*state.HostState, error)
 }
 
 func newHost(o Options) (*host, error) {
@@ -50,8 +51,8 @@ func (h *host) forget() (err error) {
 	return err
 }
 
-// take inserts tokens with the data of a source. A sequence larger than the tier is not inserted: it would
-// evict all others, and then itself.
+// take inserts tokens with the data of a source. A sequence larger than the tier is not inserted:
+// it would evict all others, and then itself.
 func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) error {
 	if h.o.HostModel.Bytes(tokens.Len(), state) > h.o.Host {
 		return nil
@@ -90,13 +91,13 @@ func (h hostStore) Add(n, from, to int) {
 	var err error
 	if x.rows, err = h.from.rows(from, to); err != nil {
 		h.fails(x, err)
-		x.rows = &exec.HostRows{From: from, To: to}
+		x.rows = &state.HostKV{From: from, To: to}
 	}
 }
 
 // fails records that data of a node could not be copied.
 func (h hostStore) fails(x *hostNode, err error) {
-	if not := (*exec.NotFinite)(nil); !errors.As(err, &not) {
+	if not := (*state.NotFiniteError)(nil); !errors.As(err, &not) {
 		h.failed = err
 		return
 	}
@@ -131,11 +132,11 @@ func (h hostStore) Join(n, child int) {
 func (h hostStore) Drop(n int) { delete(h.nodes, n) }
 
 // cutRows copies the rows of some tokens, so that the others can be freed.
-func cutRows(r *exec.HostRows, from, to int) *exec.HostRows {
+func cutRows(r *state.HostKV, from, to int) *state.HostKV {
 	if from == r.From && to == r.To {
 		return r
 	}
-	out := &exec.HostRows{From: from, To: to}
+	out := &state.HostKV{From: from, To: to}
 	for _, d := range r.Data {
 		row := len(d) / (r.To - r.From)
 		out.Data = append(out.Data, slices.Clone(d[(from-r.From)*row:(to-r.From)*row]))
@@ -144,33 +145,34 @@ func cutRows(r *exec.HostRows, from, to int) *exec.HostRows {
 }
 
 // joinRows concatenates rows.
-func joinRows(r, next *exec.HostRows) *exec.HostRows {
+func joinRows(r, next *state.HostKV) *state.HostKV {
 	if r == nil {
 		return next
 	}
-	out := &exec.HostRows{From: r.From, To: next.To}
+	out := &state.HostKV{From: r.From, To: next.To}
 	for k := range min(len(r.Data), len(next.Data)) { // failed copies have none
 		out.Data = append(out.Data, slices.Concat(r.Data[k], next.Data[k]))
 	}
 	return out
 }
 
-// evicted is the source of the device's nodes on a path: data is copied only if the host tier lacks it.
+// evicted is the source of the device's nodes on a path: data is copied only if the host tier lacks
+// it.
 type evicted struct {
 	*Cache
 	path []int
 }
 
-func (e evicted) rows(from, to int) (rows *exec.HostRows, err error) {
+func (e evicted) rows(from, to int) (rows *state.HostKV, err error) {
 	for _, n := range e.path {
 		r := e.nodes[n].rows
 		begin, end := max(from, r.From), min(to, r.To)
 		if begin >= end {
 			continue
 		}
-		var saved *exec.HostRows
+		var saved *state.HostKV
 		err := e.link.time(e.o.Now, e.o.HostModel.Bytes(r.To-r.From, false), func() (err error) {
-			saved, err = e.engine.SaveRows(r)
+			saved, err = e.engine.OffloadKV(r)
 			return err
 		})
 		if err != nil {
@@ -181,18 +183,18 @@ func (e evicted) rows(from, to int) (rows *exec.HostRows, err error) {
 	return rows, nil
 }
 
-func (e evicted) states() (s *exec.HostStates, err error) {
+func (e evicted) states() (s *state.HostState, err error) {
 	kept := e.nodes[e.path[len(e.path)-1]].states
 	err = e.link.time(e.o.Now, e.o.HostModel.StateBytes, func() error {
-		s, err = e.engine.SaveStates(kept)
+		s, err = e.engine.OffloadState(kept)
 		return err
 	})
 	return s, err
 }
 
-// recall restores a sequence from the host tier, if that has a longer prefix than the device and loads it
-// faster than prefill. It reports whether it did. The loaded snapshot then replaces one at a branch before
-// it, and returns to the device's tree when the sequence ends.
+// recall restores a sequence from the host tier, if that has a longer prefix than the device and
+// loads it faster than prefill. It reports whether it did. The loaded snapshot then replaces one at
+// a branch before it, and returns to the device's tree when the sequence ends.
 func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error) {
 	if c.host == nil {
 		return false, nil
@@ -206,7 +208,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	}
 	begun := c.o.Now()
 	l, err := c.load(tokens, hit, path, had)
-	if errors.Is(err, exec.ErrNoPages) { // it is prefilled instead
+	if errors.Is(err, state.ErrNoPages) { // it is prefilled instead
 		return false, nil
 	}
 	if err != nil {
@@ -214,7 +216,7 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 		return false, c.host.forget()
 	}
 	defer l.free()
-	if err := c.engine.Put(q.slot, l.states, l.rows...); err != nil {
+	if err := c.engine.Resume(q.slot, l.states, l.rows...); err != nil {
 		return false, err
 	}
 	c.link.add(float64(c.o.HostModel.Bytes(hit-had, !c.stateless())), c.o.Now()-begun)
@@ -237,8 +239,8 @@ func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
 	return path, had
 }
 
-// pays reports whether the host tier loads the state of tokens faster than prefill computes it beyond a
-// hit, if the device has the pages of had tokens. It does until speeds are measured.
+// pays reports whether the host tier loads the state of tokens faster than prefill computes it
+// beyond a hit, if the device has the pages of had tokens. It does until speeds are measured.
 func (c *Cache) pays(hit, had, tokens int) bool {
 	m := &c.o.Model
 	bytes := c.o.HostModel.Bytes(tokens-had, !c.stateless())
@@ -247,8 +249,8 @@ func (c *Cache) pays(hit, had, tokens int) bool {
 
 // loaded is the state of a prefix, of which the last pages came from the host.
 type loaded struct {
-	states *exec.KeptStates // from the host, or nil
-	rows   []*exec.KeptRows
+	states *state.DeviceState // from the host, or nil
+	rows   []*state.DeviceKV
 	device int // the number of rows of the device's tree
 }
 
@@ -274,7 +276,7 @@ func (c *Cache) load(tokens prefix.Tokens, hit int, device []int, at int) (*load
 		if r.To <= at {
 			continue
 		}
-		k, err := c.engine.LoadRows(cutRows(r, max(at, r.From), min(hit, r.To)))
+		k, err := c.engine.LoadKV(cutRows(r, max(at, r.From), min(hit, r.To)))
 		if err != nil {
 			l.free()
 			return nil, err
@@ -285,7 +287,7 @@ func (c *Cache) load(tokens prefix.Tokens, hit int, device []int, at int) (*load
 		return l, nil
 	}
 	var err error
-	if l.states, err = c.engine.LoadStates(c.host.nodes[path[len(path)-1]].states); err != nil {
+	if l.states, err = c.engine.LoadState(c.host.nodes[path[len(path)-1]].states); err != nil {
 		l.free()
 		return nil, err
 	}

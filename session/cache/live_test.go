@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/prefix"
 )
@@ -23,18 +23,18 @@ type fake struct {
 	copies func() // is called for each to the host; nil: nothing is
 }
 
-func (f *fake) KeepStates(slot int) (*exec.KeptStates, error) {
-	return &exec.KeptStates{Tokens: f.at[slot]}, nil
+func (f *fake) CopyState(slot int) (*state.DeviceState, error) {
+	return &state.DeviceState{Tokens: f.at[slot]}, nil
 }
 
-func (f *fake) KeepRows(slot, from, to int) (*exec.KeptRows, error) {
+func (f *fake) ShareKV(slot, from, to int) (*state.DeviceKV, error) {
 	if from < 0 || from > to || to > f.at[slot] {
 		f.t.Errorf("rows %d to %d of a sequence of %d", from, to, f.at[slot])
 	}
-	return &exec.KeptRows{From: from, To: to}, nil
+	return &state.DeviceKV{From: from, To: to}, nil
 }
 
-func (f *fake) Put(slot int, s *exec.KeptStates, rows ...*exec.KeptRows) error {
+func (f *fake) Resume(slot int, s *state.DeviceState, rows ...*state.DeviceKV) error {
 	at := 0
 	for _, r := range rows {
 		if r.From != at {
@@ -54,23 +54,23 @@ func (f *fake) Reset(slot int) error {
 	return nil
 }
 
-func (f *fake) SaveStates(s *exec.KeptStates) (*exec.HostStates, error) {
+func (f *fake) OffloadState(s *state.DeviceState) (*state.HostState, error) {
 	if f.copies != nil {
 		f.copies()
 	}
-	return &exec.HostStates{Tokens: s.Tokens}, nil
+	return &state.HostState{Tokens: s.Tokens}, nil
 }
 
-func (f *fake) SaveRows(r *exec.KeptRows) (*exec.HostRows, error) {
-	return &exec.HostRows{From: r.From, To: r.To}, nil
+func (f *fake) OffloadKV(r *state.DeviceKV) (*state.HostKV, error) {
+	return &state.HostKV{From: r.From, To: r.To}, nil
 }
 
-func (f *fake) LoadStates(s *exec.HostStates) (*exec.KeptStates, error) {
-	return &exec.KeptStates{Tokens: s.Tokens}, nil
+func (f *fake) LoadState(s *state.HostState) (*state.DeviceState, error) {
+	return &state.DeviceState{Tokens: s.Tokens}, nil
 }
 
-func (f *fake) LoadRows(r *exec.HostRows) (*exec.KeptRows, error) {
-	return &exec.KeptRows{From: r.From, To: r.To}, nil
+func (f *fake) LoadKV(r *state.HostKV) (*state.DeviceKV, error) {
+	return &state.DeviceKV{From: r.From, To: r.To}, nil
 }
 
 // replay is a cache over a fake engine that is given requests one after the other.

@@ -13,8 +13,8 @@ func (c *Cache) Move(from, to int) {
 	}
 }
 
-// Fork tells the cache that the sequence of a slot was forked after its prompt. The lookup of the other
-// sequence counts.
+// Fork tells the cache that the sequence of a slot was forked after its prompt. The lookup of the
+// other sequence counts.
 func (c *Cache) Fork(slot int, salt string, prompt []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

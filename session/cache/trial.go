@@ -14,7 +14,8 @@ type trials struct {
 	yield   func()       // called before each replayed request: the model has priority
 }
 
-// try starts a trial of α, unless one runs. Its result is used from the next request on after it ends.
+// try starts a trial of α, unless one runs. Its result is used from the next request on after it
+// ends.
 func (c *Cache) try(trial *prefix.Trial) {
 	if c.trials.stopped != nil {
 		return

@@ -2,10 +2,10 @@ package prefix
 
 import "container/heap"
 
-// Blocks is the baseline of serving engines: an entry with KV cache and state for every full block of input
-// and output. The hit is the longest run of cached blocks from the start that leaves a token to compute.
-// All blocks of a request get its time. Eviction is LRU, of equals the one furthest from the start: so no
-// block is evicted before its successors.
+// Blocks is the baseline of serving engines: an entry with KV cache and state for every full block
+// of input and output. The hit is the longest run of cached blocks from the start that leaves a
+// token to compute. All blocks of a request get its time. Eviction is LRU, of equals the one
+// furthest from the start: so no block is evicted before its successors.
 type Blocks struct {
 	size      int // tokens of a block
 	bytes     int64
@@ -95,8 +95,8 @@ func (b *Blocks) add(key blockKey, t *Tokens, i int, now float64) *block {
 	return x
 }
 
-// evict evicts the least recent block. It updates times in the queue, which are never later than the real
-// ones.
+// evict evicts the least recent block. It updates times in the queue, which are never later than
+// the real ones.
 func (b *Blocks) evict() {
 	x := b.queue[0]
 	for ; x.queued != x.time; x = b.queue[0] {

@@ -2,8 +2,8 @@ package prefix
 
 import "math"
 
-// Shrink evicts the node of the lowest score, or its state, as if the capacity were smaller. It reports
-// whether there was one.
+// Shrink evicts the node of the lowest score, or its state, as if the capacity were smaller. It
+// reports whether there was one.
 func (t *Tree) Shrink() bool {
 	if t.bytes == 0 {
 		return false
@@ -62,8 +62,8 @@ func (t *Tree) join(n *node) {
 	}
 }
 
-// victim returns the candidate of the lowest score; one on the last request's path only if there is no
-// other.
+// victim returns the candidate of the lowest score; one on the last request's path only if there is
+// no other.
 func (t *Tree) victim() *node {
 	times, worths := t.spans()
 	var best *node

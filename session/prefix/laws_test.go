@@ -175,7 +175,7 @@ func TestBadPolicies(t *testing.T) {
 		{"lru", models["hybrid"], 0, "a capacity of 0 bytes"},
 		{"lru", models["hybrid"], -1, "a capacity of -1 bytes"},
 		{"tuned", models["hybrid"], MostBytes + 1, "it must be from 1 to"},
-		{"lfu", models["hybrid"], 1, `policy "lfu": it is none`},
+		{"lfu", models["hybrid"], 1, `policy "lfu": it must be none`},
 		{"blocks0", models["hybrid"], 1, "a block has 1 to"},
 		{"blocks", models["hybrid"], 1, "a block has 1 to"},
 		{"flop:", models["hybrid"], 1, "α must be a number"},

@@ -5,19 +5,19 @@ import (
 	"math"
 )
 
-// Grain is the distance in tokens of the snapshots that a prompt can leave in an engine's prefix cache.
-// Cutting a prompt at its multiples changes no bit.
+// Grain is the distance in tokens of the snapshots that a prompt can leave in an engine's prefix
+// cache. Cutting a prompt at its multiples changes no bit.
 const Grain = 64
 
-// Model has the costs of a sequence: a·L + b·L² FLOPs to prefill L tokens, bytes of KV cache per token,
-// and bytes of the recurrent states of all layers; and where it can leave snapshots.
+// Model has the costs of a sequence: a·L + b·L² FLOPs to prefill L tokens, bytes of KV cache per
+// token, and bytes of the recurrent states of all layers; and where it can leave snapshots.
 type Model struct {
 	FLOPsPerToken        float64 `json:"flops_per_token"`         // a
 	FLOPsPerTokenSquared float64 `json:"flops_per_token_squared"` // b
 	CacheBytes           int64   `json:"cache_bytes_per_token"`
 	StateBytes           int64   `json:"state_bytes"` // 0: attention only
-	// Grain is the number of tokens at whose multiples a prompt leaves snapshots ([Marks]). 0 and 1 are the
-	// published rules.
+	// Grain is the number of tokens at whose multiples a prompt leaves snapshots ([Marks]). 0 and 1
+	// are the published rules.
 	Grain int `json:"grain,omitempty"`
 }
 
@@ -47,8 +47,8 @@ func (m Model) Check() error {
 	return nil
 }
 
-// FLOPs returns the cost of prefilling a number of tokens. The conversions prevent fused multiply-adds, so
-// that all machines agree.
+// FLOPs returns the cost of prefilling a number of tokens. The conversions prevent fused
+// multiply-adds, so that all machines agree.
 func (m Model) FLOPs(tokens int) float64 {
 	l := float64(tokens)
 	return float64(m.FLOPsPerToken*l) + float64(m.FLOPsPerTokenSquared*float64(l*l))

@@ -1,14 +1,14 @@
 package prefix
 
-// retuneWindow is the number of requests of a trial of [NewRetuned], and retuneBetter the percent by which
-// another α must hit more there, so that α does not follow noise.
+// retuneWindow is the number of requests of a trial of [NewRetuned], and retuneBetter the percent
+// by which another α must hit more there, so that α does not follow noise.
 const (
 	retuneWindow = 500
 	retuneBetter = 2
 )
 
-// tunedAgain chooses α, which is 0 at first, after every 500 requests by replaying these on the tree before
-// them.
+// tunedAgain chooses α, which is 0 at first, after every 500 requests by replaying these on the
+// tree before them.
 type tunedAgain struct {
 	size    int       // of the window
 	start   *Tree     // before the window

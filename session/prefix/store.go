@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Store holds the data of the nodes of a [Tree]. Nodes have numbers, which are never reused. The tree calls
-// it during [Tree.Admit].
+// Store holds the data of the nodes of a [Tree]. Nodes have numbers, which are never reused. The
+// tree calls it during [Tree.Admit].
 type Store interface {
-	// Evict precedes the eviction of a node, which ends these tokens: of its state with its edge, or alone.
-	// The nodes on its path are still there.
+	// Evict precedes the eviction of a node, which ends these tokens: of its state with its edge,
+	// or alone. The nodes on its path are still there.
 	Evict(node int, tokens Tokens)
 	// Add makes a node for the tokens of the admitted sequence from one depth to another.
 	Add(node, from, to int)

@@ -5,8 +5,8 @@ import "sort"
 // MaxTokens bounds the length of a sequence.
 const MaxTokens = 1 << 24
 
-// Tokens is an immutable sequence of token ids. It takes 8 bytes per run of consecutive ids if there are
-// few runs, otherwise 4 per token.
+// Tokens is an immutable sequence of token ids. It takes 8 bytes per run of consecutive ids if
+// there are few runs, otherwise 4 per token.
 type Tokens struct {
 	ids  []int32 // the first of each run
 	ends []int32 // the index after the last token of each run; nil: runs of one token

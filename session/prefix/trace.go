@@ -14,9 +14,9 @@ import (
 // longestLine of a trace, in bytes.
 const longestLine = 256 << 20
 
-// ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output": [...]}, where a
-// number is a token id, and [first, n] are n consecutive ones. Empty lines are skipped. An error names the
-// line.
+// ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output": [...]},
+// where a number is a token id, and [first, n] are n consecutive ones. Empty lines are skipped. An
+// error names the line.
 func ReadTrace(r io.Reader) ([]Request, error) {
 	var trace []Request
 	var tokens Builder

@@ -1,7 +1,7 @@
 package prefix
 
-// node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge, so that
-// edges are split and merged without copies.
+// node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge,
+// so that edges are split and merged without copies.
 type node struct {
 	tokens   Tokens // its first depth tokens lead from the root to the node
 	depth    int
@@ -104,8 +104,8 @@ func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 	return used, hit, t.model.marks(at.depth, most, hit)
 }
 
-// Admit adds a sequence, input and output, with states at its end and at the marks of [Tree.Lookup], and
-// evicts down to the capacity.
+// Admit adds a sequence, input and output, with states at its end and at the marks of
+// [Tree.Lookup], and evicts down to the capacity.
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 	states := t.model.StateBytes > 0
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {

@@ -8,9 +8,9 @@ import (
 // Alphas are the candidates of α.
 var Alphas = []float64{0, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
-// Adaptive is a [Tree] that can choose its α by replaying requests. [Adaptive.Serve] serves a request at
-// once. Otherwise the caller looks it up when it begins, admits it when it ends, and runs the trial that
-// Admit may return.
+// Adaptive is a [Tree] that can choose its α by replaying requests. [Adaptive.Serve] serves a
+// request at once. Otherwise the caller looks it up when it begins, admits it when it ends, and
+// runs the trial that Admit may return.
 type Adaptive struct {
 	*Tree
 	tuner  tuner // nil: α is fixed
@@ -19,8 +19,8 @@ type Adaptive struct {
 
 // tuner decides when α is chosen, and by which requests.
 type tuner interface {
-	// before is called before the tree admits a request, which was looked up. Its replay repeats the
-	// lookup, which touches nodes at the same time as before.
+	// before is called before the tree admits a request, which was looked up. Its replay repeats
+	// the lookup, which touches nodes at the same time as before.
 	before(t *Tree, r Request, marks Marks)
 	// after is called after that, and returns a trial to run, or nil.
 	after(t *Tree, r Request) *Trial
@@ -28,8 +28,8 @@ type tuner interface {
 	changed(t *Tree)
 }
 
-// NewAdaptive returns an empty tree with a store, by the name of its policy: lru, flop:α, tuned or retuned.
-// The store may be nil.
+// NewAdaptive returns an empty tree with a store, by the name of its policy: lru, flop:α, tuned or
+// retuned. The store may be nil.
 func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, error) {
 	p, err := NewPolicy(policy, m, capacity)
 	if err != nil {
@@ -49,8 +49,8 @@ func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, er
 // Alpha returns α; ok is false if it was not chosen yet, or is fixed.
 func (a *Adaptive) Alpha() (alpha float64, ok bool) { return a.alpha, a.chosen }
 
-// Admit admits a request that was looked up, at its time: see [Tree.Admit]. It returns a trial to run, or
-// nil.
+// Admit admits a request that was looked up, at its time: see [Tree.Admit]. It returns a trial to
+// run, or nil.
 func (a *Adaptive) Admit(r Request, marks Marks) *Trial {
 	if a.tuner == nil {
 		a.Tree.Admit(r.Tokens, marks, r.At)
@@ -77,17 +77,17 @@ func (a *Adaptive) Serve(r Request) int {
 	return hit
 }
 
-// Trial chooses α: it has requests, and a private copy of the tree before them, so that it can run in the
-// background.
+// Trial chooses α: it has requests, and a private copy of the tree before them, so that it can run
+// in the background.
 type Trial struct {
 	from     *Tree
 	requests []Request
 	better   int // percent by which another α must hit more than the current one
 }
 
-// Run replays the requests with each of [Alphas], and returns the one with the most hit tokens, the first of
-// equals, if it hits enough more than the current one, which it returns otherwise. It calls stop, if that
-// is not nil, before each request; ok is false if it returned true.
+// Run replays the requests with each of [Alphas], and returns the one with the most hit tokens, the
+// first of equals, if it hits enough more than the current one, which it returns otherwise. It
+// calls stop, if that is not nil, before each request; ok is false if it returned true.
 func (t *Trial) Run(stop func() bool) (alpha float64, ok bool) {
 	hits := make([]int, len(Alphas))
 	for i, a := range Alphas {
@@ -110,8 +110,9 @@ func (t *Trial) Run(stop func() bool) (alpha float64, ok bool) {
 // recordFactor is the number of recorded requests per request before the first eviction.
 const recordFactor = 5
 
-// tunedOnce chooses α once; until then it is 0. It copies the tree before the first request that evicts,
-// records that request and later ones, 5 times as many as came before, at least one, and tries them.
+// tunedOnce chooses α once; until then it is 0. It copies the tree before the first request that
+// evicts, records that request and later ones, 5 times as many as came before, at least one, and
+// tries them.
 type tunedOnce struct {
 	seen    int       // requests before the first that evicts
 	start   *Tree     // the tree before it; nil before that, and after the choice
@@ -122,8 +123,8 @@ type tunedOnce struct {
 	guard   *guard // of a chosen α above 0; nil: none
 }
 
-// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens that α = 0
-// would have hit, and returns to 0 once these are more.
+// NewTuned returns an empty tree that chooses its α once. From then on it also counts the tokens
+// that α = 0 would have hit, and returns to 0 once these are more.
 func NewTuned(m Model, capacity int64) *Adaptive {
 	a := newTunedOnce(m, capacity)
 	a.tuner.(*tunedOnce).guarded = true

@@ -139,7 +139,7 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 		return errors.New("the batch is wrong")
 	}
 	var r exec.Results
-	var bad exec.Unchosen
+	var bad exec.ChoiceError
 	for _, q := range b.Sequences {
 		s := f.slots[q.Slot]
 		rows := q.Rows
@@ -156,10 +156,10 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 			}
 			from = at + 1
 			row := len(r.Tokens)
-			r.Tokens = append(r.Tokens, s.choose(b.Choose[row].Uniform))
+			r.Tokens = append(r.Tokens, s.choose(b.Choices[row].Uniform))
 			if r.Tokens[row] < 0 {
 				s.broken, bad.Rows, bad.Err = true, append(bad.Rows, row), errors.New("some rows are bad")
-			} else if pick := b.Choose[row].Pick; pick != nil {
+			} else if pick := b.Choices[row].Pick; pick != nil {
 				r.Tokens[row] = pick([]float32{float32(s.hash % 1000)}, r.Tokens[row])
 			}
 		}
@@ -201,8 +201,8 @@ func (f *fake) check(b *exec.Batch) {
 			}
 		}
 	}
-	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Slots-1+f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choose) || (rows == 0) != (b.Want != nil) {
-		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choose), b.Want)
+	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Slots-1+f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choices) || (rows == 0) != (b.Outputs != nil) {
+		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choices), b.Outputs)
 	}
 }
 

@@ -11,7 +11,8 @@ type snapshot struct {
 	users int // requests
 }
 
-// pause takes the slot of a request. Its state is saved, or recomputed if there is no memory for it.
+// pause takes the slot of a request. Its state is saved, or recomputed if there is no memory for
+// it.
 func (s *Scheduler) pause(r *request) {
 	s.done.Paused++
 	if s.queue.snapshots == s.queue.Snapshots {
@@ -79,8 +80,8 @@ func (s *Scheduler) restart(r *request) {
 	s.queue.restart(r)
 }
 
-// fork starts the requests that share a request's prompt, each with its chosen token, or ends them if
-// the step failed.
+// fork starts the requests that share a request's prompt, each with its chosen token, or ends them
+// if the step failed.
 func (s *Scheduler) fork(r *request, chosen []int32, failed error, now time.Time) {
 	if len(r.forks) == 0 {
 		return

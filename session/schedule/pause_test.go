@@ -11,8 +11,8 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// TestPauseWithoutMemory: a request whose state cannot be saved when it is paused is recomputed, and
-// does not fail.
+// TestPauseWithoutMemory: a request whose state cannot be saved when it is paused is recomputed,
+// and does not fail.
 func TestPauseWithoutMemory(t *testing.T) {
 	l := Limits{Slots: 1, Tokens: 9, Grain: 4, Quantum: 2, Snapshots: 2}
 	if err := l.check(); err != nil {
@@ -64,8 +64,8 @@ type prefix struct{ freed chan bool }
 func (p prefix) Begin(int) (int, error) { return 0, errors.New("it is begun with") }
 func (p prefix) Free()                  { close(p.freed) }
 
-// TestCloseWhileFetching: Close ends requests that wait for a slot at once, also where all slots wait
-// for a Fetch, and returns when the Fetch has.
+// TestCloseWhileFetching: Close ends requests that wait for a slot at once, also where all slots
+// wait for a Fetch, and returns when the Fetch has.
 func TestCloseWhileFetching(t *testing.T) {
 	l := Limits{Slots: 1, Tokens: 9, Grain: 4}
 	if err := l.check(); err != nil {

@@ -44,8 +44,8 @@ type part struct {
 	row    bool // a token is chosen after them
 }
 
-// rows returns the number of choices of a part, of scored tokens and forks, too: each fork chooses its
-// first token after the last of the prompt.
+// rows returns the number of choices of a part, of scored tokens and forks, too: each fork chooses
+// its first token after the last of the prompt.
 func (p *part) rows() int {
 	n := 0
 	if p.row {
@@ -63,8 +63,8 @@ func (p *part) rows() int {
 // scores reports whether logits of the next prompt tokens are computed.
 func (j *job) scores() bool { return j.scored && j.prefills() && j.chosen == 0 }
 
-// queue has the queued and running requests, each in order of arrival. It is pure policy: the scheduler
-// reports slots and step results to it.
+// queue has the queued and running requests, each in order of arrival. It is pure policy: the
+// scheduler reports slots and step results to it.
 type queue struct {
 	Limits
 	count     int // of requests so far
@@ -170,8 +170,8 @@ func (q *queue) fork(r *request) (forks []*request) {
 	return forks
 }
 
-// split prepares the forks of a request whose prompt ends in the next step: there must be memory for a
-// copy of its state, and room for each. The other forks prefill the prompt again.
+// split prepares the forks of a request whose prompt ends in the next step: there must be memory
+// for a copy of its state, and room for each. The other forks prefill the prompt again.
 func (q *queue) split(r *request) {
 	n := 0
 	for ; n < len(r.forks); n++ {
@@ -206,11 +206,12 @@ func without(list []*request, r *request) []*request {
 	return list
 }
 
-// mixedPrefill bounds the prompt tokens of a step beside decode, with a PromptShare: sequences wait for
-// such a step, and a matmul of 128 rows is about as fast per row as a larger one.
+// mixedPrefill bounds the prompt tokens of a step beside decode, with a PromptShare: sequences wait
+// for such a step, and a matmul of 128 rows is about as fast per row as a larger one.
 const mixedPrefill = 128
 
-// next appends the parts of the next step: a token of each decoding sequence, and chunks of prompts.
+// next appends the parts of the next step: a token of each decoding sequence, and chunks of
+// prompts.
 func (q *queue) next(parts []part) []part {
 	left := budget{q.Tokens, q.Rows}
 	for _, r := range q.running {
@@ -234,8 +235,8 @@ func (q *queue) next(parts []part) []part {
 	return parts
 }
 
-// shortFirst appends the other prompts by remaining length, and then the oldest with at least half of
-// the budget: a short prompt does not wait for a long one, which ends nevertheless.
+// shortFirst appends the other prompts by remaining length, and then the oldest with at least half
+// of the budget: a short prompt does not wait for a long one, which ends nevertheless.
 func (q *queue) shortFirst(parts []part, left budget) []part {
 	i := slices.IndexFunc(q.running, (*request).ready)
 	if i < 0 {
@@ -307,8 +308,8 @@ func (q *queue) chunkOf(r *request, left budget) int {
 	return n
 }
 
-// after returns the next request to prefill after the last one, by remaining prompt and arrival, without
-// the oldest; nil: there is none.
+// after returns the next request to prefill after the last one, by remaining prompt and arrival,
+// without the oldest; nil: there is none.
 func (q *queue) after(oldest, last *request) (next *request) {
 	before := func(a, b *request) bool {
 		x, y := a.prompt-a.fed, b.prompt-b.fed
@@ -322,8 +323,8 @@ func (q *queue) after(oldest, last *request) (next *request) {
 	return next
 }
 
-// chunk returns the length of the next chunk of a prompt if a step has that many tokens left: up to the
-// prompt's end, to its stop, or to a multiple of the grain.
+// chunk returns the length of the next chunk of a prompt if a step has that many tokens left: up to
+// the prompt's end, to its stop, or to a multiple of the grain.
 func (q *queue) chunk(j *job, left int) int {
 	rest := j.prompt - j.fed
 	if j.fed < j.stop {

@@ -184,8 +184,9 @@ func (m *model) fair(parts []part) {
 	}
 }
 
-// fairToShort checks what prompts have of a step: the oldest what half of it lets it have, at least; of the others
-// none anything where one with less left, or as much and older, could read more; and nothing is left that one could.
+// fairToShort checks what prompts have of a step: the oldest what half of it lets it have, at
+// least; of the others none anything where one with less left, or as much and older, could read
+// more; and nothing is left that one could.
 func (m *model) fairToShort(has map[*request]int, left, rows int) {
 	var reading []*request
 	all := left
@@ -349,8 +350,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestShortFirst: beside the oldest prompt, which has half, the shortest are read first, of equal ones the older; what
-// they leave is the oldest's.
+// TestShortFirst: beside the oldest prompt, which has half, the shortest are read first, of equal
+// ones the older; what they leave is the oldest's.
 func TestShortFirst(t *testing.T) {
 	for _, c := range []struct {
 		prompts, want []int // tokens that a step of 23 has of each
@@ -379,7 +380,8 @@ func TestShortFirst(t *testing.T) {
 	}
 }
 
-// TestBeside: with a share, a step has 128 tokens of prompts at most beside those that are continued, or a grain.
+// TestBeside: with a share, a step has 128 tokens of prompts at most beside those that are
+// continued, or a grain.
 func TestBeside(t *testing.T) {
 	for _, c := range []struct {
 		l                Limits

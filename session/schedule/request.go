@@ -12,13 +12,13 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// Request is a prompt and how to continue it. The goroutine that runs the steps calls Choose, Accept and
-// Final: they must be quick, and need no locks among themselves.
+// Request is a prompt and how to continue it. The goroutine that runs the steps calls Choose,
+// Accept and Final: they must be quick, and need no locks among themselves.
 type Request struct {
 	// Prompt is at least one token, all of the engine's vocabulary. It is not copied.
 	Prompt []int
-	// Tenant names the sender. Tenants share slots, time and KV pages; requests of one tenant run in
-	// the order of arrival.
+	// Tenant names the sender. Tenants share slots, time and KV pages; requests of one tenant run
+	// in the order of arrival.
 	Tenant string
 	// Salt separates the prefix cache: only prefixes of the same salt hit.
 	Salt string
@@ -27,17 +27,18 @@ type Request struct {
 	// Choose returns how the next token is chosen; it is called once per token.
 	Choose func() exec.Choice
 	// Score returns a choice for each prompt token but the last: its Pick gets the logits after the
-	// token, and its result is dropped. The whole prompt is prefilled then, without a prefix hit, and
-	// Fetch must be nil. nil: only the logits after the last token are computed.
+	// token, and its result is dropped. The whole prompt is prefilled then, without a prefix hit,
+	// and Fetch must be nil. nil: only the logits after the last token are computed.
 	Score func(at int) exec.Choice
-	// Forced replaces the first chosen tokens, for measurements that replay a text. It is not copied.
+	// Forced replaces the first chosen tokens, for measurements that replay a text. It is not
+	// copied.
 	Forced []int
 	// Accept gets each chosen token, and reports whether it is the last.
 	Accept func(id int) (last bool)
-	// Final returns, after Accept, how many of the chosen tokens are certain to be in the text: fewer
-	// than all while a stop string may still remove the rest. The cache keeps a snapshot there, and
-	// admits no more of a request that Accept ends. Final returns the number of all tokens, that number
-	// less one, or its last result. nil: all are certain.
+	// Final returns, after Accept, how many of the chosen tokens are certain to be in the text:
+	// fewer than all while a stop string may still remove the rest. The cache keeps a snapshot
+	// there, and admits no more of a request that Accept ends. Final returns the number of all
+	// tokens, that number less one, or its last result. nil: all are certain.
 	Final func() int
 	// Fetch returns the state of a prefix of the prompt that was prefilled elsewhere. The goroutine
 	// that reads the tokens calls it once the request has a slot and room. nil: the scheduler
@@ -46,24 +47,24 @@ type Request struct {
 	// OnBegin is called when the request, or the one whose prompt it shares, gets a slot, by the
 	// goroutine that reads the tokens. It may be nil.
 	OnBegin func()
-	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled the
-	// prompt, with the index of that request. It may be nil.
+	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled
+	// the prompt, with the index of that request. It may be nil.
 	OnFork func(index int)
-	// OnEnd is called when the request ends without an error, before its slot is freed: the slot has the
-	// state after all tokens but the last. It may be nil.
+	// OnEnd is called when the request ends without an error, before its slot is freed: the slot
+	// has the state after all tokens but the last. It may be nil.
 	OnEnd func(slot int) error
-	// OnCached gets the number of prompt tokens that hit the prefix cache, in the goroutine that reads
-	// the tokens. It may be nil.
+	// OnCached gets the number of prompt tokens that hit the prefix cache, in the goroutine that
+	// reads the tokens. It may be nil.
 	OnCached func(tokens int)
-	// OnPrompt gets the number of prompt tokens prefilled, after each chunk, in the goroutine that reads
-	// the tokens. It may be nil.
+	// OnPrompt gets the number of prompt tokens prefilled, after each chunk, in the goroutine that
+	// reads the tokens. It may be nil.
 	OnPrompt func(tokens int)
 }
 
 // Beginning is the state of a prefix of a prompt that was prefilled elsewhere.
 type Beginning interface {
-	// Begin restores the state to the new sequence of a slot, and returns the length of the prefix in
-	// tokens: fewer than the prompt's.
+	// Begin restores the state to the new sequence of a slot, and returns the length of the prefix
+	// in tokens: fewer than the prompt's.
 	Begin(slot int) (fed int, err error)
 	// Free releases the state if Begin was not called.
 	Free()
@@ -97,16 +98,16 @@ type request struct {
 	failed            error
 }
 
-// Stream runs a request while its tokens are read. The request is queued when reading begins, waits for
-// a slot and room, and frees them before reading ends. The last element may be an error: of a step, of
-// ctx, or [exec.ErrClosed]. Leaving the loop stops the request.
+// Stream runs a request while its tokens are read. The request is queued when reading begins, waits
+// for a slot and room, and frees them before reading ends. The last element may be an error: of a
+// step, of ctx, or [exec.ErrClosed]. Leaving the loop stops the request.
 func (s *Scheduler) Stream(ctx context.Context, q Request) iter.Seq2[Token, error] {
 	return s.Streams(ctx, []Request{q})[0]
 }
 
-// Streams is Stream for several requests of the same Prompt, Salt and Tenant. The prompt is prefilled once
-// and forked. The requests are queued when the caller first reads one of them, and the caller must read
-// each.
+// Streams is Stream for several requests of the same Prompt, Salt and Tenant. The prompt is
+// prefilled once and forked. The requests are queued when the caller first reads one of them, and
+// the caller must read each.
 func (s *Scheduler) Streams(ctx context.Context, list []Request) []iter.Seq2[Token, error] {
 	enter := sync.OnceValues(func() ([]*request, error) { return s.enter(ctx, list) })
 	out := make([]iter.Seq2[Token, error], len(list))

@@ -7,10 +7,10 @@ import (
 	"github.com/krait-ml/krait/session/admit"
 )
 
-// Active requests, with or without a slot, hold room in whole KV pages: that of their maximum length, if
-// there is enough. Other tenants may take unused room that a tenant holds above its share, up to theirs.
-// A request without room for its next token is stalled until there is some. If all active requests are
-// stalled, the youngest drops its state and room, and recomputes it later.
+// Active requests, with or without a slot, hold room in whole KV pages: that of their maximum
+// length, if there is enough. Other tenants may take unused room that a tenant holds above its
+// share, up to theirs. A request without room for its next token is stalled until there is some. If
+// all active requests are stalled, the youngest drops its state and room, and recomputes it later.
 
 // pages returns the room of tokens in whole pages.
 func (l *Limits) pages(tokens int) int { return admit.Pages(tokens, max(l.Page, 1)) }
@@ -44,9 +44,9 @@ func (q *queue) fits(r *request) bool {
 	return q.Room == 0 || q.grant(r) > 0
 }
 
-// grant returns the room with which a request starts; 0: it waits. Beside other tenants a request that
-// needs more than there is starts with the room of its prompt, within its tenant's share, unless it
-// dropped its room before.
+// grant returns the room with which a request starts; 0: it waits. Beside other tenants a request
+// that needs more than there is starts with the room of its prompt, within its tenant's share,
+// unless it dropped its room before.
 func (q *queue) grant(r *request) int {
 	all, least := q.taken(&r.job), q.used(&r.job)
 	switch {
@@ -152,8 +152,8 @@ func (q *queue) regain() {
 	}
 }
 
-// stuck returns the request that drops its room if no active one can continue: the youngest stalled one.
-// nil: there is none, or a fetch is in progress.
+// stuck returns the request that drops its room if no active one can continue: the youngest stalled
+// one. nil: there is none, or a fetch is in progress.
 func (q *queue) stuck() (youngest *request) {
 	for r := range q.begun {
 		if r.pending {

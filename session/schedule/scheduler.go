@@ -18,8 +18,8 @@ type Engine interface {
 	Free(slot int) error
 	// Save copies the state of a sequence.
 	Save(slot int) (Saved, error)
-	// Step runs a batch, and calls read with its results before another step can replace them, also if
-	// the error is an [exec.Unchosen].
+	// Step runs a batch, and calls read with its results before another step can replace them, also
+	// if the error is an [exec.ChoiceError].
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
 }
 
@@ -35,21 +35,22 @@ type Cache interface {
 	// Begin restores the longest cached prefix of a prompt with its salt, of hit tokens, to a new
 	// sequence. If mark is not 0, Keep is called after that many tokens.
 	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
-	// Given is Begin for a sequence that already has the state of fed tokens, or that must prefill all.
+	// Given is Begin for a sequence that already has the state of fed tokens, or that must prefill
+	// all.
 	Given(slot int, salt string, prompt []int, fed int) (mark int)
 	// Keep takes a snapshot of a sequence, and returns the next mark, or 0.
 	Keep(slot int) (mark int)
-	// Move tells the cache that a sequence resumed in another slot, Fork that the sequence of a slot was
-	// forked after its prompt.
+	// Move tells the cache that a sequence resumed in another slot, Fork that the sequence of a
+	// slot was forked after its prompt.
 	Move(from, to int)
 	Fork(slot int, salt string, prompt []int)
-	// End ends a sequence. Tokens are all that it was fed, or the first of them, after which Keep was last
-	// called. With wasted nothing is admitted.
+	// End ends a sequence. Tokens are all that it was fed, or the first of them, after which Keep
+	// was last called. With wasted nothing is admitted.
 	End(slot int, tokens []int, wasted bool)
 }
 
-// Scheduler runs requests on an engine. Its methods may be called from several goroutines. While there
-// are requests, one goroutine runs the steps.
+// Scheduler runs requests on an engine. Its methods may be called from several goroutines. While
+// there are requests, one goroutine runs the steps.
 type Scheduler struct {
 	engine Engine
 	limits Limits
@@ -72,8 +73,8 @@ type Scheduler struct {
 	keep   func(*exec.Results) error
 }
 
-// New makes a scheduler for an engine with the number of slots of the limits, of which other callers may
-// have some. The cache may be nil.
+// New makes a scheduler for an engine with the number of slots of the limits, of which other
+// callers may have some. The cache may be nil.
 func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -106,8 +107,8 @@ func (s *Scheduler) Load() Load {
 	return l
 }
 
-// Close waits for the running step and calls of [Request.Fetch], and ends all requests, also later ones,
-// with [exec.ErrClosed].
+// Close waits for the running step and calls of [Request.Fetch], and ends all requests, also later
+// ones, with [exec.ErrClosed].
 func (s *Scheduler) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -145,8 +146,8 @@ func (s *Scheduler) run() {
 	}
 }
 
-// prepare ends cancelled requests, starts those that can run, and makes the batch of the next step. It
-// reports whether there is one.
+// prepare ends cancelled requests, starts those that can run, and makes the batch of the next step.
+// It reports whether there is one.
 func (s *Scheduler) prepare() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +203,8 @@ func (s *Scheduler) unwanted(r *request) bool {
 	return !r.fetching && (s.closed || r.ctx.Err() != nil)
 }
 
-// admit gives slots to queued requests. If other callers of the engine have the slots, a request waits
-// for running ones to end.
+// admit gives slots to queued requests. If other callers of the engine have the slots, a request
+// waits for running ones to end.
 func (s *Scheduler) admit() {
 	for {
 		r, victim := s.queue.admissible()
@@ -324,8 +325,8 @@ func (s *Scheduler) fill() {
 		s.fillRows(&p, &q)
 		b.Sequences = append(b.Sequences, q)
 	}
-	if b.Choose, b.Want = s.choose, nil; len(s.choose) == 0 {
-		b.Choose, b.Want = nil, noOutputs
+	if b.Choices, b.Outputs = s.choose, nil; len(s.choose) == 0 {
+		b.Choices, b.Outputs = nil, noOutputs
 	}
 }
 
@@ -361,13 +362,14 @@ var (
 	noOutputs = []string{}
 )
 
-// settle gives the requests of a step its results. If the step failed, all of its requests end with the
-// error, since their states are lost; if only some tokens could not be chosen, only their requests do.
+// settle gives the requests of a step its results. If the step failed, all of its requests end with
+// the error, since their states are lost; if only some tokens could not be chosen, only their
+// requests do.
 func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue.took(s.parts, took)
-	lost := failed != nil && exec.AsUnchosen(failed) == nil
+	lost := failed != nil && exec.AsChoiceError(failed) == nil
 	now, row := time.Now(), 0
 	for _, p := range s.parts {
 		if lost {
@@ -389,8 +391,8 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.parts = s.parts[:0]
 }
 
-// advance advances a request by its part of a step. Of the tokens chosen for its rows the last ones are
-// its forks', and the one before is its own.
+// advance advances a request by its part of a step. Of the tokens chosen for its rows the last ones
+// are its forks', and the one before is its own.
 func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 	prefill := p.prefills() && p.chosen == 0
 	p.feed()
@@ -442,8 +444,8 @@ func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
 	}
 }
 
-// see takes a snapshot after the final tokens if the last one may still be removed from the text, and
-// drops removed ones if the request has ended.
+// see takes a snapshot after the final tokens if the last one may still be removed from the text,
+// and drops removed ones if the request has ended.
 func (s *Scheduler) see(r *request, last bool) {
 	if s.cache == nil || r.Final == nil {
 		return
@@ -489,8 +491,8 @@ func (s *Scheduler) remember(r *request, well bool) {
 	}
 }
 
-// interrupt stops the running step if all of its requests were cancelled, and wakes the scheduler to end
-// those that are in no step.
+// interrupt stops the running step if all of its requests were cancelled, and wakes the scheduler
+// to end those that are in no step.
 func (s *Scheduler) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,12 +2,12 @@ package schedule
 
 import "time"
 
-// share divides time between decode and prefill: while there are both, prefill has at most a share of
-// the time. The time of a step without its prefill is taken to be that of the last step without any, so
-// that such a step runs now and then.
+// share divides time between decode and prefill: while there are both, prefill has at most a share
+// of the time. The time of a step without its prefill is taken to be that of the last step without
+// any, so that such a step runs now and then.
 //
-// It is fair queueing of two classes by their time (Demers, Keshav and Shenker, "Analysis and simulation
-// of a fair queueing algorithm", 1989), with steps as packets.
+// It is fair queueing of two classes by their time (Demers, Keshav and Shenker, "Analysis and
+// simulation of a fair queueing algorithm", 1989), with steps as packets.
 type share struct {
 	most  float64       // share of prefill; 0: no bound
 	alone time.Duration // of the last step without prefill; 0: there was none
@@ -15,8 +15,8 @@ type share struct {
 	mixed int           // consecutive steps with both
 }
 
-// mostMixed bounds the consecutive steps with prefill: alone is measured again then, since a step that
-// was slow for other reasons may have set it.
+// mostMixed bounds the consecutive steps with prefill: alone is measured again then, since a step
+// that was slow for other reasons may have set it.
 const mostMixed = 8
 
 // prefills reports whether the next step may prefill, beside decode or without.

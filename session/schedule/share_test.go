@@ -10,8 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShare: while there are both, prompts have their share of the time, not more by a step, and not less by what
-// it takes to measure; whatever steps take, and even where one that was measured took far longer than others.
+// TestShare: while there are both, prompts have their share of the time, not more by a step, and
+// not less by what it takes to measure; whatever steps take, and even where one that was measured
+// took far longer than others.
 func TestShare(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {
 		s := share{most: rapid.Float64Range(0.05, 0.95).Draw(t, "share")}
@@ -43,8 +44,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestShareAlone: nothing is kept from prompts where nobody goes on, nor without a share; and what prompts did not
-// take while there were none they do not get later.
+// TestShareAlone: nothing is kept from prompts where nobody goes on, nor without a share; and what
+// prompts did not take while there were none they do not get later.
 func TestShareAlone(t *testing.T) {
 	var none share
 	for range 20 {
@@ -78,8 +79,8 @@ func TestShareAlone(t *testing.T) {
 	}
 }
 
-// clocked is a fake whose steps take a millisecond for those that are continued, and a tenth of one for each token
-// of a prompt.
+// clocked is a fake whose steps take a millisecond for those that are continued, and a tenth of one
+// for each token of a prompt.
 type clocked struct{ *fake }
 
 func (c clocked) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
@@ -95,8 +96,8 @@ func (c clocked) Step(ctx context.Context, b *exec.Batch, read func(*exec.Result
 	return c.fake.Step(ctx, b, read)
 }
 
-// TestPromptShare: while prompts of 400 tokens come one after the other, who is continued takes as much longer as the
-// share says, and they end.
+// TestPromptShare: while prompts of 400 tokens come one after the other, who is continued takes as
+// much longer as the share says, and they end.
 func TestPromptShare(t *testing.T) {
 	for share, want := range map[float64]float64{0: 6, 0.25: 1 / 0.75, 0.5: 2, 0.75: 3.5} { // the last as steps are whole
 		inBubble(t, Limits{Slots: 3, Tokens: 52, Grain: 1, PromptShare: share}, func(t *testing.T, s *Scheduler, f *fake) {

@@ -2,8 +2,8 @@ package schedule
 
 import "sync"
 
-// stream queues the events of a request for its reader, without bound, so that a slow reader does not
-// block the scheduler.
+// stream queues the events of a request for its reader, without bound, so that a slow reader does
+// not block the scheduler.
 type stream struct {
 	mu    sync.Mutex
 	more  sync.Cond

@@ -16,8 +16,8 @@ type tenant struct {
 	held    int // room that its active requests hold
 }
 
-// tenant finds or makes a tenant. An idle tenant is raised to the lowest counter of the active ones,
-// so that it cannot save up service.
+// tenant finds or makes a tenant. An idle tenant is raised to the lowest counter of the active
+// ones, so that it cannot save up service.
 func (q *queue) tenant(name string) *tenant {
 	t := q.tenants[name]
 	if t == nil {
@@ -61,8 +61,8 @@ func (q *queue) rest(last *tenant) {
 	}
 }
 
-// before orders tenants: by slots held, and then by tokens served (a virtual token counter: Sheng et
-// al., "Fairness in Serving Large Language Models", OSDI 2024).
+// before orders tenants: by slots held, and then by tokens served (a virtual token counter: Sheng
+// et al., "Fairness in Serving Large Language Models", OSDI 2024).
 func (t *tenant) before(o *tenant) int {
 	switch {
 	case t.running != o.running:
@@ -73,8 +73,8 @@ func (t *tenant) before(o *tenant) int {
 	return strings.Compare(t.name, o.name)
 }
 
-// admissible returns the request that starts or resumes next, and the one that yields its slot: nil if
-// a slot is free. Both are nil if no waiting request can run.
+// admissible returns the request that starts or resumes next, and the one that yields its slot: nil
+// if a slot is free. Both are nil if no waiting request can run.
 //
 // Tenants come in the order of [tenant.before], requests of one in the order of arrival. One
 // without room lets later ones pass, unless it has lost patience.
@@ -103,8 +103,8 @@ func (q *queue) admissible() (r, victim *request) {
 	return nil, nil
 }
 
-// first returns the request of a tenant that starts or resumes next, or nil. Active requests hold room,
-// and do not wait for those that lack it.
+// first returns the request of a tenant that starts or resumes next, or nil. Active requests hold
+// room, and do not wait for those that lack it.
 func (q *queue) first(t *tenant) *request {
 	blocked := false
 	for _, r := range q.waiting {
@@ -119,9 +119,9 @@ func (q *queue) first(t *tenant) *request {
 	return nil
 }
 
-// victim returns the request that yields its slot to one of a tenant, or nil: a stalled one, or one of a
-// tenant that has more slots. Tenants that differ by one slot take turns by tokens served. A request
-// keeps its slot for [Limits.Quantum] tokens.
+// victim returns the request that yields its slot to one of a tenant, or nil: a stalled one, or one
+// of a tenant that has more slots. Tenants that differ by one slot take turns by tokens served. A
+// request keeps its slot for [Limits.Quantum] tokens.
 func (q *queue) victim(t *tenant) (best *request) {
 	for _, r := range slices.Backward(q.running) {
 		v := r.of
@@ -142,8 +142,9 @@ func (q *queue) victim(t *tenant) (best *request) {
 	return best
 }
 
-// pausable reports whether a request can yield its slot: there is memory for its state, or it has twice
-// the tokens that it had when its state was last dropped, so that at most half of all work is repeated.
+// pausable reports whether a request can yield its slot: there is memory for its state, or it has
+// twice the tokens that it had when its state was last dropped, so that at most half of all work is
+// repeated.
 func (q *queue) pausable(r *request) bool {
 	return q.snapshots < q.Snapshots || r.chosen > 0 && r.fed >= 2*r.lost
 }

@@ -1,6 +1,6 @@
 package schedule
 
-import "github.com/krait-ml/krait/exec"
+import "github.com/krait-ml/krait/exec/state"
 
 // Active is the progress of a running request.
 type Active struct {
@@ -19,7 +19,7 @@ func (s *Scheduler) Active() []Active {
 	defer s.mu.Unlock()
 	out := make([]Active, 0, len(s.queue.running))
 	for _, r := range s.queue.running {
-		out = append(out, Active{exec.SlotNumber(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
+		out = append(out, Active{state.SlotIndex(r.slot), r.number, r.prompt, min(r.fed, r.prompt), r.cached, r.chosen, r.most})
 	}
 	return out
 }

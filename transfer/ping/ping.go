@@ -1,5 +1,5 @@
-// Package ping asks a prefill server whether it lives, by the protocol of package transfer. It
-// needs no token: the answer says nothing about the server.
+// Package ping checks the liveness of a prefill server, by the protocol of package transfer. It
+// needs no token: the answer reveals nothing about the server.
 package ping
 
 import (
@@ -16,8 +16,8 @@ const (
 	Answer
 )
 
-// Ask sends a question over a new connection and waits for the answer, or the connection's
-// deadline. A process that is stopped takes connections, and does not answer.
+// Ask sends a ping over a new connection and waits for the answer, or the connection's deadline. A
+// stopped process accepts connections, but does not answer.
 func Ask(c net.Conn) error {
 	if err := wire.NewWriter(c).Write(Question); err != nil {
 		return err

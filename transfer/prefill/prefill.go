@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/transfer"
 )
 
-// NewServer makes a server that prefills prompts on a session's engine. [transfer.Server.Serve] takes
-// connections from a listener, with TLS or without. Close the server before the model. The model's
-// weights are read once, for a fingerprint.
+// NewServer makes a server that prefills prompts on a session's engine. [transfer.Server.Serve]
+// takes connections from a listener, with TLS or without. Close the server before the model. The
+// model's weights are read once, for a fingerprint.
 func NewServer(s *session.Session, o transfer.ServerOptions) (*transfer.Server, error) {
 	meta, err := metaOf(s)
 	if err != nil {
@@ -36,15 +37,15 @@ func metaOf(s *session.Session) (transfer.Meta, error) {
 	if err != nil {
 		return transfer.Meta{}, err
 	}
-	end, err := s.Engine().End()
+	end, err := s.Engine().TransferEnd()
 	return transfer.Meta{Model: o.Model, Name: o.Name, Ranks: o.Ranks, States: o.States, Keeps: end.Keeps.String(), PageTokens: end.PageTokens}, err
 }
 
 // source prefills prompts in steps shared by all requests.
 type source struct{ *session.Session }
 
-// Prefill prefills tokens and copies their state. The request also chooses one token, which is dropped:
-// a request ends with a token.
+// Prefill prefills tokens and copies their state. The request also chooses one token, which is
+// dropped: a request ends with a token.
 func (s source) Prefill(ctx context.Context, salt string, tokens []int, progress func(tokens int)) (state *transfer.State, err error) {
 	if err := s.CheckTokens(tokens); err != nil {
 		return nil, err
@@ -69,16 +70,16 @@ func (s source) Prefill(ctx context.Context, salt string, tokens []int, progress
 }
 
 // Packing parses codecs that a client requests.
-func (s source) Packing(text string) (*exec.Packing, error) { return s.Engine().Packing(text) }
+func (s source) Packing(text string) (*state.Codecs, error) { return s.Engine().Codecs(text) }
 
 // copyState copies a slot's recurrent states and shares its KV pages.
 func (s source) copyState(slot, tokens int) (*transfer.State, error) {
 	e := s.Engine()
-	states, err := e.KeepStates(slot)
+	states, err := e.CopyState(slot)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := e.KeepRows(slot, 0, tokens)
+	rows, err := e.ShareKV(slot, 0, tokens)
 	if err != nil {
 		states.Free()
 		return nil, err
@@ -120,8 +121,8 @@ type Options struct {
 	Strict bool
 }
 
-// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller]; a nil
-// one prefills nothing.
+// Client prefills a session's prompts on a server of the same model. It is a [session.Prefiller]; a
+// nil one prefills nothing.
 type Client struct {
 	s      *session.Session
 	client *transfer.Client
@@ -137,8 +138,8 @@ type Stats struct {
 	Fallbacks int // prompts that this machine prefilled since the server could not
 }
 
-// New makes a client of a server that runs the same model, on any number of ranks and by any strategy.
-// Close it before the model. It connects when it is first used, or by [Client.Connect].
+// New makes a client of a server that runs the same model, on any number of ranks and by any
+// strategy. Close it before the model. It connects when it is first used, or by [Client.Connect].
 func New(s *session.Session, o Options) (*Client, error) {
 	meta, err := metaOf(s)
 	if err != nil {
@@ -197,12 +198,12 @@ func (c *Client) Stats() Stats {
 	return Stats{c.client.Stats(), c.fallbacks}
 }
 
-// fetched is the state of a prompt's prefix from the server, and the KV pages before it that the local
-// prefix cache had.
+// fetched is the state of a prompt's prefix from the server, and the KV pages before it that the
+// local prefix cache had.
 type fetched struct {
 	*transfer.Fetched
 	s      *session.Session
-	local  []*exec.KeptRows
+	local  []*state.DeviceKV
 	tokens int
 	once   sync.Once
 }
@@ -215,7 +216,7 @@ func (f *fetched) Free() {
 	})
 }
 
-func freeKV(list []*exec.KeptRows) {
+func freeKV(list []*state.DeviceKV) {
 	for _, r := range list {
 		r.Free()
 	}
@@ -229,7 +230,7 @@ func (f *fetched) Begin(slot int) (int, error) {
 		states = nil
 	}
 	f.s.FreePages(0)
-	return f.tokens, f.s.Engine().Put(slot, states, append(f.local, f.Rows)...)
+	return f.tokens, f.s.Engine().Resume(slot, states, append(f.local, f.Rows)...)
 }
 
 // Prefill fetches the state of all tokens of a prompt but the last; see [session.Prefiller].

@@ -9,9 +9,9 @@ import (
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 
-// Answer answers a reader's connection for data until it ends: from the memory that is lent
-// to the session, without a copy where that is the host's. The reader has to take what it asked
-// for: where nothing moves for as long as stall, the connection is closed.
+// Answer serves reads on a connection for data until it ends: from the memory lent to the session,
+// without a copy if it is host memory. The connection is closed if the reader takes no data for the
+// time of stall.
 func Answer(conn net.Conn, g *Grants, by Session, stall time.Duration) error {
 	defer conn.Close()
 	a := &answerer{conn: conn, g: g, by: by, stall: stall, w: wire.NewWriter(conn)}
@@ -27,7 +27,7 @@ func Answer(conn net.Conn, g *Grants, by Session, stall time.Duration) error {
 	}
 }
 
-// answerer answers what is asked on a connection.
+// answerer serves the reads of a connection.
 type answerer struct {
 	conn   net.Conn
 	g      *Grants
@@ -36,11 +36,11 @@ type answerer struct {
 	w      *wire.Writer
 	parts  [][]byte
 	bytes  int
-	buffer []byte // for what is not the host's memory
+	buffer []byte // for device memory
 	used   int    // of it
 }
 
-// next is the next message that asks. A reader may be idle, but not in the middle of one.
+// next returns the next request. A reader may be idle, but not within a message.
 func (a *answerer) next(r *wire.Reader) ([]byte, error) {
 	a.conn.SetReadDeadline(time.Time{})
 	h, err := r.Next()
@@ -48,14 +48,13 @@ func (a *answerer) next(r *wire.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if h.Kind != kindAsk {
-		return nil, fmt.Errorf("a message of kind %#x where pieces are asked for", h.Kind)
+		return nil, fmt.Errorf("a message of kind %#x; expected is a request for pieces", h.Kind)
 	}
 	a.conn.SetReadDeadline(time.Now().Add(a.stall))
 	return r.Payload()
 }
 
-// answer sends what a message asks for, or says why not. An error means that the connection
-// cannot go on.
+// answer sends the requested pieces, or a refusal. After an error the connection cannot be used.
 func (a *answerer) answer(payload []byte) error {
 	x, list, err := a.lent(payload)
 	if err != nil {
@@ -70,7 +69,7 @@ func (a *answerer) answer(payload []byte) error {
 	return a.flush()
 }
 
-// lent is what a message asks for, all of it or nothing. It stays as it is until it is left.
+// lent returns the pieces of a request, all or none, and holds their grant.
 func (a *answerer) lent(payload []byte) (*grant, []asked, error) {
 	t, list, err := parseAsk(payload)
 	if err != nil {
@@ -89,7 +88,7 @@ func (a *answerer) lent(payload []byte) (*grant, []asked, error) {
 	return x, list, nil
 }
 
-// send adds a piece to the message under way, and sends that when it is full.
+// send adds a piece to the current message, and sends that when it is full.
 func (a *answerer) send(x *grant, p asked) error {
 	m := x.regions[p.region]
 	for p.bytes > 0 {
@@ -102,7 +101,7 @@ func (a *answerer) send(x *grant, p asked) error {
 			part = a.buffer[a.used:][:n]
 			a.used += int(n)
 			if err := m.Read(part, p.from); err != nil {
-				a.refuse(err) // in the middle: what was sent is of no use
+				a.refuse(err)
 				return err
 			}
 		}
@@ -118,7 +117,7 @@ func (a *answerer) send(x *grant, p asked) error {
 	return nil
 }
 
-// flush sends the message under way.
+// flush sends the current message.
 func (a *answerer) flush() error {
 	if a.bytes == 0 {
 		return nil
@@ -130,7 +129,7 @@ func (a *answerer) flush() error {
 	return err
 }
 
-// refuse says why nothing, or nothing more, comes of what was asked.
+// refuse sends why a request fails.
 func (a *answerer) refuse(why error) error {
 	text := why.Error()
 	a.conn.SetWriteDeadline(time.Now().Add(a.stall))

@@ -8,30 +8,30 @@ import (
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 
-// Kinds of messages on a connection for data. Others are package transfer's.
+// Kinds of messages on a connection for data. Package transfer has others.
 const (
 	kindAsk     wire.Kind = 0x40 + iota // a ticket and pieces
-	kindData                            // the next bytes of what was asked for
-	kindRefused                         // why there are none, or no more
-	kindSent                            // all was sent by other means; checksums of the parts
+	kindData                            // the next bytes of the pieces
+	kindRefused                         // why a request fails
+	kindSent                            // checksums of the parts, which were sent by other means
 )
 
 const (
-	mostPieces  = 4096      // of a message that asks
-	mostAsked   = 1 << 30   // bytes that it asks for
+	mostPieces  = 4096      // of a request
+	mostAsked   = 1 << 30   // bytes of a request
 	dataBytes   = 512 << 10 // of a message of data, at most
 	mostRefusal = 4096      // bytes of the reason
 	pieceBytes  = 24
 	mostAsk     = 16 + mostPieces*pieceBytes
 )
 
-// asked is a piece as it is asked for.
+// asked is a requested piece.
 type asked struct {
 	region      Region
 	from, bytes int64
 }
 
-// appendAsk appends what asks for pieces.
+// appendAsk appends a request for pieces.
 func appendAsk(to []byte, t Ticket, pieces []Piece) []byte {
 	to = append(to, t[:]...)
 	le := binary.LittleEndian
@@ -44,18 +44,18 @@ func appendAsk(to []byte, t Ticket, pieces []Piece) []byte {
 	return to
 }
 
-// parseAsk is what was asked, within bounds. Whether there are such regions, it does not know.
+// parseAsk parses a request, within bounds. It does not check that its regions exist.
 func parseAsk(data []byte) (t Ticket, list []asked, err error) {
 	n := len(data) - len(t)
 	if n < 0 || n%pieceBytes != 0 || n/pieceBytes > mostPieces {
-		return t, nil, fmt.Errorf("%d bytes that ask for pieces: a ticket of %d, and up to %d pieces of %d each, are wanted", len(data), len(t), mostPieces, pieceBytes)
+		return t, nil, fmt.Errorf("a request of %d bytes; it must be a ticket of %d, and up to %d pieces of %d each", len(data), len(t), mostPieces, pieceBytes)
 	}
 	copy(t[:], data)
 	le, left := binary.LittleEndian, int64(mostAsked)
 	for data = data[len(t):]; len(data) > 0; data = data[pieceBytes:] {
 		p := asked{Region(le.Uint64(data)), int64(le.Uint64(data[8:])), int64(le.Uint64(data[16:]))}
 		if p.from < 0 || p.bytes < 1 || p.bytes > left {
-			return t, nil, fmt.Errorf("piece %d has %d bytes from %d on; %d may still be asked for", len(list), p.bytes, p.from, left)
+			return t, nil, fmt.Errorf("piece %d has %d bytes from %d on; at most %d are left of the request", len(list), p.bytes, p.from, left)
 		}
 		left -= p.bytes
 		list = append(list, p)
@@ -63,17 +63,16 @@ func parseAsk(data []byte) (t Ticket, list []asked, err error) {
 	return t, list, nil
 }
 
-// asks cuts pieces into lists, each of what one message may ask for, and of so many bytes at
-// most.
+// asks cuts pieces into lists for one request each, of at most that many bytes.
 func asks(pieces []Piece, most int64) [][]Piece { return lists(pieces, most, mostPieces) }
 
-// shares cuts pieces into up to n lists of about as many bytes, none of much less than least.
+// shares cuts pieces into up to n lists of about equal size, of at least about least bytes.
 func shares(pieces []Piece, n int, least int64) [][]Piece {
 	each := max(least, (Bytes(pieces)+int64(n)-1)/int64(n))
 	return lists(pieces, each, math.MaxInt)
 }
 
-// lists cuts pieces into lists, each of so many bytes and pieces at most.
+// lists cuts pieces into lists with a maximum of bytes and pieces.
 func lists(pieces []Piece, bytes int64, most int) (out [][]Piece) {
 	var now []Piece
 	left := bytes
@@ -92,7 +91,7 @@ func lists(pieces []Piece, bytes int64, most int) (out [][]Piece) {
 	return out
 }
 
-// cut is the first bytes of a piece, at most so many, and the rest.
+// cut splits a piece after at most that many bytes.
 func (p Piece) cut(most int64) (head, rest Piece) {
 	n := min(p.Bytes, most)
 	head, rest = p, p

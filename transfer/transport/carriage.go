@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Carriage is a transport by senders and receivers. A package registers it, so that programs
-// link it that import the package.
+// Carriage is a transport by senders and receivers. A package registers it, so that only programs
+// that import the package link it.
 type Carriage struct {
-	// Available is an error that says why it cannot be used, where it cannot.
+	// Available returns an error if the transport cannot be used.
 	Available func() error
-	// Sender makes a sender for a receiver with an address, Receiver one of these.
+	// Sender makes a sender for the address of a receiver, Receiver a receiver.
 	Sender   func(address []byte, stall time.Duration) (Sender, error)
 	Receiver func(stall time.Duration) (AddressedReceiver, error)
 }
@@ -34,7 +34,7 @@ func Register(name string, c Carriage) {
 	carriages[name] = c
 }
 
-// CarriageOf finds one that can be used.
+// CarriageOf returns an available carriage.
 func CarriageOf(name string) (Carriage, error) {
 	carriagesMu.Lock()
 	c, ok := carriages[name]

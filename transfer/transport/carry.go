@@ -14,14 +14,14 @@ import (
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 
-// Where bytes go by other means than a connection, such as RDMA, they are still asked for on
-// one: so the source knows what it lends to whom, and both sides notice at once when the
-// other is gone. What was asked for goes in parts of [PartBytes] at most, in order.
+// Transports other than a connection, such as RDMA, still send requests on one: so the source knows
+// what it lends to whom, and both sides notice at once when the other ends. Pieces are sent in
+// order, in parts of at most [PartBytes].
 
-// PartBytes is the most of a part.
+// PartBytes bounds a part.
 const PartBytes = 1 << 20
 
-// Part is a stretch of memory that is carried.
+// Part is a run of bytes to carry.
 type Part struct {
 	Memory
 	At, Bytes int64
@@ -29,26 +29,26 @@ type Part struct {
 
 // Sender carries parts to a reader.
 type Sender interface {
-	// Send carries parts under a number, and returns their checksums when all are gone. Until
-	// then they stay as they are. It fails when the context ends.
+	// Send carries parts under a number, and returns their checksums when all are sent. Until then
+	// they must not change. It fails when the context ends.
 	Send(ctx context.Context, number uint32, parts []Part) ([]uint32, error)
 	Close()
 }
 
-// Receiver takes what a [Sender] carries.
+// Receiver receives from a [Sender].
 type Receiver interface {
-	// Receive prepares for parts, calls ask, and returns the checksums of what came. When it
-	// returns, nothing is written to the parts any more; after an error it is closed.
+	// Receive prepares for parts, calls ask, and returns the checksums of received data. After it
+	// returns no part is written; after an error it is closed.
 	Receive(ctx context.Context, number uint32, parts []Part, ask func() error) ([]uint32, error)
 	Close()
 }
 
-// Checksum is that of a part.
+// Checksum returns the CRC-32C of a part.
 func Checksum(part []byte) uint32 { return crc32.Checksum(part, castagnoli) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// partsOf cuts stretches of memory.
+// partsOf cuts memory into parts.
 func partsOf(to []Part, m Memory, at, n int64) []Part {
 	for ; n > 0; at, n = at+PartBytes, n-PartBytes {
 		to = append(to, Part{m, at, min(n, PartBytes)})
@@ -56,7 +56,7 @@ func partsOf(to []Part, m Memory, at, n int64) []Part {
 	return to
 }
 
-// AnswerBy answers what is asked on a connection, as [Answer] does, by a sender.
+// AnswerBy serves reads on a connection, as [Answer] does, by a sender.
 func AnswerBy(conn net.Conn, g *Grants, by Session, stall time.Duration, s Sender) error {
 	defer s.Close()
 	a := &answerer{conn: conn, g: g, by: by, stall: stall, w: wire.NewWriter(conn)}
@@ -65,7 +65,7 @@ func AnswerBy(conn net.Conn, g *Grants, by Session, stall time.Duration, s Sende
 	var live sync.WaitGroup
 	defer live.Wait()
 	defer conn.Close()
-	live.Go(func() { // also while something is sent, so that the reader's end is noticed
+	live.Go(func() { // also during a send, to notice the reader's end
 		defer close(asked)
 		r := wire.NewReader(bufio.NewReader(conn), mostAsk)
 		for {
@@ -93,7 +93,7 @@ func AnswerBy(conn net.Conn, g *Grants, by Session, stall time.Duration, s Sende
 	}
 }
 
-// carry sends what a message asks for, or says why not.
+// carry sends the requested pieces, or a refusal.
 func (a *answerer) carry(ctx context.Context, number uint32, payload []byte, s Sender) error {
 	x, list, err := a.lent(payload)
 	if err != nil {
@@ -127,28 +127,27 @@ type carried struct {
 // lane has a receiver. Reads of a lane follow each other.
 type lane struct {
 	mu     sync.Mutex
-	c      *carrier // nil: the last read failed, or there was none
+	c      *carrier // nil: none yet, or the last read failed
 	closed bool
 }
 
-// carrier is a connection on which pieces are asked for, and what takes them.
+// carrier is a connection for requests, and the receiver of their pieces.
 type carrier struct {
 	net.Conn
 	Receiver
 	w      *wire.Writer
 	number uint32
-	said   chan said
+	ends   chan end
 }
 
-// said is the end of an answer.
-type said struct {
+// end is the end of an answer.
+type end struct {
 	sums []byte
 	err  error
 }
 
-// Carried reads by up to so many receivers at a time, on whose other ends are senders of
-// [AnswerBy]; dial makes one, with its connection. A read fails where nothing comes for as
-// long as stall.
+// Carried returns a reader by up to that many receivers, whose senders [AnswerBy] has; dial makes
+// one, with its connection. A read fails if no data comes for the time of stall.
 func Carried(dial func(context.Context) (net.Conn, Receiver, error), receivers int, stall time.Duration) Reader {
 	return &carried{dial, stall, make([]lane, max(1, receivers))}
 }
@@ -176,7 +175,7 @@ func (r *carried) read(ctx context.Context, l *lane, t Ticket, pieces []Piece) e
 		if err != nil {
 			return err
 		}
-		l.c = &carrier{Conn: conn, Receiver: receiver, w: wire.NewWriter(conn), said: make(chan said, 1)}
+		l.c = &carrier{Conn: conn, Receiver: receiver, w: wire.NewWriter(conn), ends: make(chan end, 1)}
 		go l.c.listen()
 	}
 	for _, list := range asks(pieces, mostAtOnce(pieces)) {
@@ -188,7 +187,7 @@ func (r *carried) read(ctx context.Context, l *lane, t Ticket, pieces []Piece) e
 	return nil
 }
 
-// mostAtOnce is how much is asked for at a time: less where it goes through memory of the host.
+// mostAtOnce bounds a request: it is smaller for device memory, which goes through host buffers.
 func mostAtOnce(pieces []Piece) int64 {
 	for i := range pieces {
 		if p := &pieces[i]; p.To.Direct(p.At, p.Bytes) == nil {
@@ -198,14 +197,14 @@ func mostAtOnce(pieces []Piece) int64 {
 	return mostAsked
 }
 
-// end ends what a lane has.
+// end closes the carrier of a lane.
 func (l *lane) end() {
 	l.c.Conn.Close()
 	l.c.Receiver.Close()
 	l.c = nil
 }
 
-// Close ends what is idle, and what is under way when it is done.
+// Close closes idle lanes, and active ones at the end of their read.
 func (r *carried) Close() error {
 	for i := range r.lanes {
 		l := &r.lanes[i]
@@ -219,7 +218,7 @@ func (r *carried) Close() error {
 	return nil
 }
 
-// listen takes what the source says, until the connection ends.
+// listen receives the ends of answers, until the connection ends.
 func (c *carrier) listen() {
 	r := wire.NewReader(bufio.NewReader(c.Conn), mostAsk)
 	for {
@@ -234,14 +233,14 @@ func (c *carrier) listen() {
 		default:
 			err = fmt.Errorf("%w: kind %#x", wire.ErrCorrupt, h.Kind)
 		}
-		c.said <- said{sums, err}
+		c.ends <- end{sums, err}
 		if err != nil && !errors.Is(err, ErrRefused) {
 			return
 		}
 	}
 }
 
-// read asks for pieces, and takes them.
+// read requests pieces and receives them.
 func (c *carrier) read(ctx context.Context, t Ticket, pieces []Piece, stall time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -249,10 +248,10 @@ func (c *carrier) read(ctx context.Context, t Ticket, pieces []Piece, stall time
 	for i := range pieces {
 		parts = partsOf(parts, pieces[i].To, pieces[i].At, pieces[i].Bytes)
 	}
-	answer := make(chan said, 1)
+	answer := make(chan end, 1)
 	sums, err := c.Receive(ctx, c.number, parts, func() error {
 		go func() { // ends with the connection, if not before
-			s := <-c.said
+			s := <-c.ends
 			if s.err != nil {
 				cancel(s.err)
 			}
@@ -272,14 +271,14 @@ func (c *carrier) read(ctx context.Context, t Ticket, pieces []Piece, stall time
 	case s := <-answer:
 		return s.fit(sums)
 	case <-time.After(stall):
-		return fmt.Errorf("the source did not say for %s that all was sent", stall)
+		return fmt.Errorf("the source did not confirm the end of its data for %s", stall)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
 // fit compares checksums.
-func (s said) fit(sums []uint32) error {
+func (s end) fit(sums []uint32) error {
 	if s.err != nil {
 		return s.err
 	}

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Ticket stands for what is lent to a reader. Nobody guesses one.
+// Ticket identifies a grant. It cannot be guessed.
 type Ticket [16]byte
 
-// Session stands for a reader, from its handshake on. Nobody guesses one.
+// Session identifies a reader, from its handshake on. It cannot be guessed.
 type Session [16]byte
 
 // NewSession makes a session.
@@ -20,34 +20,33 @@ func NewSession() (s Session) {
 	return s
 }
 
-// ErrEnded is the error of a ticket whose lease has ended, or that never was.
+// ErrEnded is the error of a ticket whose lease has ended, or that is unknown.
 var ErrEnded = errors.New("the state is not lent any more: its lease has ended")
 
-// ErrAnother is the error of a ticket that was given to another reader.
+// ErrAnother is the error of a ticket of another reader.
 var ErrAnother = errors.New("the state is lent to another reader")
 
-// Grants are what a source lends, to whom and for how long. The methods may be called from
-// several goroutines.
+// Grants are the leases of a source. The methods may be called from several goroutines.
 type Grants struct {
 	mu   sync.Mutex
 	open map[Ticket]*grant
 }
 
-// grant is something that is lent.
+// grant is a lease.
 type grant struct {
 	to      Session
 	regions map[Region]Memory
 	timer   *time.Timer
-	readers int // that are at it
+	readers int // active
 	over    bool
 	ended   func()
 }
 
-// NewGrants lends nothing yet.
+// NewGrants returns grants without leases.
 func NewGrants() *Grants { return &Grants{open: map[Ticket]*grant{}} }
 
-// Lend lends regions to a reader for some time. Ended is called once, when that is over, or
-// [Grants.End] was called, and no read is under way: the memory may have other uses then.
+// Lend lends regions to a reader for the time of a lease. Ended is called once, when the lease has
+// ended or [Grants.End] was called, and no read is active: the memory can be reused then.
 func (g *Grants) Lend(to Session, regions map[Region]Memory, lease time.Duration, ended func()) Ticket {
 	var t Ticket
 	rand.Read(t[:])
@@ -59,8 +58,8 @@ func (g *Grants) Lend(to Session, regions map[Region]Memory, lease time.Duration
 	return t
 }
 
-// End ends what is lent. It reports whether it was lent up to now, which says to who read
-// without asking that what was read is good.
+// End ends a lease. It reports whether it lasted until now, so that data read without requests, by
+// RDMA, is valid.
 func (g *Grants) End(by Session, t Ticket) bool {
 	g.mu.Lock()
 	x := g.open[t]
@@ -79,7 +78,7 @@ func (g *Grants) End(by Session, t Ticket) bool {
 	return true
 }
 
-// EndAll ends all that a reader has, who is gone.
+// EndAll ends all leases of a reader.
 func (g *Grants) EndAll(of Session) {
 	g.mu.Lock()
 	var list []Ticket
@@ -94,14 +93,14 @@ func (g *Grants) EndAll(of Session) {
 	}
 }
 
-// Len is how much is lent.
+// Len returns the number of leases.
 func (g *Grants) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.open)
 }
 
-// hold lets a reader at what is lent. It stays as it is until leave.
+// hold begins a read: the memory is not reused until leave.
 func (g *Grants) hold(by Session, t Ticket) (*grant, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +115,7 @@ func (g *Grants) hold(by Session, t Ticket) (*grant, error) {
 	return x, nil
 }
 
-// leave ends hold.
+// leave ends a read.
 func (g *Grants) leave(x *grant) {
 	g.mu.Lock()
 	x.readers--
@@ -127,7 +126,7 @@ func (g *Grants) leave(x *grant) {
 	}
 }
 
-// at finds some bytes of a region.
+// at returns the memory of a region, and checks a range of it.
 func (x *grant) at(r Region, from, n int64) (Memory, error) {
 	m, ok := x.regions[r]
 	if !ok {

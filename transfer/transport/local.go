@@ -8,7 +8,7 @@ type local struct {
 	by Session
 }
 
-// Local reads what is lent in this process.
+// Local returns a reader of grants of this process.
 func Local(g *Grants, by Session) Reader { return local{g, by} }
 
 func (l local) Read(ctx context.Context, t Ticket, pieces []Piece) *Completion {
@@ -37,10 +37,10 @@ func (l local) Read(ctx context.Context, t Ticket, pieces []Piece) *Completion {
 
 func (local) Close() error { return nil }
 
-// window is how many bytes are under way at a time where memory is not the host's.
+// window is the size of a copy between device memories.
 const window = 512 << 10
 
-// move copies a piece, by a buffer where neither memory is the host's.
+// move copies a piece, through a buffer if neither side is host memory.
 func move(ctx context.Context, m Memory, p *Piece) error {
 	for at := int64(0); at < p.Bytes; at += window {
 		if err := ctx.Err(); err != nil {

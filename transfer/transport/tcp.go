@@ -13,10 +13,10 @@ import (
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 
-// leastShare is for how many bytes a connection more pays.
+// leastShare is the number of bytes from which on another connection pays.
 const leastShare = 1 << 20
 
-// ErrRefused is the error of a read that the source did not answer, with its reason.
+// ErrRefused is the error of a read that the source refuses, with its reason.
 var ErrRefused = errors.New("the source refuses")
 
 // tcp reads over connections, several at a time.
@@ -37,12 +37,11 @@ type link struct {
 	r   *wire.Reader
 	w   *wire.Writer
 	ask []byte
-	buf []byte // for what is not the host's memory
+	buf []byte // for device memory
 }
 
-// TCP reads over up to so many connections that dial makes, on whose other ends is [Answer]:
-// each has a share of the bytes of a read. A read fails where nothing comes for as long as
-// stall.
+// TCP returns a reader over up to that many connections, which dial makes and [Answer] serves: each
+// has a share of the bytes of a read. A read fails if no data comes for the time of stall.
 func TCP(dial func(context.Context) (net.Conn, error), connections int, stall time.Duration) Reader {
 	return &tcp{dial: dial, most: max(1, connections), stall: stall, busy: map[*link]bool{}}
 }
@@ -58,8 +57,8 @@ func (t *tcp) Read(ctx context.Context, ticket Ticket, pieces []Piece) *Completi
 	})
 }
 
-// share reads pieces in up to n shares at the same time. It returns when all have ended, so
-// that nobody writes afterwards; one that fails ends the others.
+// share reads pieces in up to n parallel shares. It returns when all have ended, so that none
+// writes afterwards; one that fails ends the others.
 func share(ctx context.Context, pieces []Piece, n int, read func(ctx context.Context, i int, pieces []Piece) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +77,7 @@ func share(ctx context.Context, pieces []Piece, n int, read func(ctx context.Con
 	return first
 }
 
-// read reads by a connection of its own.
+// read reads a share by one connection.
 func (t *tcp) read(ctx context.Context, ticket Ticket, pieces []Piece) (err error) {
 	l, err := t.take(ctx)
 	if err != nil {
@@ -97,7 +96,7 @@ func (t *tcp) read(ctx context.Context, ticket Ticket, pieces []Piece) (err erro
 	return err
 }
 
-// take is a connection that nobody uses.
+// take returns an idle or a new connection.
 func (t *tcp) take(ctx context.Context) (*link, error) {
 	t.mu.Lock()
 	if n := len(t.idle); n > 0 {
@@ -123,7 +122,7 @@ func (t *tcp) take(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// give lets others have a connection that is in order.
+// give returns a connection to the idle ones, or closes it.
 func (t *tcp) give(l *link, good bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +148,7 @@ func (t *tcp) Close() error {
 	return nil
 }
 
-// read asks for pieces, and takes them as they come.
+// read requests pieces and receives them.
 func (l *link) read(t Ticket, pieces []Piece, stall time.Duration) error {
 	l.ask = appendAsk(l.ask[:0], t, pieces)
 	l.SetDeadline(time.Now().Add(stall))
@@ -167,7 +166,7 @@ func (l *link) read(t Ticket, pieces []Piece, stall time.Duration) error {
 		case h.Kind == kindRefused:
 			return refusal(l.r)
 		case h.Kind != kindData || h.Bytes == 0 || int64(h.Bytes) > left:
-			return fmt.Errorf("%w: kind %#x, %d bytes, where %d bytes of data are to come", wire.ErrCorrupt, h.Kind, h.Bytes, left)
+			return fmt.Errorf("%w: kind %#x, %d bytes; %d bytes of data are expected", wire.ErrCorrupt, h.Kind, h.Bytes, left)
 		}
 		left -= int64(h.Bytes)
 		if pieces, err = l.scatter(pieces); err == nil {
@@ -180,7 +179,7 @@ func (l *link) read(t Ticket, pieces []Piece, stall time.Duration) error {
 	return nil
 }
 
-// scatter puts the payload of a message to its places, and returns the pieces that are left.
+// scatter writes the payload of a message to its places, and returns the remaining pieces.
 func (l *link) scatter(pieces []Piece) ([]Piece, error) {
 	for l.r.Left() > 0 {
 		p := &pieces[0]
@@ -208,7 +207,7 @@ func (l *link) scatter(pieces []Piece) ([]Piece, error) {
 	return pieces, nil
 }
 
-// refusal is the error that the source sends.
+// refusal returns the error that the source sent.
 func refusal(r *wire.Reader) error {
 	text, err := r.Payload()
 	if err != nil {

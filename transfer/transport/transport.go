@@ -1,7 +1,7 @@
-// Package transport brings bytes from the memory of one machine to that of another. A source
-// lends regions of its memory under a ticket; a [Reader] reads pieces of them, all with one
-// call, straight to where they belong. There is one for memory of the same process here, and
-// one over TCP; package transfer/ucx has another.
+// Package transport transfers bytes between the memories of two machines. A source lends regions of
+// its memory under a ticket; a [Reader] reads pieces of them by one call, straight to their
+// destination. Readers for the same process and over TCP are here; package transfer/ucx has
+// another.
 package transport
 
 import (
@@ -9,12 +9,12 @@ import (
 	"fmt"
 )
 
-// Memory is memory of a rank: of some states that are kept, or a page of caches.
+// Memory is memory of a rank: of recurrent states, or a KV page.
 type Memory interface {
 	Size() int64
-	// Direct is the memory itself, n bytes from one on; nil where only the device reaches it.
+	// Direct returns n bytes of the memory itself, or nil for device memory.
 	Direct(at, n int64) []byte
-	// Read and Write copy bytes from one on. They are what there is where Direct gives nil.
+	// Read and Write copy bytes from or to an offset.
 	Read(to []byte, at int64) error
 	Write(from []byte, at int64) error
 }
@@ -22,10 +22,10 @@ type Memory interface {
 // Host is memory of the host.
 type Host []byte
 
-// Size is its length.
+// Size returns the length.
 func (h Host) Size() int64 { return int64(len(h)) }
 
-// Direct is a part of it.
+// Direct returns a slice of it.
 func (h Host) Direct(at, n int64) []byte { return h[at:][:n:n] }
 
 // Read copies out of it.
@@ -34,11 +34,10 @@ func (h Host) Read(to []byte, at int64) error { copy(to, h[at:]); return nil }
 // Write copies into it.
 func (h Host) Write(from []byte, at int64) error { copy(h[at:], from); return nil }
 
-// Region is the number of a stretch of a source's memory, the same for as long as the source
-// lives.
+// Region is the number of a region of a source's memory, fixed for the lifetime of the source.
 type Region uint64
 
-// Piece is some bytes that are to be read: where the source has them, and where they go.
+// Piece is a run of bytes to read: its place at the source, and its destination.
 type Piece struct {
 	Region Region
 	From   int64 // byte of the region
@@ -49,20 +48,20 @@ type Piece struct {
 
 // Reader reads memory of a source. Its methods may be called from several goroutines.
 type Reader interface {
-	// Read begins to read pieces that are lent under a ticket. Once the completion is done,
-	// nothing is written to their memory any more, whether it failed or not.
+	// Read starts to read pieces that are lent under a ticket. After completion, with an error or
+	// without, no piece is written.
 	Read(ctx context.Context, t Ticket, pieces []Piece) *Completion
-	// Close ends what is under way.
+	// Close ends active reads.
 	Close() error
 }
 
-// Completion is a read that was begun.
+// Completion is a started read.
 type Completion struct {
 	done chan struct{}
 	err  error
 }
 
-// NewCompletion runs a read by a goroutine of its own.
+// NewCompletion runs a read in a goroutine.
 func NewCompletion(read func() error) *Completion {
 	c := &Completion{done: make(chan struct{})}
 	go func() {
@@ -85,13 +84,13 @@ func (c *Completion) Poll() (done bool, err error) {
 // Done is closed when the read is done.
 func (c *Completion) Done() <-chan struct{} { return c.done }
 
-// Wait waits until the read is done. It ends soon after the read's context does.
+// Wait waits until the read is done, which is soon after its context ends.
 func (c *Completion) Wait() error {
 	<-c.done
 	return c.err
 }
 
-// Bytes is what pieces have in all.
+// Bytes returns the total size of pieces.
 func Bytes(pieces []Piece) (n int64) {
 	for i := range pieces {
 		n += pieces[i].Bytes
@@ -99,8 +98,7 @@ func Bytes(pieces []Piece) (n int64) {
 	return n
 }
 
-// Check looks at pieces before anything is read: those of a wrong list would be written
-// where they do not belong.
+// Check checks the bounds of pieces before a read.
 func Check(pieces []Piece) error {
 	for i := range pieces {
 		p := &pieces[i]
@@ -111,5 +109,5 @@ func Check(pieces []Piece) error {
 	return nil
 }
 
-// inside reports whether n bytes from one on are in a memory.
+// inside reports whether n bytes from an offset are within a memory.
 func inside(m Memory, from, n int64) bool { return n >= 1 && from >= 0 && from <= m.Size()-n }

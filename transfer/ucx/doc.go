@@ -3,7 +3,7 @@
 // receiver for package transport, which asks, on a connection of its own. The library,
 // libucp.so.0, is opened when it is first needed, without cgo.
 //
-// Each part is a message with a tag. Within a host UCX brings it straight from where it is to
-// where it belongs, if the system allows it; to others it goes through buffers of UCX. Memory that only a device
-// reaches goes through buffers of the host, a few parts at a time.
+// Each part is a message with a tag. Within a host UCX brings it straight from where it is to where
+// it belongs, if the system allows it; to others it goes through buffers of UCX. Memory that only a
+// device reaches goes through buffers of the host, a few parts at a time.
 package ucx

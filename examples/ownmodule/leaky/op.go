@@ -5,6 +5,7 @@ package leaky
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"

@@ -62,7 +62,7 @@ var names = [...]string{
 	getLibraryVersion: "MPI_Get_library_version",
 }
 
-// What all libraries have alike.
+// Constants of all libraries.
 const (
 	anyTag        = -1
 	funneled      = 1
@@ -73,8 +73,7 @@ const (
 // Variable names the library to load, by its path or as the loader finds it.
 const Variable = "KRAIT_MPI"
 
-// candidates are where to look for the library of who started the process: each launcher
-// says so in the environment.
+// candidates lists names of the launcher's library, which its environment variables tell.
 func candidates() []string {
 	openMPI, mpich := []string{"libmpi.so.40", "libmpi.so.80"}, []string{"libmpich.so.12", "libmpi.so.12"}
 	switch {
@@ -92,7 +91,7 @@ func candidates() []string {
 func load() (*library, error) {
 	var errs []error
 	for _, name := range candidates() {
-		// What Open MPI loads by itself looks for its symbols among those of all.
+		// Open MPI's plugins look up its symbols globally.
 		handle, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 		if err != nil {
 			errs = append(errs, err)
@@ -105,7 +104,7 @@ func load() (*library, error) {
 		}
 		return l, nil
 	}
-	return nil, fmt.Errorf("there is no MPI library that can be used (%w); install Open MPI (openmpi-bin) or MPICH (mpich), or name the library in %s", errors.Join(errs...), Variable)
+	return nil, fmt.Errorf("no MPI library can be used (%w); install Open MPI (openmpi-bin) or MPICH (mpich), or name the library in %s", errors.Join(errs...), Variable)
 }
 
 // bind finds functions and constants.
@@ -129,8 +128,8 @@ func (l *library) bind(handle uintptr) error {
 	return nil
 }
 
-// constants are those of Open MPI, whose handles are addresses, or of MPICH and all that
-// have its binary interface, whose handles are numbers.
+// constants sets the constants of Open MPI, whose handles are addresses, or of MPICH and libraries
+// with its binary interface, whose handles are numbers.
 func (l *library) constants(handle uintptr) error {
 	world, err := purego.Dlsym(handle, "ompi_mpi_comm_world")
 	if err != nil {
@@ -179,7 +178,7 @@ func (l *library) check(f symbol, code int) error {
 	return fmt.Errorf("%s of %s: %s", names[f], l.name, said)
 }
 
-// launched is how many processes the launcher says that there are; 0: it says nothing.
+// launched is the number of processes that the launcher started; 0: unknown.
 func launched() int {
 	for _, name := range []string{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"} {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {

@@ -21,15 +21,15 @@ import (
 // tag is that of all messages.
 const tag = 7
 
-// Link is a [comm.Link] of MPI. One thread, locked, calls the library, the whole time: it
-// sends, and looks for what has come.
+// Link is a [comm.Link] of MPI. One locked thread calls the library: it sends, and polls for
+// messages.
 type Link struct {
 	lib         *library
 	rank, ranks int
 
 	mu      sync.Mutex
 	queue   []outgoing
-	some    atomic.Int32 // its length, for who looks
+	some    atomic.Int32 // its length
 	asleep  atomic.Bool
 	wake    chan struct{} // has room for one
 	timer   *time.Timer
@@ -39,9 +39,9 @@ type Link struct {
 
 	closing atomic.Bool
 	failed  bool
-	end     time.Time // where it failed, for what there is to be sent
-	said    bool      // that nothing follows
-	leaving int       // how many others have said so
+	end     time.Time // deadline for sending if the processes have failed
+	said    bool      // that nothing follows was sent
+	leaving int       // number of others that have sent so
 	ended   chan struct{}
 	err     error
 }
@@ -73,13 +73,13 @@ func Join(ctx context.Context) (*Link, error) {
 // Name is the library and its version.
 func (l *Link) Name() string { return l.lib.name }
 
-// Rank is that of this process.
+// Rank is the rank of this process.
 func (l *Link) Rank() int { return l.rank }
 
-// Ranks is how many there are.
+// Ranks is the number of processes.
 func (l *Link) Ranks() int { return l.ranks }
 
-// open loads the library and asks it who is there.
+// open loads the library and initializes it.
 func (l *Link) open() (err error) {
 	// UCX, below MPICH, would take the signals of memory faults, which Go handles.
 	if os.Getenv("UCX_HANDLE_ERRORS") == "" {
@@ -115,7 +115,7 @@ func (l *Link) open() (err error) {
 
 // run is the thread.
 func (l *Link) run(ready chan<- error) {
-	runtime.LockOSThread() // for ever: MPI belongs to it
+	runtime.LockOSThread() // for ever: MPI needs the same thread
 	defer close(l.ended)
 	err := l.open()
 	ready <- err
@@ -150,8 +150,8 @@ func (l *Link) Send(to int, m comm.Message) {
 	l.rouse()
 }
 
-// left reports whether all is said, by this process and by the others: MPI is not left with
-// messages that nobody has received.
+// left reports whether this process and the others have sent all: MPI is not finalized with
+// messages that were not received.
 func (l *Link) left(sent bool, now time.Time) bool {
 	switch {
 	case l.failed:
@@ -171,8 +171,7 @@ func (l *Link) left(sent bool, now time.Time) bool {
 // last is a message of one byte: nothing follows.
 const last = 1
 
-// How long the thread looks before it sleeps, and how long it sleeps: what comes from others
-// cannot wake it.
+// How long the thread polls before it sleeps, and how long it sleeps: messages cannot wake it.
 const (
 	eager    = 20 * time.Microsecond
 	nap      = 20 * time.Microsecond // of the system's, to which it adds 50 or so
@@ -210,7 +209,7 @@ func (l *Link) serve() error {
 	}
 }
 
-// idle waits a little where nothing has happened for a time.
+// idle sleeps after a while without messages.
 func (l *Link) idle(quiet time.Duration) {
 	if quiet < eager {
 		runtime.Gosched()
@@ -232,7 +231,7 @@ func (l *Link) idle(quiet time.Duration) {
 	l.asleep.Store(false)
 }
 
-// rouse lets the thread look at once.
+// rouse wakes the thread.
 func (l *Link) rouse() {
 	if l.asleep.Load() {
 		select {
@@ -242,7 +241,7 @@ func (l *Link) rouse() {
 	}
 }
 
-// send gives MPI what is queued.
+// send gives queued messages to MPI.
 func (l *Link) send(under []outgoing) ([]outgoing, error) {
 	l.mu.Lock()
 	first := len(under)
@@ -264,7 +263,7 @@ func (l *Link) send(under []outgoing) ([]outgoing, error) {
 	return under, nil
 }
 
-// sent drops what has gone out.
+// sent drops messages that were sent.
 func (l *Link) sent(under []outgoing) ([]outgoing, error) {
 	kept := under[:0]
 	for _, o := range under {
@@ -284,7 +283,7 @@ func (l *Link) sent(under []outgoing) ([]outgoing, error) {
 	return kept, nil
 }
 
-// receive takes one message in, if there is one.
+// receive receives a message, if one has arrived.
 func (l *Link) receive() (bool, error) {
 	var flag, count int32
 	var status [statusBytes]byte
@@ -313,8 +312,8 @@ func (l *Link) receive() (bool, error) {
 	return true, nil
 }
 
-// Close sends what is queued and leaves MPI when all do; where all has failed they never may,
-// and it is left when the process ends.
+// Close sends queued messages and finalizes MPI with the other processes. If they have failed it
+// does not wait for them.
 func (l *Link) Close(within time.Duration, failed bool) error {
 	l.failed = failed
 	l.end = time.Now().Add(within)

@@ -1,3 +1,3 @@
-// Package mpi joins the processes that an MPI launcher has started, by its library, which
-// is loaded when it is asked for: Open MPI, MPICH, and what has MPICH's binary interface.
+// Package mpi joins the processes that an MPI launcher has started, by its library, which it loads
+// at run time: Open MPI, MPICH, or one with MPICH's binary interface.
 package mpi

@@ -33,7 +33,7 @@ type caller struct {
 	hello
 }
 
-// open greets who comes to a listener until the context ends, which closes the listener.
+// open greets connections of a listener until the context ends, which closes the listener.
 func open(ctx context.Context, l *net.TCPListener, key []byte, warn func(string, ...any)) *door {
 	d := &door{key: key, lobby: lobby.New(mostGreeted), come: make(chan caller), warn: warn}
 	context.AfterFunc(ctx, func() {
@@ -56,7 +56,7 @@ func open(ctx context.Context, l *net.TCPListener, key []byte, warn func(string,
 	return d
 }
 
-// greet lets a process say who it is.
+// greet authenticates a process, and reads its hello.
 func (d *door) greet(ctx context.Context, c *net.TCPConn) {
 	place := d.lobby.Enter(lobby.Who(c.RemoteAddr().String()), 1, func() { c.Close() })
 	if place == nil || ctx.Err() != nil { // the lobby may have been cleared before

@@ -19,7 +19,7 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// Options say how processes find each other, and whom they take.
+// Options configure how processes find and authenticate each other.
 type Options struct {
 	Rank, World int
 	// ID is where rank 0 is found: tcp:HOST:PORT, at which it listens, or file:PATH, a file that
@@ -32,18 +32,18 @@ type Options struct {
 	Insecure bool
 	// Timeout is how long processes wait for each other; 0: comm.DefaultTimeout.
 	Timeout time.Duration
-	// Warn is told of strangers that were sent away, at most once in 10 s; nil: nobody is.
+	// Warn is called about rejected connections, at most once in 10 s; nil: not called.
 	Warn func(format string, args ...any)
 }
 
-// hello is what a process says of itself once both sides have proved that they know the secret.
+// hello is what a process sends after both sides have proved that they know the secret.
 type hello struct {
 	Rank  int
 	World int
 	Port  int `json:",omitempty"` // where the process listens
 }
 
-// answer is what rank 0 says when all have come.
+// answer is what rank 0 sends when all have joined.
 type answer struct {
 	Error   string   `json:",omitempty"`
 	Session string   `json:",omitempty"` // random; ranks prove to each other that they know it, too
@@ -61,14 +61,14 @@ const mostAnswer = 1 << 20 // bytes
 // Join finds the other processes and connects to them. All return when all are there.
 func Join(ctx context.Context, o Options) (*Link, error) {
 	if o.World < 1 || o.Rank < 0 || o.Rank >= o.World {
-		return nil, fmt.Errorf("rank %d of %d processes: ranks go from 0 to one less than there are", o.Rank, o.World)
+		return nil, fmt.Errorf("rank %d of %d processes: ranks are 0 to one below that", o.Rank, o.World)
 	}
 	kind, where, ok := strings.Cut(o.ID, ":")
 	if !ok || where == "" || kind != "tcp" && kind != "file" {
-		return nil, fmt.Errorf("%q does not say where rank 0 is found: tcp:HOST:PORT and file:PATH do", o.ID)
+		return nil, fmt.Errorf("%q does not name rank 0; give tcp:HOST:PORT or file:PATH", o.ID)
 	}
 	if kind == "tcp" && o.Token == "" && !o.Insecure && !isLoopback(where) {
-		return nil, fmt.Errorf("%s may be reached from other machines: give all ranks the same secret by --comm-token-file, or let whoever comes join by --comm-insecure", o.ID)
+		return nil, fmt.Errorf("%s may be reached from other machines: give all ranks the same secret by --comm-token-file, or let any process join by --comm-insecure", o.ID)
 	}
 	o.Timeout = cmp.Or(o.Timeout, comm.DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -121,7 +121,7 @@ type meeting struct {
 	where    string
 	file     bool
 	listener *net.TCPListener
-	door     *door          // nil: this process takes nobody yet
+	door     *door          // nil: this process accepts no connection yet
 	conns    []*net.TCPConn // by rank
 	last     error          // why rank 0 was not reached, or a process not taken
 	bounds   []func() bool  // end what ends waits with the context
@@ -248,7 +248,7 @@ func (m *meeting) write(secret string) error {
 
 var truth = map[bool]int{true: 1}
 
-// read reads what rank 0 has written. A file that others may write or read is somebody else's, or
+// read reads what rank 0 has written. A file that others may write or read is another user's, or
 // no secret.
 func (m *meeting) read() (r rendezvous, err error) {
 	f, err := os.Open(m.where)

@@ -10,12 +10,12 @@ import (
 	"net"
 )
 
-// Two processes prove to each other that they know the same secret before either says anything
-// else: both send a nonce, the caller sends the HMAC-SHA256 of both nonces, and so does the one
-// called, under another label. Who does not know the secret learns nothing about it but whether
-// a guess was right; who only calls does not learn even a sum to try guesses on.
+// Two processes prove to each other that they know the same secret before they send anything else:
+// both send a nonce, the caller sends the HMAC-SHA256 of both nonces, and so does the one called,
+// under another label. A process without the secret learns only whether a guess was right, and a
+// mere caller no sum to try guesses on.
 
-// speaks is the version of what processes say while they join.
+// speaks is the version of the protocol.
 const speaks = 2
 
 // mostStranger is the longest line in bytes that is read before the other side has proved itself.
@@ -23,7 +23,7 @@ const mostStranger = 4 << 10
 
 // challenge is what both sides say first.
 type challenge struct {
-	Krait int    // the version of what is said here
+	Krait int    // version of the protocol
 	Nonce []byte `json:",omitempty"`
 	Error string `json:",omitempty"`
 }
@@ -99,7 +99,7 @@ func admit(c *net.TCPConn, key []byte) error {
 	return say(c, proof{Proof: sum(key, ofCalled, theirs.Nonce, mine.Nonce)})
 }
 
-// knock proves to who is called that this process knows the secret, and lets it prove the same.
+// knock proves to the process called that this one knows the secret, and checks its proof.
 func knock(c *net.TCPConn, key []byte) error {
 	mine := challenge{Krait: speaks, Nonce: newNonce()}
 	if err := say(c, mine); err != nil {
@@ -138,7 +138,7 @@ func say(c *net.TCPConn, v any) error {
 	return err
 }
 
-// hear reads a line of at most so many bytes, byte by byte: what follows is for others.
+// hear reads a line of at most most bytes, and no byte after it.
 func hear(c *net.TCPConn, v any, most int) error {
 	var text []byte
 	var b [1]byte

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// stranger is a connection of somebody who is no rank.
+// stranger is a connection of a process that is no rank.
 func stranger(t *testing.T, place string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", place)
@@ -218,7 +218,7 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// TestTrust: whoever reaches the address of a run without a secret is only taken where that was
+// TestTrust: a process that reaches the address of a run without a secret joins only where that was
 // asked for, or where it is a process of the same machine.
 func TestTrust(t *testing.T) {
 	for id, want := range map[string]string{
@@ -235,7 +235,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestStale: the file of a run that has ended, or one that others can read, leads nobody anywhere.
+// TestStale: the file of a run that has ended, or one that others can read, is an error.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	for mode, secret := range map[os.FileMode]string{0o600: "old", 0o644: "known"} {

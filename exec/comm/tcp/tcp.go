@@ -45,10 +45,10 @@ func newLink(rank int, conns []*net.TCPConn) *Link {
 	return l
 }
 
-// Rank is that of this process.
+// Rank is the rank of this process.
 func (l *Link) Rank() int { return l.rank }
 
-// Ranks is how many there are.
+// Ranks is the number of processes.
 func (l *Link) Ranks() int { return len(l.peers) }
 
 // Start begins to receive and to send.
@@ -85,7 +85,7 @@ func (p *peer) read(deliver func(comm.Message)) error {
 	}
 }
 
-// said is an error in words that say what happened.
+// said describes an error of a connection.
 func said(err error) error {
 	var op *net.OpError
 	switch {
@@ -103,13 +103,13 @@ func (l *Link) Send(to int, m comm.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.broken || p.closing {
-		return // who reads from it says so
+		return // the reader reports it
 	}
 	p.queue = append(p.queue, m)
 	p.some.Signal()
 }
 
-// write sends what is queued, all that there is at a time.
+// write sends queued messages, all at once.
 func (p *peer) write() {
 	var list []comm.Message
 	var out net.Buffers
@@ -142,7 +142,7 @@ func (p *peer) next(list []comm.Message) ([]comm.Message, bool) {
 	}
 	if p.broken || len(p.queue) == 0 {
 		if !p.broken {
-			_ = p.conn.CloseWrite() // the other end is told that all is said
+			_ = p.conn.CloseWrite() // the other end sees that nothing follows
 		}
 		return nil, false
 	}
@@ -159,8 +159,8 @@ func (p *peer) breaks() {
 	p.some.Signal()
 }
 
-// Close sends what is queued and waits until the others have closed their ends: what is not
-// read when a connection is closed may cost them what they have not read.
+// Close sends queued messages and waits until the others have closed their ends: closing a
+// connection with unread data may drop data on its way to them.
 func (l *Link) Close(within time.Duration, failed bool) error {
 	for _, p := range l.peers {
 		if p != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 )
 
-// join lets so many processes join, in random order.
+// join lets n processes join, in random order.
 func join(t *testing.T, n int, change func(o *Options)) ([]*Link, []error) {
 	t.Helper()
 	id := "file:" + filepath.Join(t.TempDir(), "rank0")
@@ -40,7 +40,7 @@ func join(t *testing.T, n int, change func(o *Options)) ([]*Link, []error) {
 	return links, errs
 }
 
-// freePort is a place where nobody listens.
+// freePort is an address without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,9 +120,9 @@ func TestJoin(t *testing.T) {
 	}{
 		{"two are rank 1", func(o *Options) { o.Rank = min(o.Rank, 1) }, "two processes are rank 1 of 3"},
 		{"another number", func(o *Options) { o.World += o.Rank / 2 }, "rank 2 is one of 4, rank 0 one of 3"},
-		{"no such rank", func(o *Options) { o.Rank += o.Rank / 2 }, "rank 3 of 3 processes: ranks go from 0"},
+		{"no such rank", func(o *Options) { o.Rank += o.Rank / 2 }, "rank 3 of 3 processes: ranks are 0 to"},
 		{"one too few", func(o *Options) { o.World++ }, "rank 0: of 4 ranks 3 did not come after 300ms"},
-		{"no place", func(o *Options) { o.ID = "localhost" }, `"localhost" does not say where rank 0 is found`},
+		{"no place", func(o *Options) { o.ID = "localhost" }, `"localhost" does not name rank 0`},
 		{"no rank 0", func(o *Options) { o.Rank, o.World = o.Rank+1, 4 }, "rank 0 is not to be found at file:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestBroken(t *testing.T) {
 		case text := <-lost:
 			delete(want, text)
 		case <-time.After(5 * time.Second):
-			t.Fatalf("nobody says %v", want)
+			t.Fatalf("no error is %v", want)
 		}
 	}
 }

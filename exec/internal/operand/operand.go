@@ -1,5 +1,5 @@
-// Package operand works out where the tensors of a schedule lie for a batch.
-// Devices share it.
+// Package operand computes the offsets and sizes of a schedule's tensors for a batch, for all
+// devices.
 package operand
 
 import (
@@ -21,7 +21,7 @@ type Operand struct {
 	ranks, rank int
 }
 
-// New is what is the same for every batch.
+// New makes an operand without the sizes of a batch.
 func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
 	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
@@ -42,9 +42,8 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	return o
 }
 
-// Cut lets o, which has its size for a batch, be the rows of a piece of the batch's tokens,
-// and says how many elements after its first these begin. What has no row per token
-// stays as it is.
+// Cut limits o, after Resize, to the rows of a piece of the batch's tokens, and returns the offset
+// in elements of the first. A tensor without a row per token stays as it is.
 func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 	switch {
 	case o.sym != graph.Tokens:
@@ -58,8 +57,8 @@ func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 	return piece.Start * o.Stride
 }
 
-// Resize gives the first axis its size for a batch, and a cache the tokens that a sequence
-// may have.
+// Resize sets the first axis to its size for a batch, and that of a KV cache to the tokens of a
+// sequence.
 func (o *Operand) Resize(b *graph.Batch, slots, tokens int) {
 	switch {
 	case o.rows != nil:

@@ -17,7 +17,8 @@ func View[T float32 | uint16 | int32](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// Floats looks at bytes as numbers of a float format, or a row of a codec, to be read and written as f32.
+// Floats looks at bytes as numbers of a float format, or a row of a codec, to be read and written
+// as f32.
 func Floats(d graph.DType, b []byte) kernels.Tensor {
 	switch {
 	case d == graph.F32:

@@ -1,5 +1,5 @@
-// Package wire frames the messages of transfers: each has a kind, a length and a checksum,
-// and what is read is bounded before memory is made for it.
+// Package wire frames the messages of transfers: each has a kind, a length and a checksum, and its
+// size is bounded before memory is allocated for it.
 package wire
 
 import (
@@ -11,19 +11,19 @@ import (
 	"net"
 )
 
-// Kind is what a message is about.
+// Kind is the kind of a message.
 type Kind uint8
 
 // HeaderBytes is what precedes each message: its kind, three zeros, its length, the CRC-32C
 // of its payload, and that of these 12 bytes, all little-endian.
 const HeaderBytes = 16
 
-// ErrCorrupt is the error of bytes that are no message as it was sent.
+// ErrCorrupt is the error of a damaged message.
 var ErrCorrupt = errors.New("a corrupt message")
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// Header is what is known of a message before its payload is read.
+// Header is the header of a message.
 type Header struct {
 	Kind  Kind
 	Bytes int
@@ -40,7 +40,7 @@ type Writer struct {
 // NewWriter writes to a connection.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write sends a message whose payload is the parts, in order, from where they lie.
+// Write sends a message with a payload of some parts, without copying them.
 func (w *Writer) Write(k Kind, parts ...[]byte) error {
 	n, sum := 0, uint32(0)
 	for _, p := range parts {
@@ -49,7 +49,7 @@ func (w *Writer) Write(k Kind, parts ...[]byte) error {
 	}
 	putHeader(&w.head, k, n, sum)
 	w.list = append(append(w.list[:0], w.head[:]), parts...)
-	list := w.list // WriteTo eats it
+	list := w.list // WriteTo consumes it
 	_, err := list.WriteTo(w.w)
 	clear(w.list)
 	return err
@@ -62,8 +62,8 @@ func putHeader(to *[HeaderBytes]byte, k Kind, n int, sum uint32) {
 	binary.LittleEndian.PutUint32(to[12:], crc32.Checksum(to[:12], table))
 }
 
-// Reader reads messages: [Reader.Next], and then all of the payload, by [Reader.Payload] or
-// piece by piece by [Reader.Fill] and [Reader.End]. It belongs to one goroutine.
+// Reader reads messages: [Reader.Next], and then the payload, by [Reader.Payload] or in pieces by
+// [Reader.Fill] and [Reader.End]. It belongs to one goroutine.
 type Reader struct {
 	r    io.Reader
 	most int // bytes of a payload
@@ -72,11 +72,11 @@ type Reader struct {
 	left int
 }
 
-// NewReader reads from a connection messages whose payloads have so many bytes at most.
+// NewReader returns a reader of messages with payloads of at most that many bytes.
 func NewReader(r io.Reader, most int) *Reader { return &Reader{r: r, most: most} }
 
-// Next reads the header of the next message. The error is io.EOF where the connection ends
-// between two messages.
+// Next reads the header of the next message. The error is io.EOF if the connection ends between
+// messages.
 func (r *Reader) Next() (Header, error) {
 	var head [HeaderBytes]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
@@ -95,7 +95,7 @@ func (r *Reader) Next() (Header, error) {
 	return r.now, nil
 }
 
-// Fill reads the next bytes of the payload to where they belong.
+// Fill reads the next bytes of the payload.
 func (r *Reader) Fill(to []byte) error {
 	if len(to) > r.left {
 		return fmt.Errorf("%w: %d bytes are missing in it", ErrCorrupt, len(to)-r.left)
@@ -108,7 +108,7 @@ func (r *Reader) Fill(to []byte) error {
 	return nil
 }
 
-// End checks what was read of a message, which must be all.
+// End checks the payload after all of it was read.
 func (r *Reader) End() error {
 	switch {
 	case r.left > 0:
@@ -119,7 +119,8 @@ func (r *Reader) End() error {
 	return nil
 }
 
-// Payload reads all of the payload, in pieces, so that a length alone takes no memory.
+// Payload reads all of the payload, growing as data arrives, so that a length alone takes no
+// memory.
 func (r *Reader) Payload() ([]byte, error) {
 	const step = 1 << 20
 	var out []byte
@@ -133,10 +134,10 @@ func (r *Reader) Payload() ([]byte, error) {
 	return out, r.End()
 }
 
-// Left is how many bytes of the payload were not read.
+// Left returns the number of unread bytes of the payload.
 func (r *Reader) Left() int { return r.left }
 
-// whole makes an end in the middle of a message the error that it is.
+// whole turns an end within a message into io.ErrUnexpectedEOF.
 func whole(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/visualize"
+	"github.com/spf13/cobra"
+)
+
+func newGraphSchedule() *cobra.Command {
+	var s krait.Sharding
+	from := newGraphArg()
+	var f format
+	var p picture
+	var rank, layer int
+	c := &cobra.Command{
+		Use:   "schedule [flags] [DIR | FILE.ir]",
+		Short: "Print or draw what a rank runs",
+		Long: `Schedule lowers a model and prints the schedule of one rank: buffers with their offsets, and
+steps on the compute and the communication stream with the events that order them. A FILE.ir
+is graph text at any stage; the passes that remain run on it.
+
+As dot or svg it draws kernels and collectives in order, with dashed lines for waits between
+streams. Equal layers are drawn once; with --detail block, the kernels between two events are
+one box. Without DIR it uses the embedded model.`,
+		Example: `  krait graph schedule --tp 4 --rank 1
+  krait graph schedule --tp 2 --layer 0 -o schedule.svg
+  krait graph schedule --tp 8 --detail block -o schedule.svg`,
+		Args: takes(0, 1, "one DIR or FILE.ir"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.settle(); err != nil {
+				return err
+			}
+			drawn, err := p.options(f)
+			if err != nil {
+				return err
+			}
+			g, _, err := from.read(c, args)
+			if err != nil {
+				return err
+			}
+			all, err := lowered(c, g, s)
+			if err != nil {
+				return err
+			}
+			if rank < 0 || rank >= len(all) {
+				return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+			}
+			block := ""
+			if c.Flags().Changed("layer") {
+				block = "layers." + strconv.Itoa(layer)
+				if !slices.ContainsFunc(all[rank].Steps, func(st lowering.Step) bool { return inBlock(st, block) }) {
+					return fmt.Errorf("--layer %d: the schedule has no steps of it", layer)
+				}
+			}
+			drawn.Block = block
+			return f.write(c, all[rank].String, func(w io.Writer) error { return visualize.Schedule(w, all[rank], drawn) })
+		},
+	}
+	shardingFlags(c, &s)
+	c.Flags().IntVar(&rank, "rank", 0, "rank to print")
+	c.Flags().IntVar(&layer, "layer", 0, "draw only this layer")
+	from.add(c)
+	f.add(c)
+	p.add(c)
+	return c
+}

@@ -1,0 +1,168 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// leader is the machine of rank 0's engine. It lets the other ranks do what its own machine does.
+type leader struct {
+	exec.Machine // of rank 0
+	group        *comm.Group
+	encoders     []*encoder // by rank
+}
+
+func newLeader(own exec.Machine, g *comm.Group) *leader {
+	l := &leader{Machine: own, group: g}
+	for range g.Ranks() {
+		l.encoders = append(l.encoders, newEncoder())
+	}
+	return l
+}
+
+func (l *leader) send(rank int, c *command, data []byte) {
+	l.group.Send(rank, l.encoders[rank].encode(c, data))
+}
+
+// all runs a command on all ranks, and returns the error of rank 0, or else of another.
+func (l *leader) all(c *command, own func() error) error {
+	for r := 1; r < l.group.Ranks(); r++ {
+		l.send(r, c, nil)
+	}
+	return l.wait(own)
+}
+
+// wait runs a call on rank 0 and waits for the others, which run it too.
+func (l *leader) wait(own func() error) error {
+	err := own()
+	for r := 1; r < l.group.Ranks(); r++ {
+		_, e := l.reply(r)
+		err = cmp.Or(err, e)
+	}
+	return cmp.Or(l.group.Processes().Err(), err)
+}
+
+// reply waits for a rank's reply, and returns the bytes that it read.
+func (l *leader) reply(rank int) ([]byte, error) {
+	text, err := l.group.Receive(rank, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) == 0:
+		return nil, fmt.Errorf("rank %d: %w", rank, errMessage)
+	case text[0] != succeeded:
+		return nil, errors.New(string(text[1:]))
+	}
+	return text[1:], nil
+}
+
+// read runs a command on another rank that reads len(to) bytes.
+func (l *leader) read(rank int, c *command, to []byte) error {
+	c.Bytes = len(to)
+	l.send(rank, c, nil)
+	data, err := l.reply(rank)
+	if err == nil && copy(to, data) != len(to) {
+		err = fmt.Errorf("rank %d: %w", rank, errMessage)
+	}
+	return err
+}
+
+// write runs a command on another rank that writes bytes.
+func (l *leader) write(rank int, c *command, from []byte) error {
+	l.send(rank, c, from)
+	_, err := l.reply(rank)
+	return err
+}
+
+// Step runs a batch on all ranks. The outputs are those of rank 0.
+func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, err error) {
+	if err := ctx.Err(); err != nil { // before the others begin
+		return nil, fmt.Errorf("stopped before the step: %w", err)
+	}
+	message := l.encoders[0].encodeStep(w)
+	for r := 1; r < l.group.Ranks(); r++ {
+		l.group.Send(r, message)
+	}
+	err = l.wait(func() (e error) {
+		out, e = l.Machine.Step(ctx, w)
+		return e
+	})
+	return out, err
+}
+
+func (l *leader) GrowSlots(n int) error {
+	return l.all(&command{Call: callGrowSlots, Index: n}, func() error { return l.Machine.GrowSlots(n) })
+}
+
+func (l *leader) ClearSlot(slot int) error {
+	return l.all(&command{Call: callClearSlot, Index: slot}, func() error { return l.Machine.ClearSlot(slot) })
+}
+
+func (l *leader) CopySlot(from, to int) error {
+	return l.all(&command{Call: callCopySlot, Index: from, To: to}, func() error { return l.Machine.CopySlot(from, to) })
+}
+
+func (l *leader) GrowPages(n int) error {
+	return l.all(&command{Call: callGrowPages, Index: n}, func() error { return l.Machine.GrowPages(n) })
+}
+
+func (l *leader) CopyRows(from state.PageRows, page int32) error {
+	return l.all(&command{Call: callCopyRows, Rows: []state.PageRows{from}, To: int(page)}, func() error { return l.Machine.CopyRows(from, page) })
+}
+
+func (l *leader) ReadSlot(rank, slot int, at int64, to []byte) error {
+	if rank == 0 {
+		return l.Machine.ReadSlot(rank, slot, at, to)
+	}
+	return l.read(rank, &command{Call: callReadSlot, Index: slot, At: at}, to)
+}
+
+func (l *leader) WriteSlot(rank, slot int, at int64, from []byte) error {
+	if rank == 0 {
+		return l.Machine.WriteSlot(rank, slot, at, from)
+	}
+	return l.write(rank, &command{Call: callWriteSlot, Index: slot, At: at}, from)
+}
+
+func (l *leader) ReadRows(rank, buffer int, rows []state.PageRows, to []byte) error {
+	if rank == 0 {
+		return l.Machine.ReadRows(rank, buffer, rows, to)
+	}
+	return l.read(rank, &command{Call: callReadRows, Index: buffer, Rows: rows}, to)
+}
+
+func (l *leader) WriteRows(rank, buffer int, rows []state.PageRows, from []byte) error {
+	if rank == 0 {
+		return l.Machine.WriteRows(rank, buffer, rows, from)
+	}
+	return l.write(rank, &command{Call: callWriteRows, Index: buffer, Rows: rows}, from)
+}
+
+func (l *leader) ReadPage(rank int, page int32, at int64, to []byte) error {
+	if rank == 0 {
+		return l.Machine.ReadPage(rank, page, at, to)
+	}
+	return l.read(rank, &command{Call: callReadPage, Index: int(page), At: at}, to)
+}
+
+func (l *leader) WritePage(rank int, page int32, at int64, from []byte) error {
+	if rank == 0 {
+		return l.Machine.WritePage(rank, page, at, from)
+	}
+	return l.write(rank, &command{Call: callWritePage, Index: int(page), At: at}, from)
+}
+
+// Close closes the machines of all ranks, unless the group has failed: then each closes its own.
+func (l *leader) Close() {
+	for r := 1; r < l.group.Ranks() && l.group.Processes().Err() == nil; r++ {
+		l.send(r, &command{Call: callClose}, nil)
+	}
+	l.Machine.Close()
+}

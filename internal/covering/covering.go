@@ -1,0 +1,88 @@
+// Package covering chooses few cases of many for tests, so that every two options occur together.
+package covering
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/krait-ml/krait/internal/goldens"
+)
+
+// Cases returns the cases that a test runs: all with KRAIT_TEST_ALL, otherwise [Pairs] by its name.
+func Cases(t testing.TB, levels ...int) (cases [][]int) {
+	if !goldens.All() {
+		return Pairs(t.Name(), levels...)
+	}
+	cases = [][]int{{}}
+	for _, n := range levels {
+		var longer [][]int
+		for _, c := range cases {
+			for level := range n {
+				longer = append(longer, append(slices.Clone(c), level))
+			}
+		}
+		cases = longer
+	}
+	return cases
+}
+
+// Pairs returns cases, each with a level of every factor, of which factor i has levels[i]. Any two
+// levels of two factors are in some case together. The cases depend on the name and levels alone.
+func Pairs(name string, levels ...int) (cases [][]int) {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	r := rand.New(rand.NewPCG(h.Sum64(), 0))
+	type pair struct{ f, a, g, b int }
+	open := map[pair]bool{}
+	var order []pair // so that the choice does not depend on a map
+	for f := range levels {
+		for g := range f {
+			for a := range levels[f] {
+				for b := range levels[g] {
+					p := pair{g, b, f, a}
+					open[p], order = true, append(order, p)
+				}
+			}
+		}
+	}
+	gain := func(c []int, f, level int) (n int) { // pairs that a level of f adds to a case
+		for g, b := range c {
+			switch {
+			case b < 0 || g == f:
+			case g < f && open[pair{g, b, f, level}], g > f && open[pair{f, level, g, b}]:
+				n++
+			}
+		}
+		return n
+	}
+	for _, first := range order {
+		if !open[first] {
+			continue
+		}
+		c := make([]int, len(levels))
+		for f := range c {
+			c[f] = -1
+		}
+		c[first.f], c[first.g] = first.a, first.b
+		for _, f := range r.Perm(len(levels)) {
+			if c[f] >= 0 {
+				continue
+			}
+			best := -1
+			for _, level := range r.Perm(levels[f]) {
+				if n := gain(c, f, level); n > best {
+					best, c[f] = n, level
+				}
+			}
+		}
+		for f := range c {
+			for g := range f {
+				delete(open, pair{g, c[g], f, c[f]})
+			}
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
