@@ -20,8 +20,8 @@ import (
 var ErrNoTokenizer = errors.New("no tokenizer")
 
 // OpenTokenizer opens the tokenizer of a Hugging Face folder, a GGUF file or a tokenizer.json. A
-// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; if
-// vocab is 0, it is that of the config. Otherwise the error is [ErrNoTokenizer].
+// checkpoint without one whose vocabulary has [tokenizer.ByteVocab] ids has bytes as tokens; vocab
+// 0 is looked up in the config. Otherwise the error is [ErrNoTokenizer].
 func OpenTokenizer(path string, vocab int) (tokenizer.Tokenizer, error) {
 	t, err := openTokenizer(path)
 	if vocab == 0 && errors.Is(err, ErrNoTokenizer) {
