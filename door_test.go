@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestDoor checks the bounds of this package: its lines, its exported names, and the packages that a
-// program links which imports it.
+// TestDoor checks the bounds of this package: its lines, its exported names, and the packages that
+// a program links which imports it.
 func TestDoor(t *testing.T) {
 	list, err := filepath.Glob("*.go")
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/krait-ml/krait/lab/optest"
 )
 
-// squarePTX is y = x x of a row per block of the grid's first axis, 128 columns per block of its second.
+// squarePTX is y = x x of a row per block of the grid's first axis, 128 columns per block of its
+// second.
 const squarePTX = `
 .version 7.0
 .target sm_80

@@ -75,7 +75,8 @@ output says where they do not.
 }
 
 // measurements says where measurements go: lines for people to standard output, and the file of
-// krait bench report to -o FILE. --json swaps them: JSON to standard output, lines to standard error.
+// krait bench report to -o FILE. --json swaps them: JSON to standard output, lines to standard
+// error.
 type measurements struct{ output }
 
 func (o *measurements) add(c *cobra.Command) {

@@ -12,7 +12,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// faultyEvery is the variable of the environment that lets a rank fail in one of this many collectives.
+// faultyEvery is the variable of the environment that lets a rank fail in one of this many
+// collectives.
 const faultyEvery = "KRAIT_TEST_FAULTY"
 
 // failSometimes makes devices on which ranks fail, if the environment asks for them.

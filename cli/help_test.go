@@ -18,8 +18,8 @@ func eachCommand(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// TestHelp: every command says what it does, with an example; --help shows at most 25 flags, and each
-// flag has one line of at most 80 characters.
+// TestHelp: every command says what it does, with an example; --help shows at most 25 flags, and
+// each flag has one line of at most 80 characters.
 func TestHelp(t *testing.T) {
 	eachCommand(newRoot(), func(c *cobra.Command) {
 		if !strings.Contains(c.CommandPath(), "completion") && c.Name() != "help" && c.HasParent() {
@@ -80,7 +80,8 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestRenamed: names of the previous release stand for present ones, and a note says so unless --quiet.
+// TestRenamed: names of the previous release stand for present ones, and a note says so unless
+// --quiet.
 func TestRenamed(t *testing.T) {
 	for _, x := range []struct{ old, want, notes string }{
 		{"opt --tp 4 -", "graph opt --tp 4 -", "opt is now graph opt"},

@@ -5,8 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// interruptible returns the result of f, or an error if the command is stopped first. It is for work
-// that takes no context and writes nothing: the process ends without waiting for it.
+// interruptible returns the result of f, or an error if the command is stopped first. It is for
+// work that takes no context and writes nothing: the process ends without waiting for it.
 func interruptible[T any](c *cobra.Command, f func() (T, error)) (out T, err error) {
 	if err := c.Context().Err(); err != nil {
 		return out, err

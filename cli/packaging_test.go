@@ -34,8 +34,8 @@ func packaged(t *testing.T, name string) string {
 	return string(data)
 }
 
-// takesArguments is an error where krait does not take arguments: its commands, their flags, the values
-// of these, and how many folders.
+// takesArguments is an error where krait does not take arguments: its commands, their flags, the
+// values of these, and how many folders.
 func takesArguments(args []string) error {
 	args, _ = renamed(args)
 	c, rest, err := newRoot().Find(args)
@@ -449,8 +449,8 @@ func (c *container) checkGrace(t *testing.T, name string, grace int) {
 	}
 }
 
-// checkAddresses looks for what --prefill and --decode name: a pod of a set by its number, in a service that gives
-// these names, at its port; and servers and router have the same --prefill.
+// checkAddresses looks for what --prefill and --decode name: a pod of a set by its number, in a
+// service that gives these names, at its port; and servers and router have the same --prefill.
 func checkAddresses(t *testing.T, all []object) {
 	there := map[string]bool{}
 	for _, o := range all {

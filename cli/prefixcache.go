@@ -42,8 +42,8 @@ func (f *prefixFlags) checkCodec(elsewhere bool) error {
 	return nil
 }
 
-// options sets the model's options. A cache larger than the machine's memory is an error at once, and
-// not when the cache has grown to it.
+// options sets the model's options. A cache larger than the machine's memory is an error at once,
+// and not when the cache has grown to it.
 func (f *prefixFlags) options(m *modelFlags) error {
 	o := &m.options
 	o.PrefixCache, o.PrefixCacheHost = int64(f.cache.byteCount), int64(f.host.byteCount)

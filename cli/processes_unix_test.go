@@ -133,7 +133,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestPick: what is chosen on the host, with its log-probabilities, is in processes what it is in one.
+// TestPick: what is chosen on the host, with its log-probabilities, is in processes what it is in
+// one.
 func TestPick(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	how := []string{"generate", "-q", "--temperature", "1", "--seed", "4", "--min-p", "0.05", "--logprobs", "3", "--logit-bias", "32=-2", "-n", "8", "And the LORD said"}

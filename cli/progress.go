@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows a line on a terminal; tell is nil otherwise. end, which may be called more than once,
-// removes the line.
+// progress shows a line on a terminal; tell is nil otherwise. end, which may be called more than
+// once, removes the line.
 func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int), end func()) {
 	f, ok := w.(*os.File)
 	if !ok || quiet || !term.IsTerminal(int(f.Fd())) {

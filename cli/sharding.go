@@ -75,7 +75,8 @@ func hardwareName(c *cobra.Command) string { return c.Flags().Lookup("hw").Value
 // phaseAlone annotates the --phase of commands that use it with any payload.
 const phaseAlone = "alone"
 
-// phaseUsed returns an error if --phase changes nothing. The payload that auto chooses has one phase.
+// phaseUsed returns an error if --phase changes nothing. The payload that auto chooses has one
+// phase.
 func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	flag := c.Flags().Lookup("phase")
 	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {

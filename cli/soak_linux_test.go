@@ -85,8 +85,8 @@ func (p *process) resident(t *testing.T) float64 {
 	return float64(kB) * 1024
 }
 
-// freeAddress is one without a listener. Connections begin at 127.0.0.1, and could take a port there while who
-// waits at it is dead.
+// freeAddress is one without a listener. Connections begin at 127.0.0.1, and could take a port
+// there while who waits at it is dead.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
@@ -167,8 +167,8 @@ func (s *soaked) questions(t *testing.T, r *rand.Rand) (list []question) {
 	return list
 }
 
-// ask sends a question, streamed or not, and looks at what comes: the text, or an error that says so, before
-// some time is over; a client that goes gets what it gets.
+// ask sends a question, streamed or not, and looks at what comes: the text, or an error that says
+// so, before some time is over; a client that goes gets what it gets.
 func (s *soaked) ask(client *http.Client, q question, stream, goes bool, r *rand.Rand) {
 	ctx, end := context.WithTimeout(context.Background(), time.Minute)
 	defer end()
@@ -260,9 +260,9 @@ func gauge(t *testing.T, url, name string) float64 {
 }
 
 // TestSoak: clients that come and go ask a router, behind which servers and machines that read
-// prompts are killed and stopped for a while, and ranks fail. Each request gets its text to the character, or an
-// error; and what is not killed keeps its memory and goroutines, and holds nothing in the end.
-// KRAIT_TEST_SOAK says for how long (2s).
+// prompts are killed and stopped for a while, and ranks fail. Each request gets its text to the
+// character, or an error; and what is not killed keeps its memory and goroutines, and holds nothing
+// in the end. KRAIT_TEST_SOAK says for how long (2s).
 func TestSoak(t *testing.T) {
 	most, err := time.ParseDuration(os.Getenv("KRAIT_TEST_SOAK"))
 	if err != nil {
@@ -325,8 +325,8 @@ func (s *soaked) lost(t *testing.T) (n float64) {
 	return n
 }
 
-// faults kills one at a time, or stops it for a while, until the time is over. It returns what those that stay
-// had in memory, again and again.
+// faults kills one at a time, or stops it for a while, until the time is over. It returns what
+// those that stay had in memory, again and again.
 func (s *soaked) faults(t *testing.T, most time.Duration, stop chan struct{}) (resident [][]float64) {
 	defer close(stop)
 	r := rand.New(rand.NewPCG(5, 6))

@@ -12,8 +12,9 @@ type Link struct {
 	About       string
 	Algorithms  []Algorithm
 	Unavailable []string // algorithms the link lacks, each with the reason
-	// Peers is the most bytes of an exchange that goes by one_shot or two_shot, which are kernels that write into the
-	// others' memory: above it a library has it. Profiles without it have no limit.
+	// Peers is the most bytes of an exchange that goes by one_shot or two_shot, which are kernels
+	// that write into the others' memory: above it a library has it. Profiles without it have no
+	// limit.
 	Peers Figure
 	// Straggle is how long ranks wait for the slowest of them where they meet, on average, in
 	// seconds per second that their kernels ran since they met last. Profiles without it have 0.

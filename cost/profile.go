@@ -21,8 +21,8 @@ type Profile struct {
 	// Shared says that the ranks are on one device, which they divide evenly: its rates,
 	// its bandwidth and its memory.
 	Shared bool
-	// Multiprocessors is how many the device has that work at the same time, each with the same share of
-	// its rates; 0: unknown.
+	// Multiprocessors is how many the device has that work at the same time, each with the same
+	// share of its rates; 0: unknown.
 	Multiprocessors Figure
 	Memory          Memory
 	Compute         map[string]Compute // by number format of products: f32, tf32, bf16, f16

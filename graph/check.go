@@ -93,8 +93,8 @@ func Check(g *Graph) error {
 	return errors.Join(errs...)
 }
 
-// checkThen checks each all_reduce that says which operation comes then: at stage fused, the sum is one value in f32,
-// and that operation alone takes it, as one operand.
+// checkThen checks each all_reduce that says which operation comes then: at stage fused, the sum is
+// one value in f32, and that operation alone takes it, as one operand.
 func checkThen(g *Graph, fail func(where, format string, args ...any)) {
 	for _, n := range g.Nodes {
 		then := n.Attrs.Text("then")
@@ -111,7 +111,8 @@ func checkThen(g *Graph, fail func(where, format string, args ...any)) {
 	}
 }
 
-// Sole is the node that alone takes the one result of a node in f32, and takes it once; nil if there is none.
+// Sole is the node that alone takes the one result of a node in f32, and takes it once; nil if
+// there is none.
 func (g *Graph) Sole(n *Node) *Node {
 	next, _ := g.sole(n)
 	return next

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Extract makes a graph of one block. Values that the block takes from outside become
-// its inputs, with the types that it has, but parameters and states stay what they
-// are. Values that the block gives to others, or the graph to its caller, become its
-// outputs, which are called as the values. Values keep their names, so that the
-// block keeps its own; an input of another block loses that block's, or has it with
-// _ for dots where the name is taken. Where ranks have some rows of what crosses the border, they get these of a
-// whole input, and gather them for a whole output. A partial sum can be neither input nor
-// output: that is an error, and so is a block that the graph does not have.
+// Extract makes a graph of one block. Values that the block takes from outside become its inputs,
+// with the types that it has, but parameters and states stay what they are. Values that the block
+// gives to others, or the graph to its caller, become its outputs, which are called as the values.
+// Values keep their names, so that the block keeps its own; an input of another block loses that
+// block's, or has it with _ for dots where the name is taken. Where ranks have some rows of what
+// crosses the border, they get these of a whole input, and gather them for a whole output. A
+// partial sum can be neither input nor output: that is an error, and so is a block that the graph
+// does not have.
 func Extract(g *Graph, block string) (*Graph, error) {
 	if block == "" || !slices.Contains(g.Blocks(), block) {
 		return nil, fmt.Errorf("the graph has no block %s", block)

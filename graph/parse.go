@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Parse reads graph text. Types of results may be left out of nodes that are
-// not leaves; they are inferred. Everything from # to the end of a line is a
-// comment; after a node it is the node's note. The graph may break rules that [Check] knows; what cannot be read at
-// all is an error that names the line.
+// Parse reads graph text. Types of results may be left out of nodes that are not leaves; they are
+// inferred. Everything from # to the end of a line is a comment; after a node it is the node's
+// note. The graph may break rules that [Check] knows; what cannot be read at all is an error that
+// names the line.
 func Parse(text string) (*Graph, error) {
 	p := &parser{}
 	for i, line := range strings.Split(text, "\n") {

@@ -211,8 +211,8 @@ func (l *Legal) describe() {
 // scans.
 var inner = []string{"sumsq", "rms_scale", "rms_rows", "group_sumsq", "group_rms_scale", "scan_terms", "scan_prefix", "scan_output"}
 
-// Unknown is the error of an operation that is not in the table. It names the five nearest of those that
-// models are built from.
+// Unknown is the error of an operation that is not in the table. It names the five nearest of those
+// that models are built from.
 func Unknown(name string) error {
 	const most, names = 40, 5 // bytes of the name, and operations
 	if len(name) > most {

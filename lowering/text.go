@@ -10,8 +10,9 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// String writes the schedule as text: the tokens of a piece, regions, buffers, views, then
-// steps with their loops and streams, and what is there for some outputs only. [ParseSchedule] reads it back.
+// String writes the schedule as text: the tokens of a piece, regions, buffers, views, then steps
+// with their loops and streams, and what is there for some outputs only. [ParseSchedule] reads it
+// back.
 func (s *Schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d\n", s.Name, s.Rank, s.Ranks)

@@ -7,8 +7,8 @@ type Volume struct {
 	From, To int
 	Reads    int   // of stretches and rows of stretches
 	Bytes    int64 // that they have
-	// Whole is what all of the sender's pages with rows of the sequence that are not there, and all of its
-	// states, have: what moves where lists name pages and slots, and not what is in them.
+	// Whole is what all of the sender's pages with rows of the sequence that are not there, and all
+	// of its states, have: what moves where lists name pages and slots, and not what is in them.
 	Whole int64
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// TestFuseExperts: what stands around experts is one operation with what it can be, of a layer of each family.
+// TestFuseExperts: what stands around experts is one operation with what it can be, of a layer of
+// each family.
 func TestFuseExperts(t *testing.T) {
 	for name, want := range map[string]string{
 		"layers.1. jamba": "norm_router add_experts",

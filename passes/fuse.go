@@ -26,12 +26,12 @@ func ParseFuse(text string) (Fuse, error) {
 	return Exactly, fmt.Errorf("fuse %q: it is exact or launches", text)
 }
 
-// fuse makes one operation of neighbours if the table has one, as the rows of fused
-// operations say which they stand for. It is last: strategies,
-// proofs and drawings speak of the operations apart. It writes a fused operation in the place of the last of the nodes that it
-// stands for: there all its operands exist, and no node before it needs its results. Products take
-// the norms of what they read when all else is fused: a norm of a sum that is by itself goes with
-// that, which is exact and saves as much.
+// fuse makes one operation of neighbours if the table has one, as the rows of fused operations say
+// which they stand for. It is last: strategies, proofs and drawings speak of the operations apart.
+// It writes a fused operation in the place of the last of the nodes that it stands for: there all
+// its operands exist, and no node before it needs its results. Products take the norms of what they
+// read when all else is fused: a norm of a sum that is by itself goes with that, which is exact and
+// saves as much.
 func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	out, err := fuseOnce(g, patternsBySize(o.Fuse == ForLaunches))
 	if err == nil && o.Fuse == ForLaunches {

@@ -13,9 +13,9 @@ var Phases = []string{"prefill", "decode"}
 // ByPhase reports whether a quantize has payloads for one phase: out_proj=int8@decode.
 func ByPhase(quantize string) bool { return strings.Contains(quantize, "@") }
 
-// QuantizeIn is what a quantize is in a phase: parts that end in @ and its name go before
-// those that are for both, and those of the other are left out. Of one that is by phase it is an error
-// to name none.
+// QuantizeIn is what a quantize is in a phase: parts that end in @ and its name go before those
+// that are for both, and those of the other are left out. Of one that is by phase it is an error to
+// name none.
 func QuantizeIn(quantize, phase string) (string, error) {
 	if phase != "" && !slices.Contains(Phases, phase) {
 		return "", fmt.Errorf("phase %q; there are %s", phase, strings.Join(Phases, " and "))

@@ -4,8 +4,8 @@
 //
 //	two, err := passes.Compile(g, passes.Options{Ranks: 2, Stop: graph.PartitionedStage})
 //
-// A strategy that does not apply, and a graph that cannot be split so, are errors that name the value
-// and say what to do; a pass that breaks a graph is named.
+// A strategy that does not apply, and a graph that cannot be split so, are errors that name the
+// value and say what to do; a pass that breaks a graph is named.
 package passes
 
 import (

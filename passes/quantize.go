@@ -67,11 +67,11 @@ func (s *site) names(v *graph.Value, parameters []string) bool {
 		s.way == "ag" && slices.ContainsFunc(parameters, func(p string) bool { return slices.Contains(strings.Split(p, "."), s.name) })
 }
 
-// ParseQuantize reads "fp16", or a list of sites such as
-// "x_proj=none,out_proj=fp16:acc32". Payloads are fp16, bf16, none, and codecs with the
-// size of their blocks: int8/64, which is int8 for int8/32. int4:int8 is one for the summands
-// and one for the sum, where none leaves one of them in f32. A site is the end of the name of a summed value, with .rs only where a reduce_scatter sums it;
-// with .ag it is that of tokens that are gathered, or of a parameter that they are
+// ParseQuantize reads "fp16", or a list of sites such as "x_proj=none,out_proj=fp16:acc32".
+// Payloads are fp16, bf16, none, and codecs with the size of their blocks: int8/64, which is int8
+// for int8/32. int4:int8 is one for the summands and one for the sum, where none leaves one of them
+// in f32. A site is the end of the name of a summed value, with .rs only where a reduce_scatter
+// sums it; with .ag it is that of tokens that are gathered, or of a parameter that they are
 // gathered for: in_proj.ag. The directions alone, rs and ag, are for all.
 func ParseQuantize(text string) (Quantize, error) {
 	q := Quantize{text: text}

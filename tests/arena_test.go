@@ -162,8 +162,9 @@ func TestArenaBytes(t *testing.T) {
 
 // TestArenaOfRows: where ranks have even shares of the residual stream, all rows are so many
 // shares. What is gathered along tokens has room for a piece, of which some is free in that of all
-// tokens: the rest is what lives while a block scans, and in the end what is gathered for the wanted rows. The largest of whole sequences may
-// be all tokens, and is planned as what a batch says.
+// tokens: the rest is what lives while a block scans, and in the end what is gathered for the
+// wanted rows. The largest of whole sequences may be all tokens, and is planned as what a batch
+// says.
 func TestArenaOfRows(t *testing.T) {
 	all := arenaModels(t)
 	for name, want := range map[string]string{

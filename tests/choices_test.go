@@ -14,8 +14,8 @@ import (
 	"github.com/krait-ml/krait/transfer/prefill"
 )
 
-// TestChoices: choices of a prompt that is prefilled once equal those of separate requests: for each
-// kind of model, on ranks that share tokens, on a simulated GPU, and with a prefill server.
+// TestChoices: choices of a prompt that is prefilled once equal those of separate requests: for
+// each kind of model, on ranks that share tokens, on a simulated GPU, and with a prefill server.
 func TestChoices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir       string

@@ -52,7 +52,8 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
-// TestMask: of the tokens that it leaves, one is chosen; where it leaves none, the generation fails.
+// TestMask: of the tokens that it leaves, one is chosen; where it leaves none, the generation
+// fails.
 func TestMask(t *testing.T) {
 	m := openModel(t, "../testdata/golden/mamba-a", krait.Options{})
 	mask := make([]int32, (m.Vocab()+31)/32)

@@ -149,9 +149,9 @@ func TestMemoryOfMamba(t *testing.T) {
 	}
 }
 
-// TestMemoryRoom: generations that all together need more pages than there is memory for wait for each
-// other, and one that never fits is refused; a sequence that is stepped by itself takes what is
-// left, and its error changes nothing.
+// TestMemoryRoom: generations that all together need more pages than there is memory for wait for
+// each other, and one that never fits is refused; a sequence that is stepped by itself takes what
+// is left, and its error changes nothing.
 func TestMemoryRoom(t *testing.T) {
 	o := krait.Options{Slots: 4, PageTokens: 4, Memory: 32 << 20, PrefixCache: 1 << 20}
 	p := openModel(t, "../testdata/golden/jamba", o).MemoryPlan()

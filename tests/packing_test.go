@@ -211,8 +211,8 @@ func throughFile(t *testing.T, m, plain *krait.Model, one *seq, want *krait.Snap
 	sameSnapshot(t, m.Name, snapshot(t, two), want)
 }
 
-// throughTransfer reads a prompt on the ranks of m, and goes on from it on others: what arrives is what
-// comes back on m, to the last bit, and as many bytes came as the formula says where both have
+// throughTransfer reads a prompt on the ranks of m, and goes on from it on others: what arrives is
+// what comes back on m, to the last bit, and as many bytes came as the formula says where both have
 // as many ranks.
 func throughTransfer(t *testing.T, dir string, m *krait.Model, ids []int, o krait.Options, bytes int64) {
 	t.Helper()

@@ -25,8 +25,8 @@ func payloadsOf(m *krait.Model) (list []string) {
 	return list
 }
 
-// TestPhases: of payloads by phase the process that reads prompts takes its own, and the one that goes
-// on its; what comes of it is what these two give.
+// TestPhases: of payloads by phase the process that reads prompts takes its own, and the one that
+// goes on its; what comes of it is what these two give.
 func TestPhases(t *testing.T) {
 	const quantize = "out_proj=int4@prefill,out_proj=int8/64@decode,x_proj=e5m2"
 	dir := "../testdata/golden/jamba"
@@ -61,8 +61,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestCalibrateIn: each phase is judged alone, by the same tokens: without payloads by as many bits,
-// and with them by others.
+// TestCalibrateIn: each phase is judged alone, by the same tokens: without payloads by as many
+// bits, and with them by others.
 func TestCalibrateIn(t *testing.T) {
 	text, err := os.ReadFile("../testdata/val.txt")
 	if err != nil {

@@ -291,8 +291,8 @@ func TestPrefillLeaseDuringRead(t *testing.T) {
 	}
 }
 
-// TestPrefillGreetedLate: who gives up while the server's greeting arrives has no connection, which is
-// closed soon, and the next one makes its own.
+// TestPrefillGreetedLate: who gives up while the server's greeting arrives has no connection, which
+// is closed soon, and the next one makes its own.
 func TestPrefillGreetedLate(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	_, address := serveModel(t, m, transfer.ServerOptions{})
@@ -309,8 +309,8 @@ func TestPrefillGreetedLate(t *testing.T) {
 	}
 }
 
-// TestPrefillLooked: who looks whether a prefill server is there, and says nothing, is in no log; who says what
-// nobody understands is.
+// TestPrefillLooked: who looks whether a prefill server is there, and says nothing, is in no log;
+// who says what nobody understands is.
 func TestPrefillLooked(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	said := make(chan string, 10)

@@ -134,8 +134,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestProcessesGenerate: generations share steps, sample, keep beginnings of prompts on the device and
-// the host, and are what they are in one process; states come and go.
+// TestProcessesGenerate: generations share steps, sample, keep beginnings of prompts on the device
+// and the host, and are what they are in one process; states come and go.
 func TestProcessesGenerate(t *testing.T) {
 	const dir = "../testdata/golden/jamba"
 	o := krait.Options{Slots: 3, PrefixCache: 1 << 20, PrefixCacheHost: 1 << 20, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}}
@@ -380,8 +380,8 @@ func TestProcessesFail(t *testing.T) {
 	}
 }
 
-// TestFollow: processes that follow answer nobody else, and end with the model, with their own context,
-// or when they are closed; then all do.
+// TestFollow: processes that follow answer nobody else, and end with the model, with their own
+// context, or when they are closed; then all do.
 func TestFollow(t *testing.T) {
 	for _, how := range []string{"closed", "cancelled", "left"} {
 		t.Run(how, func(t *testing.T) {

@@ -64,8 +64,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses: what is of another model, or lies otherwise, or is damaged, is an error that says
-// so, and leaves the sequence as it was.
+// TestLoadRefuses: what is of another model, or lies otherwise, or is damaged, is an error that
+// says so, and leaves the sequence as it was.
 func TestLoadRefuses(t *testing.T) {
 	jamba := "../testdata/golden/jamba"
 	o := krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: 2}}

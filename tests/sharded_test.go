@@ -65,8 +65,8 @@ func TestShardedActivationsCUDA(t *testing.T) {
 	}
 }
 
-// fewTokens shortens sequences to at most that many tokens; by 24 a batch has no more than 32: on CUDA
-// products of more rows have a kernel of their own, whose bits are others.
+// fewTokens shortens sequences to at most that many tokens; by 24 a batch has no more than 32: on
+// CUDA products of more rows have a kernel of their own, whose bits are others.
 func fewTokens(steps [][]int, most int) [][]int {
 	var out [][]int
 	for _, step := range steps {

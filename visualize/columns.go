@@ -83,8 +83,8 @@ func (p *picture) stack() {
 	}
 }
 
-// columnsOf assigns each frame to the first column that has room, and returns the resulting width in
-// nodes.
+// columnsOf assigns each frame to the first column that has room, and returns the resulting width
+// in nodes.
 func columnsOf(frames []*frame, most int) (columns [][]*frame, width int) {
 	var depths, widths []int
 next:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// difference describes how a block differs from another: by the counts of operations, or else by the
-// first node that differs.
+// difference describes how a block differs from another: by the counts of operations, or else by
+// the first node that differs.
 func difference(first, b *block) string {
 	var more, less []string
 	seen := map[string]bool{}
@@ -52,7 +52,8 @@ func times(op string, n int) string {
 	return fmt.Sprintf("%s\u00a0×%d", op, n)
 }
 
-// firstDifference describes the first node that differs, for blocks with equal counts of operations.
+// firstDifference describes the first node that differs, for blocks with equal counts of
+// operations.
 func firstDifference(first, b *block) string {
 	before, after := strings.Split(first.key, "\n"), strings.Split(b.key, "\n")
 	for i, op := range b.ops {

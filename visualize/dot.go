@@ -1,7 +1,7 @@
 // Package visualize draws graphs and schedules, which it does not change.
 //
-// A picture has a column for the model, in which layers are a strip, and one for each kind of block:
-// equal blocks are drawn once.
+// A picture has a column for the model, in which layers are a strip, and one for each kind of
+// block: equal blocks are drawn once.
 package visualize
 
 import (

@@ -125,8 +125,8 @@ var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph
 // heavy are products with weights.
 var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply"}
 
-// Work returns the kind of an operation: multiply (a product with weights), mix (an operation with a
-// state), or other.
+// Work returns the kind of an operation: multiply (a product with weights), mix (an operation with
+// a state), or other.
 func Work(op string) string {
 	if row, ok := graph.Lookup(op); ok && len(row.States) > 0 {
 		return "mix"
@@ -137,9 +137,9 @@ func Work(op string) string {
 	return "other"
 }
 
-// label is lines of text in HTML, a row each, with the greatest width in any font: Graphviz measures
-// with its machine's fonts, and viewers have others. Lines are left-aligned, since Graphviz would
-// center a line by its measured width, and a wider one would leave its box.
+// label is lines of text in HTML, a row each, with the greatest width in any font: Graphviz
+// measures with its machine's fonts, and viewers have others. Lines are left-aligned, since
+// Graphviz would center a line by its measured width, and a wider one would leave its box.
 type label struct {
 	rows  []string
 	width float64

@@ -89,7 +89,8 @@ func short(name string, n *graph.Node) string {
 // lineMax is about the greatest width of a line, in letters.
 const lineMax = 36
 
-// typeLine adds a value, with its type the first time. A long type has its layout on a separate line.
+// typeLine adds a value, with its type the first time. A long type has its layout on a separate
+// line.
 func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
 	layout := ""
 	if !s.typed[v] {

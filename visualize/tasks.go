@@ -83,9 +83,9 @@ func (d *timeline) key(t *task, at map[*task]string) string {
 	return k.String() + "\n"
 }
 
-// boxes groups tasks into boxes: consecutive tasks of a layer, and others alone or, with less detail,
-// up to the next event. Tasks with "" are left out. In the schedule's order no box depends on its own
-// results through another.
+// boxes groups tasks into boxes: consecutive tasks of a layer, and others alone or, with less
+// detail, up to the next event. Tasks with "" are left out. In the schedule's order no box depends
+// on its own results through another.
 func (d *timeline) boxes(of func(*task) string) [][]*task {
 	var out [][]*task
 	open := map[lowering.Stream]int{} // box of the stream that may grow, from 1

@@ -25,7 +25,6 @@ func Example() {
 
 	_, err = safetensors.Parse("cut.safetensors", file.Bytes()[:file.Len()-1])
 	fmt.Println(err)
-	// Output:
-	// [w] F32 [2] [1 -2] true <nil>
-	// cut.safetensors: tensor "w": data_offsets [0, 8] reach beyond the 7 bytes of data: the file is truncated; download it again
+	// Output: [w] F32 [2] [1 -2] true <nil> cut.safetensors: tensor "w": data_offsets [0, 8] reach
+	// beyond the 7 bytes of data: the file is truncated; download it again
 }

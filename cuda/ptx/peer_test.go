@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// waiting writes 7 to x, counts n, waits until flag is 3, by loads of an order, and writes what it then has of x to y.
+// waiting writes 7 to x, counts n, waits until flag is 3, by loads of an order, and writes what it
+// then has of x to y.
 const waiting = `.version 7.8
 .target sm_80
 .address_size 64
@@ -33,8 +34,8 @@ again:
 	ret;
 }`
 
-// TestWaits: a launch that waits for another device is taken back, byte by byte, also bytes never written before; when the flag is
-// there it runs, and says what it has acquired and released.
+// TestWaits: a launch that waits for another device is taken back, byte by byte, also bytes never
+// written before; when the flag is there it runs, and says what it has acquired and released.
 func TestWaits(t *testing.T) {
 	r := newRig(t)
 	e := entry(t, parse(t, waiting), "waiting")

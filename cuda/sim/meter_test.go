@@ -90,7 +90,8 @@ func TestChain(t *testing.T) {
 	v.Must(g.Close())
 }
 
-// TestMeteredProduct: operands in their format and the result in its own count once, and what is added to as well.
+// TestMeteredProduct: operands in their format and the result in its own count once, and what is
+// added to as well.
 func TestMeteredProduct(t *testing.T) {
 	for _, c := range []struct {
 		call          driver.GemmCall

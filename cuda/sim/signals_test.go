@@ -9,8 +9,8 @@ import (
 	"github.com/krait-ml/krait/cuda/driver/drivertest"
 )
 
-// signalling has a kernel that writes a word of another device and then a flag there, and one that waits for the flag and reads
-// the word. Where they are stands in a table.
+// signalling has a kernel that writes a word of another device and then a flag there, and one that
+// waits for the flag and reads the word. Where they are stands in a table.
 const signalling = `.version 7.8
 .target sm_80
 .address_size 64
@@ -100,8 +100,8 @@ func (p *pair) launch(v *drivertest.Device, s driver.Stream, f driver.Function, 
 	return s.Launch(f, &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Params: drivertest.Params(table)})
 }
 
-// TestSignals: a kernel waits for one of another device, whichever is put in first, and what that wrote before comes before
-// what it reads then.
+// TestSignals: a kernel waits for one of another device, whichever is put in first, and what that
+// wrote before comes before what it reads then.
 func TestSignals(t *testing.T) {
 	for seed := range uint64(4) {
 		p := newPair(t, Options{Seed: seed}, true)
@@ -119,7 +119,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestSignalNeverComes: a wait that nothing can end says so, and what allocates on a device that is waited for.
+// TestSignalNeverComes: a wait that nothing can end says so, and what allocates on a device that is
+// waited for.
 func TestSignalNeverComes(t *testing.T) {
 	p := newPair(t, Options{Patience: 100 * time.Millisecond}, true)
 	p.a.Must(p.launch(p.b, p.sb, p.listen, p.tables[1]))
@@ -129,8 +130,8 @@ func TestSignalNeverComes(t *testing.T) {
 	contains(t, err, nil, "cuLaunchKernel of listen on device 1 waits for another device; CUDA would wait forever")
 }
 
-// TestNoPeerAccess: where a device may not reach another, it is told so, and a kernel that does it all the same fails; so
-// it does where access was never asked for.
+// TestNoPeerAccess: where a device may not reach another, it is told so, and a kernel that does it
+// all the same fails; so it does where access was never asked for.
 func TestNoPeerAccess(t *testing.T) {
 	none := func(int, int) bool { return false }
 	d := New(Options{Devices: 2, Peers: none})

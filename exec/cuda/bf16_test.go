@@ -66,11 +66,12 @@ func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
 	return list
 }
 
-// bf16Share is how far logits may be from those in f32 with math of bf16, of the largest. Of granite two tokens of 70
-// have other experts, since what their routers choose between is close: they are 9.7 and 9.2 % off, the others 2 %,
-// and with all experts in use none is more than 1.5 %. Of zamba2 each attention makes errors 2.5 times as large, in
-// f32, too: q and k of its random weights are so large that scores spread by 5. Three of them make of embeddings that are 0.1 %
-// off a residual stream that is 2.9 %.
+// bf16Share is how far logits may be from those in f32 with math of bf16, of the largest. Of
+// granite two tokens of 70 have other experts, since what their routers choose between is close:
+// they are 9.7 and 9.2 % off, the others 2 %, and with all experts in use none is more than 1.5 %.
+// Of zamba2 each attention makes errors 2.5 times as large, in f32, too: q and k of its random
+// weights are so large that scores spread by 5. Three of them make of embeddings that are 0.1 % off
+// a residual stream that is 2.9 %.
 func bf16Share(golden string) float64 {
 	switch golden {
 	case "granite-hybrid", "zamba2":
@@ -84,8 +85,9 @@ func bf16Share(golden string) float64 {
 // alike are goldens of families of which TestBF16 has another.
 var alike = []string{"mamba-a", "mamba-a-fp16", "mamba2-g1", "mamba2-clamp", "granite-hybrid-dense", "nemotron-h"}
 
-// TestBF16: with math of bf16 logits are near those in f32, of goldens with weights in bf16, after prompts with
-// which activations are in bf16, too, and with which they are not, by cuBLAS and by Krait's own tiles.
+// TestBF16: with math of bf16 logits are near those in f32, of goldens with weights in bf16, after
+// prompts with which activations are in bf16, too, and with which they are not, by cuBLAS and by
+// Krait's own tiles.
 func TestBF16(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
 		name := filepath.Base(dir)

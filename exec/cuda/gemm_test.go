@@ -29,8 +29,8 @@ func TestProductsOfRanks(t *testing.T) {
 	}
 }
 
-// TestWhoMultiplies: by weights in f32 cuBLAS does in f32, but where bf16 is so much faster that numbers are taken
-// apart.
+// TestWhoMultiplies: by weights in f32 cuBLAS does in f32, but where bf16 is so much faster that
+// numbers are taken apart.
 func TestWhoMultiplies(t *testing.T) {
 	prompt := make([]int, 40)
 	for _, c := range []struct {

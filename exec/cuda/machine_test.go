@@ -37,7 +37,8 @@ func open(t *testing.T, name string, ranks int, strategy string) *model {
 	return openAt(t, "../../testdata/golden/"+name, ranks, strategy)
 }
 
-// openAt compiles a model for the devices of these tests: formats are chosen where the device has math of bf16.
+// openAt compiles a model for the devices of these tests: formats are chosen where the device has
+// math of bf16.
 func openAt(t *testing.T, dir string, ranks int, strategy string, on ...*cuda.Device) *model {
 	t.Helper()
 	c, err := checkpoint.Open(dir)

@@ -21,9 +21,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestPeers: ranks with a GPU each that sum over each other's memory have the bits of ranks which share one, in graphs
-// and launch by launch; where payloads are larger than the limit, or not all GPUs reach each other, NCCL has
-// them. Whatever runs first, all is ordered.
+// TestPeers: ranks with a GPU each that sum over each other's memory have the bits of ranks which
+// share one, in graphs and launch by launch; where payloads are larger than the limit, or not all
+// GPUs reach each other, NCCL has them. Whatever runs first, all is ordered.
 func TestPeers(t *testing.T) {
 	for i, c := range []struct {
 		model    string
@@ -83,7 +83,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeersSwitch: what is larger than the limit, by one row, is NCCL's, and the limit itself is not.
+// TestPeersSwitch: what is larger than the limit, by one row, is NCCL's, and the limit itself is
+// not.
 func TestPeersSwitch(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	one := open(t, "mamba-a", 1, "").engine(t, &cpu.Device{})
@@ -117,8 +118,9 @@ func TestPeersSwitch(t *testing.T) {
 	}
 }
 
-// TestPeersMissingOrder: without any one of what orders ranks that write into each other's memory, in any kernel,
-// one of some seeds gives an error, mostly the first: which rank comes first depends on the machine, too.
+// TestPeersMissingOrder: without any one of what orders ranks that write into each other's memory,
+// in any kernel, one of some seeds gives an error, mostly the first: which rank comes first depends
+// on the machine, too.
 func TestPeersMissingOrder(t *testing.T) {
 	wait := [2]string{`setp\.gt\.u32\s+(%p\d+), (%r\d+), -3;`, "setp.ge.u32 $1, $2, 0;"}
 	acquire, release := [2]string{`ld\.acquire\.sys`, "ld.relaxed.sys"}, [2]string{`st\.release\.sys`, "st.relaxed.sys"}
@@ -186,8 +188,8 @@ func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed
 	return changed, err
 }
 
-// TestPeersFail: whichever GPU is lost, and whenever, the others, which wait for it in kernels, end their
-// steps, the error is that of the lost one, and Close returns.
+// TestPeersFail: whichever GPU is lost, and whenever, the others, which wait for it in kernels, end
+// their steps, the error is that of the lost one, and Close returns.
 func TestPeersFail(t *testing.T) {
 	m := open(t, "mamba-a", 3, "channel")
 	for lose := 20; lose < 140; lose += 11 {
@@ -210,7 +212,8 @@ func TestPeersFail(t *testing.T) {
 	}
 }
 
-// TestPeersAllocationFails: whichever allocation finds no memory, ranks with a GPU each give all back.
+// TestPeersAllocationFails: whichever allocation finds no memory, ranks with a GPU each give all
+// back.
 func TestPeersAllocationFails(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	for fail, done := 1, false; !done; fail += 5 {

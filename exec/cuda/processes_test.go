@@ -169,7 +169,8 @@ func (c failingContext) Alloc(bytes int64) (driver.Ptr, error) {
 	return c.Context.Alloc(bytes)
 }
 
-// TestElsewhere: ranks that are elsewhere, and in no processes that are known, are refused, not waited for.
+// TestElsewhere: ranks that are elsewhere, and in no processes that are known, are refused, not
+// waited for.
 func TestElsewhere(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
 	_, err := (&cuda.Device{Driver: sim.New(sim.Options{})}).Open(m.schedules[:1], comm.Local(2), exec.Setup{Tensor: m.Tensor, Slots: 1})

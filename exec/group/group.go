@@ -116,7 +116,8 @@ type encoder struct {
 	numbers []int64 // of a step
 }
 
-// encode returns a message, valid until the next: the length of the command as JSON, that, and data.
+// encode returns a message, valid until the next: the length of the command as JSON, that, and
+// data.
 func (e *encoder) encode(c *command, data []byte) []byte {
 	text, err := json.Marshal(c)
 	if err != nil {

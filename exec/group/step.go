@@ -7,10 +7,10 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// The message of a step is encoded by hand: encoding/gob takes 32 µs for a batch of 8 sequences with
-// 64 KV pages each, and this 1.4 µs (BenchmarkMessage). It is a zero byte, with which no command
-// begins, the number of numbers, the numbers as int64, and the data of the inputs that all ranks
-// need.
+// The message of a step is encoded by hand: encoding/gob takes 32 µs for a batch of 8 sequences
+// with 64 KV pages each, and this 1.4 µs (BenchmarkMessage). It is a zero byte, with which no
+// command begins, the number of numbers, the numbers as int64, and the data of the inputs that all
+// ranks need.
 
 // encodeStep returns the message of a step, valid until the next. numbers is memory that it reuses.
 func (e *encoder) encodeStep(w *exec.Work) []byte {

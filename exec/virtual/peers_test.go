@@ -56,8 +56,8 @@ output n = %n
 	}
 }
 
-// TestNarrow: a value in bf16 takes half of the time that its bytes take, in batches with many rows, with prompts if it is so
-// in prompts only.
+// TestNarrow: a value in bf16 takes half of the time that its bytes take, in batches with many
+// rows, with prompts if it is so in prompts only.
 func TestNarrow(t *testing.T) {
 	bytes := func(z graph.Sizes) (all int64) {
 		g, err := graph.Parse(`graph "g" stage=fused ranks=1

@@ -1,8 +1,8 @@
 // Package fonts bounds the width of text in any common sans-serif font.
 package fonts
 
-// The advance widths from the blank to the tilde, in thousandths of the size: of Helvetica (also Arial
-// and Liberation Sans) or DejaVu Sans, whichever is wider.
+// The advance widths from the blank to the tilde, in thousandths of the size: of Helvetica (also
+// Arial and Liberation Sans) or DejaVu Sans, whichever is wider.
 var regular = [...]int{
 	318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 	636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 556,

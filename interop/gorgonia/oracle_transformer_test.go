@@ -152,9 +152,9 @@ func largestOf(v []float64, top int) []int {
 // activations are the functions that experts may apply to their gate.
 var activations = map[string]func(*G.Node) *G.Node{"silu": silu, "gelu": gelu, "gelu_tanh": geluTanh, "relu": relu, "relu2": func(x *G.Node) *G.Node { return G.Must(G.Square(relu(x))) }}
 
-// experts evaluates each expert for all tokens, and adds them up with the
-// tokens' weights; without a gate, up is in its place. Inputs are bounded, so that gates are small enough for the series
-// of gelu, also those of one channel.
+// experts evaluates each expert for all tokens, and adds them up with the tokens' weights; without
+// a gate, up is in its place. Inputs are bounded, so that gates are small enough for the series of
+// gelu, also those of one channel.
 func experts(c *opCase) [][]float64 {
 	e, i, k, n := c.few("e"), c.size("i"), c.size("k"), c.size("n")
 	top, act := c.attr("top", e).(int), c.attr("act", e).(string)

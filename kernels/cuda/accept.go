@@ -7,8 +7,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Activations may lie in bf16 with math of bf16 if all kernels that read and write them do so in that
-// format. The pass formats decides, by asking [Target].
+// Activations may lie in bf16 with math of bf16 if all kernels that read and write them do so in
+// that format. The pass formats decides, by asking [Target].
 
 // Accepts reports, of a call's operands and then of its results, which activations the kernels read
 // and write in bf16, given the formats in the call: some are so together or not at all. All others

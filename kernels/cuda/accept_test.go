@@ -131,9 +131,10 @@ func checkAccepted(t *rapid.T, op *graph.Op) {
 	}
 }
 
-// roundedReference computes a call in float64, and says how far from that what tensor cores give may be: of experts, whose
-// operands and hidden units it rounds as they do, what TestExpertsBF16 allows, and a place of bf16 where
-// results are in it; of the scan likewise what TestScanBF16 does. 0: nothing is rounded on the way.
+// roundedReference computes a call in float64, and says how far from that what tensor cores give
+// may be: of experts, whose operands and hidden units it rounds as they do, what TestExpertsBF16
+// allows, and a place of bf16 where results are in it; of the scan likewise what TestScanBF16 does.
+// 0: nothing is rounded on the way.
 func roundedReference(op *graph.Op, c *kernels.Call, launches []Launch) float64 {
 	if onTensorCores(launches) {
 		return scanOnCores(op, c)
@@ -155,8 +156,8 @@ func onTensorCores(launches []Launch) bool {
 	return slices.ContainsFunc(launches, func(l Launch) bool { return strings.HasPrefix(l.Module, "ssd_mma") })
 }
 
-// checkAcceptedBits: what kernels give of activations in bf16 are the bits, rounded, that they give of the same
-// numbers in f32.
+// checkAcceptedBits: what kernels give of activations in bf16 are the bits, rounded, that they give
+// of the same numbers in f32.
 func checkAcceptedBits(t *rapid.T, op *graph.Op) {
 	d, dev := newDraw(t), newDevice(t)
 	c := accepting[op.Name](d)()
@@ -192,7 +193,8 @@ func widened(c kernels.Call, chosen []int) kernels.Call {
 	return c
 }
 
-// inBF16 puts some of a call's activations into bf16, as far as the kernels accept that, and lists them.
+// inBF16 puts some of a call's activations into bf16, as far as the kernels accept that, and lists
+// them.
 func (d *draw) inBF16(op *graph.Op, c *kernels.Call) (chosen []int) {
 	on := &Call{Attrs: c.Attrs, Options: Options{Math: BF16}}
 	values := slices.Concat(c.Args, c.Results)
@@ -231,8 +233,8 @@ func (d *draw) inBF16(op *graph.Op, c *kernels.Call) (chosen []int) {
 	return chosen
 }
 
-// TestProductsAccept: a library's products have activations in bf16, by weights in it, of rows that are aligned; what
-// is normed for them is in that format, too, and a sum never.
+// TestProductsAccept: a library's products have activations in bf16, by weights in it, of rows that
+// are aligned; what is normed for them is in that format, too, and a sum never.
 func TestProductsAccept(t *testing.T) {
 	call := func(op string, rows, k int, w graph.DType, o Options) *Call {
 		x, norm, weight, y := shaped(graph.BF16, rows, k), shaped(graph.F32, k), shaped(w, 8, k), shaped(graph.BF16, rows, 8)

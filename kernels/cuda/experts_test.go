@@ -58,8 +58,8 @@ func TestNormRouter(t *testing.T) {
 	})
 }
 
-// routed leaves weights as they come, or to all tokens that of the first expert and to one that of the second, or to all
-// that of the last.
+// routed leaves weights as they come, or to all tokens that of the first expert and to one that of
+// the second, or to all that of the last.
 func (d *draw) routed(weights *kernels.Tensor) {
 	how := d.pick("shared", 0, 1, 2)
 	for t := range weights.Rows() {
@@ -75,7 +75,8 @@ func (d *draw) routed(weights *kernels.Tensor) {
 	}
 }
 
-// sharedCase is a call of experts of some tokens and sizes, of which some experts have no rows, one or all.
+// sharedCase is a call of experts of some tokens and sizes, of which some experts have no rows, one
+// or all.
 func (d *draw) sharedCase(op string, e, i, k, n, rows int, format graph.DType) kernels.Call {
 	c := expertsOf(d, e, i, k, n, format)()
 	c.Args[0], c.Args[1], c.Results[0] = d.tensor(graph.F32, rows, k), d.tensor(graph.F32, rows, e), d.tensor(graph.F32, rows, n)
@@ -104,7 +105,8 @@ func checkShared(t *rapid.T, d *draw, op string, c *kernels.Call, share float64)
 	same(t, "result", &got, &c.Results[0], share)
 }
 
-// TestExpertsSplit: experts of many tokens by weights in 16 bits are those of f32 math, whatever the tiles leave over.
+// TestExpertsSplit: experts of many tokens by weights in 16 bits are those of f32 math, whatever
+// the tiles leave over.
 func TestExpertsSplit(t *testing.T) {
 	for _, format := range []graph.DType{graph.BF16, graph.F16} {
 		test := func(t *rapid.T) {
@@ -121,8 +123,8 @@ func TestExpertsSplit(t *testing.T) {
 	}
 }
 
-// TestExpertsFew: experts of so few tokens that the kernels find who uses which, with more experts than lanes, and
-// with tokens that use more of them than the router's top.
+// TestExpertsFew: experts of so few tokens that the kernels find who uses which, with more experts
+// than lanes, and with tokens that use more of them than the router's top.
 func TestExpertsFew(t *testing.T) {
 	check(t, "split", func(t *rapid.T) {
 		d := newDraw(t)

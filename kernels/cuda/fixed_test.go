@@ -13,9 +13,9 @@ import (
 // attention_f32.
 const fixedSeeds = 300
 
-// until runs a property on what fixed seeds draw until each kernel (module.function)
-// has been launched, by whatever test: what is rarely drawn runs all the same. Other seeds are planned
-// only. No other test may run meanwhile.
+// until runs a property on what fixed seeds draw until each kernel (module.function) has been
+// launched, by whatever test: what is rarely drawn runs all the same. Other seeds are planned only.
+// No other test may run meanwhile.
 func until(t *testing.T, property func(*rapid.T), kernels ...string) {
 	t.Helper()
 	missing := func() []string { // of those that have not run as a dependent launch, and otherwise

@@ -143,8 +143,8 @@ type zone struct {
 
 const guardBytes = 1 << 10
 
-// Alloc fills the memory and its guards with NaNs, which show where a kernel reads memory that was never
-// written.
+// Alloc fills the memory and its guards with NaNs, which show where a kernel reads memory that was
+// never written.
 func (m *gpuMemory) Alloc(bytes int64) (at uint64, err error) {
 	err = m.do(func() error {
 		p, err := m.Context.Alloc(bytes + 2*guardBytes)

@@ -12,8 +12,8 @@ type Mailbox struct {
 	Ranks, Rank int
 	Box         uint64 // the rank's own box
 	Bytes       int    // largest payload, a multiple of 4096
-	// OneShot is the most bytes that a rank sends to all others together in one shot, where each sends
-	// its whole payload to all.
+	// OneShot is the most bytes that a rank sends to all others together in one shot, where each
+	// sends its whole payload to all.
 	OneShot int
 }
 
@@ -26,8 +26,8 @@ const (
 // Size is the size of a mailbox, in bytes. Those before [Mailbox.Head] must be zero at first.
 func (m *Mailbox) Size() int64 { return int64(m.data()) + 2*int64(m.Ranks)*int64(m.Bytes) }
 
-// Head is the size of a box's head, in bytes: the turn, a word that stops all waiting if it is not 0
-// (at [MailStop]), the addresses of all boxes (at [MailTable]), flags. Payloads follow.
+// Head is the size of a box's head, in bytes: the turn, a word that stops all waiting if it is not
+// 0 (at [MailStop]), the addresses of all boxes (at [MailTable]), flags. Payloads follow.
 func (m *Mailbox) Head() int64 { return int64(m.data()) }
 
 // Offsets in a mailbox of the words that its owner writes.
@@ -73,10 +73,10 @@ func (m *Mailbox) Fits(args, results []Tensor) bool {
 	return fits && m.Ranks <= MaxPeers
 }
 
-// AllReduce sums each operand over the ranks, rank 0 first, as [PeerSum] does, with the same
-// bits on all ranks. All ranks launch it for operands of the same shapes. In one shot each rank
-// sends its payload to all others and sums what it received; in two shots each sums a part and sends
-// that to all. Two ranks always take one shot.
+// AllReduce sums each operand over the ranks, rank 0 first, as [PeerSum] does, with the same bits
+// on all ranks. All ranks launch it for operands of the same shapes. In one shot each rank sends
+// its payload to all others and sums what it received; in two shots each sums a part and sends that
+// to all. Two ranks always take one shot.
 func (m *Mailbox) AllReduce(results, args []Tensor, wide bool) ([]Launch, error) {
 	list, fits := m.letters(args, results)
 	if !fits {
@@ -112,8 +112,8 @@ func (m *Mailbox) AllReduce(results, args []Tensor, wide bool) ([]Launch, error)
 	return c.launches, c.err
 }
 
-// AllReduceNorm is AllReduce of x in f32 and the add_rmsnorm behind it, with results s = a + sum and
-// y. It has the bits of both apart. It reports false if x does not fit, or takes two shots.
+// AllReduceNorm is AllReduce of x in f32 and the add_rmsnorm behind it, with results s = a + sum
+// and y. It has the bits of both apart. It reports false if x does not fit, or takes two shots.
 func (m *Mailbox) AllReduceNorm(s, y, a, x, w Tensor, eps float64) ([]Launch, bool) {
 	list, fits := m.letters([]Tensor{x}, []Tensor{x})
 	if !fits || x.DType != graph.F32 || y.Cols != x.Cols || y.Rows() != x.Rows() || elements(&x) == 0 || !m.oneShot([]Tensor{x}) ||

@@ -11,8 +11,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// TestMailboxNorm: an AllReduce with an add_rmsnorm behind it in one launch has the bits of both one after the other, turn after
-// turn, in place or not; it waits for each rank.
+// TestMailboxNorm: an AllReduce with an add_rmsnorm behind it in one launch has the bits of both
+// one after the other, turn after turn, in place or not; it waits for each rank.
 func TestMailboxNorm(t *testing.T) {
 	const eps = 1e-5
 	rng := rand.New(rand.NewPCG(3, 0))
@@ -88,7 +88,8 @@ func TestMailboxNorm(t *testing.T) {
 	}
 }
 
-// TestMailboxNormRefuses: what overlaps with the operand elsewhere, is larger than fits or takes two shots is not done in one launch.
+// TestMailboxNormRefuses: what overlaps with the operand elsewhere, is larger than fits or takes
+// two shots is not done in one launch.
 func TestMailboxNormRefuses(t *testing.T) {
 	m := &Mailbox{Ranks: 3, Bytes: 64 << 10, OneShot: 32 << 10}
 	at := func(ptr uint64, d graph.DType, rows, cols int) Tensor {

@@ -90,8 +90,8 @@ func random(rng *rand.Rand, format graph.DType, rows, cols, stride int) kernels.
 	return x
 }
 
-// TestMailbox: sums over boxes are the bits of PeerSum's, in one shot and in two, of one operand and of several, turn
-// after turn, whatever rank comes first.
+// TestMailbox: sums over boxes are the bits of PeerSum's, in one shot and in two, of one operand
+// and of several, turn after turn, whatever rank comes first.
 func TestMailbox(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 0))
 	for i, c := range []struct{ ranks, rows, cols, gap int }{
@@ -156,8 +156,8 @@ func TestMailbox(t *testing.T) {
 	}
 }
 
-// TestMailboxWaits: whichever rank has not sent, those that need what it has wait for it, a stop ends the wait, and
-// nothing is written then.
+// TestMailboxWaits: whichever rank has not sent, those that need what it has wait for it, a stop
+// ends the wait, and nothing is written then.
 func TestMailboxWaits(t *testing.T) {
 	if onDevice != "" {
 		t.Skip("a GPU waits for ever")

@@ -60,8 +60,8 @@ func wideSplit(t *testing.T) {
 	t.Cleanup(func() { splitBlocks = was })
 }
 
-// TestMatmulSplit: products of many rows on tensor cores are those of f32, by weights of each format, and
-// whatever the tiles leave over.
+// TestMatmulSplit: products of many rows on tensor cores are those of f32, by weights of each
+// format, and whatever the tiles leave over.
 func TestMatmulSplit(t *testing.T) {
 	test := func(name string) func(t *rapid.T) {
 		op := findOp(t, name)
@@ -94,8 +94,8 @@ func TestMatmulSplit(t *testing.T) {
 	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_256")
 }
 
-// TestSplitPlan: by weights in f32 tiles are taken apart where that pays and a block has the shared memory, and rows
-// are aligned and many.
+// TestSplitPlan: by weights in f32 tiles are taken apart where that pays and a block has the shared
+// memory, and rows are aligned and many.
 func TestSplitPlan(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
@@ -198,7 +198,8 @@ func splitRange(t *testing.T, format graph.DType) {
 	}
 }
 
-// TestSplitInfiniteWeight: what an infinite weight makes is never finite: NaN where a piece of x is 0.
+// TestSplitInfiniteWeight: what an infinite weight makes is never finite: NaN where a piece of x is
+// 0.
 func TestSplitInfiniteWeight(t *testing.T) {
 	const k = 8
 	for _, format := range []graph.DType{graph.BF16, graph.F16, graph.F32} {
@@ -250,11 +251,10 @@ func checkExpertsBF16(t *rapid.T, format graph.DType) {
 	same(t, "result", &got, &c.Results[0], 1e-5+0x1p-6*most)
 }
 
-// roundedExperts computes a call of experts, of any of the operations, in float64 with operands rounded to bf16, and
-// hidden units, as the products with down take them. It returns the largest
-// of their terms as a share of the largest result, or of 1: a unit near the middle
-// between two bf16, which are up to 2^-7 of it apart, may be rounded either way, and
-// two of them are let pass.
+// roundedExperts computes a call of experts, of any of the operations, in float64 with operands
+// rounded to bf16, and hidden units, as the products with down take them. It returns the largest of
+// their terms as a share of the largest result, or of 1: a unit near the middle between two bf16,
+// which are up to 2^-7 of it apart, may be rounded either way, and two of them are let pass.
 func roundedExperts(name string, c *kernels.Call) (most float64) {
 	plain, adds := strings.CutPrefix(name, "add_")
 	x, p, y := round(c.Args[0]), c.Args[1], &c.Results[0]
@@ -359,8 +359,8 @@ func bf(v float64) float64 {
 	return float64(x[0])
 }
 
-// scanOnCores computes ssd_scan, alone or in what it is fused with, as tensor cores do, with bf16 where these have it, and says how
-// far from that they may be.
+// scanOnCores computes ssd_scan, alone or in what it is fused with, as tensor cores do, with bf16
+// where these have it, and says how far from that they may be.
 func scanOnCores(op *graph.Op, c *kernels.Call) (share float64) {
 	on := call(c.Attrs, []kernels.Tensor{kernels.Between(&c.Results[0]), c.Results[1]}, c.Args...)
 	for i, t := range on.Args {

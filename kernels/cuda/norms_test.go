@@ -86,9 +86,9 @@ func selectiveNormedCase(d *draw) func() kernels.Call {
 	}
 }
 
-// gatedMatmulCase is two products of the same rows. Their weights may lie in memory apart. They are such that
-// products are near one, as of a model: of numbers far from it, what rounding does to one factor would be multiplied
-// by the other.
+// gatedMatmulCase is two products of the same rows. Their weights may lie in memory apart. They are
+// such that products are near one, as of a model: of numbers far from it, what rounding does to one
+// factor would be multiplied by the other.
 func gatedMatmulCase(d *draw) func() kernels.Call {
 	next := matmulCase(d)
 	var w, v kernels.Tensor

@@ -99,8 +99,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestDependentSource: what is loaded where launches may be dependent waits once in each kernel, is for a GPU that
-// knows how, loads nothing by .nc, and is else what it was.
+// TestDependentSource: what is loaded where launches may be dependent waits once in each kernel, is
+// for a GPU that knows how, loads nothing by .nc, and is else what it was.
 func TestDependentSource(t *testing.T) {
 	const control = "\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n"
 	for name, text := range PTX() {

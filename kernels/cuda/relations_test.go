@@ -15,7 +15,8 @@ import (
 var cutInTime = []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed",
 	"selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "attention"}
 
-// otherOrder are the fused operations that sum in another order than the operations that they replace.
+// otherOrder are the fused operations that sum in another order than the operations that they
+// replace.
 var otherOrder = []string{"norm_matmul", "norm_matmul_add", "norm_router", "selective_scan_projected", "selective_scan_normed",
 	"selective_scan_unit_normed", "gated_matmul", "norm_gated_matmul", "rmsnorm_each", "unit_rmsnorm_each"}
 
@@ -195,8 +196,8 @@ func apart(op *graph.Op, c *kernels.Call, run func(op *graph.Op, on *kernels.Cal
 	return values
 }
 
-// inPieces: a sequence gives the same, and leaves the same state, in however many batches it
-// comes; where states in 16 bits are rounded at every cut, the same as a reference that rounds there, too.
+// inPieces: a sequence gives the same, and leaves the same state, in however many batches it comes;
+// where states in 16 bits are rounded at every cut, the same as a reference that rounds there, too.
 func (r *relation) inPieces() {
 	attention := r.op.Name == "attention"
 	if r.call.Args[r.op.States[0].Operand].DType != graph.F32 && !attention {

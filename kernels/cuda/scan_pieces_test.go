@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pieceLens are lengths of segments around those of pieces, ssdLens likewise for pieces of 64 and 128.
+// pieceLens are lengths of segments around those of pieces, ssdLens likewise for pieces of 64 and
+// 128.
 var pieceLens, ssdLens = []int{0, 1, 5, 127, 128, 129, 256, 257, 300}, []int{0, 1, 5, 63, 64, 65, 129}
 
 // shortSegments runs f with segments scanned in pieces however short they are.
@@ -71,8 +72,8 @@ func drawSSDPieces(d *draw, gated bool) func() kernels.Call {
 
 var piecesOps = []string{"selective_scan", "selective_scan_gated", "ssd_scan", "ssd_scan_gated"}
 
-// TestScanPieces: segments that are scanned in pieces give what the reference gives, and leave its states,
-// whatever their lengths, formats and places.
+// TestScanPieces: segments that are scanned in pieces give what the reference gives, and leave its
+// states, whatever their lengths, formats and places.
 func TestScanPieces(t *testing.T) {
 	want := map[string][]string{
 		"selective_scan": {"scan_%s.selective_scan_starts", "scan_%s.selective_scan_ends_16", "scan_%s.selective_scan_ends_16_bf16"},
@@ -130,8 +131,8 @@ func checkPieces(t *rapid.T, op *graph.Op) {
 	}
 }
 
-// TestScanPiecesAlone: a sequence that is scanned in pieces does not depend on the rest of the batch, and one of a
-// single piece has the bits of one that is scanned whole.
+// TestScanPiecesAlone: a sequence that is scanned in pieces does not depend on the rest of the
+// batch, and one of a single piece has the bits of one that is scanned whole.
 func TestScanPiecesAlone(t *testing.T) {
 	for _, name := range piecesOps {
 		op := findOp(t, name)
@@ -162,8 +163,8 @@ func checkPiecesAlone(t *rapid.T, d *draw, op *graph.Op, c *kernels.Call, dev *d
 	same(t, what, &want, &plain, share)
 }
 
-// TestScanPiecesCut: how a prompt is cut changes its results and its state by no more than rounding, whether
-// the batches are scanned in pieces or not.
+// TestScanPiecesCut: how a prompt is cut changes its results and its state by no more than
+// rounding, whether the batches are scanned in pieces or not.
 func TestScanPiecesCut(t *testing.T) {
 	for _, name := range piecesOps {
 		op := findOp(t, name)
@@ -214,7 +215,8 @@ func planned(t *testing.T, op string, call *Call, scratch func(launches []Launch
 	return strings.Join(got, " ")
 }
 
-// TestScanPiecesPlan: what is scanned in pieces is decided by numbers of sequences, tokens, channels and states.
+// TestScanPiecesPlan: what is scanned in pieces is decided by numbers of sequences, tokens,
+// channels and states.
 func TestScanPiecesPlan(t *testing.T) {
 	for _, c := range []struct {
 		sequences, tokens, channels, states int

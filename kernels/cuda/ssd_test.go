@@ -22,9 +22,9 @@ func withScores(apart bool, f func()) {
 	f()
 }
 
-// TestScores: C Bᵀ that is made before the scan, once for all heads of a group, gives the bits that blocks give
-// which make their own, and both what the reference gives: of segments around the lengths of chunks, in
-// all formats, where what is put out is aligned and where it is not.
+// TestScores: C Bᵀ that is made before the scan, once for all heads of a group, gives the bits that
+// blocks give which make their own, and both what the reference gives: of segments around the
+// lengths of chunks, in all formats, where what is put out is aligned and where it is not.
 func TestScores(t *testing.T) {
 	for _, name := range []string{"ssd_scan", "ssd_scan_gated"} {
 		op := findOp(t, name)
@@ -76,8 +76,8 @@ func checkScores(t *rapid.T, op *graph.Op) {
 	}
 }
 
-// TestSSDPlan: whether C Bᵀ is made before, and whether segments are scanned in pieces, is decided by numbers of sequences,
-// tokens, heads and channels.
+// TestSSDPlan: whether C Bᵀ is made before, and whether segments are scanned in pieces, is decided
+// by numbers of sequences, tokens, heads and channels.
 func TestSSDPlan(t *testing.T) {
 	for _, c := range []struct {
 		sequences, tokens, heads int

@@ -8,8 +8,8 @@ import (
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
-// TestTargetAligned: a product takes a field in bf16 where its rows begin at multiples of 16 bytes, in the rows of what it is a
-// field of; on two ranks, where those of both do.
+// TestTargetAligned: a product takes a field in bf16 where its rows begin at multiples of 16 bytes,
+// in the rows of what it is a field of; on two ranks, where those of both do.
 func TestTargetAligned(t *testing.T) {
 	for _, c := range []struct {
 		fields, name string // of x

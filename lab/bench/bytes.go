@@ -41,8 +41,8 @@ func rankBytes(s *lowering.Schedule, batch, context int64) int64 {
 	return n
 }
 
-// weightBytes returns the bytes read of a parameter: none if it is used at load only, a row per token
-// of an embedding table, and of experts those that the router chooses.
+// weightBytes returns the bytes read of a parameter: none if it is used at load only, a row per
+// token of an embedding table, and of experts those that the router chooses.
 func weightBytes(s *lowering.Schedule, buffer int, readers []*lowering.Step, batch int64) int64 {
 	t := s.Local(s.Buffers[buffer].Type)
 	all := t.Bytes().At(graph.Sizes{})

@@ -109,8 +109,8 @@ func (f *File) Save(path string) error {
 	return files.Write(path, append(text, '\n'))
 }
 
-// Read reads and joins files. The environment is that of the first one with a GPU, with the libraries
-// of all.
+// Read reads and joins files. The environment is that of the first one with a GPU, with the
+// libraries of all.
 func Read(paths []string) (*File, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no file given")

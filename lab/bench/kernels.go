@@ -36,8 +36,8 @@ func (o *KernelOptions) phases() []phase {
 	return list
 }
 
-// Kernel is the time of an operation on a device, beside its roofline: the time to move operands and
-// results once, or for the arithmetic.
+// Kernel is the time of an operation on a device, beside its roofline: the time to move operands
+// and results once, or for the arithmetic.
 type Kernel struct {
 	Model    string  `json:"model"`
 	Phase    string  `json:"phase"`  // "decode 8", "prompt 8x4096"
@@ -135,8 +135,8 @@ func (b *kernelBench) close() {
 	}
 }
 
-// distinct returns the operations of a graph that have kernels, one for each op and shape, with their
-// counts. Experts are left out: with random weights the router would not choose some of them.
+// distinct returns the operations of a graph that have kernels, one for each op and shape, with
+// their counts. Experts are left out: with random weights the router would not choose some of them.
 func distinct(g *graph.Graph, has func(op string) bool) (list []*graph.Node, counts []int) {
 	seen := map[string]int{}
 	for _, n := range g.Nodes {
@@ -163,8 +163,8 @@ func shapes(n *graph.Node) string {
 	return strings.Join(out, ", ")
 }
 
-// measure measures all operations in the phase. The result of a failed operation is its error. A lost
-// device ends the measurement.
+// measure measures all operations in the phase. The result of a failed operation is its error. A
+// lost device ends the measurement.
 func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, error) {
 	var out []Kernel
 	list, counts := distinct(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })

@@ -40,8 +40,8 @@ type MeterResult struct {
 	Prompt   int          `json:"prompt"`
 	Math     string       `json:"math"`
 	Phases   []MeterPhase `json:"phases"`
-	// Compiled is the number of kernels that the driver compiles with an empty cache, Instrs their PTX
-	// instructions, and Compiling the modelled seconds.
+	// Compiled is the number of kernels that the driver compiles with an empty cache, Instrs their
+	// PTX instructions, and Compiling the modelled seconds.
 	Compiled  int     `json:"compiled_kernels"`
 	Instrs    int     `json:"compiled_instructions"`
 	Compiling float64 `json:"modelled_compile_seconds"`
@@ -68,16 +68,17 @@ type MeterPhase struct {
 	Chain    int          `json:"chain"`
 	Layers   []MeterLayer `json:"layers"`
 	Traffic
-	// Least is a lower bound on bytes: weights once, states in and out, KV caches, ids in, and logits
-	// or tokens out. Operands is the bytes if each operation reads and writes its operands once.
+	// Least is a lower bound on bytes: weights once, states in and out, KV caches, ids in, and
+	// logits or tokens out. Operands is the bytes if each operation reads and writes its operands
+	// once.
 	Least    int64         `json:"least_bytes"`
 	Operands int64         `json:"operand_bytes"`
 	FLOPs    int64         `json:"flops"`
 	Over     float64       `json:"bytes_over_least"`
 	Kernels  []MeterKernel `json:"kernels"`
 	Steps    []MeterStep   `json:"steps"`
-	// Modelled is the step's seconds by the profile, and Roofline those of Least or FLOPs. Nothing was
-	// measured.
+	// Modelled is the step's seconds by the profile, and Roofline those of Least or FLOPs. Nothing
+	// was measured.
 	Modelled float64 `json:"modelled_seconds"`
 	Roofline float64 `json:"floor_seconds"`
 	Share    float64 `json:"modelled_share_of_floor"`
@@ -94,8 +95,8 @@ type MeterLayer struct {
 
 // Traffic is the memory traffic and the instructions of launches.
 type Traffic struct {
-	// Loaded and Stored count each byte once per launch: caches hold data within a launch, and lose it
-	// between launches.
+	// Loaded and Stored count each byte once per launch: caches hold data within a launch, and lose
+	// it between launches.
 	Loaded int64 `json:"loaded_bytes"`
 	Stored int64 `json:"stored_bytes"`
 	// Asked is the bytes of all loads and stores of threads.
@@ -133,8 +134,8 @@ type MeterKernel struct {
 	Launches int    `json:"launches"`
 	Blocks   int64  `json:"blocks"` // of all launches
 	Run      int64  `json:"blocks_interpreted"`
-	// Occupancy is the share of a multiprocessor's threads that registers, shared memory and the number
-	// of blocks allow; the least of all launches. 0: unknown.
+	// Occupancy is the share of a multiprocessor's threads that registers, shared memory and the
+	// number of blocks allow; the least of all launches. 0: unknown.
 	Occupancy float64 `json:"occupancy"`
 	Traffic
 	Modelled float64 `json:"modelled_seconds"`
@@ -167,8 +168,8 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*MeterResult, e
 	return out, nil
 }
 
-// cheapInstrs bounds the warp instructions of launches that are never sampled: results of some control
-// later launches.
+// cheapInstrs bounds the warp instructions of launches that are never sampled: results of some
+// control later launches.
 const cheapInstrs = 1 << 22
 
 // newMeterRun opens an engine without weights.

@@ -128,8 +128,9 @@ func TestMeterLimits(t *testing.T) {
 	}
 }
 
-// TestCompiled: what the driver compiles for a model, when it is opened, for prompts and for decoding of
-// one sequence and of three, takes less than 2 s by count. Each golden stands for its family.
+// TestCompiled: what the driver compiles for a model, when it is opened, for prompts and for
+// decoding of one sequence and of three, takes less than 2 s by count. Each golden stands for its
+// family.
 func TestCompiled(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
 		if i%2 == 0 && !goldens.All() {

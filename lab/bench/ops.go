@@ -34,8 +34,8 @@ type OpPhase struct {
 	Ops   []OpTime `json:"operations"`
 }
 
-// OpTime is the total of an operation in a step, on the slowest rank. Collectives count from when the
-// last rank arrives.
+// OpTime is the total of an operation in a step, on the slowest rank. Collectives count from when
+// the last rank arrives.
 type OpTime struct {
 	Op       string  `json:"op"`
 	Count    int     `json:"count"` // on a rank
@@ -133,8 +133,8 @@ func (t opTimes) phase(p *phase) OpPhase {
 	return out
 }
 
-// sumOps sums events by operation: launches of the slowest rank, and collectives from the arrival of
-// the last rank.
+// sumOps sums events by operation: launches of the slowest rank, and collectives from the arrival
+// of the last rank.
 func sumOps(events []exec.Event) map[string]OpTime {
 	type rankOp struct {
 		rank int

@@ -37,8 +37,8 @@ func opsOf(t *testing.T, name string, ranks, gpus, prompt int) *OpRun {
 	return r
 }
 
-// TestOps: what is measured where it runs is what the meter counts, step for step, and the report has
-// both in a row.
+// TestOps: what is measured where it runs is what the meter counts, step for step, and the report
+// has both in a row.
 func TestOps(t *testing.T) {
 	r := opsOf(t, "mamba-a", 1, 1, 40)
 	m, err := Meter(context.Background(), goldenGraph(t, "mamba-a", ""), MeterOptions{Batch: 2, Prompt: 40, Profile: profile(t)})
@@ -88,7 +88,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// TestOpsBetween: collectives between GPUs are modelled by links; on one GPU they are kernels, and are not.
+// TestOpsBetween: collectives between GPUs are modelled by links; on one GPU they are kernels, and
+// are not.
 func TestOpsBetween(t *testing.T) {
 	for gpus, hardware := range map[int]string{1: "", 2: "h100-nvlink"} {
 		r := opsOf(t, "mamba2-g4", 2, gpus, 3)

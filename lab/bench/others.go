@@ -41,8 +41,8 @@ func noteOnce(w io.Writer, list []Pair) {
 	}
 }
 
-// reportPeers compares the best results of others and of Krait with the same model, batch and prompt,
-// where they were not measured in turns.
+// reportPeers compares the best results of others and of Krait with the same model, batch and
+// prompt, where they were not measured in turns.
 func reportPeers(w io.Writer, f *File) {
 	inTurns := map[[2]string]bool{}
 	for i := range f.Pairs {

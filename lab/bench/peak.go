@@ -2,8 +2,8 @@ package bench
 
 import "github.com/krait-ml/krait/cuda/driver"
 
-// perClock is the floating-point operations of a multiprocessor per clock, by compute capability: in
-// f32, and in bf16 on tensor cores (dense, f32 accumulation). From NVIDIA's white papers.
+// perClock is the floating-point operations of a multiprocessor per clock, by compute capability:
+// in f32, and in bf16 on tensor cores (dense, f32 accumulation). From NVIDIA's white papers.
 var perClock = map[[2]int][2]float64{
 	{8, 0}: {128, 2048},
 	{8, 6}: {256, 1024},

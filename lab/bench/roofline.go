@@ -99,8 +99,8 @@ func flops(schedules []*lowering.Schedule, z graph.Sizes) (n int64) {
 	return n
 }
 
-// promptCost returns lower bounds for prefill: the arithmetic of all chunks, and the weights once per
-// chunk.
+// promptCost returns lower bounds for prefill: the arithmetic of all chunks, and the weights once
+// per chunk.
 func promptCost(schedules []*lowering.Schedule, o *Options) (bytes, ops int64) {
 	chunk := o.chunk()
 	for at := 0; at < o.Prompt; at += chunk {

@@ -23,8 +23,8 @@ import (
 
 // TraceOptions configure the replay of a trace.
 type TraceOptions struct {
-	// Speed is the factor by which requests arrive faster than in the trace. 0: a closed loop with one
-	// client per slot.
+	// Speed is the factor by which requests arrive faster than in the trace. 0: a closed loop with
+	// one client per slot.
 	Speed float64
 	Tell  func(done, all int) // progress in requests; may be nil
 }
@@ -37,7 +37,8 @@ type TraceRun struct {
 	Hits    []int       `json:"hits"`         // by request, tokens from the prefix cache
 }
 
-// TraceResult is the result of a trace with a model: medians over rounds, with or without a prefix cache.
+// TraceResult is the result of a trace with a model: medians over rounds, with or without a prefix
+// cache.
 type TraceResult struct {
 	Trace        string      `json:"trace"`
 	Model        string      `json:"model"`
@@ -139,8 +140,8 @@ func fit(trace []prefix.Request, vocab int) bool {
 	return true
 }
 
-// Trace replays requests with tokens of the model's vocabulary on a fresh model. The outputs are those
-// of the trace, whatever the model chooses.
+// Trace replays requests with tokens of the model's vocabulary on a fresh model. The outputs are
+// those of the trace, whatever the model chooses.
 func Trace(ctx context.Context, m *krait.Model, trace []prefix.Request, o TraceOptions) (*TraceRun, error) {
 	if err := o.check(trace); err != nil {
 		return nil, err

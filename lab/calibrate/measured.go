@@ -232,7 +232,8 @@ func middle(list []wait) wait {
 	return wait{usual(ran), usual(waited)}
 }
 
-// often is the quantile of repeated measurements to use, which excludes most noise of other programs.
+// often is the quantile of repeated measurements to use, which excludes most noise of other
+// programs.
 const often = 0.25
 
 // usual returns that quantile, and 0 for an empty list.

@@ -25,8 +25,8 @@ func (r *remaining) next() {
 	r.began = now
 }
 
-// String returns the number of the measurement that begins and, after the first round, the estimated
-// time of all that remain.
+// String returns the number of the measurement that begins and, after the first round, the
+// estimated time of all that remain.
 func (r *remaining) String() string {
 	n := len(r.took)
 	text := fmt.Sprintf("%d of %d", n+1, r.total)

@@ -1,5 +1,5 @@
-// Package calibrate measures this machine's CPU for a profile of [cost]: the speed of kernels as models
-// run them, and the overhead of steps and collectives.
+// Package calibrate measures this machine's CPU for a profile of [cost]: the speed of kernels as
+// models run them, and the overhead of steps and collectives.
 package calibrate
 
 import (
@@ -54,8 +54,8 @@ func (o *Options) roofline() bench.Roofline {
 	return bench.MeasureRoofline(o.Workers)
 }
 
-// models are measured: they have every operation, in small to large sizes, and more weights than caches
-// hold.
+// models are measured: they have every operation, in small to large sizes, and more weights than
+// caches hold.
 var models = []synth.Options{
 	{Like: "mamba-370m", Layers: 10, Vocab: 16384, DType: "bf16"},
 	{Like: "mamba2-370m", Layers: 10, Vocab: 16384, DType: "bf16"},

@@ -72,12 +72,12 @@ func TestUnfused(t *testing.T) {
 	}
 }
 
-// TestStates: every golden checkpoint passes with all that may be kept in a format of 16
-// bits kept so, in one of the two, or in both with KRAIT_TEST_ALL, on some number of ranks: within 800 times the tolerance in f16 and 8000
-// times in bf16, where the largest differences were 520 and 6300 times, and mostly a
-// quarter of that. Of tokens whose logits are close others may be chosen. The state of
-// jamba's scans stays in f32: rounded, it makes a router choose another expert, in
-// float64 as well.
+// TestStates: every golden checkpoint passes with all that may be kept in a format of 16 bits kept
+// so, in one of the two, or in both with KRAIT_TEST_ALL, on some number of ranks: within 800 times
+// the tolerance in f16 and 8000 times in bf16, where the largest differences were 520 and 6300
+// times, and mostly a quarter of that. Of tokens whose logits are close others may be chosen. The
+// state of jamba's scans stays in f32: rounded, it makes a router choose another expert, in float64
+// as well.
 func TestStates(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
 		for k, format := range []string{"f16", "bf16"} {
@@ -176,8 +176,8 @@ func covering(i int, strategies []string) (list []combination) {
 	return list
 }
 
-// TestCovering: every strategy is tried on every number of ranks, half of them with each golden; the
-// first with both.
+// TestCovering: every strategy is tried on every number of ranks, half of them with each golden;
+// the first with both.
 func TestCovering(t *testing.T) {
 	ranks := map[string]bool{}
 	for i, dir := range goldens.Folders(t, "../..") {

@@ -1,12 +1,12 @@
 // Package load puts load on a server of OpenAI's HTTP API, and measures it as its clients see it.
 //
-// In a closed loop, each of a number of clients sends its next request when the last one has ended. In
-// an open loop, requests arrive at a mean rate (a Poisson process) or at the times of a trace, and
-// their latencies count from these times.
+// In a closed loop, each of a number of clients sends its next request when the last one has ended.
+// In an open loop, requests arrive at a mean rate (a Poisson process) or at the times of a trace,
+// and their latencies count from these times.
 //
 // Requests depend only on the options and the seed. Token ids of a trace, as of package workload,
-// become made-up words or ids of a vocabulary, different ones for each load of a sweep, so that a load
-// has no prefix cache hits from the one before.
+// become made-up words or ids of a vocabulary, different ones for each load of a sweep, so that a
+// load has no prefix cache hits from the one before.
 package load
 
 import (
@@ -113,8 +113,8 @@ func (o *Options) check() error {
 	return o.Server.check()
 }
 
-// Run puts the loads on the server, one after the other. The report counts failed requests; an error
-// is due to the options or the context.
+// Run puts the loads on the server, one after the other. The report counts failed requests; an
+// error is due to the options or the context.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
 	return outcomes, ctx.Err()
 }
 
-// due returns the arrival times of requests after the first: those of the trace, or with exponentially
-// distributed gaps.
+// due returns the arrival times of requests after the first: those of the trace, or with
+// exponentially distributed gaps.
 func (g *generator) due(rate float64) []time.Duration {
 	rng := rand.New(rand.NewPCG(g.Seed, 0))
 	due := make([]time.Duration, len(g.Trace))

@@ -28,16 +28,16 @@ import (
 // Graphs is how many random graphs Check draws.
 const Graphs = 60
 
-// Check draws random graphs with the operation: axes with and without units, packed axes, sizes of 1
-// and sizes that ranks do not divide, partial sums as operands. The compiler, and a random draw, lay
-// each out over 2 to 5 ranks. A layout that the proof accepts runs in float64 by the reference kernel, and every
-// value must equal that of the graph on one rank: this tests the row's Rule and Linear. Then the graph
-// runs on the CPU, whole and split, against the reference kernel, with results in new buffers and in
-// place (InPlace), and with each sequence alone, whose results must be bitwise equal. A failure names
-// the graph's seed.
+// Check draws random graphs with the operation: axes with and without units, packed axes, sizes of
+// 1 and sizes that ranks do not divide, partial sums as operands. The compiler, and a random draw,
+// lay each out over 2 to 5 ranks. A layout that the proof accepts runs in float64 by the reference
+// kernel, and every value must equal that of the graph on one rank: this tests the row's Rule and
+// Linear. Then the graph runs on the CPU, whole and split, against the reference kernel, with
+// results in new buffers and in place (InPlace), and with each sequence alone, whose results must
+// be bitwise equal. A failure names the graph's seed.
 //
-// Activations are random numbers of about 1, for which kernels must give finite results. F32 results
-// may differ by 1e-4 of the largest one.
+// Activations are random numbers of about 1, for which kernels must give finite results. F32
+// results may differ by 1e-4 of the largest one.
 func Check(t testing.TB, op string) {
 	t.Helper()
 	if err := check(t.Context(), op, Graphs); err != nil {

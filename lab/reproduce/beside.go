@@ -2,8 +2,8 @@ package reproduce
 
 import "fmt"
 
-// Pair compares tensor parallelism with replicas: published, simulated, and as the published columns
-// imply.
+// Pair compares tensor parallelism with replicas: published, simulated, and as the published
+// columns imply.
 type Pair struct {
 	Machine    string `json:"machine"`
 	GPUs       int    `json:"gpus"`
@@ -44,8 +44,8 @@ func (r *Report) pairs() (list []Pair) {
 	return list
 }
 
-// Own is Krait's result on the same hardware, for Mamba on 4 GPUs, 256 sequences of 256 tokens and as
-// many of output.
+// Own is Krait's result on the same hardware, for Mamba on 4 GPUs, 256 sequences of 256 tokens and
+// as many of output.
 type Own struct {
 	Machine    string  `json:"machine"`
 	How        string  `json:"how"`

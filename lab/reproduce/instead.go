@@ -145,7 +145,8 @@ func (l *lab) answer(a *Answer, q *question, m *model, machine string) error {
 	return nil
 }
 
-// ask runs with the batch of a question. The batch of the result is 0 if it does not fit on one GPU.
+// ask runs with the batch of a question. The batch of the result is 0 if it does not fit on one
+// GPU.
 func (l *lab) ask(q *question, s setup, p point) (times, error) {
 	if q.batch == 0 && !q.same {
 		return l.largest(s, p)

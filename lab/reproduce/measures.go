@@ -70,8 +70,8 @@ func (l *lab) gainAt(m *model, machine string, gpus int, p point) (float64, erro
 // both returns the two definitions of a gain in time, in percent.
 func both(tp, dp float64) (less, more float64) { return 100 * (1 - tp/dp), 100 * (dp/tp - 1) }
 
-// ttft compares the time to first token with that of a replica with the same batch: one sequence, and
-// the largest batch that fits on one GPU.
+// ttft compares the time to first token with that of a replica with the same batch: one sequence,
+// and the largest batch that fits on one GPU.
 func (l *lab) ttft(c *claim) (measurement, error) {
 	out, more := measurement{span: empty(), open: true}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
@@ -198,9 +198,9 @@ var ablations = map[string]struct {
 	"sharding+cache+quantized": {"", "fp16", true},
 }
 
-// ablation returns the time per output token in milliseconds, with the largest batch that fits in the
-// first step. Without a cache the model processes the whole text for every token; the mean is taken at
-// its ends and middle.
+// ablation returns the time per output token in milliseconds, with the largest batch that fits in
+// the first step. Without a cache the model processes the whole text for every token; the mean is
+// taken at its ends and middle.
 func (l *lab) ablation(c *claim) (measurement, error) {
 	out := measurement{span: empty(), open: true}
 	m, machine := c.models()[0], c.on()[0]
@@ -289,8 +289,8 @@ func (l *lab) collectives(c *claim) (measurement, error) {
 	return out, nil
 }
 
-// slower compares the gains of 4 GPUs over 4 replicas with those of 2 over 2, in points, at the point of
-// the grid with the least difference.
+// slower compares the gains of 4 GPUs over 4 replicas with those of 2 over 2, in points, at the
+// point of the grid with the least difference.
 func (l *lab) slower(c *claim) (measurement, error) {
 	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// model is an evaluated model. Sizes are not published: the largest of a family is used, and 7 billion
-// parameters where that is cited.
+// model is an evaluated model. Sizes are not published: the largest of a family is used, and 7
+// billion parameters where that is cited.
 type model struct {
 	name, size string
 	longest    int // tokens of prompts and outputs in the grid
@@ -57,8 +57,8 @@ func newLab() *lab {
 	return &lab{lowered: map[setup][]*lowering.Schedule{}, models: map[setup]*simulate.Model{}, graphs: map[string]*graph.Graph{}}
 }
 
-// model compiles a setup in f32, as in the paper: collectives by NCCL's rings and trees, and kernels
-// launched one by one, as from Python. Native setups run as Krait does.
+// model compiles a setup in f32, as in the paper: collectives by NCCL's rings and trees, and
+// kernels launched one by one, as from Python. Native setups run as Krait does.
 func (l *lab) model(s setup) (*simulate.Model, error) {
 	l.Lock()
 	defer l.Unlock()
@@ -143,9 +143,9 @@ type times struct {
 	prefill    virtual.Span
 }
 
-// run returns the times of a batch with unchunked prefill. TPOT is the mean of the first, the middle and
-// the last step by Simpson's rule, which is exact for constant steps and for attention that grows
-// linearly with the past.
+// run returns the times of a batch with unchunked prefill. TPOT is the mean of the first, the
+// middle and the last step by Simpson's rule, which is exact for constant steps and for attention
+// that grows linearly with the past.
 func (l *lab) run(s setup, p point, batch int) (times, error) {
 	m, err := l.model(s)
 	if err != nil {
@@ -202,8 +202,8 @@ func (l *lab) maxBatch(s setup, p point) (int, error) {
 	return n, err
 }
 
-// longest returns the longest prompt with which a batch fits, among powers of two and exactly; 0: no
-// prompt fits.
+// longest returns the longest prompt with which a batch fits, among powers of two and exactly; 0:
+// no prompt fits.
 func (l *lab) longest(s setup, batch int) (power, exact int, err error) {
 	m, err := l.model(s)
 	if err != nil {

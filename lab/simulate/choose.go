@@ -33,8 +33,8 @@ type Choice struct {
 	Candidates []Candidate `json:"-"`
 	Prefill    Best        `json:"prefill"` // by the time to the first tokens
 	Decode     Best        `json:"decode"`  // by the time per token
-	// Plan is the strategies to run for prefill and decode, and the seconds of both. They differ only if
-	// they can share weights and states.
+	// Plan is the strategies to run for prefill and decode, and the seconds of both. They differ
+	// only if they can share weights and states.
 	Plan Pair `json:"plan"`
 	// Refused is why the plan does not combine the best of each phase; empty: it does.
 	Refused string `json:"refused,omitempty"`
@@ -47,8 +47,8 @@ type Pair struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Choose simulates a workload with each of [passes.Strategies], and returns the best; of equals, the
-// first.
+// Choose simulates a workload with each of [passes.Strategies], and returns the best; of equals,
+// the first.
 func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*Choice, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func together(a, b *Result, other *Model) *Result {
 	return &r
 }
 
-// RunBoth simulates a workload with prefill by one model and decode by another, which share weights and
-// states.
+// RunBoth simulates a workload with prefill by one model and decode by another, which share weights
+// and states.
 func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	if err := Shared(prompts, tokens); err != nil {
 		return nil, err

@@ -102,8 +102,8 @@ func (m *Model) needOf(w Workload, rank int) Need {
 	return n
 }
 
-// with returns the memory of a rank that also runs a model with other activations and constants, and
-// the same weights and states.
+// with returns the memory of a rank that also runs a model with other activations and constants,
+// and the same weights and states.
 func (n Need) with(activations, constants int64) Need {
 	n.Weights += constants
 	n.Activations = max(n.Activations, activations)

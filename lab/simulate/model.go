@@ -1,6 +1,6 @@
 // Package simulate predicts a deployment of a model on hardware that need not be present: times and
-// memory of whole generations, what fits, and the best strategy. Times are those of exec/virtual, and
-// memory is that of the schedules' plan.
+// memory of whole generations, what fits, and the best strategy. Times are those of exec/virtual,
+// and memory is that of the schedules' plan.
 package simulate
 
 import (
@@ -54,7 +54,8 @@ type Model struct {
 // pageTokens is the tokens of a KV page, as in the engine.
 const pageTokens = 128
 
-// New returns a model for the schedules of all ranks. record gets the events of ranks, and may be nil.
+// New returns a model for the schedules of all ranks. record gets the events of ranks, and may be
+// nil.
 func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder) (*Model, error) {
 	m := &Model{schedules: schedules, device: d}
 	var err error
@@ -76,8 +77,8 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 type Phase struct {
 	Seconds float64 `json:"seconds"`
 	Steps   int     `json:"steps"`
-	// Collectives is the seconds in which a collective runs, and Exposed those in which kernels hide
-	// neither it nor the waits.
+	// Collectives is the seconds in which a collective runs, and Exposed those in which kernels
+	// hide neither it nor the waits.
 	Collectives float64 `json:"collective_seconds"`
 	Exposed     float64 `json:"exposed_seconds"`
 	// Busy is the share of the time in which the busiest rank's kernels ran.
@@ -97,8 +98,8 @@ func (p *Phase) add(s *virtual.Span, times int) {
 type Result struct {
 	Prefill Phase `json:"prefill"`
 	Decode  Phase `json:"decode"`
-	// TTFT is the seconds to the first token of all sequences, TPOT the mean from one token to the next;
-	// 0 for one token.
+	// TTFT is the seconds to the first token of all sequences, TPOT the mean from one token to the
+	// next; 0 for one token.
 	TTFT float64 `json:"ttft_seconds"`
 	TPOT float64 `json:"tpot_seconds"`
 	// Throughput is the generated tokens of all sequences per second.

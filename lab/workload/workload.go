@@ -1,6 +1,6 @@
-// Package workload makes synthetic traces of requests for tests of caches and schedulers. Lengths and
-// times are drawn from simple distributions, which the kinds document; the same options give the same
-// trace. Sessions begin as a Poisson process.
+// Package workload makes synthetic traces of requests for tests of caches and schedulers. Lengths
+// and times are drawn from simple distributions, which the kinds document; the same options give
+// the same trace. Sessions begin as a Poisson process.
 //
 // A new text begins with a token that no other text begins with, unless a vocabulary is given: its
 // tokens are then drawn one by one.

@@ -118,9 +118,9 @@ type memory struct {
 	}
 }
 
-// JSON returns a [State] as JSON. fill adds what the board does not record; cache, which may be nil,
-// returns the prefix cache, and is called less often. Both are called at most five times a second,
-// for any number of open pages.
+// JSON returns a [State] as JSON. fill adds what the board does not record; cache, which may be
+// nil, returns the prefix cache, and is called less often. Both are called at most five times a
+// second, for any number of open pages.
 func (b *Board) JSON(fill func(*State), cache func() Cache) []byte {
 	m := &b.memory
 	m.mu.Lock()

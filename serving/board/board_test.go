@@ -51,7 +51,8 @@ func batch(tokens ...int) *exec.Work {
 	return w
 }
 
-// TestStale: a step that outlives the recording has no length, also when a later request sees its end.
+// TestStale: a step that outlives the recording has no length, also when a later request sees its
+// end.
 func TestStale(t *testing.T) {
 	b, c := newBoard()
 	state(t, b)
@@ -68,7 +69,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestWatched: without an open page nothing is recorded or allocated; a request keeps recording on for a while.
+// TestWatched: without an open page nothing is recorded or allocated; a request keeps recording on
+// for a while.
 func TestWatched(t *testing.T) {
 	b, c := newBoard()
 	w, events := batch(1, 1, 30), []exec.Event{{Op: "matmul", End: 0.001}}

@@ -337,7 +337,8 @@ func names(b *chromium.Browser) {
 	}
 }
 
-// phone is narrow: one view at a time, nothing wider than the window, and what is to be touched large enough.
+// phone is narrow: one view at a time, nothing wider than the window, and what is to be touched
+// large enough.
 func phone(b *chromium.Browser) {
 	b.Size(390, 844)
 	defer b.Size(1440, 900)

@@ -32,10 +32,10 @@ func defaultBodies(memory int64) int64 {
 	return min(max(memory/bodiesShare, leastBodies), mostBodies)
 }
 
-// intake bounds requests before they enter the queue: the bytes of their bodies, per sender, and the
-// bytes that are parsed and tokenized at the same time, which needs about 15 times the memory, and
-// up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair queueing: Goyal,
-// Vin and Cheng, 1996).
+// intake bounds requests before they enter the queue: the bytes of their bodies, per sender, and
+// the bytes that are parsed and tokenized at the same time, which needs about 15 times the memory,
+// and up to 70 times with some tokenizers. Senders take turns by bytes (start-time fair queueing:
+// Goyal, Vin and Cheng, 1996).
 type intake struct {
 	bytes  *budget.Bytes
 	atOnce int64
@@ -163,8 +163,8 @@ func (s *Server) admit(w *response, r *http.Request) error {
 	return nil
 }
 
-// timedBody requires a body to arrive at a rate. The first byte may take a third of the time for the
-// largest body. After the body there is no deadline: net/http reads on to detect a disconnect.
+// timedBody requires a body to arrive at a rate. The first byte may take a third of the time for
+// the largest body. After the body there is no deadline: net/http reads on to detect a disconnect.
 type timedBody struct {
 	io.ReadCloser
 	w     *response

@@ -89,8 +89,8 @@ func codeOf(w *httptest.ResponseRecorder) string {
 	return a.Error.Code
 }
 
-// TestBodiesAtOnce: of many large bodies at once, as many are accepted as half of the bound has room
-// for, the others are refused unread; another key has room; and all of it is given back.
+// TestBodiesAtOnce: of many large bodies at once, as many are accepted as half of the bound has
+// room for, the others are refused unread; another key has room; and all of it is given back.
 func TestBodiesAtOnce(t *testing.T) {
 	const body, most = 1 << 16, 1 << 19
 	for path, large := range map[string]string{"/tokenize": `{"prompt": "%s"}`, "/v1/completions": `{"prompt": "a", "max_tokens": 1, "user": "%s"}`} {

@@ -1,5 +1,5 @@
-// Package openai serves a model over OpenAI's HTTP API: completions and chats, streamed or whole, for
-// many clients at the same time. It does HTTP and admission; package session/schedule batches
+// Package openai serves a model over OpenAI's HTTP API: completions and chats, streamed or whole,
+// for many clients at the same time. It does HTTP and admission; package session/schedule batches
 // requests into steps.
 //
 //	s, err := openai.New(m, openai.Options{})

@@ -13,7 +13,8 @@ import (
 // routingTokens is how many of a prompt's first tokens choose its prefill server.
 const routingTokens = 64
 
-// namedPrefill returns the prefill server that a router chose for a request; nil: this server chooses.
+// namedPrefill returns the prefill server that a router chose for a request; nil: this server
+// chooses.
 func (s *Server) namedPrefill(r *http.Request) (krait.Prefiller, error) {
 	name := r.Header.Get("Krait-Prefill")
 	if name == "" {
@@ -26,10 +27,10 @@ func (s *Server) namedPrefill(r *http.Request) (krait.Prefiller, error) {
 	return s.o.Prefill[i], nil
 }
 
-// choosePrefill returns the prefill server for a prompt by rendezvous hashing over its first tokens:
-// prompts with a common prefix share a server's prefix cache, also when servers come and go (Thaler
-// and Ravishankar, "Using name-based mappings to increase hit rates", 1998). nil: none is reachable,
-// and this server prefills the prompt.
+// choosePrefill returns the prefill server for a prompt by rendezvous hashing over its first
+// tokens: prompts with a common prefix share a server's prefix cache, also when servers come and go
+// (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998). nil: none is
+// reachable, and this server prefills the prompt.
 func (s *Server) choosePrefill(prompt []int) krait.Prefiller {
 	var to krait.Prefiller
 	best := uint64(0)

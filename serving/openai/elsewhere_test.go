@@ -40,9 +40,9 @@ func asked(t *testing.T, h *httptest.Server, prefill, body string) (int, string)
 	return r.StatusCode, string(text)
 }
 
-// TestElsewhere: two prefill servers share prompts, a common prefix always on the same one, and this
-// server decodes the same text. When one dies, this server prefills its share of prompts until the
-// other takes over.
+// TestElsewhere: two prefill servers share prompts, a common prefix always on the same one, and
+// this server decodes the same text. When one dies, this server prefills its share of prompts until
+// the other takes over.
 func TestElsewhere(t *testing.T) {
 	alone, _ := krait.Embedded(krait.Options{Slots: 2})
 	defer alone.Close()
@@ -140,8 +140,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestTenantsElsewhere: a prefill server's prefix cache has no hits across tenants, unless the cache
-// is shared.
+// TestTenantsElsewhere: a prefill server's prefix cache has no hits across tenants, unless the
+// cache is shared.
 func TestTenantsElsewhere(t *testing.T) {
 	for _, share := range []bool{false, true} {
 		reads, err := krait.Embedded(krait.Options{Slots: 2, PrefixCache: 64 << 20})

@@ -168,8 +168,8 @@ func flood(t *testing.T, h *httptest.Server, key, body string) (end func()) {
 }
 
 // TestChoicesReadOnce: the n texts of a prompt are those that n requests with the seeds get, and
-// the prompt is prefilled once, with and without a prefix cache, log-probabilities and echo, on one rank
-// and on several.
+// the prompt is prefilled once, with and without a prefix cache, log-probabilities and echo, on one
+// rank and on several.
 func TestChoicesReadOnce(t *testing.T) {
 	prompt := strings.Repeat(genesis+" ", 12)[:200]
 	const n = 5

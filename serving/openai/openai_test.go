@@ -186,7 +186,8 @@ func TestEqualsGenerate(t *testing.T) {
 	}
 }
 
-// TestPrompts: prompts are a text, ids, and lists of both; n gives each as many texts, with seeds in order.
+// TestPrompts: prompts are a text, ids, and lists of both; n gives each as many texts, with seeds
+// in order.
 func TestPrompts(t *testing.T) {
 	_, h, m := server(t, openai.Options{}, 4)
 	one := func(prompt string, seed uint64) string {
@@ -548,7 +549,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDeadline: a request that takes too long ends with an error, in a stream, too, and frees its slot.
+// TestDeadline: a request that takes too long ends with an error, in a stream, too, and frees its
+// slot.
 func TestDeadline(t *testing.T) {
 	s, h, _ := server(t, openai.Options{Deadline: 200 * time.Millisecond}, 1)
 	if status, text := post(t, h, "/v1/completions", strings.Replace(long, "true", "false", 1)); status != 504 || !strings.Contains(text, `"timeout"`) {

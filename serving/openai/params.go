@@ -36,8 +36,8 @@ const (
 	maxObject      = 1 << 18 // bytes of a schema or of variables, which need up to 60 times the memory
 )
 
-// newParams returns the defaults: the sampling parameters of the checkpoint, and else temperature 1,
-// as in the API.
+// newParams returns the defaults: the sampling parameters of the checkpoint, and else temperature
+// 1, as in the API.
 func newParams(m *krait.Model) params {
 	p := params{choices: 1, seed: rand.Int64(), generate: m.Defaults()}
 	if p.generate.Temperature == 0 {

@@ -176,8 +176,8 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 	return coded(http.StatusBadGateway, "server_failed", "%d servers failed to answer", o.tries)
 }
 
-// takePrefill assigns the prompt of a request to a prefill server, which takes that work off n; nil:
-// none is needed, or ready.
+// takePrefill assigns the prompt of a request to a prefill server, which takes that work off n;
+// nil: none is needed, or ready.
 func (r *Router) takePrefill(q *request, n *need, now time.Time) *assignment {
 	if len(r.prefill.machines) == 0 || !q.writes {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// answerBytes is the work of decoding a token, in bytes of prompts to prefill: a decoded token needs
-// a step of its own, where a prompt's tokens share steps.
+// answerBytes is the work of decoding a token, in bytes of prompts to prefill: a decoded token
+// needs a step of its own, where a prompt's tokens share steps.
 const answerBytes = 16
 
 // pool is the machines of one role, with their active requests.
@@ -62,7 +62,8 @@ func (p *pool) take(n need, tried []*machine, now time.Time) *assignment {
 	return h
 }
 
-// work returns the work of the request on a machine, with what its prefix cache is expected to hold.
+// work returns the work of the request on a machine, with what its prefix cache is expected to
+// hold.
 func (n *need) work(m *machine) int64 {
 	return int64(n.bytes-m.seen.match(n.blocks)) + int64(n.tokens)*answerBytes
 }

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPool: whatever comes and goes, requests go to a machine that is ready and was not tried, which has the
-// least to do of those that are not left out; and all that was taken is given back.
+// TestPool: whatever comes and goes, requests go to a machine that is ready and was not tried,
+// which has the least to do of those that are not left out; and all that was taken is given back.
 func TestPool(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {
 		now := time.Now()

@@ -14,8 +14,8 @@ import (
 	"github.com/krait-ml/krait/serving/route"
 )
 
-// TestAlike: prompts that begin alike go where the first of them went, with whatever key they have a
-// cache of their own; others go around.
+// TestAlike: prompts that begin alike go where the first of them went, with whatever key they have
+// a cache of their own; others go around.
 func TestAlike(t *testing.T) {
 	_, h, _ := fakes(t, 3, route.Options{})
 	counts := map[string]int{}
@@ -54,8 +54,8 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestLeast: a server that works gets nothing while others have less to do, were it sent the same beginning,
-// unless what it would save is more.
+// TestLeast: a server that works gets nothing while others have less to do, were it sent the same
+// beginning, unless what it would save is more.
 func TestLeast(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{})
 	hold := make(chan struct{})
@@ -144,8 +144,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestLost: a stream that a server began is not begun again; the client gets the events that came whole,
-// and an error.
+// TestLost: a stream that a server began is not begun again; the client gets the events that came
+// whole, and an error.
 func TestLost(t *testing.T) {
 	list, h, r := fakes(t, 2, route.Options{})
 	for _, f := range list {

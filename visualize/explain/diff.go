@@ -116,8 +116,8 @@ func align(a, b []*graph.Node) []row {
 	return rows
 }
 
-// common returns a longest common subsequence of names, as pairs of indices. Names are unique, so it is
-// a longest increasing sequence of indices in b.
+// common returns a longest common subsequence of names, as pairs of indices. Names are unique, so
+// it is a longest increasing sequence of indices in b.
 func common(a, b []*graph.Node) [][2]int {
 	place := at(b)
 	var ends [][2]int // by length: the last pair of such a sequence with the least index

@@ -11,8 +11,8 @@ import (
 	"github.com/krait-ml/krait/visualize"
 )
 
-// stage is a graph on the page. A section is the nodes before the layers, of a layer, or after them.
-// Sections of a kind have equal nodes, except for slots, of which there are a few variants.
+// stage is a graph on the page. A section is the nodes before the layers, of a layer, or after
+// them. Sections of a kind have equal nodes, except for slots, of which there are a few variants.
 type stage struct {
 	Pass    string   `json:"pass"`
 	Doc     string   `json:"doc"`

@@ -33,7 +33,8 @@ func Logarithmic(low, high float64) Axis {
 	return Axis{Low: math.Pow(10, math.Floor(math.Log10(max(low, 1)))), High: math.Pow(10, math.Ceil(math.Log10(max(high, 10))))}
 }
 
-// At returns where v lies, from 0 at Low to 1 at High. A logarithmic axis puts what is below it at 0.
+// At returns where v lies, from 0 at Low to 1 at High. A logarithmic axis puts what is below it at
+// 0.
 func (a Axis) At(v float64) float64 {
 	if a.step == 0 {
 		return math.Log(max(v, a.Low)/a.Low) / math.Log(a.High/a.Low)

@@ -27,8 +27,8 @@ var colours = map[string]string{"multiply": "#4c7fd0", "mix": "#3f9d6b", "other"
 
 var meanings = [][2]string{{"multiply", "products with weights"}, {"mix", "mixes tokens"}, {"other", "other kernels"}, {"collective", "collectives"}, {"relayout", "another layout"}, {"wait", "waits"}}
 
-// SVG draws the first step, and the median one of the most frequent kind: for each rank a row per run,
-// on one scale.
+// SVG draws the first step, and the median one of the most frequent kind: for each rank a row per
+// run, on one scale.
 func SVG(w io.Writer, runs []Run) error {
 	d := &drawing{Canvas: svg.Canvas{Size: 11}, runs: runs, ranks: ranksOf(runs), y: 14}
 	for _, r := range runs {

@@ -1,6 +1,6 @@
-// Package timeline draws the events of ranks over time, both of runs measured on a device and of runs
-// predicted by the virtual device. A [Log] collects the events of a run; [Trace] writes them for
-// Perfetto (ui.perfetto.dev, chrome://tracing), and [SVG] draws typical steps.
+// Package timeline draws the events of ranks over time, both of runs measured on a device and of
+// runs predicted by the virtual device. A [Log] collects the events of a run; [Trace] writes them
+// for Perfetto (ui.perfetto.dev, chrome://tracing), and [SVG] draws typical steps.
 package timeline
 
 import (
@@ -48,8 +48,8 @@ func NameOf(z graph.Sizes) string {
 	return fmt.Sprintf("%d tokens of %d sequences", z.Tokens, z.Seqs)
 }
 
-// Log collects a run: Batch and Record are callbacks for [exec.Options], and Record also for a virtual
-// device.
+// Log collects a run: Batch and Record are callbacks for [exec.Options], and Record also for a
+// virtual device.
 type Log struct {
 	Run
 	Most int // bound of events: further steps are only counted

@@ -1,4 +1,5 @@
-// Command krait is krait with a family and an operation of its own: all commands know package leaky.
+// Command krait is krait with a family and an operation of its own: all commands know package
+// leaky.
 package main
 
 import (

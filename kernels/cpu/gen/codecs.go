@@ -71,8 +71,8 @@ func codecs(c *build.Context) {
 	smallCodecs(c)
 }
 
-// small is a format of 8 bits: how many of them are its mantissa's, the bias of its exponent, and its
-// largest number.
+// small is a format of 8 bits: how many of them are its mantissa's, the bias of its exponent, and
+// its largest number.
 type small struct {
 	name           string
 	mantissa, bias int

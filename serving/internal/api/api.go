@@ -60,8 +60,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(data, '\n'))
 }
 
-// Local reports whether a host, with or without a port, is an IP address, localhost or one of names.
-// Other names could be an attacker's (DNS rebinding).
+// Local reports whether a host, with or without a port, is an IP address, localhost or one of
+// names. Other names could be an attacker's (DNS rebinding).
 func Local(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -17,8 +17,8 @@ type Keys struct {
 	sums  [][sha256.Size]byte
 }
 
-// ReadKeys reads lines of a tenant's name and the SHA-256 of its key in hexadecimal. Lines that begin
-// with # are comments. A tenant may have several keys.
+// ReadKeys reads lines of a tenant's name and the SHA-256 of its key in hexadecimal. Lines that
+// begin with # are comments. A tenant may have several keys.
 func ReadKeys(r io.Reader) (*Keys, error) {
 	k := &Keys{}
 	lines := bufio.NewScanner(r)

@@ -3,9 +3,9 @@ package budget
 
 import "sync"
 
-// Bytes is a number of bytes that senders share. A sender may hold as many as remain free: one alone
-// half of them, two a third each, which leaves some for the next (dynamic thresholds: Choudhury and
-// Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
+// Bytes is a number of bytes that senders share. A sender may hold as many as remain free: one
+// alone half of them, two a third each, which leaves some for the next (dynamic thresholds:
+// Choudhury and Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", 1996).
 type Bytes struct {
 	most int64
 
