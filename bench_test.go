@@ -97,7 +97,7 @@ func BenchmarkStreams(b *testing.B) {
 	b.ReportMetric(many.rate()/one.rate(), "ratio")
 }
 
-// streams is a model from which so many goroutines generate.
+// streams is a model from which n goroutines generate.
 type streams struct {
 	m     *Model
 	n     int

@@ -112,7 +112,7 @@ func ExampleSequence() {
 	// 7 tokens <nil>
 }
 
-// A model of one's own graph has all that an opened one has.
+// A model of your own graph has all that an opened one has.
 func ExampleNew() {
 	const vocab, width = 256, 2
 	b := graph.New("counts")

@@ -67,7 +67,7 @@ func smallest(t *testing.T, vocab int) *graph.Graph {
 	return g
 }
 
-// TestNewChooses: what chooses tokens is added, and a tokenizer of one's own is asked.
+// TestNewChooses: what chooses tokens is added, and the caller's tokenizer is used.
 func TestNewChooses(t *testing.T) {
 	g := smallest(t, 256)
 	table := make([]float32, 512)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestStream: a stream gives the tokens and the text of the generation, says at the last
-// token why it ends, and gives its slot back where nobody reads on.
+// token why it ends, and frees its slot when the reader stops.
 func TestStream(t *testing.T) {
 	m := embeddedModel(t, Options{Slots: 1})
 	whole, err := m.Generate(t.Context(), "In the beginning", Generate{MaxTokens: 40})

@@ -9,7 +9,7 @@ import (
 	"github.com/krait-ml/krait/text/chat"
 )
 
-// TestChatTemplate: of a folder, of a GGUF file, and where there is none.
+// TestChatTemplate: of a folder, of a GGUF file, and without one.
 func TestChatTemplate(t *testing.T) {
 	for _, path := range []string{"testdata/golden/mamba-a", "testdata/golden/gguf/mamba-a-f32.gguf"} {
 		if _, err := openModel(t, path, Options{}).ChatTemplate(); !errors.Is(err, chat.ErrNone) {

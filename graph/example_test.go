@@ -35,7 +35,7 @@ func Example() {
 	// operations: 72·t for 10 tokens: 720
 }
 
-// What there is not is said with what there is.
+// An error names what exists.
 func ExampleParse() {
 	_, err := graph.Parse("graph \"g\" stage=model ranks=1\ninput %x : f32[t 4]\n%y = sillu %x\noutput y = %y\n")
 	said, _, _ := strings.Cut(err.Error(), ",") // and four more

@@ -36,7 +36,7 @@ func TestMemoKeys(t *testing.T) {
 	}
 }
 
-// What is remembered is for the operation, the attributes and the ranks as well.
+// TestMemo: the memo is keyed by the operation, the attributes and the ranks as well.
 func TestMemo(t *testing.T) {
 	var m memo
 	x := &Value{Name: "x", Type: Type{F32, []Dim{Symbol(Tokens), Pack(Field{"a", 2, 1}, Field{"b", 4, 1})}, Layout{}}}

@@ -9,7 +9,7 @@ import (
 // Compose adds kernels for the operations that are fused for the sake of launches: they
 // do what these stand for, one operation after another and all in one part. Devices on
 // which launches cost nothing are not given such operations by the compiler, but run text
-// that has them. Numbers gives memory for so many numbers of what is in between.
+// that has them. Numbers gives memory for n numbers of a value in between.
 func (s Set) Compose(numbers func(t *Tensor, n int)) {
 	for _, op := range graph.Ops() {
 		if !op.Launches {

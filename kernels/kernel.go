@@ -1,7 +1,7 @@
 // Package kernels says what a kernel is; the packages below it have one per
 // operation: cpu the fast ones, reference the plain ones in float64.
 //
-// A kernel of one's own is a function of a [Call]; for an operation of one operand whose rows are
+// A kernel of your own is a function of a [Call]; for an operation of one operand whose rows are
 // computed one by one, [PerRow] makes it:
 //
 //	cpu.Register("acme_softsign", kernels.PerRow(func(y, x []float32) {
@@ -142,8 +142,8 @@ type Call struct {
 	Args    []Tensor
 	Results []Tensor
 	Attrs   graph.Attrs
-	// Scratch is as many bytes as Kernel.Scratch asks for, aligned to 64. What was in
-	// them does not matter.
+	// Scratch is as many bytes as Kernel.Scratch asks for, aligned to 64. Its old
+	// contents do not matter.
 	Scratch []byte
 }
 

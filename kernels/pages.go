@@ -6,7 +6,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Pages is the memory of a rank's caches: pages for the rows of so many tokens, which
+// Pages is the memory of a rank's caches: pages for the rows of a fixed number of tokens, which
 // all its caches share. A page has the rows of one cache after another.
 type Pages struct {
 	Tokens int       // of a page

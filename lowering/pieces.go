@@ -11,7 +11,7 @@ import (
 // are read again for each piece: that is little beside the products of 512 tokens.
 const PieceTokens = 512
 
-// What is gathered along tokens and used row by row need not be there as a whole, nor a
+// A value gathered along tokens and used row by row need not exist as a whole, nor a
 // partial sum that is scattered along them. The gather, what reads it, and so on up to
 // values that others want, are a loop ([Step.Loop]): they run for a piece of the batch's
 // tokens, and then for the next. What only a loop sees has room for a piece.

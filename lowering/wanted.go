@@ -9,7 +9,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// What a batch does not want need not run. Each step and each input says which
+// Steps for outputs that a batch does not request need not run. Each step and each input says which
 // outputs it is there for ([Step.For], [Buffer.For]); a batch that wants none of them
 // leaves it out. Steps that update a state, events and collectives always run, and
 // with them all that they need: so ranks take part in the same collectives whatever

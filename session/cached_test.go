@@ -163,7 +163,7 @@ func sharing(r *rand.Rand, n, vocab, longest int) []call {
 	return list
 }
 
-// faulty is a device on which every so many steps a rank fails in the middle: at one of
+// faulty is a device on which a rank fails in the middle of every nth step: at one of
 // its collectives, or where it has none of the world's, when the step has run.
 type faulty struct {
 	exec.Device
@@ -171,7 +171,7 @@ type faulty struct {
 	r       *rand.Rand
 	mu      sync.Mutex // of what follows, which all ranks use
 	victim  int        // the rank that fails in this step; -1: none
-	after   int        // so many collectives
+	after   int        // collectives before it
 	failed  [2]int     // steps: in the middle, at the end
 	planted bool       // in this step
 }
@@ -279,7 +279,7 @@ func inFlight(t *testing.T, m *krait.Model, list []call, want [][]int, order []i
 	return failed, stopped
 }
 
-// underway runs a generation and ends its context after some tokens, if there are so many;
+// underway runs a generation and ends its context after some tokens, if it gets as far;
 // after none at any moment.
 func underway(t *testing.T, m *krait.Model, c call, want []int, after int) error {
 	ctx, cancel := context.WithCancel(t.Context())

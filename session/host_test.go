@@ -10,7 +10,7 @@ import (
 	"github.com/krait-ml/krait"
 )
 
-// TestPrefixCacheHost: generations that go on from what was evicted to the host's memory,
+// TestPrefixCacheHost: generations that resume from states evicted to host memory,
 // one by one and many at once, are those without a cache.
 func TestPrefixCacheHost(t *testing.T) {
 	for i, name := range []string{"zamba2", "jamba", "mamba2-g1", "attention"} {
@@ -48,7 +48,7 @@ func TestPrefixCacheHost(t *testing.T) {
 	}
 }
 
-// TestPrefixOptions: options about a prefix cache that there is not are errors, and one
+// TestPrefixOptions: options of a prefix cache without a cache are errors, and one
 // that holds nothing is a warning.
 func TestPrefixOptions(t *testing.T) {
 	for want, o := range map[string]krait.Options{

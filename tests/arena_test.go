@@ -103,7 +103,7 @@ func (f *footprint) comparable(g *footprint) bool {
 // TestArenaShrinks: per token, more ranks take no more activations than half as many
 // do, or than fewer of which one holds at least as much of every value. (Of 5 ranks
 // one may hold more than of 4: parts of two groups of heads, and both groups' keys.)
-// What is gathered lies beside its parts: for rows, which are so by every strategy,
+// A gathered value lies beside its parts: for rows, which are so by every strategy,
 // and for tokens where the strategy gathers them, it holds from 2 ranks on.
 func TestArenaShrinks(t *testing.T) {
 	for name, g := range arenaModels(t) {
@@ -160,8 +160,8 @@ func TestArenaBytes(t *testing.T) {
 	}
 }
 
-// TestArenaOfRows: where ranks have even shares of the residual stream, all rows are so many
-// shares. What is gathered along tokens has room for a piece, of which some is free in that of all
+// TestArenaOfRows: where ranks have even shares of the residual stream, all rows are multiples of
+// shares. A value gathered along tokens has room for a piece, of which some is free in that of all
 // tokens: the rest is what lives while a block scans, and in the end what is gathered for the
 // wanted rows. The largest of whole sequences may be all tokens, and is planned as what a batch
 // says.

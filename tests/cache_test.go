@@ -12,7 +12,7 @@ import (
 	"github.com/krait-ml/krait/exec/state"
 )
 
-// TestKept: a sequence goes on from what was kept of another, states and rows in parts, to
+// TestKept: a sequence resumes from copies of another's state and KV cache in parts, to
 // the last bit.
 func TestKept(t *testing.T) {
 	for _, name := range []string{"mamba-a", "mamba2-g1", "jamba", "zamba2"} {

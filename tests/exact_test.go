@@ -43,7 +43,7 @@ func drawExact(t *rapid.T, vocab int) (c exactCase) {
 	return c
 }
 
-// TestExactHits: generations that go on from what earlier prompts left at multiples of the grain
+// TestExactHits: generations that resume from states of earlier prompts at multiples of the grain
 // have the tokens and the log-probabilities, to the last bit, that they have without a cache: of
 // every family, on one rank and on several, with prompts in chunks of any size, at any temperature.
 // A prompt that was read before is hit up to the last multiple of the grain.

@@ -132,7 +132,7 @@ func slicesOf(kinds map[string]graph.StateKind) (list []graph.StateKind) {
 	return list
 }
 
-// packedAndBack is a sequence that goes on from what was packed, and brought back.
+// packedAndBack is a sequence that resumes from an encoded and decoded state.
 func packedAndBack(t *testing.T, m *krait.Model, one *seq, bytes int64) *seq {
 	t.Helper()
 	x, err := m.Engine().Export(one.slot)
@@ -211,7 +211,7 @@ func throughFile(t *testing.T, m, plain *krait.Model, one *seq, want *krait.Snap
 	sameSnapshot(t, m.Name, snapshot(t, two), want)
 }
 
-// throughTransfer reads a prompt on the ranks of m, and goes on from it on others: what arrives is
+// throughTransfer prefills a prompt on the ranks of m, and resumes on others: what arrives is
 // what comes back on m, to the last bit, and as many bytes came as the formula says where both have
 // as many ranks.
 func throughTransfer(t *testing.T, dir string, m *krait.Model, ids []int, o krait.Options, bytes int64) {

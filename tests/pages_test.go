@@ -63,7 +63,7 @@ type paged struct {
 	states []*krait.Snapshot
 }
 
-// runPages feeds a sequence, lets two others go on from where it is, and each of the three go
+// runPages feeds a sequence, forks it twice, and lets each of the three go
 // another way.
 func runPages(t *testing.T, m *krait.Model, ids []int) (out paged) {
 	seqs := []*seq{sequence(t, m), sequence(t, m), sequence(t, m)}

@@ -174,7 +174,7 @@ func TestCheckPayloads(t *testing.T) {
 }
 
 // TestCheckPayloadsOfGraph: at the border of fp16, for each summand and for the
-// sum, in a graph of one's own.
+// sum, in a graph that is no family's.
 func TestCheckPayloadsOfGraph(t *testing.T) {
 	source, err := graph.Parse(`graph "g" stage=model ranks=1
 input %x : f32[t 3/1]

@@ -25,8 +25,8 @@ func payloadsOf(m *krait.Model) (list []string) {
 	return list
 }
 
-// TestPhases: of payloads by phase the process that reads prompts takes its own, and the one that
-// goes on its; what comes of it is what these two give.
+// TestPhases: of payloads by phase the prefill process takes its own, and the one that
+// decodes its; the text is that of these two.
 func TestPhases(t *testing.T) {
 	const quantize = "out_proj=int4@prefill,out_proj=int8/64@decode,x_proj=e5m2"
 	dir := "../testdata/golden/jamba"

@@ -185,8 +185,8 @@ func TestPrefillDiffers(t *testing.T) {
 	}
 }
 
-// TestPrefillUnreached: where nobody is at the address, or who is there says nothing, prompts
-// are read here, unless they may not be.
+// TestPrefillUnreached: if no server is at the address, or it says nothing, prompts
+// are prefilled here, unless that is forbidden.
 func TestPrefillUnreached(t *testing.T) {
 	m := openModel(t, "../testdata/golden/mamba-a", krait.Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
@@ -216,8 +216,8 @@ func TestPrefillUnreached(t *testing.T) {
 	}
 }
 
-// TestPrefillLease: what nobody fetches is freed when its lease ends, and who comes later, or
-// is somebody else, gets an error and no state.
+// TestPrefillLease: a state that no client fetches is freed when its lease ends; a client that
+// comes later, or is another one, gets an error and no state.
 func TestPrefillLease(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	s, address := serveModel(t, m, transfer.ServerOptions{Lease: 20 * time.Millisecond})
@@ -310,7 +310,7 @@ func TestPrefillGreetedLate(t *testing.T) {
 }
 
 // TestPrefillLooked: who looks whether a prefill server is there, and says nothing, is in no log;
-// who says what nobody understands is.
+// a client that sends garbage is.
 func TestPrefillLooked(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	said := make(chan string, 10)
@@ -345,7 +345,7 @@ func (c heardConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestPrefillCancelled: a request that is cancelled while its prompt is read leaves nothing on
+// TestPrefillCancelled: a request that is cancelled during prefill leaves nothing on
 // either side.
 func TestPrefillCancelled(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 40})
@@ -368,7 +368,7 @@ func TestPrefillCancelled(t *testing.T) {
 	}
 }
 
-// TestPrefillClosed: a server that closes while requests are under way takes no text from
+// TestPrefillClosed: a server that closes while requests are active takes no text from
 // anyone.
 func TestPrefillClosed(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})

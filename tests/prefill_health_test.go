@@ -83,7 +83,7 @@ func (f *freezer) dial(ctx context.Context) (net.Conn, error) {
 	return here, nil
 }
 
-// TestPrefillHung: a prefill machine that hangs costs a request under way a fraction of the stall,
+// TestPrefillHung: a prefill machine that hangs costs an active request a fraction of the stall,
 // and those that follow nothing: they do not even connect. When it goes on it is asked again.
 func TestPrefillHung(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})

@@ -18,7 +18,7 @@ import (
 	"github.com/krait-ml/krait/transfer/ucx"
 )
 
-// prefillPairs are how many ranks read the prompt, and how many go on.
+// prefillPairs are rank counts of prefill and of decode.
 var prefillPairs = [][2]int{{1, 4}, {4, 1}, {3, 2}, {1, 1}, {2, 2}, {4, 4}, {1, 2}, {2, 1}, {2, 3}, {3, 4},
 	{4, 3}, {5, 2}, {2, 5}, {8, 3}, {3, 8}, {8, 8}, {6, 4}, {7, 1}, {1, 7}, {5, 6}}
 

@@ -27,7 +27,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// connected are so many processes, all in this one, joined by connections.
+// connected are n processes, all in this one, joined by connections.
 func connected(t *testing.T, n int, timeout time.Duration) []*comm.Processes {
 	t.Helper()
 	list, errs := make([]*comm.Processes, n), make([]error, n)
@@ -88,7 +88,7 @@ func spreadModel(t *testing.T, list []*comm.Processes, open func(rank int, o kra
 	return s, nil
 }
 
-// inProcesses is a model of a folder in so many.
+// inProcesses is a model of a folder in n processes.
 func inProcesses(t *testing.T, dir string, n int, o krait.Options) *krait.Model {
 	t.Helper()
 	s, err := spreadModel(t, connected(t, n, time.Minute), func(_ int, x krait.Options) (*krait.Model, error) {
@@ -380,7 +380,7 @@ func TestProcessesFail(t *testing.T) {
 	}
 }
 
-// TestFollow: processes that follow answer nobody else, and end with the model, with their own
+// TestFollow: followers answer no other caller, and end with the model, with their own
 // context, or when they are closed; then all do.
 func TestFollow(t *testing.T) {
 	for _, how := range []string{"closed", "cancelled", "left"} {

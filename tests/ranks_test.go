@@ -41,7 +41,7 @@ func TestCollectives(t *testing.T) {
 		for _, ranks := range []int{2, 3, 8} {
 			for _, quantize := range []string{"", "fp16"} {
 				if quantize != "" && ranks != 3 && !goldens.All() {
-					continue // what travels does not hang on the number of ranks
+					continue // the payload does not depend on the number of ranks
 				}
 				t.Run(fmt.Sprintf("%s/tp=%d/%s", strategy, ranks, quantize), func(t *testing.T) {
 					sharding := krait.Sharding{Ranks: ranks, Strategy: strategy, Payload: quantize}

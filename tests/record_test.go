@@ -126,7 +126,7 @@ func follows(s *lowering.Schedule, rank int, events []exec.Event, w *exec.Work) 
 	return nil
 }
 
-// meets: nobody leaves a collective before all have come.
+// meets: no rank leaves a collective before all have come.
 func meets(events []exec.Event) error {
 	came, left := map[string]float64{}, map[string]float64{}
 	for _, e := range events {

@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/transfer/prefill"
 )
 
-// TestSalt: a prompt goes on from those of its own salt, and finds nothing of another's, nor of
+// TestSalt: a prompt resumes from those of its own salt, and finds nothing of another's, nor of
 // those without one: on the device, in the host's memory, and in a folder when the model is
 // opened again. All tokens are those without a cache.
 func TestSalt(t *testing.T) {
@@ -109,7 +109,7 @@ func TestSalt(t *testing.T) {
 	}
 }
 
-// TestPrefillSalt: the cache of a server that reads prompts goes on from those of the same salt
+// TestPrefillSalt: the cache of a prefill server hits those of the same salt
 // only, also where two salts would be one as JSON's text; a salt that is too long is an error.
 func TestPrefillSalt(t *testing.T) {
 	dir := "../testdata/golden/jamba"

@@ -22,7 +22,7 @@ func saves(t *testing.T, s *seq) []byte {
 	return b.Bytes()
 }
 
-// TestSave: a sequence goes on from what another saved, on as many ranks, on another
+// TestSave: a sequence resumes from a file that another saved, on as many ranks, on another
 // device, in another model of the same folder, to the last bit.
 func TestSave(t *testing.T) {
 	for _, name := range []string{"mamba-a", "mamba2-g1", "jamba", "zamba2", "attention"} {

@@ -79,7 +79,7 @@ func fewTokens(steps [][]int, most int) [][]int {
 	return out
 }
 
-// simulatedGPUs opens devices of so many simulated GPUs.
+// simulatedGPUs opens devices of a number of simulated GPUs.
 func simulatedGPUs(gpus int) func() exec.Device {
 	return func() exec.Device {
 		return &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, NoBLAS: true})}

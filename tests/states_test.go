@@ -229,7 +229,7 @@ func TestEmptySequence(t *testing.T) {
 	}
 }
 
-// TestStaleSequence: a sequence that was closed is an error, whoever has its slot.
+// TestStaleSequence: a sequence that was closed is an error, even if its slot is in use again.
 func TestStaleSequence(t *testing.T) {
 	m := embeddedModel(t, krait.Options{Slots: 1})
 	old := sequence(t, m)
@@ -294,7 +294,7 @@ func TestSlotsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCloseWhileGenerating: Close waits for the step under way, ends 16 goroutines
+// TestCloseWhileGenerating: Close waits for the running step, ends 16 goroutines
 // that generate, and is nil the second time; everything after it is ErrClosed.
 func TestCloseWhileGenerating(t *testing.T) {
 	for _, o := range []krait.Options{{Slots: 16}, {Slots: 16, Sharding: krait.Sharding{Ranks: 3}},
@@ -349,7 +349,7 @@ func TestCloseWhileGenerating(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForLogits: memory is not given back while somebody reads a step's
+// TestCloseWaitsForLogits: memory is not freed while a goroutine reads a step's
 // logits there.
 func TestCloseWaitsForLogits(t *testing.T) {
 	m := embeddedModel(t)

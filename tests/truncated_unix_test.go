@@ -53,7 +53,7 @@ func blames(t *testing.T, what, path string, err error) {
 func simulated() exec.Device { return &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})} }
 
 // TestTruncatedOpen: weights that are cut, or written to, under an open model make its steps
-// fail on the CPU, whoever reads them; a GPU has its own.
+// fail on the CPU in every reader; a GPU has its own.
 func TestTruncatedOpen(t *testing.T) {
 	ids := randomIDs(300, 60)
 	for _, c := range []struct{ ranks, workers int }{{1, 1}, {1, 4}, {3, 6}} {

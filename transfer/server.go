@@ -202,7 +202,7 @@ func (s *Server) handle(conn net.Conn) error {
 	if t, ok := conn.(*tls.Conn); ok {
 		below = t.NetConn()
 	}
-	place := s.lobby.Enter(lobby.Who(conn.RemoteAddr().String()), 1, func() { below.Close() })
+	place := s.lobby.Enter(lobby.Host(conn.RemoteAddr().String()), 1, func() { below.Close() })
 	if place == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// What a file may have, far above what is written anywhere: counts in the header are
+// Limits of a file, far above those of any real one: counts in the header are
 // cheap to make up.
 const (
 	maxTensors  = 1 << 18

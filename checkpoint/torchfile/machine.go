@@ -21,7 +21,7 @@ type machine struct {
 	storage func(key string) ([]byte, error)
 }
 
-// What the machine's values are, besides string, int64, float64, bool, nil and *Tensor.
+// Values of the machine, besides string, int64, float64, bool, nil and *Tensor.
 type (
 	dict  struct{ pairs []pair }
 	pair  struct{ key, value any }

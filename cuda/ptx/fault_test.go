@@ -220,7 +220,7 @@ ld.global.u32 %r7, [%d4];`
 // between !.
 func twins(body string) (dirty, clean string) {
 	for i, part := range strings.Split(body, "#") {
-		// What is within # is in the clean twin alone.
+		// Text within # is in the clean twin alone.
 		for j, inner := range splitMarks(part) {
 			switch {
 			case i%2 == 1:

@@ -28,7 +28,7 @@ type Device struct {
 }
 
 // Open makes a machine, of all ranks: they wait for each other on the machine's clock.
-// What does not fit into the memory of the profile is an error.
+// Open returns an error if the ranks do not fit into the memory of the profile.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	if world.Ranks() != len(local) {
 		return nil, fmt.Errorf("%d of %d ranks: a virtual device has all of them, and cannot wait for others", len(local), world.Ranks())

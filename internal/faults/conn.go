@@ -18,7 +18,7 @@ const (
 	Stall       // nothing comes any more, and the connection stays open
 )
 
-// Conn is a connection to which something happens after so many bytes have been read.
+// Conn is a connection to which something happens after a number of bytes was read.
 type Conn struct {
 	net.Conn
 	Fault    Fault

@@ -148,9 +148,9 @@ func (l *Lobby) add(who string, n int64) {
 	}
 }
 
-// Who returns the host of a connection's address: an IPv4 address, or the /64 network of an IPv6
+// Host is the host of a connection's address: an IPv4 address, or the /64 network of an IPv6
 // address, which a host usually has to itself.
-func Who(address string) string {
+func Host(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address // of a socket of the file system

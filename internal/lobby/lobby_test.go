@@ -118,7 +118,7 @@ func TestWho(t *testing.T) {
 		"10.0.0.1:5": "10.0.0.1", "[::ffff:10.0.0.1]:5": "10.0.0.1", "[2001:db8:1:2:3::1]:80": "2001:db8:1:2::/64",
 		"[fe80::1%eth0]:80": "fe80::/64", "@": "@", "pipe": "pipe", "": "",
 	} {
-		if got := Who(address); got != want {
+		if got := Host(address); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
 		}
 	}

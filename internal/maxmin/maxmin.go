@@ -8,7 +8,7 @@ import (
 
 // Share is the share of each of those who want some of a capacity: who wants less gets that, and
 // the others get as much, which is all there is (max-min fairness: Bertsekas and Gallager, "Data
-// Networks", 1987). Where there is enough for all it is [math.MaxInt].
+// Networks", 1987). It is [math.MaxInt] if there is enough for all.
 func Share(capacity int, wants []int) int {
 	sorted := slices.Sorted(slices.Values(wants))
 	for i, want := range sorted {

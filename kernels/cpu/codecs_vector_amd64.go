@@ -18,7 +18,7 @@ type bytesCodec struct {
 
 const codecKinds = graph.Scaled16 + 1
 
-// What is smaller than a byte, or has fields in it, waits for memory by vectors of AVX2 already.
+// Codes smaller than a byte, or with fields, are bound by memory with vectors of AVX2 already.
 var (
 	bytesAVX2 = bytesCodec{largestAVX2,
 		[codecKinds]func(*byte, *float32, *float32, int){graph.Int8: toInt8AVX2, graph.Int4: toInt4AVX2, graph.E4M3: toE4M3AVX2, graph.E5M2: toE5M2AVX2},

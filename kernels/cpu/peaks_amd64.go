@@ -1,6 +1,6 @@
 package cpu
 
-// What the generator in gen makes of a turn.
+// Sizes of a turn, as the generator in gen has them.
 const (
 	peakLoads = 8
 	peakSums  = 12

@@ -93,7 +93,7 @@ func (s *ssdHead) chunk(t, q int) {
 	var factor [ssdChunk]float32
 	var sum float64
 	for i := range q {
-		// What is gone after one token is gone, and a larger number would take the
+		// A state that decays to nothing in one token is gone; a larger number would take the
 		// digits of those of other tokens.
 		sum += max(-256, float64(s.dt.Row(t + i)[s.head])*float64(s.rate))
 		sums[i], factor[i] = sum, float32(sum)

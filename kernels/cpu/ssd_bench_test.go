@@ -32,7 +32,7 @@ func BenchmarkSSD(b *testing.B) {
 
 // BenchmarkSSDScan is a token, a chunk and a prompt through a layer of 24 heads, and
 // BenchmarkAttention a prompt and a token after 1,023 through 8 heads, by one goroutine.
-// What a chunk adds to itself is not counted, nor what is later than a token.
+// Terms of a chunk's own tokens, and of later tokens, are not counted.
 func BenchmarkSSDScan(b *testing.B) {
 	for _, tokens := range []int{1, 16, 512} {
 		s := ssdCase{lengths: []int{tokens}, heads: 24, groups: 1, size: 64, n: 128, kept: graph.F32, rate: 1, step: 0.1}

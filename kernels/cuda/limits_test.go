@@ -62,7 +62,7 @@ func TestGrids(t *testing.T) {
 }
 
 // enlarged is a call with other numbers of tokens and sequences, and no memory.
-// What is of tokens has as many rows as the result, in two batches.
+// enlarged has operands of tokens with as many rows as the result, in two batches.
 func enlarged(c, other *kernels.Call, tokens, seqs int) *Call {
 	resized := func(x, y kernels.Tensor) Tensor {
 		switch {

@@ -17,7 +17,7 @@ type Mailbox struct {
 	OneShot int
 }
 
-// What a chunk of 1024 elements takes at least, and what is before flags and data in a box.
+// Least bytes of a chunk of 1024 elements, and the bytes before flags and data in a box.
 const (
 	chunkElems, chunkLeast = 1024, 2048
 	boxTable, boxHead      = 64, 256

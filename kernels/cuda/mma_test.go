@@ -416,7 +416,7 @@ func chunkOf(c *kernels.Call, h []float32, token, count, head, group int) {
 	size, n := state.Dims[2], state.Dims[3]
 	sum := make([]float64, count) // of dt A
 	for t := range sum {
-		// What is gone is gone; a larger number would take the digits of the others.
+		// A state that decayed is gone; a larger number would take the digits of the others.
 		sum[t] = max(float64(dt.Row(token + t)[head])*float64(a.F32[head]), -256*math.Ln2)
 		if t > 0 {
 			sum[t] += sum[t-1]

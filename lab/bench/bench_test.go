@@ -47,7 +47,7 @@ func measure(t *testing.T, name string, s krait.Sharding, d *cuda.Device) *Resul
 }
 
 // TestMeasure: on every device, with and without graphs, one rank and several.
-// What the counts are is known; how long things take is not.
+// The counts are known; the times are not.
 func TestMeasure(t *testing.T) {
 	measure(t, "mamba-a", krait.Sharding{}, nil)
 	graphs := measure(t, "mamba-a", krait.Sharding{}, &cuda.Device{Driver: sim.New(sim.Options{})})

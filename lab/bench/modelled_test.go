@@ -107,7 +107,7 @@ func chosen(t *testing.T, n int, how kernels.Choice) (list []ptx.Counts) {
 }
 
 // TestChooseLimits: a token is chosen in less than 12 µs, as modelled for a graph on H100.
-// Who makes it less lowers the limits.
+// A faster kernel should lower the limits.
 func TestChooseLimits(t *testing.T) {
 	for _, c := range []struct {
 		n     int

@@ -11,7 +11,7 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// What a model would take on GPUs that need not be there.
+// The time of a model on GPUs that need not be present.
 func Example() {
 	_, g, err := checkpoint.Describe("../../testdata/golden/mamba2-g1")
 	if err != nil {

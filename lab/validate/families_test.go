@@ -76,7 +76,7 @@ func right(t *testing.T, g, out *graph.Graph, rounds bool) {
 		if p.Skipped != "" || p.Values == 0 || p.Difference > 1e-13 || p.Difference > 0 && p.Worst == "" {
 			t.Errorf("%+v", p)
 		}
-		// What is looked up in a table of few bits may lose nothing.
+		// A lookup in a table of few bits may lose nothing.
 		if rounded := p.Rounded > 0; rounded != rounds && len(p.Blocks) > 0 || p.Rounded > 0.05 || p.Overflow != "" {
 			t.Errorf("rounded: %+v", p)
 		}

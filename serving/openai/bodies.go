@@ -156,7 +156,7 @@ func (s *Server) admit(w *response, r *http.Request) error {
 		size = s.o.Body
 	}
 	var err error
-	if w.lease, err = s.intake.take(cmp.Or(w.tenant, lobby.Who(r.RemoteAddr)), size); err != nil {
+	if w.lease, err = s.intake.take(cmp.Or(w.tenant, lobby.Host(r.RemoteAddr)), size); err != nil {
 		return err
 	}
 	r.Body = &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, s.o.Body), w: w, begun: time.Now(), rate: float64(s.o.Body) / (w.stall * 2 / 3).Seconds()}

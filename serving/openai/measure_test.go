@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %g, want %d", name, got, want)
 		}
 	}
-	// What the client that left had is not known, but that it had a token.
+	// The tokens of the client that left are unknown, but it had one.
 	if got := value("krait_completion_tokens_total"); got < float64(chosen) {
 		t.Errorf("%g tokens, and clients had %d", got, chosen)
 	}

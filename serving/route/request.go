@@ -48,7 +48,7 @@ func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Reques
 func (r *Router) who(q *http.Request) (string, *api.Error) {
 	keys := r.keys.Load()
 	if keys == nil {
-		return lobby.Who(q.RemoteAddr), nil
+		return lobby.Host(q.RemoteAddr), nil
 	}
 	return keys.Tenant(q)
 }

@@ -38,8 +38,8 @@ func newBench(t *testing.T, ranks int) *bench {
 	return &bench{t: t, e: m.Engine(), alone: map[string]*state.Snapshot{}}
 }
 
-// with makes the cache, of so many states and rows, and as much in the host's memory as
-// so many states take.
+// with makes the cache, of a number of states and rows, and host memory for a number of
+// states.
 func (b *bench) with(e cache.Engine, states, rows int64, policy string, host int64) {
 	var err error
 	b.host = host * b.e.StateBytes()
@@ -100,13 +100,13 @@ func (b *bench) snapshot(slot int) *state.Snapshot {
 	return s
 }
 
-// begun is a sequence under way.
+// begun is an active sequence.
 type begun struct {
 	slot   int
 	prompt []int
 }
 
-// begin reads a prompt, by the cache, up to its end.
+// begin prefills a prompt, by the cache, up to its end.
 func (b *bench) begin(prompt []int) begun {
 	slot := b.alloc()
 	at, mark, err := b.cache.Begin(slot, "", prompt)

@@ -108,7 +108,7 @@ func idsOf(q prefix.Request) []int {
 	return ids
 }
 
-// begin reads the prompt of a request, and returns what it hits.
+// begin prefills the prompt of a request, and returns its hit.
 func (r *replay) begin(q prefix.Request) int {
 	r.now = max(r.now, q.At)
 	r.at[slot] = 0

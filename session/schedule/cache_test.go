@@ -81,7 +81,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarksOfForks: a text that goes on from another's prompt leaves the state after the prompt
+// TestMarksOfForks: a text that resumes from another's prompt leaves the state after the prompt
 // where its first token is held back and the next one ends it, though its first token is accepted
 // before it has a slot.
 func TestMarksOfForks(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 )
 
-// of is a request for so many tokens of a prompt that is a number and its successors.
+// of is a request for at most most tokens, of a prompt that is a number and its successors.
 func of(first, prompt, most int) asked {
 	a := asked{prompt: make([]int, prompt), most: most, last: -1, seed: uint64(first)}
 	for i := range a.prompt {
@@ -154,7 +154,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// TestStepFails: its error ends those that were in the step, and nobody else: not one that
+// TestStepFails: its error ends the requests in the step, and no other: not one that
 // waits for a slot, nor one whose prompt had no place in it.
 func TestStepFails(t *testing.T) {
 	inBubble(t, Limits{Slots: 3, Tokens: 6, Grain: 4}, func(t *testing.T, s *Scheduler, f *fake) {
@@ -181,7 +181,7 @@ func TestStepFails(t *testing.T) {
 	})
 }
 
-// TestInterrupt: a step is stopped in its middle when nobody is left who wants it, and
+// TestInterrupt: a step is stopped in its middle when no request is left that needs it, and
 // not before.
 func TestInterrupt(t *testing.T) {
 	inBubble(t, Limits{Slots: 2, Tokens: 10}, func(t *testing.T, s *Scheduler, f *fake) {
@@ -212,7 +212,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestClose waits for the step under way, and ends those in it and those that wait.
+// TestClose waits for the running step, and ends the requests in it and in the queue.
 func TestClose(t *testing.T) {
 	inBubble(t, Limits{Slots: 1, Tokens: 10}, func(t *testing.T, s *Scheduler, f *fake) {
 		c := gate(f)
@@ -350,7 +350,7 @@ func TestProgress(t *testing.T) {
 // TestStepsAllocateNothing: in a steady state the scheduler's part of a step does not.
 func TestStepsAllocateNothing(t *testing.T) {
 	s, _ := newScheduler(t, Limits{Slots: 4, Tokens: 9, Grain: 4})
-	s.running = true // nobody else runs steps
+	s.running = true // no other goroutine runs steps
 	for i := range 4 {
 		if _, err := s.enter(t.Context(), []Request{of(i, 3, 1<<30).request()}); err != nil {
 			t.Fatal(err)

@@ -273,7 +273,7 @@ func (a asked) request() Request {
 	return q
 }
 
-// scored is what Score is given when nobody else is there.
+// scored is what Score is given without other requests.
 func (a asked) scored(l Limits, every bool) []float32 {
 	out := make([]float32, len(a.prompt)-1)
 	s := &fakeSequence{}
@@ -287,7 +287,7 @@ func (a asked) scored(l Limits, every bool) []float32 {
 	return out
 }
 
-// alone is what it gives when nobody else is there.
+// alone is the text without other requests.
 func (a asked) alone(l Limits, every bool) []int {
 	s, rng := &fakeSequence{}, rand.New(rand.NewPCG(a.seed, 0))
 	for rest := a.prompt; len(rest) > 0; {

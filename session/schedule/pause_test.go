@@ -58,7 +58,7 @@ func TestPauseWithoutMemory(t *testing.T) {
 	}
 }
 
-// prefix is a Beginning that nobody begins with.
+// prefix is a Beginning that no request uses.
 type prefix struct{ freed chan bool }
 
 func (p prefix) Begin(int) (int, error) { return 0, errors.New("it is begun with") }

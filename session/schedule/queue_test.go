@@ -130,7 +130,7 @@ func (m *model) step() {
 	m.sound()
 }
 
-// firstCome checks that nobody who waits is passed, but for want of room and while he
+// firstCome checks that no queued request is passed, but for want of room and while it
 // is patient.
 func (m *model) firstCome(r *request) {
 	for _, w := range m.waiting {
@@ -202,7 +202,7 @@ func (m *model) fairToShort(has map[*request]int, left, rows int) {
 	if left < 0 || rows < 0 {
 		m.t.Fatalf("%d tokens too many, or %d rows", -left, -rows)
 	}
-	most := func(r *request, tokens, free int) int { // of which so many were scored
+	most := func(r *request, tokens, free int) int { // of which scored tokens count
 		if r.scored {
 			tokens = min(tokens, rows+free)
 		}

@@ -112,7 +112,7 @@ func (q *queue) begun(visit func(*request) bool) {
 	}
 }
 
-// take gives a request room, after spare has checked that there is enough.
+// take gives a request room, after spare has checked it.
 func (q *queue) take(r *request, room int) {
 	missing := room - r.held - (q.Room - q.held)
 	if missing > 0 {

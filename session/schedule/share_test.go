@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestShareAlone: nothing is kept from prompts where nobody goes on, nor without a share; and what
+// TestShareAlone: prompts get all steps without decodes, and without a share; and steps that
 // prompts did not take while there were none they do not get later.
 func TestShareAlone(t *testing.T) {
 	var none share

@@ -137,8 +137,8 @@ func (h *house) sound() {
 	}
 }
 
-// fair checks that slots are shared once all who can have begun: none is free that somebody could
-// use, and nobody has two more than somebody who waits, but for those that just began.
+// fair checks that slots are shared once all tenants have begun: none is free that a request could
+// use, and no tenant has two more than one that waits, but for those that just began.
 func (h *house) fair() {
 	for _, w := range h.tenants {
 		if h.first(w) == nil {

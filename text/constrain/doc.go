@@ -6,7 +6,7 @@
 // states, each with its stack of rules to return to. Which tokens may come is found by walking a
 // trie of the vocabulary's bytes along with the set.
 //
-// What is generated is compact JSON with at most a space behind ":" and ",". There is no way
+// The text is compact JSON with at most a space behind ":" and ",". There is no way
 // into a dead end: a state counts only where the end can be reached from it within the bound of
 // depth, and the vocabulary has every ASCII character as a token. Work and memory are bounded: a
 // set has at most maxConfigs elements, a matcher at most maxSets sets, and the walk for a token

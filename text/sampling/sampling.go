@@ -1,7 +1,7 @@
 // Package sampling says how the next token of a text is chosen, which the operation
 // choose then does, and ends the text at stop strings.
 //
-// What is done to the logits of a row, in this order, which is that of vLLM for the
+// Operations on the logits of a row, in this order, which is that of vLLM for the
 // penalties and that of transformers for the filters:
 //
 //  1. tokens that [Config.Mask] excludes get -Inf; [Config.LogitBias] is added;

@@ -57,7 +57,7 @@ func load(path, config string, read func(path string, limit int64) ([]byte, erro
 
 // Parse reads the contents of a tokenizer.json.
 //
-// What the file says of truncation and padding is ignored. For other things
+// Truncation and padding in the file are ignored. For other features
 // that are not supported, and for malformed files, it returns an error that
 // names the place.
 func Parse(data []byte) (*Pipeline, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/krait-ml/krait/transfer/transport"
 )
 
-// installed skips a test where there is no UCX, in a line that says so.
+// installed skips a test without UCX, in a line that says so.
 func installed(t testing.TB) {
 	if _, err := Version(); err != nil {
 		t.Skip(err)
@@ -85,7 +85,7 @@ type source struct {
 	mortal bool // it dies as soon as it sends
 }
 
-// memory is what a source of so many bytes has in its regions.
+// memory is a source of n bytes in its regions.
 func memory(n int) (list []transport.Host) {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	for _, size := range []int{1, 100, n} {

@@ -58,7 +58,7 @@ func open(ctx context.Context, l *net.TCPListener, key []byte, warn func(string,
 
 // greet authenticates a process, and reads its hello.
 func (d *door) greet(ctx context.Context, c *net.TCPConn) {
-	place := d.lobby.Enter(lobby.Who(c.RemoteAddr().String()), 1, func() { c.Close() })
+	place := d.lobby.Enter(lobby.Host(c.RemoteAddr().String()), 1, func() { c.Close() })
 	if place == nil || ctx.Err() != nil { // the lobby may have been cleared before
 		c.Close()
 		return

@@ -37,7 +37,7 @@ var (
 // gemm generates tiles: products of 4 rows of weights, or of one, with some rows of x.
 // The order of a sum does not depend on the tile: lane i of a vector sums the elements
 // i, i + lanes, … with fused multiplications, and halves are added until one is left.
-// What does not fill a vector is one with zeros in it; tiles of 16-bit weights take whole
+// A rest of k is a vector padded with zeros; tiles of 16-bit weights take whole
 // vectors only.
 func gemm(c *build.Context) {
 	mask := c.StaticGlobal("gemmMask") // from 4n bytes before its middle on, n lanes of ones
@@ -327,7 +327,7 @@ type pair struct {
 }
 
 // reduce adds the lanes of the sums: vectors that have lanes for 4 rows for each of
-// 4 tokens, of AVX2 2. Where there are fewer, they are there several times.
+// 4 tokens, of AVX2 2. Fewer tokens come several times.
 func (g *generator) reduce(sums [][]reg.VecVirtual) []reg.VecVirtual {
 	var out []reg.VecVirtual
 	each := g.set.lanes / 4

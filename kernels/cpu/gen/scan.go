@@ -30,7 +30,7 @@ type scanner struct {
 	rowB, rowC, factor, sum reg.Register
 }
 
-// What there is in the scratch memory of a call.
+// Parts of the scratch memory of a call.
 const (
 	logs  = 0                 // dt log2(e) of each channel
 	rests = 4 * scanChannels  // what rounding took from that
