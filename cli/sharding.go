@@ -85,15 +85,7 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	return fmt.Errorf("--phase %s: --payload has no format for one phase, so --phase changes nothing: leave it out, or give a phase, such as --payload int8@decode", s.Phase)
 }
 
-// compile compiles a model's graph, or graph text, up to a stage; NoStage is what runs.
-func compile(c *cobra.Command, path string, s krait.Sharding, stop graph.Stage) (*graph.Graph, error) {
-	g, err := readGraph(c, path)
-	if err != nil {
-		return nil, err
-	}
-	return compileTo(c, stop, g, s)
-}
-
+// compileTo compiles a graph up to a stage; NoStage is what runs.
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
 	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
 	if err != nil {

@@ -3,6 +3,8 @@ package validate
 import (
 	"runtime"
 	"sync"
+
+	"github.com/krait-ml/krait/internal/splitmix"
 )
 
 // stream is an endless list of random numbers that are known by their index, so
@@ -21,14 +23,10 @@ func newStream(seed uint64, name string) stream {
 // step is how far apart the states of neighbouring entries are.
 const step = 0x9e3779b97f4a7c15
 
-// bits is entry i (Steele, Lea and Flood 2014, splitmix64).
+// bits is entry i.
 func (s stream) bits(i int) uint64 { return mix(uint64(s) + uint64(i)*step) }
 
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+func mix(z uint64) uint64 { return splitmix.Mix(z - step) }
 
 // sqrt3 is half the width of a uniform distribution of variance 1.
 const sqrt3 = 1.7320508075688772

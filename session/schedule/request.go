@@ -198,7 +198,7 @@ func (l *Limits) admits(r *request) error {
 	case r.most < 1:
 		return fmt.Errorf("MaxTokens is %d; it must be at least 1", r.most)
 	case r.Score != nil && r.Fetch != nil:
-		return errors.New("Score and Fetch are both set: logits exist only of prompts that are prefilled here")
+		return errors.New("a request has both Score and Fetch; logits exist only of prompts that are prefilled here")
 	case l.Context > 0 && r.prompt > l.Context:
 		return l.tooLong(r.prompt)
 	case l.Context > 0 && r.most > l.Context-r.prompt+1:
