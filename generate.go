@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -315,7 +316,7 @@ func (g *generator) prefill(ctx context.Context, prompt []int) (schedule.Beginni
 	if all := len(prompt); g.o.OnPrompt != nil {
 		progress = func(done int) { g.o.OnPrompt(done, all) }
 	}
-	state, r, err := g.o.Prefill.Prefill(ctx, g.m.session, g.o.Salt, prompt, progress)
+	state, r, err := g.askPrefiller(ctx, prompt, progress)
 	if state != nil {
 		g.out.Remote = &r
 	}
@@ -323,6 +324,20 @@ func (g *generator) prefill(ctx context.Context, prompt []int) (schedule.Beginni
 		g.o.OnFallback(r.Fallback)
 	}
 	return state, err
+}
+
+// askPrefiller calls the Prefiller. Its panic, such as that of most nil pointers, is an error that
+// names its type.
+func (g *generator) askPrefiller(ctx context.Context, prompt []int, progress func(int)) (state schedule.Beginning, r session.RemotePrefill, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			state, r, err = nil, session.RemotePrefill{}, fmt.Errorf("Prefill panics, a %T: %v", g.o.Prefill, p)
+			if v := reflect.ValueOf(g.o.Prefill); v.Kind() == reflect.Pointer && v.IsNil() {
+				err = fmt.Errorf("Prefill is a nil %T, which panics: %v", g.o.Prefill, p)
+			}
+		}
+	}()
+	return g.o.Prefill.Prefill(ctx, g.m.session, g.o.Salt, prompt, progress)
 }
 
 // request makes the scheduler's request. Tokens are chosen on the device that has the logits.

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/krait-ml/krait/session"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // TestStream: a stream gives the tokens and the text of the generation, says at the last
@@ -150,6 +154,36 @@ func TestGenerateBatch(t *testing.T) {
 		want, err := m.Generate(t.Context(), p, one)
 		if err != nil || got.list[i].Text != want.Text {
 			t.Errorf("%q goes on with %q, alone with %q (%v)", p, got.list[i].Text, want.Text, err)
+		}
+	}
+}
+
+// panics is a Prefiller that does.
+type panics struct{ why string }
+
+func (p *panics) Prefill(context.Context, *session.Session, string, []int, func(int)) (schedule.Beginning, session.RemotePrefill, error) {
+	panic(p.why)
+}
+func (p *panics) Strict() bool { return false }
+func (p *panics) Down() bool   { return false }
+
+// TestPrefillPanics: a Prefiller that panics, as a nil pointer does, is an error that names its type,
+// and the model goes on.
+func TestPrefillPanics(t *testing.T) {
+	m := embeddedModel(t, Options{Slots: 1})
+	for want, p := range map[string]*panics{
+		"Prefill is a nil *krait.panics, which panics: runtime error": nil,
+		"Prefill panics, a *krait.panics: of itself":                  {"of itself"},
+	} {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		for _, err := range m.Stream(ctx, "In the beginning", Generate{MaxTokens: 2, Prefill: p}) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		stop()
+		if g, err := m.Generate(t.Context(), "In the beginning", Generate{MaxTokens: 2}); err != nil || len(g.IDs) != 2 {
+			t.Errorf("the next gets %+v, %v", g, err)
 		}
 	}
 }

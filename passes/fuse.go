@@ -33,7 +33,13 @@ func ParseFuse(text string) (Fuse, error) {
 // read when all else is fused: a norm of a sum that is by itself goes with that, which is exact and
 // saves as much.
 func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
-	out, err := fuseOnce(g, patternsBySize(o.Fuse == ForLaunches))
+	patterns := patternsBySize(o.Fuse == ForLaunches)
+	if o.Scan == Unfused || o.Strategy != nil && slices.Contains(o.Strategy.Passes, "unfuse-scan") {
+		for i := range patterns {
+			patterns[i] = slices.DeleteFunc(patterns[i], pattern.scans)
+		}
+	}
+	out, err := fuseOnce(g, patterns)
 	if err == nil && o.Fuse == ForLaunches {
 		out, err = fuseOnce(out, [][]pattern{normPatterns()})
 	}
@@ -118,6 +124,11 @@ func patternOf(op *graph.Op, apart *graph.Apart) pattern {
 		}
 	}
 	return p
+}
+
+// scans reports whether a selective scan is among the operations, which unfuse-scan needs alone.
+func (p pattern) scans() bool {
+	return slices.ContainsFunc(p.Steps, func(s graph.ApartStep) bool { return s.Op.Name == "selective_scan" })
 }
 
 // takesNorm: it is another operation, on what is normed first.

@@ -76,6 +76,36 @@ func TestLimitPages(t *testing.T) {
 	}
 }
 
+// TestSplitPages: of a KV cache that is split, either part has the pages with its tokens alone: where
+// the cut is in a page both have that.
+func TestSplitPages(t *testing.T) {
+	for at, free := range map[int]int{4: 1, 5: 1, 7: 1, 8: 2, 0: 0, 12: 3} { // pages only of the tokens before
+		e := attendsEngine(t, exec.Options{Slots: 1, PageTokens: 4})
+		e.LimitPages(3)
+		slot, err := e.Alloc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Step(t.Context(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, 12)}}, Outputs: []string{}}); err != nil {
+			t.Fatal(err)
+		}
+		kv, err := e.ShareKV(slot, 0, 12)
+		if err == nil {
+			err = e.Free(slot)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest := kv.Split(at)
+		if before.Free(); e.PagesLeft() != free {
+			t.Errorf("%d tokens: without them %d pages are left, want %d", at, e.PagesLeft(), free)
+		}
+		if rest.Free(); e.PagesLeft() != 3 {
+			t.Errorf("%d tokens: at the end %d pages are left", at, e.PagesLeft())
+		}
+	}
+}
+
 func attendsEngine(t testing.TB, o exec.Options) *exec.Engine {
 	t.Helper()
 	g, err := graph.Parse(attends)

@@ -137,9 +137,9 @@ func TestShapesAreChecked(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	for want, edit := range map[string]func(map[string]safetensors.Tensor){
-		"no prompt":                func(m map[string]safetensors.Tensor) { delete(m, "a.input_ids"); delete(m, "b.input_ids") },
-		"nothing in it could be":   func(m map[string]safetensors.Tensor) { x := m["b.input_ids"]; clear(m); m["b.input_ids"] = x },
-		"expected [batch, length]": func(m map[string]safetensors.Tensor) { x := m["b.input_ids"]; x.Shape = []int{5}; m["b.input_ids"] = x },
+		"no prompt":                 func(m map[string]safetensors.Tensor) { delete(m, "a.input_ids"); delete(m, "b.input_ids") },
+		"it has nothing to compare": func(m map[string]safetensors.Tensor) { x := m["b.input_ids"]; clear(m); m["b.input_ids"] = x },
+		"expected [batch, length]":  func(m map[string]safetensors.Tensor) { x := m["b.input_ids"]; x.Shape = []int{5}; m["b.input_ids"] = x },
 		"an empty prompt": func(m map[string]safetensors.Tensor) {
 			m["c.input_ids"] = safetensors.Tensor{DType: "I64", Shape: []int{1, 0}}
 		},

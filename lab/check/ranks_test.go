@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/passes"
 )
@@ -30,45 +32,52 @@ func hasValue(t *testing.T, dir string, names ...string) bool {
 	})
 }
 
-// TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, and by every
-// strategy on some of them, within the tolerance of one rank, with the same greedy
-// tokens; on one rank in all ways of running it, on others in one besides the batch. All tokens
-// that follow, and the states after them, are for the first strategy, or with KRAIT_TEST_ALL.
+// TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, within the tolerance of one
+// rank, with the same greedy tokens: on one rank in all ways of running it, on others in one besides
+// the batch. All tokens that follow, and the states after them, are for the first strategy. With
+// KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
 func TestRanks(t *testing.T) {
-	for i, dir := range goldens.Folders(t, "../..") {
-		for k, c := range covering(i, strategies(t, dir)) {
-			t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), c.ranks, c.strategy), func(t *testing.T) {
-				o := Options{Tolerance: goldens.Tolerance(dir), Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy, Overlap: k%2 == 1}}
-				if c.ranks > 1 && !goldens.All() {
-					if k > 4 { // another strategy
-						o.steps = 4
-					}
-					o.only = func(prompt, way string) bool {
-						return way == "whole" || way == "batched" || prompt == "a" && (way == "alone") == (i%2 == k%2)
-					}
+	for _, c := range combinations(t) {
+		t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(c.dir), c.ranks, c.strategy), func(t *testing.T) {
+			o := Options{Tolerance: goldens.Tolerance(c.dir), Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy, Overlap: c.overlap}}
+			if c.ranks > 1 && !goldens.All() {
+				if c.strategy != passes.Strategies[0].Name {
+					o.steps = 4
 				}
-				mustPass(t, dir, o)
-			})
-		}
+				o.only = func(prompt, way string) bool {
+					return way == "whole" || way == "batched" || prompt == "a" && (way == "alone") == c.alone
+				}
+			}
+			mustPass(t, c.dir, o)
+		})
 	}
 }
 
 // TestUnfused: every golden checkpoint with a selective scan passes with its steps apart,
-// on some number of ranks, and on simulated GPUs; the others report that it is missing.
+// on some number of ranks, and some on simulated GPUs, with KRAIT_TEST_ALL all; the others report
+// that it is missing.
 func TestUnfused(t *testing.T) {
-	for i, dir := range goldens.Folders(t, "../..") {
-		sharding := krait.Sharding{Ranks: 1 + i%3, Scan: "unfused", Overlap: i%2 == 1}
+	cases, i := covering.Pairs(t.Name(), 3, 2, 2), 0
+	for _, dir := range goldens.Folders(t, "../..") {
+		c := cases[i%len(cases)]
+		sharding := krait.Sharding{Ranks: 1 + c[0], Scan: "unfused", Overlap: c[1] == 1}
 		if !hasValue(t, dir, "dt_proj") {
 			if _, err := Run(context.Background(), dir, Options{Sharding: sharding}, func(Line) {}); err == nil || !strings.Contains(err.Error(), "there is no selective_scan") {
 				t.Errorf("%s: %v", dir, err)
 			}
 			continue
 		}
-		mustPass(t, dir, Options{Tolerance: goldens.Tolerance(dir), Chunks: []int{3}, Sharding: sharding})
-		if i%3 == 0 || goldens.All() {
+		i++
+		if c[2] == 0 || goldens.All() {
+			mustPass(t, dir, Options{Tolerance: goldens.Tolerance(dir), Chunks: []int{3}, Sharding: sharding})
+		}
+		if c[2] == 1 || goldens.All() {
 			mustPass(t, dir, Options{Tolerance: goldens.Tolerance(dir), Sharding: sharding, steps: 2, Device: &cuda.Device{Driver: sim.New(sim.Options{})},
 				only: func(prompt, way string) bool { return prompt != "a" }})
 		}
+	}
+	if i < len(cases) {
+		t.Errorf("%d goldens with a selective scan, for %d cases", i, len(cases))
 	}
 }
 
@@ -79,12 +88,14 @@ func TestUnfused(t *testing.T) {
 // state of jamba's scans stays in f32: rounded, it makes a router choose another expert, in float64
 // as well.
 func TestStates(t *testing.T) {
+	cases := covering.Pairs(t.Name(), 2, 3, 3)
 	for i, dir := range goldens.Folders(t, "../..") {
+		c := cases[i%len(cases)]
 		for k, format := range []string{"f16", "bf16"} {
-			if i%2 != k && !goldens.All() {
+			if c[0] != k && !goldens.All() {
 				continue
 			}
-			ranks := 1 + i%3
+			ranks, chunk := 1+c[1], []int{1, 3, 16}[c[2]]
 			t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(dir), ranks, format), func(t *testing.T) {
 				states, factor := "conv="+format, 800.0
 				if hasState(t, dir, "keys") {
@@ -96,7 +107,7 @@ func TestStates(t *testing.T) {
 				if format == "bf16" && filepath.Base(dir) != "jamba" {
 					states += ",ssm=bf16"
 				}
-				o := Options{Tolerance: factor * goldens.Tolerance(dir), Chunks: []int{[]int{1, 3, 16}[i%3]}, Sharding: krait.Sharding{Ranks: ranks, States: states}}
+				o := Options{Tolerance: factor * goldens.Tolerance(dir), Chunks: []int{chunk}, Sharding: krait.Sharding{Ranks: ranks, States: states}}
 				if !goldens.All() {
 					o.only = func(_, way string) bool { return way != "alone" }
 				}
@@ -139,62 +150,66 @@ func strategies(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// combination is a way to split a model, and to cut its prompts.
+// combination is a way to split a golden, and to cut its prompts.
 type combination struct {
+	dir      string
 	ranks    int
 	strategy string
 	chunks   []int
+	overlap  bool
+	alone    bool // sequences one after another, and not in chunks
 }
 
-// covering are the combinations for golden i: the first strategy on every number of
-// ranks; half of the others on one of them, others for each golden. Chunks are nothing to
-// ranks: all of them on one rank will do, and one on each other number.
-func covering(i int, strategies []string) (list []combination) {
-	counts, chunks := []int{2, 3, 4, 8}, []int{1, 3, 16}
+// combinations are those of TestRanks: every golden on one rank, and with each other number of ranks
+// and each chunk size, by the strategy that came up least with that number, and then with the golden.
+func combinations(t *testing.T) (list []combination) {
+	dirs, counts, chunks := goldens.Folders(t, "../.."), []int{2, 3, 4, 8}, []int{1, 3, 16}
 	if goldens.All() {
-		for _, s := range strategies {
-			for _, ranks := range append([]int{1}, counts...) {
-				list = append(list, combination{ranks, s, chunks})
+		for _, dir := range dirs {
+			for i, s := range strategies(t, dir) {
+				for k, ranks := range append([]int{1}, counts...) {
+					list = append(list, combination{dir: dir, ranks: ranks, strategy: s, chunks: chunks, overlap: (i+k)%2 == 1})
+				}
 			}
 		}
 		return list
 	}
-	list = append(list, combination{1, strategies[0], chunks})
-	for k, ranks := range counts {
-		list = append(list, combination{ranks, strategies[0], chunks[(i+k)%3 : (i+k)%3+1]})
+	for _, dir := range dirs {
+		list = append(list, combination{dir: dir, ranks: 1, strategy: passes.Strategies[0].Name, chunks: chunks})
 	}
-	for k, s := range strategies[1:] {
-		on := counts[(i+k)/2%4]
-		switch {
-		case s == "replicated-x": // for few goldens
-			on = counts[(i+k)%4]
-		case (i+k)%2 != 0: // half of the others; KRAIT_TEST_ALL has all
-			continue
-		}
-		list = append(list, combination{on, s, chunks[(i+k)%3 : (i+k)%3+1]})
+	tried := map[[2]string]int{}
+	for _, c := range covering.Pairs(t.Name(), len(dirs), len(counts), len(chunks), 2, 2) {
+		dir, ranks := dirs[c[0]], counts[c[1]]
+		strategy := slices.MinFunc(strategies(t, dir), func(a, b string) int {
+			return cmp.Or(tried[[2]string{a, fmt.Sprint(ranks)}]-tried[[2]string{b, fmt.Sprint(ranks)}], tried[[2]string{a, dir}]-tried[[2]string{b, dir}])
+		})
+		tried[[2]string{strategy, fmt.Sprint(ranks)}]++
+		tried[[2]string{strategy, dir}]++
+		list = append(list, combination{dir, ranks, strategy, chunks[c[2] : c[2]+1], c[3] == 1, c[4] == 1})
 	}
 	return list
 }
 
-// TestCovering: every strategy is tried on every number of ranks, half of them with each golden;
-// the first with both.
-func TestCovering(t *testing.T) {
-	ranks := map[string]bool{}
-	for i, dir := range goldens.Folders(t, "../..") {
-		names := strategies(t, dir)
-		tried, first, cut := map[string]bool{}, map[int]bool{}, map[int]bool{}
-		for _, c := range covering(i, names) {
-			tried[c.strategy] = true
+// TestCombinations: every golden is tried on every number of ranks, in chunks of each size and by
+// half of the strategies; every strategy on every number of ranks.
+func TestCombinations(t *testing.T) {
+	ranks, list := map[string]bool{}, combinations(t)
+	for _, dir := range goldens.Folders(t, "../..") {
+		tried, on, cut, names := map[string]bool{}, map[int]bool{}, map[int]bool{}, strategies(t, dir)
+		for _, c := range list {
+			if c.dir != dir {
+				continue
+			}
+			tried[c.strategy], on[c.ranks] = true, true
 			ranks[fmt.Sprint(c.strategy, " ", c.ranks)] = true
 			for _, n := range c.chunks {
-				cut[n] = true
-			}
-			if c.strategy == names[0] {
-				first[c.ranks] = true
+				if c.ranks > 1 && !c.alone {
+					cut[n] = true
+				}
 			}
 		}
-		if len(tried) < len(names)/2 || len(first) != 5 || len(cut) != 3 {
-			t.Errorf("%s: strategies %v, ranks of the first %v, chunks %v", dir, tried, first, cut)
+		if len(tried) < len(names)/2 || len(on) != 5 || len(cut) == 0 || goldens.All() && len(tried) != len(names) {
+			t.Errorf("%s: strategies %v, ranks %v, chunks %v", dir, tried, on, cut)
 		}
 	}
 	for _, s := range passes.Strategies {
@@ -215,6 +230,6 @@ func mustPass(t *testing.T, dir string, o Options) {
 		}
 	})
 	if err != nil || !ok {
-		t.Errorf("passed: %v, %v", ok, err)
+		t.Errorf("%s passed: %v, %v", filepath.Base(dir), ok, err)
 	}
 }

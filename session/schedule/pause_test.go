@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -116,5 +117,38 @@ func TestCloseWhileFetching(t *testing.T) {
 	<-freed
 	if err := <-first; !errors.Is(err, exec.ErrClosed) {
 		t.Errorf("the request that fetches ends with %v", err)
+	}
+}
+
+// TestFetchPanics: a panic of a Fetch, or the end of its goroutine, reaches the reader once its
+// request has ended, and others go on.
+func TestFetchPanics(t *testing.T) {
+	s, f := newScheduler(t, Limits{Slots: 1, Tokens: 9, Grain: 4})
+	defer s.Close()
+	for name, fetch := range map[string]func() (Beginning, error){
+		"panic":  func() (Beginning, error) { panic("of Fetch") },
+		"Goexit": func() (Beginning, error) { runtime.Goexit(); return nil, nil },
+	} {
+		q := asked{prompt: []int{1, 2, 3}, most: 5, last: -1}.request()
+		q.Fetch = fetch
+		read := make(chan any, 1)
+		go func() {
+			defer func() { read <- recover() }()
+			collect(s, t.Context(), q)
+		}()
+		select {
+		case p := <-read:
+			if want := map[string]any{"panic": "of Fetch"}[name]; p != want {
+				t.Errorf("%s: the reader recovers %v", name, p)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: the reader waits for the request's end", name)
+		}
+		if l := s.Load(); l.Running+l.Waiting != 0 || f.slots[0] != nil {
+			t.Errorf("%s: %+v, the slot has %v", name, l, f.slots[0])
+		}
+		if ids, err := collect(s, t.Context(), asked{prompt: []int{1}, most: 5, last: -1}.request()); len(ids) != 5 || err != nil {
+			t.Errorf("%s: the next request gets %v, %v", name, ids, err)
+		}
 	}
 }

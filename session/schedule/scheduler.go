@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -263,11 +264,15 @@ func (s *Scheduler) fetch(r *request) {
 	s.live.Add(1) // Close waits for it
 	defer s.live.Done()
 	s.mu.Unlock()
-	from, err := r.Fetch()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.from, r.failed, r.fetching, r.fetched = from, err, false, true
-	s.wake()
+	var from Beginning
+	err := errors.New("Fetch did not return")
+	defer func() { // also if it panics: the reader waits for the request's end
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r.from, r.failed, r.fetching, r.fetched = from, err, false, true
+		s.wake()
+	}()
+	from, err = r.Fetch()
 }
 
 // finishFetches continues requests whose Fetch has returned.
