@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestPairs: every pair is covered, with few cases, which are the same each time.
+// TestPairs: every pair is covered, with few cases, which are the same each time,
+// and one factor alone has a case for every level.
 func TestPairs(t *testing.T) {
 	for _, levels := range [][]int{{2, 3}, {17, 5, 3}, {17, 3, 2, 2, 2}, {1, 4, 1}, {5}} {
 		cases, seen := Pairs("a", levels...), map[string]bool{}
@@ -18,8 +19,8 @@ func TestPairs(t *testing.T) {
 				second = max(second, n)
 			}
 		}
-		if len(levels) > 1 && len(cases) > most*second*3/2 {
-			t.Errorf("%v: %d cases", levels, len(cases))
+		if want := most * second; len(cases) != want { // the least; of other levels it may take more
+			t.Errorf("%v: %d cases, want %d", levels, len(cases), want)
 		}
 		for _, c := range cases {
 			for f := range c {
@@ -41,6 +42,32 @@ func TestPairs(t *testing.T) {
 		}
 		if again := Pairs("a", levels...); !slices.EqualFunc(again, cases, slices.Equal) {
 			t.Errorf("%v: other cases the second time", levels)
+		}
+	}
+}
+
+// TestSpread: every level of the first factor is in a case, and every pair of the others, in no more
+// cases than that takes.
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		n, want int
+		levels  []int
+	}{{17, 17, nil}, {17, 17, []int{3}}, {17, 21, []int{7, 3}}, {4, 6, []int{3, 2, 2}}, {1, 5, []int{5}}} {
+		cases, first, rest := spread("a", c.n, c.levels...), map[int]bool{}, map[string]bool{}
+		for _, x := range cases {
+			first[x[0]] = true
+			rest[fmt.Sprint(x[1:])] = true
+		}
+		if len(cases) != c.want || len(first) != c.n || slices.ContainsFunc(cases, func(x []int) bool { return x[0] >= c.n }) {
+			t.Errorf("%d, %v: %v", c.n, c.levels, cases)
+		}
+		if c.levels == nil {
+			continue
+		}
+		for _, x := range Pairs("a", c.levels...) {
+			if !rest[fmt.Sprint(x)] {
+				t.Errorf("%d, %v: no case has %v", c.n, c.levels, x)
+			}
 		}
 	}
 }
