@@ -28,7 +28,7 @@ func TestPageTokens(t *testing.T) {
 		}
 		tokens := 140 // more than a block of keys
 		if c.gpus > 0 {
-			tokens = 20
+			tokens = 14
 		}
 		open := func(pages int) *krait.Model {
 			o := krait.Options{Slots: 3, PageTokens: pages, Sharding: krait.Sharding{Ranks: c.ranks}}

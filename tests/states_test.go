@@ -196,7 +196,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"states, this one":    func(s *krait.Snapshot) { s.States["more"] = nil },
 		"elements, ":          func(s *krait.Snapshot) { s.Tokens++ },
 		"of a sequence of -1": func(s *krait.Snapshot) { s.Tokens = -1 },
-		"have room for 16": func(s *krait.Snapshot) {
+		"has room for 16": func(s *krait.Snapshot) {
 			for _, x := range m.States() {
 				if x.Type.Ragged() {
 					s.States[x.Name] = make([]float32, len(s.States[x.Name])/3*17)

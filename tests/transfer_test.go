@@ -296,7 +296,7 @@ func viewRefuses(t *testing.T, s *seq) {
 	rest.Free()
 	both := before.Join(own)
 	defer both.Free()
-	if _, err := e.View(nil, both); err == nil || !strings.Contains(err.Error(), "in several pages for the same tokens") {
+	if _, err := e.View(nil, both); err == nil || !strings.Contains(err.Error(), "has several pages for the same tokens") {
 		t.Errorf("a view of rows in two pages for the same tokens: %v", err)
 	}
 }
