@@ -18,24 +18,30 @@ func Cases(t testing.TB, levels ...int) (cases [][]int) {
 	return product(levels)
 }
 
-// Each is Cases where the first of n levels, as of models, is not to occur with every other option,
-// but each in some case, and every two options of the others occur together.
-func Each(t testing.TB, n int, levels ...int) (cases [][]int) {
+// Each is Cases where the levels of some factors, as models, come first and are each in some case, and
+// need not occur with every other option; every two options of the others do.
+func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
 	if !goldens.All() {
-		return spread(t.Name(), n, levels...)
+		return spread(t.Name(), each, levels...)
 	}
-	return product(append([]int{n}, levels...))
+	return product(slices.Concat(each, levels))
 }
 
-func spread(name string, n int, levels ...int) (cases [][]int) {
+func spread(name string, each []int, levels ...int) (cases [][]int) {
 	pairs, r := [][]int{nil}, random(name)
 	if len(levels) > 0 {
 		pairs = Pairs(name, levels...)
 	}
-	first := r.Perm(n)
 	r.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
-	for i := range max(n, len(pairs)) {
-		cases = append(cases, append([]int{first[i%n]}, pairs[i%len(pairs)]...))
+	cases = make([][]int, max(len(pairs), slices.Max(each)))
+	for _, n := range each {
+		order := r.Perm(n)
+		for i := range cases {
+			cases[i] = append(cases[i], order[i%n])
+		}
+	}
+	for i := range cases {
+		cases[i] = append(cases[i], pairs[i%len(pairs)]...)
 	}
 	slices.SortStableFunc(cases, func(a, b []int) int { return a[0] - b[0] }) // a model's together
 	return cases

@@ -46,27 +46,37 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestSpread: every level of the first factor is in a case, and every pair of the others, in no more
+// TestSpread: every level of the first factors is in a case, and every pair of the others, in no more
 // cases than that takes.
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
-		n, want int
-		levels  []int
-	}{{17, 17, nil}, {17, 17, []int{3}}, {17, 21, []int{7, 3}}, {4, 6, []int{3, 2, 2}}, {1, 5, []int{5}}} {
-		cases, first, rest := spread("a", c.n, c.levels...), map[int]bool{}, map[string]bool{}
+		each, levels []int
+		want         int
+	}{{[]int{17}, nil, 17}, {[]int{17}, []int{3}, 17}, {[]int{17}, []int{7, 3}, 21}, {[]int{4}, []int{3, 2, 2}, 6}, {[]int{1}, []int{5}, 5},
+		{[]int{17, 20}, []int{3, 2}, 20}, {[]int{5, 2}, []int{4, 3}, 12}} {
+		cases, first, rest := spread("a", c.each, c.levels...), map[[2]int]bool{}, map[string]bool{}
 		for _, x := range cases {
-			first[x[0]] = true
-			rest[fmt.Sprint(x[1:])] = true
+			for f := range c.each {
+				first[[2]int{f, x[f]}] = true
+			}
+			rest[fmt.Sprint(x[len(c.each):])] = true
 		}
-		if len(cases) != c.want || len(first) != c.n || slices.ContainsFunc(cases, func(x []int) bool { return x[0] >= c.n }) {
-			t.Errorf("%d, %v: %v", c.n, c.levels, cases)
+		if len(cases) != c.want {
+			t.Errorf("%v, %v: %d cases, want %d", c.each, c.levels, len(cases), c.want)
+		}
+		for f, n := range c.each {
+			for level := range n {
+				if !first[[2]int{f, level}] {
+					t.Errorf("%v, %v: no case has level %d of factor %d", c.each, c.levels, level, f)
+				}
+			}
 		}
 		if c.levels == nil {
 			continue
 		}
 		for _, x := range Pairs("a", c.levels...) {
 			if !rest[fmt.Sprint(x)] {
-				t.Errorf("%d, %v: no case has %v", c.n, c.levels, x)
+				t.Errorf("%v, %v: no case has %v", c.each, c.levels, x)
 			}
 		}
 	}
