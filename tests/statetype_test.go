@@ -65,7 +65,7 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 // which was 36 times at most when this was written.
 func TestStatesInFormats(t *testing.T) {
 	folders := goldens.Folders(t, "..")
-	cases := covering.Each(t, []int{len(folders)}, 2, 4)
+	cases := covering.Each(t, []int{len(folders)}, 2, 5)
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}, 2) // all engines one after the other
 	}
@@ -82,9 +82,9 @@ func TestStatesInFormats(t *testing.T) {
 				{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})}, Sharding: krait.Sharding{Ranks: 1 + k%3}},
 			}
 			others := all
-			if !goldens.All() { // the reference, and one or two more
+			if !goldens.All() { // the reference, and one more, for a fifth a device
 				others = all[:1:1]
-				for _, i := range [][]int{{1}, {2}, {3}, {1, 2}}[c[2]] {
+				for _, i := range [][]int{{1}, {2}, {1}, {2}, {3}}[c[2]] {
 					others = append(others, all[i])
 				}
 			}
