@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cpu"
 )
@@ -28,7 +29,9 @@ func inBlocks(t *testing.T, dir string) string {
 // which begin inside of blocks, with the kernels of each instruction set, what the
 // float64 kernels give on one.
 func TestBlocksOverRanks(t *testing.T) {
-	for g, golden := range goldens.Folders(t, "..") {
+	folders, isas, counts := goldens.Folders(t, ".."), kernels.ISAs(), []int{1, 2, 3, 5, 7}
+	cases := covering.Each(t, []int{len(folders)}, len(isas), len(counts))
+	for k, golden := range folders {
 		t.Run(filepath.Base(golden), func(t *testing.T) {
 			t.Parallel()
 			dir := inBlocks(t, golden)
@@ -42,17 +45,15 @@ func TestBlocksOverRanks(t *testing.T) {
 				}
 			}
 			hold("reference", krait.Options{Reference: true, Sharding: krait.Sharding{Ranks: 3}})
-			for i, isa := range kernels.ISAs() {
-				set, err := kernels.ForISA(isa)
+			for _, c := range cases {
+				if c[0] != k {
+					continue
+				}
+				set, err := kernels.ForISA(isas[c[1]])
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, ranks := range []int{1, 2, 3, 5, 7} {
-					if (ranks > 1 && ranks%3 != i || ranks == 1 && (g+i)%2 != 0 || (g+ranks/2)%2 != 0 && ranks > 1) && !goldens.All() {
-						continue
-					}
-					hold(isa, krait.Options{Device: &cpu.Device{Kernels: set}, Sharding: krait.Sharding{Ranks: ranks}})
-				}
+				hold(isas[c[1]], krait.Options{Device: &cpu.Device{Kernels: set}, Sharding: krait.Sharding{Ranks: counts[c[2]]}})
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels/codec"
 )
@@ -22,17 +23,11 @@ import (
 // gives is within the bounds of the ranks' blocks and of the sum's of what it is without,
 // and bytes are those of the plan, which are the formula's.
 func TestCodecs(t *testing.T) {
-	for i, golden := range goldens.Names {
-		dir := "../testdata/golden/" + golden
-		for k, kind := range graph.CodecKinds() {
-			for r, ranks := range []int{2, 3, 8} {
-				if !goldens.All() && (r != (i+k)%3 || (i+k)%2 != 0) {
-					continue // as CI has them
-				}
-				c := graph.Codec{Kind: kind, Block: []int{16, 32, 64}[(i+r)%3]}
-				t.Run(fmt.Sprintf("%s/%s/tp=%d", golden, c, ranks), func(t *testing.T) { runCodec(t, dir, c, ranks, nil) })
-			}
-		}
+	kinds, counts := graph.CodecKinds(), []int{2, 3, 8}
+	for _, x := range covering.Each(t, []int{len(goldens.Names)}, len(kinds), len(counts)) {
+		golden, ranks := goldens.Names[x[0]], counts[x[2]]
+		c := graph.Codec{Kind: kinds[x[1]], Block: []int{16, 32, 64}[(x[0]+x[2])%3]}
+		t.Run(fmt.Sprintf("%s/%s/tp=%d", golden, c, ranks), func(t *testing.T) { runCodec(t, "../testdata/golden/"+golden, c, ranks, nil) })
 	}
 }
 
@@ -192,23 +187,19 @@ func notFinite(t *testing.T, quantize string, d exec.Device) {
 // TestCodecsOnGPUs: every golden with every codec on 2 and 3 simulated GPUs, or ranks that share
 // one: sums are within the bounds, and bytes the formula's, as on CPUs.
 func TestCodecsOnGPUs(t *testing.T) {
-	for i, golden := range goldens.Names {
-		for k, kind := range graph.CodecKinds() {
-			for r, ranks := range []int{2, 3} {
-				if !goldens.All() && (i%len(graph.CodecKinds()) != k || i/len(graph.CodecKinds())%2 != r || i >= 10 || i%2 != 0) {
-					continue
-				}
-				c := graph.Codec{Kind: kind, Block: []int{16, 32, 64}[(i+r)%3]}
-				for _, gpus := range []int{1, ranks} {
-					if !goldens.All() && (gpus == 1) != (i%4 == 0) {
-						continue
-					}
-					t.Run(fmt.Sprintf("%s/%s/tp=%d/%d GPUs", golden, c, ranks, gpus), func(t *testing.T) {
-						runCodec(t, "../testdata/golden/"+golden, c, ranks, &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: gpus, Ordered: true})})
-					})
-				}
-			}
+	names, kinds := goldens.Names, graph.CodecKinds()
+	if !goldens.All() { // what differs by device does not by model
+		names = []string{"mamba-a", "mamba2-g4"}
+	}
+	for _, x := range covering.Each(t, []int{len(names)}, len(kinds), 2, 2) {
+		golden, ranks, gpus := names[x[0]], 2+x[2], 1
+		if x[3] > 0 {
+			gpus = ranks
 		}
+		c := graph.Codec{Kind: kinds[x[1]], Block: []int{16, 32, 64}[(x[0]+x[2])%3]}
+		t.Run(fmt.Sprintf("%s/%s/tp=%d/%d GPUs", golden, c, ranks, gpus), func(t *testing.T) {
+			runCodec(t, shallow(t, golden, 1), c, ranks, &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: gpus, Ordered: true})})
+		})
 	}
 }
 

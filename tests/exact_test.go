@@ -57,7 +57,7 @@ func TestExactHits(t *testing.T) {
 			o.PrefixCache, o.MaxTokensPerStep = 1<<40, chunks[i%len(chunks)]
 			m := openModel(t, dir, o)
 			drawn := 0
-			prop.Check(t, func(t *rapid.T) {
+			prop.CheckN(t, 2, func(t *rapid.T) {
 				c := drawExact(t, m.Vocab())
 				drawn++
 				for k, a := range c.asked {

@@ -3,7 +3,6 @@ package tests
 import (
 	"context"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ import (
 // extreme opens a golden whose tensors of some names are set to one value.
 func extreme(t *testing.T, golden string, values map[string]float32, o krait.Options) *exec.Engine {
 	t.Helper()
-	c, err := checkpoint.Open(filepath.Join("../testdata/golden", golden))
+	c, err := checkpoint.Open(shallow(t, golden, 2))
 	if err != nil {
 		t.Fatal(err)
 	}

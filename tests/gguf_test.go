@@ -17,27 +17,29 @@ import (
 	"github.com/krait-ml/krait/checkpoint/convert"
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 )
 
 // TestGGUF: files that llama.cpp's library wrote give the logits of the folders whose
 // weights they have, 8-bit blocks those of a folder with the weights as that library widens
 // them; and its greedy tokens.
 func TestGGUF(t *testing.T) {
-	for _, c := range []struct {
+	list := []struct {
 		file, folder string
 		tolerance    float64
 	}{
 		{"mamba-a-f32", "mamba-a", 1e-4}, {"mamba-a-q8_0", "gguf/mamba-a-q8_0", 1e-4},
 		{"mamba2-g1-f32", "mamba2-g1", 1e-4}, {"mamba2-g1-q8_0", "gguf/mamba2-g1-q8_0", 1e-4},
-	} {
-		t.Run(c.file, func(t *testing.T) {
+	}
+	counts := []int{1, 2, 3, 4, 8}
+	for _, x := range covering.Each(t, []int{len(list), len(counts)}, 1) {
+		c, ranks := list[x[0]], counts[x[1]]
+		t.Run(fmt.Sprintf("%s/tp=%d", c.file, ranks), func(t *testing.T) {
 			t.Parallel()
 			file, folder := filepath.Join("../testdata/golden/gguf", c.file+".gguf"), filepath.Join("../testdata/golden", c.folder)
-			for _, ranks := range []int{1, 2, 3, 4, 8} {
-				o := krait.Options{Sharding: krait.Sharding{Ranks: ranks}}
-				nearLogits(t, file, folder, o, c.tolerance)
-				sameTokens(t, file, folder, o)
-			}
+			o := krait.Options{Sharding: krait.Sharding{Ranks: ranks}}
+			nearLogits(t, file, folder, o, c.tolerance)
+			sameTokens(t, file, folder, o)
 		})
 	}
 }

@@ -3,11 +3,13 @@ package tests
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -117,6 +120,36 @@ func weights(t *testing.T, dir string) krait.Weights {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c.Tensor
+}
+
+// shallow is a folder like a golden's, of so many of its layers: every kernel runs, and fewer times. With
+// KRAIT_TEST_ALL it is the golden's.
+func shallow(t *testing.T, golden string, layers int) (dir string) {
+	t.Helper()
+	from, err := filepath.Abs("../testdata/golden/" + golden)
+	if err != nil || goldens.All() {
+		return from
+	}
+	dir = filepath.Join(t.TempDir(), golden)
+	config, err := os.ReadFile(filepath.Join(from, "config.json"))
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = regexp.MustCompile(`"num_hidden_layers": \d+`).ReplaceAll(config, fmt.Appendf(nil, `"num_hidden_layers": %d`, layers))
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	weights, err := os.ReadFile(filepath.Join(from, "model.safetensors"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // attentionOnly writes a model without recurrent states.

@@ -14,59 +14,56 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 )
 
-// overlapCases are a way to lie over ranks for each golden: by the first strategy for a third
-// of them, else by another; with KRAIT_TEST_ALL by each.
+// overlapCases are ways to lie over ranks, each strategy and number of ranks for some golden.
 func overlapCases(t *testing.T, try func(dir string, i int, g *graph.Graph, s krait.Sharding)) {
-	for i, dir := range goldens.Folders(t, "..") {
+	folders := goldens.Folders(t, "..")
+	for _, c := range covering.Each(t, []int{len(folders)}, len(passes.Strategies), 3) {
+		dir, sharding := folders[c[0]], krait.Sharding{Ranks: 2 + c[2], Strategy: passes.Strategies[c[1]].Name}
 		_, g, err := checkpoint.Describe(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k, s := range passes.Strategies {
-			sharding := krait.Sharding{Ranks: 2 + (i+k)%3, Strategy: s.Name}
-			drawn := 0
-			if i%3 != 0 {
-				drawn = 1 + i%(len(passes.Strategies)-1)
-			}
-			if k != drawn && !goldens.All() {
-				continue
-			}
-			if _, err := compileFor(g, sharding); err == nil { // it applies
-				try(dir, i, g, sharding)
-			}
+		if _, err := compileFor(g, sharding); err == nil { // it applies
+			try(dir, c[0], g, sharding)
 		}
 	}
 }
 
 // TestOverlapBits: the order of steps changes no bit, on the CPU and on simulated GPUs.
 func TestOverlapBits(t *testing.T) {
-	overlapCases(t, func(dir string, i int, _ *graph.Graph, s krait.Sharding) {
-		for device, open := range map[string]func() exec.Device{
-			"cpu":      func() exec.Device { return nil },
-			"cuda-sim": func() exec.Device { return &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})} },
-		} {
-			if device == "cuda-sim" && (i%6 != 0 || s.Strategy != "channel") && !goldens.All() {
-				continue
+	compare := func(dir, device string, s krait.Sharding) {
+		open := func() exec.Device {
+			if device == "cpu" {
+				return nil
 			}
-			want := logitsOf(t, dir, krait.Options{Sharding: s, Device: open()})
-			s.Overlap = true
-			got := logitsOf(t, dir, krait.Options{Sharding: s, Device: open()})
-			s.Overlap = false
-			for at := range want {
-				for j, x := range want[at] {
-					if math.Float32bits(got[at][j]) != math.Float32bits(x) {
-						t.Fatalf("%s on %s, %+v: logit %d after step %d is %g, and %g in the old order", dir, device, s, j, at, got[at][j], x)
-					}
+			return &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}
+		}
+		want := logitsOf(t, dir, krait.Options{Sharding: s, Device: open()})
+		s.Overlap = true
+		got := logitsOf(t, dir, krait.Options{Sharding: s, Device: open()})
+		for at := range want {
+			for j, x := range want[at] {
+				if math.Float32bits(got[at][j]) != math.Float32bits(x) {
+					t.Fatalf("%s on %s, %+v: logit %d after step %d is %g, and %g in the old order", dir, device, s, j, at, got[at][j], x)
 				}
 			}
 		}
+	}
+	overlapCases(t, func(dir string, _ int, _ *graph.Graph, s krait.Sharding) {
+		compare(dir, "cpu", s)
+		if goldens.All() {
+			compare(dir, "cuda-sim", s)
+		}
 	})
+	compare(shallow(t, "bamba", 2), "cuda-sim", krait.Sharding{Ranks: 2})
+	compare(shallow(t, "mamba-a", 1), "cuda-sim", krait.Sharding{Ranks: 3})
 }
 
 // TestOverlapHides: no step takes longer in the new order, and where x_proj's sum leaves

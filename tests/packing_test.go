@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels/codec"
 	"github.com/krait-ml/krait/lowering"
@@ -91,15 +92,17 @@ func packedBytes(m *krait.Model, text string, kinds map[string]graph.StateKind) 
 // back within the bound of each block, from the host, a file, a snapshot on other ranks and
 // another process alike; kinds without a codec to the last bit.
 func TestStateCodecs(t *testing.T) {
-	for g, dir := range goldens.Folders(t, "..") {
+	folders := goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders)}, len(stateCodecs), 3)
+	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			for i, text := range stateCodecs {
-				if !goldens.All() && (i+g)%6 != 0 {
+			kinds := kindsOf(openModel(t, dir, krait.Options{}))
+			for _, c := range cases {
+				if c[0] != g {
 					continue
 				}
-				ranks := 1 + (i+g/2)%3
+				i, text, ranks := c[1], stateCodecs[c[1]], 1+c[2]
 				o := krait.Options{Slots: 6, Workers: 1, Sharding: krait.Sharding{Ranks: ranks}, PageTokens: 5, StateCodec: text}
-				kinds := kindsOf(openModel(t, dir, krait.Options{}))
 				if !slices.Contains(slicesOf(kinds), graph.CacheState) {
 					o.StateCodec = strings.TrimSuffix(text, ",cache=e4m3/2048")
 				} else if i%2 == 1 {

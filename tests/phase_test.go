@@ -69,16 +69,16 @@ func TestCalibrateIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ids []int
-	for _, b := range text[:62] {
+	for _, b := range text[:38] {
 		ids = append(ids, int(b))
 	}
 	open := func(quantize string, keep []string) (*krait.Model, error) {
 		return krait.Embedded(krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: 2, Payload: quantize}})
 	}
-	windows := krait.Evaluate{Window: 33}
+	windows := krait.Evaluate{Window: 21}
 	m := embeddedModel(t, krait.Options{})
 	want, n := 0.0, 0
-	for part := range slices.Chunk(ids, 33) { // the last of which has 29
+	for part := range slices.Chunk(ids, 21) { // the last of which has 17
 		s := sequence(t, m)
 		half := len(part) / 2
 		stepped(t, s, part[:half]...)

@@ -135,7 +135,7 @@ func TestPrefillHung(t *testing.T) {
 // soon waits for a condition.
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not %s", what)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/transfer"
 	"github.com/krait-ml/krait/transfer/prefill"
@@ -95,8 +96,9 @@ func nothingHeld(t testing.TB, what string, m *krait.Model) {
 // TestPrefill: with prompts read elsewhere, on whatever ranks and by whatever transport, with
 // prefix caches on both sides and without, every model says what it says alone.
 func TestPrefill(t *testing.T) {
-	by := transports(t)
-	for g, dir := range goldens.Folders(t, "..") {
+	by, folders := transports(t), goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders), len(prefillPairs)}, len(by), 2)
+	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			alone := openModel(t, dir, krait.Options{})
 			type side struct {
@@ -104,10 +106,7 @@ func TestPrefill(t *testing.T) {
 				server  *transfer.Server
 				address string
 			}
-			for _, cached := range []bool{false, true} {
-				if !goldens.All() && cached != (g%2 == 0) {
-					continue
-				}
+			for k, cached := range []bool{false, true} {
 				sides := map[int]side{}
 				on := func(ranks int) side {
 					if _, ok := sides[ranks]; !ok {
@@ -122,17 +121,12 @@ func TestPrefill(t *testing.T) {
 					return sides[ranks]
 				}
 				shared := randomIDs(17, alone.Vocab())
-				for i, pair := range prefillPairs {
-					if !goldens.All() && i > 2 && (i+g)%6 != 0 {
-						continue
-					}
-					from, to := on(pair[0]), on(pair[1])
-					prompt := slices.Concat(shared, randomIDs(1+i%7, alone.Vocab()))
-					want := greedy(t, alone, prompt, nil)
-					for k, name := range by {
-						if !goldens.All() && (i+g)%len(by) != k {
-							continue
-						}
+				for _, c := range cases {
+					if c[0] == g && c[3] == k {
+						i, pair, name := c[1], prefillPairs[c[1]], by[c[2]]
+						from, to := on(pair[0]), on(pair[1])
+						prompt := slices.Concat(shared, randomIDs(1+i%7, alone.Vocab()))
+						want := greedy(t, alone, prompt, nil)
 						f := prefill.Options{Address: from.address, Transport: name, Strict: true}
 						if name == "local" {
 							f = prefill.Options{Server: from.server, Strict: true}
@@ -230,7 +224,7 @@ func TestPrefillStates(t *testing.T) {
 
 // TestPrefillCUDA: states of a simulated GPU go through buffers of the host.
 func TestPrefillCUDA(t *testing.T) {
-	dir := "../testdata/golden/bamba"
+	dir := shallow(t, "bamba", 2)
 	alone := openModel(t, dir, krait.Options{})
 	gpu := openModel(t, dir, krait.Options{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}, PageTokens: 4})
 	s, address := serveModel(t, gpu, transfer.ServerOptions{})

@@ -21,6 +21,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm/tcp"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
@@ -107,30 +108,30 @@ func inProcesses(t *testing.T, dir string, n int, o krait.Options) *krait.Model 
 // payloads that are rounded.
 func TestProcesses(t *testing.T) {
 	strategies := []string{"channel", "sequence", "batch", "naive"}
-	for i, dir := range goldens.Folders(t, "..") {
-		for k, ranks := range []int{2, 3, 4, 1} {
-			if !goldens.All() && (i+k)%4 != 0 {
-				continue
-			}
-			sharding := krait.Sharding{Ranks: ranks, Strategy: strategies[(i+i/4)%len(strategies)]}
-			if i%3 == 1 && ranks > 1 {
-				sharding.Payload = []string{"bf16:acc32", "fp16"}[i/3%2]
-			}
-			t.Run(fmt.Sprintf("%s/tp=%d/%s %s", filepath.Base(dir), ranks, sharding.Strategy, sharding.Payload), func(t *testing.T) {
-				t.Parallel()
-				o := krait.Options{Slots: len(shardedSteps[0]), Sharding: sharding}
-				want, wantStates := runSharded(t, openModel(t, dir, o), shardedSteps)
-				got, states := runSharded(t, inProcesses(t, dir, ranks, o), shardedSteps)
-				for i := range want {
-					if !sameBits(got[i], want[i]) {
-						t.Errorf("the logits of step %d have other bits than in one process", i)
-					}
-				}
-				for i, s := range states {
-					sameSnapshot(t, fmt.Sprint("sequence ", i), s, wantStates[i])
-				}
-			})
+	folders, payloads := goldens.Folders(t, ".."), []string{"", "bf16:acc32", "fp16"}
+	for _, c := range covering.Each(t, []int{len(folders)}, 4, len(strategies), len(payloads)) {
+		dir, ranks := folders[c[0]], 1+c[1]
+		sharding := krait.Sharding{Ranks: ranks, Strategy: strategies[c[2]]}
+		if ranks > 1 {
+			sharding.Payload = payloads[c[3]]
 		}
+		if ranks == 1 && c[2]+c[3] > 0 && goldens.All() {
+			continue // the same again
+		}
+		t.Run(fmt.Sprintf("%s/tp=%d/%s %s", filepath.Base(dir), ranks, sharding.Strategy, sharding.Payload), func(t *testing.T) {
+			t.Parallel()
+			o := krait.Options{Slots: len(shardedSteps[0]), Sharding: sharding}
+			want, wantStates := runSharded(t, openModel(t, dir, o), shardedSteps)
+			got, states := runSharded(t, inProcesses(t, dir, ranks, o), shardedSteps)
+			for i := range want {
+				if !sameBits(got[i], want[i]) {
+					t.Errorf("the logits of step %d have other bits than in one process", i)
+				}
+			}
+			for i, s := range states {
+				sameSnapshot(t, fmt.Sprint("sequence ", i), s, wantStates[i])
+			}
+		})
 	}
 }
 

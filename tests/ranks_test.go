@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -303,9 +304,9 @@ func tiny(t *testing.T, config string) string {
 
 // TestAnyRanks: 1 to 16 ranks give the logits of one rank, also where channels
 // and vocabulary do not divide by them and where a rank owns nothing; by strategies
-// other than the first on every fourth number of ranks.
+// other than the first as well.
 func TestAnyRanks(t *testing.T) {
-	for i, config := range []string{
+	configs := []string{
 		`{"model_type": "mamba", "vocab_size": 7, "hidden_size": 5, "intermediate_size": 11, "num_hidden_layers": 2, "state_size": 3, "time_step_rank": 2, "use_bias": true}`,
 		`{"model_type": "falcon_mamba", "vocab_size": 13, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 2, "state_size": 2, "conv_kernel": 2, "tie_word_embeddings": false}`,
 		`{"model_type": "mamba", "vocab_size": 2, "hidden_size": 1, "intermediate_size": 1, "num_hidden_layers": 1, "state_size": 1, "conv_kernel": 1}`,
@@ -320,29 +321,22 @@ func TestAnyRanks(t *testing.T) {
 		`{"model_type": "falcon_h1", "vocab_size": 5, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5, "mamba_n_heads": 6, "mamba_d_ssm": 12, "mamba_d_state": 2, "mamba_n_groups": 3, "mamba_rms_norm": true, "ssm_multipliers": [1, 2, 1, 1, 0.5]}`,
 		`{"model_type": "granitemoehybrid", "vocab_size": 5, "hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 3, "shared_intermediate_size": 5, "num_local_experts": 3, "num_experts_per_tok": 2, "mamba_n_heads": 6, "mamba_n_groups": 3, "mamba_d_state": 2, "layer_types": ["mamba", "attention"], "position_embedding_type": "rope", "residual_multiplier": 0.5, "attention_bias": true, "mamba_proj_bias": true}`,
 		`{"model_type": "nemotron_h", "vocab_size": 5, "hidden_size": 7, "hybrid_override_pattern": "ME-*E", "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5, "mamba_num_heads": 6, "mamba_head_dim": 2, "n_groups": 3, "ssm_state_size": 2, "n_routed_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 3, "moe_shared_expert_intermediate_size": 5, "moe_latent_size": 3, "routed_scaling_factor": 2.5, "mlp_bias": true, "use_bias": true}`,
-	} {
-		dir := tiny(t, config)
-		var want [][]float32
-		second := !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba")
-		for ranks := 1; ranks <= passes.MaxRanks; ranks++ {
-			for k, s := range passes.Strategies {
-				strategy := s.Name
-				if (k > 0 && (ranks+i+k)%16 != 0 || ranks > 8 && (ranks+i)%4 != 0) && !goldens.All() {
-					continue
-				}
-				if strategy == "replicated-x" && second {
-					continue // it is about the first generation's x_proj
-				}
-				got := logitsOf(t, dir, krait.Options{Sharding: krait.Sharding{Ranks: ranks, Strategy: strategy}})
-				if want == nil {
-					want = got
-				}
-				for i := range want {
-					for j := range want[i] {
-						if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= 1e-4) {
-							t.Fatalf("%s, %d ranks, %s: logit %d after step %d is %g, on one rank %g", config, ranks, strategy, j, i, got[i][j], want[i][j])
-						}
-					}
+	}
+	dirs, alone := make([]string, len(configs)), make([][][]float32, len(configs))
+	for i, config := range configs {
+		dirs[i] = tiny(t, config)
+		alone[i] = logitsOf(t, dirs[i], krait.Options{})
+	}
+	for _, c := range covering.Each(t, []int{passes.MaxRanks}, len(configs), len(passes.Strategies)) {
+		ranks, config, strategy, want := 1+c[0], configs[c[1]], passes.Strategies[c[2]].Name, alone[c[1]]
+		if strategy == "replicated-x" && !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba") {
+			continue // it is about the first generation's x_proj
+		}
+		got := logitsOf(t, dirs[c[1]], krait.Options{Sharding: krait.Sharding{Ranks: ranks, Strategy: strategy}})
+		for i := range want {
+			for j := range want[i] {
+				if d := math.Abs(float64(got[i][j] - want[i][j])); !(d <= 1e-4) {
+					t.Fatalf("%s, %d ranks, %s: logit %d after step %d is %g, on one rank %g", config, ranks, strategy, j, i, got[i][j], want[i][j])
 				}
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -32,35 +33,46 @@ func TestShardedActivations(t *testing.T) {
 	if goldens.All() {
 		counts = []int{1, 2, 3, 4, 8}
 	}
-	for i, dir := range goldens.Folders(t, "..") {
-		for k, ranks := range counts {
-			if !goldens.All() && (i+k)%3 != 0 {
-				continue
+	folders := goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders)}, len(counts), 2, len(inPieces))
+	if goldens.All() {
+		cases = covering.Each(t, []int{len(folders)}, len(counts)) // each by both placements, in all pieces
+	}
+	for _, c := range cases {
+		dir, ranks := folders[c[0]], counts[c[1]]
+		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
+			t.Parallel()
+			list, pieces := byTokens(ranks), inPieces
+			if !goldens.All() {
+				list, pieces = []krait.Sharding{list[0], list[1+c[2]]}, inPieces[c[3]:][:1]
 			}
-			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
-				t.Parallel()
-				compareSharded(t, dir, byTokens(ranks), shardedSteps, nil)
-			})
-		}
+			compareSharded(t, dir, list, pieces, shardedSteps, nil)
+		})
 	}
 }
 
 // TestShardedActivationsCUDA is the same on simulated GPUs: one that the ranks share, and
 // one for each, joined by NCCL.
 func TestShardedActivationsCUDA(t *testing.T) {
-	for i, c := range []struct {
+	list := []struct {
 		model       string
 		ranks, gpus int
-	}{{"mamba-a", 2, 1}, {"jamba", 3, 1}, {"mamba2-g4", 2, 2}, {"bamba", 3, 3}} {
+		layers      int // with every kind
+	}{{"mamba-a", 2, 1, 1}, {"jamba", 3, 1, 3}, {"mamba2-g4", 2, 2, 1}, {"bamba", 3, 3, 2}}
+	cases := covering.Each(t, []int{len(list)}, 2, 2)
+	if goldens.All() {
+		cases = covering.Each(t, []int{len(list)})
+	}
+	for _, x := range cases {
+		c := list[x[0]]
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
-			shardings, steps := byTokens(c.ranks), fewTokens(shardedSteps[2:], 24)
-			if !goldens.All() { // of two models one placement of tokens, and of two the other
+			shardings, pieces, steps := byTokens(c.ranks), inPieces[1:], fewTokens(shardedSteps[2:], 24)
+			if !goldens.All() {
 				steps = fewTokens(shardedSteps[2:6], 7)
-				by := 1 + i%2
-				shardings = slices.Delete(shardings, by, by+1)
+				shardings, pieces = []krait.Sharding{shardings[0], shardings[1+x[1]]}, pieces[x[2]:][:1]
 			}
-			compareSharded(t, "../testdata/golden/"+c.model, shardings, steps, simulatedGPUs(c.gpus))
+			compareSharded(t, shallow(t, c.model, c.layers), shardings, pieces, steps, simulatedGPUs(c.gpus))
 		})
 	}
 }
@@ -104,9 +116,12 @@ func hoistedByTokens(t *testing.T, ranks int) []krait.Sharding {
 	return list
 }
 
-// compareSharded runs the batches with each sharding, whole and in pieces of a few tokens,
-// or by turns in one of the two, and wants the bits of the first.
-func compareSharded(t *testing.T, dir string, shardings []krait.Sharding, steps [][]int, device func() exec.Device) {
+// inPieces are of how many tokens; 0: whole.
+var inPieces = []int{0, 3, 1}
+
+// compareSharded runs the batches with the first sharding, whole, and wants its bits of each other and
+// in each pieces; with KRAIT_TEST_ALL of every two.
+func compareSharded(t *testing.T, dir string, shardings []krait.Sharding, pieces []int, steps [][]int, device func() exec.Device) {
 	var want [][]float32
 	var states []*krait.Snapshot
 	run := func(sharding krait.Sharding, pieces int) {
@@ -128,14 +143,9 @@ func compareSharded(t *testing.T, dir string, shardings []krait.Sharding, steps 
 			sameSnapshot(t, fmt.Sprintf("%s: sequence %d", strategy, i), s, states[i])
 		}
 	}
-	for i, sharding := range shardings {
-		whole := i == 0 || device == nil && (goldens.All() || (i+sharding.Ranks)%2 == 0)
-		if whole {
-			run(sharding, 0)
-		}
-		if i > 0 && (!whole || goldens.All()) {
-			run(sharding, 5-2*i) // 3, 1
-		}
+	run(shardings[0], 0)
+	for _, c := range covering.Each(t, []int{len(shardings) - 1, len(pieces)}) {
+		run(shardings[1+c[0]], pieces[c[1]])
 	}
 }
 
@@ -164,10 +174,10 @@ func TestStatisticsBesideSums(t *testing.T) {
 				for i := range shardings {
 					shardings[i].Payload = "out_proj_raw=bf16"
 				}
-				compareSharded(t, dir, shardings[:2], [][]int{{1, 4, 0, 0, 0}, {0, 1, 0, 0, 0}, {5, 1, 1, 0, 0}}, simulatedGPUs(c.gpus))
+				compareSharded(t, shallow(t, c.model, 1), shardings[:2], inPieces[1:2], [][]int{{1, 4, 0, 0, 0}, {0, 1, 0, 0, 0}, {5, 1, 1, 0, 0}}, simulatedGPUs(c.gpus))
 				return
 			}
-			compareSharded(t, dir, shardings, shardedSteps, nil)
+			compareSharded(t, dir, shardings, inPieces, shardedSteps, nil)
 			for _, quantize := range []string{"", "out_proj_raw.rs=bf16"} {
 				sharding := shardings[1]
 				sharding.Payload = quantize
@@ -225,8 +235,8 @@ func TestContextParallel(t *testing.T) {
 			if c.gpus > 0 {
 				steps := [][]int{{2, 39, 1, 0, 0}, {0, 1, 0, 0, 0}, {1, 1, 1, 0, 0}, {5, 1, 1, 0, 0}}
 				var want [][]float32
-				if !goldens.All() {
-					steps = steps[:3]
+				if dir = shallow(t, c.model, 2); !goldens.All() {
+					steps = fewTokens(steps[:3], 17)
 				}
 				for _, sharding := range shardings[:2] {
 					o := krait.Options{Slots: 5, Sharding: sharding, Device: simulatedGPUs(c.gpus)()}
@@ -238,7 +248,7 @@ func TestContextParallel(t *testing.T) {
 				}
 				return
 			}
-			compareSharded(t, dir, shardings, shardedSteps, nil)
+			compareSharded(t, dir, shardings, inPieces, shardedSteps, nil)
 			m := openModel(t, dir, krait.Options{Sharding: shardings[1]})
 			counts := countPrompt(t, m, tokens)
 			if got := perToken(counts, "layers.1", tokens); c.block != "" && got != c.block {
@@ -368,25 +378,16 @@ func TestShardedCollectives(t *testing.T) {
 // and byte by byte, and is the least.
 func TestShardedCounts(t *testing.T) {
 	const tokens = 11
-	for i, dir := range goldens.Folders(t, "..") {
-		counts := []int{2, 3, 4, 8}
-		if !goldens.All() {
-			counts = counts[i%4 : i%4+1]
-		}
-		for _, ranks := range counts {
-			for k, strategy := range []string{"sequence", "batch"} {
-				if k != i/4%2 && !goldens.All() {
-					continue
-				}
-				t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {
-					sharding := krait.Sharding{Ranks: ranks, Strategy: strategy}
-					m := openModel(t, dir, krait.Options{Sharding: sharding})
-					ran := countPrompt(t, m, tokens)
-					comparePlan(t, m, ran, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
-					compareProof(t, m, sharding, ran, tokens)
-				})
-			}
-		}
+	folders, counts, strategies := goldens.Folders(t, ".."), []int{2, 3, 4, 8}, []string{"sequence", "batch"}
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(strategies)) {
+		dir, ranks, strategy := folders[c[0]], counts[c[1]], strategies[c[2]]
+		t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {
+			sharding := krait.Sharding{Ranks: ranks, Strategy: strategy}
+			m := openModel(t, dir, krait.Options{Sharding: sharding})
+			ran := countPrompt(t, m, tokens)
+			comparePlan(t, m, ran, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+			compareProof(t, m, sharding, ran, tokens)
+		})
 	}
 }
 

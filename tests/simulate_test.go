@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
@@ -47,45 +48,44 @@ func hardware(t testing.TB, name string) *cost.Profile {
 // their calls and bytes, for every checkpoint and strategy, and takes the same steps, loops
 // piece by piece; and the memory of the plan.
 func TestVirtualCounts(t *testing.T) {
-	for i, dir := range goldens.Folders(t, "..") {
-		for k, strategy := range passes.Strategies {
-			ranks := 2 + (i+k)%3
-			slow := strings.HasPrefix(filepath.Base(dir), "zamba") && strategy.Name == "paper-naive" // to compile
-			if !goldens.All() && (slow || (i+k)%3 != 0 && k > 0) {
-				continue
-			}
-			s := krait.Sharding{Ranks: ranks, Strategy: strategy.Name}
-			if (i+k)%2 == 0 {
-				s.Payload = "fp16"
-			}
-			t.Run(fmt.Sprintf("%s/%s/tp=%d/%s", filepath.Base(dir), s.Strategy, ranks, s.Payload), func(t *testing.T) {
-				d := &watched{Device: virtual.Device{Profile: hardware(t, "a6000-pcie")}}
-				var ran, told []string
-				o := krait.Options{Slots: 2, Context: room, Sharding: s, PieceTokens: 2 * ((i + k) % 2), Record: into(&ran)}
-				onCPU, err := krait.Open(dir, o)
-				if err != nil && strings.Contains(err.Error(), "no value of the graph fits the pattern") {
-					return // there is nothing for the strategy to place
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer onCPU.Close()
-				o.Device, o.Record = d, into(&told)
-				m, err := krait.Open(dir, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
-				want, got := countBatches(t, onCPU), countBatches(t, m)
-				if !slices.Equal(got, want) {
-					t.Errorf("collectives\n%+v, on the CPU\n%+v", got, want)
-				}
-				if !slices.Equal(told, ran) {
-					t.Errorf("%d events\n%s\non the CPU %d\n%s", len(told), strings.Join(told, "\n"), len(ran), strings.Join(ran, "\n"))
-				}
-				asPlanned(t, m, d.machine)
-			})
+	folders := goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders)}, len(passes.Strategies), 3, 2)
+	for _, c := range cases {
+		dir, i, k, ranks := folders[c[0]], c[0], c[1], 2+c[2]
+		if goldens.All() && ((i+k)%3 != c[2] || (i+k)%2 != c[3]) {
+			continue // one of each model and strategy
 		}
+		s := krait.Sharding{Ranks: ranks, Strategy: passes.Strategies[k].Name}
+		if c[3] == 0 {
+			s.Payload = "fp16"
+		}
+		t.Run(fmt.Sprintf("%s/%s/tp=%d/%s", filepath.Base(dir), s.Strategy, ranks, s.Payload), func(t *testing.T) {
+			d := &watched{Device: virtual.Device{Profile: hardware(t, "a6000-pcie")}}
+			var ran, told []string
+			o := krait.Options{Slots: 2, Context: room, Sharding: s, PieceTokens: 2 * ((i + k) % 2), Record: into(&ran)}
+			onCPU, err := krait.Open(dir, o)
+			if err != nil && strings.Contains(err.Error(), "no value of the graph fits the pattern") {
+				return // there is nothing for the strategy to place
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer onCPU.Close()
+			o.Device, o.Record = d, into(&told)
+			m, err := krait.Open(dir, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			want, got := countBatches(t, onCPU), countBatches(t, m)
+			if !slices.Equal(got, want) {
+				t.Errorf("collectives\n%+v, on the CPU\n%+v", got, want)
+			}
+			if !slices.Equal(told, ran) {
+				t.Errorf("%d events\n%s\non the CPU %d\n%s", len(told), strings.Join(told, "\n"), len(ran), strings.Join(ran, "\n"))
+			}
+			asPlanned(t, m, d.machine)
+		})
 	}
 }
 

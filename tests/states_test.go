@@ -19,6 +19,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
@@ -92,7 +93,13 @@ func TestStatesOfModel(t *testing.T) {
 		{krait.Sharding{Ranks: 3}, 1},
 		{krait.Sharding{Ranks: 2, Strategy: "hoisted"}, 2},
 	}
-	for k, dir := range goldens.Folders(t, "..") {
+	folders := goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders)}, 3, 6) // by which ranks, and by which GPUs or none
+	if goldens.All() {
+		cases = covering.Each(t, []int{len(folders)}) // by all, one after the other
+	}
+	for _, c := range cases {
+		dir := folders[c[0]]
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			from := openModel(t, dir, krait.Options{Slots: 3})
@@ -104,10 +111,10 @@ func TestStatesOfModel(t *testing.T) {
 			at := there
 			for i, o := range others {
 				options := krait.Options{Slots: 2, Sharding: o.sharding}
+				if !goldens.All() && i != c[1] && i != 3+c[2] {
+					continue
+				}
 				if o.gpus > 0 {
-					if (i+k)%3 != 0 {
-						continue // a device for each family, and each device
-					}
 					options.Device = &cuda.Device{Driver: sim.New(sim.Options{Devices: o.gpus})}
 				}
 				what := fmt.Sprintf("%v on %d GPUs", o.sharding, o.gpus)
@@ -196,7 +203,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"states, this one":    func(s *krait.Snapshot) { s.States["more"] = nil },
 		"elements, ":          func(s *krait.Snapshot) { s.Tokens++ },
 		"of a sequence of -1": func(s *krait.Snapshot) { s.Tokens = -1 },
-		"have room for 16": func(s *krait.Snapshot) {
+		"has room for 16": func(s *krait.Snapshot) {
 			for _, x := range m.States() {
 				if x.Type.Ragged() {
 					s.States[x.Name] = make([]float32, len(s.States[x.Name])/3*17)

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 )
@@ -63,19 +64,29 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 // tolerance of f32: numbers close to the middle of two are rounded apart now and then,
 // which was 36 times at most when this was written.
 func TestStatesInFormats(t *testing.T) {
-	for k, dir := range goldens.Folders(t, "..") {
+	folders := goldens.Folders(t, "..")
+	cases := covering.Each(t, []int{len(folders)}, 2, 5)
+	if goldens.All() {
+		cases = covering.Each(t, []int{len(folders)}, 2) // all engines one after the other
+	}
+	for _, c := range cases {
+		k, dir := c[0], folders[c[0]]
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			from := openModel(t, dir, krait.Options{Slots: 3})
-			option, formats := inFormats(from, []string{"f16", "bf16"}[k%2])
-			others := []krait.Options{
+			option, formats := inFormats(from, []string{"f16", "bf16"}[c[1]])
+			all := []krait.Options{
 				{Reference: true},
 				{},
 				{Sharding: krait.Sharding{Ranks: 3, Strategy: "naive"}},
 				{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})}, Sharding: krait.Sharding{Ranks: 1 + k%3}},
 			}
-			if k%4 != 0 && !goldens.All() {
-				others = others[:3] // a device for some families
+			others := all
+			if !goldens.All() { // the reference, and one more, for a fifth a device
+				others = all[:1:1]
+				for _, i := range [][]int{{1}, {2}, {1}, {2}, {3}}[c[2]] {
+					others = append(others, all[i])
+				}
 			}
 			ids := randomIDs(70, from.Vocab())
 			s := sequence(t, from)

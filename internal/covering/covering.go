@@ -15,6 +15,39 @@ func Cases(t testing.TB, levels ...int) (cases [][]int) {
 	if !goldens.All() {
 		return Pairs(t.Name(), levels...)
 	}
+	return product(levels)
+}
+
+// Each is Cases where the levels of some factors, as models, come first and are each in some case, and
+// need not occur with every other option; every two options of the others do.
+func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
+	if !goldens.All() {
+		return spread(t.Name(), each, levels...)
+	}
+	return product(slices.Concat(each, levels))
+}
+
+func spread(name string, each []int, levels ...int) (cases [][]int) {
+	pairs, r := [][]int{nil}, random(name)
+	if len(levels) > 0 {
+		pairs = Pairs(name, levels...)
+	}
+	r.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+	cases = make([][]int, max(len(pairs), slices.Max(each)))
+	for _, n := range each {
+		order := r.Perm(n)
+		for i := range cases {
+			cases[i] = append(cases[i], order[i%n])
+		}
+	}
+	for i := range cases {
+		cases[i] = append(cases[i], pairs[i%len(pairs)]...)
+	}
+	slices.SortStableFunc(cases, func(a, b []int) int { return a[0] - b[0] }) // a model's together
+	return cases
+}
+
+func product(levels []int) (cases [][]int) {
 	cases = [][]int{{}}
 	for _, n := range levels {
 		var longer [][]int
@@ -31,9 +64,10 @@ func Cases(t testing.TB, levels ...int) (cases [][]int) {
 // Pairs returns cases, each with a level of every factor, of which factor i has levels[i]. Any two
 // levels of two factors are in some case together. The cases depend on the name and levels alone.
 func Pairs(name string, levels ...int) (cases [][]int) {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	r := rand.New(rand.NewPCG(h.Sum64(), 0))
+	if len(levels) == 1 { // which has no pairs
+		return product(levels)
+	}
+	r := random(name)
 	type pair struct{ f, a, g, b int }
 	open := map[pair]bool{}
 	var order []pair // so that the choice does not depend on a map
@@ -85,4 +119,10 @@ func Pairs(name string, levels ...int) (cases [][]int) {
 		cases = append(cases, c)
 	}
 	return cases
+}
+
+func random(name string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return rand.New(rand.NewPCG(h.Sum64(), 0))
 }

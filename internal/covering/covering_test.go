@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestPairs: every pair is covered, with few cases, which are the same each time.
+// TestPairs: every pair is covered, with few cases, which are the same each time,
+// and one factor alone has a case for every level.
 func TestPairs(t *testing.T) {
 	for _, levels := range [][]int{{2, 3}, {17, 5, 3}, {17, 3, 2, 2, 2}, {1, 4, 1}, {5}} {
 		cases, seen := Pairs("a", levels...), map[string]bool{}
@@ -18,8 +19,8 @@ func TestPairs(t *testing.T) {
 				second = max(second, n)
 			}
 		}
-		if len(levels) > 1 && len(cases) > most*second*3/2 {
-			t.Errorf("%v: %d cases", levels, len(cases))
+		if want := most * second; len(cases) != want { // the least; of other levels it may take more
+			t.Errorf("%v: %d cases, want %d", levels, len(cases), want)
 		}
 		for _, c := range cases {
 			for f := range c {
@@ -41,6 +42,42 @@ func TestPairs(t *testing.T) {
 		}
 		if again := Pairs("a", levels...); !slices.EqualFunc(again, cases, slices.Equal) {
 			t.Errorf("%v: other cases the second time", levels)
+		}
+	}
+}
+
+// TestSpread: every level of the first factors is in a case, and every pair of the others, in no more
+// cases than that takes.
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		each, levels []int
+		want         int
+	}{{[]int{17}, nil, 17}, {[]int{17}, []int{3}, 17}, {[]int{17}, []int{7, 3}, 21}, {[]int{4}, []int{3, 2, 2}, 6}, {[]int{1}, []int{5}, 5},
+		{[]int{17, 20}, []int{3, 2}, 20}, {[]int{5, 2}, []int{4, 3}, 12}} {
+		cases, first, rest := spread("a", c.each, c.levels...), map[[2]int]bool{}, map[string]bool{}
+		for _, x := range cases {
+			for f := range c.each {
+				first[[2]int{f, x[f]}] = true
+			}
+			rest[fmt.Sprint(x[len(c.each):])] = true
+		}
+		if len(cases) != c.want {
+			t.Errorf("%v, %v: %d cases, want %d", c.each, c.levels, len(cases), c.want)
+		}
+		for f, n := range c.each {
+			for level := range n {
+				if !first[[2]int{f, level}] {
+					t.Errorf("%v, %v: no case has level %d of factor %d", c.each, c.levels, level, f)
+				}
+			}
+		}
+		if c.levels == nil {
+			continue
+		}
+		for _, x := range Pairs("a", c.levels...) {
+			if !rest[fmt.Sprint(x)] {
+				t.Errorf("%v, %v: no case has %v", c.each, c.levels, x)
+			}
 		}
 	}
 }
