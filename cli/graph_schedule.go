@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
@@ -23,14 +26,16 @@ func newGraphSchedule() *cobra.Command {
 		Short: "Print or draw what a rank runs",
 		Long: `Schedule lowers a model and prints the schedule of one rank: buffers with their offsets, and
 steps on the compute and the communication stream with the events that order them. A FILE.ir
-is graph text at any stage; the passes that remain run on it.
+is graph text at any stage, on which the remaining passes run, or a schedule as printed, which
+is checked instead of lowered.
 
 As dot or svg it draws kernels and collectives in order, with dashed lines for waits between
 streams. Equal layers are drawn once; with --detail block, the kernels between two events are
 one box. Without DIR it uses the embedded model.`,
 		Example: `  krait graph schedule --tp 4 --rank 1
   krait graph schedule --tp 2 --layer 0 -o schedule.svg
-  krait graph schedule --tp 8 --detail block -o schedule.svg`,
+  krait graph schedule --tp 8 --detail block -o schedule.svg
+  krait graph schedule --tp 2 -o edited.ir; $EDITOR edited.ir; krait graph schedule edited.ir`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := f.settle(); err != nil {
@@ -40,26 +45,35 @@ one box. Without DIR it uses the embedded model.`,
 			if err != nil {
 				return err
 			}
-			g, _, err := from.read(c, args)
-			if err != nil {
+			shown, err := readSchedule(c, &from, args)
+			switch {
+			case err != nil:
 				return err
-			}
-			all, err := lowered(c, g, s)
-			if err != nil {
-				return err
-			}
-			if rank < 0 || rank >= len(all) {
-				return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+			case shown != nil && (!s.IsZero() || c.Flags().Changed("rank")):
+				return fmt.Errorf("%q is a schedule of rank %d of %d already: leave out --rank, --tp and other flags of sharding", shown.Name, shown.Rank, shown.Ranks)
+			case shown == nil:
+				g, _, err := from.read(c, args)
+				if err != nil {
+					return err
+				}
+				all, err := lowered(c, g, s)
+				if err != nil {
+					return err
+				}
+				if rank < 0 || rank >= len(all) {
+					return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+				}
+				shown = all[rank]
 			}
 			block := ""
 			if c.Flags().Changed("layer") {
 				block = "layers." + strconv.Itoa(layer)
-				if !slices.ContainsFunc(all[rank].Steps, func(st lowering.Step) bool { return inBlock(st, block) }) {
+				if !slices.ContainsFunc(shown.Steps, func(st lowering.Step) bool { return inBlock(st, block) }) {
 					return fmt.Errorf("--layer %d: the schedule has no steps of it", layer)
 				}
 			}
 			drawn.Block = block
-			return f.write(c, all[rank].String, func(w io.Writer) error { return visualize.Schedule(w, all[rank], drawn) })
+			return f.write(c, shown.String, func(w io.Writer) error { return visualize.Schedule(w, shown, drawn) })
 		},
 	}
 	shardingFlags(c, &s)
@@ -69,4 +83,36 @@ one box. Without DIR it uses the embedded model.`,
 	f.add(c)
 	p.add(c)
 	return c
+}
+
+// readSchedule returns the schedule that the argument is the text of, parsed and checked; nil if
+// the argument is a model or graph text.
+func readSchedule(c *cobra.Command, from *graphArg, args []string) (*lowering.Schedule, error) {
+	if from.like != "" {
+		return nil, nil
+	}
+	path, err := from.take(c, args)
+	if err != nil || filepath.Ext(path) != ".ir" && path != "-" {
+		return nil, err
+	}
+	text, err := readBounded(c, path, files.Graph)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("schedule ")) {
+		if path == "-" {
+			c.SetIn(bytes.NewReader(text)) // for the parser of graphs
+		}
+		return nil, nil
+	}
+	return interruptible(c, func() (*lowering.Schedule, error) {
+		s, err := lowering.ParseSchedule(string(text))
+		if err == nil {
+			err = s.Check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return s, nil
+	})
 }
