@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-var updateTable = flag.Bool("update", false, "rewrite the table of packages in docs/architecture.md")
+var updateTable = flag.Bool("update", false, "rewrite the table of docs/packages.md")
 
 const module = "github.com/krait-ml/krait"
 
@@ -89,7 +89,7 @@ type room struct {
 	imports []string
 }
 
-// TestStoreys checks the direction of imports, and the table in docs/architecture.md, which
+// TestStoreys checks the direction of imports, and the table in docs/packages.md, which
 // go test -run TestStoreys . -update rewrites.
 func TestStoreys(t *testing.T) {
 	h := readHouse(t)
@@ -99,7 +99,7 @@ func TestStoreys(t *testing.T) {
 	if len(upward) > 15 {
 		t.Errorf("%d imports run up; at most 15 may", len(upward))
 	}
-	const page, begin, end = "docs/architecture.md", "<!-- packages: go test -run TestStoreys . -update -->\n", "<!-- end of packages -->\n"
+	const page, begin, end = "docs/packages.md", "<!-- packages: go test -run TestStoreys . -update -->\n", "<!-- end of packages -->\n"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -471,7 +471,7 @@ func (h house) circles() []string {
 	return out
 }
 
-// table returns the rows of docs/architecture.md, top down. Programs are left out.
+// table returns the rows of docs/packages.md, top down. Programs are left out.
 func (h house) table() string {
 	var b strings.Builder
 	b.WriteString("| storey | folder | job | imports of ours |\n|---|---|---|---|\n")

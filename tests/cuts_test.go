@@ -32,7 +32,7 @@ var cuts = []struct {
 	{"token by token", 1, slices.Repeat([]int{1}, 72)},
 }
 
-// TestCuts is the table of docs/architecture.md for the CPU: which ways to feed a
+// TestCuts is the table of docs/numerics.md for the CPU: which ways to feed a
 // prompt give the bits, of logits and states, that the whole prompt gives alone on
 // the same ranks. Neither company nor the number of threads ever matters; cuts only to
 // scans in chunks, which want multiples of 16. CI runs it with every instruction set.

@@ -1,10 +1,9 @@
-// Command quantized-collectives prints the tables of docs/quantized-collectives.md: what each
-// codec at each site costs in agreement and in bits on trained models, what it costs to put
-// states into codecs, and what payloads cost on a synthetic head of 50,000 tokens. The
-// embedded model is always the first. In the root of the repository, this replaces the tables
-// between their marks in the page:
+// Command quantized-collectives prints the tables of docs/benchmarks/payloads.md: the loss of each
+// payload format at each site and of each state codec on trained models, in agreement and in bits,
+// and the loss of payloads on a synthetic head of 50,000 tokens. The embedded model is always the
+// first. In the root of the repository, this replaces the tables between their marks in the page:
 //
-//	go run ./examples/quantized-collectives -o docs/quantized-collectives.md ../shared/models/tiny-mamba2
+//	go run ./examples/quantized-collectives -o docs/benchmarks/payloads.md ../shared/models/tiny-mamba2
 package main
 
 import (
@@ -29,9 +28,9 @@ var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4
 
 func main() {
 	out := flag.String("o", "", "replace the tables in this page (default: print them)")
-	text := flag.String("text", "testdata/val.txt", "the text")
-	tokens := flag.Int("tokens", 2048, "tokens of it")
-	from := flag.Int("from", 32768, "byte at which they begin")
+	text := flag.String("text", "testdata/val.txt", "text file to evaluate on")
+	tokens := flag.Int("tokens", 2048, "tokens of the text to use")
+	from := flag.Int("from", 32768, "byte of the text at which they begin")
 	ranks := flag.Int("tp", 4, "ranks")
 	head := flag.Int("head", 100, "vectors for the synthetic head")
 	only := flag.String("only", "", "table (payloads) or states (default: both)")
@@ -108,7 +107,7 @@ func open(dir string, ranks int, quantize string) (*krait.Model, error) {
 	return krait.Open(dir, o)
 }
 
-// model writes the table of one.
+// model writes a model's table of payloads.
 func model(b *strings.Builder, dir string, text []byte, tokens, ranks int) error {
 	base, err := open(dir, ranks, "")
 	if err != nil {
@@ -124,7 +123,7 @@ func model(b *strings.Builder, dir string, text []byte, tokens, ranks int) error
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\n### %s, %d ranks, %d tokens\n\nWithout quantize: %.6f bits per byte.\n\n", nameOf(dir), ranks, len(ids), plain)
+	fmt.Fprintf(b, "\n### %s, %d ranks, %d tokens\n\nWith exact payloads: %.6f bits per byte.\n\n", nameOf(dir), ranks, len(ids), plain)
 	fmt.Fprintln(b, "| site | payload | top-1 % | top-5 unordered % | top-5 ordered % | bits per byte |\n|---|---|---:|---:|---:|---:|")
 	sites := passes.Sites(base.Compiled())
 	for _, f := range formats {
@@ -149,7 +148,7 @@ func nameOf(dir string) string {
 	return filepath.Base(dir)
 }
 
-// cut is the first tokens of a text, and how many bytes they are.
+// cut returns the first tokens of a text, and their size in bytes.
 func cut(m *krait.Model, text []byte, tokens int) (ids []int, size int, err error) {
 	t, err := m.Tokenizer()
 	if err != nil {
@@ -199,9 +198,9 @@ func (r *row) write(b *strings.Builder, site, format, quantize string) error {
 	return nil
 }
 
-// synthetic writes the table of a head of 50,000 tokens, of which 5 at a time are close: the
-// rows of a group differ by a hundredth. Its input is a sum of the ranks' summands, rounded before
-// and after the sum.
+// synthetic writes the table of a head of 50,000 tokens in groups of 5 with close logits: the rows of
+// a group differ by a hundredth. Its input is the sum of the ranks' partial sums, rounded before and
+// after the sum.
 func synthetic(b *strings.Builder, vectors, ranks int) {
 	const vocabulary, width, close = 50_000, 64, 0.01
 	rng := rand.New(rand.NewPCG(50_000, 20))
@@ -244,7 +243,7 @@ func synthetic(b *strings.Builder, vectors, ranks int) {
 	}
 }
 
-// top are the five tokens with the highest logits.
+// top returns the five tokens with the highest logits.
 func top(w, x []float32) [5]int {
 	logits := make([]float32, len(w)/len(x))
 	for i := range logits {
@@ -256,7 +255,7 @@ func top(w, x []float32) [5]int {
 	return agreement.TopFive(logits)
 }
 
-// rounded is what comes of a row that travels in a format.
+// rounded returns a row after a collective in a format.
 func rounded(format string, x []float32) []float32 {
 	d, err := passes.ParseFormat(format)
 	y := slices.Clone(x)

@@ -15,11 +15,11 @@ import (
 // stateCodecs are the rows of the table of states.
 var stateCodecs = []string{"scaled16", "int8", "e4m3", "e5m2", "int4", "int8/128", "int4/16", "int8,conv=int8"}
 
-// crossing is after how many tokens of a window its state goes through a codec, once: half.
+// crossing is the token of a window after which its state is encoded and decoded once: half.
 const crossing = 256
 
-// states writes what it costs that a state goes through a codec, to a file and back, in the
-// middle of each window.
+// states writes a model's table of state codecs. The state of each window is saved to a file and
+// loaded in the middle of the window.
 func states(b *strings.Builder, dir string, text []byte, tokens, _ int) error {
 	base, err := open(dir, 1, "")
 	if err != nil {
