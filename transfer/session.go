@@ -164,7 +164,7 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 		s.mu.Unlock()
 		if !time.Now().Before(ends) {
 			s.count(func(c *ServerStats) { c.Expired++ })
-			s.o.Log("%s: request %d: the lease ended before the state was read", s.RemoteAddr(), p.Request)
+			s.o.Log("%s: request %d: the lease expired before the state was fetched", s.RemoteAddr(), p.Request)
 		}
 	})
 	s.o.Log("%s: request %d: %d tokens in %s", s.RemoteAddr(), p.Request, len(p.Tokens), time.Since(begun).Round(time.Millisecond))
