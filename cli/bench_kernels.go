@@ -28,8 +28,8 @@ func newBenchKernels() *cobra.Command {
 		Use:   "kernels [flags]",
 		Short: "Measure each operation of a model by itself",
 		Long: `Kernels measures every operation of a model after fusion, in every shape that the model
-uses: the time of its kernels, and the roofline, which is the least time to move operands and
-results once or to compute. Weights are random: --like names a published size, --config a
+uses: the time of its kernels, and the roofline: the time to move operands and results once,
+or to compute, whichever is longer. Weights are random: --like names a published size, --config a
 config.json. Operands are packed and evicted from caches before every run.
 
 On the CPU the default is one prompt of 512 tokens.`,

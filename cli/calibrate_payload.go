@@ -27,7 +27,7 @@ func newCalibratePayload() *cobra.Command {
 format at each site and in each direction (partial sums or sums), then with each format at
 all sites. It writes the magnitude of the sums, the rounding error of each format, the bytes
 that a rank sends, and the increase of bits per token. --payload auto --calibration FILE.json
---budget 0.5% chooses by that; use another text than the one that judges the result.
+--budget 0.5% chooses by that file. Evaluate the choice on another text.
 
 With --phase prefill or decode only payloads of that phase are rounded: the first half of each
 window is prefilled, and the rest is scored. Without DIR it uses the embedded model.`,

@@ -30,14 +30,14 @@ type commFlags struct {
 }
 
 func (f *commFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "comm", "local", "where ranks run: local, or one per process: mpi, tcp, nccl (tcp for GPUs)")
+	c.Flags().StringVar(&f.kind, "comm", "local", "local (ranks in this process), or a rank per process: mpi, tcp or nccl (GPUs)")
 	c.Flags().StringVar(&f.id, "comm-id", "", "tcp and nccl: address of rank 0, tcp:HOST:PORT or file:PATH (a shared file)")
 	c.Flags().IntVar(&f.rank, "rank", 0, "tcp and nccl: rank of this process")
 	c.Flags().IntVar(&f.world, "world", 0, "tcp and nccl: number of processes")
 	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "tcp and nccl: file with a secret that all processes share")
 	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "tcp and nccl: let processes join without a secret")
-	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or blocks a step this long")
-	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi.")
+	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or stuck in a step for this long")
+	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi. nccl is tcp, with NCCL between GPUs.")
 	expert(c, "comm-id", "rank", "world", "comm-token-file", "comm-insecure", "comm-timeout")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error { return f.end(c, run(c, args)) }

@@ -16,7 +16,7 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the name of -o, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the suffix of -o, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 
@@ -33,8 +33,8 @@ type picture struct {
 }
 
 func (p *picture) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.detail, "detail", "", "what to draw: model, block (one of each kind) or op (default op)")
-	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block, also repeated ones")
+	c.Flags().StringVar(&p.detail, "detail", "", "detail of a drawing: model, block (one of each kind) or op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw all blocks, not one of each kind")
 }
 
 // options returns the options of a drawing.

@@ -63,7 +63,7 @@ one box. Without DIR it uses the embedded model.`,
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().IntVar(&rank, "rank", 0, "rank to print")
+	c.Flags().IntVar(&rank, "rank", 0, "rank whose schedule to print")
 	c.Flags().IntVar(&layer, "layer", 0, "draw only this layer")
 	from.add(c)
 	f.add(c)

@@ -199,7 +199,7 @@ func TestServeSignals(t *testing.T) {
 	if s, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGTERM {
 		t.Errorf("after the second SIGTERM: %v", c.ProcessState)
 	}
-	if text := errs.String(); !strings.Contains(text, "the keys were read again") || !strings.Contains(text, "the old keys stay") || !strings.Contains(text, "line 2") {
+	if text := errs.String(); !strings.Contains(text, "API keys reloaded") || !strings.Contains(text, "API keys not reloaded; the previous ones stay valid") || !strings.Contains(text, "line 2") {
 		t.Errorf("the log: %s", text)
 	}
 }

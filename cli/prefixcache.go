@@ -16,13 +16,13 @@ type prefixFlags struct {
 
 func (f *prefixFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.Var(&f.cache, "prefix-cache", "bytes of the prefix cache, such as 2GiB; 0: none")
-	flags.Var(&f.host, "prefix-cache-host", "bytes of host memory for evicted prefixes; 0: none")
-	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder that keeps the prefix cache between runs")
+	flags.Var(&f.cache, "prefix-cache", "size of the prefix cache, such as 2GiB; 0: none")
+	flags.Var(&f.host, "prefix-cache-host", "size of the host memory tier for evicted prefixes; 0: none")
+	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder that keeps the prefix cache across restarts")
 	addStateCodec(c, &f.codec)
 	flags.StringVar(&f.policy, "prefix-policy", "", "eviction: lru, flop:α, tuned or retuned (default tuned)")
 	detail(c, "prefix-policy", "krait simulate cache --help describes the policies.")
-	detail(c, "prefix-cache-dir", "it holds as many bytes as --prefix-cache-host, or else --prefix-cache.")
+	detail(c, "prefix-cache-dir", "its size is that of --prefix-cache-host, or else of --prefix-cache.")
 	expert(c, "prefix-cache-host", "prefix-cache-dir", "prefix-policy")
 }
 

@@ -28,9 +28,9 @@ func newProve() *cobra.Command {
 
 By rules: it derives every layout again from the rules of the operations, traces every partial
 sum to the collective that reduces it, and searches for the fewest collectives that the stated
-class of placements allows. By execution: it runs each distinct block of the model and of the
-result in float64 at its real dimensions, on random weights, inputs and states, on all ranks,
-and compares every value that both have. Neither check uses the other.
+class of placements allows. By execution: it runs each distinct block of the source and of the
+sharded graph on all ranks, in float64, at real dimensions, on random weights, inputs and states,
+and compares all values that both graphs have. The checks are independent of each other.
 
 It prints a certificate: for each block, each collective, the source of its partial sum, its
 consumers, its bytes, and how close the executed values are. Rounded payloads (--payload) run
@@ -75,10 +75,10 @@ embedded model.`,
 	shardingFlags(c, &s)
 	from.add(c)
 	out.add(c)
-	c.Flags().StringVar(&against, "against", "", "graph that a partitioned FILE.ir came from, at stage model or unpacked")
-	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
-	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random numbers to execute")
-	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "bytes of a block to execute; larger blocks are skipped and listed")
+	c.Flags().StringVar(&against, "against", "", "source of a partitioned FILE.ir: graph text at stage model or unpacked, or DIR")
+	c.Flags().BoolVar(&noExecute, "no-execute", false, "skip the proof by execution")
+	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random values of the execution")
+	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "memory limit of a block's execution; larger blocks are skipped and listed")
 	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
 	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "memory limit of the search")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")

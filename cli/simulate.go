@@ -63,7 +63,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().IntVarP(&f.work.Output, "tokens", "n", 64, "tokens to generate per sequence")
 	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
 	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "data-parallel replicas that share the batch, each on --tp ranks")
-	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "share of the replicas' throughput that is left side by side")
+	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "a replica's throughput beside others, as a share of its throughput alone")
 	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
 	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")

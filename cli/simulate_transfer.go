@@ -29,14 +29,14 @@ ranks: for each receiving rank the pieces, the sending rank, and the offsets at 
 Nothing moves that a rank does not need, and nothing twice. Of a folder only config.json is
 needed.
 
-The states of a sequence are one run of memory per rank, in which pieces have offsets; KV rows
-are in pages of --page tokens, page 0 first. If a rank gets a part of each row, a piece is a
-number of stretches, one per row. The rows of the first --have of --tokens tokens are there
-already. --strategy and --page hold for both machines, or for each as FROM:TO.
+The states of a sequence are contiguous on each rank, and offsets are relative to their start;
+KV rows are in pages of --page tokens, page 0 first. A piece that is part of every row is a
+strided copy with one stretch per row. The receiver already has the rows of the first --have of
+--tokens tokens. --strategy and --page apply to both machines, or to each as FROM:TO.
 
-Below the lists are the bytes between any two ranks; the total if ranks sent all their pages and
-states of the sequence; and the total in blocks of one size, as engines transfer that do not
-know what their blocks hold. Without DIR it uses the embedded model.`,
+Below the lists are the bytes between any two ranks, the total if ranks sent all pages and
+states of the sequence, and the total in blocks of one size, as engines send that transfer
+opaque blocks. Without DIR it uses the embedded model.`,
 		Example: `  krait simulate transfer ~/models/zamba2-1.2b --from 1 --to 4 --tokens 4096
   krait simulate transfer ~/models/bamba-9b --from 2 --to 3 --page 16:48 --states conv=bf16,cache=bf16
   krait simulate transfer --from 4 --to 4 --strategy channel:hoisted --json`,
@@ -61,7 +61,7 @@ know what their blocks hold. Without DIR it uses the embedded model.`,
 	from.add(c)
 	out.add(c)
 	f.add(c)
-	c.Flags().IntVar(&layer, "layer", 0, "list the pieces of this layer only")
+	c.Flags().IntVar(&layer, "layer", 0, "list only the pieces of this layer")
 	return c
 }
 
@@ -79,7 +79,7 @@ func (f *transferFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.page, "page", "128", "tokens per KV page, FROM:TO or one for both")
 	c.Flags().StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 	c.Flags().IntVar(&f.tokens, "tokens", 512, "tokens of the sequence")
-	c.Flags().IntVar(&f.have, "have", 0, "tokens at the beginning whose KV rows the receiver has")
+	c.Flags().IntVar(&f.have, "have", 0, "leading tokens whose KV rows the receiver already has")
 }
 
 // mostPieces is more than anyone reads.

@@ -56,7 +56,7 @@ type synthFlags struct{ synth.Options }
 func (f *synthFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.Like, "like", "", "published size to take dimensions from")
 	c.Flags().StringVar(&f.From, "config", "", "config.json to take dimensions from; - is standard input")
-	c.Flags().IntVar(&f.Layers, "layers", 0, "keep this many layers (default: all)")
+	c.Flags().IntVar(&f.Layers, "layers", 0, "keep only this many layers (default: all)")
 	c.Flags().IntVar(&f.Vocab, "vocab", 0, "vocabulary size (default: as the config says)")
 }
 

@@ -57,8 +57,8 @@ folder or a tokenizer.json.`,
 	from.add(c)
 	c.Flags().BoolVar(&f.decode, "decode", false, "read ids, print text")
 	c.Flags().BoolVar(&f.pieces, "pieces", false, "print each token as the vocabulary spells it, one per line")
-	c.Flags().BoolVar(&f.special, "special", true, "add the special tokens that the tokenizer puts around a text")
-	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "leave special tokens out of decoded text")
+	c.Flags().BoolVar(&f.special, "special", true, "add special tokens, such as BOS, as the tokenizer does")
+	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
 	c.Flags().BoolVar(&f.jsonl, "jsonl", false, "read and write a JSON object per line")
 	return c
 }
