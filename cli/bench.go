@@ -123,7 +123,7 @@ func (b *benchRun) add(c *cobra.Command) {
 // check returns an error if a batch is empty.
 func (b *benchRun) check() error {
 	if len(b.batches) == 0 || slices.Min(b.batches) < 1 {
-		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", b.batches)
+		return fmt.Errorf("--batch is %v; each must be at least 1", b.batches)
 	}
 	return nil
 }

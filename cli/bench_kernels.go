@@ -45,7 +45,7 @@ On the CPU the default is one prompt of 512 tokens.`,
 				unless(c, "prompt", func() { o.Prompt = 512 })
 			}
 			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 || o.Repeat < 1 || threads < 0 {
-				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: sizes are at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
+				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: all must be at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
 			}
 			g, err := synth.Graph(f.Options)
 			if err != nil {

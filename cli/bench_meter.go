@@ -68,7 +68,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 	case !ok:
 		return fmt.Errorf("--math is %q; it must be f32 or bf16", f.math)
 	case len(f.batches) == 0 || slices.Min(f.batches) < 1:
-		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", f.batches)
+		return fmt.Errorf("--batch is %v; each must be at least 1", f.batches)
 	}
 	p, err := cost.Find(cmp.Or(hardwareName(c), meterHardware))
 	if err != nil {

@@ -35,7 +35,7 @@ with measurements, the first quartile of five runs.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, n := range o.Ranks {
 				if n < 1 || n > passes.MaxRanks {
-					return fmt.Errorf("--tp %d: 1 to %d ranks are possible", n, passes.MaxRanks)
+					return fmt.Errorf("--tp is %d; it must be from 1 to %d", n, passes.MaxRanks)
 				}
 			}
 			file := out

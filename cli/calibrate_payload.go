@@ -168,10 +168,10 @@ func (f *payloadFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 		return fmt.Errorf("%s: %w; krait calibrate payload writes such files", visible(f.calibration), err)
 	}
 	if found.Ranks != s.Ranks || found.Strategy != s.Strategy {
-		return fmt.Errorf("%s was measured on %d ranks with strategy %q, and this run has %d and %q: calibrate with the same flags", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)
+		return fmt.Errorf("%s was measured on %d ranks with strategy %q, but this run has %d and %q: calibrate with the same flags", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)
 	}
 	if found.Phase != s.Phase {
-		return fmt.Errorf("%s was measured for %s, and this run is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
+		return fmt.Errorf("%s was measured for %s, but this run is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
 	}
 	choice := found.Choose(budget)
 	s.Payload, s.Check = choice.Payload, found.Check

@@ -72,7 +72,7 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	case f.kind != "local" && f.kind != "mpi" && !wires:
 		return fmt.Errorf("--comm is %q; it must be local, mpi, tcp or nccl", f.kind)
 	case !wires && slices.ContainsFunc(ofWires, c.Flags().Changed):
-		return fmt.Errorf("--%s are for --comm tcp and nccl; --comm %s needs none of them", strings.Join(ofWires, ", --"), f.kind)
+		return fmt.Errorf("--%s are for --comm tcp and nccl; leave them out with --comm %s", strings.Join(ofWires, ", --"), f.kind)
 	case f.insecure && f.tokenFile != "":
 		return errors.New("--comm-insecure and --comm-token-file exclude each other: give one of them")
 	case wires && (f.id == "" || f.world == 0 || !c.Flags().Changed("rank")):
@@ -80,7 +80,7 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	case f.kind == "nccl" && device == "cpu":
 		return errors.New("--comm nccl is for GPUs: give --device cuda, or --comm tcp")
 	case f.timeout < 100*time.Millisecond:
-		return fmt.Errorf("--comm-timeout %v: at least 100ms", f.timeout)
+		return fmt.Errorf("--comm-timeout is %v; it must be at least 100ms", f.timeout)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ type conversion struct {
 func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total int64)) (conversion, error) {
 	if kind == "q8" {
 		if strings.HasSuffix(dst, ".gguf") {
-			return conversion{}, fmt.Errorf("--type q8 makes a folder, and %s is a GGUF file: give --type q8_0", dst)
+			return conversion{}, fmt.Errorf("--type q8 writes a folder, and %s is a GGUF file: give --type q8_0", dst)
 		}
 		q, err := quantize.Write(c.Context(), src, dst, report)
 		if err != nil {
@@ -89,7 +89,7 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
 	}
 	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
-		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s becomes a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
 	}
 	m, err := convert.Write(c.Context(), src, dst, kind, report)
 	if err != nil {

@@ -58,9 +58,9 @@ func (f *format) settle() error {
 	case f.name != "" && f.name != "text" && f.name != "dot" && f.name != "svg":
 		return fmt.Errorf("--format is %q; it must be text, dot or svg", f.name)
 	case named == "none":
-		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
+		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; convert dot with Graphviz (dot -T%s)", f.output, filepath.Ext(f.output)[1:])
 	case ok && f.name != "" && named != f.name:
-		return fmt.Errorf("-o %s and --format %s: the name says %s; leave out --format, or name the file otherwise", f.output, f.name, named)
+		return fmt.Errorf("-o %s is %[3]s by its suffix and --format is %[2]s; leave out --format, or rename the file", f.output, f.name, named)
 	case ok:
 		f.name = named
 	case f.name == "":

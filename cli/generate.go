@@ -55,7 +55,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 			}
 			if many.file != "" {
 				if len(args) > 1 {
-					return fmt.Errorf("%q: --prompts gives the prompts, and besides it there may be a DIR", args[1])
+					return fmt.Errorf("%q: --prompts gives the prompts; leave out PROMPT", args[1])
 				}
 				dir, err := from.take(c, args)
 				if err != nil {

@@ -69,7 +69,7 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 			block := ""
 			if c.Flags().Changed("layer") {
 				if block = "layers." + strconv.Itoa(layer); !slices.Contains(g.Blocks(), block) {
-					return fmt.Errorf("--layer %d: the graph has %d blocks", layer, len(g.Blocks()))
+					return fmt.Errorf("--layer is %d; the graph has %d blocks, from 0 on", layer, len(g.Blocks()))
 				}
 			}
 			if cost {
@@ -144,13 +144,13 @@ func atStage(c *cobra.Command, g *graph.Graph, name string, s krait.Sharding) (*
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
 	case !ok && !s.IsZero():
-		return nil, errors.New("no pass runs without --tp or --stage; --strategy, --place, --payload, --states and --dump need one of them")
+		return nil, errors.New("--strategy, --place, --payload, --states and --dump need --tp or --stage: without them no pass runs")
 	case !ok:
 		return g, nil
 	}
 	g, err := compileTo(c, stage, g, s)
 	if err == nil && g.Stage != stage {
-		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
+		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes to it; the graph stays at stage %s", stage, g.Stage)
 	}
 	return g, err
 }

@@ -49,7 +49,7 @@ one box. Without DIR it uses the embedded model.`,
 				return err
 			}
 			if rank < 0 || rank >= len(all) {
-				return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+				return fmt.Errorf("--rank is %d; it must be from 0 to %d", rank, len(all)-1)
 			}
 			block := ""
 			if c.Flags().Changed("layer") {

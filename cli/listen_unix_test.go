@@ -109,9 +109,9 @@ func TestServeRefused(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"serve --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
 		{"serve prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --api-keys"},
-		{"serve --listen :0 nowhere", "other machines reach it"},
-		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --token-file"},
+		{"serve --listen 0.0.0.0:0 nowhere", "other machines can reach it without a key: give --api-keys"},
+		{"serve --listen :0 nowhere", "other machines can reach it"},
+		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines can reach it without a key: give --token-file"},
 		{"serve --listen 0.0.0.0:0 --insecure nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --tls-cert none --tls-key none nowhere", "--tls-cert and --tls-key: open none"},

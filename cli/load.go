@@ -114,9 +114,9 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	given := c.Flags().Changed
 	switch {
 	case len(f.concurrency) > 0 && len(f.rates) > 0:
-		return errors.New("--concurrency and --rate: give one of them")
+		return errors.New("--concurrency and --rate exclude each other: give one of them")
 	case f.trace != "" && given("prompt-tokens"):
-		return errors.New("--trace has the lengths of prompts; leave out --prompt-tokens")
+		return errors.New("--trace sets the prompts; leave out --prompt-tokens")
 	case f.requests < 1:
 		return fmt.Errorf("--requests is %d; it must be at least 1", f.requests)
 	case f.o.MaxTokens < 1:
@@ -128,7 +128,7 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	case f.svg != "" && f.svg != "-" && filepath.Ext(f.svg) != ".svg":
 		return fmt.Errorf("--svg %s: name it FILE.svg", f.svg)
 	case f.svg == "-" && f.out.json:
-		return errors.New("--svg - and --json are both for standard output; name a file")
+		return errors.New("--svg - and --json both write to standard output; give a file to one")
 	case len(f.o.Loads) == 0 && f.trace != "":
 		f.o.Loads = []load.Load{{}}
 	case len(f.o.Loads) == 0:

@@ -157,7 +157,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 		}
 	}
 	if most >= mostBytes {
-		return fmt.Errorf("--batch %d and --prompt %d: that takes more bytes than can be counted; give smaller ones", z.Batch, z.Prompt)
+		return fmt.Errorf("--batch %d and --prompt %d: the bytes overflow 64 bits; give smaller ones", z.Batch, z.Prompt)
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ type stepSeconds struct {
 // comparisonOf plans with every strategy.
 func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	if g.Stage >= graph.PartitionedStage {
-		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
+		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
 	choices, err := interruptible(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })

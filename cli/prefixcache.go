@@ -37,7 +37,7 @@ by kind as ssm=int8,cache=e4m3,conv=none (default: no codec).`)
 // checkCodec rejects a codec for states that do not leave the ranks.
 func (f *prefixFlags) checkCodec(elsewhere bool) error {
 	if f.codec != "" && f.host.byteCount == 0 && f.dir == "" && !elsewhere {
-		return fmt.Errorf("--state-codec %s is for states that leave the ranks, and none do: give --prefix-cache-host or --prefix-cache-dir, or --prefill", f.codec)
+		return fmt.Errorf("--state-codec %s has no effect: no state leaves the ranks without --prefix-cache-host, --prefix-cache-dir or --prefill", f.codec)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (f *prefixFlags) options(m *modelFlags) error {
 		asked += o.PrefixCache
 	}
 	if all := memory.Total(); all > 0 && asked > all {
-		return fmt.Errorf("prefix caches of %s are more than this machine's memory, which is %s; give less to --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
+		return fmt.Errorf("prefix caches of %s exceed this machine's memory of %s; lower --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func (f *routeFlags) read() error {
 	case f.o.Requests < 2:
 		return fmt.Errorf("--max-requests is %d; it must be at least 2, since a client gets half of them", f.o.Requests)
 	case f.o.Bodies < 16<<20:
-		return fmt.Errorf("--max-bodies is %d; it must be at least 16MiB, as a client has half at most and a request may have 4 MiB", f.o.Bodies)
+		return fmt.Errorf("--max-bodies is %d; it must be at least 16MiB: a client gets half, and a request may have 4 MiB", f.o.Bodies)
 	}
 	err := f.drain.check()
 	if err == nil {
@@ -136,7 +136,7 @@ func (f *routeFlags) run(c *cobra.Command) error {
 	}
 	defer r.Close()
 	if names := r.Keyless(); len(names) > 0 {
-		return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure to let anyone ask", f.address.listen, names[0])
+		return fmt.Errorf("--listen %s: other machines can reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure", f.address.listen, names[0])
 	}
 	log := cmp.Or(f.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
 	defer onSIGHUP(func() { reloadKeys(f.keyFile, r.SetKeys, log) })()

@@ -44,7 +44,7 @@ func (f *samplingFlags) take(c *cobra.Command, o *krait.Generate) (err error) {
 	}
 	if c.Flags().Changed("logprobs") {
 		if f.logProbs < 0 {
-			return fmt.Errorf("--logprobs is %d; it must be a number of alternatives, or 0", f.logProbs)
+			return fmt.Errorf("--logprobs is %d; it must not be negative", f.logProbs)
 		}
 		o.LogProbs, o.TopLogProbs = true, f.logProbs
 	}

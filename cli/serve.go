@@ -210,7 +210,7 @@ func errOpen(listen, role string) error {
 	if role == rolePrefill {
 		keys = "--token-file"
 	}
-	return fmt.Errorf("--listen %s: other machines reach it and could connect without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
+	return fmt.Errorf("--listen %s: other machines can reach it without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
 }
 
 // servePrefill serves until the command is ended.

@@ -108,7 +108,7 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
 	if p := m.MemoryPlan(); p.Room > 0 && api.o.Queue.Tokens > p.Room {
-		return fmt.Errorf("--max-queue-tokens %d is more than memory holds: %s. Give fewer, fewer --slots, or more --memory", api.o.Queue.Tokens, p)
+		return fmt.Errorf("--max-queue-tokens %d does not fit into memory: %s; lower it or --slots, or give more --memory", api.o.Queue.Tokens, p)
 	}
 	l, shown, err := listenAt("--listen", listen, config)
 	if err != nil {

@@ -26,7 +26,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	}
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
-			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
+			return fmt.Errorf("--tp is %d; it must be from 1 to %d", s.Ranks, passes.MaxRanks)
 		}
 		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
@@ -85,7 +85,7 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
 		return nil
 	}
-	return fmt.Errorf("--phase %s: --payload has no format for one phase, so --phase changes nothing: leave it out, or give a phase, such as --payload int8@decode", s.Phase)
+	return fmt.Errorf("--phase %s changes nothing: --payload has no format for one phase; leave --phase out, or give --payload int8@decode", s.Phase)
 }
 
 // compile compiles a model's graph, or graph text, up to a stage; NoStage is what runs.

@@ -105,7 +105,7 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	one := f.policy != "all"
 	switch {
 	case f.sweep && f.dot:
-		return errors.New("--sweep and --dot: give one of them")
+		return errors.New("--sweep and --dot exclude each other: give one of them")
 	case f.sweep && one:
 		return errors.New("--sweep compares policies; leave out --policy")
 	case f.dot && !one:
@@ -119,7 +119,7 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	case f.requests < 0:
 		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
 	case path == "-" && f.model.dir == "-":
-		return errors.New("TRACE and --model are both -, and there is one standard input")
+		return errors.New("TRACE and --model are both - (standard input); give a file for one")
 	case f.policy != "none" && !c.Flags().Changed("capacity"):
 		return errors.New("--capacity is missing: give the bytes of the cache, as in --capacity 4GiB")
 	}
@@ -241,7 +241,7 @@ func (f *cacheFlags) draw(c *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case !drawn:
-		return fmt.Errorf("--policy %s has no tree to draw; lru, flop:α, tuned and retuned have", f.policy)
+		return fmt.Errorf("--policy %s has no tree to draw; use lru, flop:α, tuned or retuned", f.policy)
 	case len(nodes) > mostDrawn:
 		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
 	}

@@ -50,13 +50,13 @@ func (f *cacheModelFlags) check(c *cobra.Command) error {
 			}
 		}
 		if f.dir == "" && f.like == "" {
-			return errors.New(`--model is "", which is no folder`)
+			return errors.New(`--model is ""; give a folder or file`)
 		}
 		return nil
 	}
 	switch {
 	case f.states != "":
-		return errors.New("--states is about the states of a --model, and there is none")
+		return errors.New("--states needs a model; give --model or --like, or leave out --states")
 	case !given("flops-per-token") || !given("cache-bytes") && !given("state-bytes"):
 		return errors.New("the model is missing: give --model DIR, or --flops-per-token, and --cache-bytes, --state-bytes or both")
 	}
@@ -75,7 +75,7 @@ func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 	g, _, err := from.read(c, nil)
 	if err == nil && f.states != "" {
 		if g.Stage > graph.UnpackedStage {
-			return prefix.Model{}, errors.New("the graph is partitioned already, and its states have their formats; leave out --states")
+			return prefix.Model{}, errors.New("the graph is partitioned, so its states have formats; leave out --states")
 		}
 		g, err = compileTo(c, g.Stage, g, krait.Sharding{States: f.states})
 	}

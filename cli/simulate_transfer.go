@@ -88,7 +88,7 @@ const mostPieces = 1 << 20
 // report lists what moves.
 func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferReport, error) {
 	if f.tokens < 1 || f.have < 0 || f.have > f.tokens {
-		return nil, fmt.Errorf("--tokens %d and --have %d: a sequence has at least 1 token, and --have is at most --tokens", f.tokens, f.have)
+		return nil, fmt.Errorf("--tokens %d and --have %d: --tokens must be at least 1, and --have from 0 to --tokens", f.tokens, f.have)
 	}
 	pages, err := f.pages()
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferRepor
 	ends := [2]*endReport{&out.From, &out.To}
 	for i, n := range []int{f.from, f.to} {
 		if n < 1 {
-			return nil, fmt.Errorf("--%s %d: 1 to %d ranks are possible", [2]string{"from", "to"}[i], n, passes.MaxRanks)
+			return nil, fmt.Errorf("--%s is %d; it must be from 1 to %d", [2]string{"from", "to"}[i], n, passes.MaxRanks)
 		}
 		*ends[i] = endReport{Ranks: n, Strategy: strategies[i], PageTokens: pages[i]}
 		if ends[i].end, err = endOf(c, g, krait.Sharding{Ranks: n, Strategy: strategies[i], States: f.states}, pages[i]); err != nil {
@@ -124,7 +124,7 @@ func both(text string) [2]string {
 func (f *transferFlags) pages() (out [2]int, err error) {
 	for i, text := range both(f.page) {
 		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > state.MaxPageTokens {
-			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, state.MaxPageTokens)
+			return out, fmt.Errorf("--page is %s; a page must have from 1 to %d tokens, as in 16 or 16:48", f.page, state.MaxPageTokens)
 		}
 	}
 	return out, nil
@@ -246,7 +246,7 @@ func (r *transferReport) only(block string) error {
 		left, x.of = left+len(x.Reads), block
 	}
 	if left == 0 {
-		return errors.New("nothing of it moves")
+		return errors.New("no piece of it moves")
 	}
 	return nil
 }

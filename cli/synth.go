@@ -62,7 +62,7 @@ func (f *synthFlags) add(c *cobra.Command) {
 
 func (f *synthFlags) read(c *cobra.Command) error {
 	if (f.Like == "") == (f.From == "") {
-		return errors.New("give --like or --config, one of them")
+		return errors.New("give either --like or --config")
 	}
 	if f.Layers < 0 || f.Vocab < 0 {
 		return fmt.Errorf("--layers %d and --vocab %d: neither may be negative", f.Layers, f.Vocab)

@@ -98,7 +98,7 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 func known(t krait.Tokenizer, ids []int) error {
 	for i, id := range ids {
 		if _, ok := t.Piece(id); !ok {
-			return fmt.Errorf("id %d of the text is %d, which the tokenizer does not have", i, id)
+			return fmt.Errorf("id %d of the input is %d, which the tokenizer does not have", i, id)
 		}
 	}
 	return nil
@@ -120,9 +120,9 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 		case err == io.EOF:
 			return nil
 		case err == nil && f.decode && c.IDs == nil:
-			err = fmt.Errorf(`there is no "ids"`)
+			err = fmt.Errorf(`the key "ids" is missing`)
 		case err == nil && !f.decode && c.Text == nil:
-			err = fmt.Errorf(`there is no "text"`)
+			err = fmt.Errorf(`the key "text" is missing`)
 		}
 		if err == nil && f.decode {
 			err = known(t, *c.IDs)

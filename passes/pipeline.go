@@ -123,7 +123,7 @@ func Lookup(names []string) ([]*Pass, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(Table, func(p *Pass) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no pass %q; there are %s", name, strings.Join(passNames(nil), ", "))
+			return nil, fmt.Errorf("unknown pass %q; it must be one of %s", name, strings.Join(passNames(nil), ", "))
 		}
 		if Table[i].Doc == "" || !strings.Contains(Table[i].Doc, "->") {
 			return nil, fmt.Errorf("pass %s does not say what it does (input -> output)", name)
@@ -189,7 +189,7 @@ func (o *Options) passes() []string {
 // lookup finds passes, and refuses options that none of them takes.
 func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
 	unused := func(what, pass string) error {
-		return fmt.Errorf("%s: no effect without the pass %s; there are %s", what, pass, strings.Join(names, ", "))
+		return fmt.Errorf("%s: no effect without the pass %s; the passes are %s", what, pass, strings.Join(names, ", "))
 	}
 	switch partitions := slices.Contains(names, "partition"); {
 	case o.Ranks > 1 && g.Ranks == 1 && !partitions:
@@ -245,16 +245,16 @@ func Run(g *graph.Graph, names []string, o Options) (*graph.Graph, error) {
 // run runs those passes of a list that are not nil.
 func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 	if o.Ranks != 0 && o.Ranks != g.Ranks && (g.Ranks > 1 || g.Stage >= graph.PartitionedStage) {
-		return nil, fmt.Errorf("the graph has stage=%s ranks=%d, and cannot be laid over %d ranks", g.Stage, g.Ranks, o.Ranks)
+		return nil, fmt.Errorf("the graph has stage=%s ranks=%d and cannot be sharded over %d ranks", g.Stage, g.Ranks, o.Ranks)
 	}
 	if o.Ranks == 0 {
 		o.Ranks = g.Ranks
 	}
 	if g.Stage < graph.PartitionedStage && (o.Ranks < 1 || o.Ranks > MaxRanks) {
-		return nil, fmt.Errorf("%d ranks; 1 to %d are possible", o.Ranks, MaxRanks)
+		return nil, fmt.Errorf("%d ranks; the number must be from 1 to %d", o.Ranks, MaxRanks)
 	}
 	if o.Quantize.text != "" && o.Ranks == 1 {
-		return nil, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", o.Quantize.text)
+		return nil, fmt.Errorf("payload %s: one rank has no all_reduces; give more ranks", o.Quantize.text)
 	}
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
@@ -291,7 +291,7 @@ func (p *Pass) run(g *graph.Graph, o *Options) (out *graph.Graph, err error) {
 		}
 	}()
 	if !slices.Contains(p.From, g.Stage) {
-		return nil, fmt.Errorf("the graph is at stage %s; this pass takes %v", g.Stage, p.From)
+		return nil, fmt.Errorf("the graph is at stage %s; the pass takes %v", g.Stage, p.From)
 	}
 	if out, err = p.Run(g, o); err != nil {
 		return nil, err

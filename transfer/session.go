@@ -102,9 +102,9 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	var why error
 	switch {
 	case len(p.Tokens) == 0 || len(p.Tokens) > mostTokens:
-		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are possible", len(p.Tokens), mostTokens)
+		why = fmt.Errorf("a prompt of %d tokens; it must have from 1 to %d", len(p.Tokens), mostTokens)
 	case len(p.Salt) > mostSalt:
-		why = fmt.Errorf("a salt of %d bytes; at most %d are possible", len(p.Salt), mostSalt)
+		why = fmt.Errorf("a salt of %d bytes; the limit is %d", len(p.Salt), mostSalt)
 	case p.Have < 0 || p.Have > len(p.Tokens):
 		why = fmt.Errorf("have is %d of %d tokens", p.Have, len(p.Tokens))
 	case s.running[p.Request] != nil:
