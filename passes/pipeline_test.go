@@ -159,7 +159,7 @@ a placement file says optional before a pattern that some models have no value f
 		{compile(g, Options{Strategy: unmatched}), ""},
 		{compile(g, Options{Strategy: unmatched, Stop: graph.PartitionedStage}), ""}, // one rank
 		{compile(noOutput, Options{}), "pass dce: the graph has no output"},
-		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; there are unpack"},
+		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; the passes are unpack"},
 		{run(g, Options{Strategy: plain}, "unpack"), "strategy file: no effect without the pass partition"},
 		{run(split, Options{Quantize: fp16}, "merge"), "quantize fp16: no effect without the pass quantize"},
 		{run(split, Options{Quantize: fp16, Ranks: 2}, "quantize"), ""},
@@ -183,7 +183,7 @@ func TestStrategyPasses(t *testing.T) {
 		"without norm-hoist best":               "line 1: pass norm-hoist does not run here; remove it from without",
 		"without merge best":                    `line 1: unknown pass "best"`,
 		"\nwith unpack":                         "line 2: pass unpack always runs; with is for the optional passes norm-hoist",
-		"without merge merge":                   "line 1: pass merge is not run",
+		"without merge merge":                   "line 1: pass merge does not run",
 		"with norm-hoist norm-hoist":            "line 1: pass norm-hoist always runs",
 		"without partition":                     "line 1: pass partition cannot be left out: the strategy configures it",
 		"optional":                              `line 1: "" has no layout`,
